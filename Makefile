@@ -1,0 +1,51 @@
+# `make help` lists the targets. Each needs Python 3.11 and make, nothing else: the first call
+# makes the environment VENV and installs the tested versions (constraints.txt) into it.
+# Overridable: PYTHON, VENV, WORKERS (test processes), PYTESTFLAGS, BENCHMARKS.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN = $(VENV)/bin
+# Processes x threads = cores: one test process per core, one thread in each.
+WORKERS ?= $(shell $(BIN)/python -c 'import os; print(len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0)))')
+ONE_THREAD = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+PYTESTFLAGS ?=
+BENCHMARKS ?= time_series fit_speed
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint tutorials benchmarks clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+demo: $(VENV)/.installed-demo ## Learn the monthly Mauna Loa CO2 series and forecast its last ten years
+	@$(BIN)/gpytorch-nkn demo
+
+test: $(VENV)/.installed-dev ## Run the tests, README code and tutorials (in smoke mode)
+	@$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTESTFLAGS)
+
+lint: $(VENV)/.installed-dev ## Check style, formatting, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	@$(ONE_THREAD) $(BIN)/python -m pytest -q tests/test_structure.py -k import_direction
+
+tutorials: $(VENV)/.installed-dev ## Bring the notebooks in step with their scripts, run them in full
+	set -e; for script in tutorials/*.py; do $(BIN)/jupytext --to ipynb --update "$$script"; done
+	$(BIN)/python -m pytest --nbmake --overwrite tutorials
+
+benchmarks: $(VENV)/.installed-benchmarks ## Run the benchmarks (hours); figures go to benchmarks/RESULTS.md
+	set -e; for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name; done
+
+clean: ## Remove .venv, builds and caches
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* htmlcov
+	find gpytorch_nkn tests benchmarks tutorials -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The stamp $(VENV)/.installed-EXTRA is older than what it was installed from when that changes.
+$(VENV)/.installed-%: setup.cfg pyproject.toml constraints.txt
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	@echo "Installing gpytorch_nkn[$*] into $(VENV): minutes the first time."
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$*]'
+	@touch $@

@@ -1,0 +1,269 @@
+"""Forecasts to compare with: a GP with any GPyTorch kernel, and the seasonal naive rule."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator.utils.errors import NanError, NotPSDError
+from scipy.stats import norm
+from torch import Tensor
+
+from gpytorch_nkn.initialization import candidate_periods
+
+if TYPE_CHECKING:
+    from botorch.models.gpytorch import GPyTorchModel
+
+__all__ = [
+    "GaussianForecast",
+    "gp_forecast",
+    "rbf_forecast",
+    "regular_steps",
+    "season_length",
+    "seasonal_naive_forecast",
+]
+
+MakeKernel = Callable[[Tensor, Tensor, np.random.Generator], Kernel]
+
+# A season must beat the repetition of the last value by this factor in root mean square.
+_SEASON_BAR = 0.8
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianForecast:
+    """Independent normal distributions of new observations.
+
+    Args:
+        mean: Means ``M``.
+        std: Standard deviations ``M``, noise included.
+    """
+
+    mean: np.ndarray
+    std: np.ndarray
+
+    def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper end of the central band that holds ``level`` of the probability."""
+        half = norm.ppf(0.5 + level / 2) * self.std
+        return self.mean - half, self.mean + half
+
+    def log_density(self, y: np.ndarray) -> np.ndarray:
+        """Natural logarithm of the density of each observation ``M``."""
+        return norm.logpdf(y, self.mean, self.std)
+
+
+def rbf_forecast(
+    x: np.ndarray, y: np.ndarray, x_new: np.ndarray, *, restarts: int = 5, seed: int = 0
+) -> GaussianForecast:
+    """Forecast of an exact GP with a constant mean and a scaled RBF kernel.
+
+    Lengthscales start log-uniformly between one step and the span of the inputs.
+
+    Args:
+        x, y, x_new, restarts, seed: As in :func:`gp_forecast`.
+    """
+    return gp_forecast(_make_rbf, x, y, x_new, restarts=restarts, seed=seed)
+
+
+def gp_forecast(
+    make_kernel: MakeKernel,
+    x: np.ndarray,
+    y: np.ndarray,
+    x_new: np.ndarray,
+    *,
+    restarts: int = 5,
+    seed: int = 0,
+) -> GaussianForecast:
+    """Forecast of an exact GP with a constant mean, fitted by maximum likelihood.
+
+    Inputs and targets are standardised. Of several L-BFGS runs the one of the highest marginal
+    likelihood counts; a run that breaks down numerically is passed over.
+
+    Args:
+        make_kernel: Called once per run with the standardised inputs ``N x 1``, the standardised
+            targets ``N`` and a random generator; returns a kernel at its start values.
+        x: Inputs ``N``.
+        y: Targets ``N``.
+        x_new: Inputs ``M`` of the forecast.
+        restarts: Number of runs.
+        seed: Seed of the generator.
+
+    Raises:
+        ValueError: There is no run, or x and y are not finite vectors of one length.
+        RuntimeError: Every run broke down.
+    """
+    x, y = _vectors(x, y)
+    if restarts < 1:
+        raise ValueError(f"restarts must be at least 1, got {restarts}.")
+    x_scale, y_scale = x.std() or 1.0, y.std() or 1.0
+    train_x = torch.from_numpy((x - x.mean()) / x_scale).unsqueeze(-1)  # N x 1
+    train_y = torch.from_numpy((y - y.mean()) / y_scale)
+    rng = np.random.default_rng(seed)
+    attempts = [_fit(make_kernel, train_x, train_y, rng) for _ in range(restarts)]
+    runs = [run for run in attempts if run is not None]
+    if not runs:
+        raise RuntimeError(f"None of {restarts} runs could be fitted.")
+    model, _ = max(runs, key=lambda run: run[1])
+    new_x = torch.from_numpy((np.asarray(x_new, dtype=float) - x.mean()) / x_scale).unsqueeze(-1)
+    with torch.no_grad():
+        posterior = model.posterior(new_x, observation_noise=True)
+        mean, std = (t.squeeze(-1).numpy() for t in (posterior.mean, posterior.variance.sqrt()))
+    return GaussianForecast(y.mean() + y_scale * mean, y_scale * std)
+
+
+def _fit(
+    make_kernel: MakeKernel, x: Tensor, y: Tensor, rng: np.random.Generator
+) -> tuple[GPyTorchModel, float] | None:
+    from botorch.models import SingleTaskGP  # changes GPyTorch's settings when imported
+    from botorch.optim.fit import fit_gpytorch_mll_scipy
+
+    likelihood = GaussianLikelihood(noise_constraint=GreaterThan(1e-6))
+    likelihood.noise = np.exp(rng.uniform(np.log(1e-3), np.log(0.3)))
+    kernel = make_kernel(x, y, rng)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of inputs beyond the unit cube, of the line search
+        model = SingleTaskGP(
+            x, y.unsqueeze(-1), likelihood=likelihood, covar_module=kernel, outcome_transform=None
+        )
+        try:
+            result = fit_gpytorch_mll_scipy(
+                ExactMarginalLogLikelihood(model.likelihood, model.to(x)), options={"maxiter": 500}
+            )
+        except (NanError, NotPSDError):
+            return None
+    value = -float(result.fval)
+    return (model, value) if np.isfinite(value) else None
+
+
+def _make_rbf(x: Tensor, y: Tensor, rng: np.random.Generator) -> Kernel:
+    kernel = RBFKernel()
+    different = x.unique()
+    step = float(different.diff().median()) if different.numel() > 1 else 1.0
+    span = float(different[-1] - different[0]) or 1.0
+    kernel.lengthscale = np.exp(rng.uniform(np.log(step), np.log(span)))
+    scaled = ScaleKernel(kernel)
+    scaled.outputscale = 1.0
+    return scaled
+
+
+def seasonal_naive_forecast(x: np.ndarray, y: np.ndarray, x_new: np.ndarray) -> GaussianForecast:
+    r"""Forecast the value of the last season that was seen.
+
+    .. math:: \hat y(x) = y(x - k P), \qquad \sigma(x) = \hat\sigma \sqrt{k}
+
+    with the season :math:`P` of :func:`season_length`, :math:`k` the number of seasons to go back
+    and :math:`\hat\sigma` the root mean square of :math:`y_i - y(x_i - P)`. Without a season the
+    last value is repeated, and the variance grows with the number of steps. Values between inputs
+    are interpolated.
+
+    Args:
+        x: Inputs ``N``.
+        y: Targets ``N``.
+        x_new: Inputs ``M`` of the forecast.
+
+    Raises:
+        ValueError: x and y are not finite vectors of one length.
+
+    Reference: Hyndman and Athanasopoulos (2021), Forecasting: Principles and Practice, 5.5.
+    """
+    x, y = _vectors(x, y)
+    start, step, index = regular_steps(x)
+    season = season_length(x, y)
+    times, values = _merge(x if index is None else index, y)
+    new = np.asarray(x_new, dtype=float)
+    one = step if index is None else 1.0  # one step and one season in units of times
+    if index is not None:
+        new = np.round((new - start) / step)
+        season = None if season is None else round(season / step)
+    if season is None:
+        ahead = np.maximum((new - times[-1]) / one, 1.0)
+        gaps = np.diff(times) / one
+        sigma = np.sqrt(np.mean(np.diff(values) ** 2 / gaps)) if gaps.size else 0.0
+        mean, cycles = np.full(new.shape, values[-1]), ahead
+    else:
+        cycles = np.maximum(np.ceil((new - times[-1]) / season - 1e-9), 1.0)
+        mean = np.interp(new - cycles * season, times, values)
+        later = times - season >= times[0]
+        errors = values[later] - np.interp(times[later] - season, times, values)
+        sigma = np.sqrt(np.mean(errors**2))
+    sigma = max(sigma, 1e-6 * (values.std() or 1.0))
+    return GaussianForecast(mean, sigma * np.sqrt(cycles))
+
+
+def season_length(x: np.ndarray, y: np.ndarray) -> float | None:
+    """The season of a series in units of x, whole steps where the steps are regular.
+
+    Of the candidate periods it is the one whose seasonal naive rule, linear trend aside, errs
+    least next to repeating the last value; None where none does clearly better than that.
+
+    Args:
+        x: Inputs ``N``.
+        y: Targets ``N``.
+    """
+    x, y = _vectors(x, y)
+    candidates = candidate_periods(x, y)
+    if not candidates.size:
+        return None
+    start, step, index = regular_steps(x)
+    times, values = _merge((x - start) / step if index is None else index, y)
+    grid = np.arange(times[0], times[-1] + 0.5)
+    values = np.interp(grid, times, values)
+    values = values - np.polynomial.Polynomial.fit(grid, values, 1)(grid)
+    lags = np.unique(np.round(candidates / step).astype(int))
+    lags = lags[(lags >= 2) & (lags <= grid.size // 2)]
+    if not lags.size:
+        return None
+    # Mean squared difference of values so many steps apart.
+    apart = [np.mean((values[h:] - values[:-h]) ** 2) for h in range(1, lags[-1] + 1)]
+    tiny = np.finfo(float).tiny
+    ratios = [apart[lag - 1] / max(np.mean(apart[:lag]), tiny) for lag in lags]
+    best = int(np.argmin(ratios))
+    if ratios[best] > _SEASON_BAR**2:
+        return None
+    if index is not None:
+        return float(lags[best] * step)
+    return float(candidates[np.round(candidates / step).astype(int) == lags[best]][0])
+
+
+def regular_steps(x: np.ndarray) -> tuple[float, float, np.ndarray | None]:
+    """First input, length of a step, and the whole number of steps to each input.
+
+    Steps may be left out and vary by a quarter (as calendar months do). If they vary more, the
+    length is that of the median step and the numbers are None.
+
+    Args:
+        x: Sorted inputs ``N``, which may repeat.
+    """
+    different = np.unique(x)
+    if different.size < 3:
+        return float(different[0]), float(np.ptp(different)) or 1.0, None
+    gaps = np.diff(different)
+    median = float(np.median(gaps))
+    number = np.concatenate([[0], np.cumsum(np.round(gaps / median))])
+    step, start = np.polyfit(number, different, 1)
+    off = np.abs(different - start - step * number).max()
+    if number.size != np.unique(number).size or off > 0.25 * step:
+        return float(different[0]), median, None
+    return float(start), float(step), number[np.searchsorted(different, x)]
+
+
+def _merge(times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted different times and the mean of the values at each."""
+    different, inverse = np.unique(times, return_inverse=True)
+    return different, np.bincount(inverse, values) / np.bincount(inverse)
+
+
+def _vectors(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    if x.ndim != 1 or x.shape != y.shape or not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ValueError(
+            f"x and y must be finite vectors of one length, got shapes {x.shape} and {y.shape}."
+        )
+    return x, y

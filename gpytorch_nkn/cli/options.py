@@ -1,0 +1,134 @@
+"""The options of the command ``gpytorch-nkn``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from gpytorch_nkn import __version__
+
+__all__ = ["UserError", "make_parser"]
+
+_DEMO_RESTARTS = 4
+_DEMO_BUDGET = 60.0
+_HORIZON_HELP = "train on everything and forecast N future steps (of the median step), no scores"
+
+
+class UserError(Exception):
+    """What ends the command with one line: a fault in the file or in the options has code 2."""
+
+    def __init__(self, message: object, *, code: int = 2):
+        super().__init__(message)
+        self.code = code
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see {self.prog} --help)")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser; it raises a UserError where the options are wrong."""
+    parser = _Parser(
+        prog="gpytorch-nkn", description="Learn the structure of a time series and forecast it."
+    )
+    parser.add_argument("--version", action="version", version=f"gpytorch-nkn {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    about = (
+        "Learn a series from a CSV file with a header and forecast it. Writes forecast.csv (mean, "
+        "standard deviation, 95 % band), forecast.png and summary.json. Times are numbers or dates "
+        "(2001-09-30, 2001-09, ISO 8601), with gaps and irregular steps allowed; rows with an "
+        "empty target are left out. By default the last tenth of the time span is held out, and "
+        "the forecast of it is scored next to an RBF GP and the seasonal naive rule."
+    )
+    forecast = commands.add_parser("forecast", help="forecast a CSV file", description=about)
+    forecast.add_argument("file", type=Path, metavar="FILE.csv")
+    forecast.add_argument("--time", metavar="COL", help="time column (default: the first)")
+    forecast.add_argument(
+        "--target", metavar="COL", help="target column (default: the only other one with numbers)"
+    )
+    part = forecast.add_mutually_exclusive_group()
+    part.add_argument(
+        "--test-fraction",
+        type=_fraction,
+        metavar="F",
+        help="hold out the last part of the time span and score its forecast (default: 0.1)",
+    )
+    part.add_argument("--horizon", type=_positive_int, metavar="N", help=_HORIZON_HELP)
+    _add_common_options(forecast, out="forecast", restarts=None, budget=None)
+
+    about = (
+        "Forecast the last ten years of the monthly Mauna Loa CO2 series, which comes with "
+        "statsmodels: the command `forecast` on a series that needs no file."
+    )
+    demo = commands.add_parser("demo", help="forecast the Mauna Loa CO2 series", description=about)
+    _add_common_options(demo, out="demo", restarts=_DEMO_RESTARTS, budget=_DEMO_BUDGET)
+    return parser
+
+
+def _add_common_options(
+    parser: argparse.ArgumentParser, *, out: str, restarts: int | None, budget: float | None
+) -> None:
+    parser.add_argument(
+        "--restarts",
+        type=_positive_int,
+        default=restarts,
+        metavar="R",
+        help=f"starts of the training (default: {restarts or '10 up to 300 rows, 5 beyond'})",
+    )
+    parser.add_argument("--seed", type=_natural_int, default=0, metavar="S", help="default: 0")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(out),
+        metavar="DIR",
+        help=f"folder that the files go to (default: {out})",
+    )
+    parser.add_argument(
+        "--budget",
+        type=_positive_float,
+        default=budget,
+        metavar="SECONDS",
+        help=f"end the training after so many seconds (default: {budget or 'no limit'})",
+    )
+    parser.add_argument(
+        "--log-targets",
+        action="store_true",
+        help="model the logarithm of the target, for variation that grows with the level",
+    )
+    parser.add_argument(
+        "--jobs", type=_positive_int, metavar="J", help="processes (default: one per core)"
+    )
+    parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
+    parser.add_argument("--steps", type=_positive_int, help=argparse.SUPPRESS)  # for tests
+
+
+def _fraction(text: str) -> float:
+    return _checked(float, text, lambda value: 0 < value < 1, "a number between 0 and 1")
+
+
+def _positive_float(text: str) -> float:
+    return _checked(float, text, lambda value: 0 < value < np.inf, "a positive number")
+
+
+def _positive_int(text: str) -> int:
+    return _checked(int, text, lambda value: value >= 1, "a positive whole number")
+
+
+def _natural_int(text: str) -> int:
+    return _checked(int, text, lambda value: 0 <= value < 2**32, "a whole number from 0 to 2^32-1")
+
+
+def _checked(kind: Callable[[str], Any], text: str, valid: Callable[[Any], bool], what: str) -> Any:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not valid(value):
+        raise argparse.ArgumentTypeError(f"expected {what}, got {text!r}")
+    return value

@@ -1,0 +1,359 @@
+"""Time series: bundled with statsmodels, from a folder of benchmark data, or from a CSV file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+__all__ = [
+    "TimeSeries",
+    "decimal_years",
+    "future_times",
+    "load_co2",
+    "load_time_series",
+    "read_time_series",
+]
+
+_DAY = np.timedelta64(1, "D")
+
+_DATA_VARIABLE = "GPYTORCH_NKN_DATA"
+_UNITS = {"airline": "passengers (thousands)", "mauna": "CO2 (ppm)"}
+_YEARS_HELD_OUT = 10
+_EMPTY = {"", "NA"}
+_YEAR_FIRST = re.compile(r"(\d{4})[-/](\d{1,2})(?:[-/](\d{1,2}))?")
+
+
+@dataclass(frozen=True, eq=False)
+class TimeSeries:
+    """Observations of one quantity over time, sorted by time.
+
+    Args:
+        name: What the series is called.
+        x: Times ``N``, as numbers or as ``datetime64``; they may repeat and be irregular.
+        y: Finite values ``N``.
+        test: Mask ``N`` of the values that are held out.
+        x_label: Name of the time axis, with its unit where known.
+        y_label: Name of the values, with their unit where known.
+        notices: What was done to the data on the way, one sentence each.
+    """
+
+    name: str
+    x: np.ndarray
+    y: np.ndarray
+    test: np.ndarray
+    x_label: str = "time"
+    y_label: str = "value"
+    notices: tuple[str, ...] = ()
+
+    @property
+    def has_dates(self) -> bool:
+        """True if the times are dates."""
+        return bool(np.issubdtype(self.x.dtype, np.datetime64))
+
+    @property
+    def time(self) -> np.ndarray:
+        """Times as numbers: as they are, or in decimal years."""
+        return decimal_years(self.x) if self.has_dates else self.x
+
+
+def decimal_years(dates: ArrayLike) -> np.ndarray:
+    """Dates as numbers in years.
+
+    Dates that all stand on one day of the month, or on its last day, are a monthly, quarterly or
+    yearly series: there every month is a twelfth of a year, so that equal steps stay equal. All
+    other dates are counted in days of 1 / 365.2425 year.
+
+    Args:
+        dates: ``datetime64`` of any shape and resolution.
+
+    Raises:
+        TypeError: The values are not ``datetime64``.
+        ValueError: A date is missing (NaT).
+    """
+    dates = np.asarray(dates)
+    if not np.issubdtype(dates.dtype, np.datetime64):
+        raise TypeError(f"dates must be datetime64, got {dates.dtype}.")
+    if np.isnat(dates).any():
+        raise ValueError(f"dates must not be missing, got {np.isnat(dates).sum()} NaT.")
+    shift = _shift_to_month(dates)
+    if shift is not None:
+        return 1970 + (dates + shift).astype("datetime64[M]").astype(int) / 12
+    days = (dates - np.datetime64("1970-01-01")) / _DAY
+    return 1970 + days / 365.2425
+
+
+def future_times(x: np.ndarray, count: int) -> np.ndarray:
+    """The next times after the end of a series, in steps of the median step.
+
+    Args:
+        x: Times ``N``, numbers or ``datetime64``, at least two of them different. Dates that
+            all stand on one day of the month, or on its last day, go on in whole months.
+        count: How many.
+
+    Raises:
+        ValueError: All times are the same.
+    """
+    different = np.unique(x)
+    if different.size < 2:
+        raise ValueError(f"A step needs two different times, got {different.size}.")
+    ahead = np.arange(1, count + 1)
+    shift = None
+    if np.issubdtype(x.dtype, np.datetime64):
+        shift = _shift_to_month(different)
+    if shift is None:
+        gaps = np.diff(different)
+        step = np.sort(gaps)[gaps.size // 2]  # the median, exact for dates, too
+        steps = np.round(gaps / step)
+        if gaps.dtype.kind == "f" and (abs(gaps - steps * step) < step / 4).all():
+            step = gaps.sum() / steps.sum()  # of steps that vary as months do, the mean
+        return different[-1] + ahead * step
+    months = (different + shift).astype("datetime64[M]")
+    step = np.median(np.diff(months).astype(int)).astype(int)
+    within = different[-1] + shift - months[-1]
+    return (months[-1] + ahead * step + within - shift).astype(x.dtype)
+
+
+def _shift_to_month(dates: np.ndarray) -> np.timedelta64 | None:
+    """What brings dates to one day of the month that all months have; None if nothing does."""
+    for shift in (0 * _DAY, _DAY):
+        shifted = dates + shift
+        within = shifted - shifted.astype("datetime64[M]")
+        if dates.size and (within == within.flat[0]).all() and within.flat[0] < 28 * _DAY:
+            return shift
+    return None
+
+
+def load_co2() -> TimeSeries:
+    """Monthly CO2 at Mauna Loa from March 1958 to December 2001, the last ten years held out.
+
+    Means of the weekly values that come with statsmodels (no download); five months have none
+    and are left out. Each month is dated to its first day.
+
+    Raises:
+        ImportError: statsmodels is not installed.
+    """
+    try:
+        from statsmodels.datasets import co2
+    except ImportError as error:
+        raise ImportError(
+            "The CO2 series comes with statsmodels: pip install 'gpytorch_nkn[demo]'."
+        ) from error
+    monthly = co2.load().data["co2"].resample("MS").mean().dropna()
+    x = monthly.index.to_numpy().astype("datetime64[D]")
+    first_held_out = x[-1].astype("datetime64[M]") - 12 * _YEARS_HELD_OUT
+    return TimeSeries(
+        name="Monthly CO2 at Mauna Loa",
+        x=x,
+        y=monthly.to_numpy(dtype=float),
+        test=x.astype("datetime64[M]") > first_held_out,
+        x_label="year",
+        y_label="CO2 (ppm)",
+    )
+
+
+def load_time_series(name: str) -> TimeSeries:
+    """A series of the benchmark data with its extrapolation split.
+
+    Args:
+        name: File name without ending in the folder ``timeseries`` of the benchmark data, such
+            as ``airline`` or ``mauna``. The environment variable ``GPYTORCH_NKN_DATA`` names
+            the folder of the benchmark data.
+
+    Raises:
+        FileNotFoundError: The variable is not set, or there is no such file.
+    """
+    root = os.environ.get(_DATA_VARIABLE)
+    if not root:
+        raise FileNotFoundError(
+            f"Set the environment variable {_DATA_VARIABLE} to the folder of the benchmark data."
+        )
+    folder = Path(root) / "timeseries"
+    path, splits_path = folder / f"{name}.csv", folder / "splits.npz"
+    if not path.is_file() or not splits_path.is_file():
+        known = sorted(file.stem for file in folder.glob("*.csv"))
+        raise FileNotFoundError(
+            f"{_DATA_VARIABLE}={root} must hold timeseries/splits.npz and timeseries/{name}.csv; "
+            f"series that are there: {', '.join(known) or 'none'}."
+        )
+    x, y = np.loadtxt(path, delimiter=",", skiprows=1, unpack=True)
+    test = np.zeros(x.size, dtype=bool)
+    with np.load(splits_path, allow_pickle=False) as splits:
+        test[splits[f"{name}_extrap_test"]] = True
+    return TimeSeries(name, x, y, test, "year", _UNITS.get(name, name.replace("_", " ")))
+
+
+def read_time_series(
+    path: str | os.PathLike, *, time: str | None = None, target: str | None = None
+) -> TimeSeries:
+    """Read a series from a CSV file with a header; nothing is held out.
+
+    Times are numbers (years included) or dates (``2001-09-30``, ``2001-09``, ISO 8601 with a time
+    of day). Rows are sorted by time and may be irregular. Rows whose target is empty or NA are
+    left out, which the notices say. Commas separate the cells, or semicolons or tabs where the
+    header has no comma.
+
+    Args:
+        path: The file.
+        time: Name of the time column; None means the first one (other than the target).
+        target: Name of the target column; None means the only other one with numbers.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: The file is no such table; the message says what and where.
+    """
+    names, rows = _read_table(Path(path))
+    time_column, target_column = _choose_columns(names, rows, time, target)
+    notices = []
+    kept = [(line, cells) for line, cells in rows if cells[target_column] not in _EMPTY]
+    if len(kept) < len(rows):
+        count = len(rows) - len(kept)
+        notices.append(f"{_rows(count)} without a value of {names[target_column]!r} left out.")
+    if not kept:
+        raise ValueError(f"{path} has no values in the column {names[target_column]!r}.")
+    y = np.array([_number(cells[target_column], names[target_column], n) for n, cells in kept])
+    x = _parse_times([(line, cells[time_column]) for line, cells in kept], names[time_column])
+    order = np.argsort(x, kind="stable")
+    x, y = x[order], y[order]
+    repeated = x.size - np.unique(x).size
+    if repeated:
+        notices.append(f"{_rows(repeated)} at a time that is there already; all are used.")
+    test = np.zeros(x.size, dtype=bool)
+    labels = names[time_column] or "time", names[target_column] or "value"
+    return TimeSeries(Path(path).stem, x, y, test, *labels, tuple(notices))
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
+
+
+def _read_table(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Header, and the line number and the cells of every row that is not blank."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a text file in UTF-8.") from None
+    if "\0" in text:
+        raise ValueError(f"{path} is not a text file: it holds zero bytes.")
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    separator = next((s for s in ",;\t" if s in first), ",")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        table = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: {error}.") from None
+    table = [(line, cells) for line, cells in table if any(cells)]
+    if not table:
+        raise ValueError(f"{path} is empty.")
+    names, rows = table[0][1], table[1:]
+    if len(names) < 2:
+        raise ValueError(f"{path} needs a time and a target column, got only {names[0]!r}.")
+    if all(_is_number(name) or _date(name) for name in names):
+        raise ValueError(f"{path} needs a header with column names, got {', '.join(names)}.")
+    if not rows:
+        raise ValueError(f"{path} has a header and no rows.")
+    for line, cells in rows:
+        if len(cells) > len(names):
+            raise ValueError(
+                f"{path}, line {line}: expected {len(names)} cells as in the header, "
+                f"got {len(cells)}."
+            )
+        cells += [""] * (len(names) - len(cells))
+    return names, rows
+
+
+def _choose_columns(
+    names: Sequence[str],
+    rows: Sequence[tuple[int, list[str]]],
+    time: str | None,
+    target: str | None,
+) -> tuple[int, int]:
+    listed = ", ".join(repr(name) for name in names)
+    for option, name in (("time", time), ("target", target)):
+        if name is not None and name not in names:
+            raise ValueError(f"There is no {option} column {name!r}; the columns are {listed}.")
+    if time is not None and time == target:
+        raise ValueError(f"Time and target must be different columns, got {time!r} for both.")
+    columns = list(range(len(names)))
+    if len(columns) > 2 and not names[0] and _counts_rows([cells[0] for _, cells in rows]):
+        columns = columns[1:]  # row numbers, as R and pandas write them
+    target_column = None if target is None else names.index(target)
+    time_column = (
+        next(c for c in columns if c != target_column) if time is None else names.index(time)
+    )
+    if target_column is None:
+        others = [c for c in columns if c != time_column]
+        if len(others) > 1:
+            numeric = [
+                c for c in others if names[c] and any(_is_number(cells[c]) for _, cells in rows)
+            ]
+            if len(numeric) != 1:
+                raise ValueError(f"Which column is the target? The columns are {listed}.")
+            others = numeric
+        target_column = others[0]
+    return time_column, target_column
+
+
+def _counts_rows(cells: Sequence[str]) -> bool:
+    return any(cells == [str(i + start) for i in range(len(cells))] for start in (0, 1))
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(cell: str, name: str, line: int) -> float:
+    if not _is_number(cell):
+        raise ValueError(f"Line {line}: the column {name!r} must hold numbers, got {cell!r}.")
+    value = float(cell)
+    if not math.isfinite(value):
+        raise ValueError(
+            f"Line {line}: the column {name!r} must hold finite numbers, got {cell!r}; a row "
+            "whose target is empty is left out."
+        )
+    return value
+
+
+def _parse_times(cells: Sequence[tuple[int, str]], name: str) -> np.ndarray:
+    if any(_is_number(cell) for _, cell in cells):
+        return np.array([_number(cell, name, line) for line, cell in cells])
+    dates = []
+    for line, cell in cells:
+        date = _date(cell)
+        if date is None:
+            raise ValueError(
+                f"Line {line}: the column {name!r} must hold numbers or dates such as 2001-09-30 "
+                f"or 2001-09, got {cell!r}."
+            )
+        dates.append(date)
+    values = np.array(dates, dtype="datetime64[us]")
+    for unit in ("M", "D", "s"):  # the coarsest resolution that loses nothing
+        coarse = values.astype(f"datetime64[{unit}]")
+        only_months = all(re.fullmatch(r"\d{4}[-/]\d{1,2}", cell) for _, cell in cells)
+        if (coarse == values).all() and (unit != "M" or only_months):
+            return coarse
+    return values
+
+
+def _date(cell: str) -> datetime | None:
+    match = _YEAR_FIRST.fullmatch(cell)
+    try:
+        if match:
+            return datetime(int(match[1]), int(match[2]), int(match[3] or 1))
+        date = datetime.fromisoformat(cell)
+    except ValueError:
+        return None
+    return date if date.tzinfo is None else date.astimezone(UTC).replace(tzinfo=None)

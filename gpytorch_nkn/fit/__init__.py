@@ -1,0 +1,7 @@
+"""Learning: restarts, budgets, progress, and the record of a fit."""
+
+from gpytorch_nkn.fit.best_of import fit_best_of
+from gpytorch_nkn.fit.recipe import Recipe
+from gpytorch_nkn.fit.result import FitResult, RestartRecord
+
+__all__ = ["FitResult", "Recipe", "RestartRecord", "fit_best_of"]

@@ -1,0 +1,310 @@
+"""Several restarts of a fit, of which the best is kept."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from gpytorch.models import ExactGP
+from joblib import Parallel, delayed
+from torch import nn
+from tqdm import tqdm
+
+from gpytorch_nkn.fit.batching import can_stack, stack_models, unstack_model
+from gpytorch_nkn.fit.criteria import CRITERIA, evaluate_criterion
+from gpytorch_nkn.fit.objective import Objective, check_model
+from gpytorch_nkn.fit.optimize import FlatParameters, run_adam, run_lbfgs
+from gpytorch_nkn.fit.recipe import Recipe
+from gpytorch_nkn.fit.result import FitResult, RestartRecord, copy_model
+from gpytorch_nkn.initialization import initialize_model
+
+__all__ = ["fit_best_of"]
+
+
+@dataclass
+class _Run:
+    """One restart on its way."""
+
+    number: int
+    origin: str
+    model: ExactGP
+    loss: float = math.inf
+    evaluations: int = 0
+    seconds: float = 0.0
+    status: str = "ok"
+
+
+def fit_best_of(
+    model: ExactGP | Callable[[], ExactGP],
+    *,
+    restarts: int = 4,
+    criterion: str = "marginal_likelihood",
+    num_blocks: int = 8,
+    initialize: str | Callable[[ExactGP, int, int], None] | None = "auto",
+    recipe: Recipe | None = None,
+    budget: float | None = None,
+    seed: int = 0,
+    n_jobs: int = 1,
+    progress: bool = True,
+) -> FitResult:
+    """Train an exact GP from several starts and keep the best by a criterion.
+
+    Each restart maximises the log marginal likelihood plus the log density of the model's priors
+    (maximum a posteriori; maximum likelihood for a model without priors), by Adam and then
+    L-BFGS. Covariances are factorised exactly. Small problems run all restarts in one batch
+    (up to 80,000 covariance entries together), larger ones one after another or in processes.
+
+    A restart that fails (a matrix that is not positive definite, a loss that is not finite, an
+    error in the model) is recorded and the others go on. Ctrl-C and the budget end the training;
+    what was reached by then counts.
+
+    Args:
+        model: An exact GP with a Gaussian likelihood (SingleTaskGP too), fitted in place; or a
+            function that makes one, called once per restart with a random state that ``seed``
+            determines.
+        restarts: Number of starts.
+        criterion: ``"marginal_likelihood"``, ``"loo"`` or ``"blocked_cv"``; see
+            :func:`gpytorch_nkn.fit.criteria.evaluate_criterion`. For series and extrapolation
+            take ``"blocked_cv"``: the restart of highest likelihood is often not the one that
+            forecasts best.
+        num_blocks: Contiguous blocks of ``"blocked_cv"``.
+        initialize: Start values of each restart: ``"data"`` takes them from the training data
+            (:func:`gpytorch_nkn.initialization.initialize_model`); ``None`` keeps those of the
+            model; a function gets the model, the seed and the restart's number and sets them.
+            ``"auto"`` is ``"data"`` for a model and ``None`` for a function that makes models.
+        recipe: Optimiser settings; ``Recipe.paper()`` for those of the paper.
+        budget: Wall time in seconds for the training of all restarts together.
+        seed: Determines every random draw; the global random state is left as it was.
+        n_jobs: Processes (joblib; its Dask and Ray backends scale out).
+        progress: Show a progress bar, if standard error is a terminal.
+
+    Returns:
+        The record of the fit. Its model is in eval mode with the best parameters.
+
+    Raises:
+        TypeError: The model is not an exact GP with a Gaussian likelihood.
+        ValueError: An option has no meaning, the data are not finite, or several restarts would
+            all start alike.
+        RuntimeError: Every restart failed; the message lists why.
+    """
+    recipe = Recipe() if recipe is None else recipe
+    _check_options(restarts, criterion, num_blocks, initialize, budget)
+    given = model if isinstance(model, nn.Module) else None
+    if initialize == "auto":
+        initialize = "data" if given is not None else None
+    if initialize is None and given is not None and restarts > 1:
+        raise ValueError(
+            f"initialize=None keeps the model's values, so {restarts} restarts would all start "
+            "alike; take restarts=1, initialize='data' or a function that makes models."
+        )
+    runs = _prepare(model, restarts, initialize, seed)
+    deadline = math.inf if budget is None else time.monotonic() + budget
+    pending = [run for run in runs if run.status == "ok"]
+    interrupted = False
+    shown = progress and sys.stderr.isatty()
+    steps = (recipe.adam_steps + recipe.lbfgs_iterations) * restarts
+    with tqdm(total=steps, desc="fit", unit="step", disable=not shown, leave=False) as bar:
+        try:
+            rest = recipe
+            if n_jobs == 1 and recipe.adam_steps:
+                stacked = _stack([run.model for run in pending])
+                if stacked is not None:
+                    _adam_in_one_batch(stacked, pending, recipe, deadline, bar)
+                    rest = replace(recipe, adam_steps=0)
+            if n_jobs == 1 or len(pending) == 1:
+                for run in pending:
+                    _train(run, rest, deadline, lambda: _advance(bar))
+            else:
+                _train_in_processes(runs, pending, rest, deadline, n_jobs, bar)
+        except KeyboardInterrupt:
+            interrupted = True
+    records = []
+    for run in runs:
+        if interrupted and not math.isfinite(run.loss):
+            run.status = "failed: interrupted before its first step"
+        records.append(_record(run, criterion, num_blocks))
+    members = {r.number: r.model for r, c in zip(runs, records, strict=True) if _usable(c)}
+    if not members:
+        reasons = "; ".join(f"{record.number}: {record.status}" for record in records)
+        raise RuntimeError(f"Every restart failed ({reasons}).")
+    best = max(members, key=lambda number: records[number].criterion)
+    chosen = copy_model(members[best]) if given is None else given
+    chosen.load_state_dict(members[best].state_dict())
+    chosen.eval()
+    return FitResult(chosen, records, best, criterion, members)
+
+
+def _check_options(
+    restarts: int, criterion: str, num_blocks: int, initialize: object, budget: float | None
+) -> None:
+    if restarts < 1:
+        raise ValueError(f"restarts must be at least 1, got {restarts}.")
+    if criterion not in CRITERIA:
+        raise ValueError(f"criterion must be one of {CRITERIA}, got {criterion!r}.")
+    if num_blocks < 2:
+        raise ValueError(f"num_blocks must be at least 2, got {num_blocks}.")
+    if isinstance(initialize, str) and initialize not in ("auto", "data"):
+        raise ValueError(
+            f"initialize must be 'auto', 'data', None or a function, got {initialize!r}."
+        )
+    if budget is not None and not budget > 0:
+        raise ValueError(f"budget must be a positive number of seconds, got {budget}.")
+
+
+def _prepare(
+    model: ExactGP | Callable[[], ExactGP],
+    restarts: int,
+    initialize: str | Callable[[ExactGP, int, int], None] | None,
+    seed: int,
+) -> list[_Run]:
+    """A model with start values for every restart."""
+    runs = []
+    for number in range(restarts):
+        if isinstance(model, nn.Module):
+            check_model(model)
+            candidate, origin = copy_model(model), "given"
+        else:
+            with torch.random.fork_rng():
+                torch.manual_seed(seed * 1_000_003 + number)
+                candidate, origin = model(), "make_model"
+            check_model(candidate)
+        run = _Run(number, origin, candidate)
+        candidate.train()
+        try:
+            if initialize == "data":
+                run.origin = "data"
+                initialize_model(candidate, seed=seed, restart=number)
+            elif callable(initialize):
+                run.origin = "callable"
+                with torch.random.fork_rng():
+                    torch.manual_seed(seed * 1_000_003 + number)
+                    initialize(candidate, seed, number)
+        except (ArithmeticError, RuntimeError) as error:
+            run.status = f"failed: {error}"
+        runs.append(run)
+    return runs
+
+
+def _stack(models: Sequence[ExactGP]) -> ExactGP | None:
+    """The models as one batch, or None where that does not pay or does not give their losses."""
+    if not can_stack(models):
+        return None
+    try:
+        stacked = stack_models(models)
+        with torch.no_grad():
+            together = Objective(stacked, len(models))()
+            apart = torch.cat([Objective(model)() for model in models])
+    except (ArithmeticError, IndexError, RuntimeError, ValueError):
+        return None  # a forward that knows nothing of batches, or a model that fails by itself
+    return stacked if torch.allclose(together, apart, rtol=1e-6) else None
+
+
+def _adam_in_one_batch(
+    stacked: ExactGP, runs: Sequence[_Run], recipe: Recipe, deadline: float, bar: tqdm
+) -> None:
+    start = time.monotonic()
+    models = [run.model for run in runs]
+    flat = FlatParameters(Objective(stacked, len(runs)))
+    try:
+        run_adam(
+            flat,
+            steps=recipe.adam_steps,
+            learning_rate=recipe.learning_rate,
+            anneal=recipe.anneal,
+            deadline=deadline,
+            on_step=lambda: _advance(bar, len(runs)),
+        )
+    finally:  # an interruption keeps the best points as well
+        flat.release()
+        unstack_model(stacked, models)
+        for run, loss in zip(runs, flat.best_loss.tolist(), strict=True):
+            run.loss, run.evaluations = loss, flat.evaluations
+            run.seconds = (time.monotonic() - start) / len(runs)
+
+
+def _train(run: _Run, recipe: Recipe, deadline: float, on_step: Callable[[], None]) -> None:
+    """Train one restart as far as the deadline lets it; a failure goes into its status."""
+    start = time.monotonic()
+    flat = FlatParameters(Objective(run.model))
+    try:
+        if recipe.adam_steps and start < deadline:
+            run_adam(
+                flat,
+                steps=recipe.adam_steps,
+                learning_rate=recipe.learning_rate,
+                anneal=recipe.anneal,
+                deadline=deadline,
+                on_step=on_step,
+            )
+        if recipe.lbfgs_iterations and time.monotonic() < deadline:
+            run_lbfgs(flat, iterations=recipe.lbfgs_iterations, deadline=deadline, on_step=on_step)
+        if flat.evaluations == 0 and not math.isfinite(
+            run.loss
+        ):  # no steps, or no time for one: it stands as it began
+            flat.evaluate()
+        if time.monotonic() > deadline:
+            run.status = "interrupted"
+    except KeyboardInterrupt:
+        run.status = "interrupted"
+        raise
+    except (ArithmeticError, RuntimeError, ValueError) as error:
+        # whatever a model's forward may raise on the way: the other restarts go on
+        run.status = f"failed: {type(error).__name__}: {error}"
+    finally:
+        flat.release()
+        run.loss = min(run.loss, flat.best_loss.item())
+        run.evaluations += flat.evaluations
+        run.seconds += time.monotonic() - start
+    if run.status == "ok" and not math.isfinite(run.loss):
+        run.status = "failed: no finite loss"
+
+
+def _train_in_processes(
+    runs: list[_Run],
+    pending: Sequence[_Run],
+    recipe: Recipe,
+    deadline: float,
+    n_jobs: int,
+    bar: tqdm,
+) -> None:
+    # wall time: the monotonic clock of another machine has another zero
+    end = time.time() + deadline - time.monotonic()
+    jobs = (delayed(_train_in_worker)(run, recipe, end) for run in pending)
+    for run in Parallel(n_jobs=n_jobs, return_as="generator_unordered")(jobs):
+        runs[run.number] = run
+        bar.update(recipe.adam_steps + recipe.lbfgs_iterations)
+
+
+def _train_in_worker(run: _Run, recipe: Recipe, end: float) -> _Run:
+    torch.set_num_threads(1)  # one thread per process: more of them only wait for each other
+    _train(run, recipe, time.monotonic() + end - time.time(), lambda: None)
+    return run
+
+
+def _advance(bar: tqdm, steps: int = 1) -> None:
+    bar.update(steps)
+
+
+def _record(run: _Run, criterion: str, num_blocks: int) -> RestartRecord:
+    value = math.nan
+    if not run.status.startswith("failed"):
+        value = evaluate_criterion(run.model, criterion, run.loss, num_blocks)
+        if not math.isfinite(value):
+            run.status = f"failed: its criterion is {value}"
+    return RestartRecord(
+        number=run.number,
+        origin=run.origin,
+        loss=run.loss,
+        criterion=value,
+        evaluations=run.evaluations,
+        seconds=run.seconds,
+        status=run.status,
+    )
+
+
+def _usable(record: RestartRecord) -> bool:
+    return not record.status.startswith("failed")

@@ -1,0 +1,95 @@
+"""The negative log posterior of an exact Gaussian process, one value per restart."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.models import ExactGP
+from gpytorch.priors import LogNormalPrior
+from torch import Tensor
+
+from gpytorch_nkn.linalg import gaussian_negative_log_likelihood
+
+__all__ = ["Objective", "check_model", "noisy_prior"]
+
+
+def check_model(model: object) -> None:
+    """Refuse what cannot be fitted here.
+
+    Raises:
+        TypeError: Not an exact GP with a Gaussian likelihood.
+        ValueError: No training data, or targets that are not finite.
+    """
+    if not isinstance(model, ExactGP):
+        raise TypeError(f"fit_best_of needs a gpytorch ExactGP, got {type(model).__name__}.")
+    if not isinstance(model.likelihood, GaussianLikelihood | FixedNoiseGaussianLikelihood):
+        raise TypeError(
+            "fit_best_of needs a Gaussian likelihood, got "
+            f"{type(model.likelihood).__name__}; use fit_gpytorch_mll for others."
+        )
+    if model.train_inputs is None or model.train_targets is None:
+        raise ValueError("The model has no training data.")
+    for name, tensors in (("inputs", model.train_inputs), ("targets", [model.train_targets])):
+        if not all(bool(tensor.isfinite().all()) for tensor in tensors):
+            raise ValueError(f"The training {name} contain NaN or infinite values.")
+
+
+def noisy_prior(model: ExactGP) -> tuple[Tensor, Tensor]:
+    """Prior mean ``... x N`` and covariance with noise ``... x N x N`` at the training inputs.
+
+    The model must be in training mode (where BoTorch models transform their inputs).
+    """
+    inputs = list(model.train_inputs)
+    # forward, not __call__: no check against the training inputs, which a batch would fail
+    output = model.likelihood(model.forward(*inputs), inputs)
+    return output.mean, output.lazy_covariance_matrix.to_dense()
+
+
+class Objective:
+    """Negative log marginal likelihood less log priors, summed over outputs.
+
+    Args:
+        model: An exact GP in training mode. With ``num_restarts``, every parameter leads with
+            a dimension of that size (see :func:`gpytorch_nkn.fit.batching.stack_models`).
+        num_restarts: Number of stacked restarts; ``None`` for a plain model.
+    """
+
+    def __init__(self, model: ExactGP, num_restarts: int | None = None):
+        self.model = model
+        self.num_restarts = num_restarts
+        priors = [(m, prior, get) for _, m, prior, get, _ in model.named_priors()]
+        self._log_normal = [p for p in priors if _is_scalar_log_normal(p[1])]
+        self._other = [p for p in priors if not _is_scalar_log_normal(p[1])]
+        if self._log_normal:
+            self._location = torch.stack([p[1].loc.detach() for p in self._log_normal])
+            self._scale = torch.stack([p[1].scale.detach() for p in self._log_normal])
+
+    def __call__(self) -> Tensor:
+        """One value per restart, ``R`` (``R`` = 1 for a plain model)."""
+        mean, covariance = noisy_prior(self.model)
+        value = gaussian_negative_log_likelihood(covariance, self.model.train_targets - mean)
+        return self._per_restart(value).sum(-1) - self._log_prior(value)
+
+    def _log_prior(self, like: Tensor) -> Tensor:
+        total = like.new_zeros(self.num_restarts or 1)
+        if self._log_normal:
+            # All of them in one expression: dozens of small distributions cost more than K does.
+            values = [self._per_restart(get(module)) for module, _, get in self._log_normal]
+            sizes = torch.tensor([v.size(-1) for v in values], device=like.device)
+            location = self._location.to(like).repeat_interleave(sizes)
+            scale = self._scale.to(like).repeat_interleave(sizes)
+            logs = torch.cat(values, dim=-1).log()
+            density = -0.5 * ((logs - location) / scale).square() - logs - scale.log()
+            total = total + (density - 0.5 * math.log(2 * math.pi)).sum(-1)
+        for module, prior, get in self._other:
+            total = total + self._per_restart(prior.log_prob(get(module))).sum(-1)
+        return total
+
+    def _per_restart(self, value: Tensor) -> Tensor:
+        return value.reshape(self.num_restarts or 1, -1)
+
+
+def _is_scalar_log_normal(prior: object) -> bool:
+    return isinstance(prior, LogNormalPrior) and prior.loc.dim() == 0

@@ -1,0 +1,170 @@
+"""Adam, then L-BFGS, on one flat tensor of all parameters."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from gpytorch_nkn.fit.objective import Objective
+
+__all__ = ["FlatParameters", "run_adam", "run_lbfgs"]
+
+_MAX_FAILURES = 20  # consecutive evaluations without a finite loss
+
+
+class FlatParameters:
+    """All trainable parameters of a model in one flat tensor, and the best point visited so far.
+
+    While it is in use, the parameters are views of the tensor: an optimiser that moves one flat
+    tensor is an order of magnitude cheaper than one that moves a hundred small ones.
+
+    Attributes:
+        values: All parameters, one after another.
+        gradients: Their gradients, filled by :meth:`evaluate`.
+        restart: The restart that each entry belongs to.
+        best_loss: Lowest loss of each restart so far ``R``, infinite where none was finite.
+        best_values: The parameters at those points.
+        evaluations: Evaluations so far.
+    """
+
+    def __init__(self, objective: Objective):
+        model = objective.model
+        self.objective = objective
+        self.num_restarts = objective.num_restarts or 1
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        if not self._parameters:
+            raise ValueError("The model has no trainable parameters.")
+        self.values = torch.cat([p.data.reshape(-1) for p in self._parameters])
+        self.gradients = torch.zeros_like(self.values)
+        numbers = torch.arange(self.num_restarts, device=self.values.device)
+        self.restart = torch.cat(
+            [numbers.repeat_interleave(p.numel() // self.num_restarts) for p in self._parameters]
+        )
+        self.best_loss = self.values.new_full((self.num_restarts,), math.inf)
+        self.best_values = self.values.clone()
+        self.evaluations = 0
+        offset = 0
+        for parameter in self._parameters:
+            window = slice(offset, offset + parameter.numel())
+            shape = parameter.shape
+            parameter.data = self.values[window].view(shape)
+            parameter.grad = self.gradients[window].view(shape)
+            offset += parameter.numel()
+
+    def evaluate(self) -> Tensor:
+        """Losses ``R`` at the present point, infinite where loss or gradient is not finite.
+
+        An error that a model raises (a matrix that is not positive definite in its forward, say)
+        counts as an infinite loss, from which the optimisers step back; at the very first point,
+        where there is nothing to step back to, it is raised.
+        """
+        self.gradients.zero_()
+        try:
+            losses = self.objective()
+            losses.masked_fill(~losses.isfinite(), 0.0).sum().backward()
+            losses = losses.detach()
+        except (ArithmeticError, RuntimeError):
+            if self.evaluations == 0:
+                raise
+            losses = torch.full_like(self.best_loss, math.inf)
+        self.evaluations += 1
+        bad = (~self.gradients.isfinite()).to(self.values.dtype)
+        finite = torch.zeros_like(self.best_loss).index_add(0, self.restart, bad) == 0
+        losses = torch.where(losses.isfinite() & finite, losses, math.inf)
+        better = losses < self.best_loss
+        self.best_loss = torch.where(better, losses, self.best_loss)
+        self.best_values = torch.where(better[self.restart], self.values, self.best_values)
+        return losses
+
+    def release(self) -> None:
+        """Leave the model at the best point, with memory of its own and without gradients."""
+        self.values.copy_(self.best_values)
+        self.values.grad = None
+        for parameter in self._parameters:
+            parameter.data = parameter.data.clone()
+            parameter.grad = None
+
+
+def run_adam(
+    flat: FlatParameters,
+    *,
+    steps: int,
+    learning_rate: float,
+    anneal: bool,
+    deadline: float,
+    on_step: Callable[[], None],
+) -> None:
+    """Move every restart by Adam, and then to the best point that it visited.
+
+    A restart whose loss is not finite goes back to its best point with a clean momentum.
+    """
+    optimizer = torch.optim.Adam([flat.values], lr=learning_rate, betas=(0.9, 0.99))
+    flat.values.grad = flat.gradients
+    failures = torch.zeros_like(flat.best_loss)
+    for step in range(steps):
+        finite = flat.evaluate().isfinite()
+        failures = torch.where(finite, 0, failures + 1)
+        if bool((failures > _MAX_FAILURES).all()):
+            break
+        if not bool(finite.all()):
+            _step_back(flat, optimizer, ~finite[flat.restart])
+        if anneal:  # constant for the first half, then down to zero in a straight line
+            rate = learning_rate * min(1.0, 2 * (1 - (step + 1) / (steps + 1)))
+            optimizer.param_groups[0]["lr"] = rate
+        optimizer.step()
+        on_step()
+        if time.monotonic() > deadline:
+            break
+    flat.values.copy_(flat.best_values)
+
+
+def _step_back(flat: FlatParameters, optimizer: torch.optim.Adam, entries: Tensor) -> None:
+    flat.values[entries] = flat.best_values[entries]
+    flat.gradients[entries] = 0
+    state = optimizer.state.get(flat.values, {})
+    for name in ("exp_avg", "exp_avg_sq"):
+        if name in state:
+            state[name][entries] = 0
+
+
+def run_lbfgs(
+    flat: FlatParameters, *, iterations: int, deadline: float, on_step: Callable[[], None]
+) -> None:
+    """Polish one restart by SciPy's L-BFGS-B, and move to the best point that it visited."""
+    failures = 0
+
+    def evaluate(point: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal failures
+        flat.values.copy_(torch.from_numpy(point))
+        loss = flat.evaluate().item()
+        if math.isfinite(loss):
+            failures = 0
+            return loss, flat.gradients.double().cpu().numpy().copy()
+        failures += 1
+        if failures > _MAX_FAILURES or not bool(flat.best_loss.isfinite()):
+            raise StopIteration
+        # High and flat: the line search backs off, where an infinity would derail it.
+        return flat.best_loss.item() + 1e6, np.zeros_like(point)
+
+    def after_iteration(_: np.ndarray) -> None:
+        on_step()
+        if time.monotonic() > deadline:
+            raise StopIteration
+
+    with suppress(StopIteration):
+        minimize(
+            evaluate,
+            flat.values.double().cpu().numpy(),
+            jac=True,
+            method="L-BFGS-B",
+            callback=after_iteration,
+            options={"maxiter": iterations, "maxcor": 20},
+        )
+    flat.values.copy_(flat.best_values)

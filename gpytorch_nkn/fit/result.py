@@ -1,0 +1,132 @@
+"""The record of a fit."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from gpytorch.models import ExactGP
+from gpytorch.settings import fast_computations, max_cholesky_size
+from torch import Tensor
+
+__all__ = ["FitResult", "RestartRecord"]
+
+
+@dataclass(frozen=True)
+class RestartRecord:
+    """What one restart came to.
+
+    Attributes:
+        number: Place in the order of restarts, from 0.
+        origin: Where its start values came from: ``data``, ``given``, ``make_model``, ``callable``.
+        loss: Negative log posterior at its best point, in nats, summed over the data.
+        criterion: Its value of the criterion, per data point, higher is better; NaN if it failed.
+        evaluations: Evaluations of the loss and its gradient.
+        seconds: Wall time. Restarts that ran in one batch share the time equally.
+        status: ``ok``, ``interrupted`` (kept, with the best point it had reached), or
+            ``failed: ...`` with the reason.
+    """
+
+    number: int
+    origin: str
+    loss: float
+    criterion: float
+    evaluations: int
+    seconds: float
+    status: str
+
+
+@dataclass
+class FitResult:
+    """The best model of a fit, every restart, and predictions that average them.
+
+    Attributes:
+        model: The model that came in (or the best one of ``make_model``) in eval mode, with the
+            parameters of the best restart.
+        restarts: One record per restart, in order.
+        best: Number of the best restart.
+        criterion: Name of the criterion that chose it.
+        members: Trained copies of the restarts that did not fail, in order, by number.
+    """
+
+    model: ExactGP
+    restarts: list[RestartRecord]
+    best: int
+    criterion: str
+    members: dict[int, ExactGP]
+
+    def weights(self, temperature: float = 1.0) -> dict[int, float]:
+        """Share of each restart in an average: softmax of the criterion over all data points.
+
+        With a cross-validated density at temperature 1 these are pseudo-Bayes weights.
+
+        Args:
+            temperature: Divides the log weights; above 1 the shares are more even.
+        """
+        numbers = list(self.members)
+        n = self.model.train_targets.size(-1)
+        scores = np.array([self.restarts[number].criterion for number in numbers])
+        scores = n * scores / temperature
+        shares = np.exp(scores - scores.max())
+        return dict(zip(numbers, (shares / shares.sum()).tolist(), strict=True))
+
+    def member_prediction(self, number: int, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of new observations at ``x`` under one restart; see :meth:`predict`."""
+        return predict_observations(self.members[number], x)
+
+    def predict(
+        self, x: Tensor, *, average: bool = False, temperature: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        """Predict new observations.
+
+        Args:
+            x: Inputs ``N x D``.
+            average: Average all restarts by :meth:`weights`; the variance then includes the
+                spread of their means.
+            temperature: Of the weights.
+
+        Returns:
+            Mean and variance (noise included) in units of the targets, ``N`` each (``N x m`` for
+            a BoTorch model, un-transformed).
+        """
+        if not average:
+            return predict_observations(self.model, x)
+        shares = torch.tensor(list(self.weights(temperature).values()), dtype=x.dtype)
+        moments = [predict_observations(member, x) for member in self.members.values()]
+        means, variances = (torch.stack(parts) for parts in zip(*moments, strict=True))
+        shares = shares.to(means).view(-1, *[1] * (means.dim() - 1))
+        mean = (shares * means).sum(0)
+        return mean, (shares * (variances + (means - mean).square())).sum(0)
+
+    def __str__(self) -> str:
+        lines = [f"{'restart':>7} {'loss':>10} {'criterion':>10} {'evals':>6} {'s':>6}  status"]
+        for record in self.restarts:
+            mark = "*" if record.number == self.best else " "
+            lines.append(
+                f"{record.number:>6}{mark} {record.loss:>10.3f} {record.criterion:>10.4f} "
+                f"{record.evaluations:>6d} {record.seconds:>6.1f}  {record.status}"
+            )
+        return "\n".join(lines)
+
+
+def predict_observations(model: ExactGP, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of new observations at ``x`` under a model, left in eval mode."""
+    model.eval()
+    with torch.no_grad():
+        if hasattr(model, "posterior"):  # a BoTorch model undoes its outcome transform itself
+            posterior = model.posterior(x, observation_noise=True)
+            return posterior.mean, posterior.variance
+        with fast_computations(False, False, False), max_cholesky_size(2**31):
+            predictive = model.likelihood(model(x), [x])
+            return predictive.mean, predictive.variance
+
+
+def copy_model(model: ExactGP) -> ExactGP:
+    """Deep copy without the caches of a prediction, which hold graph tensors."""
+    mode = model.training
+    model.train()  # clears GPyTorch's prediction caches
+    copied = deepcopy(model)
+    model.train(mode)
+    return copied

@@ -1,0 +1,180 @@
+"""Start values of any kernel from data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.models import ExactGP
+from torch import Tensor
+
+from gpytorch_nkn.initialization.distances import median_distances
+from gpytorch_nkn.initialization.periods import periodogram_peaks
+from gpytorch_nkn.layers import Linear
+
+__all__ = ["initialize_from_data", "initialize_model"]
+
+
+def initialize_from_data(
+    kernel: Kernel, x: Tensor, y: Tensor, *, seed: int = 0, restart: int = 0
+) -> Kernel:
+    """Set the start values of every part of a kernel from data, in place.
+
+    Lengthscales become the median distance of their input column times a log-normal factor, so
+    that copies of a primitive start apart. Periods come from the periodogram of the targets over
+    the column, with a cubic trend removed in even restarts and a local one in odd restarts: in
+    restarts 0 and 1 the periodic primitives take the strongest peaks in turn, later they draw
+    them with probability proportional to the peaks' power. Weights of Linear layers are drawn
+    anew; variances and output scales go to 1, exponents near 1. Every batch entry gets draws of
+    its own.
+
+    Args:
+        kernel: Any kernel; parts of other kinds keep their values.
+        x: Inputs ``N x D`` that the kernel will see, best standardised.
+        y: Targets ``N`` (or ``N x m``, whose first column is used for periods).
+        seed: Together with ``restart`` determines every draw; the global random state is
+            neither used nor changed.
+        restart: Number of the restart.
+
+    Returns:
+        The same kernel.
+
+    Raises:
+        ValueError: ``x`` or ``y`` has a wrong shape or is not finite.
+    """
+    if x.dim() != 2 or y.shape[:1] != x.shape[:1]:
+        raise ValueError(
+            f"x must be N x D and y of length N, got shapes {tuple(x.shape)} and {tuple(y.shape)}."
+        )
+    rng = np.random.default_rng([seed, restart])
+    target = y.detach() if y.dim() == 1 else y.detach()[:, 0]
+    peaks: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by column
+    num_periodic: dict[int, int] = {}
+    for part, columns in _parts(kernel, list(range(x.size(-1)))):
+        periodic = "raw_period_length" in part._parameters
+        if part.has_lengthscale:
+            value = part.lengthscale
+            if periodic:  # the lengthscale of a periodic kernel is a shape, not a distance
+                part.lengthscale = _log_normal(rng, value, 0.7)
+            else:
+                distances = median_distances(x[:, columns]).to(value)
+                typical = distances if value.size(-1) > 1 else distances.mean()
+                part.lengthscale = 0.6 * typical * _log_normal(rng, value, 1.0)
+        if periodic:
+            values = part.period_length.detach().clone()
+            for dim in range(values.size(-1)):
+                column = columns[dim]
+                if column not in peaks:
+                    trend = ("cubic", "smooth")[restart % 2]
+                    peaks[column] = _peaks_of_column(x[:, column], target, trend)
+                position = num_periodic.get(column, 0)
+                num_periodic[column] = position + 1
+                values[..., dim] = _draw_periods(
+                    rng, values[..., dim], *peaks[column], position, restart
+                )
+            part.period_length = values
+        if "raw_alpha" in part._parameters:
+            part.alpha = _log_normal(rng, part.alpha, 0.5)
+        for name in ("variance", "outputscale"):
+            if f"raw_{name}" in part._parameters:
+                setattr(part, name, torch.ones_like(getattr(part, name)))
+    generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
+    for module in kernel.modules():
+        if isinstance(module, Linear):
+            module.reset_parameters(generator)
+    return kernel
+
+
+def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> ExactGP:
+    """Set start values of an exact GP from its training data, in place.
+
+    The kernel (``covar_module``) as in :func:`initialize_from_data`; the noise of a homoskedastic
+    Gaussian likelihood at a hundredth of the targets' variance in restart 0, and between a
+    thousandth and a tenth in the others. Inputs are transformed first where a BoTorch model has
+    an input transform.
+
+    Args:
+        model: The model; a single-output or batched-output exact GP.
+        seed: Together with ``restart`` determines every draw.
+        restart: Number of the restart.
+
+    Returns:
+        The same model.
+
+    Raises:
+        TypeError: The model has no ``covar_module``.
+    """
+    if not hasattr(model, "covar_module"):
+        raise TypeError(f"{type(model).__name__} has no covar_module to initialize.")
+    x, y = model.train_inputs[0].detach(), model.train_targets.detach()
+    if model.training and hasattr(model, "transform_inputs"):
+        x = model.transform_inputs(x).detach()
+    x, y = x.reshape(-1, *x.shape[-2:])[0], y.reshape(-1, y.size(-1))[0]
+    initialize_from_data(model.covar_module, x, y, seed=seed, restart=restart)
+    if isinstance(model.likelihood, GaussianLikelihood):
+        rng = np.random.default_rng([seed, restart, 1])
+        share = 1e-2 if restart == 0 else 10 ** rng.uniform(-3, -1)
+        variance = y.var() if y.numel() > 1 else y.new_ones(())
+        lowest = model.likelihood.noise_covar.raw_noise_constraint.lower_bound.to(variance)
+        model.likelihood.noise = (share * variance).clamp_min(2 * lowest)
+    return model
+
+
+def _parts(kernel: Kernel, columns: list[int]) -> Iterator[tuple[Kernel, list[int]]]:
+    """Every kernel inside ``kernel`` with the input columns that it sees."""
+    if kernel.active_dims is not None:
+        columns = [columns[i] for i in kernel.active_dims.tolist()]
+    yield kernel, columns
+    for name, child in kernel.named_children():
+        if isinstance(child, Kernel):
+            if isinstance(kernel, ScaleKernel) and name == "base_kernel":
+                # ScaleKernel takes over its base's active_dims and selects columns once
+                yield child, columns
+                for grandchild in _child_kernels(child):
+                    yield from _parts(grandchild, columns)
+            else:
+                yield from _parts(child, columns)
+        elif isinstance(child, torch.nn.ModuleList):
+            for item in child:
+                if isinstance(item, Kernel):
+                    yield from _parts(item, columns)
+
+
+def _child_kernels(kernel: Kernel) -> Iterator[Kernel]:
+    for child in kernel.children():
+        items = child if isinstance(child, torch.nn.ModuleList) else [child]
+        yield from (item for item in items if isinstance(item, Kernel))
+
+
+def _log_normal(rng: np.random.Generator, like: Tensor, scale: float) -> Tensor:
+    draws = np.exp(scale * rng.standard_normal(tuple(like.shape)))
+    return torch.as_tensor(draws, dtype=like.dtype, device=like.device)
+
+
+def _peaks_of_column(column: Tensor, target: Tensor, trend: str) -> tuple[np.ndarray, np.ndarray]:
+    values = column.detach().double().cpu().numpy()
+    periods, shares = periodogram_peaks(values, target.double().cpu().numpy(), trend=trend)
+    if periods.size == 0:  # nothing stands out: fractions of the span
+        span = np.ptp(values) or 1.0
+        return span / np.array([4.0, 8.0, 16.0]), np.ones(3)
+    return periods, shares
+
+
+def _draw_periods(
+    rng: np.random.Generator,
+    like: Tensor,
+    periods: np.ndarray,
+    shares: np.ndarray,
+    position: int,
+    restart: int,
+) -> Tensor:
+    if restart < 2:
+        chosen = np.full(tuple(like.shape), periods[position % periods.size])
+    else:
+        chance = (shares + 1e-12) / (shares + 1e-12).sum()
+        chosen = rng.choice(periods, size=tuple(like.shape), p=chance)
+    jitter = np.exp(0.005 * rng.standard_normal(tuple(like.shape)))
+    return torch.as_tensor(chosen * jitter, dtype=like.dtype, device=like.device)

@@ -1,0 +1,88 @@
+"""Periods that stand out in a series."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.signal import lombscargle
+
+__all__ = ["candidate_periods", "periodogram_peaks"]
+
+_OVERSAMPLING = 10  # frequencies per resolution element 1 / span
+_MAX_FREQUENCIES = 10_000
+_MAX_POINTS = 3_000  # the smoother takes N^2 memory
+_SMOOTHER_SHARE = 1 / 16  # bandwidth of the local linear trend, in spans
+
+
+def candidate_periods(
+    x: ArrayLike, y: ArrayLike, *, num_candidates: int = 6, trend: str = "cubic"
+) -> np.ndarray:
+    """Periods at the highest peaks of :func:`periodogram_peaks`, strongest first."""
+    return periodogram_peaks(x, y, num_candidates=num_candidates, trend=trend)[0]
+
+
+def periodogram_peaks(
+    x: ArrayLike, y: ArrayLike, *, num_candidates: int = 6, trend: str = "cubic"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Highest peaks of the Lomb-Scargle periodogram of a series without its trend.
+
+    Periods reach from twice the median step between inputs to two thirds of the span. Sampling
+    may be irregular and inputs may repeat; the answer is a function of the data alone.
+
+    Args:
+        x: Inputs ``N``, in any order.
+        y: Targets ``N``.
+        num_candidates: Largest number of peaks returned.
+        trend: What is removed first: ``"cubic"``, a polynomial, after which slow cycles remain,
+            or ``"smooth"``, a local line over a sixteenth of the span, which lets a season show
+            behind slow cycles of larger amplitude.
+
+    Returns:
+        At most ``num_candidates`` periods in units of the input, strongest first, and the share
+        of the remaining variance that a sinusoid of each explains. None for fewer than 8
+        different inputs or a series that is all trend.
+
+    Raises:
+        ValueError: ``x`` and ``y`` are not finite vectors of one length, or ``trend`` is unknown.
+    """
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    if x.ndim != 1 or x.shape != y.shape or not np.isfinite(x).all() or not np.isfinite(y).all():
+        raise ValueError(
+            f"x and y must be finite vectors of one length, got shapes {x.shape} and {y.shape}."
+        )
+    if trend not in ("cubic", "smooth"):
+        raise ValueError(f"trend must be 'cubic' or 'smooth', got {trend!r}.")
+    if x.size > _MAX_POINTS:  # a contiguous part, so that short periods stay resolved
+        latest = np.argsort(x, kind="stable")[-_MAX_POINTS:]
+        x, y = x[latest], y[latest]
+    nothing = np.empty(0), np.empty(0)
+    different = np.unique(x)
+    if different.size < 8:
+        return nothing
+    span = different[-1] - different[0]
+    time = (x - different.mean()) / span
+    residual = y - (_cubic_trend if trend == "cubic" else _smooth_trend)(time, y)
+    residual = residual - residual.mean()
+    if residual.std() <= 1e-9 * max(float(y.std()), np.finfo(float).tiny):
+        return nothing
+    highest = 0.5 * span / np.median(np.diff(different))  # cycles per span
+    step = max(1 / _OVERSAMPLING, highest / _MAX_FREQUENCIES)
+    frequencies = np.arange(1.5, max(highest, 3.0) + step, step)
+    share = lombscargle(time, residual, 2 * np.pi * frequencies, normalize=True)
+    share = np.nan_to_num(share).clip(0)
+    inner = share[1:-1]
+    peaks = 1 + np.flatnonzero((inner >= share[:-2]) & (inner > share[2:]))
+    peaks = peaks[np.argsort(share[peaks])[::-1]][:num_candidates]
+    return span / frequencies[peaks], share[peaks]
+
+
+def _cubic_trend(time: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.polynomial.Polynomial.fit(time, y, 3)(time)
+
+
+def _smooth_trend(time: np.ndarray, y: np.ndarray) -> np.ndarray:
+    difference = time[None, :] - time[:, None]
+    kernel = np.exp(-0.5 * (difference / _SMOOTHER_SHARE) ** 2)
+    first, second = (kernel * difference).sum(1), (kernel * difference**2).sum(1)
+    weights = kernel * (second[:, None] - difference * first[:, None])
+    return (weights @ y) / weights.sum(1)

@@ -1,0 +1,19 @@
+"""Covariance functions."""
+
+from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
+    BivariateComplexExponentialKernel,
+)
+from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
+from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
+from gpytorch_nkn.kernels.complex_kernel import ComplexKernel
+from gpytorch_nkn.kernels.neural_kernel_network import NeuralKernelNetwork
+from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
+
+__all__ = [
+    "BivariateComplexExponentialKernel",
+    "CenteredLinearKernel",
+    "ComplexExponentialKernel",
+    "ComplexKernel",
+    "NeuralKernelNetwork",
+    "ZeroMeanPeriodicKernel",
+]

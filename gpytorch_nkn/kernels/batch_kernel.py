@@ -1,0 +1,110 @@
+"""Batch expansion and batch indexing that reach every part of a composite kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, TypeVar
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from gpytorch_nkn.layers import Layer
+
+__all__ = ["BatchKernel", "expand_kernel_batch", "index_kernel_batch"]
+
+K = TypeVar("K", bound=Kernel)
+
+
+class BatchKernel(Kernel):
+    """A kernel whose batch can be expanded and indexed, whatever its parts and its columns.
+
+    GPyTorch's own ``kernel[i]`` indexes the ``active_dims`` too, takes an ellipsis for one in the
+    parameters' own dimensions, and ``expand_batch`` ties the entries of the batch to one memory.
+    """
+
+    def expand_batch(self: K, *sizes: torch.Size | tuple[int, ...] | int) -> K:
+        """Return a copy of the kernel, all of whose parts carry the given batch shape."""
+        one = sizes[0] if len(sizes) == 1 else sizes
+        batch_shape = torch.Size([one] if isinstance(one, int) else one)  # type: ignore[arg-type]
+        return self if batch_shape == self.batch_shape else expand_kernel_batch(self, batch_shape)
+
+    def __getitem__(self: K, index: Any) -> K:
+        """Return a copy of the kernel with its batch indexed; itself if it has no batch."""
+        return self if len(self.batch_shape) == 0 else index_kernel_batch(self, index)
+
+
+def expand_kernel_batch(kernel: K, batch_shape: torch.Size) -> K:
+    """Return a copy of ``kernel`` all of whose parts carry ``batch_shape``.
+
+    GPyTorch's own ``expand_batch`` registers a stray module and leaves the parts of an additive
+    or product kernel (and of anything in a ModuleList) as they were.
+
+    Args:
+        kernel: Any kernel, nested as deep as you like.
+        batch_shape: A shape to which the kernel's own batch shape broadcasts.
+
+    Raises:
+        RuntimeError: The kernel's batch shape does not broadcast to ``batch_shape``.
+    """
+    if _broadcast(kernel.batch_shape, batch_shape) != batch_shape:
+        raise RuntimeError(
+            f"Cannot expand a kernel with batch shape {tuple(kernel.batch_shape)} to "
+            f"{tuple(batch_shape)}."
+        )
+
+    def expand(value: Tensor, old: torch.Size) -> Tensor:
+        # clone: entries that share memory cannot be updated in place by an optimiser
+        return value.expand(*batch_shape, *value.shape[len(old) :]).clone()
+
+    return _map_batch(kernel, batch_shape, expand)
+
+
+def index_kernel_batch(kernel: K, index: Any) -> K:
+    """Return a copy of ``kernel`` whose batch is indexed, whatever the index.
+
+    Args:
+        kernel: Any kernel, nested as deep as you like.
+        index: Index into the batch dimensions: integers, slices, tensors, None or an ellipsis.
+
+    Raises:
+        IndexError: The index does not fit the batch shape.
+    """
+    batch_shape = kernel.batch_shape
+    # The entry numbers that the index picks: indexing these can never touch event dimensions.
+    entries = torch.arange(batch_shape.numel()).view(batch_shape)[index]
+
+    def select(value: Tensor, old: torch.Size) -> Tensor:
+        event_shape = value.shape[len(old) :]
+        flat = value.reshape(batch_shape.numel(), *event_shape)
+        picked = flat[entries.flatten().to(value.device)]
+        return picked.view((*entries.shape, *event_shape))
+
+    return _map_batch(expand_kernel_batch(kernel, batch_shape), entries.shape, select)
+
+
+def _map_batch(
+    kernel: K, batch_shape: torch.Size, function: Callable[[Tensor, torch.Size], Tensor]
+) -> K:
+    new_kernel = deepcopy(kernel)
+    for module in new_kernel.modules():
+        if not isinstance(module, Kernel | Layer):
+            continue
+        old = module._batch_shape
+        for parameter in module.parameters(recurse=False):
+            if parameter.shape[: len(old)] == old:
+                parameter.data = function(parameter.data, old)
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            # A buffer of a kernel without batch (active_dims, a grid) belongs to all of the batch.
+            if name != "active_dims" and len(old) and buffer.shape[: len(old)] == old:
+                setattr(module, name, function(buffer, old))
+        module._batch_shape = batch_shape
+    return new_kernel
+
+
+def _broadcast(first: torch.Size, second: torch.Size) -> torch.Size | None:
+    try:
+        return torch.broadcast_shapes(first, second)
+    except RuntimeError:
+        return None

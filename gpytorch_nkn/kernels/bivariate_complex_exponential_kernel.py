@@ -1,0 +1,96 @@
+"""Complex exponential of two frequencies, non-stationary."""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.priors import Prior
+from torch import Tensor, nn
+
+from gpytorch_nkn.kernels.complex_kernel import ComplexKernel, phase, unit_phasor
+
+__all__ = ["BivariateComplexExponentialKernel"]
+
+
+class BivariateComplexExponentialKernel(ComplexKernel):
+    r"""The rank-one Hermitian kernel of two frequencies.
+
+    .. math::
+        k(x, x') = \psi(x)\, \overline{\psi(x')}, \qquad
+        \psi(x) = \tfrac{1}{2} \bigl(e^{i \omega^\top x} + e^{i \omega'^\top x}\bigr)
+
+    It is a valid complex kernel as the outer product of one feature. It is the symmetrised
+    spectral unit of Yaglom's theorem before the real part is taken; with
+    :math:`\omega = \omega'` it becomes the stationary :class:`ComplexExponentialKernel`. Its
+    diagonal :math:`|\psi(x)|^2 = \cos^2((\omega - \omega')^\top x / 2)` is not constant.
+
+    Args:
+        ard_num_dims: Number of input columns ``D`` with a pair of frequencies each; ``None``
+            shares one pair among all columns.
+        batch_shape: Shape of the batch of independent kernels.
+        active_dims: Input columns that the kernel sees; ``None`` means all of them.
+        frequency_prior: Prior on both frequencies, ``... x 2 x D``.
+
+    Attributes:
+        frequencies: :math:`\omega` and :math:`\omega'`, ``... x 2 x D``, in radians per unit of
+            the input. They start at 1 and 1.1: equal ones would have equal gradients for ever,
+            and far apart ones make the diagonal fall off quickly.
+
+    Raises:
+        TypeError: ``frequency_prior`` is not a GPyTorch prior.
+
+    Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning, section 2; Sun et al.
+    (2018), theorem 5.
+    """
+
+    def __init__(
+        self,
+        *,
+        ard_num_dims: int | None = None,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
+        frequency_prior: Prior | None = None,
+    ):
+        super().__init__(
+            ard_num_dims=ard_num_dims, batch_shape=batch_shape, active_dims=active_dims
+        )
+        start = torch.tensor([1.0, 1.1]).unsqueeze(-1)
+        shape = (*self.batch_shape, 2, ard_num_dims or 1)
+        self.register_parameter("frequencies", nn.Parameter(start.expand(shape).clone()))
+        if frequency_prior is not None:
+            if not isinstance(frequency_prior, Prior):
+                raise TypeError(
+                    f"frequency_prior must be a gpytorch.priors.Prior, got {frequency_prior!r}."
+                )
+            self.register_prior(
+                "frequency_prior", frequency_prior, _get_frequencies, _set_frequencies
+            )
+
+    @property
+    def is_stationary(self) -> bool:
+        """False: values depend on where the inputs are."""
+        return False
+
+    def complex_values(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False
+    ) -> Tensor:
+        """Complex values; see :class:`ComplexKernel` for shapes."""
+        feature1 = self._feature(x1, last_dim_is_batch)
+        feature2 = self._feature(x2, last_dim_is_batch).conj()
+        if diag:
+            return feature1 * feature2
+        return feature1.unsqueeze(-1) * feature2.unsqueeze(-2)
+
+    def _feature(self, x: Tensor, last_dim_is_batch: bool) -> Tensor:
+        first, second = self.frequencies.split(1, dim=-2)  # each ... x 1 x D
+        return 0.5 * (
+            unit_phasor(phase(x, first, last_dim_is_batch))
+            + unit_phasor(phase(x, second, last_dim_is_batch))
+        )
+
+
+def _get_frequencies(kernel: BivariateComplexExponentialKernel) -> Tensor:
+    return kernel.frequencies
+
+
+def _set_frequencies(kernel: BivariateComplexExponentialKernel, value: Tensor | float) -> None:
+    kernel.initialize(frequencies=value)

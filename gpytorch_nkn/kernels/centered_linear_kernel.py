@@ -1,0 +1,105 @@
+"""Linear kernel around a centre."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.constraints import Interval, Positive
+from gpytorch.priors import Prior
+from torch import Tensor, nn
+
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+
+__all__ = ["CenteredLinearKernel"]
+
+
+class CenteredLinearKernel(BatchKernel):
+    r"""Linear functions that vanish at a centre.
+
+    .. math:: k(x, x') = \sum_d v_d\, (x_d - c_d)(x'_d - c_d)
+
+    An inner product of features, hence valid. With the centre at the mean of the inputs the
+    functions average to zero over the data: the kernel has no constant part, and what a network
+    learns about the level stays apart from what it learns about the slope.
+
+    Args:
+        ard_num_dims: Number of input columns with a variance and a centre each; ``None`` shares
+            one of each among all columns.
+        batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
+        variance_prior: Prior on the variance, ``... x 1 x D``.
+        variance_constraint: Constraint on the variance; positive where it is ``None``.
+        learn_center: Train the centre too.
+
+    Attributes:
+        center: :math:`c`, ``... x 1 x D``, in units of the input; starts at 0. Set it with
+            ``kernel.initialize(center=...)``.
+
+    Raises:
+        TypeError: ``variance_prior`` is not a GPyTorch prior.
+
+    Reference: Lloyd et al. (2014), appendix A (its linear kernel with an offset).
+    """
+
+    def __init__(
+        self,
+        *,
+        ard_num_dims: int | None = None,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
+        variance_prior: Prior | None = None,
+        variance_constraint: Interval | None = None,
+        learn_center: bool = False,
+    ):
+        super().__init__(
+            ard_num_dims=ard_num_dims, batch_shape=batch_shape, active_dims=active_dims
+        )
+        shape = (*self.batch_shape, 1, ard_num_dims or 1)
+        self.register_parameter("raw_variance", nn.Parameter(torch.zeros(shape)))
+        self.register_parameter("center", nn.Parameter(torch.zeros(shape), learn_center))
+        self.register_constraint(
+            "raw_variance", Positive() if variance_constraint is None else variance_constraint
+        )
+        if variance_prior is not None:
+            if not isinstance(variance_prior, Prior):
+                raise TypeError(
+                    f"variance_prior must be a gpytorch.priors.Prior, got {variance_prior!r}."
+                )
+            self.register_prior("variance_prior", variance_prior, _get_variance, _set_variance)
+
+    @property
+    def is_stationary(self) -> bool:
+        """False: values depend on where the inputs are."""
+        return False
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of the slopes, ``... x 1 x D``."""
+        return self.raw_variance_constraint.transform(self.raw_variance)
+
+    @variance.setter
+    def variance(self, value: Any) -> None:
+        value = torch.as_tensor(value).to(self.raw_variance)
+        self.initialize(raw_variance=self.raw_variance_constraint.inverse_transform(value))
+
+    def forward(
+        self,
+        x1: Tensor,
+        x2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params,
+    ) -> Tensor:
+        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
+        left, right = (x1 - self.center) * self.variance, x2 - self.center
+        if last_dim_is_batch:  # one column per batch entry: ... x D x N x 1
+            left, right = (t.transpose(-1, -2).unsqueeze(-1) for t in (left, right))
+        return (left * right).sum(-1) if diag else left @ right.transpose(-1, -2)
+
+
+def _get_variance(kernel: CenteredLinearKernel) -> Tensor:
+    return kernel.variance
+
+
+def _set_variance(kernel: CenteredLinearKernel, value: Any) -> None:
+    kernel.variance = value

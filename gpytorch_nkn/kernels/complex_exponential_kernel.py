@@ -1,0 +1,82 @@
+"""Complex exponential of the difference between inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.priors import Prior
+from torch import Tensor, nn
+
+from gpytorch_nkn.kernels.complex_kernel import ComplexKernel, phase, unit_phasor
+
+__all__ = ["ComplexExponentialKernel"]
+
+
+class ComplexExponentialKernel(ComplexKernel):
+    r"""Complex exponential with one frequency.
+
+    .. math:: k(x, x') = \exp\bigl(i\, \mu^\top (x - x')\bigr)
+
+    It is the rank-one Hermitian :math:`\phi(x) \overline{\phi(x')}` with
+    :math:`\phi(x) = \exp(i \mu^\top x)`, hence valid, and stationary. On its own it stands for
+    its real part :math:`\cos(\mu^\top (x - x'))`.
+
+    Args:
+        ard_num_dims: Number of input columns ``D`` with a frequency each; ``None`` shares one
+            frequency among all columns.
+        batch_shape: Shape of the batch of independent kernels.
+        active_dims: Input columns that the kernel sees; ``None`` means all of them.
+        frequency_prior: Prior on the frequencies ``... x 1 x D``; frequencies may be negative.
+
+    Attributes:
+        frequency: :math:`\mu` ``... x 1 x D``, in radians per unit of the input; starts at 1.
+
+    Raises:
+        TypeError: ``frequency_prior`` is not a GPyTorch prior.
+
+    Reference: Sun et al. (2018), section 3.1 and theorem 4.
+    """
+
+    def __init__(
+        self,
+        *,
+        ard_num_dims: int | None = None,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
+        frequency_prior: Prior | None = None,
+    ):
+        super().__init__(
+            ard_num_dims=ard_num_dims, batch_shape=batch_shape, active_dims=active_dims
+        )
+        shape = (*self.batch_shape, 1, ard_num_dims or 1)
+        self.register_parameter("frequency", nn.Parameter(torch.ones(shape)))
+        if frequency_prior is not None:
+            if not isinstance(frequency_prior, Prior):
+                raise TypeError(
+                    f"frequency_prior must be a gpytorch.priors.Prior, got {frequency_prior!r}."
+                )
+            self.register_prior("frequency_prior", frequency_prior, _get_frequency, _set_frequency)
+
+    @property
+    def is_stationary(self) -> bool:
+        """True: values depend on the difference of the inputs only."""
+        return True
+
+    def complex_values(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False
+    ) -> Tensor:
+        """Complex values; see :class:`ComplexKernel` for shapes."""
+        phase1 = phase(x1, self.frequency, last_dim_is_batch)
+        phase2 = phase(x2, self.frequency, last_dim_is_batch)
+        if diag:
+            return unit_phasor(phase1 - phase2)
+        return unit_phasor(phase1.unsqueeze(-1) - phase2.unsqueeze(-2))
+
+
+def _get_frequency(kernel: ComplexExponentialKernel) -> Tensor:
+    return kernel.frequency
+
+
+def _set_frequency(kernel: ComplexExponentialKernel, value: Any) -> None:
+    kernel.initialize(frequency=value)

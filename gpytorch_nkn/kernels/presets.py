@@ -1,0 +1,186 @@
+"""Primitives, wiring, start values and priors of the ready networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from gpytorch.kernels import Kernel, LinearKernel, PeriodicKernel, RBFKernel, RQKernel, ScaleKernel
+from torch import Tensor
+
+from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
+from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
+from gpytorch_nkn.layers import Layer, log_normal_prior, parse_wiring
+
+__all__ = ["additive", "make_options", "regression", "texture", "time_series"]
+
+Parts = tuple[list[Kernel], list[Layer]]
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What all presets have in common."""
+
+    wiring: str
+    priors: bool
+    variances: bool
+    batch_shape: torch.Size
+
+
+def make_options(
+    wiring: str, priors: bool, variances: bool, batch_shape: torch.Size | None
+) -> _Options:
+    """Collect what all presets have in common."""
+    shape = torch.Size([] if batch_shape is None else batch_shape)
+    return _Options(wiring, priors, variances, shape)
+
+
+# Start values for standardised inputs, one per copy of a primitive. Copies that start alike would
+# stay alike. The paper does not give its values; these span a tenth of the data to all of it.
+_LENGTHSCALES = (0.5, 2.0)
+_PERIODS = (0.3, 1.0)
+
+
+def time_series(zero_mean: bool, options: _Options) -> Parts:
+    """Two each of RBF, periodic, linear and rational quadratic."""
+    periodic = ZeroMeanPeriodicKernel if zero_mean else PeriodicKernel
+    linear = CenteredLinearKernel if zero_mean else LinearKernel
+    primitives = (
+        _copies(RBFKernel, 2, options)
+        + _copies(periodic, 2, options)
+        + _copies(linear, 2, options)
+        + _copies(RQKernel, 2, options)
+    )
+    return _finish(primitives, options)
+
+
+def regression(input_dim: int, options: _Options) -> Parts:
+    """Two each of RBF, linear and rational quadratic, with a lengthscale per column."""
+    _check_input_dim(input_dim)
+    primitives = (
+        _copies(RBFKernel, 2, options, ard_num_dims=input_dim)
+        + _copies(LinearKernel, 2, options, ard_num_dims=input_dim)
+        + _copies(RQKernel, 2, options, ard_num_dims=input_dim)
+    )
+    return _finish(primitives, options)
+
+
+def additive(input_dim: int, options: _Options) -> Parts:
+    """One RBF per input column."""
+    _check_input_dim(input_dim)
+    primitives: list[Kernel] = []
+    for column in range(input_dim):
+        primitives += _copies(RBFKernel, 1, options, active_dims=(column,))
+    return _finish(primitives, options)
+
+
+def texture(options: _Options) -> Parts:
+    """One each of linear, RBF, rational quadratic and periodic."""
+    primitives: list[Kernel] = []
+    for make in (LinearKernel, RBFKernel, RQKernel, PeriodicKernel):
+        primitives += _copies(make, 1, options)
+    return _finish(primitives, options)
+
+
+def _check_input_dim(input_dim: int) -> None:
+    if not isinstance(input_dim, int) or input_dim < 1:
+        raise ValueError(f"input_dim must be a positive integer, got {input_dim!r}.")
+
+
+def _copies(make: Callable[..., Kernel], count: int, options: _Options, **kwargs) -> list[Kernel]:
+    kernels = []
+    for copy in range(count):
+        kernel = make(batch_shape=options.batch_shape, **kwargs)
+        if kernel.has_lengthscale:
+            kernel.lengthscale = _LENGTHSCALES[copy]
+        if hasattr(kernel, "raw_period_length"):
+            kernel.period_length = _PERIODS[copy]
+        if hasattr(kernel, "raw_variance"):
+            kernel.variance = 1.0
+            # Per-column variances are what a linear kernel learns in several dimensions.
+            single = kernel.raw_variance.size(-1) == 1
+            kernel.raw_variance.requires_grad_(options.variances or not single)
+        elif options.variances:
+            kernel = ScaleKernel(kernel, batch_shape=options.batch_shape)
+            kernel.outputscale = 1.0
+        kernels.append(kernel)
+    return kernels
+
+
+def _finish(primitives: list[Kernel], options: _Options) -> Parts:
+    if options.priors:
+        for part in (part for kernel in primitives for part in kernel.modules()):
+            for name, (mode, scale) in _PRIORS.items():
+                raw = getattr(part, "_parameters", {}).get(f"raw_{name}")
+                if raw is not None and raw.requires_grad:
+                    prior = log_normal_prior(mode, scale)
+                    part.register_prior(f"{name}_prior", prior, *_CLOSURES[name])
+    layers = parse_wiring(
+        options.wiring,
+        len(primitives),
+        batch_shape=options.batch_shape,
+        priors=options.priors,
+    )
+    return primitives, layers
+
+
+# Mode, and scale of the logarithm, in standardised units: two scales reach over more than an
+# order of magnitude either way.
+_PRIORS = {
+    "lengthscale": (0.7, 1.5),
+    "period_length": (0.5, 1.5),
+    "variance": (1.0, 1.5),
+    "outputscale": (1.0, 1.5),
+    "alpha": (1.0, 1.0),
+}
+
+
+def _get_lengthscale(kernel: Kernel) -> Tensor:
+    return kernel.lengthscale
+
+
+def _set_lengthscale(kernel: Kernel, value: Tensor) -> None:
+    kernel.lengthscale = value
+
+
+def _get_period_length(kernel: PeriodicKernel) -> Tensor:
+    return kernel.period_length
+
+
+def _set_period_length(kernel: PeriodicKernel, value: Tensor) -> None:
+    kernel.period_length = value
+
+
+def _get_variance(kernel: LinearKernel) -> Tensor:
+    return kernel.variance
+
+
+def _set_variance(kernel: LinearKernel, value: Tensor) -> None:
+    kernel.variance = value
+
+
+def _get_outputscale(kernel: ScaleKernel) -> Tensor:
+    return kernel.outputscale
+
+
+def _set_outputscale(kernel: ScaleKernel, value: Tensor) -> None:
+    kernel.outputscale = value
+
+
+def _get_alpha(kernel: RQKernel) -> Tensor:
+    return kernel.alpha
+
+
+def _set_alpha(kernel: RQKernel, value: Tensor) -> None:
+    kernel.alpha = value
+
+
+# Module-level functions, because GPyTorch's own lambdas (periodic, linear) do not pickle.
+_CLOSURES = {
+    "lengthscale": (_get_lengthscale, _set_lengthscale),
+    "period_length": (_get_period_length, _set_period_length),
+    "variance": (_get_variance, _set_variance),
+    "outputscale": (_get_outputscale, _set_outputscale),
+    "alpha": (_get_alpha, _set_alpha),
+}

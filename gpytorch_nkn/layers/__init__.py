@@ -1,0 +1,17 @@
+"""Maps of kernel values that keep them positive semi-definite."""
+
+from gpytorch_nkn.layers.activation import Activation
+from gpytorch_nkn.layers.layer import Layer
+from gpytorch_nkn.layers.linear import Linear
+from gpytorch_nkn.layers.product import Product
+from gpytorch_nkn.layers.wiring import PAPER_WIRING, log_normal_prior, parse_wiring
+
+__all__ = [
+    "PAPER_WIRING",
+    "Activation",
+    "Layer",
+    "Linear",
+    "Product",
+    "log_normal_prior",
+    "parse_wiring",
+]

@@ -1,0 +1,64 @@
+"""Power series with non-negative coefficients, applied to kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gpytorch_nkn.layers.layer import Layer
+
+__all__ = ["Activation"]
+
+
+class Activation(Layer):
+    r"""A power series with non-negative coefficients, applied to each incoming kernel.
+
+    .. math:: k_o = f(k_o), \qquad f(z) = \sum_{m \ge 0} c_m z^m,\; c_m \ge 0
+
+    Powers and sums of kernels are kernels, hence so is :math:`f(k)`. The exponential grows fast:
+    put it behind units of moderate scale.
+
+    Args:
+        in_features: Number of units, in and out.
+        coefficients: ``"exp"`` for :math:`e^z`, or the coefficients :math:`c_0, c_1, \dots` of a
+            polynomial.
+
+    Raises:
+        ValueError: A coefficient is negative or not finite, all of them are zero, there is none,
+            or the name is not ``"exp"``.
+
+    Reference: Sun et al. (2018), section 3.1, activation functions.
+    """
+
+    def __init__(self, in_features: int, coefficients: str | Sequence[float]):
+        super().__init__(in_features, in_features)
+        if isinstance(coefficients, str):
+            if coefficients != "exp":
+                raise ValueError(
+                    "coefficients must be 'exp' or a sequence of non-negative numbers, "
+                    f"got {coefficients!r}."
+                )
+            self.coefficients: str | tuple[float, ...] = coefficients
+            return
+        numbers = tuple(float(c) for c in coefficients)
+        if any(c < 0 or not math.isfinite(c) for c in numbers) or not any(numbers):
+            raise ValueError(
+                "A power series of kernels needs finite coefficients, none of them negative and "
+                f"one at least positive, got {numbers}."
+            )
+        self.coefficients = numbers
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Map values ``... x C x E``, real or complex, entry by entry."""
+        if isinstance(self.coefficients, str):
+            return values.exp()
+        result = torch.full_like(values, self.coefficients[-1])
+        for coefficient in reversed(self.coefficients[:-1]):  # Horner's scheme
+            result = result * values + coefficient
+        return result
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.coefficients!r}"

@@ -1,0 +1,63 @@
+"""What every layer of a Neural Kernel Network has in common."""
+
+from __future__ import annotations
+
+import torch
+from gpytorch import Module
+from torch import Tensor
+
+__all__ = ["Layer"]
+
+
+class Layer(Module):
+    r"""A map of ``in_features`` kernel values to ``out_features`` kernel values.
+
+    A layer acts on values ``... x in_features x E``, where ``E`` counts the entries of a kernel
+    matrix (or of its diagonal), entry by entry. Every subclass keeps Hermitian positive
+    semi-definiteness: if each input unit is a valid (real or complex) kernel, so is each output.
+
+    Args:
+        in_features: Number of units that come in.
+        out_features: Number of units that go out.
+        batch_shape: Shape of the batch of independent layers, ``B_1 x ... x B_k``.
+
+    Raises:
+        TypeError: A width is not an integer.
+        ValueError: A width is below one.
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, *, batch_shape: torch.Size | None = None
+    ):
+        super().__init__()
+        for name, width in (("in_features", in_features), ("out_features", out_features)):
+            if not isinstance(width, int) or isinstance(width, bool):
+                raise TypeError(f"{name} must be an integer, got {width!r}.")
+            if width < 1:
+                raise ValueError(f"{name} must be at least 1, got {width}.")
+        self.in_features = in_features
+        self.out_features = out_features
+        self._batch_shape = torch.Size([] if batch_shape is None else batch_shape)
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Shape of the batch of independent layers."""
+        return self._batch_shape
+
+    @batch_shape.setter
+    def batch_shape(self, value: torch.Size) -> None:
+        self._batch_shape = torch.Size(value)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Map values ``... x in_features x E`` to ``... x out_features x E``."""
+        raise NotImplementedError
+
+    def local_load_samples(self, samples_dict: dict[str, Tensor], memo: set, prefix: str) -> None:
+        """Load a batch of parameter samples (GPyTorch's hook for fully Bayesian models)."""
+        if any(True for _ in self.parameters()):  # a layer without any belongs to every sample
+            num_samples = next(iter(samples_dict.values())).size(0)
+            self.batch_shape = torch.Size([num_samples]) + self.batch_shape
+        super().local_load_samples(samples_dict, memo, prefix)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.out_features}"

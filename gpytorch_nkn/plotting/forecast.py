@@ -1,0 +1,135 @@
+"""A forecast next to the data it was learned from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_forecast"]
+
+_BLUE, _ORANGE, _GRAY = "#1f5fa8", "#d1580b", "#404040"
+_FEW_POINTS = 250  # as many markers can be told apart
+
+
+def plot_forecast(
+    ax: Axes,
+    x: ArrayLike,
+    mean: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    *,
+    train: tuple[ArrayLike, ArrayLike],
+    test: tuple[ArrayLike, ArrayLike] | None = None,
+    level: float = 0.95,
+    x_label: str = "time",
+    y_label: str = "value",
+    title: str = "",
+) -> Axes:
+    """Draw training data, held-out data, the mean, its band and where the forecast begins.
+
+    The legend stands above the axes, where it covers no data.
+
+    Args:
+        ax: Axes to draw on.
+        x: Times ``M`` of the forecast, numbers or ``datetime64``, sorted.
+        mean: Means ``M``.
+        lower: Lower ends ``M`` of the band.
+        upper: Upper ends ``M`` of the band.
+        train: Times and values ``N`` that the model was fitted to.
+        test: Times and values ``T`` that were held out.
+        level: Probability of the band, for the legend.
+        x_label: Label of the time axis, with its unit.
+        y_label: Label of the value axis, with its unit.
+        title: Title, above the legend.
+
+    Returns:
+        The same axes.
+
+    Raises:
+        ValueError: The lengths of the forecast's parts differ, or there is no training data.
+    """
+    x, mean, lower, upper = (np.asarray(values) for values in (x, mean, lower, upper))
+    train_x, train_y = (np.asarray(values) for values in train)
+    if x.ndim != 1 or not x.shape == mean.shape == lower.shape == upper.shape:
+        raise ValueError(
+            "x, mean, lower and upper must be vectors of one length, got shapes "
+            f"{x.shape}, {mean.shape}, {lower.shape} and {upper.shape}."
+        )
+    if train_x.size == 0 or train_x.shape != train_y.shape:
+        raise ValueError(
+            "train must hold times and values of one length, at least one, got shapes "
+            f"{train_x.shape} and {train_y.shape}."
+        )
+    ax.fill_between(
+        x, lower, upper, color=_BLUE, alpha=0.22, linewidth=0, label=f"{100 * level:g} % band"
+    )
+    (mean_line,) = ax.plot(x, mean, color=_BLUE, linewidth=1.4, label="mean")
+    size = 3.2 if train_x.size <= _FEW_POINTS else 2.2
+    _draw_data(ax, train_x, train_y, _GRAY, size, "training data")
+    if test is not None:
+        test_x, test_y = (np.asarray(values) for values in test)
+        _draw_data(ax, test_x, test_y, _ORANGE, size, "held-out data")
+    boundary = train_x.max()
+    if test is not None and test_x.size and test_x.min() > boundary:
+        boundary = boundary + (test_x.min() - boundary) / 2
+    ax.axvline(boundary, color="black", linewidth=0.8, linestyle=(0, (4, 3)))
+    if np.issubdtype(train_x.dtype, np.datetime64):
+        _label_dates(ax)
+    mean_line.set_zorder(3)
+    ax.set_xlabel(x_label)
+    ax.set_ylabel(y_label)
+    ax.margins(x=0.01)
+    ax.grid(alpha=0.25, linewidth=0.6)
+    ax.spines[["top", "right"]].set_visible(False)
+    _put_legend_above(ax)
+    if title:
+        ax.set_title(title, loc="left", pad=26)
+    return ax
+
+
+def _draw_data(ax: Axes, x: np.ndarray, y: np.ndarray, color: str, size: float, label: str) -> None:
+    ax.plot(
+        x,
+        y,
+        color=color,
+        marker="o",
+        markersize=size,
+        markeredgewidth=0,
+        linestyle="none",
+        label=label,
+        zorder=4,
+    )
+
+
+def _label_dates(ax: Axes) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = AutoDateLocator()
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
+def _put_legend_above(ax: Axes) -> None:
+    handles, labels = ax.get_legend_handles_labels()
+    order = ["training data", "held-out data", "mean"]
+    pairs = sorted(
+        zip(handles, labels, strict=True),
+        key=lambda pair: order.index(pair[1]) if pair[1] in order else len(order),
+    )
+    ax.legend(
+        [handle for handle, _ in pairs],
+        [label for _, label in pairs],
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        ncols=len(pairs),
+        frameon=False,
+        borderaxespad=0.2,
+        handlelength=1.6,
+        columnspacing=1.4,
+        markerscale=1.6,
+    )

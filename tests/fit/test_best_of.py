@@ -1,0 +1,292 @@
+import math
+import pickle
+from copy import deepcopy
+
+import gpytorch
+import pytest
+import torch
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize, Standardize
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+from gpytorch_nkn.fit import Recipe, best_of, fit_best_of
+from gpytorch_nkn.fit.objective import Objective
+from gpytorch_nkn.initialization import initialize_model
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from tests.fit.models import SmallGP, network_model, rbf_model, seasonal_data
+
+SHORT = Recipe(adam_steps=15, lbfgs_iterations=5)
+
+
+def state(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def equal_states(first, second):
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_best_restart_is_left_in_the_model():
+    model = network_model()
+    result = fit_best_of(model, restarts=3, recipe=SHORT)
+    assert result.model is model and not model.training
+    losses = [record.loss for record in result.restarts]
+    assert result.best == losses.index(min(losses))
+    assert Objective(model.train())().item() == pytest.approx(min(losses))
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_training_reaches_the_optimum_that_l_bfgs_of_botorch_reaches():
+    x, y = seasonal_data()
+    ours, theirs = (
+        SingleTaskGP(x, y.unsqueeze(-1), covar_module=ScaleKernel(RBFKernel())) for _ in range(2)
+    )
+    result = fit_best_of(ours, restarts=4)
+    initialize_model(theirs.train())
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(theirs.likelihood, theirs))
+    theirs.train()
+    assert result.restarts[result.best].loss <= Objective(theirs)().item() + 1e-4
+
+
+def test_a_batch_of_restarts_equals_one_after_another(monkeypatch):
+    model = network_model(30)
+    recipe = Recipe(adam_steps=20, lbfgs_iterations=0)
+    batched = fit_best_of(deepcopy(model), restarts=3, recipe=recipe)
+    monkeypatch.setattr(best_of, "can_stack", lambda models: False)
+    single = fit_best_of(model, restarts=3, recipe=recipe)
+    for one, other in zip(batched.restarts, single.restarts, strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-6)
+        assert one.evaluations == other.evaluations
+
+
+def test_processes_give_the_same_as_one_after_another(monkeypatch):
+    model = network_model(30)
+    parallel = fit_best_of(deepcopy(model), restarts=2, recipe=SHORT, n_jobs=2)
+    monkeypatch.setattr(best_of, "can_stack", lambda models: False)
+    serial = fit_best_of(model, restarts=2, recipe=SHORT)
+    for one, other in zip(parallel.restarts, serial.restarts, strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-6)
+
+
+def test_equal_seeds_give_equal_fits_and_global_state_is_left_alone():
+    first, second, third = network_model(), network_model(), network_model()
+    for model in (second, third):
+        model.set_train_data(first.train_inputs, first.train_targets, strict=False)
+    before = torch.get_rng_state(), torch.get_default_dtype(), torch.get_num_threads()
+    cholesky = gpytorch.settings.max_cholesky_size.value()
+    fit_best_of(first, restarts=2, recipe=SHORT, seed=5)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (torch.get_default_dtype(), torch.get_num_threads()) == before[1:]
+    assert gpytorch.settings.max_cholesky_size.value() == cholesky
+    torch.rand(3)
+    fit_best_of(second, restarts=2, recipe=SHORT, seed=5)
+    fit_best_of(third, restarts=2, recipe=SHORT, seed=6)
+    assert equal_states(state(first), state(second))
+    assert not equal_states(state(first), state(third))
+
+
+def test_a_function_makes_a_model_per_restart_from_the_seed():
+    x, y = seasonal_data()
+
+    def make_model():
+        kernel = RBFKernel().initialize(lengthscale=10 ** (-2 * torch.rand(1).item()))
+        return SmallGP(x, y, ScaleKernel(kernel))
+
+    before = torch.get_rng_state()
+    first = fit_best_of(make_model, restarts=3, recipe=SHORT)
+    assert torch.equal(torch.get_rng_state(), before)
+    second = fit_best_of(make_model, restarts=3, recipe=SHORT)
+    losses = [record.loss for record in first.restarts]
+    assert losses == [record.loss for record in second.restarts] and len(set(losses)) == 3
+    assert {record.origin for record in first.restarts} == {"make_model"}
+    assert not first.model.training
+
+
+def test_a_function_sets_start_values():
+    calls = []
+
+    def start(model, seed, restart):
+        calls.append((seed, restart))
+        model.likelihood.noise = 0.1 * (1 + restart)
+
+    result = fit_best_of(rbf_model(), restarts=2, initialize=start, recipe=Recipe(1), seed=4)
+    assert calls == [(4, 0), (4, 1)]
+    assert [record.origin for record in result.restarts] == ["callable"] * 2
+
+
+def test_keeping_the_given_values():
+    model = rbf_model()
+    model.covar_module.base_kernel.lengthscale = 0.123
+    result = fit_best_of(
+        model, restarts=1, initialize=None, recipe=Recipe(adam_steps=0, lbfgs_iterations=0)
+    )
+    assert model.covar_module.base_kernel.lengthscale.item() == pytest.approx(0.123)
+    assert result.restarts[0].origin == "given" and math.isfinite(result.restarts[0].loss)
+    with pytest.raises(ValueError, match="3 restarts would all start alike"):
+        fit_best_of(rbf_model(), restarts=3, initialize=None)
+
+
+class Fragile(SmallGP):
+    """Fails in restarts whose noise starts above a bar."""
+
+    failure = RuntimeError
+
+    def forward(self, x):
+        if self.training and self.likelihood.noise.item() > 0.5:
+            raise self.failure("on purpose")
+        return super().forward(x)
+
+
+def high_noise_in(*restarts):
+    def start(model, seed, restart):
+        model.likelihood.noise = 0.6 if restart in restarts else 0.1
+
+    return start
+
+
+def test_a_failing_restart_is_recorded_and_the_others_go_on():
+    model = Fragile(*seasonal_data(), ScaleKernel(RBFKernel()))
+    result = fit_best_of(
+        model, restarts=3, initialize=high_noise_in(1), recipe=Recipe(0, lbfgs_iterations=5)
+    )
+    assert [record.status[:6] for record in result.restarts] == ["ok", "failed", "ok"]
+    assert "on purpose" in result.restarts[1].status
+    assert result.best != 1 and 1 not in result.members
+
+
+def test_nan_losses_do_not_lose_the_others():
+    model = Fragile(*seasonal_data(), ScaleKernel(RBFKernel()))
+    start = high_noise_in()
+
+    def poison(model, seed, restart):
+        start(model, seed, restart)
+        if restart == 0:
+            model.mean_module.raw_constant.data.fill_(math.nan)
+
+    result = fit_best_of(model, restarts=2, initialize=poison, recipe=SHORT)
+    assert result.best == 1 and result.restarts[0].status.startswith("failed")
+
+
+def test_failure_of_every_restart_raises_with_the_reasons():
+    model = Fragile(*seasonal_data(), ScaleKernel(RBFKernel()))
+    before = state(model)
+    with pytest.raises(RuntimeError, match=r"Every restart failed \(0: .*on purpose"):
+        fit_best_of(model, restarts=2, initialize=high_noise_in(0, 1), recipe=SHORT)
+    assert equal_states(before, state(model))
+
+
+@pytest.mark.parametrize("call", [8, 60])
+def test_an_interruption_keeps_the_best_so_far(monkeypatch, call):
+    """In the first restart, and in a later one."""
+    count = 0
+    original = Objective.__call__
+
+    def interrupted(self):
+        nonlocal count
+        count += 1
+        if count == call:
+            raise KeyboardInterrupt
+        return original(self)
+
+    monkeypatch.setattr(best_of, "can_stack", lambda models: False)
+    monkeypatch.setattr(Objective, "__call__", interrupted)
+    model = network_model()
+    result = fit_best_of(model, restarts=4, recipe=Recipe(adam_steps=40, lbfgs_iterations=0))
+    kept = [record for record in result.restarts if not record.status.startswith("failed")]
+    assert 1 <= len(kept) < 4 and not model.training
+    assert any(record.status == "interrupted" for record in kept)
+    if call == 8:
+        untrained = network_model().train()
+        untrained.set_train_data(model.train_inputs, model.train_targets, strict=False)
+        initialize_model(untrained)
+        assert result.restarts[0].loss < original(Objective(untrained)).item()
+
+
+def test_budget_ends_the_training_and_keeps_what_there_is():
+    result = fit_best_of(network_model(), restarts=3, budget=1e-6)
+    assert all(record.evaluations <= 1 for record in result.restarts)
+    assert len(result.members) == 3
+
+
+def test_botorch_model_with_transforms_keeps_its_units():
+    x, y = seasonal_data()
+    x, y = 1000 + 100 * x, 50 * y.unsqueeze(-1) + 7
+    model = SingleTaskGP(
+        x,
+        y,
+        covar_module=NeuralKernelNetwork.time_series(),
+        input_transform=Normalize(1),
+        outcome_transform=Standardize(1),
+    )
+    result = fit_best_of(model, restarts=2, recipe=Recipe(adam_steps=60, lbfgs_iterations=20))
+    mean, variance = result.predict(x)
+    assert mean.shape == y.shape
+    assert (mean - y).square().mean() < 0.2 * y.var()
+    torch.testing.assert_close(mean, model.posterior(x).mean)
+    assert (variance > model.posterior(x).variance).all()
+
+
+def test_multi_output_botorch_model():
+    x, y = seasonal_data()
+    kernel = NeuralKernelNetwork.time_series(batch_shape=torch.Size([2]))
+    model = SingleTaskGP(x, torch.stack([y, -y], -1), covar_module=kernel)
+    result = fit_best_of(model, restarts=2, recipe=SHORT)
+    assert result.predict(x)[0].shape == (40, 2)
+
+
+def test_average_is_the_moments_of_the_mixture():
+    result = fit_best_of(network_model(), restarts=3, recipe=SHORT)
+    x = torch.linspace(-2, 3, 7).unsqueeze(-1)
+    weights = result.weights(temperature=5.0)
+    assert sum(weights.values()) == pytest.approx(1)
+    scores = {i: 40 * result.restarts[i].criterion / 5 for i in weights}
+    assert math.log(weights[0] / weights[1]) == pytest.approx(scores[0] - scores[1])
+    draws = [result.member_prediction(i, x) for i in weights]
+    mean = sum(w * m for w, (m, _) in zip(weights.values(), draws, strict=True))
+    second = sum(w * (v + m**2) for w, (m, v) in zip(weights.values(), draws, strict=True))
+    got = result.predict(x, average=True, temperature=5.0)
+    torch.testing.assert_close(got, (mean, second - mean**2))
+    torch.testing.assert_close(result.predict(x), result.member_prediction(result.best, x))
+
+
+def test_result_pickles_after_predictions_and_prints():
+    result = fit_best_of(network_model(), restarts=2, recipe=SHORT)
+    x = torch.linspace(-2, 3, 7).unsqueeze(-1)
+    expected = result.predict(x, average=True)
+    torch.testing.assert_close(
+        pickle.loads(pickle.dumps(result)).predict(x, average=True), expected
+    )
+    assert f"{result.best}*" in str(result) and str(result).count("ok") == 2
+
+
+@pytest.mark.parametrize("criterion", ["marginal_likelihood", "loo", "blocked_cv"])
+def test_the_criterion_chooses(criterion):
+    result = fit_best_of(network_model(), restarts=3, recipe=SHORT, criterion=criterion)
+    values = [record.criterion for record in result.restarts]
+    assert result.best == values.index(max(values)) and result.criterion == criterion
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"restarts": 0}, "got 0"),
+        ({"criterion": "aic"}, "got 'aic'"),
+        ({"num_blocks": 1}, "got 1"),
+        ({"initialize": "prior"}, "got 'prior'"),
+        ({"budget": 0.0}, "got 0.0"),
+    ],
+)
+def test_bad_options_are_named(options, match):
+    with pytest.raises(ValueError, match=match):
+        fit_best_of(rbf_model(), **options)
+
+
+def test_bad_recipe_is_named():
+    with pytest.raises(ValueError, match="adam_steps=-1"):
+        Recipe(adam_steps=-1)
+
+
+def test_recipe_of_the_paper():
+    assert Recipe.paper() == Recipe(20_000, 1e-3, False, 0)

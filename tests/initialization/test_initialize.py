@@ -1,0 +1,110 @@
+import math
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
+
+from gpytorch_nkn.initialization import initialize_from_data, initialize_model, median_distances
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+
+
+def seasonal_series():
+    x = torch.linspace(-1.7, 1.7, 120).unsqueeze(-1)
+    return x, torch.sin(2 * math.pi * x[:, 0] / 0.4) + 0.5 * x[:, 0]
+
+
+def parameters(kernel):
+    return [parameter.detach().clone() for parameter in kernel.parameters()]
+
+
+def test_first_restart_takes_the_strongest_period():
+    x, y = seasonal_series()
+    kernel = initialize_from_data(NeuralKernelNetwork.time_series(), x, y)
+    periods = [k.period_length.item() for k in kernel.primitives if hasattr(k, "period_length")]
+    assert min(abs(p - 0.4) for p in periods) < 0.01
+
+
+def test_equal_seeds_give_equal_values_and_leave_the_random_state_alone():
+    x, y = seasonal_series()
+    before = torch.get_rng_state()
+    first = initialize_from_data(NeuralKernelNetwork.time_series(), x, y, seed=3, restart=2)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(5)
+    second = initialize_from_data(NeuralKernelNetwork.time_series(), x, y, seed=3, restart=2)
+    assert all(
+        torch.equal(a, b) for a, b in zip(parameters(first), parameters(second), strict=True)
+    )
+
+
+def test_restarts_and_seeds_differ():
+    x, y = seasonal_series()
+    values = [
+        parameters(initialize_from_data(NeuralKernelNetwork.time_series(), x, y, **options))
+        for options in ({}, {"restart": 1}, {"seed": 1})
+    ]
+    for other in values[1:]:
+        assert any(not torch.equal(a, b) for a, b in zip(values[0], other, strict=True))
+
+
+def test_batch_entries_start_apart():
+    x, y = seasonal_series()
+    kernel = initialize_from_data(
+        NeuralKernelNetwork.time_series(batch_shape=torch.Size([2])), x, y, restart=2
+    )
+    lengthscales = kernel.primitives[0].lengthscale
+    assert lengthscales.shape == (2, 1, 1) and lengthscales[0] != lengthscales[1]
+
+
+def test_lengthscales_follow_the_columns_that_a_part_sees():
+    x = torch.rand(50, 3) * torch.tensor([1.0, 100.0, 1e4])
+    y = torch.randn(50)
+    inner = ScaleKernel(RBFKernel(active_dims=(1,)))  # counts within the columns of the network
+    kernel = NeuralKernelNetwork.additive(1).primitives[0] + inner
+    kernel.active_dims = torch.tensor([0, 2])
+    initialize_from_data(kernel, x, y)
+    typical = median_distances(x)
+    for part, column in ((kernel.kernels[0], 0), (inner.base_kernel, 2)):
+        assert 0.01 < part.lengthscale.item() / typical[column].item() < 100
+
+
+def test_ard_lengthscales_scale_with_their_column():
+    x = torch.rand(50, 2) * torch.tensor([1.0, 1e6])
+    kernel = initialize_from_data(RBFKernel(ard_num_dims=2), x, torch.randn(50))
+    assert kernel.lengthscale[0, 1] > 1e3 * kernel.lengthscale[0, 0]
+
+
+def test_a_series_without_season_starts_at_fractions_of_its_span():
+    x = torch.linspace(0, 8, 20).unsqueeze(-1)
+    kernel = initialize_from_data(PeriodicKernel(), x, 2 * x[:, 0])
+    assert 0.4 < kernel.period_length.item() < 2.1
+
+
+def test_bad_shapes_are_named():
+    with pytest.raises(ValueError, match=r"got shapes \(5, 1\) and \(4,\)"):
+        initialize_from_data(LinearKernel(), torch.rand(5, 1), torch.rand(4))
+
+
+class Model(gpytorch.models.ExactGP):
+    def __init__(self, x, y, likelihood):
+        super().__init__(x, y, likelihood)
+        self.mean_module = gpytorch.means.ConstantMean()
+        self.covar_module = NeuralKernelNetwork.time_series()
+
+
+def test_model_noise_starts_at_a_share_of_the_variance():
+    x, y = seasonal_series()
+    model = Model(x, y, gpytorch.likelihoods.GaussianLikelihood())
+    initialize_model(model)
+    assert model.likelihood.noise.item() == pytest.approx(0.01 * y.var().item(), rel=1e-6)
+    for restart in range(1, 4):
+        initialize_model(model, restart=restart)
+        assert 0.001 < model.likelihood.noise.item() / y.var().item() < 0.1
+
+
+def test_model_without_covar_module_is_refused():
+    x, y = seasonal_series()
+    model = Model(x, y, gpytorch.likelihoods.GaussianLikelihood())
+    del model.covar_module
+    with pytest.raises(TypeError, match="Model has no covar_module"):
+        initialize_model(model)

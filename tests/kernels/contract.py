@@ -1,0 +1,435 @@
+"""One property suite for every kernel of the package: GPyTorch's contract, in every corner."""
+
+import itertools
+import pickle
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.kernels import Kernel, PeriodicKernel, RBFKernel, ScaleKernel
+from torch import Tensor
+
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.layers import Product
+
+BATCH_SHAPES = [(2,), (3, 2), (1,)]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is checked: see :func:`check_kernel`."""
+
+    kernel: Kernel
+    x1: Tensor
+    x2: Tensor
+    make: Callable[..., Kernel] | None = None
+    last_dim_is_batch: bool = True
+
+    def batched(self, *batch_shape: int) -> Kernel:
+        """A kernel of that batch shape, whose entries differ."""
+        shape = torch.Size(batch_shape)
+        kernel = self.make(batch_shape=shape) if self.make else self.kernel.expand_batch(shape)
+        return perturb(kernel.double())
+
+
+def check_kernel(kernel, x1, x2, *, make=None, last_dim_is_batch=True):
+    """Fail with a message unless the kernel keeps every property in ``PROPERTIES``.
+
+    Args:
+        kernel: A kernel without batch shape, float64.
+        x1, x2: Inputs ``N x D`` and ``M x D``, rough enough to break an invalid kernel.
+        make: ``make(batch_shape=..., active_dims=...)`` constructs such a kernel. Without it, batch
+            shapes are checked through ``expand_batch`` only and ``active_dims`` not at all.
+        last_dim_is_batch: The kernel treats every input column alike, so that column by column
+            values can be compared.
+    """
+    subject = Subject(kernel.double(), x1.double(), x2.double(), make, last_dim_is_batch)
+    for check in PROPERTIES:
+        check(subject)
+
+
+def check_symmetry(s):
+    matrix = dense(s.kernel, s.x1)
+    close(matrix, matrix.mT, "k(x, x) is not symmetric")
+    close(dense(s.kernel, s.x1, s.x2), dense(s.kernel, s.x2, s.x1).mT, "k(x, x') is not k(x', x)")
+
+
+def check_positive_semi_definite(s):
+    nearly_coincident = torch.cat([s.x1, s.x1[:4], s.x1[:4] + 1e-5])
+    for x in (s.x1, 0.3 * s.x1, 3 * s.x1, nearly_coincident):
+        matrix = dense(s.kernel, x).detach()
+        assert matrix.isfinite().all(), "values are not finite"
+        eigenvalues = torch.linalg.eigvalsh((matrix + matrix.mT) / 2)
+        floor = -1e-7 * eigenvalues.abs().max()
+        assert eigenvalues[0] >= floor, (
+            f"not PSD: eigenvalues {eigenvalues[0]} to {eigenvalues[-1]}"
+        )
+
+
+def check_diag(s):
+    matrix = dense(s.kernel, s.x1)
+    diagonal = matrix.diagonal(dim1=-1, dim2=-2)
+    close(to_tensor(s.kernel(s.x1, diag=True)), diagonal, "diag=True is not the diagonal")
+    close(s.kernel(s.x1).diagonal(dim1=-1, dim2=-2), diagonal, "the lazy diagonal is wrong")
+    m = len(s.x2)
+    expected = dense(s.kernel, s.x1[:m], s.x2).diagonal(dim1=-1, dim2=-2)
+    close(to_tensor(s.kernel(s.x1[:m], s.x2, diag=True)), expected, "diag of x1, x2 is wrong")
+    if s.kernel.active_dims is None:  # ScaleKernel calls forward directly
+        close(
+            to_tensor(s.kernel.forward(s.x1[:m], s.x2, diag=True)), expected, "forward ignores diag"
+        )
+
+
+def check_cross_blocks(s):
+    n = len(s.x1)
+    joint = dense(s.kernel, torch.cat([s.x1, s.x2]))
+    close(dense(s.kernel, s.x1, s.x2), joint[:n, n:], "k(x1, x2) is not the block of k([x1, x2])")
+    close(dense(s.kernel, s.x2), joint[n:, n:], "k(x2, x2) is not the block of k([x1, x2])")
+    m = len(s.x2)  # a square block of different inputs
+    close(dense(s.kernel, s.x1[:m], s.x2), joint[:m, n:], "a square k(x1, x2) is not the block")
+    lazy = s.kernel(torch.cat([s.x1, s.x2]))
+    close(to_tensor(lazy[2:5, n:]), joint[2:5, n:], "a slice of the lazy matrix is wrong")
+    index = torch.tensor([4, 0, 2])
+    close(to_tensor(lazy[index, index]), joint[index, index], "lazy tensor indices are wrong")
+
+
+def check_input_batches(s):
+    x1 = torch.stack([s.x1, 0.5 * s.x1 + 0.1]).unsqueeze(1)  # 2 x 1 x N x D
+    x2 = torch.stack([s.x2, -s.x2, s.x2 + 0.3])  # 3 x M x D
+    values = dense(s.kernel, x1, x2)
+    assert values.shape == (2, 3, len(s.x1), len(s.x2)), f"batch of x gives {values.shape}"
+    for i, j in itertools.product(range(2), range(3)):
+        close(values[i, j], dense(s.kernel, x1[i, 0], x2[j]), "a batch of inputs is not one by one")
+    diagonal = to_tensor(s.kernel(x2, diag=True))
+    close(
+        diagonal, torch.stack([to_tensor(s.kernel(x, diag=True)) for x in x2]), "batched diagonal"
+    )
+
+
+def check_batch_shapes(s):
+    for shape in BATCH_SHAPES:
+        batched = s.batched(*shape)
+        assert batched.batch_shape == shape, f"batch_shape is {batched.batch_shape}, not {shape}"
+        matrix = dense(batched, s.x1)
+        assert matrix.shape == (*shape, len(s.x1), len(s.x1)), f"shape {shape} gives {matrix.shape}"
+        wide = torch.stack([s.x1, 0.5 * s.x1]).reshape(2, *[1] * len(shape), *s.x1.shape)
+        of_wide = dense(batched, wide)  # a further batch dimension of the inputs
+        rectangle = dense(batched, s.x1, s.x2)
+        diagonal = to_tensor(batched(s.x1, diag=True))
+        for index in itertools.product(*map(range, shape)):
+            single = entry(batched, s.kernel, index)
+            expected = dense(single, s.x1)
+            message = f"entry {index} of batch shape {shape} is not its unbatched copy"
+            close(matrix[index], expected, message)
+            close(rectangle[index], dense(single, s.x1, s.x2), message)
+            close(diagonal[index], expected.diagonal(), message)
+            close(of_wide[(0, *index)], expected, message)
+            close(of_wide[(1, *index)], dense(single, 0.5 * s.x1), message)
+        assert shape == (1,) or differ(matrix.flatten(0, -3)), "batch entries do not differ"
+
+
+def check_batch_indexing(s):
+    indices = [
+        0,
+        -1,
+        (1, 0),
+        (..., 1),
+        (slice(None), 0),
+        slice(1, 3),
+        slice(None, None, 2),
+        (slice(1, None), slice(0, 1)),
+        torch.tensor([2, 0]),
+        (torch.tensor([0, 2, 1]).unsqueeze(-1), torch.tensor([1, 0])),
+        (slice(None), torch.tensor([1, 1, 0])),
+        (None, 1),
+        torch.tensor([True, False, True]),
+    ]
+    kernel = s.batched(3, 2)
+    names = set(kernel.state_dict())
+    matrix = dense(kernel, s.x1, s.x2)
+    for index in indices:
+        entries = torch.arange(6).view(3, 2)[index]
+        expected = matrix.flatten(0, 1)[entries.flatten()].view(*entries.shape, *matrix.shape[-2:])
+        indexed = kernel[index]
+        assert indexed.batch_shape == entries.shape, f"kernel[{index}] has {indexed.batch_shape}"
+        assert set(indexed.state_dict()) == names, f"kernel[{index}] has other parameters"
+        close(dense(indexed, s.x1, s.x2), expected, f"kernel[{index}] has other values")
+    close(dense(kernel, s.x1, s.x2), matrix, "indexing changed the kernel itself")
+    close(to_tensor(kernel(s.x1, s.x2)[1, 0]), matrix[1, 0], "the lazy matrix is indexed wrongly")
+    one = s.batched(2)
+    batch_of_x = torch.stack([s.x1, -s.x1, 2 * s.x1]).unsqueeze(1)  # 3 x 1 x N x D
+    lazy = one(batch_of_x)
+    close(to_tensor(lazy[2, 1]), dense(one, batch_of_x)[2, 1], "broadcast lazy matrix")
+    assert s.kernel[0] is s.kernel, "a kernel without batch is itself under any index"
+
+
+def check_expand_batch(s):
+    matrix = dense(s.kernel, s.x1, s.x2)
+    modules = [name for name, _ in s.kernel.named_modules()]
+    for shape in BATCH_SHAPES:
+        for expanded in (s.kernel.expand_batch(*shape), s.kernel.expand_batch(torch.Size(shape))):
+            assert expanded.batch_shape == shape, f"expand_batch{shape}: {expanded.batch_shape}"
+            assert [name for name, _ in expanded.named_modules()] == modules, "stray modules"
+            assert list(expanded.state_dict()) == list(s.kernel.state_dict()), "other parameters"
+            values = dense(expanded, s.x1, s.x2)
+            close(values, matrix.expand(*shape, *matrix.shape), "expand_batch changed values")
+        for (name, new), old in zip(
+            expanded.named_parameters(), s.kernel.parameters(), strict=True
+        ):
+            assert new.shape == (*shape, *old.shape), f"{name}: {new.shape} from {old.shape}"
+            assert new.requires_grad == old.requires_grad, f"{name}: requires_grad changed"
+        perturb(expanded)  # in place, as optimisers do: entries must not share memory
+        assert shape == (1,) or differ(dense(expanded, s.x1, s.x2).flatten(0, -3)), "tied entries"
+    close(dense(s.kernel, s.x1, s.x2), matrix, "expand_batch changed the kernel itself")
+    batched = s.batched(2)
+    once = dense(batched, s.x1)
+    close(dense(batched.expand_batch(3, 2), s.x1), once.expand(3, *once.shape), "2 to 3 x 2")
+    with pytest.raises(RuntimeError, match=r"Cannot expand .*3"):
+        batched.expand_batch(3)
+
+
+def check_active_dims(s):
+    if s.make is None:
+        return
+    columns = tuple(range(1, s.x1.size(-1) + 1))[::-1]  # of a wider x, in another order
+
+    def widen(x):
+        wide = torch.full((*x.shape[:-1], x.size(-1) + 2), 7.0, dtype=x.dtype)
+        wide[..., list(columns)] = x
+        return wide
+
+    plain = perturb(s.make(batch_shape=torch.Size([3, 2])).double())
+    kernel = s.make(batch_shape=torch.Size([3, 2]), active_dims=columns).double()
+    kernel.load_state_dict(plain.state_dict() | {"active_dims": kernel.active_dims})
+    x1, x2 = widen(s.x1), widen(s.x2)
+    expected = dense(plain, s.x1, s.x2)
+    close(dense(kernel, x1, x2), expected, "active_dims select the wrong columns")
+    close(dense(kernel[1], x1, x2), expected[1], "active_dims of kernel[i]")
+    close(dense(kernel[2, 1], x1, x2), expected[2, 1], "active_dims of kernel[i, j]")
+    close(dense(kernel[..., 1], x1, x2), expected[:, 1], "active_dims of kernel[..., j]")
+    expanded = kernel[0, 1].expand_batch(2)
+    close(dense(expanded, x1, x2)[1], expected[0, 1], "active_dims of expand_batch")
+    diagonal = to_tensor(kernel(x1, diag=True))
+    close(diagonal, dense(plain, s.x1).diagonal(dim1=-1, dim2=-2), "active_dims and diag")
+
+
+def check_is_stationary(s):
+    shift = torch.linspace(0.7, 1.3, s.x1.size(-1), dtype=s.x1.dtype)
+    before = dense(s.kernel, s.x1, s.x2)
+    change = (dense(s.kernel, s.x1 + shift, s.x2 + shift) - before).abs().max()
+    invariant = bool(change < 1e-6 * before.abs().max())
+    assert s.kernel.is_stationary == invariant, (
+        f"is_stationary is {s.kernel.is_stationary}, a shift changes values by {change}"
+    )
+
+
+def check_gradients(s):
+    parameters = {n: p for n, p in s.kernel.named_parameters() if p.requires_grad}
+
+    def check(values, inputs, where):
+        weights = torch.linspace(0.5, 1.5, values.numel(), dtype=values.dtype).view(values.shape)
+        sources = {**parameters, **inputs}
+        gradients = torch.autograd.grad(
+            (values * weights).sum(), sources.values(), allow_unused=True
+        )
+        for name, gradient in zip(sources, gradients, strict=True):
+            if name == "x2" and gradient is None:
+                continue
+            assert gradient is not None, f"no gradient for {name} ({where})"
+            assert gradient.isfinite().all(), f"gradient of {name} is not finite ({where})"
+
+    x1, x2 = s.x1.clone().requires_grad_(), s.x2.clone().requires_grad_()
+    check(dense(s.kernel, x1, x2), {"x1": x1, "x2": x2}, "x1, x2")
+    coincident = torch.cat([s.x1[:3], s.x1[:3], torch.zeros_like(s.x1[:2])])
+    x1, x2 = coincident.clone().requires_grad_(), coincident.clone().requires_grad_()
+    check(dense(s.kernel, x1, x2), {"x1": x1, "x2": x2}, "coincident points")
+    check(dense(s.kernel, x1), {"x1": x1}, "one x with coincident points")
+    diagonal = to_tensor(s.kernel(s.x1, diag=True))
+    assert diagonal.isfinite().all()
+
+
+def check_dtypes(s):
+    reference = dense(s.kernel, s.x1, s.x2)
+    single = deepcopy(s.kernel).float()
+    assert single.dtype == torch.float32
+    values = dense(single, s.x1.float(), s.x2.float())
+    assert values.dtype == torch.float32, f"float32 gives {values.dtype}"
+    scale = reference.abs().max()
+    error = (values.double() - reference).abs().max() / scale
+    assert error < 1e-4, f"float32 values are off by {error}"
+    diagonal = to_tensor(single(s.x1.float(), diag=True))
+    assert diagonal.dtype == torch.float32, f"float32 diag gives {diagonal.dtype}"
+    again = single.double()
+    assert {p.dtype for p in again.parameters()} == {torch.float64}
+    assert dense(again, s.x1, s.x2).dtype == torch.float64
+    before = torch.get_default_dtype()
+    try:  # a float64 kernel under a float32 default, and the other way round
+        torch.set_default_dtype(torch.float32)
+        close(dense(s.kernel, s.x1, s.x2), reference, "values depend on the default dtype")
+        torch.set_default_dtype(torch.float64)
+        assert dense(deepcopy(s.kernel).float(), s.x1.float()).dtype == torch.float32
+    finally:
+        torch.set_default_dtype(before)
+
+
+def check_devices(s):
+    if not torch.cuda.is_available():
+        return
+    moved = deepcopy(s.kernel).cuda()
+    values = dense(moved, s.x1.cuda(), s.x2.cuda())
+    close(values.cpu(), dense(s.kernel, s.x1, s.x2), "values on CUDA differ")
+    batched = s.batched(2).cuda()
+    close(dense(batched[1], s.x1.cuda()), dense(batched, s.x1.cuda())[1], "indexing on CUDA")
+    close(dense(moved.cpu(), s.x1), dense(s.kernel, s.x1), "values after the way back differ")
+
+
+def check_copies(s):
+    for kernel in (s.kernel, s.batched(2)):
+        expected = dense(kernel, s.x1, s.x2)
+        close(dense(deepcopy(kernel), s.x1, s.x2), expected, "deepcopy changed values")
+        close(dense(pickle.loads(pickle.dumps(kernel)), s.x1, s.x2), expected, "pickle")
+        other = perturb(deepcopy(kernel))
+        assert differ(torch.stack([dense(other, s.x1, s.x2), expected])), "parameters do nothing"
+        close(dense(kernel, s.x1, s.x2), expected, "a deepcopy shares memory")
+        result = other.load_state_dict(kernel.state_dict(), strict=True)
+        assert not result.missing_keys and not result.unexpected_keys
+        close(dense(other, s.x1, s.x2), expected, "state_dict changed values")
+
+
+def check_last_dim_is_batch(s):
+    if not s.last_dim_is_batch:
+        return
+    for kernel in (s.kernel, s.batched(2)):
+        with pytest.warns(DeprecationWarning, match="last_dim_is_batch"):
+            values = to_tensor(kernel(s.x1, s.x2, last_dim_is_batch=True))
+            diagonal = to_tensor(kernel(s.x1, diag=True, last_dim_is_batch=True))
+        for column in range(s.x1.size(-1)):
+            x1, x2 = s.x1[:, [column]], s.x2[:, [column]]
+            close(values[..., column, :, :], dense(kernel, x1, x2), f"column {column}")
+            close(diagonal[..., column, :], to_tensor(kernel(x1, diag=True)), f"column {column}")
+
+
+def check_algebra(s):
+    k = s.kernel
+    p = RBFKernel().double().initialize(lengthscale=0.8)
+    q = ScaleKernel(PeriodicKernel()).double().initialize(outputscale=1.7)
+    for x1, x2 in ((s.x1, s.x1), (s.x1, s.x2)):
+        m, mp, mq = (dense(kernel, x1, x2) for kernel in (k, p, q))
+        cases = {
+            "k + p": (k + p, m + mp),
+            "p + k": (p + k, mp + m),
+            "k * p": (k * p, m * mp),
+            "p * k": (p * k, mp * m),
+            "k * k": (k * k, m * m),
+            "k * p + q": (k * p + q, m * mp + mq),
+            "(k + p) * q": ((k + p) * q, (m + mp) * mq),
+            "q * (p + k * k)": (q * (p + k * k), mq * (mp + m * m)),
+            "scaled": (ScaleKernel(k).double().initialize(outputscale=0.6), 0.6 * m),
+            "part of a network": (NeuralKernelNetwork([k, p], [Product(2, 1)]).double(), m * mp),
+        }
+        for name, (kernel, expected) in cases.items():
+            close(dense(kernel, x1, x2), expected, f"{name} is not that of the matrices")
+            if x1 is x2:
+                diagonal = to_tensor(kernel(x1, diag=True))
+                close(diagonal, expected.diagonal(), f"diagonal of {name}")
+
+
+def check_global_state(s):
+    x1, x2 = s.x1.clone(), s.x2.clone()
+    state = {name: value.clone() for name, value in s.kernel.state_dict().items()}
+    modules = [name for name, _ in s.kernel.named_modules()]
+    for training in (True, False):
+        s.kernel.train(training)
+        before = global_state()
+        values = dense(s.kernel, x1, x2)
+        dense(s.kernel, x1)
+        to_tensor(s.kernel(x1, diag=True))
+        s.kernel.expand_batch(2)[0]
+        s.kernel.is_stationary  # noqa: B018
+        after = global_state()
+        assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True)), "global state"
+        assert all(m.training == training for m in s.kernel.modules()), "train/eval mode changed"
+        close(dense(s.kernel, x1, x2), values, "a second call gives other values")
+    assert torch.equal(x1, s.x1) and torch.equal(x2, s.x2), "the inputs were modified"
+    assert all(torch.equal(state[n], v) for n, v in s.kernel.state_dict().items()), "parameters"
+    assert [name for name, _ in s.kernel.named_modules()] == modules, "a call made modules"
+
+
+PROPERTIES = [
+    check_symmetry,
+    check_positive_semi_definite,
+    check_diag,
+    check_cross_blocks,
+    check_input_batches,
+    check_batch_shapes,
+    check_batch_indexing,
+    check_expand_batch,
+    check_active_dims,
+    check_is_stationary,
+    check_gradients,
+    check_dtypes,
+    check_devices,
+    check_copies,
+    check_last_dim_is_batch,
+    check_algebra,
+    check_global_state,
+]
+
+
+def dense(kernel, x1, x2=None):
+    """The kernel matrix as a tensor."""
+    return kernel(x1, x2).to_dense()
+
+
+def to_tensor(values):
+    return values if isinstance(values, Tensor) else values.to_dense()
+
+
+def close(actual, expected, message):
+    """Equal up to rounding; GPyTorch's distances lose half of the digits near zero."""
+    scale = max(1.0, expected.detach().abs().max().item())
+    torch.testing.assert_close(
+        actual, expected, rtol=1e-6, atol=1e-7 * scale, msg=lambda text: f"{message}: {text}"
+    )
+
+
+def differ(matrices):
+    """Whether every matrix ``B x N x M`` differs from the first one."""
+    others = (matrices[1:] - matrices[:1]).abs().flatten(1).amax(-1)
+    return bool((others > 1e-5).all())
+
+
+def perturb(kernel, seed=1):
+    """Change every parameter in place, entry by entry; return the kernel."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in kernel.parameters():
+            noise = torch.rand(parameter.shape, generator=generator, dtype=torch.float64) - 0.5
+            parameter += 0.6 * noise.to(parameter)
+    return kernel
+
+
+def entry(batched, single, index):
+    """A copy of the unbatched kernel with the parameters of one entry of the batched kernel."""
+    single, values = deepcopy(single), dict(batched.named_parameters())
+    for name, parameter in single.named_parameters():
+        value = values[name].data
+        if value.shape != parameter.shape:  # a part without batch shape belongs to every entry
+            value = value[index]
+            assert value.shape == parameter.shape, f"{name}: {value.shape} for {parameter.shape}"
+        parameter.data = value.clone()
+    return single
+
+
+def global_state():
+    """What a call must leave alone, as tensors."""
+    return (
+        torch.get_rng_state(),
+        torch.tensor(torch.get_default_dtype() == torch.float64),
+        torch.tensor(torch.is_grad_enabled()),
+        torch.tensor(gpytorch.settings.lazily_evaluate_kernels.on()),
+        torch.tensor(gpytorch.settings.debug.on()),
+    )

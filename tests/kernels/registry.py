@@ -1,0 +1,200 @@
+"""Every public kernel, in the forms that the contract and GPyTorch's own tests go through."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from gpytorch.kernels import (
+    AdditiveKernel,
+    Kernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    ProductKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
+
+from gpytorch_nkn.kernels import (
+    BivariateComplexExponentialKernel,
+    CenteredLinearKernel,
+    ComplexExponentialKernel,
+    NeuralKernelNetwork,
+    ZeroMeanPeriodicKernel,
+)
+from gpytorch_nkn.layers import Activation, Linear, Product
+
+NO_BATCH = torch.Size()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A way to construct a kernel.
+
+    Attributes:
+        make: ``make(batch_shape=..., active_dims=...)``.
+        dims: Number of input columns.
+        ard: The kernel works for that number of columns only.
+        columns_alike: ``last_dim_is_batch`` gives what the kernel gives for each column alone.
+    """
+
+    name: str
+    cls: type[Kernel]
+    make: Callable[..., Kernel]
+    dims: int
+    ard: bool = False
+    columns_alike: bool = True
+
+
+def simple(cls, dims=2, ard=False, **options):
+    def make(batch_shape=NO_BATCH, active_dims=None):
+        options_ = {**options, "ard_num_dims": dims} if ard else options
+        return cls(batch_shape=batch_shape, active_dims=active_dims, **options_)
+
+    name = cls.__name__ + ("-ard" if ard else "") + "".join(f"-{name}" for name in options)
+    return Entry(name, cls, make, dims, ard, columns_alike=not ard)
+
+
+def network(name, primitives, layers=None, **options):
+    """A network; ``primitives(batch_shape)`` and ``layers(batch_shape)`` make its parts."""
+
+    def default_layers(width, b):
+        return [Linear(width, 4, batch_shape=b), Product(4, 2), Linear(2, 1, batch_shape=b, seed=1)]
+
+    def make(batch_shape=NO_BATCH, active_dims=None):
+        kernels = primitives(batch_shape)
+        parts = layers(batch_shape) if layers else default_layers(len(kernels), batch_shape)
+        return NeuralKernelNetwork(kernels, parts, active_dims=active_dims)
+
+    return Entry(f"network-{name}", NeuralKernelNetwork, make, options.pop("dims", 2), **options)
+
+
+def preset(name, *args, dims, **options):
+    ard, alike = options.pop("ard", False), options.pop("columns_alike", True)
+
+    def make(batch_shape=NO_BATCH, active_dims=None):
+        method = getattr(NeuralKernelNetwork, name)
+        return method(*args, batch_shape=batch_shape, active_dims=active_dims, **options)
+
+    label = f"network.{name}" + "".join(f"-{option}" for option in options)
+    return Entry(label, NeuralKernelNetwork, make, dims, ard, alike)
+
+
+def real(b):
+    return [
+        RBFKernel(batch_shape=b),
+        PeriodicKernel(batch_shape=b),
+        LinearKernel(batch_shape=b),
+        ScaleKernel(RQKernel(batch_shape=b), batch_shape=b),
+    ]
+
+
+def stationary(b):
+    return [
+        RBFKernel(batch_shape=b),
+        ScaleKernel(MaternKernel(batch_shape=b), batch_shape=b),
+        ZeroMeanPeriodicKernel(batch_shape=b),
+        ComplexExponentialKernel(batch_shape=b),
+    ]
+
+
+def complex_units(b):
+    return [
+        ComplexExponentialKernel(batch_shape=b),
+        BivariateComplexExponentialKernel(batch_shape=b),
+        ScaleKernel(RBFKernel(batch_shape=b), batch_shape=b),
+    ]
+
+
+def ard(b):
+    return [
+        RBFKernel(ard_num_dims=2, batch_shape=b),
+        ScaleKernel(PeriodicKernel(ard_num_dims=2, batch_shape=b), batch_shape=b),
+        LinearKernel(ard_num_dims=2, batch_shape=b),
+        ComplexExponentialKernel(ard_num_dims=2, batch_shape=b),
+        ZeroMeanPeriodicKernel(ard_num_dims=2, batch_shape=b),
+    ]
+
+
+def nested(b):
+    """Sums and products in one another, over columns of their own."""
+    product = ProductKernel(
+        PeriodicKernel(batch_shape=b, active_dims=(1,)),
+        RBFKernel(batch_shape=b, active_dims=(0, 1)),
+    )
+    summed = AdditiveKernel(product, LinearKernel(batch_shape=b, active_dims=(0,)))
+    return [
+        summed,
+        ScaleKernel(
+            AdditiveKernel(RBFKernel(batch_shape=b, active_dims=(1,)), RQKernel(batch_shape=b)),
+            batch_shape=b,
+        ),
+        ScaleKernel(RBFKernel(batch_shape=b, active_dims=(1,)), batch_shape=b),
+        ComplexExponentialKernel(batch_shape=b, active_dims=(1,)),
+    ]
+
+
+def network_in_network(b):
+    inner = NeuralKernelNetwork(
+        [
+            ComplexExponentialKernel(batch_shape=b),
+            ScaleKernel(RBFKernel(batch_shape=b, active_dims=(0,)), batch_shape=b),
+        ],
+        [Linear(2, 2, batch_shape=b), Product(2, 1)],
+        active_dims=(1, 0),
+    )
+    return [inner, PeriodicKernel(batch_shape=b), ScaleKernel(inner_sum(b), batch_shape=b)]
+
+
+def inner_sum(b):
+    return NeuralKernelNetwork(
+        [RBFKernel(batch_shape=b), CenteredLinearKernel(batch_shape=b)],
+        [Linear(2, 1, batch_shape=b, bias=False)],
+    )
+
+
+def activations(b):
+    return [
+        Linear(3, 4, batch_shape=b),
+        Activation(4, [0.1, 1.0, 0.2]),
+        Product(4, 2),
+        Linear(2, 2, batch_shape=b),
+        Activation(2, "exp"),
+        Linear(2, 1, batch_shape=b, bias=False),
+    ]
+
+
+def bounded_complex(b):
+    return [
+        ComplexExponentialKernel(batch_shape=b),
+        BivariateComplexExponentialKernel(batch_shape=b),
+        RBFKernel(batch_shape=b),
+    ]
+
+
+REGISTRY = [
+    simple(ComplexExponentialKernel),
+    simple(ComplexExponentialKernel, dims=3, ard=True),
+    simple(BivariateComplexExponentialKernel),
+    simple(BivariateComplexExponentialKernel, dims=3, ard=True),
+    simple(CenteredLinearKernel),
+    simple(CenteredLinearKernel, ard=True, learn_center=True),
+    simple(ZeroMeanPeriodicKernel),
+    simple(ZeroMeanPeriodicKernel, dims=3, ard=True),
+    network("real", real),
+    network("stationary", stationary, dims=1),
+    network("complex", complex_units),
+    network("ard", ard, ard=True, columns_alike=False),
+    network("nested", nested, columns_alike=False),
+    network("network", network_in_network, columns_alike=False),
+    network("activations", bounded_complex, activations),
+    network("one-complex", lambda b: [ComplexExponentialKernel(batch_shape=b)], lambda b: []),
+    preset("time_series", dims=1),
+    preset("time_series", dims=1, zero_mean=True, priors=False),
+    preset("regression", 3, dims=3, ard=True, columns_alike=False),
+    preset("additive", 2, dims=2, columns_alike=False),
+    preset("additive", 2, dims=2, columns_alike=False, variances=True, priors=False),
+    preset("texture", dims=1, wiring="Linear4-Product2-Linear1"),
+    preset("texture", dims=1, variances=True),
+]

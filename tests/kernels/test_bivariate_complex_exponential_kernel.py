@@ -1,0 +1,98 @@
+import cmath
+import math
+
+import pytest
+import torch
+from gpytorch.priors import NormalPrior
+
+from gpytorch_nkn.kernels import BivariateComplexExponentialKernel, ComplexExponentialKernel
+
+
+def kernel_with(first, second):
+    kernel = BivariateComplexExponentialKernel(ard_num_dims=len(first))
+    return kernel.initialize(frequencies=torch.tensor([first, second]))
+
+
+def test_complex_value_equals_the_formula_written_out_for_one_pair():
+    kernel = kernel_with([1.3, -0.4], [0.5, 2.0])
+    x, y = (0.2, 1.0), (-0.5, 0.7)
+
+    def psi(point):
+        first = cmath.exp(1j * (1.3 * point[0] - 0.4 * point[1]))
+        return (first + cmath.exp(1j * (0.5 * point[0] + 2.0 * point[1]))) / 2
+
+    expected = psi(x) * psi(y).conjugate()
+    assert min(abs(expected.real), abs(expected.imag)) > 0.02
+    value = kernel.complex_values(torch.tensor([x]), torch.tensor([y])).item()
+    assert abs(value - expected) < 1e-14
+
+
+def test_real_part_equals_the_four_cosines():
+    """Re psi(x) conj psi(y) = (cos(wx - wy) + cos(wx - vy) + cos(vx - wy) + cos(vx - vy)) / 4."""
+    w, v, x, y = 1.7, 0.6, 0.9, -0.8
+    terms = [(w, w), (w, v), (v, w), (v, v)]
+    expected = sum(math.cos(a * x - b * y) for a, b in terms) / 4
+    assert abs(expected) > 0.05
+    value = kernel_with([w], [v])(torch.tensor([[x]]), torch.tensor([[y]])).to_dense().item()
+    assert value == pytest.approx(expected, abs=1e-14)
+
+
+def test_diagonal_is_the_squared_cosine_of_half_the_phase_difference():
+    kernel, x = kernel_with([1.3, -0.4], [0.5, 2.0]), torch.randn(6, 2)
+    expected = torch.cos(x @ torch.tensor([0.8, -2.4]) / 2).square()
+    torch.testing.assert_close(kernel(x, diag=True), expected)
+    torch.testing.assert_close(kernel(x).to_dense().diagonal(), expected)
+
+
+def test_equal_frequencies_give_the_stationary_kernel():
+    x, y = torch.randn(4, 2), torch.randn(5, 2)
+    stationary = ComplexExponentialKernel(ard_num_dims=2)
+    stationary.initialize(frequency=torch.tensor([[1.3, -0.4]]))
+    values = kernel_with([1.3, -0.4], [1.3, -0.4]).complex_values(x, y)
+    torch.testing.assert_close(values, stationary.complex_values(x, y))
+
+
+def test_complex_matrix_is_hermitian_of_rank_one():
+    kernel, x = kernel_with([1.3], [4.0]), torch.randn(7, 1)
+    matrix = kernel.complex_values(x, x).detach()
+    torch.testing.assert_close(matrix, matrix.mH)
+    eigenvalues = torch.linalg.eigvalsh(matrix)
+    assert eigenvalues[-1] > 0.5 and eigenvalues[:-1].abs().max() < 1e-12
+
+
+def test_one_pair_of_frequencies_is_shared_among_columns_without_ard():
+    kernel = BivariateComplexExponentialKernel().initialize(
+        frequencies=torch.tensor([[2.0], [0.5]])
+    )
+    x, y = torch.randn(4, 3), torch.randn(5, 3)
+    expected = kernel(x.sum(-1, keepdim=True), y.sum(-1, keepdim=True)).to_dense()
+    torch.testing.assert_close(kernel(x, y).to_dense(), expected)
+
+
+def test_column_by_column_with_ard():
+    kernel, x, y = kernel_with([1.3, -0.4], [0.5, 2.0]), torch.randn(4, 2), torch.randn(3, 2)
+    values = kernel.complex_values(x, y, last_dim_is_batch=True)
+    for d, (w, v) in enumerate([(1.3, 0.5), (-0.4, 2.0)]):
+        column = kernel_with([w], [v]).complex_values(x[:, [d]], y[:, [d]])
+        torch.testing.assert_close(values[d], column)
+
+
+def test_gradients_of_the_two_frequencies_differ_at_the_start():
+    kernel, x = BivariateComplexExponentialKernel(), torch.randn(6, 1)
+    (kernel(x).to_dense() * torch.randn(6, 6)).sum().backward()
+    first, second = kernel.frequencies.grad.flatten()
+    assert abs(first - second) > 1e-3
+
+
+def test_frequency_prior_can_be_sampled():
+    kernel = BivariateComplexExponentialKernel(frequency_prior=NormalPrior(0.0, 3.0))
+    before = kernel.frequencies.clone()
+    kernel.sample_from_prior("frequency_prior")
+    assert (kernel.frequencies != before).all() and kernel.frequencies.shape == (2, 1)
+
+
+def test_prior_of_the_wrong_type_is_shown():
+    with pytest.raises(
+        TypeError, match=r"frequency_prior must be a gpytorch.priors.Prior, got 'a'"
+    ):
+        BivariateComplexExponentialKernel(frequency_prior="a")

@@ -1,0 +1,66 @@
+import pytest
+import torch
+from gpytorch.constraints import Interval
+from gpytorch.kernels import LinearKernel
+from gpytorch.priors import GammaPrior
+
+from gpytorch_nkn.kernels import CenteredLinearKernel
+
+
+def test_value_equals_the_formula_written_out_for_one_pair():
+    kernel = CenteredLinearKernel(ard_num_dims=2)
+    kernel.variance = torch.tensor([[2.0, 0.5]])
+    kernel.initialize(center=torch.tensor([[1.0, -1.0]]))
+    x, y = torch.tensor([[3.0, 0.5]]), torch.tensor([[2.0, 2.0]])
+    expected = 2.0 * (3.0 - 1.0) * (2.0 - 1.0) + 0.5 * (0.5 + 1.0) * (2.0 + 1.0)
+    assert kernel(x, y).to_dense().item() == pytest.approx(expected, rel=1e-14)
+
+
+def test_equals_gpytorchs_linear_kernel_at_centre_zero():
+    kernel, plain = CenteredLinearKernel(), LinearKernel().initialize(variance=1.7)
+    kernel.variance = 1.7
+    x, y = torch.randn(5, 3), torch.randn(4, 3)
+    torch.testing.assert_close(kernel(x, y).to_dense(), plain(x, y).to_dense())
+
+
+def test_functions_average_to_zero_over_data_around_the_centre():
+    x = torch.randn(9, 2)
+    kernel = CenteredLinearKernel(ard_num_dims=2).initialize(center=x.mean(0, keepdim=True))
+    matrix = kernel(x).to_dense()
+    assert matrix.abs().max() > 0.5
+    torch.testing.assert_close(matrix.sum(0), torch.zeros(9), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("learn_center", [False, True])
+def test_centre_is_trained_on_request_only(learn_center):
+    kernel = CenteredLinearKernel(learn_center=learn_center)
+    trained = {name for name, p in kernel.named_parameters() if p.requires_grad}
+    assert ("center" in trained) == learn_center and "raw_variance" in trained
+    assert "center" in kernel.state_dict()
+
+
+def test_column_by_column_with_ard():
+    kernel = CenteredLinearKernel(ard_num_dims=2)
+    kernel.variance = torch.tensor([[2.0, 0.5]])
+    kernel.initialize(center=torch.tensor([[1.0, -1.0]]))
+    x, y = torch.randn(4, 2), torch.randn(3, 2)
+    values = kernel.forward(x, y, last_dim_is_batch=True)
+    assert values.shape == (2, 4, 3)
+    torch.testing.assert_close(values[0], 2.0 * (x[:, :1] - 1) @ (y[:, :1] - 1).mT)
+    torch.testing.assert_close(values.sum(0), kernel(x, y).to_dense())
+
+
+def test_prior_and_constraint():
+    kernel = CenteredLinearKernel(
+        variance_prior=GammaPrior(2.0, 2.0), variance_constraint=Interval(0.01, 100.0)
+    )
+    before = kernel.variance.item()
+    kernel.sample_from_prior("variance_prior")
+    assert kernel.variance.item() != before and isinstance(kernel.raw_variance_constraint, Interval)
+    ((_, module, _, closure, _),) = kernel.named_priors()
+    torch.testing.assert_close(closure(module), kernel.variance)
+
+
+def test_prior_of_the_wrong_type_is_shown():
+    with pytest.raises(TypeError, match=r"variance_prior must be a gpytorch.priors.Prior, got 3"):
+        CenteredLinearKernel(variance_prior=3)

@@ -1,0 +1,81 @@
+import cmath
+import math
+
+import pytest
+import torch
+from gpytorch.kernels import ScaleKernel
+from gpytorch.priors import NormalPrior
+
+from gpytorch_nkn.kernels import ComplexExponentialKernel
+
+
+def test_value_equals_the_formula_written_out_for_one_pair():
+    kernel = ComplexExponentialKernel(ard_num_dims=2).initialize(
+        frequency=torch.tensor([[1.3, -0.4]])
+    )
+    x, y = torch.tensor([0.2, 1.0]), torch.tensor([-0.5, 0.7])
+    expected = cmath.exp(1j * (1.3 * 0.7 - 0.4 * 0.3))
+    assert min(abs(expected.real), abs(expected.imag)) > 0.1
+    value = kernel.complex_values(x[None], y[None])
+    assert value.shape == (1, 1) and abs(value.item() - expected) < 1e-14
+    assert abs(kernel(x[None], y[None]).to_dense().item() - expected.real) < 1e-14
+
+
+def test_frequency_is_shared_among_columns_without_ard():
+    kernel = ComplexExponentialKernel().initialize(frequency=2.0)
+    x, y = torch.randn(4, 3), torch.randn(5, 3)
+    expected = torch.cos(2 * (x.sum(-1)[:, None] - y.sum(-1)[None, :]))
+    torch.testing.assert_close(kernel(x, y).to_dense(), expected)
+
+
+def test_complex_matrix_is_hermitian_of_rank_one():
+    kernel, x = ComplexExponentialKernel(ard_num_dims=2), torch.randn(7, 2)
+    matrix = kernel.complex_values(x, x).detach()
+    torch.testing.assert_close(matrix, matrix.mH)
+    eigenvalues = torch.linalg.eigvalsh(matrix)
+    assert abs(eigenvalues[-1] - 7) < 1e-12 and eigenvalues[:-1].abs().max() < 1e-12
+
+
+def test_complex_values_with_diag_and_column_by_column():
+    frequency = torch.tensor([[1.3, -0.4]])
+    kernel = ComplexExponentialKernel(ard_num_dims=2).initialize(frequency=frequency)
+    x, y = torch.randn(4, 2), torch.randn(4, 2)
+    matrix = kernel.complex_values(x, y)
+    torch.testing.assert_close(kernel.complex_values(x, y, diag=True), matrix.diagonal())
+    columns = kernel.complex_values(x, y, last_dim_is_batch=True)
+    assert columns.shape == (2, 4, 4)
+    torch.testing.assert_close(columns.prod(0), matrix)  # exp turns sums into products
+    diagonals = kernel.complex_values(x, y, diag=True, last_dim_is_batch=True)
+    torch.testing.assert_close(diagonals, columns.diagonal(dim1=-1, dim2=-2))
+
+
+def test_period_is_two_pi_over_the_frequency_also_far_from_the_origin():
+    kernel = ComplexExponentialKernel().initialize(frequency=2 * math.pi)
+    x = torch.tensor([[0.3]])
+    assert kernel(x + 1000, x).to_dense().item() == pytest.approx(1, abs=1e-9)
+
+
+def test_scale_kernel_around_it_scales_the_real_part():
+    kernel, x = ComplexExponentialKernel(), torch.randn(4, 1)
+    scaled = ScaleKernel(kernel).initialize(outputscale=3.0)
+    torch.testing.assert_close(scaled(x).to_dense(), 3 * torch.cos(x - x.mT))
+
+
+def test_frequency_prior_can_be_sampled():
+    kernel = ComplexExponentialKernel(ard_num_dims=2, frequency_prior=NormalPrior(0.0, 3.0))
+    kernel.sample_from_prior("frequency_prior")
+    assert (kernel.frequency != 1).all() and kernel.frequency.shape == (1, 2)
+    ((_, module, _, closure, _),) = kernel.named_priors()
+    assert closure(module) is kernel.frequency
+
+
+def test_prior_of_the_wrong_type_is_shown():
+    with pytest.raises(
+        TypeError, match=r"frequency_prior must be a gpytorch.priors.Prior, got 1\.0"
+    ):
+        ComplexExponentialKernel(frequency_prior=1.0)
+
+
+def test_wrong_number_of_columns_is_shown():
+    with pytest.raises(RuntimeError, match=r"ard_num_dims argument\). Got 3"):
+        ComplexExponentialKernel(ard_num_dims=2)(torch.randn(4, 3)).to_dense()

@@ -1,0 +1,57 @@
+"""GPyTorch's own test case on every registered kernel."""
+
+import unittest
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
+
+from tests.kernels.registry import NO_BATCH, REGISTRY, ard, simple
+
+# Kernels of any number of columns, next to the same kernel with ARD over two columns.
+ANY_COLUMNS = [entry for entry in REGISTRY if not entry.ard]
+TWO_COLUMNS = {
+    "network-real": next(entry for entry in REGISTRY if entry.name == "network-ard"),
+    **{
+        entry.name: simple(entry.cls, dims=2, ard=True)
+        for entry in REGISTRY
+        if "." not in entry.name and "network" not in entry.name and not entry.ard
+    },
+}
+
+
+def test_case(entry):
+    def create_kernel_no_ard(self, batch_shape=NO_BATCH, active_dims=None):
+        return entry.make(batch_shape=batch_shape, active_dims=active_dims)
+
+    members = {"seed": 0, "create_kernel_no_ard": create_kernel_no_ard}
+    if entry.name in TWO_COLUMNS:
+        of_two = TWO_COLUMNS[entry.name]
+
+        def create_kernel_ard(self, num_dims, batch_shape=NO_BATCH, active_dims=None):
+            assert num_dims == of_two.dims == 2
+            return of_two.make(batch_shape=batch_shape, active_dims=active_dims)
+
+        members["create_kernel_ard"] = create_kernel_ard
+    name = "Test" + entry.name.title().replace("-", "").replace(".", "").replace("_", "")
+    return type(name, (BaseKernelTestCase, unittest.TestCase), members)
+
+
+test_case.__test__ = False  # a maker of test cases, not a test
+for _entry in ANY_COLUMNS:
+    _case = test_case(_entry)
+    globals()[_case.__name__] = _case
+del _case, _entry
+
+
+def test_every_registered_kernel_is_covered():
+    covered = {entry.cls for entry in ANY_COLUMNS}
+    assert covered == {entry.cls for entry in REGISTRY}
+    assert len(TWO_COLUMNS) == 5 and all(entry.ard for entry in TWO_COLUMNS.values())
+
+
+def test_ard_network_has_ard_primitives():
+    assert isinstance(ard(NO_BATCH)[0], RBFKernel) and ard(NO_BATCH)[0].ard_num_dims == 2
+    with pytest.raises(RuntimeError, match=r"ard_num_dims argument\). Got 3"):
+        TWO_COLUMNS["network-real"].make()(torch.randn(2, 3)).to_dense()

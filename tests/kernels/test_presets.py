@@ -1,0 +1,250 @@
+import pickle
+from copy import deepcopy
+
+import pytest
+import torch
+from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, RQKernel, ScaleKernel
+
+from gpytorch_nkn.kernels import (
+    CenteredLinearKernel,
+    NeuralKernelNetwork,
+    ZeroMeanPeriodicKernel,
+)
+from gpytorch_nkn.layers import Linear, Product
+from tests.kernels.contract import close, dense
+
+PRESETS = [
+    pytest.param("time_series", (), 1, id="time_series"),
+    pytest.param("regression", (3,), 3, id="regression"),
+    pytest.param("additive", (4,), 4, id="additive"),
+    pytest.param("texture", (), 1, id="texture"),
+]
+# What the layers of the paper's wiring add, from 4, 6 or 8 primitives.
+LAYERS = {p: (8 * p + 8) + (4 * 4 + 4) + (2 + 1) for p in range(1, 20)}
+
+
+def build(name, args=(), **options):
+    return getattr(NeuralKernelNetwork, name)(*args, **options)
+
+
+def num_trained(module):
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+def base(kernel):
+    return kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
+
+
+@pytest.mark.parametrize("zero_mean", [False, True])
+def test_time_series_has_the_papers_111_parameters_and_two_exponents(zero_mean):
+    network = build("time_series", zero_mean=zero_mean, variances=True)
+    exponents = sum(
+        k.raw_alpha.numel() for k in map(base, network.primitives) if hasattr(k, "alpha")
+    )
+    assert exponents == 2 and num_trained(network) == 111 + exponents
+
+
+@pytest.mark.parametrize("dim", [1, 2, 8])
+def test_regression_has_the_papers_parameters_for_rbf_and_rq(dim):
+    """Table 4: RBF d + 1; RQ d + 1 and GPyTorch's exponent; linear with a variance per column."""
+    network = build("regression", (dim,), variances=True)
+    assert num_trained(network) == 2 * (dim + 1) + 2 * (dim + 2) + 2 * dim + LAYERS[6]
+    assert LAYERS[6] == 4 * dim + 85 - (4 * (dim + 1) + 2)  # the paper's total, less its kernels
+
+
+@pytest.mark.parametrize("dim", [1, 4, 10])
+def test_additive_has_one_rbf_per_column(dim):
+    network = build("additive", (dim,), variances=True)
+    assert num_trained(network) == 2 * dim + LAYERS[dim]
+    assert [base(k).active_dims.tolist() for k in network.primitives] == [[d] for d in range(dim)]
+
+
+def test_texture_has_one_of_each():
+    network = build("texture", variances=True)
+    assert num_trained(network) == 1 + 2 + 3 + 3 + LAYERS[4]
+    kinds = [type(base(k)) for k in network.primitives]
+    assert kinds == [LinearKernel, RBFKernel, RQKernel, PeriodicKernel]
+
+
+@pytest.mark.parametrize(
+    "name, args, without",
+    [
+        ("time_series", (), 2 + 4 + 0 + 4 + LAYERS[8]),
+        ("regression", (3,), 6 + 6 + 8 + LAYERS[6]),
+        ("additive", (4,), 4 + LAYERS[4]),
+        ("texture", (), 0 + 1 + 2 + 2 + LAYERS[4]),
+    ],
+)
+def test_without_variances_the_first_weights_scale_the_primitives(name, args, without):
+    network = build(name, args)
+    assert num_trained(network) == without
+    assert not any(isinstance(k, ScaleKernel) for k in network.primitives)
+
+
+def test_primitives_of_time_series():
+    plain = [type(k) for k in build("time_series").primitives]
+    assert plain == [
+        *[RBFKernel] * 2,
+        *[PeriodicKernel] * 2,
+        *[LinearKernel] * 2,
+        *[RQKernel] * 2,
+    ]
+    readable = [type(k) for k in build("time_series", zero_mean=True).primitives]
+    assert readable[2:6] == [ZeroMeanPeriodicKernel] * 2 + [CenteredLinearKernel] * 2
+
+
+@pytest.mark.parametrize("name, args, dim", PRESETS)
+@pytest.mark.parametrize("variances", [False, True])
+def test_value_at_the_start_equals_the_composition_by_hand(name, args, dim, variances):
+    network, x = build(name, args, variances=variances), torch.randn(5, dim)
+    units = torch.stack([dense(k, x) for k in network.primitives])
+    for layer in network.layers:
+        if isinstance(layer, Linear):
+            units = torch.einsum("oc,cnm->onm", layer.weight, units) + layer.bias[:, None, None]
+        else:
+            units = units.unflatten(0, (layer.out_features, -1)).prod(1)
+    assert units.abs().max() > 0.01
+    torch.testing.assert_close(dense(network, x), units.squeeze(0))
+
+
+@pytest.mark.parametrize("name, args, dim", PRESETS)
+def test_wiring_of_the_paper_is_the_default_and_any_other_can_be_had(name, args, dim):
+    network = build(name, args)
+    kinds = [(type(layer), layer.out_features) for layer in network.layers]
+    assert kinds == [(Linear, 8), (Product, 4), (Linear, 4), (Product, 2), (Linear, 1)]
+    other = build(name, args, wiring="Linear4-Product2-Linear1")
+    assert [layer.out_features for layer in other.layers] == [4, 2, 1]
+    with pytest.raises(ValueError, match="got 'Linaer4' in 'Linaer4-Linear1'"):
+        build(name, args, wiring="Linaer4-Linear1")
+    with pytest.raises(ValueError, match=r"last one must give 1; .* -> Linear\(\d, 2\)"):
+        build(name, args, wiring="Linear2")
+
+
+@pytest.mark.parametrize("name, args, dim", PRESETS)
+@pytest.mark.parametrize("batch_shape", [(2,), (3, 2)])
+def test_batch_shape_reaches_every_parameter(name, args, dim, batch_shape):
+    single, network = build(name, args), build(name, args, batch_shape=torch.Size(batch_shape))
+    assert network.batch_shape == batch_shape
+    for (key, p), q in zip(network.named_parameters(), single.parameters(), strict=True):
+        assert p.shape == (*batch_shape, *q.shape), key
+    x = torch.randn(4, dim)
+    assert dense(network, x).shape == (*batch_shape, 4, 4)
+
+
+def test_regression_learns_a_lengthscale_per_column():
+    network = build("regression", (4,))
+    assert [tuple(k.lengthscale.shape) for k in network.primitives if k.has_lengthscale] == [
+        (1, 4)
+    ] * 4
+    x = torch.randn(5, 4)
+    gradients = torch.autograd.grad(
+        dense(network, x).sum(),
+        [k.raw_lengthscale for k in network.primitives if k.has_lengthscale],
+    )
+    assert all(g.unique().numel() == 4 for g in gradients)
+
+
+def test_active_dims_select_the_column_of_time():
+    x = torch.randn(5, 3)
+    network = build("time_series", active_dims=(2,))
+    torch.testing.assert_close(dense(network, x), dense(build("time_series"), x[:, [2]]))
+    network = build("additive", (2,), active_dims=(2, 0))
+    torch.testing.assert_close(dense(network, x), dense(build("additive", (2,)), x[:, [2, 0]]))
+
+
+@pytest.mark.parametrize("name, args, dim", PRESETS)
+@pytest.mark.parametrize("variances", [False, True])
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_every_prior_can_be_sampled_pickled_and_copied(name, args, dim, variances, batch_shape):
+    network = build(name, args, variances=variances, batch_shape=torch.Size(batch_shape))
+    with_prior = {
+        f"{key.rpartition('.')[0]}.raw_{key.rpartition('.')[2].removesuffix('_prior')}"
+        for key, *_ in network.named_priors()
+    }
+    shrinkage = {key for key in with_prior if key.endswith("_shrinkage")}  # a second one
+    assert all(key.removesuffix("_shrinkage") in with_prior for key in shrinkage)
+    trained = {key for key, p in network.named_parameters() if p.requires_grad}
+    assert with_prior - shrinkage == trained
+    x = torch.randn(6, dim)
+    for copy in (network, pickle.loads(pickle.dumps(network)), deepcopy(network)):
+        close(dense(copy, x), dense(network, x), "a copy has other values")
+        for key, module, prior, closure, _ in list(copy.named_priors()):
+            before = closure(module).detach().clone()
+            assert prior.log_prob(before).isfinite().all(), key
+            module.sample_from_prior(key.rpartition(".")[2])
+            after = closure(module)
+            assert after.shape == before.shape and not torch.equal(after, before), key
+            assert (after > 0).all() and after.isfinite().all(), key
+        assert dense(copy, x).isfinite().all()
+        network = build(name, args, variances=variances, batch_shape=torch.Size(batch_shape))
+
+
+@pytest.mark.parametrize("name, args, dim", PRESETS)
+def test_without_priors_there_are_none_and_values_are_the_same(name, args, dim):
+    network, x = build(name, args, priors=False), torch.randn(5, dim)
+    assert list(network.named_priors()) == []
+    torch.testing.assert_close(dense(network, x), dense(build(name, args), x))
+
+
+@pytest.mark.parametrize("name, args, dim", PRESETS)
+def test_start_is_independent_of_the_random_state_and_leaves_it_alone(name, args, dim):
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = build(name, args)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    second = build(name, args)
+    for (key, value), other in zip(
+        first.state_dict().items(), second.state_dict().values(), strict=True
+    ):
+        assert torch.equal(value, other), key
+
+
+@pytest.mark.parametrize("name, args, dim", PRESETS)
+@pytest.mark.parametrize("variances", [False, True])
+def test_gradients_of_different_units_differ(name, args, dim, variances):
+    network, x = build(name, args, variances=variances), torch.randn(12, dim)
+    (dense(network, x) * torch.randn(12, 12)).sum().backward()
+    for layer in network.layers:
+        if isinstance(layer, Linear) and layer.out_features > 1:
+            rows = layer.raw_weight.grad
+            distances = torch.cdist(rows, rows) + torch.eye(len(rows))
+            assert distances.min() > 1e-6 * rows.abs().max()
+    kinds = {}
+    for kernel in network.primitives:
+        kinds.setdefault(type(base(kernel)), []).append(kernel)
+    for kind, copies in kinds.items():
+        gradients = [
+            torch.cat([p.grad.flatten() for p in copy.parameters() if p.requires_grad])
+            for copy in copies
+            if num_trained(copy)
+        ]
+        for other in gradients[1:]:
+            assert (other - gradients[0]).abs().max() > 1e-6, kind
+
+
+@pytest.mark.parametrize("name, args", [("time_series", ()), ("regression", (3,))])
+def test_copies_of_a_primitive_start_apart(name, args):
+    starts = {}
+    for kernel in build(name, args).primitives:
+        for value in ("lengthscale", "period_length"):
+            if getattr(kernel, value, None) is not None:
+                starts.setdefault((type(kernel), value), []).append(getattr(kernel, value))
+    assert (RBFKernel, "lengthscale") in starts and all(len(v) == 2 for v in starts.values())
+    for key, (first, second) in starts.items():
+        assert (second / first - 1).abs().min() > 0.5, key
+
+
+@pytest.mark.parametrize("name", ["regression", "additive"])
+@pytest.mark.parametrize("input_dim", [0, -1, 2.0, "3"])
+def test_number_of_columns_must_be_a_positive_integer(name, input_dim):
+    with pytest.raises(
+        ValueError, match=f"input_dim must be a positive integer, got {input_dim!r}"
+    ):
+        build(name, (input_dim,))
+
+
+@pytest.mark.parametrize("name, args, dim", PRESETS)
+def test_misspelt_options_are_refused(name, args, dim):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'prior'"):
+        build(name, args, prior=False)

@@ -1,0 +1,136 @@
+import math
+
+import gpytorch
+import mpmath
+import pytest
+import torch
+from gpytorch.kernels import PeriodicKernel, RBFKernel
+from gpytorch.priors import GammaPrior
+from scipy import integrate, special
+
+from gpytorch_nkn.kernels import ZeroMeanPeriodicKernel
+
+
+def kernel_with(lengthscale, period):
+    return ZeroMeanPeriodicKernel().initialize(lengthscale=lengthscale, period_length=period)
+
+
+@pytest.mark.parametrize("lengthscale", [0.05, 0.7, 3.0])
+def test_equals_the_plain_kernel_less_its_mean_by_quadrature(lengthscale):
+    period, tau = 1.7, 0.31
+    plain = PeriodicKernel().initialize(lengthscale=lengthscale, period_length=period)
+
+    def value(tau):
+        return plain(torch.tensor([[tau]]), torch.tensor([[0.0]])).to_dense().item()
+
+    mean = integrate.quad(value, 0, period, epsabs=1e-13, points=[period])[0] / period
+    expected = (value(tau) - mean) / (value(0.0) - mean)
+    assert abs(expected) > 0.01
+    kernel = kernel_with(lengthscale, period)
+    actual = kernel(torch.tensor([[1.0 + tau]]), torch.tensor([[1.0]])).to_dense().item()
+    assert actual == pytest.approx(expected, abs=1e-7)  # GPyTorch's distances limit the accuracy
+
+
+def test_equals_the_formula_with_scipys_bessel_function_for_one_pair():
+    lengthscale, period, x, y = 0.6, 2.5, 0.4, -0.5
+    z, angle = 1 / lengthscale, 2 * math.pi * (x - y) / period
+    expected = (math.exp(z * math.cos(angle)) - special.iv(0, z)) / (math.exp(z) - special.iv(0, z))
+    assert abs(expected) > 0.1
+    value = kernel_with(lengthscale, period)(torch.tensor([[x]]), torch.tensor([[y]]))
+    assert value.to_dense().item() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "z", [1e-12, 1e-6, 3e-3, 9.9999e-3, 1.0001e-2, 0.095, 0.1, 1.0, 30.0, 5e2, 1e5]
+)
+@pytest.mark.parametrize("tau", [0.0, 1e-4, 0.11, 0.3, 0.5])
+def test_accuracy_against_arbitrary_precision(z, tau):
+    with mpmath.workdps(60):
+        z_, cos = mpmath.mpf(z), mpmath.cos(2 * mpmath.pi * mpmath.mpf(tau))
+        mean = mpmath.besseli(0, z_)
+        expected = float((mpmath.exp(z_ * cos) - mean) / (mpmath.exp(z_) - mean))
+    value = kernel_with(1 / z, 1.0)(torch.tensor([[tau]]), torch.zeros(1, 1)).to_dense().item()
+    assert value == pytest.approx(expected, rel=1e-9, abs=1e-10)
+
+
+def test_long_lengthscale_gives_the_cosine():
+    x = torch.linspace(0, 3, 11).unsqueeze(-1)
+    expected = torch.cos(2 * math.pi * (x - x.mT) / 1.3)
+    torch.testing.assert_close(kernel_with(1e7, 1.3)(x).to_dense(), expected, atol=1e-6, rtol=0)
+
+
+def test_short_lengthscale_gives_repeated_squared_exponentials():
+    """exp(-2 z sin^2(pi tau / p)) is about exp(-2 z (pi tau / p)^2) for a large z."""
+    lengthscale, period = 1e-4, 2.0
+    rbf = RBFKernel().initialize(lengthscale=period * math.sqrt(lengthscale) / (2 * math.pi))
+    x, y = torch.zeros(1, 1), torch.linspace(0, 0.01, 6).unsqueeze(-1)
+    mean = special.i0e(1 / lengthscale)
+    expected = (rbf(x, y).to_dense() - mean) / (1 - mean)
+    values = kernel_with(lengthscale, period)(x, y + 3 * period).to_dense()
+    assert values.min() < 0.2
+    torch.testing.assert_close(values, expected, atol=1e-4, rtol=1e-3)
+
+
+def test_mean_over_a_period_is_zero_in_every_dimension():
+    kernel = ZeroMeanPeriodicKernel(ard_num_dims=2)
+    kernel.initialize(lengthscale=torch.tensor([[0.5, 2.0]]))
+    kernel.initialize(period_length=torch.tensor([[1.0, 0.7]]))
+    grid = torch.arange(64) / 64
+    x = torch.stack([grid, torch.full_like(grid, 0.2)], -1)
+    values = kernel(torch.zeros(1, 2), x).to_dense()
+    assert values.abs().max() > 0.1 and values.mean().abs() < 1e-12
+    x = torch.stack([torch.full_like(grid, 0.1), 0.7 * grid], -1)
+    values = kernel(torch.zeros(1, 2), x).to_dense()
+    assert values.abs().max() > 0.1 and values.mean().abs() < 1e-12
+
+
+def test_several_dimensions_multiply():
+    kernel = ZeroMeanPeriodicKernel(ard_num_dims=2)
+    kernel.initialize(lengthscale=torch.tensor([[0.5, 2.0]]))
+    kernel.initialize(period_length=torch.tensor([[1.0, 0.7]]))
+    x, y = torch.randn(4, 2), torch.randn(3, 2)
+    first, second = kernel_with(0.5, 1.0), kernel_with(2.0, 0.7)
+    expected = first(x[:, :1], y[:, :1]).to_dense() * second(x[:, 1:], y[:, 1:]).to_dense()
+    torch.testing.assert_close(kernel(x, y).to_dense(), expected)
+    columns = kernel.forward(x, y, last_dim_is_batch=True)
+    torch.testing.assert_close(columns[1], second(x[:, 1:], y[:, 1:]).to_dense())
+
+
+def test_float32_is_accurate_on_both_sides_of_the_switch():
+    x = torch.linspace(0, 1, 9).unsqueeze(-1)
+    for lengthscale in (0.2, 5.0, 99.0, 101.0, 1e6):
+        kernel = kernel_with(lengthscale, 0.8)
+        expected = kernel(x).to_dense()
+        values = kernel.float()(x.float()).to_dense().double()
+        torch.testing.assert_close(values, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("lengthscale", [0.02, 1.0, 99.0, 101.0, 1e4])
+def test_gradcheck_on_both_sides_of_the_switch(lengthscale):
+    kernel = kernel_with(lengthscale, 0.8)
+    x, y = torch.rand(3, 1).requires_grad_(), torch.rand(2, 1)
+    y = torch.cat([y, x[:1].detach()]).requires_grad_()  # a coincident point
+
+    raw = dict(kernel.named_parameters())
+
+    def function(x, y, *values):
+        replaced = dict(zip(raw, values, strict=True))
+        with gpytorch.settings.lazily_evaluate_kernels(False):
+            return torch.func.functional_call(kernel, replaced, (x, y)).to_dense()
+
+    assert torch.autograd.gradcheck(function, (x, y, *raw.values()))
+
+
+def test_priors_can_be_sampled():
+    kernel = ZeroMeanPeriodicKernel(
+        period_length_prior=GammaPrior(2.0, 2.0), lengthscale_prior=GammaPrior(2.0, 2.0)
+    )
+    before = kernel.period_length.item(), kernel.lengthscale.item()
+    for name, module, _, closure, _ in kernel.named_priors():
+        module.sample_from_prior(name)
+        assert closure(module).item() not in before
+
+
+def test_prior_of_the_wrong_type_is_shown():
+    with pytest.raises(TypeError, match=r"period_length_prior must be .*Prior, got 0\.5"):
+        ZeroMeanPeriodicKernel(period_length_prior=0.5)

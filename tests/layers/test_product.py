@@ -1,0 +1,41 @@
+import numpy as np
+import pytest
+import torch
+
+from gpytorch_nkn.layers import Product
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("widths", [(4, 2), (6, 2), (6, 3), (3, 1), (3, 3)])
+def test_values_are_the_products_of_neighbouring_groups(widths, dtype):
+    values = torch.randn(2, widths[0], 5, dtype=dtype)
+    expected = values.numpy().reshape(2, widths[1], -1, 5).prod(2)
+    out = Product(*widths)(values).numpy()
+    assert out.shape == (2, widths[1], 5)
+    np.testing.assert_allclose(out, expected, rtol=1e-12)
+
+
+def test_groups_are_neighbours():
+    values = torch.tensor([2.0, 3.0, 5.0, 7.0]).unsqueeze(-1)
+    assert Product(4, 2)(values).flatten().tolist() == [6.0, 35.0]
+
+
+def test_layer_has_no_parameters():
+    assert list(Product(4, 2).parameters()) == []
+
+
+def test_gradients_at_zeros():
+    values = torch.tensor([[0.0, 1.5], [0.0, 0.0], [2.0, -1.0], [0.5, 0.0]], requires_grad=True)
+    assert torch.autograd.gradcheck(Product(4, 2), (values,))
+    assert torch.autograd.gradgradcheck(Product(4, 1), (values,))
+
+
+def test_width_must_divide():
+    with pytest.raises(
+        ValueError, match="must divide in_features, got in_features=5 and out_features=2"
+    ):
+        Product(5, 2)
+    with pytest.raises(
+        ValueError, match="must divide in_features, got in_features=2 and out_features=4"
+    ):
+        Product(2, 4)

@@ -1,0 +1,81 @@
+import math
+
+import pytest
+import torch
+
+from gpytorch_nkn.layers import PAPER_WIRING, Linear, Product, parse_wiring
+
+
+def shapes(layers):
+    return [(type(layer), layer.in_features, layer.out_features) for layer in layers]
+
+
+def test_wiring_of_the_paper():
+    assert shapes(parse_wiring(PAPER_WIRING, 6)) == [
+        (Linear, 6, 8),
+        (Product, 8, 4),
+        (Linear, 4, 4),
+        (Product, 4, 2),
+        (Linear, 2, 1),
+    ]
+
+
+def test_products_of_products_and_wide_layers():
+    expected = [(Linear, 3, 12), (Product, 12, 6), (Product, 6, 1)]
+    assert shapes(parse_wiring("Linear12-Product6-Product1", 3)) == expected
+
+
+def test_linear_layers_of_one_shape_start_differently():
+    layers = parse_wiring("Linear4-Linear4-Linear1", 4)
+    assert not torch.equal(layers[0].weight, layers[1].weight)
+
+
+def test_batch_shape_reaches_the_linear_layers():
+    layers = parse_wiring("Linear4-Product2-Linear1", 3, batch_shape=torch.Size([2]))
+    assert layers[0].weight.shape == (2, 4, 3) and layers[2].weight.shape == (2, 1, 2)
+    assert all(not list(layer.named_priors()) for layer in layers)
+
+
+def test_priors_have_their_modes_at_the_start_values():
+    layers = parse_wiring("Linear4-Product2-Linear1", 3, priors=True)
+    for layer in (layers[0], layers[2]):
+        priors = {name: prior for name, _, prior, _, _ in layer.named_priors()}
+        shrinkage = priors.pop("weight_shrinkage_prior")
+        weights = torch.tensor([0.5, 2.0])  # exponential of rate 2
+        torch.testing.assert_close(shrinkage.log_prob(weights), math.log(2) - 2 * weights)
+        assert set(priors) == {"weight_prior", "bias_prior"}
+        for name, mode in (("weight_prior", 1 / layer.in_features), ("bias_prior", 0.01)):
+            grid = mode * torch.logspace(-1, 1, 201)
+            density = priors[name].log_prob(grid)
+            torch.testing.assert_close(grid[density.argmax()], torch.tensor(mode))
+            log_ratio = (grid / mode).log()
+            expected = -(log_ratio**2) / (2 * priors[name].scale ** 2)
+            torch.testing.assert_close(density - density.max(), expected)
+
+
+@pytest.mark.parametrize(
+    "wiring, token",
+    [
+        ("Linear8-product4", "product4"),
+        ("Linear0", "Linear0"),
+        ("Linear8--Linear1", ""),
+        ("Linear8,Linear1", "Linear8,Linear1"),
+        ("", ""),
+        ("Linear", "Linear"),
+        ("Exp2", "Exp2"),
+        ("Linear-4", "Linear"),
+        ("Linear8 -Linear1", "Linear8 "),
+    ],
+)
+def test_bad_wiring_shows_the_token_and_the_whole(wiring, token):
+    with pytest.raises(
+        ValueError, match=f"chain of 'Linear' or 'Product'.*got '{token}' in '{wiring}'"
+    ):
+        parse_wiring(wiring, 4)
+
+
+def test_product_that_does_not_divide_shows_the_widths():
+    with pytest.raises(
+        ValueError, match=r"Product3 in 'Linear8-Product3' gets 8 units, which 3 does"
+    ):
+        parse_wiring("Linear8-Product3", 4)

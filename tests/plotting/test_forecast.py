@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from gpytorch_nkn.plotting import plot_forecast
+
+
+@pytest.fixture
+def ax():
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure.add_subplot()
+
+
+def draw(ax, x, **options):
+    train_x, new_x = x[:30], x[30:]
+    mean = np.sin(np.arange(30.0, 40.0))
+    train = (train_x, np.sin(np.arange(30.0)))
+    return plot_forecast(ax, new_x, mean, mean - 1, mean + 1, train=train, **options)
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_returns_the_axes_with_every_part_and_labels(ax):
+    x = np.arange(40.0)
+    drawn = draw(
+        ax, x, test=(x[30:], np.ones(10)), x_label="year", y_label="CO2 (ppm)", title="CO2"
+    )
+    assert drawn is ax
+    assert texts(ax) == ["training data", "held-out data", "mean", "95 % band"]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("year", "CO2 (ppm)")
+    assert ax.get_title(loc="left") == "CO2"
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    np.testing.assert_array_equal(lines["training data"].get_xdata(), x[:30])
+    np.testing.assert_array_equal(lines["held-out data"].get_ydata(), np.ones(10))
+    np.testing.assert_array_equal(lines["mean"].get_xdata(), x[30:])
+    (band,) = ax.collections
+    assert band.get_datalim(ax.transData).y1 == pytest.approx(1 + np.sin(np.arange(30, 40)).max())
+
+
+def test_boundary_stands_between_training_and_held_out_data(ax):
+    x = np.arange(40.0)
+    draw(ax, x, test=(x[30:], np.ones(10)))
+    assert ax.get_lines()[-1].get_xdata() == pytest.approx([29.5, 29.5])
+
+
+def test_boundary_stands_at_the_last_training_point_without_held_out_data(ax):
+    draw(ax, np.arange(40.0), level=0.9)
+    assert ax.get_lines()[-1].get_xdata() == pytest.approx([29.0, 29.0])
+    assert texts(ax) == ["training data", "mean", "90 % band"]
+
+
+@pytest.mark.parametrize("dates", [False, True])
+def test_legend_and_title_cover_no_data(ax, dates):
+    x = np.arange("2001-01", "2004-05", dtype="datetime64[M]") if dates else np.arange(40.0)
+    x = x.astype("datetime64[s]") if dates else x
+    draw(ax, x, test=(x[30:], np.ones(10)), title="A title")
+    ax.figure.canvas.draw()
+    legend = ax.get_legend().get_window_extent()
+    assert legend.y0 >= ax.get_window_extent().y1 - 1
+    assert ax._left_title.get_window_extent().y0 >= legend.y1 - 6  # the legend's own padding
+    assert legend.x1 <= ax.figure.bbox.x1
+
+
+def test_wrong_lengths_are_refused(ax):
+    x = np.arange(3.0)
+    with pytest.raises(ValueError, match=r"shapes \(3,\), \(3,\), \(2,\) and \(3,\)"):
+        plot_forecast(ax, x, x, x[:2], x, train=(x, x))
+    with pytest.raises(ValueError, match=r"at least one, got shapes \(0,\) and \(0,\)"):
+        plot_forecast(ax, x, x, x, x, train=([], []))

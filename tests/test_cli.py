@@ -1,0 +1,217 @@
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from gpytorch_nkn import __version__
+from gpytorch_nkn.cli import main
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.fit import Recipe
+
+FAST = ["--restarts", "1", "--steps", "5", "--jobs", "1", "--no-progress"]
+
+
+def values(n):
+    rng = np.random.default_rng(0)
+    time = np.arange(n)
+    return 10 + 0.05 * time + np.sin(2 * np.pi * time / 12) + 0.1 * rng.standard_normal(n)
+
+
+@pytest.fixture
+def monthly(tmp_path):
+    """Forty months, one of them without a value."""
+    months = np.arange("2001-01", "2004-05", dtype="datetime64[M]")
+    lines = [f"{m},{v:.6f}" for m, v in zip(months, values(40), strict=True)]
+    lines[7] = f"{months[7]},"
+    path = tmp_path / "sales.csv"
+    path.write_text("month,sales\n" + "\n".join(lines))
+    return path
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    """Call the command and return its exit code, what it printed, its files."""
+
+    def call(*argv):
+        out = tmp_path / "out"
+        code = main([*map(str, argv), "--out", str(out)])
+        printed = capsys.readouterr()
+        rows = summary = None
+        if (out / "forecast.csv").exists():
+            with (out / "forecast.csv").open(newline="") as file:
+                rows = list(csv.DictReader(file))
+            summary = json.loads((out / "summary.json").read_text())
+        return code, printed, rows, summary
+
+    return call
+
+
+def test_forecast_scores_the_held_out_tail_next_to_the_baselines(run, monthly, tmp_path):
+    code, printed, rows, summary = run("forecast", monthly, *FAST, "--seed", "3")
+    assert code == 0
+    assert [row["time"] for row in rows] == ["2004-01", "2004-02", "2004-03", "2004-04"]
+    assert float(rows[0]["observed"]) == pytest.approx(values(40)[36], abs=1e-5)
+    for row in rows:
+        assert float(row["lower95"]) < float(row["mean"]) < float(row["upper95"])
+        assert float(row["std"]) > 0
+    assert list(summary["results"]) == ["NKN", "RBF GP", "seasonal naive"]
+    errors = [float(row["mean"]) - float(row["observed"]) for row in rows]
+    assert summary["results"]["NKN"]["rmse"] == pytest.approx(np.sqrt(np.mean(np.square(errors))))
+    assert set(summary["results"]["RBF GP"]) == {
+        "rmse",
+        "mae",
+        "mean_log_density",
+        "coverage",
+        "seconds",
+    }
+    assert summary["seed"] == summary["settings"]["seed"] == 3
+    assert summary["rows"] == {"total": 39, "train": 35, "forecast": 4}
+    assert {"gpytorch_nkn", "python", "torch", "gpytorch"} <= set(summary["versions"])
+    assert "Note: 1 row without a value of 'sales' left out." in printed.out
+    for word in ("RMSE", "MAE", "log density", "95 % cover", "seconds", "RBF GP", "naive"):
+        assert word in printed.out
+    figure = tmp_path / "out" / "forecast.png"
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert printed.out.rstrip().endswith(f"The figure is at {figure}")
+
+
+def test_forecast_is_that_of_the_estimator(run, tmp_path):
+    time, target = np.arange(30.0), values(30)
+    path = tmp_path / "numbers.csv"
+    np.savetxt(path, np.column_stack([time, target]), "%.17g", ",", header="t,y", comments="")
+    _, _, rows, _ = run("forecast", path, *FAST, "--test-fraction", "0.2", "--seed", "5")
+    recipe = Recipe(adam_steps=5, lbfgs_iterations=1)
+    forecaster = NKNForecaster(restarts=1, recipe=recipe, random_state=5)
+    forecaster.fit(time[:24], target[:24])
+    assert [float(row["time"]) for row in rows] == time[24:].tolist()
+    means = [float(row["mean"]) for row in rows]
+    np.testing.assert_allclose(means, forecaster.predict(time[24:]), rtol=1e-6)
+
+
+def test_horizon_goes_on_after_the_end_without_scores(run, monthly):
+    code, printed, rows, summary = run("forecast", monthly, *FAST, "--horizon", "3")
+    assert code == 0
+    assert [row["time"] for row in rows] == ["2004-05", "2004-06", "2004-07"]
+    assert {row["observed"] for row in rows} == {""}
+    assert list(summary["results"]) == ["NKN"] and set(summary["results"]["NKN"]) == {"seconds"}
+    assert "RMSE" not in printed.out and "2004-07" in printed.out
+
+
+def test_log_targets_keep_the_band_positive(run, tmp_path):
+    path = tmp_path / "small.csv"
+    path.write_text("t,y\n" + "\n".join(f"{t},{np.exp(np.sin(t))}" for t in range(20)))
+    _, _, rows, _ = run("forecast", path, *FAST, "--log-targets", "--horizon", "3")
+    assert min(float(row["lower95"]) for row in rows) > 0
+    path.write_text("t,y\n1,1\n2,-2\n3,1\n4,3\n")
+    code, printed, _, _ = run("forecast", path, *FAST, "--log-targets", "--horizon", "2")
+    assert code == 2 and "needs positive targets, got -2" in printed.err
+
+
+def test_columns_are_named_by_options(run, tmp_path):
+    path = tmp_path / "wide.csv"
+    lines = [f"{i % 3},{v},{i}" for i, v in enumerate(values(20))]
+    path.write_text("group,price ($),day\n" + "\n".join(lines))
+    code, _, rows, _ = run("forecast", path, *FAST, "--time", "day", "--target", "price ($)")
+    assert code == 0 and [row["time"] for row in rows] == ["18", "19"]
+
+
+def test_smoke_variable_shortens_the_training(run, monthly, monkeypatch):
+    monkeypatch.setenv("GPYTORCH_NKN_SMOKE", "1")
+    code, _, _, summary = run("forecast", monthly)
+    assert code == 0 and summary["settings"]["restarts"] == 1
+
+
+def test_demo_ends_by_telling_where_the_figure_is(run, tmp_path):
+    code, printed, rows, summary = run("demo", *FAST)
+    assert code == 0 and len(rows) == 120
+    assert (rows[0]["time"], rows[-1]["time"]) == ("1992-01-01", "2001-12-01")
+    assert summary["rows"] == {"total": 521, "train": 401, "forecast": 120}
+    assert printed.out.splitlines()[-1].endswith(str(tmp_path / "out" / "forecast.png"))
+
+
+def test_without_matplotlib_the_tables_are_still_written(run, monthly, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    code, printed, rows, summary = run("forecast", monthly, *FAST)
+    assert code == 0 and rows and summary
+    assert not (tmp_path / "out" / "forecast.png").exists()
+    assert "pip install 'gpytorch_nkn[plot]'" in printed.out.splitlines()[-1]
+
+
+BAD_FILES = {
+    "empty": ("", "is empty"),
+    "text": ("t,y\n1,a\n2,b\n3,c\n", "must hold numbers, got 'a'"),
+    "nan": ("t,y\n1,2\n2,nan\n3,1\n", "finite numbers, got 'nan'"),
+    "inf": ("t,y\n1,2\n2,inf\n3,1\n", "finite numbers, got 'inf'"),
+    "two rows": ("t,y\n1,2\n2,3\n3,\n", "at least 3 rows with a value, got 2"),
+    "one time": ("t,y\n1,2\n1,3\n1,1\n", "at least 3 different times are needed, got 1"),
+    "constant": ("t,y\n1,5\n2,5\n3,5\n4,5\n", "the target 'y' is constant (5)"),
+    "constant start": (
+        "t,y\n" + "".join(f"{i},{i // 19}\n" for i in range(20)),
+        "constant before the held-out part",
+    ),
+    "three rows": ("t,y\n1,5\n2,4\n3,5\n", "leaves 2 rows to learn from and 1 to test on"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_bad_files_end_in_one_line_and_code_2(run, tmp_path, name):
+    text, message = BAD_FILES[name]
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    code, printed, rows, _ = run("forecast", path, *FAST)
+    assert code == 2 and rows is None
+    assert message in printed.err and printed.err.startswith("gpytorch-nkn: error: ")
+    assert printed.err.count("\n") == 1
+
+
+BAD_OPTIONS = {
+    "missing file": (["nowhere.csv"], "cannot read nowhere.csv: No such file"),
+    "unknown time": (["FILE", "--time", "day"], "the columns are 'month', 'sales'"),
+    "unknown target": (["FILE", "--target", "day"], "the columns are 'month', 'sales'"),
+    "fraction above 1": (["FILE", "--test-fraction", "1.5"], "between 0 and 1, got '1.5'"),
+    "fraction too large": (["FILE", "--test-fraction", "0.99"], "leaves 1 rows to learn from"),
+    "no horizon": (["FILE", "--horizon", "0"], "positive whole number, got '0'"),
+    "two parts": (["FILE", "--horizon", "3", "--test-fraction", "0.1"], "not allowed with"),
+    "no file": ([], "required: FILE.csv"),
+    "negative seed": (["FILE", "--seed", "-1"], "from 0 to 2^32-1, got '-1'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_OPTIONS)
+def test_bad_options_end_in_one_line_and_code_2(run, monthly, name):
+    options, message = BAD_OPTIONS[name]
+    options = [str(monthly) if option == "FILE" else option for option in options]
+    code, printed, rows, _ = run("forecast", *options)
+    assert code == 2 and rows is None
+    assert message in printed.err and printed.err.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_made_is_named(monthly, capsys):
+    assert main(["forecast", str(monthly), *FAST, "--out", str(monthly / "x")]) == 2
+    assert "cannot make the folder" in capsys.readouterr().err
+
+
+def test_training_that_fails_has_code_1(run, monthly, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("Every restart failed (0: why).")
+
+    monkeypatch.setattr(NKNForecaster, "fit", fail)
+    code, printed, _, _ = run("forecast", monthly, *FAST)
+    assert code == 1 and "training failed: Every restart failed (0: why)." in printed.err
+
+
+def test_ctrl_c_has_code_130(run, monthly, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(NKNForecaster, "fit", interrupt)
+    assert run("forecast", monthly, *FAST)[0] == 130
+
+
+def test_module_runs_as_the_command_and_knows_its_version():
+    command = [sys.executable, "-m", "gpytorch_nkn.cli", "--version"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0 and result.stdout.strip() == f"gpytorch-nkn {__version__}"

@@ -1,0 +1,336 @@
+"""The network in GPyTorch's models: exact, variational, sparse, batched, sampled parameters."""
+
+import contextlib
+import pickle
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import InducingPointKernel, MultitaskKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
+from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+
+from gpytorch_nkn.kernels import (
+    BivariateComplexExponentialKernel,
+    ComplexExponentialKernel,
+    NeuralKernelNetwork,
+)
+from gpytorch_nkn.layers import Linear, Product
+
+
+def complex_network(batch_shape=None):
+    batch_shape = batch_shape or torch.Size()
+    return NeuralKernelNetwork(
+        [
+            ComplexExponentialKernel(batch_shape=batch_shape),
+            BivariateComplexExponentialKernel(batch_shape=batch_shape),
+            RBFKernel(batch_shape=batch_shape),
+        ],
+        [
+            Linear(3, 4, batch_shape=batch_shape),
+            Product(4, 2),
+            Linear(2, 1, batch_shape=batch_shape),
+        ],
+    )
+
+
+NETWORKS = {
+    "time_series": lambda **options: NeuralKernelNetwork.time_series(**options),
+    "zero_mean": lambda **options: NeuralKernelNetwork.time_series(zero_mean=True, **options),
+    "regression": lambda **options: NeuralKernelNetwork.regression(1, variances=True, **options),
+    "complex": complex_network,
+}
+
+
+class ExactGP(gpytorch.models.ExactGP):
+    def __init__(self, x, y, kernel, noise=0.05):
+        batch_shape = y.shape[:-1]
+        super().__init__(x, y, GaussianLikelihood(batch_shape=batch_shape))
+        self.likelihood.noise = noise
+        self.mean_module = gpytorch.means.ConstantMean(batch_shape=batch_shape)
+        self.covar_module = kernel
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+@pytest.fixture
+def data():
+    x = torch.sort(torch.rand(14) * 3 - 1.5).values.unsqueeze(-1)
+    return x, torch.sin(4 * x).squeeze(-1) + 0.5 * x.squeeze(-1)
+
+
+def exact_posterior(kernel, x, y, noise, test_x):
+    """Mean and covariance of f(test_x), written out with zero mean."""
+    covariance = kernel(x).to_dense() + noise * torch.eye(len(x))
+    cross = kernel(test_x, x).to_dense()
+    mean = cross @ torch.linalg.solve(covariance, y)
+    return mean, kernel(test_x).to_dense() - cross @ torch.linalg.solve(covariance, cross.mT)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_exact_gp_trains_and_predicts(name, data):
+    model = ExactGP(*data, NETWORKS[name]())
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    model.train()
+    losses = []
+    for _ in range(12):
+        optimizer.zero_grad()
+        loss = -mll(model(data[0]), data[1])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.02
+    model.eval()
+    with torch.no_grad():
+        prediction = model.likelihood(model(torch.linspace(-2, 3, 9).unsqueeze(-1)))
+    assert prediction.mean.isfinite().all() and (prediction.variance > 0).all()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_exact_posterior_equals_the_formulas(name, data):
+    kernel, test_x = NETWORKS[name](), torch.linspace(-2, 3, 9).unsqueeze(-1)
+    model = ExactGP(*data, kernel).eval()
+    posterior = model(test_x)
+    mean, covariance = exact_posterior(kernel, *data, 0.05, test_x)
+    assert mean.abs().max() > 0.1
+    torch.testing.assert_close(posterior.mean, mean, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(posterior.covariance_matrix, covariance, rtol=1e-4, atol=1e-5)
+    loss = ExactMarginalLogLikelihood(model.likelihood, model)
+    model.train()
+    expected = torch.distributions.MultivariateNormal(
+        torch.zeros(14), kernel(data[0]).to_dense() + 0.05 * torch.eye(14)
+    ).log_prob(data[1])
+    log_priors = sum(
+        prior.log_prob(closure(module)).sum()
+        for _, module, prior, closure, _ in model.named_priors()
+    )
+    value = loss(model(data[0]), data[1])
+    torch.testing.assert_close(value, (expected + log_priors) / 14, rtol=1e-6, atol=1e-6)
+
+
+def fast(on):
+    return gpytorch.settings.fast_computations(covar_root_decomposition=on, log_prob=on, solves=on)
+
+
+SETTINGS = {
+    "fast": lambda: fast(True),
+    "exact": lambda: fast(False),
+    "fast_pred_var": lambda: gpytorch.settings.fast_pred_var(),
+    "eager kernels": lambda: gpytorch.settings.lazily_evaluate_kernels(False),
+    "debug off": lambda: gpytorch.settings.debug(False),
+    "memory efficient": lambda: gpytorch.settings.memory_efficient(),
+    "prior mode skipped": lambda: gpytorch.settings.skip_logdet_forward(False),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_posterior_does_not_depend_on_settings(setting, data):
+    kernel, test_x = NETWORKS["time_series"](), torch.linspace(-2, 3, 5).unsqueeze(-1)
+    mean, covariance = exact_posterior(kernel, *data, 0.05, test_x)
+    model = ExactGP(*data, kernel)
+    with SETTINGS[setting]():
+        mll = ExactMarginalLogLikelihood(model.likelihood, model.train())
+        loss = -mll(model(data[0]), data[1])
+        loss.backward()
+        posterior = model.eval()(test_x)
+        torch.testing.assert_close(posterior.mean, mean, rtol=1e-3, atol=1e-3)
+        variance = covariance.diagonal()
+        torch.testing.assert_close(posterior.variance, variance, rtol=1e-3, atol=1e-3)
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+
+
+def test_conjugate_gradients_reach_the_same_loss(data):
+    losses = []
+    for context in (contextlib.nullcontext, lambda: gpytorch.settings.max_cholesky_size(0)):
+        model = ExactGP(*data, NETWORKS["time_series"](priors=False), noise=0.5)
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        torch.manual_seed(0)
+        with context(), gpytorch.settings.num_trace_samples(500):
+            losses.append(mll(model(data[0]), data[1]).item())
+    assert losses[1] == pytest.approx(losses[0], abs=0.05)
+
+
+def test_batch_of_exact_gps_equals_single_ones(data):
+    x, y = data
+    targets = torch.stack([y, torch.cos(3 * x).squeeze(-1)])
+    kernel = NETWORKS["time_series"](batch_shape=torch.Size([2]))
+    for parameter in kernel.parameters():
+        parameter.data += 0.2 * torch.rand_like(parameter)
+    test_x = torch.linspace(-2, 3, 5).unsqueeze(-1)
+    batched = ExactGP(x, targets, kernel).eval()(test_x)
+    assert batched.mean.shape == (2, 5)
+    for i in range(2):
+        single = ExactGP(x, targets[i], kernel[i]).eval()(test_x)
+        torch.testing.assert_close(batched.mean[i], single.mean, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(batched.variance[i], single.variance, rtol=1e-5, atol=1e-6)
+
+
+def test_fantasy_model_equals_a_model_on_the_joined_data(data):
+    x, y = data
+    new_x, new_y, test_x = torch.tensor([[1.8], [2.1]]), torch.tensor([0.3, -0.2]), torch.rand(4, 1)
+    kernel = NETWORKS["time_series"]()
+    model = ExactGP(x, y, kernel).eval()
+    model(test_x)
+    fantasy = model.get_fantasy_model(new_x, new_y)
+    joined = ExactGP(torch.cat([x, new_x]), torch.cat([y, new_y]), kernel).eval()
+    torch.testing.assert_close(fantasy(test_x).mean, joined(test_x).mean, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        fantasy(test_x).variance, joined(test_x).variance, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_gradient_of_the_posterior_with_respect_to_inputs(data):
+    model = ExactGP(*data, NETWORKS["time_series"]()).eval()
+    model.requires_grad_(False)
+    x = torch.tensor([[0.3], [2.2]])
+
+    def mean_and_variance(x):
+        posterior = model(x)
+        return posterior.mean, posterior.variance
+
+    mean_and_variance(x)  # fills the caches
+    with gpytorch.settings.detach_test_caches(True):
+        assert torch.autograd.gradcheck(mean_and_variance, (x.requires_grad_(),), atol=1e-4)
+
+
+class SVGP(gpytorch.models.ApproximateGP):
+    def __init__(self, inducing_points, kernel):
+        distribution = CholeskyVariationalDistribution(
+            inducing_points.size(-2), batch_shape=kernel.batch_shape
+        )
+        super().__init__(VariationalStrategy(self, inducing_points, distribution))
+        self.mean_module = gpytorch.means.ConstantMean(batch_shape=kernel.batch_shape)
+        self.covar_module = kernel
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+@pytest.mark.parametrize("name", ["time_series", "complex"])
+def test_variational_gp_trains_and_predicts(name, data):
+    x, y = data
+    model, likelihood = SVGP(x[::3].clone(), NETWORKS[name]()), GaussianLikelihood()
+    elbo = VariationalELBO(likelihood, model, num_data=len(y))
+    parameters = [*model.parameters(), *likelihood.parameters()]
+    optimizer = torch.optim.Adam([p for p in parameters if p.requires_grad], lr=0.03)
+    losses = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss = -elbo(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.02
+    assert model.variational_strategy.inducing_points.grad.abs().max() > 0
+    with torch.no_grad():
+        prediction = likelihood(model.eval()(torch.linspace(-2, 3, 9).unsqueeze(-1)))
+    assert prediction.mean.isfinite().all() and (prediction.variance > 0).all()
+
+
+def test_batch_of_variational_gps(data):
+    x, _ = data
+    model = SVGP(x[::3].clone(), NETWORKS["time_series"](batch_shape=torch.Size([2])))
+    assert model.eval()(x).mean.shape == (2, 14)
+
+
+def test_sgpr_with_all_points_inducing_equals_the_exact_gp(data):
+    x, y = data
+    kernel, test_x = NETWORKS["time_series"](), torch.linspace(-2, 2, 5).unsqueeze(-1)
+    sparse = ExactGP(x, y, kernel)
+    sparse.covar_module = InducingPointKernel(kernel, x.clone(), sparse.likelihood)
+    exact = ExactGP(x, y, kernel).eval()(test_x)
+    prediction = sparse.eval()(test_x)
+    assert exact.mean.abs().max() > 0.1
+    torch.testing.assert_close(prediction.mean, exact.mean, rtol=1e-2, atol=1e-3)
+    torch.testing.assert_close(prediction.variance, exact.variance, rtol=1e-2, atol=1e-2)
+
+
+def test_sgpr_trains(data):
+    x, y = data
+    model = ExactGP(x, y, RBFKernel(), noise=0.3)
+    model.covar_module = InducingPointKernel(
+        NETWORKS["time_series"](), x[::3].clone(), model.likelihood
+    )
+    mll = ExactMarginalLogLikelihood(model.likelihood, model.train())
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.03)
+    losses = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss = -mll(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] and model.covar_module.inducing_points.grad.abs().max() > 0
+    assert model.eval()(x + 0.01).variance.isfinite().all()
+
+
+def test_multitask_kernel_over_a_network():
+    kernel, x = MultitaskKernel(NETWORKS["time_series"](), num_tasks=2, rank=1), torch.randn(5, 1)
+    tasks = kernel.task_covar_module.covar_matrix.to_dense()
+    expected = torch.kron(kernel.data_covar_module(x).to_dense(), tasks)
+    torch.testing.assert_close(kernel(x).to_dense(), expected)
+
+
+def test_structure_kernel_sums_over_columns():
+    network, x = NETWORKS["time_series"](), torch.randn(5, 3)
+    with pytest.warns(DeprecationWarning, match="AdditiveStructureKernel|last_dim_is_batch"):
+        kernel = gpytorch.kernels.AdditiveStructureKernel(network, num_dims=3)
+        values = kernel(x).to_dense()
+    expected = sum(network(x[:, [d]]).to_dense() for d in range(3))
+    torch.testing.assert_close(values, expected)
+
+
+def samples_of_priors(module, num_samples):
+    torch.manual_seed(1)
+    samples = {}
+    for name, owner, prior, closure, _ in module.named_priors():
+        samples[name] = prior.sample((num_samples, *closure(owner).shape)).clamp(0.05, 5.0)
+    return samples
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+@pytest.mark.parametrize("name", ["time_series", "zero_mean", "regression"])
+def test_samples_of_all_parameters_can_be_loaded(name, batch_shape):
+    """What Pyro's samplers call: every parameter gets a batch of samples."""
+    kernel = NETWORKS[name](batch_shape=torch.Size(batch_shape))
+    samples = samples_of_priors(kernel, 4)
+    x = torch.randn(5, 1)
+    expected = []
+    for i in range(4):
+        single = NETWORKS[name](batch_shape=torch.Size(batch_shape))
+        for key, owner, _, _, setting_closure in single.named_priors():
+            setting_closure(owner, samples[key][i])
+        expected.append(single(x).to_dense())
+    kernel.pyro_load_from_samples(samples)
+    assert kernel.batch_shape == (4, *batch_shape)
+    matrix = kernel(x.expand(4, *[1] * len(batch_shape), 5, 1)).to_dense()
+    torch.testing.assert_close(matrix, torch.stack(expected), rtol=1e-5, atol=1e-6)
+    diagonal = kernel(x, diag=True)
+    torch.testing.assert_close(diagonal, matrix.diagonal(dim1=-1, dim2=-2), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(kernel[2](x).to_dense(), matrix[2])
+
+
+def test_model_pickles_and_loads_its_state(data):
+    model = ExactGP(*data, NETWORKS["time_series"]())
+    for parameter in model.parameters():
+        parameter.data += 0.1
+    test_x = torch.rand(4, 1)
+    expected = model.eval()(test_x).mean
+    torch.testing.assert_close(pickle.loads(pickle.dumps(model))(test_x).mean, expected)
+    fresh = ExactGP(*data, NETWORKS["time_series"]())
+    fresh.load_state_dict(model.state_dict())
+    torch.testing.assert_close(fresh.eval()(test_x).mean, expected)
+
+
+def test_float32(data):
+    x, y = (t.float() for t in data)
+    model = ExactGP(x, y, ScaleKernel(NETWORKS["complex"]())).float()
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    loss = mll(model(x), y)
+    loss.backward()
+    assert loss.dtype == torch.float32 and loss.isfinite()
+    assert model.eval()(x + 0.01).variance.dtype == torch.float32

@@ -1,0 +1,62 @@
+"""Every tutorial runs in smoke mode, and its notebook holds the same cells, with outputs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jupytext
+import pytest
+
+TUTORIALS = Path(__file__).parents[1] / "tutorials"
+SCRIPTS = sorted(TUTORIALS.glob("*.py"))
+
+each_tutorial = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+
+
+def cells(path):
+    notebook = jupytext.read(path, fmt="py:percent" if path.suffix == ".py" else None)
+    return [(cell.cell_type, cell.source.strip()) for cell in notebook.cells]
+
+
+def test_every_tutorial_is_a_script_and_a_notebook():
+    notebooks = sorted(TUTORIALS.glob("*.ipynb"))
+    assert SCRIPTS, f"no tutorial in {TUTORIALS}"
+    assert [path.stem for path in SCRIPTS] == [path.stem for path in notebooks]
+
+
+@pytest.mark.slow
+@each_tutorial
+def test_tutorial_runs_in_smoke_mode(script, tmp_path):
+    run = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "GPYTORCH_NKN_SMOKE": "1", "MPLBACKEND": "Agg"},
+        timeout=900,
+    )
+    assert run.returncode == 0, f"{script.name} failed in smoke mode:\n{run.stderr[-4000:]}"
+
+
+@each_tutorial
+def test_notebook_and_script_are_in_step(script):
+    assert cells(script.with_suffix(".ipynb")) == cells(script), "run `make tutorials`"
+
+
+@each_tutorial
+def test_notebook_is_committed_with_its_figures(script):
+    notebook = jupytext.read(script.with_suffix(".ipynb"))
+    outputs = [out for cell in notebook.cells for out in cell.get("outputs", [])]
+    assert not [out for out in outputs if out.output_type == "error"]
+    figures = [out for out in outputs if "image/png" in out.get("data", {})]
+    assert figures, "the notebook has no figure: run `make tutorials` and commit its outputs"
+
+
+def test_cells_of_a_script_and_its_notebook_compare(tmp_path):
+    script, notebook = tmp_path / "a.py", tmp_path / "a.ipynb"
+    script.write_text("# %% [markdown]\n# # Title\n\n# %%\nx = 1\n")
+    jupytext.write(jupytext.read(script), notebook, fmt="ipynb")
+    assert cells(script) == cells(notebook) == [("markdown", "# Title"), ("code", "x = 1")]
+    script.write_text(script.read_text().replace("x = 1", "x = 2"))
+    assert cells(script) != cells(notebook)
