@@ -33,7 +33,7 @@ lint: $(VENV)/.installed-dev ## Check style, formatting, types and the direction
 	@$(ONE_THREAD) $(BIN)/python -m pytest -q tests/test_structure.py -k import_direction
 
 tutorials: $(VENV)/.installed-dev ## Bring the notebooks in step with their scripts, run them in full
-	set -e; for script in tutorials/*.py; do $(BIN)/jupytext --to ipynb --update "$$script"; done
+	set -e; for script in tutorials/*.py; do $(BIN)/jupytext --to ipynb --set-kernel python3 --update "$$script"; done
 	$(BIN)/python -m pytest --nbmake --overwrite tutorials
 
 benchmarks: $(VENV)/.installed-benchmarks ## Run the benchmarks (hours); figures go to benchmarks/RESULTS.md

@@ -21,6 +21,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from gpytorch_nkn.estimators.series_input import as_time, as_vector, is_date
 from gpytorch_nkn.fit import FitResult, Recipe, fit_best_of
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import log_normal_prior
@@ -119,7 +120,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         """Learn the structure of a series.
 
         Args:
-            x: Time ``N`` or ``N x 1``: numbers, or dates (``datetime64``, pandas).
+            x: Time ``N`` or ``N x 1``: numbers, durations, or dates (``datetime64``, pandas with or
+                without time zone, periods, ``datetime``).
             y: Targets ``N``.
 
         Returns:
@@ -133,8 +135,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                 name nor a network.
         """
         self._check_parameters()
-        self.time_is_date_ = _is_date(x)
-        time, target = _as_time(x), _as_vector(y, "y")
+        self.time_is_date_ = is_date(x)
+        time, target = as_time(x), as_vector(y, "y")
         self._check_data(time, target)
         if self.log_targets:
             target = np.log(target)
@@ -147,10 +149,22 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             self._make_kernel(),
             self.priors,
         )
+        if not bool(model.train_targets.isfinite().all()):
+            raise ValueError(
+                f"The targets, from {target.min():g} to {target.max():g}, are too large or too "
+                "small to be standardised."
+            )
+        steps = np.diff(np.unique(time))
+        if np.median(steps) < 1e-7 * self.x_scale_:
+            raise ValueError(
+                f"Half of the steps between times are at most {np.median(steps):g} while the times "
+                f"spread over {np.ptp(time):g}: no structure can be resolved. Fit the parts apart."
+            )
+        restarts = (20 if time.size <= 250 else 6) if self.restarts is None else self.restarts
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.result_: FitResult = fit_best_of(
             model.to(device=self.device, dtype=torch.float64),
-            restarts=self.restarts or (20 if time.size <= 250 else 6),
+            restarts=restarts,
             criterion=self.criterion,
             recipe=self.recipe,
             budget=self.budget,
@@ -217,7 +231,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             Natural logarithms ``M``, of densities per unit of the targets.
         """
         shares, means, stds = self._mixture(x)
-        target = _as_vector(y, "y")
+        target = as_vector(y, "y")
         if target.shape != means.shape[1:]:
             raise ValueError(f"x has {means.shape[1]} points and y has {target.size}.")
         if self.log_targets:
@@ -232,12 +246,12 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
     def _mixture(self, x: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Shares ``R`` of the restarts, and their means and deviations ``R x M`` (of logs)."""
         check_is_fitted(self, "result_")
-        if _is_date(x) != self.time_is_date_:
+        if is_date(x) != self.time_is_date_:
             kinds = {True: "dates", False: "numbers"}
             raise TypeError(
-                f"The series was fitted over {kinds[self.time_is_date_]}, got {kinds[_is_date(x)]}."
+                f"The series was fitted over {kinds[self.time_is_date_]}, got {kinds[is_date(x)]}."
             )
-        time = (_as_time(x) - self.x_offset_) / self.x_scale_
+        time = (as_time(x) - self.x_offset_) / self.x_scale_
         inputs = self._tensor(time).unsqueeze(-1)
         if self.average:
             weights = self.result_.weights(self.temperature)
@@ -319,46 +333,6 @@ def _get_bias(mean: LinearMean) -> Tensor:
 
 def _set_bias(mean: LinearMean, value: Tensor) -> None:
     mean.initialize(bias=value)
-
-
-def _is_date(x: Any) -> bool:
-    return np.issubdtype(np.asarray(x).dtype, np.datetime64)
-
-
-def _as_time(x: ArrayLike) -> np.ndarray:
-    """Time as numbers, days for dates."""
-    values = np.asarray(x)
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if np.issubdtype(values.dtype, np.datetime64):
-        if np.isnat(values).any():
-            raise ValueError(f"x contains {int(np.isnat(values).sum())} missing dates (NaT).")
-        values = (values - np.datetime64(0, "s")) / np.timedelta64(1, "D")
-    return _as_vector(values, "x")
-
-
-def _as_vector(values: ArrayLike, name: str) -> np.ndarray:
-    try:
-        vector = np.asarray(values)
-        if np.iscomplexobj(vector):
-            raise TypeError
-        vector = vector.astype(float)
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"{name} must hold numbers{' or dates' if name == 'x' else ''}, "
-            f"got {np.asarray(values).dtype}."
-        ) from None
-    if vector.ndim == 2 and vector.shape[1] == 1:
-        vector = vector[:, 0]
-    if vector.ndim != 1:
-        raise ValueError(f"{name} must be one column, got shape {vector.shape}.")
-    bad = ~np.isfinite(vector)
-    if bad.any():
-        raise ValueError(
-            f"{name} contains {int(bad.sum())} NaN or infinite values, the first at position "
-            f"{int(bad.argmax())}; drop those rows."
-        )
-    return vector
 
 
 def _mixture_quantile(

@@ -24,9 +24,13 @@ def can_stack(models: Sequence[ExactGP]) -> bool:
     Possible means: one output, no input transform (which may hold parameters that know nothing
     of the batch), and equal structure.
     """
+    if len(models) < 2:
+        return False
     first = models[0]
     transformed = getattr(first, "input_transform", None) is not None
-    if len(models) < 2 or first.train_targets.dim() != 1 or transformed:
+    if first.train_targets.dim() != 1 or transformed:
+        return False
+    if any(getattr(module, "_added_loss_terms", None) for module in first.modules()):
         return False
     shapes = [[(n, p.shape) for n, p in model.named_parameters()] for model in models]
     if any(other != shapes[0] for other in shapes[1:]):

@@ -90,6 +90,7 @@ def fit_best_of(
         ValueError: An option has no meaning, the data are not finite, or several restarts would
             all start alike.
         RuntimeError: Every restart failed; the message lists why.
+        KeyboardInterrupt: Ctrl-C came before any restart had taken a step.
     """
     recipe = Recipe() if recipe is None else recipe
     _check_options(restarts, criterion, num_blocks, initialize, budget)
@@ -126,8 +127,15 @@ def fit_best_of(
     for run in runs:
         if interrupted and not math.isfinite(run.loss):
             run.status = "failed: interrupted before its first step"
-        records.append(_record(run, criterion, num_blocks))
+        try:
+            records.append(_record(run, criterion, num_blocks))
+        except KeyboardInterrupt:
+            interrupted = True
+            run.status = "failed: interrupted before its criterion"
+            records.append(_record(run, criterion, num_blocks))
     members = {r.number: r.model for r, c in zip(runs, records, strict=True) if _usable(c)}
+    if not members and interrupted:
+        raise KeyboardInterrupt
     if not members:
         reasons = "; ".join(f"{record.number}: {record.status}" for record in records)
         raise RuntimeError(f"Every restart failed ({reasons}).")
@@ -172,6 +180,7 @@ def _prepare(
                 torch.manual_seed(seed * 1_000_003 + number)
                 candidate, origin = model(), "make_model"
             check_model(candidate)
+            candidate = copy_model(candidate)  # models that share a kernel would train it together
         run = _Run(number, origin, candidate)
         candidate.train()
         try:
@@ -183,8 +192,8 @@ def _prepare(
                 with torch.random.fork_rng():
                     torch.manual_seed(seed * 1_000_003 + number)
                     initialize(candidate, seed, number)
-        except (ArithmeticError, RuntimeError) as error:
-            run.status = f"failed: {error}"
+        except Exception as error:
+            run.status = f"failed: {type(error).__name__}: {error}"
         runs.append(run)
     return runs
 
@@ -194,13 +203,26 @@ def _stack(models: Sequence[ExactGP]) -> ExactGP | None:
     if not can_stack(models):
         return None
     try:
-        stacked = stack_models(models)
-        with torch.no_grad():
-            together = Objective(stacked, len(models))()
-            apart = torch.cat([Objective(model)() for model in models])
-    except (ArithmeticError, IndexError, RuntimeError, ValueError):
-        return None  # a forward that knows nothing of batches, or a model that fails by itself
-    return stacked if torch.allclose(together, apart, rtol=1e-6) else None
+        # Compared away from the start too, where a parameter of zero hides what it would do.
+        for shift in (0.05, 0.0):
+            moved = [_shifted(model, shift) for model in models]
+            stacked = stack_models(moved)
+            with torch.no_grad():
+                together = Objective(stacked, len(models))()
+                apart = torch.cat([Objective(model)() for model in moved])
+            if not torch.allclose(together, apart, rtol=1e-6):
+                return None
+    except Exception:  # a forward that knows nothing of batches, or one that fails by itself
+        return None
+    return stacked
+
+
+def _shifted(model: ExactGP, shift: float) -> ExactGP:
+    moved = copy_model(model)
+    for number, parameter in enumerate(moved.parameters()):
+        wave = torch.arange(parameter.numel(), device=parameter.device).to(parameter) + number
+        parameter.data += shift * (1 + wave.cos().view(parameter.shape))
+    return moved
 
 
 def _adam_in_one_batch(
@@ -218,6 +240,10 @@ def _adam_in_one_batch(
             deadline=deadline,
             on_step=lambda: _advance(bar, len(runs)),
         )
+    except KeyboardInterrupt:
+        for run in runs:
+            run.status = "interrupted"
+        raise
     finally:  # an interruption keeps the best points as well
         flat.release()
         unstack_model(stacked, models)
@@ -251,8 +277,7 @@ def _train(run: _Run, recipe: Recipe, deadline: float, on_step: Callable[[], Non
     except KeyboardInterrupt:
         run.status = "interrupted"
         raise
-    except (ArithmeticError, RuntimeError, ValueError) as error:
-        # whatever a model's forward may raise on the way: the other restarts go on
+    except Exception as error:  # whatever a model's forward may raise: the others go on
         run.status = f"failed: {type(error).__name__}: {error}"
     finally:
         flat.release()
@@ -292,8 +317,11 @@ def _advance(bar: tqdm, steps: int = 1) -> None:
 def _record(run: _Run, criterion: str, num_blocks: int) -> RestartRecord:
     value = math.nan
     if not run.status.startswith("failed"):
-        value = evaluate_criterion(run.model, criterion, run.loss, num_blocks)
-        if not math.isfinite(value):
+        try:
+            value = evaluate_criterion(run.model, criterion, run.loss, num_blocks)
+        except Exception as error:
+            run.status = f"failed: {type(error).__name__}: {error}"
+        if not math.isfinite(value) and not run.status.startswith("failed"):
             run.status = f"failed: its criterion is {value}"
     return RestartRecord(
         number=run.number,

@@ -33,7 +33,7 @@ def evaluate_criterion(model: ExactGP, criterion: str, loss: float, num_blocks: 
     order = torch.arange(n, device=mean.device)
     if criterion == "blocked_cv":
         column = model.train_inputs[0].reshape(-1, n, model.train_inputs[0].size(-1))[0, :, 0]
-        blocks = list(column.argsort(stable=True).chunk(min(num_blocks, n)))
+        blocks = list(column.argsort(stable=True).tensor_split(min(num_blocks, n)))
     else:
         blocks = list(order.unsqueeze(-1))
     residuals = (model.train_targets - mean).reshape(-1, n)

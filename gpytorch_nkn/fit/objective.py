@@ -63,23 +63,26 @@ class Objective:
         self._log_normal = [p for p in priors if _is_scalar_log_normal(p[1])]
         self._other = [p for p in priors if not _is_scalar_log_normal(p[1])]
         if self._log_normal:
-            self._location = torch.stack([p[1].loc.detach() for p in self._log_normal])
-            self._scale = torch.stack([p[1].scale.detach() for p in self._log_normal])
+            sizes = [get(m).numel() // (num_restarts or 1) for m, _, get in self._log_normal]
+            sizes_and_priors = list(zip(sizes, (p[1] for p in self._log_normal), strict=True))
+            self._location = torch.cat([p.loc.detach().expand(s) for s, p in sizes_and_priors])
+            self._scale = torch.cat([p.scale.detach().expand(s) for s, p in sizes_and_priors])
 
     def __call__(self) -> Tensor:
         """One value per restart, ``R`` (``R`` = 1 for a plain model)."""
         mean, covariance = noisy_prior(self.model)
         value = gaussian_negative_log_likelihood(covariance, self.model.train_targets - mean)
-        return self._per_restart(value).sum(-1) - self._log_prior(value)
+        loss = self._per_restart(value).sum(-1) - self._log_prior(value)
+        for term in self.model.added_loss_terms():  # of sparse kernels; never in a batch
+            loss = loss - term.loss().sum()
+        return loss
 
     def _log_prior(self, like: Tensor) -> Tensor:
         total = like.new_zeros(self.num_restarts or 1)
         if self._log_normal:
             # All of them in one expression: dozens of small distributions cost more than K does.
             values = [self._per_restart(get(module)) for module, _, get in self._log_normal]
-            sizes = torch.tensor([v.size(-1) for v in values], device=like.device)
-            location = self._location.to(like).repeat_interleave(sizes)
-            scale = self._scale.to(like).repeat_interleave(sizes)
+            location, scale = self._location.to(like), self._scale.to(like)
             logs = torch.cat(values, dim=-1).log()
             density = -0.5 * ((logs - location) / scale).square() - logs - scale.log()
             total = total + (density - 0.5 * math.log(2 * math.pi)).sum(-1)
@@ -92,4 +95,4 @@ class Objective:
 
 
 def _is_scalar_log_normal(prior: object) -> bool:
-    return isinstance(prior, LogNormalPrior) and prior.loc.dim() == 0
+    return isinstance(prior, LogNormalPrior) and prior.loc.dim() == 0 and prior.transform is None

@@ -70,7 +70,7 @@ class FlatParameters:
             losses = self.objective()
             losses.masked_fill(~losses.isfinite(), 0.0).sum().backward()
             losses = losses.detach()
-        except (ArithmeticError, RuntimeError):
+        except (ArithmeticError, RuntimeError, ValueError):
             if self.evaluations == 0:
                 raise
             losses = torch.full_like(self.best_loss, math.inf)

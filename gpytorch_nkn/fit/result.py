@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.models import ExactGP
 from gpytorch.settings import fast_computations, max_cholesky_size
+from gpytorch.utils.warnings import GPInputWarning
 from torch import Tensor
 
 __all__ = ["FitResult", "RestartRecord"]
@@ -66,7 +72,7 @@ class FitResult:
             temperature: Divides the log weights; above 1 the shares are more even.
         """
         numbers = list(self.members)
-        n = self.model.train_targets.size(-1)
+        n = self.model.train_targets.numel()
         scores = np.array([self.restarts[number].criterion for number in numbers])
         scores = n * scores / temperature
         shares = np.exp(scores - scores.max())
@@ -111,15 +117,34 @@ class FitResult:
         return "\n".join(lines)
 
 
+_LOCK = threading.Lock()
+
+
+@contextmanager
+def _exact() -> Iterator[None]:
+    with fast_computations(False, False, False), max_cholesky_size(2**31):
+        yield
+
+
 def predict_observations(model: ExactGP, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of new observations at ``x`` under a model, left in eval mode."""
+    """Mean and variance of new observations at ``x`` under a model, left in eval mode.
+
+    With known noise (FixedNoiseGaussianLikelihood), that of a new observation is taken to be the
+    mean of the noise in training.
+    """
     model.eval()
     with torch.no_grad():
         if hasattr(model, "posterior"):  # a BoTorch model undoes its outcome transform itself
             posterior = model.posterior(x, observation_noise=True)
             return posterior.mean, posterior.variance
-        with fast_computations(False, False, False), max_cholesky_size(2**31):
-            predictive = model.likelihood(model(x), [x])
+        # The settings are global: two threads in them at once would leave them changed for good.
+        with _LOCK, warnings.catch_warnings(), _exact():
+            warnings.simplefilter("ignore", GPInputWarning)  # predicting at training inputs is fine
+            latent = model(x)
+            if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
+                noise = model.likelihood.noise.mean(-1, keepdim=True)  # as BoTorch does
+                return latent.mean, latent.variance + noise
+            predictive = model.likelihood(latent, [x])
             return predictive.mean, predictive.variance
 
 

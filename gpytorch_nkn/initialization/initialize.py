@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from gpytorch import Module
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.models import ExactGP
@@ -32,7 +33,8 @@ def initialize_from_data(
     its own.
 
     Args:
-        kernel: Any kernel; parts of other kinds keep their values.
+        kernel: Any kernel; parts of other kinds and frozen parameters keep their values, and
+            values stay within their constraints.
         x: Inputs ``N x D`` that the kernel will see, best standardised.
         y: Targets ``N`` (or ``N x m``, whose first column is used for periods).
         seed: Together with ``restart`` determines every draw; the global random state is
@@ -55,15 +57,15 @@ def initialize_from_data(
     num_periodic: dict[int, int] = {}
     for part, columns in _parts(kernel, list(range(x.size(-1)))):
         periodic = "raw_period_length" in part._parameters
-        if part.has_lengthscale:
+        if part.has_lengthscale and part.raw_lengthscale.requires_grad:
             value = part.lengthscale
             if periodic:  # the lengthscale of a periodic kernel is a shape, not a distance
-                part.lengthscale = _log_normal(rng, value, 0.7)
+                _assign(part, "lengthscale", _log_normal(rng, value, 0.7))
             else:
                 distances = median_distances(x[:, columns]).to(value)
                 typical = distances if value.size(-1) > 1 else distances.mean()
-                part.lengthscale = 0.6 * typical * _log_normal(rng, value, 1.0)
-        if periodic:
+                _assign(part, "lengthscale", 0.6 * typical * _log_normal(rng, value, 1.0))
+        if periodic and part.raw_period_length.requires_grad:
             values = part.period_length.detach().clone()
             for dim in range(values.size(-1)):
                 column = columns[dim]
@@ -75,15 +77,14 @@ def initialize_from_data(
                 values[..., dim] = _draw_periods(
                     rng, values[..., dim], *peaks[column], position, restart
                 )
-            part.period_length = values
-        if "raw_alpha" in part._parameters:
-            part.alpha = _log_normal(rng, part.alpha, 0.5)
-        for name in ("variance", "outputscale"):
-            if f"raw_{name}" in part._parameters:
-                setattr(part, name, torch.ones_like(getattr(part, name)))
+            _assign(part, "period_length", values)
+        for name, spread in (("alpha", 0.5), ("variance", 0.0), ("outputscale", 0.0)):
+            raw = part._parameters.get(f"raw_{name}")
+            if raw is not None and raw.requires_grad:
+                _assign(part, name, _log_normal(rng, getattr(part, name), spread))
     generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
     for module in kernel.modules():
-        if isinstance(module, Linear):
+        if isinstance(module, Linear) and module.raw_weight.requires_grad:
             module.reset_parameters(generator)
     return kernel
 
@@ -106,20 +107,26 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
 
     Raises:
         TypeError: The model has no ``covar_module``.
+        ValueError: The model has several training inputs.
     """
     if not hasattr(model, "covar_module"):
         raise TypeError(f"{type(model).__name__} has no covar_module to initialize.")
+    if len(model.train_inputs) != 1:
+        raise ValueError(
+            f"Start values are taken from one training input, got {len(model.train_inputs)}; "
+            "set them with a function of your own."
+        )
     x, y = model.train_inputs[0].detach(), model.train_targets.detach()
     if model.training and hasattr(model, "transform_inputs"):
         x = model.transform_inputs(x).detach()
     x, y = x.reshape(-1, *x.shape[-2:])[0], y.reshape(-1, y.size(-1))[0]
     initialize_from_data(model.covar_module, x, y, seed=seed, restart=restart)
-    if isinstance(model.likelihood, GaussianLikelihood):
+    noise = model.likelihood
+    if isinstance(noise, GaussianLikelihood) and noise.noise_covar.raw_noise.requires_grad:
         rng = np.random.default_rng([seed, restart, 1])
         share = 1e-2 if restart == 0 else 10 ** rng.uniform(-3, -1)
         variance = y.var() if y.numel() > 1 else y.new_ones(())
-        lowest = model.likelihood.noise_covar.raw_noise_constraint.lower_bound.to(variance)
-        model.likelihood.noise = (share * variance).clamp_min(2 * lowest)
+        _assign(noise.noise_covar, "noise", (share * variance).expand_as(noise.noise))
     return model
 
 
@@ -147,6 +154,15 @@ def _child_kernels(kernel: Kernel) -> Iterator[Kernel]:
     for child in kernel.children():
         items = child if isinstance(child, torch.nn.ModuleList) else [child]
         yield from (item for item in items if isinstance(item, Kernel))
+
+
+def _assign(module: Module, name: str, value: Tensor) -> None:
+    """Set a constrained parameter, moved into its bounds where these are tight."""
+    constraint = module.constraint_for_parameter_name(f"raw_{name}")
+    low, high = constraint.lower_bound.to(value), constraint.upper_bound.to(value)
+    # A thousandth of the width inside: on the bound itself the raw value is infinite.
+    margin = torch.where(high.isfinite(), 1e-3 * (high - low), low.abs())
+    setattr(module, name, value.clamp(low + margin, high - margin.where(high.isfinite(), 0 * low)))
 
 
 def _log_normal(rng: np.random.Generator, like: Tensor, scale: float) -> Tensor:

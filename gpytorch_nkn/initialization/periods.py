@@ -63,7 +63,8 @@ def periodogram_peaks(
     time = (x - different.mean()) / span
     residual = y - (_cubic_trend if trend == "cubic" else _smooth_trend)(time, y)
     residual = residual - residual.mean()
-    if residual.std() <= 1e-9 * max(float(y.std()), np.finfo(float).tiny):
+    rounding = 100 * np.finfo(float).eps * np.abs(y).max()
+    if residual.std() <= max(1e-9 * y.std(), rounding):
         return nothing
     highest = 0.5 * span / np.median(np.diff(different))  # cycles per span
     step = max(1 / _OVERSAMPLING, highest / _MAX_FREQUENCIES)

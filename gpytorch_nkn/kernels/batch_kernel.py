@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any, TypeVar
 
 import torch
+from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -22,6 +23,8 @@ class BatchKernel(Kernel):
 
     GPyTorch's own ``kernel[i]`` indexes the ``active_dims`` too, takes an ellipsis for one in the
     parameters' own dimensions, and ``expand_batch`` ties the entries of the batch to one memory.
+    The copies that both return have parameters of their own, as GPyTorch's: gradients do not
+    flow from them to the kernel that they came from.
     """
 
     def expand_batch(self: K, *sizes: torch.Size | tuple[int, ...] | int) -> K:
@@ -73,6 +76,7 @@ def index_kernel_batch(kernel: K, index: Any) -> K:
     """
     batch_shape = kernel.batch_shape
     # The entry numbers that the index picks: indexing these can never touch event dimensions.
+    index = tuple(_on_cpu(i) for i in index) if isinstance(index, tuple) else _on_cpu(index)
     entries = torch.arange(batch_shape.numel()).view(batch_shape)[index]
 
     def select(value: Tensor, old: torch.Size) -> Tensor:
@@ -84,21 +88,32 @@ def index_kernel_batch(kernel: K, index: Any) -> K:
     return _map_batch(expand_kernel_batch(kernel, batch_shape), entries.shape, select)
 
 
+def _on_cpu(index: Any) -> Any:
+    return index.cpu() if isinstance(index, Tensor) else index
+
+
 def _map_batch(
     kernel: K, batch_shape: torch.Size, function: Callable[[Tensor, torch.Size], Tensor]
 ) -> K:
     new_kernel = deepcopy(kernel)
+    done: set[int] = set()  # a parameter may be shared by several parts
     for module in new_kernel.modules():
         if not isinstance(module, Kernel | Layer):
             continue
         old = module._batch_shape
         for parameter in module.parameters(recurse=False):
-            if parameter.shape[: len(old)] == old:
+            if id(parameter) not in done and parameter.shape[: len(old)] == old:
                 parameter.data = function(parameter.data, old)
+                done.add(id(parameter))
         for name, buffer in list(module.named_buffers(recurse=False)):
             # A buffer of a kernel without batch (active_dims, a grid) belongs to all of the batch.
             if name != "active_dims" and len(old) and buffer.shape[: len(old)] == old:
                 setattr(module, name, function(buffer, old))
+        for constraint in module.children():
+            if isinstance(constraint, Interval) and len(old):  # bounds may differ in a batch
+                for name, bound in list(constraint.named_buffers(recurse=False)):
+                    if bound.dim() > len(old) and bound.shape[: len(old)] == old:
+                        setattr(constraint, name, function(bound, old))
         module._batch_shape = batch_shape
     return new_kernel
 

@@ -59,14 +59,14 @@ class _GaussianNegativeLogLikelihood(Function):
             if bool(failed.any()):
                 gradient[failed] = 0
                 solution[failed] = 0
-            ctx.save_for_backward(gradient, solution)
+            ctx.save_for_backward(gradient, solution, failed)
             ctx.shapes = covariance.shape, residual.shape
         return torch.where(failed, math.inf, value)
 
     @staticmethod
     def backward(ctx, *outer: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        gradient, solution = ctx.saved_tensors
-        (scale,) = outer
+        gradient, solution, failed = ctx.saved_tensors
+        scale = outer[0].masked_fill(failed, 0.0)
         covariance_shape, residual_shape = ctx.shapes
         # An infinite value must not turn the zeros of its gradient into NaN.
         return (
