@@ -142,18 +142,19 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             target = np.log(target)
         self.n_features_in_ = 1
         self.x_offset_, self.x_scale_ = time.mean(), time.std()
-        self.y_offset_, self.y_scale_ = target.mean(), target.std()
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.y_offset_, self.y_scale_ = target.mean(), target.std()
+        if not 0 < self.y_scale_ < np.inf:
+            raise ValueError(
+                f"The targets, from {target.min():g} to {target.max():g}, are too large or too "
+                "small to be standardised."
+            )
         model = _SeriesGP(
             self._tensor((time - self.x_offset_) / self.x_scale_).unsqueeze(-1),
             self._tensor((target - self.y_offset_) / self.y_scale_),
             self._make_kernel(),
             self.priors,
         )
-        if not bool(model.train_targets.isfinite().all()):
-            raise ValueError(
-                f"The targets, from {target.min():g} to {target.max():g}, are too large or too "
-                "small to be standardised."
-            )
         steps = np.diff(np.unique(time))
         if np.median(steps) < 1e-7 * self.x_scale_:
             raise ValueError(

@@ -120,6 +120,35 @@ def test_dates_equal_numbers_of_days():
     np.testing.assert_allclose(by_date, by_number, rtol=1e-3)
 
 
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda dates: dates.tz_localize("Europe/Berlin"),
+        lambda dates: pd.Series(dates.tz_localize("UTC")),
+        lambda dates: dates.to_period("D"),
+        lambda dates: pd.Series(dates.to_period("D")),
+        list,
+        lambda dates: list(dates.date),
+        lambda dates: dates.to_numpy().astype("datetime64[s]"),
+    ],
+)
+def test_dates_of_every_kind(convert):
+    dates = pd.date_range("2000-01-01", periods=40, freq="W")
+    y = seasonal_series(40)[1]
+    reference = forecaster().fit(dates, y).predict(dates)
+    np.testing.assert_allclose(
+        forecaster().fit(convert(dates), y).predict(convert(dates)), reference, atol=0.05
+    )
+
+
+def test_durations_are_days_whatever_their_unit():
+    y = seasonal_series(40)[1]
+    days = np.arange(40).astype("timedelta64[D]")
+    model = forecaster().fit(days, y)
+    expected = model.predict(np.arange(40.0))
+    np.testing.assert_allclose(model.predict(days.astype("timedelta64[ns]")), expected)
+
+
 def test_time_of_another_kind_is_refused(fitted):
     with pytest.raises(TypeError, match="fitted over numbers, got dates"):
         fitted.predict(pd.date_range("2000-01-01", periods=3))
@@ -220,6 +249,9 @@ TIME, SERIES = seasonal_series(10)
         (["a"] * 10, SERIES, TypeError, "x must hold numbers or dates"),
         (TIME, ["a"] * 10, TypeError, "y must hold numbers"),
         (TIME, SERIES + 1j, TypeError, "complex"),
+        (TIME, np.ma.masked_array(SERIES, TIME == 4), ValueError, "y contains 1 NaN"),
+        (TIME, 1e200 * SERIES, ValueError, "too large or too small"),
+        (TIME + 1e12 * (TIME > 4), SERIES, ValueError, "no structure can be resolved"),
         (np.array(["NaT"] * 10, "datetime64[D]"), SERIES, ValueError, "10 missing dates"),
     ],
 )

@@ -44,6 +44,9 @@ def test_a_bad_matrix_gets_infinity_and_does_not_disturb_the_batch(broken):
     value[0].backward()
     assert covariance.grad[0].abs().sum() > 0
     assert (covariance.grad[1] == 0).all() and (residual.grad[1] == 0).all()
+    value = gaussian_negative_log_likelihood(covariance, residual)
+    (gradient,) = torch.autograd.grad(value.square().sum(), covariance)  # infinite outer factor
+    assert gradient.isfinite().all()
 
 
 def test_a_singular_matrix_is_repaired_by_a_jitter():
