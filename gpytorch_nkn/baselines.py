@@ -35,6 +35,7 @@ MakeKernel = Callable[[Tensor, Tensor, np.random.Generator], Kernel]
 
 # A season must beat the repetition of the last value by this factor in root mean square.
 _SEASON_BAR = 0.8
+_MAX_STEPS = 100_000  # of a series whose season is looked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,6 +214,8 @@ def season_length(x: np.ndarray, y: np.ndarray) -> float | None:
         return None
     start, step, index = regular_steps(x)
     times, values = _merge((x - start) / step if index is None else index, y)
+    if times[-1] - times[0] > _MAX_STEPS:
+        return None
     grid = np.arange(times[0], times[-1] + 0.5)
     values = np.interp(grid, times, values)
     values = values - np.polynomial.Polynomial.fit(grid, values, 1)(grid)

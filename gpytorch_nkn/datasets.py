@@ -328,7 +328,10 @@ def _number(cell: str, name: str, line: int) -> float:
 
 
 def _parse_times(cells: Sequence[tuple[int, str]], name: str) -> np.ndarray:
-    if any(_is_number(cell) for _, cell in cells):
+    digits = _calendar_digits([cell for _, cell in cells])
+    if digits:
+        cells = [(line, "-".join(part)) for (line, _), part in zip(cells, digits, strict=True)]
+    elif any(_is_number(cell) for _, cell in cells):
         return np.array([_number(cell, name, line) for line, cell in cells])
     dates = []
     for line, cell in cells:
@@ -346,6 +349,16 @@ def _parse_times(cells: Sequence[tuple[int, str]], name: str) -> np.ndarray:
         if (coarse == values).all() and (unit != "M" or only_months):
             return coarse
     return values
+
+
+def _calendar_digits(cells: Sequence[str]) -> list[tuple[str, ...]] | None:
+    """Year and month (and day) of a column such as 201501, 201502 or 20150131, else None."""
+    month = r"(1[6-9]\d\d|2[01]\d\d)(0[1-9]|1[0-2])"
+    for pattern in (month, month + r"([0-2]\d|3[01])"):
+        matches = [re.fullmatch(pattern, cell) for cell in cells]
+        if len(cells) > 1 and all(matches):
+            return [match.groups() for match in matches if match]
+    return None
 
 
 def _date(cell: str) -> datetime | None:

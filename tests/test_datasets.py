@@ -192,3 +192,14 @@ def test_other_encodings_and_columns_are_explained(write):
         read_time_series(path, time="y", target="y")
     with pytest.raises(FileNotFoundError):
         read_time_series(path.parent / "missing.csv")
+
+
+@pytest.mark.parametrize(
+    ("cells", "first"),
+    [(["201501", "201502", "201503"], "2015-01"), (["20150131", "20150228"], "2015-01-31")],
+)
+def test_dates_written_as_digits_are_dates(tmp_path, cells, first):
+    path = tmp_path / "series.csv"
+    path.write_text("t,y\n" + "".join(f"{cell},{i}\n" for i, cell in enumerate(cells)))
+    series = read_time_series(path)
+    assert series.has_dates and series.x[0] == np.datetime64(first)

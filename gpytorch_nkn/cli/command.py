@@ -185,6 +185,10 @@ def _forecast_all(
         raise UserError(error) from None
     except RuntimeError as error:  # every restart failed
         raise UserError(f"training failed: {error}", code=1) from None
+    unfinished = sum(r.status == "interrupted" for r in forecaster.result_.restarts)
+    if unfinished:
+        total = len(forecaster.result_.restarts)
+        print(f"Note: training was cut short in {unfinished} of {total} restarts.")
     mean, std = forecaster.predict(new, return_std=True)
     lower, upper = forecaster.predict_interval(new)
     density = None if observed is None else forecaster.log_predictive_density(new, observed)
@@ -200,7 +204,7 @@ def _forecast_all(
         start = time.perf_counter()
         try:
             made = make()
-        except RuntimeError as error:
+        except (MemoryError, RuntimeError) as error:
             print(f"Note: no forecast of the {name} to compare with: {error}")
             continue
         seconds = time.perf_counter() - start
@@ -210,7 +214,9 @@ def _forecast_all(
 
 
 def _jobs(args: argparse.Namespace, num_rows: int) -> int:
-    restarts = args.restarts or (10 if num_rows <= 300 else 5)
+    from gpytorch_nkn.estimators.nkn_forecaster import default_restarts
+
+    restarts = args.restarts or default_restarts(num_rows)
     if args.jobs is not None:
         return min(args.jobs, restarts)
     if restarts * num_rows**2 <= _BATCH_ELEMENTS:

@@ -79,7 +79,7 @@ def _add_common_options(
         type=_positive_int,
         default=restarts,
         metavar="R",
-        help=f"starts of the training (default: {restarts or '10 up to 300 rows, 5 beyond'})",
+        help=f"starts of the training (default: {restarts or '20 up to 250 rows, 6 beyond'})",
     )
     parser.add_argument("--seed", type=_natural_int, default=0, metavar="S", help="default: 0")
     parser.add_argument(

@@ -26,7 +26,7 @@ from gpytorch_nkn.fit import FitResult, Recipe, fit_best_of
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import log_normal_prior
 
-__all__ = ["NKNForecaster"]
+__all__ = ["NKNForecaster", "default_restarts"]
 
 
 class NKNForecaster(RegressorMixin, BaseEstimator):
@@ -34,8 +34,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
 
     Inputs and targets are standardised inside; everything that comes out is in the units that
     went in. The mean is a straight line. Restarts start at different periods of the periodogram,
-    and the one with the highest posterior forecasts (held-out blocks and tails chose worse in our
-    measurements, and took twice the time). Time may be irregular, have gaps and repeat. The fit
+    and the one with the highest posterior forecasts (held-out blocks and tails chose no better on
+    our development series). Time may be irregular, have gaps and repeat. The fit
     is exact: its cost grows as the cube of the number of points, its memory as the square (5,000
     points are about the limit of a laptop).
 
@@ -76,7 +76,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         >>> mean, std = forecaster.predict(np.arange(60.0, 72.0), return_std=True)
 
     Reference: Sun et al. (2018), section 5.1. Their recipe is ``recipe=Recipe.paper()`` with
-    ``priors=False, average=False``.
+    ``priors=False``.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                 f"Half of the steps between times are at most {np.median(steps):g} while the times "
                 f"spread over {np.ptp(time):g}: no structure can be resolved. Fit the parts apart."
             )
-        restarts = (20 if time.size <= 250 else 6) if self.restarts is None else self.restarts
+        restarts = default_restarts(time.size) if self.restarts is None else self.restarts
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.result_: FitResult = fit_best_of(
             model.to(device=self.device, dtype=torch.float64),
@@ -318,6 +318,11 @@ class _SeriesGP(ExactGP):
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def default_restarts(num_points: int) -> int:
+    """Restarts that a forecaster takes: more where they are cheap."""
+    return 20 if num_points <= 250 else 6
 
 
 def _get_slope(mean: LinearMean) -> Tensor:

@@ -60,10 +60,8 @@ def as_vector(values: ArrayLike, name: str) -> np.ndarray:
         vector = vector.astype(float)
         vector = np.ma.filled(vector, np.nan) if masked else vector
     except (TypeError, ValueError):
-        raise TypeError(
-            f"{name} must hold numbers{' or dates' if name == 'x' else ''}, "
-            f"got {np.asarray(values).dtype}."
-        ) from None
+        expected = "numbers or dates (see pandas.to_datetime)" if name == "x" else "numbers"
+        raise TypeError(f"{name} must hold {expected}, got {np.asarray(values).dtype}.") from None
     if vector.ndim == 2 and vector.shape[1] == 1:
         vector = vector[:, 0]
     if vector.ndim != 1:

@@ -9,7 +9,8 @@ from contextlib import suppress
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
+from gpytorch.models import ExactGP
+from scipy.optimize import Bounds, minimize
 from torch import Tensor
 
 from gpytorch_nkn.fit.objective import Objective
@@ -31,6 +32,7 @@ class FlatParameters:
         restart: The restart that each entry belongs to.
         best_loss: Lowest loss of each restart so far ``R``, infinite where none was finite.
         best_values: The parameters at those points.
+        bounds: Lower and upper bounds of raw values that no transform enforces.
         evaluations: Evaluations so far.
     """
 
@@ -50,6 +52,8 @@ class FlatParameters:
         self.best_loss = self.values.new_full((self.num_restarts,), math.inf)
         self.best_values = self.values.clone()
         self.evaluations = 0
+        bounds = [_raw_bounds(model, name, p) for name, p in model.named_parameters()]
+        self.bounds = [torch.cat(ends) for ends in zip(*filter(None, bounds), strict=True)]
         offset = 0
         for parameter in self._parameters:
             window = slice(offset, offset + parameter.numel())
@@ -92,6 +96,21 @@ class FlatParameters:
             parameter.grad = None
 
 
+def _raw_bounds(model: ExactGP, name: str, parameter: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Bounds of a trained raw parameter: infinite unless its constraint has no transform.
+
+    BoTorch constrains noise and lengthscales so, and leaves it to the optimiser to keep to them.
+    """
+    if not parameter.requires_grad:
+        return None
+    constraint = model.constraint_for_parameter_name(name)
+    ends = (-math.inf, math.inf)
+    if constraint is not None and not constraint.enforced:
+        ends = (constraint.lower_bound, constraint.upper_bound)
+    low, high = (torch.as_tensor(end).to(parameter.data).expand_as(parameter) for end in ends)
+    return low.reshape(-1), high.reshape(-1)
+
+
 def run_adam(
     flat: FlatParameters,
     *,
@@ -119,6 +138,7 @@ def run_adam(
             rate = learning_rate * min(1.0, 2 * (1 - (step + 1) / (steps + 1)))
             optimizer.param_groups[0]["lr"] = rate
         optimizer.step()
+        torch.clamp(flat.values, *flat.bounds, out=flat.values)
         on_step()
         if time.monotonic() > deadline:
             break
@@ -164,6 +184,7 @@ def run_lbfgs(
             flat.values.double().cpu().numpy(),
             jac=True,
             method="L-BFGS-B",
+            bounds=Bounds(*(bound.double().cpu().numpy() for bound in flat.bounds)),
             callback=after_iteration,
             options={"maxiter": iterations, "maxcor": 20},
         )

@@ -78,6 +78,10 @@ class NeuralKernelNetwork(BatchKernel):
         active_dims: tuple[int, ...] | None = None,
     ):
         super().__init__(active_dims=active_dims)
+        for name, parts in (("primitives", primitives), ("layers", layers)):
+            if isinstance(parts, nn.Module) and not isinstance(parts, nn.ModuleList):
+                # a kernel alone would be iterated for ever, through its batch indexing
+                raise TypeError(f"{name} must be a sequence, got {parts!r}.")
         primitives, layers = list(primitives), list(layers)
         _check_parts(primitives, layers)
         self.primitives = nn.ModuleList(primitives)

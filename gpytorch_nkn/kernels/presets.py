@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
-from gpytorch_nkn.layers import Layer, log_normal_prior, parse_wiring
+from gpytorch_nkn.layers import Layer, log_normal_prior, parse_wiring, positive
 
 __all__ = ["additive", "make_options", "regression", "texture", "time_series"]
 
@@ -137,7 +137,7 @@ _PRIORS = {
 
 
 def _get_lengthscale(kernel: Kernel) -> Tensor:
-    return kernel.lengthscale
+    return positive(kernel.lengthscale)
 
 
 def _set_lengthscale(kernel: Kernel, value: Tensor) -> None:
@@ -145,7 +145,7 @@ def _set_lengthscale(kernel: Kernel, value: Tensor) -> None:
 
 
 def _get_period_length(kernel: PeriodicKernel) -> Tensor:
-    return kernel.period_length
+    return positive(kernel.period_length)
 
 
 def _set_period_length(kernel: PeriodicKernel, value: Tensor) -> None:
@@ -153,7 +153,7 @@ def _set_period_length(kernel: PeriodicKernel, value: Tensor) -> None:
 
 
 def _get_variance(kernel: LinearKernel) -> Tensor:
-    return kernel.variance
+    return positive(kernel.variance)
 
 
 def _set_variance(kernel: LinearKernel, value: Tensor) -> None:
@@ -161,7 +161,7 @@ def _set_variance(kernel: LinearKernel, value: Tensor) -> None:
 
 
 def _get_outputscale(kernel: ScaleKernel) -> Tensor:
-    return kernel.outputscale
+    return positive(kernel.outputscale)
 
 
 def _set_outputscale(kernel: ScaleKernel, value: Tensor) -> None:
@@ -169,7 +169,7 @@ def _set_outputscale(kernel: ScaleKernel, value: Tensor) -> None:
 
 
 def _get_alpha(kernel: RQKernel) -> Tensor:
-    return kernel.alpha
+    return positive(kernel.alpha)
 
 
 def _set_alpha(kernel: RQKernel, value: Tensor) -> None:

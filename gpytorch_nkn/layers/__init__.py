@@ -2,7 +2,7 @@
 
 from gpytorch_nkn.layers.activation import Activation
 from gpytorch_nkn.layers.layer import Layer
-from gpytorch_nkn.layers.linear import Linear
+from gpytorch_nkn.layers.linear import Linear, positive
 from gpytorch_nkn.layers.product import Product
 from gpytorch_nkn.layers.wiring import PAPER_WIRING, log_normal_prior, parse_wiring
 
@@ -14,4 +14,5 @@ __all__ = [
     "Product",
     "log_normal_prior",
     "parse_wiring",
+    "positive",
 ]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.layers.layer import Layer
 
-__all__ = ["Linear"]
+__all__ = ["Linear", "get_weight", "positive", "set_weight"]
 
 
 class Linear(Layer):
@@ -114,6 +114,12 @@ class Linear(Layer):
 
     def forward(self, values: Tensor) -> Tensor:
         """Map values ``... x C x E``, real or complex, to ``... x O x E``."""
+        real = values.real if values.is_complex() else values
+        if real.dtype != self.raw_weight.dtype:
+            raise ValueError(
+                f"The network is in {self.raw_weight.dtype} and its kernels gave {real.dtype}: "
+                "convert the network (.double(), .float()) or the inputs."
+            )
         if values.is_complex():  # real weights act on the interleaved real and imaginary parts
             parts = torch.view_as_real(values)
             mixed = self.weight @ parts.flatten(-2)
@@ -127,9 +133,14 @@ class Linear(Layer):
         return super().extra_repr() + ("" if self.raw_bias is not None else ", bias=False")
 
 
+def positive(value: Tensor) -> Tensor:
+    """Value for a log-normal prior, whose support ends where softplus underflows to zero."""
+    return value.clamp_min(torch.finfo(value.dtype).tiny)
+
+
 def get_weight(layer: Linear) -> Tensor:
     """Closure of a prior on the weights (at module level, because a lambda does not pickle)."""
-    return layer.weight
+    return positive(layer.weight)
 
 
 def set_weight(layer: Linear, value: Tensor | float) -> None:
@@ -138,7 +149,7 @@ def set_weight(layer: Linear, value: Tensor | float) -> None:
 
 
 def _get_bias(layer: Linear) -> Tensor | None:
-    return layer.bias
+    return None if layer.bias is None else positive(layer.bias)
 
 
 def _set_bias(layer: Linear, value: Tensor | float) -> None:

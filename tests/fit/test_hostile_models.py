@@ -5,6 +5,8 @@ import threading
 import gpytorch
 import pytest
 import torch
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
 from gpytorch.constraints import Interval
 from gpytorch.kernels import InducingPointKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
@@ -13,6 +15,7 @@ from gpytorch.priors import LogNormalPrior, UniformPrior
 
 from gpytorch_nkn.fit import Recipe, best_of, fit_best_of
 from gpytorch_nkn.fit.objective import Objective
+from gpytorch_nkn.kernels import NeuralKernelNetwork
 from tests.fit.models import SmallGP, network_model, rbf_model, seasonal_data
 
 SHORT = Recipe(adam_steps=20, lbfgs_iterations=5)
@@ -181,3 +184,41 @@ def test_predictions_in_threads_leave_the_settings_alone():
     assert gpytorch.settings.fast_computations.log_prob.on() == (
         gpytorch.settings.fast_computations.log_prob._default
     )
+
+
+def test_bounds_without_a_transform_are_kept():
+    """BoTorch constrains its noise so: the raw value is the noise, and optimisers keep it up."""
+    x = torch.rand(30, 2)
+    y = (10 * x[:, :1]).sin() + x[:, 1:]
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
+    model = SingleTaskGP(x, y, covar_module=kernel)
+    result = fit_best_of(model, restarts=4)
+    lowest = model.likelihood.noise_covar.raw_noise_constraint.lower_bound.item()
+    for member in result.members.values():
+        assert member.likelihood.noise.item() >= lowest
+    reference = SingleTaskGP(x, y, covar_module=ScaleKernel(RBFKernel(ard_num_dims=2)))
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(reference.likelihood, reference))
+    bar = Objective(reference.train())().item()
+    assert sum(record.loss < bar + 0.1 for record in result.restarts) >= 2
+
+
+def test_a_function_whose_models_start_alike_gets_start_values_from_data():
+    x, y = seasonal_data()
+
+    def make_model():
+        return SmallGP(x, y, NeuralKernelNetwork.time_series())
+
+    result = fit_best_of(make_model, restarts=3, recipe=SHORT)
+    assert {record.origin for record in result.restarts} == {"data"}
+    assert len({record.loss for record in result.restarts}) == 3
+    with pytest.raises(ValueError, match="models that start alike, so 3 restarts"):
+        fit_best_of(make_model, restarts=3, initialize=None)
+
+
+def test_priors_of_a_preset_survive_an_underflow():
+    model = network_model().train()
+    for name, parameter in model.covar_module.named_parameters():
+        if "lengthscale" in name or "weight" in name:
+            parameter.data.fill_(-1e4)
+    priors = [(prior, get(module)) for _, module, prior, get, _ in model.named_priors()]
+    assert priors and all(prior.log_prob(value).isfinite().all() for prior, value in priors)

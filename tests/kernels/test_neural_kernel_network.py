@@ -475,3 +475,16 @@ def test_no_rows():
     network = NeuralKernelNetwork.time_series()
     assert dense(network, torch.randn(0, 1), torch.randn(3, 1)).shape == (0, 3)
     assert dense(network, torch.randn(3, 1), torch.randn(0, 1)).shape == (3, 0)
+
+
+def test_a_part_outside_of_a_list_is_refused():
+    with pytest.raises(TypeError, match="primitives must be a sequence, got RBFKernel"):
+        NeuralKernelNetwork(RBFKernel(), [Linear(1, 1)])
+    with pytest.raises(TypeError, match="layers must be a sequence, got Linear"):
+        NeuralKernelNetwork([RBFKernel()], Linear(1, 1))
+
+
+def test_mixed_precision_is_named():
+    kernel = NeuralKernelNetwork([RBFKernel()], [Linear(1, 1)]).float()
+    with pytest.raises(ValueError, match=r"network is in torch.float32.*gave torch.float64"):
+        kernel(torch.rand(3, 1, dtype=torch.float64)).to_dense()
