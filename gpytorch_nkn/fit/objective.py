@@ -59,6 +59,7 @@ class Objective:
     def __init__(self, model: ExactGP, num_restarts: int | None = None):
         self.model = model
         self.num_restarts = num_restarts
+        self._adds_loss = any(getattr(m, "_added_loss_terms", None) for m in model.modules())
         priors = [(m, prior, get) for _, m, prior, get, _ in model.named_priors()]
         self._log_normal = [p for p in priors if _is_scalar_log_normal(p[1])]
         self._other = [p for p in priors if not _is_scalar_log_normal(p[1])]
@@ -73,8 +74,9 @@ class Objective:
         mean, covariance = noisy_prior(self.model)
         value = gaussian_negative_log_likelihood(covariance, self.model.train_targets - mean)
         loss = self._per_restart(value).sum(-1) - self._log_prior(value)
-        for term in self.model.added_loss_terms():  # of sparse kernels; never in a batch
-            loss = loss - term.loss().sum()
+        if self._adds_loss:  # sparse kernels do; never in a batch
+            for term in self.model.added_loss_terms():
+                loss = loss - term.loss().sum()
         return loss
 
     def _log_prior(self, like: Tensor) -> Tensor:
@@ -95,4 +97,4 @@ class Objective:
 
 
 def _is_scalar_log_normal(prior: object) -> bool:
-    return isinstance(prior, LogNormalPrior) and prior.loc.dim() == 0 and prior.transform is None
+    return isinstance(prior, LogNormalPrior) and prior.loc.dim() == 0 and prior._transform is None

@@ -122,3 +122,9 @@ def test_bad_data_are_refused():
     model.train_inputs = None
     with pytest.raises(ValueError, match="no training data"):
         check_model(model)
+
+
+def test_log_normal_priors_are_evaluated_together():
+    objective = Objective(network_model().train())
+    together = len(objective._log_normal)
+    assert together == sum("shrinkage" not in name for name, *_ in objective.model.named_priors())
