@@ -34,10 +34,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
 
     Inputs and targets are standardised inside; everything that comes out is in the units that
     went in. The mean is a straight line. Restarts start at different periods of the periodogram,
-    and the one with the highest posterior forecasts (held-out blocks and tails chose no better on
-    our development series). Time may be irregular, have gaps and repeat. The fit
-    is exact: its cost grows as the cube of the number of points, its memory as the square (5,000
-    points are about the limit of a laptop).
+    and the one with the highest posterior forecasts. Time may be irregular, have gaps and repeat.
+    The fit is exact: its cost grows as the cube of the number of points, its memory as the square.
 
     Args:
         structure: ``"time_series"`` for the network of
