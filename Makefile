@@ -9,7 +9,9 @@ BIN = $(VENV)/bin
 WORKERS ?= $(shell $(BIN)/python -c 'import os; print(len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0)))')
 ONE_THREAD = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTESTFLAGS ?=
-BENCHMARKS ?= time_series fit_speed
+# Sources of the compiled evaluator; without a C++ compiler the package does without it.
+NATIVE = $(wildcard gpytorch_nkn/kernels/evaluation/native*.cpp gpytorch_nkn/kernels/evaluation/native_*)
+BENCHMARKS ?= step fit_speed time_series
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -41,10 +43,11 @@ benchmarks: $(VENV)/.installed-benchmarks ## Run the benchmarks (hours); figures
 
 clean: ## Remove .venv, builds and caches
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* htmlcov
+	find gpytorch_nkn -name '*.so' -delete
 	find gpytorch_nkn tests benchmarks tutorials -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp $(VENV)/.installed-EXTRA is older than what it was installed from when that changes.
-$(VENV)/.installed-%: setup.cfg pyproject.toml constraints.txt
+$(VENV)/.installed-%: setup.cfg setup.py pyproject.toml constraints.txt $(NATIVE)
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "Installing gpytorch_nkn[$*] into $(VENV): minutes the first time."
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$*]'

@@ -22,12 +22,13 @@ FLOORS = [
     {"estimators", "interpretation", "grids"},
     {"fit"},
     {"initialization", "models", "baselines"},
+    {"mlls"},
     {"kernels"},
     {"layers", "linalg"},
-    {"metrics", "datasets"},
+    {"metrics", "datasets", "settings"},
 ]
 FLOOR = {room: -depth for depth, rooms in enumerate(FLOORS) for room in rooms}
-IMPORT_NOTHING = {"metrics", "datasets"}
+IMPORT_NOTHING = {"metrics", "datasets", "settings"}
 
 
 def module_name(path):

@@ -17,10 +17,11 @@ from tqdm import tqdm
 from gpytorch_nkn.fit.batching import can_stack, stack_models, unstack_model
 from gpytorch_nkn.fit.criteria import CRITERIA, evaluate_criterion
 from gpytorch_nkn.fit.objective import Objective, check_model
-from gpytorch_nkn.fit.optimize import FlatParameters, run_adam, run_lbfgs
+from gpytorch_nkn.fit.optimize import FlatParameters, has_closed_form, run_adam, run_lbfgs
 from gpytorch_nkn.fit.recipe import Recipe
 from gpytorch_nkn.fit.result import FitResult, RestartRecord, copy_model
 from gpytorch_nkn.initialization import initialize_model
+from gpytorch_nkn.kernels.evaluation import is_compiled
 
 __all__ = ["fit_best_of"]
 
@@ -218,8 +219,11 @@ def _start_alike(runs: Sequence[_Run]) -> bool:
 
 
 def _stack(models: Sequence[ExactGP]) -> ExactGP | None:
-    """The models as one batch, or None where that does not pay or does not give their losses."""
-    if not can_stack(models):
+    """The models as one batch, or None where that does not pay or does not give their losses.
+
+    Compiled code evaluates a network so fast that there is nothing left for a batch to save.
+    """
+    if not can_stack(models) or (is_compiled() and has_closed_form(models[0])):
         return None
     try:
         # Compared away from the start too, where a parameter of zero hides what it would do.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 import torch
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.models import ExactGP
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
-from gpytorch_nkn.linalg import gaussian_negative_log_likelihood
+from gpytorch_nkn.mlls import exact_log_density
 
 __all__ = ["Objective", "check_model", "noisy_prior"]
 
@@ -41,10 +42,14 @@ def noisy_prior(model: ExactGP) -> tuple[Tensor, Tensor]:
 
     The model must be in training mode (where BoTorch models transform their inputs).
     """
+    output = _noisy_prior(model)
+    return output.mean, output.lazy_covariance_matrix.to_dense()
+
+
+def _noisy_prior(model: ExactGP) -> MultivariateNormal:
     inputs = list(model.train_inputs)
     # forward, not __call__: no check against the training inputs, which a batch would fail
-    output = model.likelihood(model.forward(*inputs), inputs)
-    return output.mean, output.lazy_covariance_matrix.to_dense()
+    return model.likelihood(model.forward(*inputs), inputs)
 
 
 class Objective:
@@ -59,7 +64,7 @@ class Objective:
     def __init__(self, model: ExactGP, num_restarts: int | None = None):
         self.model = model
         self.num_restarts = num_restarts
-        self._adds_loss = any(getattr(m, "_added_loss_terms", None) for m in model.modules())
+        self.adds_loss = any(getattr(m, "_added_loss_terms", None) for m in model.modules())
         priors = [(m, prior, get) for _, m, prior, get, _ in model.named_priors()]
         self._log_normal = [p for p in priors if _is_scalar_log_normal(p[1])]
         self._other = [p for p in priors if not _is_scalar_log_normal(p[1])]
@@ -71,10 +76,9 @@ class Objective:
 
     def __call__(self) -> Tensor:
         """One value per restart, ``R`` (``R`` = 1 for a plain model)."""
-        mean, covariance = noisy_prior(self.model)
-        value = gaussian_negative_log_likelihood(covariance, self.model.train_targets - mean)
+        value = -exact_log_density(_noisy_prior(self.model), self.model.train_targets)
         loss = self._per_restart(value).sum(-1) - self._log_prior(value)
-        if self._adds_loss:  # sparse kernels do; never in a batch
+        if self.adds_loss:  # sparse kernels do; never in a batch
             for term in self.model.added_loss_terms():
                 loss = loss - term.loss().sum()
         return loss

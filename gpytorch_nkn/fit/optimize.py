@@ -14,8 +14,9 @@ from scipy.optimize import Bounds, minimize
 from torch import Tensor
 
 from gpytorch_nkn.fit.objective import Objective
+from gpytorch_nkn.fit.training_loss import TrainingLoss
 
-__all__ = ["FlatParameters", "run_adam", "run_lbfgs"]
+__all__ = ["FlatParameters", "has_closed_form", "run_adam", "run_lbfgs"]
 
 _MAX_FAILURES = 20  # consecutive evaluations without a finite loss
 
@@ -61,6 +62,7 @@ class FlatParameters:
             parameter.data = self.values[window].view(shape)
             parameter.grad = self.gradients[window].view(shape)
             offset += parameter.numel()
+        self._closed_form: TrainingLoss | None = None
 
     def evaluate(self) -> Tensor:
         """Losses ``R`` at the present point, infinite where loss or gradient is not finite.
@@ -69,11 +71,15 @@ class FlatParameters:
         counts as an infinite loss, from which the optimisers step back; at the very first point,
         where there is nothing to step back to, it is raised.
         """
-        self.gradients.zero_()
         try:
-            losses = self.objective()
-            losses.masked_fill(~losses.isfinite(), 0.0).sum().backward()
-            losses = losses.detach()
+            if self.evaluations == 0:
+                self._closed_form = self.find_closed_form()
+            if self._closed_form is None:
+                losses = self._differentiate()
+            else:
+                loss, gradients = self._closed_form()
+                losses = self.best_loss.new_tensor([loss])
+                self.gradients.copy_(gradients)
         except (ArithmeticError, RuntimeError, ValueError):
             if self.evaluations == 0:
                 raise
@@ -87,6 +93,40 @@ class FlatParameters:
         self.best_values = torch.where(better[self.restart], self.values, self.best_values)
         return losses
 
+    def _differentiate(self) -> Tensor:
+        """Losses ``R``, with the gradients left in :attr:`gradients`."""
+        self.gradients.zero_()
+        losses = self.objective()
+        losses.masked_fill(~losses.isfinite(), 0.0).sum().backward()
+        return losses.detach()
+
+    def find_closed_form(self) -> TrainingLoss | None:
+        """The loss without autograd, if the model has one and it agrees with autograd."""
+        if self.objective.num_restarts is not None or self.objective.adds_loss:
+            return None
+        start = self.values.clone()
+        try:
+            closed_form = TrainingLoss(self.objective.model, self.values)
+            # Away from the start too, where zeros may hide something. By autograd first: both
+            # ways need the memory of a matrix, and the closed form keeps its own.
+            points = [start + 0.05, start]
+            expected = []
+            for point in points:
+                self.values.copy_(point)
+                expected.append((self._differentiate().item(), self.gradients.clone()))
+            for point, (loss, gradients) in zip(points, expected, strict=True):
+                self.values.copy_(point)
+                own_loss, own_gradients = closed_form()
+                tolerance = 1e-5 * gradients.abs().max().item()
+                same = math.isclose(own_loss, loss, rel_tol=1e-6, abs_tol=1e-6)
+                if not same or not torch.allclose(own_gradients, gradients, 1e-5, tolerance):
+                    return None
+        except Exception:  # one of the model comes up again in its first evaluation
+            return None
+        finally:
+            self.values.copy_(start)
+        return closed_form
+
     def release(self) -> None:
         """Leave the model at the best point, with memory of its own and without gradients."""
         self.values.copy_(self.best_values)
@@ -94,6 +134,15 @@ class FlatParameters:
         for parameter in self._parameters:
             parameter.data = parameter.data.clone()
             parameter.grad = None
+
+
+def has_closed_form(model: ExactGP) -> bool:
+    """Whether a model in training mode is trained without autograd."""
+    flat = FlatParameters(Objective(model))
+    try:
+        return flat.find_closed_form() is not None
+    finally:
+        flat.release()
 
 
 def _raw_bounds(model: ExactGP, name: str, parameter: Tensor) -> tuple[Tensor, Tensor] | None:

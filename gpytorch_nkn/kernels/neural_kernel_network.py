@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from gpytorch.kernels import (
@@ -21,7 +23,9 @@ from torch import Tensor, nn
 from gpytorch_nkn.kernels import presets
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel
+from gpytorch_nkn.kernels.evaluation import network_matrix
 from gpytorch_nkn.layers import PAPER_WIRING, Layer
+from gpytorch_nkn.linalg import to_dense as to_dense_matrix
 
 __all__ = ["NeuralKernelNetwork"]
 
@@ -203,7 +207,9 @@ class NeuralKernelNetwork(BatchKernel):
         if not hasattr(self, "layers"):  # asked for while the base class is being set up
             return self._batch_shape
         parts = (*self.primitives, *self.layers)
-        return torch.broadcast_shapes(self._batch_shape, *(part.batch_shape for part in parts))
+        shapes = {self._batch_shape, *(part.batch_shape for part in parts)}
+        # broadcasting shapes that agree takes PyTorch longer than evaluating a small network
+        return shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes)
 
     @batch_shape.setter
     def batch_shape(self, value: torch.Size) -> None:
@@ -231,6 +237,21 @@ class NeuralKernelNetwork(BatchKernel):
         **params,
     ) -> Tensor:
         """Values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
+        if not diag and not last_dim_is_batch and not params:
+            matrix = network_matrix(self, x1, x2)
+            if matrix is not None:
+                return to_dense_matrix(matrix)
+        return self.plain_values(x1, x2, diag, last_dim_is_batch, params)
+
+    def plain_values(
+        self,
+        x1: Tensor,
+        x2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        params: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Tensor:
+        """Values as :meth:`forward`'s, by ordinary differentiable operations on whole matrices."""
         values, entry_shape = self._stack(x1, x2, diag, last_dim_is_batch, params)
         for layer in self.layers:
             values = layer(values)
@@ -258,7 +279,7 @@ class NeuralKernelNetwork(BatchKernel):
         return [stage.unflatten(-1, entry_shape) for stage in stages]
 
     def _stack(
-        self, x1: Tensor, x2: Tensor, diag: bool, last_dim_is_batch: bool, params: dict
+        self, x1: Tensor, x2: Tensor, diag: bool, last_dim_is_batch: bool, params: Mapping[str, Any]
     ) -> tuple[Tensor, torch.Size]:
         """Values of the primitives, ``... x P x E``, and the shape that the flat entries had."""
         if last_dim_is_batch:
@@ -294,7 +315,7 @@ def _select_columns(kernel: Kernel, x: Tensor) -> Tensor:
 
 
 def _evaluate(
-    kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool, num_entry_dims: int, params: dict
+    kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool, num_entry_dims: int, params: Mapping
 ) -> Tensor:
     """Values of a kernel as a tensor, sums and products entry by entry.
 

@@ -1,5 +1,32 @@
 """Structure of covariance matrices; nothing here knows of kernels."""
 
-from gpytorch_nkn.linalg.gaussian import block_predictions, gaussian_negative_log_likelihood
+from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, to_dense
+from gpytorch_nkn.linalg.gaussian import (
+    block_predictions,
+    entrywise_negative_log_likelihood,
+    gaussian_negative_log_likelihood,
+    solve_in_place,
+)
+from gpytorch_nkn.linalg.tiles import (
+    Evaluator,
+    Scratch,
+    TileEvaluator,
+    add_all,
+    in_threads,
+    symmetric_strips,
+)
 
-__all__ = ["block_predictions", "gaussian_negative_log_likelihood"]
+__all__ = [
+    "EntrywiseMatrix",
+    "Evaluator",
+    "Scratch",
+    "TileEvaluator",
+    "add_all",
+    "block_predictions",
+    "entrywise_negative_log_likelihood",
+    "gaussian_negative_log_likelihood",
+    "in_threads",
+    "solve_in_place",
+    "symmetric_strips",
+    "to_dense",
+]

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-__all__ = ["block_predictions", "gaussian_negative_log_likelihood"]
+from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, GradientSum, elements
+
+__all__ = [
+    "block_predictions",
+    "entrywise_negative_log_likelihood",
+    "gaussian_negative_log_likelihood",
+    "solve_in_place",
+]
 
 _JITTERS = (0.0, 1e-8, 1e-6)  # relative to the mean diagonal
+_SMALL = 200  # rows up to which a batch is factorised together
 
 
 def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Tensor:
@@ -34,37 +42,47 @@ def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Te
 
     Reference: Rasmussen and Williams (2006), equations 2.30 and 5.9.
     """
-    return _GaussianNegativeLogLikelihood.apply(covariance, residual)
+    return _DenseLikelihood.apply(covariance, residual)
 
 
-class _GaussianNegativeLogLikelihood(Function):
+def entrywise_negative_log_likelihood(
+    matrix: EntrywiseMatrix, residual: Tensor, noise: Tensor
+) -> Tensor:
+    """Negative log density of zero-mean Gaussian vectors whose covariance is matrix plus noise.
+
+    As :func:`gaussian_negative_log_likelihood`, in the memory of one matrix: the covariance, its
+    Cholesky factor and its inverse take turns in one buffer, and the gradients of everything
+    that the entries depend on are computed together with the value.
+
+    Args:
+        matrix: Symmetric matrices ``... x N x N``.
+        residual: Vectors ``... x N``.
+        noise: Variances ``... x N``.
+
+    Returns:
+        Values ``...``.
+    """
+    return _EntrywiseLikelihood.apply(matrix, residual, noise, *matrix.tensors)
+
+
+class _DenseLikelihood(Function):
     @staticmethod
     def forward(ctx, covariance: Tensor, residual: Tensor) -> Tensor:
         batch_shape = torch.broadcast_shapes(covariance.shape[:-2], residual.shape[:-1])
         n = residual.size(-1)
         matrices = covariance.expand(*batch_shape, n, n)
         vectors = residual.expand(*batch_shape, n)
-        factor, failed = _factorize(matrices)
-        solution = torch.cholesky_solve(vectors.unsqueeze(-1), factor).squeeze(-1)
-        value = (
-            0.5 * (vectors * solution).sum(-1)
-            + factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-            + 0.5 * n * math.log(2 * math.pi)
-        )
-        failed = failed | ~value.isfinite()
-        if any(ctx.needs_input_grad):
-            gradient = torch.cholesky_inverse(factor)
-            gradient = gradient - solution.unsqueeze(-1) * solution.unsqueeze(-2)
-            gradient = gradient.mul_(0.5)
-            if bool(failed.any()):
-                gradient[failed] = 0
-                solution[failed] = 0
-            ctx.save_for_backward(gradient, solution, failed)
+        together = n <= _SMALL and batch_shape.numel() > 1
+        evaluate = _evaluate_together if together else _evaluate_in_turn
+        value, gradient, solution = evaluate(matrices, vectors, any(ctx.needs_input_grad))
+        if gradient is not None:
+            ctx.save_for_backward(gradient, solution, value.isinf())
             ctx.shapes = covariance.shape, residual.shape
-        return torch.where(failed, math.inf, value)
+        return value
 
     @staticmethod
     def backward(ctx, *outer: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        _refuse_second_derivative()
         gradient, solution, failed = ctx.saved_tensors
         scale = outer[0].masked_fill(failed, 0.0)
         covariance_shape, residual_shape = ctx.shapes
@@ -73,6 +91,144 @@ class _GaussianNegativeLogLikelihood(Function):
             (gradient * scale[..., None, None]).sum_to_size(covariance_shape),
             (solution * scale[..., None]).sum_to_size(residual_shape),
         )
+
+
+class _EntrywiseLikelihood(Function):
+    @staticmethod
+    def forward(
+        ctx, matrix: EntrywiseMatrix, residual: Tensor, noise: Tensor, *tensors: Tensor
+    ) -> Tensor:
+        batch_shape, n = matrix.shape[:-2], matrix.shape[-1]
+        needed = ctx.needs_input_grad[3:]
+        ctx.needed = any(ctx.needs_input_grad)
+        value = residual.new_empty(batch_shape)
+        of_residual = residual.new_zeros(*batch_shape, n)
+        of_noise = torch.zeros_like(of_residual)
+        buffer = residual.new_empty(n, n)
+        residuals, noises = residual.expand_as(of_residual), noise.expand_as(of_residual)
+        gradients = []
+        for index, own in elements(matrix, tensors):
+            evaluator = matrix.bind(own, needed)
+
+            def fill(out: Tensor, own_noise: Tensor = noises[index], evaluator=evaluator) -> None:
+                evaluator.fill(out)
+                out.diagonal().add_(own_noise)
+
+            value[index], solution = solve_in_place(fill, residuals[index], buffer, ctx.needed)
+            if solution is not None and ctx.needed:
+                of_residual[index] = solution
+                of_noise[index] = 0.5 * (buffer.diagonal() - solution.square())
+                if any(needed):
+                    gradients.append((index, evaluator.pull_back(buffer, solution)))
+        if ctx.needed:
+            ctx.matrix, ctx.gradients = matrix, gradients
+            ctx.shapes = residual.shape, noise.shape
+            ctx.save_for_backward(of_residual, of_noise, value.isinf(), *tensors)
+        return value
+
+    @staticmethod
+    def backward(ctx, *outer: Tensor):
+        _refuse_second_derivative()
+        of_residual, of_noise, failed, *tensors = ctx.saved_tensors
+        scale = outer[0].masked_fill(failed, 0.0)
+        total = GradientSum(ctx.matrix, tensors, ctx.needs_input_grad[3:])
+        for index, gradients in ctx.gradients:
+            total.add(index, gradients, scale[index])
+        residual_shape, noise_shape = ctx.shapes
+        return (
+            None,
+            (of_residual * scale[..., None]).sum_to_size(residual_shape),
+            (of_noise * scale[..., None]).sum_to_size(noise_shape),
+            *total.gradients,
+        )
+
+
+def _refuse_second_derivative() -> None:
+    if torch.is_grad_enabled():
+        raise NotImplementedError(
+            "The gradient of this likelihood cannot be differentiated again; use "
+            "gpytorch.mlls.ExactMarginalLogLikelihood for second derivatives."
+        )
+
+
+def solve_in_place(
+    fill: Callable[[Tensor], None], vector: Tensor, buffer: Tensor, invert: bool
+) -> tuple[float, Tensor | None]:
+    """Negative log density and ``K^-1 r``, infinity and None where K is not positive definite.
+
+    ``fill`` writes the lower triangle of K into the buffer, which ends as the inverse of K (its
+    lower triangle counts) or, unless ``invert``, as its factor.
+    """
+    transposed = buffer.mT  # LAPACK works on columns: this one it takes as it is, without a copy
+    info = torch.empty((), dtype=torch.int32, device=buffer.device)
+    for jitter in _JITTERS:
+        fill(buffer)
+        if jitter:
+            diagonal = buffer.diagonal()
+            diagonal += jitter * diagonal.mean()
+        torch.linalg.cholesky_ex(transposed, upper=True, out=(transposed, info))
+        if not info.item():
+            break
+    else:
+        return math.inf, None
+    half = torch.linalg.solve_triangular(buffer, vector.unsqueeze(-1), upper=False)
+    solution = torch.linalg.solve_triangular(transposed, half, upper=True).squeeze(-1)
+    log_determinant = buffer.diagonal().log().sum()
+    constant = 0.5 * vector.numel() * math.log(2 * math.pi)
+    value = (0.5 * half.square().sum() + log_determinant).item() + constant
+    if not math.isfinite(value):
+        return math.inf, None
+    if invert:
+        torch.cholesky_inverse(transposed, upper=True, out=transposed)
+    return value, solution
+
+
+def _evaluate_in_turn(
+    matrices: Tensor, vectors: Tensor, differentiate: bool
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Values, gradients of the matrices and solutions, one element of the batch at a time."""
+    batch_shape, n = vectors.shape[:-1], vectors.size(-1)
+    gradient = vectors.new_empty(batch_shape.numel(), n, n)
+    value, solutions = vectors.new_empty(batch_shape.numel()), torch.zeros_like(vectors)
+    flat = zip(matrices.reshape(-1, n, n), vectors.reshape(-1, n), strict=True)
+    for number, (matrix, vector) in enumerate(flat):
+        buffer = gradient[number]
+
+        def fill(out: Tensor, matrix: Tensor = matrix) -> None:
+            out.copy_(matrix)
+
+        value[number], solution = solve_in_place(fill, vector, buffer, differentiate)
+        if solution is None:
+            buffer.zero_()
+        else:
+            solutions.view(-1, n)[number] = solution
+            buffer.addr_(solution, solution, alpha=-1.0).mul_(0.5)
+    value = value.view(batch_shape)
+    return value, gradient.view_as(matrices) if differentiate else None, solutions
+
+
+def _evaluate_together(
+    matrices: Tensor, vectors: Tensor, differentiate: bool
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """As :func:`_evaluate_in_turn`, faster for many small matrices."""
+    factor, failed = _factorize(matrices)
+    solution = torch.cholesky_solve(vectors.unsqueeze(-1), factor).squeeze(-1)
+    value = (
+        0.5 * (vectors * solution).sum(-1)
+        + factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        + 0.5 * vectors.size(-1) * math.log(2 * math.pi)
+    )
+    failed = failed | ~value.isfinite()
+    value = torch.where(failed, math.inf, value)
+    if not differentiate:
+        return value, None, solution
+    gradient = torch.cholesky_inverse(factor)
+    gradient = gradient - solution.unsqueeze(-1) * solution.unsqueeze(-2)
+    gradient = gradient.mul_(0.5)
+    if bool(failed.any()):
+        gradient[failed] = 0
+        solution[failed] = 0
+    return value, gradient, solution
 
 
 def _factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:

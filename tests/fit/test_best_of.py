@@ -13,6 +13,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.fit import Recipe, best_of, fit_best_of
 from gpytorch_nkn.fit.objective import Objective
+from gpytorch_nkn.fit.optimize import FlatParameters
 from gpytorch_nkn.initialization import initialize_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from tests.fit.models import SmallGP, network_model, rbf_model, seasonal_data
@@ -181,7 +182,7 @@ def test_failure_of_every_restart_raises_with_the_reasons():
 def test_an_interruption_keeps_the_best_so_far(monkeypatch, call):
     """In the first restart, and in a later one."""
     count = 0
-    original = Objective.__call__
+    original = FlatParameters.evaluate
 
     def interrupted(self):
         nonlocal count
@@ -191,7 +192,7 @@ def test_an_interruption_keeps_the_best_so_far(monkeypatch, call):
         return original(self)
 
     monkeypatch.setattr(best_of, "can_stack", lambda models: False)
-    monkeypatch.setattr(Objective, "__call__", interrupted)
+    monkeypatch.setattr(FlatParameters, "evaluate", interrupted)
     model = network_model()
     result = fit_best_of(model, restarts=4, recipe=Recipe(adam_steps=40, lbfgs_iterations=0))
     kept = [record for record in result.restarts if not record.status.startswith("failed")]
@@ -201,7 +202,7 @@ def test_an_interruption_keeps_the_best_so_far(monkeypatch, call):
         untrained = network_model().train()
         untrained.set_train_data(model.train_inputs, model.train_targets, strict=False)
         initialize_model(untrained)
-        assert result.restarts[0].loss < original(Objective(untrained)).item()
+        assert result.restarts[0].loss < Objective(untrained)().item()
 
 
 def test_budget_ends_the_training_and_keeps_what_there_is():

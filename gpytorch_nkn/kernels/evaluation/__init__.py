@@ -1,0 +1,19 @@
+"""How a network's values and gradients are computed: formulas, tiles, compiled code."""
+
+from gpytorch_nkn.kernels.evaluation.native import instruction_set, is_compiled
+from gpytorch_nkn.kernels.evaluation.network_matrix import (
+    network_matrix,
+    program_matrix,
+    unwrap_scales,
+)
+from gpytorch_nkn.kernels.evaluation.program import describe, has_softplus
+
+__all__ = [
+    "describe",
+    "has_softplus",
+    "instruction_set",
+    "is_compiled",
+    "network_matrix",
+    "program_matrix",
+    "unwrap_scales",
+]

@@ -1,0 +1,153 @@
+"""Evaluation of a program by tiles, with gradients written out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gpytorch_nkn.kernels.evaluation.differentiable import differentiable_values
+from gpytorch_nkn.kernels.evaluation.formulas import bind_primitives
+from gpytorch_nkn.kernels.evaluation.group import Block, Group, Tile
+from gpytorch_nkn.kernels.evaluation.inputs import Inputs
+from gpytorch_nkn.kernels.evaluation.layer_formulas import (
+    BoundLayer,
+    Memory,
+    bind_layers,
+    with_ones,
+)
+from gpytorch_nkn.kernels.evaluation.program import Program
+from gpytorch_nkn.linalg import Scratch, TileEvaluator, add_all
+from gpytorch_nkn.linalg.tiles import Pool
+
+__all__ = ["ClosedFormEvaluator", "differentiable_values"]
+
+Gradients = list[Tensor | None]
+
+
+class ClosedFormEvaluator(TileEvaluator):
+    """One element of a batch of networks on inputs ``N x D`` and ``M x D``.
+
+    For each tile only sums over its entries are taken; what the gradients have in common for all
+    tiles is done once, at the end.
+
+    Args:
+        program: The network.
+        theta: Its parameters ``T``.
+        x1, x2: Inputs; the same tensor for a symmetric matrix.
+        with_inputs: Whether gradients of the inputs are wanted.
+
+    Gradients come as ``[x1, x2, theta]``, for a symmetric matrix as ``[x1, theta]``.
+    """
+
+    def __init__(self, program: Program, theta: Tensor, x1: Tensor, x2: Tensor, with_inputs: bool):
+        super().__init__(x1.size(0), x2.size(0), x1 is x2, x1)
+        theta = theta.detach()
+        x1, x2 = (x1.detach(),) * 2 if x1 is x2 else (x1.detach(), x2.detach())
+        self._theta = theta
+        self._inputs = Inputs(x1, x2, with_inputs)
+        self._groups: list[Group] = bind_primitives(program.primitives, theta, self._inputs)
+        self._layers = bind_layers(program.layers, theta)
+        self._parts: list[Group | BoundLayer] = [*self._groups, *self._layers]
+
+    def tile_values(self, rows: slice, columns: slice, scratch: Scratch) -> Tensor:
+        """Values of one tile."""
+        return self._evaluated(rows, columns, scratch).result
+
+    def zero_gradients(self) -> list[list[Tensor]]:
+        """Zeros to which the sums of tiles are added, for each group and each layer."""
+        return [part.zeros() for part in self._parts]
+
+    def add_tile_gradients(
+        self,
+        rows: slice,
+        columns: slice,
+        weights: Tensor,
+        total: list[list[Tensor]],
+        scratch: Scratch,
+    ) -> None:
+        """Add the sums of one tile, whose values are computed anew unless it is the last one."""
+        workspace = self._evaluated(rows, columns, scratch)
+        workspace.place = None  # overwritten from here on
+        adjoint = weights.view(1, -1)
+        memories = reversed(workspace.memories)
+        for layer, memory, sums in zip(
+            reversed(self._layers), memories, reversed(total), strict=False
+        ):
+            layer.pull_back(memory, adjoint, sums)
+            adjoint = memory.adjoint
+        if not self._layers:
+            workspace.adjoint.copy_(adjoint)
+        for group, block, sums in zip(self._groups, workspace.blocks, total, strict=False):
+            group.pull_back(workspace.tile, *block, sums)
+
+    def gradients_from(self, totals: Sequence[list[list[Tensor]]]) -> Gradients:
+        """The gradients, from the sums over the tiles of each thread."""
+        of_theta, inputs = torch.empty_like(self._theta), self._inputs
+        sums = [add_all(own) for own in zip(*totals, strict=True)]
+        for part, own in zip(self._parts, sums, strict=True):
+            part.write_gradient(own, of_theta)
+        if not inputs.with_gradients:
+            return [None, of_theta] if self.symmetric else [None, None, of_theta]
+        of_x1 = torch.zeros_like(inputs.x1)
+        of_x2 = of_x1 if self.symmetric else torch.zeros_like(inputs.x2)
+        for group, own in zip(self._groups, sums, strict=False):
+            group.add_input_gradients(own, of_x1, of_x2)
+        return [of_x1, of_theta] if self.symmetric else [of_x1, of_x2, of_theta]
+
+    def _evaluated(self, rows: slice, columns: slice, scratch: Scratch) -> _Workspace:
+        """Memory that holds a tile's values and all that lies on the way to them."""
+        shape = rows.stop - rows.start, columns.stop - columns.start
+        workspace = scratch.arrange(
+            shape, lambda pool: _Workspace(self._inputs, self._groups, self._layers, shape, pool)
+        )
+        if workspace.place == (rows, columns):
+            return workspace
+        workspace.place = rows, columns
+        workspace.tile.move(rows, columns)
+        for group, (values, _) in zip(self._groups, workspace.blocks, strict=True):
+            group.evaluate(workspace.tile, values)
+        for layer, memory in zip(self._layers, workspace.memories, strict=True):
+            layer.evaluate(memory)
+        return workspace
+
+
+class _Workspace:
+    """Memory for all that is computed for tiles of one size ``m x n``.
+
+    Attributes:
+        place: Rows and columns of the tile that it holds.
+        tile: What primitives have in common.
+        blocks: For each group its values and their adjoint.
+        memories: For each layer. The adjoint of all inputs but the primitives takes the place of
+            the inputs, which keeps more of a tile in the cache.
+        adjoint: Adjoint of the primitives ``P x E``.
+        result: The tile's values ``m x n``.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        groups: Sequence[Group],
+        layers: Sequence[BoundLayer],
+        shape: tuple[int, int],
+        pool: Pool,
+    ):
+        self.place: tuple[slice, slice] | None = None
+        entries = math.prod(shape)
+        num_primitives = groups[-1].units.stop
+        values = with_ones(pool, num_primitives, entries)
+        self.tile = Tile(inputs, shape, pool, values[num_primitives])
+        self.adjoint = adjoint = pool(num_primitives, entries)
+        self.blocks = [
+            (Block(values[group.units], shape), Block(adjoint[group.units], shape))
+            for group in groups
+        ]
+        self.memories = []
+        for layer in layers:
+            memory = Memory(pool, values, adjoint, layer.num_outputs, layer.num_factors)
+            self.memories.append(memory)
+            values, adjoint = memory.results, memory.outputs
+        self.result = values[0].view(shape)

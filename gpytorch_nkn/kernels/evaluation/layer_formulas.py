@@ -1,0 +1,224 @@
+"""Values and gradients of layers on the entries of a tile, in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from gpytorch_nkn.kernels.evaluation.program import LayerKind, LayerStep
+from gpytorch_nkn.linalg.tiles import Pool
+
+__all__ = ["BoundLayer", "Memory", "bind_layers", "polynomial", "with_ones"]
+
+
+class Memory:
+    """Memory of a layer for tiles of one size, and views of it.
+
+    Args:
+        pool: Where memory comes from.
+        values: Inputs of the layer, and below them ones, ``(C + 1) x E``.
+        adjoint: Where the adjoint ``C x E`` of the inputs goes, possibly in their place.
+        num_outputs: Outputs ``O`` of the layer.
+        num_factors: Rows of memory for what lies between inputs and outputs.
+    """
+
+    def __init__(
+        self, pool: Pool, values: Tensor, adjoint: Tensor, num_outputs: int, num_factors: int
+    ):
+        num_inputs, num_entries = adjoint.shape
+        self.values = values
+        self.inputs = values[:num_inputs]
+        self.inputs_transposed = self.inputs.mT
+        self.ones = values[num_inputs]
+        self.adjoint = adjoint
+        self.results = with_ones(pool, num_outputs, num_entries)
+        self.outputs = self.results[:num_outputs]
+        self.factors = pool(num_factors, num_entries)
+        self.pairs = self.factors[0::2], self.factors[1::2]
+        self.groups = self.factors.unflatten(0, (num_outputs, -1))
+
+
+class BoundLayer(Protocol):
+    """A layer with the values of its parameters."""
+
+    num_outputs: int
+    num_factors: int
+
+    def zeros(self) -> list[Tensor]:
+        """Zeros to which sums over the entries are added."""
+
+    def evaluate(self, memory: Memory) -> None:
+        """Compute the outputs ``O x E`` from the inputs."""
+
+    def pull_back(self, memory: Memory, adjoint: Tensor, sums: list[Tensor]) -> None:
+        """Turn the adjoint ``O x E`` of the outputs into that of the inputs.
+
+        Args:
+            memory: As :meth:`evaluate` has left it; overwritten.
+            adjoint: Adjoint of the outputs, possibly in their place.
+            sums: What :meth:`zeros` gave; added to.
+        """
+
+    def write_gradient(self, sums: list[Tensor], of_theta: Tensor) -> None:
+        """Write the gradient of the layer's parameters into that of all parameters."""
+
+
+def bind_layers(steps: Sequence[LayerStep], theta: Tensor) -> list[BoundLayer]:
+    """The layers with their parameters; linear ones include products of pairs that follow."""
+    layers: list[BoundLayer] = []
+    for step in steps:
+        if step.kind is LayerKind.LINEAR:
+            layers.append(_Linear(step, theta))
+        elif step.kind is LayerKind.PRODUCT:
+            before = layers[-1] if layers else None
+            if type(before) is _Linear and step.in_features == 2 * step.out_features:
+                layers[-1] = _LinearPairs(before)
+            else:
+                layers.append(_Product(step))
+        elif step.kind is LayerKind.EXPONENTIAL:
+            layers.append(_Exponential(step))
+        else:
+            layers.append(_Polynomial(step))
+    return layers
+
+
+class _Linear:
+    """Weighted sums, biases included: the weights of the ones below the inputs."""
+
+    num_factors = 0
+
+    def __init__(self, step: LayerStep, theta: Tensor):
+        assert step.weight is not None
+        self.num_outputs = step.out_features
+        self.slots = step.weight, step.bias
+        weight = step.weight.of(theta).view(step.out_features, step.in_features)
+        bias = theta.new_zeros(step.out_features) if step.bias is None else step.bias.of(theta)
+        self.weight_and_bias = torch.cat([weight, bias.unsqueeze(-1)], -1)
+        self.weight = weight
+        self._transposed = weight.mT
+
+    def zeros(self) -> list[Tensor]:
+        return [torch.zeros_like(self.weight), self.weight.new_zeros(self.num_outputs)]
+
+    def evaluate(self, memory: Memory) -> None:
+        torch.mm(self.weight_and_bias, memory.values, out=memory.outputs)
+
+    def pull_back(self, memory: Memory, adjoint: Tensor, sums: list[Tensor]) -> None:
+        # The bias apart from the weights: a ninth column would double the time of this product.
+        sums[0].addmm_(adjoint, memory.inputs_transposed)
+        if self.slots[1] is not None:
+            sums[1].addmv_(adjoint, memory.ones)
+        torch.mm(self._transposed, adjoint, out=memory.adjoint)
+
+    def write_gradient(self, sums: list[Tensor], of_theta: Tensor) -> None:
+        for slot, total in zip(self.slots, sums, strict=True):
+            if slot is not None:
+                slot.of(of_theta).copy_(total.flatten())
+
+
+class _LinearPairs:
+    """Products of pairs of weighted sums.
+
+    A factor times the adjoint of the product is the adjoint of the *other* factor. Computed in
+    the place of the factors, these adjoints are in the wrong order within each pair; the weights
+    are put into that order instead.
+    """
+
+    def __init__(self, linear: _Linear):
+        self.num_outputs = linear.num_outputs // 2
+        self.num_factors = linear.num_outputs
+        self._linear = linear
+        self._swapped = _swap_pairs(linear.weight).mT
+
+    def zeros(self) -> list[Tensor]:
+        weight = self._linear.weight
+        return [torch.zeros_like(weight), weight.new_zeros(self.num_factors)]
+
+    def evaluate(self, memory: Memory) -> None:
+        torch.mm(self._linear.weight_and_bias, memory.values, out=memory.factors)
+        torch.mul(*memory.pairs, out=memory.outputs)
+
+    def pull_back(self, memory: Memory, adjoint: Tensor, sums: list[Tensor]) -> None:
+        memory.groups.mul_(adjoint.unsqueeze(1))
+        sums[0].addmm_(memory.factors, memory.inputs_transposed)
+        sums[1].addmv_(memory.factors, memory.ones)
+        torch.mm(self._swapped, memory.factors, out=memory.adjoint)
+
+    def write_gradient(self, sums: list[Tensor], of_theta: Tensor) -> None:
+        self._linear.write_gradient([_swap_pairs(total) for total in sums], of_theta)
+
+
+def _swap_pairs(rows: Tensor) -> Tensor:
+    return rows.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
+
+
+class _WithoutParameters:
+    """A layer without parameters, whose inputs stay while their adjoint is computed."""
+
+    def __init__(self, step: LayerStep):
+        self.num_outputs = step.out_features
+        self.num_factors = step.in_features
+        self._coefficients = step.coefficients
+
+    def zeros(self) -> list[Tensor]:
+        return []
+
+    def write_gradient(self, sums: list[Tensor], of_theta: Tensor) -> None:
+        pass
+
+
+class _Product(_WithoutParameters):
+    def evaluate(self, memory: Memory) -> None:
+        memory.factors.copy_(memory.inputs)
+        memory.outputs.copy_(memory.groups[:, 0])
+        for factor in memory.groups.unbind(1)[1:]:
+            memory.outputs.mul_(factor)
+
+    def pull_back(self, memory: Memory, adjoint: Tensor, sums: list[Tensor]) -> None:
+        # Products of all the other factors, from both ends: right where factors are zero, too.
+        factors = memory.groups.unbind(1)
+        targets = memory.adjoint.view(memory.groups.shape).unbind(1)
+        before, after = adjoint.clone(), torch.ones_like(adjoint)
+        for factor, target in zip(factors, targets, strict=True):
+            target.copy_(before)
+            before.mul_(factor)
+        for factor, target in zip(reversed(factors), reversed(targets), strict=True):
+            target.mul_(after)
+            after.mul_(factor)
+
+
+class _Exponential(_WithoutParameters):
+    def evaluate(self, memory: Memory) -> None:
+        torch.exp(memory.inputs, out=memory.factors)
+        memory.outputs.copy_(memory.factors)
+
+    def pull_back(self, memory: Memory, adjoint: Tensor, sums: list[Tensor]) -> None:
+        torch.mul(adjoint, memory.factors, out=memory.adjoint)
+
+
+class _Polynomial(_WithoutParameters):
+    def evaluate(self, memory: Memory) -> None:
+        memory.outputs.copy_(polynomial(self._coefficients, memory.inputs))
+
+    def pull_back(self, memory: Memory, adjoint: Tensor, sums: list[Tensor]) -> None:
+        slopes = [power * factor for power, factor in enumerate(self._coefficients)][1:]
+        slope = polynomial(slopes or [0.0], memory.inputs)
+        torch.mul(adjoint, slope, out=memory.adjoint)
+
+
+def polynomial(coefficients: Sequence[float], values: Tensor) -> Tensor:
+    """The polynomial with these coefficients, lowest power first, entry by entry."""
+    result = torch.full_like(values, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):  # Horner's scheme
+        result = result * values + coefficient
+    return result
+
+
+def with_ones(pool: Pool, num_units: int, num_entries: int) -> Tensor:
+    """Memory for the values of units, and below them ones, by which biases are multiplied."""
+    values = pool(num_units + 1, num_entries)
+    values[num_units] = 1.0
+    return values

@@ -1,0 +1,191 @@
+"""The choice of a way to evaluate a network, and the matrix that results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from gpytorch.kernels import (
+    GridInterpolationKernel,
+    GridKernel,
+    InducingPointKernel,
+    Kernel,
+    RFFKernel,
+    ScaleKernel,
+)
+from gpytorch.module import RandomModuleMixin
+from torch import Tensor, nn
+
+from gpytorch_nkn import settings
+from gpytorch_nkn.kernels.evaluation import native
+from gpytorch_nkn.kernels.evaluation.autograd import AutogradEvaluator, values_with
+from gpytorch_nkn.kernels.evaluation.closed_form import ClosedFormEvaluator, differentiable_values
+from gpytorch_nkn.kernels.evaluation.program import Program, describe
+from gpytorch_nkn.linalg import EntrywiseMatrix, Evaluator
+
+__all__ = ["network_matrix", "program_matrix", "unwrap_scales"]
+
+# Where evaluation by tiles starts to pay, measured against plain autograd.
+_AUTOGRAD_ENTRIES = 90_000  # of one matrix: below, computing everything twice costs more
+_CLOSED_FORM_ENTRIES = 4_000  # of each matrix of a batch, which is evaluated one by one
+_COMPILED_ENTRIES = 200
+
+# Parts whose entries depend on more than two inputs, or on when they are computed.
+_NOT_ENTRYWISE = (
+    GridInterpolationKernel,
+    GridKernel,
+    InducingPointKernel,
+    RFFKernel,
+    RandomModuleMixin,
+    nn.modules.batchnorm._BatchNorm,
+    nn.modules.dropout._DropoutNd,
+)
+
+
+def network_matrix(
+    network: Kernel, x1: Tensor, x2: Tensor, scales: Sequence[ScaleKernel] = ()
+) -> EntrywiseMatrix | None:
+    """The matrix of a network at two inputs, or ``None`` where plain evaluation is the way.
+
+    Args:
+        network: A network: a kernel with ``primitives``, ``layers`` and ``plain_values``.
+        x1: Inputs ``... x N x D``, columns selected.
+        x2: Inputs ``... x M x D``.
+        scales: Kernels that scale the network.
+    """
+    path = settings.kernel_evaluation.path()
+    if path == "plain" or not _is_ordinary(x1, x2):
+        return None
+    symmetric = x1 is x2 or (
+        not x1.requires_grad
+        and not x2.requires_grad
+        and x1.shape == x2.shape
+        and torch.equal(x1, x2)
+    )
+    inputs = (x1,) if symmetric else (x1, x2)
+    if path != "autograd":
+        described = describe(network, x1.size(-1), scales)
+        if described is not None:
+            program, vector = described
+            return program_matrix(program, vector.values(), inputs)
+        if path in ("closed_form", "compiled"):
+            return None
+    batch_shape = torch.broadcast_shapes(network.batch_shape, x1.shape[:-2], x2.shape[:-2])
+    if batch_shape or scales or not _is_entrywise(network, x1):
+        return None
+    if path == "auto" and x1.size(-2) * x2.size(-2) < _AUTOGRAD_ENTRIES:
+        return None
+    return _AutogradMatrix(network, inputs)
+
+
+def unwrap_scales(kernel: Kernel) -> tuple[Kernel, list[ScaleKernel]]:
+    """The kernel within ScaleKernels, and these."""
+    scales = []
+    while type(kernel) is ScaleKernel:
+        scales.append(kernel)
+        kernel = kernel.base_kernel
+    return kernel, scales
+
+
+def _is_ordinary(x1: Tensor, x2: Tensor) -> bool:
+    """Whether custom gradients may be used: not while something else looks into the operations."""
+    return (
+        x1.dtype == x2.dtype
+        and x1.dtype in (torch.float32, torch.float64)
+        and x1.device == x2.device
+        and x1.numel() > 0
+        and x2.numel() > 0
+        and not torch.jit.is_tracing()
+        and not torch.compiler.is_compiling()
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch.autograd.forward_ad._current_level < 0
+    )
+
+
+def _is_entrywise(network: Kernel, x: Tensor) -> bool:
+    if any(isinstance(module, _NOT_ENTRYWISE) for module in network.modules()):
+        return False
+    return all(kernel.num_outputs_per_input(x, x) == 1 for kernel in network.primitives)
+
+
+def program_matrix(
+    program: Program, theta: Tensor, inputs: tuple[Tensor, ...]
+) -> EntrywiseMatrix | None:
+    """The matrix of a program, or ``None`` where plain evaluation is the way.
+
+    Args:
+        program: A network whose formulas are known.
+        theta: Its parameters ``... x T``.
+        inputs: ``... x N x D``, one for a symmetric matrix, else one for rows and for columns.
+    """
+    path = settings.kernel_evaluation.path()
+    if path in ("plain", "autograd"):
+        return None
+    x1, x2 = inputs[0], inputs[-1]
+    if theta.dtype != x1.dtype or theta.device != x1.device:  # plain evaluation tells what is wrong
+        return None
+    batch_shape = torch.broadcast_shapes(theta.shape[:-1], x1.shape[:-2], x2.shape[:-2])
+    entries = x1.size(-2) * x2.size(-2)
+    compiled = native.applies_to(x1)
+    if path == "compiled" and not compiled:
+        return None
+    if path == "auto":
+        fewest = _COMPILED_ENTRIES if compiled else _CLOSED_FORM_ENTRIES
+        if batch_shape.numel() > 1 and entries < fewest:
+            return None
+    make = native.NativeEvaluator if compiled and path != "closed_form" else ClosedFormEvaluator
+    shape = torch.Size([*batch_shape, x1.size(-2), x2.size(-2)])
+    return _ProgramMatrix(program, make, shape, (*inputs, theta))
+
+
+class _ProgramMatrix:
+    """A network whose formulas are all known."""
+
+    def __init__(
+        self,
+        program: Program,
+        make: Callable[..., Evaluator],
+        shape: torch.Size,
+        tensors: tuple[Tensor, ...],
+    ):
+        self.shape = shape
+        self.tensors = tensors
+        self.event_dims = (2,) * (len(tensors) - 1) + (1,)
+        self._program = program
+        self._make = make
+
+    def bind(self, tensors: Sequence[Tensor], needed: Sequence[bool]) -> Evaluator:
+        """Evaluator of one element of the batch."""
+        *inputs, theta = tensors
+        return self._make(self._program, theta, inputs[0], inputs[-1], any(needed[:-1]))
+
+    def differentiable(self, tensors: Sequence[Tensor]) -> Tensor:
+        """One element of the batch in ordinary differentiable operations."""
+        *inputs, theta = tensors
+        return differentiable_values(self._program, theta, inputs[0], inputs[-1])
+
+
+class _AutogradMatrix:
+    """Any network without a batch, its tiles evaluated as it would evaluate the whole."""
+
+    def __init__(self, network: Kernel, inputs: tuple[Tensor, ...]):
+        self.shape = torch.Size([inputs[0].size(-2), inputs[-1].size(-2)])
+        parameters = dict(network.named_parameters())
+        self.tensors = (*inputs, *parameters.values())
+        self.event_dims = tuple(tensor.dim() for tensor in self.tensors)
+        self._network = network
+        self._names = list(parameters)
+
+    def bind(self, tensors: Sequence[Tensor], needed: Sequence[bool]) -> Evaluator:
+        """Evaluator of the matrix."""
+        num_inputs = len(tensors) - len(self._names)
+        inputs, parameters = tensors[:num_inputs], tensors[num_inputs:]
+        return AutogradEvaluator(
+            self._network, self._names, parameters, inputs[0], inputs[-1], needed
+        )
+
+    def differentiable(self, tensors: Sequence[Tensor]) -> Tensor:
+        """The matrix in ordinary differentiable operations."""
+        num_inputs = len(tensors) - len(self._names)
+        named = dict(zip(self._names, tensors[num_inputs:], strict=True))
+        return values_with(self._network, named, tensors[0], tensors[num_inputs - 1])

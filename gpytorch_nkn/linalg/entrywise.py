@@ -1,0 +1,129 @@
+"""Matrices given entry by entry, as tensors that autograd knows nothing of inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from gpytorch_nkn.linalg.tiles import Evaluator, Gradients, mirror
+
+__all__ = ["EntrywiseMatrix", "GradientSum", "elements", "to_dense"]
+
+
+class EntrywiseMatrix(Protocol):
+    """A batch of matrices ``... x N x M`` whose entries are evaluated when they are needed.
+
+    Attributes:
+        shape: Its shape.
+        tensors: What it depends on: the inputs, once if it is symmetric and else for rows and
+            for columns, then the parameters.
+        event_dims: How many trailing dimensions of each tensor do not belong to the batch.
+    """
+
+    shape: torch.Size
+    tensors: tuple[Tensor, ...]
+    event_dims: tuple[int, ...]
+
+    def bind(self, tensors: Sequence[Tensor], needed: Sequence[bool]) -> Evaluator:
+        """Evaluator of one element of the batch, given its tensors.
+
+        Its ``pull_back`` returns one gradient per tensor; those not ``needed`` may be None.
+        """
+
+    def differentiable(self, tensors: Sequence[Tensor]) -> Tensor:
+        """One element of the batch in ordinary differentiable operations."""
+
+
+def to_dense(matrix: EntrywiseMatrix) -> Tensor:
+    """The matrices ``... x N x M``; the backward pass evaluates the entries once more.
+
+    Nothing but the inputs is kept in between, so that memory does not grow with the number of
+    operations behind an entry. The gradient can be differentiated again.
+    """
+    return _Dense.apply(matrix, *matrix.tensors)
+
+
+class _Dense(Function):
+    @staticmethod
+    def forward(ctx, matrix: EntrywiseMatrix, *tensors: Tensor) -> Tensor:
+        ctx.matrix = matrix
+        ctx.save_for_backward(*tensors)
+        out = tensors[0].new_empty(matrix.shape)
+        needed = ctx.needs_input_grad[1:]
+        for index, own in elements(matrix, tensors):
+            evaluator = matrix.bind(own, needed)
+            evaluator.fill(out[index])
+            if evaluator.symmetric:
+                mirror(out[index])
+        # For the backward pass, with its memory for a tile: one of them, not one per element.
+        ctx.evaluator = evaluator if any(needed) and not matrix.shape[:-2] else None
+        return out
+
+    @staticmethod
+    def backward(ctx, *outer: Tensor):
+        matrix, tensors, (weights,) = ctx.matrix, ctx.saved_tensors, outer
+        needed = ctx.needs_input_grad[1:]
+        if torch.is_grad_enabled():  # a second derivative is wanted
+            return (None, *_differentiable_gradients(matrix, tensors, weights, needed))
+        total = GradientSum(matrix, tensors, needed)
+        for index, own in elements(matrix, tensors):
+            evaluator = ctx.evaluator or matrix.bind(own, needed)
+            total.add(index, evaluator.pull_back(weights[index]))
+        return (None, *total.gradients)
+
+
+def _differentiable_gradients(
+    matrix: EntrywiseMatrix, tensors: Sequence[Tensor], weights: Tensor, needed: Sequence[bool]
+) -> Gradients:
+    terms = [
+        (matrix.differentiable(own) * weights[index]).sum()
+        for index, own in elements(matrix, tensors)
+    ]
+    value = torch.stack(terms).sum()
+    wanted = [tensor for tensor, need in zip(tensors, needed, strict=True) if need]
+    found = iter(torch.autograd.grad(value, wanted, create_graph=True, allow_unused=True))
+    return [next(found) if need else None for need in needed]
+
+
+def elements(
+    matrix: EntrywiseMatrix, tensors: Sequence[Tensor]
+) -> Iterator[tuple[tuple[int, ...], list[Tensor]]]:
+    """Index of each element of the batch, and its share of every tensor."""
+    batch_shape = matrix.shape[:-2]
+    if not batch_shape:
+        yield (), list(tensors)
+        return
+    spread = [_spread(t, batch_shape, e) for t, e in zip(tensors, matrix.event_dims, strict=True)]
+    for index in product(*map(range, batch_shape)):
+        yield index, [tensor[index] for tensor in spread]
+
+
+class GradientSum:
+    """Gradients of tensors that are shared, by broadcasting, among the elements of a batch."""
+
+    def __init__(self, matrix: EntrywiseMatrix, tensors: Sequence[Tensor], needed: Sequence[bool]):
+        self.gradients: Gradients = [
+            torch.zeros_like(tensor, memory_format=torch.contiguous_format) if need else None
+            for tensor, need in zip(tensors, needed, strict=True)
+        ]
+        self._spread = [
+            None if gradient is None else _spread(gradient, matrix.shape[:-2], events)
+            for gradient, events in zip(self.gradients, matrix.event_dims, strict=True)
+        ]
+
+    def add(
+        self, index: tuple[int, ...], gradients: Gradients, scale: Tensor | float = 1.0
+    ) -> None:
+        """Add the gradients of one element of the batch, times ``scale``."""
+        for total, gradient in zip(self._spread, gradients, strict=True):
+            if total is not None and gradient is not None:
+                total[index] += gradient * scale
+
+
+def _spread(tensor: Tensor, batch_shape: torch.Size, event_dims: int) -> Tensor:
+    return tensor.expand(torch.Size([*batch_shape, *tensor.shape[tensor.dim() - event_dims :]]))

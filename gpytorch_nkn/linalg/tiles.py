@@ -1,0 +1,308 @@
+"""Matrices that are evaluated, and differentiated, tile by tile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "Evaluator",
+    "Pool",
+    "Scratch",
+    "TileEvaluator",
+    "add_all",
+    "in_threads",
+    "mirror",
+    "symmetric_strips",
+]
+
+# Entries of a tile. On a CPU a tile and all that is computed for it should stay in the cache of
+# a core; a GPU needs far more entries to be busy.
+_CPU_ENTRIES = 10_816
+_CUDA_ENTRIES = 1_048_576
+_ALIGNMENT = 8  # entries
+_BLOCK_TILES = 64  # tiles that a block of memory holds
+
+Gradients = list[Tensor | None]
+
+
+class Evaluator(Protocol):
+    """A matrix whose entries come from inputs, one by one, and its vector-Jacobian product.
+
+    ``symmetric`` matrices are evaluated in their lower triangle; above it nothing is written.
+    """
+
+    symmetric: bool
+
+    def fill(self, out: Tensor) -> None:
+        """Write the matrix ``N x M`` into ``out``."""
+
+    def pull_back(self, weights: Tensor, solution: Tensor | None = None) -> Gradients:
+        """Gradients of the inputs of the sum of all entries, each times its weight.
+
+        Args:
+            weights: Weights ``N x M``.
+            solution: With a vector ``N`` (symmetric matrices only) the weights are those of a
+                Gaussian likelihood, half of ``weights`` less the outer product of ``solution``,
+                read from the lower triangle of ``weights``.
+        """
+
+
+class Pool:
+    """Memory that is handed out piece by piece, and all of it again after a reset.
+
+    Fresh memory is handed out by the system page by page, which takes longer than the arithmetic.
+    It is taken in large blocks, which the C library, once one was given back, keeps for the next.
+    """
+
+    def __init__(self, like: Tensor, block_size: int):
+        self._like = like
+        self._block_size = block_size
+        self._blocks: list[Tensor] = []
+        self._current = self._used = 0
+
+    def reset(self) -> None:
+        """Let all memory be used again."""
+        self._current = self._used = 0
+
+    def __call__(self, rows: int, entries: int) -> Tensor:
+        """A tensor ``rows x entries`` of any contents."""
+        size = rows * entries
+        while self._current < len(self._blocks):
+            block, start = self._blocks[self._current], self._used
+            if start + size <= block.numel():
+                self._used += size
+                return block.as_strided((rows, entries), (entries, 1), start)
+            self._current, self._used = self._current + 1, 0
+        self._blocks.append(self._like.new_empty(max(size, self._block_size)))
+        self._used = size
+        return self._blocks[-1].as_strided((rows, entries), (entries, 1), 0)
+
+
+class Scratch:
+    """Memory for what is computed on the way to a tile, used again by the next tile.
+
+    Args:
+        like: A tensor of the dtype and device that are wanted.
+        entries: Entries of the largest tile.
+    """
+
+    def __init__(self, like: Tensor, entries: int):
+        self._pool = Pool(like, _BLOCK_TILES * entries)
+        self._key: Hashable = None
+        self._arrangement: Any = None
+
+    def arrange(self, key: Hashable, make: Callable[[Pool], Any]) -> Any:
+        """What ``make`` lays out in the memory, kept until another key is asked for.
+
+        It must not refer to this object: cycles keep memory until they are searched for.
+        """
+        if self._arrangement is None or self._key != key:
+            self._pool.reset()
+            self._key, self._arrangement = key, make(self._pool)
+        return self._arrangement
+
+
+class TileEvaluator:
+    """Evaluation by rectangular tiles, in several threads where PyTorch has several.
+
+    Subclasses state the values and the gradients of one tile.
+
+    Args:
+        num_rows, num_columns: Shape of the matrix.
+        symmetric: Evaluate the lower triangle only.
+        like: A tensor of the matrix's dtype and device.
+        threads: Whether tiles may be computed in several threads at once.
+    """
+
+    def __init__(
+        self,
+        num_rows: int,
+        num_columns: int,
+        symmetric: bool,
+        like: Tensor,
+        threads: bool = True,
+    ):
+        self.symmetric = symmetric
+        self._like = like
+        on_cpu = like.device.type == "cpu"
+        entries = _CPU_ENTRIES if on_cpu else _CUDA_ENTRIES
+        if symmetric:
+            tiles = _lower_tiles(num_rows, math.isqrt(entries))
+        else:
+            tiles = _tiles(num_rows, num_columns, entries)
+        tiles.sort(key=_shape)  # memory is laid out anew for each shape
+        hands = torch.get_num_threads() if threads and on_cpu else 1
+        most = max((math.prod(_shape(tile)) for tile in tiles), default=0)
+        self._shares = [_Share(tiles, Scratch(like, most)) for tiles in _deal(tiles, hands)]
+
+    def tile_values(self, rows: slice, columns: slice, scratch: Scratch) -> Tensor:
+        """Values of the entries in ``rows`` and ``columns``."""
+        raise NotImplementedError
+
+    def zero_gradients(self) -> Any:
+        """Zeros (None for what is not wanted) to which the gradients of tiles are added."""
+        raise NotImplementedError
+
+    def add_tile_gradients(
+        self, rows: slice, columns: slice, weights: Tensor, total: Any, scratch: Scratch
+    ) -> None:
+        """Add to ``total`` the gradients of the weighted sum of the tile's entries.
+
+        ``weights`` is a temporary that may be overwritten.
+        """
+        raise NotImplementedError
+
+    def gradients_from(self, totals: Sequence[Any]) -> Gradients:
+        """The gradients, from the totals of each thread."""
+        return add_all(totals)
+
+    def fill(self, out: Tensor) -> None:
+        """Write the matrix into ``out``, its lower triangle if it is symmetric."""
+
+        def work(share: _Share) -> None:
+            for rows, columns in share.tiles:
+                out[rows, columns] = self.tile_values(rows, columns, share.scratch)
+
+        in_threads(work, self._shares)
+
+    def pull_back(self, weights: Tensor, solution: Tensor | None = None) -> Gradients:
+        """Gradients of the inputs; see :class:`Evaluator`."""
+
+        def work(share: _Share) -> Any:
+            total, memory = self.zero_gradients(), _TileWeights(weights, solution, self.symmetric)
+            for rows, columns in reversed(share.tiles):  # memory still holds the last one
+                self.add_tile_gradients(
+                    rows, columns, memory.of(rows, columns), total, share.scratch
+                )
+            return total
+
+        return self.gradients_from(in_threads(work, self._shares))
+
+
+class _Share(NamedTuple):
+    """Tiles for one thread, and memory for their computation."""
+
+    tiles: list[tuple[slice, slice]]
+    scratch: Scratch
+
+
+class _TileWeights:
+    """Weights of a tile's entries; see :class:`Evaluator`.
+
+    Of a symmetric matrix only the lower triangle is evaluated, and its weights stand for those of
+    the upper one, too.
+    """
+
+    def __init__(self, weights: Tensor, solution: Tensor | None, symmetric: bool):
+        self._weights = weights
+        self._solution = solution
+        self._symmetric = symmetric
+        self._memory: dict[tuple[int, int], Tensor] = {}
+
+    def of(self, rows: slice, columns: slice) -> Tensor:
+        """Weights of one tile, in memory that the next tile of its size overwrites."""
+        shape = _shape((rows, columns))
+        if shape not in self._memory:
+            self._memory[shape] = self._weights.new_empty(shape)
+        out, tile, solution = self._memory[shape], self._weights[rows, columns], self._solution
+        on_diagonal = self._symmetric and rows == columns
+        if solution is not None:
+            torch.addr(tile, solution[rows], solution[columns], alpha=-1.0, out=out)
+            if on_diagonal:
+                out.tril_().diagonal().mul_(0.5)
+            return out
+        if not self._symmetric or on_diagonal:
+            return out.copy_(tile)
+        return torch.add(tile, self._weights[columns, rows].mT, out=out)
+
+
+def _shape(tile: tuple[slice, slice]) -> tuple[int, int]:
+    rows, columns = tile
+    return rows.stop - rows.start, columns.stop - columns.start
+
+
+def _deal(tiles: Sequence[Any], hands: int) -> list[list[Any]]:
+    # In turn: a fixed order of sums, and work of equal size.
+    hands = max(1, min(hands, len(tiles)))
+    return [list(tiles[number::hands]) for number in range(hands)]
+
+
+def _lower_tiles(size: int, side: int) -> list[tuple[slice, slice]]:
+    edges = _even_edges(size, side)
+    parts = [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [(parts[i], parts[j]) for i in range(len(parts)) for j in range(i + 1)]
+
+
+def _tiles(num_rows: int, num_columns: int, entries: int) -> list[tuple[slice, slice]]:
+    width = min(num_columns, max(entries // max(num_rows, 1), math.isqrt(entries)))
+    height = max(1, entries // max(width, 1))
+    rows, columns = _even_edges(num_rows, height), _even_edges(num_columns, max(width, 1))
+    return [
+        (slice(a, b), slice(c, d))
+        for a, b in zip(rows[:-1], rows[1:], strict=True)
+        for c, d in zip(columns[:-1], columns[1:], strict=True)
+    ]
+
+
+def _even_edges(size: int, most: int) -> list[int]:
+    """Edges of few parts of about equal size, none of them longer than ``most``.
+
+    All but the last are multiples of eight, for memory to be aligned.
+    """
+    parts = max(1, math.ceil(size / max(_ALIGNMENT, most // _ALIGNMENT * _ALIGNMENT)))
+    step = math.ceil(size / parts / _ALIGNMENT) * _ALIGNMENT
+    return [*range(0, size, max(step, 1)), size]
+
+
+def symmetric_strips(size: int, parts: int) -> list[tuple[int, int]]:
+    """Row ranges that hold about equal numbers of entries of a lower triangle."""
+    edges = [round(size * math.sqrt(part / parts)) for part in range(parts + 1)]
+    return [(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True) if a < b]
+
+
+def mirror(matrix: Tensor) -> None:
+    """Copy the lower triangle of ``matrix`` into the upper one, in place."""
+    edges = _even_edges(matrix.size(-1), 256)
+    parts = [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    for number, rows in enumerate(parts):
+        for columns in parts[:number]:
+            matrix[columns, rows] = matrix[rows, columns].mT
+        block = matrix[rows, rows]
+        matrix[rows, rows] = block.tril() + block.tril(-1).mT
+
+
+def add_all(gradients: Sequence[list[Any]]) -> list[Any]:
+    """Sum of lists of gradients entry by entry, in the memory of the first."""
+    total, *rest = gradients
+    for others in rest:
+        for one, other in zip(total, others, strict=True):
+            if one is not None and other is not None:
+                one += other
+    return total
+
+
+def in_threads(work: Callable[[Any], Any], shares: Sequence[Any]) -> list[Any]:
+    """Results of ``work`` on every share, each in a thread of its own if there are several.
+
+    Grad mode is that of the caller, and inside a thread PyTorch uses no further threads.
+    """
+    if len(shares) == 1:
+        return [work(shares[0])]
+    grad_enabled, num_threads = torch.is_grad_enabled(), torch.get_num_threads()
+
+    def in_thread(share: Any) -> Any:
+        torch.set_num_threads(1)
+        with torch.set_grad_enabled(grad_enabled):
+            return work(share)
+
+    try:
+        with ThreadPoolExecutor(len(shares)) as pool:
+            return list(pool.map(in_thread, shares))
+    finally:
+        torch.set_num_threads(num_threads)

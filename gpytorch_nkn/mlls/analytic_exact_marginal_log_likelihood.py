@@ -1,0 +1,108 @@
+"""The exact marginal log likelihood with its gradient in closed form."""
+
+from __future__ import annotations
+
+import gpytorch
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.lazy import LazyEvaluatedKernelTensor
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator.operators import AddedDiagLinearOperator, LinearOperator
+from linear_operator.utils.errors import NotPSDError
+from torch import Tensor
+
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.evaluation import network_matrix, unwrap_scales
+from gpytorch_nkn.linalg import (
+    EntrywiseMatrix,
+    entrywise_negative_log_likelihood,
+    gaussian_negative_log_likelihood,
+)
+
+__all__ = ["AnalyticExactMarginalLogLikelihood", "exact_log_density"]
+
+
+class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
+    r"""Drop-in for GPyTorch's exact marginal log likelihood, several times as fast.
+
+    .. math::
+        \frac1N \log p(y \mid X), \qquad
+        \frac{\partial \log p}{\partial K} = \tfrac12 (K^{-1} y y^\top K^{-1} - K^{-1})
+
+    The gradient is that formula, where GPyTorch differentiates a Cholesky factor. For a
+    :class:`NeuralKernelNetwork` (inside ScaleKernels too) the covariance, its factor and its
+    inverse share the memory of one matrix, and the gradients of all parameters are computed with
+    the value. Any other kernel is evaluated as usual. Priors and added losses count as in
+    GPyTorch, and covariances are factorised exactly, whatever GPyTorch's settings of fast
+    computations say.
+
+    GPyTorch's own class takes over where this does not apply: multitask outputs, missing
+    observations, likelihoods whose noise is not a diagonal.
+
+    Args:
+        likelihood: A Gaussian likelihood.
+        model: An exact GP.
+
+    Raises:
+        NotPSDError: From the call, if a covariance matrix is not positive definite, even with a
+            jitter of a millionth of its mean diagonal.
+        NotImplementedError: From a second derivative.
+
+    Reference: Rasmussen and Williams (2006), equation 5.9.
+
+    Example:
+        >>> from botorch.fit import fit_gpytorch_mll
+        >>> from botorch.models import SingleTaskGP
+        >>> x = torch.rand(9, 2, dtype=torch.float64)
+        >>> model = SingleTaskGP(x, x.sum(-1, keepdim=True))
+        >>> mll = fit_gpytorch_mll(AnalyticExactMarginalLogLikelihood(model.likelihood, model))
+    """
+
+    def forward(
+        self, function_dist: MultivariateNormal, target: Tensor, *params, **kwargs
+    ) -> Tensor:
+        """Value ``...`` per data point for a distribution and targets ``... x N``."""
+        plain = gpytorch.settings.observation_nan_policy.value() != "ignore"
+        if plain or type(function_dist) is not MultivariateNormal:
+            return super().forward(function_dist, target, *params, **kwargs)
+        output = self.likelihood(function_dist, *params, **kwargs)
+        if type(output) is not MultivariateNormal:
+            return super().forward(function_dist, target, *params, **kwargs)
+        value = exact_log_density(output, target)
+        if not bool(value.isfinite().all()):
+            raise NotPSDError(
+                f"The {function_dist.event_shape.numel()} x {function_dist.event_shape.numel()} "
+                "covariance matrix with noise is not positive definite, or not finite."
+            )
+        value = self._add_other_terms(value, params)
+        return value.div(function_dist.event_shape.numel())
+
+
+def exact_log_density(output: MultivariateNormal, target: Tensor) -> Tensor:
+    """Log density ``...`` of targets ``... x N``, minus infinity where a covariance is no such.
+
+    The same as ``output.log_prob(target)``, with the gradient in closed form.
+
+    Args:
+        output: What a Gaussian likelihood returns for the prior of an exact GP.
+        target: Targets ``... x N``.
+    """
+    residual = target - output.mean
+    covariance = output.lazy_covariance_matrix
+    if type(covariance) is AddedDiagLinearOperator:
+        matrix = _entrywise(covariance._linear_op)
+        if matrix is not None and residual.dtype == matrix.tensors[0].dtype:
+            noise = covariance._diag_tensor.diagonal(dim1=-2, dim2=-1)
+            batch_shape = torch.broadcast_shapes(residual.shape[:-1], noise.shape[:-1])
+            if batch_shape == matrix.shape[:-2]:
+                return -entrywise_negative_log_likelihood(matrix, residual, noise)
+    return -gaussian_negative_log_likelihood(covariance.to_dense(), residual)
+
+
+def _entrywise(operator: LinearOperator) -> EntrywiseMatrix | None:
+    if type(operator) is not LazyEvaluatedKernelTensor or operator.last_dim_is_batch:
+        return None
+    kernel, scales = unwrap_scales(operator.kernel)
+    if type(kernel) is not NeuralKernelNetwork or operator.params:
+        return None
+    return network_matrix(kernel, operator.x1, operator.x2, scales)
