@@ -32,6 +32,7 @@ class kernel_evaluation:  # noqa: N801, gpytorch.settings are spelt so
         if path not in self._PATHS:
             raise ValueError(f"path must be one of {self._PATHS}, got {path!r}.")
         self._wanted = path
+        self._before: list[str] = []  # a context may be entered within itself
 
     @classmethod
     def path(cls) -> str:
@@ -39,7 +40,7 @@ class kernel_evaluation:  # noqa: N801, gpytorch.settings are spelt so
         return cls._path
 
     def __enter__(self) -> kernel_evaluation:
-        self._previous = kernel_evaluation._path
+        self._before.append(kernel_evaluation._path)
         kernel_evaluation._path = self._wanted
         return self
 
@@ -49,4 +50,4 @@ class kernel_evaluation:  # noqa: N801, gpytorch.settings are spelt so
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        kernel_evaluation._path = self._previous
+        kernel_evaluation._path = self._before.pop()

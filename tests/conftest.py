@@ -1,4 +1,7 @@
-"""Settings of every test: one thread, float64, a fixed seed, figures without a screen."""
+"""Settings of every test: one thread, float64, a fixed seed, figures without a screen.
+
+``pytest --evaluation PATH`` forces one of the paths by which networks of kernels are evaluated.
+"""
 
 import os
 
@@ -8,12 +11,36 @@ os.environ["MPLBACKEND"] = "Agg"
 
 import random  # noqa: E402
 import sys  # noqa: E402
+from contextlib import nullcontext  # noqa: E402
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+from gpytorch_nkn.settings import kernel_evaluation  # noqa: E402
+
 torch.set_num_threads(1)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--evaluation",
+        choices=["auto", "plain", "autograd", "closed_form", "compiled"],
+        help="path by which networks of kernels are evaluated in every test",
+    )
+
+
+def pytest_report_header(config):
+    path = config.getoption("--evaluation")
+    return f"evaluation of networks: {path}" if path else None
+
+
+@pytest.fixture(autouse=True)
+def _evaluation(request):
+    """The path that was asked for; a test of one path sets its own."""
+    path = request.config.getoption("--evaluation")
+    with kernel_evaluation(path) if path else nullcontext():
+        yield
 
 
 def _seed_everything() -> None:

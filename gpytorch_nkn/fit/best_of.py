@@ -25,6 +25,9 @@ from gpytorch_nkn.kernels.evaluation import is_compiled
 
 __all__ = ["fit_best_of"]
 
+# Points from which on restarts in closed form are trained one by one without compiled code, too.
+_ALONE = 50
+
 
 @dataclass
 class _Run:
@@ -221,9 +224,12 @@ def _start_alike(runs: Sequence[_Run]) -> bool:
 def _stack(models: Sequence[ExactGP]) -> ExactGP | None:
     """The models as one batch, or None where that does not pay or does not give their losses.
 
-    Compiled code evaluates a network so fast that there is nothing left for a batch to save.
+    Where the loss has a closed form there is little left for a batch to save.
     """
-    if not can_stack(models) or (is_compiled() and has_closed_form(models[0])):
+    if not can_stack(models):
+        return None
+    fast = is_compiled() or models[0].train_targets.numel() >= _ALONE
+    if fast and has_closed_form(models[0]):
         return None
     try:
         # Compared away from the start too, where a parameter of zero hides what it would do.

@@ -68,7 +68,8 @@ class _Dense(Function):
     def backward(ctx, *outer: Tensor):
         matrix, tensors, (weights,) = ctx.matrix, ctx.saved_tensors, outer
         needed = ctx.needs_input_grad[1:]
-        if torch.is_grad_enabled():  # a second derivative is wanted
+        # A second derivative is wanted, or the derivatives of several outputs at once.
+        if torch.is_grad_enabled() or _is_batched(weights):
             return (None, *_differentiable_gradients(matrix, tensors, weights, needed))
         total = GradientSum(matrix, tensors, needed)
         for index, own in elements(matrix, tensors):
@@ -77,16 +78,26 @@ class _Dense(Function):
         return (None, *total.gradients)
 
 
+def _is_batched(tensor: Tensor) -> bool:
+    """Whether a tensor stands for many, as in ``torch.autograd.grad(is_grads_batched=True)``."""
+    functorch = torch._C._functorch
+    return functorch.is_batchedtensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
+
+
 def _differentiable_gradients(
     matrix: EntrywiseMatrix, tensors: Sequence[Tensor], weights: Tensor, needed: Sequence[bool]
 ) -> Gradients:
-    terms = [
-        (matrix.differentiable(own) * weights[index]).sum()
-        for index, own in elements(matrix, tensors)
-    ]
-    value = torch.stack(terms).sum()
-    wanted = [tensor for tensor, need in zip(tensors, needed, strict=True) if need]
-    found = iter(torch.autograd.grad(value, wanted, create_graph=True, allow_unused=True))
+    # Of views, for the weights and the tensors may depend on the tensors themselves: a gradient
+    # of these would run through all that lies before and come back here, without an end.
+    with torch.enable_grad():
+        views = [tensor.view_as(tensor) for tensor in tensors]
+        indices, values = [], []
+        for index, own in elements(matrix, views):
+            indices.append(index)
+            values.append(matrix.differentiable(own))
+    wanted = [view for view, need in zip(views, needed, strict=True) if need]
+    outer = [weights[index] if index else weights for index in indices]
+    found = iter(torch.autograd.grad(values, wanted, outer, create_graph=True, allow_unused=True))
     return [next(found) if need else None for need in needed]
 
 

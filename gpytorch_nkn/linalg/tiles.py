@@ -21,10 +21,8 @@ __all__ = [
     "symmetric_strips",
 ]
 
-# Entries of a tile. On a CPU a tile and all that is computed for it should stay in the cache of
-# a core; a GPU needs far more entries to be busy.
-_CPU_ENTRIES = 10_816
-_CUDA_ENTRIES = 1_048_576
+_CUDA_ENTRIES = 1_048_576  # of a tile: a GPU needs many to be busy
+_THREADED_ENTRIES = 131_072  # of a tile, where operations of several threads wait for Python's lock
 _ALIGNMENT = 8  # entries
 _BLOCK_TILES = 64  # tiles that a block of memory holds
 
@@ -118,7 +116,13 @@ class TileEvaluator:
         symmetric: Evaluate the lower triangle only.
         like: A tensor of the matrix's dtype and device.
         threads: Whether tiles may be computed in several threads at once.
+
+    Attributes:
+        cpu_entries: Entries of a tile on a CPU, for which a tile and all that is computed for it
+            stays in the cache of a core.
     """
+
+    cpu_entries = 10_816
 
     def __init__(
         self,
@@ -131,13 +135,17 @@ class TileEvaluator:
         self.symmetric = symmetric
         self._like = like
         on_cpu = like.device.type == "cpu"
-        entries = _CPU_ENTRIES if on_cpu else _CUDA_ENTRIES
+        hands = torch.get_num_threads() if threads and on_cpu else 1
+        entries = self.cpu_entries if on_cpu else _CUDA_ENTRIES
+        if hands > 1 and num_rows * num_columns > hands * _THREADED_ENTRIES:
+            entries = _THREADED_ENTRIES
+        else:
+            hands = 1
         if symmetric:
             tiles = _lower_tiles(num_rows, math.isqrt(entries))
         else:
             tiles = _tiles(num_rows, num_columns, entries)
         tiles.sort(key=_shape)  # memory is laid out anew for each shape
-        hands = torch.get_num_threads() if threads and on_cpu else 1
         most = max((math.prod(_shape(tile)) for tile in tiles), default=0)
         self._shares = [_Share(tiles, Scratch(like, most)) for tiles in _deal(tiles, hands)]
 
@@ -290,15 +298,16 @@ def add_all(gradients: Sequence[list[Any]]) -> list[Any]:
 def in_threads(work: Callable[[Any], Any], shares: Sequence[Any]) -> list[Any]:
     """Results of ``work`` on every share, each in a thread of its own if there are several.
 
-    Grad mode is that of the caller, and inside a thread PyTorch uses no further threads.
+    Grad and inference mode are those of the caller; a thread uses no further threads of PyTorch.
     """
     if len(shares) == 1:
         return [work(shares[0])]
     grad_enabled, num_threads = torch.is_grad_enabled(), torch.get_num_threads()
+    inference = torch.is_inference_mode_enabled()
 
     def in_thread(share: Any) -> Any:
         torch.set_num_threads(1)
-        with torch.set_grad_enabled(grad_enabled):
+        with torch.inference_mode(inference), torch.set_grad_enabled(grad_enabled):
             return work(share)
 
     try:

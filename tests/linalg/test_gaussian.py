@@ -4,7 +4,13 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
-from gpytorch_nkn.linalg import block_predictions, gaussian_negative_log_likelihood
+from gpytorch_nkn.linalg import (
+    block_predictions,
+    entrywise_negative_log_likelihood,
+    gaussian_negative_log_likelihood,
+    solve_in_place,
+)
+from tests.linalg.test_entrywise import random_matrix
 
 
 def random_covariance(*shape):
@@ -70,3 +76,137 @@ def test_block_predictions_equal_conditioning_on_the_rest():
 def test_block_predictions_refuse_an_indefinite_matrix():
     with pytest.raises(torch.linalg.LinAlgError, match="not positive definite"):
         block_predictions(-torch.eye(3), torch.ones(3), [torch.tensor([0])])
+
+
+def expected_density(matrix, residual, noise):
+    covariance = matrix.dense() + torch.diag_embed(noise)
+    return -MultivariateNormal(torch.zeros(residual.size(-1)), covariance).log_prob(residual)
+
+
+ENTRYWISE = [  # shapes of x, of the scale, of the residual and of the noise
+    ((6,), (1,), (6,), (6,)),
+    ((1,), (1,), (1,), (1,)),
+    ((300,), (1,), (300,), (300,)),
+    ((2, 6), (1,), (2, 6), (6,)),
+    ((6,), (2, 1), (6,), (2, 6)),
+    ((2, 1, 6), (3, 1), (3, 6), (1, 6)),
+    ((6,), (3, 1), (6,), (1,)),
+]
+
+
+@pytest.mark.parametrize("shapes", ENTRYWISE)
+def test_entrywise_value_and_gradients_equal_those_of_torchs_density(shapes):
+    matrix = random_matrix(shapes[0], None, shapes[1])
+    residual = torch.randn(shapes[2], requires_grad=True)
+    noise = (0.1 + torch.rand(shapes[3])).requires_grad_()
+    sources = (*matrix.tensors, residual, noise)
+    ours = entrywise_negative_log_likelihood(matrix, residual, noise)
+    theirs = expected_density(matrix, residual, noise.expand(*noise.shape[:-1], shapes[0][-1]))
+    torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
+    weights = torch.randn(ours.shape)
+    torch.testing.assert_close(
+        torch.autograd.grad((weights * ours).sum(), sources),
+        torch.autograd.grad((weights * theirs).sum(), sources),
+        rtol=1e-8,
+        atol=1e-9,
+    )
+
+
+def test_entrywise_gradients_that_are_not_wanted_are_left_out():
+    matrix, residual, noise = random_matrix((6,), None), torch.randn(6), torch.ones(6)
+    matrix.inputs[0].requires_grad_(False)
+    with torch.no_grad():
+        assert not entrywise_negative_log_likelihood(matrix, residual, noise).requires_grad
+    value = entrywise_negative_log_likelihood(matrix, residual, noise)
+    (found,) = torch.autograd.grad(value, matrix.scale)
+    (expected,) = torch.autograd.grad(expected_density(matrix, residual, noise), matrix.scale)
+    torch.testing.assert_close(found, expected)
+    matrix.scale.requires_grad_(False)
+    noise.requires_grad_()
+    value = entrywise_negative_log_likelihood(matrix, residual, noise)
+    (found,) = torch.autograd.grad(value, noise)
+    (expected,) = torch.autograd.grad(expected_density(matrix, residual, noise), noise)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("broken", [-5.0, math.nan, -math.inf])
+def test_a_bad_element_gets_infinity_and_does_not_disturb_the_others(broken):
+    matrix = random_matrix((4,), None, (2, 1))
+    residual = torch.randn(2, 4, requires_grad=True)
+    noise = torch.tensor([[1.0], [broken]]).expand(2, 4).clone().requires_grad_()
+    sources = (*matrix.tensors, residual, noise)
+    value = entrywise_negative_log_likelihood(matrix, residual, noise)
+    assert value[1] == math.inf and value[0].isfinite()
+    expected = expected_density(matrix, residual, noise.detach().clone().fill_(1.0))[0]
+    torch.testing.assert_close(value[0], expected)
+    gradients = torch.autograd.grad(value.square().sum(), sources, retain_graph=True)
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    found = torch.autograd.grad(value[0], sources)
+    wanted = torch.autograd.grad(expected, sources[:-1])
+    torch.testing.assert_close(found[:-1], wanted)
+    assert (found[-1][1] == 0).all()
+
+
+@pytest.mark.parametrize("size", [5, 250])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_only_the_lower_triangle_counts_for_large_and_small_matrices_alike(size, batch):
+    covariance, residual = random_covariance(*batch, size), torch.randn(size)
+    expected = -MultivariateNormal(torch.zeros(size), covariance).log_prob(residual)
+    value = gaussian_negative_log_likelihood(covariance, residual)
+    torch.testing.assert_close(value, expected)
+    covariance.requires_grad_()
+    (gradient,) = torch.autograd.grad(
+        gaussian_negative_log_likelihood(covariance, residual).sum(), covariance
+    )
+    inverse = covariance.detach().inverse()
+    solution = inverse @ residual
+    outer = solution.unsqueeze(-1) * solution.unsqueeze(-2)
+    torch.testing.assert_close(gradient, 0.5 * (inverse - outer), rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(gradient, gradient.mT)
+
+
+@pytest.mark.parametrize("entrywise", [True, False])
+def test_second_derivatives_are_refused(entrywise):
+    matrix, residual, noise = random_matrix((4,), None), torch.randn(4), torch.ones(4)
+    if entrywise:
+        value = entrywise_negative_log_likelihood(matrix, residual, noise)
+    else:
+        covariance = matrix.dense() + torch.diag(noise)
+        value = gaussian_negative_log_likelihood(covariance, residual)
+    with pytest.raises(NotImplementedError, match=r"ExactMarginalLogLikelihood for second"):
+        torch.autograd.grad(value, matrix.tensors, create_graph=True)
+
+
+@pytest.mark.parametrize("invert", [True, False])
+def test_solve_in_place(invert):
+    covariance, vector = random_covariance(6), torch.randn(6)
+    buffer = torch.full((6, 6), math.nan)
+
+    def fill(out):
+        out.copy_(covariance.tril())  # what is above the diagonal does not count
+
+    value, solution = solve_in_place(fill, vector, buffer, invert)
+    density = MultivariateNormal(torch.zeros(6), covariance).log_prob(vector)
+    assert value == pytest.approx(-density.item(), rel=1e-12)
+    torch.testing.assert_close(solution, torch.linalg.solve(covariance, vector))
+    expected = covariance.inverse() if invert else torch.linalg.cholesky(covariance)
+    torch.testing.assert_close(buffer.tril(), expected.tril())
+
+
+@pytest.mark.parametrize(
+    "broken", [-torch.eye(4), torch.full((4, 4), math.nan), torch.eye(4) * math.inf]
+)
+def test_solve_in_place_of_a_bad_matrix(broken):
+    value, solution = solve_in_place(
+        lambda o: o.copy_(broken), torch.ones(4), torch.empty(4, 4), True
+    )
+    assert value == math.inf and solution is None
+
+
+def test_the_jitter_is_no_larger_than_it_has_to_be():
+    root = torch.randn(5, 4)
+    singular, vector = root @ root.mT, root @ torch.ones(4)
+    jitter = 1e-8 * singular.diagonal().mean()
+    density = MultivariateNormal(torch.zeros(5), singular + jitter * torch.eye(5)).log_prob(vector)
+    value = gaussian_negative_log_likelihood(singular - 1e-14 * torch.eye(5), vector)
+    torch.testing.assert_close(value, -density, rtol=1e-4, atol=1e-4)

@@ -26,6 +26,8 @@ class AutogradEvaluator(TileEvaluator):
             unless the matrix is symmetric, of each parameter.
     """
 
+    cpu_entries = 65_536  # the calls of the kernels cost more than a cache that is missed
+
     def __init__(
         self,
         network: Kernel,

@@ -125,6 +125,8 @@ class _Radial(Group):
         if self._shared:
             of_coefficient.addmv_(flat, tile.square(self.dims)[0])
         if self._moments is not None:
+            if tile.on_diagonal:  # no distance: what moments leave of it would be rounding
+                weights.matrices.diagonal(dim1=1, dim2=2).zero_()
             self._moments.add(tile.rows, tile.columns, weights.matrices, of_moments)
 
     def _gradients(self, sums: list[Tensor]) -> list[Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.nn.utils.parametrize
 from gpytorch.kernels import (
     GridInterpolationKernel,
     GridKernel,
@@ -14,20 +15,21 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from gpytorch.module import RandomModuleMixin
+from gpytorch.utils.grid import ScaleToBounds
 from torch import Tensor, nn
 
 from gpytorch_nkn import settings
 from gpytorch_nkn.kernels.evaluation import native
 from gpytorch_nkn.kernels.evaluation.autograd import AutogradEvaluator, values_with
 from gpytorch_nkn.kernels.evaluation.closed_form import ClosedFormEvaluator, differentiable_values
-from gpytorch_nkn.kernels.evaluation.program import Program, describe
+from gpytorch_nkn.kernels.evaluation.program import Program, describe, is_hooked
 from gpytorch_nkn.linalg import EntrywiseMatrix, Evaluator
 
 __all__ = ["network_matrix", "program_matrix", "unwrap_scales"]
 
 # Where evaluation by tiles starts to pay, measured against plain autograd.
-_AUTOGRAD_ENTRIES = 90_000  # of one matrix: below, computing everything twice costs more
-_CLOSED_FORM_ENTRIES = 4_000  # of each matrix of a batch, which is evaluated one by one
+_AUTOGRAD_ENTRIES = 400_000  # of one matrix: below, computing everything twice costs more
+_CLOSED_FORM_ENTRIES = 2_500  # of each matrix of a batch, which is evaluated one by one
 _COMPILED_ENTRIES = 200
 
 # Parts whose entries depend on more than two inputs, or on when they are computed.
@@ -39,6 +41,9 @@ _NOT_ENTRYWISE = (
     RandomModuleMixin,
     nn.modules.batchnorm._BatchNorm,
     nn.modules.dropout._DropoutNd,
+    nn.modules.instancenorm._InstanceNorm,
+    nn.utils.parametrize.ParametrizationList,
+    ScaleToBounds,
 )
 
 
@@ -71,9 +76,9 @@ def network_matrix(
         if path in ("closed_form", "compiled"):
             return None
     batch_shape = torch.broadcast_shapes(network.batch_shape, x1.shape[:-2], x2.shape[:-2])
-    if batch_shape or scales or not _is_entrywise(network, x1):
-        return None
     if path == "auto" and x1.size(-2) * x2.size(-2) < _AUTOGRAD_ENTRIES:
+        return None
+    if batch_shape or scales or not _is_entrywise(network, x1, x2):
         return None
     return _AutogradMatrix(network, inputs)
 
@@ -102,10 +107,36 @@ def _is_ordinary(x1: Tensor, x2: Tensor) -> bool:
     )
 
 
-def _is_entrywise(network: Kernel, x: Tensor) -> bool:
-    if any(isinstance(module, _NOT_ENTRYWISE) for module in network.modules()):
+def _is_entrywise(network: Kernel, x1: Tensor, x2: Tensor) -> bool:
+    """Whether entries may be evaluated by tiles, each with others than in the whole matrix."""
+    for module in network.modules():
+        if isinstance(module, _NOT_ENTRYWISE) or is_hooked(module):
+            return False
+    if any(kernel.num_outputs_per_input(x1, x2) != 1 for kernel in network.primitives):
         return False
-    return all(kernel.num_outputs_per_input(x, x) == 1 for kernel in network.primitives)
+    parameters = dict(network.named_parameters())
+    if len(parameters) < len(list(network.named_parameters(remove_duplicate=False))):
+        return False  # swapping the parameters of modules that occur twice does not undo itself
+    return _stand_alone(network, {name: p.detach() for name, p in parameters.items()}, x1, x2)
+
+
+def _stand_alone(network: Kernel, parameters: dict[str, Tensor], x1: Tensor, x2: Tensor) -> bool:
+    """Whether a few entries are the same with more beside them, and known by the parameters.
+
+    They are not where features are standardised, say; and a tensor that is no registered
+    parameter would not get its gradient.
+    """
+    few = 8
+    x1, x2 = x1.detach()[: 2 * few], x2.detach()[: 2 * few]
+    devices = [x1.device] if x1.device.type == "cuda" else []
+    with torch.random.fork_rng(devices), torch.enable_grad():
+        less = values_with(network, parameters, x1[:few], x2[:few])
+        more = values_with(network, parameters, x1, x2)
+    if more.requires_grad:
+        return False
+    tolerance = 1e-6 if x1.dtype == torch.float64 else 1e-3
+    scale = more.nan_to_num(0.0, 0.0, 0.0).abs().max().item()
+    return torch.allclose(less, more[:few, :few], tolerance, tolerance * scale, equal_nan=True)
 
 
 def program_matrix(

@@ -37,6 +37,7 @@ __all__ = [
     "Slot",
     "describe",
     "has_softplus",
+    "is_hooked",
 ]
 
 
@@ -150,7 +151,7 @@ def describe(
     primitives = [_describe_primitive(kernel, input_dim, vector) for kernel in network.primitives]
     layers = [_describe_layer(layer, vector) for layer in network.layers]
     for scale in scales:
-        hooked = _is_hooked(scale)
+        hooked = is_hooked(scale)
         slot = vector.add(scale, "outputscale", 1)
         layers.append(None if hooked else LayerStep(LayerKind.LINEAR, 1, 1, slot))
     if any(part is None for part in (*primitives, *layers)):
@@ -231,7 +232,7 @@ def _describe_primitive(
     dims = _columns(kernel, tuple(range(input_dim)))
     scale = None
     if type(kernel) is ScaleKernel:
-        if _is_hooked(kernel):
+        if is_hooked(kernel):
             return None
         # A ScaleKernel has selected the columns of its base kernel, which does not do so again.
         primitive = _describe_base(kernel.base_kernel, dims, vector)
@@ -250,7 +251,7 @@ def _describe_base(
         formula = (_MATERN[kernel.nu], ("lengthscale",))
     else:
         formula = _FORMULAS.get(type(kernel))
-    if formula is None or _is_hooked(kernel) or not dims:
+    if formula is None or is_hooked(kernel) or not dims:
         return None
     kind, names = formula
     if kind is Kind.ZERO_MEAN_PERIODIC and len(dims) > 1:
@@ -270,7 +271,7 @@ def _describe_base(
 
 def _describe_layer(layer: Layer, vector: ParameterVector) -> LayerStep | None:
     sizes = layer.in_features, layer.out_features
-    if _is_hooked(layer):
+    if is_hooked(layer):
         return None
     if type(layer) is Linear:
         weight = vector.add(layer, "weight", math.prod(sizes))
@@ -286,13 +287,16 @@ def _describe_layer(layer: Layer, vector: ParameterVector) -> LayerStep | None:
 
 
 def _columns(kernel: Kernel, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The columns that a kernel sees; none where it asks for one that there is not."""
     if kernel.active_dims is None:
         return dims
     picked = kernel.active_dims.tolist()
-    return tuple(dims[number] for number in picked if number < len(dims))
+    known = all(0 <= number < len(dims) for number in picked)
+    return tuple(dims[number] for number in picked) if known else ()
 
 
-def _is_hooked(module: torch.nn.Module) -> bool:
+def is_hooked(module: torch.nn.Module) -> bool:
+    """Whether something watches the module's calls."""
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 

@@ -1,0 +1,417 @@
+import math
+
+import gpytorch
+import pytest
+import torch
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize, Warp
+from gpytorch.constraints import GreaterThan, Interval
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import CosineKernel, RBFKernel, RQKernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
+from gpytorch.priors import (
+    GammaPrior,
+    HalfCauchyPrior,
+    LogNormalPrior,
+    NormalPrior,
+    SmoothedBoxPrior,
+)
+from torch import nn
+
+from gpytorch_nkn.fit.objective import Objective
+from gpytorch_nkn.fit.optimize import FlatParameters, has_closed_form, run_adam
+from gpytorch_nkn.fit.training_loss import TrainingLoss, UnknownPartError
+from gpytorch_nkn.kernels import CenteredLinearKernel, ComplexExponentialKernel, NeuralKernelNetwork
+from gpytorch_nkn.kernels.evaluation import is_compiled
+from gpytorch_nkn.layers import Activation, Linear, Product
+from gpytorch_nkn.settings import kernel_evaluation
+from tests.fit.models import SmallGP, network_model, rbf_model, seasonal_data
+from tests.kernels.contract import perturb
+
+COMPILED = pytest.param(
+    "compiled",
+    marks=pytest.mark.skipif(
+        not is_compiled(), reason="the package was installed without a compiler"
+    ),
+)
+PATHS = ["auto", "closed_form", COMPILED]
+
+
+@pytest.fixture(autouse=True)
+def _auto():
+    """Without a path that takes the closed form away."""
+    with kernel_evaluation("auto"):
+        yield
+
+
+def wide(kernel=None, mean=None, likelihood=None, n=25):
+    x = torch.randn(n, 3)
+    y = torch.sin(2 * x[:, 0]) + 0.3 * x[:, 1] + 0.1 * torch.randn(n)
+    kernel = NeuralKernelNetwork.regression(3) if kernel is None else kernel
+    model = SmallGP(x, y, perturb(kernel), likelihood)
+    model.mean_module = ConstantMean() if mean is None else mean
+    return model
+
+
+def small_network(*primitives, **options):
+    layers = [Linear(len(primitives), 4), Product(4, 2), Linear(2, 1, seed=1)]
+    return NeuralKernelNetwork(list(primitives), layers, **options)
+
+
+def frozen(*names):
+    model = wide()
+    for name in names:
+        model.get_submodule(name).requires_grad_(False)
+    return model
+
+
+def shared():
+    kernel = RBFKernel()
+    other = RQKernel()
+    other.raw_lengthscale = kernel.raw_lengthscale
+    return wide(small_network(kernel, kernel, other))
+
+
+def other_priors():
+    model = wide(NeuralKernelNetwork.regression(3, priors=False))
+    first, second = model.covar_module.primitives[:2]
+    first.register_prior("lengthscale_prior", GammaPrior(3.0, 6.0), "lengthscale")
+    second.register_prior(
+        "lengthscale_prior",
+        LogNormalPrior(torch.zeros(3), torch.tensor([0.5, 1, 2])),
+        "lengthscale",
+    )
+    model.mean_module.register_prior("constant_prior", NormalPrior(0.3, 2.0), "constant")
+    model.likelihood.noise_covar.register_prior("noise_prior", GammaPrior(1.1, 5.0), "noise")
+    return model
+
+
+def frozen_with_priors():
+    model = other_priors()
+    model.covar_module.primitives[0].requires_grad_(False)
+    model.likelihood.requires_grad_(False)
+    return model
+
+
+def two_priors_on_one_parameter():
+    model = other_priors()
+    model.covar_module.primitives[0].register_prior(
+        "second_prior", NormalPrior(1.0, 1.0), "lengthscale"
+    )
+    return model
+
+
+def fixed_noise(learned):
+    noise = 0.01 + 0.1 * torch.rand(25)
+    return wide(likelihood=FixedNoiseGaussianLikelihood(noise, learn_additional_noise=learned))
+
+
+def activations():
+    layers = [Linear(2, 2), Activation(2, [0.1, 1.0, 0.3]), Linear(2, 1), Activation(1, "exp")]
+    kernels = [RBFKernel(ard_num_dims=3), ScaleKernel(CenteredLinearKernel(learn_center=True))]
+    network = NeuralKernelNetwork(kernels, layers)
+    network.layers[0].weight = 0.1
+    return wide(network)
+
+
+def extreme():
+    """Raw values beyond which softplus is the identity, and where it is nearly zero."""
+    model = wide()
+    model.covar_module.primitives[0].raw_lengthscale.data.copy_(torch.tensor([25.0, 19.5, 40.0]))
+    model.covar_module.layers[0].raw_weight.data[0] = -40.0
+    return model
+
+
+def botorch():
+    x, y = seasonal_data()
+    kernel = NeuralKernelNetwork.time_series()
+    return SingleTaskGP(
+        x, y.unsqueeze(-1), covar_module=kernel, input_transform=Normalize(1)
+    )  # noise without a transform, targets standardised, inputs between 0 and 1
+
+
+KNOWN = {
+    "priors": network_model,
+    "no priors": lambda: network_model(priors=False),
+    "variances": lambda: network_model(variances=True),
+    "several columns": wide,
+    "scaled": lambda: wide(ScaleKernel(NeuralKernelNetwork.regression(3))),
+    "scaled twice": lambda: wide(ScaleKernel(ScaleKernel(small_network(RBFKernel())))),
+    "active dims": lambda: wide(
+        small_network(RBFKernel(active_dims=(1,)), RQKernel(), active_dims=(2, 0))
+    ),
+    "scaled active dims": lambda: wide(ScaleKernel(small_network(RBFKernel(), active_dims=(2, 0)))),
+    "no layers": lambda: wide(NeuralKernelNetwork([RBFKernel()], [])),
+    "activations": activations,
+    "fixed center": lambda: wide(small_network(RBFKernel(), CenteredLinearKernel())),
+    "zero mean": lambda: wide(mean=ZeroMean()),
+    "linear mean": lambda: wide(mean=perturb(LinearMean(3))),
+    "linear mean without bias": lambda: wide(mean=LinearMean(3, bias=False)),
+    "fixed noise": lambda: fixed_noise(False),
+    "fixed and learned noise": lambda: fixed_noise(True),
+    "frozen kernel": lambda: frozen("covar_module"),
+    "frozen primitive": lambda: frozen("covar_module.primitives.1", "covar_module.layers.2"),
+    "frozen noise": lambda: frozen("likelihood"),
+    "shared modules": shared,
+    "other priors": other_priors,
+    "priors on what is frozen": frozen_with_priors,
+    "two priors on one parameter": two_priors_on_one_parameter,
+    "extreme values": extreme,
+    "BoTorch": botorch,
+}
+
+
+def make(models, name):
+    return models[name]().double().train()
+
+
+def loss_and_gradient(objective):
+    """By autograd, on whole matrices; the gradient is flat."""
+    with kernel_evaluation("plain"):
+        loss = objective().sum()
+        parameters = [p for p in objective.model.parameters() if p.requires_grad]
+        found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    found = [
+        torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)
+    ]
+    return loss.item(), torch.cat([gradient.flatten() for gradient in found])
+
+
+def assert_same(actual, expected, tolerance=1e-9):
+    assert actual[0] == pytest.approx(expected[0], rel=tolerance, abs=tolerance)
+    assert actual[1].shape == expected[1].shape
+    assert float((actual[1] - expected[1]).abs().max()) <= tolerance * float(
+        expected[1].abs().max()
+    )
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", KNOWN)
+def test_loss_and_gradient_equal_the_objectives(name, path):
+    objective = Objective(make(KNOWN, name))
+    flat = FlatParameters(objective)
+    before = flat.values.clone()
+    with kernel_evaluation(path):
+        loss = TrainingLoss(objective.model, flat.values)
+        assert torch.equal(flat.values, before)
+        assert_same(loss(), loss_and_gradient(objective))
+        flat.values += 0.3 * torch.rand_like(flat.values)  # the parameters are views
+        moved = loss()
+        assert_same(moved, loss_and_gradient(objective))
+        flat.values.copy_(before)
+        assert_same(loss(), loss_and_gradient(objective))
+    assert moved[0] != loss()[0]
+
+
+@pytest.mark.parametrize("name", ["priors", "scaled", "BoTorch"])
+def test_flat_parameters_use_the_closed_form(name, monkeypatch):
+    objective = Objective(make(KNOWN, name))
+    flat = FlatParameters(objective)
+    expected = loss_and_gradient(objective)
+    assert_same((flat.evaluate().item(), flat.gradients), expected)
+
+    def fail(self):
+        raise AssertionError("evaluated by autograd")
+
+    monkeypatch.setattr(Objective, "__call__", fail)
+    assert_same((flat.evaluate().item(), flat.gradients), expected)
+
+
+class CubicMean(Mean):
+    def __init__(self):
+        super().__init__()
+        self.register_parameter("factor", nn.Parameter(torch.ones(())))
+
+    def forward(self, x):
+        return self.factor * x[..., 0] ** 3
+
+
+def with_prior(prior, closure):
+    model = wide(NeuralKernelNetwork.regression(3, priors=False))
+    model.covar_module.primitives[-1].register_prior("alpha_prior", prior, closure)
+    return model
+
+
+def frozen_mean():
+    model = wide()
+    model.mean_module.constant = 0.7
+    model.mean_module.requires_grad_(False)
+    return model
+
+
+def constrained(constraint):
+    return wide(small_network(RBFKernel(lengthscale_constraint=constraint), RQKernel()))
+
+
+UNKNOWN = {
+    "another kernel": rbf_model,
+    "a sum": lambda: wide(NeuralKernelNetwork.regression(3) + RBFKernel()),
+    "another primitive": lambda: wide(small_network(RBFKernel(), CosineKernel())),
+    "a complex primitive": lambda: wide(small_network(RBFKernel(), ComplexExponentialKernel())),
+    "zero-mean periodic": lambda: network_model(zero_mean=True),
+    "another mean": lambda: wide(mean=CubicMean()),
+    "a frozen mean": frozen_mean,
+    "another prior": lambda: with_prior(HalfCauchyPrior(1.0), lambda k: k.alpha),
+    "a box prior": lambda: with_prior(SmoothedBoxPrior(0.1, 2.0), lambda k: k.alpha),
+    "a transformed prior": lambda: with_prior(
+        NormalPrior(0.0, 1.0, transform=torch.log), lambda k: k.alpha
+    ),
+    "a prior on a square": lambda: with_prior(GammaPrior(2.0, 3.0), lambda k: k.alpha**2),
+    "a prior on a sum": lambda: with_prior(
+        GammaPrior(2.0, 3.0), lambda k: k.alpha + k.lengthscale.sum()
+    ),
+    "a prior on a raw value": lambda: with_prior(NormalPrior(0.0, 1.0), lambda k: k.raw_alpha),
+    "a prior on a part": lambda: with_prior(GammaPrior(2.0, 3.0), lambda k: k.lengthscale[..., :2]),
+    "an interval": lambda: constrained(Interval(0.1, 5.0)),
+    "another transform": lambda: constrained(
+        GreaterThan(0.1, transform=torch.exp, inv_transform=torch.log)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_unknown_parts_are_refused_and_evaluated_by_autograd(name):
+    objective = Objective(make(UNKNOWN, name))
+    flat = FlatParameters(objective)
+    before = flat.values.clone()
+    with pytest.raises(UnknownPartError):
+        TrainingLoss(objective.model, flat.values)
+    assert torch.equal(flat.values, before)
+    for _ in range(2):
+        losses = flat.evaluate()
+        assert_same((losses.item(), flat.gradients), loss_and_gradient(objective))
+        flat.values += 0.1
+    assert not has_closed_form(objective.model)
+
+
+@pytest.mark.parametrize("path", ["plain", "autograd"])
+def test_other_paths_are_not_overruled(path):
+    objective = Objective(make(KNOWN, "priors"))
+    flat = FlatParameters(objective)
+    with kernel_evaluation(path):
+        with pytest.raises(UnknownPartError, match="evaluated otherwise"):
+            TrainingLoss(objective.model, flat.values)
+        assert_same((flat.evaluate().item(), flat.gradients), loss_and_gradient(objective))
+        assert not has_closed_form(objective.model)
+
+
+class UnusualGP(SmallGP):
+    """A known model with a forward of its own."""
+
+    def __init__(self, forward, **parameters):
+        base = wide(mean=LinearMean(3))
+        super().__init__(base.train_inputs[0], base.train_targets, base.covar_module)
+        self.mean_module = base.mean_module
+        self.own_forward = forward
+        for name, value in parameters.items():
+            self.register_parameter(name, nn.Parameter(torch.tensor(value)))
+
+    def forward(self, x):
+        return MultivariateNormal(*self.own_forward(self, x))
+
+
+def warped():
+    x = torch.rand(25, 3)
+    warp = Warp(d=3, indices=[0, 1], bounds=torch.tensor([[0.0] * 3, [1.0] * 3]))
+    kernel = NeuralKernelNetwork.regression(3)
+    y = torch.sin(6 * x[:, :1])
+    return SingleTaskGP(x, y, covar_module=kernel, input_transform=warp)
+
+
+UNUSUAL = {
+    "a mean plus one": lambda: UnusualGP(lambda m, x: (m.mean_module(x) + 1, m.covar_module(x))),
+    "squared inputs": lambda: UnusualGP(lambda m, x: (m.mean_module(x), m.covar_module(x**2))),
+    "two inputs": lambda: UnusualGP(lambda m, x: (m.mean_module(x**2), m.covar_module(x))),
+    "a scaled covariance": lambda: UnusualGP(
+        lambda m, x: (m.mean_module(x), 2 * m.covar_module(x))
+    ),
+    "learned inputs": lambda: UnusualGP(
+        lambda m, x: (m.mean_module(x), m.covar_module(x * m.scale)), scale=1.5
+    ),
+    "a shift that starts at zero": lambda: UnusualGP(
+        lambda m, x: (m.mean_module(x) + m.shift * x[..., 0] ** 2, m.covar_module(x)), shift=0.0
+    ),
+    "a warp that is learned": warped,
+    "no use of the mean": lambda: UnusualGP(lambda m, x: (0 * x[..., 0], m.covar_module(x))),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_models_are_not_trained_with_a_wrong_loss(name):
+    objective = Objective(make(UNUSUAL, name))
+    flat = FlatParameters(objective)
+    for _ in range(2):
+        losses = flat.evaluate()
+        assert_same((losses.item(), flat.gradients), loss_and_gradient(objective))
+        flat.values += 0.2
+
+
+def test_squared_inputs_of_kernel_and_mean_are_no_obstacle():
+    model = UnusualGP(lambda m, x: (m.mean_module(x**2), m.covar_module(x**2))).train()
+    assert has_closed_form(model)
+
+
+def test_added_losses_and_stacked_restarts_are_left_to_autograd():
+    model = make(KNOWN, "priors")
+    objective = Objective(model)
+    objective.adds_loss = True
+    assert FlatParameters(objective).find_closed_form() is None
+    single = make(KNOWN, "priors")
+    assert FlatParameters(Objective(single)).find_closed_form() is not None
+
+
+def test_has_closed_form_leaves_the_model_as_it_was():
+    model = make(KNOWN, "priors")
+    parameters = dict(model.named_parameters())
+    values = {name: p.detach().clone() for name, p in parameters.items()}
+    assert has_closed_form(model)
+    for name, parameter in model.named_parameters():
+        assert parameter is parameters[name] and parameter.grad is None
+        assert torch.equal(parameter, values[name]), name
+
+
+def test_a_matrix_that_is_not_positive_definite_has_an_infinite_loss():
+    objective = Objective(make(KNOWN, "no priors"))
+    flat = FlatParameters(objective)
+    assert flat.evaluate().isfinite().all()
+    flat.values.fill_(math.nan)
+    assert flat.evaluate().item() == math.inf
+    loss = TrainingLoss(make(KNOWN, "no priors"), flat.values)
+    value, gradient = loss()
+    assert value == math.inf and gradient.abs().sum() == 0
+
+
+@pytest.mark.parametrize("path", ["closed_form", COMPILED])
+@pytest.mark.parametrize("name", ["priors", "several columns", "BoTorch"])
+def test_training_takes_the_same_steps_as_by_autograd(name, path):
+    ends = []
+    for each in ("plain", path):
+        torch.manual_seed(0)
+        flat = FlatParameters(Objective(make(KNOWN, name)))
+        with kernel_evaluation(each):
+            run_adam(
+                flat,
+                steps=10,
+                learning_rate=0.05,
+                anneal=True,
+                deadline=math.inf,
+                on_step=lambda: None,
+            )
+        ends.append((flat.best_loss.item(), flat.values.clone()))
+    assert ends[1][0] == pytest.approx(ends[0][0], rel=1e-7)
+    torch.testing.assert_close(ends[1][1], ends[0][1], rtol=1e-5, atol=1e-5)
+
+
+def test_batches_of_targets_are_refused():
+    x, y = seasonal_data(10)
+    model = SmallGP(
+        x.expand(2, 10, 1),
+        y.expand(2, 10),
+        NeuralKernelNetwork.time_series(batch_shape=torch.Size([2])),
+        GaussianLikelihood(batch_shape=torch.Size([2])),
+    ).train()
+    model.mean_module = gpytorch.means.ConstantMean(batch_shape=torch.Size([2]))
+    flat = FlatParameters(Objective(model))
+    with pytest.raises(UnknownPartError, match="batch"):
+        TrainingLoss(model, flat.values)

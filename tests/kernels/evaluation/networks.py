@@ -1,0 +1,271 @@
+"""Networks that are evaluated by every path, and how their values and gradients are compared."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from gpytorch.constraints import GreaterThan, Interval
+from gpytorch.kernels import (
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
+
+from gpytorch_nkn.kernels import CenteredLinearKernel, NeuralKernelNetwork, ZeroMeanPeriodicKernel
+from gpytorch_nkn.kernels.evaluation import is_compiled
+from gpytorch_nkn.layers import Activation, Linear, Product
+from gpytorch_nkn.settings import kernel_evaluation
+from tests.kernels.contract import perturb
+
+NO_BATCH = torch.Size()
+
+needs_compiled = pytest.mark.skipif(
+    not is_compiled(), reason="the package was installed without a compiler"
+)
+COMPILED = pytest.param("compiled", marks=needs_compiled)
+FORMULAS = ["closed_form", COMPILED]  # the paths by which batches are evaluated too
+PATHS = ["autograd", *FORMULAS]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network.
+
+    Attributes:
+        make: ``make(batch_shape)`` constructs it.
+        dims: Number of input columns.
+        kinked: GPyTorch's gradient of the inputs is inexact where points coincide.
+        tolerance: Up to which plain evaluation itself is exact.
+    """
+
+    make: Callable
+    dims: int = 3
+    kinked: bool = False
+    tolerance: float = 1e-10
+
+
+def small_network(make_primitives, *, active_dims=None):
+    """Primitives and constants in sums of products, as ``make(batch_shape)``."""
+
+    def make(b):
+        primitives = make_primitives(b)
+        layers = [
+            Linear(len(primitives), 4, batch_shape=b),
+            Product(4, 2),
+            Linear(2, 1, batch_shape=b, seed=1),
+        ]
+        return NeuralKernelNetwork(primitives, layers, active_dims=active_dims)
+
+    return make
+
+
+def twice(cls, dims=3, **options):
+    """One primitive as it is, and one inside a ScaleKernel."""
+
+    def primitives(b):
+        def one():
+            ard = {} if dims is None else {"ard_num_dims": dims}
+            return cls(batch_shape=b, **ard, **options)
+
+        return [one(), ScaleKernel(one(), batch_shape=b)]
+
+    return small_network(primitives)
+
+
+def columns(b):
+    return [
+        RBFKernel(batch_shape=b, active_dims=(2, 0)),
+        ScaleKernel(MaternKernel(batch_shape=b, active_dims=(1, 2)), batch_shape=b),
+        ScaleKernel(LinearKernel(batch_shape=b), batch_shape=b, active_dims=(2,)),
+        PeriodicKernel(batch_shape=b, active_dims=(1,), ard_num_dims=1),
+        RQKernel(batch_shape=b, ard_num_dims=2, active_dims=(0, 2)),
+        ZeroMeanPeriodicKernel(batch_shape=b, active_dims=(2,)),
+    ]
+
+
+def shared_columns(b):
+    """Several primitives on the same columns, which may share what is computed of them."""
+    return [
+        RBFKernel(batch_shape=b),
+        MaternKernel(nu=2.5, batch_shape=b),
+        RQKernel(batch_shape=b),
+        LinearKernel(batch_shape=b),
+        CenteredLinearKernel(batch_shape=b),
+        PeriodicKernel(batch_shape=b),
+    ]
+
+
+def other_constraints(b):
+    return [
+        RBFKernel(batch_shape=b, lengthscale_constraint=Interval(0.2, 3.0)),
+        RQKernel(batch_shape=b, alpha_constraint=GreaterThan(0.3)),
+        PeriodicKernel(
+            batch_shape=b,
+            period_length_constraint=GreaterThan(0.1, transform=torch.exp, inv_transform=torch.log),
+        ),
+        LinearKernel(batch_shape=b, variance_constraint=GreaterThan(0.01)),
+    ]
+
+
+def products(b):
+    """Groups of three, two and one, where linear kernels of inputs at zero are zero."""
+    kernels = [LinearKernel(batch_shape=b), CenteredLinearKernel(batch_shape=b)]
+    kernels += [LinearKernel(batch_shape=b, active_dims=(1,)), RBFKernel(batch_shape=b)]
+    layers = [
+        Linear(4, 12, batch_shape=b, bias=False),
+        Product(12, 4),
+        Product(4, 2),
+        Product(2, 2),
+        Linear(2, 1, batch_shape=b),
+    ]
+    layers[0].weight = torch.eye(4).repeat(3, 1) + 0.0  # a zero factor stays zero
+    return NeuralKernelNetwork(kernels, layers)
+
+
+def activations(b):
+    layers = [
+        Linear(6, 4, batch_shape=b),
+        Activation(4, [0.1, 1.0, 0.2, 0.05]),
+        Linear(4, 2, batch_shape=b, bias=False),
+        Activation(2, "exp"),
+        Linear(2, 2, batch_shape=b, bias=False, seed=1),
+        Activation(2, [0.0, 1.0]),
+        Linear(2, 1, batch_shape=b),
+    ]
+    layers[0].weight = 0.1 * layers[0].weight.detach()  # for the exponential's sake
+    return NeuralKernelNetwork(shared_columns(b), layers)
+
+
+def constant_activation(b):
+    layers = [Activation(1, [0.7]), Linear(1, 1, batch_shape=b)]
+    return NeuralKernelNetwork([RBFKernel(batch_shape=b)], layers)
+
+
+def without_layers(b):
+    return NeuralKernelNetwork([ScaleKernel(RQKernel(batch_shape=b), batch_shape=b)], [])
+
+
+def scaled(b):
+    inner = small_network(shared_columns)(b)
+    return ScaleKernel(ScaleKernel(inner, batch_shape=b), batch_shape=b)
+
+
+def scaled_columns(b):
+    inner = small_network(lambda b: shared_columns(b)[:3], active_dims=(2, 0))(b)
+    return ScaleKernel(inner, batch_shape=b)
+
+
+def partly_frozen(b):
+    network = small_network(shared_columns)(b)
+    network.primitives[0].raw_lengthscale.requires_grad_(False)
+    network.layers[0].raw_bias.requires_grad_(False)
+    return network
+
+
+def preset(name, *args, **options):
+    def make(b):
+        return getattr(NeuralKernelNetwork, name)(*args, batch_shape=b, **options)
+
+    return make
+
+
+CASES = {
+    "time_series": Case(preset("time_series"), 1),
+    "time_series-zero_mean": Case(preset("time_series", zero_mean=True), 1),
+    "time_series-variances": Case(preset("time_series", variances=True), 1),
+    "time_series-zero_mean-variances": Case(
+        preset("time_series", zero_mean=True, variances=True), 1
+    ),
+    "regression": Case(preset("regression", 3)),
+    "additive": Case(preset("additive", 3)),
+    "texture": Case(preset("texture", variances=True), 1),
+    "rbf": Case(twice(RBFKernel, None)),
+    "rbf-ard": Case(twice(RBFKernel)),
+    "matern12": Case(twice(MaternKernel, None, nu=0.5), kinked=True),
+    "matern12-ard": Case(twice(MaternKernel, nu=0.5), kinked=True, tolerance=1e-6),
+    "matern12-one-column": Case(twice(MaternKernel, nu=0.5, active_dims=(1,), dims=1), kinked=True),
+    "matern32": Case(twice(MaternKernel, None, nu=1.5), kinked=True),
+    "matern32-ard": Case(twice(MaternKernel, nu=1.5), kinked=True),
+    "matern52": Case(twice(MaternKernel, None, nu=2.5), kinked=True),
+    "matern52-ard": Case(twice(MaternKernel, nu=2.5), kinked=True),
+    "rq": Case(twice(RQKernel, None)),
+    "rq-ard": Case(twice(RQKernel)),
+    "periodic": Case(twice(PeriodicKernel, None)),
+    "periodic-ard": Case(twice(PeriodicKernel)),
+    "linear": Case(twice(LinearKernel, None)),
+    "linear-ard": Case(twice(LinearKernel)),
+    "centered-linear": Case(twice(CenteredLinearKernel, None, learn_center=True)),
+    "centered-linear-ard": Case(twice(CenteredLinearKernel, learn_center=True)),
+    "fixed-center": Case(twice(CenteredLinearKernel)),
+    "shared-columns": Case(small_network(shared_columns), kinked=True),
+    "active-dims": Case(small_network(columns), kinked=True),
+    "active-dims-of-all": Case(
+        small_network(
+            lambda b: [RBFKernel(batch_shape=b, active_dims=(1,)), *shared_columns(b)],
+            active_dims=(2, 1),
+        ),
+        kinked=True,
+    ),
+    "other-constraints": Case(small_network(other_constraints)),
+    "products": Case(products),
+    "activations": Case(activations, kinked=True),
+    "constant-activation": Case(constant_activation),
+    "without-layers": Case(without_layers),
+    "scaled": Case(scaled, kinked=True),
+    "scaled-active-dims": Case(scaled_columns, kinked=True),
+    "partly-frozen": Case(partly_frozen, kinked=True),
+}
+
+
+def make_network(name, batch_shape=NO_BATCH):
+    """A network of :data:`CASES` whose parameters all differ."""
+    return perturb(CASES[name].make(torch.Size(batch_shape)).double())
+
+
+def rough_inputs(*shape):
+    """Inputs, the first of which is zero and the last two of which are near each other."""
+    x = torch.randn(*shape)
+    x[..., 0, :] = 0
+    if shape[-2] > 2:
+        x[..., -1, :] = x[..., -2, :] + 0.1
+    return x
+
+
+def evaluate(path, kernel, x1, x2=None, weights=None):
+    """Values by that path, and gradients of their weighted sum by the source's name."""
+    sources = {name: p for name, p in kernel.named_parameters() if p.requires_grad}
+    inputs = {"x1": x1} if x2 is None else {"x1": x1, "x2": x2}
+    sources |= {name: x for name, x in inputs.items() if x.requires_grad}
+    with kernel_evaluation(path):
+        values = kernel(x1, x2).to_dense()
+        exact = values.detach()
+        if path == "plain":
+            with torch.no_grad():  # where GPyTorch sets distances of points to themselves to zero
+                exact = kernel(x1.detach(), None if x2 is None else x2.detach()).to_dense()
+        if weights is None:
+            weights = torch.arange(values.numel()).to(values).sin().view(values.shape)
+        gradients = torch.autograd.grad(
+            (values * weights).sum(), sources.values(), allow_unused=True
+        )
+    gradients = [
+        torch.zeros_like(s) if g is None else g
+        for s, g in zip(sources.values(), gradients, strict=True)
+    ]
+    return {"values": exact, **dict(zip(sources, gradients, strict=True))}
+
+
+def assert_same(actual, expected, tolerance=1e-10):
+    """Equal up to the tolerance, relative to the largest entry of each tensor."""
+    assert actual.keys() == expected.keys()
+    most = max(float(tensor.abs().max()) for tensor in expected.values())
+    for name, tensor in expected.items():
+        assert actual[name].shape == tensor.shape, name
+        assert actual[name].dtype == tensor.dtype, name
+        # a gradient may be a small difference of large numbers
+        scale = max(float(tensor.abs().max()), 1e-3 * most)
+        error = float((actual[name] - tensor).abs().max()) / scale
+        assert error <= tolerance, f"{name} is off by {error}"

@@ -1,0 +1,225 @@
+"""NaN, infinities, overflow and underflow are what they are in plain evaluation."""
+
+import math
+
+import pytest
+import torch
+from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, RQKernel
+
+from gpytorch_nkn.kernels import CenteredLinearKernel, NeuralKernelNetwork, ZeroMeanPeriodicKernel
+from gpytorch_nkn.layers import Activation, Linear, Product
+from gpytorch_nkn.settings import kernel_evaluation
+from tests.kernels.evaluation.networks import FORMULAS, PATHS, evaluate, rough_inputs
+
+KERNELS = {
+    "rbf": RBFKernel,
+    "rbf-ard": lambda: RBFKernel(ard_num_dims=2),
+    "matern12": lambda: MaternKernel(nu=0.5),
+    "matern32": lambda: MaternKernel(nu=1.5),
+    "matern52": lambda: MaternKernel(nu=2.5),
+    "matern52-ard": lambda: MaternKernel(nu=2.5, ard_num_dims=2),
+    "rq": RQKernel,
+    "periodic": PeriodicKernel,
+    "zero-mean": lambda: ZeroMeanPeriodicKernel(active_dims=(0,)),
+    "linear": LinearKernel,
+    "linear-ard": lambda: LinearKernel(ard_num_dims=2),
+    "centered": lambda: CenteredLinearKernel(learn_center=True),
+}
+
+
+def network_of(kernel, *layers):
+    return NeuralKernelNetwork([kernel], list(layers) or [Linear(1, 1)])
+
+
+def values(path, network, x1, x2=None):
+    with kernel_evaluation(path), torch.no_grad():
+        return network(x1, x2).to_dense()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_nan_parameters_give_no_finite_values(name, path):
+    x1, x2 = rough_inputs(9, 2) + 0.1, rough_inputs(8, 2) + 0.7
+    for parameter in dict(KERNELS[name]().named_parameters()):
+        network = network_of(KERNELS[name]())
+        network.primitives[0].get_parameter(parameter).data.fill_(math.nan)
+        assert not values(path, network, x1, x2).isfinite().any(), parameter
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("bad", [math.inf, -math.inf])
+@pytest.mark.parametrize("name", KERNELS)
+def test_infinite_parameters_give_the_limit_or_nothing_finite(name, bad, path):
+    x1, x2 = rough_inputs(9, 2) + 0.1, rough_inputs(8, 2) + 0.7
+    for parameter in dict(KERNELS[name]().named_parameters()):
+        network = network_of(KERNELS[name]())
+        raw = network.primitives[0].get_parameter(parameter).data
+        raw.fill_(bad)
+        expected, actual = values("plain", network, x1, x2), values(path, network, x1, x2)
+        _assert_as_plain_or_limit(actual, expected, network, raw, x1, x2)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_bad_input_gives_no_finite_garbage_and_spoils_no_others(name, bad, path):
+    network, x1, x2 = network_of(KERNELS[name]()), rough_inputs(9, 2) + 0.1, rough_inputs(8, 2)
+    x1[3, 0] = bad
+    actual = values(path, network, x1, x2)
+    far_away = actual[3][actual[3].isfinite()]
+    if math.isnan(bad):
+        assert not far_away.numel()
+    elif far_away.numel():  # a stationary kernel has decayed: what is left is the bias
+        torch.testing.assert_close(far_away, network.layers[0].bias.expand_as(far_away))
+    others = [i for i in range(9) if i != 3]
+    good, found = values("plain", network, x1[others], x2), actual[others]
+    finite = found.isfinite()  # GPyTorch centres all inputs, and loses the others as well
+    torch.testing.assert_close(found[finite], good[finite])
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_gradients_of_bad_parameters_are_not_finite(name, path):
+    network = network_of(KERNELS[name]())
+    first = next(network.primitives[0].parameters())
+    first.data.fill_(math.nan)
+    results = evaluate(path, network, rough_inputs(5, 2) + 0.1)
+    assert not results["values"][1, 0].isfinite()
+    assert not results["layers.0.raw_weight"].isfinite().any()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_bad_weights_of_layers(bad, path):
+    network = network_of(RBFKernel(), Linear(1, 2), Product(2, 1), Linear(1, 1))
+    network.layers[0].raw_weight.data[1] = bad
+    x = rough_inputs(5, 2)
+    assert not values(path, network, x).isfinite().any()
+    assert not values(path, network, x, x - 0.3).isfinite().any()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_bad_weights_of_the_outputs_reach_the_gradients(bad, path):
+    network, x = network_of(RBFKernel()), rough_inputs(5, 2)
+    weights = torch.zeros(5, 5)
+    weights[3, 1] = bad
+    results = evaluate(path, network, x, weights=weights)
+    assert not results["primitives.0.raw_lengthscale"].isfinite().any()
+    assert not results["layers.0.raw_weight"].isfinite().any()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("scale", [1.0, 200.0, 600.0, 709.0, 710.0, 1e6])
+def test_overflow_of_exponentials(scale, path):
+    network = network_of(RBFKernel(), Linear(1, 1), Activation(1, "exp"), Linear(1, 1, bias=False))
+    network.layers[0].weight = scale
+    x1, x2 = rough_inputs(7, 2).requires_grad_(), (rough_inputs(6, 2) + 0.01).requires_grad_()
+    expected, actual = evaluate("plain", network, x1, x2), evaluate(path, network, x1, x2)
+    _assert_as_plain(actual["values"], expected["values"])
+    for name in ("layers.2.raw_weight", "layers.0.raw_weight"):
+        _assert_as_plain(actual[name], expected[name])
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("distance", [10.0, 30.0, 38.0, 1e3, 1e8, 1e160])
+def test_underflow_far_away(name, distance, path):
+    network = network_of(KERNELS[name](), Linear(1, 1, bias=False))
+    x1, x2 = torch.tensor([[0.0, 0.1], [0.3, 0.0]]), torch.tensor([[0.0, 0.2], [0.2, 0.5]])
+    x2[1] += distance
+    expected, actual = values("plain", network, x1, x2), values(path, network, x1, x2)
+    if distance < 1e8 or name not in ("periodic", "zero-mean"):  # whose phase is lost by then
+        _assert_as_plain(actual, expected, absolute=1e-300)
+    assert not (actual.isfinite() & (actual.abs() > 1e-300) & (expected == 0)).any()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("raw", [-700.0, -300.0, -36.0, 19.9, 20.1, 40.0, 700.0])
+def test_tiny_and_huge_parameters(name, raw, path):
+    x1, x2 = rough_inputs(4, 2) + 0.1, rough_inputs(3, 2) + 0.7
+    for parameter in dict(KERNELS[name]().named_parameters()):
+        if parameter == "center":
+            continue
+        if parameter == "raw_period_length" and raw < -20:  # phases beyond what doubles resolve
+            continue
+        network = network_of(KERNELS[name](), Linear(1, 1, bias=False))
+        data = network.primitives[0].get_parameter(parameter).data.fill_(raw)
+        expected, actual = values("plain", network, x1, x2), values(path, network, x1, x2)
+        absolute = 1e-14 if name == "zero-mean" else 1e-300  # a difference of numbers near one
+        _assert_as_plain_or_limit(actual, expected, network, data, x1, x2, absolute)
+
+
+@pytest.mark.parametrize("path", FORMULAS)
+@pytest.mark.parametrize("ard", [None, 3])
+@pytest.mark.parametrize("raw", [-3.0, -7.0, -10.0])
+def test_gradients_of_tiny_lengthscales(raw, ard, path):
+    """Against explicit differences: GPyTorch's distances lose digits as closed forms do."""
+    kernel = RBFKernel(ard_num_dims=ard)
+    kernel.raw_lengthscale.data[..., -1] = raw
+    lengthscale = kernel.lengthscale.detach()
+    x1 = torch.randn(6, 3)
+    x2 = x1 + lengthscale * torch.randn(6, 3)
+    x1, x2 = torch.cat([x1, torch.randn(3, 3)]), torch.cat([x2, x1[:2]])
+    weights = torch.randn(9, 8)
+    found = evaluate(path, NeuralKernelNetwork([kernel], []), x1, x2, weights)
+    difference = (x1.unsqueeze(-2) - x2.unsqueeze(-3)) / kernel.lengthscale
+    expected = difference.square().sum(-1).mul(-0.5).exp()
+    assert 0.1 < expected.max() <= 1
+    slope = torch.autograd.grad((weights * expected).sum(), kernel.raw_lengthscale)[0]
+    scale = slope.abs().max()
+    shortest = float(lengthscale.min())
+    tolerance = 1e-13 / shortest if path == "compiled" else 3e-14 / shortest**2
+    torch.testing.assert_close(found["values"], expected, rtol=0, atol=tolerance)
+    gradient = found["primitives.0.raw_lengthscale"]
+    torch.testing.assert_close(gradient, slope, rtol=0, atol=float(10 * tolerance * scale))
+
+
+@pytest.mark.parametrize("path", FORMULAS)
+def test_a_vanishing_lengthscale_has_no_gradient(path):
+    """All points are too far apart to matter."""
+    network = NeuralKernelNetwork([RBFKernel(ard_num_dims=3)], [])
+    network.primitives[0].raw_lengthscale.data[..., -1] = -20
+    found = evaluate(path, network, torch.randn(6, 3))
+    torch.testing.assert_close(found["values"], torch.eye(6))
+    gradient = found["primitives.0.raw_lengthscale"]
+    torch.testing.assert_close(gradient, torch.zeros(1, 3))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_subnormal_numbers_are_kept(path):
+    network = network_of(LinearKernel(), Linear(1, 1, bias=False))
+    x = torch.tensor([[1e-160, 0.0], [2e-160, 0.0]])
+    expected = values("plain", network, x)
+    assert 0 < expected.min() < 2.3e-308
+    torch.testing.assert_close(values(path, network, x), expected, rtol=1e-2, atol=0.0)
+    assert torch.tensor(1e-310) * 1 > 0  # nor does the library switch them off for others
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_weights_of_exactly_zero(path):
+    network = network_of(RBFKernel(), Linear(1, 2), Product(2, 1), Linear(1, 1))
+    network.layers[0].weight = torch.tensor([[0.0], [0.7]])
+    network.layers[0].bias = 0.0
+    x = rough_inputs(5, 2)
+    results = evaluate(path, network, x)
+    expected = evaluate("plain", network, x)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(results[name], tensor, rtol=1e-10, atol=1e-12, msg=name)
+
+
+def _assert_as_plain(actual, expected, absolute=0.0):
+    """Close where plain values are finite, infinite or NaN where those are."""
+    finite = expected.isfinite()
+    torch.testing.assert_close(actual[finite], expected[finite], rtol=1e-9, atol=absolute)
+    assert not actual[~finite].isfinite().any()
+
+
+def _assert_as_plain_or_limit(actual, expected, network, raw, x1, x2, absolute=0.0):
+    """Finite values are those of plain evaluation, or near those of a less extreme parameter."""
+    both = expected.isfinite() & actual.isfinite()
+    torch.testing.assert_close(actual[both], expected[both], rtol=1e-9, atol=absolute)
+    raw.clamp_(-20.0, 1e6)
+    limit, ours = values("plain", network, x1, x2), actual.isfinite() & ~expected.isfinite()
+    torch.testing.assert_close(actual[ours], limit[ours], rtol=1e-4, atol=1e-4)

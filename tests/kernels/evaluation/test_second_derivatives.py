@@ -1,0 +1,278 @@
+import gpytorch
+import pytest
+import torch
+from torch import nn
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import functional_call
+
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.settings import kernel_evaluation
+from tests.fit.models import SmallGP
+from tests.kernels.contract import perturb
+from tests.kernels.evaluation.networks import CASES, FORMULAS, PATHS, make_network, rough_inputs
+
+# PyTorch cannot differentiate twice the distances that GPyTorch's Matern and periodic kernels take.
+ONCE = ("time_series", "texture", "matern", "periodic")
+NAMES = [
+    name
+    for name, case in CASES.items()
+    if not name.startswith(ONCE) and not case.kinked and name != "other-constraints"
+]
+
+
+@pytest.fixture(autouse=True)
+def _gradients_that_never_end_fail(monkeypatch):
+    """A backward pass that starts itself anew, again and again, would hang."""
+    original, depth = torch.autograd.grad, 0
+
+    def limited(*args, **kwargs):
+        nonlocal depth
+        if depth == 8:
+            raise RecursionError("torch.autograd.grad within itself, without an end")
+        depth += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            depth -= 1
+
+    monkeypatch.setattr(torch.autograd, "grad", limited)
+
+
+class Matrix(nn.Module):
+    """The kernel matrix as a function of parameters, for functional_call."""
+
+    def __init__(self, kernel):
+        super().__init__()
+        self.kernel = kernel
+
+    def forward(self, x1, x2):
+        return self.kernel(x1, x2).to_dense()
+
+
+def as_function(kernel):
+    """Matrix as a function of two inputs and of all parameters, and the parameters."""
+    module = Matrix(kernel)
+    named = {name: p.detach().clone().requires_grad_() for name, p in module.named_parameters()}
+
+    def values(x1, x2, *parameters):
+        return functional_call(module, dict(zip(named, parameters, strict=True)), (x1, x2))
+
+    return values, tuple(named.values())
+
+
+def second_derivatives(path, kernel, x1, x2):
+    """Gradient of a gradient times a vector, with regard to all sources and the weights."""
+    sources = [*(p for p in kernel.parameters() if p.requires_grad), x1]
+    sources += [] if x2 is None else [x2]
+    with kernel_evaluation(path):
+        values = kernel(x1, x2).to_dense()
+        weights = torch.arange(values.numel()).to(values).sin().view(values.shape).requires_grad_()
+        first = torch.autograd.grad(
+            (values * weights).sum(), sources, create_graph=True, allow_unused=True
+        )
+        first = [
+            torch.zeros_like(s) if g is None else g for s, g in zip(sources, first, strict=True)
+        ]
+        product = sum((g * _direction(g)).sum() for g in first)
+        second = torch.autograd.grad(product, [*sources, weights], allow_unused=True)
+    return [
+        torch.zeros_like(s) if g is None else g
+        for s, g in zip([*sources, weights], second, strict=True)
+    ]
+
+
+def _direction(gradient):
+    return torch.arange(gradient.numel()).to(gradient).add(1).cos().view(gradient.shape)
+
+
+def assert_close(actual, expected, tolerance=1e-9):
+    most = max(float(tensor.abs().max()) for tensor in expected)
+    assert most > 1e-2  # nothing is compared otherwise
+    for one, other in zip(actual, expected, strict=True):
+        assert float((one - other).abs().max()) <= tolerance * most
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", NAMES)
+def test_equal_to_those_of_plain_autograd(name, path):
+    network, dims = make_network(name), CASES[name].dims
+    x1, x2 = rough_inputs(4, dims).requires_grad_(), (rough_inputs(3, dims) - 0.3).requires_grad_()
+    expected = second_derivatives("plain", network, x1, x2)
+    assert_close(second_derivatives(path, network, x1, x2), expected)
+
+
+@pytest.mark.parametrize("path", FORMULAS)
+@pytest.mark.parametrize("name", [n for n in CASES if n not in (*NAMES, "constant-activation")])
+def test_equal_to_differences_of_first_derivatives(name, path):
+    network, dims = make_network(name), CASES[name].dims
+    x1, x2 = rough_inputs(4, dims).requires_grad_(), (rough_inputs(3, dims) - 0.3).requires_grad_()
+    *found, _ = second_derivatives(path, network, x1, x2)
+    sources = [*(p for p in network.parameters() if p.requires_grad), x1, x2]
+    steps = [torch.randn_like(source) for source in sources]
+    parts = torch.cat([(g * step).flatten() for g, step in zip(found, steps, strict=True)])
+
+    def first(shift):
+        with torch.no_grad():
+            for source, step in zip(sources, steps, strict=True):
+                source += shift * step
+        with kernel_evaluation("plain"):
+            values = network(x1, x2).to_dense()
+            weights = torch.arange(values.numel()).to(values).sin().view(values.shape)
+            gradients = torch.autograd.grad((values * weights).sum(), sources)
+        return sum((g * _direction(g)).sum() for g in gradients)
+
+    width = 2e-6
+    difference = (first(width) - first(-2 * width)) / (2 * width)
+    assert parts.abs().sum() > 1e-2
+    assert (parts.sum() - difference).abs() < 1e-7 * parts.abs().sum()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", ["time_series", "regression", "products", "periodic-ard"])
+def test_of_a_symmetric_matrix(name, path):
+    network, x = make_network(name), rough_inputs(4, CASES[name].dims).requires_grad_()
+    expected = second_derivatives("plain", network, x, None)
+    assert_close(second_derivatives(path, network, x, None), expected)
+
+
+@pytest.mark.parametrize("path", FORMULAS)
+@pytest.mark.parametrize("shapes", [((2,), ()), ((), (2,)), ((2, 1), (3,))])
+def test_of_batches(shapes, path):
+    network = make_network("regression", shapes[0])
+    x1 = rough_inputs(*shapes[1], 3, 3).requires_grad_()
+    x2 = (rough_inputs(2, 3) - 0.3).requires_grad_()
+    expected = second_derivatives("plain", network, x1, x2)
+    assert_close(second_derivatives(path, network, x1, x2), expected)
+
+
+@pytest.mark.parametrize("path", FORMULAS)
+@pytest.mark.parametrize("zero_mean", [False, True])
+def test_gradients_pass_pytorchs_numerical_checks(zero_mean, path):
+    network = NeuralKernelNetwork.time_series(
+        zero_mean=zero_mean, priors=False, wiring="Linear2-Product2-Linear1"
+    )
+    values, parameters = as_function(perturb(network))
+    sources = (torch.randn(2, 1).requires_grad_(), torch.randn(2, 1).requires_grad_(), *parameters)
+    with kernel_evaluation(path):
+        assert gradcheck(values, sources)
+        assert gradgradcheck(values, sources)
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+def test_first_derivatives_are_the_same_when_a_graph_of_them_is_wanted(path):
+    network, x = make_network("regression"), torch.randn(3, 3, requires_grad=True)
+    sources = [x, *network.parameters()]
+    with kernel_evaluation(path):
+        total = network(x, torch.randn(4, 3)).to_dense().exp().sum()
+        expected = torch.autograd.grad(total, sources, retain_graph=True)
+        actual = torch.autograd.grad(total, sources, create_graph=True)
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+def test_inputs_that_depend_on_each_other(path):
+    network, x = make_network("regression"), torch.randn(3, 3, requires_grad=True)
+
+    def gradient(path, **options):
+        with kernel_evaluation(path):
+            total = network(x, x.sin() + 1).to_dense().sum()
+            return torch.autograd.grad(total, x, **options)[0].detach()
+
+    expected = gradient("plain")
+    torch.testing.assert_close(gradient(path), expected, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(gradient(path, create_graph=True), expected, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+def test_second_derivatives_of_a_nonlinear_function_of_the_matrix(path):
+    network, x2 = make_network("regression"), torch.randn(4, 3)
+
+    def function(x1):
+        with kernel_evaluation(path):
+            return network(x1, x2).to_dense().exp()
+
+    assert gradgradcheck(function, torch.randn(2, 3, requires_grad=True))
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+@pytest.mark.parametrize("vectorize", [False, True])
+def test_hessian_of_a_posterior_mean(vectorize, path):
+    x = torch.randn(8, 3)
+    model = SmallGP(x, torch.sin(x.sum(-1)), make_network("regression")).eval()
+    model.likelihood.noise = 0.01
+    model.requires_grad_(False)  # as in Bayesian optimisation
+
+    def hessian(path, point):
+        def mean(point):
+            return model(point).mean.sum()
+
+        with kernel_evaluation(path):
+            return torch.autograd.functional.hessian(mean, point, vectorize=vectorize)
+
+    point = torch.randn(2, 3)
+    expected = hessian("plain", point)
+    assert expected.abs().max() > 0.1
+    torch.testing.assert_close(hessian(path, point), expected, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+def test_hessian_of_a_posterior_mean_through_parameters_too(path):
+    x = torch.randn(8, 3)
+    model = SmallGP(x, torch.sin(x.sum(-1)), make_network("regression")).eval()
+    model.likelihood.noise = 0.01
+
+    def gradients(path):
+        point = torch.full((1, 3), 0.3, requires_grad=True)
+        sources = [point, *model.covar_module.parameters()]
+        with kernel_evaluation(path), gpytorch.settings.detach_test_caches(False):
+            model.train().eval()  # forgets what was cached
+            slope = torch.autograd.grad(model(point).mean.sum(), point, create_graph=True)[0]
+            return torch.autograd.grad(slope.sum(), sources)
+
+    expected = gradients("plain")
+    assert max(g.abs().max() for g in expected) > 1e-2
+    torch.testing.assert_close(gradients(path), expected, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+def test_posterior_variance_has_second_derivatives(path):
+    x = torch.randn(6, 3)
+    model = SmallGP(x, torch.sin(x[:, 0]), make_network("regression")).eval()
+    model.requires_grad_(False)
+
+    def variance(point):
+        with kernel_evaluation(path), gpytorch.settings.fast_pred_var(False):
+            return model(point).variance
+
+    assert gradgradcheck(variance, torch.randn(2, 3, requires_grad=True), atol=1e-4)
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+def test_third_derivatives(path):
+    network, x = make_network("rbf"), torch.randn(3, 3)
+
+    def third(path):
+        with kernel_evaluation(path):
+            point = torch.full((1, 3), 0.3, requires_grad=True)
+            value = network(point, x).to_dense().sum()
+            for _ in range(2):
+                (gradient,) = torch.autograd.grad(value, point, create_graph=True)
+                value = gradient.sum()
+            return torch.autograd.grad(value, point)[0]
+
+    expected = third("plain")
+    assert expected.abs().max() > 1e-3
+    torch.testing.assert_close(third(path), expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+def test_jacobians_in_one_batched_backward_pass(path):
+    network, x = make_network("regression"), torch.randn(3, 3)
+
+    def jacobian(path):
+        with kernel_evaluation(path):
+            return torch.autograd.functional.jacobian(
+                lambda x: network(x).to_dense(), x, vectorize=True
+            )
+
+    torch.testing.assert_close(jacobian(path), jacobian("plain"), rtol=1e-9, atol=1e-10)

@@ -1,0 +1,132 @@
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+from gpytorch_nkn.settings import kernel_evaluation
+from tests.kernels.contract import global_state
+from tests.kernels.evaluation.networks import (
+    CASES,
+    FORMULAS,
+    PATHS,
+    assert_same,
+    evaluate,
+    make_network,
+    needs_compiled,
+    rough_inputs,
+)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_afterwards():
+    yield
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+@pytest.mark.parametrize("name", ["time_series-zero_mean", "shared-columns"])
+@pytest.mark.parametrize("shape", [(700, None), (3, 700), (620, 650)])
+def test_results_do_not_depend_on_the_number_of_threads(shape, name, path):
+    network, dims = make_network(name), CASES[name].dims
+    x1 = rough_inputs(shape[0], dims).requires_grad_(shape[1] is not None)
+    x2 = None if shape[1] is None else (rough_inputs(shape[1], dims) - 0.3).requires_grad_()
+    results = []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        results.append(evaluate(path, network, x1, x2))
+        assert torch.get_num_threads() == threads
+    assert_same(results[1], results[0], 1e-12)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_several_threads_give_the_same_every_time(path):
+    torch.set_num_threads(3)
+    network, x = make_network("regression"), rough_inputs(700, 3)
+    assert_same(evaluate(path, network, x), evaluate(path, network, x), 0.0)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+def test_a_call_leaves_global_state_alone(path, threads):
+    torch.set_num_threads(threads)
+    network, x = make_network("time_series"), rough_inputs(300, 1)
+    modules = dict(network.named_modules())
+    parameters = dict(network.named_parameters())
+    values = {name: p.detach().clone() for name, p in parameters.items()}
+    with kernel_evaluation(path):
+        for mode in (torch.enable_grad, torch.no_grad):
+            with mode():
+                before = global_state()
+                result = network(x).to_dense()
+                assert all(torch.equal(a, b) for a, b in zip(before, global_state(), strict=True))
+            if result.requires_grad:
+                result.sum().backward()
+                assert all(torch.equal(a, b) for a, b in zip(before, global_state(), strict=True))
+        assert kernel_evaluation.path() == path
+    assert torch.get_num_threads() == threads
+    assert dict(network.named_modules()).keys() == modules.keys()
+    after = dict(network.named_parameters())
+    assert after.keys() == parameters.keys()
+    for name, parameter in after.items():
+        assert parameter is parameters[name] and isinstance(parameter, nn.Parameter), name
+        assert torch.equal(parameter, values[name]), name
+
+
+@pytest.mark.parametrize(
+    ("path", "threads"),
+    [
+        *itertools.product(["plain", "autograd", "closed_form"], [1, 3]),
+        pytest.param("compiled", 1, marks=needs_compiled),
+        pytest.param("compiled", 3, marks=needs_compiled),
+    ],
+)
+def test_inference_mode(path, threads):
+    network, x = make_network("regression"), rough_inputs(700, 3)
+    with torch.no_grad(), kernel_evaluation("plain"):
+        expected = network(x).to_dense()
+    torch.set_num_threads(threads)
+    with torch.inference_mode(), kernel_evaluation(path):
+        values = network(x).to_dense()
+        assert values.is_inference()
+    torch.testing.assert_close(values.clone(), expected)
+
+
+@pytest.mark.parametrize("path", ["auto", *FORMULAS])
+def test_concurrent_calls_of_one_network(path):
+    network, inputs = make_network("regression"), [rough_inputs(200, 3) for _ in range(6)]
+    expected = [evaluate(path, network, x) for x in inputs]
+
+    def work(x):
+        values = network.forward(x, x)  # GPyTorch's call sets a global flag for a moment
+        weights = torch.arange(values.numel()).to(values).sin().view(values.shape)
+        named = dict(network.named_parameters())
+        gradients = torch.autograd.grad((values * weights).sum(), named.values())
+        return {"values": values.detach(), **dict(zip(named, gradients, strict=True))}
+
+    torch.set_num_threads(2)
+    with kernel_evaluation(path), ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(work, inputs))
+    assert torch.get_num_threads() == 2
+    for actual, other in zip(results, expected, strict=True):
+        assert_same(actual, other, 1e-12)
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+def test_concurrent_calls_of_several_networks(path):
+    networks = [make_network(name) for name in ("regression", "additive")]
+    x = rough_inputs(300, 3)
+    expected = [evaluate(path, network, x) for network in networks]
+    parameters = [list(network.parameters()) for network in networks]
+
+    def work(network):
+        return [evaluate(path, network, x) for _ in range(3)]
+
+    with kernel_evaluation(path), ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(work, networks))
+    for actual, other in zip(results, expected, strict=True):
+        for one in actual:
+            assert_same(one, other, 1e-12)
+    for network, own in zip(networks, parameters, strict=True):
+        assert all(a is b for a, b in zip(network.parameters(), own, strict=True))

@@ -1,0 +1,210 @@
+import pytest
+import torch
+
+from gpytorch_nkn.settings import kernel_evaluation
+from tests.kernels.evaluation.networks import (
+    CASES,
+    FORMULAS,
+    PATHS,
+    assert_same,
+    evaluate,
+    make_network,
+    rough_inputs,
+)
+
+BATCHES = {  # batch shapes of the network, of x1 and of x2
+    "network": ((2,), (), ()),
+    "inputs": ((), (2,), (2,)),
+    "rows": ((), (2,), ()),
+    "columns": ((), (), (3,)),
+    "both": ((2,), (2,), (2,)),
+    "one": ((1,), (), ()),
+    "crossed": ((3, 1), (2,), (1, 2)),
+    "wider": ((2,), (3, 1), (2,)),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("inputs", ["one", "two", "equal"])
+@pytest.mark.parametrize("name", CASES)
+def test_equal_to_plain_autograd(name, inputs, path):
+    case, network = CASES[name], make_network(name)
+    differentiable = inputs == "two" or not case.kinked
+    x1 = rough_inputs(7, case.dims).requires_grad_(differentiable)
+    x2 = {"one": None, "two": rough_inputs(5, case.dims) - 0.3, "equal": x1.detach().clone()}[
+        inputs
+    ]
+    if x2 is not None:
+        x2.requires_grad_(differentiable)
+    expected = evaluate("plain", network, x1, x2)
+    assert expected["values"].std() > 1e-3 or name == "constant-activation"
+    actual = evaluate(path, network, x1, x2)
+    if inputs == "equal" and differentiable:
+        # GPyTorch's linear kernel takes x1 for x2 then: only the sum of their gradients is right
+        for results in (actual, expected):
+            results["x1"] = results["x1"] + results.pop("x2")
+    assert_same(actual, expected, case.tolerance if inputs != "two" else 1e-10)
+
+
+@pytest.mark.parametrize("path", FORMULAS)
+@pytest.mark.parametrize("name", ["regression", "time_series-zero_mean"])
+def test_input_gradients_where_both_inputs_are_equal(name, path):
+    network, weights = make_network(name), torch.randn(5, 5)
+    x = rough_inputs(5, CASES[name].dims)
+
+    def total(x1, x2):
+        with kernel_evaluation(path):
+            return (network(x1, x2).to_dense() * weights).sum()
+
+    both = (x.clone().requires_grad_(), x.clone().requires_grad_())
+    assert torch.autograd.gradcheck(total, both)
+
+
+@pytest.mark.parametrize("path", FORMULAS)
+@pytest.mark.parametrize("batches", BATCHES)
+@pytest.mark.parametrize("name", ["regression", "active-dims", "activations", "scaled"])
+def test_batches(name, batches, path):
+    of_network, of_x1, of_x2 = BATCHES[batches]
+    network = make_network(name, of_network)
+    x1 = rough_inputs(*of_x1, 5, 3).requires_grad_()
+    x2 = (rough_inputs(*of_x2, 4, 3) - 0.3).requires_grad_()
+    assert_same(evaluate(path, network, x1, x2), evaluate("plain", network, x1, x2))
+    x1 = x1.detach()
+    assert_same(evaluate(path, network, x1), evaluate("plain", network, x1))
+
+
+@pytest.mark.parametrize("path", ["auto", *FORMULAS])
+def test_parts_of_different_batch_shapes(path):
+    network = make_network("regression", (2,))
+    network.primitives[0] = make_network("regression").primitives[0]  # belongs to every element
+    x = rough_inputs(30, 3).requires_grad_()
+    assert_same(evaluate(path, network, x), evaluate("plain", network, x))
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("kind", ["transposed", "strided", "expanded", "reversed"])
+def test_inputs_and_weights_in_any_memory_layout(kind, path):
+    network = make_network("shared-columns")
+    x1, x2 = {
+        "transposed": (torch.randn(3, 6).mT, torch.randn(3, 5).mT),
+        "strided": (torch.randn(12, 6)[::2, ::2], torch.randn(5, 9)[:, 1::3]),
+        "expanded": (torch.randn(1, 3).expand(6, 3), torch.randn(5, 1).expand(5, 3)),
+        "reversed": (torch.randn(3, 6).t()[:, [2, 0, 1]], torch.randn(5, 3).flip(0)),
+    }[kind]
+    for weights in (
+        None,
+        torch.ones(()).expand(6, 5),
+        torch.randn(5, 6).mT,
+        torch.randn(6, 9)[:, ::2],
+    ):
+        both = [x1.detach().requires_grad_(), x2.detach().requires_grad_()]
+        expected = evaluate("plain", network, *both, weights=weights)
+        assert_same(evaluate(path, network, *both, weights=weights), expected)
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+@pytest.mark.parametrize("shape", [(1, None), (2, None), (1, 1), (1, 2), (2, 1), (1, 70), (130, 1)])
+def test_few_points(shape, path):
+    network, (rows, columns) = make_network("shared-columns"), shape
+    x1 = torch.randn(rows, 3)
+    x2 = None if columns is None else torch.randn(columns, 3).requires_grad_()
+    x1.requires_grad_(x2 is not None)
+    assert_same(evaluate(path, network, x1, x2), evaluate("plain", network, x1, x2))
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+def test_no_points(path):
+    with kernel_evaluation(path):
+        values = make_network("regression")(torch.randn(0, 3), torch.randn(4, 3)).to_dense()
+    assert values.shape == (0, 4)
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+@pytest.mark.parametrize("name", ["time_series-zero_mean", "shared-columns"])
+@pytest.mark.parametrize("shape", [(300, None), (3, 700), (700, 3), (290, 301)])
+def test_several_tiles(shape, name, path):
+    network, (rows, columns), dims = make_network(name), shape, CASES[name].dims
+    x1 = rough_inputs(rows, dims).requires_grad_(columns is not None)
+    x2 = None if columns is None else (rough_inputs(columns, dims) - 0.3).requires_grad_()
+    assert_same(evaluate(path, network, x1, x2), evaluate("plain", network, x1, x2))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_input_gradients_of_several_symmetric_tiles(path):
+    network, x = make_network("regression"), rough_inputs(300, 3).requires_grad_()
+    assert_same(evaluate(path, network, x), evaluate("plain", network, x))
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+@pytest.mark.parametrize("name", ["regression", "time_series", "activations", "active-dims"])
+def test_float32_is_right_to_four_digits(name, path):
+    network, dims = make_network(name), CASES[name].dims
+    x1, x2 = torch.randn(9, dims), torch.randn(8, dims)
+    expected = evaluate("plain", network, x1.requires_grad_(), x2.requires_grad_())
+    single = [x.detach().float().requires_grad_() for x in (x1, x2)]
+    actual = evaluate(path, network.float(), *single)
+    assert all(tensor.dtype == torch.float32 for tensor in actual.values())
+    actual = {name: tensor.double() for name, tensor in actual.items()}
+    assert_same(actual, expected, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_points_far_from_the_origin(path):
+    network = make_network("shared-columns")
+    for part in network.modules():  # values that do not depend on where the origin is
+        if hasattr(part, "raw_variance"):
+            part.variance = 1e-12
+    x1, x2 = rough_inputs(7, 3), rough_inputs(5, 3) - 0.3
+    near = evaluate(path, network, x1, x2)["values"]
+    far = evaluate(path, network, x1 + 1000, x2 + 1000)["values"]
+    torch.testing.assert_close(far, near, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_gradients_accumulate_and_a_graph_serves_twice(path):
+    network, x = make_network("regression"), rough_inputs(6, 3)
+    expected = evaluate("plain", network, x, weights=torch.ones(6, 6))
+    with kernel_evaluation(path):
+        total = network(x).to_dense().sum()
+        total.backward(retain_graph=True)
+        total.backward()
+    for name, parameter in network.named_parameters():
+        torch.testing.assert_close(parameter.grad, 2 * expected[name], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_parameters_changed_between_the_passes_never_give_a_wrong_gradient(path):
+    network, x = make_network("rbf"), rough_inputs(6, 3)
+    expected = evaluate("plain", network, x, weights=torch.ones(6, 6))
+    with kernel_evaluation(path):
+        total = network(x).to_dense().sum()
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter += 1
+        try:
+            total.backward()
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+            return
+    for name, parameter in network.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+def test_shared_modules_get_the_sum_of_their_gradients_and_stay_as_they_are(path):
+    network = make_network("shared-columns")
+    network.primitives[1] = network.primitives[0]
+    parameters, x = list(network.parameters()), rough_inputs(6, 3)
+    actual = evaluate(path, network, x)
+    assert all(a is b for a, b in zip(network.parameters(), parameters, strict=True))
+    assert_same(actual, evaluate("plain", network, x))
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+def test_shared_parameters_get_the_sum_of_their_gradients_and_stay_as_they_are(path):
+    network = make_network("shared-columns")
+    network.primitives[2].raw_lengthscale = network.primitives[0].raw_lengthscale
+    parameters, x = list(network.parameters()), rough_inputs(6, 3)
+    actual = evaluate(path, network, x)
+    assert all(a is b for a, b in zip(network.parameters(), parameters, strict=True))
+    assert_same(actual, evaluate("plain", network, x))

@@ -1,0 +1,375 @@
+import math
+import pickle
+from copy import deepcopy
+
+import gpytorch
+import pytest
+import torch
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.kernels import (
+    InducingPointKernel,
+    Kernel,
+    MaternKernel,
+    MultitaskKernel,
+    RBFKernel,
+    ScaleKernel,
+)
+from gpytorch.likelihoods import (
+    FixedNoiseGaussianLikelihood,
+    GaussianLikelihood,
+    MultitaskGaussianLikelihood,
+    StudentTLikelihood,
+)
+from gpytorch.means import LinearMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.priors import GammaPrior, NormalPrior
+from linear_operator.utils.errors import NotPSDError
+
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.evaluation import is_compiled
+from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood, exact_log_density
+from gpytorch_nkn.settings import kernel_evaluation
+from tests.fit.models import SmallGP
+from tests.kernels.contract import perturb
+
+PATHS = ["auto", "plain", "autograd", "closed_form"]
+PATHS += [
+    pytest.param(
+        "compiled",
+        marks=pytest.mark.skipif(
+            not is_compiled(), reason="the package was installed without a compiler"
+        ),
+    )
+]
+
+
+def data(n=12, dims=2):
+    x = torch.randn(n, dims)
+    return x, torch.sin(2 * x[:, 0]) + 0.3 * x[:, -1] + 0.1 * torch.randn(n)
+
+
+def small(kernel, likelihood=None, mean=None, n=12):
+    model = SmallGP(*data(n), perturb(kernel.double()), likelihood)
+    if mean is not None:
+        model.mean_module = mean
+    return model
+
+
+def regression(**options):
+    return NeuralKernelNetwork.regression(2, **options)
+
+
+def with_priors():
+    model = small(regression())
+    model.likelihood.register_prior(
+        "noise_prior", GammaPrior(1.1, 0.05), lambda m: m.noise, lambda m, v: m._set_noise(v)
+    )
+    model.mean_module.register_prior("constant_prior", NormalPrior(0.0, 1.0), "constant")
+    return model
+
+
+def batch_model(shape):
+    b = torch.Size(shape)
+    x, y = torch.randn(*b, 9, 2), torch.randn(*b, 9)
+    likelihood = GaussianLikelihood(batch_shape=b)
+    model = SmallGP(x, y, perturb(regression(batch_shape=b)), likelihood)
+    model.mean_module = gpytorch.means.ConstantMean(batch_shape=b)
+    return model
+
+
+def botorch(outputs, **options):
+    x, y = data()
+    targets = torch.stack([y + i * x[:, 0] for i in range(outputs)], -1)
+    batch_shape = torch.Size([outputs]) if outputs > 1 else torch.Size()
+    kernel = regression(batch_shape=batch_shape)
+    return SingleTaskGP(
+        x, (targets - targets.mean(0)) / targets.std(0), covar_module=kernel, **options
+    )
+
+
+def fixed_noise(learned):
+    noise = 0.01 + 0.1 * torch.rand(12)
+    likelihood = FixedNoiseGaussianLikelihood(noise, learn_additional_noise=learned)
+    return small(regression(), likelihood)
+
+
+MODELS = {
+    "network": lambda: small(regression(priors=False)),
+    "scaled": lambda: small(ScaleKernel(ScaleKernel(regression()))),
+    "sum": lambda: small(regression() + RBFKernel()),
+    "product": lambda: small(regression() * RBFKernel()),
+    "columns": lambda: small(NeuralKernelNetwork.time_series(active_dims=(1,))),
+    "scaled columns": lambda: small(ScaleKernel(NeuralKernelNetwork.time_series(active_dims=(1,)))),
+    "rbf": lambda: small(RBFKernel()),
+    "matern": lambda: small(ScaleKernel(MaternKernel(ard_num_dims=2))),
+    "priors": with_priors,
+    "linear mean": lambda: small(regression(), mean=LinearMean(2)),
+    "fixed noise": lambda: fixed_noise(False),
+    "fixed and learned noise": lambda: fixed_noise(True),
+    "batch": lambda: batch_model([3]),
+    "batch of batches": lambda: batch_model([2, 1]),
+    "SingleTaskGP": lambda: botorch(1),
+    "SingleTaskGP of two outputs": lambda: botorch(2),
+    "SingleTaskGP with noise": lambda: botorch(2, train_Yvar=torch.full((12, 2), 0.04)),
+    "one point": lambda: small(regression(), n=1),
+    "300 points": lambda: small(regression(), n=300),
+    "inducing points": lambda: small(
+        InducingPointKernel(RBFKernel(), torch.randn(4, 2), GaussianLikelihood())
+    ),
+}
+
+
+def value_and_gradients(cls, model, path="auto", inputs=()):
+    model.train()
+    mll = cls(model.likelihood, model)
+    exactly = gpytorch.settings.fast_computations(False, False, False)
+    with exactly, gpytorch.settings.cholesky_jitter(0.0, 0.0), kernel_evaluation(path):
+        value = mll(model(*model.train_inputs), model.train_targets, *model.train_inputs)
+        sources = dict(model.named_parameters()) | {str(i): x for i, x in enumerate(inputs)}
+        sources = {name: source for name, source in sources.items() if source.requires_grad}
+        weights = 0.5 + torch.arange(value.numel()).to(value).view(value.shape)
+        found = torch.autograd.grad((weights * value).sum(), sources.values(), allow_unused=True)
+    found = [
+        torch.zeros_like(s) if g is None else g
+        for s, g in zip(sources.values(), found, strict=True)
+    ]
+    return value.detach(), dict(zip(sources, found, strict=True))
+
+
+def assert_same(ours, theirs, tolerance=1e-9):
+    (value, gradients), (expected, expected_gradients) = ours, theirs
+    torch.testing.assert_close(value, expected, rtol=tolerance, atol=tolerance)
+    assert gradients.keys() == expected_gradients.keys()
+    most = max(float(g.abs().max()) for g in expected_gradients.values())
+    for name, gradient in expected_gradients.items():
+        assert float((gradients[name] - gradient).abs().max()) <= tolerance * max(1.0, most), name
+
+
+@pytest.mark.filterwarnings("ignore::gpytorch.utils.warnings.GPInputWarning")
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", MODELS)
+def test_value_and_gradients_equal_gpytorchs(name, path):
+    model = MODELS[name]()
+    expected = value_and_gradients(ExactMarginalLogLikelihood, model, "plain")
+    assert_same(value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path), expected)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", ["network", "scaled", "sum", "SingleTaskGP"])
+def test_train_inputs_that_require_gradients(name, path):
+    model = MODELS[name]()
+    x = model.train_inputs[0].detach().clone().requires_grad_()
+    model.set_train_data(x, strict=False)
+    expected = value_and_gradients(ExactMarginalLogLikelihood, model, "plain", [x])
+    assert expected[1]["0"].abs().max() > 1e-3
+    ours = value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path, [x])
+    # where points coincide, on the diagonal, GPyTorch's distances lose half of the digits
+    assert_same(ours, expected, 1e-7)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("frozen", ["covar_module", "likelihood", "mean_module"])
+def test_frozen_parts(frozen, path):
+    model = small(regression())
+    getattr(model, frozen).requires_grad_(False)
+    expected = value_and_gradients(ExactMarginalLogLikelihood, model, "plain")
+    assert_same(value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path), expected)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_gpytorchs_settings_of_fast_computations_do_not_change_the_value(path):
+    model = small(regression(), n=30).train()
+    mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model)
+    values = []
+    for fast in (True, False):
+        with gpytorch.settings.fast_computations(fast, fast, fast), kernel_evaluation(path):
+            with gpytorch.settings.max_cholesky_size(1):
+                values.append(mll(model(*model.train_inputs), model.train_targets).item())
+    assert values[0] == values[1]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_kernels_that_are_evaluated_at_once(path):
+    model = small(regression())
+    expected = value_and_gradients(ExactMarginalLogLikelihood, model, "plain")
+    with gpytorch.settings.lazily_evaluate_kernels(False):
+        ours = value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path)
+    assert_same(ours, expected)
+
+
+class MultitaskGP(gpytorch.models.ExactGP):
+    def __init__(self):
+        x, y = data()
+        likelihood = MultitaskGaussianLikelihood(num_tasks=2)
+        super().__init__(x, torch.stack([y, y.square()], -1), likelihood)
+        self.mean_module = gpytorch.means.MultitaskMean(gpytorch.means.ConstantMean(), 2)
+        self.covar_module = MultitaskKernel(perturb(regression()), num_tasks=2)
+
+    def forward(self, x):
+        return MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_multitask_models_are_gpytorchs(path):
+    model = MultitaskGP()
+    expected = value_and_gradients(ExactMarginalLogLikelihood, model, "plain")
+    assert_same(value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path), expected)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_missing_observations_are_gpytorchs(path):
+    model = small(regression())
+    model.train_targets[[2, 5]] = math.nan
+    with gpytorch.settings.observation_nan_policy("mask"):
+        expected = value_and_gradients(ExactMarginalLogLikelihood, model, "plain")
+        ours = value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path)
+    assert expected[0].isfinite()
+    assert_same(ours, expected)
+
+
+def test_filling_missing_observations_is_refused_as_by_gpytorch():
+    model = small(regression())
+    with gpytorch.settings.observation_nan_policy("fill"):
+        with pytest.raises(ValueError, match="'fill' is not supported"):
+            value_and_gradients(AnalyticExactMarginalLogLikelihood, model)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_missing_observations_without_a_policy_are_an_error(path):
+    model = small(regression())
+    model.train_targets[2] = math.nan
+    mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model.train())
+    with kernel_evaluation(path), pytest.raises(NotPSDError, match="not finite"):
+        mll(model(*model.train_inputs), model.train_targets)
+
+
+def test_other_likelihoods_are_refused_as_by_gpytorch():
+    model = small(regression())
+    with pytest.raises(RuntimeError, match="Likelihood must be Gaussian"):
+        AnalyticExactMarginalLogLikelihood(StudentTLikelihood(), model)
+
+
+class IndefiniteKernel(Kernel):
+    def forward(self, x1, x2, diag=False, **params):
+        distance = self.covar_dist(x1, x2, diag=diag, square_dist=True)
+        return 1 + distance  # grows with the distance
+
+
+@pytest.mark.parametrize(
+    "kernel", [IndefiniteKernel, lambda: NeuralKernelNetwork([IndefiniteKernel()], [])]
+)
+@pytest.mark.parametrize("path", PATHS)
+def test_an_indefinite_matrix_raises(kernel, path):
+    model = SmallGP(*data(), kernel()).train()
+    mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model)
+    with kernel_evaluation(path), pytest.raises(NotPSDError, match=r"12 x 12 .*positive definite"):
+        mll(model(*model.train_inputs), model.train_targets)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_parameters_that_are_not_finite_raise(bad, path):
+    model = small(regression()).train()
+    model.covar_module.primitives[0].raw_lengthscale.data.fill_(math.nan)
+    model.likelihood.raw_noise.data.fill_(bad)
+    mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model)
+    with kernel_evaluation(path), pytest.raises(NotPSDError, match="not finite"):
+        mll(model(*model.train_inputs), model.train_targets)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", ["network", "rbf"])
+def test_second_derivatives_are_refused(name, path):
+    model = MODELS[name]().train()
+    mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model)
+    with kernel_evaluation(path):
+        value = mll(model(*model.train_inputs), model.train_targets)
+        with pytest.raises(NotImplementedError, match="cannot be differentiated again"):
+            torch.autograd.grad(value, list(model.parameters()), create_graph=True)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_fit_gpytorch_mll_improves_a_model(path):
+    model = botorch(1)
+    mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model)
+    before = value_and_gradients(ExactMarginalLogLikelihood, model)[0]
+    with kernel_evaluation(path):
+        fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 15}})
+    after = value_and_gradients(ExactMarginalLogLikelihood, model)[0]
+    assert after > before + 0.1
+
+
+def test_fits_end_where_gpytorchs_do():
+    models = [
+        SingleTaskGP(*(t if t.dim() > 1 else t.unsqueeze(-1) for t in data(20))) for _ in "12"
+    ]
+    models[1].load_state_dict(models[0].state_dict())
+    models[1].set_train_data(models[0].train_inputs[0], models[0].train_targets, strict=False)
+    classes = (ExactMarginalLogLikelihood, AnalyticExactMarginalLogLikelihood)
+    for cls, model in zip(classes, models, strict=True):
+        fit_gpytorch_mll(cls(model.likelihood, model))
+    values = [value_and_gradients(ExactMarginalLogLikelihood, model)[0] for model in models]
+    torch.testing.assert_close(values[1], values[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("copy", [deepcopy, lambda mll: pickle.loads(pickle.dumps(mll))])
+def test_copies(copy):
+    model = small(regression()).train()
+    mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model)
+    value = mll(model(*model.train_inputs), model.train_targets)
+    again = copy(mll)
+    assert type(again) is AnalyticExactMarginalLogLikelihood
+    torch.testing.assert_close(
+        again(again.model(*again.model.train_inputs), again.model.train_targets), value
+    )
+    again.model.likelihood.noise = 3.0
+    assert model.likelihood.noise != 3.0
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("kernel", ["network", "rbf"])
+def test_float32_is_right_to_three_digits(kernel, path):
+    model = MODELS[kernel]()
+    model.likelihood.noise = 0.1
+    expected = value_and_gradients(ExactMarginalLogLikelihood, model, "plain")
+    value, gradients = value_and_gradients(AnalyticExactMarginalLogLikelihood, model.float(), path)
+    assert value.dtype == torch.float32
+    gradients = {name: gradient.double() for name, gradient in gradients.items()}
+    assert_same((value.double(), gradients), expected, 1e-3)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("batch", [((), (3,)), ((3,), ()), ((2, 1), (3,))])
+def test_exact_log_density_broadcasts_targets_and_covariances(batch, path):
+    of_network, of_targets = (torch.Size(shape) for shape in batch)
+    kernel, x = perturb(regression(batch_shape=of_network)), torch.randn(6, 2)
+    target = torch.randn(*of_targets, 6)
+    likelihood = GaussianLikelihood()
+    with kernel_evaluation(path):
+        prior = MultivariateNormal(torch.zeros(*of_network, 6), kernel(x))
+        value = exact_log_density(likelihood(prior), target)
+    with kernel_evaluation("plain"):
+        covariance = kernel(x).to_dense() + likelihood.noise * torch.eye(6)
+    expected = torch.distributions.MultivariateNormal(torch.zeros(6), covariance).log_prob(target)
+    torch.testing.assert_close(value, expected)
+
+
+def test_exact_log_density_of_an_indefinite_matrix_is_minus_infinity():
+    prior = MultivariateNormal(torch.zeros(4), IndefiniteKernel()(torch.randn(4, 2)))
+    assert exact_log_density(GaussianLikelihood()(prior), torch.randn(4)) == -math.inf
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_call_leaves_the_model_as_it_was(path):
+    model = small(regression(), n=300).train()
+    parameters, names = dict(model.named_parameters()), [n for n, _ in model.named_modules()]
+    mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model)
+    before = torch.get_rng_state(), torch.is_grad_enabled(), torch.get_num_threads()
+    with kernel_evaluation(path):
+        mll(model(*model.train_inputs), model.train_targets).backward()
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1:] == (torch.is_grad_enabled(), torch.get_num_threads())
+    assert [n for n, _ in model.named_modules()] == names
+    assert all(p is parameters[n] and p.grad is not None for n, p in model.named_parameters())

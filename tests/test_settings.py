@@ -1,0 +1,82 @@
+import threading
+
+import pytest
+
+from gpytorch_nkn.settings import kernel_evaluation
+
+PATHS = ["auto", "plain", "autograd", "closed_form", "compiled"]
+
+
+@pytest.fixture(autouse=True)
+def _auto():
+    """From the default on, whatever the session forces; and back to it if a test leaves another."""
+    before = kernel_evaluation._path
+    kernel_evaluation._path = "auto"
+    yield
+    kernel_evaluation._path = before
+
+
+def test_the_default_is_auto():
+    assert kernel_evaluation.path() == "auto"
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_holds_inside_the_context_only(path):
+    with kernel_evaluation(path) as setting:
+        assert isinstance(setting, kernel_evaluation)
+        assert kernel_evaluation.path() == setting.path() == path
+    assert kernel_evaluation.path() == "auto"
+
+
+def test_nested_contexts():
+    with kernel_evaluation("plain"):
+        with kernel_evaluation("closed_form"):
+            with kernel_evaluation("auto"):
+                assert kernel_evaluation.path() == "auto"
+            assert kernel_evaluation.path() == "closed_form"
+        assert kernel_evaluation.path() == "plain"
+    assert kernel_evaluation.path() == "auto"
+
+
+def test_an_exception_restores_the_path_and_is_passed_on():
+    with kernel_evaluation("autograd"):
+        with pytest.raises(KeyError, match="of the caller"):
+            with kernel_evaluation("plain"):
+                raise KeyError("of the caller")
+        assert kernel_evaluation.path() == "autograd"
+    assert kernel_evaluation.path() == "auto"
+
+
+def test_constructing_a_setting_changes_nothing():
+    setting = kernel_evaluation("plain")
+    assert kernel_evaluation.path() == "auto"
+    for _ in range(2):
+        with setting:
+            assert kernel_evaluation.path() == "plain"
+        assert kernel_evaluation.path() == "auto"
+
+
+def test_a_setting_can_be_entered_within_itself():
+    setting = kernel_evaluation("plain")
+    with setting:
+        with setting:
+            assert kernel_evaluation.path() == "plain"
+        assert kernel_evaluation.path() == "plain"
+    assert kernel_evaluation.path() == "auto"
+
+
+@pytest.mark.parametrize("path", ["fast", "", "Plain", None])
+def test_other_paths_are_refused(path):
+    with pytest.raises(ValueError, match=rf"path must be one of .*'closed_form'.*got {path!r}"):
+        kernel_evaluation(path)
+    assert kernel_evaluation.path() == "auto"
+
+
+def test_worker_threads_see_the_path():
+    """As GPyTorch's settings, it belongs to the process: an evaluation may use threads."""
+    seen = []
+    with kernel_evaluation("plain"):
+        worker = threading.Thread(target=lambda: seen.append(kernel_evaluation.path()))
+        worker.start()
+        worker.join()
+    assert seen == ["plain"]
