@@ -1,9 +1,14 @@
 """The native evaluator of Neural Kernel Networks; all other metadata stands in setup.cfg."""
 
+import zlib
+from pathlib import Path
+
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 DIRECTORY = "gpytorch_nkn/kernels/evaluation"
+SOURCES = sorted(Path(DIRECTORY).glob("native*.[chi]*"))  # native.py reads them in this order, too
+VERSION = zlib.crc32(b"".join(path.read_bytes() for path in SOURCES)) & 0x7FFFFFFF
 # Not -ffast-math: loading what GCC before 13 makes of it flushes subnormal numbers to zero.
 UNIX_FLAGS = [
     "-std=c++17",
@@ -29,11 +34,8 @@ setup(
         Extension(
             "gpytorch_nkn.kernels.evaluation._native",
             sources=[f"{DIRECTORY}/native.cpp"],
-            depends=[
-                f"{DIRECTORY}/native_plan.h",
-                f"{DIRECTORY}/native_math.inl",
-                f"{DIRECTORY}/native_tile.inl",
-            ],
+            depends=[str(path) for path in SOURCES],
+            define_macros=[("NKN_VERSION", str(VERSION))],
             language="c++",
             # Without a compiler the package is installed all the same.
             optional=True,

@@ -7,6 +7,11 @@ from types import TracebackType
 __all__ = ["kernel_evaluation"]
 
 
+_PATHS = ("auto", "plain", "autograd", "closed_form", "compiled")
+# Entered and not left, the last one holds; in threads they need not be left in reverse order.
+_entered: list[kernel_evaluation] = []
+
+
 class kernel_evaluation:  # noqa: N801, gpytorch.settings are spelt so
     """How networks of kernels are evaluated.
 
@@ -17,6 +22,8 @@ class kernel_evaluation:  # noqa: N801, gpytorch.settings are spelt so
             with gradients written out, ``"compiled"`` in C++. Where a forced path does not apply
             (complex or unknown primitives, other devices and dtypes), evaluation is plain.
 
+    Like GPyTorch's settings it holds in all threads.
+
     Raises:
         ValueError: The path is none of these.
 
@@ -25,23 +32,18 @@ class kernel_evaluation:  # noqa: N801, gpytorch.settings are spelt so
         ...     assert kernel_evaluation.path() == "plain"
     """
 
-    _PATHS = ("auto", "plain", "autograd", "closed_form", "compiled")
-    _path = "auto"
-
     def __init__(self, path: str):
-        if path not in self._PATHS:
-            raise ValueError(f"path must be one of {self._PATHS}, got {path!r}.")
+        if path not in _PATHS:
+            raise ValueError(f"path must be one of {_PATHS}, got {path!r}.")
         self._wanted = path
-        self._before: list[str] = []  # a context may be entered within itself
 
     @classmethod
     def path(cls) -> str:
         """The path in force."""
-        return cls._path
+        return _entered[-1]._wanted if _entered else "auto"
 
     def __enter__(self) -> kernel_evaluation:
-        self._before.append(kernel_evaluation._path)
-        kernel_evaluation._path = self._wanted
+        _entered.append(self)
         return self
 
     def __exit__(
@@ -50,4 +52,7 @@ class kernel_evaluation:  # noqa: N801, gpytorch.settings are spelt so
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        kernel_evaluation._path = self._before.pop()
+        for number in reversed(range(len(_entered))):
+            if _entered[number] is self:
+                del _entered[number]
+                break

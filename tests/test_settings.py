@@ -10,10 +10,8 @@ PATHS = ["auto", "plain", "autograd", "closed_form", "compiled"]
 @pytest.fixture(autouse=True)
 def _auto():
     """From the default on, whatever the session forces; and back to it if a test leaves another."""
-    before = kernel_evaluation._path
-    kernel_evaluation._path = "auto"
-    yield
-    kernel_evaluation._path = before
+    with kernel_evaluation("auto"):
+        yield
 
 
 def test_the_default_is_auto():
@@ -80,3 +78,14 @@ def test_worker_threads_see_the_path():
         worker.start()
         worker.join()
     assert seen == ["plain"]
+
+
+def test_contexts_need_not_be_left_in_reverse_order():
+    """As happens with several threads."""
+    first, second = kernel_evaluation("plain"), kernel_evaluation("closed_form")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert kernel_evaluation.path() == "closed_form"
+    second.__exit__(None, None, None)
+    assert kernel_evaluation.path() == "auto"

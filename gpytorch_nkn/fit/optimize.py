@@ -18,6 +18,7 @@ from gpytorch_nkn.fit.training_loss import TrainingLoss
 
 __all__ = ["FlatParameters", "has_closed_form", "run_adam", "run_lbfgs"]
 
+_CONFIRM_EVERY = 100  # evaluations
 _MAX_FAILURES = 20  # consecutive evaluations without a finite loss
 
 
@@ -63,6 +64,7 @@ class FlatParameters:
             parameter.grad = self.gradients[window].view(shape)
             offset += parameter.numel()
         self._closed_form: TrainingLoss | None = None
+        self._confirmed = self.best_loss, self.best_values
 
     def evaluate(self) -> Tensor:
         """Losses ``R`` at the present point, infinite where loss or gradient is not finite.
@@ -74,6 +76,8 @@ class FlatParameters:
         try:
             if self.evaluations == 0:
                 self._closed_form = self.find_closed_form()
+            elif self.evaluations % _CONFIRM_EVERY == 0:
+                self._confirm()
             if self._closed_form is None:
                 losses = self._differentiate()
             else:
@@ -127,8 +131,38 @@ class FlatParameters:
             self.values.copy_(start)
         return closed_form
 
+    def _confirm(self) -> None:
+        """Compare with the model's own loss at the best point, and go on by autograd if it differs.
+
+        What a model does in its ``forward`` may depend on where it is (a clamped mean, say). Then
+        all goes back to the last point where both agreed.
+        """
+        if self._closed_form is None or not bool(self.best_loss.isfinite().all()):
+            return
+        self._closed_form.release_memory()
+        here = self.values.clone()
+        self.values.copy_(self.best_values)
+        try:
+            with torch.no_grad():
+                loss = self.objective().item()
+        except (ArithmeticError, RuntimeError, ValueError):
+            loss = math.nan
+        if math.isclose(loss, self.best_loss.item(), rel_tol=1e-6, abs_tol=1e-6):
+            self._confirmed = self.best_loss, self.best_values
+            self.values.copy_(here)
+        else:
+            self._closed_form = None
+            self.best_loss, self.best_values = self._confirmed
+            self.values.copy_(self.best_values)
+
     def release(self) -> None:
         """Leave the model at the best point, with memory of its own and without gradients."""
+        try:
+            self._confirm()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
         self.values.copy_(self.best_values)
         self.values.grad = None
         for parameter in self._parameters:

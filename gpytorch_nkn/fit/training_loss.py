@@ -24,7 +24,7 @@ from gpytorch_nkn.kernels.evaluation import (
     program_matrix,
     unwrap_scales,
 )
-from gpytorch_nkn.linalg import EntrywiseMatrix, solve_in_place
+from gpytorch_nkn.linalg import solve_in_place
 
 __all__ = ["TrainingLoss", "UnknownPartError"]
 
@@ -63,6 +63,7 @@ class TrainingLoss:
         self._describe_kernel(kernel)
         self._describe_mean(model.mean_module)
         self._describe_noise(model.likelihood)
+        self._require_all_known()
         self._describe_priors(model)
         self._targets = model.train_targets
         _require(self._targets.dim() == 1, "a batch of targets")
@@ -77,7 +78,7 @@ class TrainingLoss:
         noise = self._fixed_noise + natural[self._noise].sum()
         if self._buffer.numel() == 0:
             self._buffer = natural.new_empty(self._targets.size(0), self._targets.size(0))
-        evaluator = self._matrix(theta).bind((self._inputs, theta), [False, True])
+        evaluator = self._matrix.bind((self._inputs, theta), [False, True])
 
         def fill(out: Tensor) -> None:
             evaluator.fill(out)
@@ -100,11 +101,14 @@ class TrainingLoss:
     def _natural(self) -> Tensor:
         return torch.where(self._is_softplus, softplus(self._values) + self._lower, self._values)
 
-    def _matrix(self, theta: Tensor) -> EntrywiseMatrix:
-        matrix = program_matrix(self._program, theta, (self._inputs,))
-        if matrix is None:
-            raise UnknownPartError("a network that is to be evaluated otherwise")
-        return matrix
+    def release_memory(self) -> None:
+        """Give the memory of the matrix back until the next call."""
+        self._buffer = self._values.new_empty(0)
+
+    def _require_all_known(self) -> None:
+        """A parameter that no formula knows would never be trained."""
+        known = torch.cat([self._sources, self._coefficients, self._noise]).unique()
+        _require(len(known) == len(self._values), "a parameter that no part is known to have")
 
     def _span(self, parameter: Tensor) -> slice | None:
         return self._positions.get(id(parameter))
@@ -114,9 +118,12 @@ class TrainingLoss:
         _require(type(network) is NeuralKernelNetwork, f"the kernel {type(network).__name__}")
         described = describe(network, self._inputs.size(-1), scales)
         _require(described is not None and not described[1].batch_shape, "a part of the network")
-        self._program, vector = described  # type: ignore[misc]
-        self._constants = vector.values().detach()
-        self._matrix(self._constants)
+        program, vector = described  # type: ignore[misc]
+        theta = vector.values()
+        matrix = None if theta is None else program_matrix(program, theta, (self._inputs,))
+        if theta is None or matrix is None:
+            raise UnknownPartError("a network that is to be evaluated otherwise")
+        self._matrix, self._constants = matrix, theta.detach()
         free, sources, start = [], [], 0
         for part in vector.parts:
             _require(not isinstance(part, Tensor), "a derived parameter")
@@ -173,22 +180,25 @@ class TrainingLoss:
         self._constant = 0.0
         zeros = torch.zeros_like(self._values)
         self._slope, self._curvature, self._log, self._log_square = (zeros.clone() for _ in "1234")
-        priors = [(prior, get, module) for _, module, prior, get, _ in model.named_priors()]
-        before = [get(module).detach().clone() for _, get, module in priors]
-        original = self._values.clone()
-        steps = torch.arange(len(original)).to(original)
-        self._values += 0.05 * (2 + steps.cos() + (1.7 * steps).sin())  # all of them different
-        natural = self._natural()
-        after = [get(module).detach().clone() for _, get, module in priors]
-        self._values.copy_(original)
-        for (prior, _, _), old, new in zip(priors, before, after, strict=True):
-            if torch.equal(old, new):  # on something that is not trained
-                self._constant += prior.log_prob(old).sum().item()
+        spans = list(self._positions.values())
+        start = self._values.clone()
+        steps = torch.arange(len(start)).to(start)
+        waves = 2 + steps.cos() + (1.7 * steps).sin()  # all of them different
+        for _, module, prior, get, _ in model.named_priors():
+            value = get(module).detach().clone()
+            found = [span for span in spans if span.stop - span.start == value.numel()]
+            still = True
+            for scale in (0.05, 2.0):  # far away too, where a closure may be another function
+                self._values.copy_(start + scale * waves)
+                moved, natural = get(module).detach().reshape(-1), self._natural()
+                still = still and torch.equal(moved, value.reshape(-1))
+                found = [s for s in found if torch.allclose(natural[s], moved, rtol=1e-12)]
+            self._values.copy_(start)
+            if still:  # a prior on something that is not trained
+                self._constant += prior.log_prob(value).sum().item()
                 continue
-            spans = [s for s in self._positions.values() if s.stop - s.start == new.numel()]
-            found = [s for s in spans if torch.allclose(natural[s], new.reshape(-1), rtol=1e-12)]
             _require(len(found) == 1, "a prior on something else than a parameter")
-            self._add_prior(prior, found[0], new)
+            self._add_prior(prior, found[0], value)
         self._has_log = (self._log != 0) | (self._log_square != 0)
 
     def _add_prior(self, prior: Prior, span: slice, like: Tensor) -> None:

@@ -15,6 +15,9 @@ from gpytorch_nkn.linalg.tiles import Evaluator, Gradients, mirror
 __all__ = ["EntrywiseMatrix", "GradientSum", "elements", "to_dense"]
 
 
+_KEEP_ENTRIES = 10_000  # for fewer, memory for a tile is large beside the matrix
+
+
 class EntrywiseMatrix(Protocol):
     """A batch of matrices ``... x N x M`` whose entries are evaluated when they are needed.
 
@@ -60,8 +63,9 @@ class _Dense(Function):
             evaluator.fill(out[index])
             if evaluator.symmetric:
                 mirror(out[index])
-        # For the backward pass, with its memory for a tile: one of them, not one per element.
-        ctx.evaluator = evaluator if any(needed) and not matrix.shape[:-2] else None
+        # For the backward pass, with its memory for a tile: of one matrix that is large enough.
+        keep = any(needed) and not matrix.shape[:-2] and matrix.shape.numel() >= _KEEP_ENTRIES
+        ctx.evaluator = evaluator if keep else None
         return out
 
     @staticmethod
@@ -72,8 +76,9 @@ class _Dense(Function):
         if torch.is_grad_enabled() or _is_batched(weights):
             return (None, *_differentiable_gradients(matrix, tensors, weights, needed))
         total = GradientSum(matrix, tensors, needed)
+        kept, ctx.evaluator = ctx.evaluator, None
         for index, own in elements(matrix, tensors):
-            evaluator = ctx.evaluator or matrix.bind(own, needed)
+            evaluator = kept or matrix.bind(own, needed)
             total.add(index, evaluator.pull_back(weights[index]))
         return (None, *total.gradients)
 
@@ -131,6 +136,12 @@ class GradientSum:
         self, index: tuple[int, ...], gradients: Gradients, scale: Tensor | float = 1.0
     ) -> None:
         """Add the gradients of one element of the batch, times ``scale``."""
+        if not index and isinstance(scale, Tensor):  # one matrix; the scale may stand for many
+            self.gradients = [
+                None if total is None or gradient is None else gradient * scale
+                for total, gradient in zip(self.gradients, gradients, strict=True)
+            ]
+            return
         for total, gradient in zip(self._spread, gradients, strict=True):
             if total is not None and gradient is not None:
                 total[index] += gradient * scale

@@ -84,9 +84,11 @@ class _DenseLikelihood(Function):
     def backward(ctx, *outer: Tensor) -> tuple[Tensor | None, Tensor | None]:
         _refuse_second_derivative()
         gradient, solution, failed = ctx.saved_tensors
-        scale = outer[0].masked_fill(failed, 0.0)
-        covariance_shape, residual_shape = ctx.shapes
         # An infinite value must not turn the zeros of its gradient into NaN.
+        scale = torch.where(failed, 0.0, outer[0])
+        covariance_shape, residual_shape = ctx.shapes
+        if not failed.dim() and (gradient.shape, solution.shape) == ctx.shapes:
+            return gradient * scale, solution * scale  # the scale may stand for many
         return (
             (gradient * scale[..., None, None]).sum_to_size(covariance_shape),
             (solution * scale[..., None]).sum_to_size(residual_shape),
@@ -130,11 +132,13 @@ class _EntrywiseLikelihood(Function):
     def backward(ctx, *outer: Tensor):
         _refuse_second_derivative()
         of_residual, of_noise, failed, *tensors = ctx.saved_tensors
-        scale = outer[0].masked_fill(failed, 0.0)
+        scale = torch.where(failed, 0.0, outer[0])
         total = GradientSum(ctx.matrix, tensors, ctx.needs_input_grad[3:])
         for index, gradients in ctx.gradients:
-            total.add(index, gradients, scale[index])
+            total.add(index, gradients, scale[index] if index else scale)
         residual_shape, noise_shape = ctx.shapes
+        if not failed.dim() and (of_residual.shape, of_noise.shape) == ctx.shapes:
+            return None, of_residual * scale, of_noise * scale, *total.gradients
         return (
             None,
             (of_residual * scale[..., None]).sum_to_size(residual_shape),

@@ -12,7 +12,7 @@ from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.evaluation import network_matrix, unwrap_scales
+from gpytorch_nkn.kernels.evaluation import is_ordinary, network_matrix, unwrap_scales
 from gpytorch_nkn.linalg import (
     EntrywiseMatrix,
     entrywise_negative_log_likelihood,
@@ -37,7 +37,7 @@ class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
     computations say.
 
     GPyTorch's own class takes over where this does not apply: multitask outputs, missing
-    observations, likelihoods whose noise is not a diagonal.
+    observations, :mod:`torch.func` transforms and forward-mode derivatives.
 
     Args:
         likelihood: A Gaussian likelihood.
@@ -63,6 +63,7 @@ class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
     ) -> Tensor:
         """Value ``...`` per data point for a distribution and targets ``... x N``."""
         plain = gpytorch.settings.observation_nan_policy.value() != "ignore"
+        plain = plain or not is_ordinary(target, target)
         if plain or type(function_dist) is not MultivariateNormal:
             return super().forward(function_dist, target, *params, **kwargs)
         output = self.likelihood(function_dist, *params, **kwargs)

@@ -415,3 +415,70 @@ def test_batches_of_targets_are_refused():
     flat = FlatParameters(Objective(model))
     with pytest.raises(UnknownPartError, match="batch"):
         TrainingLoss(model, flat.values)
+
+
+class ClampedMean(SmallGP):
+    """The prior mean stops at a bound that lies away from the start."""
+
+    def forward(self, x):
+        mean = self.mean_module(x).clamp(-0.5, 0.5)
+        return MultivariateNormal(mean, self.covar_module(x))
+
+
+class NoLittleNoise(SmallGP):
+    def forward(self, x):
+        if self.likelihood.noise.item() < 0.3:
+            raise ValueError("too little noise")
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+@pytest.mark.parametrize("make", [ClampedMean, NoLittleNoise])
+def test_a_model_that_changes_on_the_way_is_trained_by_its_own_loss(make):
+    x, y = seasonal_data(40)
+    model = make(x, y + 3, NeuralKernelNetwork.time_series(priors=False)).train()
+    flat = FlatParameters(Objective(model))
+    flat.evaluate()
+    assert flat._closed_form is not None
+    run_adam(
+        flat,
+        steps=250,
+        learning_rate=0.05,
+        anneal=False,
+        deadline=math.inf,
+        on_step=lambda: None,
+    )
+    flat.release()
+    assert flat.best_loss.item() == pytest.approx(Objective(model)().item(), rel=1e-6)
+
+
+def test_a_parameter_that_no_formula_knows_is_left_to_autograd():
+    class Trend(SmallGP):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.slope = nn.Parameter(torch.zeros(()))
+
+        def forward(self, x):
+            mean = self.mean_module(x) + 1e-9 * self.slope * x[:, 0]
+            return MultivariateNormal(mean, self.covar_module(x))
+
+    x, y = seasonal_data(40)
+    model = Trend(x, y, NeuralKernelNetwork.time_series(priors=False)).train()
+    assert not has_closed_form(model)
+
+
+def test_a_setting_made_during_a_fit_does_not_end_it():
+    x, y = seasonal_data(40)
+    flat = FlatParameters(Objective(SmallGP(x, y, NeuralKernelNetwork.time_series()).train()))
+    first = flat.evaluate()
+    with kernel_evaluation("plain"):
+        torch.testing.assert_close(flat.evaluate(), first)
+
+
+def test_a_prior_on_a_bounded_function_of_a_parameter_is_left_to_autograd():
+    x, y = seasonal_data(40)
+    model = SmallGP(x, y, NeuralKernelNetwork.time_series(priors=False)).train()
+    kernel = model.covar_module.primitives[0]
+    kernel.register_prior(
+        "bounded_prior", NormalPrior(0.0, 1.0), lambda module: module.lengthscale.clamp(max=1.5)
+    )
+    assert not has_closed_form(model)

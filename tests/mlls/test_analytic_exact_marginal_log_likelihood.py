@@ -14,6 +14,7 @@ from gpytorch.kernels import (
     MaternKernel,
     MultitaskKernel,
     RBFKernel,
+    RQKernel,
     ScaleKernel,
 )
 from gpytorch.likelihoods import (
@@ -373,3 +374,27 @@ def test_a_call_leaves_the_model_as_it_was(path):
     assert before[1:] == (torch.is_grad_enabled(), torch.get_num_threads())
     assert [n for n, _ in model.named_modules()] == names
     assert all(p is parameters[n] and p.grad is not None for n, p in model.named_parameters())
+
+
+@pytest.mark.parametrize("kernel", [regression, RQKernel])
+def test_other_ways_to_differentiate_give_gpytorchs_derivatives(kernel):
+    """By torch.func, forward-mode, and for several outputs at once."""
+    model = small(kernel()).train()
+    x, y = model.train_inputs[0], model.train_targets
+    found = []
+    for make in (AnalyticExactMarginalLogLikelihood, ExactMarginalLogLikelihood):
+        mll = make(model.likelihood, model)
+
+        def value(target, mll=mll):
+            return mll(model(x), target)
+
+        reverse = torch.func.grad(value)(y)
+        target = y.clone().requires_grad_()
+        (batched,) = torch.autograd.grad(
+            value(target), target, torch.tensor([1.0, 2.0]), is_grads_batched=True
+        )
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(y, torch.ones_like(y))
+            tangent = torch.autograd.forward_ad.unpack_dual(value(dual)).tangent
+        found.append((reverse, batched, tangent))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-8, atol=1e-10)

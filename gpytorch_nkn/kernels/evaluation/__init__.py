@@ -2,6 +2,7 @@
 
 from gpytorch_nkn.kernels.evaluation.native import instruction_set, is_compiled
 from gpytorch_nkn.kernels.evaluation.network_matrix import (
+    is_ordinary,
     network_matrix,
     program_matrix,
     unwrap_scales,
@@ -13,6 +14,7 @@ __all__ = [
     "has_softplus",
     "instruction_set",
     "is_compiled",
+    "is_ordinary",
     "network_matrix",
     "program_matrix",
     "unwrap_scales",

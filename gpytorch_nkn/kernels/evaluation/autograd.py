@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from gpytorch_nkn.linalg import Scratch, TileEvaluator
 
-__all__ = ["AutogradEvaluator", "values_with"]
+__all__ = ["AutogradEvaluator", "with_parameters"]
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class AutogradEvaluator(TileEvaluator):
@@ -19,8 +21,7 @@ class AutogradEvaluator(TileEvaluator):
 
     Args:
         network: The network, whose ``plain_values`` are ordinary differentiable operations.
-        names: Names of the parameters that may vary.
-        parameters: Their values.
+        parameters: Values of its parameters.
         x1, x2: Inputs; the same tensor for a symmetric matrix.
         needed: Which gradients are wanted, in the order in which they come: of ``x1``, of ``x2``
             unless the matrix is symmetric, of each parameter.
@@ -31,7 +32,6 @@ class AutogradEvaluator(TileEvaluator):
     def __init__(
         self,
         network: Kernel,
-        names: Sequence[str],
         parameters: Sequence[Tensor],
         x1: Tensor,
         x2: Tensor,
@@ -39,25 +39,14 @@ class AutogradEvaluator(TileEvaluator):
     ):
         # GPyTorch changes a kernel for a moment while it evaluates it: no threads.
         super().__init__(x1.size(0), x2.size(0), x1 is x2, x1, threads=False)
-        self._network = _Holder(network)
-        self._values = network.plain_values
-        leaves = [
+        needs = needed[len(needed) - len(parameters) :]
+        self._parameters = [
             parameter.detach().requires_grad_(need)
-            for parameter, need in zip(parameters, needed[len(needed) - len(names) :], strict=True)
+            for parameter, need in zip(parameters, needs, strict=True)
         ]
-        self._parameters = dict(zip((f"network.{name}" for name in names), leaves, strict=True))
+        self._values = with_parameters(network, self._parameters).plain_values
         self._x1, self._x2 = x1, x2
         self._needed = list(needed)
-
-    def fill(self, out: Tensor) -> None:
-        """Write the matrix into ``out``, its lower triangle if it is symmetric."""
-        functional_call(self._network, self._parameters, (super().fill, out))
-
-    def pull_back(self, weights: Tensor, solution: Tensor | None = None) -> list[Tensor | None]:
-        """Gradients, in the order of ``needed``."""
-        return functional_call(
-            self._network, self._parameters, (super().pull_back, weights, solution)
-        )
 
     def tile_values(self, rows: slice, columns: slice, scratch: Scratch) -> Tensor:
         """Values of one tile."""
@@ -67,7 +56,7 @@ class AutogradEvaluator(TileEvaluator):
     def zero_gradients(self) -> list[Tensor | None]:
         """Zeros to which the gradients of tiles are added."""
         inputs = [self._x1] if self.symmetric else [self._x1, self._x2]
-        tensors = [*inputs, *self._parameters.values()]
+        tensors = [*inputs, *self._parameters]
         return [
             torch.zeros_like(tensor) if need else None
             for tensor, need in zip(tensors, self._needed, strict=True)
@@ -86,7 +75,7 @@ class AutogradEvaluator(TileEvaluator):
         of_x1, of_x2, of_parameters = total[0], total[num_inputs - 1], total[num_inputs:]
         x1 = self._x1[rows].detach().requires_grad_(of_x1 is not None)
         x2 = self._x2[columns].detach().requires_grad_(of_x2 is not None)
-        sources = [x1, x2, *self._parameters.values()]
+        sources = [x1, x2, *self._parameters]
         targets = [
             None if of_x1 is None else of_x1[rows],
             None if of_x2 is None else of_x2[columns],
@@ -103,30 +92,31 @@ class AutogradEvaluator(TileEvaluator):
                 target += gradient
 
 
-def values_with(
-    network: Kernel,
-    parameters: dict[str, Tensor],
-    x1: Tensor,
-    x2: Tensor,
-) -> Tensor:
-    """Values ``N x M`` of the network with other parameters, differentiable."""
-    named = {f"network.{name}": tensor for name, tensor in parameters.items()}
-    return functional_call(_Holder(network), named, (network.plain_values, x1, x2))
+def with_parameters(module: Module, parameters: Sequence[Tensor]) -> Module:
+    """A module that is the same but for other tensors in the place of its parameters.
+
+    The module itself stays as it is, where :func:`torch.func.functional_call` would change it
+    for a moment, in which another thread may use it.
+
+    Args:
+        module: Any module.
+        parameters: One tensor for each of ``module.parameters()``.
+    """
+    given = dict(zip(map(id, module.parameters()), parameters, strict=True))
+    return _replica(module, given, {})
 
 
-class _Holder(nn.Module):
-    """Runs work while functional_call has put other parameters into the network."""
-
-    def __init__(self, network: nn.Module):
-        super().__init__()
-        self.network = network
-
-    def forward(self, work: Callable, *arguments: object) -> object:
-        return work(*arguments)
-
-
-def _placed(like: Tensor, rows: slice, gradient: Tensor | None) -> Tensor:
-    whole = torch.zeros_like(like)
-    if gradient is not None:
-        whole[rows] = gradient
-    return whole
+def _replica(module: Module, given: dict[int, Tensor], done: dict[int, nn.Module]) -> Module:
+    if id(module) not in done:
+        replica = done[id(module)] = module.__new__(type(module))
+        replica.__dict__ = module.__dict__.copy()
+        replica._parameters = {
+            name: None if parameter is None else given[id(parameter)]  # type: ignore[misc]
+            for name, parameter in module._parameters.items()
+        }
+        replica._buffers = module._buffers.copy()
+        replica._modules = {
+            name: None if child is None else _replica(child, given, done)
+            for name, child in module._modules.items()
+        }
+    return done[id(module)]  # type: ignore[return-value]

@@ -154,7 +154,7 @@ class Group:
     def add_input_gradients(self, sums: list[Tensor], of_x1: Tensor, of_x2: Tensor) -> None:
         """Add the gradients of the inputs ``N x D`` and ``M x D``."""
         for total, part in zip((of_x1, of_x2), self._input_gradients(sums[:-1]), strict=True):
-            total[:, self.dims] += part.sum(0)
+            total.index_add_(1, torch.tensor(self.dims, device=total.device), part.sum(0))
 
     def block(self, tile: Tile, name: str) -> Block:
         """Memory of this group on a tile."""

@@ -336,7 +336,11 @@ private:
 
 #define NKN_EXPORT extern "C" __attribute__((visibility("default")))
 
-NKN_EXPORT int32_t nkn_version() noexcept { return 1; }
+// A checksum of the sources, by which a library that was built from others is known.
+#if !defined(NKN_VERSION)
+#define NKN_VERSION 0
+#endif
+NKN_EXPORT int32_t nkn_version() noexcept { return NKN_VERSION; }
 
 // "avx512", "avx2" or "baseline": the code chosen for this machine.
 NKN_EXPORT const char* nkn_instruction_set() noexcept { return nkn::instruction_set().name; }

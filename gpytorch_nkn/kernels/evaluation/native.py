@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+import zlib
+from functools import cache, lru_cache
 from pathlib import Path
 
 import torch
@@ -15,18 +16,20 @@ from gpytorch_nkn.linalg import add_all, in_threads, symmetric_strips
 
 __all__ = ["NativeEvaluator", "applies_to", "instruction_set", "is_compiled"]
 
-_VERSION = 1
 _ENTRIES_PER_THREAD = 30_000  # fewer are not worth starting a thread for
 
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    """The compiled functions; None where they were not built or are of another version."""
+    """The compiled functions; None where they were not built, or from other sources than these."""
+    sources = sorted(Path(__file__).parent.glob("native*.[chi]*"))
+    version = zlib.crc32(b"".join(path.read_bytes() for path in sources)) & 0x7FFFFFFF
     for path in sorted(Path(__file__).parent.glob("_native*")):
         try:
             library = ctypes.CDLL(str(path))
-            if library.nkn_version() == _VERSION:
-                library.nkn_instruction_set.restype = ctypes.c_char_p
+            library.nkn_fill, library.nkn_pull_back  # noqa: B018, looks them up
+            library.nkn_instruction_set.restype = ctypes.c_char_p
+            if not sources or library.nkn_version() == version:
                 return library
         except (OSError, AttributeError):  # built for another system, or not ours
             continue
@@ -64,8 +67,8 @@ class NativeEvaluator:
     def __init__(self, program: Program, theta: Tensor, x1: Tensor, x2: Tensor, with_inputs: bool):
         self.symmetric = x1 is x2
         self._theta = theta.detach().contiguous()
-        self._x1 = x1.detach().contiguous()
-        self._x2t = x2.detach().mT.contiguous()
+        self._x1 = x1.detach().resolve_neg().contiguous()
+        self._x2t = x2.detach().resolve_neg().mT.contiguous()
         self._with_inputs = with_inputs
         codes, constants = _encode(program, x1.size(-1))
         self._codes = (ctypes.c_int32 * len(codes))(*codes)
@@ -91,6 +94,7 @@ class NativeEvaluator:
     def pull_back(self, weights: Tensor, solution: Tensor | None = None) -> list[Tensor | None]:
         """Gradients of the inputs; see :class:`gpytorch_nkn.linalg.Evaluator`."""
         library = _library()
+        weights = weights.resolve_neg()
         if weights.stride(-1) != 1 or weights.stride(0) < weights.size(1):
             weights = weights.contiguous()
 
@@ -138,7 +142,7 @@ def _stride(tensor: Tensor) -> ctypes.c_int64:
     return ctypes.c_int64(tensor.stride(0))
 
 
-@cache
+@lru_cache(maxsize=256)
 def _encode(program: Program, input_dim: int) -> tuple[list[int], list[float]]:
     """The program in the numbers that the compiled functions read (see native.cpp)."""
     num_primitives, num_layers = len(program.primitives), len(program.layers)

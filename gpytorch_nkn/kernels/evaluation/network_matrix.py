@@ -17,15 +17,16 @@ from gpytorch.kernels import (
 from gpytorch.module import RandomModuleMixin
 from gpytorch.utils.grid import ScaleToBounds
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from gpytorch_nkn import settings
 from gpytorch_nkn.kernels.evaluation import native
-from gpytorch_nkn.kernels.evaluation.autograd import AutogradEvaluator, values_with
+from gpytorch_nkn.kernels.evaluation.autograd import AutogradEvaluator, with_parameters
 from gpytorch_nkn.kernels.evaluation.closed_form import ClosedFormEvaluator, differentiable_values
 from gpytorch_nkn.kernels.evaluation.program import Program, describe, is_hooked
 from gpytorch_nkn.linalg import EntrywiseMatrix, Evaluator
 
-__all__ = ["network_matrix", "program_matrix", "unwrap_scales"]
+__all__ = ["is_ordinary", "network_matrix", "program_matrix", "unwrap_scales"]
 
 # Where evaluation by tiles starts to pay, measured against plain autograd.
 _AUTOGRAD_ENTRIES = 400_000  # of one matrix: below, computing everything twice costs more
@@ -59,7 +60,7 @@ def network_matrix(
         scales: Kernels that scale the network.
     """
     path = settings.kernel_evaluation.path()
-    if path == "plain" or not _is_ordinary(x1, x2):
+    if path == "plain" or not is_ordinary(x1, x2):
         return None
     symmetric = x1 is x2 or (
         not x1.requires_grad
@@ -72,7 +73,8 @@ def network_matrix(
         described = describe(network, x1.size(-1), scales)
         if described is not None:
             program, vector = described
-            return program_matrix(program, vector.values(), inputs)
+            theta = vector.values()
+            return None if theta is None else program_matrix(program, theta, inputs)
         if path in ("closed_form", "compiled"):
             return None
     batch_shape = torch.broadcast_shapes(network.batch_shape, x1.shape[:-2], x2.shape[:-2])
@@ -92,7 +94,7 @@ def unwrap_scales(kernel: Kernel) -> tuple[Kernel, list[ScaleKernel]]:
     return kernel, scales
 
 
-def _is_ordinary(x1: Tensor, x2: Tensor) -> bool:
+def is_ordinary(x1: Tensor, x2: Tensor) -> bool:
     """Whether custom gradients may be used: not while something else looks into the operations."""
     return (
         x1.dtype == x2.dtype
@@ -100,6 +102,8 @@ def _is_ordinary(x1: Tensor, x2: Tensor) -> bool:
         and x1.device == x2.device
         and x1.numel() > 0
         and x2.numel() > 0
+        and {type(x1), type(x2)} <= {Tensor, nn.Parameter}
+        and _get_current_dispatch_mode() is None
         and not torch.jit.is_tracing()
         and not torch.compiler.is_compiling()
         and torch._C._functorch.peek_interpreter_stack() is None
@@ -109,34 +113,48 @@ def _is_ordinary(x1: Tensor, x2: Tensor) -> bool:
 
 def _is_entrywise(network: Kernel, x1: Tensor, x2: Tensor) -> bool:
     """Whether entries may be evaluated by tiles, each with others than in the whole matrix."""
+    if any(p.dtype != x1.dtype or p.device != x1.device for p in network.parameters()):
+        return False
     for module in network.modules():
         if isinstance(module, _NOT_ENTRYWISE) or is_hooked(module):
             return False
     if any(kernel.num_outputs_per_input(x1, x2) != 1 for kernel in network.primitives):
         return False
-    parameters = dict(network.named_parameters())
-    if len(parameters) < len(list(network.named_parameters(remove_duplicate=False))):
-        return False  # swapping the parameters of modules that occur twice does not undo itself
-    return _stand_alone(network, {name: p.detach() for name, p in parameters.items()}, x1, x2)
+    return _stand_alone(network, x1, x2)
 
 
-def _stand_alone(network: Kernel, parameters: dict[str, Tensor], x1: Tensor, x2: Tensor) -> bool:
+def _stand_alone(network: Kernel, x1: Tensor, x2: Tensor) -> bool:
     """Whether a few entries are the same with more beside them, and known by the parameters.
 
     They are not where features are standardised, say; and a tensor that is no registered
     parameter would not get its gradient.
     """
-    few = 8
-    x1, x2 = x1.detach()[: 2 * few], x2.detach()[: 2 * few]
+    # From all over the inputs, which may be sorted or repeated: the inner half of them, and the
+    # outer one, of which one at least lacks whatever stands out among all.
+    x1, x2 = _spread_rows(x1), _spread_rows(x2)
+    values = with_parameters(network, [p.detach() for p in network.parameters()]).plain_values
     devices = [x1.device] if x1.device.type == "cuda" else []
     with torch.random.fork_rng(devices), torch.enable_grad():
-        less = values_with(network, parameters, x1[:few], x2[:few])
-        more = values_with(network, parameters, x1, x2)
-    if more.requires_grad:
-        return False
+        more = values(x1, x2)
+        if more.requires_grad or more.shape != (len(x1), len(x2)):
+            return False
+        halves = list(zip(_halves(x1), _halves(x2), strict=True))
+        less = torch.cat([values(x1[a], x2[b]).flatten() for a, b in halves])
     tolerance = 1e-6 if x1.dtype == torch.float64 else 1e-3
     scale = more.nan_to_num(0.0, 0.0, 0.0).abs().max().item()
-    return torch.allclose(less, more[:few, :few], tolerance, tolerance * scale, equal_nan=True)
+    more = torch.cat([more[a][:, b].flatten() for a, b in halves])
+    return torch.allclose(less, more, tolerance, tolerance * scale, equal_nan=True)
+
+
+def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    rows = torch.arange(len(x), device=x.device)
+    inner = (rows >= len(x) // 4) & (rows < len(x) - len(x) // 4)
+    return rows[inner], rows[~inner]
+
+
+def _spread_rows(x: Tensor) -> Tensor:
+    rows = torch.linspace(0, len(x) - 1, min(len(x), 16), device=x.device)
+    return x.detach()[rows.round().long()]
 
 
 def program_matrix(
@@ -201,22 +219,19 @@ class _AutogradMatrix:
 
     def __init__(self, network: Kernel, inputs: tuple[Tensor, ...]):
         self.shape = torch.Size([inputs[0].size(-2), inputs[-1].size(-2)])
-        parameters = dict(network.named_parameters())
-        self.tensors = (*inputs, *parameters.values())
+        parameters = list(network.parameters())
+        self.tensors = (*inputs, *parameters)
         self.event_dims = tuple(tensor.dim() for tensor in self.tensors)
         self._network = network
-        self._names = list(parameters)
+        self._num_inputs = len(inputs)
 
     def bind(self, tensors: Sequence[Tensor], needed: Sequence[bool]) -> Evaluator:
         """Evaluator of the matrix."""
-        num_inputs = len(tensors) - len(self._names)
-        inputs, parameters = tensors[:num_inputs], tensors[num_inputs:]
-        return AutogradEvaluator(
-            self._network, self._names, parameters, inputs[0], inputs[-1], needed
-        )
+        *inputs, parameters = *tensors[: self._num_inputs], tensors[self._num_inputs :]
+        return AutogradEvaluator(self._network, parameters, inputs[0], inputs[-1], needed)
 
     def differentiable(self, tensors: Sequence[Tensor]) -> Tensor:
         """The matrix in ordinary differentiable operations."""
-        num_inputs = len(tensors) - len(self._names)
-        named = dict(zip(self._names, tensors[num_inputs:], strict=True))
-        return values_with(self._network, named, tensors[0], tensors[num_inputs - 1])
+        *inputs, parameters = *tensors[: self._num_inputs], tensors[self._num_inputs :]
+        network = with_parameters(self._network, parameters)
+        return network.plain_values(inputs[0], inputs[-1])

@@ -156,6 +156,9 @@ def describe(
         layers.append(None if hooked else LayerStep(LayerKind.LINEAR, 1, 1, slot))
     if any(part is None for part in (*primitives, *layers)):
         return None
+    widths = [len(primitives), *(layer.out_features for layer in layers)]  # type: ignore[union-attr]
+    if widths[-1] != 1 or widths[:-1] != [layer.in_features for layer in layers]:  # type: ignore
+        return None  # a layer was replaced
     program = Program(tuple(primitives), tuple(layers), vector.size)  # type: ignore[arg-type]
     return program, vector
 
@@ -174,34 +177,44 @@ class ParameterVector:
         self.batch_shape = batch_shape
         self.size = 0
         self.parts: list[tuple[Module, str] | Tensor] = []
+        self._counts: list[int] = []
 
     def add(self, module: Module, name: str, count: int) -> Slot:
         """Reserve the place of a parameter of ``count`` numbers per element of the batch."""
-        self.parts.append((module, name))
-        self.size += count
-        return Slot(self.size - count, self.size)
+        return self._add((module, name), count)
 
     def add_derived(self, value: Tensor) -> Slot:
         """Reserve the place of a number, one per element of the batch, that is no parameter."""
-        self.parts.append(value.unsqueeze(-1))
-        self.size += 1
-        return Slot(self.size - 1, self.size)
+        return self._add(value.unsqueeze(-1), 1)
 
-    def values(self) -> Tensor:
-        """The vector ``... x T``, differentiable."""
-        if all(not isinstance(part, Tensor) and _is_softplus(*part) for part in self.parts):
-            raw = [
-                self._flat(module._parameters[f"raw_{name}"], _EVENT_DIMS[name])
-                for module, name in self.parts
-            ]
-            return softplus(torch.cat(raw, dim=-1))
-        natural = []
-        for part in self.parts:
+    def values(self) -> Tensor | None:
+        """The vector ``... x T``, differentiable; None if a parameter is not of its size."""
+        softplus_of_all = all(
+            not isinstance(part, Tensor) and _is_softplus(*part) for part in self.parts
+        )
+        flat = []
+        for part, count in zip(self.parts, self._counts, strict=True):
             if isinstance(part, Tensor):
-                natural.append(self._flat(part, 1))
+                value, event_dims = part, 1
             else:
-                natural.append(self._flat(getattr(*part), _EVENT_DIMS[part[1]]))
-        return torch.cat(natural, dim=-1)
+                module, name = part
+                value = module._parameters[f"raw_{name}"] if softplus_of_all else getattr(*part)
+                event_dims = _EVENT_DIMS[name]
+            if value.shape[value.dim() - event_dims :].numel() != count:
+                return None
+            flat.append(self._flat(value, event_dims))
+            if flat[-1].numel() != count * self.batch_shape.numel():
+                return None
+        if len({part.dtype for part in flat}) > 1:  # plain evaluation tells what is wrong
+            return None
+        together = torch.cat(flat, dim=-1)
+        return softplus(together) if softplus_of_all else together
+
+    def _add(self, part: tuple[Module, str] | Tensor, count: int) -> Slot:
+        self.parts.append(part)
+        self._counts.append(count)
+        self.size += count
+        return Slot(self.size - count, self.size)
 
     def _flat(self, value: Tensor, event_dims: int) -> Tensor:
         if not self.batch_shape:
@@ -248,7 +261,8 @@ def _describe_base(
 ) -> Primitive | None:
     formula: tuple[Kind, tuple[str, ...]] | None
     if type(kernel) is MaternKernel:
-        formula = (_MATERN[kernel.nu], ("lengthscale",))
+        kind = _MATERN.get(kernel.nu)
+        formula = None if kind is None else (kind, ("lengthscale",))
     else:
         formula = _FORMULAS.get(type(kernel))
     if formula is None or is_hooked(kernel) or not dims:
@@ -261,7 +275,8 @@ def _describe_base(
         for name in names
         if name != "alpha"
     }
-    if len(set(sizes.values())) > 1 or not set(sizes.values()) <= {1, len(dims)}:
+    ard = set(sizes.values())
+    if len(ard) > 1 or not ard <= {1, len(dims)} or not ard <= {1, kernel.ard_num_dims}:
         return None  # the kernel itself says what is wrong
     slots = [vector.add(kernel, name, sizes.get(name, 1)) for name in names]
     if kind is Kind.ZERO_MEAN_PERIODIC:
@@ -282,7 +297,7 @@ def _describe_layer(layer: Layer, vector: ParameterVector) -> LayerStep | None:
     if type(layer) is Activation:
         if isinstance(layer.coefficients, str):
             return LayerStep(LayerKind.EXPONENTIAL, *sizes)
-        return LayerStep(LayerKind.POLYNOMIAL, *sizes, coefficients=layer.coefficients)
+        return LayerStep(LayerKind.POLYNOMIAL, *sizes, coefficients=tuple(layer.coefficients))
     return None
 
 
@@ -296,8 +311,8 @@ def _columns(kernel: Kernel, dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def is_hooked(module: torch.nn.Module) -> bool:
-    """Whether something watches the module's calls."""
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+    """Whether something watches the module's calls, or takes their place."""
+    return "forward" in vars(module) or bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def _zero_mean_factor(lengthscale: Tensor) -> Tensor:

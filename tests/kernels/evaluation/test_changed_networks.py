@@ -1,0 +1,192 @@
+"""Networks that were changed after they were made: plain evaluation's values, or its error."""
+
+import types
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from gpytorch.kernels import CosineKernel, MaternKernel, PeriodicKernel, RBFKernel
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.evaluation import native
+from gpytorch_nkn.layers import Activation, Linear, Product
+from gpytorch_nkn.settings import kernel_evaluation
+from tests.kernels.evaluation.networks import PATHS
+
+
+def make():
+    return NeuralKernelNetwork(
+        [RBFKernel(), PeriodicKernel(), RBFKernel(), MaternKernel(nu=1.5)],
+        [Linear(4, 4), Product(4, 2), Linear(2, 1, seed=1)],
+    )
+
+
+def shrink_weight(network):
+    weight = network.layers[2].raw_weight
+    network.layers[2].raw_weight = nn.Parameter(weight.data[:, :1])
+
+
+def prune(network):
+    """A primitive and its weights, without the layer's knowing."""
+    del network.primitives[3]
+    network.layers[0].raw_weight = nn.Parameter(network.layers[0].raw_weight.data[:, :3])
+
+
+def drop_last(network):
+    del network.layers[-1]
+
+
+def wider_lengthscale(network):
+    network.primitives[0].raw_lengthscale = nn.Parameter(torch.zeros(1, 2))
+
+
+def batch_of_lengthscales(network):
+    network.primitives[0].raw_lengthscale = nn.Parameter(torch.zeros(3, 1, 1))
+
+
+def single_precision_layers(network):
+    network.layers.float()
+
+
+def forward_of_a_kernel(network):
+    def forward(self, x1, x2, diag=False, **params):
+        return 2 + 0 * RBFKernel.forward(self, x1, x2, diag=diag, **params)
+
+    network.primitives[0].forward = types.MethodType(forward, network.primitives[0])
+
+
+def forward_of_a_layer(network):
+    layer = network.layers[2]
+    layer.forward = types.MethodType(lambda self, values: Linear.forward(self, values) + 3, layer)
+
+
+CHANGES = {
+    "a primitive more": lambda n: n.primitives.append(RBFKernel()),
+    "a primitive less": lambda n: n.primitives.__delitem__(3),
+    "another layer": lambda n: n.layers.__setitem__(2, Linear(3, 1)),
+    "unknown nu": lambda n: setattr(n.primitives[3], "nu", 3.5),
+    "smaller weight": shrink_weight,
+    "pruned primitive": prune,
+    "no last layer": drop_last,
+    "wider lengthscale": wider_lengthscale,
+    "batch of lengthscales": batch_of_lengthscales,
+    "layers in float32": single_precision_layers,
+    "forward of a kernel": forward_of_a_kernel,
+    "forward of a layer": forward_of_a_layer,
+}
+
+
+def outcome(network, path, x):
+    with kernel_evaluation(path):
+        try:
+            return network(x).to_dense().detach()
+        except Exception as error:
+            return type(error)
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_network(name, path):
+    network, x = make(), torch.randn(20, 1)
+    CHANGES[name](network)
+    expected, actual = outcome(network, "plain", x), outcome(network, path, x)
+    if isinstance(expected, type):
+        assert actual is expected
+    else:
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
+
+
+def test_coefficients_that_became_a_list():
+    network = NeuralKernelNetwork([RBFKernel()], [Activation(1, (0.5, 1.0))])
+    network.layers[0].coefficients = [0.5, 2.0]
+    x = torch.randn(6, 1)
+    torch.testing.assert_close(outcome(network, "auto", x), outcome(network, "plain", x))
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+def test_columns_that_occur_twice(path):
+    network = NeuralKernelNetwork([RBFKernel(active_dims=(0, 0), ard_num_dims=2)], [Linear(1, 1)])
+    gradients = []
+    for way in (path, "plain"):
+        x, y = torch.linspace(0, 1, 5).view(5, 1).requires_grad_(), torch.rand(4, 1)
+        y = torch.linspace(0.3, 2, 4).view(4, 1)
+        with kernel_evaluation(way):
+            gradients += torch.autograd.grad(network(x, y).to_dense().sum(), x)
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+def test_inputs_with_a_negative_bit(path):
+    network, x = make(), torch.randn(9, 1)
+    negative = torch._neg_view(-x)
+    assert negative.is_neg()
+    torch.testing.assert_close(outcome(network, path, negative), outcome(network, "plain", x))
+
+
+def test_parameters_of_another_dtype_keep_the_dtype_of_plain_values(large):
+    network = NeuralKernelNetwork([CosineKernel(), RBFKernel()], [Linear(2, 1)])
+    x = torch.rand(large, 1, dtype=torch.float32)
+    assert outcome(network, "autograd", x).dtype == outcome(network, "plain", x).dtype
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_dispatch_modes_see_ordinary_operations(path, ran):
+    network = make()
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, kernel_evaluation(path):
+        x = mode.from_tensor(torch.randn(6, 1))
+        try:
+            network.plain_values(x, x)
+        except Exception:  # GPyTorch's own kernels look at values, which a fake has none of
+            with pytest.raises(Exception):  # noqa: B017
+                network.forward(x, x)
+        else:
+            network.forward(x, x)
+    assert ran == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_calls_from_several_threads_leave_the_parameters(path, large):
+    network = NeuralKernelNetwork([CosineKernel(), RBFKernel()], [Linear(2, 1)])
+    parameters, x = list(network.parameters()), torch.randn(large, 2)
+
+    def work(number):
+        network.forward(x, x).sum().backward()
+
+    with kernel_evaluation(path), ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(24)))
+    assert all(a is b for a, b in zip(network.parameters(), parameters, strict=True))
+    assert all(p.requires_grad and p.grad is not None for p in network.parameters())
+
+
+class Largest(RBFKernel):
+    """Divides by the largest input: an entry depends on all inputs."""
+
+    def forward(self, x1, x2, **params):
+        largest = torch.maximum(x1.amax(), x2.amax())
+        return super().forward(x1 / largest, x2 / largest, **params)
+
+
+@pytest.mark.parametrize("order", ["random", "ascending", "descending", "repeated"])
+def test_entries_that_depend_on_other_inputs(order, large):
+    x = 1 + torch.rand(300, 1)
+    if order != "random":
+        x = x.sort(0, descending=order == "descending")[0]
+    if order == "repeated":
+        x = x[::20].repeat_interleave(20, 0)
+    network = NeuralKernelNetwork([Largest(), CosineKernel()], [Linear(2, 1)])
+    torch.testing.assert_close(outcome(network, "auto", x), outcome(network, "plain", x))
+
+
+def test_a_library_of_other_sources_is_not_used(monkeypatch):
+    if native._library() is None:
+        pytest.skip("the package was installed without a compiler")
+    monkeypatch.setattr(native.zlib, "crc32", lambda content: 1)
+    native._library.cache_clear()
+    try:
+        assert native._library() is None
+    finally:
+        monkeypatch.undo()
+        native._library.cache_clear()
+    assert native._library() is not None
