@@ -20,6 +20,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import PAPER_WIRING, parse_wiring
+from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 
 SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer steps
 torch.set_default_dtype(torch.float64)
@@ -146,13 +147,14 @@ for where, name in ((~outside, "inside the box of data"), (outside, "outside it"
 # %% [markdown]
 # ## In BoTorch
 # `SingleTaskGP` uses the kernel as it is; `fit_gpytorch_mll` and acquisition functions work
-# unchanged. With several outputs, every parameter needs the batch shape of the outputs: presets
-# take `batch_shape`.
+# unchanged. `AnalyticExactMarginalLogLikelihood` is a drop-in for GPyTorch's likelihood: the same
+# value, with the gradient in closed form. With several outputs, every parameter needs the batch
+# shape of the outputs: presets take `batch_shape`.
 
 # %%
 single = SingleTaskGP(train_x, train_y.unsqueeze(-1), covar_module=NeuralKernelNetwork.additive(2))
 fit_gpytorch_mll(
-    ExactMarginalLogLikelihood(single.likelihood, single),
+    AnalyticExactMarginalLogLikelihood(single.likelihood, single),
     optimizer_kwargs={"options": {"maxiter": 5 if SMOKE else 200}},
     max_attempts=1,
 )

@@ -50,6 +50,11 @@ class NeuralKernelNetwork(BatchKernel):
         layers: Layers whose widths chain from the number of primitives to one.
         active_dims: Input columns that the network sees; ``None`` means all of them.
 
+    Networks of common primitives are evaluated tile by tile with gradients written out, compiled
+    where a compiler was present at installation: less time, and the memory of the result only.
+    Plain evaluation by autograd takes over by itself where that does not apply;
+    :class:`gpytorch_nkn.settings.kernel_evaluation` forces it.
+
     The batch shape is that of the parts, broadcast. Values are ``... x N x M`` for inputs
     ``... x N x D`` and ``... x M x D``; with primitives of several outputs per input,
     ``... x (N O) x (M O)``.
