@@ -1,5 +1,7 @@
 """Gaussian process kernels whose structure is learned by gradient descent."""
 
-__all__ = ["__version__"]
+from gpytorch_nkn import settings
+
+__all__ = ["__version__", "settings"]
 
 __version__ = "0.1.0"

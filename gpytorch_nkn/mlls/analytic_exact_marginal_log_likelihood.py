@@ -23,7 +23,7 @@ __all__ = ["AnalyticExactMarginalLogLikelihood", "exact_log_density"]
 
 
 class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
-    r"""Drop-in for GPyTorch's exact marginal log likelihood, several times as fast.
+    r"""Drop-in for GPyTorch's exact marginal log likelihood, with its gradient in closed form.
 
     .. math::
         \frac1N \log p(y \mid X), \qquad
@@ -32,12 +32,14 @@ class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
     The gradient is that formula, where GPyTorch differentiates a Cholesky factor. For a
     :class:`NeuralKernelNetwork` (inside ScaleKernels too) the covariance, its factor and its
     inverse share the memory of one matrix, and the gradients of all parameters are computed with
-    the value. Any other kernel is evaluated as usual. Priors and added losses count as in
-    GPyTorch, and covariances are factorised exactly, whatever GPyTorch's settings of fast
-    computations say.
+    the value. Any other kernel is evaluated as usual: a step of an RBF kernel takes a third of
+    GPyTorch's time at two thousand points, and four fifths at a hundred, where other things take
+    longer. Priors and added losses count as in GPyTorch, and covariances are factorised exactly,
+    whatever GPyTorch's settings of fast computations say.
 
     GPyTorch's own class takes over where this does not apply: multitask outputs, missing
-    observations, :mod:`torch.func` transforms and forward-mode derivatives.
+    observations (under ``gpytorch.settings.observation_nan_policy``), :mod:`torch.func` transforms
+    and forward-mode derivatives.
 
     Args:
         likelihood: A Gaussian likelihood.
@@ -46,6 +48,7 @@ class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
     Raises:
         NotPSDError: From the call, if a covariance matrix is not positive definite, even with a
             jitter of a millionth of its mean diagonal.
+        ValueError: From the call, if targets are not finite (GPyTorch returns NaN).
         NotImplementedError: From a second derivative.
 
     Reference: Rasmussen and Williams (2006), equation 5.9.
@@ -71,6 +74,11 @@ class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
             return super().forward(function_dist, target, *params, **kwargs)
         value = exact_log_density(output, target)
         if not bool(value.isfinite().all()):
+            if not bool(target.isfinite().all()):
+                raise ValueError(
+                    "The targets contain NaN or infinite values; "
+                    "gpytorch.settings.observation_nan_policy('mask') leaves missing ones out."
+                )
             raise NotPSDError(
                 f"The {function_dist.event_shape.numel()} x {function_dist.event_shape.numel()} "
                 "covariance matrix with noise is not positive definite, or not finite."

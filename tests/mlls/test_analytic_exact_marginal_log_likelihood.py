@@ -242,7 +242,7 @@ def test_missing_observations_without_a_policy_are_an_error(path):
     model = small(regression())
     model.train_targets[2] = math.nan
     mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model.train())
-    with kernel_evaluation(path), pytest.raises(NotPSDError, match="not finite"):
+    with kernel_evaluation(path), pytest.raises(ValueError, match="observation_nan_policy"):
         mll(model(*model.train_inputs), model.train_targets)
 
 
