@@ -95,6 +95,8 @@ class FlatParameters:
         better = losses < self.best_loss
         self.best_loss = torch.where(better, losses, self.best_loss)
         self.best_values = torch.where(better[self.restart], self.values, self.best_values)
+        if self.evaluations == 1:  # where the closed form was compared with autograd
+            self._confirmed = self.best_loss, self.best_values
         return losses
 
     def _differentiate(self) -> Tensor:
@@ -145,7 +147,7 @@ class FlatParameters:
         try:
             with torch.no_grad():
                 loss = self.objective().item()
-        except (ArithmeticError, RuntimeError, ValueError):
+        except Exception:  # of whatever kind: what was reached so far must not be lost
             loss = math.nan
         if math.isclose(loss, self.best_loss.item(), rel_tol=1e-6, abs_tol=1e-6):
             self._confirmed = self.best_loss, self.best_values

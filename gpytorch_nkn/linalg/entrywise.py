@@ -45,8 +45,8 @@ class EntrywiseMatrix(Protocol):
 def to_dense(matrix: EntrywiseMatrix) -> Tensor:
     """The matrices ``... x N x M``; the backward pass evaluates the entries once more.
 
-    Nothing but the inputs is kept in between, so that memory does not grow with the number of
-    operations behind an entry. The gradient can be differentiated again.
+    Nothing but the inputs and the memory of a tile is kept in between, so that memory does not grow
+    with the number of operations behind an entry. The gradient can be differentiated again.
     """
     return _Dense.apply(matrix, *matrix.tensors)
 

@@ -426,10 +426,30 @@ class ClampedMean(SmallGP):
 
 
 class NoLittleNoise(SmallGP):
+    error = ValueError
+
     def forward(self, x):
         if self.likelihood.noise.item() < 0.3:
-            raise ValueError("too little noise")
+            raise self.error("too little noise")
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+class AnotherError(NoLittleNoise):
+    error = TypeError
+
+
+@pytest.mark.parametrize("make", [NoLittleNoise, AnotherError])
+def test_a_model_that_fails_at_the_end_goes_back_to_where_it_did_not(make):
+    x, y = seasonal_data(40)
+    model = make(x, y, NeuralKernelNetwork.time_series(priors=False)).train()
+    flat = FlatParameters(Objective(model))
+    first = flat.evaluate().item()
+    flat.values -= 1.0
+    flat.evaluate()
+    flat.best_loss, flat.best_values = flat.best_loss - 1, flat.values.clone()
+    flat.release()
+    assert flat.best_loss.item() == pytest.approx(first)
+    assert Objective(model)().item() == pytest.approx(first)
 
 
 @pytest.mark.parametrize("make", [ClampedMean, NoLittleNoise])
