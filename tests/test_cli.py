@@ -132,6 +132,67 @@ def test_demo_ends_by_telling_where_the_figure_is(run, tmp_path):
     assert printed.out.splitlines()[-1].endswith(str(tmp_path / "out" / "forecast.png"))
 
 
+def test_report_is_a_page_in_a_folder_that_is_made(run, monthly, tmp_path):
+    page = tmp_path / "new" / "folder" / "found.html"
+    code, printed, _, summary = run("forecast", monthly, *FAST, "--horizon", "3", "--report", page)
+    assert code == 0 and summary["settings"]["report"] == str(page)
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>") and text.rstrip().endswith("</html>")
+    assert "<h1>What was found in sales</h1>" in text and 'id="continuation"' in text
+    assert " per yr on average." in text or " yr; its standard deviation" in text
+    lines = printed.out.splitlines()
+    assert any(line.startswith("39 values were split into ") for line in lines)
+    assert f"The report is at {page}" in lines
+    assert lines[-1] == f"The figure is at {tmp_path / 'out' / 'forecast.png'}"
+
+
+def test_a_long_horizon_is_cut_in_the_report_only(run, tmp_path):
+    path, page = tmp_path / "short.csv", tmp_path / "found.html"
+    path.write_text("t,y\n1,1\n2,2\n3,1\n4,3\n")
+    code, _, rows, _ = run("forecast", path, *FAST, "--horizon", "400", "--report", page)
+    assert code == 0 and len(rows) == 400 and page.exists()
+
+
+def no_training(*_):
+    raise AssertionError("faults of the report are told before the training")
+
+
+def test_a_report_that_cannot_be_written_ends_the_command_before_the_training(
+    run, monthly, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(NKNForecaster, "fit", no_training)
+    for page, message in [
+        (tmp_path, f"cannot write {tmp_path}: it is a folder"),
+        (monthly / "found.html", f"cannot make the folder {monthly}: "),
+    ]:
+        code, printed, rows, _ = run("forecast", monthly, *FAST, "--report", page)
+        assert code == 2 and rows is None
+        assert printed.err.startswith(f"gpytorch-nkn: error: {message}")
+        assert printed.err.count("\n") == 1
+
+
+def test_a_report_needs_matplotlib(run, monthly, monkeypatch, tmp_path):
+    monkeypatch.setattr(NKNForecaster, "fit", no_training)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    page = tmp_path / "found.html"
+    code, printed, _, _ = run("forecast", monthly, *FAST, "--report", page)
+    assert code == 2 and not page.exists()
+    expected = "a report needs matplotlib: pip install 'gpytorch_nkn[plot]'"
+    assert printed.err == f"gpytorch-nkn: error: {expected}\n"
+
+
+def test_a_report_that_fails_leaves_the_forecast_and_has_code_1(
+    run, monthly, monkeypatch, tmp_path
+):
+    def fail(*_, **__):
+        raise RuntimeError("not positive definite")
+
+    monkeypatch.setattr("gpytorch_nkn.interpretation.report", fail)
+    code, printed, rows, summary = run("forecast", monthly, *FAST, "--report", tmp_path / "a.html")
+    assert code == 1 and rows and summary
+    assert "no report could be made: not positive definite" in printed.err
+
+
 def test_without_matplotlib_the_tables_are_still_written(run, monthly, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     code, printed, rows, summary = run("forecast", monthly, *FAST)

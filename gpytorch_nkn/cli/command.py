@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
@@ -33,6 +34,7 @@ __all__ = ["main"]
 
 _SMOKE_VARIABLE = "GPYTORCH_NKN_SMOKE"
 _BATCH_ELEMENTS = 80_000  # restarts of smaller problems run in one batch, not in processes
+_NO_MATPLOTLIB = "a report needs matplotlib: pip install 'gpytorch_nkn[plot]'"
 _LIBRARIES = ("torch", "gpytorch", "botorch", "linear_operator", "numpy", "scipy")
 
 
@@ -71,6 +73,8 @@ def _run(args: argparse.Namespace) -> None:
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make the folder {args.out}: {error.strerror}") from None
+    if args.report is not None:
+        _prepare_report(args.report)
     print(_describe(series, train, new_x, observed), flush=True)
 
     # dates are turned into numbers together, so that all of them are counted in the same way
@@ -101,10 +105,51 @@ def _run(args: argparse.Namespace) -> None:
         raise UserError(f"cannot write to {args.out}: {error.strerror}") from None
     print(table(scores) if observed is not None else outlook(new_x, ours, series.y_label))
     print(f"Forecast and summary: {args.out / 'forecast.csv'}, {args.out / 'summary.json'}")
+    if args.report is not None:
+        _write_report(args, series, forecaster, min(float(new.max() - x.max()), 10 * np.ptp(x)))
     if figure:
         print(f"The figure is at {args.out / 'forecast.png'}")
     else:
         print("No figure, as matplotlib is missing: pip install 'gpytorch_nkn[plot]'")
+
+
+def _prepare_report(path: Path) -> None:
+    """End the command before the training if there could be no report."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UserError(_NO_MATPLOTLIB)
+    if path.is_dir():
+        raise UserError(f"cannot write {path}: it is a folder")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {path.parent}: {error.strerror}") from None
+
+
+def _write_report(
+    args: argparse.Namespace, series: TimeSeries, forecaster: NKNForecaster, horizon: float
+) -> None:
+    from gpytorch_nkn.interpretation import report
+
+    try:
+        made = report(
+            forecaster,
+            horizon=horizon,
+            title=f"What was found in {series.name}",
+            x_name=None if series.has_dates else series.x_label,
+            x_unit="yr" if series.has_dates else None,
+            y_name=series.y_label,
+            seed=args.seed,
+            progress=not args.no_progress,
+        )
+        made.save(args.report)
+    except ImportError:
+        raise UserError(_NO_MATPLOTLIB) from None
+    except OSError as error:
+        raise UserError(f"cannot write {args.report}: {error.strerror}") from None
+    except (MemoryError, RuntimeError, ValueError) as error:
+        raise UserError(f"no report could be made: {error}", code=1) from None
+    print("\n".join(["", *made.summary, ""]))
+    print(f"The report is at {args.report}")
 
 
 def _load(args: argparse.Namespace) -> TimeSeries:

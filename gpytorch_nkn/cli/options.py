@@ -90,6 +90,12 @@ def _add_common_options(
         help=f"folder that the files go to (default: {out})",
     )
     parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE.html",
+        help="write a page on what was found: components in words and figures, model checking",
+    )
+    parser.add_argument(
         "--budget",
         type=_positive_float,
         default=budget,

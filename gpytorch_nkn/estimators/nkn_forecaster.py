@@ -242,16 +242,26 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             densities = norm.logpdf(target, means, stds)
         return logsumexp(densities, axis=0, b=shares[:, None])
 
-    def _mixture(self, x: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Shares ``R`` of the restarts, and their means and deviations ``R x M`` (of logs)."""
+    def standardised_time(self, x: ArrayLike) -> np.ndarray:
+        """Time as :attr:`model_` takes it.
+
+        Args:
+            x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
+
+        Raises:
+            TypeError: Dates came where the fit was over numbers, or the reverse.
+        """
         check_is_fitted(self, "result_")
         if is_date(x) != self.time_is_date_:
             kinds = {True: "dates", False: "numbers"}
             raise TypeError(
                 f"The series was fitted over {kinds[self.time_is_date_]}, got {kinds[is_date(x)]}."
             )
-        time = (as_time(x) - self.x_offset_) / self.x_scale_
-        inputs = self._tensor(time).unsqueeze(-1)
+        return (as_time(x) - self.x_offset_) / self.x_scale_
+
+    def _mixture(self, x: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Shares ``R`` of the restarts, and their means and deviations ``R x M`` (of logs)."""
+        inputs = self._tensor(self.standardised_time(x)).unsqueeze(-1)
         if self.average:
             weights = self.result_.weights(self.temperature)
         else:

@@ -6,8 +6,9 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from gpytorch.models import ExactGP
 from joblib import Parallel, delayed
@@ -40,6 +41,7 @@ class _Run:
     evaluations: int = 0
     seconds: float = 0.0
     status: str = "ok"
+    trace: np.ndarray = field(default_factory=lambda: np.empty(0))
 
 
 def fit_best_of(
@@ -276,8 +278,8 @@ def _adam_in_one_batch(
     finally:  # an interruption keeps the best points as well
         flat.release()
         unstack_model(stacked, models)
-        for run, loss in zip(runs, flat.best_loss.tolist(), strict=True):
-            run.loss, run.evaluations = loss, flat.evaluations
+        for run, loss, trace in zip(runs, flat.best_loss.tolist(), flat.trace().T, strict=True):
+            run.loss, run.evaluations, run.trace = loss, flat.evaluations, trace.copy()
             run.seconds = (time.monotonic() - start) / len(runs)
 
 
@@ -310,6 +312,8 @@ def _train(run: _Run, recipe: Recipe, deadline: float, on_step: Callable[[], Non
         run.status = f"failed: {type(error).__name__}: {error}"
     finally:
         flat.release()
+        trace = np.minimum(flat.trace()[:, 0], run.loss)  # a batch may have come before
+        run.trace = np.concatenate([run.trace, trace])
         run.loss = min(run.loss, flat.best_loss.item())
         run.evaluations += flat.evaluations
         run.seconds += time.monotonic() - start
@@ -360,6 +364,7 @@ def _record(run: _Run, criterion: str, num_blocks: int) -> RestartRecord:
         evaluations=run.evaluations,
         seconds=run.seconds,
         status=run.status,
+        trace=run.trace,
     )
 
 

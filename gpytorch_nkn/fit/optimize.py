@@ -54,6 +54,7 @@ class FlatParameters:
         self.best_loss = self.values.new_full((self.num_restarts,), math.inf)
         self.best_values = self.values.clone()
         self.evaluations = 0
+        self._trace: list[Tensor] = []
         bounds = [_raw_bounds(model, name, p) for name, p in model.named_parameters()]
         self.bounds = [torch.cat(ends) for ends in zip(*filter(None, bounds), strict=True)]
         offset = 0
@@ -95,9 +96,16 @@ class FlatParameters:
         better = losses < self.best_loss
         self.best_loss = torch.where(better, losses, self.best_loss)
         self.best_values = torch.where(better[self.restart], self.values, self.best_values)
+        self._trace.append(self.best_loss)
         if self.evaluations == 1:  # where the closed form was compared with autograd
             self._confirmed = self.best_loss, self.best_values
         return losses
+
+    def trace(self) -> np.ndarray:
+        """Lowest losses so far after each evaluation, ``T x R``; see :class:`RestartRecord`."""
+        if not self._trace:
+            return np.empty((0, self.num_restarts))
+        return torch.stack(self._trace).double().cpu().numpy()
 
     def _differentiate(self) -> Tensor:
         """Losses ``R``, with the gradients left in :attr:`gradients`."""
@@ -156,6 +164,8 @@ class FlatParameters:
             self._closed_form = None
             self.best_loss, self.best_values = self._confirmed
             self.values.copy_(self.best_values)
+            # the losses since then were not those of the model
+            self._trace = [torch.maximum(losses, self.best_loss) for losses in self._trace]
 
     def release(self) -> None:
         """Leave the model at the best point, with memory of its own and without gradients."""

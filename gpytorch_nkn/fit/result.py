@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -33,6 +33,9 @@ class RestartRecord:
         seconds: Wall time. Restarts that ran in one batch share the time equally.
         status: ``ok``, ``interrupted`` (kept, with the best point it had reached), or
             ``failed: ...`` with the reason.
+        trace: Lowest loss so far after each evaluation, in nats, a vector of as many values as
+            ``evaluations``; infinite until there is a finite one, empty if the restart failed
+            before its first evaluation.
     """
 
     number: int
@@ -42,6 +45,7 @@ class RestartRecord:
     evaluations: int
     seconds: float
     status: str
+    trace: np.ndarray = field(default_factory=lambda: np.empty(0), repr=False, compare=False)
 
 
 @dataclass

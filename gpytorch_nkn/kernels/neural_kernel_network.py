@@ -109,6 +109,7 @@ class NeuralKernelNetwork(BatchKernel):
         zero_mean: bool = False,
         priors: bool = True,
         variances: bool = False,
+        sparsity: str | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
@@ -122,6 +123,9 @@ class NeuralKernelNetwork(BatchKernel):
                 inputs and targets that are standardised.
             variances: Give every primitive a variance of its own, as the paper does. The weights
                 of the first layer scale the primitives already, so the default is without.
+            sparsity: ``"l1"`` or ``"horseshoe"`` for few connections that matter: a prior on the
+                weights in place of the weak ones, see :func:`gpytorch_nkn.layers.parse_wiring`.
+                With ``priors=False`` it is the only prior.
             batch_shape: Shape of the batch of independent networks.
             active_dims: The input column of time, where there are several.
 
@@ -133,7 +137,7 @@ class NeuralKernelNetwork(BatchKernel):
         Reference: Sun et al. (2018), section 5.1 and appendix J.1.
         """
         parts = presets.time_series(
-            zero_mean, presets.make_options(wiring, priors, variances, batch_shape)
+            zero_mean, presets.make_options(wiring, priors, variances, batch_shape, sparsity)
         )
         return cls(*parts, active_dims=active_dims)
 
@@ -145,6 +149,7 @@ class NeuralKernelNetwork(BatchKernel):
         wiring: str = PAPER_WIRING,
         priors: bool = True,
         variances: bool = False,
+        sparsity: str | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
@@ -152,12 +157,12 @@ class NeuralKernelNetwork(BatchKernel):
 
         Args:
             input_dim: Number of input columns, each with a lengthscale of its own (ARD).
-            wiring, priors, variances, batch_shape, active_dims: As in :meth:`time_series`.
+            wiring, priors, variances, sparsity, batch_shape, active_dims: See :meth:`time_series`.
 
         Reference: Sun et al. (2018), section 5.2 and appendix J.2.
         """
         parts = presets.regression(
-            input_dim, presets.make_options(wiring, priors, variances, batch_shape)
+            input_dim, presets.make_options(wiring, priors, variances, batch_shape, sparsity)
         )
         return cls(*parts, active_dims=active_dims)
 
@@ -169,6 +174,7 @@ class NeuralKernelNetwork(BatchKernel):
         wiring: str = PAPER_WIRING,
         priors: bool = True,
         variances: bool = False,
+        sparsity: str | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
@@ -176,12 +182,12 @@ class NeuralKernelNetwork(BatchKernel):
 
         Args:
             input_dim: Number of input columns.
-            wiring, priors, variances, batch_shape, active_dims: As in :meth:`time_series`.
+            wiring, priors, variances, sparsity, batch_shape, active_dims: See :meth:`time_series`.
 
         Reference: Sun et al. (2018), section 5.3 and appendix J.3.
         """
         parts = presets.additive(
-            input_dim, presets.make_options(wiring, priors, variances, batch_shape)
+            input_dim, presets.make_options(wiring, priors, variances, batch_shape, sparsity)
         )
         return cls(*parts, active_dims=active_dims)
 
@@ -192,18 +198,21 @@ class NeuralKernelNetwork(BatchKernel):
         wiring: str = PAPER_WIRING,
         priors: bool = True,
         variances: bool = False,
+        sparsity: str | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
         """Network for one dimension of a grid: linear, RBF, rational quadratic and periodic.
 
         Args:
-            wiring, priors, variances, batch_shape, active_dims: As in :meth:`time_series`.
+            wiring, priors, variances, sparsity, batch_shape, active_dims: See :meth:`time_series`.
 
         Reference: Sun et al. (2018), section 5.4 and appendix J.4. The paper names the four
         primitives and not the wiring, so that of its other experiments is the default.
         """
-        parts = presets.texture(presets.make_options(wiring, priors, variances, batch_shape))
+        parts = presets.texture(
+            presets.make_options(wiring, priors, variances, batch_shape, sparsity)
+        )
         return cls(*parts, active_dims=active_dims)
 
     @property

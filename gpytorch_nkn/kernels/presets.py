@@ -26,14 +26,19 @@ class _Options:
     priors: bool
     variances: bool
     batch_shape: torch.Size
+    sparsity: str | None
 
 
 def make_options(
-    wiring: str, priors: bool, variances: bool, batch_shape: torch.Size | None
+    wiring: str,
+    priors: bool,
+    variances: bool,
+    batch_shape: torch.Size | None,
+    sparsity: str | None,
 ) -> _Options:
     """Collect what all presets have in common."""
     shape = torch.Size([] if batch_shape is None else batch_shape)
-    return _Options(wiring, priors, variances, shape)
+    return _Options(wiring, priors, variances, shape, sparsity)
 
 
 # Start values for standardised inputs, one per copy of a primitive. Copies that start alike would
@@ -72,7 +77,9 @@ def additive(input_dim: int, options: _Options) -> Parts:
     primitives: list[Kernel] = []
     for column in range(input_dim):
         primitives += _copies(RBFKernel, 1, options, active_dims=(column,))
-    return _finish(primitives, options)
+    # With hidden constants of 1 a network starts near a sum of its primitives, from which training
+    # finds additive structure; near a product of all of them it does not.
+    return _finish(primitives, options, hidden_bias=1.0)
 
 
 def texture(options: _Options) -> Parts:
@@ -108,7 +115,7 @@ def _copies(make: Callable[..., Kernel], count: int, options: _Options, **kwargs
     return kernels
 
 
-def _finish(primitives: list[Kernel], options: _Options) -> Parts:
+def _finish(primitives: list[Kernel], options: _Options, *, hidden_bias: float = 0.01) -> Parts:
     if options.priors:
         for part in (part for kernel in primitives for part in kernel.modules()):
             for name, (mode, scale) in _PRIORS.items():
@@ -121,6 +128,8 @@ def _finish(primitives: list[Kernel], options: _Options) -> Parts:
         len(primitives),
         batch_shape=options.batch_shape,
         priors=options.priors,
+        sparsity=options.sparsity,
+        hidden_bias=hidden_bias,
     )
     return primitives, layers
 

@@ -1,6 +1,7 @@
 """Maps of kernel values that keep them positive semi-definite."""
 
 from gpytorch_nkn.layers.activation import Activation
+from gpytorch_nkn.layers.half_horseshoe_prior import HalfHorseshoePrior
 from gpytorch_nkn.layers.layer import Layer
 from gpytorch_nkn.layers.linear import Linear, positive
 from gpytorch_nkn.layers.product import Product
@@ -9,6 +10,7 @@ from gpytorch_nkn.layers.wiring import PAPER_WIRING, log_normal_prior, parse_wir
 __all__ = [
     "PAPER_WIRING",
     "Activation",
+    "HalfHorseshoePrior",
     "Layer",
     "Linear",
     "Product",

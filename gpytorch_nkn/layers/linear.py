@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from gpytorch.constraints import Positive
 from gpytorch.priors import Prior
@@ -30,13 +32,17 @@ class Linear(Layer):
         weight_prior: Prior on the weights ``... x O x C``. It must have positive support to be
             sampled (LogNormalPrior, GammaPrior).
         bias_prior: Prior on the biases ``... x O``.
+        initial_bias: Start value of the biases. A constant beside the kernels keeps each of them
+            in the products that follow on its own, too: from 1 a network starts near a sum of its
+            primitives, from 0.01 near a product.
         seed: Start weights are drawn uniformly from [1 / 2C, 3 / 2C] with a generator of their
             own: equal seeds give equal weights, and the global random state is left alone.
             Different units must start differently, or their gradients stay equal for ever.
 
     Raises:
         TypeError: A prior is not a GPyTorch prior.
-        ValueError: A width is below one, or ``bias_prior`` comes with ``bias=False``.
+        ValueError: A width is below one, ``bias_prior`` comes with ``bias=False``, or
+            ``initial_bias`` is negative or not finite.
 
     Reference: Sun et al. (2018), Differentiable Compositional Kernel Learning, section 3.1. The
     interval of the start weights is that of the authors' published code; the paper is silent.
@@ -51,6 +57,7 @@ class Linear(Layer):
         batch_shape: torch.Size | None = None,
         weight_prior: Prior | None = None,
         bias_prior: Prior | None = None,
+        initial_bias: float = 0.01,
         seed: int = 0,
     ):
         super().__init__(in_features, out_features, batch_shape=batch_shape)
@@ -59,6 +66,9 @@ class Linear(Layer):
                 raise TypeError(f"{name} must be a gpytorch.priors.Prior, got {prior!r}.")
         if bias_prior is not None and not bias:
             raise ValueError("bias_prior needs bias=True, got bias=False.")
+        if not 0 <= initial_bias < math.inf:
+            raise ValueError(f"initial_bias must be finite and not negative, got {initial_bias}.")
+        self.initial_bias = initial_bias
         shape = (*self.batch_shape, out_features, in_features)
         self.register_parameter("raw_weight", nn.Parameter(torch.zeros(shape)))
         self.register_constraint("raw_weight", _non_negative())
@@ -72,11 +82,11 @@ class Linear(Layer):
             self.register_prior("bias_prior", bias_prior, _get_bias, _set_bias)
 
     def reset_parameters(self, generator: torch.Generator) -> None:
-        """Draw new start weights from ``generator``; biases go back to 0.01."""
+        """Draw new start weights from ``generator``; biases go back to their start."""
         start = torch.rand(self.raw_weight.shape, generator=generator, dtype=torch.float64)
         self.weight = (0.5 + start) / self.in_features
         if self.raw_bias is not None:
-            self.bias = 0.01
+            self.bias = self.initial_bias
 
     @property
     def weight(self) -> Tensor:

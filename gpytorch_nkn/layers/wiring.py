@@ -6,8 +6,9 @@ import math
 import re
 
 import torch
-from gpytorch.priors import GammaPrior, LogNormalPrior
+from gpytorch.priors import GammaPrior, LogNormalPrior, Prior
 
+from gpytorch_nkn.layers.half_horseshoe_prior import HalfHorseshoePrior
 from gpytorch_nkn.layers.layer import Layer
 from gpytorch_nkn.layers.linear import Linear, get_weight, set_weight
 from gpytorch_nkn.layers.product import Product
@@ -15,6 +16,11 @@ from gpytorch_nkn.layers.product import Product
 __all__ = ["PAPER_WIRING", "log_normal_prior", "parse_wiring"]
 
 PAPER_WIRING = "Linear8-Product4-Linear4-Product2-Linear1"
+
+# What a sparse prior asks of a layer into which C units come: both scale with its start weights,
+# which lie around 1 / C.
+_L1_RATE = 3.0  # times C
+_HORSESHOE_SCALE = 0.1  # over C
 
 
 def log_normal_prior(mode: float, scale: float) -> LogNormalPrior:
@@ -33,6 +39,8 @@ def parse_wiring(
     *,
     batch_shape: torch.Size | None = None,
     priors: bool = False,
+    sparsity: str | None = None,
+    hidden_bias: float = 0.01,
 ) -> list[Layer]:
     """Make the layers that a wiring names; each number is the width that goes out.
 
@@ -43,15 +51,26 @@ def parse_wiring(
         priors: Weak priors: log-normal ones on weights around 1 / C, where C units come in, and
             on biases around 0.01, and an exponential one of rate 2 that draws the weights of
             connections which the data do not ask for towards zero.
+        sparsity: Prior on the weights in place of those two, with or without ``priors``, for few
+            connections that matter: ``"l1"``, exponential of rate 3 C (the lasso for weights
+            that are not negative); ``"horseshoe"``, half-horseshoe of scale 0.1 / C, which takes
+            less from weights that are large. ``None`` leaves them to ``priors``.
+        hidden_bias: Start value of the biases of all Linear layers but the last, and mode of
+            their prior.
 
     Raises:
-        ValueError: The text is not a wiring, or a Product width does not divide what comes in.
+        ValueError: The text is not a wiring, a Product width does not divide what comes in, or
+            ``sparsity`` has no meaning.
 
     Reference: Sun et al. (2018), sections 5.1 to 5.3 and appendix J.
     """
+    if sparsity not in (None, "l1", "horseshoe"):
+        raise ValueError(f"sparsity must be 'l1', 'horseshoe' or None, got {sparsity!r}.")
     layers: list[Layer] = []
     width = in_features
-    for position, token in enumerate(wiring.split("-")):
+    tokens = wiring.split("-")
+    last = max((n for n, token in enumerate(tokens) if token.startswith("Linear")), default=0)
+    for position, token in enumerate(tokens):
         match = re.fullmatch(r"(Linear|Product)([1-9]\d*)", token)
         if match is None:
             raise ValueError(
@@ -60,15 +79,17 @@ def parse_wiring(
             )
         out_features = int(match[2])
         if match[1] == "Linear":
+            bias = 0.01 if position == last else hidden_bias
             layer: Layer = Linear(
                 width,
                 out_features,
                 batch_shape=batch_shape,
-                weight_prior=log_normal_prior(1 / width, 1.5) if priors else None,
-                bias_prior=log_normal_prior(0.01, 2.0) if priors else None,
+                weight_prior=_weight_prior(width, priors, sparsity),
+                bias_prior=log_normal_prior(bias, 2.0) if priors else None,
+                initial_bias=bias,
                 seed=position,
             )
-            if priors:
+            if priors and sparsity is None:
                 layer.register_prior(
                     "weight_shrinkage_prior", GammaPrior(1.0, 2.0), get_weight, set_weight
                 )
@@ -81,3 +102,11 @@ def parse_wiring(
         layers.append(layer)
         width = out_features
     return layers
+
+
+def _weight_prior(in_features: int, priors: bool, sparsity: str | None) -> Prior | None:
+    if sparsity == "l1":
+        return GammaPrior(1.0, _L1_RATE * in_features)
+    if sparsity == "horseshoe":
+        return HalfHorseshoePrior(_HORSESHOE_SCALE / in_features)
+    return log_normal_prior(1 / in_features, 1.5) if priors else None

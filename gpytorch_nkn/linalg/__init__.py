@@ -4,6 +4,7 @@ from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, to_dense
 from gpytorch_nkn.linalg.gaussian import (
     block_predictions,
     entrywise_negative_log_likelihood,
+    factorize,
     gaussian_negative_log_likelihood,
     solve_in_place,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "add_all",
     "block_predictions",
     "entrywise_negative_log_likelihood",
+    "factorize",
     "gaussian_negative_log_likelihood",
     "in_threads",
     "solve_in_place",

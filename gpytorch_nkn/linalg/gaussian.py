@@ -14,6 +14,7 @@ from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, GradientSum, elements
 __all__ = [
     "block_predictions",
     "entrywise_negative_log_likelihood",
+    "factorize",
     "gaussian_negative_log_likelihood",
     "solve_in_place",
 ]
@@ -215,7 +216,7 @@ def _evaluate_together(
     matrices: Tensor, vectors: Tensor, differentiate: bool
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """As :func:`_evaluate_in_turn`, faster for many small matrices."""
-    factor, failed = _factorize(matrices)
+    factor, failed = factorize(matrices)
     solution = torch.cholesky_solve(vectors.unsqueeze(-1), factor).squeeze(-1)
     value = (
         0.5 * (vectors * solution).sum(-1)
@@ -235,8 +236,14 @@ def _evaluate_together(
     return value, gradient, solution
 
 
-def _factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Lower Cholesky factors, and which of them failed (those are identities)."""
+def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Lower Cholesky factors, and which of them failed (those are identities).
+
+    A jitter of up to a millionth of the mean diagonal helps where a matrix is nearly singular.
+
+    Args:
+        matrices: Symmetric matrices ``... x N x N``.
+    """
     scale = matrices.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
     eye = torch.eye(matrices.size(-1), dtype=matrices.dtype, device=matrices.device)
     bad = ~scale.isfinite() | ~matrices.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
@@ -275,7 +282,7 @@ def block_predictions(
 
     Reference: Rasmussen and Williams (2006), equations 5.12 for blocks of one.
     """
-    factor, failed = _factorize(covariance)
+    factor, failed = factorize(covariance)
     if bool(failed.any()):
         raise torch.linalg.LinAlgError("The covariance matrix is not positive definite.")
     precision = torch.cholesky_inverse(factor)

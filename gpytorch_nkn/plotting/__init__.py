@@ -1,5 +1,33 @@
 """Functions that take and return matplotlib Axes."""
 
+from gpytorch_nkn.plotting.checks import (
+    plot_autocorrelation,
+    plot_calibration,
+    plot_periodogram,
+    plot_qq,
+)
+from gpytorch_nkn.plotting.components import Curve, plot_components
+from gpytorch_nkn.plotting.convergence import plot_convergence
+from gpytorch_nkn.plotting.cumulative import plot_cumulative
+from gpytorch_nkn.plotting.effects import Effect, plot_effects
 from gpytorch_nkn.plotting.forecast import plot_forecast
+from gpytorch_nkn.plotting.kernel import plot_kernel
+from gpytorch_nkn.plotting.network import plot_network
+from gpytorch_nkn.plotting.spectrum import plot_spectrum
 
-__all__ = ["plot_forecast"]
+__all__ = [
+    "Curve",
+    "Effect",
+    "plot_autocorrelation",
+    "plot_calibration",
+    "plot_components",
+    "plot_convergence",
+    "plot_cumulative",
+    "plot_effects",
+    "plot_forecast",
+    "plot_kernel",
+    "plot_network",
+    "plot_periodogram",
+    "plot_qq",
+    "plot_spectrum",
+]

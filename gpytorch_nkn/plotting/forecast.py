@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from gpytorch_nkn.plotting.style import (
+    BLUE,
+    GRAY,
+    ORANGE,
+    finish,
+    label_dates,
+    put_legend_above,
+)
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["plot_forecast"]
 
-_BLUE, _ORANGE, _GRAY = "#1f5fa8", "#d1580b", "#404040"
 _FEW_POINTS = 250  # as many markers can be told apart
 
 
@@ -66,29 +74,25 @@ def plot_forecast(
             f"{train_x.shape} and {train_y.shape}."
         )
     ax.fill_between(
-        x, lower, upper, color=_BLUE, alpha=0.22, linewidth=0, label=f"{100 * level:g} % band"
+        x, lower, upper, color=BLUE, alpha=0.22, linewidth=0, label=f"{100 * level:g} % band"
     )
-    (mean_line,) = ax.plot(x, mean, color=_BLUE, linewidth=1.4, label="mean")
+    (mean_line,) = ax.plot(x, mean, color=BLUE, linewidth=1.4, label="mean")
     size = 3.2 if train_x.size <= _FEW_POINTS else 2.2
-    _draw_data(ax, train_x, train_y, _GRAY, size, "training data")
+    _draw_data(ax, train_x, train_y, GRAY, size, "training data")
     if test is not None:
         test_x, test_y = (np.asarray(values) for values in test)
-        _draw_data(ax, test_x, test_y, _ORANGE, size, "held-out data")
+        _draw_data(ax, test_x, test_y, ORANGE, size, "held-out data")
     boundary = train_x.max()
     if test is not None and test_x.size and test_x.min() > boundary:
         boundary = boundary + (test_x.min() - boundary) / 2
     ax.axvline(boundary, color="black", linewidth=0.8, linestyle=(0, (4, 3)))
-    if np.issubdtype(train_x.dtype, np.datetime64):
-        _label_dates(ax)
+    label_dates(ax, train_x)
     mean_line.set_zorder(3)
-    ax.set_xlabel(x_label)
-    ax.set_ylabel(y_label)
+    finish(ax, x_label, y_label)
     ax.margins(x=0.01)
-    ax.grid(alpha=0.25, linewidth=0.6)
-    ax.spines[["top", "right"]].set_visible(False)
-    _put_legend_above(ax)
+    height = put_legend_above(ax, ["training data", "held-out data", "mean"])
     if title:
-        ax.set_title(title, loc="left", pad=26)
+        ax.set_title(title, loc="left", pad=height)
     return ax
 
 
@@ -103,33 +107,4 @@ def _draw_data(ax: Axes, x: np.ndarray, y: np.ndarray, color: str, size: float, 
         linestyle="none",
         label=label,
         zorder=4,
-    )
-
-
-def _label_dates(ax: Axes) -> None:
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
-    locator = AutoDateLocator()
-    ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
-
-
-def _put_legend_above(ax: Axes) -> None:
-    handles, labels = ax.get_legend_handles_labels()
-    order = ["training data", "held-out data", "mean"]
-    pairs = sorted(
-        zip(handles, labels, strict=True),
-        key=lambda pair: order.index(pair[1]) if pair[1] in order else len(order),
-    )
-    ax.legend(
-        [handle for handle, _ in pairs],
-        [label for _, label in pairs],
-        loc="lower left",
-        bbox_to_anchor=(0.0, 1.0),
-        ncols=len(pairs),
-        frameon=False,
-        borderaxespad=0.2,
-        handlelength=1.6,
-        columnspacing=1.4,
-        markerscale=1.6,
     )

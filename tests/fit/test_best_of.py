@@ -3,6 +3,7 @@ import pickle
 from copy import deepcopy
 
 import gpytorch
+import numpy as np
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
@@ -291,3 +292,88 @@ def test_bad_recipe_is_named():
 
 def test_recipe_of_the_paper():
     assert Recipe.paper() == Recipe(20_000, 1e-3, False, 0)
+
+
+def recorded_losses(monkeypatch):
+    """What every call of FlatParameters.evaluate returned, in order."""
+    seen, original = [], FlatParameters.evaluate
+
+    def evaluate(self):
+        losses = original(self)
+        seen.append(losses.tolist())
+        return losses
+
+    monkeypatch.setattr(FlatParameters, "evaluate", evaluate)
+    return seen
+
+
+def test_trace_is_the_running_minimum_of_the_losses(monkeypatch):
+    seen = recorded_losses(monkeypatch)
+    record = fit_best_of(rbf_model(), restarts=1, recipe=SHORT).restarts[0]
+    losses = np.array(seen)[:, 0]
+    assert len(losses) == record.evaluations > 15
+    np.testing.assert_array_equal(record.trace, np.minimum.accumulate(losses))
+    assert record.trace[-1] == record.loss < record.trace[0]
+
+
+def test_trace_goes_on_from_a_batch_to_each_restart(monkeypatch):
+    seen = recorded_losses(monkeypatch)
+    monkeypatch.setattr(best_of, "is_compiled", lambda: False)
+    result = fit_best_of(network_model(30), restarts=2, recipe=SHORT)
+    assert [len(losses) for losses in seen[:16]] == [2] * 15 + [1]  # the batch came first
+    first = result.restarts[0]
+    alone = [losses[0] for losses in seen[: first.evaluations]]
+    np.testing.assert_array_equal(first.trace, np.minimum.accumulate(alone))
+    for record in result.restarts:
+        assert len(record.trace) == record.evaluations and record.trace[-1] == record.loss
+        assert (np.diff(record.trace) <= 0).all() and record.trace.base is None
+
+
+def test_trace_comes_back_from_processes():
+    result = fit_best_of(rbf_model(), restarts=2, recipe=SHORT, n_jobs=2)
+    assert [len(r.trace) for r in result.restarts] == [r.evaluations for r in result.restarts]
+    assert [r.trace[-1] for r in result.restarts] == [r.loss for r in result.restarts]
+
+
+def test_trace_of_a_restart_that_failed_at_once_is_empty():
+    model = Fragile(*seasonal_data(), ScaleKernel(RBFKernel()))
+    recipe = Recipe(0, lbfgs_iterations=5)
+    failed = fit_best_of(model, restarts=2, initialize=high_noise_in(1), recipe=recipe).restarts[1]
+    assert failed.evaluations == 0 and failed.trace.shape == (0,)
+
+
+class Drifting(SmallGP):
+    """Its forward can be changed on the way: then its closed form no longer agrees with it."""
+
+    shift = 0.0
+
+    def forward(self, x):
+        output = super().forward(x)
+        return type(output)(output.mean + self.shift, output.lazy_covariance_matrix)
+
+
+def test_trace_forgets_losses_that_were_not_those_of_the_model(monkeypatch):
+    original = FlatParameters.evaluate
+
+    def evaluate(self):
+        if self.evaluations == 50:
+            monkeypatch.setattr(Drifting, "shift", 1.0)
+        return original(self)
+
+    monkeypatch.setattr(FlatParameters, "evaluate", evaluate)
+    model = Drifting(*seasonal_data(), NeuralKernelNetwork.time_series())
+    recipe = Recipe(adam_steps=150, lbfgs_iterations=0)
+    record = fit_best_of(model, restarts=1, recipe=recipe).restarts[0]
+    assert len(record.trace) == record.evaluations == 150
+    assert (record.trace[:100] == record.trace[0]).all()  # agreed upon at the first point only
+    assert (np.diff(record.trace) <= 0).all() and record.trace[-1] == record.loss
+
+
+def test_a_result_with_traces_copies_and_pickles_and_its_records_compare():
+    result = fit_best_of(rbf_model(), restarts=2, recipe=SHORT)
+    for copied in (deepcopy(result), pickle.loads(pickle.dumps(result))):
+        assert copied.restarts == result.restarts
+        assert copied.restarts[0] != result.restarts[1]
+        for one, other in zip(copied.restarts, result.restarts, strict=True):
+            np.testing.assert_array_equal(one.trace, other.trace)
+            assert one.trace is not other.trace

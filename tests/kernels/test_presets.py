@@ -3,8 +3,14 @@ from copy import deepcopy
 
 import pytest
 import torch
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, RQKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ConstantMean
+from gpytorch.models import ExactGP
 
+from gpytorch_nkn.fit import Recipe, fit_best_of
+from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
     NeuralKernelNetwork,
@@ -177,6 +183,56 @@ def test_every_prior_can_be_sampled_pickled_and_copied(name, args, dim, variance
             assert (after > 0).all() and after.isfinite().all(), key
         assert dense(copy, x).isfinite().all()
         network = build(name, args, variances=variances, batch_shape=torch.Size(batch_shape))
+
+
+@pytest.mark.parametrize("name, args, dim", PRESETS)
+@pytest.mark.parametrize("sparsity", ["l1", "horseshoe"])
+@pytest.mark.parametrize("priors", [False, True])
+def test_sparse_priors_replace_those_of_the_weights_alone(name, args, dim, sparsity, priors):
+    network = build(name, args, sparsity=sparsity, priors=priors)
+    usual = {key for key, *_ in build(name, args, priors=True).named_priors()}
+    weights = {key for key in usual if key.endswith("weight_prior")}
+    names = {key for key, *_ in network.named_priors()}
+    dropped = {key for key in usual if key.endswith("weight_shrinkage_prior")}
+    assert len(weights) == 3 and names == (usual - dropped if priors else weights)
+    x = torch.randn(6, dim)
+    torch.testing.assert_close(dense(network, x), dense(build(name, args), x))
+    for copy in (pickle.loads(pickle.dumps(network)), deepcopy(network)):
+        copy.load_state_dict(network.state_dict())
+        for key, module, prior, closure, _ in list(copy.named_priors()):
+            assert prior.log_prob(closure(module)).isfinite().all(), key
+            module.sample_from_prior(key.rpartition(".")[2])
+        assert dense(copy, x).isfinite().all()
+    with pytest.raises(ValueError, match="sparsity must be 'l1', 'horseshoe' or None, got 'no'"):
+        build(name, args, sparsity="no")
+
+
+class _SeriesGP(ExactGP):
+    def __init__(self, kernel):
+        x = torch.linspace(-1.5, 1.5, 30).unsqueeze(-1)
+        super().__init__(x, torch.sin(6 * x[:, 0]) + x[:, 0], GaussianLikelihood())
+        self.mean_module, self.covar_module = ConstantMean(), kernel
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+@pytest.mark.parametrize("sparsity", ["l1", "horseshoe"])
+def test_networks_with_sparse_priors_are_trained_on_the_right_loss(sparsity):
+    model = _SeriesGP(build("time_series", sparsity=sparsity, wiring="Linear4-Product2-Linear1"))
+    recipe = Recipe(adam_steps=150, lbfgs_iterations=30)
+    record = fit_best_of(model, restarts=2, recipe=recipe, progress=False).restarts
+    assert all(r.status == "ok" for r in record)
+    model.train()
+    prior = model.likelihood(model(*model.train_inputs))
+    expected = -prior.log_prob(model.train_targets)
+    for _, module, density, closure, _ in model.named_priors():
+        expected -= density.log_prob(closure(module)).sum()
+    torch.testing.assert_close(Objective(model)().squeeze(), expected, rtol=1e-6, atol=1e-6)
+    best = min(r.loss for r in record)
+    assert best == pytest.approx(expected.item(), rel=1e-6)
+    weights = model.covar_module.layers[0].weight
+    assert (weights < 0.05 * weights.max()).sum() >= 16  # half of the 32
 
 
 @pytest.mark.parametrize("name, args, dim", PRESETS)

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from gpytorch.priors import HorseshoePrior
 
 from gpytorch_nkn.layers import PAPER_WIRING, Linear, Product, parse_wiring
 
@@ -79,3 +80,35 @@ def test_product_that_does_not_divide_shows_the_widths():
         ValueError, match=r"Product3 in 'Linear8-Product3' gets 8 units, which 3 does"
     ):
         parse_wiring("Linear8-Product3", 4)
+
+
+@pytest.mark.parametrize("priors", [False, True])
+def test_l1_replaces_the_priors_on_weights_by_an_exponential(priors):
+    layers = parse_wiring("Linear4-Product2-Linear1", 3, priors=priors, sparsity="l1")
+    for layer, width in ((layers[0], 3), (layers[2], 2)):
+        found = {name: prior for name, _, prior, _, _ in layer.named_priors()}
+        assert set(found) == ({"weight_prior", "bias_prior"} if priors else {"weight_prior"})
+        weights = torch.tensor([1e-300, 0.1, 2.0])
+        rate = 3.0 * width
+        expected = math.log(rate) - rate * weights
+        torch.testing.assert_close(found["weight_prior"].log_prob(weights), expected)
+
+
+@pytest.mark.parametrize("priors", [False, True])
+def test_horseshoe_replaces_the_priors_on_weights_and_can_be_sampled(priors):
+    layers = parse_wiring("Linear4-Product2-Linear1", 3, priors=priors, sparsity="horseshoe")
+    for layer, width in ((layers[0], 3), (layers[2], 2)):
+        found = {name: prior for name, _, prior, _, _ in layer.named_priors()}
+        assert set(found) == ({"weight_prior", "bias_prior"} if priors else {"weight_prior"})
+        weights = torch.tensor([1e-3, 0.1, 2.0])
+        expected = HorseshoePrior(0.1 / width).log_prob(weights) + math.log(2)
+        torch.testing.assert_close(found["weight_prior"].log_prob(weights), expected)
+        before = layer.weight.detach().clone()
+        layer.sample_from_prior("weight_prior")
+        assert layer.weight.shape == before.shape and (layer.weight >= 0).all()
+        assert not torch.equal(layer.weight, before)
+
+
+def test_sparsity_must_be_known():
+    with pytest.raises(ValueError, match="sparsity must be 'l1', 'horseshoe' or None, got 'L1'"):
+        parse_wiring("Linear1", 2, sparsity="L1")

@@ -1,0 +1,224 @@
+"""Which components there are, and in which order they matter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpytorch_nkn.interpretation.behaviour import Geometry, Role, roles_of
+from gpytorch_nkn.interpretation.decomposition import Component, Decomposition, Solver
+from gpytorch_nkn.interpretation.expand import expand_source
+from gpytorch_nkn.interpretation.expansion import (
+    Expansion,
+    Term,
+    TermGroup,
+    evaluate_strips,
+    group_terms,
+)
+from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
+from gpytorch_nkn.interpretation.units import Units
+
+__all__ = ["decompose"]
+
+_BY = ("auto", "role", "signature", "columns")
+_FOLDS = 10
+_EXACT = 1e-10  # dropped share below which the terms are the whole kernel
+_NOTHING = 1e-3  # share of variance, and of the error, below which a component explains nothing
+
+
+def decompose(
+    model: Any,
+    *,
+    by: str = "auto",
+    max_components: int = 8,
+    max_terms: int = 10_000,
+    units: Units | None = None,
+) -> Decomposition:
+    """Split the posterior of a fitted Gaussian process into additive components.
+
+    The kernel is a sum of terms (:func:`gpytorch_nkn.interpretation.expand`), terms that belong
+    together make a component, and the posterior is the sum of the components' posteriors, exactly.
+    One factorisation of the training matrix serves all of them. Periodic kernels are split into a
+    constant and a part without one, so that the level does not leak into cycles.
+
+    Args:
+        model: A fitted ExactGP with a Gaussian likelihood (SingleTaskGP too), the record of a fit,
+            or an estimator of this package.
+        by: What makes a component: ``"role"`` for series, what a reader tells apart (trend, cycle
+            by period, smooth variation); ``"signature"``, the families of kernels; ``"columns"``,
+            the input columns on which terms depend (main effects, effects of pairs, ...).
+            ``"auto"`` is ``"role"`` for one input column and ``"columns"`` for several.
+        max_components: Largest number of components; those that vary least become one.
+        max_terms: Of the expansion.
+        units: Names and units of the data for labels; default what the model tells of them.
+
+    Returns:
+        The components, in the order in which they lower the error of prediction in 10-fold
+        cross-validation with fixed hyperparameters (contiguous blocks for one input column), with
+        explained variances, errors and flags, and their posterior at any inputs.
+
+    Raises:
+        TypeError: The model is none of these, or its likelihood is not Gaussian.
+        ValueError: An option has no meaning, there is no training data, the outcome transform is
+            not affine, or the model's covariance is not that of its ``covar_module``.
+    """
+    if by not in _BY:
+        raise ValueError(f"by must be one of {', '.join(map(repr, _BY))}, got {by!r}.")
+    if max_components < 2:
+        raise ValueError(f"max_components must be at least 2, got {max_components}.")
+    gp = fitted_gp(model)
+    gp = gp if units is None else replace(gp, units=units)
+    input_dim = gp.inputs.size(-1)
+    if by == "auto":
+        by = "role" if input_dim == 1 else "columns"
+    if by == "role" and input_dim > 1:
+        raise ValueError(f"by='role' is for one input column, got {input_dim}.")
+    expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), max_terms)
+    components = _components(expansion, by, gp)
+    if expansion.dropped > max(_EXACT, 100 * torch.finfo(gp.inputs.dtype).eps):
+        components.append(Component("what was pruned", (), is_rest=True))
+    return _ordered(components, gp, max_components)
+
+
+def _components(expansion: Expansion, by: str, gp: FittedGP) -> list[Component]:
+    units, terms = expansion.units, expansion.terms
+    if by == "role":
+        return _by_role(terms, gp, units)
+    if by == "signature":
+        groups = expansion.groups
+        parts = [Component(_signature_name(group), group.terms) for group in groups]
+    else:
+        groups = group_terms(terms, [term.columns for term in terms])
+        parts = [
+            Component(_columns_name(g.terms[0].columns, units), g.terms, columns=g.terms[0].columns)
+            for g in groups
+        ]
+    return [*parts, Component("mean function", (), columns=frozenset(), has_mean=True)]
+
+
+def _by_role(terms: Sequence[Term], gp: FittedGP, units: Units) -> list[Component]:
+    """Trend, cycles, variation; the level and the mean function belong to the trend."""
+    roles = roles_of(terms, Geometry.of(gp.inputs))
+    roles = [Role("trend") if role.kind == "constant" else role for role in roles]
+    number = {id(term): role for term, role in zip(terms, roles, strict=True)}
+    parts = []
+    for group in group_terms(terms, roles):
+        role = number[id(group.terms[0])]
+        name = _role_name(role, units)
+        parts.append(Component(name, group.terms, role, has_mean=role.kind == "trend"))
+    if not any(part.has_mean for part in parts):
+        parts.append(Component("trend", (), Role("trend"), has_mean=True))
+    return parts
+
+
+def _role_name(role: Role, units: Units) -> str:
+    if role.period is None:
+        return {"variation": "smooth variation", "other": "other kernels"}.get(role.kind, role.kind)
+    return f"cycle of {units.length(torch.tensor(role.period, dtype=torch.float64))}"
+
+
+def _signature_name(group: TermGroup) -> str:
+    return "*".join(group.signature).replace("[0]", "") or "constant"
+
+
+def _columns_name(columns: frozenset[int] | None, units: Units) -> str:
+    if columns is None or not columns:
+        return "unknown columns" if columns is None else "constant"
+    names = [units.names[column] for column in sorted(columns)]
+    return ", ".join(names) if len(names) <= 4 else f"{len(names)} columns together"
+
+
+def _ordered(parts: list[Component], gp: FittedGP, max_components: int) -> Decomposition:
+    """Components in order; those that vary least together."""
+    solver = Solver(gp)
+    blocks = _blocks(gp.inputs)
+    weights = torch.cat([solver.alpha.unsqueeze(-1), solver.leave_out(blocks)], dim=-1)
+    values = _products(parts, gp, weights)  # J x ... x N x (1 + B)
+    mean = gp.mean.unsqueeze(-1)
+    for place, part in enumerate(parts):
+        if part.has_mean:
+            values[place] += mean
+    spread = values[..., 0].var(-1, correction=0).reshape(len(parts), -1).mean(-1)
+    # what holds the mean function or what was pruned stays itself
+    small = [
+        int(place) for place in spread.argsort(descending=True)
+        if not (parts[place].has_mean or parts[place].is_rest)
+    ]  # fmt: skip
+    small = small[max(0, max_components - (len(parts) - len(small)) - 1) :]
+    if len(small) > 1:
+        kept = [place for place in range(len(parts)) if place not in small]
+        terms = [term for place in small for term in parts[place].terms]
+        terms.sort(key=lambda term: -term.mean_share())
+        rest = Component(f"{len(small)} smaller components", tuple(terms))
+        values = torch.cat([values[kept], values[small].sum(0, keepdim=True)])
+        parts = [*(parts[place] for place in kept), rest]
+    fitted = values[..., 0]
+    centered = fitted - fitted.mean(-1, keepdim=True)
+    predicted = torch.empty_like(fitted)
+    for number, block in enumerate(blocks):
+        predicted[..., block] = values[..., block, 1 + number]
+    predicted = predicted - fitted.mean(-1, keepdim=True)
+    targets = gp.targets - gp.targets.mean(-1, keepdim=True)
+    scale = torch.as_tensor(gp.units.y_scale, dtype=targets.dtype, device=targets.device)
+    scale = scale.unsqueeze(-1)
+
+    order: list[int] = []
+    errors: list[float] = []
+    explained: list[float] = []
+    start = float((targets * scale).abs().mean())
+    variance = targets.square().mean(-1)
+    varies = variance > gp.targets.square().mean(-1) * torch.finfo(targets.dtype).eps ** 2
+    while len(order) < len(parts):
+        done = predicted[order].sum(0)
+        choices = {
+            place: float(((targets - done - predicted[place]) * scale).abs().mean())
+            for place in range(len(parts))
+            if place not in order
+        }
+        best = min(choices, key=lambda place: choices[place])
+        order.append(best)
+        errors.append(choices[best])
+        left = (targets - centered[order].sum(0)).square().mean(-1) / variance
+        explained.append(float(torch.where(varies, 1 - left, 0.0).mean()))
+    whole = centered.sum(0)
+    tiny = torch.finfo(whole.dtype).tiny
+    shares = (centered * whole).mean(-1) / whole.square().mean(-1).clamp_min(tiny)
+    shares = shares.reshape(len(parts), -1).mean(-1)[order]
+    gains = np.diff([0.0, *explained])
+    drops = -np.diff([start, *errors])
+    negligible = (np.abs(gains) < _NOTHING) & (drops < _NOTHING * start)
+    return Decomposition(
+        components=tuple(parts[place] for place in order),
+        explained=np.array(explained),
+        errors=np.array(errors),
+        shares=shares.double().cpu().numpy(),
+        negligible=negligible,
+        gp=gp,
+        _solver=solver,
+    )
+
+
+def _products(parts: list[Component], gp: FittedGP, weights: Tensor) -> Tensor:
+    """Training matrices of the components times vectors, ``J x ... x N x R``."""
+    groups = [part.terms for part in parts]
+    strips = [strip @ weights for strip in evaluate_strips(groups, gp.inputs, gp.inputs)]
+    values = torch.cat(strips, dim=-2)
+    for place, part in enumerate(parts):
+        if part.is_rest:
+            values[place] += gp.covariance @ weights - values.sum(0)
+    return values
+
+
+def _blocks(inputs: Tensor) -> list[Tensor]:
+    """Ten contiguous blocks along one column; without an order, every tenth point."""
+    n = inputs.size(-2)
+    folds = min(_FOLDS, n)
+    if inputs.size(-1) > 1:
+        return [torch.arange(start, n, folds, device=inputs.device) for start in range(folds)]
+    first = inputs.reshape(-1, n)[0]
+    return list(first.argsort(stable=True).tensor_split(folds))

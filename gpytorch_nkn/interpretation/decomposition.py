@@ -1,0 +1,350 @@
+"""The posterior of an exact Gaussian process, split into additive components."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpytorch_nkn.interpretation.behaviour import Role
+from gpytorch_nkn.interpretation.expansion import Term, evaluate_groups, evaluate_strips
+from gpytorch_nkn.interpretation.source import FittedGP
+from gpytorch_nkn.linalg import factorize
+
+__all__ = ["Component", "ComponentPosterior", "Decomposition"]
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """One part of the posterior.
+
+    Attributes:
+        name: What it is called.
+        terms: Terms of the kernel that belong to it, by falling share; none for a mean function.
+        role: What it does over time; None where components are not roles.
+        columns: Input columns on which it depends; None where that is not known.
+        has_mean: The model's mean function is part of it.
+        is_rest: It holds what the expansion left out, too.
+    """
+
+    name: str
+    terms: tuple[Term, ...]
+    role: Role | None = None
+    columns: frozenset[int] | None = None
+    has_mean: bool = False
+    is_rest: bool = False
+
+    @property
+    def label(self) -> str:
+        """Its leading terms in short words."""
+        shown = " + ".join(term.label for term in self.terms[:3])
+        return shown + (" + ..." if len(self.terms) > 3 else "")
+
+
+@dataclass(frozen=True, eq=False)
+class ComponentPosterior:
+    """Components at new inputs, in units of the targets.
+
+    Attributes:
+        mean: ``J x ... x M``; the sum over components is the posterior mean of the model.
+        variance: ``J x ... x M`` of the latent functions, without noise.
+        total_mean: ``... x M``.
+        total_variance: ``... x M`` of the sum of the components, without noise; components that
+            the data cannot tell apart are correlated, so that it is not the sum of the variances.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    total_mean: Tensor
+    total_variance: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Decomposition:
+    r"""The posterior as a sum over components, see :func:`gpytorch_nkn.interpretation.decompose`.
+
+    .. math::
+        m_j(x) = k_j(x, X)\,\alpha, \qquad
+        \mathrm{Cov}_{ij}(x, x') = \delta_{ij} k_j(x, x')
+            - k_i(x, X)\, (K + \Sigma)^{-1} k_j(X, x')
+
+    Attributes:
+        components: In the order in which they were taken: each time the one that lowers the
+            cross-validated error most.
+        explained: Share of the variance of the targets that the first j components explain, ``J``.
+        errors: Cross-validated mean absolute error of the first j components, ``J``, in units of
+            the targets (averaged over outputs).
+        shares: Share of each component in the variance of the posterior mean at the training
+            inputs, ``J``: its covariance with the whole; they add up to one.
+        negligible: Components that explain nothing, ``J``.
+
+    Reference: Duvenaud (2014), Automatic Model Construction with Gaussian Processes, section
+    2.4.5; Lloyd et al. (2014), section 4, for the order.
+    """
+
+    components: tuple[Component, ...]
+    explained: np.ndarray
+    errors: np.ndarray
+    shares: np.ndarray
+    negligible: np.ndarray
+    gp: FittedGP
+    _solver: Solver
+
+    def posterior(self, x: Any, *, centered: bool = False) -> ComponentPosterior:
+        """Mean and variance of every component.
+
+        Args:
+            x: Inputs ``... x M x D`` in the units that the model or estimator takes.
+            centered: Take from every component its average over the training inputs, and give it
+                to the one with the mean function. The sum stays the same, and what the data cannot
+                know, which of the components the level belongs to, no longer widens the others'
+                bands.
+        """
+        return self.posterior_at(self.gp.to_inputs(x), centered=centered)
+
+    def posterior_at(self, inputs: Tensor, *, centered: bool = False) -> ComponentPosterior:
+        """As :meth:`posterior`, at inputs of the kernel."""
+        means, variances, totals = [], [], []
+        levels = self._levels() if centered else None
+        for cross, prior in self._parts(inputs):
+            mean, whitened = self._solver.mean(cross), self._solver.whiten(cross)
+            total = prior.sum(0) - whitened.sum(0).square().sum(-2)
+            totals.append(total.clamp_min(0))
+            if levels is not None:
+                mean, whitened, prior = levels.move(mean, whitened, prior, cross.mean(-1))
+            means.append(mean)
+            variances.append((prior - whitened.square().sum(-2)).clamp_min(0))  # J x ... x M
+        scale = self._scale(inputs)
+        mean = torch.cat(means, dim=-1) * scale + self._offset(inputs)
+        variance = torch.cat(variances, dim=-1) * scale.square()
+        total_variance = torch.cat(totals, dim=-1) * scale.square()
+        return ComponentPosterior(mean, variance, mean.sum(0), total_variance)
+
+    def covariance(self, x: Any, first: int, second: int | None = None) -> Tensor:
+        """Covariance ``... x M x M`` of a component, or between two of them, without noise.
+
+        Args:
+            x: Inputs ``... x M x D`` in the units that the model or estimator takes.
+            first: Number of a component.
+            second: Number of another one.
+        """
+        inputs = self.gp.to_inputs(x)
+        second = first if second is None else second
+        for number in (first, second):
+            if not -len(self.components) <= number < len(self.components):
+                raise ValueError(
+                    f"There are {len(self.components)} components, got the number {number}."
+                )
+        left, right = (
+            self._solver.whiten(self._matrix(n, inputs, self.gp.inputs)) for n in (first, second)
+        )
+        covariance = -left.mT @ right
+        if first % len(self.components) == second % len(self.components):
+            covariance = covariance + self._matrix(first, inputs, inputs)
+        return covariance * self._scale(inputs).square().unsqueeze(-1)
+
+    def sample(self, x: Any, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        """Joint draws of all components ``S x J x ... x M``.
+
+        Every component is drawn from its prior at the training and the new inputs together, and
+        all of them are corrected by the data (Matheron's rule), which is exact.
+
+        Args:
+            x: Inputs ``... x M x D`` in the units that the model or estimator takes.
+            num_samples: Number of draws ``S``.
+            seed: Of a generator of its own; the global random state is left alone.
+        """
+        return self.sample_at(self.gp.to_inputs(x), num_samples, seed=seed)
+
+    def sample_at(self, inputs: Tensor, num_samples: int, *, seed: int) -> Tensor:
+        """As :meth:`sample`, at inputs of the kernel."""
+        if num_samples < 1:
+            raise ValueError(f"num_samples must be at least 1, got {num_samples}.")
+        train = self.gp.inputs
+        n = train.size(-2)
+        batch = torch.broadcast_shapes(inputs.shape[:-2], train.shape[:-2])
+        both = torch.cat([train.expand(*batch, -1, -1), inputs.expand(*batch, -1, -1)], dim=-2)
+        generator = torch.Generator().manual_seed(seed)
+        batch = torch.broadcast_shapes(batch, self.gp.noise.shape[:-1])
+        draws = []
+        for number in range(len(self.components)):
+            matrix = self._matrix(number, both, both)
+            shape = (num_samples, *batch, matrix.size(-1), 1)
+            noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(matrix)
+            draws.append((_root(matrix) @ noise)[..., 0])
+        prior = torch.stack(draws, dim=1)  # S x J x ... x (N + M)
+        shape = (num_samples, *batch, n)
+        noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(self.gp.noise)
+        misfit = self._solver.residual - prior[..., :n].sum(1) - noise * self.gp.noise.sqrt()
+        weights = self._solver.solve(misfit.unsqueeze(-1))  # S x ... x N x 1
+        corrections = []
+        for cross, _ in self._parts(inputs):
+            corrections.append((cross.unsqueeze(0) @ weights.unsqueeze(1))[..., 0])
+        values = prior[..., n:] + torch.cat(corrections, dim=-1)
+        return values * self._scale(inputs) + self._offset(inputs)
+
+    def training_posterior(self) -> tuple[Tensor, Tensor]:
+        """Mean ``... x N`` and covariance ``... x N x N`` of the whole at the training inputs.
+
+        Of the latent function, on the scale of the model's own targets.
+        """
+        covariance = self.gp.covariance
+        whitened = self._solver.whiten(covariance)
+        mean = self.gp.mean + self._solver.mean(covariance)
+        return mean, covariance - whitened.mT @ whitened
+
+    def _parts(self, inputs: Tensor) -> Any:
+        """Cross covariances ``J x ... x m x N`` and prior variances ``J x ... x m``, in strips."""
+        groups = [component.terms for component in self.components]
+        start = 0
+        for cross in evaluate_strips(groups, inputs, self.gp.inputs):
+            part = inputs[..., start : start + cross.size(-2), :]
+            start += cross.size(-2)
+            prior = evaluate_groups(groups, part, part, diag=True)
+            rest = self._rest()
+            if rest is not None:
+                with torch.no_grad():
+                    whole = self.gp.kernel(part, self.gp.inputs).to_dense()
+                    cross[rest] += whole - cross.sum(0)
+                    prior[rest] += self.gp.kernel(part, diag=True) - prior.sum(0)
+            yield cross, prior
+
+    def _matrix(self, number: int, x1: Tensor, x2: Tensor) -> Tensor:
+        component = self.components[number]
+        if not component.is_rest:
+            return evaluate_groups([component.terms], x1, x2)[0]
+        others = [part.terms for part in self.components if part is not component]
+        with torch.no_grad():
+            return self.gp.kernel(x1, x2).to_dense() - evaluate_groups(others, x1, x2).sum(0)
+
+    def _levels(self) -> _Levels:
+        """Averages of the components over the training inputs."""
+        averages = [cross.mean(-1) for cross, _ in self._parts(self.gp.inputs)]
+        average = torch.cat(averages, dim=-1)  # J x ... x N, covariances with the targets
+        variances = average.mean(-1)
+        home = next((n for n, part in enumerate(self.components) if part.has_mean), None)
+        whitened = self._solver.whiten(average.unsqueeze(-2))
+        return _Levels(home, self._solver.mean(average.unsqueeze(-2)), whitened, variances)
+
+    def _rest(self) -> int | None:
+        places = [place for place, part in enumerate(self.components) if part.is_rest]
+        return places[0] if places else None
+
+    def _scale(self, inputs: Tensor) -> Tensor:
+        """Scale of the targets ``... x 1``."""
+        scale = self.gp.units.y_scale
+        return torch.as_tensor(scale, dtype=inputs.dtype, device=inputs.device).unsqueeze(-1)
+
+    def _offset(self, inputs: Tensor) -> Tensor:
+        """Mean function ``J x ... x M`` in units of the targets, in its component alone."""
+        offset = self.gp.units.y_offset
+        shift = torch.as_tensor(offset, dtype=inputs.dtype, device=inputs.device).unsqueeze(-1)
+        mean = self.gp.prior_mean(inputs) * self._scale(inputs) + shift
+        chosen = torch.tensor([float(part.has_mean) for part in self.components]).to(mean)
+        return chosen.view(-1, *[1] * mean.dim()) * mean
+
+
+@dataclass(frozen=True, eq=False)
+class _Levels:
+    """Averages of all components, which belong to the component ``home``.
+
+    Attributes:
+        home: Number of a component; None where there is none, and averages are only taken away.
+        means: ``J x ... x 1``.
+        whitened: Covariances with the targets, whitened, ``J x ... x N x 1``.
+        variances: Prior variances ``J x ...``.
+    """
+
+    home: int | None
+    means: Tensor
+    whitened: Tensor
+    variances: Tensor
+
+    def move(
+        self, mean: Tensor, whitened: Tensor, prior: Tensor, cross: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Take the averages away from values at new inputs.
+
+        Args:
+            mean: ``J x ... x M``.
+            whitened: ``J x ... x N x M``.
+            prior: Prior variances ``J x ... x M``.
+            cross: Prior covariances of values and averages ``J x ... x M``.
+        """
+        moved = mean - self.means, whitened - self.whitened
+        variances = prior - 2 * cross + self.variances.unsqueeze(-1)
+        if self.home is not None:  # which keeps its own average and gets the others'
+            others = [n for n in range(len(mean)) if n != self.home]
+            moved[0][self.home] = mean[self.home] + self.means[others].sum(0)
+            moved[1][self.home] = whitened[self.home] + self.whitened[others].sum(0)
+            levels = self.variances[others].sum(0).unsqueeze(-1)
+            variances[self.home] = prior[self.home] + levels
+        return *moved, variances
+
+
+class Solver:
+    """One factorisation of the training covariance for all components.
+
+    Args:
+        gp: The fitted process.
+
+    Attributes:
+        residual: Targets less prior mean ``... x N``.
+        alpha: The residual solved by covariance plus noise, ``... x N``.
+    """
+
+    def __init__(self, gp: FittedGP):
+        self.residual = gp.targets - gp.mean
+        noisy = gp.covariance + torch.diag_embed(gp.noise)
+        self._factor, failed = factorize(noisy)
+        _refuse(failed)
+        self.alpha = self.solve(self.residual.unsqueeze(-1))[..., 0]
+
+    def solve(self, right: Tensor) -> Tensor:
+        """Solve for ``... x N x R``."""
+        return torch.cholesky_solve(right, self._factor)
+
+    def mean(self, cross: Tensor) -> Tensor:
+        """Posterior mean ``... x M`` for cross covariances ``... x M x N``."""
+        return (cross @ self.alpha.unsqueeze(-1))[..., 0]
+
+    def whiten(self, cross: Tensor) -> Tensor:
+        """Cross covariances ``... x M x N`` as ``... x N x M``, whose products reduce variances."""
+        return torch.linalg.solve_triangular(self._factor, cross.mT, upper=False)
+
+    def reduction(self, cross: Tensor) -> Tensor:
+        """By how much the data reduce variances, ``... x M``."""
+        return self.whiten(cross).square().sum(-2)
+
+    def leave_out(self, blocks: Sequence[Tensor]) -> Tensor:
+        """Solved residuals ``... x N x B``, each without one block of the data (zeros there)."""
+        eye = torch.eye(self.residual.size(-1)).to(self.residual)
+        precision = self.solve(eye.expand_as(self._factor))
+        columns = []
+        for block in blocks:
+            inner = precision[..., block, :][..., block]
+            own = self.alpha[..., block].unsqueeze(-1)
+            removed = torch.linalg.solve(inner, own)
+            column = self.alpha - (precision[..., block] @ removed)[..., 0]
+            column[..., block] = 0.0
+            columns.append(column)
+        return torch.stack(columns, dim=-1)
+
+
+def _root(matrix: Tensor) -> Tensor:
+    """A matrix F with F F^T equal to one that rounding may have made indefinite."""
+    factor, failed = factorize(matrix)
+    if not bool(failed.any()):
+        return factor
+    values, vectors = torch.linalg.eigh(matrix)
+    root = vectors * values.clamp_min(0).sqrt().unsqueeze(-2)
+    return torch.where(failed[..., None, None], root, factor)
+
+
+def _refuse(failed: Tensor) -> None:
+    if bool(failed.any()):
+        raise torch.linalg.LinAlgError("A covariance matrix is not positive definite.")

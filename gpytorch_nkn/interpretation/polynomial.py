@@ -1,0 +1,209 @@
+"""Polynomials with non-negative coefficients, as a network multiplies and adds them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["Bounds", "Polynomials", "constant", "monomial", "stack"]
+
+_MAX_PAIRS = 4_000_000  # of monomials that are multiplied at once
+_CHUNK = 50_000  # monomials whose size is computed at once
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What may be dropped on the way.
+
+    Args:
+        size: Maps exponents ``M x A`` to a positive number per monomial and element of the batch,
+            ``... x M``, by which coefficients are compared: the mean of the monomial's diagonal.
+        max_terms: Largest number of monomials.
+        tolerance: Monomials below this share of every unit are dropped.
+    """
+
+    size: Callable[[np.ndarray], Tensor]
+    max_terms: int
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Polynomials:
+    """Several polynomials over common monomials.
+
+    Args:
+        exponents: ``M x A``, a row per monomial and a column per variable.
+        weights: Coefficients ``... x U x M``, non-negative.
+    """
+
+    exponents: np.ndarray
+    weights: Tensor
+
+    def linear(self, weight: Tensor, bias: Tensor | None) -> Polynomials:
+        """Combinations with weights ``... x O x U``, plus constants ``... x O``."""
+        mixed = Polynomials(self.exponents, weight @ self.weights)
+        if bias is None:
+            return mixed
+        return _merge(
+            np.concatenate([mixed.exponents, np.zeros_like(mixed.exponents[:1])]),
+            _cat([mixed.weights, bias.unsqueeze(-1)]),
+        )
+
+    def scale(self, factor: Tensor) -> Polynomials:
+        """All of them times ``...``."""
+        return Polynomials(self.exponents, self.weights * factor[..., None, None])
+
+    def total(self) -> Polynomials:
+        """The sum of all of them, as one."""
+        return Polynomials(self.exponents, self.weights.sum(-2, keepdim=True))
+
+    def product(self, out_features: int, bounds: Bounds) -> Polynomials:
+        """Products of neighbouring groups."""
+        groups = self.weights.unflatten(-2, (out_features, -1))  # ... x O x g x M
+        factors = [Polynomials(self.exponents, part) for part in torch.unbind(groups, -2)]
+        result, *others = factors
+        for factor in others:
+            result = result.times(factor, bounds)
+        return result
+
+    def times(self, other: Polynomials, bounds: Bounds) -> Polynomials:
+        """Products one by one."""
+        left, right = _to_width(self, other)
+        if len(left.exponents) * len(right.exponents) > _MAX_PAIRS:
+            half = math.isqrt(_MAX_PAIRS)
+            tight = Bounds(bounds.size, half, bounds.tolerance)
+            left, right = left.prune(tight), right.prune(tight)
+        exponents = (left.exponents[:, None] + right.exponents).reshape(-1, left.exponents.shape[1])
+        weights = (left.weights.unsqueeze(-1) * right.weights.unsqueeze(-2)).flatten(-2)
+        return _merge(exponents, weights).prune(bounds)
+
+    def power_series(self, coefficients: tuple[float, ...], bounds: Bounds) -> Polynomials:
+        """A polynomial of each, by Horner's scheme."""
+        units = self.weights.shape[:-1]
+        result = constant(self.weights.new_full(units, coefficients[-1]))
+        for coefficient in reversed(coefficients[:-1]):
+            result = _plus_constant(result.times(self, bounds), coefficient)
+        return result
+
+    def exponential(self, bounds: Bounds, max_order: int = 60) -> Polynomials:
+        r"""Power series of :math:`e^p = e^{p_0} \sum_m (p - p_0)^m / m!`, with its constant apart.
+
+        It ends where a term is below the tolerance of what has come together.
+        """
+        is_constant = torch.as_tensor(~self.exponents.any(axis=1))
+        start = (self.weights * is_constant.to(self.weights)).sum(-1).exp()
+        rest = Polynomials(self.exponents, self.weights * (~is_constant).to(self.weights))
+        power = total = constant(start)
+        for order in range(1, max_order + 1):
+            power = power.times(rest, bounds)
+            power = Polynomials(power.exponents, power.weights / order)
+            total = stack_sum(total, power)
+            if bool((power.mass(bounds) <= bounds.tolerance * total.mass(bounds)).all()):
+                break
+        return total.prune(bounds)
+
+    def mass(self, bounds: Bounds) -> Tensor:
+        """Size of each polynomial, ``... x U``."""
+        return (self.weights * bounds.size(self.exponents).unsqueeze(-2)).sum(-1)
+
+    def prune(self, bounds: Bounds) -> Polynomials:
+        """Without monomials that matter to none of them, and at most so many."""
+        sizes = torch.cat(
+            [
+                bounds.size(self.exponents[start : start + _CHUNK])
+                for start in range(0, len(self.exponents), _CHUNK)
+            ],
+            dim=-1,
+        )
+        masses = self.weights * sizes.unsqueeze(-2)
+        shares = masses / masses.sum(-1, keepdim=True).clamp_min(torch.finfo(masses.dtype).tiny)
+        largest = shares.reshape(-1, shares.size(-1)).amax(0)
+        kept = largest > bounds.tolerance
+        if int(kept.sum()) > bounds.max_terms:
+            order = largest.argsort(descending=True, stable=True)[: bounds.max_terms]
+            kept = torch.zeros_like(kept).index_fill(0, order, True)
+        if bool(kept.all()):
+            return self
+        kept = kept if bool(kept.any()) else largest >= largest.max()  # all of them are zero
+        return Polynomials(self.exponents[kept.cpu().numpy()], self.weights[..., kept])
+
+
+def constant(weights: Tensor) -> Polynomials:
+    """Constants ``... x U``."""
+    return Polynomials(np.zeros((1, 0), dtype=np.uint16), weights.unsqueeze(-1))
+
+
+def monomial(variable: int, like: Tensor) -> Polynomials:
+    """One variable, with weights of the dtype and device of ``like``."""
+    exponents = np.zeros((1, variable + 1), dtype=np.uint16)
+    exponents[0, variable] = 1
+    return Polynomials(exponents, torch.ones(1, 1, dtype=like.dtype, device=like.device))
+
+
+def stack(parts: list[Polynomials]) -> Polynomials:
+    """Several of them side by side, over the monomials of all."""
+    parts = _to_width(*parts)
+    batch_shape = torch.broadcast_shapes(*[part.weights.shape[:-2] for part in parts])
+    units = sum(part.weights.size(-2) for part in parts)
+    count = sum(len(part.exponents) for part in parts)
+    weights = parts[0].weights.new_zeros(*batch_shape, units, count)
+    unit = column = 0
+    for part in parts:
+        height, width = part.weights.shape[-2:]
+        weights[..., unit : unit + height, column : column + width] = part.weights
+        unit, column = unit + height, column + width
+    return _merge(np.concatenate([part.exponents for part in parts]), weights)
+
+
+def stack_sum(left: Polynomials, right: Polynomials) -> Polynomials:
+    """Sums one by one."""
+    left, right = _to_width(left, right)
+    exponents = np.concatenate([left.exponents, right.exponents])
+    return _merge(exponents, _cat([left.weights, right.weights]))
+
+
+def _plus_constant(polynomials: Polynomials, value: float) -> Polynomials:
+    units = polynomials.weights.shape[:-1]
+    return stack_sum(polynomials, constant(polynomials.weights.new_full(units, value)))
+
+
+def _cat(parts: list[Tensor]) -> Tensor:
+    shape = torch.broadcast_shapes(*[part.shape[:-1] for part in parts])
+    return torch.cat([part.expand(*shape, part.size(-1)) for part in parts], dim=-1)
+
+
+def _to_width(*parts: Polynomials) -> list[Polynomials]:
+    """The same, with a column for every variable that one of them has."""
+    width = max(part.exponents.shape[1] for part in parts)
+    return [
+        Polynomials(np.pad(p.exponents, ((0, 0), (0, width - p.exponents.shape[1]))), p.weights)
+        for p in parts
+    ]
+
+
+def _merge(exponents: np.ndarray, weights: Tensor) -> Polynomials:
+    """Monomials that are equal become one."""
+    first, inverse = _unique_rows(exponents)
+    if len(first) == len(exponents):
+        return Polynomials(exponents, weights)
+    merged = weights.new_zeros(*weights.shape[:-1], len(first))
+    index = torch.as_tensor(inverse, device=weights.device)
+    return Polynomials(exponents[first], merged.index_add_(-1, index, weights))
+
+
+def _unique_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of different rows, in order of appearance in a sort, and the number of each row.
+
+    Rows are told apart by a hash, which is far quicker than by themselves, and compared then.
+    """
+    multipliers = np.random.default_rng(0).integers(1, 2**63, rows.shape[1], dtype=np.uint64)
+    keys = (rows.astype(np.uint64) * (multipliers | np.uint64(1))).sum(axis=1, dtype=np.uint64)
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    if not np.array_equal(rows[first][inverse], rows):  # a collision
+        _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    return first, inverse.reshape(-1)

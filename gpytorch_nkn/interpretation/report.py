@@ -1,0 +1,351 @@
+"""A report on what a fitted Gaussian process has found, in plain words."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from gpytorch_nkn.interpretation.amounts import YEARS, count, length_text, three_digits
+from gpytorch_nkn.interpretation.behaviour import Geometry
+from gpytorch_nkn.interpretation.checks import ResidualChecks, check_residuals, leave_one_out
+from gpytorch_nkn.interpretation.decompose import decompose
+from gpytorch_nkn.interpretation.decomposition import Component, Decomposition
+from gpytorch_nkn.interpretation.effects import effects
+from gpytorch_nkn.interpretation.expand import expand_source
+from gpytorch_nkn.interpretation.findings import ComponentCurve, Forecast, Report, Section
+from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
+from gpytorch_nkn.interpretation.units import Units, percent
+from gpytorch_nkn.interpretation.words import Description, describe_component, title_of
+
+__all__ = ["report"]
+
+_GRID = 400  # points of a drawn curve
+_PAST, _MOST_PAST = 200, 1000  # points of a continuation, at least and at most
+_Z95 = 1.959964
+_MOST_SPANS = 100  # of the data that a series is continued
+_LARGEST_LOG = 690.0  # of a number that can be drawn
+_NO_GAIN = 5e-4  # of the variance, which rounds to nothing
+
+
+def report(
+    model: Any,
+    *,
+    horizon: float | None = None,
+    title: str | None = None,
+    x_name: str | None = None,
+    x_unit: str | None = None,
+    y_name: str | None = None,
+    y_unit: str | None = None,
+    columns: Sequence[str] | None = None,
+    by: str = "auto",
+    max_components: int = 8,
+    samples: int = 5,
+    seed: int = 0,
+    progress: bool = False,
+) -> Report:
+    """Say what a fitted Gaussian process has found: components, words, forecast, checks.
+
+    Args:
+        model: A fitted estimator of this package, an ExactGP with a Gaussian likelihood
+            (SingleTaskGP too) with one output, or the record of a fit.
+        horizon: How far past the data a series is continued, in units of time (days for dates);
+            default a tenth of the span, at most a hundred spans.
+        title: Of the report.
+        x_name: What time is called on the axes.
+        x_unit: What one unit of time is called, such as ``"yr"``; periods of a year, a week and so
+            on have their names then. For dates the unit of all lengths, default ``"yr"`` for
+            two years and more, ``"days"`` for less.
+        y_name: What the targets are called.
+        y_unit: What one unit of the targets is called, such as ``"ppm"``.
+        columns: Names of several input columns.
+        by, max_components: As in :func:`gpytorch_nkn.interpretation.decompose`.
+        samples: Number of draws of the continuation.
+        seed: Of all random draws; the global random state is left alone.
+        progress: Show a progress bar on a terminal.
+
+    Returns:
+        The report: ``print`` it for text, ``to_dict()`` for JSON, ``save("report.html")`` for a
+        page with figures.
+
+    Raises:
+        TypeError: The model is none of these, or its likelihood is not Gaussian.
+        ValueError: An option has no meaning, there are fewer than 3 points, or what
+            :func:`gpytorch_nkn.interpretation.decompose` refuses.
+        NotImplementedError: The model has several outputs.
+    """
+    if horizon is not None and not 0 < horizon < np.inf:
+        raise ValueError(f"horizon must be positive, got {horizon}.")
+    if not isinstance(samples, int):
+        raise TypeError(f"samples must be an integer, got {samples!r}.")
+    if samples < 0:
+        raise ValueError(f"samples must not be negative, got {samples}.")
+    gp = fitted_gp(model)
+    if gp.targets.size(-1) < 3:
+        raise ValueError(f"A report needs at least 3 points, got {gp.targets.size(-1)}.")
+    if gp.targets.dim() > 1:
+        raise NotImplementedError(
+            f"A report is on one output, got targets of shape {tuple(gp.targets.shape)}; use "
+            "decompose, or subset_output of a BoTorch model."
+        )
+    input_dim = gp.inputs.size(-1)
+    if input_dim > 1:
+        for name, value in (("horizon", horizon), ("x_name", x_name), ("x_unit", x_unit)):
+            if value is not None:
+                raise ValueError(f"{name} is for one input column, got {value!r} for {input_dim}.")
+    units = _units(gp, columns, x_name, x_unit, y_name, y_unit)
+    if horizon is not None:
+        _check_horizon(gp, horizon)
+
+    shown = progress and sys.stderr.isatty()
+    with tqdm(total=5, desc="report", disable=not shown, leave=False) as bar:
+
+        def step(make: Callable[[], Any]) -> Any:
+            made = make()
+            bar.update()
+            return made
+
+        split = step(lambda: decompose(model, by=by, max_components=max_components, units=units))
+        gp = split.gp
+        expansion = step(lambda: expand_source(Source(gp.kernel, gp.inputs, gp.units)))
+        residual_checks = step(lambda: _check_residuals(split, seed))
+        noisy = gp.covariance + torch.diag_embed(gp.noise)
+        left_out = step(lambda: leave_one_out(noisy, gp.targets - gp.mean))
+        if input_dim > 1:
+            influence = step(lambda: effects(model, seed=seed, columns=units.names))
+            sections = _column_sections(split)
+            x, y, fit, forecast = gp.inputs.double().cpu().numpy(), _targets(gp), None, None
+            x = units.x_offset + units.x_scale * x
+        else:
+            influence = None
+            x, y, sections, fit, forecast = step(lambda: _series(split, horizon, samples, seed))
+    return Report(
+        title=title or f"What was found in {y_name or 'the data'}",
+        summary=tuple(_summary(split, sections)),
+        sections=tuple(sections),
+        expansion=expansion,
+        x=x,
+        y=y,
+        fit=fit,
+        forecast=forecast,
+        effects=influence,
+        residual_checks=residual_checks,
+        left_out=left_out,
+        decomposition=split,
+    )
+
+
+def _units(
+    gp: FittedGP,
+    columns: Sequence[str] | None,
+    x_name: str | None,
+    x_unit: str | None,
+    y_name: str | None,
+    y_unit: str | None,
+) -> Units:
+    """Units of the data with the names that were given."""
+    units = gp.units
+    if columns is not None:
+        if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+            raise TypeError(f"columns must be a sequence of names, got {columns!r}.")
+        if len(columns) != gp.inputs.size(-1):
+            raise ValueError(f"columns must hold {gp.inputs.size(-1)} names, got {len(columns)}.")
+        units = replace(units, names=tuple(columns))
+    if x_name is not None:
+        units = replace(units, names=(x_name,))
+    if x_unit is not None and np.issubdtype(gp.to_times(np.zeros(1)).dtype, np.datetime64):
+        if x_unit not in YEARS:
+            raise ValueError(
+                f"x_unit of dates must be one of {', '.join(map(repr, YEARS))}, got {x_unit!r}."
+            )
+        change = YEARS[units.x_unit] / YEARS[x_unit]
+        units = replace(units, x_offset=units.x_offset * change, x_scale=units.x_scale * change)
+    return replace(
+        units,
+        x_unit=units.x_unit if x_unit is None else x_unit,
+        y_name=units.y_name if y_name is None else y_name,
+        y_unit=units.y_unit if y_unit is None else y_unit,
+    )
+
+
+def _check_horizon(gp: FittedGP, horizon: float) -> None:
+    """Refuse a continuation that leaves the numbers or the calendar."""
+    last, span = float(gp.inputs.max()), float(gp.inputs.max() - gp.inputs.min())
+    if not horizon / gp.time_scale <= _MOST_SPANS * span:
+        raise ValueError(
+            f"horizon must be at most {_MOST_SPANS} times the span of the data, "
+            f"{span * gp.time_scale:.4g}, got {horizon}."
+        )
+    end = gp.to_times(np.array([last + horizon / gp.time_scale]))[0]
+    if isinstance(end, np.datetime64) and not end <= np.datetime64("9999-12-31"):
+        raise ValueError(f"horizon must end before the year 10,000, got {horizon} days.")
+
+
+def _check_residuals(split: Decomposition, seed: int) -> ResidualChecks:
+    gp = split.gp
+    mean, covariance = split.training_posterior()
+    x = gp.inputs[:, 0].double().cpu().numpy() * gp.units.x_scale[0]
+    return check_residuals(
+        x if gp.inputs.size(-1) == 1 else None,
+        gp.targets.double().cpu().numpy(),
+        mean.double().cpu().numpy(),
+        covariance.double().cpu().numpy(),
+        gp.noise.double().cpu().numpy(),
+        seed=seed,
+    )
+
+
+def _targets(gp: FittedGP) -> np.ndarray:
+    return gp.units.y_offset + gp.units.y_scale * gp.targets.double().cpu().numpy()
+
+
+def _series(
+    split: Decomposition, horizon: float | None, samples: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, list[Section], ComponentCurve, Forecast]:
+    gp, units = split.gp, split.gp.units
+    order = gp.inputs[:, 0].argsort(stable=True).cpu().numpy()
+    train = gp.inputs[:, 0].double().cpu().numpy()[order]
+    geometry = Geometry.of(gp.inputs)
+    length = 0.1 * geometry.span if horizon is None else horizon / gp.time_scale
+    points = int(np.clip(2 * length / geometry.step, _PAST, _MOST_PAST))
+    past = train[-1] + np.linspace(0, length, points)[1:]
+    inside = np.linspace(train[0], train[-1], _GRID)
+    grid = np.concatenate([np.union1d(inside, train), past])
+
+    times, grid_times = gp.to_times(train), gp.to_times(grid)
+    inputs = torch.as_tensor(grid).to(gp.inputs).unsqueeze(-1)
+    posterior = split.posterior_at(inputs, centered=True)
+    near = grid <= train[-1] + geometry.span  # a longer continuation would dwarf the data
+    at_train = np.searchsorted(grid, train)
+    means = posterior.mean.double().cpu().numpy()
+    stds = posterior.variance.sqrt().double().cpu().numpy()
+    y = units.y_offset + units.y_scale * gp.targets.double().cpu().numpy()[order]
+    leftover = y - means.sum(0)[at_train]
+    numbers = units.x_offset[0] + units.x_scale[0] * train
+    sections = []
+    for place, component in enumerate(split.components):
+        own = means[place][at_train]
+        words = describe_component(component, numbers, own, float(y.std()), geometry, units)
+        curve = ComponentCurve(
+            label="",
+            x=grid_times[near],
+            mean=means[place][near],
+            lower=(means[place] - _Z95 * stds[place])[near],
+            upper=(means[place] + _Z95 * stds[place])[near],
+            data=(times, own + leftover),
+            boundary=times[-1],
+        )
+        sections.append(_section(split, place, words, curve))
+    forecast = _forecast(split, past, samples, seed)
+    total = posterior.total_mean.double().cpu().numpy()[: grid.size - past.size]
+    half = _Z95 * posterior.total_variance.sqrt().double().cpu().numpy()[: total.size]
+    y, total, lower, upper = _undo_logs(units, y, total, total - half, total + half)
+    fit = ComponentCurve(
+        label="",
+        x=grid_times[: total.size],
+        mean=total,
+        lower=lower,
+        upper=upper,
+        data=(times, y),
+        boundary=None,
+    )
+    return times, y, sections, fit, forecast
+
+
+def _forecast(split: Decomposition, past: np.ndarray, samples: int, seed: int) -> Forecast:
+    gp = split.gp
+    inputs = torch.as_tensor(past).to(gp.inputs).unsqueeze(-1)
+    posterior = split.posterior_at(inputs)
+    noise = float(gp.noise.mean()) * gp.units.y_scale**2
+    mean = posterior.total_mean.double().cpu().numpy()
+    std = (posterior.total_variance.double().cpu().numpy() + noise) ** 0.5
+    draws = np.empty((0, past.size))
+    if samples:
+        draws = split.sample_at(inputs, samples, seed=seed).sum(1).double().cpu().numpy()
+    mean, lower, upper, draws = _undo_logs(
+        gp.units, mean, mean - _Z95 * std, mean + _Z95 * std, draws
+    )
+    return Forecast(x=gp.to_times(past), mean=mean, lower=lower, upper=upper, samples=draws)
+
+
+def _undo_logs(units: Units, *parts: np.ndarray) -> list[np.ndarray]:
+    """Values in units of the targets; those beyond all numbers become the largest one."""
+    if not units.log_targets:
+        return list(parts)
+    return [np.exp(np.minimum(part, _LARGEST_LOG)) for part in parts]
+
+
+def _section(
+    split: Decomposition, place: int, words: Description, curve: ComponentCurve | None
+) -> Section:
+    component: Component = split.components[place]
+    sentences = list(words.sentences)
+    if split.negligible[place] and words.title != "A constant level":
+        subject = "They explain" if words.title.endswith("components") else "It explains"
+        end = "of the variance" if component.has_mean else "and may be left out"
+        sentences.append(f"{subject} next to nothing {end}.")
+    name, units = component.name, split.gp.units
+    if component.role is not None and component.role.period is not None:
+        name = f"cycle of {length_text(component.role.period * units.x_scale[0], units.x_unit)}"
+    return Section(
+        name=name,
+        title=words.title,
+        sentences=tuple(sentences),
+        terms=component.label or "the mean function alone",
+        share=float(split.shares[place]),
+        explained=float(split.explained[place]),
+        error=float(split.errors[place]),
+        negligible=bool(split.negligible[place]),
+        curve=curve,
+    )
+
+
+def _column_sections(split: Decomposition) -> list[Section]:
+    return [
+        _section(split, place, Description(title_of(component, split.gp.units), ()), None)
+        for place, component in enumerate(split.components)
+    ]
+
+
+def _summary(split: Decomposition, sections: list[Section]) -> list[str]:
+    gp, units = split.gp, split.gp.units
+    target = "the logarithm of the targets" if units.log_targets else "the targets"
+    useful, total = int((~split.negligible).sum()), len(sections)
+    matter = f"{useful} of which matter" + ("s" if useful == 1 else "")
+    if useful in (0, total):
+        matter = "none of which matters" if useful == 0 else "all of which matter"
+    final = float(split.explained[-1])
+    if total == 1:
+        head = f"{gp.targets.numel()} values were explained by 1 component. It explains"
+    else:
+        head = f"{gp.targets.numel()} values were split into {total} components, {matter}. "
+        head += "Together they explain"
+    head += f" {percent(max(final, 0.0))} of the variance of {target}"
+    needed = [1 + int(np.argmax(split.explained >= level * final)) for level in (0.9, 0.99)]
+    if total > 1 and final > 0:
+        if needed[0] < needed[1]:
+            head += f"; 90 % of that takes {count(needed[0], 'component')}, 99 % takes {needed[1]}"
+        else:
+            head += f"; 99 % of that takes {count(needed[1], 'component')}"
+    noise = float(gp.noise.mean()) ** 0.5 * float(units.y_scale)
+    unit = f" {units.y_unit}" if units.y_unit else ""
+    size = f"a standard deviation of {three_digits(noise)}{unit}"
+    if units.log_targets:
+        size = f"a standard deviation of {percent(float(np.expm1(noise)))} of the level"
+    lines = [f"{head}. What is left is noise with {size}."]
+    before = 0.0
+    for place, section in enumerate(sections, 1):
+        gain, before = section.explained - before, section.explained
+        more = "of the variance" if place == 1 else "more of the variance"
+        gained = f"{percent(gain)} {more}"
+        if gain < 0:
+            gained = f"{percent(-gain)} less of the variance"
+        if abs(gain) < _NO_GAIN:
+            gained = "no more of the variance" if place > 1 else "none of the variance"
+        lines.append(f"{place}. {section.title} ({gained}).")
+    return lines

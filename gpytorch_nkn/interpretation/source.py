@@ -1,0 +1,298 @@
+"""What there is to read in a kernel, a model or an estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.models import ExactGP
+from torch import Tensor
+
+from gpytorch_nkn.interpretation.units import Units
+
+__all__ = ["FittedGP", "Source", "check_fit", "fitted_gp", "source_of"]
+
+_YEAR = 365.2425  # days
+_DAY = 86_400  # seconds
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A kernel, the inputs over which it is read, and what they mean.
+
+    Attributes:
+        kernel: The kernel.
+        inputs: Inputs ``... x N x D`` as the kernel takes them; None if there are none.
+        units: Units of inputs and targets; None for those of the kernel.
+    """
+
+    kernel: Kernel
+    inputs: Tensor | None
+    units: Units | None
+
+
+@dataclass(frozen=True, eq=False)
+class FittedGP:
+    """An exact Gaussian process as plain numbers, in the units of its kernel.
+
+    Attributes:
+        model: The model, left in the mode that it was in.
+        kernel: Its kernel.
+        inputs: Training inputs ``... x N x D``.
+        targets: Training targets ``... x N``.
+        mean: Prior mean ``... x N`` at the inputs.
+        covariance: Prior covariance ``... x N x N`` without noise.
+        noise: Noise variances ``... x N``.
+        units: What inputs and targets mean.
+    """
+
+    model: ExactGP
+    kernel: Kernel
+    inputs: Tensor
+    targets: Tensor
+    mean: Tensor
+    covariance: Tensor
+    noise: Tensor
+    units: Units
+    _estimator: Any
+
+    def to_inputs(self, x: Any) -> Tensor:
+        """Inputs ``... x M x D`` of the kernel for inputs in the user's units."""
+        if self._estimator is not None:
+            time = self._estimator.standardised_time(x)
+            return torch.as_tensor(time).to(self.inputs).unsqueeze(-1)
+        x = torch.as_tensor(x, dtype=self.inputs.dtype, device=self.inputs.device)
+        x = x.unsqueeze(-1) if x.dim() == 1 else x
+        if x.dim() < 2 or x.size(-2) == 0 or x.size(-1) != self.inputs.size(-1):
+            raise ValueError(
+                f"x must be ... x M x {self.inputs.size(-1)}, got shape {tuple(x.shape)}."
+            )
+        if not bool(x.isfinite().all()):
+            raise ValueError("x contains NaN or infinite values.")
+        with _evaluating(self.model):
+            return _transformed(self.model, x)
+
+    @property
+    def time_scale(self) -> float:
+        """Units of the user's time (days for dates) per unit of the kernel's only column."""
+        return float(self.units.x_scale[0] if self._estimator is None else self._estimator.x_scale_)
+
+    def to_times(self, values: np.ndarray) -> np.ndarray:
+        """The user's times ``M``, dates where they were, of values ``M`` of the only column."""
+        if self._estimator is None:
+            return self.units.x_offset[0] + self.units.x_scale[0] * values
+        times = self._estimator.x_offset_ + self._estimator.x_scale_ * values
+        if not self._estimator.time_is_date_:
+            return times
+        return np.round(times * _DAY).astype("int64").astype("datetime64[s]")
+
+    def prior_mean(self, inputs: Tensor) -> Tensor:
+        """Prior mean ``... x M`` at inputs of the kernel."""
+        with _evaluating(self.model), torch.no_grad():
+            return self.model.forward(inputs).mean.detach()
+
+
+def source_of(thing: Any, x: Any = None) -> Source:
+    """What to expand.
+
+    Raises:
+        TypeError: Neither a kernel nor a model or estimator with one.
+        ValueError: ``x`` does not fit.
+    """
+    if isinstance(thing, Kernel):
+        inputs = None
+        if x is not None:
+            inputs = _as_inputs(x, thing)
+        return Source(thing, inputs, None)
+    estimator, model = _unwrap(thing)
+    with _evaluating(model), torch.no_grad():
+        kernel, inputs = _kernel_of(model), model.train_inputs[0].detach()
+        if x is not None and estimator is not None:
+            time = estimator.standardised_time(x)
+            inputs = torch.as_tensor(time).to(inputs).unsqueeze(-1)
+        elif x is not None:
+            inputs = _transformed(model, _as_inputs(x, kernel, inputs.size(-1)).to(inputs))
+        return Source(kernel, inputs, _units_of(estimator, model))
+
+
+def fitted_gp(thing: Any) -> FittedGP:
+    """The numbers of a fitted exact Gaussian process.
+
+    Raises:
+        TypeError: Not an ExactGP (or an estimator with one) with a Gaussian likelihood.
+        ValueError: There is no training data, or the model's covariance is not its
+            ``covar_module``.
+    """
+    if isinstance(thing, Kernel):
+        raise TypeError(
+            "A kernel alone has no posterior: expected an ExactGP, the record of a fit, or an "
+            f"estimator, got {type(thing).__name__}."
+        )
+    estimator, model = _unwrap(thing)
+    if not isinstance(model.likelihood, GaussianLikelihood | FixedNoiseGaussianLikelihood):
+        raise TypeError(
+            "The posterior splits into components under a Gaussian likelihood, got "
+            f"{type(model.likelihood).__name__}."
+        )
+    with _evaluating(model), torch.no_grad():
+        kernel, inputs, targets = _kernel_of(model), model.train_inputs[0], model.train_targets
+        if not bool(targets.isfinite().all()):
+            raise ValueError("The training targets contain NaN or infinite values.")
+        inputs, targets = inputs.detach(), targets.detach()
+        prior = model.forward(inputs)
+        # views of parameters ask for gradients even here
+        mean, covariance = prior.mean.detach(), prior.lazy_covariance_matrix.to_dense()
+        own = kernel(inputs).to_dense()
+        scale = covariance.diagonal(dim1=-1, dim2=-2).mean()
+        if not torch.allclose(own, covariance, rtol=1e-4, atol=1e-5 * float(scale)):
+            raise ValueError(
+                "The covariance of the model's forward is not that of its covar_module, which "
+                "alone can be expanded."
+            )
+        noise = model.likelihood.noise.detach().expand(targets.shape)
+        return FittedGP(
+            model, kernel, inputs, targets, mean, covariance, noise, _units_of(estimator, model),
+            estimator,
+        )  # fmt: skip
+
+
+def check_fit(kernel: Kernel, inputs: Tensor) -> None:
+    """Raise ValueError if a kernel does not take such inputs, or has several outputs."""
+    try:
+        diagonal = kernel(inputs[..., :1, :], diag=True)
+    except (IndexError, RuntimeError) as error:
+        raise ValueError(
+            f"The kernel does not take inputs with {inputs.size(-1)} columns: {error}"
+        ) from error
+    if diagonal.size(-1) != 1:
+        raise ValueError(
+            "Only kernels with one output per input can be expanded, got a "
+            f"{type(kernel).__name__} with {diagonal.size(-1)}."
+        )
+
+
+def _unwrap(thing: Any) -> tuple[Any, ExactGP]:
+    estimator = None
+    model = getattr(thing, "model", thing)  # the record of a fit
+    if hasattr(thing, "structure"):  # an estimator
+        estimator, model = thing, getattr(thing, "model_", None)
+        if model is None:
+            raise ValueError(f"This {type(thing).__name__} is not fitted yet.")
+    if not isinstance(model, ExactGP):
+        raise TypeError(
+            "Expected a gpytorch kernel, an ExactGP, the record of a fit, or an estimator, got "
+            f"{type(thing).__name__}."
+        )
+    if model.train_inputs is None or model.train_targets is None:
+        raise ValueError("The model has no training data.")
+    if len(model.train_inputs) != 1:
+        raise ValueError(f"Expected one tensor of inputs, got {len(model.train_inputs)}.")
+    return estimator, model
+
+
+def _kernel_of(model: ExactGP) -> Kernel:
+    kernel = getattr(model, "covar_module", None)
+    if not isinstance(kernel, Kernel):
+        raise TypeError(f"Expected a model with a covar_module, got {type(model).__name__}.")
+    return kernel
+
+
+def _as_inputs(x: Any, kernel: Kernel, width: int | None = None) -> Tensor:
+    parameter = next(kernel.parameters(), torch.zeros(1, dtype=torch.float64))
+    inputs = torch.as_tensor(x, dtype=parameter.dtype, device=parameter.device)
+    inputs = inputs.unsqueeze(-1) if inputs.dim() == 1 else inputs
+    if inputs.dim() < 2 or inputs.size(-2) == 0 or width not in (None, inputs.size(-1)):
+        columns = "D" if width is None else width
+        raise ValueError(f"x must be ... x N x {columns}, got shape {tuple(inputs.shape)}.")
+    if not bool(inputs.isfinite().all()):
+        raise ValueError("x contains NaN or infinite values.")
+    return inputs.detach()
+
+
+@contextmanager
+def _evaluating(model: ExactGP) -> Iterator[None]:
+    """In eval mode, where BoTorch's models hold their inputs transformed."""
+    mode = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(mode)
+
+
+def _transformed(model: ExactGP, x: Tensor) -> Tensor:
+    transform = getattr(model, "transform_inputs", None)
+    return x if transform is None else transform(x)
+
+
+def _units_of(estimator: Any, model: ExactGP) -> Units:
+    if estimator is not None:
+        unit, days = "", 1.0  # dates are counted in days
+        if estimator.time_is_date_:
+            assert model.train_inputs is not None
+            span = float(model.train_inputs[0].max() - model.train_inputs[0].min())
+            unit, days = ("yr", _YEAR) if span * estimator.x_scale_ > 2 * _YEAR else ("days", 1.0)
+        return Units(
+            x_offset=np.array([estimator.x_offset_]) / days,
+            x_scale=np.array([estimator.x_scale_]) / days,
+            y_offset=float(estimator.y_offset_),
+            y_scale=float(estimator.y_scale_),
+            names=("time",),
+            x_unit=unit,
+            log_targets=bool(estimator.log_targets),
+        )
+    assert model.train_inputs is not None
+    input_dim = model.train_inputs[0].size(-1)
+    units = Units.plain(input_dim)
+    x_offset, x_scale = _affine_inputs(model, input_dim)
+    y_offset, y_scale = _affine_outcome(model)
+    return Units(x_offset, x_scale, y_offset, y_scale, units.names)
+
+
+def _affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """Offset and scale per column if the input transform is affine; none otherwise."""
+    plain = np.zeros(input_dim), np.ones(input_dim)
+    if getattr(model, "input_transform", None) is None:
+        return plain
+    assert model.train_inputs is not None
+    like = model.train_inputs[0]
+    points = torch.tensor([0.25, 0.5, 0.75]).to(like).unsqueeze(-1).expand(3, input_dim)
+    try:
+        values = _transformed(model, points)
+    except (IndexError, RuntimeError, ValueError):  # it takes another number of columns
+        return plain
+    if values.shape[-2:] != points.shape:
+        return plain
+    low, middle, high = values.reshape(-1, 3, input_dim)[0]
+    slope = (high - low) / 0.5
+    if not torch.allclose(middle, (low + high) / 2, atol=1e-9):
+        return plain
+    if bool((slope == 0).any()):
+        return plain
+    offset = 0.25 - low / slope
+    return offset.double().cpu().numpy(), (1 / slope).double().cpu().numpy()
+
+
+def _affine_outcome(model: ExactGP) -> tuple[Any, Any]:
+    """Offset and scale of the targets; per output where there are several."""
+    transform = getattr(model, "outcome_transform", None)
+    if transform is None:
+        return 0.0, 1.0
+    outputs = model.num_outputs
+    # in double precision, or a large offset would hide the scale
+    points = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64, device=model.train_targets.device)
+    values = transform.untransform(points.unsqueeze(-1).expand(3, outputs))[0]  # ... x 3 x m
+    low, middle, high = (values.squeeze(-1) if outputs == 1 else values.mT).unbind(-1)
+    if not torch.allclose(high - middle, middle - low, rtol=1e-6):
+        raise ValueError(
+            f"The outcome transform {type(transform).__name__} is not affine: components that add "
+            "up exist only on the scale of the transformed targets."
+        )
+    offset, scale = low.double().cpu().numpy(), (middle - low).double().cpu().numpy()
+    return (float(offset), float(scale)) if offset.ndim == 0 else (offset, scale)

@@ -1,0 +1,79 @@
+"""Horseshoe prior of non-negative values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from gpytorch.priors import Prior
+from torch import Tensor
+from torch.distributions import HalfCauchy, HalfNormal, constraints
+from torch.nn.functional import softplus
+
+__all__ = ["HalfHorseshoePrior"]
+
+
+class HalfHorseshoePrior(Prior):
+    r"""Prior of values most of which are nearly zero and a few of which are large.
+
+    .. math:: w = |z|, \qquad z \sim N(0, \lambda^2 \tau^2), \qquad \lambda \sim C^+(0, 1)
+
+    The density has no closed form. As :class:`gpytorch.priors.HorseshoePrior` does, it is taken
+    to be the mean of its two bounds, here twice as high because the negative half is folded over:
+
+    .. math::
+        p(w) \approx \frac{K}{2} \log\Bigl(1 + \frac{4 \tau^2}{w^2}\Bigr)
+            + K \log\Bigl(1 + \frac{2 \tau^2}{w^2}\Bigr), \qquad K = (2 \pi^3)^{-1/2} / \tau
+
+    (GPyTorch leaves out the :math:`1 / \tau`, which is a constant; so does this class.) It grows
+    without bound towards zero, but only as :math:`\log \log (1 / w)` in the log density, which is
+    finite for every positive number, however small. Unlike GPyTorch's, every value that is drawn
+    has a local scale :math:`\lambda` of its own.
+
+    Args:
+        scale: :math:`\tau`, a positive number or a tensor of the batch shape of the prior.
+
+    Raises:
+        ValueError: ``scale`` is not positive and finite.
+
+    Reference: Carvalho, Polson and Scott (2010), The horseshoe estimator for sparse signals,
+    theorem 1.
+
+    Example:
+        >>> prior = HalfHorseshoePrior(0.1)
+        >>> bool((prior.sample(torch.Size([5])) >= 0).all())
+        True
+    """
+
+    arg_constraints = {"scale": constraints.positive}
+    support = constraints.nonnegative
+
+    def __init__(self, scale: float | Tensor):
+        torch.nn.Module.__init__(self)
+        value = torch.as_tensor(scale)
+        if not value.is_floating_point():
+            value = value.to(torch.get_default_dtype())
+        if not bool((value > 0).all() and value.isfinite().all()):
+            raise ValueError(f"scale must be positive and finite, got {scale}.")
+        super().__init__(value.shape, validate_args=False)
+        self.register_buffer("scale", value)
+        self._transform = None
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Log density at non-negative values that broadcast with the scale; infinite at zero."""
+        # log(1 + c / w^2) as softplus(log c - 2 log w), which does not overflow for tiny w
+        ratio = 2 * (self.scale.log() - x.log())
+        bounds = 0.5 * softplus(math.log(4) + ratio) + softplus(math.log(2) + ratio)
+        return bounds.log() - 0.5 * math.log(2 * math.pi**3)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draws ``sample_shape x batch_shape``, independent of each other."""
+        shape = torch.Size(sample_shape)
+        local = HalfCauchy(torch.ones_like(self.scale)).rsample(shape)
+        draw = HalfNormal(torch.ones_like(self.scale)).rsample(shape)
+        return self.scale * local * draw
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> HalfHorseshoePrior:
+        """The same prior with a larger batch shape."""
+        return HalfHorseshoePrior(self.scale.expand(torch.Size(batch_shape)))

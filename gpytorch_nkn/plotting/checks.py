@@ -1,0 +1,241 @@
+"""Checks of a model: what was observed next to what the model would have it be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import binom
+
+from gpytorch_nkn.plotting.style import (
+    BLUE,
+    GRAY,
+    ORANGE,
+    PERIODS_HEIGHT,
+    add_periods_above,
+    as_vectors,
+    finish,
+    put_legend_above,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "plot_autocorrelation",
+    "plot_calibration",
+    "plot_periodogram",
+    "plot_qq",
+]
+
+
+def plot_qq(
+    ax: Axes,
+    theoretical: ArrayLike,
+    observed: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    *,
+    level: float = 0.95,
+    x_label: str = "quantile under the model",
+    y_label: str = "observed quantile",
+) -> Axes:
+    """Draw observed quantiles against those of the model, with the band of the model.
+
+    Args:
+        ax: Axes to draw on.
+        theoretical: Quantiles ``N`` under the model.
+        observed: Sorted observations ``N``.
+        lower: Lower ends ``N`` of the band.
+        upper: Upper ends ``N`` of the band.
+        level: Probability of the band at each point, for the legend.
+        x_label: Label of the horizontal axis.
+        y_label: Label of the vertical axis.
+
+    Returns:
+        The same axes. Points outside the band are orange diamonds.
+
+    Raises:
+        ValueError: The lengths differ, there is no point, or a value is not finite.
+    """
+    x, observed, lower, upper = _sorted(
+        theoretical=theoretical, observed=observed, lower=lower, upper=upper
+    )
+    _draw_band(ax, x, lower, upper, level)
+    ax.plot(x, x, color=GRAY, linewidth=1, linestyle=(0, (4, 3)), label="equal")
+    _draw_observed(ax, x, observed, lower, upper)
+    finish(ax, x_label, y_label)
+    put_legend_above(ax)
+    return ax
+
+
+def plot_autocorrelation(
+    ax: Axes,
+    lags: ArrayLike,
+    observed: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    *,
+    level: float = 0.95,
+    x_label: str = "lag",
+) -> Axes:
+    """Draw autocorrelations as stems, with the band of the model.
+
+    Args:
+        ax: Axes to draw on.
+        lags: Lags ``N``.
+        observed: Autocorrelations ``N``.
+        lower: Lower ends ``N`` of the band.
+        upper: Upper ends ``N`` of the band.
+        level: Probability of the band at each lag, for the legend.
+        x_label: Label of the lags, with their unit.
+
+    Returns:
+        The same axes. Lags outside the band end in orange diamonds.
+
+    Raises:
+        ValueError: The lengths differ, there is no lag, or a value is not finite.
+    """
+    x, observed, lower, upper = _sorted(lags=lags, observed=observed, lower=lower, upper=upper)
+    _draw_band(ax, x, lower, upper, level)
+    ax.vlines(x, 0, observed, color=BLUE, linewidth=1)
+    ax.axhline(0, color=GRAY, linewidth=0.8)
+    _draw_observed(ax, x, observed, lower, upper)
+    finish(ax, x_label, "autocorrelation")
+    put_legend_above(ax)
+    return ax
+
+
+def plot_periodogram(
+    ax: Axes,
+    frequencies: ArrayLike,
+    observed: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    *,
+    level: float = 0.95,
+    x_label: str = "unit of time",
+    y_label: str = "power",
+) -> Axes:
+    """Draw a periodogram on a logarithmic scale, with the band of the model; periods stand above.
+
+    Args:
+        ax: Axes to draw on.
+        frequencies: Frequencies ``N``, positive, in cycles per unit.
+        observed: Ordinates ``N``, not negative.
+        lower: Lower ends ``N`` of the band, not negative.
+        upper: Upper ends ``N`` of the band, positive.
+        level: Probability of the band at each frequency, for the legend.
+        x_label: The unit of time in the singular, such as ``year``.
+        y_label: Label of the ordinates.
+
+    Returns:
+        The same axes. Ordinates outside the band are orange diamonds.
+
+    Raises:
+        ValueError: The lengths differ, there is no frequency, a value is not finite, a frequency
+            or an upper end is not positive, or another value is negative.
+    """
+    x, observed, lower, upper = _sorted(
+        frequencies=frequencies, observed=observed, lower=lower, upper=upper
+    )
+    for name, least in (("frequencies", x.min()), ("upper", upper.min())):
+        if not least > 0:
+            raise ValueError(f"{name} must be positive, got {least:g}.")
+    for name, least in (("observed", observed.min()), ("lower", lower.min())):
+        if least < 0:
+            raise ValueError(f"{name} must not be negative, got {least:g}.")
+    # Zero has no logarithm: it goes to the lower edge.
+    floor = min(values[values > 0].min() for values in (observed, lower, upper) if values.any())
+    lower, observed = lower.clip(floor), observed.clip(floor)
+    _draw_band(ax, x, lower, upper, level)
+    ax.plot(x, observed, color=BLUE, linewidth=0.8, alpha=0.6)
+    _draw_observed(ax, x, observed, lower, upper)
+    ax.set_yscale("log")
+    finish(ax, f"frequency (cycles per {x_label})", y_label)
+    ax.set_xlim(0, 1.02 * x.max())
+    add_periods_above(ax, x_label)
+    put_legend_above(ax, offset=PERIODS_HEIGHT)
+    return ax
+
+
+def plot_calibration(
+    ax: Axes,
+    levels: ArrayLike,
+    coverage: ArrayLike,
+    *,
+    num_points: int | None = None,
+    level: float = 0.95,
+) -> Axes:
+    """Draw the share of observations inside central intervals against their probability.
+
+    Args:
+        ax: Axes to draw on.
+        levels: Probabilities ``L`` of the intervals, between 0 and 1.
+        coverage: Shares ``L`` of the observations inside.
+        num_points: Number of observations; it gives the band in which the shares of a calibrated
+            model lie if its errors are independent (binomial quantiles). Dependent errors, as in
+            a forecast, scatter more. None draws no band.
+        level: Probability of that band at each level.
+
+    Returns:
+        The same axes. Shares outside the band are orange diamonds.
+
+    Raises:
+        ValueError: The lengths differ, there is no level, a value is not between 0 and 1, or
+            ``num_points`` is below 1.
+    """
+    x, observed = _sorted(levels=levels, coverage=coverage)
+    for name, values in (("levels", x), ("coverage", observed)):
+        if values.min() < 0 or values.max() > 1:
+            raise ValueError(
+                f"{name} must lie between 0 and 1, got {values.min():g} to {values.max():g}."
+            )
+    lower, upper = np.zeros_like(x), np.ones_like(x)
+    if num_points is not None:
+        if num_points < 1:
+            raise ValueError(f"num_points must be at least 1, got {num_points}.")
+        tail = (1 - level) / 2
+        grid = np.linspace(0, 1, 201)
+        low, high = (np.asarray(binom.ppf(q, num_points, grid)) for q in (tail, 1 - tail))
+        _draw_band(ax, grid, low / num_points, high / num_points, level)
+        low, high = (np.asarray(binom.ppf(q, num_points, x)) for q in (tail, 1 - tail))
+        lower, upper = low / num_points, high / num_points
+    ax.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=(0, (4, 3)), label="calibrated")
+    ax.plot(x, observed, color=BLUE, linewidth=1, alpha=0.6)
+    _draw_observed(ax, x, observed, lower, upper)
+    finish(ax, "probability of the interval", "share of the data inside")
+    ticks = np.linspace(0, 1, 6)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_ticks(ticks, [f"{100 * tick:.0f} %" for tick in ticks])
+    ax.set_xlim(-0.02, 1.02)
+    ax.set_ylim(-0.02, 1.02)
+    put_legend_above(ax)
+    return ax
+
+
+def _sorted(**named: ArrayLike) -> list[np.ndarray]:
+    """Vectors of one length in the order of the first."""
+    vectors = as_vectors(**named)
+    order = np.argsort(vectors[0], kind="stable")
+    return [vector[order] for vector in vectors]
+
+
+def _draw_band(ax: Axes, x: np.ndarray, lower: np.ndarray, upper: np.ndarray, level: float) -> None:
+    label = f"{100 * level:g} % band"
+    ax.fill_between(x, lower, upper, color=GRAY, alpha=0.16, linewidth=0, label=label)
+
+
+def _draw_observed(
+    ax: Axes, x: np.ndarray, observed: np.ndarray, lower: np.ndarray, upper: np.ndarray
+) -> None:
+    """Blue dots inside the band, orange diamonds outside."""
+    outside = (observed < lower) | (observed > upper)
+    looks: tuple[tuple[np.ndarray, dict[str, Any]], ...] = (
+        (~outside, {"color": BLUE, "marker": "o", "markersize": 3.5, "label": "observed"}),
+        (outside, {"color": ORANGE, "marker": "D", "markersize": 4.5, "label": "outside"}),
+    )
+    for chosen, look in looks:
+        if chosen.any():
+            ax.plot(x[chosen], observed[chosen], linestyle="none", markeredgewidth=0, **look)

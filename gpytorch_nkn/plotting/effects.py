@@ -1,0 +1,165 @@
+"""Effects of one or two input columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gpytorch_nkn.plotting.style import (
+    BLUE,
+    GRAY,
+    as_array,
+    as_list_of_axes,
+    as_vectors,
+    draw_points,
+    finish,
+    label_dates,
+    put_title,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Effect", "plot_effects"]
+
+Given = TypeVar("Given")
+
+_COLORS = "PuOr_r"  # diverging, and told apart by eyes of any kind
+_LEVELS = 18  # contours; an even number, so that zero lies in the middle of a colour
+
+
+class Effect(Protocol):
+    """What :func:`plot_effects` needs to know of an effect.
+
+    Attributes:
+        label: Its title.
+        names: One or two names of input columns.
+        grid: One vector per name, of ``A`` and ``B`` positions.
+        mean: Posterior means ``A``, or ``A x B``.
+        lower: Lower ends of the band, as ``mean``; drawn for one column only.
+        upper: Upper ends of the band, as ``mean``.
+        data: Positions ``N`` (``N x 2`` for two columns) and values ``N`` of the data; None for
+            none. Of data in two columns the positions only are drawn.
+        share: Share of the variance that it explains, a fraction of 1.
+    """
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def grid(self) -> tuple[ArrayLike, ...]: ...
+    @property
+    def mean(self) -> ArrayLike: ...
+    @property
+    def lower(self) -> ArrayLike: ...
+    @property
+    def upper(self) -> ArrayLike: ...
+    @property
+    def data(self) -> tuple[ArrayLike, ArrayLike] | None: ...
+    @property
+    def share(self) -> float: ...
+
+
+def plot_effects(axes: Given, effects: Sequence[Effect], *, y_label: str = "value") -> Given:
+    """Draw effects of one column as a curve with its band, those of two as filled contours.
+
+    Contours have a colour bar of their own, symmetric around zero. The title tells the share of
+    the variance.
+
+    Args:
+        axes: One Axes per effect, a sequence or an array of any shape, read row by row.
+        effects: The effects, at least one; see :class:`Effect`.
+        y_label: Label of the effects, with their unit.
+
+    Returns:
+        The same axes.
+
+    Raises:
+        TypeError: Something in ``axes`` is not an Axes, or an array holds no numbers.
+        ValueError: There is no effect, the number of axes is not that of the effects, an effect
+            has not one or two columns, a shape is wrong, or a value is not finite.
+    """
+    if len(effects) == 0:
+        raise ValueError("At least one effect is needed, got none.")
+    flat = as_list_of_axes(axes, len(effects), "effect")
+    for number, (ax, effect) in enumerate(zip(flat, effects, strict=True)):
+        prefix = f"effects[{number}]."
+        if len(effect.names) not in (1, 2) or len(effect.grid) != len(effect.names):
+            raise ValueError(
+                f"An effect has one or two columns and a grid for each, got {prefix}names = "
+                f"{effect.names!r} and {len(effect.grid)} grids."
+            )
+        share = as_array(f"{prefix}share", effect.share, ndim=0)
+        if len(effect.names) == 1:
+            _draw_curve(ax, effect, prefix, y_label)
+        else:
+            _draw_contours(ax, effect, prefix, y_label)
+        put_title(ax, f"{effect.label} ({100 * float(share):.1f} %)")
+    return axes
+
+
+def _draw_curve(ax: Axes, effect: Effect, prefix: str, y_label: str) -> None:
+    grid, mean, lower, upper = as_vectors(
+        **{
+            f"{prefix}grid[0]": effect.grid[0],
+            f"{prefix}mean": effect.mean,
+            f"{prefix}lower": effect.lower,
+            f"{prefix}upper": effect.upper,
+        }
+    )
+    order = np.argsort(grid, kind="stable")
+    grid, mean, lower, upper = grid[order], mean[order], lower[order], upper[order]
+    ax.fill_between(grid, lower, upper, color=BLUE, alpha=0.22, linewidth=0)
+    ax.plot(grid, mean, color=BLUE, linewidth=1.5, zorder=3)
+    ax.axhline(0, color=GRAY, linewidth=0.6)
+    if effect.data is not None:
+        x, y = effect.data
+        points = as_vectors(**{f"{prefix}data[0]": x, f"{prefix}data[1]": y})
+        draw_points(ax, *points, color=GRAY)
+    label_dates(ax, grid)
+    finish(ax, effect.names[0], y_label)
+    ax.margins(x=0.01)
+
+
+def _draw_contours(ax: Axes, effect: Effect, prefix: str, y_label: str) -> None:
+    first, second = (as_array(f"{prefix}grid[{i}]", g) for i, g in enumerate(effect.grid))
+    if min(first.size, second.size) < 2:
+        raise ValueError(
+            f"Contours need at least two positions in each column, got {prefix}grid of "
+            f"{first.size} and {second.size}."
+        )
+    shape = (first.size, second.size)
+    mean = as_array(f"{prefix}mean", effect.mean, ndim=2, shape=shape)
+    for name, values in (("lower", effect.lower), ("upper", effect.upper)):
+        as_array(f"{prefix}{name}", values, ndim=2, shape=shape)
+    columns, rows = np.argsort(first, kind="stable"), np.argsort(second, kind="stable")
+    largest = np.abs(mean).max() or 1.0
+    drawn: Any = ax.contourf(
+        first[columns],
+        second[rows],
+        mean[columns][:, rows].T,
+        levels=np.linspace(-largest, largest, _LEVELS),
+        cmap=_COLORS,
+    )
+    drawn.set_edgecolor("face")  # or white lines show between the levels of a PDF
+    bar = ax.figure.colorbar(drawn, ax=ax, label=y_label, ticks=_bar_ticks(largest))
+    bar.outline.set_visible(False)
+    if effect.data is not None:
+        positions = as_array(f"{prefix}data[0]", effect.data[0], ndim=2)
+        if positions.shape[1] != 2:
+            raise ValueError(f"{prefix}data[0] must be N x 2, got shape {positions.shape}.")
+        as_array(f"{prefix}data[1]", effect.data[1], shape=positions.shape[:1])
+        draw_points(ax, positions[:, 0], positions[:, 1], color=GRAY)
+    ax.set_xlabel(effect.names[0])
+    ax.set_ylabel(effect.names[1])
+
+
+def _bar_ticks(largest: float) -> np.ndarray:
+    from matplotlib.ticker import MaxNLocator
+
+    ticks = np.asarray(MaxNLocator(5, symmetric=True).tick_values(-largest, largest))
+    return ticks[np.abs(ticks) <= largest * (1 + 1e-9)]

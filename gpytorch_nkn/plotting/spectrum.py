@@ -1,0 +1,215 @@
+"""The periodogram that a kernel foretells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from numpy.typing import ArrayLike
+from scipy.signal import lombscargle
+
+from gpytorch_nkn.plotting.inputs import as_inputs, check_kernel, kernel_values, line_of_inputs
+from gpytorch_nkn.plotting.style import (
+    BLUE,
+    ORANGE,
+    PERIODS_HEIGHT,
+    add_periods_above,
+    as_array,
+    finish,
+    put_legend_above,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_spectrum", "prior_periodogram", "quadratic_form_quantiles"]
+
+_MAX_GRID = 2_000  # points: a matrix of so many rows and columns is transformed
+_MANY_FREQUENCIES = 20  # from which on a logarithmic axis shows more
+_SMALLEST = 1e-9  # of the largest ordinate; below it there is rounding only
+
+
+def plot_spectrum(
+    ax: Axes,
+    kernel: Kernel,
+    x: Any,
+    *,
+    y: ArrayLike | None = None,
+    noise: float = 0.0,
+    level: float = 0.9,
+    x_label: str = "unit of x",
+    y_label: str = "power",
+) -> Axes:
+    r"""Draw the expected periodogram of functions drawn from a kernel, and its range.
+
+    On an evenly spaced grid over the range of ``x``, with as many points as ``x`` (at most
+    2,000), the periodogram of a function :math:`f` is :math:`I_k = |(F f)_k|^2 / N`, :math:`F`
+    being the discrete Fourier transform, and its expectation is the diagonal of
+    :math:`F K F^H / N`. That holds for any kernel, stationary or not. See
+    :func:`prior_periodogram` for the range.
+
+    The frequency zero is left out: it holds the mean. With many frequencies their axis is
+    logarithmic. Periods stand above.
+
+    Args:
+        ax: Axes to draw on.
+        kernel: A kernel without batch dimensions and with one output per input.
+        x: Inputs ``N``, or ``N x D`` of which one column varies; at least four different ones.
+        y: Data ``N`` at ``x``, whose periodogram is drawn, too: after their mean is taken away,
+            by Fourier transform if ``x`` is evenly spaced, and after Lomb and Scargle else.
+        noise: Variance of white noise on top of the functions.
+        level: Probability of the range at each frequency.
+        x_label: The unit of ``x`` in the singular, such as ``year``.
+        y_label: Label of the ordinates.
+
+    Returns:
+        The same axes.
+
+    Raises:
+        TypeError: ``kernel`` is not a kernel, or ``x`` does not hold numbers.
+        ValueError: The kernel has a batch shape, not exactly one column of ``x`` varies, there
+            are too few inputs, ``y`` has another length, ``noise`` is negative, ``level`` is not
+            between 0 and 1, or a value is not finite.
+    """
+    check_kernel(kernel)
+    if not noise >= 0 or not np.isfinite(noise):
+        raise ValueError(f"noise must be a variance, not negative, got {noise}.")
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level}.")
+    line, column = line_of_inputs(kernel, x)
+    place = line[:, column].double().cpu().numpy()
+    different = len(np.unique(place))
+    if different < 4:
+        raise ValueError(f"At least four different inputs are needed, got {different}.")
+    n = min(len(place), _MAX_GRID)
+    grid = line[:1].repeat(n, 1)
+    grid[:, column] = torch.linspace(place[0], place[-1], n).to(line)
+    covariance = kernel_values(kernel, grid, grid).double().cpu().numpy()
+    covariance = covariance + noise * np.eye(n)
+    mean, lower, upper = prior_periodogram(covariance, level=level)
+    step = (place[-1] - place[0]) / (n - 1)
+    frequencies = np.arange(1, len(mean) + 1) / (n * step)
+    floor = _SMALLEST * upper.max()
+    if not floor > 0:
+        raise ValueError("The kernel is zero at all frequencies: there is nothing to draw.")
+    lower, mean, upper = (np.maximum(part, floor) for part in (lower, mean, upper))
+    label = f"{100 * level:g} % of functions"
+    ax.fill_between(frequencies, lower, upper, color=BLUE, alpha=0.2, linewidth=0, label=label)
+    ax.plot(frequencies, mean, color=BLUE, linewidth=1.5, label="expected")
+    if y is not None:
+        observed = _data_periodogram(kernel, x, column, as_array("y", y), frequencies)
+        ax.plot(
+            frequencies,
+            np.maximum(observed, floor),
+            color=ORANGE,
+            linewidth=0.9,
+            marker="o",
+            markersize=2.2 if n < 200 else 0,
+            label="data",
+            zorder=3,
+        )
+    ax.set_yscale("log")
+    if len(frequencies) >= _MANY_FREQUENCIES:
+        _make_logarithmic(ax, frequencies[0] / 1.05, frequencies[-1] * 1.05)
+    else:
+        ax.set_xlim(0, 1.04 * frequencies[-1])
+    finish(ax, f"frequency (cycles per {x_label})", y_label)
+    add_periods_above(ax, x_label)
+    put_legend_above(ax, offset=PERIODS_HEIGHT)
+    return ax
+
+
+def _make_logarithmic(ax: Axes, low: float, high: float) -> None:
+    """A logarithmic axis with plain numbers, more of them where it spans few decades."""
+    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
+
+    ax.set_xscale("log")
+    ax.set_xlim(low, high)
+    steps = (1.0, 2.0, 5.0) if high < 1e3 * low else (1.0,)
+    ax.xaxis.set_major_locator(LogLocator(subs=steps))
+    ax.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def prior_periodogram(
+    covariance: np.ndarray, *, level: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    r"""Expectation and range of the periodogram of Gaussian vectors with mean zero.
+
+    The Fourier coefficient :math:`z = (F f)_k / \sqrt N` is a Gaussian pair (real and imaginary
+    part) with :math:`P = E|z|^2 = (F K F^H)_{kk} / N` and
+    :math:`C = E z^2 = (F K F^\top)_{kk} / N`. The covariance of the pair has the eigenvalues
+    :math:`(P \pm |C|) / 2`, so that the ordinate :math:`|z|^2` is the sum of two squared standard
+    normals with these weights: its quantiles are exact. For long stationary series :math:`C`
+    vanishes and the ordinate is exponential; for a kernel of rank one, and at the highest
+    frequency of an even number of points, :math:`|C| = P`.
+
+    Args:
+        covariance: Covariance ``N x N`` on an evenly spaced grid.
+        level: Probability of the range.
+
+    Returns:
+        Expectation, lower and upper end at the frequencies 1, ..., ``N // 2`` cycles per ``N``
+        points.
+    """
+    n = len(covariance)
+    rows = np.fft.fft(covariance, axis=0)
+    chosen = slice(1, n // 2 + 1)
+    power = np.fft.ifft(rows, axis=1).diagonal().real[chosen].clip(0)
+    pseudo = np.abs(np.fft.fft(rows, axis=1).diagonal()[chosen]) / n
+    pseudo = np.minimum(pseudo, power)
+    tail = (1 - level) / 2
+    lower, upper = (
+        quadratic_form_quantiles((power + pseudo) / 2, (power - pseudo) / 2, probability)
+        for probability in (tail, 1 - tail)
+    )
+    return power, lower, upper
+
+
+def quadratic_form_quantiles(
+    first: np.ndarray, second: np.ndarray, probability: float
+) -> np.ndarray:
+    r"""Quantiles of :math:`\lambda_1 u^2 + \lambda_2 v^2` for standard normal :math:`u, v`.
+
+    In polar coordinates the squared radius is exponential with mean 2 and independent of the
+    angle, hence :math:`P(I > t) = E_\theta \exp(-t / (2 (\lambda_1 \cos^2 \theta +
+    \lambda_2 \sin^2 \theta)))`: a smooth periodic integral, solved for ``t`` by bisection.
+
+    Args:
+        first: Larger weights ``F``, not negative.
+        second: Smaller weights ``F``, not negative.
+        probability: Of the values below the quantile.
+
+    Returns:
+        Quantiles ``F``.
+    """
+    total = first + second
+    share = np.divide(second, total, out=np.zeros_like(total), where=total > 0)
+    angles = (np.arange(256) + 0.5) * (np.pi / 512)  # the other quadrants are alike
+    weights = 2 * (
+        (1 - share)[:, None] * np.cos(angles) ** 2 + share[:, None] * np.sin(angles) ** 2
+    )
+    low, high = np.full(len(total), -40.0), np.full(len(total), 5.0)  # logarithms of t / total
+    for _ in range(50):
+        middle = (low + high) / 2
+        above = np.exp(-np.exp(middle)[:, None] / weights).mean(1)
+        low, high = np.where(above > 1 - probability, (middle, high), (low, middle))
+    return total * np.exp((low + high) / 2)
+
+
+def _data_periodogram(
+    kernel: Kernel, x: Any, column: int, y: np.ndarray, frequencies: np.ndarray
+) -> np.ndarray:
+    """Periodogram of the data as it came in, at the frequencies."""
+    place = as_inputs(kernel, x)[:, column].double().cpu().numpy()
+    if y.shape != place.shape:
+        raise ValueError(f"y must have one value per input, {place.shape}, got shape {y.shape}.")
+    order = np.argsort(place, kind="stable")
+    place, y = place[order], y[order] - y.mean()
+    steps = np.diff(place)
+    even = np.ptp(steps) <= 1e-3 * steps.mean()
+    if even and len(y) // 2 == len(frequencies):
+        return np.abs(np.fft.rfft(y)[1:]) ** 2 / len(y)
+    return np.asarray(lombscargle(place - place[0], y, 2 * np.pi * frequencies))

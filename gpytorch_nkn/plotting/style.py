@@ -1,0 +1,241 @@
+"""Colours, checks of what comes in, and the finish that the figures have in common."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "BLUE",
+    "GRAY",
+    "ORANGE",
+    "PALETTE",
+    "PERIODS_HEIGHT",
+    "add_periods_above",
+    "as_array",
+    "as_list_of_axes",
+    "as_vectors",
+    "draw_points",
+    "finish",
+    "label_dates",
+    "put_legend_above",
+    "put_title",
+    "size_in_points",
+    "wrap_to",
+]
+
+BLUE, ORANGE, GRAY = "#1f5fa8", "#d1580b", "#404040"
+# Told apart by eyes of any kind, and by their brightness: after Okabe and Ito.
+PALETTE = (BLUE, ORANGE, "#2a9d78", "#b3649b", "#e0a100", "#5ab4e0")
+PERIODS_HEIGHT = 32.0  # points that the ticks and the label of add_periods_above take
+_LEGEND_SIZE, _TITLE_SIZE = 9.5, 10.5
+_FEW_POINTS = 250  # as many markers can be told apart
+
+
+def as_array(name: str, values: Any, *, ndim: int = 1, shape: tuple[int, ...] = ()) -> np.ndarray:
+    """Return an array of finite numbers, or of dates, from an array, a tensor or a list.
+
+    Args:
+        name: What the error message calls it.
+        values: Numbers or dates.
+        ndim: Number of dimensions.
+        shape: The shape it must have; empty for any of ``ndim`` dimensions.
+
+    Raises:
+        TypeError: The entries are neither real numbers nor dates.
+        ValueError: It is empty, has another shape, or holds NaN, infinite values or NaT.
+    """
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().numpy()
+    array = np.asarray(values)
+    if array.dtype.kind not in "biufM":
+        raise TypeError(f"{name} must hold real numbers or dates, got dtype {array.dtype}.")
+    if shape and array.shape != shape:
+        raise ValueError(f"{name} must have the shape {shape}, got {array.shape}.")
+    if array.ndim != ndim or array.size == 0:
+        what = "a vector" if ndim == 1 else f"an array of {ndim} dimensions"
+        raise ValueError(f"{name} must be {what} with at least one entry, got shape {array.shape}.")
+    bad = np.isnat(array) if array.dtype.kind == "M" else ~np.isfinite(array)
+    if bad.any():
+        first = tuple(int(i) for i in np.argwhere(bad)[0])
+        where = first[0] if ndim == 1 else first
+        raise ValueError(
+            f"{name} must be finite, got {int(bad.sum())} values that are not, "
+            f"the first ({array[first]}) at index {where}."
+        )
+    return array if array.dtype.kind in "fM" else array.astype(float)
+
+
+def as_vectors(**named: Any) -> list[np.ndarray]:
+    """Return vectors of one length; the errors are those of :func:`as_array`."""
+    vectors = [as_array(name, values) for name, values in named.items()]
+    if len({vector.shape for vector in vectors}) > 1:
+        shapes = ", ".join(f"{n} {v.shape}" for n, v in zip(named, vectors, strict=True))
+        raise ValueError(f"Vectors of one length are needed, got shapes {shapes}.")
+    return vectors
+
+
+def as_list_of_axes(axes: Any, count: int, what: str) -> list[Axes]:
+    """Return a flat list of ``count`` Axes from one of them, a sequence or an array.
+
+    Raises:
+        TypeError: Something in it is not an Axes.
+        ValueError: There are more or fewer.
+    """
+    from matplotlib.axes import Axes
+
+    flat = list(np.ravel(np.asarray(axes, dtype=object)))
+    others = [type(ax).__name__ for ax in flat if not isinstance(ax, Axes)]
+    if others:
+        raise TypeError(f"axes must be matplotlib Axes, got {', '.join(others)}.")
+    if len(flat) != count:
+        raise ValueError(f"One Axes per {what} is needed, {count} in all, got {len(flat)}.")
+    return flat
+
+
+def draw_points(ax: Axes, x: np.ndarray, y: np.ndarray, *, color: str, label: str = "") -> None:
+    """Draw data as dots, smaller and paler where there are many of them."""
+    many = x.size > _FEW_POINTS
+    ax.plot(
+        x,
+        y,
+        color=color,
+        marker="o",
+        markersize=2.0 if many else 3.2,
+        markeredgewidth=0,
+        linestyle="none",
+        alpha=0.55 if many else 0.8,
+        label=label or "_data",
+        zorder=2.5,
+    )
+
+
+def label_dates(ax: Axes, x: np.ndarray) -> None:
+    """Give the horizontal axis short dates if ``x`` holds dates."""
+    if x.dtype.kind != "M":
+        return
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    # Three to seven ticks exist for every range of dates, which narrower limits do not promise.
+    narrow = size_in_points(ax)[0] < 400
+    locator = AutoDateLocator(minticks=3, maxticks=7) if narrow else AutoDateLocator()
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
+def size_in_points(ax: Axes) -> tuple[float, float]:
+    """Width and height of the axes in points, before a layout engine moves them."""
+    scale = 72 / ax.figure.dpi
+    return ax.bbox.width * scale, ax.bbox.height * scale
+
+
+def add_periods_above(ax: Axes, unit: str) -> None:
+    """Add an axis of round periods above an axis of frequencies, linear or logarithmic.
+
+    Args:
+        ax: Axes whose horizontal limits are those of the frequencies, in cycles per unit.
+        unit: Name of the unit.
+    """
+    low, high = ax.get_xlim()
+    logarithmic = ax.get_xscale() == "log"
+    scale = np.log10 if logarithmic else np.asarray
+    shortest, longest = 1 / high, 1 / (low if logarithmic else high / 20)
+    decades = 10.0 ** np.arange(np.floor(np.log10(shortest)), np.ceil(np.log10(longest)) + 1)
+    periods = np.outer(decades, [1, 2, 5]).ravel()
+    periods = periods[(periods >= shortest) & (periods <= longest)]
+    room = 26 / size_in_points(ax)[0] * abs(scale(high) - scale(low))
+    places: list[float] = []
+    for period in periods:  # those that leave room for their neighbours
+        if not places or abs(scale(places[-1]) - scale(1 / period)) > room:
+            places.append(1 / period)
+    top = ax.secondary_xaxis("top")
+    top.set_xticks(places, [f"{1 / place:.4g}" for place in places])
+    top.set_xticks([], minor=True)
+    top.set_xlabel(f"period ({unit})")
+
+
+def finish(ax: Axes, x_label: str, y_label: str) -> None:
+    """Labels, a pale grid behind the data, and no frame at the top and right."""
+    ax.set_xlabel(x_label)
+    ax.set_ylabel(y_label)
+    if ax.get_yscale() == "linear":
+        _write_numbers_out(ax)
+    ax.grid(alpha=0.25, linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _write_numbers_out(ax: Axes) -> None:
+    """Give every tick its whole number: a common offset above the axis would hit the legend."""
+    from matplotlib.ticker import FormatStrFormatter, ScalarFormatter
+
+    largest = np.abs([ax.dataLim.y0, ax.dataLim.y1]).max()
+    if 1e-4 <= largest < 1e7:
+        plain = ScalarFormatter(useOffset=False)
+        plain.set_scientific(False)
+        ax.yaxis.set_major_formatter(plain)
+    elif np.isfinite(largest) and largest > 0:
+        ax.yaxis.set_major_formatter(FormatStrFormatter("%.6g"))
+
+
+def put_legend_above(ax: Axes, order: Sequence[str] = (), *, offset: float = 0.0) -> float:
+    """Put the legend above the axes, where it covers no data, in as few rows as fit.
+
+    Args:
+        ax: Axes with labelled artists.
+        order: Labels that come first.
+        offset: Points to leave free above the axes.
+
+    Returns:
+        Points above the axes at which a title clears the legend.
+    """
+    from matplotlib.transforms import ScaledTranslation
+
+    handles, labels = ax.get_legend_handles_labels()
+    pairs = sorted(
+        zip(handles, labels, strict=True),
+        key=lambda pair: order.index(pair[1]) if pair[1] in order else len(order),
+    )
+    widths = [0.56 * _LEGEND_SIZE * len(label) + 36 for label in labels]
+    room = 1.1 * size_in_points(ax)[0]  # a layout engine gives somewhat more than there is now
+    columns = len(pairs) if sum(widths) <= room else max(1, int(room / max(widths)))
+    ax.legend(
+        [handle for handle, _ in pairs],
+        [label for _, label in pairs],
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        bbox_transform=ax.transAxes + ScaledTranslation(0, offset / 72, ax.figure.dpi_scale_trans),
+        ncols=columns,
+        frameon=False,
+        fontsize=_LEGEND_SIZE,
+        borderaxespad=0.2,
+        handlelength=1.6,
+        columnspacing=1.4,
+        markerscale=1.4,
+    )
+    return offset + 10 + 15.5 * -(-len(pairs) // columns)
+
+
+def put_title(ax: Axes, text: str, *, height: float = 6.0) -> None:
+    """Put a title at the left, broken into lines where it is wider than the axes.
+
+    Args:
+        ax: Axes.
+        text: The title.
+        height: Points between the axes and the title.
+    """
+    if text:
+        ax.set_title(wrap_to(ax, text, _TITLE_SIZE), loc="left", fontsize=_TITLE_SIZE, pad=height)
+
+
+def wrap_to(ax: Axes, text: str, size: float, *, max_lines: int = 3) -> str:
+    """Break a text of ``size`` points into lines that are not wider than the axes."""
+    characters = max(12, int(size_in_points(ax)[0] / (0.54 * size)))
+    return textwrap.fill(text, characters, max_lines=max_lines, placeholder=" ...")

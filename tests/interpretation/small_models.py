@@ -1,0 +1,72 @@
+"""Small models that are fitted in a moment, or not at all, for the tests of reports."""
+
+import math
+
+import numpy as np
+import torch
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize, Standardize
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ConstantMean
+from gpytorch.models import ExactGP
+
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.kernels import NeuralKernelNetwork, ZeroMeanPeriodicKernel
+
+STEPS = Recipe(adam_steps=5, lbfgs_iterations=0)
+COLUMNS = ("dose", "age", "noise")
+
+
+def season(n, period=12.0):
+    """A rising line, a sine and noise."""
+    rng = np.random.default_rng(0)
+    time = np.arange(n)
+    return 10 + 0.05 * time + np.sin(2 * np.pi * time / period) + 0.1 * rng.standard_normal(n)
+
+
+def forecaster(x, y, **options):
+    return NKNForecaster(restarts=1, recipe=STEPS, random_state=0, **options).fit(x, y)
+
+
+class SeasonalGP(ExactGP):
+    """Trend, cycle and noise, with parameters set by hand."""
+
+    def __init__(self, x, y, *, period, lengthscale=5.0):
+        likelihood = GaussianLikelihood()
+        likelihood.noise = 0.01
+        super().__init__(x, y, likelihood)
+        self.mean_module = ConstantMean()
+        trend, cycle = ScaleKernel(RBFKernel()), ScaleKernel(ZeroMeanPeriodicKernel())
+        trend.base_kernel.lengthscale = float(x.max() - x.min())
+        cycle.base_kernel.period_length, cycle.base_kernel.lengthscale = period, lengthscale
+        trend.outputscale, cycle.outputscale = 4.0, 1.0
+        self.covar_module = trend + cycle
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def seasonal_gp(n=48, period=12.0):
+    """A line of slope 0.05 and a sine of amplitude 1."""
+    x = torch.arange(n, dtype=torch.float64).unsqueeze(-1)
+    y = 0.05 * x[:, 0] + torch.sin(2 * math.pi * x[:, 0] / period)
+    return SeasonalGP(x, y, period=period).double().eval()
+
+
+def columns_gp(dim=3, *, dtype=torch.float64, noise=None):
+    """A SingleTaskGP over several columns, of which the last is not in the targets."""
+    x = torch.rand(30, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    y = 50 * x[:, :1] + 20 * x[:, 1:2].square()
+    x[:, 0] *= 10
+    model = SingleTaskGP(
+        x.to(dtype),
+        y.to(dtype),
+        train_Yvar=None if noise is None else torch.full_like(y, noise).to(dtype),
+        covar_module=NeuralKernelNetwork.additive(dim, priors=False).to(dtype),
+        input_transform=Normalize(dim),
+        outcome_transform=Standardize(1),
+    )
+    return model.eval()

@@ -1,0 +1,380 @@
+import copy
+import json
+import math
+import random
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.fit import fit_best_of
+from gpytorch_nkn.interpretation import Report, decompose, report
+from tests.interpretation.small_models import (
+    COLUMNS,
+    STEPS,
+    columns_gp,
+    forecaster,
+    season,
+    seasonal_gp,
+)
+
+
+def plain(value):
+    """Whether a tree holds only what JSON knows, of Python's own types."""
+    if isinstance(value, dict):
+        return all(type(key) is str and plain(part) for key, part in value.items())
+    if isinstance(value, list):
+        return all(map(plain, value))
+    return value is None or type(value) in (str, bool, int, float)
+
+
+def check(found):
+    """What holds for every report."""
+    assert isinstance(found, Report) and str(found) == found.text
+    values = found.to_dict()
+    assert plain(values)
+    json.dumps(values, allow_nan=False)
+    assert len(found.sections) == len(found.decomposition.components)
+    assert sum(section.share for section in found.sections) == pytest.approx(1, abs=1e-6)
+    for text in (found.text, *found.summary):
+        for odd in ("nan", " inf", "e+0", "e-0", "None", "1 components", "  ("):
+            assert odd not in text.split("The kernel, by shares")[0].split("Terms:")[0]
+    for section in found.sections:
+        words = " ".join(section.sentences)
+        assert not ("stays nearly the same" in words and "changes" in words)
+        assert section.title[0].isupper() or section.title[0].isdigit()
+        assert all(sentence.endswith(".") for sentence in section.sentences)
+        assert ".." not in words
+    return found
+
+
+@pytest.fixture(scope="module")
+def seasonal():
+    return check(report(seasonal_gp(), x_unit="months", y_name="sales", y_unit="kg"))
+
+
+def test_parts_of_a_known_series_have_their_words(seasonal):
+    titles = {section.title: section for section in seasonal.sections}
+    assert set(titles) == {"A rising trend, nearly a straight line", "A yearly cycle"}
+    (sentence,) = titles["A rising trend, nearly a straight line"].sentences
+    # the targets are 0.05 x + a sine of variance one half
+    assert sentence.startswith("It rises from ") and sentence.endswith(" kg per month on average.")
+    assert float(sentence.split("by ")[1].split(" kg")[0]) == pytest.approx(0.05, rel=0.05)
+    first = titles["A yearly cycle"].sentences[0]
+    size = float(first.split("deviation is ")[1].split(" kg")[0])
+    assert first.startswith("It repeats every 12.0 months; ")
+    assert size == pytest.approx(math.sqrt(0.5), rel=0.02)
+    assert "close to a sine wave" in titles["A yearly cycle"].sentences[-1]
+
+
+def test_summary_adds_up(seasonal):
+    head, *lines = seasonal.summary
+    assert head.startswith("48 values were split into 2 components, all of which matter. ")
+    assert "noise with a standard deviation of 0.100 kg." in head
+    gains = [line.split("(")[1].split(" %")[0] for line in lines]
+    total = head.split("explain ")[1].split(" %")[0].removeprefix("more than ")
+    assert sum(map(float, gains)) == pytest.approx(float(total), abs=0.3)
+    assert lines[1].endswith(" % more of the variance).")
+    assert [line[:3] for line in lines] == ["1. ", "2. "]
+
+
+def test_fit_and_forecast_are_those_of_the_model():
+    model = seasonal_gp()
+    found = report(model, horizon=6.0)
+    points = torch.as_tensor(found.forecast.x).unsqueeze(-1)
+    assert found.forecast.x[0] > 47 and found.forecast.x[-1] == pytest.approx(53)
+    with torch.no_grad():
+        expected = model.likelihood(model(points))
+    std = expected.variance.sqrt().numpy()
+    mean = expected.mean.numpy()
+    np.testing.assert_allclose(found.forecast.mean, mean, atol=1e-5)
+    np.testing.assert_allclose(found.forecast.upper - mean, 1.959964 * std, rtol=1e-3)
+    np.testing.assert_allclose(mean - found.forecast.lower, 1.959964 * std, rtol=1e-3)
+    at = np.searchsorted(found.fit.x, found.x)
+    np.testing.assert_allclose(found.fit.x[at], np.arange(48.0), atol=1e-12)
+    parts = sum(section.curve.mean[at] for section in found.sections)
+    np.testing.assert_allclose(parts, found.fit.mean[at], atol=1e-8)
+    for section in found.sections:  # points: the component and what nothing explains
+        leftover = section.curve.data[1] - section.curve.mean[at]
+        np.testing.assert_allclose(leftover, found.y - found.fit.mean[at], atol=1e-8)
+
+
+def test_draws_have_the_moments_of_the_forecast():
+    found = report(seasonal_gp(), horizon=24.0, samples=400)
+    error = found.forecast.samples.mean(0) - found.forecast.mean
+    half = (found.forecast.upper - found.forecast.mean) / 1.959964
+    spread = np.sqrt(half**2 - 0.01)  # draws are without noise
+    assert np.abs(error / spread).max() < 5 / np.sqrt(400) * 1.5
+    np.testing.assert_allclose(found.forecast.samples.std(0), spread, rtol=0.25)
+
+
+def test_a_forecaster_is_continued_by_its_own_predictions():
+    made = forecaster(np.arange(40.0), season(40))
+    found = check(report(made, horizon=8.0, samples=0))
+    mean, std = made.predict(found.forecast.x, return_std=True)
+    np.testing.assert_allclose(found.forecast.mean, mean, atol=1e-6)
+    np.testing.assert_allclose(found.forecast.upper, mean + 1.959964 * std, rtol=1e-5)
+    assert found.forecast.samples.shape == (0, found.forecast.x.size)
+    np.testing.assert_allclose(found.y, season(40))
+
+
+def test_logarithms_are_undone():
+    made = forecaster(np.arange(40.0), np.exp(season(40) / 5), log_targets=True)
+    found = check(report(made, x_unit="months", y_unit="kg"))
+    np.testing.assert_allclose(found.y, np.exp(season(40) / 5))
+    lower, upper = made.predict_interval(found.forecast.x)
+    np.testing.assert_allclose(found.forecast.lower, lower, rtol=1e-4)
+    np.testing.assert_allclose(found.forecast.upper, upper, rtol=1e-4)
+    assert "of the variance of the logarithm of the targets" in found.summary[0]
+    assert found.summary[0].endswith(" % of the level.")
+    assert " % of the level" in " ".join(s for part in found.sections for s in part.sentences)
+    (trend,) = [part for part in found.sections if "trend" in part.title]
+    start = float(trend.sentences[0].split("from ")[1].split(" ")[0])
+    assert start == pytest.approx(np.exp(season(40)[:12].mean() / 5), rel=0.2)
+    endless = report(made, horizon=3000.0)
+    assert np.isfinite(endless.forecast.upper).all()
+
+
+def test_a_long_continuation_keeps_the_components_near_the_data():
+    found = report(seasonal_gp(), horizon=400.0)
+    assert found.forecast.x[-1] == pytest.approx(447)
+    assert np.diff(found.forecast.x).max() <= 0.51  # cycles can still be seen
+    assert found.sections[0].curve.x[-1] <= 94
+
+
+DATES = {
+    "dates": np.arange("2015-01", "2020-01", dtype="datetime64[M]"),
+    "time zone": pd.date_range("2024-03-01", periods=60, freq="D", tz="Europe/Berlin"),
+    "one day": pd.date_range("2024-01-01", periods=60, freq="20min"),
+    "before 1970": np.arange("1700", "1760", dtype="datetime64[Y]"),
+}
+
+
+@pytest.mark.parametrize("name", DATES)
+def test_dates(name):
+    times = DATES[name]
+    found = check(report(forecaster(times, season(60)), samples=1))
+    assert found.x.dtype.kind == found.forecast.x.dtype.kind == "M"
+    zoneless = times.tz_localize(None) if getattr(times, "tz", None) is not None else times
+    utc = times.tz_convert("UTC").tz_localize(None) if name == "time zone" else zoneless
+    expected = np.asarray(utc).astype("datetime64[s]")
+    assert np.abs((found.x - expected) / np.timedelta64(1, "s")).max() <= 1
+    assert found.units.x_unit == ("yr" if name in ("dates", "before 1970") else "days")
+    if name == "one day":
+        assert "hours" in " ".join(s for section in found.sections for s in section.sentences)
+
+
+def test_unit_of_dates_is_converted():
+    made = forecaster(DATES["time zone"], season(60, 7))
+    weeks = check(report(made, x_unit="weeks", horizon=7.0))
+    days = report(made)
+    assert weeks.units.x_scale[0] == pytest.approx(days.units.x_scale[0] / 7)
+    assert (weeks.forecast.x[-1] - weeks.x[-1]) / np.timedelta64(1, "D") == pytest.approx(7)
+    with pytest.raises(ValueError, match="x_unit of dates must be one of .*got 'pages'"):
+        report(made, x_unit="pages")
+    centuries = np.arange("1000", "2000", 25, dtype="datetime64[Y]")
+    with pytest.raises(ValueError, match="before the year 10,000, got 3000000 days"):
+        report(forecaster(centuries, season(40)), horizon=3_000_000)
+
+
+def test_names_come_from_the_caller():
+    found = report(seasonal_gp(), x_name="depth", x_unit="m", y_name="salt", y_unit="g")
+    assert found.title == "What was found in salt"
+    assert found.units.names == ("depth",) and found.units.y_unit == "g"
+    assert report(seasonal_gp(), title="A", columns=["depth"]).units.names == ("depth",)
+    assert report(seasonal_gp()).title == "What was found in the data"
+
+
+AWKWARD = {
+    "3 points": ([0.0, 1.0, 2.0], [1.0, 3.0, 2.0]),
+    "5 points": ([0.0, 1.0, 2.0, 4.0, 9.0], [1.0, 3.0, 2.0, 2.0, 7.0]),
+    "huge": (np.arange(30.0), 1e9 * season(30)),
+    "tiny": (1e-9 * np.arange(30.0), 1e-9 * season(30)),
+    "nearly constant": (np.arange(30.0), 101_325 + 1e-3 * season(30)),
+    "repeated times": (np.repeat(np.arange(10.0), 3), season(30)),
+    "a gap": (np.r_[np.arange(15.0), np.arange(500.0, 515.0)], season(30)),
+    "through zero": (np.arange(30.0), 3 - 0.2 * np.arange(30.0) + 0.01 * season(30)),
+    "unsorted": (np.arange(30.0)[::-1], season(30)),
+}
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_awkward_series(name):
+    times, values = AWKWARD[name]
+    found = check(report(forecaster(times, values), x_unit="h", y_unit="kg", samples=1))
+    order = np.argsort(times, kind="stable")
+    np.testing.assert_allclose(found.x, np.asarray(times)[order], atol=1e-9 * np.max(times))
+    np.testing.assert_allclose(found.y, np.asarray(values)[order], rtol=1e-9)
+    for section in found.sections:
+        assert np.isfinite(section.curve.mean).all() and np.isfinite(section.curve.upper).all()
+    if name in ("3 points", "nearly constant", "a gap"):
+        assert found.to_html().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize("by", ["signature", "columns"])
+def test_components_of_a_series_by_other_rules(by):
+    found = check(report(seasonal_gp(), by=by))
+    text = " ".join(section.title for section in found.sections)
+    assert ("What depends on x alone" if by == "columns" else "part of the kernels PER") in text
+
+
+def test_few_components_are_enough():
+    found = check(report(forecaster(np.arange(40.0), season(40)), max_components=2))
+    assert len(found.sections) == 2
+    (rest,) = [s for s in found.sections if s.title.endswith(" smaller components")]
+    assert rest.sentences[0].startswith("Their standard deviation")
+
+
+def test_one_component_is_told_in_the_singular():
+    model = seasonal_gp()
+    model.covar_module = model.covar_module.kernels[0]
+    model.eval()
+    found = check(report(model))
+    assert found.summary[0].startswith("48 values were explained by 1 component. It explains")
+    assert "all of which" not in found.summary[0] and "of that takes" not in found.summary[0]
+
+
+@pytest.fixture(scope="module")
+def columns():
+    return check(report(columns_gp(), columns=COLUMNS, y_name="effect", y_unit="mg"))
+
+
+def test_several_columns_have_effects(columns):
+    assert columns.fit is columns.forecast is None
+    assert columns.effects.names == COLUMNS
+    assert columns.x.shape == (30, 3) and columns.x[:, 0].max() > 5  # in the user's units
+    np.testing.assert_allclose(columns.y, columns_gp().outcome_transform.untransform(
+        columns_gp().train_targets.unsqueeze(-1))[0][:, 0].numpy())  # fmt: skip
+    assert all(section.curve is None for section in columns.sections)
+    titles = [section.title for section in columns.sections]
+    assert "What depends on dose and age together" in titles
+    lines = columns.text.splitlines()
+    assert any(line.startswith("As dose goes from ") for line in lines)
+    (dose,) = [line for line in lines if line.startswith("As dose goes from ")]
+    # the targets hold 5 dose, from nearly 0 to 10
+    assert 30 < float(dose.split("rises by ")[1].split(" mg")[0]) < 60
+    assert columns.to_dict()["effects"]["names"] == list(COLUMNS)
+
+
+@pytest.mark.parametrize("case", ["float32", "fixed noise", "record"])
+def test_other_models(case):
+    if case == "float32":
+        model = columns_gp(2, dtype=torch.float32)
+    elif case == "fixed noise":
+        model = columns_gp(2, noise=4.0)
+        assert isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
+    else:
+        model = fit_best_of(seasonal_gp(20), restarts=1, recipe=STEPS, seed=0)
+    found = check(report(model))
+    if case == "fixed noise":
+        assert found.summary[0].endswith("noise with a standard deviation of 2.00.")
+
+
+def test_float32_series():
+    check(report(seasonal_gp().float(), samples=2))
+
+
+def test_equal_seeds_give_equal_pages_and_nothing_else_changes():
+    model = columns_gp(2)
+    model.train()
+    before = copy.deepcopy(model.state_dict())
+    states = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()
+    pages = [report(model, seed=seed).to_html() for seed in (3, 3)]
+    assert pages[0] == pages[1]
+    assert model.training
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+    after = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()
+    assert torch.equal(states[0], after[0]) and states[1:] == after[1:]
+    draws = [report(seasonal_gp(20), seed=seed).forecast.samples for seed in (3, 3, 4)]
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert np.abs(draws[0] - draws[2]).max() > 1e-3
+
+
+WRONG = {
+    "no horizon": ({"horizon": 0}, ValueError, "horizon must be positive, got 0"),
+    "backwards": ({"horizon": -1.0}, ValueError, "horizon must be positive, got -1.0"),
+    "NaN": ({"horizon": math.nan}, ValueError, "horizon must be positive, got nan"),
+    "endless": ({"horizon": math.inf}, ValueError, "horizon must be positive, got inf"),
+    "huge": ({"horizon": 1e9}, ValueError, "at most 100 times the span of the data, 47, got 1"),
+    "samples": ({"samples": -1}, ValueError, "samples must not be negative, got -1"),
+    "parts": ({"samples": 2.5}, TypeError, "samples must be an integer, got 2.5"),
+    "by": ({"by": "colour"}, ValueError, "by must be one of .*got 'colour'"),
+    "one": ({"max_components": 1}, ValueError, "at least 2, got 1"),
+    "names": ({"columns": ("a", "b")}, ValueError, "columns must hold 1 names, got 2"),
+    "text": ({"columns": "a"}, TypeError, "columns must be a sequence of names, got 'a'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_options(name):
+    options, kind, message = WRONG[name]
+    with pytest.raises(kind, match=message):
+        report(seasonal_gp(), **options)
+
+
+def test_options_of_series_are_refused_for_several_columns():
+    with pytest.raises(ValueError, match="horizon is for one input column, got 1.0 for 2"):
+        report(columns_gp(2), horizon=1.0)
+    with pytest.raises(ValueError, match="x_name is for one input column, got 'a' for 2"):
+        report(columns_gp(2), x_name="a")
+
+
+def test_wrong_models():
+    from botorch.models import SingleTaskGP
+
+    with pytest.raises(ValueError, match="NKNForecaster is not fitted yet"):
+        report(NKNForecaster())
+    with pytest.raises(TypeError, match="Expected a gpytorch kernel.*got int"):
+        report(3)
+    two = SingleTaskGP(torch.rand(10, 1), torch.rand(10, 2))
+    with pytest.raises(NotImplementedError, match=r"one output, got targets of shape \(2, 10\)"):
+        report(two)
+    with pytest.raises(ValueError, match="at least 3 points, got 2"):
+        report(SingleTaskGP(torch.rand(2, 1), torch.tensor([[0.0], [1.0]])))
+
+
+def test_what_is_no_number_becomes_none(seasonal):
+    left_out = replace(seasonal.left_out, log_density=math.inf)
+    section = replace(seasonal.sections[0], share=math.nan)
+    odd = replace(seasonal, left_out=left_out, sections=(section, *seasonal.sections[1:]))
+    values = odd.to_dict()
+    assert values["components"][0]["share"] is None
+    assert values["leave_one_out"]["log_density"] is None
+    json.dumps(values, allow_nan=False)
+
+
+def test_text_has_every_part(seasonal):
+    lines = seasonal.text.splitlines()
+    assert lines[:2] == ["What was found in sales", "=" * 23]
+    for head in ("Model checking", "The kernel, by shares of its diagonal"):
+        place = lines.index(head)
+        assert lines[place + 1] == "-" * len(head)
+    for number, section in enumerate(seasonal.sections, 1):
+        assert f"{number}. {section.title}" in lines
+
+
+def test_explained_shares_are_those_of_the_decomposition(seasonal):
+    split = decompose(seasonal_gp())
+    shares = [section.explained for section in seasonal.sections]
+    np.testing.assert_allclose(shares, split.explained)
+
+
+def test_save_returns_the_path_of_the_page(seasonal, tmp_path):
+    path = seasonal.save(str(tmp_path / "report.html"))
+    assert path.read_text(encoding="utf-8") == seasonal.to_html()
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        seasonal.save(tmp_path / "nowhere" / "report.html")
+
+
+def test_a_page_needs_matplotlib_and_the_text_does_not(seasonal, monkeypatch):
+    for name in ("matplotlib", "matplotlib.figure", "matplotlib.backends.backend_agg"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert report(seasonal_gp(20)).text
+    with pytest.raises(ImportError, match="matplotlib"):
+        seasonal.to_html()

@@ -1,0 +1,285 @@
+from copy import deepcopy
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from botorch.models import KroneckerMultiTaskGP, MultiTaskGP, SingleTaskGP
+from botorch.models.transforms.input import Log10, Normalize, Warp
+from botorch.models.transforms.outcome import ChainedOutcomeTransform, Log, Standardize
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import PeriodicKernel, RBFKernel
+from gpytorch.likelihoods import GaussianLikelihood, GaussianLikelihoodWithMissingObs
+from gpytorch.means import ConstantMean
+from gpytorch.models import ApproximateGP, ExactGP
+from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.fit import fit_best_of
+from gpytorch_nkn.interpretation import expand
+from gpytorch_nkn.interpretation.source import fitted_gp, source_of
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+
+X = 3 + 10 * torch.rand(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+Y = (200 + 40 * X[:, :1].sin() + X[:, 1:]).double()
+
+
+class GP(ExactGP):
+    def __init__(self, x, y, kernel, likelihood=None):
+        super().__init__(x, y, GaussianLikelihood() if likelihood is None else likelihood)
+        self.mean_module, self.covar_module = ConstantMean(), kernel
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def rbf(*lengthscales):
+    kernel = RBFKernel(ard_num_dims=len(lengthscales))
+    kernel.lengthscale = torch.tensor(lengthscales)
+    return kernel
+
+
+def quick(**options):
+    return NKNForecaster(restarts=1, random_state=0, budget=2.0, **options)
+
+
+# --- units -------------------------------------------------------------------------------------
+
+
+def test_lengthscales_of_a_botorch_model_are_printed_in_raw_units():
+    kernel = rbf(0.5, 0.25)
+    model = SingleTaskGP(
+        X, Y, covar_module=kernel, input_transform=Normalize(2), outcome_transform=Standardize(1)
+    )
+    ranges = X.max(0).values - X.min(0).values
+    (term,) = expand(model).terms
+    expected = ", ".join(f"{v:#.3g}" for v in (0.5 * ranges[0], 0.25 * ranges[1]))
+    assert term.label == f"RBF[x0, x1]({expected})"
+    units = fitted_gp(model).units
+    np.testing.assert_allclose(units.x_scale, ranges.numpy(), rtol=1e-9)
+    np.testing.assert_allclose(units.x_offset, X.min(0).values.numpy(), rtol=1e-9)
+    assert units.y_offset == pytest.approx(Y.mean().item(), rel=1e-12)
+    assert units.y_scale == pytest.approx(Y.std().item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("transform", [None, Log10(indices=[0, 1]), Warp(d=2, indices=[0, 1])])
+def test_units_without_an_affine_transform_are_those_of_the_kernel(transform):
+    if isinstance(transform, Warp):
+        transform.initialize(concentration0=torch.tensor([2.0, 2.0]))
+    model = SingleTaskGP(
+        X / 14, Y, covar_module=rbf(0.5, 0.25), input_transform=transform, outcome_transform=None
+    )
+    (term,) = expand(model).terms
+    assert term.label == "RBF[x0, x1](0.500, 0.250)"
+    assert fitted_gp(model).units.y_scale == 1.0
+
+
+def test_several_outputs_have_a_scale_each():
+    model = SingleTaskGP(X, torch.cat([Y, 10 * Y.sin()], 1))
+    units = fitted_gp(model).units
+    expected = torch.stack([Y.std(), (10 * Y.sin()).std()])
+    np.testing.assert_allclose(units.y_scale, expected.numpy(), rtol=1e-9)
+
+
+def test_chained_affine_outcome_transforms():
+    transform = ChainedOutcomeTransform(first=Standardize(1), second=Standardize(1))
+    units = fitted_gp(SingleTaskGP(X, Y, outcome_transform=transform)).units
+    assert units.y_scale == pytest.approx(Y.std().item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_large_offsets_of_the_targets(dtype):
+    units = fitted_gp(SingleTaskGP(X.to(dtype), (1e4 + Y).to(dtype))).units
+    assert units.y_scale == pytest.approx(Y.std().item(), rel=1e-3)
+
+
+def test_a_transform_that_is_not_affine_has_no_components():
+    with pytest.raises(ValueError, match="outcome transform Log is not affine"):
+        fitted_gp(SingleTaskGP(X, Y, outcome_transform=Log()))
+
+
+@pytest.fixture(scope="module")
+def dates():
+    return pd.date_range("2001-01-01", periods=60, freq="MS")
+
+
+@pytest.fixture(scope="module")
+def by_date(dates):
+    time = np.arange(60)
+    return quick().fit(dates, 300 + 0.2 * time + 5 * np.sin(2 * np.pi * time / 12))
+
+
+def test_a_forecaster_over_dates_counts_in_years(by_date, dates):
+    source = source_of(by_date)
+    days = (dates - dates[0]).days.to_numpy()
+    assert source.units.x_unit == "yr"
+    assert source.units.x_scale[0] == pytest.approx(days.std() / 365.2425)
+    expansion = expand(by_date)
+    label = next(term.label for term in expansion.terms if "PER" in term.label)
+    assert " yr" in label
+    factors = [f for t in expansion.terms for f in t.factors if isinstance(f, PeriodicKernel)]
+    assert not factors  # all of them are split
+    assert fitted_gp(by_date).to_inputs(dates[:3]).flatten().tolist() == pytest.approx(
+        source.inputs[:3, 0].tolist()
+    )
+    torch.testing.assert_close(
+        expand(by_date, dates[:10]).evaluate(source.inputs),
+        expansion.evaluate(source.inputs),
+    )
+    with pytest.raises(TypeError, match="fitted over dates, got numbers"):
+        expand(by_date, np.arange(3.0))
+
+
+def test_a_short_series_counts_in_days():
+    dates = pd.date_range("2001-01-01", periods=40, freq="D")
+    y = np.sin(np.arange(40) * 2 * np.pi / 7)
+    assert source_of(quick().fit(dates, y)).units.x_unit == "days"
+
+
+def test_a_forecaster_over_numbers():
+    time = 100 + 2 * np.arange(40.0)
+    forecaster = quick(log_targets=True).fit(time, np.exp(1 + np.sin(time)))
+    units = source_of(forecaster).units
+    assert units.x_scale[0] == pytest.approx(time.std()) and units.x_unit == ""
+    assert units.x_offset[0] == pytest.approx(time.mean())
+    assert units.log_targets and units.y_offset == pytest.approx(np.mean(1 + np.sin(time)))
+    expansion = expand(forecaster)
+    kernel = forecaster.model_.covar_module
+    lengthscale = kernel.primitives[0].lengthscale.item() * time.std()
+    labels = {term.label for term in expand(forecaster, merge=False, split=False).terms}
+    assert any(f"RBF({lengthscale:#.3g}".rstrip(".") in label for label in labels)
+    x = forecaster.model_.train_inputs[0]
+    torch.testing.assert_close(
+        expansion.evaluate(x), kernel(x).to_dense().detach(), rtol=1e-8, atol=1e-10
+    )
+    with pytest.raises(TypeError, match="fitted over numbers, got dates"):
+        expand(forecaster, pd.date_range("2001-01-01", periods=3))
+
+
+# --- what there is to read ---------------------------------------------------------------------
+
+
+def test_models_records_and_estimators(by_date):
+    model = GP(X, Y[:, 0], NeuralKernelNetwork.additive(2))
+    record = fit_best_of(model, restarts=1, budget=1.0, seed=0)
+    assert source_of(record).kernel is source_of(model).kernel is model.covar_module
+    assert str(expand(record)) == str(expand(model))
+    assert source_of(by_date).kernel is by_date.model_.covar_module
+
+
+def test_inputs_of_the_users_are_transformed():
+    model = SingleTaskGP(X, Y, covar_module=rbf(0.5, 0.5), input_transform=Normalize(2))
+    ranges = X.max(0).values - X.min(0).values
+    points = torch.tensor([[5.0, 6.0], [7.0, 8.0]])
+    expected = (points - X.min(0).values) / ranges
+    torch.testing.assert_close(source_of(model, points).inputs, expected)
+    torch.testing.assert_close(fitted_gp(model).to_inputs(points), expected)
+    torch.testing.assert_close(fitted_gp(model).to_inputs(points.tolist()), expected)
+
+
+def test_lists_keep_their_digits_under_a_default_of_single_precision():
+    model = GP(X, Y[:, 0], rbf(0.5, 0.5))
+    torch.set_default_dtype(torch.float32)  # the fixture restores it
+    found = fitted_gp(model).to_inputs([[0.1, 0.7]])
+    assert found.tolist() == [[0.1, 0.7]]
+    assert source_of(model, [[0.1, 0.7]]).inputs.tolist() == [[0.1, 0.7]]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("transform", [None, Normalize])
+def test_the_model_stays_as_it_was(training, transform):
+    transform = None if transform is None else transform(2)
+    model = SingleTaskGP(X, Y, covar_module=rbf(0.5, 0.5), input_transform=transform)
+    model.train(training)
+    inputs, state = model.train_inputs[0].clone(), deepcopy(model.state_dict())
+    random_state = torch.get_rng_state()
+    gp = fitted_gp(model)
+    gp.to_inputs(X[:2]), gp.prior_mean(gp.inputs), source_of(model, X[:3])
+    assert all(module.training is training for module in model.modules())
+    assert torch.equal(model.train_inputs[0], inputs)
+    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+    assert all(p.requires_grad for p in model.covar_module.parameters())
+    assert torch.equal(random_state, torch.get_rng_state())
+    for tensor in (gp.inputs, gp.targets, gp.mean, gp.covariance, gp.noise):
+        assert not tensor.requires_grad
+
+
+def test_numbers_of_a_process_are_those_of_its_model():
+    model = SingleTaskGP(X, Y, input_transform=Normalize(2)).eval()
+    gp = fitted_gp(model)
+    with torch.no_grad():
+        prior = model.forward(model.train_inputs[0])
+    torch.testing.assert_close(gp.mean, prior.mean)
+    torch.testing.assert_close(gp.covariance, prior.covariance_matrix)
+    torch.testing.assert_close(gp.noise, model.likelihood.noise.detach().expand(20))
+    torch.testing.assert_close(gp.targets, ((Y - Y.mean()) / Y.std())[:, 0])
+
+
+# --- errors ------------------------------------------------------------------------------------
+
+
+class Variational(ApproximateGP):
+    def __init__(self):
+        points = X[:3]
+        super().__init__(VariationalStrategy(self, points, CholeskyVariationalDistribution(3)))
+        self.covar_module = RBFKernel()
+
+
+class Doubled(GP):
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x) * 2)
+
+
+class WithoutKernel(GP):
+    def __init__(self, x, y):
+        super().__init__(x, y, None)
+        self.own = RBFKernel()
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.own(x))
+
+
+@pytest.mark.parametrize("function", [source_of, fitted_gp])
+def test_unknown_things(function):
+    for thing in ("model", Variational(), 3):
+        with pytest.raises(TypeError, match=f"Expected a gpytorch.*got {type(thing).__name__}"):
+            function(thing)
+    with pytest.raises(ValueError, match="NKNForecaster is not fitted"):
+        function(NKNForecaster())
+    with pytest.raises(ValueError, match="no training data"):
+        function(GP(None, None, RBFKernel()))
+    with pytest.raises(TypeError, match="with a covar_module, got WithoutKernel"):
+        function(WithoutKernel(X, Y[:, 0]))
+    two = GP([X, X], Y[:, 0], RBFKernel())
+    with pytest.raises(ValueError, match="one tensor of inputs, got 2"):
+        function(two)
+
+
+def test_processes_that_do_not_split():
+    with pytest.raises(TypeError, match="A kernel alone has no posterior.*got RBFKernel"):
+        fitted_gp(RBFKernel())
+    tasks = torch.arange(20.0).unsqueeze(-1) % 2
+    model = MultiTaskGP(torch.cat([X, tasks], 1), Y, task_feature=-1)
+    with pytest.raises(TypeError, match="Gaussian likelihood, got HadamardGaussianLikelihood"):
+        fitted_gp(model)
+    with pytest.raises(TypeError, match="Gaussian likelihood, got MultitaskGaussianLikelihood"):
+        fitted_gp(KroneckerMultiTaskGP(X, torch.cat([Y, Y.cos()], 1)))
+    with pytest.raises(ValueError, match="covariance of the model's forward is not that of its"):
+        fitted_gp(Doubled(X, Y[:, 0], RBFKernel()))
+    missing = torch.where(Y[:, 0] > 200, torch.nan, Y[:, 0])
+    model = GP(X, missing, RBFKernel(), GaussianLikelihoodWithMissingObs())
+    with pytest.raises(ValueError, match="training targets contain NaN"):
+        fitted_gp(model)
+
+
+def test_inputs_that_do_not_fit():
+    model = SingleTaskGP(X, Y)
+    for function in (lambda x: source_of(model, x), fitted_gp(model).to_inputs):
+        with pytest.raises(ValueError, match=r"x must be ... x . x 2, got shape \(4, 3\)"):
+            function(torch.ones(4, 3))
+        with pytest.raises(ValueError, match=r"x must be ... x . x 2, got shape \(0, 2\)"):
+            function(torch.ones(0, 2))
+        with pytest.raises(ValueError, match=r"x must be ... x . x 2, got shape \(\)"):
+            function(torch.tensor(1.0))
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            function(torch.tensor([[0.0, torch.nan]]))

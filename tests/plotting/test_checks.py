@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from gpytorch_nkn.plotting import (
+    plot_autocorrelation,
+    plot_calibration,
+    plot_periodogram,
+    plot_qq,
+)
+
+X = np.arange(1.0, 7.0)
+LOW, HIGH = X - 0.5, X + 0.5
+OBSERVED = X + np.array([0.0, 0.4, 0.6, -0.4, -0.6, 0.0])
+
+
+@pytest.mark.parametrize("plot", [plot_qq, plot_autocorrelation, plot_periodogram])
+def test_what_is_outside_the_band_is_told_apart(ax, line_data, no_overlap, plot):
+    shuffled = np.array([3, 0, 5, 1, 4, 2])
+    drawn = plot(ax, *(v[shuffled] for v in (X, OBSERVED, LOW, HIGH)), level=0.9)
+    assert drawn is ax
+    np.testing.assert_array_equal(line_data(ax, "outside")[0], [3, 5])
+    np.testing.assert_array_equal(line_data(ax, "outside")[1], OBSERVED[[2, 4]])
+    np.testing.assert_array_equal(line_data(ax, "observed")[1], OBSERVED[[0, 1, 3, 5]])
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert "90 % band" in texts
+    band = ax.collections[0].get_datalim(ax.transData)
+    assert (band.y0, band.y1) == (0.5, 6.5)
+    no_overlap(ax.figure)
+
+
+@pytest.mark.parametrize("plot", [plot_qq, plot_autocorrelation, plot_periodogram])
+def test_bad_vectors_are_named(ax, plot):
+    with pytest.raises(ValueError, match=r"observed \(5,\), lower \(6,\)"):
+        plot(ax, X, OBSERVED[:5], LOW, HIGH)
+    with pytest.raises(ValueError, match="lower must be finite, got 1 values"):
+        plot(ax, X, OBSERVED, np.where(X == 2, np.nan, LOW), HIGH)
+
+
+def test_nothing_outside_leaves_no_entry_in_the_legend(ax):
+    plot_qq(ax, X, X, LOW, HIGH)
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts == ["95 % band", "equal", "observed"]
+
+
+def test_a_periodogram_with_zeros_is_drawn_on_a_logarithmic_scale(ax, line_data):
+    observed, lower = OBSERVED.copy(), LOW.copy()
+    observed[0] = lower[0] = lower[1] = 0.0
+    plot_periodogram(ax, X / 12, observed, lower, HIGH, x_label="month")
+    assert ax.get_yscale() == "log"
+    assert line_data(ax, "observed")[1][0] == HIGH.min()  # the smallest number above zero
+    assert ax.get_xlabel() == "frequency (cycles per month)"
+    assert ax.child_axes[0].get_xlabel() == "period (month)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"frequencies": X - 1}, "frequencies must be positive, got 0"),
+        ({"upper": X - 3}, "upper must be positive, got -2"),
+        ({"observed": X - 3}, "observed must not be negative, got -2"),
+        ({"lower": X - 3}, "lower must not be negative, got -2"),
+    ],
+)
+def test_values_without_logarithm_are_refused(ax, changes, match):
+    vectors = {"frequencies": X, "observed": X, "lower": X, "upper": X} | changes
+    with pytest.raises(ValueError, match=match):
+        plot_periodogram(ax, **vectors)
+
+
+def test_the_calibration_band_is_binomial(ax, line_data, no_overlap):
+    levels = np.array([0.2, 0.5, 0.8])
+    low, high = binom.interval(0.9, 50, 0.5)
+    coverage = np.array([0.2, (low - 1) / 50, 0.8])
+    plot_calibration(ax, levels, coverage, num_points=50, level=0.9)
+    assert line_data(ax, "outside") == (0.5, coverage[1])
+    band = ax.collections[0].get_paths()[0].vertices
+    at_half = np.unique(band[np.isclose(band[:, 0], 0.5), 1])
+    np.testing.assert_allclose(at_half, [low / 50, high / 50])
+    no_overlap(ax.figure)
+
+
+def test_calibration_without_a_number_of_points_has_no_band(ax):
+    plot_calibration(ax, [0.1, 0.9], [0.5, 0.5])
+    assert len(ax.collections) == 0
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts == ["calibrated", "observed"]
+
+
+def test_bad_calibration_is_named(ax):
+    with pytest.raises(ValueError, match="coverage must lie between 0 and 1, got 0 to 95"):
+        plot_calibration(ax, [0.1, 0.9], [0, 95])
+    with pytest.raises(ValueError, match="levels must lie between 0 and 1, got -0.1 to 0.9"):
+        plot_calibration(ax, [-0.1, 0.9], [0, 0.5])
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        plot_calibration(ax, [0.1], [0.1], num_points=0)

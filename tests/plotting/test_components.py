@@ -1,0 +1,95 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from gpytorch_nkn.plotting import plot_components
+
+
+def component(label="part", *, dates=False, points=20, **changes):
+    x = np.arange(points, dtype=float)
+    if dates:
+        x = np.arange("2001-01", "2009-01", dtype="datetime64[M]")[:points].astype("datetime64[s]")
+    mean = np.sin(np.arange(points))
+    fields = {
+        "label": label,
+        "x": x,
+        "mean": mean,
+        "lower": mean - 1,
+        "upper": mean + 2,
+        "data": (x[: points // 2], mean[: points // 2] + 0.3),
+        "boundary": x[points // 2],
+    }
+    return SimpleNamespace(**(fields | changes))
+
+
+@pytest.mark.parametrize("dates", [False, True])
+def test_every_component_gets_its_curve_points_and_boundary(make_axes, line_data, dates):
+    axes = make_axes(2, 1)
+    parts = [component("first", dates=dates), component("second", dates=dates, mean=np.ones(20))]
+    assert plot_components(axes, parts, x_label="year", y_label="ppm") is axes
+    for ax, part in zip(axes, parts, strict=True):
+        x, mean = line_data(ax, "mean")
+        np.testing.assert_array_equal(x, part.x)
+        np.testing.assert_array_equal(mean, part.mean)
+        np.testing.assert_array_equal(line_data(ax, "data less the other parts")[1], part.data[1])
+        assert ax.get_title(loc="left") == part.label and ax.get_ylabel() == "ppm"
+        (band,) = ax.collections
+        low, high = band.get_datalim(ax.transData).intervaly
+        assert (low, high) == pytest.approx((part.lower.min(), part.upper.max()))
+        assert ax.get_lines()[-1].get_xdata()[0] == part.boundary
+    assert [ax.get_xlabel() for ax in axes] == ["", "year"]
+    texts = [text.get_text() for text in axes[0].get_legend().get_texts()]
+    assert texts == ["data less the other parts", "mean", "95 % band"]
+    assert axes[1].get_legend() is None
+
+
+def test_times_are_sorted_and_tensors_taken(ax, line_data):
+    x = torch.tensor([2.0, 0.0, 1.0])
+    part = component(points=3, x=x, mean=x**2, lower=x, upper=9 * x, data=None, boundary=None)
+    plot_components(ax, [part])
+    np.testing.assert_array_equal(line_data(ax, "mean"), [[0, 1, 2], [0, 1, 4]])
+    assert len(ax.get_lines()) == 1
+
+
+def test_the_legend_tells_of_points_that_only_other_axes_show(make_axes):
+    axes = make_axes(2, 1)
+    plot_components(axes, [component(data=None), component()], level=0.9)
+    texts = [text.get_text() for text in axes[0].get_legend().get_texts()]
+    assert texts == ["data less the other parts", "mean", "90 % band"]
+
+
+def test_times_are_named_below_the_lowest_axes_of_each_column(make_axes):
+    axes = make_axes(2, 2)
+    plot_components(axes.ravel()[:3], [component()] * 3, x_label="year")
+    assert [ax.get_xlabel() for ax in axes.ravel()] == ["", "year", "year", ""]
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (2, 2)])
+def test_awkward_components_leave_every_text_readable(make_axes, no_overlap, shape):
+    axes = make_axes(*shape, size=(7, 7))
+    long = "a smooth function with a typical length of twelve years " * 3
+    big = [1e6, 1e6 + 1]
+    parts = [
+        component(long, dates=True),
+        component("constant", mean=np.zeros(20), lower=np.zeros(20), upper=np.zeros(20)),
+        component("two", points=2, mean=big, lower=big, upper=big, data=([0.0], [1e6])),
+        component("tiny", points=2, mean=[0, 1e-9], lower=[0, 0], upper=[0, 1e-9], data=None),
+    ]
+    plot_components(axes, parts[: axes.size])
+    no_overlap(axes.flat[0].figure)
+
+
+def test_faults_are_named(make_axes):
+    axes = make_axes(2, 1)
+    with pytest.raises(ValueError, match="component is needed, got none"):
+        plot_components([], [])
+    with pytest.raises(ValueError, match="3 in all, got 2"):
+        plot_components(axes, [component()] * 3)
+    with pytest.raises(ValueError, match=r"components\[1\]\.lower \(3,\)"):
+        plot_components(axes, [component(), component(lower=np.ones(3))])
+    with pytest.raises(ValueError, match=r"components\[0\]\.mean must be finite, got 20"):
+        plot_components(axes[0], [component(mean=np.full(20, np.nan))])
+    with pytest.raises(ValueError, match=r"data\[0\] \(2,\), components\[0\]\.data\[1\] \(1,\)"):
+        plot_components(axes[0], [component(data=([0, 1], [0]))])

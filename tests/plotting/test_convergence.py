@@ -1,0 +1,64 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from gpytorch_nkn.fit import Recipe, RestartRecord, fit_best_of
+from gpytorch_nkn.plotting import plot_convergence
+from tests.fit.models import SmallGP, seasonal_data
+
+
+def record(number, trace, status="ok"):
+    trace = np.asarray(trace, dtype=float)
+    return RestartRecord(number, "data", 0.0, 0.0, len(trace), 1.0, status, trace)
+
+
+def curves(ax):
+    return [line for line in ax.get_lines() if line.get_label() != "_end"]
+
+
+def test_curves_are_the_traces_above_the_lowest_loss(ax):
+    restarts = [
+        record(0, [np.inf, 7.0, 5.0]),
+        record(1, [9.0, 2.0], "failed: on purpose"),
+        record(2, [4.0, 3.5]),
+        record(3, [], "failed: at once"),
+        record(4, [6.0]),
+    ]
+    assert plot_convergence(ax, SimpleNamespace(restarts=restarts, best=2)) is ax
+    lines = curves(ax)
+    np.testing.assert_array_equal(lines[0].get_xydata(), [(2, 5), (3, 3)])
+    np.testing.assert_array_equal(lines[1].get_xydata(), [(1, 7), (2, 0)])
+    np.testing.assert_array_equal(lines[-1].get_xydata(), [(1, 2), (2, 1.5)])
+    assert lines[-1].get_linewidth() > max(line.get_linewidth() for line in lines[:-1])
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["other restarts", "failed restarts", "restart 2, chosen"]
+    markers = [line.get_marker() for line in ax.get_lines() if line.get_label() == "_end"]
+    assert sorted(markers) == ["o", "o", "o", "x"]
+
+
+def test_zero_and_large_gaps_have_their_places(ax, no_overlap):
+    traces = [np.geomspace(1e6, 1e-8, 300), np.full(50, 3.0)]
+    restarts = [record(i, trace) for i, trace in enumerate(traces)]
+    plot_convergence(ax, SimpleNamespace(restarts=restarts, best=0))
+    no_overlap(ax.figure)
+    ticks = [text.get_text() for text in ax.get_yticklabels()]
+    assert ticks[0] == "0" and float(ticks[-1]) >= 1e5
+    assert ax.get_ylim()[0] == 0 and ax.get_ylim()[1] > 1e6
+
+
+def test_a_fit_is_drawn(ax):
+    model = SmallGP(*seasonal_data(), ScaleKernel(RBFKernel()))
+    result = fit_best_of(model, restarts=3, recipe=Recipe(10, lbfgs_iterations=5))
+    plot_convergence(ax, result)
+    lowest = min(record.loss for record in result.restarts)
+    ends = sorted(line.get_ydata()[-1] for line in curves(ax))
+    losses = sorted(record.loss - lowest for record in result.restarts)
+    np.testing.assert_allclose(ends, losses)
+
+
+def test_a_fit_without_losses_is_refused(ax):
+    restarts = [record(0, []), record(1, [np.inf])]
+    with pytest.raises(ValueError, match=r"traces of lengths \[0, 1\] without any"):
+        plot_convergence(ax, SimpleNamespace(restarts=restarts, best=0))

@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgba
+
+from gpytorch_nkn.plotting import plot_cumulative
+from gpytorch_nkn.plotting.style import BLUE
+
+
+def bars(ax, chosen):
+    """Left and right ends by row of the bars that a condition on the colour chooses."""
+    found = {}
+    for patch in ax.patches:
+        if chosen(patch.get_facecolor()):
+            row = round(patch.get_y() + patch.get_height() / 2)
+            found[row] = (patch.get_x(), patch.get_x() + patch.get_width())
+    return [found[row] for row in sorted(found)]
+
+
+def test_blue_is_what_a_part_adds_and_pale_what_came_before(ax):
+    drawn = plot_cumulative(ax, ["a", "b", "c"], [0.5, 0.9, 0.85])
+    assert drawn is ax
+    added = bars(ax, lambda color: color == to_rgba(BLUE))
+    np.testing.assert_allclose(added, [(0, 0.5), (0.5, 0.9), (0.9, 0.9)])
+    lost = bars(ax, lambda color: color[3] == 0)
+    np.testing.assert_allclose(lost, [(0.85, 0.9)])
+    pale = bars(ax, lambda color: color[3] == 1 and color != to_rgba(BLUE))
+    np.testing.assert_allclose(pale, [(0, 0), (0, 0.5), (0, 0.85)])
+    assert [text.get_text() for text in ax.texts] == ["50.0 %", "90.0 %", "85.0 %"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b", "c"]
+    assert ax.get_ylim()[0] > ax.get_ylim()[1]  # read from top to bottom
+
+
+def test_errors_stand_in_a_column_at_the_right(ax):
+    plot_cumulative(ax, ["a", "b"], [0.5, 0.9], errors=[12.345, 0.01234], error_label="MAE (ppm)")
+    ax.figure.canvas.draw()
+    texts = {text.get_text(): text.get_window_extent() for text in ax.texts}
+    edges = [texts[text].x1 for text in ("12.3", "0.0123", "MAE (ppm)")]
+    assert edges == pytest.approx([edges[0]] * 3, abs=1)
+    assert texts["12.3"].y0 > texts["0.0123"].y1
+    assert texts["12.3"].x0 > max(texts["50.0 %"].x1, texts["90.0 %"].x1)
+
+
+@pytest.mark.parametrize("count", [1, 5, 20])
+def test_long_labels_and_many_parts_stay_readable(ax, no_overlap, count):
+    labels = [f"{i}. periodic with a period of one year, changing slowly" for i in range(count)]
+    plot_cumulative(ax, labels, 1 - 0.5 ** np.arange(1, count + 1), errors=np.arange(count) + 0.5)
+    no_overlap(ax.figure)
+
+
+def test_a_negative_share_is_drawn(ax):
+    plot_cumulative(ax, ["a", "b"], [-0.1, 0.2])
+    assert ax.get_xlim()[0] < -0.1
+    assert ax.texts[0].get_text() == "-10.0 %"
+
+
+def test_faults_are_named(ax):
+    with pytest.raises(ValueError, match="got 1 labels and 2 shares"):
+        plot_cumulative(ax, ["a"], [0.1, 0.2])
+    with pytest.raises(ValueError, match="fractions of 1, got 90"):
+        plot_cumulative(ax, ["a", "b"], [50, 90])
+    with pytest.raises(ValueError, match="explained must be finite"):
+        plot_cumulative(ax, ["a"], [np.nan])
+    with pytest.raises(ValueError, match=r"errors must have the shape \(1,\), got \(2,\)"):
+        plot_cumulative(ax, ["a"], [0.1], errors=[1, 2])

@@ -1,0 +1,112 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.collections import QuadMesh
+
+from gpytorch_nkn.plotting import plot_effects
+
+A, B = np.linspace(-1, 1, 11), np.linspace(0, 4, 7)
+
+
+def curve(**changes):
+    mean = A**3
+    fields = {
+        "label": "alcohol",
+        "names": ("alcohol (%)",),
+        "grid": (A,),
+        "mean": mean,
+        "lower": mean - 1,
+        "upper": mean + 2,
+        "data": (np.array([0.0, 0.5]), np.array([1.0, -1.0])),
+        "share": 0.423,
+    }
+    return SimpleNamespace(**(fields | changes))
+
+
+def surface(**changes):
+    mean = np.outer(A, B)
+    fields = {
+        "label": "alcohol and sulphates",
+        "names": ("alcohol (%)", "sulphates (g/l)"),
+        "grid": (A, B),
+        "mean": mean,
+        "lower": mean - 1,
+        "upper": mean + 1,
+        "data": (np.array([[0.0, 1.0], [0.5, 3.0]]), np.zeros(2)),
+        "share": 0.05,
+    }
+    return SimpleNamespace(**(fields | changes))
+
+
+def test_one_column_is_a_curve_with_band_and_points(ax):
+    reverse = {name: getattr(curve(), name)[::-1] for name in ("mean", "lower", "upper")}
+    assert plot_effects(ax, [curve(grid=(A[::-1],), **reverse)], y_label="quality") is ax
+    line, zero, points = ax.get_lines()
+    np.testing.assert_allclose(line.get_xydata(), np.column_stack([A, A**3]))
+    assert zero.get_ydata() == [0, 0]
+    np.testing.assert_array_equal(points.get_xydata(), [(0, 1), (0.5, -1)])
+    assert ax.collections[0].get_datalim(ax.transData).intervaly == pytest.approx([-2, 3])
+    assert ax.get_title(loc="left") == "alcohol (42.3 %)"
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("alcohol (%)", "quality")
+
+
+def test_two_columns_are_contours_around_zero_with_a_colour_bar(ax):
+    shuffled = np.random.default_rng(0).permutation(7)
+    effect = surface(grid=(torch.as_tensor(A), B[shuffled]), mean=np.outer(A, B[shuffled]))
+    plot_effects(ax, [effect], y_label="quality")
+    (contours,) = [c for c in ax.collections if hasattr(c, "levels")]
+    np.testing.assert_allclose(contours.levels, -contours.levels[::-1])
+    assert contours.levels[-1] == 4
+    bar = contours.colorbar.ax
+    assert bar.get_ylabel() == "quality" and bar.figure is ax.figure
+    # the highest values lie at the right and above, in the colour at the upper end of the map
+    top = contours.get_paths()[-1].vertices
+    assert top[:, 0].min() > 0.8 and top[:, 1].min() > 3
+    (mesh,) = [c for c in bar.collections if isinstance(c, QuadMesh)] or [None]
+    assert mesh is not None
+    colors = contours.get_facecolor()
+    np.testing.assert_allclose(colors[len(colors) // 2][:3], [0.97] * 3, atol=0.03)  # zero is white
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("alcohol (%)", "sulphates (g/l)")
+    np.testing.assert_array_equal(ax.get_lines()[-1].get_xydata(), [(0, 1), (0.5, 3)])
+
+
+def test_awkward_effects_leave_every_text_readable(make_axes, no_overlap):
+    axes = make_axes(2, 2, size=(9, 7))
+    zero = np.zeros((11, 7))
+    effects = [
+        curve(label="a very long name of a column " * 4),
+        surface(mean=zero, lower=zero, upper=zero, data=None, share=0),
+        curve(grid=([0, 1],), mean=[1, 1], lower=[1, 1], upper=[1, 1], data=None),
+        surface(label="a long name times another long name of a column", mean=1e-6 * zero + 1e5),
+    ]
+    assert plot_effects(axes, effects, y_label="quality") is axes
+    no_overlap(axes[0, 0].figure)
+
+
+@pytest.mark.parametrize(
+    ("effect", "match"),
+    [
+        (curve(names=("a", "b", "c")), r"one or two columns .*names = \('a', 'b', 'c'\) and 1"),
+        (curve(names=("a", "b")), r"names = \('a', 'b'\) and 1 grids"),
+        (curve(mean=np.zeros(3)), r"effects\[0\]\.mean \(3,\)"),
+        (curve(upper=np.full(11, np.inf)), r"effects\[0\]\.upper must be finite"),
+        (curve(share=np.nan), r"effects\[0\]\.share must be finite"),
+        (surface(mean=np.zeros((7, 11))), r"mean must have the shape \(11, 7\), got \(7, 11\)"),
+        (surface(lower=np.zeros(3)), r"lower must have the shape \(11, 7\), got \(3,\)"),
+        (surface(grid=(A, [1.0]), mean=np.zeros((11, 1))), r"at least two .* of 11 and 1"),
+        (surface(data=(np.zeros((2, 3)), np.zeros(2))), r"must be N x 2, got shape \(2, 3\)"),
+        (surface(data=(np.zeros((2, 2)), np.zeros(3))), r"shape \(2,\), got \(3,\)"),
+    ],
+)
+def test_faults_are_named(ax, effect, match):
+    with pytest.raises(ValueError, match=match):
+        plot_effects(ax, [effect])
+
+
+def test_numbers_of_axes_and_effects_must_agree(make_axes):
+    with pytest.raises(ValueError, match="effect is needed, got none"):
+        plot_effects([], [])
+    with pytest.raises(ValueError, match="2 in all, got 3"):
+        plot_effects(make_axes(1, 3), [curve(), surface()])

@@ -1,0 +1,128 @@
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, RBFKernelGrad, ScaleKernel
+
+from gpytorch_nkn.kernels import ComplexExponentialKernel, NeuralKernelNetwork
+from gpytorch_nkn.plotting import plot_kernel
+
+X = np.linspace(0, 8, 9)
+
+
+def labelled(ax):
+    return {line.get_label(): line for line in ax.get_lines() if line.get_label()[0] != "_"}
+
+
+def test_slices_are_the_formula_written_out(ax):
+    kernel = RBFKernel()
+    kernel.lengthscale = 1.5
+    assert plot_kernel(ax, kernel, X[::-1].copy(), x_label="time (years)") is ax
+    lines = labelled(ax)
+    assert list(lines) == ["$x_0$ = 2", "$x_0$ = 4", "$x_0$ = 6"]  # quarter points
+    for origin, line in zip((2, 4, 6), lines.values(), strict=True):
+        np.testing.assert_array_equal(line.get_xdata(), X)
+        np.testing.assert_allclose(line.get_ydata(), np.exp(-((X - origin) ** 2) / 4.5))
+    assert ax.get_xlabel() == "time (years)"
+
+
+def test_origins_are_marked_at_their_variance(ax):
+    kernel = LinearKernel()
+    kernel.variance = 2.0
+    plot_kernel(ax, kernel, torch.as_tensor(X), origins=[-1.0, 3.0])
+    marks = [line.get_xydata()[0] for line in ax.get_lines() if line.get_label() == "_x0"]
+    np.testing.assert_allclose(marks, [(-1, 2), (3, 18)])
+    np.testing.assert_allclose(labelled(ax)["$x_0$ = 3"].get_ydata(), 6 * X)
+
+
+def test_only_the_varying_column_is_moved(ax):
+    kernel = RBFKernel(ard_num_dims=2)
+    kernel.lengthscale = torch.tensor([1.0, 3.0])
+    inputs = np.column_stack([np.full(9, 5.0), X])
+    plot_kernel(ax, kernel, inputs, origins=[4.0])
+    expected = np.exp(-((X - 4) ** 2) / 18)
+    np.testing.assert_allclose(labelled(ax)["$x_0$ = 4"].get_ydata(), expected)
+
+
+def test_samples_have_the_covariance_of_the_kernel(make_axes):
+    kernel = ScaleKernel(PeriodicKernel()) + ScaleKernel(LinearKernel())
+    ax = make_axes()
+    plot_kernel(ax, kernel, X[:4], show="samples", samples=4000)
+    draws = np.array([line.get_ydata() for line in ax.get_lines()])
+    expected = kernel(torch.as_tensor(X[:4])).to_dense().detach().numpy()
+    scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
+    np.testing.assert_allclose(np.cov(draws.T, bias=True) / scale, expected / scale, atol=0.06)
+
+
+def test_samples_depend_on_the_seed_and_leave_global_state_alone(make_axes):
+    axes = make_axes(1, 3)
+    state, training = torch.get_rng_state(), RBFKernel().training
+    kernel = RBFKernel()
+    for ax, seed in zip(axes, (0, 0, 1), strict=True):
+        plot_kernel(ax, kernel, X, show="samples", seed=seed)
+    paths = [[line.get_ydata() for line in ax.get_lines()] for ax in axes]
+    assert len(paths[0]) == 3
+    np.testing.assert_array_equal(paths[0], paths[1])
+    assert np.abs(np.array(paths[0]) - paths[2]).min() > 0
+    assert torch.equal(torch.get_rng_state(), state) and kernel.training is training
+    assert all(p.grad is None for p in kernel.parameters())
+
+
+@pytest.mark.parametrize("show", ["slices", "samples"])
+def test_a_kernel_of_rank_one_and_large_scale_is_drawn_without_warnings(ax, no_overlap, show):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plot_kernel(ax, LinearKernel() + LinearKernel(), 1e4 * X, show=show)
+    slopes = [line.get_ydata()[1:] / line.get_xdata()[1:] for line in ax.get_lines()[:3]]
+    if show == "samples":  # jitter of a millionth of the variance
+        np.testing.assert_allclose(
+            slopes, np.mean(slopes, 1, keepdims=True).repeat(8, 1), atol=0.02
+        )
+    no_overlap(ax.figure)
+
+
+def test_networks_and_complex_kernels_are_drawn_by_their_real_part(make_axes):
+    wave = ComplexExponentialKernel()
+    wave.frequency.data.fill_(0.7)
+    axes = make_axes(1, 2)
+    for ax, kernel in zip(axes, (wave, NeuralKernelNetwork([wave], [])), strict=True):
+        plot_kernel(ax, kernel, X, origins=[0.0])
+        line = labelled(ax)["$x_0$ = 0"]
+        expected = wave(torch.as_tensor(X), torch.zeros(1)).to_dense().detach().numpy()[:, 0]
+        np.testing.assert_allclose(line.get_ydata(), expected, atol=1e-12)
+        assert np.ptp(expected) > 1
+
+
+def test_single_precision_is_kept(ax):
+    plot_kernel(ax, RBFKernel().float(), X, show="samples")
+    plot_kernel(ax, RBFKernel().float(), X)
+
+
+def test_faults_are_named(ax):
+    kernel = RBFKernel()
+    with pytest.raises(ValueError, match="'slices' or 'samples', got 'draws'"):
+        plot_kernel(ax, kernel, X, show="draws")
+    with pytest.raises(TypeError, match="Kernel is needed, got int"):
+        plot_kernel(ax, 3, X)
+    with pytest.raises(ValueError, match=r"batch of shape \(2,\); index it first"):
+        plot_kernel(ax, RBFKernel(batch_shape=torch.Size([2])), X)
+    with pytest.raises(ValueError, match=r"must vary, got 2 of 2 .*shape \(9, 2\)"):
+        plot_kernel(ax, kernel, np.column_stack([X, X]))
+    with pytest.raises(ValueError, match="must vary, got 0 of 1"):
+        plot_kernel(ax, kernel, np.ones(4))
+    with pytest.raises(ValueError, match=r"x must be finite, got 1 values"):
+        plot_kernel(ax, kernel, [0.0, np.nan])
+    with pytest.raises(ValueError, match=r"got shape \(2, 2, 2\)"):
+        plot_kernel(ax, kernel, np.zeros((2, 2, 2)))
+    with pytest.raises(TypeError, match="got dates"):
+        plot_kernel(ax, kernel, np.array(["2001", "2002"], dtype="datetime64[Y]"))
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        plot_kernel(ax, kernel, X, show="samples", samples=0)
+    with pytest.raises(ValueError, match="origins must be finite"):
+        plot_kernel(ax, kernel, X, origins=[np.inf])
+    with pytest.raises(NotImplementedError, match="RBFKernelGrad models derivatives"):
+        plot_kernel(ax, RBFKernelGrad(), X)
+    kernel.raw_lengthscale.data.fill_(np.nan)
+    with pytest.raises(ValueError, match="values must be finite"):
+        plot_kernel(ax, kernel, X)

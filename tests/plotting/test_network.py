@@ -1,0 +1,230 @@
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import (
+    ConstantKernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    PolynomialKernel,
+    RBFKernel,
+    ScaleKernel,
+)
+from matplotlib.collections import LineCollection
+from matplotlib.patches import Rectangle
+
+from gpytorch_nkn.kernels import ComplexExponentialKernel, NeuralKernelNetwork
+from gpytorch_nkn.layers import Activation, Linear, Product
+from gpytorch_nkn.plotting import plot_network
+
+
+def boxes(ax):
+    """Thumbnails in columns from left to right: ``(middle x, middle y, patch)``."""
+    found = {}
+    for patch in ax.patches:
+        if isinstance(patch, Rectangle):
+            x, y = (patch.get_x() + patch.get_width() / 2, patch.get_y() + patch.get_height() / 2)
+            found.setdefault(round(x), []).append((x, y, patch))
+    return [sorted(found[place], key=lambda box: box[1]) for place in sorted(found)]
+
+
+def curve_in(ax, box):
+    """Values of the curve in a thumbnail, from 0 to 1 between its zero and its largest value."""
+    _, _, patch = box
+    for line in ax.get_lines():
+        x, y = line.get_xdata(), line.get_ydata()
+        inside = patch.get_y() <= min(y) and max(y) <= patch.get_y() + patch.get_height()
+        if len(x) > 2 and x[0] == pytest.approx(patch.get_x()) and inside:
+            return np.asarray(y)
+    raise AssertionError("no curve in the thumbnail")
+
+
+def connections(ax):
+    """Lines between layers: ``(from layer, y start, y end, width, opacity)``."""
+    lines = []
+    for collection in ax.collections:
+        if isinstance(collection, LineCollection):
+            for segment, width, color in zip(
+                collection.get_segments(),
+                collection.get_linewidths(),
+                collection.get_colors(),
+                strict=True,
+            ):
+                lines.append((segment[0][0], segment[0][1], segment[1][1], width, color[3]))
+    return lines
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts if text.get_text()]
+
+
+@pytest.mark.parametrize(
+    ("network", "widths"),
+    [
+        (NeuralKernelNetwork.time_series, [8, 8, 4, 4, 2, 1]),
+        (lambda: NeuralKernelNetwork.additive(10), [10, 8, 4, 4, 2, 1]),
+    ],
+)
+def test_presets_are_drawn_layer_by_layer(make_axes, no_overlap, network, widths):
+    ax = make_axes(size=(10, 6))
+    assert plot_network(ax, network()) is ax
+    columns = boxes(ax)
+    assert [len(column) for column in columns] == widths
+    for column in columns:  # thumbnails do not touch
+        for (_, _, one), (_, _, other) in zip(column[:-1], column[1:], strict=True):
+            assert one.get_y() + one.get_height() < other.get_y()
+    words = [text for text in texts(ax) if text != "c"]  # constants of sums
+    assert words[:3] == ["primitives", "Linear", "Product"]
+    no_overlap(ax.figure)
+
+
+def test_thumbnails_are_slices_of_every_unit(ax):
+    rbf, linear = RBFKernel(), LinearKernel()
+    layer = Linear(2, 1, bias=False)
+    layer.weight = torch.tensor([[2.0, 0.5]])
+    plot_network(ax, NeuralKernelNetwork([rbf, linear], [layer]), x=np.linspace(-1, 3, 9))
+    x = np.linspace(-1, 3, 9)
+    variance = linear.variance.item()
+    smooth = np.exp(-((x - 1) ** 2) / (2 * rbf.lengthscale.item() ** 2))
+    expected = [[smooth, variance * x], [2 * smooth + 0.5 * variance * x]]
+    for column, units in zip(boxes(ax), expected, strict=True):
+        for box, values in zip(column, units, strict=True):
+            drawn = -curve_in(ax, box)  # the vertical axis points down
+            slope = np.ptp(drawn) / np.ptp(values)
+            np.testing.assert_allclose(drawn - drawn[0], slope * (values - values[0]), atol=1e-12)
+            assert slope > 0
+
+
+def test_inputs_are_sorted_along_the_first_column_that_varies(ax):
+    x = np.column_stack([np.ones(5), [2.0, 0.0, 1.0, 4.0, 3.0]])
+    kernel = LinearKernel(active_dims=[1])
+    plot_network(ax, NeuralKernelNetwork([kernel], []), x=x)
+    drawn = curve_in(ax, boxes(ax)[0][0])
+    assert (np.diff(drawn) < 0).all()  # upwards, from left to right
+
+
+def test_connections_are_as_strong_as_their_contributions(ax):
+    """Weight times variance: 1 x 1, 2 x 4 and 0.01 x 1."""
+    parts = [RBFKernel(), ScaleKernel(RBFKernel()), RBFKernel()]
+    parts[1].outputscale = 4.0
+    layer = Linear(3, 1, bias=False)
+    layer.weight = torch.tensor([[1.0, 2.0, 0.01]])
+    plot_network(ax, NeuralKernelNetwork(parts, [layer]))
+    lines = sorted(connections(ax), key=lambda line: line[1])
+    assert len(lines) == 2  # the third is below 2 %
+    (_, _, _, weak, pale), (_, _, _, strong, dark) = lines
+    assert (weak - 0.3) / (strong - 0.3) == pytest.approx(1 / 8)
+    assert pale < dark
+
+
+def test_products_join_their_groups_with_a_sign(ax):
+    network = NeuralKernelNetwork([RBFKernel() for _ in range(4)], [Product(4, 2), Linear(2, 1)])
+    plot_network(ax, network)
+    columns = boxes(ax)
+    middles = [y for _, y, _ in columns[1]]
+    first = [line for line in connections(ax) if line[0] < 0.5]
+    ends = {round(start, 6): end for _, start, end, _, _ in first}
+    assert [ends[round(y, 6)] for _, y, _ in columns[0]] == [middles[0]] * 2 + [middles[1]] * 2
+    assert len({line[3] for line in first}) == 1
+    signs = [line.get_ydata()[0] for line in ax.get_lines() if line.get_marker() == "x"]
+    assert signs == middles
+
+
+def test_a_constant_is_marked_where_it_matters(make_axes):
+    axes = make_axes(1, 2)
+    for ax, bias in zip(axes, (0.5, 0.01), strict=True):
+        layer = Linear(1, 1)
+        layer.weight, layer.bias = 1.0, bias
+        plot_network(ax, NeuralKernelNetwork([RBFKernel()], [layer]))
+    assert [texts(ax).count("c") for ax in axes] == [1, 0]
+
+
+def test_units_without_importance_are_pale(ax):
+    layer = Linear(2, 1, bias=False)
+    layer.weight = torch.tensor([[1.0, 1e-3]])
+    plot_network(ax, NeuralKernelNetwork([RBFKernel(), PeriodicKernel()], [layer]))
+    curves = [line for line in ax.get_lines() if len(line.get_xdata()) > 2]
+    assert [line.get_alpha() for line in curves] == [1.0, 0.35, 1.0]
+
+
+def test_primitives_have_short_names_and_their_columns(ax):
+    primitives = [
+        RBFKernel(active_dims=[0]),
+        ScaleKernel(MaternKernel(1.5, active_dims=[1, 2])),
+        ComplexExponentialKernel(),
+        PolynomialKernel(2) * ConstantKernel(),
+        ScaleKernel(PeriodicKernel()) + LinearKernel(active_dims=[2]),
+    ]
+    network = NeuralKernelNetwork(primitives, [Activation(5, "exp"), Linear(5, 1)])
+    plot_network(ax, network, names=["time", "depth", "salt"])
+    labels = [text.replace("\n", " ") for text in texts(ax)]
+    assert labels[-5:] == [
+        "RBF (time)",
+        "MAT 3/2 (depth, salt)",
+        "CEXP",
+        "POLY 2 \N{MULTIPLICATION SIGN} CONST",
+        "PER + LIN (salt)",
+    ]
+    assert labels[:3] == ["primitives", "exp", "Linear"]
+
+
+def test_columns_count_within_those_of_the_network(ax):
+    network = NeuralKernelNetwork([RBFKernel(active_dims=[1])], [], active_dims=[0, 3])
+    plot_network(ax, network)
+    assert "RBF (3)" in texts(ax)
+    with pytest.raises(ValueError, match=r"needs 4 input columns, got x of shape \(5, 2\)"):
+        plot_network(ax, network, x=np.random.randn(5, 2))
+
+
+def test_wide_layers_are_cut_to_what_matters_most(make_axes, no_overlap):
+    first = Linear(6, 4, bias=False)
+    first.weight = torch.tensor([[1.0, 0.9, 0.8, 1e-3, 1e-3, 1e-3]]).repeat(4, 1)
+    last = Linear(2, 1, bias=False)
+    last.weight = torch.tensor([[1e-3, 1.0]])
+    primitives = [RBFKernel(active_dims=[d]) for d in range(6)]
+    network = NeuralKernelNetwork(primitives, [first, Product(4, 2), last])
+    ax = make_axes()
+    plot_network(ax, network, max_units=3)
+    assert [len(column) for column in boxes(ax)] == [3, 2, 2, 1]  # factors stay together
+    shown = texts(ax)
+    assert [name for name in shown if name[:3] == "RBF"] == ["RBF (0)", "RBF (1)", "RBF (2)"]
+    assert "and 3 more" in shown and "and 2 more" in shown
+    signs = [line.get_ydata()[0] for line in ax.get_lines() if line.get_marker() == "x"]
+    assert signs == [boxes(ax)[2][1][1]]  # of the product whose factors are there
+    no_overlap(ax.figure)
+    with pytest.raises(ValueError, match="max_units must be at least 1, got 0"):
+        plot_network(ax, network, max_units=0)
+
+
+def test_everything_is_left_as_it_was(ax):
+    network = NeuralKernelNetwork.time_series().eval()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    state = torch.get_rng_state()
+    plot_network(ax, network)
+    assert not network.training and torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(before[name], v) for name, v in network.state_dict().items())
+    assert all(p.grad is None for p in network.parameters())
+
+
+def test_a_network_in_single_precision_and_many_inputs_are_taken(ax):
+    network = NeuralKernelNetwork.regression(3).float()
+    plot_network(ax, network, x=np.random.randn(5000, 3))
+
+
+def test_faults_are_named(ax):
+    with pytest.raises(TypeError, match="NeuralKernelNetwork, got RBFKernel"):
+        plot_network(ax, RBFKernel())
+    batch = NeuralKernelNetwork.time_series(batch_shape=torch.Size([3]))
+    with pytest.raises(ValueError, match=r"batch of shape \(3,\); index it first, as in kernel"):
+        plot_network(ax, batch)
+    plot_network(ax, batch[0])
+    network = NeuralKernelNetwork.additive(2)
+    with pytest.raises(ValueError, match="column of x must vary, got 4 equal inputs"):
+        plot_network(ax, network, x=np.ones((4, 2)))
+    with pytest.raises(ValueError, match="x must be finite"):
+        plot_network(ax, network, x=np.full((4, 2), np.nan))
+    with pytest.raises(ValueError, match="per input column is needed, 2, got 1"):
+        plot_network(ax, network, names=["a"])
+    network.layers[0].raw_weight.data.fill_(np.nan)
+    with pytest.raises(ValueError, match="values of all units must be finite"):
+        plot_network(ax, network)

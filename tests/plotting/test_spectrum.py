@@ -1,0 +1,128 @@
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from scipy.stats import chi2
+
+from gpytorch_nkn.plotting import plot_spectrum
+from gpytorch_nkn.plotting.spectrum import prior_periodogram, quadratic_form_quantiles
+
+
+def band(ax):
+    """Frequencies, lower and upper ends of the band."""
+    vertices = ax.collections[0].get_paths()[0].vertices
+    x = np.unique(vertices[:, 0])
+    ends = [np.unique(vertices[vertices[:, 0] == v, 1]) for v in x]
+    return x, np.array([e[0] for e in ends]), np.array([e[-1] for e in ends])
+
+
+def kernels():
+    rbf = RBFKernel()
+    rbf.lengthscale = 3.0
+    return {"rbf": rbf, "matern": MaternKernel(0.5), "linear": LinearKernel() + RBFKernel()}
+
+
+@pytest.mark.parametrize("name", kernels())
+@pytest.mark.parametrize("n", [15, 40])
+def test_expectation_is_the_diagonal_of_the_transformed_matrix(ax, line_data, name, n):
+    x = np.linspace(2, 9, n)
+    kernel = kernels()[name]
+    assert plot_spectrum(ax, kernel, x, noise=0.3, x_label="year") is ax
+    k = np.arange(n)
+    fourier = np.exp(-2j * np.pi * np.outer(k, k) / n)
+    covariance = kernel(torch.as_tensor(x)).to_dense().detach().numpy() + 0.3 * np.eye(n)
+    expected = np.diag(fourier @ covariance @ fourier.conj().T).real[1 : n // 2 + 1] / n
+    frequencies, power = line_data(ax, "expected")
+    np.testing.assert_allclose(power, expected, rtol=1e-9)
+    step = 7 / (n - 1)
+    np.testing.assert_allclose(frequencies, np.fft.rfftfreq(n, step)[1:])
+    assert ax.get_xlabel() == "frequency (cycles per year)"
+    assert ax.get_xscale() == ("log" if n == 40 else "linear") and ax.get_yscale() == "log"
+
+
+@pytest.mark.parametrize("n", [15, 16])
+@pytest.mark.parametrize("name", kernels())
+def test_the_range_is_that_of_periodograms_of_drawn_functions(name, n):
+    covariance = kernels()[name](torch.linspace(0, 4, n)).to_dense().detach().numpy()
+    covariance = covariance + 0.05 * np.eye(n)
+    power, lower, upper = prior_periodogram(covariance, level=0.8)
+    draws = np.linalg.cholesky(covariance) @ np.random.default_rng(0).normal(size=(n, 20_000))
+    periodograms = np.abs(np.fft.rfft(draws, axis=0)[1:]) ** 2 / n
+    np.testing.assert_allclose(periodograms.mean(1), power, rtol=0.05)
+    np.testing.assert_allclose((periodograms < lower[:, None]).mean(1), 0.1, atol=0.01)
+    np.testing.assert_allclose((periodograms > upper[:, None]).mean(1), 0.1, atol=0.01)
+
+
+@pytest.mark.parametrize("probability", [0.025, 0.5, 0.95])
+def test_quantiles_of_quadratic_forms_against_known_distributions(probability):
+    first, second = np.array([2.0, 2.0, 0.0]), np.array([0.0, 2.0, 0.0])
+    got = quadratic_form_quantiles(first, second, probability)
+    expected = [2 * chi2.ppf(probability, 1), 2 * chi2.ppf(probability, 2), 0.0]
+    np.testing.assert_allclose(got, expected, rtol=5e-5)
+
+
+def test_a_periodic_kernel_peaks_at_its_period(ax, line_data):
+    kernel = ScaleKernel(PeriodicKernel())
+    kernel.base_kernel.period_length = 0.5
+    kernel.base_kernel.lengthscale = 5.0  # nearly a sine
+    plot_spectrum(ax, kernel, np.arange(100) / 10)
+    frequencies, power = line_data(ax, "expected")
+    assert frequencies[power.argmax()] == pytest.approx(2)
+
+
+def test_evenly_spaced_data_have_their_own_periodogram(ax, line_data):
+    x = np.linspace(0, 3, 50)
+    y = np.random.default_rng(0).normal(size=50)
+    order = np.random.default_rng(1).permutation(50)
+    plot_spectrum(ax, RBFKernel(), x[order], y=y[order] + 100)
+    got = line_data(ax, "data")[1]
+    np.testing.assert_allclose(got, np.abs(np.fft.rfft(y)[1:]) ** 2 / 50, rtol=1e-9)
+
+
+def test_uneven_data_have_a_periodogram_of_the_same_height(ax, line_data):
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(0, 20, 200))
+    y = 3 * np.sin(2 * np.pi * 1.0 * x + 0.4)
+    plot_spectrum(ax, RBFKernel(), torch.as_tensor(x)[:, None], y=torch.as_tensor(y))
+    frequencies, power = line_data(ax, "data")
+    assert frequencies[power.argmax()] == pytest.approx(1, abs=0.03)
+    assert power.max() == pytest.approx(200 * 9 / 4, rel=0.1)  # N A^2 / 4, as the even one's
+
+
+def test_large_data_are_put_on_a_smaller_grid(ax, line_data, monkeypatch):
+    monkeypatch.setattr("gpytorch_nkn.plotting.spectrum._MAX_GRID", 64)
+    x = np.arange(200) / 10
+    plot_spectrum(ax, RBFKernel(), x, y=np.sin(2 * np.pi * x))
+    frequencies, power = line_data(ax, "data")
+    assert len(frequencies) == 32
+    assert frequencies[power.argmax()] == pytest.approx(1, abs=0.05)
+
+
+def test_band_encloses_the_expectation_and_texts_are_apart(make_axes, line_data, no_overlap):
+    axes = make_axes(2, 2, size=(10, 8))
+    kernel = ScaleKernel(LinearKernel()) + ScaleKernel(RBFKernel())
+    for ax, n in zip(axes.flat, (5, 30, 300, 1500), strict=True):
+        plot_spectrum(ax, kernel, np.linspace(0, 1, n), y=np.random.randn(n), x_label="year")
+        frequencies, lower, upper = band(ax)
+        assert (lower < upper).all() and (line_data(ax, "expected")[1] < upper).all()
+    no_overlap(axes[0, 0].figure)
+
+
+def test_faults_are_named(ax):
+    x = np.linspace(0, 1, 9)
+    with pytest.raises(ValueError, match=r"one value per input, \(9,\), got shape \(8,\)"):
+        plot_spectrum(ax, RBFKernel(), x, y=np.zeros(8))
+    with pytest.raises(ValueError, match="y must be finite"):
+        plot_spectrum(ax, RBFKernel(), x, y=np.full(9, np.nan))
+    with pytest.raises(ValueError, match="four different inputs are needed, got 3"):
+        plot_spectrum(ax, RBFKernel(), [0, 0, 1, 2])
+    with pytest.raises(ValueError, match="not negative, got -1"):
+        plot_spectrum(ax, RBFKernel(), x, noise=-1)
+    with pytest.raises(ValueError, match="between 0 and 1, got 90"):
+        plot_spectrum(ax, RBFKernel(), x, level=90)
+    with pytest.raises(ValueError, match=r"must vary, got 2 of 2"):
+        plot_spectrum(ax, RBFKernel(), np.column_stack([x, x]))
+    zero = ScaleKernel(RBFKernel())
+    zero.raw_outputscale.data.fill_(-1e4)
+    with pytest.raises(ValueError, match="zero at all frequencies"):
+        plot_spectrum(ax, zero, x)

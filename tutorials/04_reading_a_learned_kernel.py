@@ -1,0 +1,343 @@
+# %% [markdown]
+# # Reading a learned kernel
+# A network of kernels that forecasts well has found something out. This page asks it what: it
+# writes the kernel out as a sum, splits the fit into a trend and a cycle, has a report written in
+# plain words, and ends with a kernel short enough to remember. The last part does the same for a
+# model with several inputs.
+#
+# The series is the monthly CO2 concentration at Mauna Loa, learned up to 1991.
+
+# %%
+import math
+import os
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from botorch.models import SingleTaskGP
+from gpytorch.kernels import Kernel
+
+from gpytorch_nkn.datasets import decimal_years, load_co2
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.fit import fit_best_of
+from gpytorch_nkn.interpretation import decompose, expand, report
+from gpytorch_nkn.interpretation.effects import effects
+from gpytorch_nkn.interpretation.simplify import simplify
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.plotting import (
+    plot_components,
+    plot_convergence,
+    plot_cumulative,
+    plot_effects,
+    plot_kernel,
+    plot_network,
+    plot_spectrum,
+)
+
+SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer points and restarts
+BLUE, ORANGE = "#1f5fa8", "#d1580b"
+
+series = load_co2()
+dates, co2, past = series.x, series.y, ~series.test
+if SMOKE:
+    dates, co2, past = dates[::4], co2[::4], past[::4]
+print(f"{past.sum()} months to learn from, {(~past).sum()} that nobody sees before the end")
+
+# %% [markdown]
+# ## A fit to read
+# A network likes to spread one idea over many look-alike products. That does not hurt a forecast,
+# but it is hard to read. `sparsity="l1"` is a prior that prefers few strong connections.
+
+# %%
+forecaster = NKNForecaster(
+    NeuralKernelNetwork.time_series(sparsity="l1"), restarts=1 if SMOKE else 3, random_state=1
+)
+forecaster.fit(dates[past], co2[past])
+
+figure, axes = plt.subplots(figsize=(8, 3.2), layout="constrained")
+plot_convergence(axes, forecaster.result_)
+plt.show()
+
+# %% [markdown]
+# Every line is a restart, and different starts end in different optima. Read the kernel of the
+# lowest: a restart that ends ten nats higher is $e^{10}$ times less plausible.
+
+# %% [markdown]
+# ## The kernel is a polynomial
+# Layers of sums with positive weights and of products make a polynomial of the primitives. `expand`
+# writes it out. Numbers in brackets are lengthscales and periods; the number in front is the
+# *share*: how much of the prior variance $k(x, x)$, averaged over the data, the term stands for.
+# A large constant says no more than that the level of the series was not known in advance.
+
+# %%
+expansion = expand(forecaster)
+print(expansion)
+
+# %% [markdown]
+# Terms that are made of the same primitives belong together. `groups` adds them up.
+
+# %%
+for group in expansion.groups[:6]:
+    families = " * ".join(name.removesuffix("[0]") for name in group.signature) or "constant"
+    print(f"{group.share:6.1%}  {families:10}  {len(group.terms):3} terms, first {group.label}")
+
+# %% [markdown]
+# Nothing is lost on the way: the terms add up to the kernel of the network, entry by entry.
+
+# %%
+inputs = forecaster.model_.train_inputs[0]
+with torch.no_grad():
+    matrix = forecaster.model_.covar_module(inputs).to_dense()
+difference = (expansion.evaluate(inputs) - matrix).abs().max() / matrix.abs().max()
+print(f"largest relative difference: {difference:.0e}")
+assert difference < 1e-8
+
+# %% [markdown]
+# ## The network itself
+# The same kernel, unit by unit, from the primitives at the left to the output at the right. Each
+# box shows the kernel of a unit over twelve years near the middle of the data, and thick lines
+# carry most. Follow the dark boxes back from the output: pale ones hardly count.
+
+# %%
+figure, axes = plt.subplots(figsize=(10, 5.2), layout="constrained")
+years = forecaster.x_scale_ / 365.2425  # per unit of the network's time, whose origin is the middle
+plot_network(axes, forecaster.model_.covar_module, x=np.linspace(-4, 8, 201) / years)
+plt.show()
+
+# %% [markdown]
+# ## From the kernel to the data
+# Shares speak of what *could* happen. To learn what *did* happen, `decompose` sorts the terms by
+# what they do over time (trend, cycle, smooth variation) and splits the fit accordingly.
+
+# %%
+split = decompose(forecaster)
+figure, axes = plt.subplots(figsize=(8, 2.2), layout="constrained")
+plot_cumulative(
+    axes,
+    [part.name for part in split.components],
+    split.explained,
+    errors=split.errors,
+    error_label="mean absolute error (ppm),\ncross-validated",
+)
+plt.show()
+
+# %% [markdown]
+# Read it from top to bottom. *Explained* is the share of the variance of the data that the parts
+# so far account for. The yearly cycle adds less than three percent, which looks like little beside
+# a trend of 40 ppm. The error at the right is honest: ten blocks of years are predicted from
+# the others, and the cycle takes away most of what the trend leaves.
+#
+# Each component is a Gaussian process with a band of its own. Which of them the level belongs to,
+# the data cannot know; `centered=True` gives it to the trend, so that it does not blur the others.
+
+# %%
+posterior = split.posterior(dates, centered=True)
+means, stds = posterior.mean.numpy(), posterior.variance.sqrt().numpy()
+residuals = co2[past] - posterior.total_mean.numpy()[past]
+
+curves = [
+    SimpleNamespace(
+        label=part.name,
+        x=dates,
+        mean=mean,
+        lower=mean - 1.96 * std,
+        upper=mean + 1.96 * std,
+        data=(dates[past], mean[past] + residuals),
+        boundary=dates[past][-1],
+    )
+    for part, mean, std in zip(split.components, means, stds, strict=True)
+]
+figure, axes = plt.subplots(len(curves), figsize=(9, 2.3 * len(curves)), layout="constrained")
+plot_components(axes, curves, x_label="year", y_label="ppm")
+plt.show()
+
+# %% [markdown]
+# Right of the dashed line every part continues on its own, as it believes. The parts add up to
+# the forecast, there too.
+
+# %%
+gap = np.abs(means.sum(0) - forecaster.predict(dates)).max()
+print(f"largest difference between the sum of the parts and predict: {gap:.0e} ppm")
+assert gap < 1e-6
+
+# %% [markdown]
+# ## In plain words
+# `report` does all of this in one call and says it in sentences. It also checks the model: whether
+# the residuals look like noise, and whether left-out points fall where they should.
+
+# %%
+findings = report(forecaster, y_name="CO2", y_unit="ppm", horizon=10 * 365.25)
+print("\n".join(findings.summary))
+for section in findings.sections:
+    print(f"\n{section.title}\n  " + "\n  ".join(section.sentences))
+
+# %% [markdown]
+# The same as one page with all figures, to open in a browser or to send to a colleague:
+
+# %%
+with tempfile.TemporaryDirectory() as folder:  # give a path of your own to keep it
+    page = findings.save(Path(folder) / "co2.html")
+    print(f"{page.name}, {page.stat().st_size / 1e6:.1f} MB in one file")
+
+# %% [markdown]
+# ## The kernel as a belief
+# Forget the data for a moment. Which series does the kernel find plausible? Draw some. The network
+# sees standardised time; a few lines make it a kernel over years.
+
+
+# %%
+class OverYears(Kernel):
+    """A kernel of standardised time, as a kernel of years since 1970."""
+
+    def __init__(self, kernel, units):
+        super().__init__()
+        self.kernel, self.units = kernel, units
+
+    def forward(self, x1, x2, diag=False, **params):
+        x1, x2 = ((x - self.units.x_offset[0]) / self.units.x_scale[0] for x in (x1, x2))
+        values = self.kernel(x1, x2, diag=diag)
+        return values if diag else values.to_dense()
+
+
+kernel = OverYears(forecaster.model_.covar_module, split.gp.units)
+time = decimal_years(dates) - 1970
+figure, panels = plt.subplots(2, figsize=(9, 4.6), layout="constrained")
+plot_kernel(panels[0], kernel, time, show="samples", samples=3, x_label="years since 1970")
+plot_kernel(panels[1], kernel, np.linspace(10, 18, 400), x_label="years since 1970")
+plt.show()
+
+# %% [markdown]
+# Above: levels that wander over decades, with a ripple on top. None of them is the CO2 record, all
+# of them are of its kind. Below: how much a month has to do with the months around it. A June
+# tells more about the next June than about the December between them.
+#
+# Seen by frequency, the belief is a range for the periodogram. The data lie mostly within it, with
+# the same peaks: at one year, and at half a year, which makes the cycle steeper on one side than on
+# the other.
+
+# %%
+leftover = split.gp.targets - split.gp.mean  # what the kernel explains: data less the mean function
+figure, axes = plt.subplots(figsize=(9, 3.8), layout="constrained")
+plot_spectrum(
+    axes,
+    kernel,
+    time[past],
+    y=leftover,
+    noise=float(split.gp.noise.mean()),
+    x_label="year",
+)
+plt.show()
+
+# %% [markdown]
+# ## A kernel to take home
+# `simplify` looks for the fewest terms that do the job. What comes out is an ordinary GPyTorch
+# kernel, refitted, that runs without this package.
+
+# %%
+options = {"max_terms": 2, "max_candidates": 4} if SMOKE else {}
+simple = simplify(forecaster, restarts=0, **options)
+print(simple)
+
+# %% [markdown]
+# That is close to the kernel which experts have built by hand for this very series (Rasmussen and
+# Williams, 2006, section 5.4.3): a slow trend, a yearly cycle that may change its shape, and
+# irregularities over a year or so.
+
+# %%
+print(simple.kernel)
+
+# %% [markdown]
+# Was something lost? The ten years that were put aside give one more answer. It is one decade of
+# one series: another start may end in another short kernel, which forecasts better or worse.
+
+# %%
+ahead = torch.as_tensor(forecaster.standardised_time(dates[~past])).unsqueeze(-1)
+with torch.no_grad():
+    simple_mean = simple.model(ahead).mean.numpy()
+misses = {
+    "network": forecaster.predict(dates[~past]) - co2[~past],
+    "simple": forecaster.y_offset_ + forecaster.y_scale_ * simple_mean - co2[~past],
+}
+rmse = {name: float(np.sqrt(np.mean(miss**2))) for name, miss in misses.items()}
+
+figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
+axes.axhline(0, color="#404040", linewidth=0.8)
+for (name, miss), color in zip(misses.items(), (BLUE, ORANGE), strict=True):
+    axes.plot(dates[~past], miss, color=color, label=f"{name} kernel, RMSE {rmse[name]:.2f} ppm")
+axes.set(xlabel="year", ylabel="forecast less truth (ppm)")
+axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
+axes.spines[["top", "right"]].set_visible(False)
+plt.show()
+
+# %% [markdown]
+# ## Several inputs
+# The question changes: not what happens over time, but which columns matter, and which of them
+# work together. Here `x0` acts alone, `x1` and `x2` act together, and `x3` does nothing.
+
+# %%
+torch.manual_seed(0)
+x = torch.rand(80, 4, dtype=torch.float64)
+truth = torch.sin(2 * math.pi * x[:, 0]) + x[:, 1] + 8 * (x[:, 1] - 0.5) * (x[:, 2] - 0.5)
+y = truth + 0.1 * torch.randn(80, dtype=torch.float64)
+
+additive = NeuralKernelNetwork.additive(4, sparsity="l1").double()
+surrogate = SingleTaskGP(x, y.unsqueeze(-1), covar_module=additive)
+fit_best_of(surrogate, restarts=1 if SMOKE else 4, seed=0)
+print(expand(surrogate))
+
+# %% [markdown]
+# The terms say which columns they see. `by="columns"` makes a component of all terms that see the
+# same ones.
+
+# %%
+by_columns = decompose(surrogate, by="columns", max_components=6)
+figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
+plot_cumulative(
+    axes,
+    [part.name for part in by_columns.components],
+    by_columns.explained,
+    errors=by_columns.errors,
+)
+plt.show()
+
+# %% [markdown]
+# The two that lead are right. But a product of kernels over `x1` and `x2` is no *pure*
+# interaction: it can also do what a function of `x1` alone does, so that components of overlapping
+# columns share the work, and may even cancel. `effects` asks the fitted function instead: what
+# does one column do on average over the others, and what do two of them do beyond that?
+
+# %%
+influence = effects(surrogate)
+print(influence)
+
+# %% [markdown]
+# *First* is what a column explains alone, *total* what it explains with all its interactions.
+# `x2` does nothing alone and much together with `x1`: no look at single columns finds that.
+
+# %%
+shown = [*influence.main[:3], influence.pairs[0]]
+figure, panels = plt.subplots(1, 4, figsize=(12, 2.9), layout="constrained")
+plot_effects(panels, shown, y_label="effect on y")
+for panel in panels[:3]:  # one scale for all, or nothing looks like something
+    panel.set_ylim(-1.5, 1.5)
+plt.show()
+
+# %%
+# The claims of this page.
+if not SMOKE:
+    trend, cycle = split.components[:2]
+    assert trend.role.kind == "trend" and cycle.role.kind == "cycle"
+    assert abs(cycle.role.period * split.gp.units.x_scale[0] - 1) < 0.02  # a year
+    assert split.errors[-1] < 0.3 * split.errors[0], split.errors
+
+    assert simple.met and len(simple.terms) <= 3, str(simple)
+    assert any("PER" in term.label for term in simple.terms), str(simple)
+    assert rmse["simple"] < 1.5 * rmse["network"], rmse
+
+    columns = [part.columns for part in by_columns.components[:2]]
+    assert columns == [{0}, {1, 2}], columns
+    assert influence.pairs[0].columns == (1, 2) and influence.pairs[0].share > 0.2
+    assert influence.total_order[3] < 0.01, influence.total_order
