@@ -25,13 +25,25 @@ from pathlib import Path  # noqa: E402
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from gpytorch.kernels import Kernel  # noqa: E402
+from gpytorch.constraints import GreaterThan  # noqa: E402
+from gpytorch.distributions import MultivariateNormal  # noqa: E402
+from gpytorch.kernels import Kernel, LinearKernel, PeriodicKernel, ScaleKernel  # noqa: E402
+from gpytorch.likelihoods import GaussianLikelihood  # noqa: E402
+from gpytorch.means import ZeroMean  # noqa: E402
 from gpytorch.models import ExactGP  # noqa: E402
 from joblib import Parallel, delayed  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from benchmarks.compositional_search import search  # noqa: E402
 from benchmarks.recovery_cases import CASES, Term, draw  # noqa: E402
+from gpytorch_nkn.fit import fit_best_of  # noqa: E402
+from gpytorch_nkn.interpretation import decompose, simplify  # noqa: E402
+from gpytorch_nkn.kernels import (  # noqa: E402
+    CenteredLinearKernel,
+    NeuralKernelNetwork,
+    ZeroMeanPeriodicKernel,
+)
+from gpytorch_nkn.layers import log_normal_prior  # noqa: E402
 
 __all__ = [
     "METHODS",
@@ -145,12 +157,51 @@ def score(terms: Sequence[Term], truth: Sequence[Term]) -> tuple[bool, float]:
 def ours(x: Tensor, y: Tensor, seed: int) -> MethodOutcome:
     """Terms of a Neural Kernel Network.
 
+    For a series, of the few terms that ``simplify`` keeps of a network with a sparse prior; for
+    several columns, those that the components of a network of one-dimensional kernels link.
+
     Args:
         x: Inputs ``N x D``: a series for ``D = 1``, else columns that may form groups.
         y: Targets ``N``.
         seed: Determines every random draw.
     """
-    raise NotImplementedError("The Neural Kernel Network is not part of this benchmark yet.")
+    start = time.process_time()
+    terms: Sequence[Term]
+    x, y = (x - x.mean(0)) / x.std(0), (y - y.mean()) / y.std()
+    if x.size(-1) == 1:
+        network = NeuralKernelNetwork.time_series(sparsity="l1")
+        model = fit_best_of(_StandardisedGP(x, y, network), restarts=1, seed=seed, progress=False)
+        found = simplify(model, max_candidates=10, restarts=0, zero_mean=True, seed=seed)
+        kinds = [tuple(map(_kind, term.factors)) for term in found.terms]
+        kernels = [ScaleKernel(term.kernel).double() for term in found.terms]
+        for kernel, term in zip(kernels, found.terms, strict=True):
+            kernel.outputscale = float(term.weight)
+        terms = ranked_terms(found.model, kinds, kernels)
+    else:
+        network = NeuralKernelNetwork.additive(x.size(-1), priors=False)
+        model = fit_best_of(_StandardisedGP(x, y, network), restarts=2, seed=seed, progress=False)
+        terms = decompose(model, by="columns", max_components=1000).column_groups()
+    return MethodOutcome(terms, time.process_time() - start)
+
+
+class _StandardisedGP(ExactGP):
+    """Without a mean: a constant of the kernel stands for the level."""
+
+    def __init__(self, x: Tensor, y: Tensor, kernel: Kernel):
+        noise = {"noise_prior": log_normal_prior(0.01, 2.0), "noise_constraint": GreaterThan(1e-6)}
+        super().__init__(x, y, GaussianLikelihood(**noise))
+        self.mean_module = ZeroMean()
+        self.covar_module = kernel
+        self.double()
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def _kind(kernel: Kernel) -> str:
+    if isinstance(kernel, LinearKernel | CenteredLinearKernel):
+        return "LIN"
+    return "PER" if isinstance(kernel, PeriodicKernel | ZeroMeanPeriodicKernel) else "SMOOTH"
 
 
 def _search(x: Tensor, y: Tensor, seed: int) -> MethodOutcome:
@@ -254,6 +305,7 @@ def _warm_up() -> None:
     """Once in a process: imports and compilation are not what is measured."""
     x = torch.linspace(0, 1, 20, dtype=torch.float64)
     search(x, torch.sin(9 * x), max_depth=1, restarts=1)
+    ours(x.unsqueeze(-1), torch.sin(9 * x) + 0.1 * torch.cos(77 * x), 0)
 
 
 def _table(records: Sequence[dict]) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.models import ExactGP
 from gpytorch.settings import fast_computations, max_cholesky_size
@@ -157,5 +158,14 @@ def copy_model(model: ExactGP) -> ExactGP:
     mode = model.training
     model.train()  # clears GPyTorch's prediction caches
     copied = deepcopy(model)
+    model.train(mode)
+    return copied
+
+
+def with_kernel(model: ExactGP, kernel: Kernel) -> ExactGP:
+    """As :func:`copy_model`, with ``kernel`` itself in place of a copy of ``covar_module``."""
+    mode = model.training
+    model.train()
+    copied = deepcopy(model, {id(model.covar_module): kernel})
     model.train(mode)
     return copied

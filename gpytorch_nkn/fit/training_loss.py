@@ -19,10 +19,12 @@ from torch.nn.functional import softplus
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import (
+    Kind,
     describe,
     has_softplus,
     program_matrix,
     unwrap_scales,
+    zero_mean_factor,
 )
 from gpytorch_nkn.linalg import solve_in_place
 
@@ -74,6 +76,7 @@ class TrainingLoss:
         natural = self._natural()
         theta = self._constants.clone()
         theta[self._free] = natural[self._sources]
+        theta[self._factors] = zero_mean_factor(theta[self._lengthscales])
         residual = self._targets - self._basis @ natural[self._coefficients]
         noise = self._fixed_noise + natural[self._noise].sum()
         if self._buffer.numel() == 0:
@@ -89,7 +92,10 @@ class TrainingLoss:
         if solution is None:
             return math.inf, gradient
         of_theta = evaluator.pull_back(self._buffer, solution)[-1]
-        gradient.index_add_(0, self._sources, of_theta[self._free])  # type: ignore[index]
+        assert of_theta is not None
+        slopes = _zero_mean_slope(theta[self._lengthscales], theta[self._factors])
+        of_theta[self._lengthscales] += slopes * of_theta[self._factors]
+        gradient.index_add_(0, self._sources, of_theta[self._free])
         gradient[self._coefficients] -= self._basis.mT @ solution
         of_noise = 0.5 * (self._buffer.diagonal().sum() - solution.square().sum())
         gradient[self._noise] += of_noise
@@ -125,8 +131,13 @@ class TrainingLoss:
             raise UnknownPartError("a network that is to be evaluated otherwise")
         self._matrix, self._constants = matrix, theta.detach()
         free, sources, start = [], [], 0
+        periodic = [p.slots for p in program.primitives if p.kind is Kind.ZERO_MEAN_PERIODIC]
+        self._lengthscales = self._numbers([torch.arange(*slots[0]) for slots in periodic])
+        self._factors = self._numbers([torch.arange(*slots[-1]) for slots in periodic])
         for part in vector.parts:
-            _require(not isinstance(part, Tensor), "a derived parameter")
+            if isinstance(part, Tensor):  # the factor of a kernel without constant part
+                start += part.numel()
+                continue
             module, name = part
             parameter = module._parameters.get(f"raw_{name}", module._parameters.get(name))
             _require(parameter is not None, f"the parameter {name}")
@@ -243,6 +254,12 @@ class TrainingLoss:
     def _numbers(self, ranges: list[Tensor]) -> Tensor:
         empty = torch.arange(0)
         return torch.cat([empty, *ranges]).to(self._values.device)
+
+
+def _zero_mean_slope(lengthscale: Tensor, factor: Tensor) -> Tensor:
+    """Derivative of 1 / (1 - exp(-z) I0(z)) by the lengthscale 1 / z."""
+    z = lengthscale.reciprocal()
+    return factor.square() * (torch.special.i0e(z) - torch.special.i1e(z)) * z.square()
 
 
 def _require(condition: bool, what: str) -> None:

@@ -10,7 +10,6 @@ from gpytorch_nkn.interpretation.findings import Report
 from gpytorch_nkn.interpretation.report import report
 from gpytorch_nkn.interpretation.simplification import Simplification
 from gpytorch_nkn.interpretation.simplify import simplify
-from gpytorch_nkn.interpretation.units import Units
 
 __all__ = [
     "Component",
@@ -23,7 +22,6 @@ __all__ = [
     "Simplification",
     "Term",
     "TermGroup",
-    "Units",
     "check_residuals",
     "decompose",
     "effects",

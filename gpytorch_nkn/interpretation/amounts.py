@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import math
 
-from gpytorch_nkn.interpretation.units import number
-
-__all__ = ["YEARS", "count", "length_text", "period_name", "rounded", "singular", "three_digits"]
+__all__ = [
+    "YEARS",
+    "count",
+    "length_text",
+    "percent",
+    "period_name",
+    "rounded",
+    "singular",
+    "three_digits",
+]
 
 _YEAR = 365.2425  # days
 _SIZES = {"yr": 1.0, "months": 1 / 12, "weeks": 7 / _YEAR, "days": 1 / _YEAR}
@@ -74,9 +81,9 @@ def three_digits(value: float) -> str:
         return f"{value}"
     for name, least in _LARGE.items():
         if least <= size < 1000 * least:
-            return f"{number(value / least)} {name}"
+            return f"{_plain(value / least)} {name}"
     if 1e-3 <= size < 1e5:
-        return number(value)
+        return _plain(value)
     if 1e5 <= size < 1e6:
         return f"{value:.0f}"
     return f"{value:#.3g}" if 1e-4 <= size < 1e-3 else _scientific(value, 2)
@@ -103,6 +110,20 @@ def rounded(value: float, change: float) -> str:
 def count(value: int, word: str) -> str:
     """Such as ``1 component`` or ``2 components``."""
     return f"{value} {word}" + ("" if value == 1 else "s")
+
+
+def percent(value: float) -> str:
+    """A share with one digit, or what tells it apart from nothing and from everything."""
+    if 0 < abs(value) < 0.0005:
+        return "less than 0.1 %"
+    if 0.9995 < value < 1:
+        return "more than 99.9 %"
+    return f"{100 * value:.1f} %"
+
+
+def _plain(value: float) -> str:
+    """Three digits of a number between a thousandth and a hundred thousand."""
+    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:#.3g}".rstrip(".")
 
 
 def _scientific(value: float, digits: int) -> str:

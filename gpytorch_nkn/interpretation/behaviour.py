@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from gpytorch.kernels import CosineKernel, Kernel
+from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.expansion import Term
-from gpytorch_nkn.interpretation.factors import LINEAR, PERIODIC, SMOOTH, columns_of, name_of
-from gpytorch_nkn.kernels import ComplexExponentialKernel
+from gpytorch_nkn.interpretation.factors import LINEAR, SMOOTH, columns_of, name_of, period_of
 
 __all__ = ["Behaviour", "Geometry", "Role", "behaviours_of", "roles_of"]
 
@@ -110,12 +109,9 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
 
 
 def _period(kernel: Kernel) -> float | None:
-    if isinstance(kernel, (*PERIODIC, CosineKernel)):
-        return float(kernel.period_length.detach().mean())
-    if isinstance(kernel, ComplexExponentialKernel):
-        frequency = float(kernel.frequency.detach().abs().mean())
-        return 2 * math.pi / frequency if frequency > 0 else math.inf
-    return None
+    """Period along the one column, averaged over a batch."""
+    periods = period_of(kernel)
+    return None if periods is None else float(periods.mean())
 
 
 def _correlation(kernel: Kernel, distances: Tensor) -> Tensor:
@@ -189,7 +185,7 @@ def _fundamental_periods(
 
 def _cycles(behaviour: Behaviour) -> list[float]:
     """Periods that repeat: what forgets within a period repeats nothing."""
-    return [period for period in behaviour.periods if behaviour.length > 0.5 * period]
+    return [period for period in behaviour.periods if behaviour.length >= period]
 
 
 def _same(leader: float, period: float, geometry: Geometry, harmonics: int = _HARMONICS) -> bool:

@@ -40,16 +40,19 @@ class Candidate:
     variation: float
 
 
-def find_candidates(gp: FittedGP, count: int) -> tuple[tuple[Candidate, ...], tuple[str, ...]]:
+def find_candidates(
+    gp: FittedGP, count: int, zero_mean: bool
+) -> tuple[tuple[Candidate, ...], tuple[str, ...]]:
     """Products that stand for groups of terms, and labels of what has no counterpart.
 
     In this order, until there are enough: every different factor alone, the groups themselves,
-    groups by another of their terms, products of fewer factors; each by falling variation.
+    groups by another of their terms, products of fewer factors; each by falling variation. With
+    ``zero_mean`` periodic kernels have no constant part.
 
     Raises:
         ValueError: No term has a counterpart among GPyTorch's kernels.
     """
-    expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), split=False)
+    expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), split=zero_mean)
     terms = expansion.terms
     groups = group_terms(terms, [product_key(term.factors) for term in terms])[:_GROUPS]
     sample = gp.inputs[:: -(-gp.inputs.size(0) // _SAMPLE)]
@@ -57,7 +60,7 @@ def find_candidates(gp: FittedGP, count: int) -> tuple[tuple[Candidate, ...], tu
     leading, second, skipped = [], [], []
     for place in variations.argsort(descending=True, stable=True).tolist():
         size, variation = float(diagonals[place]), float(variations[place])
-        made = [_part(term, size, sample) for term in _leaders(groups[place].terms)]
+        made = [_part(term, size, sample, zero_mean) for term in _leaders(groups[place].terms)]
         if made[0] is None and variation > _LARGE:
             skipped.append(groups[place].label)
         leading += [Candidate(part, variation) for part in made[:1] if part is not None]
@@ -146,9 +149,9 @@ def _leaders(terms: Sequence[Term]) -> Iterator[Term]:
             return
 
 
-def _part(term: Term, size: float, sample: Tensor) -> Part | None:
+def _part(term: Term, size: float, sample: Tensor, zero_mean: bool) -> Part | None:
     """A product with the term's hyperparameters, and the size of its group."""
-    factors = [as_stock(factor, sample.size(-1)) for factor in term.factors]
+    factors = [as_stock(factor, sample.size(-1), zero_mean) for factor in term.factors]
     if any(factor is None for factor in factors):
         return None
     part = Part(1.0, tuple(factor for factor in factors if factor is not None))

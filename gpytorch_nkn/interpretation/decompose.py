@@ -37,7 +37,7 @@ def decompose(
     by: str = "auto",
     max_components: int = 8,
     max_terms: int = 10_000,
-    units: Units | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Decomposition:
     """Split the posterior of a fitted Gaussian process into additive components.
 
@@ -55,7 +55,7 @@ def decompose(
             ``"auto"`` is ``"role"`` for one input column and ``"columns"`` for several.
         max_components: Largest number of components; those that vary least become one.
         max_terms: Of the expansion.
-        units: Names and units of the data for labels; default what the model tells of them.
+        columns: Names of the input columns, for labels.
 
     Returns:
         The components, in the order in which they lower the error of prediction in 10-fold
@@ -67,12 +67,18 @@ def decompose(
         ValueError: An option has no meaning, there is no training data, the outcome transform is
             not affine, or the model's covariance is not that of its ``covar_module``.
     """
+    gp = fitted_gp(model)
+    return decompose_gp(replace(gp, units=gp.units.named(columns)), by, max_components, max_terms)
+
+
+def decompose_gp(
+    gp: FittedGP, by: str, max_components: int, max_terms: int = 10_000
+) -> Decomposition:
+    """As :func:`decompose`."""
     if by not in _BY:
         raise ValueError(f"by must be one of {', '.join(map(repr, _BY))}, got {by!r}.")
     if max_components < 2:
         raise ValueError(f"max_components must be at least 2, got {max_components}.")
-    gp = fitted_gp(model)
-    gp = gp if units is None else replace(gp, units=units)
     input_dim = gp.inputs.size(-1)
     if by == "auto":
         by = "role" if input_dim == 1 else "columns"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +12,15 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.behaviour import Role
+from gpytorch_nkn.interpretation.curves import ComponentCurve, component_curves
 from gpytorch_nkn.interpretation.expansion import Term, evaluate_groups, evaluate_strips
 from gpytorch_nkn.interpretation.source import FittedGP
 from gpytorch_nkn.linalg import factorize
 
 __all__ = ["Component", "ComponentPosterior", "Decomposition"]
+
+
+_PAST = 200  # points of a curve past the data
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +151,51 @@ class Decomposition:
         if first % len(self.components) == second % len(self.components):
             covariance = covariance + self._matrix(first, inputs, inputs)
         return covariance * self._scale(inputs).square().unsqueeze(-1)
+
+    def curves(self, horizon: float = 0.0, *, centered: bool = True) -> list[ComponentCurve]:
+        """Every component of a series as a curve over the data, for ``plot_components``.
+
+        Args:
+            horizon: How far past the data curves go on, in units of time (days for dates).
+            centered: As in :meth:`posterior`.
+
+        Raises:
+            ValueError: There are several input columns or outputs, or the horizon is negative.
+        """
+        if not 0 <= horizon < math.inf:
+            raise ValueError(f"horizon must not be negative, got {horizon}.")
+        last = float(self.gp.inputs.max())
+        past = last + np.linspace(0, horizon / self.gp.time_scale, _PAST + 1)[1:]
+        return component_curves(self, past if horizon else past[:0], centered=centered, labels=True)
+
+    def column_groups(self, threshold: float = 0.02) -> list[tuple[int, ...]]:
+        """Input columns that act together, for a decomposition by columns.
+
+        Products of kernels on single columns hold parts that depend on fewer of them, so that a
+        joint effect of three columns shows as several overlapping components. Columns of one
+        component are linked, and so are those that are linked to one column.
+
+        Args:
+            threshold: Share from which on a component links its columns.
+
+        Returns:
+            Disjoint groups of columns, by falling share.
+
+        Raises:
+            ValueError: The components are not sets of columns.
+        """
+        if any(part.columns is None for part in self.components):
+            raise ValueError("Groups of columns need a decomposition with by='columns'.")
+        groups: list[tuple[float, set[int]]] = []
+        for part, share in zip(self.components, self.shares.tolist(), strict=True):
+            if not part.columns or share < threshold:
+                continue
+            linked = [group for group in groups if group[1] & part.columns]
+            groups = [group for group in groups if group not in linked]
+            total = share + sum(group[0] for group in linked)
+            groups.append((total, set(part.columns).union(*(group[1] for group in linked))))
+        groups.sort(key=lambda group: -group[0])
+        return [tuple(sorted(columns)) for _, columns in groups]
 
     def sample(self, x: Any, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         """Joint draws of all components ``S x J x ... x M``.

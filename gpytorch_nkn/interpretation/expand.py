@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,7 @@ def expand(
     tolerance: float = 1e-12,
     merge: bool = True,
     split: bool = True,
+    columns: Sequence[str] | None = None,
 ) -> Expansion:
     r"""Write a kernel as a weighted sum of products of its primitives.
 
@@ -74,6 +77,7 @@ def expand(
         split: Periodic kernels over one column become a constant and a periodic kernel without
             constant part, and a linear kernel over several columns that stands alone becomes one
             per column; both are exact. Columns must be known: by ``x``, a model or ``active_dims``.
+        columns: Names of the input columns, for labels.
 
     Returns:
         The terms by falling share, what was dropped, and the groups of terms that are made alike.
@@ -93,6 +97,10 @@ def expand(
         495
     """
     source = source_of(kernel, x)
+    if columns is not None:
+        width = len(columns) if source.inputs is None else source.inputs.size(-1)
+        units = (source.units or Units.plain(width)).named(columns)
+        source = replace(source, units=units)
     return expand_source(source, max_terms, tolerance, merge, split)
 
 
@@ -383,12 +391,10 @@ def _sample_inputs(source: Source) -> Tensor:
         rows = source.inputs.size(-2)
         step = max(1, -(-rows // _SAMPLE))
         return source.inputs[..., ::step, :]
-    parts = list(source.kernel.modules())
     dims = [1]
-    for part in parts:
+    for part in source.kernel.modules():
         if isinstance(part, Kernel):
-            dims.append(part.ard_num_dims or 1)
-            if part.active_dims is not None:
-                dims.append(int(part.active_dims.max()) + 1)
+            own = () if part.active_dims is None else part.active_dims.tolist()
+            dims += [part.ard_num_dims or 1, *(column + 1 for column in own)]
     parameter = next(source.kernel.parameters(), torch.zeros(1))
     return torch.zeros(1, max(dims), dtype=parameter.dtype, device=parameter.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 
@@ -18,13 +19,15 @@ from gpytorch.kernels import (
 )
 from torch import Tensor
 
-from gpytorch_nkn.interpretation.units import Units, number
+from gpytorch_nkn.interpretation.amounts import three_digits
+from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
     ComplexExponentialKernel,
     NeuralKernelNetwork,
     ZeroMeanPeriodicKernel,
 )
+from gpytorch_nkn.kernels.names import short_name
 from gpytorch_nkn.layers import Product
 
 __all__ = [
@@ -36,6 +39,7 @@ __all__ = [
     "label_of",
     "name_of",
     "on_columns",
+    "period_of",
     "real_part",
     "split_linear",
     "split_periodic",
@@ -49,17 +53,6 @@ PERIODIC = (PeriodicKernel, ZeroMeanPeriodicKernel)
 LINEAR = (LinearKernel, CenteredLinearKernel)
 
 _FEW = 4  # columns that are named one by one
-
-_NAMES = {
-    RBFKernel: "RBF",
-    RQKernel: "RQ",
-    PeriodicKernel: "PER",
-    ZeroMeanPeriodicKernel: "PER",
-    LinearKernel: "LIN",
-    CenteredLinearKernel: "LIN",
-    CosineKernel: "COS",
-    ComplexExponentialKernel: "COS",
-}
 
 
 def on_columns(kernel: Kernel, columns: Columns) -> Kernel:
@@ -142,12 +135,20 @@ def split_linear(kernel: Kernel) -> list[Kernel] | None:
 
 def name_of(kernel: Kernel) -> str:
     """Short name of its family in the literature's words."""
-    if isinstance(kernel, MaternKernel):
-        return f"MATERN{round(2 * kernel.nu)}/2"
     if isinstance(kernel, NeuralKernelNetwork) and len(kernel.layers) == 1:  # see real_part
         return f"Re({'*'.join(name_of(part) for part in kernel.primitives)})"
-    name = _NAMES.get(type(kernel))
-    return type(kernel).__name__.removesuffix("Kernel") if name is None else name
+    return short_name(kernel)
+
+
+def period_of(kernel: Kernel) -> Tensor | None:
+    """Periods ``... x 1 x D`` of a kernel that repeats; None for any other."""
+    if isinstance(kernel, PERIODIC):
+        return kernel.period_length.detach()
+    if isinstance(kernel, CosineKernel):  # cos(pi d / p), whose period is 2 p
+        return 2 * kernel.period_length.detach()
+    if isinstance(kernel, ComplexExponentialKernel):
+        return 2 * math.pi / kernel.frequency.detach().abs()
+    return None
 
 
 def label_of(kernel: Kernel, units: Units) -> str:
@@ -158,10 +159,8 @@ def label_of(kernel: Kernel, units: Units) -> str:
     if len(units.x_scale) > 1 and columns is not None:
         names = [units.names[place] for place in places]
         which = f"[{', '.join(names)}]" if len(names) <= _FEW else f"[{names[0]}..{names[-1]}]"
-    values: Tensor | None = None
-    if isinstance(kernel, PERIODIC):
-        values = kernel.period_length.detach()
-    elif isinstance(kernel, SMOOTH):
+    values = period_of(kernel)
+    if isinstance(kernel, SMOOTH):
         values = kernel.lengthscale.detach()
     if values is None:
         return name_of(kernel) + which
@@ -172,7 +171,7 @@ def label_of(kernel: Kernel, units: Units) -> str:
     elif len(parts) > _FEW:
         scales = values.new_tensor(units.x_scale[list(places)])
         lengths = (values * scales).flatten()
-        parts = [f"{number(float(lengths.min()))} to {number(float(lengths.max()))}"]
+        parts = [f"{three_digits(float(lengths.min()))} to {three_digits(float(lengths.max()))}"]
     return f"{name_of(kernel)}{which}({', '.join(parts)})"
 
 

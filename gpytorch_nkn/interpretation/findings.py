@@ -8,40 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpytorch_nkn.interpretation.amounts import percent
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, ResidualChecks
+from gpytorch_nkn.interpretation.curves import ComponentCurve
 from gpytorch_nkn.interpretation.decomposition import Decomposition
 from gpytorch_nkn.interpretation.expansion import Expansion
-from gpytorch_nkn.interpretation.units import Units, percent
+from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.interpretation.words import describe_effects
 
 if TYPE_CHECKING:
     from gpytorch_nkn.interpretation.effects import Effects
 
-__all__ = ["ComponentCurve", "Forecast", "Report", "Section"]
-
-
-@dataclass(frozen=True, eq=False)
-class ComponentCurve:
-    """Posterior of a component over time, in units of the targets.
-
-    Attributes:
-        label: Title of a figure; a report has it above the figure.
-        x: Times ``M``, numbers or ``datetime64``; past the data, too.
-        mean: Posterior mean ``M``.
-        lower: Lower end ``M`` of the 95 % band of the component.
-        upper: Upper end ``M``.
-        data: Training times and what the component explains of the targets ``N``: its mean plus
-            what no component explains.
-        boundary: Time of the last training point.
-    """
-
-    label: str
-    x: np.ndarray
-    mean: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-    data: tuple[np.ndarray, np.ndarray]
-    boundary: Any
+__all__ = ["Forecast", "Report", "Section"]
 
 
 @dataclass(frozen=True, eq=False)

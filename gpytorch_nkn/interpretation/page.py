@@ -14,7 +14,7 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 
 from gpytorch_nkn import __version__
-from gpytorch_nkn.interpretation.units import percent
+from gpytorch_nkn.interpretation.amounts import percent
 from gpytorch_nkn.interpretation.words import describe_effects
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Layer

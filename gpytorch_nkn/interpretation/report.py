@@ -11,23 +11,23 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from gpytorch_nkn.interpretation.amounts import YEARS, count, length_text, three_digits
+from gpytorch_nkn.interpretation.amounts import YEARS, count, length_text, percent, three_digits
 from gpytorch_nkn.interpretation.behaviour import Geometry
 from gpytorch_nkn.interpretation.checks import ResidualChecks, check_residuals, leave_one_out
-from gpytorch_nkn.interpretation.decompose import decompose
+from gpytorch_nkn.interpretation.curves import Z95, ComponentCurve, component_curves
+from gpytorch_nkn.interpretation.decompose import decompose_gp
 from gpytorch_nkn.interpretation.decomposition import Component, Decomposition
 from gpytorch_nkn.interpretation.effects import effects
 from gpytorch_nkn.interpretation.expand import expand_source
-from gpytorch_nkn.interpretation.findings import ComponentCurve, Forecast, Report, Section
+from gpytorch_nkn.interpretation.findings import Forecast, Report, Section
 from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
-from gpytorch_nkn.interpretation.units import Units, percent
+from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.interpretation.words import Description, describe_component, title_of
 
 __all__ = ["report"]
 
 _GRID = 400  # points of a drawn curve
 _PAST, _MOST_PAST = 200, 1000  # points of a continuation, at least and at most
-_Z95 = 1.959964
 _MOST_SPANS = 100  # of the data that a series is continued
 _LARGEST_LOG = 690.0  # of a number that can be drawn
 _NO_GAIN = 5e-4  # of the variance, which rounds to nothing
@@ -110,8 +110,8 @@ def report(
             bar.update()
             return made
 
-        split = step(lambda: decompose(model, by=by, max_components=max_components, units=units))
-        gp = split.gp
+        gp = replace(gp, units=units)
+        split = step(lambda: decompose_gp(gp, by, max_components))
         expansion = step(lambda: expand_source(Source(gp.kernel, gp.inputs, gp.units)))
         residual_checks = step(lambda: _check_residuals(split, seed))
         noisy = gp.covariance + torch.diag_embed(gp.noise)
@@ -149,13 +149,7 @@ def _units(
     y_unit: str | None,
 ) -> Units:
     """Units of the data with the names that were given."""
-    units = gp.units
-    if columns is not None:
-        if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
-            raise TypeError(f"columns must be a sequence of names, got {columns!r}.")
-        if len(columns) != gp.inputs.size(-1):
-            raise ValueError(f"columns must hold {gp.inputs.size(-1)} names, got {len(columns)}.")
-        units = replace(units, names=tuple(columns))
+    units = gp.units.named(columns)
     if x_name is not None:
         units = replace(units, names=(x_name,))
     if x_unit is not None and np.issubdtype(gp.to_times(np.zeros(1)).dtype, np.datetime64):
@@ -208,53 +202,46 @@ def _series(
     split: Decomposition, horizon: float | None, samples: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, list[Section], ComponentCurve, Forecast]:
     gp, units = split.gp, split.gp.units
-    order = gp.inputs[:, 0].argsort(stable=True).cpu().numpy()
-    train = gp.inputs[:, 0].double().cpu().numpy()[order]
+    train = gp.inputs[:, 0].double().cpu().numpy()
     geometry = Geometry.of(gp.inputs)
     length = 0.1 * geometry.span if horizon is None else horizon / gp.time_scale
     points = int(np.clip(2 * length / geometry.step, _PAST, _MOST_PAST))
-    past = train[-1] + np.linspace(0, length, points)[1:]
-    inside = np.linspace(train[0], train[-1], _GRID)
-    grid = np.concatenate([np.union1d(inside, train), past])
-
-    times, grid_times = gp.to_times(train), gp.to_times(grid)
-    inputs = torch.as_tensor(grid).to(gp.inputs).unsqueeze(-1)
-    posterior = split.posterior_at(inputs, centered=True)
-    near = grid <= train[-1] + geometry.span  # a longer continuation would dwarf the data
-    at_train = np.searchsorted(grid, train)
-    means = posterior.mean.double().cpu().numpy()
-    stds = posterior.variance.sqrt().double().cpu().numpy()
-    y = units.y_offset + units.y_scale * gp.targets.double().cpu().numpy()[order]
-    leftover = y - means.sum(0)[at_train]
-    numbers = units.x_offset[0] + units.x_scale[0] * train
+    past = train.max() + np.linspace(0, length, points)[1:]
+    near = past[past <= train.max() + geometry.span]  # a longer one would dwarf the data
+    curves = component_curves(split, near, centered=True, labels=False)
+    times, _ = curves[0].data
+    order = train.argsort(kind="stable")
+    y = _targets(gp)[order]
+    numbers = units.x_offset[0] + units.x_scale[0] * train[order]
     sections = []
-    for place, component in enumerate(split.components):
-        own = means[place][at_train]
+    for place, (component, curve) in enumerate(zip(split.components, curves, strict=True)):
+        own = curve.mean[np.searchsorted(curve.x, times)]
         words = describe_component(component, numbers, own, float(y.std()), geometry, units)
-        curve = ComponentCurve(
-            label="",
-            x=grid_times[near],
-            mean=means[place][near],
-            lower=(means[place] - _Z95 * stds[place])[near],
-            upper=(means[place] + _Z95 * stds[place])[near],
-            data=(times, own + leftover),
-            boundary=times[-1],
-        )
         sections.append(_section(split, place, words, curve))
     forecast = _forecast(split, past, samples, seed)
-    total = posterior.total_mean.double().cpu().numpy()[: grid.size - past.size]
-    half = _Z95 * posterior.total_variance.sqrt().double().cpu().numpy()[: total.size]
-    y, total, lower, upper = _undo_logs(units, y, total, total - half, total + half)
-    fit = ComponentCurve(
+    fit = _fit(split, times, y)
+    return times, fit.data[1], sections, fit, forecast
+
+
+def _fit(split: Decomposition, times: np.ndarray, y: np.ndarray) -> ComponentCurve:
+    """The sum of all components over the data."""
+    gp = split.gp
+    ends = gp.inputs.min(), gp.inputs.max()
+    inside = torch.linspace(*ends, _GRID).to(gp.inputs)
+    grid = torch.cat([inside, gp.inputs[:, 0]]).unique()
+    posterior = split.posterior_at(grid.unsqueeze(-1))
+    mean = posterior.total_mean.double().cpu().numpy()
+    half = Z95 * posterior.total_variance.sqrt().double().cpu().numpy()
+    y, mean, lower, upper = _undo_logs(gp.units, y, mean, mean - half, mean + half)
+    return ComponentCurve(
         label="",
-        x=grid_times[: total.size],
-        mean=total,
+        x=gp.to_times(grid.double().cpu().numpy()),
+        mean=mean,
         lower=lower,
         upper=upper,
         data=(times, y),
         boundary=None,
     )
-    return times, y, sections, fit, forecast
 
 
 def _forecast(split: Decomposition, past: np.ndarray, samples: int, seed: int) -> Forecast:
@@ -268,7 +255,7 @@ def _forecast(split: Decomposition, past: np.ndarray, samples: int, seed: int) -
     if samples:
         draws = split.sample_at(inputs, samples, seed=seed).sum(1).double().cpu().numpy()
     mean, lower, upper, draws = _undo_logs(
-        gp.units, mean, mean - _Z95 * std, mean + _Z95 * std, draws
+        gp.units, mean, mean - Z95 * std, mean + Z95 * std, draws
     )
     return Forecast(x=gp.to_times(past), mean=mean, lower=lower, upper=upper, samples=draws)
 

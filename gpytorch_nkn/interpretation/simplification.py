@@ -8,9 +8,10 @@ from typing import Any
 from gpytorch.kernels import Kernel, RQKernel
 from gpytorch.models import ExactGP
 
+from gpytorch_nkn.interpretation.amounts import three_digits
 from gpytorch_nkn.interpretation.expansion import Term
 from gpytorch_nkn.interpretation.factors import LINEAR, PERIODIC, SMOOTH, columns_of, label_of
-from gpytorch_nkn.interpretation.units import Units, number
+from gpytorch_nkn.interpretation.units import Units
 
 __all__ = ["Simplification", "SimplificationStep", "words_of"]
 
@@ -88,7 +89,7 @@ class Simplification:
         return " + ".join(term.label for term in self.terms)
 
     def __str__(self) -> str:
-        lines = [f"{self.expression} + noise({number(self.noise)})"]
+        lines = [f"{self.expression} + noise({three_digits(self.noise)})"]
         for term in self.terms:
             lines.append(f"{term.mean_share():>7.1%}  {words_of(term, self.units)}")
         kinds = {

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from gpytorch_nkn.fit.criteria import evaluate_criterion
 from gpytorch_nkn.fit.objective import Objective, noisy_prior
 from gpytorch_nkn.fit.optimize import FlatParameters, run_lbfgs
-from gpytorch_nkn.fit.result import copy_model
+from gpytorch_nkn.fit.result import copy_model, with_kernel
 from gpytorch_nkn.interpretation.candidates import Candidate, find_candidates, product_key
 from gpytorch_nkn.interpretation.densities import Densities
 from gpytorch_nkn.interpretation.expand import expand_source
@@ -55,6 +55,7 @@ def simplify(
     heldout: tuple[Any, Any] | None = None,
     max_candidates: int = 20,
     restarts: int = 2,
+    zero_mean: bool = False,
     seed: int = 0,
     progress: bool = False,
 ) -> Simplification:
@@ -89,6 +90,9 @@ def simplify(
             column and of ``loo`` for several, or of the criterion if it is one of these.
         max_candidates: Largest number of products that are tried.
         restarts: Refits of the result from shaken hyperparameters, of which the best counts.
+        zero_mean: Keep periodic kernels without their constant part
+            (:class:`gpytorch_nkn.kernels.ZeroMeanPeriodicKernel`). Terms are told apart better, as
+            GPyTorch's PER times RBF holds an RBF too, but the kernel then needs this package.
         seed: Of the restarts; the global random state is left alone.
         progress: Show a progress bar, if standard error is a terminal.
 
@@ -113,7 +117,7 @@ def simplify(
             f"{tuple(gp.targets.shape)} and a kernel of batch shape {tuple(gp.kernel.batch_shape)}."
         )
     densities = Densities(gp, heldout, criterion)
-    candidates, skipped = find_candidates(gp, max_candidates)
+    candidates, skipped = find_candidates(gp, max_candidates, zero_mean)
     with tqdm(desc="simplify", unit="fit", disable=not (progress and sys.stderr.isatty())) as bar:
         search = _Search(gp, criterion, densities, candidates, bar)
         try:
@@ -294,9 +298,8 @@ class _Search:
 
     def _fit(self, state: _State, parts: Sequence[Part], iterations: int) -> _State:
         """Refit all hyperparameters from those of the parts, and mean and noise of the state."""
-        model = copy_model(state.model).train()
-        network = as_network(parts, model.train_targets)
-        model.covar_module = network
+        network = as_network(parts, state.model.train_targets)
+        model = with_kernel(state.model, network).train()
         try:
             flat = FlatParameters(Objective(model))
             try:

@@ -71,19 +71,21 @@ class Part:
         return "*".join(sorted(map(name_of, self.factors))) or "constant"
 
 
-def as_stock(kernel: Kernel, input_dim: int) -> Kernel | None:
+def as_stock(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kernel | None:
     """A kernel of GPyTorch with the same hyperparameters and no prior; None if there is none.
 
     Args:
         kernel: A factor of a term of an expansion.
         input_dim: Number of input columns; a kernel that sees all of them says so by
             ``active_dims=None``.
+        zero_mean: Leave periodic kernels without constant part as they are.
     """
     columns = columns_of(kernel)
     stock: Kernel
     if isinstance(kernel, ZeroMeanPeriodicKernel):
         width = kernel.lengthscale.size(-1)
-        stock = _like(kernel, PeriodicKernel(ard_num_dims=width))
+        made = ZeroMeanPeriodicKernel if zero_mean else PeriodicKernel
+        stock = _like(kernel, made(ard_num_dims=width))
         stock.lengthscale = kernel.lengthscale.detach()
         stock.period_length = kernel.period_length.detach()
     elif isinstance(kernel, LINEAR):

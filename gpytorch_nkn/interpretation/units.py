@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from torch import Tensor
 
-__all__ = ["Units", "number", "percent"]
+from gpytorch_nkn.interpretation.amounts import length_text
+
+__all__ = ["Units"]
 
 
 @dataclass(frozen=True)
@@ -42,29 +45,24 @@ class Units:
         names = ("x",) if input_dim == 1 else tuple(f"x{place}" for place in range(input_dim))
         return cls(x_offset=np.zeros(input_dim), x_scale=np.ones(input_dim), names=names)
 
+    def named(self, columns: Sequence[str] | None) -> Units:
+        """The same with other names of the columns; None leaves them.
+
+        Raises:
+            TypeError: The names are not a sequence of strings.
+            ValueError: There are more or fewer names than columns.
+        """
+        if columns is None:
+            return self
+        if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+            raise TypeError(f"columns must be a sequence of names, got {columns!r}.")
+        if len(columns) != len(self.x_scale):
+            raise ValueError(f"columns must hold {len(self.x_scale)} names, got {len(columns)}.")
+        return replace(self, names=tuple(columns))
+
     def length(self, values: Tensor, column: int = 0) -> str:
         """A length along a column as text; from the smallest to the largest of several."""
         lengths = values.detach().double().cpu().numpy() * self.x_scale[column]
-        text = number(lengths.min())
-        if number(lengths.max()) != text:
-            text += f" to {number(lengths.max())}"
-        return text + (f" {self.x_unit}" if self.x_unit and column == 0 else "")
-
-
-def number(value: float) -> str:
-    """Three digits, as people write them."""
-    value = float(value)
-    if value != 0 and not 1e-3 <= abs(value) < 1e5:
-        return f"{value:.2e}"
-    if abs(value) >= 999.5:
-        return f"{value:.0f}"
-    return f"{value:#.3g}".rstrip(".")
-
-
-def percent(value: float) -> str:
-    """A share with one digit, or what tells it apart from nothing and from everything."""
-    if 0 < abs(value) < 0.0005:
-        return "less than 0.1 %"
-    if 0.9995 < value < 1:
-        return "more than 99.9 %"
-    return f"{100 * value:.1f} %"
+        unit = self.x_unit if column == 0 else ""
+        ends = [length_text(float(end), unit) for end in (lengths.min(), lengths.max())]
+        return ends[0] if ends[0] == ends[1] else " to ".join(ends)

@@ -12,6 +12,7 @@ from scipy.special import i0e, i1e
 
 from gpytorch_nkn.interpretation.amounts import (
     length_text,
+    percent,
     period_name,
     rounded,
     singular,
@@ -21,7 +22,7 @@ from gpytorch_nkn.interpretation.behaviour import Geometry, behaviours_of
 from gpytorch_nkn.interpretation.decomposition import Component
 from gpytorch_nkn.interpretation.expansion import Term
 from gpytorch_nkn.interpretation.factors import PERIODIC
-from gpytorch_nkn.interpretation.units import Units, percent
+from gpytorch_nkn.interpretation.units import Units
 
 if TYPE_CHECKING:
     from gpytorch_nkn.interpretation.effects import Effects

@@ -4,46 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gpytorch.kernels import (
-    AdditiveKernel,
-    ConstantKernel,
-    CosineKernel,
-    Kernel,
-    LinearKernel,
-    MaternKernel,
-    PeriodicKernel,
-    PolynomialKernel,
-    ProductKernel,
-    RBFKernel,
-    RQKernel,
-    ScaleKernel,
-    SpectralMixtureKernel,
-)
+from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 
-from gpytorch_nkn.kernels import (
-    BivariateComplexExponentialKernel,
-    CenteredLinearKernel,
-    ComplexExponentialKernel,
-    NeuralKernelNetwork,
-    ZeroMeanPeriodicKernel,
-)
+from gpytorch_nkn.kernels.names import short_name
 
 __all__ = ["input_dim", "kernel_name"]
-
-_NAMES: dict[type, str] = {
-    BivariateComplexExponentialKernel: "BCEXP",
-    CenteredLinearKernel: "LIN",
-    ComplexExponentialKernel: "CEXP",
-    ConstantKernel: "CONST",
-    CosineKernel: "COS",
-    LinearKernel: "LIN",
-    NeuralKernelNetwork: "NKN",
-    PeriodicKernel: "PER",
-    RBFKernel: "RBF",
-    RQKernel: "RQ",
-    SpectralMixtureKernel: "SM",
-    ZeroMeanPeriodicKernel: "PER",
-}
 
 
 def kernel_name(kernel: Kernel, column_name: Callable[[int], str]) -> str:
@@ -62,12 +27,7 @@ def kernel_name(kernel: Kernel, column_name: Callable[[int], str]) -> str:
         sign = " + " if isinstance(kernel, AdditiveKernel) else " \N{MULTIPLICATION SIGN} "
         name = sign.join(kernel_name(part, column_name) for part in kernel.kernels)
         return name if kernel.active_dims is None else f"[{name}]" + _columns(kernel, column_name)
-    name = _NAMES.get(type(kernel), type(kernel).__name__.removesuffix("Kernel"))
-    if isinstance(kernel, MaternKernel):
-        name = f"MAT {round(2 * kernel.nu)}/2"
-    elif isinstance(kernel, PolynomialKernel):
-        name = f"POLY {int(kernel.power)}"
-    return name + _columns(kernel, column_name)
+    return short_name(kernel) + _columns(kernel, column_name)
 
 
 def _columns(kernel: Kernel, column_name: Callable[[int], str]) -> str:

@@ -22,7 +22,12 @@ from torch import nn
 from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.fit.optimize import FlatParameters, has_closed_form, run_adam
 from gpytorch_nkn.fit.training_loss import TrainingLoss, UnknownPartError
-from gpytorch_nkn.kernels import CenteredLinearKernel, ComplexExponentialKernel, NeuralKernelNetwork
+from gpytorch_nkn.kernels import (
+    CenteredLinearKernel,
+    ComplexExponentialKernel,
+    NeuralKernelNetwork,
+    ZeroMeanPeriodicKernel,
+)
 from gpytorch_nkn.kernels.evaluation import is_compiled
 from gpytorch_nkn.layers import Activation, Linear, Product
 from gpytorch_nkn.settings import kernel_evaluation
@@ -132,6 +137,9 @@ def botorch():
 
 
 KNOWN = {
+    "zero-mean periodic": lambda: network_model(zero_mean=True),
+    "zero-mean periodic, long lengthscales": lambda: zero_mean(30.0),
+    "zero-mean periodic, short lengthscales": lambda: zero_mean(0.05),
     "priors": network_model,
     "no priors": lambda: network_model(priors=False),
     "variances": lambda: network_model(variances=True),
@@ -240,6 +248,14 @@ def frozen_mean():
     return model
 
 
+def zero_mean(lengthscale):
+    model = network_model(zero_mean=True)
+    for kernel in model.covar_module.primitives:
+        if isinstance(kernel, ZeroMeanPeriodicKernel):
+            kernel.lengthscale = lengthscale
+    return model
+
+
 def constrained(constraint):
     return wide(small_network(RBFKernel(lengthscale_constraint=constraint), RQKernel()))
 
@@ -249,7 +265,6 @@ UNKNOWN = {
     "a sum": lambda: wide(NeuralKernelNetwork.regression(3) + RBFKernel()),
     "another primitive": lambda: wide(small_network(RBFKernel(), CosineKernel())),
     "a complex primitive": lambda: wide(small_network(RBFKernel(), ComplexExponentialKernel())),
-    "zero-mean periodic": lambda: network_model(zero_mean=True),
     "another mean": lambda: wide(mean=CubicMean()),
     "a frozen mean": frozen_mean,
     "another prior": lambda: with_prior(HalfCauchyPrior(1.0), lambda k: k.alpha),

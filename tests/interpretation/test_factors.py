@@ -23,7 +23,7 @@ from gpytorch_nkn.interpretation.factors import (
     split_periodic,
     unit_linear,
 )
-from gpytorch_nkn.interpretation.units import Units, number
+from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import (
     BivariateComplexExponentialKernel,
     CenteredLinearKernel,
@@ -264,12 +264,3 @@ def test_labels_of_many_columns_are_short():
     kernel = RBFKernel(active_dims=tuple(range(9)), ard_num_dims=9)
     kernel.lengthscale = torch.arange(1.0, 10.0).unsqueeze(0)
     assert label_of(kernel, units) == "RBF[x0..x8](1.00 to 9.00)"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0.00"), (1, "1.00"), (0.00123, "0.00123"), (1e-5, "1.00e-05"), (999.4, "999"),
-     (12345.6, "12346"), (2e6, "2.00e+06"), (-3.456, "-3.46")],
-)  # fmt: skip
-def test_numbers(value, text):
-    assert number(value) == text

@@ -387,3 +387,19 @@ def test_words():
     )
     assert words(rbf) == "variation over 6.00 yr"
     assert words(ProductKernel(LinearKernel(), LinearKernel())) == "a quadratic trend"
+
+
+def test_zero_mean_keeps_periodic_kernels_without_their_constant_part():
+    x = torch.linspace(-1.7, 1.7, 70).unsqueeze(-1)
+    y = 1.2 * x[:, 0] + torch.sin(12 * x[:, 0]) * torch.exp(-(x[:, 0] ** 2))
+    y = y + 0.05 * torch.randn(70)
+    kernel = ScaleKernel(RBFKernel() * PeriodicKernel()) + LinearKernel()
+    kernel.kernels[0].base_kernel.kernels[1].period_length = 0.52
+    found = simplify(GP(x, y, kernel), zero_mean=True, restarts=0)
+    factors = [factor for term in found.terms for factor in term.factors]
+    assert any(isinstance(factor, ZeroMeanPeriodicKernel) for factor in factors)
+    assert not any(isinstance(factor, PeriodicKernel) for factor in factors)
+    assert ("LIN",) in {tuple(words.split("[")[0] for words in t.signature) for t in found.terms}
+    torch.testing.assert_close(  # what is said to be the kernel is that of the model
+        found.kernel(x).to_dense(), found.model.covar_module(x).to_dense()
+    )

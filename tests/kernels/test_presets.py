@@ -11,6 +11,7 @@ from gpytorch.models import ExactGP
 
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.fit.objective import Objective
+from gpytorch_nkn.interpretation import expand
 from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
     NeuralKernelNetwork,
@@ -304,3 +305,11 @@ def test_number_of_columns_must_be_a_positive_integer(name, input_dim):
 def test_misspelt_options_are_refused(name, args, dim):
     with pytest.raises(TypeError, match="unexpected keyword argument 'prior'"):
         build(name, args, prior=False)
+
+
+def test_additive_preset_starts_near_a_sum_of_its_primitives():
+    x = torch.rand(40, 6)
+    shares = {}
+    for term in expand(NeuralKernelNetwork.additive(6), x).terms:
+        shares[len(term.columns)] = shares.get(len(term.columns), 0.0) + term.share
+    assert shares[1] > max(shares[2], shares[3], shares[4])

@@ -205,3 +205,14 @@ def test_gradcheck():
     assert torch.autograd.gradcheck(
         function, (values.real.detach().requires_grad_(), *parameters.values())
     )
+
+
+def test_initial_bias_is_where_biases_start_and_go_back_to():
+    layer = Linear(3, 2, initial_bias=1.5)
+    torch.testing.assert_close(layer.bias, torch.full((2,), 1.5))
+    layer.bias = 0.2
+    layer.reset_parameters(torch.Generator().manual_seed(1))
+    torch.testing.assert_close(layer.bias, torch.full((2,), 1.5))
+    for value in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=f"initial_bias must be finite.*got {value}"):
+            Linear(3, 2, initial_bias=value)

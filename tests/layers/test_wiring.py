@@ -112,3 +112,12 @@ def test_horseshoe_replaces_the_priors_on_weights_and_can_be_sampled(priors):
 def test_sparsity_must_be_known():
     with pytest.raises(ValueError, match="sparsity must be 'l1', 'horseshoe' or None, got 'L1'"):
         parse_wiring("Linear1", 2, sparsity="L1")
+
+
+def test_hidden_biases_start_at_their_own_value_and_prior_mode():
+    layers = parse_wiring("Linear4-Product2-Linear2-Linear1", 3, priors=True, hidden_bias=1.0)
+    linear = [layer for layer in layers if isinstance(layer, Linear)]
+    for layer, start in zip(linear, (1.0, 1.0, 0.01), strict=True):
+        torch.testing.assert_close(layer.bias, torch.full_like(layer.bias, start))
+        prior = layer.bias_prior
+        assert math.exp(prior.loc - prior.scale**2) == pytest.approx(start)

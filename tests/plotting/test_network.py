@@ -160,8 +160,8 @@ def test_primitives_have_short_names_and_their_columns(ax):
     labels = [text.replace("\n", " ") for text in texts(ax)]
     assert labels[-5:] == [
         "RBF (time)",
-        "MAT 3/2 (depth, salt)",
-        "CEXP",
+        "MATERN3/2 (depth, salt)",
+        "COS",
         "POLY 2 \N{MULTIPLICATION SIGN} CONST",
         "PER + LIN (salt)",
     ]

@@ -7,9 +7,10 @@ from gpytorch_nkn.kernels.evaluation.network_matrix import (
     program_matrix,
     unwrap_scales,
 )
-from gpytorch_nkn.kernels.evaluation.program import describe, has_softplus
+from gpytorch_nkn.kernels.evaluation.program import Kind, describe, has_softplus, zero_mean_factor
 
 __all__ = [
+    "Kind",
     "describe",
     "has_softplus",
     "instruction_set",
@@ -18,4 +19,5 @@ __all__ = [
     "network_matrix",
     "program_matrix",
     "unwrap_scales",
+    "zero_mean_factor",
 ]

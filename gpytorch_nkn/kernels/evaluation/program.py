@@ -38,6 +38,7 @@ __all__ = [
     "describe",
     "has_softplus",
     "is_hooked",
+    "zero_mean_factor",
 ]
 
 
@@ -280,7 +281,7 @@ def _describe_base(
         return None  # the kernel itself says what is wrong
     slots = [vector.add(kernel, name, sizes.get(name, 1)) for name in names]
     if kind is Kind.ZERO_MEAN_PERIODIC:
-        slots.append(vector.add_derived(_zero_mean_factor(kernel.lengthscale)[..., 0, 0]))
+        slots.append(vector.add_derived(zero_mean_factor(kernel.lengthscale)[..., 0, 0]))
     return Primitive(kind, dims, tuple(slots), None)
 
 
@@ -315,7 +316,7 @@ def is_hooked(module: torch.nn.Module) -> bool:
     return "forward" in vars(module) or bool(module._forward_hooks or module._forward_pre_hooks)
 
 
-def _zero_mean_factor(lengthscale: Tensor) -> Tensor:
+def zero_mean_factor(lengthscale: Tensor) -> Tensor:
     """``1 / (1 - exp(-z) I0(z))`` for ``z = 1 / lengthscale``, exact where z is small too."""
     z = lengthscale.reciprocal()
     small = z < 0.05
