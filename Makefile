@@ -11,7 +11,7 @@ ONE_THREAD = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTESTFLAGS ?=
 # Sources of the compiled evaluator; without a C++ compiler the package does without it.
 NATIVE = $(wildcard gpytorch_nkn/kernels/evaluation/native*.cpp gpytorch_nkn/kernels/evaluation/native_*)
-BENCHMARKS ?= step fit_speed botorch_fit time_series
+BENCHMARKS ?= step fit_speed botorch_fit time_series recovery stybtang_terms reports
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -23,7 +23,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.installed-demo ## Learn the monthly Mauna Loa CO2 series and forecast its last ten years
-	@$(BIN)/gpytorch-nkn demo
+	@$(BIN)/gpytorch-nkn demo --report demo/report.html
 
 test: $(VENV)/.installed-dev ## Run the tests, README code and tutorials (in smoke mode)
 	@$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTESTFLAGS)

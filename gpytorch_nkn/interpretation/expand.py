@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import operator
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,13 +15,8 @@ from torch import Tensor
 from gpytorch_nkn.interpretation.expansion import Expansion, make_term
 from gpytorch_nkn.interpretation.factors import (
     Columns,
-    columns_of,
-    combine,
     on_columns,
     real_part,
-    split_linear,
-    split_periodic,
-    unit_linear,
 )
 from gpytorch_nkn.interpretation.polynomial import (
     Bounds,
@@ -32,7 +25,9 @@ from gpytorch_nkn.interpretation.polynomial import (
     monomial,
     stack,
 )
-from gpytorch_nkn.interpretation.source import Source, check_fit, source_of
+from gpytorch_nkn.interpretation.posterior_shares import with_posterior_shares
+from gpytorch_nkn.interpretation.products import ProductRules
+from gpytorch_nkn.interpretation.source import Source, check_fit, fitted_gp, source_of
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel
@@ -52,6 +47,7 @@ def expand(
     merge: bool = True,
     split: bool = True,
     columns: Sequence[str] | None = None,
+    posterior: bool = False,
 ) -> Expansion:
     r"""Write a kernel as a weighted sum of products of its primitives.
 
@@ -78,6 +74,8 @@ def expand(
             constant part, and a linear kernel over several columns that stands alone becomes one
             per column; both are exact. Columns must be known: by ``x``, a model or ``active_dims``.
         columns: Names of the input columns, for labels.
+        posterior: For a fitted model, give each term its share in the variance of the posterior
+            mean at the training inputs, too; the cost is that of a matrix per term.
 
     Returns:
         The terms by falling share, what was dropped, and the groups of terms that are made alike.
@@ -101,7 +99,8 @@ def expand(
         width = len(columns) if source.inputs is None else source.inputs.size(-1)
         units = (source.units or Units.plain(width)).named(columns)
         source = replace(source, units=units)
-    return expand_source(source, max_terms, tolerance, merge, split)
+    expansion = expand_source(source, max_terms, tolerance, merge, split)
+    return with_posterior_shares(expansion, fitted_gp(kernel)) if posterior else expansion
 
 
 def expand_source(
@@ -247,7 +246,7 @@ class _Builder:
         self, polynomial: Polynomials, merge: bool, split: bool
     ) -> dict[tuple[int, ...], tuple[list[Kernel], Tensor]]:
         """Factors and weight ``...`` of every different product."""
-        algebra = _Factors(merge, split)
+        algebra = ProductRules(merge, split)
         result: dict[tuple[int, ...], tuple[list[Kernel], Tensor]] = {}
         weights = polynomial.weights[..., 0, :]
         for number, row in enumerate(polynomial.exponents):
@@ -282,94 +281,6 @@ class _Builder:
         kept = tuple(terms[: self.bounds.max_terms])
         dropped += sum(term.mean_share() for term in terms[self.bounds.max_terms :])
         return Expansion(kept, max(0.0, dropped), units, batch)
-
-
-class _Factors:
-    """Products of elementary kernels, merged and split; equal ones share their kernels."""
-
-    def __init__(self, merge: bool, split: bool):
-        self.merge, self.split = merge, split
-        self._powers: dict[tuple[int, int], list[Kernel]] = {}
-        self._pairs: dict[tuple[int, int], Kernel | None] = {}
-        self._splits: dict[object, Any] = {}
-
-    def parts(self, powers: list[tuple[Kernel, int]]) -> list[tuple[list[Kernel], Tensor | float]]:
-        """Products, each with its share of the weight, whose sum is the product of the powers."""
-        factors: list[Kernel] = []
-        scale: Tensor | float = 1.0
-        for kernel, power in powers:
-            if self.merge:
-                own_scale, kernel = self._unit(kernel)
-                scale = scale * own_scale**power
-            for factor in self._power(kernel, power):
-                self._include(factors, factor)
-        if not self.split:
-            return [(factors, scale)]
-        if len(factors) == 1:
-            columns = self._cached(factors[0], "linear", split_linear)
-            if columns is not None:
-                units = [self._unit(part) if self.merge else (1.0, part) for part in columns]
-                return [([unit], scale * variance) for variance, unit in units]
-        parts: list[tuple[list[Kernel], Tensor | float]] = [([], scale)]
-        counts = Counter(id(factor) for factor in factors)
-        for factor in {id(factor): factor for factor in factors}.values():
-            power = counts[id(factor)]
-            pair = self._cached(factor, "periodic", split_periodic)
-            if pair is None:
-                parts = [(own + [factor] * power, share) for own, share in parts]
-                continue
-            level, rest = pair
-            parts = [
-                (
-                    own + [rest] * k,
-                    share * math.comb(power, k) * level ** (power - k) * (1 - level) ** k,
-                )
-                for own, share in parts
-                for k in range(power + 1)
-            ]
-        return parts
-
-    def _unit(self, kernel: Kernel) -> tuple[Tensor | float, Kernel]:
-        """Linear kernels of one column differ by their variance only, which is a weight."""
-        made = self._cached(kernel, "unit", unit_linear)
-        if made is None:
-            return 1.0, kernel
-        variance, unit = made
-        center = getattr(unit, "center", None)
-        place = None if center is None else tuple(center.flatten().tolist())
-        key = type(unit), columns_of(unit), place
-        return variance, self._splits.setdefault(key, unit)
-
-    def _power(self, kernel: Kernel, power: int) -> list[Kernel]:
-        key = id(kernel), power
-        if key not in self._powers:
-            factors: list[Kernel] = []
-            for _ in range(power):
-                self._include(factors, kernel)
-            self._powers[key] = factors
-        return self._powers[key]
-
-    def _include(self, factors: list[Kernel], new: Kernel) -> None:
-        """Multiply one more kernel into a product."""
-        if self.merge:
-            for place, old in enumerate(factors):
-                merged = self._combined(old, new)
-                if merged is not None:
-                    factors[place] = merged
-                    return
-        factors.append(new)
-
-    def _combined(self, old: Kernel, new: Kernel) -> Kernel | None:
-        key = id(old), id(new)
-        if key not in self._pairs:
-            self._pairs[key] = combine(old, new)
-        return self._pairs[key]
-
-    def _cached(self, kernel: Kernel, what: Any, make: Any) -> Any:
-        key = id(kernel), what
-        if key not in self._splits:
-            self._splits[key] = make(kernel)
-        return self._splits[key]
 
 
 def _pick(columns: Columns, kernel: Kernel) -> Columns:

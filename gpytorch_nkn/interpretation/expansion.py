@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from gpytorch.kernels import ConstantKernel, Kernel, ProductKernel
@@ -32,12 +32,15 @@ class Term:
         share: Weight times the mean of the product's diagonal over the inputs, as a fraction of
             the mean diagonal of the whole kernel.
         label: The product in short words, with hyperparameters in units of the data.
+        posterior_share: Share in the variance of the posterior mean at the training inputs; None
+            unless it was asked for.
     """
 
     weight: float | Tensor
     factors: tuple[Kernel, ...]
     share: float | Tensor
     label: str
+    posterior_share: float | None = None
 
     @property
     def kernel(self) -> Kernel:
@@ -81,6 +84,12 @@ class TermGroup:
     def share(self) -> float | Tensor:
         """Sum of the shares."""
         return sum(term.share for term in self.terms)
+
+    @property
+    def posterior_share(self) -> float | None:
+        """Sum of the shares in the posterior; None unless they were asked for."""
+        shares = [term.posterior_share for term in self.terms]
+        return None if None in shares else sum(share for share in shares if share is not None)
 
     @property
     def signature(self) -> tuple[str, ...]:
@@ -211,14 +220,6 @@ def make_term(weight: Tensor, factors: Sequence[Kernel], share: Tensor, units: U
     if weight.dim() == 0:
         return Term(weight.item(), tuple(ordered), share.item(), label)
     return Term(weight, tuple(ordered), share, label)
-
-
-def with_units(expansion: Expansion, units: Units) -> Expansion:
-    """The same with labels in other units."""
-    terms = tuple(
-        make_term(_tensor(t.weight), t.factors, _tensor(t.share), units) for t in expansion.terms
-    )
-    return replace(expansion, terms=terms, units=units)
 
 
 def _family(kernel: Kernel) -> str:

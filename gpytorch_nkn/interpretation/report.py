@@ -30,7 +30,7 @@ _GRID = 400  # points of a drawn curve
 _PAST, _MOST_PAST = 200, 1000  # points of a continuation, at least and at most
 _MOST_SPANS = 100  # of the data that a series is continued
 _LARGEST_LOG = 690.0  # of a number that can be drawn
-_NO_GAIN = 5e-4  # of the variance, which rounds to nothing
+_NO_GAIN = 1e-6  # share of the variance that is none
 
 
 def report(

@@ -44,6 +44,8 @@ class Simplification:
         model: A copy of the given model with this kernel, its mean and noise refitted, in eval
             mode.
         terms: Terms of the kernel by falling share, with labels in units of the data.
+        parts: The same with the constant parts of periodic kernels apart, which may carry a trend
+            where a smooth kernel is beside them; by these ``str`` says what the kernel does.
         log_density: Mean log predictive density in nats per point (a density per unit of the
             targets), of the kind that ``compared`` says.
         network_log_density: That of the given model.
@@ -61,6 +63,7 @@ class Simplification:
     kernel: Kernel
     model: ExactGP
     terms: tuple[Term, ...]
+    parts: tuple[Term, ...]
     log_density: float
     network_log_density: float
     compared: str
@@ -90,7 +93,7 @@ class Simplification:
 
     def __str__(self) -> str:
         lines = [f"{self.expression} + noise({three_digits(self.noise)})"]
-        for term in self.terms:
+        for term in self.parts:
             lines.append(f"{term.mean_share():>7.1%}  {words_of(term, self.units)}")
         kinds = {
             "heldout": "Held-out data",

@@ -343,7 +343,9 @@ def _finish(
     model.covar_module = kernel
     model.eval()
     compared = densities.all_of(model)
-    terms = expand_source(Source(kernel, gp.inputs, gp.units), split=False).terms
+    source = Source(kernel, gp.inputs, gp.units)
+    terms = expand_source(source, split=False).terms
+    parts = expand_source(source).terms
     simple, given = compared[densities.kind]
     noise = float(fitted_gp(model).noise.mean().sqrt()) * float(np.asarray(gp.units.y_scale))
     return Simplification(
@@ -352,6 +354,7 @@ def _finish(
         ),  # one of its own: training the model leaves it
         model=model,
         terms=terms,
+        parts=parts,
         log_density=simple,
         network_log_density=given,
         compared=densities.kind,

@@ -218,12 +218,14 @@ def _as_inputs(x: Any, kernel: Kernel, width: int | None = None) -> Tensor:
 @contextmanager
 def _evaluating(model: ExactGP) -> Iterator[None]:
     """In eval mode, where BoTorch's models hold their inputs transformed."""
-    mode = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        model.train(mode)
+        model.train(modes[0][1])
+        for module, mode in modes:  # parts may have modes of their own
+            module.training = mode
 
 
 def _transformed(model: ExactGP, x: Tensor) -> Tensor:

@@ -89,3 +89,24 @@ def test_centered_components_have_no_level_but_for_the_one_with_the_mean():
             assert abs(float(centered.mean[place].mean())) < 1e-8
     spread = moved.var(0)
     torch.testing.assert_close(spread, centered.variance, rtol=0.12, atol=1e-3)
+
+
+def test_posterior_shares_of_terms_are_those_of_their_part_of_the_mean():
+    x = torch.rand(30).sort()[0].unsqueeze(-1)
+    y = 3 * x[:, 0] + torch.sin(40 * x[:, 0])
+    model = GP(x, y, ScaleKernel(LinearKernel() * RBFKernel()) + PeriodicKernel() + RBFKernel())
+    expansion = expand(model, posterior=True)
+    shares = [term.posterior_share for term in expansion.terms]
+    assert sum(shares) == pytest.approx(1.0)
+    noisy = model.covar_module(x).to_dense() + model.likelihood.noise * torch.eye(30)
+    alpha = torch.linalg.solve(noisy, y - model.mean_module(x)).detach()
+    whole = (model.covar_module(x).to_dense() @ alpha).detach()
+    for term in expansion.terms:
+        part = (term.weight * term.kernel(x).to_dense() @ alpha).detach()
+        expected = torch.cov(torch.stack([part, whole]))[0, 1] / whole.var()
+        assert term.posterior_share == pytest.approx(float(expected), abs=1e-9)
+    assert sum(group.posterior_share for group in expansion.groups) == pytest.approx(1.0)
+    assert expand(model).terms[0].posterior_share is None
+    assert expand(model).groups[0].posterior_share is None
+    with pytest.raises(TypeError, match="A kernel alone has no posterior"):
+        expand(RBFKernel(), posterior=True)
