@@ -136,8 +136,9 @@ def _write_report(
             horizon=horizon,
             title=f"What was found in {series.name}",
             x_name=None if series.has_dates else series.x_label,
-            x_unit="yr" if series.has_dates else None,
+            x_unit=args.time_unit or ("yr" if series.has_dates else None),
             y_name=series.y_label,
+            y_unit=args.target_unit,
             seed=args.seed,
             progress=not args.no_progress,
         )

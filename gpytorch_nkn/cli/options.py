@@ -96,6 +96,14 @@ def _add_common_options(
         help="write a page on what was found: components in words and figures, model checking",
     )
     parser.add_argument(
+        "--time-unit",
+        metavar="UNIT",
+        help="what one unit of time is called in the report, such as yr (default: yr for dates)",
+    )
+    parser.add_argument(
+        "--target-unit", metavar="UNIT", help="what one unit of the target is called there"
+    )
+    parser.add_argument(
         "--budget",
         type=_positive_float,
         default=budget,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -155,17 +156,20 @@ def predict_observations(model: ExactGP, x: Tensor) -> tuple[Tensor, Tensor]:
 
 def copy_model(model: ExactGP) -> ExactGP:
     """Deep copy without the caches of a prediction, which hold graph tensors."""
-    mode = model.training
-    model.train()  # clears GPyTorch's prediction caches
-    copied = deepcopy(model)
-    model.train(mode)
-    return copied
+    return _copied(model, {})
 
 
 def with_kernel(model: ExactGP, kernel: Kernel) -> ExactGP:
     """As :func:`copy_model`, with ``kernel`` itself in place of a copy of ``covar_module``."""
-    mode = model.training
-    model.train()
-    copied = deepcopy(model, {id(model.covar_module): kernel})
-    model.train(mode)
-    return copied
+    return _copied(model, {id(model.covar_module): kernel})
+
+
+def _copied(model: ExactGP, instead: dict[int, Any]) -> ExactGP:
+    modes = [(module, module.training) for module in model.modules()]
+    model.train()  # clears GPyTorch's prediction caches
+    try:
+        return deepcopy(model, instead).train(modes[0][1])
+    finally:
+        model.train(modes[0][1])
+        for module, mode in modes:  # parts may have modes of their own
+            module.training = mode

@@ -11,7 +11,7 @@ from gpytorch.models import ExactGP
 from scipy.stats import qmc
 from torch import Tensor
 
-from gpytorch_nkn.interpretation.decomposition import Solver
+from gpytorch_nkn.interpretation.solver import Solver
 from gpytorch_nkn.interpretation.source import FittedGP
 
 __all__ = [
@@ -52,7 +52,7 @@ class Averages:
     def mean(self, x: np.ndarray) -> np.ndarray:
         """Posterior mean ``...`` at inputs ``... x D``."""
         flat = np.ascontiguousarray(x).reshape(-1, 1, x.shape[-1])
-        means, _ = self._moments(flat)
+        means, _ = self._moments(flat, with_cross=False)
         return means.double().cpu().numpy().reshape(x.shape[:-1]) * self._scale + self._offset
 
     def contrast(self, parts: Sequence[Part]) -> tuple[np.ndarray, np.ndarray]:
@@ -70,7 +70,7 @@ class Averages:
         deviation = variance.clamp_min(0).sqrt().double().cpu().numpy() * abs(self._scale)
         return mean.double().cpu().numpy() * self._scale + offset, deviation
 
-    def _moments(self, points: np.ndarray) -> tuple[Tensor, Tensor]:
+    def _moments(self, points: np.ndarray, with_cross: bool = True) -> tuple[Tensor, Tensor]:
         """Mean ``...`` in the model's units and covariance with the data ``... x N``."""
         *shape, n, dim = points.shape
         flat = points.reshape(-1, n, dim)
@@ -81,7 +81,7 @@ class Averages:
             cross = cross.reshape(stop - start, n, -1).mean(1)
             prior = self._gp.prior_mean(x).reshape(stop - start, n).mean(1)
             means.append(prior + self._solver.mean(cross))
-            crosses.append(cross)
+            crosses.append(cross if with_cross else cross[:, :0])
         return torch.cat(means).reshape(shape), torch.cat(crosses).reshape(*shape, -1)
 
     def _covariance(self, first: np.ndarray, second: np.ndarray) -> Tensor:

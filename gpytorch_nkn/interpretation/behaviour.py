@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +21,7 @@ _STILL = 1e-6  # fall of the correlation over the data from which on something v
 _SLOW = 0.25  # spans: smooth variation of this correlation length is part of the trend
 _DRIFT = 0.5  # cycles by which two periods may drift apart over the data and still be one
 _HARMONICS = 3  # a cycle and its half and third are one; a cycle in ten is another
-_SIGNIFICANT = 0.01  # share from which on a period counts
+_TAKES_OVER = 0.25  # of a harmonic's importance that its fundamental period must have
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,21 @@ def _fall(curve: Tensor, distances: Tensor) -> tuple[float, float]:
     return length, float(distances[low[0]])
 
 
-def roles_of(terms: Sequence[Term], geometry: Geometry) -> list[Role]:
-    """The part that each term belongs to."""
+def roles_of(
+    terms: Sequence[Term],
+    geometry: Geometry,
+    importance: Callable[[list[list[Term]]], list[float]] | None = None,
+) -> list[Role]:
+    """The part that each term belongs to.
+
+    Args:
+        terms: Terms over one column.
+        geometry: Of the inputs.
+        importance: How much groups of terms matter, which decides on the period of a cycle;
+            default their shares.
+    """
     behaviours = behaviours_of(terms, geometry)
-    periods = _fundamental_periods(terms, behaviours, geometry)
+    periods = _fundamental_periods(terms, behaviours, geometry, importance or _total_shares)
     return [_role(behaviour, geometry, periods) for behaviour in behaviours]
 
 
@@ -158,28 +169,41 @@ def _role(behaviour: Behaviour, geometry: Geometry, periods: dict[float, float])
     return Role("constant" if still else "trend")
 
 
+def _total_shares(groups: list[list[Term]]) -> list[float]:
+    return [sum(term.mean_share() for term in group) for group in groups]
+
+
 def _fundamental_periods(
-    terms: Sequence[Term], behaviours: Sequence[Behaviour], geometry: Geometry
+    terms: Sequence[Term],
+    behaviours: Sequence[Behaviour],
+    geometry: Geometry,
+    importance: Callable[[list[list[Term]]], list[float]],
 ) -> dict[float, float]:
     """For every period the one that it counts as: equal but for a drift, or a harmonic of it."""
-    shares: dict[float, float] = {}
+    members: dict[float, list[Term]] = {}
     for term, behaviour in zip(terms, behaviours, strict=True):
         for period in _cycles(behaviour):
-            shares[period] = shares.get(period, 0.0) + term.mean_share()
+            members.setdefault(period, []).append(term)
+    if not members:
+        return {}
+    sizes = dict(zip(members, _total_shares(list(members.values())), strict=True))
     # of periods that differ by a drift the one with the largest share stands for all
-    leaders: dict[float, float] = {}
-    for period in sorted(shares, key=lambda p: -shares[p]):
+    leaders: dict[float, list[Term]] = {}
+    for period in sorted(members, key=lambda p: -sizes[p]):
         leader = next((p for p in leaders if _same(p, period, geometry, harmonics=1)), period)
-        leaders[leader] = leaders.get(leader, 0.0) + shares[period]
-    total = sum(shares.values())
+        leaders.setdefault(leader, []).extend(members[period])
+    matters = dict(zip(leaders, importance(list(leaders.values())), strict=True))
     fundamentals: list[float] = []
     for leader in sorted(leaders, reverse=True):
-        known = any(_same(p, leader, geometry) for p in fundamentals)
-        if not known and leaders[leader] >= _SIGNIFICANT * total:
+        if any(_same(p, leader, geometry) for p in fundamentals):
+            continue
+        # a longer period is the cycle's own only if it carries a good part of it
+        harmonics = [p for p in leaders if p < leader and _same(leader, p, geometry)]
+        if all(matters[leader] >= _TAKES_OVER * matters[p] for p in harmonics):
             fundamentals.append(leader)
     return {
         period: next((p for p in fundamentals if _same(p, period, geometry)), period)
-        for period in shares
+        for period in members
     }
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.behaviour import Geometry, Role, roles_of
-from gpytorch_nkn.interpretation.decomposition import Component, Decomposition, Solver
+from gpytorch_nkn.interpretation.decomposition import Component, Decomposition
 from gpytorch_nkn.interpretation.expand import expand_source
 from gpytorch_nkn.interpretation.expansion import (
     Expansion,
@@ -20,6 +20,7 @@ from gpytorch_nkn.interpretation.expansion import (
     evaluate_strips,
     group_terms,
 )
+from gpytorch_nkn.interpretation.solver import Solver
 from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
 from gpytorch_nkn.interpretation.units import Units
 
@@ -28,7 +29,7 @@ __all__ = ["decompose"]
 _BY = ("auto", "role", "signature", "columns")
 _FOLDS = 10
 _EXACT = 1e-10  # dropped share below which the terms are the whole kernel
-_NOTHING = 1e-3  # share of variance, and of the error, below which a component explains nothing
+_SURE = 3.0  # standard errors by which errors must fall for a component to predict something
 
 
 def decompose(
@@ -97,7 +98,8 @@ def _components(expansion: Expansion, by: str, gp: FittedGP) -> list[Component]:
         return _by_role(terms, gp, units)
     if by == "signature":
         groups = expansion.groups
-        parts = [Component(_signature_name(group), group.terms) for group in groups]
+        single = gp.inputs.size(-1) == 1
+        parts = [Component(_signature_name(group, single), group.terms) for group in groups]
     else:
         groups = group_terms(terms, [term.columns for term in terms])
         parts = [
@@ -109,13 +111,21 @@ def _components(expansion: Expansion, by: str, gp: FittedGP) -> list[Component]:
 
 def _by_role(terms: Sequence[Term], gp: FittedGP, units: Units) -> list[Component]:
     """Trend, cycles, variation; the level and the mean function belong to the trend."""
-    roles = roles_of(terms, Geometry.of(gp.inputs))
+    alpha = Solver(gp).alpha.unsqueeze(-1)
+
+    def importance(groups: list[list[Term]]) -> list[float]:
+        """Variance of the posterior mean of each group over the data."""
+        means = [strip @ alpha for strip in evaluate_strips(groups, gp.inputs, gp.inputs)]
+        variances = torch.cat(means, dim=-2)[..., 0].var(-1, correction=0)
+        return variances.reshape(len(groups), -1).mean(-1).tolist()
+
+    roles = roles_of(terms, Geometry.of(gp.inputs), importance)
     roles = [Role("trend") if role.kind == "constant" else role for role in roles]
     number = {id(term): role for term, role in zip(terms, roles, strict=True)}
     parts = []
     for group in group_terms(terms, roles):
         role = number[id(group.terms[0])]
-        name = _role_name(role, units)
+        name = group.label if role.kind == "other" else _role_name(role, units)
         parts.append(Component(name, group.terms, role, has_mean=role.kind == "trend"))
     if not any(part.has_mean for part in parts):
         parts.append(Component("trend", (), Role("trend"), has_mean=True))
@@ -124,12 +134,13 @@ def _by_role(terms: Sequence[Term], gp: FittedGP, units: Units) -> list[Componen
 
 def _role_name(role: Role, units: Units) -> str:
     if role.period is None:
-        return {"variation": "smooth variation", "other": "other kernels"}.get(role.kind, role.kind)
+        return {"variation": "smooth variation"}.get(role.kind, role.kind)
     return f"cycle of {units.length(torch.tensor(role.period, dtype=torch.float64))}"
 
 
-def _signature_name(group: TermGroup) -> str:
-    return "*".join(group.signature).replace("[0]", "") or "constant"
+def _signature_name(group: TermGroup, single: bool) -> str:
+    name = "*".join(group.signature) or "constant"
+    return name.replace("[0]", "") if single else name
 
 
 def _columns_name(columns: frozenset[int] | None, units: Units) -> str:
@@ -144,7 +155,9 @@ def _ordered(parts: list[Component], gp: FittedGP, max_components: int) -> Decom
     solver = Solver(gp)
     blocks = _blocks(gp.inputs)
     weights = torch.cat([solver.alpha.unsqueeze(-1), solver.leave_out(blocks)], dim=-1)
-    values = _products(parts, gp, weights)  # J x ... x N x (1 + B)
+    values, own = _products(parts, gp, weights, solver)  # J x ... x N x (1 + B), J x ... x N
+    own = values[..., 0] - own * (solver.alpha / solver.precision.diagonal(dim1=-1, dim2=-2))
+    values = torch.cat([values, own.unsqueeze(-1)], dim=-1)  # each point left out, last
     mean = gp.mean.unsqueeze(-1)
     for place, part in enumerate(parts):
         if part.has_mean:
@@ -155,6 +168,9 @@ def _ordered(parts: list[Component], gp: FittedGP, max_components: int) -> Decom
         int(place) for place in spread.argsort(descending=True)
         if not (parts[place].has_mean or parts[place].is_rest)
     ]  # fmt: skip
+    column_shares = [
+        (part.columns, share) for part, share in zip(parts, _shares(values[..., 0]), strict=True)
+    ]
     small = small[max(0, max_components - (len(parts) - len(small)) - 1) :]
     if len(small) > 1:
         kept = [place for place in range(len(parts)) if place not in small]
@@ -164,60 +180,89 @@ def _ordered(parts: list[Component], gp: FittedGP, max_components: int) -> Decom
         values = torch.cat([values[kept], values[small].sum(0, keepdim=True)])
         parts = [*(parts[place] for place in kept), rest]
     fitted = values[..., 0]
-    centered = fitted - fitted.mean(-1, keepdim=True)
+    level = fitted.mean(-1, keepdim=True)
+    centered = fitted - level
     predicted = torch.empty_like(fitted)
     for number, block in enumerate(blocks):
         predicted[..., block] = values[..., block, 1 + number]
-    predicted = predicted - fitted.mean(-1, keepdim=True)
+    left_out = torch.stack([predicted, values[..., -1]]) - level  # 2 x J x ... x N
     targets = gp.targets - gp.targets.mean(-1, keepdim=True)
     scale = torch.as_tensor(gp.units.y_scale, dtype=targets.dtype, device=targets.device)
     scale = scale.unsqueeze(-1)
 
+    # with the level of the fit, so that the errors of all components are those of the model
+    leveled = gp.targets - level.sum(0)
+
+    def misses(order: list[int]) -> Tensor:
+        """Absolute errors of left-out blocks and points ``2 x ... x N``, in units of the data."""
+        return ((leveled - left_out[:, order].sum(1)) * scale).abs()
+
     order: list[int] = []
-    errors: list[float] = []
+    errors: list[list[float]] = []
     explained: list[float] = []
-    start = float((targets * scale).abs().mean())
     variance = targets.square().mean(-1)
     varies = variance > gp.targets.square().mean(-1) * torch.finfo(targets.dtype).eps ** 2
     while len(order) < len(parts):
-        done = predicted[order].sum(0)
-        choices = {
-            place: float(((targets - done - predicted[place]) * scale).abs().mean())
-            for place in range(len(parts))
-            if place not in order
-        }
-        best = min(choices, key=lambda place: choices[place])
-        order.append(best)
-        errors.append(choices[best])
+        waiting = [place for place in range(len(parts)) if place not in order]
+        means = [float(misses([*order, place])[0].mean()) for place in waiting]
+        order.append(waiting[int(np.argmin(means))])
+        errors.append(misses(order).flatten(1).mean(-1).tolist())
         left = (targets - centered[order].sum(0)).square().mean(-1) / variance
         explained.append(float(torch.where(varies, 1 - left, 0.0).mean()))
-    whole = centered.sum(0)
-    tiny = torch.finfo(whole.dtype).tiny
-    shares = (centered * whole).mean(-1) / whole.square().mean(-1).clamp_min(tiny)
-    shares = shares.reshape(len(parts), -1).mean(-1)[order]
-    gains = np.diff([0.0, *explained])
-    drops = -np.diff([start, *errors])
-    negligible = (np.abs(gains) < _NOTHING) & (drops < _NOTHING * start)
+    by_block, by_point = np.array(errors).T
+    whole = misses(order)
+    without = [misses([other for other in order if other != place]) for place in order]
+    negligible = [not any(map(_falls, before, whole)) for before in without]
     return Decomposition(
         components=tuple(parts[place] for place in order),
         explained=np.array(explained),
-        errors=np.array(errors),
-        shares=shares.double().cpu().numpy(),
-        negligible=negligible,
+        errors=by_block,
+        point_errors=by_point,
+        shares=np.array(_shares(fitted))[order],
+        negligible=np.array(negligible),
         gp=gp,
         _solver=solver,
+        _column_shares=tuple(column_shares),
     )
 
 
-def _products(parts: list[Component], gp: FittedGP, weights: Tensor) -> Tensor:
-    """Training matrices of the components times vectors, ``J x ... x N x R``."""
+def _shares(fitted: Tensor) -> list[float]:
+    """Covariance of each part ``J x ... x N`` with the sum of all, over the variance of the sum."""
+    centered = fitted - fitted.mean(-1, keepdim=True)
+    whole = centered.sum(0)
+    tiny = torch.finfo(whole.dtype).tiny
+    shares = (centered * whole).mean(-1) / whole.square().mean(-1).clamp_min(tiny)
+    return shares.reshape(len(fitted), -1).mean(-1).tolist()
+
+
+def _falls(before: Tensor, after: Tensor) -> bool:
+    """Whether errors of the same points have become smaller beyond chance."""
+    drops = (before - after).flatten()
+    spread = float(drops.std()) / max(1, drops.numel()) ** 0.5 if drops.numel() > 1 else 0.0
+    return float(drops.mean()) > _SURE * spread
+
+
+def _products(
+    parts: list[Component], gp: FittedGP, weights: Tensor, solver: Solver
+) -> tuple[Tensor, Tensor]:
+    """Training matrices of the components times vectors, ``J x ... x N x R``.
+
+    Also the diagonals ``J x ... x N`` of the matrices times the inverse of the whole.
+    """
     groups = [part.terms for part in parts]
-    strips = [strip @ weights for strip in evaluate_strips(groups, gp.inputs, gp.inputs)]
-    values = torch.cat(strips, dim=-2)
+    precision, start = solver.precision, 0
+    products, diagonals = [], []
+    for strip in evaluate_strips(groups, gp.inputs, gp.inputs):
+        products.append(strip @ weights)
+        rows = precision[..., start : start + strip.size(-2), :]
+        diagonals.append((strip * rows).sum(-1))
+        start += strip.size(-2)
+    values, own = torch.cat(products, dim=-2), torch.cat(diagonals, dim=-1)
     for place, part in enumerate(parts):
         if part.is_rest:
             values[place] += gp.covariance @ weights - values.sum(0)
-    return values
+            own[place] += (gp.covariance * precision).sum(-1) - own.sum(0)
+    return values, own
 
 
 def _blocks(inputs: Tensor) -> list[Tensor]:

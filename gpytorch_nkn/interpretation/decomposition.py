@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +12,8 @@ from torch import Tensor
 from gpytorch_nkn.interpretation.behaviour import Role
 from gpytorch_nkn.interpretation.curves import ComponentCurve, component_curves
 from gpytorch_nkn.interpretation.expansion import Term, evaluate_groups, evaluate_strips
+from gpytorch_nkn.interpretation.solver import Levels, Solver, root
 from gpytorch_nkn.interpretation.source import FittedGP
-from gpytorch_nkn.linalg import factorize
 
 __all__ = ["Component", "ComponentPosterior", "Decomposition"]
 
@@ -83,9 +81,12 @@ class Decomposition:
         explained: Share of the variance of the targets that the first j components explain, ``J``.
         errors: Cross-validated mean absolute error of the first j components, ``J``, in units of
             the targets (averaged over outputs).
+        point_errors: The same for single points left out, ``J``, which tell of what forgets too
+            soon to foretell a block.
         shares: Share of each component in the variance of the posterior mean at the training
             inputs, ``J``: its covariance with the whole; they add up to one.
-        negligible: Components that explain nothing, ``J``.
+        negligible: Components without which left-out blocks and left-out points are predicted as
+            well, but for chance, ``J``: they may be noise.
 
     Reference: Duvenaud (2014), Automatic Model Construction with Gaussian Processes, section
     2.4.5; Lloyd et al. (2014), section 4, for the order.
@@ -94,10 +95,22 @@ class Decomposition:
     components: tuple[Component, ...]
     explained: np.ndarray
     errors: np.ndarray
+    point_errors: np.ndarray
     shares: np.ndarray
     negligible: np.ndarray
     gp: FittedGP
     _solver: Solver
+    _column_shares: tuple[tuple[frozenset[int] | None, float], ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{'explained':>10} {'error':>10} {'share':>8}  component"]
+        rows = zip(
+            self.components, self.explained, self.errors, self.shares, self.negligible, strict=True
+        )
+        for part, explained, error, share, negligible in rows:
+            note = "  (may be noise)" if negligible else ""
+            lines.append(f"{explained:>10.2%} {error:>10.4g} {share:>8.1%}  {part.name}{note}")
+        return "\n".join(lines)
 
     def posterior(self, x: Any, *, centered: bool = False) -> ComponentPosterior:
         """Mean and variance of every component.
@@ -152,21 +165,20 @@ class Decomposition:
             covariance = covariance + self._matrix(first, inputs, inputs)
         return covariance * self._scale(inputs).square().unsqueeze(-1)
 
-    def curves(self, horizon: float = 0.0, *, centered: bool = True) -> list[ComponentCurve]:
+    def curves(self, horizon: Any = 0.0, *, centered: bool = True) -> list[ComponentCurve]:
         """Every component of a series as a curve over the data, for ``plot_components``.
 
         Args:
-            horizon: How far past the data curves go on, in units of time (days for dates).
+            horizon: How far past the data curves go on, in units of time (for dates days, or a
+                duration).
             centered: As in :meth:`posterior`.
 
         Raises:
             ValueError: There are several input columns or outputs, or the horizon is negative.
         """
-        if not 0 <= horizon < math.inf:
-            raise ValueError(f"horizon must not be negative, got {horizon}.")
-        last = float(self.gp.inputs.max())
-        past = last + np.linspace(0, horizon / self.gp.time_scale, _PAST + 1)[1:]
-        return component_curves(self, past if horizon else past[:0], centered=centered, labels=True)
+        last, length = float(self.gp.inputs.max()), self.gp.time_span(horizon)
+        past = last + np.linspace(0, length, _PAST + 1)[1:]
+        return component_curves(self, past if length else past[:0], centered=centered, labels=True)
 
     def column_groups(self, threshold: float = 0.02) -> list[tuple[int, ...]]:
         """Input columns that act together, for a decomposition by columns.
@@ -184,18 +196,18 @@ class Decomposition:
         Raises:
             ValueError: The components are not sets of columns.
         """
-        if any(part.columns is None for part in self.components):
+        if any(columns is None for columns, _ in self._column_shares):
             raise ValueError("Groups of columns need a decomposition with by='columns'.")
         groups: list[tuple[float, set[int]]] = []
-        for part, share in zip(self.components, self.shares.tolist(), strict=True):
-            if not part.columns or share < threshold:
+        for columns, share in sorted(self._column_shares, key=lambda pair: -pair[1]):
+            if not columns or share < threshold:
                 continue
-            linked = [group for group in groups if group[1] & part.columns]
+            linked = [group for group in groups if group[1] & columns]
             groups = [group for group in groups if group not in linked]
             total = share + sum(group[0] for group in linked)
-            groups.append((total, set(part.columns).union(*(group[1] for group in linked))))
+            groups.append((total, set(columns).union(*(group[1] for group in linked))))
         groups.sort(key=lambda group: -group[0])
-        return [tuple(sorted(columns)) for _, columns in groups]
+        return [tuple(sorted(members)) for _, members in groups]
 
     def sample(self, x: Any, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         """Joint draws of all components ``S x J x ... x M``.
@@ -225,7 +237,7 @@ class Decomposition:
             matrix = self._matrix(number, both, both)
             shape = (num_samples, *batch, matrix.size(-1), 1)
             noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(matrix)
-            draws.append((_root(matrix) @ noise)[..., 0])
+            draws.append((root(matrix) @ noise)[..., 0])
         prior = torch.stack(draws, dim=1)  # S x J x ... x (N + M)
         shape = (num_samples, *batch, n)
         noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(self.gp.noise)
@@ -242,10 +254,12 @@ class Decomposition:
 
         Of the latent function, on the scale of the model's own targets.
         """
-        covariance = self.gp.covariance
-        whitened = self._solver.whiten(covariance)
-        mean = self.gp.mean + self._solver.mean(covariance)
-        return mean, covariance - whitened.mT @ whitened
+        # targets less noise, and its covariance by the noise: K - K (K + S)^-1 K would cancel
+        noise = self.gp.noise.double()
+        mean = self.gp.targets - noise * self._solver.alpha
+        precision = self._solver.precision.double()
+        reduced = noise.unsqueeze(-1) * precision * noise.unsqueeze(-2)
+        return mean, torch.diag_embed(noise) - (reduced + reduced.mT) / 2
 
     def _parts(self, inputs: Tensor) -> Any:
         """Cross covariances ``J x ... x m x N`` and prior variances ``J x ... x m``, in strips."""
@@ -271,14 +285,14 @@ class Decomposition:
         with torch.no_grad():
             return self.gp.kernel(x1, x2).to_dense() - evaluate_groups(others, x1, x2).sum(0)
 
-    def _levels(self) -> _Levels:
+    def _levels(self) -> Levels:
         """Averages of the components over the training inputs."""
         averages = [cross.mean(-1) for cross, _ in self._parts(self.gp.inputs)]
         average = torch.cat(averages, dim=-1)  # J x ... x N, covariances with the targets
         variances = average.mean(-1)
         home = next((n for n, part in enumerate(self.components) if part.has_mean), None)
         whitened = self._solver.whiten(average.unsqueeze(-2))
-        return _Levels(home, self._solver.mean(average.unsqueeze(-2)), whitened, variances)
+        return Levels(home, self._solver.mean(average.unsqueeze(-2)), whitened, variances)
 
     def _rest(self) -> int | None:
         places = [place for place, part in enumerate(self.components) if part.is_rest]
@@ -296,105 +310,3 @@ class Decomposition:
         mean = self.gp.prior_mean(inputs) * self._scale(inputs) + shift
         chosen = torch.tensor([float(part.has_mean) for part in self.components]).to(mean)
         return chosen.view(-1, *[1] * mean.dim()) * mean
-
-
-@dataclass(frozen=True, eq=False)
-class _Levels:
-    """Averages of all components, which belong to the component ``home``.
-
-    Attributes:
-        home: Number of a component; None where there is none, and averages are only taken away.
-        means: ``J x ... x 1``.
-        whitened: Covariances with the targets, whitened, ``J x ... x N x 1``.
-        variances: Prior variances ``J x ...``.
-    """
-
-    home: int | None
-    means: Tensor
-    whitened: Tensor
-    variances: Tensor
-
-    def move(
-        self, mean: Tensor, whitened: Tensor, prior: Tensor, cross: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Take the averages away from values at new inputs.
-
-        Args:
-            mean: ``J x ... x M``.
-            whitened: ``J x ... x N x M``.
-            prior: Prior variances ``J x ... x M``.
-            cross: Prior covariances of values and averages ``J x ... x M``.
-        """
-        moved = mean - self.means, whitened - self.whitened
-        variances = prior - 2 * cross + self.variances.unsqueeze(-1)
-        if self.home is not None:  # which keeps its own average and gets the others'
-            others = [n for n in range(len(mean)) if n != self.home]
-            moved[0][self.home] = mean[self.home] + self.means[others].sum(0)
-            moved[1][self.home] = whitened[self.home] + self.whitened[others].sum(0)
-            levels = self.variances[others].sum(0).unsqueeze(-1)
-            variances[self.home] = prior[self.home] + levels
-        return *moved, variances
-
-
-class Solver:
-    """One factorisation of the training covariance for all components.
-
-    Args:
-        gp: The fitted process.
-
-    Attributes:
-        residual: Targets less prior mean ``... x N``.
-        alpha: The residual solved by covariance plus noise, ``... x N``.
-    """
-
-    def __init__(self, gp: FittedGP):
-        self.residual = gp.targets - gp.mean
-        noisy = gp.covariance + torch.diag_embed(gp.noise)
-        self._factor, failed = factorize(noisy)
-        _refuse(failed)
-        self.alpha = self.solve(self.residual.unsqueeze(-1))[..., 0]
-
-    def solve(self, right: Tensor) -> Tensor:
-        """Solve for ``... x N x R``."""
-        return torch.cholesky_solve(right, self._factor)
-
-    def mean(self, cross: Tensor) -> Tensor:
-        """Posterior mean ``... x M`` for cross covariances ``... x M x N``."""
-        return (cross @ self.alpha.unsqueeze(-1))[..., 0]
-
-    def whiten(self, cross: Tensor) -> Tensor:
-        """Cross covariances ``... x M x N`` as ``... x N x M``, whose products reduce variances."""
-        return torch.linalg.solve_triangular(self._factor, cross.mT, upper=False)
-
-    def reduction(self, cross: Tensor) -> Tensor:
-        """By how much the data reduce variances, ``... x M``."""
-        return self.whiten(cross).square().sum(-2)
-
-    def leave_out(self, blocks: Sequence[Tensor]) -> Tensor:
-        """Solved residuals ``... x N x B``, each without one block of the data (zeros there)."""
-        eye = torch.eye(self.residual.size(-1)).to(self.residual)
-        precision = self.solve(eye.expand_as(self._factor))
-        columns = []
-        for block in blocks:
-            inner = precision[..., block, :][..., block]
-            own = self.alpha[..., block].unsqueeze(-1)
-            removed = torch.linalg.solve(inner, own)
-            column = self.alpha - (precision[..., block] @ removed)[..., 0]
-            column[..., block] = 0.0
-            columns.append(column)
-        return torch.stack(columns, dim=-1)
-
-
-def _root(matrix: Tensor) -> Tensor:
-    """A matrix F with F F^T equal to one that rounding may have made indefinite."""
-    factor, failed = factorize(matrix)
-    if not bool(failed.any()):
-        return factor
-    values, vectors = torch.linalg.eigh(matrix)
-    root = vectors * values.clamp_min(0).sqrt().unsqueeze(-2)
-    return torch.where(failed[..., None, None], root, factor)
-
-
-def _refuse(failed: Tensor) -> None:
-    if bool(failed.any()):
-        raise torch.linalg.LinAlgError("A covariance matrix is not positive definite.")

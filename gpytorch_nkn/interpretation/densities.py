@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpytorch_nkn.fit.criteria import evaluate_criterion
 from gpytorch_nkn.fit.result import copy_model
-from gpytorch_nkn.interpretation.decomposition import Solver
+from gpytorch_nkn.interpretation.solver import Solver
 from gpytorch_nkn.interpretation.source import FittedGP, fitted_gp
 
 __all__ = ["Densities"]

@@ -109,11 +109,6 @@ class Report:
     def text(self) -> str:
         """The report as text."""
         lines = [self.title, "=" * len(self.title), "", *self.summary, ""]
-        for place, section in enumerate(self.sections, 1):
-            head = f"{place}. {section.title}"
-            lines += [head, "-" * len(head), *section.sentences]
-            lines.append(f"Share of the fit: {percent(section.share)}. Terms: {section.terms}")
-            lines.append("")
         if self.effects is not None:
             lines += [
                 "Effects of the columns",
@@ -121,6 +116,11 @@ class Report:
                 *describe_effects(self.effects, self.units),
             ]
             lines += ["", str(self.effects), ""]
+        for place, section in enumerate(self.sections, 1):
+            head = f"{place}. {section.title}"
+            lines += [head, "-" * len(head), *section.sentences]
+            lines.append(f"Share of the fit: {percent(section.share)}. Terms: {section.terms}")
+            lines.append("")
         lines += ["Model checking", "-" * 14]
         lines += [*self.residual_checks.sentences(), *self.left_out.sentences(), ""]
         lines += ["The kernel, by shares of its diagonal", "-" * 37, str(self.expansion)]
@@ -169,6 +169,7 @@ class Report:
     def save(self, path: str | Path) -> Path:
         """Write the page of :meth:`to_html` to a file, and return its path."""
         path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.to_html(), encoding="utf-8")
         return path
 

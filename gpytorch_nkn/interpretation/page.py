@@ -171,11 +171,13 @@ def _draw_cumulative(report: Report) -> _Picture:
 
     names = [_short(section.name).replace("$", r"\$") for section in report.sections]
     explained = np.array([section.explained for section in report.sections])
+    unit = f" ({report.units.y_unit})" if report.units.y_unit else ""
+    label = _literal(f"mean absolute error,\ncross-validated{unit}")
     errors = np.array([section.error for section in report.sections])
     height = 1.1 + 0.4 * len(names)
     return _draw(
         "Share of the variance explained by the components, one after another",
-        lambda ax: plot_cumulative(ax, names, explained, errors=errors),
+        lambda ax: plot_cumulative(ax, names, explained, errors=errors, error_label=label),
         (_SIZE[0], height),
     )
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import torch
 
-from gpytorch_nkn.interpretation.decomposition import Solver
 from gpytorch_nkn.interpretation.expansion import Expansion, evaluate_strips
+from gpytorch_nkn.interpretation.solver import Solver
 from gpytorch_nkn.interpretation.source import FittedGP
 
 __all__ = ["with_posterior_shares"]

@@ -36,7 +36,7 @@ _NO_GAIN = 1e-6  # share of the variance that is none
 def report(
     model: Any,
     *,
-    horizon: float | None = None,
+    horizon: Any = None,
     title: str | None = None,
     x_name: str | None = None,
     x_unit: str | None = None,
@@ -54,7 +54,8 @@ def report(
     Args:
         model: A fitted estimator of this package, an ExactGP with a Gaussian likelihood
             (SingleTaskGP too) with one output, or the record of a fit.
-        horizon: How far past the data a series is continued, in units of time (days for dates);
+        horizon: How far past the data a series is continued, in units of time (for dates days, or
+            a duration);
             default a tenth of the span, at most a hundred spans.
         title: Of the report.
         x_name: What time is called on the axes.
@@ -79,8 +80,6 @@ def report(
             :func:`gpytorch_nkn.interpretation.decompose` refuses.
         NotImplementedError: The model has several outputs.
     """
-    if horizon is not None and not 0 < horizon < np.inf:
-        raise ValueError(f"horizon must be positive, got {horizon}.")
     if not isinstance(samples, int):
         raise TypeError(f"samples must be an integer, got {samples!r}.")
     if samples < 0:
@@ -99,8 +98,10 @@ def report(
             if value is not None:
                 raise ValueError(f"{name} is for one input column, got {value!r} for {input_dim}.")
     units = _units(gp, columns, x_name, x_unit, y_name, y_unit)
+    length = None
     if horizon is not None:
-        _check_horizon(gp, horizon)
+        length = gp.time_span(horizon)
+        _check_horizon(gp, length)
 
     shown = progress and sys.stderr.isatty()
     with tqdm(total=5, desc="report", disable=not shown, leave=False) as bar:
@@ -123,7 +124,7 @@ def report(
             x = units.x_offset + units.x_scale * x
         else:
             influence = None
-            x, y, sections, fit, forecast = step(lambda: _series(split, horizon, samples, seed))
+            x, y, sections, fit, forecast = step(lambda: _series(split, length, samples, seed))
     return Report(
         title=title or f"What was found in {y_name or 'the data'}",
         summary=tuple(_summary(split, sections)),
@@ -167,17 +168,18 @@ def _units(
     )
 
 
-def _check_horizon(gp: FittedGP, horizon: float) -> None:
-    """Refuse a continuation that leaves the numbers or the calendar."""
+def _check_horizon(gp: FittedGP, length: float) -> None:
+    """Refuse a continuation of no length, or that leaves the numbers or the calendar."""
     last, span = float(gp.inputs.max()), float(gp.inputs.max() - gp.inputs.min())
-    if not horizon / gp.time_scale <= _MOST_SPANS * span:
+    if not 0 < length <= _MOST_SPANS * span:
         raise ValueError(
-            f"horizon must be at most {_MOST_SPANS} times the span of the data, "
-            f"{span * gp.time_scale:.4g}, got {horizon}."
+            f"horizon must be positive and at most {_MOST_SPANS} times the span of the data, "
+            f"{span * gp.time_scale:.4g}, got {length * gp.time_scale:.4g}."
         )
-    end = gp.to_times(np.array([last + horizon / gp.time_scale]))[0]
+    end = gp.to_times(np.array([last + length]))[0]
     if isinstance(end, np.datetime64) and not end <= np.datetime64("9999-12-31"):
-        raise ValueError(f"horizon must end before the year 10,000, got {horizon} days.")
+        days = length * gp.time_scale
+        raise ValueError(f"horizon must end before the year 10,000, got {days:g} days.")
 
 
 def _check_residuals(split: Decomposition, seed: int) -> ResidualChecks:
@@ -199,12 +201,12 @@ def _targets(gp: FittedGP) -> np.ndarray:
 
 
 def _series(
-    split: Decomposition, horizon: float | None, samples: int, seed: int
+    split: Decomposition, length: float | None, samples: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, list[Section], ComponentCurve, Forecast]:
     gp, units = split.gp, split.gp.units
     train = gp.inputs[:, 0].double().cpu().numpy()
     geometry = Geometry.of(gp.inputs)
-    length = 0.1 * geometry.span if horizon is None else horizon / gp.time_scale
+    length = 0.1 * geometry.span if length is None else length
     points = int(np.clip(2 * length / geometry.step, _PAST, _MOST_PAST))
     past = train.max() + np.linspace(0, length, points)[1:]
     near = past[past <= train.max() + geometry.span]  # a longer one would dwarf the data
@@ -273,9 +275,8 @@ def _section(
     component: Component = split.components[place]
     sentences = list(words.sentences)
     if split.negligible[place] and words.title != "A constant level":
-        subject = "They explain" if words.title.endswith("components") else "It explains"
-        end = "of the variance" if component.has_mean else "and may be left out"
-        sentences.append(f"{subject} next to nothing {end}.")
+        without = "them" if words.title.endswith("components") else "it"
+        sentences.append(f"Left-out data are predicted as well without {without}: it may be noise.")
     name, units = component.name, split.gp.units
     if component.role is not None and component.role.period is not None:
         name = f"cycle of {length_text(component.role.period * units.x_scale[0], units.x_unit)}"
@@ -299,32 +300,43 @@ def _column_sections(split: Decomposition) -> list[Section]:
     ]
 
 
+def _first(number: int) -> str:
+    return "the first explains" if number == 1 else f"the first {number} explain"
+
+
+def _predictive(useful: int, total: int) -> str:
+    """How many components help to predict what was left out."""
+    if useful == 0:
+        who = "none of them predicts" if total > 1 else "it does not predict"
+        return f"In cross-validation {who} left-out data better than chance: this may all be noise."
+    if useful == total:
+        subject = "All of them help" if total > 1 else "It helps"
+    else:
+        subject = f"Only {useful} of them help" + ("s" if useful == 1 else "")
+    return f"{subject} to predict left-out data."
+
+
 def _summary(split: Decomposition, sections: list[Section]) -> list[str]:
     gp, units = split.gp, split.gp.units
     target = "the logarithm of the targets" if units.log_targets else "the targets"
     useful, total = int((~split.negligible).sum()), len(sections)
-    matter = f"{useful} of which matter" + ("s" if useful == 1 else "")
-    if useful in (0, total):
-        matter = "none of which matters" if useful == 0 else "all of which matter"
     final = float(split.explained[-1])
-    if total == 1:
-        head = f"{gp.targets.numel()} values were explained by 1 component. It explains"
-    else:
-        head = f"{gp.targets.numel()} values were split into {total} components, {matter}. "
-        head += "Together they explain"
-    head += f" {percent(max(final, 0.0))} of the variance of {target}"
-    needed = [1 + int(np.argmax(split.explained >= level * final)) for level in (0.9, 0.99)]
+    head = f"{gp.targets.numel()} values were split into {count(total, 'component')}, which "
+    head += ("explain" if total > 1 else "explains") + f" {percent(max(final, 0.0))} of the"
+    head += f" variance of {target} that were fitted"
     if total > 1 and final > 0:
+        needed = [1 + int(np.argmax(split.explained >= level * final)) for level in (0.9, 0.99)]
         if needed[0] < needed[1]:
-            head += f"; 90 % of that takes {count(needed[0], 'component')}, 99 % takes {needed[1]}"
+            head += f"; {_first(needed[0])} 90 % of that, {_first(needed[1])} 99 %"
         else:
-            head += f"; 99 % of that takes {count(needed[1], 'component')}"
+            head += f"; {_first(needed[1])} 99 % of that"
+    head += f". {_predictive(useful, total)}"
     noise = float(gp.noise.mean()) ** 0.5 * float(units.y_scale)
     unit = f" {units.y_unit}" if units.y_unit else ""
     size = f"a standard deviation of {three_digits(noise)}{unit}"
     if units.log_targets:
         size = f"a standard deviation of {percent(float(np.expm1(noise)))} of the level"
-    lines = [f"{head}. What is left is noise with {size}."]
+    lines = [f"{head} What is left is noise with {size}."]
     before = 0.0
     for place, section in enumerate(sections, 1):
         gain, before = section.explained - before, section.explained

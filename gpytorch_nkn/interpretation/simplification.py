@@ -45,7 +45,8 @@ class Simplification:
             mode.
         terms: Terms of the kernel by falling share, with labels in units of the data.
         parts: The same with the constant parts of periodic kernels apart, which may carry a trend
-            where a smooth kernel is beside them; by these ``str`` says what the kernel does.
+            where a smooth kernel is beside them; by these, and their shares in the variance of the
+            posterior mean, ``str`` says what the kernel does.
         log_density: Mean log predictive density in nats per point (a density per unit of the
             targets), of the kind that ``compared`` says.
         network_log_density: That of the given model.
@@ -93,8 +94,13 @@ class Simplification:
 
     def __str__(self) -> str:
         lines = [f"{self.expression} + noise({three_digits(self.noise)})"]
-        for term in self.parts:
-            lines.append(f"{term.mean_share():>7.1%}  {words_of(term, self.units)}")
+        for term in sorted(self.parts, key=lambda term: -abs(term.posterior_share or 0.0)):
+            if term.factors:
+                share = f"{term.posterior_share or 0.0:.1%}"
+                lines.append(f"{share:>8} of the fit  {words_of(term, self.units)}")
+        mean = type(self.model.mean_module).__name__
+        if mean != "ZeroMean":
+            lines.append(f"The mean of the model, a {mean}, is not part of the kernel.")
         kinds = {
             "heldout": "Held-out data",
             "loo": "Leave-one-out",

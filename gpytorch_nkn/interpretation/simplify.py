@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from gpytorch_nkn.interpretation.candidates import Candidate, find_candidates, p
 from gpytorch_nkn.interpretation.densities import Densities
 from gpytorch_nkn.interpretation.expand import expand_source
 from gpytorch_nkn.interpretation.factors import PERIODIC
+from gpytorch_nkn.interpretation.posterior_shares import with_posterior_shares
 from gpytorch_nkn.interpretation.simplification import Simplification, SimplificationStep
 from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
 from gpytorch_nkn.interpretation.stock_kernels import (
@@ -96,6 +98,9 @@ def simplify(
         seed: Of the restarts; the global random state is left alone.
         progress: Show a progress bar, if standard error is a terminal.
 
+    The mean of the model is not part of the kernel: a model of your own needs the same one (an
+    estimator's is a straight line over its standardised inputs and targets).
+
     Returns:
         The kernel, the refitted model, terms and losses. Ctrl-C ends the search with the best
         kernel so far.
@@ -124,8 +129,10 @@ def simplify(
             search.run(max_terms, tolerance)
             search.shake(restarts, seed)
         except KeyboardInterrupt:
-            if search.best is None:
+            if search.first is None:
                 raise
+            if search.best is None:
+                search.accept("interrupted", search.first)
             search.interrupted = True
     return _finish(search, gp, densities, tolerance, skipped)
 
@@ -166,9 +173,16 @@ class _Search:
             # The first kernels explain less than the network did: with its noise they would
             # start by bending to every point.
             noise = base.likelihood.noise.detach()
-            base.likelihood.noise = noise.clamp_min(0.1 * float(gp.targets.var()))
+            raw = base.likelihood.noise_covar.raw_noise
+            if raw.requires_grad and gp.targets.numel() > 1:
+                with suppress(RuntimeError):  # bounds may forbid it
+                    base.likelihood.noise = noise.clamp_min(0.1 * float(gp.targets.var()))
+        transform = getattr(base, "input_transform", None)
+        if transform is not None:  # terms are those over the inputs as they are transformed now
+            transform.requires_grad_(False)
         self.start = _State((), base)
         self.best: _State | None = None
+        self.first: _State | None = None  # the best before any was accepted
         self.density = -math.inf  # of the best
         self.wanted = -math.inf
         self.periodic = [f for c in candidates for f in c.part.factors if isinstance(f, PERIODIC)]
@@ -201,7 +215,7 @@ class _Search:
             return
         best = max(visited, key=lambda state: state.value)
         if self.density < self.wanted and best is not self.best:
-            self._accept("go back: more terms do not suffice", best)
+            self.accept("go back: more terms do not suffice", best)
         self._improve(max_terms, lambda density: density >= self._least())
 
     def shake(self, restarts: int, seed: int) -> None:
@@ -223,7 +237,7 @@ class _Search:
         for action, fitted in fits:
             better = fitted.value > self.best.value
             if better and self.densities.of(fitted.model) >= self._least():
-                self._accept(action, fitted)
+                self.accept(action, fitted)
 
     def _least(self) -> float:
         """The density that no later step may fall below: the one that is wanted, once reached."""
@@ -257,7 +271,7 @@ class _Search:
             action, new = found
         if must_improve and new.value <= state.value + _GAIN:
             return False
-        self._accept(action, new)
+        self.accept(action, new)
         return True
 
     def _improve(self, max_terms: int, accepts: Callable[[float], bool]) -> None:
@@ -278,7 +292,7 @@ class _Search:
                 return
             if not accepts(self.densities.of(found[1].model)):
                 return
-            self._accept(*found)
+            self.accept(*found)
 
     def _best_of(self, trials: Iterable[Trial]) -> tuple[str, _State] | None:
         """The best after a short fit of all and a long one of the best of them."""
@@ -294,6 +308,8 @@ class _Search:
             self.bar.update()
             if math.isfinite(fitted.value):
                 fits.append((action, fitted))
+                if self.first is None or fitted.value > self.first.value:
+                    self.first = fitted
         return fits
 
     def _fit(self, state: _State, parts: Sequence[Part], iterations: int) -> _State:
@@ -323,7 +339,7 @@ class _Search:
         count = self.num_others + sum(part.num_parameters for part in parts)
         return -float(loss) - 0.5 * count * math.log(n)
 
-    def _accept(self, action: str, state: _State) -> None:
+    def accept(self, action: str, state: _State) -> None:
         self.best, self.density = state, self.densities.of(state.model)
         step = SimplificationStep(action, state.expression, state.value, self.density)
         self.history.append(step)
@@ -345,13 +361,12 @@ def _finish(
     compared = densities.all_of(model)
     source = Source(kernel, gp.inputs, gp.units)
     terms = expand_source(source, split=False).terms
-    parts = expand_source(source).terms
+    refitted = fitted_gp(model)
+    parts = with_posterior_shares(expand_source(source), refitted).terms
     simple, given = compared[densities.kind]
-    noise = float(fitted_gp(model).noise.mean().sqrt()) * float(np.asarray(gp.units.y_scale))
+    noise = float(refitted.noise.mean().sqrt()) * float(np.asarray(gp.units.y_scale))
     return Simplification(
-        kernel=stock_sum(
-            search.best.parts, gp.targets
-        ),  # one of its own: training the model leaves it
+        kernel=stock_sum(search.best.parts, gp.targets),  # one of its own, apart from the model's
         model=model,
         terms=terms,
         parts=parts,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from gpytorch_nkn.interpretation.units import Units
 __all__ = ["FittedGP", "Source", "check_fit", "fitted_gp", "source_of"]
 
 _YEAR = 365.2425  # days
-_DAY = 86_400  # seconds
+_DAY = 86_400_000  # milliseconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,14 +85,31 @@ class FittedGP:
         """Units of the user's time (days for dates) per unit of the kernel's only column."""
         return float(self.units.x_scale[0] if self._estimator is None else self._estimator.x_scale_)
 
+    def time_span(self, horizon: Any) -> float:
+        """A length of time in units of the kernel: a number, or a duration for dates.
+
+        Raises:
+            ValueError: It is negative or not finite.
+        """
+        if isinstance(horizon, np.timedelta64 | timedelta):  # pandas' Timedelta is one, too
+            horizon = np.timedelta64(horizon) / np.timedelta64(1, "D")
+        if not 0 <= float(horizon) < np.inf:
+            raise ValueError(f"horizon must be finite and not negative, got {horizon}.")
+        return float(horizon) / self.time_scale
+
     def to_times(self, values: np.ndarray) -> np.ndarray:
         """The user's times ``M``, dates where they were, of values ``M`` of the only column."""
+        if not self.units.affine:
+            raise ValueError(
+                "The input transform is not affine: places of the model's inputs are not those of "
+                "the data. Pass x to posterior() instead."
+            )
         if self._estimator is None:
             return self.units.x_offset[0] + self.units.x_scale[0] * values
         times = self._estimator.x_offset_ + self._estimator.x_scale_ * values
         if not self._estimator.time_is_date_:
             return times
-        return np.round(times * _DAY).astype("int64").astype("datetime64[s]")
+        return np.round(times * _DAY).astype("int64").astype("datetime64[ms]")
 
     def prior_mean(self, inputs: Tensor) -> Tensor:
         """Prior mean ``... x M`` at inputs of the kernel."""
@@ -252,33 +271,41 @@ def _units_of(estimator: Any, model: ExactGP) -> Units:
     assert model.train_inputs is not None
     input_dim = model.train_inputs[0].size(-1)
     units = Units.plain(input_dim)
-    x_offset, x_scale = _affine_inputs(model, input_dim)
+    x_offset, x_scale, affine = _affine_inputs(model, input_dim)
     y_offset, y_scale = _affine_outcome(model)
-    return Units(x_offset, x_scale, y_offset, y_scale, units.names)
+    return Units(x_offset, x_scale, y_offset, y_scale, units.names, affine=affine)
 
 
-def _affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """Offset and scale per column if the input transform is affine; none otherwise."""
-    plain = np.zeros(input_dim), np.ones(input_dim)
+def _affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Offset and scale per column of the input transform, and whether it is affine."""
+    plain = np.zeros(input_dim), np.ones(input_dim), False
     if getattr(model, "input_transform", None) is None:
-        return plain
+        return *plain[:2], True
     assert model.train_inputs is not None
-    like = model.train_inputs[0]
-    points = torch.tensor([0.25, 0.5, 0.75]).to(like).unsqueeze(-1).expand(3, input_dim)
+    model.train()  # BoTorch's models hold the inputs as they were given now
+    raw = model.train_inputs[0].detach().double()
+    model.eval()
+    if raw.size(-1) != input_dim:
+        return plain
+    raw = raw.reshape(-1, input_dim)
+    first, last = raw.amin(0), raw.amax(0)
+    last = torch.where(last > first, last, first + 1)
+    weights = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64).unsqueeze(-1)
+    points = first + weights.to(raw) * (last - first)
+    transform = deepcopy(model.input_transform).double()
     try:
-        values = _transformed(model, points)
+        values = transform(points)
     except (IndexError, RuntimeError, ValueError):  # it takes another number of columns
         return plain
     if values.shape[-2:] != points.shape:
         return plain
     low, middle, high = values.reshape(-1, 3, input_dim)[0]
-    slope = (high - low) / 0.5
-    if not torch.allclose(middle, (low + high) / 2, atol=1e-9):
+    slope = (high - low) / (last - first)
+    bend = (middle - (low + high) / 2).abs()
+    if bool((slope == 0).any()) or bool((bend > 1e-6 * (high - low).abs()).any()):
         return plain
-    if bool((slope == 0).any()):
-        return plain
-    offset = 0.25 - low / slope
-    return offset.double().cpu().numpy(), (1 / slope).double().cpu().numpy()
+    offset = first - low / slope
+    return offset.cpu().numpy(), (1 / slope).cpu().numpy(), True
 
 
 def _affine_outcome(model: ExactGP) -> tuple[Any, Any]:

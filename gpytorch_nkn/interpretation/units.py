@@ -27,6 +27,7 @@ class Units:
         y_name: What the targets are called.
         y_unit: What one unit of the targets is called, such as ``ppm``; may be empty.
         log_targets: The model is one of the logarithm of the targets.
+        affine: Offset and scale say all; otherwise lengths are those of the transformed inputs.
     """
 
     x_offset: np.ndarray = field(default_factory=lambda: np.zeros(1))
@@ -38,6 +39,7 @@ class Units:
     y_name: str = "y"
     y_unit: str = ""
     log_targets: bool = False
+    affine: bool = True
 
     @classmethod
     def plain(cls, input_dim: int) -> Units:
@@ -54,7 +56,8 @@ class Units:
         """
         if columns is None:
             return self
-        if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+        is_names = isinstance(columns, Sequence) and not isinstance(columns, str)
+        if not is_names or not all(isinstance(name, str) for name in columns):
             raise TypeError(f"columns must be a sequence of names, got {columns!r}.")
         if len(columns) != len(self.x_scale):
             raise ValueError(f"columns must hold {len(self.x_scale)} names, got {len(columns)}.")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from gpytorch.kernels import CosineKernel
 from scipy.special import i0e, i1e
 
 from gpytorch_nkn.interpretation.amounts import (
@@ -21,7 +20,7 @@ from gpytorch_nkn.interpretation.amounts import (
 from gpytorch_nkn.interpretation.behaviour import Geometry, behaviours_of
 from gpytorch_nkn.interpretation.decomposition import Component
 from gpytorch_nkn.interpretation.expansion import Term
-from gpytorch_nkn.interpretation.factors import PERIODIC
+from gpytorch_nkn.interpretation.factors import PERIODIC, SMOOTH, period_of
 from gpytorch_nkn.interpretation.units import Units
 
 if TYPE_CHECKING:
@@ -257,13 +256,12 @@ def _variation(
             (f"It hardly links one point to the next; {size}", "It foretells nothing."),
         )
     text = length_text(length, units.x_unit)
-    return Description(
-        f"A smooth variation without a period{change}",
-        (
-            f"It varies over about {text}; {size}",
-            f"Past the data it fades within a few times {text}.",
-        ),
-    )
+    sentences = [f"It varies over about {text}; {size}"]
+    fading = [any(isinstance(f, SMOOTH) for f in term.factors) for term in component.terms]
+    shares = [term.mean_share() for term in component.terms]
+    if np.dot(fading, shares) > 0.5 * sum(shares):  # a long period would come back
+        sentences.append(f"Past the data it fades within a few times {text}.")
+    return Description(f"A smooth variation without a period{change}", tuple(sentences))
 
 
 @dataclass(frozen=True)
@@ -311,11 +309,10 @@ def _first_harmonic(term: Term, period: float) -> float:
     exp(z cos a) = I0(z) + 2 sum_n I_n(z) cos(n a), with z = 1 / lengthscale.
     """
     for factor in term.factors:
-        if not isinstance(factor, (*PERIODIC, CosineKernel)):
+        own = period_of(factor)
+        if own is None or abs(float(own.mean()) / period - 1) > _OWN:
             continue
-        if abs(float(factor.period_length.detach().mean()) / period - 1) > _OWN:
-            continue
-        if isinstance(factor, CosineKernel):
+        if not isinstance(factor, PERIODIC):  # a cosine
             return 1.0
         z = 1 / float(factor.lengthscale.detach().double().mean())
         return 1.0 if z < 1e-3 else float(2 * i1e(z) / (1 - i0e(z)))

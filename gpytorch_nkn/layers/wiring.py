@@ -60,12 +60,14 @@ def parse_wiring(
 
     Raises:
         ValueError: The text is not a wiring, a Product width does not divide what comes in, or
-            ``sparsity`` has no meaning.
+            ``sparsity`` or ``hidden_bias`` has no meaning.
 
     Reference: Sun et al. (2018), sections 5.1 to 5.3 and appendix J.
     """
     if sparsity not in (None, "l1", "horseshoe"):
         raise ValueError(f"sparsity must be 'l1', 'horseshoe' or None, got {sparsity!r}.")
+    if not 0 < hidden_bias < math.inf:
+        raise ValueError(f"hidden_bias must be positive and finite, got {hidden_bias}.")
     layers: list[Layer] = []
     width = in_features
     tokens = wiring.split("-")

@@ -28,6 +28,7 @@ __all__ = ["Effect", "plot_effects"]
 Given = TypeVar("Given")
 
 _COLORS = "PuOr_r"  # diverging, and told apart by eyes of any kind
+_ABOUT_ZERO = 0.005  # shares are estimates, which may even be negative
 _LEVELS = 18  # contours; an even number, so that zero lies in the middle of a colour
 
 
@@ -64,16 +65,19 @@ class Effect(Protocol):
     def share(self) -> float: ...
 
 
-def plot_effects(axes: Given, effects: Sequence[Effect], *, y_label: str = "value") -> Given:
+def plot_effects(
+    axes: Given, effects: Sequence[Effect], *, y_label: str = "value", share_y: bool = True
+) -> Given:
     """Draw effects of one column as a curve with its band, those of two as filled contours.
 
     Contours have a colour bar of their own, symmetric around zero. The title tells the share of
-    the variance.
+    the variance; below half a percent it is estimated no better than "about 0 %".
 
     Args:
         axes: One Axes per effect, a sequence or an array of any shape, read row by row.
         effects: The effects, at least one; see :class:`Effect`.
         y_label: Label of the effects, with their unit.
+        share_y: Give the curves the same vertical limits, so that no effect looks like none.
 
     Returns:
         The same axes.
@@ -86,6 +90,7 @@ def plot_effects(axes: Given, effects: Sequence[Effect], *, y_label: str = "valu
     if len(effects) == 0:
         raise ValueError("At least one effect is needed, got none.")
     flat = as_list_of_axes(axes, len(effects), "effect")
+    curves = []
     for number, (ax, effect) in enumerate(zip(flat, effects, strict=True)):
         prefix = f"effects[{number}]."
         if len(effect.names) not in (1, 2) or len(effect.grid) != len(effect.names):
@@ -96,10 +101,19 @@ def plot_effects(axes: Given, effects: Sequence[Effect], *, y_label: str = "valu
         share = as_array(f"{prefix}share", effect.share, ndim=0)
         if len(effect.names) == 1:
             _draw_curve(ax, effect, prefix, y_label)
+            curves.append(ax)
         else:
             _draw_contours(ax, effect, prefix, y_label)
-        put_title(ax, f"{effect.label} ({100 * float(share):.1f} %)")
+        put_title(ax, f"{effect.label} ({_percent(float(share))})")
+    if share_y and len(curves) > 1:
+        limits = np.array([ax.get_ylim() for ax in curves])
+        for ax in curves:
+            ax.set_ylim(limits.min(), limits.max())
     return axes
+
+
+def _percent(share: float) -> str:
+    return "about 0 %" if abs(share) < _ABOUT_ZERO else f"{100 * share:.1f} %"
 
 
 def _draw_curve(ax: Axes, effect: Effect, prefix: str, y_label: str) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
@@ -11,7 +14,34 @@ from torch import Tensor
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.plotting.style import as_array
 
-__all__ = ["as_inputs", "check_kernel", "kernel_values", "line_of_inputs"]
+__all__ = ["InputLine", "as_inputs", "check_kernel", "kernel_values", "line_of_inputs"]
+
+
+@dataclass(frozen=True, eq=False)
+class InputLine:
+    """Inputs of which one column varies.
+
+    Attributes:
+        place: Values ``N`` of that column in the user's units, sorted, in float64.
+        order: Which of the inputs they came from, ``N``.
+        column: Number of the column.
+        fixed: A row ``1 x D`` of the inputs with the other columns, in the kernel's precision.
+        offset, scale: The kernel sees ``(place - offset) / scale``.
+    """
+
+    place: np.ndarray
+    order: np.ndarray
+    column: int
+    fixed: Tensor
+    offset: float
+    scale: float
+
+    def at(self, place: np.ndarray) -> Tensor:
+        """Inputs ``M x D`` as the kernel takes them, at places ``M`` in the user's units."""
+        inputs = self.fixed.repeat(len(place), 1)
+        # standardised in float64: years or days leave a float32 few digits
+        inputs[:, self.column] = torch.as_tensor((place - self.offset) / self.scale).to(inputs)
+        return inputs
 
 
 def check_kernel(kernel: Kernel) -> None:
@@ -37,30 +67,50 @@ def as_inputs(kernel: Kernel, x: Any) -> Tensor:
         TypeError: They are not numbers.
         ValueError: Another number of dimensions, or an entry that is not finite.
     """
-    dims = getattr(x, "ndim", None)
-    array = as_array("x", x, ndim=2 if dims == 2 else 1)
+    return _as_tensor(kernel, _as_matrix(x))
+
+
+def _as_matrix(x: Any) -> np.ndarray:
+    """Finite numbers ``N x D``."""
+    array = as_array("x", x, ndim=2 if getattr(x, "ndim", None) == 2 else 1)
     if array.dtype.kind == "M":
         raise TypeError("x must hold numbers, got dates.")
+    return array.reshape(len(array), -1)
+
+
+def _as_tensor(kernel: Kernel, array: np.ndarray) -> Tensor:
     like = next(iter(kernel.parameters()), torch.empty(0))
-    return torch.as_tensor(array).to(like.detach()).reshape(len(array), -1)
+    return torch.as_tensor(array).to(like.detach())
 
 
-def line_of_inputs(kernel: Kernel, x: Any) -> tuple[Tensor, int]:
-    """Return inputs ``N x D`` sorted along the one column that varies, and its number.
+def line_of_inputs(kernel: Kernel, x: Any, offset: float = 0.0, scale: float = 1.0) -> InputLine:
+    """Return inputs ``N`` or ``N x D`` along the one column that varies.
+
+    Args:
+        kernel: Whose precision the inputs take.
+        x: Inputs, the column that varies in the user's units.
+        offset, scale: The kernel sees ``(x - offset) / scale`` of the column that varies.
 
     Raises:
         TypeError: They are not numbers.
-        ValueError: Not exactly one column varies; or as in :func:`as_inputs`.
+        ValueError: Not exactly one column varies, the offset is not finite, or the scale is not
+            positive; or as in :func:`as_inputs`.
     """
-    inputs = as_inputs(kernel, x)
-    varying = [d for d in range(inputs.size(1)) if bool((inputs[:, d] != inputs[0, d]).any())]
+    if not math.isfinite(offset):
+        raise ValueError(f"x_offset must be a finite number, got {offset}.")
+    if not 0 < scale < math.inf:
+        raise ValueError(f"x_scale must be a positive number, got {scale}.")
+    array = _as_matrix(x).astype(float)
+    (varying,) = np.nonzero((array != array[0]).any(0))
     if len(varying) != 1:
         raise ValueError(
-            f"Exactly one column of x must vary, got {len(varying)} of {inputs.size(1)} "
-            f"(x has the shape {tuple(inputs.shape)})."
+            f"Exactly one column of x must vary, got {len(varying)} of {array.shape[1]} "
+            f"(x has the shape {array.shape})."
         )
-    column = varying[0]
-    return inputs[inputs[:, column].argsort(stable=True)], column
+    column = int(varying[0])
+    order = np.argsort(array[:, column], kind="stable")
+    fixed = _as_tensor(kernel, array[:1])
+    return InputLine(array[order, column], order, column, fixed, float(offset), float(scale))
 
 
 def kernel_values(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:

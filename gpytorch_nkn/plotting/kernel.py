@@ -13,7 +13,7 @@ from linear_operator.utils.warnings import NumericalWarning
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from gpytorch_nkn.plotting.inputs import check_kernel, kernel_values, line_of_inputs
+from gpytorch_nkn.plotting.inputs import InputLine, check_kernel, kernel_values, line_of_inputs
 from gpytorch_nkn.plotting.style import GRAY, PALETTE, as_array, finish, put_legend_above
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ def plot_kernel(
     origins: ArrayLike | None = None,
     samples: int = 3,
     seed: int = 0,
+    x_offset: float = 0.0,
+    x_scale: float = 1.0,
     x_label: str = "x",
 ) -> Axes:
     """Draw a kernel's values around some points, or functions drawn from a GP with this kernel.
@@ -40,12 +42,16 @@ def plot_kernel(
     Args:
         ax: Axes to draw on.
         kernel: A kernel without batch dimensions and with one output per input.
-        x: Inputs ``N``, or ``N x D`` of which one column varies, in any order.
+        x: Inputs ``N``, or ``N x D`` of which one column varies, in any order. That column is
+            in units of your own, which ``x_offset`` and ``x_scale`` turn into the kernel's.
         show: ``"slices"`` draws ``k(x, x0)`` for each origin ``x0``, ``"samples"`` functions
             drawn from the prior with mean zero.
         origins: Values of the varying column ``S``; the quarter points of its range by default.
         samples: Number of functions.
         seed: Determines the functions; the global random state is left as it was.
+        x_offset: The kernel is evaluated at ``(x - x_offset) / x_scale``; a forecaster, say, has
+            ``x_offset_`` and ``x_scale_``, which for dates are days since 1970.
+        x_scale: Likewise; positive.
         x_label: Label of the horizontal axis, with its unit.
 
     Returns:
@@ -54,48 +60,60 @@ def plot_kernel(
     Raises:
         TypeError: ``kernel`` is not a kernel, or ``x`` does not hold numbers.
         ValueError: ``show`` is unknown, the kernel has a batch shape, not exactly one column of
-            ``x`` varies, ``samples`` is below 1, or a value is not finite.
+            ``x`` varies, ``samples`` is below 1, ``x_scale`` is not positive, or a value is not
+            finite.
     """
     if show not in ("slices", "samples"):
         raise ValueError(f"show must be 'slices' or 'samples', got {show!r}.")
     check_kernel(kernel)
-    line, column = line_of_inputs(kernel, x)
+    line = line_of_inputs(kernel, x, x_offset, x_scale)
     if show == "slices":
-        _draw_slices(ax, kernel, line, column, origins)
+        _draw_slices(ax, kernel, line, origins)
         finish(ax, x_label, r"$k(x, x_0)$")
         put_legend_above(ax)
     else:
         if samples < 1:
             raise ValueError(f"samples must be at least 1, got {samples}.")
-        draws = _sample(kernel, line, samples, seed).numpy()
+        draws = _sample(kernel, line.at(line.place), samples, seed).numpy()
         for number in range(samples):
             color = PALETTE[number % len(PALETTE)]
-            ax.plot(line[:, column].cpu(), draws[:, number], color=color, linewidth=1.3)
+            ax.plot(line.place, draws[:, number], color=color, linewidth=1.3)
         finish(ax, x_label, "functions from the prior")
     ax.margins(x=0.01)
     return ax
 
 
-def _draw_slices(
-    ax: Axes, kernel: Kernel, line: Tensor, column: int, origins: ArrayLike | None
-) -> None:
-    place = line[:, column]
+def _draw_slices(ax: Axes, kernel: Kernel, line: InputLine, origins: ArrayLike | None) -> None:
     if origins is None:
-        origins = np.quantile([place[0].item(), place[-1].item()], [0.25, 0.5, 0.75])
+        origins = np.quantile(line.place[[0, -1]], [0.25, 0.5, 0.75])
     values = as_array("origins", origins)
-    points = line[:1].repeat(len(values), 1)
-    points[:, column] = torch.as_tensor(values).to(place)
-    slices = kernel_values(kernel, line, points).cpu().numpy()
+    points = line.at(values)
+    slices = kernel_values(kernel, line.at(line.place), points).cpu().numpy()
     peaks = kernel_values(kernel, points, points).diagonal().cpu().numpy()
     if slices.min() < 0:
         ax.axhline(0, color=GRAY, linewidth=0.6)
-    for number, origin in enumerate(values):
+    for number, (origin, name) in enumerate(zip(values, _tell_apart(values), strict=True)):
         look = _look(number)
-        label = f"$x_0$ = {origin:.3g}"
-        ax.plot(place.cpu(), slices[:, number], linewidth=1.5, label=label, **look)
+        label = f"$x_0$ = {name}"
+        ax.plot(line.place, slices[:, number], linewidth=1.5, label=label, **look)
         ax.plot(
             [origin], [peaks[number]], color=look["color"], marker="o", markersize=5, label="_x0"
         )
+
+
+def _tell_apart(values: np.ndarray) -> list[str]:
+    """Numbers with as many digits, at least three, as show their distances."""
+    largest = np.abs(values).max()
+    values = np.where(np.abs(values) < 1e-9 * largest, 0.0, values)
+    different = np.unique(values)
+    gap = np.diff(different).min() if len(different) > 1 else np.inf
+    whole = int(np.log10(largest)) + 1 if 1 <= largest < 1e7 else 0  # no exponents for years
+    labels: list[str] = []
+    for digits in range(max(3, whole), 18):
+        labels = [f"{value:.{digits}g}" for value in values]
+        if all(abs(float(label) - v) <= gap / 10 for label, v in zip(labels, values, strict=True)):
+            break
+    return labels
 
 
 def _look(number: int) -> dict[str, Any]:
@@ -105,13 +123,13 @@ def _look(number: int) -> dict[str, Any]:
     }
 
 
-def _sample(kernel: Kernel, line: Tensor, samples: int, seed: int) -> Tensor:
+def _sample(kernel: Kernel, inputs: Tensor, samples: int, seed: int) -> Tensor:
     """Functions ``N x samples`` at the inputs, in float64 on the CPU."""
-    covariance = kernel_values(kernel, line, line).double().cpu()
+    covariance = kernel_values(kernel, inputs, inputs).double().cpu()
     scale = covariance.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NumericalWarning)  # jitter is what we want here
         factor = psd_safe_cholesky(covariance / scale, max_tries=6)
     generator = torch.Generator().manual_seed(seed)
-    noise = torch.randn(len(line), samples, generator=generator, dtype=torch.float64)
+    noise = torch.randn(len(inputs), samples, generator=generator, dtype=torch.float64)
     return scale.sqrt() * factor @ noise

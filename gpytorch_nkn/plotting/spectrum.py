@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from scipy.signal import lombscargle
 
-from gpytorch_nkn.plotting.inputs import as_inputs, check_kernel, kernel_values, line_of_inputs
+from gpytorch_nkn.plotting.inputs import InputLine, check_kernel, kernel_values, line_of_inputs
 from gpytorch_nkn.plotting.style import (
     BLUE,
     ORANGE,
@@ -39,6 +38,8 @@ def plot_spectrum(
     y: ArrayLike | None = None,
     noise: float = 0.0,
     level: float = 0.9,
+    x_offset: float = 0.0,
+    x_scale: float = 1.0,
     x_label: str = "unit of x",
     y_label: str = "power",
 ) -> Axes:
@@ -57,10 +58,14 @@ def plot_spectrum(
         ax: Axes to draw on.
         kernel: A kernel without batch dimensions and with one output per input.
         x: Inputs ``N``, or ``N x D`` of which one column varies; at least four different ones.
+            That column is in units of your own, in which frequencies are counted, too.
         y: Data ``N`` at ``x``, whose periodogram is drawn, too: after their mean is taken away,
             by Fourier transform if ``x`` is evenly spaced, and after Lomb and Scargle else.
         noise: Variance of white noise on top of the functions.
         level: Probability of the range at each frequency.
+        x_offset: The kernel is evaluated at ``(x - x_offset) / x_scale``; a forecaster, say, has
+            ``x_offset_`` and ``x_scale_``, which for dates are days since 1970.
+        x_scale: Likewise; positive.
         x_label: The unit of ``x`` in the singular, such as ``year``.
         y_label: Label of the ordinates.
 
@@ -71,21 +76,20 @@ def plot_spectrum(
         TypeError: ``kernel`` is not a kernel, or ``x`` does not hold numbers.
         ValueError: The kernel has a batch shape, not exactly one column of ``x`` varies, there
             are too few inputs, ``y`` has another length, ``noise`` is negative, ``level`` is not
-            between 0 and 1, or a value is not finite.
+            between 0 and 1, ``x_scale`` is not positive, or a value is not finite.
     """
     check_kernel(kernel)
     if not noise >= 0 or not np.isfinite(noise):
         raise ValueError(f"noise must be a variance, not negative, got {noise}.")
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}.")
-    line, column = line_of_inputs(kernel, x)
-    place = line[:, column].double().cpu().numpy()
+    line = line_of_inputs(kernel, x, x_offset, x_scale)
+    place = line.place
     different = len(np.unique(place))
     if different < 4:
         raise ValueError(f"At least four different inputs are needed, got {different}.")
     n = min(len(place), _MAX_GRID)
-    grid = line[:1].repeat(n, 1)
-    grid[:, column] = torch.linspace(place[0], place[-1], n).to(line)
+    grid = line.at(np.linspace(place[0], place[-1], n))
     covariance = kernel_values(kernel, grid, grid).double().cpu().numpy()
     covariance = covariance + noise * np.eye(n)
     mean, lower, upper = prior_periodogram(covariance, level=level)
@@ -99,7 +103,7 @@ def plot_spectrum(
     ax.fill_between(frequencies, lower, upper, color=BLUE, alpha=0.2, linewidth=0, label=label)
     ax.plot(frequencies, mean, color=BLUE, linewidth=1.5, label="expected")
     if y is not None:
-        observed = _data_periodogram(kernel, x, column, as_array("y", y), frequencies)
+        observed = _data_periodogram(line, as_array("y", y), frequencies)
         ax.plot(
             frequencies,
             np.maximum(observed, floor),
@@ -199,15 +203,12 @@ def quadratic_form_quantiles(
     return total * np.exp((low + high) / 2)
 
 
-def _data_periodogram(
-    kernel: Kernel, x: Any, column: int, y: np.ndarray, frequencies: np.ndarray
-) -> np.ndarray:
-    """Periodogram of the data as it came in, at the frequencies."""
-    place = as_inputs(kernel, x)[:, column].double().cpu().numpy()
+def _data_periodogram(line: InputLine, y: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
+    """Periodogram of the data, in the order in which they came in, at the frequencies."""
+    place = line.place
     if y.shape != place.shape:
         raise ValueError(f"y must have one value per input, {place.shape}, got shape {y.shape}.")
-    order = np.argsort(place, kind="stable")
-    place, y = place[order], y[order] - y.mean()
+    y = y[line.order] - y.mean()
     steps = np.diff(place)
     even = np.ptp(steps) <= 1e-3 * steps.mean()
     if even and len(y) // 2 == len(frequencies):

@@ -20,6 +20,7 @@ _WIDTH, _HEIGHT = 0.5, 0.76  # of a thumbnail
 _SMALLEST = 0.02  # relative contributions below it are left out
 _CONSTANT = 0.1  # relative constants below it are left out
 _SIGN = 0.11  # distance of a multiplication sign from its unit
+_PALE = 0.3  # opacity of what leads into pale units
 _FRAME = "#9aa5b1"
 
 
@@ -29,22 +30,27 @@ class Stage:
 
     Attributes:
         head: What stands above.
-        slices: Values ``U x N`` of ``k(x, x0)``.
         shares: Contributions ``U x C`` of the units that come in, as shares of them all and the
             constant; for a product, where its factors are.
         constants: Shares ``U`` of the constant.
         is_product: Whether the units are products.
+        slices: Values ``U x N`` of ``k(x, x0)``.
         importance: Shares ``U`` of the output, set by :func:`choose_units`.
         shown: Numbers of the units that are drawn, likewise.
     """
 
     head: str
-    slices: np.ndarray
     shares: np.ndarray
     constants: np.ndarray
     is_product: bool = False
+    slices: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     importance: np.ndarray = field(default_factory=lambda: np.empty(0))
     shown: tuple[int, ...] = ()
+
+    @property
+    def is_pale(self) -> np.ndarray:
+        """Whether units hardly count for the output, ``U``."""
+        return self.importance < _SMALLEST
 
 
 def choose_units(stages: list[Stage], max_units: int) -> None:
@@ -53,7 +59,7 @@ def choose_units(stages: list[Stage], max_units: int) -> None:
     A factor counts as much as its product, and what comes into a sum by its share of it. The
     factors of a product are drawn together or not at all, where ``max_units`` allows that.
     """
-    importance = np.ones(len(stages[-1].slices))
+    importance = np.ones(len(stages[-1].shares))
     group = 1  # units that belong together
     for stage in reversed(stages):
         stage.importance = importance
@@ -62,7 +68,7 @@ def choose_units(stages: list[Stage], max_units: int) -> None:
         members = np.arange(len(importance)).reshape(-1, group)[chosen].ravel()
         stage.shown = tuple(sorted(members.tolist()))
         importance = importance @ ((stage.shares > 0) if stage.is_product else stage.shares)
-        group = stage.shares.shape[1] // len(stage.slices) if stage.is_product else 1
+        group = stage.shares.shape[1] // len(stage.shares) if stage.is_product else 1
         group = group if group <= max_units else 1
 
 
@@ -96,7 +102,7 @@ def draw_stages(ax: Axes, stages: list[Stage], labels: list[str]) -> None:
             fontsize=size + 1,
             color=GRAY,
         )
-        hidden = len(stage.slices) - len(stage.shown)
+        hidden = len(stage.shares) - len(stage.shown)
         if hidden:
             ax.annotate(
                 f"and {hidden} more",
@@ -169,6 +175,7 @@ def _draw_connections(
     segments, widths, colors = [], [], []
     for unit, y in zip(stage.shown, targets.middles, strict=True):
         contributions = stage.shares[unit]
+        opacity = _PALE if stage.is_pale[unit] else 1.0
         strongest = contributions.max() or 1.0
         end = targets.left - (_SIGN if stage.is_product else 0)
         weakest_first = sorted(
@@ -181,18 +188,19 @@ def _draw_connections(
             segments.append([(sources.right, start), (end, y)])
             widths.append(0.8 if stage.is_product else 0.3 + 2.5 * strength)
             color = GRAY if stage.is_product else BLUE
-            colors.append(to_rgba(color, 0.8 if stage.is_product else 0.06 + 0.74 * strength**1.5))
+            own = 0.8 if stage.is_product else 0.06 + 0.74 * strength**1.5
+            colors.append(to_rgba(color, opacity * own))
         if stage.is_product and any(contributions[source] for source in before.shown):
             segments.append([(end, y), (targets.left, y)])
             widths.append(0.8)
-            colors.append(to_rgba(GRAY, 0.8))
-            _draw_sign(ax, end, y)
+            colors.append(to_rgba(GRAY, opacity * 0.8))
+            _draw_sign(ax, end, y, opacity)
         constant = min(stage.constants[unit] / strongest, 1.0)
         if constant >= _CONSTANT:
             low = y + 0.5 * targets.height
             segments.append([(targets.left - 0.07, low), (targets.left, low - 0.12)])
             widths.append(0.3 + 2.5 * constant)
-            colors.append(to_rgba(GRAY, 0.5 + 0.4 * constant))
+            colors.append(to_rgba(GRAY, opacity * (0.5 + 0.4 * constant)))
             ax.annotate(
                 "c",
                 (targets.left - 0.07, low),
@@ -202,7 +210,7 @@ def _draw_connections(
                 ha="right",
                 va="center",
                 fontsize=7,
-                color=GRAY,
+                color=to_rgba(GRAY, 0.5 + 0.5 * opacity),
                 bbox={"boxstyle": "circle,pad=0.1", "facecolor": "white", "linewidth": 0},
             )
     ax.add_collection(
@@ -210,19 +218,22 @@ def _draw_connections(
     )
 
 
-def _draw_sign(ax: Axes, x: float, y: float) -> None:
+def _draw_sign(ax: Axes, x: float, y: float, opacity: float) -> None:
+    from matplotlib.colors import to_rgba
+
+    color = to_rgba(GRAY, opacity)
     ax.plot(
         [x],
         [y],
         marker="o",
         markersize=8,
         markerfacecolor="white",
-        markeredgecolor=GRAY,
+        markeredgecolor=color,
         markeredgewidth=0.7,
         zorder=2,
         clip_on=False,
     )
-    ax.plot([x], [y], marker="x", markersize=3.6, color=GRAY, markeredgewidth=1, zorder=2.1)
+    ax.plot([x], [y], marker="x", markersize=3.6, color=color, markeredgewidth=1, zorder=2.1)
 
 
 def _draw_units(ax: Axes, stage: Stage, boxes: _Boxes, color: str) -> None:
@@ -230,7 +241,6 @@ def _draw_units(ax: Axes, stage: Stage, boxes: _Boxes, color: str) -> None:
 
     for unit, middle in zip(stage.shown, boxes.middles, strict=True):
         top = middle - boxes.height / 2
-        faint = stage.importance[unit] < _SMALLEST
         ax.add_patch(
             Rectangle(
                 (boxes.left, top),
@@ -249,7 +259,7 @@ def _draw_units(ax: Axes, stage: Stage, boxes: _Boxes, color: str) -> None:
         zero = middle + 0.42 * boxes.height + scale * low
         x = np.linspace(boxes.left, boxes.right, len(values))
         curve = zero - scale * values
-        alpha = 0.35 if faint else 1.0
+        alpha = 0.35 if stage.is_pale[unit] else 1.0
         ax.fill_between(
             x, zero, curve, color=color, alpha=0.15 * alpha, linewidth=0, zorder=3.1, clip_on=False
         )

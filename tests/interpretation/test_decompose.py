@@ -24,7 +24,7 @@ from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.interpretation import decompose
 from gpytorch_nkn.interpretation import expansion as expansion_module
-from gpytorch_nkn.interpretation.decomposition import Solver
+from gpytorch_nkn.interpretation.solver import Solver
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 
@@ -498,12 +498,13 @@ def test_order_and_numbers_against_brute_force(by):
     left_out, fitted = left_out_parts(model, decomposition)
     targets = model.train_targets - model.train_targets.mean()
     level = fitted.mean(-1, keepdim=True)
+    leveled = model.train_targets - level.sum(0)
     count = len(decomposition.components)
     # components are in the order found: every choice was the best one that was left
     for step in range(count):
         errors = {
             choice: float(
-                (targets - (left_out - level)[[*range(step), choice]].sum(0)).abs().mean()
+                (leveled - (left_out - level)[[*range(step), choice]].sum(0)).abs().mean()
             )
             for choice in range(step, count)
         }

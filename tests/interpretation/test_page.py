@@ -113,7 +113,7 @@ def test_checks_are_told_in_the_page(series, series_page):
 
 
 def test_page_of_columns_has_effects_and_no_continuation(columns_page):
-    heads = ["Summary", "Components", "Effects of the columns", "Model checking", "The kernel"]
+    heads = ["Summary", "Effects of the columns", "Components", "Model checking", "The kernel"]
     assert columns_page.text("h2") == heads
     assert set(COLUMNS) <= set(columns_page.text("td"))
     texts = [image["alt"] for image in columns_page.all("img")]

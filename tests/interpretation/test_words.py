@@ -247,7 +247,7 @@ def test_the_shape_is_that_of_the_cycle_not_of_another_period():
     found = cycle(np.sin(2 * np.pi * X), term(other, sharp))
     assert found.sentences[-1] == "Within a period it has sharp features."
     cosine = CosineKernel().double()
-    cosine.period_length = 1.0
+    cosine.period_length = 0.5  # cos(pi d / p)
     found = cycle(np.sin(2 * np.pi * X), term(cosine))
     assert found.sentences[-1] == "Within a period it is close to a sine wave."
     plain = PeriodicKernel().double()

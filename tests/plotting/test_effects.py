@@ -72,6 +72,29 @@ def test_two_columns_are_contours_around_zero_with_a_colour_bar(ax):
     np.testing.assert_array_equal(ax.get_lines()[-1].get_xydata(), [(0, 1), (0.5, 3)])
 
 
+@pytest.mark.parametrize(
+    ("share", "title"),
+    [(-0.004, "about 0 %"), (0.0049, "about 0 %"), (0.005, "0.5 %"), (-0.02, "-2.0 %")],
+)
+def test_shares_of_nothing_are_about_zero(ax, share, title):
+    plot_effects(ax, [curve(share=share)])
+    assert ax.get_title(loc="left") == f"alcohol ({title})"
+
+
+def test_curves_share_their_limits_so_that_nothing_looks_like_nothing(make_axes):
+    null = {name: 0.01 * np.asarray(getattr(curve(), name)) for name in ("mean", "lower", "upper")}
+    effects = [curve(), surface(), curve(data=None, **null)]
+    together, apart = make_axes(1, 3), make_axes(1, 3)
+    plot_effects(together, effects)
+    assert together[0].get_ylim() == together[2].get_ylim()
+    low, high = together[2].get_ylim()
+    assert low < -2 and high > 3  # the band of the first
+    assert together[1].get_ylim() == (0, 4)  # positions in the second column
+    plot_effects(apart, effects, share_y=False)
+    low, high = apart[2].get_ylim()
+    assert -0.03 < low < -0.02 and 0.03 < high < 0.04
+
+
 def test_awkward_effects_leave_every_text_readable(make_axes, no_overlap):
     axes = make_axes(2, 2, size=(9, 7))
     zero = np.zeros((11, 7))

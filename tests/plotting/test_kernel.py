@@ -45,6 +45,53 @@ def test_only_the_varying_column_is_moved(ax):
     np.testing.assert_allclose(labelled(ax)["$x_0$ = 4"].get_ydata(), expected)
 
 
+@pytest.mark.parametrize(
+    ("origins", "names"),
+    [
+        (np.array([1975.25, 1982.5, 1989.75]), ["1975", "1982", "1990"]),
+        (np.array([1989.6, 1990.4]), ["1989.6", "1990.4"]),
+        (np.array([7305.25, 7305.26]), ["7305.25", "7305.26"]),
+        (np.array([-1 / 3, 1e-17, 1 / 3]), ["-0.333", "0", "0.333"]),
+        (np.array([1e9, 1e9 + 5]), ["1000000000", "1000000005"]),
+        (np.array([2.0, 2.0]), ["2", "2"]),
+        (np.array([0.0]), ["0"]),
+    ],
+)
+def test_origins_have_as_many_digits_as_tell_them_apart(ax, origins, names):
+    plot_kernel(ax, RBFKernel(), origins.mean() + X, origins=origins)
+    drawn = [line.get_label() for line in ax.get_lines() if line.get_label()[0] != "_"]
+    assert drawn == [f"$x_0$ = {name}" for name in names]
+
+
+def test_inputs_are_in_units_of_ones_own(make_axes):
+    """A lengthscale of 1.5 in the kernel's units is one of 15 years."""
+    kernel = RBFKernel()
+    kernel.lengthscale = 1.5
+    years = np.arange(1960.0, 2000.0)
+    slices, samples, alike = make_axes(1, 3)
+    units = {"x_offset": 1975.0, "x_scale": 10.0}
+    plot_kernel(slices, kernel, years, origins=[1970.0], **units)
+    line = labelled(slices)["$x_0$ = 1970"]
+    np.testing.assert_array_equal(line.get_xdata(), years)
+    np.testing.assert_allclose(line.get_ydata(), np.exp(-((years - 1970) ** 2) / (2 * 15**2)))
+    plot_kernel(samples, kernel, years, show="samples", **units)
+    plot_kernel(alike, kernel, (years - 1975) / 10, show="samples")
+    for one, other in zip(samples.get_lines(), alike.get_lines(), strict=True):
+        np.testing.assert_array_equal(one.get_xdata(), years)
+        np.testing.assert_array_equal(one.get_ydata(), other.get_ydata())
+
+
+def test_units_change_the_column_that_varies_only_and_keep_precision(ax):
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=2)).float()
+    days = 20_000 + np.arange(9) / 1440  # minutes, which days since 1970 in float32 do not tell
+    inputs = np.column_stack([np.full(9, 5.0), days])
+    plot_kernel(ax, kernel, inputs, origins=days[:1], x_offset=20_000, x_scale=4 / 1440)
+    (line,) = labelled(ax).values()
+    scale, length = kernel.outputscale.item(), kernel.base_kernel.lengthscale[0, 1].item()
+    expected = scale * np.exp(-((np.arange(9) / 4) ** 2) / (2 * length**2))
+    np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-5)
+
+
 def test_samples_have_the_covariance_of_the_kernel(make_axes):
     kernel = ScaleKernel(PeriodicKernel()) + ScaleKernel(LinearKernel())
     ax = make_axes()
@@ -119,6 +166,11 @@ def test_faults_are_named(ax):
         plot_kernel(ax, kernel, np.array(["2001", "2002"], dtype="datetime64[Y]"))
     with pytest.raises(ValueError, match="at least 1, got 0"):
         plot_kernel(ax, kernel, X, show="samples", samples=0)
+    for scale in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(ValueError, match=f"x_scale must be a positive number, got {scale}"):
+            plot_kernel(ax, kernel, X, x_scale=scale)
+    with pytest.raises(ValueError, match="x_offset must be a finite number, got nan"):
+        plot_kernel(ax, kernel, X, x_offset=np.nan)
     with pytest.raises(ValueError, match="origins must be finite"):
         plot_kernel(ax, kernel, X, origins=[np.inf])
     with pytest.raises(NotImplementedError, match="RBFKernelGrad models derivatives"):

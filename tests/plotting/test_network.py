@@ -83,10 +83,10 @@ def test_thumbnails_are_slices_of_every_unit(ax):
     layer = Linear(2, 1, bias=False)
     layer.weight = torch.tensor([[2.0, 0.5]])
     plot_network(ax, NeuralKernelNetwork([rbf, linear], [layer]), x=np.linspace(-1, 3, 9))
-    x = np.linspace(-1, 3, 9)
-    variance = linear.variance.item()
-    smooth = np.exp(-((x - 1) ** 2) / (2 * rbf.lengthscale.item() ** 2))
-    expected = [[smooth, variance * x], [2 * smooth + 0.5 * variance * x]]
+    x, origin = np.linspace(-1, 3, 401), 0.4  # at 35 % of the range, however few the inputs
+    smooth = np.exp(-((x - origin) ** 2) / (2 * rbf.lengthscale.item() ** 2))
+    line = linear.variance.item() * origin * x
+    expected = [[smooth, line], [2 * smooth + 0.5 * line]]
     for column, units in zip(boxes(ax), expected, strict=True):
         for box, values in zip(column, units, strict=True):
             drawn = -curve_in(ax, box)  # the vertical axis points down
@@ -101,6 +101,61 @@ def test_inputs_are_sorted_along_the_first_column_that_varies(ax):
     plot_network(ax, NeuralKernelNetwork([kernel], []), x=x)
     drawn = curve_in(ax, boxes(ax)[0][0])
     assert (np.diff(drawn) < 0).all()  # upwards, from left to right
+
+
+def swinging(period, count):
+    """A wave of the period and a linear kernel, to be drawn over ``count`` months from -5."""
+    wave = ComplexExponentialKernel()
+    wave.frequency.data.fill_(2 * np.pi / period)
+    layer = Linear(2, 1, bias=False)
+    layer.weight = torch.tensor([[1.0, 1e-6]])
+    return NeuralKernelNetwork([wave, LinearKernel()], [layer]), np.arange(count) / 12 - 5
+
+
+@pytest.mark.parametrize(
+    ("period", "count", "every"),
+    [(1, 61, 1), (1, 401, 1), (0.5, 401, 1), (1.03, 5000, 1), (1, 601, 600), (0.19, 5000, 1)],
+)
+def test_periods_of_few_points_are_resolved(make_axes, period, count, every):
+    """Every thumbnail is the wave over the whole range or, if that is long, over 12 periods."""
+    ax = make_axes()
+    network, x = swinging(period, count)
+    plot_network(ax, network, x=np.random.default_rng(0).permutation(x[::every]))
+    drawn = -curve_in(ax, boxes(ax)[0][0])
+    drawn = 2 * (drawn - drawn.min()) / np.ptp(drawn) - 1
+    width = min(np.ptp(x), 12 * period)
+    places = width * (np.linspace(0, 1, 401) - 0.35)
+    np.testing.assert_allclose(drawn, np.cos(2 * np.pi * places / period), atol=0.05)
+
+
+def test_units_that_do_not_count_leave_the_window_alone(ax):
+    network, x = swinging(0.5, 401)
+    network.layers[0].weight = torch.tensor([[1e-4, 1.0]])
+    plot_network(ax, network, x=x)
+    swings = -curve_in(ax, boxes(ax)[0][0])
+    peaks = (swings[1:-1] > swings[:-2]) & (swings[1:-1] > swings[2:])
+    assert peaks.sum() == round(2 * np.ptp(x))
+
+
+def test_linear_kernels_show_where_the_data_lie_around_zero(ax):
+    plot_network(ax, NeuralKernelNetwork([LinearKernel()], []), x=np.linspace(-1, 1, 21))
+    _, _, patch = box = boxes(ax)[0][0]
+    assert np.ptp(curve_in(ax, box)) == pytest.approx(0.84 * patch.get_height())
+
+
+def test_several_columns_run_together(make_axes):
+    """Points off a line are drawn over the range of every column, points on one along it."""
+    rng = np.random.default_rng(0)
+    t = rng.permutation(np.linspace(0, 1, 50))
+    scattered = np.column_stack([t, 10 * rng.permutation(t)])
+    falling = np.column_stack([t, 10 - 10 * t])
+    kernel = LinearKernel(active_dims=[1])
+    for ax, x, rises in zip(make_axes(1, 2), (scattered, falling), (True, False), strict=True):
+        plot_network(ax, NeuralKernelNetwork([kernel], []), x=x)
+        drawn = -curve_in(ax, boxes(ax)[0][0])
+        expected = np.linspace(0, 1, 401) if rises else np.linspace(1, 0, 401)
+        height = 0.84 * boxes(ax)[0][0][2].get_height()
+        np.testing.assert_allclose((drawn - drawn.min()) / height, expected, atol=1e-12)
 
 
 def test_connections_are_as_strong_as_their_contributions(ax):
@@ -147,6 +202,20 @@ def test_units_without_importance_are_pale(ax):
     assert [line.get_alpha() for line in curves] == [1.0, 0.35, 1.0]
 
 
+def test_lines_into_pale_units_are_pale(ax):
+    first, last = Linear(2, 2, bias=False), Linear(2, 1, bias=False)
+    first.weight = torch.ones(2, 2)
+    last.weight = torch.tensor([[1.0, 1e-3]])
+    plot_network(ax, NeuralKernelNetwork([RBFKernel(), RBFKernel()], [first, last]))
+    into = {}
+    middles = [y for _, y, _ in boxes(ax)[1]]
+    for start, _, end, _, opacity in connections(ax):
+        if start < 0.5:
+            into.setdefault(middles.index(end), []).append(opacity)
+    assert into[0] == pytest.approx([0.8, 0.8])
+    assert into[1] == pytest.approx([0.24, 0.24])
+
+
 def test_primitives_have_short_names_and_their_columns(ax):
     primitives = [
         RBFKernel(active_dims=[0]),
@@ -162,7 +231,7 @@ def test_primitives_have_short_names_and_their_columns(ax):
         "RBF (time)",
         "MATERN3/2 (depth, salt)",
         "COS",
-        "POLY 2 \N{MULTIPLICATION SIGN} CONST",
+        "POLY2 \N{MULTIPLICATION SIGN} CONST",
         "PER + LIN (salt)",
     ]
     assert labels[:3] == ["primitives", "exp", "Linear"]

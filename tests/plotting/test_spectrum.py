@@ -89,6 +89,28 @@ def test_uneven_data_have_a_periodogram_of_the_same_height(ax, line_data):
     assert power.max() == pytest.approx(200 * 9 / 4, rel=0.1)  # N A^2 / 4, as the even one's
 
 
+@pytest.mark.parametrize("even", [True, False])
+def test_frequencies_and_data_are_in_units_of_ones_own(make_axes, line_data, even):
+    """The same ordinates as over standardised time, at frequencies divided by the scale."""
+    rng = np.random.default_rng(0)
+    years = 1958 + (np.arange(120) / 12 if even else np.sort(rng.uniform(0, 10, 120)))
+    years = rng.permutation(years)
+    y = np.sin(2 * np.pi * years) + 0.1 * rng.normal(size=120)
+    kernel = ScaleKernel(PeriodicKernel())
+    kernel.base_kernel.period_length = 1 / 2.9
+    kernel.base_kernel.lengthscale = 5.0
+    own, standard = make_axes(1, 2)
+    plot_spectrum(own, kernel, years, y=y, noise=0.01, x_offset=1963.0, x_scale=2.9)
+    plot_spectrum(standard, kernel, (years - 1963) / 2.9, y=y, noise=0.01)
+    for label in ("expected", "data"):
+        frequencies, power = line_data(own, label)
+        assert frequencies[power.argmax()] == pytest.approx(1, abs=0.06)
+        others, expected = line_data(standard, label)
+        np.testing.assert_allclose(frequencies, others / 2.9)
+        np.testing.assert_allclose(power, expected, rtol=1e-6)
+    np.testing.assert_allclose(band(own)[1], band(standard)[1], rtol=1e-6)
+
+
 def test_large_data_are_put_on_a_smaller_grid(ax, line_data, monkeypatch):
     monkeypatch.setattr("gpytorch_nkn.plotting.spectrum._MAX_GRID", 64)
     x = np.arange(200) / 10
@@ -120,6 +142,8 @@ def test_faults_are_named(ax):
         plot_spectrum(ax, RBFKernel(), x, noise=-1)
     with pytest.raises(ValueError, match="between 0 and 1, got 90"):
         plot_spectrum(ax, RBFKernel(), x, level=90)
+    with pytest.raises(ValueError, match="x_scale must be a positive number, got -2"):
+        plot_spectrum(ax, RBFKernel(), x, x_scale=-2.0)
     with pytest.raises(ValueError, match=r"must vary, got 2 of 2"):
         plot_spectrum(ax, RBFKernel(), np.column_stack([x, x]))
     zero = ScaleKernel(RBFKernel())
