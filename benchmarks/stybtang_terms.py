@@ -41,27 +41,22 @@ from gpytorch_nkn.kernels import NeuralKernelNetwork  # noqa: E402
 from gpytorch_nkn.kernels.evaluation import instruction_set  # noqa: E402
 from gpytorch_nkn.layers import Linear  # noqa: E402
 
-__all__ = ["leading_columns", "main", "start_with_constants"]
+__all__ = ["leading_columns", "main", "start_with_products"]
 
 _DIM, _POINTS, _TEST_POINTS = 10, 100, 1000
 _RANKINGS = ("terms", "groups", "parts")
 
 
-def start_with_constants(model: ExactGP, seed: int, restart: int) -> None:
-    """Start values from data, with the constants of the hidden layers at one.
+def start_with_products(model: ExactGP, seed: int, restart: int) -> None:
+    """Start values from data, with the constants of the hidden layers at 0.01.
 
-    A Product of units that are one plus something has the sum of these somethings as its leading
-    terms, so that the training starts near a sum and not near a product of four kernels.
+    So other presets start: near a product of four kernels, where the additive preset starts near
+    a sum.
     """
     initialize_model(model, seed=seed, restart=restart)
     *hidden, _ = (part for part in model.covar_module.modules() if isinstance(part, Linear))
     for layer in hidden:
-        layer.bias = 1.0
-
-
-def _start_alternately(model: ExactGP, seed: int, restart: int) -> None:
-    start = start_with_constants if restart % 2 else initialize_model
-    start(model, seed=seed, restart=restart)
+        layer.bias = 0.01
 
 
 @dataclass(frozen=True)
@@ -70,19 +65,13 @@ class _Way:
     fit: dict[str, Any] = field(default_factory=dict)
 
 
-_SHALLOW = "Linear8-Product4-Linear1"
 _WAYS = {
     "default": _Way(),
-    "restarts": _Way(fit={"restarts": 20}),
-    "loo": _Way(fit={"restarts": 20, "criterion": "loo"}),
     "no-priors": _Way({"priors": False}),
-    "shallow": _Way({"wiring": _SHALLOW}),
-    "sum": _Way({"wiring": "Linear8-Linear1"}),
-    "constants": _Way(fit={"initialize": start_with_constants}),
-    "alternately": _Way(fit={"initialize": _start_alternately}),
-    "constants-loo": _Way(fit={"initialize": start_with_constants, "criterion": "loo"}),
-    "constants-no-priors": _Way({"priors": False}, {"initialize": start_with_constants}),
-    "constants-shallow": _Way({"wiring": _SHALLOW}, {"initialize": start_with_constants}),
+    "shallow": _Way({"wiring": "Linear8-Product4-Linear1"}),
+    "products": _Way(fit={"initialize": start_with_products}),
+    "products-restarts": _Way(fit={"initialize": start_with_products, "restarts": 20}),
+    "products-no-priors": _Way({"priors": False}, {"initialize": start_with_products}),
 }
 
 
