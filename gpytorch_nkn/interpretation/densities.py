@@ -89,7 +89,9 @@ class Densities:
         if not isinstance(heldout, tuple | list) or len(heldout) != 2:
             raise ValueError(f"heldout must be a pair of inputs and targets, got {heldout!r}.")
         inputs = self._gp.to_inputs(heldout[0])
-        targets = torch.as_tensor(np.asarray(heldout[1], dtype=float)).to(inputs)
+        given = heldout[1]
+        given = given.detach().cpu() if isinstance(given, torch.Tensor) else given
+        targets = torch.as_tensor(np.asarray(given, dtype=float)).to(inputs)
         if targets.shape == (inputs.size(0), 1):
             targets = targets[:, 0]
         if targets.shape != inputs.shape[:1]:

@@ -228,8 +228,8 @@ def _series(
 def _fit(split: Decomposition, times: np.ndarray, y: np.ndarray) -> ComponentCurve:
     """The sum of all components over the data."""
     gp = split.gp
-    ends = gp.inputs.min(), gp.inputs.max()
-    inside = torch.linspace(*ends, _GRID).to(gp.inputs)
+    ends = float(gp.inputs.min()), float(gp.inputs.max())
+    inside = torch.linspace(*ends, _GRID, dtype=torch.float64).to(gp.inputs)
     grid = torch.cat([inside, gp.inputs[:, 0]]).unique()
     posterior = split.posterior_at(grid.unsqueeze(-1))
     mean = posterior.total_mean.double().cpu().numpy()
