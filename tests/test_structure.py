@@ -19,10 +19,12 @@ MAX_LINES = 400
 # Imports go to a room further down; rooms of one floor may do so in one direction.
 FLOORS = [
     {"cli", "__main__"},
-    {"estimators", "interpretation", "grids"},
+    {"ax", "estimators", "interpretation", "grids"},
     {"plotting"},
+    {"models"},
+    {"bo"},
     {"fit"},
-    {"initialization", "models", "baselines"},
+    {"initialization", "baselines"},
     {"mlls"},
     {"kernels"},
     {"layers", "linalg"},
@@ -199,6 +201,8 @@ def test_changed_settings_would_be_noticed():
 
 @by_module(skip={"__main__.py"})
 def test_all_is_explicit_sorted_and_true(path):
+    if path == ROOT / "ax.py":
+        pytest.importorskip("ax", reason="needs ax-platform")
     body = ast.parse(path.read_text(encoding="utf-8")).body
     values = [
         n.value

@@ -157,6 +157,7 @@ def fit_best_of(
     best = max(members, key=lambda number: records[number].criterion)
     chosen = copy_model(members[best]) if given is None else given
     chosen.load_state_dict(members[best].state_dict())
+    chosen.train()  # a BoTorch model transforms its inputs anew, by what its transforms learned
     chosen.eval()
     return FitResult(chosen, records, best, criterion, members)
 

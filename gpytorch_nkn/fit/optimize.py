@@ -55,8 +55,7 @@ class FlatParameters:
         self.best_values = self.values.clone()
         self.evaluations = 0
         self._trace: list[Tensor] = []
-        bounds = [_raw_bounds(model, name, p) for name, p in model.named_parameters()]
-        self.bounds = [torch.cat(ends) for ends in zip(*filter(None, bounds), strict=True)]
+        self.bounds = _raw_bounds(model, self.values)
         offset = 0
         for parameter in self._parameters:
             window = slice(offset, offset + parameter.numel())
@@ -90,15 +89,27 @@ class FlatParameters:
                 raise
             losses = torch.full_like(self.best_loss, math.inf)
         self.evaluations += 1
+        losses = self._keep_best(losses)
+        self._trace.append(self.best_loss)
+        if self.evaluations == 1:  # where the closed form was compared with autograd
+            self._confirmed = self.best_loss, self.best_values
+        return losses
+
+    def _keep_best(self, losses: Tensor) -> Tensor:
+        """The losses, infinite where a gradient is not finite; the best points are kept."""
+        if self.num_restarts == 1:  # the common case, in few operations
+            loss = losses.item()
+            if not math.isfinite(loss) or not bool(self.gradients.isfinite().all()):
+                return torch.full_like(losses, math.inf)
+            if loss < self.best_loss.item():
+                self.best_loss, self.best_values = losses, self.values.clone()
+            return losses
         bad = (~self.gradients.isfinite()).to(self.values.dtype)
         finite = torch.zeros_like(self.best_loss).index_add(0, self.restart, bad) == 0
         losses = torch.where(losses.isfinite() & finite, losses, math.inf)
         better = losses < self.best_loss
         self.best_loss = torch.where(better, losses, self.best_loss)
         self.best_values = torch.where(better[self.restart], self.values, self.best_values)
-        self._trace.append(self.best_loss)
-        if self.evaluations == 1:  # where the closed form was compared with autograd
-            self._confirmed = self.best_loss, self.best_values
         return losses
 
     def trace(self) -> np.ndarray:
@@ -191,19 +202,24 @@ def has_closed_form(model: ExactGP) -> bool:
         flat.release()
 
 
-def _raw_bounds(model: ExactGP, name: str, parameter: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Bounds of a trained raw parameter: infinite unless its constraint has no transform.
+def _raw_bounds(model: ExactGP, values: Tensor) -> list[Tensor]:
+    """Bounds of trained raw values: infinite unless their constraint has no transform.
 
     BoTorch constrains noise and lengthscales so, and leaves it to the optimiser to keep to them.
     """
-    if not parameter.requires_grad:
-        return None
-    constraint = model.constraint_for_parameter_name(name)
-    ends = (-math.inf, math.inf)
-    if constraint is not None and not constraint.enforced:
-        ends = (constraint.lower_bound, constraint.upper_bound)
-    low, high = (torch.as_tensor(end).to(parameter.data).expand_as(parameter) for end in ends)
-    return low.reshape(-1), high.reshape(-1)
+    bounds = [torch.full_like(values, end) for end in (-math.inf, math.inf)]
+    stop = 0
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        start, stop = stop, stop + parameter.numel()
+        constraint = model.constraint_for_parameter_name(name)
+        if constraint is not None and not constraint.enforced:
+            ends = (constraint.lower_bound, constraint.upper_bound)
+            for bound, end in zip(bounds, ends, strict=True):
+                end = torch.as_tensor(end).to(parameter.data).expand_as(parameter)
+                bound[start:stop] = end.reshape(-1)
+    return bounds
 
 
 def run_adam(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -167,8 +168,13 @@ def with_kernel(model: ExactGP, kernel: Kernel) -> ExactGP:
 def _copied(model: ExactGP, instead: dict[int, Any]) -> ExactGP:
     modes = [(module, module.training) for module in model.modules()]
     model.train()  # clears GPyTorch's prediction caches
+    memo = dict(instead)
+    for module, _ in modes:  # most of the hundreds of dictionaries of a module's hooks are empty
+        for value in vars(module).values():
+            if type(value) in (OrderedDict, dict, set) and not value:
+                memo[id(value)] = type(value)()
     try:
-        return deepcopy(model, instead).train(modes[0][1])
+        return deepcopy(model, memo).train(modes[0][1])
     finally:
         model.train(modes[0][1])
         for module, mode in modes:  # parts may have modes of their own

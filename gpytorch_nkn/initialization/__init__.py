@@ -3,6 +3,7 @@
 from gpytorch_nkn.initialization.distances import median_distances
 from gpytorch_nkn.initialization.initialize import initialize_from_data, initialize_model
 from gpytorch_nkn.initialization.periods import candidate_periods, periodogram_peaks
+from gpytorch_nkn.initialization.structures import start_from_structure
 
 __all__ = [
     "candidate_periods",
@@ -10,4 +11,5 @@ __all__ = [
     "initialize_model",
     "median_distances",
     "periodogram_peaks",
+    "start_from_structure",
 ]

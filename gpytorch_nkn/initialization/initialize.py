@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 import torch
-from gpytorch import Module
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.models import ExactGP
 from torch import Tensor
 
+from gpytorch_nkn.initialization.assign import assign, assign_weight
 from gpytorch_nkn.initialization.distances import median_distances
 from gpytorch_nkn.initialization.periods import periodogram_peaks
+from gpytorch_nkn.initialization.structures import (
+    STRUCTURES,
+    draw_shares,
+    is_convex,
+    joint_kernels,
+)
+from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.layers import Linear
 
 __all__ = ["initialize_from_data", "initialize_model"]
@@ -31,6 +39,11 @@ def initialize_from_data(
     them with probability proportional to the peaks' power. Weights of Linear layers are drawn
     anew; variances and output scales go to 1, exponents near 1. Every batch entry gets draws of
     its own.
+
+    A network whose last layer is a convex combination has a fixed variance: a ScaleKernel around
+    it takes the variance of the targets. Networks as :func:`start_from_structure` knows them
+    start near a sum of one-dimensional kernels in even restarts and near the joint one in odd
+    restarts, with lengthscales of the joint one times the root of the number of its columns.
 
     Args:
         kernel: Any kernel; parts of other kinds and frozen parameters keep their values, and
@@ -55,16 +68,24 @@ def initialize_from_data(
     target = y.detach() if y.dim() == 1 else y.detach()[:, 0]
     peaks: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by column
     num_periodic: dict[int, int] = {}
+    medians: Tensor | None = None
+    convex = [module for module in kernel.modules() if is_convex(module)]
+    joint = {id(part) for network in convex for part in joint_kernels(network)}
+    scaled: set[int] = set()  # networks whose variance has a place
     for part, columns in _parts(kernel, list(range(x.size(-1)))):
         periodic = "raw_period_length" in part._parameters
         if part.has_lengthscale and part.raw_lengthscale.requires_grad:
             value = part.lengthscale
             if periodic:  # the lengthscale of a periodic kernel is a shape, not a distance
-                _assign(part, "lengthscale", _log_normal(rng, value, 0.7))
+                assign(part, "lengthscale", _log_normal(rng, value, 0.7))
             else:
-                distances = median_distances(x[:, columns]).to(value)
+                if medians is None:
+                    medians = median_distances(x)
+                distances = medians[columns].to(value)
                 typical = distances if value.size(-1) > 1 else distances.mean()
-                _assign(part, "lengthscale", 0.6 * typical * _log_normal(rng, value, 1.0))
+                if id(part) in joint:  # distances over all columns are longer
+                    typical = math.sqrt(len(columns)) * typical
+                assign(part, "lengthscale", 0.6 * typical * _log_normal(rng, value, 1.0))
         if periodic and part.raw_period_length.requires_grad:
             values = part.period_length.detach().clone()
             for dim in range(values.size(-1)):
@@ -77,15 +98,25 @@ def initialize_from_data(
                 values[..., dim] = _draw_periods(
                     rng, values[..., dim], *peaks[column], position, restart
                 )
-            _assign(part, "period_length", values)
+            assign(part, "period_length", values)
         for name, spread in (("alpha", 0.5), ("variance", 0.0), ("outputscale", 0.0)):
             raw = part._parameters.get(f"raw_{name}")
             if raw is not None and raw.requires_grad:
-                _assign(part, name, _log_normal(rng, getattr(part, name), spread))
+                value = _log_normal(rng, getattr(part, name), spread)
+                if name == "outputscale" and _is_only_variance(part, scaled):
+                    value = value * _variance(target)
+                assign(part, name, value)
     generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
+    shares = {id(layer) for network in convex for layer in network.layers}
     for module in kernel.modules():
-        if isinstance(module, Linear) and module.raw_weight.requires_grad:
-            module.reset_parameters(generator)
+        if (
+            isinstance(module, Linear)
+            and module.raw_weight.requires_grad
+            and id(module) not in shares
+        ):
+            assign_weight(module, generator)
+    for network in convex:
+        draw_shares(network, STRUCTURES[restart % len(STRUCTURES)], generator)
     return kernel
 
 
@@ -126,7 +157,7 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
         rng = np.random.default_rng([seed, restart, 1])
         share = 1e-2 if restart == 0 else 10 ** rng.uniform(-3, -1)
         variance = y.var() if y.numel() > 1 else y.new_ones(())
-        _assign(noise.noise_covar, "noise", (share * variance).expand_as(noise.noise))
+        assign(noise.noise_covar, "noise", (share * variance).expand_as(noise.noise))
     return model
 
 
@@ -156,13 +187,19 @@ def _child_kernels(kernel: Kernel) -> Iterator[Kernel]:
         yield from (item for item in items if isinstance(item, Kernel))
 
 
-def _assign(module: Module, name: str, value: Tensor) -> None:
-    """Set a constrained parameter, moved into its bounds where these are tight."""
-    constraint = module.constraint_for_parameter_name(f"raw_{name}")
-    low, high = constraint.lower_bound.to(value), constraint.upper_bound.to(value)
-    # A thousandth of the width inside: on the bound itself the raw value is infinite.
-    margin = torch.where(high.isfinite(), 1e-3 * (high - low), low.abs())
-    setattr(module, name, value.clamp(low + margin, high - margin.where(high.isfinite(), 0 * low)))
+def _is_only_variance(kernel: Kernel, scaled: set[int]) -> bool:
+    """Whether a kernel is the first that scales a network whose own variance is fixed."""
+    network, scales = unwrap_scales(kernel)
+    layers = getattr(network, "layers", None)
+    if not scales or not layers or id(network) in scaled:
+        return False
+    scaled.add(id(network))
+    return isinstance(layers[-1], Linear) and layers[-1].is_simplex
+
+
+def _variance(target: Tensor) -> Tensor:
+    variance = target.var() if target.numel() > 1 else target.new_ones(())
+    return torch.where(variance > 0, variance, 1.0)
 
 
 def _log_normal(rng: np.random.Generator, like: Tensor, scale: float) -> Tensor:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 __all__ = [
     "YEARS",
     "count",
     "length_text",
+    "listed",
     "percent",
     "period_name",
     "rounded",
@@ -110,6 +112,12 @@ def rounded(value: float, change: float) -> str:
 def count(value: int, word: str) -> str:
     """Such as ``1 component`` or ``2 components``."""
     return f"{value} {word}" + ("" if value == 1 else "s")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Such as ``a, b and c``."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def percent(value: float) -> str:

@@ -36,7 +36,7 @@ def decompose(
     model: Any,
     *,
     by: str = "auto",
-    max_components: int = 8,
+    max_components: int | None = None,
     max_terms: int = 10_000,
     columns: Sequence[str] | None = None,
 ) -> Decomposition:
@@ -54,7 +54,8 @@ def decompose(
             by period, smooth variation); ``"signature"``, the families of kernels; ``"columns"``,
             the input columns on which terms depend (main effects, effects of pairs, ...).
             ``"auto"`` is ``"role"`` for one input column and ``"columns"`` for several.
-        max_components: Largest number of components; those that vary least become one.
+        max_components: Largest number of components; those that vary least become one. Default: 8,
+            and with ``"columns"`` enough for every column alone and four more, but at most 24.
         max_terms: Of the expansion.
         columns: Names of the input columns, for labels.
 
@@ -73,16 +74,18 @@ def decompose(
 
 
 def decompose_gp(
-    gp: FittedGP, by: str, max_components: int, max_terms: int = 10_000
+    gp: FittedGP, by: str, max_components: int | None, max_terms: int = 10_000
 ) -> Decomposition:
     """As :func:`decompose`."""
     if by not in _BY:
         raise ValueError(f"by must be one of {', '.join(map(repr, _BY))}, got {by!r}.")
-    if max_components < 2:
-        raise ValueError(f"max_components must be at least 2, got {max_components}.")
     input_dim = gp.inputs.size(-1)
     if by == "auto":
         by = "role" if input_dim == 1 else "columns"
+    if max_components is None:
+        max_components = 8 if by != "columns" else min(max(8, input_dim + 4), 24)
+    if max_components < 2:
+        raise ValueError(f"max_components must be at least 2, got {max_components}.")
     if by == "role" and input_dim > 1:
         raise ValueError(f"by='role' is for one input column, got {input_dim}.")
     expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), max_terms)
@@ -168,9 +171,7 @@ def _ordered(parts: list[Component], gp: FittedGP, max_components: int) -> Decom
         int(place) for place in spread.argsort(descending=True)
         if not (parts[place].has_mean or parts[place].is_rest)
     ]  # fmt: skip
-    column_shares = [
-        (part.columns, share) for part, share in zip(parts, _shares(values[..., 0]), strict=True)
-    ]
+    before_merging = tuple(zip(parts, _shares(values[..., 0]), strict=True))
     small = small[max(0, max_components - (len(parts) - len(small)) - 1) :]
     if len(small) > 1:
         kept = [place for place in range(len(parts)) if place not in small]
@@ -222,7 +223,7 @@ def _ordered(parts: list[Component], gp: FittedGP, max_components: int) -> Decom
         negligible=np.array(negligible),
         gp=gp,
         _solver=solver,
-        _column_shares=tuple(column_shares),
+        _unmerged=before_merging,
     )
 
 

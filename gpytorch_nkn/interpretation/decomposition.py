@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.behaviour import Role
+from gpytorch_nkn.interpretation.column_use import ColumnUse, use_of_columns
 from gpytorch_nkn.interpretation.curves import ComponentCurve, component_curves
 from gpytorch_nkn.interpretation.expansion import Term, evaluate_groups, evaluate_strips
 from gpytorch_nkn.interpretation.solver import Levels, Solver, root
@@ -17,8 +18,9 @@ from gpytorch_nkn.interpretation.source import FittedGP
 
 __all__ = ["Component", "ComponentPosterior", "Decomposition"]
 
-
 _PAST = 200  # points of a curve past the data
+_JOINT = 0.2  # of the share from which on a component links columns, that their interactions need
+_MINOR = 0.05  # of the largest interactions in a component, below which a column does not take part
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +102,7 @@ class Decomposition:
     negligible: np.ndarray
     gp: FittedGP
     _solver: Solver
-    _column_shares: tuple[tuple[frozenset[int] | None, float], ...] = ()
+    _unmerged: tuple[tuple[Component, float], ...] = ()  # before small ones become one, with shares
 
     def __str__(self) -> str:
         lines = [f"{'explained':>10} {'error':>10} {'share':>8}  component"]
@@ -153,10 +155,7 @@ class Decomposition:
         inputs = self.gp.to_inputs(x)
         second = first if second is None else second
         for number in (first, second):
-            if not -len(self.components) <= number < len(self.components):
-                raise ValueError(
-                    f"There are {len(self.components)} components, got the number {number}."
-                )
+            self._check_number(number)
         left, right = (
             self._solver.whiten(self._matrix(n, inputs, self.gp.inputs)) for n in (first, second)
         )
@@ -185,10 +184,13 @@ class Decomposition:
 
         Products of kernels on single columns hold parts that depend on fewer of them, so that a
         joint effect of three columns shows as several overlapping components. Columns of one
-        component are linked, and so are those that are linked to one column.
+        component are linked, and so are those that are linked to one column. A component may use
+        some of its columns only, and what it does may be nearly a sum of functions of single ones,
+        as under a kernel over all columns: it links those that do something together.
 
         Args:
-            threshold: Share from which on a component links its columns.
+            threshold: Share from which on a component counts; it links the columns whose
+                interactions with others have a fifth of that, and no small part of its own.
 
         Returns:
             Disjoint groups of columns, by falling share.
@@ -196,18 +198,53 @@ class Decomposition:
         Raises:
             ValueError: The components are not sets of columns.
         """
-        if any(columns is None for columns, _ in self._column_shares):
+        if any(part.columns is None for part, _ in self._unmerged):
             raise ValueError("Groups of columns need a decomposition with by='columns'.")
         groups: list[tuple[float, set[int]]] = []
-        for columns, share in sorted(self._column_shares, key=lambda pair: -pair[1]):
+        for part, share in sorted(self._unmerged, key=lambda pair: -pair[1]):
+            columns = part.columns
             if not columns or share < threshold:
                 continue
+            if len(columns) > 1:
+                together = self._column_use(part).interactions
+                least = max(_JOINT * threshold, _MINOR * share * max(together.values()))
+                columns = frozenset(c for c in columns if share * together[c] >= least)
+                if len(columns) < 2:
+                    continue
             linked = [group for group in groups if group[1] & columns]
             groups = [group for group in groups if group not in linked]
             total = share + sum(group[0] for group in linked)
             groups.append((total, set(columns).union(*(group[1] for group in linked))))
         groups.sort(key=lambda group: -group[0])
         return [tuple(sorted(members)) for _, members in groups]
+
+    def column_use(self, number: int) -> ColumnUse:
+        """What a component does with its columns, one by one and together.
+
+        The kernel of a component of several columns, a product or one of all of them, also holds
+        functions of fewer of them, and sums of functions of single columns.
+
+        Args:
+            number: Of a component.
+
+        Raises:
+            ValueError: There is no such component, or its columns are not known.
+        """
+        self._check_number(number)
+        component = self.components[number]
+        if component.columns is None:
+            raise ValueError(f"The columns of {component.name!r} are not known.")
+        return self._column_use(component)
+
+    def _column_use(self, component: Component) -> ColumnUse:
+        columns = sorted(component.columns or ())
+        return use_of_columns(component.terms, columns, self.gp, self._solver)
+
+    def _check_number(self, number: int) -> None:
+        if not -len(self.components) <= number < len(self.components):
+            raise ValueError(
+                f"There are {len(self.components)} components, got the number {number}."
+            )
 
     def sample(self, x: Any, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         """Joint draws of all components ``S x J x ... x M``.

@@ -166,8 +166,10 @@ class _Builder:
             else self.of(part, columns)
             for part in network.primitives
         ]
-        stage = stack(parts)
-        for layer in network.layers:
+        stage = primitives = stack(parts)
+        for number, layer in enumerate(network.layers, start=1):
+            if network.skip and number == len(network.layers):
+                stage = stack([stage, primitives])  # as the network itself puts them
             if type(layer) is Linear:
                 stage = stage.linear(layer.weight, layer.bias)
             elif type(layer) is Product:

@@ -17,6 +17,7 @@ from gpytorch_nkn import __version__
 from gpytorch_nkn.interpretation.amounts import percent
 from gpytorch_nkn.interpretation.words import describe_effects
 from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.layers import Layer
 
 if TYPE_CHECKING:
@@ -286,7 +287,7 @@ def _curve(check: Any) -> tuple[np.ndarray, ...]:
 
 def _draw_network(report: Report) -> _Picture | None:
     """The network, if it is one and small enough to be drawn."""
-    kernel = report.decomposition.gp.kernel
+    kernel, _ = unwrap_scales(report.decomposition.gp.kernel)
     if not isinstance(kernel, NeuralKernelNetwork):
         return None
     widths = [layer.out_features for layer in kernel.layers if isinstance(layer, Layer)]
@@ -295,10 +296,10 @@ def _draw_network(report: Report) -> _Picture | None:
         return None
     from gpytorch_nkn.plotting import plot_network
 
-    inputs = report.decomposition.gp.inputs
-    step = max(1, inputs.size(-2) // 200)
+    gp, names = report.decomposition.gp, [_literal(name) for name in report.units.names]
+    step = max(1, gp.inputs.size(-2) // 200)
     return _draw(
         "The network, from its primitives on the left to the kernel on the right",
-        lambda ax: plot_network(ax, kernel, x=inputs[::step]),
-        (8.6, 0.62 * widest),
+        lambda ax: plot_network(ax, gp.kernel, x=gp.inputs[::step], names=names),
+        (8.6, 0.62 * (widest + kernel.skip)),
     )

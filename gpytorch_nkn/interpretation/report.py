@@ -31,6 +31,8 @@ _PAST, _MOST_PAST = 200, 1000  # points of a continuation, at least and at most
 _MOST_SPANS = 100  # of the data that a series is continued
 _LARGEST_LOG = 690.0  # of a number that can be drawn
 _NO_GAIN = 1e-6  # share of the variance that is none
+_NEARLY_NONE = 0.05  # of a component's variance
+_HARDLY = 0.01  # of a component's variance that changes with a column which hardly matters
 
 
 def report(
@@ -44,7 +46,7 @@ def report(
     y_unit: str | None = None,
     columns: Sequence[str] | None = None,
     by: str = "auto",
-    max_components: int = 8,
+    max_components: int | None = None,
     samples: int = 5,
     seed: int = 0,
     progress: bool = False,
@@ -295,9 +297,27 @@ def _section(
 
 def _column_sections(split: Decomposition) -> list[Section]:
     return [
-        _section(split, place, Description(title_of(component, split.gp.units), ()), None)
-        for place, component in enumerate(split.components)
+        _section(split, place, _describe_columns(split, place), None)
+        for place in range(len(split.components))
     ]
+
+
+def _describe_columns(split: Decomposition, place: int) -> Description:
+    """Which columns a component uses, and how much of that is an interaction."""
+    component, units = split.components[place], split.gp.units
+    if len(component.columns or ()) < 2:
+        return Description(title_of(component, units), ())
+    use = split.column_use(place)
+    unused = [column for column, total in use.totals.items() if total < _HARDLY]
+    sentences = []
+    if len(use.totals) - len(unused) > 1 and use.joint < _NEARLY_NONE:
+        sentences.append("It is nearly a sum of what its columns do one by one.")
+    elif _NEARLY_NONE <= use.joint <= 1 - _NEARLY_NONE:
+        sentences.append(
+            f"{percent(use.joint)} of its variance is what its columns do together, the rest "
+            "what they do one by one."
+        )
+    return Description(title_of(component, units, unused), tuple(sentences))
 
 
 def _first(number: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from scipy.special import i0e, i1e
 
 from gpytorch_nkn.interpretation.amounts import (
     length_text,
+    listed,
     percent,
     period_name,
     rounded,
@@ -93,24 +95,30 @@ def describe_component(
     return Description(title, (size,))
 
 
-def title_of(component: Component, units: Units) -> str:
+def title_of(component: Component, units: Units, unused: Collection[int] = ()) -> str:
     """A title of a component that has no role in time.
 
     Args:
         component: The component.
         units: With the names of the columns.
+        unused: Columns of its kernel on which it hardly depends.
     """
     if component.columns is not None:
-        names = [units.names[column] for column in sorted(component.columns)]
         if not component.terms:
             return "The mean function"
-        if not names:
+        if not component.columns:
             return "A constant level"
+        used = sorted(component.columns - {*unused}) or sorted(component.columns)
+        others = [units.names[column] for column in sorted(component.columns - {*used})]
+        hardly = ""
+        if others:
+            hardly = f", and hardly on {listed(others) if len(others) <= _FEW else 'others'}"
+        names = [units.names[column] for column in used]
         if len(names) == 1:
-            return f"What depends on {names[0]} alone"
+            return f"What depends on {names[0]}{hardly or ' alone'}"
         if len(names) > _FEW:
-            return f"What depends on {component.name}"
-        return f"What depends on {', '.join(names[:-1])} and {names[-1]} together"
+            return f"What depends on {component.name}{hardly}"
+        return f"What depends on {listed(names)} together{hardly}"
     if component.role is None and component.terms and not component.name.endswith("components"):
         return f"The part of the kernels {component.name}"
     return component.name[:1].upper() + component.name[1:]

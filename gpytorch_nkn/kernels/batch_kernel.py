@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 from gpytorch.constraints import Interval
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
 
 from gpytorch_nkn.layers import Layer
@@ -101,6 +101,8 @@ def _map_batch(
         if not isinstance(module, Kernel | Layer):
             continue
         old = module._batch_shape
+        if isinstance(module, ScaleKernel):  # without a shape of its own it takes its base's
+            old = module.raw_outputscale.shape
         for parameter in module.parameters(recurse=False):
             if id(parameter) not in done and parameter.shape[: len(old)] == old:
                 parameter.data = function(parameter.data, old)

@@ -7,29 +7,24 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from gpytorch.kernels import (
-    AdditiveKernel,
-    Kernel,
-    Matern52KernelGrad,
-    PolynomialKernelGrad,
-    ProductKernel,
-    RBFKernelGrad,
-    RBFKernelGradGrad,
-    ScaleKernel,
-)
-from linear_operator import to_dense
+from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels import presets
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel
 from gpytorch_nkn.kernels.evaluation import network_matrix
+from gpytorch_nkn.kernels.network_parts import (
+    check_parts,
+    part_batch_shape,
+    primitive_values,
+    select_columns,
+)
 from gpytorch_nkn.layers import PAPER_WIRING, Layer
+from gpytorch_nkn.linalg import broadcast_batch_shapes
 from gpytorch_nkn.linalg import to_dense as to_dense_matrix
 
 __all__ = ["NeuralKernelNetwork"]
-
-_DERIVATIVE_KERNELS = (Matern52KernelGrad, PolynomialKernelGrad, RBFKernelGrad, RBFKernelGradGrad)
 
 
 class NeuralKernelNetwork(BatchKernel):
@@ -48,6 +43,8 @@ class NeuralKernelNetwork(BatchKernel):
             batch shapes of their own, sums, products and ScaleKernels included. With
             ``active_dims`` on the network, theirs count within the columns that it selects.
         layers: Layers whose widths chain from the number of primitives to one.
+        skip: The last layer sees the primitives, too, behind the units of the layer before it:
+            it takes that many more. Sums of single primitives then need not pass the products.
         active_dims: Input columns that the network sees; ``None`` means all of them.
 
     Networks of common primitives are evaluated tile by tile with gradients written out, compiled
@@ -84,6 +81,7 @@ class NeuralKernelNetwork(BatchKernel):
         primitives: Sequence[Kernel],
         layers: Sequence[Layer],
         *,
+        skip: bool = False,
         active_dims: tuple[int, ...] | None = None,
     ):
         super().__init__(active_dims=active_dims)
@@ -92,7 +90,8 @@ class NeuralKernelNetwork(BatchKernel):
                 # a kernel alone would be iterated for ever, through its batch indexing
                 raise TypeError(f"{name} must be a sequence, got {parts!r}.")
         primitives, layers = list(primitives), list(layers)
-        _check_parts(primitives, layers)
+        check_parts(primitives, layers, skip)
+        self.skip = skip
         self.primitives = nn.ModuleList(primitives)
         self.layers = nn.ModuleList(layers)
         try:
@@ -215,15 +214,45 @@ class NeuralKernelNetwork(BatchKernel):
         )
         return cls(*parts, active_dims=active_dims)
 
+    @classmethod
+    def optimization(
+        cls,
+        input_dim: int,
+        *,
+        wiring: str = PAPER_WIRING,
+        priors: bool = True,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
+    ) -> NeuralKernelNetwork:
+        """Network for Bayesian optimisation: additive with few points, more where data ask for it.
+
+        One RBF per input column and one Matern-5/2 over all of them; every Linear unit is a convex
+        combination (``weights="simplex"``), and the last one sees the primitives, too (``skip``).
+        The variance is one: put it into a ScaleKernel to learn an output scale, as
+        :class:`gpytorch_nkn.models.NKNSingleTaskGP` does.
+
+        Args:
+            input_dim: Number of input columns, scaled to the unit cube.
+            wiring: Layers in the paper's notation, the last of them ``Linear1``.
+            priors: Log-normal and gamma priors on lengthscales, and normal priors on the raw
+                weights around values that favour a sum of one-dimensional kernels. Without them,
+                the start values stay the same.
+            batch_shape, active_dims: See :meth:`time_series`.
+
+        The paper's network for this purpose is :meth:`additive`. Trained by maximum likelihood on
+        some tens of points, it finds products that are not there.
+        """
+        shape = torch.Size([] if batch_shape is None else batch_shape)
+        parts = presets.optimization(input_dim, wiring, priors, shape)
+        return cls(*parts, skip=True, active_dims=active_dims)
+
     @property
     def batch_shape(self) -> torch.Size:
         """Batch shapes of the primitives and the layers, broadcast."""
         if not hasattr(self, "layers"):  # asked for while the base class is being set up
             return self._batch_shape
-        parts = (*self.primitives, *self.layers)
-        shapes = {self._batch_shape, *(part.batch_shape for part in parts)}
-        # broadcasting shapes that agree takes PyTorch longer than evaluating a small network
-        return shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes)
+        shapes = [part_batch_shape(part) for part in (*self.primitives, *self.layers)]
+        return broadcast_batch_shapes(self._batch_shape, *shapes)
 
     @batch_shape.setter
     def batch_shape(self, value: torch.Size) -> None:
@@ -267,8 +296,7 @@ class NeuralKernelNetwork(BatchKernel):
     ) -> Tensor:
         """Values as :meth:`forward`'s, by ordinary differentiable operations on whole matrices."""
         values, entry_shape = self._stack(x1, x2, diag, last_dim_is_batch, params)
-        for layer in self.layers:
-            values = layer(values)
+        values = self._stages(values)[-1]
         if values.is_complex():
             values = values.real
         return values.squeeze(-2).unflatten(-1, entry_shape)
@@ -285,12 +313,19 @@ class NeuralKernelNetwork(BatchKernel):
         """
         x2 = x1 if x2 is None else x2
         x1, x2 = (x.unsqueeze(-1) if x.dim() == 1 else x for x in (x1, x2))  # as Kernel does
-        x1, x2 = _select_columns(self, x1), _select_columns(self, x2)
+        x1, x2 = select_columns(self, x1), select_columns(self, x2)
         values, entry_shape = self._stack(x1, x2, False, False, {})
+        return [stage.unflatten(-1, entry_shape) for stage in self._stages(values)]
+
+    def _stages(self, values: Tensor) -> list[Tensor]:
+        """Values of the primitives, and those of each layer."""
         stages = [values]
-        for layer in self.layers:
-            stages.append(layer(stages[-1]))
-        return [stage.unflatten(-1, entry_shape) for stage in stages]
+        for number, layer in enumerate(self.layers, start=1):
+            incoming = stages[-1]
+            if self.skip and number == len(self.layers):
+                incoming = torch.cat([incoming, values.expand(*incoming.shape[:-2], -1, -1)], -2)
+            stages.append(layer(incoming))
+        return stages
 
     def _stack(
         self, x1: Tensor, x2: Tensor, diag: bool, last_dim_is_batch: bool, params: Mapping[str, Any]
@@ -302,12 +337,12 @@ class NeuralKernelNetwork(BatchKernel):
         values = []
         for kernel in self.primitives:
             if isinstance(kernel, ComplexKernel):
-                x1_, x2_ = _select_columns(kernel, x1), _select_columns(kernel, x2)
+                x1_, x2_ = select_columns(kernel, x1), select_columns(kernel, x2)
                 values.append(
                     kernel.complex_values(x1_, x2_, diag=diag, last_dim_is_batch=last_dim_is_batch)
                 )
             else:
-                values.append(_evaluate(kernel, x1, x2, diag, num_entry_dims, params))
+                values.append(primitive_values(kernel, x1, x2, diag, num_entry_dims, params))
         entry_shapes = [tuple(value.shape[-num_entry_dims:]) for value in values]
         if len(set(entry_shapes)) > 1:
             raise ValueError(
@@ -322,59 +357,3 @@ class NeuralKernelNetwork(BatchKernel):
         values = torch.broadcast_tensors(*values)
         entry_shape = values[0].shape[-num_entry_dims:]
         return torch.stack([v.flatten(-num_entry_dims) for v in values], dim=-2), entry_shape
-
-
-def _select_columns(kernel: Kernel, x: Tensor) -> Tensor:
-    return x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
-
-
-def _evaluate(
-    kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool, num_entry_dims: int, params: Mapping
-) -> Tensor:
-    """Values of a kernel as a tensor, sums and products entry by entry.
-
-    GPyTorch's sum with a kernel of low rank (a linear one) decomposes the matrices though nobody
-    asks for it: far more work than the sum, and an error where one is nearly singular.
-    """
-    scale: Tensor | float = 1.0
-    inner = kernel
-    while type(inner) is ScaleKernel:
-        outputscale = inner.outputscale
-        scale = scale * outputscale.view(*outputscale.shape, *[1] * num_entry_dims)
-        inner = inner.base_kernel
-    if type(inner) not in (AdditiveKernel, ProductKernel):
-        return to_dense(kernel(x1, x2, diag=diag, **params))
-    x1, x2 = _select_columns(kernel, x1), _select_columns(kernel, x2)
-    total, *others = [
-        _evaluate(part, x1, x2, diag, num_entry_dims, params) for part in inner.kernels
-    ]
-    for part in others:
-        total = total + part if type(inner) is AdditiveKernel else total * part
-    return total * scale
-
-
-def _check_parts(primitives: list[Kernel], layers: list[Layer]) -> None:
-    if not primitives:
-        raise ValueError("A network needs at least one primitive kernel, got none.")
-    for kernel in primitives:
-        if not isinstance(kernel, Kernel):
-            raise TypeError(f"Primitives must be gpytorch.kernels.Kernel, got {kernel!r}.")
-        for part in kernel.modules():
-            if isinstance(part, _DERIVATIVE_KERNELS):
-                raise NotImplementedError(
-                    f"{type(part).__name__} models derivatives: sums and products of its values "
-                    "in a network are not the derivative kernel of the sums and products."
-                )
-    for layer in layers:
-        if not isinstance(layer, Layer):
-            raise TypeError(f"Layers must be gpytorch_nkn.layers.Layer, got {layer!r}.")
-    chain, width, fits = f"{len(primitives)} primitives", len(primitives), True
-    for layer in layers:
-        fits = fits and layer.in_features == width
-        chain += f" -> {type(layer).__name__}({layer.in_features}, {layer.out_features})"
-        width = layer.out_features
-    if not fits or width != 1:
-        raise ValueError(
-            "Every layer must take the width that comes in, and the last one must give 1; "
-            f"got {chain}."
-        )

@@ -6,7 +6,7 @@ import math
 
 import torch
 from gpytorch.constraints import Positive
-from gpytorch.priors import Prior
+from gpytorch.priors import NormalPrior, Prior
 from gpytorch.utils.transforms import inv_softplus
 from torch import Tensor, nn
 
@@ -19,20 +19,29 @@ class Linear(Layer):
     r"""Non-negative linear combinations of the incoming kernels, plus a non-negative constant.
 
     .. math::
-        k_o = b_o + \sum_{i} W_{oi} k_i, \qquad W = \mathrm{softplus}(A) \ge 0,\; b \ge 0
+        k_o = b_o + \sum_{i} W_{oi} k_i, \qquad W \ge 0,\; b \ge 0
 
     Sums of kernels with non-negative weights are kernels, and so is a non-negative constant.
     A weight may be set to exactly zero, which prunes the connection (its gradient vanishes).
 
+    With ``weights="softplus"`` (the paper's) weights and biases are the softplus of the raw
+    values. With ``weights="simplex"`` the weights of a unit and its bias are the softmax of the
+    raw values: a convex combination, so that kernels with a variance of one give a kernel with a
+    variance of one and no scale can move from one layer to another. Setting the weights then
+    gives the bias what is missing to a sum of one; setting the bias scales the weights.
+
     Args:
         in_features: Number of units that come in, ``C``.
         out_features: Number of units that go out, ``O``.
+        weights: ``"softplus"`` or ``"simplex"``.
         bias: Learn a non-negative constant per unit.
         batch_shape: Shape of the batch of independent layers.
         weight_prior: Prior on the weights ``... x O x C``. It must have positive support to be
-            sampled (LogNormalPrior, GammaPrior).
-        bias_prior: Prior on the biases ``... x O``.
-        initial_bias: Start value of the biases. A constant beside the kernels keeps each of them
+            sampled (LogNormalPrior, GammaPrior). On a simplex: prior on the raw weights, of any
+            support (NormalPrior).
+        bias_prior: Prior on the biases ``... x O``, on a simplex on the raw ones.
+        initial_bias: Start value of the biases; on a simplex before weights and bias are divided
+            by their sum. A constant beside the kernels keeps each of them
             in the products that follow on its own, too: from 1 a network starts near a sum of its
             primitives, from 0.01 near a product.
         seed: Start weights are drawn uniformly from [1 / 2C, 3 / 2C] with a generator of their
@@ -41,8 +50,8 @@ class Linear(Layer):
 
     Raises:
         TypeError: A prior is not a GPyTorch prior.
-        ValueError: A width is below one, ``bias_prior`` comes with ``bias=False``, or
-            ``initial_bias`` is negative or not finite.
+        ValueError: A width is below one, ``weights`` is unknown, ``bias_prior`` comes with
+            ``bias=False``, or ``initial_bias`` is negative or not finite.
 
     Reference: Sun et al. (2018), Differentiable Compositional Kernel Learning, section 3.1. The
     interval of the start weights is that of the authors' published code; the paper is silent.
@@ -53,6 +62,7 @@ class Linear(Layer):
         in_features: int,
         out_features: int,
         *,
+        weights: str = "softplus",
         bias: bool = True,
         batch_shape: torch.Size | None = None,
         weight_prior: Prior | None = None,
@@ -61,6 +71,8 @@ class Linear(Layer):
         seed: int = 0,
     ):
         super().__init__(in_features, out_features, batch_shape=batch_shape)
+        if weights not in ("softplus", "simplex"):
+            raise ValueError(f"weights must be 'softplus' or 'simplex', got {weights!r}.")
         for name, prior in (("weight_prior", weight_prior), ("bias_prior", bias_prior)):
             if prior is not None and not isinstance(prior, Prior):
                 raise TypeError(f"{name} must be a gpytorch.priors.Prior, got {prior!r}.")
@@ -68,47 +80,125 @@ class Linear(Layer):
             raise ValueError("bias_prior needs bias=True, got bias=False.")
         if not 0 <= initial_bias < math.inf:
             raise ValueError(f"initial_bias must be finite and not negative, got {initial_bias}.")
+        self.weights = weights
         self.initial_bias = initial_bias
         shape = (*self.batch_shape, out_features, in_features)
         self.register_parameter("raw_weight", nn.Parameter(torch.zeros(shape)))
-        self.register_constraint("raw_weight", _non_negative())
         self.register_parameter("raw_bias", nn.Parameter(torch.zeros(shape[:-1])) if bias else None)
-        if bias:
-            self.register_constraint("raw_bias", _non_negative())
+        if not self.is_simplex:
+            self.register_constraint("raw_weight", _non_negative())
+            if bias:
+                self.register_constraint("raw_bias", _non_negative())
         self.reset_parameters(torch.Generator().manual_seed(seed))
+        closures = _RAW_CLOSURES if self.is_simplex else _CLOSURES
         if weight_prior is not None:
-            self.register_prior("weight_prior", weight_prior, get_weight, set_weight)
+            self.register_prior("weight_prior", weight_prior, *closures["weight"])
         if bias_prior is not None:
-            self.register_prior("bias_prior", bias_prior, _get_bias, _set_bias)
+            self.register_prior("bias_prior", bias_prior, *closures["bias"])
+
+    @property
+    def is_simplex(self) -> bool:
+        """Whether the weights of a unit and its bias sum to one."""
+        return self.weights == "simplex"
 
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Draw new start weights from ``generator``; biases go back to their start."""
         start = torch.rand(self.raw_weight.shape, generator=generator, dtype=torch.float64)
-        self.weight = (0.5 + start) / self.in_features
+        weight = (0.5 + start) / self.in_features
+        if self.is_simplex:
+            bias = 0.0 if self.raw_bias is None else self.initial_bias
+            self.weight = weight / (weight.sum(-1, keepdim=True) + bias)
+            return
+        self.weight = weight
         if self.raw_bias is not None:
             self.bias = self.initial_bias
+
+    def add_raw_priors(self, scale: float = 1.0) -> None:
+        """Normal priors on the raw weights and biases of a simplex, around where they are.
+
+        Args:
+            scale: Standard deviation, in logarithms of ratios of weights.
+
+        Raises:
+            ValueError: The weights are no simplex, or ``scale`` is not positive.
+        """
+        if not self.is_simplex or not 0 < scale < math.inf:
+            raise ValueError(
+                f"Needs a simplex and a positive scale, got weights={self.weights!r}, {scale}."
+            )
+        for name in ("weight", "bias"):
+            raw = getattr(self, f"raw_{name}")
+            if raw is not None:
+                center = raw.detach()[(0,) * len(self.batch_shape)].clone()
+                prior = NormalPrior(center, torch.full_like(center, scale))
+                self.register_prior(f"{name}_prior", prior, *_RAW_CLOSURES[name])
+
+    @property
+    def shares(self) -> Tensor:
+        """Weights of a simplex, and its biases behind them: ``... x O x (C + 1)``.
+
+        Without bias ``... x O x C``.
+        """
+        raw = self.raw_weight
+        if self.raw_bias is not None:
+            raw = torch.cat([raw, self.raw_bias.unsqueeze(-1)], -1)
+        return raw.softmax(-1)
 
     @property
     def weight(self) -> Tensor:
         """Weights ``... x O x C``, non-negative."""
+        if self.is_simplex:
+            return self.shares[..., : self.in_features]
         return self.raw_weight_constraint.transform(self.raw_weight)
 
     @weight.setter
     def weight(self, value: Tensor | float) -> None:
-        self._set("weight", value)
+        value = self._checked("weight", value)
+        if self.is_simplex:
+            value = value.expand(self.raw_weight.shape)
+            self._set_shares(value, 1 - value.sum(-1))
+        else:
+            constraint = self.raw_weight_constraint
+            self.initialize(raw_weight=constraint.inverse_transform(value))
 
     @property
     def bias(self) -> Tensor | None:
         """Constants ``... x O``, non-negative; None without bias."""
-        return None if self.raw_bias is None else self.raw_bias_constraint.transform(self.raw_bias)
+        if self.raw_bias is None:
+            return None
+        if self.is_simplex:
+            return self.shares[..., self.in_features]
+        return self.raw_bias_constraint.transform(self.raw_bias)
 
     @bias.setter
     def bias(self, value: Tensor | float) -> None:
         if self.raw_bias is None:
             raise ValueError(f"This layer was made with bias=False, got the bias {value!r}.")
-        self._set("bias", value)
+        value = self._checked("bias", value)
+        if not self.is_simplex:
+            self.initialize(raw_bias=self.raw_bias_constraint.inverse_transform(value))
+            return
+        if bool((value > 1).any()):
+            raise ValueError(f"On a simplex a bias must be at most 1, got {value}.")
+        share = self.raw_weight.detach().softmax(-1)  # among the weights
+        value = value.expand(self.raw_bias.shape)
+        self._set_shares((1 - value).unsqueeze(-1) * share, value)
 
-    def _set(self, name: str, value: Tensor | float) -> None:
+    def _set_shares(self, weight: Tensor, bias: Tensor) -> None:
+        slack = 1e-5 if weight.dtype == torch.float32 else 1e-9
+        least = -slack if self.raw_bias is not None else -math.inf
+        if bool((bias < least).any()) or (self.raw_bias is None and bias.abs().max() > slack):
+            raise ValueError(
+                "On a simplex the weights of a unit sum to "
+                f"{'at most 1' if self.raw_bias is not None else '1'}, got {weight.sum(-1)}."
+            )
+        if self.raw_bias is None:
+            self.initialize(raw_weight=_finite_log(weight))
+            return
+        logits = _finite_log(torch.cat([weight, bias.clamp_min(0.0).unsqueeze(-1)], -1))
+        self.initialize(raw_weight=logits[..., :-1], raw_bias=logits[..., -1])
+
+    def _checked(self, name: str, value: Tensor | float) -> Tensor:
         raw = getattr(self, f"raw_{name}")
         value = torch.as_tensor(value, dtype=raw.dtype, device=raw.device)
         if not bool((value >= 0).all() and value.isfinite().all()):
@@ -119,8 +209,7 @@ class Linear(Layer):
             got not in (1, want) for got, want in zip(trailing[::-1], shape[::-1], strict=False)
         ):
             raise ValueError(f"{name} must have the shape ... x {shape}, got {tuple(value.shape)}.")
-        constraint = getattr(self, f"raw_{name}_constraint")
-        self.initialize(**{f"raw_{name}": constraint.inverse_transform(value)})
+        return value
 
     def forward(self, values: Tensor) -> Tensor:
         """Map values ``... x C x E``, real or complex, to ``... x O x E``."""
@@ -130,17 +219,26 @@ class Linear(Layer):
                 f"The network is in {self.raw_weight.dtype} and its kernels gave {real.dtype}: "
                 "convert the network (.double(), .float()) or the inputs."
             )
+        weight, bias = self._weight_and_bias()
         if values.is_complex():  # real weights act on the interleaved real and imaginary parts
             parts = torch.view_as_real(values)
-            mixed = self.weight @ parts.flatten(-2)
+            mixed = weight @ parts.flatten(-2)
             out = torch.view_as_complex(mixed.unflatten(-1, (-1, 2)).contiguous())
         else:
-            out = self.weight @ values
-        bias = self.bias
+            out = weight @ values
         return out if bias is None else out + bias.unsqueeze(-1)
 
+    def _weight_and_bias(self) -> tuple[Tensor, Tensor | None]:
+        if not self.is_simplex:
+            return self.weight, self.bias
+        shares, width = self.shares, self.in_features
+        return shares[..., :width], None if self.raw_bias is None else shares[..., width]
+
     def extra_repr(self) -> str:
-        return super().extra_repr() + ("" if self.raw_bias is not None else ", bias=False")
+        simplex = ", weights='simplex'" if self.is_simplex else ""
+        return (
+            super().extra_repr() + simplex + ("" if self.raw_bias is not None else ", bias=False")
+        )
 
 
 def positive(value: Tensor) -> Tensor:
@@ -166,6 +264,37 @@ def _get_bias(layer: Linear) -> Tensor | None:
 
 def _set_bias(layer: Linear, value: Tensor | float) -> None:
     layer.bias = value
+
+
+def _get_raw_weight(layer: Linear) -> Tensor:
+    return layer.raw_weight
+
+
+def _set_raw_weight(layer: Linear, value: Tensor | float) -> None:
+    layer.initialize(raw_weight=value)
+
+
+def _get_raw_bias(layer: Linear) -> Tensor | None:
+    return layer.raw_bias
+
+
+def _set_raw_bias(layer: Linear, value: Tensor | float) -> None:
+    layer.initialize(raw_bias=value)
+
+
+_CLOSURES = {"weight": (get_weight, set_weight), "bias": (_get_bias, _set_bias)}
+_RAW_CLOSURES = {
+    "weight": (_get_raw_weight, _set_raw_weight),
+    "bias": (_get_raw_bias, _set_raw_bias),
+}
+
+
+def _finite_log(share: Tensor) -> Tensor:
+    """Logarithm that maps 0 to a finite number whose softmax beside others is exactly 0."""
+    positive = share > 0
+    logs = share.clamp_min(1e-30).log()
+    mean = (logs * positive).sum(-1, keepdim=True) / positive.sum(-1, keepdim=True)
+    return torch.where(positive, logs - mean, -1e3)
 
 
 def _inv_softplus_with_zero(value: Tensor) -> Tensor:

@@ -41,6 +41,8 @@ def parse_wiring(
     priors: bool = False,
     sparsity: str | None = None,
     hidden_bias: float = 0.01,
+    weights: str = "softplus",
+    skip: bool = False,
 ) -> list[Layer]:
     """Make the layers that a wiring names; each number is the width that goes out.
 
@@ -57,10 +59,14 @@ def parse_wiring(
             less from weights that are large. ``None`` leaves them to ``priors``.
         hidden_bias: Start value of the biases of all Linear layers but the last, and mode of
             their prior.
+        weights: ``"softplus"`` or ``"simplex"``, see :class:`Linear`. The priors here are for
+            weights that are positive: on a simplex there are none.
+        skip: The last layer, a Linear one, takes the primitives as well.
 
     Raises:
-        ValueError: The text is not a wiring, a Product width does not divide what comes in, or
-            ``sparsity`` or ``hidden_bias`` has no meaning.
+        ValueError: The text is not a wiring, a Product width does not divide what comes in,
+            ``sparsity`` or ``hidden_bias`` has no meaning, priors are asked for on a simplex, or
+            a wiring with ``skip`` does not end in a Linear layer after another layer.
 
     Reference: Sun et al. (2018), sections 5.1 to 5.3 and appendix J.
     """
@@ -68,9 +74,13 @@ def parse_wiring(
         raise ValueError(f"sparsity must be 'l1', 'horseshoe' or None, got {sparsity!r}.")
     if not 0 < hidden_bias < math.inf:
         raise ValueError(f"hidden_bias must be positive and finite, got {hidden_bias}.")
+    if weights == "simplex" and (priors or sparsity is not None):
+        raise ValueError(f"No priors on a simplex, got priors={priors}, sparsity={sparsity!r}.")
     layers: list[Layer] = []
     width = in_features
     tokens = wiring.split("-")
+    if skip and (len(tokens) < 2 or not tokens[-1].startswith("Linear")):
+        raise ValueError(f"A skip connection needs a last Linear layer, got {wiring!r}.")
     last = max((n for n, token in enumerate(tokens) if token.startswith("Linear")), default=0)
     for position, token in enumerate(tokens):
         match = re.fullmatch(r"(Linear|Product)([1-9]\d*)", token)
@@ -82,9 +92,11 @@ def parse_wiring(
         out_features = int(match[2])
         if match[1] == "Linear":
             bias = 0.01 if position == last else hidden_bias
+            width += in_features if skip and position == last else 0
             layer: Layer = Linear(
                 width,
                 out_features,
+                weights=weights,
                 batch_shape=batch_shape,
                 weight_prior=_weight_prior(width, priors, sparsity),
                 bias_prior=log_normal_prior(bias, 2.0) if priors else None,

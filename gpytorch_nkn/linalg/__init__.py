@@ -8,6 +8,7 @@ from gpytorch_nkn.linalg.gaussian import (
     gaussian_negative_log_likelihood,
     solve_in_place,
 )
+from gpytorch_nkn.linalg.shapes import broadcast_batch_shapes
 from gpytorch_nkn.linalg.tiles import (
     Evaluator,
     Scratch,
@@ -24,6 +25,7 @@ __all__ = [
     "TileEvaluator",
     "add_all",
     "block_predictions",
+    "broadcast_batch_shapes",
     "entrywise_negative_log_likelihood",
     "factorize",
     "gaussian_negative_log_likelihood",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Protocol
 
@@ -26,14 +26,17 @@ class EntrywiseMatrix(Protocol):
         tensors: What it depends on: the inputs, once if it is symmetric and else for rows and
             for columns, then the parameters.
         event_dims: How many trailing dimensions of each tensor do not belong to the batch.
+        whole: An evaluator may be bound to the tensors of the whole batch, and needs little
+            memory of its own.
     """
 
     shape: torch.Size
     tensors: tuple[Tensor, ...]
     event_dims: tuple[int, ...]
+    whole: bool
 
     def bind(self, tensors: Sequence[Tensor], needed: Sequence[bool]) -> Evaluator:
-        """Evaluator of one element of the batch, given its tensors.
+        """Evaluator of one element of the batch, given its tensors; see ``whole``.
 
         Its ``pull_back`` returns one gradient per tensor; those not ``needed`` may be None.
         """
@@ -58,14 +61,14 @@ class _Dense(Function):
         ctx.save_for_backward(*tensors)
         out = tensors[0].new_empty(matrix.shape)
         needed = ctx.needs_input_grad[1:]
-        for index, own in elements(matrix, tensors):
+        for index, own in _shares(matrix, tensors):
             evaluator = matrix.bind(own, needed)
             evaluator.fill(out[index])
             if evaluator.symmetric:
                 mirror(out[index])
         # For the backward pass, with its memory for a tile: of one matrix that is large enough.
-        keep = any(needed) and not matrix.shape[:-2] and matrix.shape.numel() >= _KEEP_ENTRIES
-        ctx.evaluator = evaluator if keep else None
+        large = not matrix.shape[:-2] and matrix.shape.numel() >= _KEEP_ENTRIES
+        ctx.evaluator = evaluator if any(needed) and (matrix.whole or large) else None
         return out
 
     @staticmethod
@@ -75,8 +78,10 @@ class _Dense(Function):
         # A second derivative is wanted, or the derivatives of several outputs at once.
         if torch.is_grad_enabled() or _is_batched(weights):
             return (None, *_differentiable_gradients(matrix, tensors, weights, needed))
-        total = GradientSum(matrix, tensors, needed)
         kept, ctx.evaluator = ctx.evaluator, None
+        if matrix.whole:
+            return (None, *(kept or matrix.bind(tensors, needed)).pull_back(weights))
+        total = GradientSum(matrix, tensors, needed)
         for index, own in elements(matrix, tensors):
             evaluator = kept or matrix.bind(own, needed)
             total.add(index, evaluator.pull_back(weights[index]))
@@ -104,6 +109,13 @@ def _differentiable_gradients(
     outer = [weights[index] if index else weights for index in indices]
     found = iter(torch.autograd.grad(values, wanted, outer, create_graph=True, allow_unused=True))
     return [next(found) if need else None for need in needed]
+
+
+def _shares(
+    matrix: EntrywiseMatrix, tensors: Sequence[Tensor]
+) -> Iterable[tuple[tuple[int, ...], Sequence[Tensor]]]:
+    """Index and tensors of what one evaluator takes."""
+    return [((), tensors)] if matrix.whole else elements(matrix, tensors)
 
 
 def elements(

@@ -275,14 +275,14 @@ def symmetric_strips(size: int, parts: int) -> list[tuple[int, int]]:
 
 
 def mirror(matrix: Tensor) -> None:
-    """Copy the lower triangle of ``matrix`` into the upper one, in place."""
+    """Copy the lower triangles of ``... x N x N`` into the upper ones, in place."""
     edges = _even_edges(matrix.size(-1), 256)
     parts = [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
     for number, rows in enumerate(parts):
         for columns in parts[:number]:
-            matrix[columns, rows] = matrix[rows, columns].mT
-        block = matrix[rows, rows]
-        matrix[rows, rows] = block.tril() + block.tril(-1).mT
+            matrix[..., columns, rows] = matrix[..., rows, columns].mT
+        block = matrix[..., rows, rows]
+        matrix[..., rows, rows] = block.tril() + block.tril(-1).mT
 
 
 def add_all(gradients: Sequence[list[Any]]) -> list[Any]:

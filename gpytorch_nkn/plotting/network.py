@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from scipy.signal import find_peaks
 from torch import Tensor
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
 from gpytorch_nkn.plotting.inputs import as_inputs, check_kernel
 from gpytorch_nkn.plotting.kernel_names import input_dim, kernel_name
@@ -32,7 +34,7 @@ _FINE, _FINEST = 2_000, 20_000  # points by which swings are counted
 
 def plot_network(
     ax: Axes,
-    network: NeuralKernelNetwork,
+    network: NeuralKernelNetwork | ScaleKernel,
     *,
     x: Any = None,
     max_units: int = 16,
@@ -50,12 +52,15 @@ def plot_network(
     sum; what is below 2 % is left out. A short line from below into a sum, marked ``c``, is its
     constant, where that is above 10 %. Units that contribute less than 2 % to the output are
     pale, and so is what leads into them. Lines into a product are thin and alike, and a
-    multiplication sign joins them.
+    multiplication sign joins them. Of a network with a skip connection the lines from the
+    primitives to the last layer run below the layers between. Sums whose weights and constant sum
+    to one are headed ``simplex``.
 
     Args:
         ax: Axes to draw on; its frame and ticks are removed. About 0.6 inches of height per unit
             of the widest layer look good.
-        network: A network without batch dimensions and with one output per input.
+        network: A network without batch dimensions and with one output per input. One in a
+            ScaleKernel looks the same: thumbnails show no scales.
         x: Inputs ``N x D`` (or ``N`` for one column) in any order, such as the training inputs.
             Variances are averaged over them, and thumbnails run over their range: along the
             line on which they lie, or else through all columns together, from the smallest to
@@ -74,8 +79,7 @@ def plot_network(
             columns than the network needs, no column of it varies, or an entry is not finite;
             ``max_units`` is below 1; or there are fewer names than columns.
     """
-    if not isinstance(network, NeuralKernelNetwork):
-        raise TypeError(f"plot_network draws a NeuralKernelNetwork, got {type(network).__name__}.")
+    network = _without_scales(network)
     check_kernel(network)
     if max_units < 1:
         raise ValueError(f"max_units must be at least 1, got {max_units}.")
@@ -88,6 +92,19 @@ def plot_network(
     _add_thumbnails(network, stages, path)
     draw_stages(ax, stages, _labels(network, names))
     return ax
+
+
+def _without_scales(kernel: Any) -> NeuralKernelNetwork:
+    """The network within ScaleKernels, which sees their columns."""
+    network, scales = unwrap_scales(kernel)
+    if not isinstance(network, NeuralKernelNetwork):
+        raise TypeError(f"plot_network draws a NeuralKernelNetwork, got {type(network).__name__}.")
+    for scale in scales:
+        check_kernel(scale)
+    if scales and network.active_dims is None and scales[0].active_dims is not None:
+        network = deepcopy(network)
+        network.active_dims = scales[0].active_dims
+    return network
 
 
 def _labels(network: NeuralKernelNetwork, names: Sequence[str] | None) -> list[str]:
@@ -174,12 +191,23 @@ def _stages(network: NeuralKernelNetwork, inputs: Tensor) -> list[Stage]:
     stages = [Stage("primitives", np.zeros((len(none), 0)), none)]
     layers: list[Layer] = list(network.layers)  # type: ignore[arg-type]
     for number, layer in enumerate(layers):
-        shares, constants = _shares(layer, variances[number])
-        head = type(layer).__name__
-        if isinstance(layer, Activation):
-            head = "exp" if layer.coefficients == "exp" else "polynomial"
-        stages.append(Stage(head, shares, constants, is_product=isinstance(layer, Product)))
+        incoming = variances[number]
+        before = len(incoming)
+        if network.skip and number == len(layers) - 1:
+            incoming = np.concatenate([incoming, variances[0]])
+        shares, constants = _shares(layer, incoming)
+        is_product = isinstance(layer, Product)
+        stages.append(
+            Stage(_head(layer), shares[:, :before], constants, shares[:, before:], is_product)
+        )
     return stages
+
+
+def _head(layer: Layer) -> str:
+    if isinstance(layer, Activation):
+        return "exp" if layer.coefficients == "exp" else "polynomial"
+    name = type(layer).__name__
+    return f"{name}\nsimplex" if isinstance(layer, Linear) and layer.is_simplex else name
 
 
 def _add_thumbnails(network: NeuralKernelNetwork, stages: list[Stage], path: _Path) -> None:

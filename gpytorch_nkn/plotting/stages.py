@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpytorch_nkn.plotting.style import BLUE, GRAY, ORANGE, size_in_points
+from gpytorch_nkn.plotting.style import BLUE, GRAY, ORANGE, PALETTE, size_in_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +21,8 @@ _SMALLEST = 0.02  # relative contributions below it are left out
 _CONSTANT = 0.1  # relative constants below it are left out
 _SIGN = 0.11  # distance of a multiplication sign from its unit
 _PALE = 0.3  # opacity of what leads into pale units
+_LANE, _NOTE = 3.2, 14.0  # points that a connection below the layers takes, and a line of text
+_PAST = PALETTE[2]
 _FRAME = "#9aa5b1"
 
 
@@ -33,6 +35,8 @@ class Stage:
         shares: Contributions ``U x C`` of the units that come in, as shares of them all and the
             constant; for a product, where its factors are.
         constants: Shares ``U`` of the constant.
+        skipped: Contributions ``U x P`` of units of the first layer that come in past the layers
+            between, likewise; ``U x 0`` where there are none.
         is_product: Whether the units are products.
         slices: Values ``U x N`` of ``k(x, x0)``.
         importance: Shares ``U`` of the output, set by :func:`choose_units`.
@@ -42,6 +46,7 @@ class Stage:
     head: str
     shares: np.ndarray
     constants: np.ndarray
+    skipped: np.ndarray = field(default_factory=lambda: np.empty((1, 0)))
     is_product: bool = False
     slices: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     importance: np.ndarray = field(default_factory=lambda: np.empty(0))
@@ -60,16 +65,24 @@ def choose_units(stages: list[Stage], max_units: int) -> None:
     factors of a product are drawn together or not at all, where ``max_units`` allows that.
     """
     importance = np.ones(len(stages[-1].shares))
+    past_layers = np.zeros(len(stages[0].shares))
     group = 1  # units that belong together
     for stage in reversed(stages):
-        stage.importance = importance
-        of_groups = importance.reshape(-1, group).max(1)
+        if stage.skipped.size:
+            past_layers = importance @ _uses(stage, stage.skipped)
+        stage.importance = importance + (past_layers if stage is stages[0] else 0)
+        of_groups = stage.importance.reshape(-1, group).max(1)
         chosen = np.argsort(-of_groups, kind="stable")[: max_units // group]
         members = np.arange(len(importance)).reshape(-1, group)[chosen].ravel()
         stage.shown = tuple(sorted(members.tolist()))
-        importance = importance @ ((stage.shares > 0) if stage.is_product else stage.shares)
+        importance = importance @ _uses(stage, stage.shares)
         group = stage.shares.shape[1] // len(stage.shares) if stage.is_product else 1
         group = group if group <= max_units else 1
+
+
+def _uses(stage: Stage, shares: np.ndarray) -> np.ndarray:
+    """How much of a unit's importance what comes in has."""
+    return (shares > 0) if stage.is_product else shares
 
 
 def draw_stages(ax: Axes, stages: list[Stage], labels: list[str]) -> None:
@@ -83,10 +96,17 @@ def draw_stages(ax: Axes, stages: list[Stage], labels: list[str]) -> None:
     rows = max(len(stage.shown) for stage in stages)
     ax.set_axis_off()
     ax.set_xlim(-0.5 * _WIDTH - 0.02, len(stages) - 1 + 0.6 * _WIDTH)
-    ax.set_ylim(rows, 0)
+    passing = _passing(stages)
+    above, below = _points_below(ax, stages, len(passing))
+    height = size_in_points(ax)[1]
+    ax.set_ylim(rows * height / (height - above - below), 0)
     boxes = [_boxes(ax, stage, place, rows) for place, stage in enumerate(stages)]
     for number in range(1, len(stages)):
         _draw_connections(ax, stages[number - 1], stages[number], *boxes[number - 1 : number + 1])
+    if passing:
+        per_row = _scales(ax)[1]
+        low, high = rows + above / per_row, rows + (above + below - _NOTE) / per_row
+        _draw_passing(ax, stages, boxes, passing, low, high)
     size = float(np.clip(0.27 * size_in_points(ax)[1] / rows, 5.5, 9.0))
     for number, (stage, box) in enumerate(zip(stages, boxes, strict=True)):
         last = number == len(stages) - 1
@@ -126,6 +146,24 @@ def draw_stages(ax: Axes, stages: list[Stage], labels: list[str]) -> None:
             va="center",
             fontsize=size,
         )
+
+
+def _passing(stages: list[Stage]) -> list[int]:
+    """Units of the first layer whose connections past the others are drawn, from above."""
+    skipped = stages[-1].skipped
+    if not skipped.size:
+        return []
+    strongest = max(skipped.max(), stages[-1].shares.max())
+    return [unit for unit in stages[0].shown if skipped[:, unit].max() >= _SMALLEST * strongest]
+
+
+def _points_below(ax: Axes, stages: list[Stage], lanes: int) -> tuple[float, float]:
+    """Points that notes on hidden units take below the layers, and lanes with their name."""
+    if not lanes:
+        return 0.0, 0.0
+    hides = any(len(stage.shares) > len(stage.shown) for stage in stages)
+    room = 0.3 * size_in_points(ax)[1]
+    return (1.5 * _NOTE if hides else 0.0), min(room, lanes * _LANE + 1.5 * _NOTE)
 
 
 @dataclass
@@ -176,7 +214,8 @@ def _draw_connections(
     for unit, y in zip(stage.shown, targets.middles, strict=True):
         contributions = stage.shares[unit]
         opacity = _PALE if stage.is_pale[unit] else 1.0
-        strongest = contributions.max() or 1.0
+        strongest = max([*contributions, *(stage.skipped[unit] if stage.skipped.size else ())])
+        strongest = strongest or 1.0
         end = targets.left - (_SIGN if stage.is_product else 0)
         weakest_first = sorted(
             zip(before.shown, sources.middles, strict=True), key=lambda pair: contributions[pair[0]]
@@ -216,6 +255,53 @@ def _draw_connections(
     ax.add_collection(
         LineCollection(segments, linewidths=widths, colors=colors, zorder=1), autolim=False
     )
+
+
+def _draw_passing(
+    ax: Axes, stages: list[Stage], boxes: list[_Boxes], passing: list[int], low: float, high: float
+) -> None:
+    """Curves from the first layer to the last one, in lanes below those between."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import to_rgba
+
+    first, last = boxes[0], boxes[-1]
+    target = stages[-1]
+    (shares,), (end,) = target.skipped, last.middles
+    strongest = max(shares.max(), target.shares.max())
+    middles = dict(zip(stages[0].shown, first.middles, strict=True))
+    curves, widths, colors = [], [], []
+    for unit, lane in zip(passing, np.linspace(low, high, len(passing) + 2)[1:-1], strict=True):
+        strength = 1.0 if target.is_product else shares[unit] / strongest
+        down = _bend((first.right, middles[unit]), (boxes[1].left, lane))
+        arrival = last.left - (_SIGN if target.is_product else 0)
+        up = _bend((boxes[-2].right, lane), (arrival, end))
+        curves.append(np.concatenate([down, up]))
+        widths.append(0.8 if target.is_product else 0.3 + 2.5 * strength)
+        colors.append(to_rgba(_PAST, 0.8 if target.is_product else 0.25 + 0.55 * strength))
+    ax.add_collection(
+        LineCollection(curves, linewidths=widths, colors=colors, zorder=1.5, gid="skip"),
+        autolim=False,
+    )
+    ax.annotate(
+        "skip connection",
+        ((first.place + last.place) / 2, high),
+        xytext=(0, -2),
+        textcoords="offset points",
+        annotation_clip=False,
+        ha="center",
+        va="top",
+        fontsize=8,
+        color=_PAST,
+    )
+
+
+def _bend(start: tuple[float, float], end: tuple[float, float]) -> np.ndarray:
+    """A curve ``N x 2`` that is level at both ends."""
+    t = np.linspace(0, 1, 41)[:, None]
+    middle = (start[0] + end[0]) / 2
+    points = np.array([start, (middle, start[1]), (middle, end[1]), end])
+    weights = np.hstack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3])
+    return weights @ points
 
 
 def _draw_sign(ax: Axes, x: float, y: float, opacity: float) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
-from botorch.models.transforms import Normalize, Standardize
+from botorch.models.transforms import Normalize, Standardize, Warp
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
@@ -379,3 +379,15 @@ def test_a_result_with_traces_copies_and_pickles_and_its_records_compare():
         for one, other in zip(copied.restarts, result.restarts, strict=True):
             np.testing.assert_array_equal(one.trace, other.trace)
             assert one.trace is not other.trace
+
+
+def test_a_learned_input_transform_acts_on_the_inputs_of_the_fitted_model():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(12, 1, generator=generator, dtype=torch.float64)
+    y = (8 * x.square()).sin()
+    warp = Warp(d=1, indices=[0])
+    model = SingleTaskGP(x, y, input_transform=warp).eval()  # as a model in use is
+    fit_best_of(model, restarts=1, initialize=None, progress=False)
+    assert (warp.concentration0 - 1).abs() > 1e-2  # something was learned
+    with torch.no_grad():
+        torch.testing.assert_close(model.train_inputs[0], warp(x))

@@ -1,14 +1,13 @@
 import math
 
-import gpytorch
 import pytest
 import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Warp
-from gpytorch.constraints import GreaterThan, Interval
+from gpytorch.constraints import GreaterThan, Interval, Positive
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import CosineKernel, RBFKernel, RQKernel, ScaleKernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
 from gpytorch.priors import (
     GammaPrior,
@@ -28,19 +27,19 @@ from gpytorch_nkn.kernels import (
     NeuralKernelNetwork,
     ZeroMeanPeriodicKernel,
 )
-from gpytorch_nkn.kernels.evaluation import is_compiled
-from gpytorch_nkn.layers import Activation, Linear, Product
+from gpytorch_nkn.layers import Activation, Linear
 from gpytorch_nkn.settings import kernel_evaluation
+from tests.fit.closed_forms import (
+    COMPILED,
+    PATHS,
+    assert_same,
+    loss_and_gradient,
+    make,
+    small_network,
+    wide,
+)
 from tests.fit.models import SmallGP, network_model, rbf_model, seasonal_data
 from tests.kernels.contract import perturb
-
-COMPILED = pytest.param(
-    "compiled",
-    marks=pytest.mark.skipif(
-        not is_compiled(), reason="the package was installed without a compiler"
-    ),
-)
-PATHS = ["auto", "closed_form", COMPILED]
 
 
 @pytest.fixture(autouse=True)
@@ -48,20 +47,6 @@ def _auto():
     """Without a path that takes the closed form away."""
     with kernel_evaluation("auto"):
         yield
-
-
-def wide(kernel=None, mean=None, likelihood=None, n=25):
-    x = torch.randn(n, 3)
-    y = torch.sin(2 * x[:, 0]) + 0.3 * x[:, 1] + 0.1 * torch.randn(n)
-    kernel = NeuralKernelNetwork.regression(3) if kernel is None else kernel
-    model = SmallGP(x, y, perturb(kernel), likelihood)
-    model.mean_module = ConstantMean() if mean is None else mean
-    return model
-
-
-def small_network(*primitives, **options):
-    layers = [Linear(len(primitives), 4), Product(4, 2), Linear(2, 1, seed=1)]
-    return NeuralKernelNetwork(list(primitives), layers, **options)
 
 
 def frozen(*names):
@@ -136,6 +121,25 @@ def botorch():
     )  # noise without a transform, targets standardised, inputs between 0 and 1
 
 
+def frozen_mean():
+    model = wide()
+    model.mean_module.constant = 0.7
+    model.mean_module.requires_grad_(False)
+    return model
+
+
+def frozen_positive_mean():
+    model = wide(mean=ConstantMean(constant_constraint=Positive()))
+    model.mean_module.requires_grad_(False)
+    return model
+
+
+def frozen_linear_mean():
+    model = wide(mean=perturb(LinearMean(3)))
+    model.mean_module.weights.requires_grad_(False)
+    return model
+
+
 KNOWN = {
     "zero-mean periodic": lambda: network_model(zero_mean=True),
     "zero-mean periodic, long lengthscales": lambda: zero_mean(30.0),
@@ -161,6 +165,10 @@ KNOWN = {
     "frozen kernel": lambda: frozen("covar_module"),
     "frozen primitive": lambda: frozen("covar_module.primitives.1", "covar_module.layers.2"),
     "frozen noise": lambda: frozen("likelihood"),
+    "frozen mean": frozen_mean,
+    "frozen linear mean": frozen_linear_mean,
+    "positive mean": lambda: wide(mean=ConstantMean(constant_constraint=Positive())),
+    "frozen positive mean": frozen_positive_mean,
     "shared modules": shared,
     "other priors": other_priors,
     "priors on what is frozen": frozen_with_priors,
@@ -168,30 +176,6 @@ KNOWN = {
     "extreme values": extreme,
     "BoTorch": botorch,
 }
-
-
-def make(models, name):
-    return models[name]().double().train()
-
-
-def loss_and_gradient(objective):
-    """By autograd, on whole matrices; the gradient is flat."""
-    with kernel_evaluation("plain"):
-        loss = objective().sum()
-        parameters = [p for p in objective.model.parameters() if p.requires_grad]
-        found = torch.autograd.grad(loss, parameters, allow_unused=True)
-    found = [
-        torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)
-    ]
-    return loss.item(), torch.cat([gradient.flatten() for gradient in found])
-
-
-def assert_same(actual, expected, tolerance=1e-9):
-    assert actual[0] == pytest.approx(expected[0], rel=tolerance, abs=tolerance)
-    assert actual[1].shape == expected[1].shape
-    assert float((actual[1] - expected[1]).abs().max()) <= tolerance * float(
-        expected[1].abs().max()
-    )
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -241,13 +225,6 @@ def with_prior(prior, closure):
     return model
 
 
-def frozen_mean():
-    model = wide()
-    model.mean_module.constant = 0.7
-    model.mean_module.requires_grad_(False)
-    return model
-
-
 def zero_mean(lengthscale):
     model = network_model(zero_mean=True)
     for kernel in model.covar_module.primitives:
@@ -266,7 +243,6 @@ UNKNOWN = {
     "another primitive": lambda: wide(small_network(RBFKernel(), CosineKernel())),
     "a complex primitive": lambda: wide(small_network(RBFKernel(), ComplexExponentialKernel())),
     "another mean": lambda: wide(mean=CubicMean()),
-    "a frozen mean": frozen_mean,
     "another prior": lambda: with_prior(HalfCauchyPrior(1.0), lambda k: k.alpha),
     "a box prior": lambda: with_prior(SmoothedBoxPrior(0.1, 2.0), lambda k: k.alpha),
     "a transformed prior": lambda: with_prior(
@@ -397,6 +373,40 @@ def test_a_matrix_that_is_not_positive_definite_has_an_infinite_loss():
     assert value == math.inf and gradient.abs().sum() == 0
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_gradient_that_is_not_finite_makes_the_loss_infinite(closed, monkeypatch):
+    flat = FlatParameters(Objective(make(*((KNOWN, "priors") if closed else (UNKNOWN, "a sum")))))
+    best = flat.evaluate().clone()
+    assert (flat._closed_form is not None) == closed
+    place = 3
+
+    def loss():
+        gradient = torch.ones_like(flat.values)
+        gradient[place] = math.inf
+        return best.item() - 1, gradient
+
+    def differentiate():
+        value, gradient = loss()
+        flat.gradients.copy_(gradient)
+        return torch.full_like(best, value)
+
+    if closed:
+        monkeypatch.setattr(flat, "_closed_form", loss)
+    else:
+        monkeypatch.setattr(flat, "_differentiate", differentiate)
+    assert flat.evaluate().item() == math.inf
+    torch.testing.assert_close(flat.best_loss, best)
+
+
+def test_the_best_point_is_kept():
+    flat = FlatParameters(Objective(make(KNOWN, "priors")))
+    best, values = flat.evaluate(), flat.values.clone()
+    flat.values += 3.0
+    assert flat.evaluate().item() > best.item()
+    torch.testing.assert_close(flat.best_loss, best)
+    torch.testing.assert_close(flat.best_values, values)
+
+
 @pytest.mark.parametrize("path", ["closed_form", COMPILED])
 @pytest.mark.parametrize("name", ["priors", "several columns", "BoTorch"])
 def test_training_takes_the_same_steps_as_by_autograd(name, path):
@@ -416,20 +426,6 @@ def test_training_takes_the_same_steps_as_by_autograd(name, path):
         ends.append((flat.best_loss.item(), flat.values.clone()))
     assert ends[1][0] == pytest.approx(ends[0][0], rel=1e-7)
     torch.testing.assert_close(ends[1][1], ends[0][1], rtol=1e-5, atol=1e-5)
-
-
-def test_batches_of_targets_are_refused():
-    x, y = seasonal_data(10)
-    model = SmallGP(
-        x.expand(2, 10, 1),
-        y.expand(2, 10),
-        NeuralKernelNetwork.time_series(batch_shape=torch.Size([2])),
-        GaussianLikelihood(batch_shape=torch.Size([2])),
-    ).train()
-    model.mean_module = gpytorch.means.ConstantMean(batch_shape=torch.Size([2]))
-    flat = FlatParameters(Objective(model))
-    with pytest.raises(UnknownPartError, match="batch"):
-        TrainingLoss(model, flat.values)
 
 
 class ClampedMean(SmallGP):

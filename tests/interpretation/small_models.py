@@ -56,8 +56,10 @@ def seasonal_gp(n=48, period=12.0):
     return SeasonalGP(x, y, period=period).double().eval()
 
 
-def columns_gp(dim=3, *, dtype=torch.float64, noise=None):
+def columns_gp(dim=3, *, dtype=torch.float64, noise=None, kernel=None):
     """A SingleTaskGP over several columns, of which the last is not in the targets."""
+    if kernel is None:
+        kernel = NeuralKernelNetwork.additive(dim, priors=False)
     x = torch.rand(30, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     y = 50 * x[:, :1] + 20 * x[:, 1:2].square()
     x[:, 0] *= 10
@@ -65,7 +67,7 @@ def columns_gp(dim=3, *, dtype=torch.float64, noise=None):
         x.to(dtype),
         y.to(dtype),
         train_Yvar=None if noise is None else torch.full_like(y, noise).to(dtype),
-        covar_module=NeuralKernelNetwork.additive(dim, priors=False).to(dtype),
+        covar_module=kernel.to(dtype),
         input_transform=Normalize(dim),
         outcome_transform=Standardize(1),
     )

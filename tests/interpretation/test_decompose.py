@@ -226,6 +226,24 @@ def test_batches_of_processes(by):
     assert decomposition.sample(NEW, 3).shape == (3, len(decomposition.components), 2, 15)
 
 
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_networks_with_a_skip_connection_of_convex_combinations(outputs):
+    x, y, new = columns_data(outputs)
+    batch = torch.Size([outputs] if outputs > 1 else [])
+    kernel = ScaleKernel(NeuralKernelNetwork.optimization(3, batch_shape=batch), batch_shape=batch)
+    model = SingleTaskGP(
+        x,
+        y,
+        covar_module=perturbed(kernel).double(),
+        input_transform=Normalize(3),
+        outcome_transform=Standardize(outputs),
+    )
+    split = check_model(model, new, by="columns", max_components=9)
+    (whole,) = [part for part in split.components if part.columns == {0, 1, 2}]
+    assert len(split.components) == 9  # subsets of three columns, and the mean function
+    assert whole.terms[0].signature == ("MATERN5/2[0, 1, 2]",)
+
+
 @pytest.mark.parametrize("max_terms", [3, 30, 200])
 def test_what_is_pruned_is_a_component(max_terms):
     model = series_model(kernel=perturbed(NeuralKernelNetwork.time_series()))

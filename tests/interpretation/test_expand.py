@@ -128,6 +128,20 @@ def complex_activation():
     )
 
 
+def skip_into_a_product():
+    return NeuralKernelNetwork(
+        [RBFKernel(), PeriodicKernel(), ComplexExponentialKernel()],
+        [Linear(3, 2, weights="simplex"), Activation(2, (0.1, 1.0, 0.4)), Product(5, 1)],
+        skip=True,
+    )
+
+
+def skip_among_others():
+    """Within a sum and a scale, with columns of its own."""
+    network = NeuralKernelNetwork.optimization(2, active_dims=(2, 0))
+    return ScaleKernel(network) * LinearKernel(active_dims=(1,)) + RBFKernel(ard_num_dims=3)
+
+
 def deep_composite(active_dims=None):
     """Networks in sums in scales in products in networks, each picking columns of its own."""
     inner = NeuralKernelNetwork(
@@ -175,6 +189,10 @@ NETWORKS = {
     "regression": (preset("regression", 3), 3),
     "additive": (preset("additive", 10), 10),
     "texture": (preset("texture"), 1),
+    "optimization": (preset("optimization", 3), 3),
+    "optimization of one column": (preset("optimization", 1), 1),
+    "skip into a product": (skip_into_a_product, 1),
+    "skip among others": (skip_among_others, 3),
     "activations": (activations, 1),
     "exponential": (exponential, 1),
     "no bias": (no_bias, 1),
@@ -220,6 +238,8 @@ def test_batches(batch, options):
         (NeuralKernelNetwork.time_series(batch_shape=batch), 1),
         (NeuralKernelNetwork.time_series(zero_mean=True, variances=True, batch_shape=batch), 1),
         (NeuralKernelNetwork.regression(2, batch_shape=batch), 2),
+        (NeuralKernelNetwork.optimization(2, batch_shape=batch), 2),
+        (ScaleKernel(NeuralKernelNetwork.optimization(2), batch_shape=batch), 2),
         (ScaleKernel(RBFKernel(), batch_shape=batch) + LinearKernel(batch_shape=batch), 2),
         (RBFKernel(batch_shape=batch) * ScaleKernel(PeriodicKernel(active_dims=(0,))), 2),
     ):
@@ -268,6 +288,49 @@ def test_weights_are_the_coefficients_written_out():
     total = sum(expected.values())
     for term in terms:
         assert term.share == pytest.approx(expected[term.signature] / total, rel=1e-12)
+
+
+def test_skipped_primitives_have_the_last_columns_of_the_last_weights():
+    """h (a r + b p + c)(d r + e p + f) + u r + v p + g, by hand."""
+    rbf, rq = RBFKernel(active_dims=(0,)), RQKernel(active_dims=(0,))
+    layers = [Linear(2, 2, weights="simplex"), Product(2, 1), Linear(3, 1, weights="simplex")]
+    kernel = NeuralKernelNetwork([rbf, rq], layers, skip=True)
+    layers[0].weight = torch.tensor([[0.5, 0.2], [0.1, 0.6]])  # constants of 0.3 are left
+    layers[2].weight = torch.tensor([[0.4, 0.25, 0.05]])
+    terms = expand(kernel, inputs(1), merge=False, split=False).terms
+    expected = {
+        ("RBF[0]", "RBF[0]"): 0.4 * 0.5 * 0.1,
+        ("RBF[0]", "RQ[0]"): 0.4 * (0.5 * 0.6 + 0.2 * 0.1),
+        ("RQ[0]", "RQ[0]"): 0.4 * 0.2 * 0.6,
+        ("RBF[0]",): 0.4 * (0.5 * 0.3 + 0.3 * 0.1) + 0.25,
+        ("RQ[0]",): 0.4 * (0.2 * 0.3 + 0.3 * 0.6) + 0.05,
+        (): 0.4 * 0.3 * 0.3 + 0.3,
+    }
+    assert sum(expected.values()) == pytest.approx(1.0)  # as a convex combination
+    assert {term.signature: term.weight for term in terms} == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)], ids=str)
+@pytest.mark.parametrize("columns", [1, 4])
+def test_the_preset_for_optimisation_is_expanded_to_the_last_digits(batch, columns):
+    kernel = NeuralKernelNetwork.optimization(columns, batch_shape=torch.Size(batch))
+    kernel = perturbed(ScaleKernel(kernel, batch_shape=torch.Size(batch)))
+    assert check_sum(kernel, inputs(columns), 1e-10).batch_shape == batch
+    assert len(expand(kernel).terms) == math.comb(columns + 1 + 4, 4)
+
+
+def test_exact_zeros_on_a_simplex():
+    """A weight of zero leaves its share to the constant, or to the other weights."""
+    kernel = NeuralKernelNetwork.optimization(2)
+    for number, layer in enumerate(kernel.layers):
+        if isinstance(layer, Linear):
+            weight = layer.weight.detach().clone()
+            weight[..., 0] = 0.0
+            weight[..., -1, :] *= 0.5 if number < 4 else 1 / weight.sum()
+            layer.weight = weight
+    found = check_sum(kernel, inputs(2), 1e-12)
+    assert found.dropped < 1e-12
+    assert sum(term.weight for term in found.terms) == pytest.approx(1.0, abs=1e-12)
 
 
 def test_shares_are_means_of_the_diagonal():

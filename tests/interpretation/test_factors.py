@@ -264,3 +264,18 @@ def test_labels_of_many_columns_are_short():
     kernel = RBFKernel(active_dims=tuple(range(9)), ard_num_dims=9)
     kernel.lengthscale = torch.arange(1.0, 10.0).unsqueeze(0)
     assert label_of(kernel, units) == "RBF[x0..x8](1.00 to 9.00)"
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ((0, 1, 2, 3), "x0, x1, x2, x3"),
+        ((0, 1, 3, 4, 5, 6), "x0, x1, x3..x6"),
+        ((6, 5, 4, 3, 0), "x0, x3..x6"),
+        ((0, 2, 4, 6, 8), "5 columns"),
+        ((0, 1, 2, 4, 6, 7, 8), "x0..x2, x4, x6..x8"),
+    ],
+)
+def test_labels_of_many_columns_leave_out_those_that_are_not_seen(columns, text):
+    kernel = MaternKernel(2.5, active_dims=columns, ard_num_dims=len(columns))
+    assert label_of(kernel, Units.plain(9)).startswith(f"MATERN5/2[{text}](")

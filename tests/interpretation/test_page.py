@@ -6,9 +6,11 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from gpytorch.kernels import ScaleKernel
 
-from gpytorch_nkn import __version__
+from gpytorch_nkn import __version__, plotting
 from gpytorch_nkn.interpretation import report
+from gpytorch_nkn.kernels import NeuralKernelNetwork
 from tests.interpretation.small_models import COLUMNS, columns_gp, forecaster, season, seasonal_gp
 
 VOID = {"meta", "img", "br", "link", "hr"}
@@ -118,6 +120,21 @@ def test_page_of_columns_has_effects_and_no_continuation(columns_page):
     assert set(COLUMNS) <= set(columns_page.text("td"))
     texts = [image["alt"] for image in columns_page.all("img")]
     assert {f"Effect of {name}" for name in COLUMNS} <= set(texts)
+
+
+def test_a_network_is_drawn_within_its_scale_and_with_the_names_of_columns(monkeypatch):
+    drawn, original = [], plotting.plot_network
+
+    def plot_network(ax, kernel, **options):
+        drawn.append((kernel, options["names"]))
+        return original(ax, kernel, **options)
+
+    monkeypatch.setattr(plotting, "plot_network", plot_network)
+    kernel = ScaleKernel(NeuralKernelNetwork.optimization(2))
+    page = Page(report(columns_gp(2, kernel=kernel), columns=("dose", "$age$")).to_html())
+    texts = [image["alt"] for image in page.all("img")]
+    assert "The network, from its primitives on the left to the kernel on the right" in texts
+    assert drawn == [(kernel, ["dose", r"\$age\$"])]
 
 
 def test_draws_are_counted():

@@ -259,6 +259,38 @@ def test_single_task_gp_keeps_its_transforms_and_finds_the_columns():
     assert str(result.kernel(x[:4, :3]).to_dense().shape) == "torch.Size([4, 4])"
 
 
+def test_a_network_with_a_skip_connection_becomes_a_sum():
+    """The constant of a simplex and the kernel over all columns are no part of what is found."""
+    x = torch.rand(60, 3)
+    y = torch.sin(7 * x[:, :1]) + torch.cos(6 * x[:, 2:]) + 0.05 * torch.randn(60, 1)
+    kernel = ScaleKernel(NeuralKernelNetwork.optimization(3))
+    model = SingleTaskGP(x, y, covar_module=kernel)
+    model.likelihood.noise = 0.01
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    result = simplify(model, max_terms=2, max_candidates=5, restarts=0)
+    assert families(result) == ["RBF[0]", "RBF[2]"]
+    assert "variation over" in str(result) and "in x2" in str(result) and not result.skipped
+    assert list(model.state_dict()) == list(before)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    with torch.no_grad():  # the sum is the kernel of the model that is returned
+        own = sum(
+            part.outputscale * part.base_kernel(x).to_dense() for part in result.kernel.kernels
+        )
+        torch.testing.assert_close(result.model.covar_module(x).to_dense(), own)
+
+
+def test_a_kernel_over_all_columns_loses_those_that_are_not_needed():
+    x = torch.rand(40, 4)
+    y = 6 * (x[:, 1:2] - 0.5) * (x[:, 3:] - 0.5) + 0.02 * torch.randn(40, 1)
+    network = NeuralKernelNetwork.optimization(4)
+    network.layers[-1].weight = torch.tensor([[0.01, 0.01, 0.02, 0.02, 0.02, 0.02, 0.85]])
+    model = SingleTaskGP(x, y, covar_module=ScaleKernel(network))
+    model.likelihood.noise = 0.01
+    result = simplify(model, max_terms=1, max_candidates=2, restarts=0)
+    assert [term.columns for term in result.terms] == [frozenset({1, 3})]
+    assert result.terms[0].label.startswith("MATERN5/2[x1, x3](")
+
+
 def test_several_outputs_and_batches_are_refused():
     x = torch.rand(10, 1)
     model = SingleTaskGP(x, torch.randn(10, 2), outcome_transform=None)

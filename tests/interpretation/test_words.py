@@ -8,6 +8,7 @@ from scipy.special import iv
 
 from gpytorch_nkn.interpretation.amounts import (
     length_text,
+    listed,
     period_name,
     rounded,
     singular,
@@ -17,7 +18,7 @@ from gpytorch_nkn.interpretation.behaviour import Geometry, Role
 from gpytorch_nkn.interpretation.decomposition import Component
 from gpytorch_nkn.interpretation.expansion import Term
 from gpytorch_nkn.interpretation.units import Units
-from gpytorch_nkn.interpretation.words import describe_component, describe_effect
+from gpytorch_nkn.interpretation.words import describe_component, describe_effect, title_of
 from gpytorch_nkn.kernels import CenteredLinearKernel, ZeroMeanPeriodicKernel
 
 X = np.linspace(0, 10, 201)
@@ -296,6 +297,31 @@ def test_components_without_a_role_have_a_title():
     three = title("a, b, c", columns=frozenset([0, 1, 2]))
     assert three.title == "What depends on a, b and c together"
     assert title("constant", columns=frozenset()).title == "A constant level"
+
+
+@pytest.mark.parametrize(
+    ("columns", "unused", "expected"),
+    [
+        ({0, 1, 2}, (), "What depends on a, b and c together"),
+        ({0, 1, 2}, (1,), "What depends on a and c together, and hardly on b"),
+        ({0, 1, 2}, (2, 0), "What depends on b, and hardly on a and c"),
+        ({0, 1}, (0, 1), "What depends on a and b together"),  # of nothing that can be told
+        ({0, 1}, (5,), "What depends on a and b together"),
+        (set(range(8)), (), "What depends on all of them"),
+        (set(range(8)), (1,), "What depends on all of them, and hardly on b"),
+        (set(range(8)), range(2, 8), "What depends on a and b together, and hardly on others"),
+        ({3}, (), "What depends on d alone"),
+    ],
+)
+def test_titles_tell_the_columns_that_are_used(columns, unused, expected):
+    names = tuple("abcdefgh")
+    units = Units(x_offset=np.zeros(8), x_scale=np.ones(8), names=names)
+    component = Component("all of them", (term(smooth(1.0)),), columns=frozenset(columns))
+    assert title_of(component, units, unused) == expected
+
+
+def test_names_are_listed():
+    assert [listed(names) for names in ("a", "ab", "abc")] == ["a", "a and b", "a, b and c"]
 
 
 @pytest.mark.parametrize(

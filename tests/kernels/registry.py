@@ -56,7 +56,7 @@ def simple(cls, dims=2, ard=False, **options):
     return Entry(name, cls, make, dims, ard, columns_alike=not ard)
 
 
-def network(name, primitives, layers=None, **options):
+def network(name, primitives, layers=None, *, skip=False, **options):
     """A network; ``primitives(batch_shape)`` and ``layers(batch_shape)`` make its parts."""
 
     def default_layers(width, b):
@@ -65,7 +65,7 @@ def network(name, primitives, layers=None, **options):
     def make(batch_shape=NO_BATCH, active_dims=None):
         kernels = primitives(batch_shape)
         parts = layers(batch_shape) if layers else default_layers(len(kernels), batch_shape)
-        return NeuralKernelNetwork(kernels, parts, active_dims=active_dims)
+        return NeuralKernelNetwork(kernels, parts, skip=skip, active_dims=active_dims)
 
     return Entry(f"network-{name}", NeuralKernelNetwork, make, options.pop("dims", 2), **options)
 
@@ -165,6 +165,20 @@ def activations(b):
     ]
 
 
+def skipped(*, simplex=False):
+    """Layers for four primitives, the last of which sees these as well."""
+    weights = "simplex" if simplex else "softplus"
+
+    def layers(b):
+        return [
+            Linear(4, 4, batch_shape=b, weights=weights),
+            Product(4, 2),
+            Linear(6, 1, batch_shape=b, weights=weights, bias=simplex),
+        ]
+
+    return layers
+
+
 def bounded_complex(b):
     return [
         ComplexExponentialKernel(batch_shape=b),
@@ -189,6 +203,8 @@ REGISTRY = [
     network("nested", nested, columns_alike=False),
     network("network", network_in_network, columns_alike=False),
     network("activations", bounded_complex, activations),
+    network("skip", real, skipped(), skip=True),
+    network("skip-simplex", stationary, skipped(simplex=True), skip=True, dims=1),
     network("one-complex", lambda b: [ComplexExponentialKernel(batch_shape=b)], lambda b: []),
     preset("time_series", dims=1),
     preset("time_series", dims=1, zero_mean=True, priors=False),
@@ -197,4 +213,6 @@ REGISTRY = [
     preset("additive", 2, dims=2, columns_alike=False, variances=True, priors=False),
     preset("texture", dims=1, wiring="Linear4-Product2-Linear1"),
     preset("texture", dims=1, variances=True),
+    preset("optimization", 2, dims=2, ard=True, columns_alike=False),
+    preset("optimization", 3, dims=3, ard=True, columns_alike=False, priors=False),
 ]

@@ -168,6 +168,36 @@ def test_unit_values_with_batches_of_parameters_and_of_inputs():
 
 
 @pytest.mark.filterwarnings("error::linear_operator.utils.warnings.NumericalWarning")
+def test_a_skip_connection_puts_the_primitives_behind_the_last_but_one_layer():
+    x, y = torch.randn(6, 2), torch.randn(5, 2)
+    kernels = [rbf(0.8), complex_exponential(2.0)]
+    network = NeuralKernelNetwork(
+        kernels, [linear([[0.5, 1.5], [2.0, 0.3]], [0.1, 0.7]), Product(4, 1)], skip=True
+    )
+    k1 = dense(kernels[0], x, y)
+    k2 = kernels[1].complex_values(x, y)
+    expected = (0.5 * k1 + 1.5 * k2 + 0.1) * (2.0 * k1 + 0.3 * k2 + 0.7) * k1 * k2
+    torch.testing.assert_close(dense(network, x, y), expected.real)
+    *_, last = network.unit_values(x, y)
+    torch.testing.assert_close(last, expected.unsqueeze(0))
+
+
+def test_a_skip_connection_of_batches_of_parameters_and_of_inputs():
+    x = torch.randn(2, 1, 6, 1)
+    shape = torch.Size([3])
+    network = NeuralKernelNetwork(
+        [RBFKernel(), LinearKernel(batch_shape=shape)], [Product(2, 1), Linear(3, 1)], skip=True
+    )
+    perturb(network)
+    k1, k2 = dense(network.primitives[0], x), dense(network.primitives[1], x)
+    weight, bias = network.layers[1].weight[0], network.layers[1].bias
+    expected = weight[0] * k1 * k2 + weight[1] * k1 + weight[2] * k2 + bias
+    assert expected.shape == (2, 3, 6, 6)
+    torch.testing.assert_close(dense(network, x), expected)
+    diagonal = network(x, diag=True)
+    torch.testing.assert_close(diagonal, expected.diagonal(dim1=-1, dim2=-2))
+
+
 def test_sums_with_a_linear_kernel_are_not_decomposed():
     """GPyTorch's AdditiveKernel raises NotPSDError here, in float32."""
     x = torch.linspace(-1, 1, 100).unsqueeze(-1)
@@ -388,6 +418,14 @@ def test_chain_of_widths_is_shown():
         NeuralKernelNetwork([rbf(), rbf(), rbf()], layers)
     with pytest.raises(ValueError, match=r"got 2 primitives -> Linear\(3, 1\)"):
         NeuralKernelNetwork([rbf(), rbf()], [Linear(3, 1)])
+
+
+def test_a_skip_connection_needs_a_layer_before_it_and_room_for_the_primitives():
+    with pytest.raises(ValueError, match=r"needs at least two layers, got 1\."):
+        NeuralKernelNetwork([rbf(), rbf()], [Linear(2, 1)], skip=True)
+    chain = r"2 primitives -> Linear\(2, 3\) \(\+ 2 skipped\) -> Linear\(3, 1\)\."
+    with pytest.raises(ValueError, match=f"must take the width that comes in.*got {chain}"):
+        NeuralKernelNetwork([rbf(), rbf()], [Linear(2, 3), Linear(3, 1)], skip=True)
 
 
 def test_last_width_must_be_one():

@@ -4,7 +4,14 @@ from copy import deepcopy
 import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, RQKernel, ScaleKernel
+from gpytorch.kernels import (
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
@@ -292,7 +299,7 @@ def test_copies_of_a_primitive_start_apart(name, args):
         assert (second / first - 1).abs().min() > 0.5, key
 
 
-@pytest.mark.parametrize("name", ["regression", "additive"])
+@pytest.mark.parametrize("name", ["regression", "additive", "optimization"])
 @pytest.mark.parametrize("input_dim", [0, -1, 2.0, "3"])
 def test_number_of_columns_must_be_a_positive_integer(name, input_dim):
     with pytest.raises(
@@ -313,3 +320,87 @@ def test_additive_preset_starts_near_a_sum_of_its_primitives():
     for term in expand(NeuralKernelNetwork.additive(6), x).terms:
         shares[len(term.columns)] = shares.get(len(term.columns), 0.0) + term.share
     assert shares[1] > max(shares[2], shares[3], shares[4])
+
+
+# the network for Bayesian optimisation
+
+
+@pytest.mark.parametrize("wiring", ["Linear8-Product4-Linear4-Product2-Linear1", "Linear3-Linear1"])
+def test_optimization_equals_the_composition_by_hand(wiring):
+    network, x, y = build("optimization", (3,), wiring=wiring), torch.rand(6, 3), torch.rand(5, 3)
+    kinds = [(type(k), k.ard_num_dims) for k in network.primitives]
+    assert kinds == [*[(RBFKernel, None)] * 3, (MaternKernel, 3)]
+    assert [k.active_dims.tolist() for k in network.primitives[:3]] == [[0], [1], [2]]
+    first = units = torch.stack([dense(k, x, y) for k in network.primitives])
+    for number, layer in enumerate(network.layers, start=1):
+        if number == len(network.layers):
+            units = torch.cat([units, first])
+        if isinstance(layer, Linear):
+            logits = torch.cat([layer.raw_weight, layer.raw_bias[:, None]], -1).exp()
+            shares = logits / logits.sum(-1, keepdim=True)
+            ones = torch.ones_like(units[:1])
+            units = torch.einsum("oc,cnm->onm", shares, torch.cat([units, ones]))
+        else:
+            units = units.unflatten(0, (layer.out_features, -1)).prod(1)
+    assert units.std() > 0.01
+    torch.testing.assert_close(dense(network, x, y), units.squeeze(0))
+
+
+def test_optimization_has_a_variance_of_one_whatever_its_parameters():
+    network, x = build("optimization", (4,)), torch.rand(5, 4)
+    for _ in range(3):
+        torch.testing.assert_close(dense(network, x).diagonal(), torch.ones(5))
+        for parameter in network.parameters():
+            parameter.data.normal_()
+
+
+def test_optimization_starts_near_a_sum_of_one_dimensional_kernels():
+    network, x = build("optimization", (4,)), torch.rand(30, 4)
+    last = network.layers[-1].weight[0]  # of two units of the layer before, and the primitives
+    assert last[2:6].sum().item() == pytest.approx(0.7, abs=1e-9)
+    shares = {}
+    for term in expand(network, x).terms:
+        shares[len(term.columns)] = shares.get(len(term.columns), 0.0) + term.share
+    assert shares[1] > 0.5 * sum(shares.values())
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,), (3, 2)])
+def test_optimization_in_batches_and_copies(batch_shape):
+    network = build("optimization", (3,), batch_shape=torch.Size(batch_shape))
+    single, x = build("optimization", (3,)), torch.rand(5, 3)
+    assert network.batch_shape == batch_shape
+    for (key, p), q in zip(network.named_parameters(), single.parameters(), strict=True):
+        assert p.shape == (*batch_shape, *q.shape), key
+    expected = dense(single, x).expand(*batch_shape, 5, 5)
+    for copy in (network, pickle.loads(pickle.dumps(network)), deepcopy(network)):
+        torch.testing.assert_close(dense(copy, x), expected)
+        with_prior = set()
+        for key, module, prior, closure, _ in list(copy.named_priors()):
+            before = closure(module).detach().clone()
+            module.sample_from_prior(key.rpartition(".")[2])
+            after = closure(module)
+            assert after.shape == before.shape and not torch.equal(after, before), key
+            assert prior.log_prob(after).isfinite().all()
+            with_prior.add(key.rpartition(".")[0] + key.rpartition(".")[2])
+        assert len(with_prior) == len(list(copy.parameters()))
+
+
+def test_optimization_without_priors_and_with_columns():
+    network, x = build("optimization", (2,), priors=False), torch.rand(5, 4)
+    assert list(network.named_priors()) == []
+    expected = dense(build("optimization", (2,)), x[:, [3, 1]])
+    torch.testing.assert_close(dense(network, x[:, [3, 1]]), expected)
+    some = build("optimization", (2,), active_dims=(3, 1))
+    torch.testing.assert_close(dense(some, x), expected)
+    with pytest.raises(ValueError, match="a last Linear layer, got 'Linear4-Product2'"):
+        build("optimization", (2,), wiring="Linear4-Product2")
+
+
+def test_optimization_starts_alike_whatever_the_random_state():
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = build("optimization", (3,))
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    for a, b in zip(first.parameters(), build("optimization", (3,)).parameters(), strict=True):
+        assert torch.equal(a, b)

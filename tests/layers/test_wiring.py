@@ -121,3 +121,25 @@ def test_hidden_biases_start_at_their_own_value_and_prior_mode():
         torch.testing.assert_close(layer.bias, torch.full_like(layer.bias, start))
         prior = layer.bias_prior
         assert math.exp(prior.loc - prior.scale**2) == pytest.approx(start)
+
+
+def test_simplex_layers_and_a_skip_connection():
+    layers = parse_wiring("Linear4-Product2-Linear1", 3, weights="simplex", skip=True)
+    assert shapes(layers) == [(Linear, 3, 4), (Product, 4, 2), (Linear, 2 + 3, 1)]
+    assert all(layer.is_simplex for layer in (layers[0], layers[2]))
+    assert all(not list(layer.named_priors()) for layer in layers)
+    layers = parse_wiring("Linear4-Linear4-Linear1", 3, skip=True, priors=True)
+    assert shapes(layers) == [(Linear, 3, 4), (Linear, 4, 4), (Linear, 4 + 3, 1)]
+    assert not any(layer.is_simplex for layer in layers)
+
+
+@pytest.mark.parametrize("wiring", ["Linear1", "Linear4-Product2", "Linear2-Product1"])
+def test_a_skip_connection_needs_a_last_linear_layer(wiring):
+    with pytest.raises(ValueError, match=f"needs a last Linear layer, got '{wiring}'"):
+        parse_wiring(wiring, 3, skip=True)
+
+
+@pytest.mark.parametrize("options", [{"priors": True}, {"sparsity": "l1"}])
+def test_priors_on_positive_weights_are_not_for_a_simplex(options):
+    with pytest.raises(ValueError, match="No priors on a simplex, got priors="):
+        parse_wiring("Linear4-Product2-Linear1", 3, weights="simplex", **options)

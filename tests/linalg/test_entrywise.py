@@ -33,6 +33,28 @@ class CauchyEvaluator(TileEvaluator):
         total[-2][columns] -= of_difference.sum(0).unsqueeze(-1)
 
 
+class WholeCauchyEvaluator:
+    """The same for a whole batch, by autograd."""
+
+    def __init__(self, tensors):
+        self.symmetric = len(tensors) == 2
+        self._tensors = [tensor.detach().requires_grad_() for tensor in tensors]
+
+    def _values(self):
+        *inputs, scale = self._tensors
+        return cauchy(inputs[0], inputs[-1], scale.unsqueeze(-1))
+
+    def fill(self, out):
+        out.copy_(self._values().detach())
+        if self.symmetric:  # nobody shall rely on what is above the diagonal
+            above = torch.ones(out.shape[-2:], dtype=torch.bool).triu(1)
+            out.masked_fill_(above, torch.nan)
+
+    def pull_back(self, weights):
+        with torch.enable_grad():
+            return list(torch.autograd.grad(self._values(), self._tensors, weights))
+
+
 def cauchy(x1, x2, scale):
     return 1 / (1 + scale * (x1 - x2.mT).square())
 
@@ -43,6 +65,7 @@ class Cauchy:
 
     inputs: tuple[Tensor, ...]
     scale: Tensor
+    whole: bool = False
 
     @property
     def shape(self):
@@ -59,6 +82,8 @@ class Cauchy:
         return (2,) * len(self.inputs) + (1,)
 
     def bind(self, tensors, needed):
+        if self.whole:
+            return WholeCauchyEvaluator(tensors)
         return CauchyEvaluator(tensors[0], tensors[-2], tensors[-1])
 
     def differentiable(self, tensors):
@@ -68,12 +93,12 @@ class Cauchy:
         return cauchy(self.inputs[0], self.inputs[-1], self.scale.unsqueeze(-1))
 
 
-def random_matrix(shape_of_x1, shape_of_x2, shape_of_scale=(1,)):
+def random_matrix(shape_of_x1, shape_of_x2, shape_of_scale=(1,), *, whole=False):
     """Of positive scales; symmetric without a second shape."""
     inputs = [torch.randn(*shape, 1) for shape in (shape_of_x1, shape_of_x2) if shape]
     tensors = [*inputs, 0.5 + torch.rand(shape_of_scale)]
     *inputs, scale = (tensor.requires_grad_() for tensor in tensors)
-    return Cauchy(tuple(inputs), scale)
+    return Cauchy(tuple(inputs), scale, whole)
 
 
 SHAPES = [  # of x1, of x2, of the scale
@@ -92,9 +117,10 @@ SHAPES = [  # of x1, of x2, of the scale
 ]
 
 
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("shapes", SHAPES)
-def test_values_and_gradients_equal_dense_ones(shapes):
-    matrix = random_matrix(*shapes)
+def test_values_and_gradients_equal_dense_ones(shapes, whole):
+    matrix = random_matrix(*shapes, whole=whole)
     values, expected = to_dense(matrix), matrix.dense()
     torch.testing.assert_close(values, expected)
     weights = torch.randn(values.shape)
@@ -106,14 +132,15 @@ def test_values_and_gradients_equal_dense_ones(shapes):
     )
 
 
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("shapes", SHAPES[:3] + SHAPES[6:])
-def test_numerical_gradients_of_both_orders(shapes):
+def test_numerical_gradients_of_both_orders(shapes, whole):
     if sum(map(len, filter(None, shapes))) > 5:
         shapes = tuple(s and (*s[:-1], min(s[-1], 3)) for s in shapes)
     matrix = random_matrix(*shapes)
 
     def values(*tensors):
-        return to_dense(Cauchy(tensors[:-1], tensors[-1]))
+        return to_dense(Cauchy(tensors[:-1], tensors[-1], whole))
 
     assert gradcheck(values, matrix.tensors)
     assert gradgradcheck(values, matrix.tensors)
@@ -129,6 +156,19 @@ def test_only_gradients_that_are_wanted(wanted):
         torch.autograd.grad(to_dense(matrix).sum(), sources),
         torch.autograd.grad(matrix.dense().sum(), sources),
     )
+
+
+@pytest.mark.parametrize(("whole", "calls"), [(False, 6 + 6), (True, 1)])
+def test_a_whole_batch_is_bound_once_for_both_passes(whole, calls, monkeypatch):
+    bound, original = [], Cauchy.bind
+    monkeypatch.setattr(
+        Cauchy, "bind", lambda *args: bound.append(args) or original(*args), raising=True
+    )
+    matrix = random_matrix((3, 2, 5), None, whole=whole)
+    values = to_dense(matrix)
+    (gradient,) = torch.autograd.grad(values.sum(), matrix.scale, retain_graph=True)
+    assert len(bound) == calls
+    torch.testing.assert_close(torch.autograd.grad(values.sum(), matrix.scale)[0], gradient)
 
 
 def test_a_matrix_without_gradients_needs_none():

@@ -297,3 +297,120 @@ def test_faults_are_named(ax):
     network.layers[0].raw_weight.data.fill_(np.nan)
     with pytest.raises(ValueError, match="values of all units must be finite"):
         plot_network(ax, network)
+
+
+# --- skip connections and convex combinations ---------------------------------------------------
+
+
+def skips(ax):
+    """Curves past the layers, in the order of their start: ``(points, width, opacity)``."""
+    found = [c for c in ax.collections if isinstance(c, LineCollection) and c.get_gid() == "skip"]
+    curves = []
+    for collection in found:
+        colors = collection.get_colors()
+        for segment, width, color in zip(
+            collection.get_segments(), collection.get_linewidths(), colors, strict=True
+        ):
+            curves.append((np.asarray(segment), width, color[3]))
+    return sorted(curves, key=lambda curve: curve[0][0, 1])
+
+
+@pytest.mark.parametrize("dim", [1, 3, 10])
+def test_the_preset_for_optimisation_is_drawn_with_its_skip_connection(make_axes, no_overlap, dim):
+    ax = make_axes(size=(10, 7))
+    plot_network(ax, NeuralKernelNetwork.optimization(dim), x=torch.rand(40, dim))
+    columns = boxes(ax)
+    assert [len(column) for column in columns] == [dim + 1, 8, 4, 4, 2, 1]
+    heads = [text for text in texts(ax) if text.startswith(("Lin", "Prod"))]
+    assert heads == ["Linear\nsimplex", "Product", "Linear\nsimplex", "Product", "Linear\nsimplex"]
+    assert "skip connection" in texts(ax)
+    lowest = max(patch.get_y() + patch.get_height() for c in columns for _, _, patch in c)
+    (_, output, last) = columns[-1][0]
+    curves = skips(ax)
+    assert len(curves) == dim + 1
+    for (points, _, _), (_, middle, patch) in zip(curves, columns[0], strict=True):
+        assert points[0] == pytest.approx([patch.get_x() + patch.get_width(), middle])
+        assert points[-1] == pytest.approx([last.get_x(), output])
+        for column in columns[1:-1]:  # below every layer between, and within the axes
+            inside = np.abs(points[:, 0] - column[0][0]) < 0.2
+            values = np.interp(column[0][0], points[:, 0], points[:, 1])
+            assert (points[inside, 1] > lowest).all() and lowest < values < ax.get_ylim()[0]
+    no_overlap(ax.figure)
+
+
+def skipping(primitives, last_weight):
+    """Every primitive through a sum and a product of one, and past them."""
+    count = len(primitives)
+    first, last = Linear(count, 1, bias=False), Linear(1 + count, 1, bias=False)
+    first.weight, last.weight = torch.ones(1, count), torch.tensor([last_weight])
+    return NeuralKernelNetwork(primitives, [first, Product(1, 1), last], skip=True)
+
+
+@pytest.mark.parametrize(("weight", "strongest"), [(2.0, 6.0), (0.5, 3.0)])
+def test_skipped_connections_are_as_strong_as_their_contributions(ax, weight, strongest):
+    """The product has the variance 3; past it come 1 x 1, 3 x 1 and 0.01 x 1."""
+    network = skipping([RBFKernel() for _ in range(3)], [weight, 1.0, 3.0, 0.01])
+    plot_network(ax, network)
+    (_, weak, pale), (_, strong, dark) = skips(ax)  # the third is below 2 % of the strongest
+    assert (weak - 0.3) / 2.5 == pytest.approx(1 / strongest)
+    assert (strong - 0.3) / 2.5 == pytest.approx(3 / strongest)
+    assert pale < dark
+    (through,) = [line[3] for line in connections(ax) if line[0] > 2]
+    assert (through - 0.3) / 2.5 == pytest.approx(3 * weight / strongest)
+
+
+def test_what_counts_past_the_layers_is_not_pale(ax):
+    network = skipping([RBFKernel(), RBFKernel(), RBFKernel()], [1e-4, 0.7, 0.3, 0.0])
+    plot_network(ax, network)
+    curves = [line for line in ax.get_lines() if len(line.get_xdata()) > 2]
+    assert [line.get_alpha() for line in curves] == [1.0, 1.0, 0.35, 0.35, 0.35, 1.0]
+
+
+def test_units_that_count_past_the_layers_are_drawn_first(make_axes, no_overlap):
+    primitives = [RBFKernel(active_dims=[d]) for d in range(6)]
+    network = skipping(primitives, [0.1, 0.0, 0.0, 0.0, 1.0, 0.0, 2.0])
+    ax = make_axes()
+    plot_network(ax, network, max_units=2)
+    assert [text for text in texts(ax) if text[:3] == "RBF"] == ["RBF (3)", "RBF (5)"]
+    assert len(skips(ax)) == 2 and "and 4 more" in texts(ax)
+    no_overlap(ax.figure)
+
+
+def test_a_skip_connection_without_weight_is_not_drawn(ax):
+    plot_network(ax, skipping([RBFKernel(), RBFKernel()], [1.0, 0.0, 0.0]))
+    assert not skips(ax) and "skip connection" not in texts(ax)
+    assert ax.get_ylim() == (2, 0)
+
+
+def test_a_skip_connection_into_a_product(ax):
+    parts = [Linear(2, 1), Product(3, 1)]
+    plot_network(ax, NeuralKernelNetwork([RBFKernel(), PeriodicKernel()], parts, skip=True))
+    (sign,) = [line for line in ax.get_lines() if line.get_marker() == "x"]
+    curves = skips(ax)
+    assert len(curves) == 2 and {width for _, width, _ in curves} == {0.8}
+    for points, _, _ in curves:
+        assert points[-1] == pytest.approx([sign.get_xdata()[0], sign.get_ydata()[0]])
+
+
+def test_scales_around_a_network_do_not_show(make_axes):
+    network = NeuralKernelNetwork.optimization(2)
+    scaled = ScaleKernel(ScaleKernel(network))
+    scaled.outputscale = 7.0
+    images = []
+    for kernel in (network, scaled):
+        ax = make_axes()
+        plot_network(ax, kernel, x=np.random.default_rng(0).random((20, 2)))
+        ax.figure.canvas.draw()
+        images.append(np.asarray(ax.figure.canvas.buffer_rgba()))
+    np.testing.assert_array_equal(*images)
+
+
+def test_columns_of_a_scale_are_those_of_its_network(ax):
+    network = NeuralKernelNetwork.additive(2)
+    plot_network(ax, ScaleKernel(network, active_dims=(2, 0)), names=["a", "b", "c"])
+    assert {"RBF (c)", "RBF (a)"} <= set(texts(ax))
+    assert network.active_dims is None
+    with pytest.raises(TypeError, match="NeuralKernelNetwork, got RBFKernel"):
+        plot_network(ax, ScaleKernel(RBFKernel()))
+    with pytest.raises(ValueError, match=r"batch of shape \(3,\)"):
+        plot_network(ax, ScaleKernel(network, batch_shape=torch.Size([3])))

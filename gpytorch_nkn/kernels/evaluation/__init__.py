@@ -7,7 +7,8 @@ from gpytorch_nkn.kernels.evaluation.network_matrix import (
     program_matrix,
     unwrap_scales,
 )
-from gpytorch_nkn.kernels.evaluation.program import Kind, describe, has_softplus, zero_mean_factor
+from gpytorch_nkn.kernels.evaluation.parameter_vector import has_softplus
+from gpytorch_nkn.kernels.evaluation.program import Kind, describe, zero_mean_factor
 
 __all__ = [
     "Kind",

@@ -71,6 +71,7 @@ class ClosedFormEvaluator(TileEvaluator):
         """Add the sums of one tile, whose values are computed anew unless it is the last one."""
         workspace = self._evaluated(rows, columns, scratch)
         workspace.place = None  # overwritten from here on
+        num_primitives, skipped = len(workspace.adjoint), None
         adjoint = weights.view(1, -1)
         memories = reversed(workspace.memories)
         for layer, memory, sums in zip(
@@ -78,8 +79,12 @@ class ClosedFormEvaluator(TileEvaluator):
         ):
             layer.pull_back(memory, adjoint, sums)
             adjoint = memory.adjoint
+            if layer.skip:
+                adjoint, skipped = adjoint.split([len(adjoint) - num_primitives, num_primitives])
         if not self._layers:
             workspace.adjoint.copy_(adjoint)
+        if skipped is not None:
+            workspace.adjoint.add_(skipped)
         for group, block, sums in zip(self._groups, workspace.blocks, total, strict=False):
             group.pull_back(workspace.tile, *block, sums)
 
@@ -138,7 +143,11 @@ class _Workspace:
         self.place: tuple[slice, slice] | None = None
         entries = math.prod(shape)
         num_primitives = groups[-1].units.stop
-        values = with_ones(pool, num_primitives, entries)
+        place = next((number for number, layer in enumerate(layers) if layer.skip), 0)
+        num_ahead = layers[place - 1].num_outputs if place else 0
+        # What a layer with a skip connection sees: outputs of the one before, primitives and ones.
+        seen = with_ones(pool, num_ahead + num_primitives, entries)
+        values = seen[num_ahead:]
         self.tile = Tile(inputs, shape, pool, values[num_primitives])
         self.adjoint = adjoint = pool(num_primitives, entries)
         self.blocks = [
@@ -146,8 +155,13 @@ class _Workspace:
             for group in groups
         ]
         self.memories = []
-        for layer in layers:
-            memory = Memory(pool, values, adjoint, layer.num_outputs, layer.num_factors)
+        for number, layer in enumerate(layers, start=1):
+            if layer.skip:
+                adjoint = pool(num_ahead + num_primitives, entries)
+            ahead = place == number  # of the primitives
+            results = seen if ahead else with_ones(pool, layer.num_outputs, entries)
+            factors = pool(layer.num_factors, entries)
+            memory = Memory(values, adjoint, results, layer.num_outputs, factors)
             self.memories.append(memory)
-            values, adjoint = memory.results, memory.outputs
+            values, adjoint = results, memory.outputs
         self.result = values[0].view(shape)

@@ -28,7 +28,10 @@ def differentiable_values(program: Program, theta: Tensor, x1: Tensor, x2: Tenso
         x1, x2: Inputs ``N x D`` and ``M x D``; the same tensor for a symmetric matrix.
     """
     values = torch.stack([_primitive(p, theta, x1, x2) for p in program.primitives])
+    primitives = values
     for layer in program.layers:
+        if layer.skip:
+            values = torch.cat([values, primitives])
         values = _layer(layer, theta, values)
     return values[0]
 

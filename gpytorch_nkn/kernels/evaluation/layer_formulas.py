@@ -18,34 +18,40 @@ class Memory:
     """Memory of a layer for tiles of one size, and views of it.
 
     Args:
-        pool: Where memory comes from.
         values: Inputs of the layer, and below them ones, ``(C + 1) x E``.
         adjoint: Where the adjoint ``C x E`` of the inputs goes, possibly in their place.
+        results: Where the outputs ``O x E`` go, and what stands below them.
         num_outputs: Outputs ``O`` of the layer.
-        num_factors: Rows of memory for what lies between inputs and outputs.
+        factors: Memory for what lies between inputs and outputs.
     """
 
     def __init__(
-        self, pool: Pool, values: Tensor, adjoint: Tensor, num_outputs: int, num_factors: int
+        self, values: Tensor, adjoint: Tensor, results: Tensor, num_outputs: int, factors: Tensor
     ):
-        num_inputs, num_entries = adjoint.shape
+        num_inputs = adjoint.size(0)
         self.values = values
         self.inputs = values[:num_inputs]
         self.inputs_transposed = self.inputs.mT
         self.ones = values[num_inputs]
         self.adjoint = adjoint
-        self.results = with_ones(pool, num_outputs, num_entries)
-        self.outputs = self.results[:num_outputs]
-        self.factors = pool(num_factors, num_entries)
+        self.outputs = results[:num_outputs]
+        self.factors = factors
         self.pairs = self.factors[0::2], self.factors[1::2]
         self.groups = self.factors.unflatten(0, (num_outputs, -1))
 
 
 class BoundLayer(Protocol):
-    """A layer with the values of its parameters."""
+    """A layer with the values of its parameters.
+
+    Attributes:
+        num_outputs: Outputs ``O``.
+        num_factors: Rows of memory that it needs for what lies between inputs and outputs.
+        skip: The primitives stand behind what comes in from the layer before.
+    """
 
     num_outputs: int
     num_factors: int
+    skip: bool
 
     def zeros(self) -> list[Tensor]:
         """Zeros to which sums over the entries are added."""
@@ -73,7 +79,7 @@ def bind_layers(steps: Sequence[LayerStep], theta: Tensor) -> list[BoundLayer]:
         if step.kind is LayerKind.LINEAR:
             layers.append(_Linear(step, theta))
         elif step.kind is LayerKind.PRODUCT:
-            before = layers[-1] if layers else None
+            before = layers[-1] if layers and not step.skip else None
             if type(before) is _Linear and step.in_features == 2 * step.out_features:
                 layers[-1] = _LinearPairs(before)
             else:
@@ -93,6 +99,7 @@ class _Linear:
     def __init__(self, step: LayerStep, theta: Tensor):
         assert step.weight is not None
         self.num_outputs = step.out_features
+        self.skip = step.skip
         self.slots = step.weight, step.bias
         weight = step.weight.of(theta).view(step.out_features, step.in_features)
         bias = theta.new_zeros(step.out_features) if step.bias is None else step.bias.of(theta)
@@ -130,6 +137,7 @@ class _LinearPairs:
     def __init__(self, linear: _Linear):
         self.num_outputs = linear.num_outputs // 2
         self.num_factors = linear.num_outputs
+        self.skip = linear.skip
         self._linear = linear
         self._swapped = _swap_pairs(linear.weight).mT
 
@@ -161,6 +169,7 @@ class _WithoutParameters:
     def __init__(self, step: LayerStep):
         self.num_outputs = step.out_features
         self.num_factors = step.in_features
+        self.skip = step.skip
         self._coefficients = step.coefficients
 
     def zeros(self) -> list[Tensor]:

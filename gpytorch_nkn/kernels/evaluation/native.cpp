@@ -4,6 +4,7 @@
 //
 // The network comes as integers and numbers:
 //   program    P primitives, L layers, input dimension d, length of theta, number of constants,
+//              number of the layer that sees the primitives behind the layer before it, or -1;
 //              then 6 integers by primitive: kind, number of columns, where in `program` the
 //                column numbers stand, offset in theta, 1 for parameters by column or 0 for shared
 //                ones, index in theta of an output scale or -1;
@@ -93,7 +94,7 @@ InstructionSet instruction_set() {
     return {"baseline", baseline::run_mode};
 }
 
-constexpr int HEADER_SIZE = 5;
+constexpr int HEADER_SIZE = 6;
 constexpr int RECORD_SIZE = 6;
 
 // Builds the plan of a request and owns what it points to.
@@ -104,6 +105,7 @@ public:
         plan_.dimension = request.program[2];
         plan_.num_primitives = request.program[0];
         plan_.num_layers = request.program[1];
+        plan_.skip_layer = request.program[5];
         plan_unit_rows();
         for (int p = 0; p < plan_.num_primitives; ++p) add_primitive(p);
         for (int l = 0; l < plan_.num_layers; ++l) add_layer(l);
@@ -145,16 +147,20 @@ private:
         return static_cast<int32_t>(slots_.size()) - 1;
     }
 
-    // Values of all units: the primitives come first, so they are rows 0 to P - 1.
+    // Values of all units: the primitives come first, with what a layer sees in front of them.
     void plan_unit_rows() {
-        int32_t widest = plan_.num_primitives;
-        new_rows(plan_.num_primitives);
-        plan_.result_row = 0;
+        const int32_t num_primitives = plan_.num_primitives, skip = plan_.skip_layer;
+        int32_t widest = num_primitives;
+        plan_.num_ahead = skip < 0 ? 0 : layer_record(skip - 1)[2];
+        const int32_t ahead = new_rows(plan_.num_ahead);
+        plan_.result_row = plan_.primitive_row = new_rows(num_primitives);
         for (int l = 0; l < plan_.num_layers; ++l) {
             const int32_t num_out = layer_record(l)[2];
-            plan_.result_row = new_rows(num_out);
+            plan_.result_row = l == skip - 1 ? ahead : new_rows(num_out);
+            out_rows_.push_back(plan_.result_row);
             widest = num_out > widest ? num_out : widest;
         }
+        if (skip >= 0) plan_.skip_adjoint_row = new_rows(plan_.num_ahead + num_primitives);
         plan_.adjoint_rows[0] = new_rows(widest);
         plan_.adjoint_rows[1] = new_rows(widest);
         plan_.weight_row = new_rows(1);
@@ -208,8 +214,8 @@ private:
             primitive.scale = request_.theta[record[5]];
             primitive.scale_slot = new_slot(record[5], 1.0);
         }
-        primitive.value_row = p;
-        primitive.base_row = primitive.scaled ? new_rows(1) : p;
+        primitive.value_row = plan_.primitive_row + p;
+        primitive.base_row = primitive.scaled ? new_rows(1) : primitive.value_row;
         primitive.saved_row = new_rows(num_saved_rows(primitive.kind, primitive.num_terms));
         terms_.push_back(terms_of(record));
         primitive.terms = terms_.back().data();
@@ -281,8 +287,8 @@ private:
         layer.kind = record[0];
         layer.num_in = record[1];
         layer.num_out = record[2];
-        layer.in_row = l == 0 ? 0 : layers_.back().out_row;
-        layer.out_row = l == 0 ? plan_.num_primitives : layer.in_row + layer.num_in;
+        layer.in_row = l == 0 ? plan_.primitive_row : out_rows_[l - 1];
+        layer.out_row = out_rows_[l];
         if (layer.kind == DENSE) {
             layer.weights = request_.theta + record[3];
             layer.weight_slot = new_slots(record[3], layer.num_in * layer.num_out);
@@ -323,6 +329,7 @@ private:
     const Request& request_;
     Plan plan_{};
     int32_t num_rows_ = 0;
+    std::vector<int32_t> out_rows_;
     std::vector<Column> columns_;
     std::vector<std::vector<Term>> terms_;
     std::vector<Primitive> primitives_;
@@ -330,6 +337,34 @@ private:
     std::vector<Slot> slots_;
     std::unique_ptr<double[]> memory_;
 };
+
+// The request for one of the matrices.
+Request only(Request request, int64_t matrix) {
+    request.batch = 1;
+    request.theta += matrix * request.theta_step;
+    request.x1 += matrix * request.x1_step;
+    request.x2t += matrix * request.x2_step;
+    if (request.out) request.out += matrix * request.step;
+    if (request.weights) request.weights += matrix * request.step;
+    if (request.d_theta) request.d_theta += matrix * request.theta_step;
+    if (request.d_x1) request.d_x1 += matrix * request.x1_step;
+    if (request.d_x2t) request.d_x2t += matrix * request.x2_step;
+    return request;
+}
+
+void serve_alike(const Request& request) {
+    const Builder builder(request);
+    instruction_set().run(request, builder.plan());
+    if (request.d_theta) builder.add_gradient_to(request.d_theta);
+}
+
+void serve(const Request& request) {
+    if (request.theta_step == 0)
+        serve_alike(request);
+    else
+        for (int64_t matrix = 0; matrix < request.batch; ++matrix)
+            serve_alike(only(request, matrix));
+}
 
 }  // namespace
 }  // namespace nkn
@@ -345,18 +380,25 @@ NKN_EXPORT int32_t nkn_version() noexcept { return NKN_VERSION; }
 // "avx512", "avx2" or "baseline": the code chosen for this machine.
 NKN_EXPORT const char* nkn_instruction_set() noexcept { return nkn::instruction_set().name; }
 
-// Rows row_begin to row_end of the kernel matrix of x1 (n1 x d) and x2 (given transposed: d x n2),
-// into the same rows of `out` (leading dimension ld); lower: only columns up to the diagonal.
+// Rows row_begin to row_end of `batch` kernel matrices of x1 (n1 x d) and x2 (given transposed:
+// d x n2), into the same rows of `out` (leading dimension ld); lower: only columns up to the
+// diagonal. Each step leads from what belongs to one matrix to what belongs to the next, and is 0
+// where all of them share theta, x1 or x2.
 NKN_EXPORT void nkn_fill(const int32_t* program, const double* constants, const double* theta,
-                         const double* x1, const double* x2t, int64_t n1, int64_t n2,
-                         int32_t lower, int64_t row_begin, int64_t row_end, double* out,
-                         int64_t ld) noexcept {
+                         int64_t theta_step, const double* x1, int64_t x1_step, const double* x2t,
+                         int64_t x2_step, int64_t batch, int64_t n1, int64_t n2, int32_t lower,
+                         int64_t row_begin, int64_t row_end, double* out, int64_t ld,
+                         int64_t step) noexcept {
     nkn::Request request{};
     request.program = program;
     request.constants = constants;
     request.theta = theta;
+    request.theta_step = theta_step;
     request.x1 = x1;
+    request.x1_step = x1_step;
     request.x2t = x2t;
+    request.x2_step = x2_step;
+    request.batch = batch;
     request.n1 = n1;
     request.n2 = n2;
     request.lower = lower != 0;
@@ -364,26 +406,32 @@ NKN_EXPORT void nkn_fill(const int32_t* program, const double* constants, const 
     request.row_end = row_end;
     request.out = out;
     request.ld = ld;
-    const nkn::Builder builder(request);
-    nkn::instruction_set().run(request, builder.plan());
+    request.step = step;
+    nkn::serve(request);
 }
 
-// Adds the gradient of sum_ij w_ij k_ij, over the same entries, to d_theta, d_x1 (n1 x d or null)
-// and d_x2t (d x n2 or null). Weights: all entries w = weights, or for `lower`
+// Adds the gradient of sum_ij w_ij k_ij, over the same entries, to d_theta, d_x1 and d_x2t, which
+// are laid out as theta, x1 and x2t (the latter two may be null). Weights: all entries
+// w = weights, or for `lower`
 //   alpha == null:  w_ij = weights_ij + weights_ji, weights_ii on the diagonal;
 //   otherwise:      w_ij = weights_ij - alpha_i alpha_j, half of that on the diagonal.
 NKN_EXPORT void nkn_pull_back(const int32_t* program, const double* constants,
-                              const double* theta, const double* x1, const double* x2t,
+                              const double* theta, int64_t theta_step, const double* x1,
+                              int64_t x1_step, const double* x2t, int64_t x2_step, int64_t batch,
                               int64_t n1, int64_t n2, int32_t lower, int64_t row_begin,
-                              int64_t row_end, const double* weights, int64_t ld,
+                              int64_t row_end, const double* weights, int64_t ld, int64_t step,
                               const double* alpha, double* d_theta, double* d_x1,
                               double* d_x2t) noexcept {
     nkn::Request request{};
     request.program = program;
     request.constants = constants;
     request.theta = theta;
+    request.theta_step = theta_step;
     request.x1 = x1;
+    request.x1_step = x1_step;
     request.x2t = x2t;
+    request.x2_step = x2_step;
+    request.batch = batch;
     request.n1 = n1;
     request.n2 = n2;
     request.lower = lower != 0;
@@ -391,11 +439,10 @@ NKN_EXPORT void nkn_pull_back(const int32_t* program, const double* constants,
     request.row_end = row_end;
     request.weights = weights;
     request.ld = ld;
+    request.step = step;
     request.alpha = alpha;
     request.d_theta = d_theta;
     request.d_x1 = d_x1;
     request.d_x2t = d_x2t;
-    const nkn::Builder builder(request);
-    nkn::instruction_set().run(request, builder.plan());
-    builder.add_gradient_to(d_theta);
+    nkn::serve(request);
 }

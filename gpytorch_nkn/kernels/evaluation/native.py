@@ -6,13 +6,14 @@ import ctypes
 import zlib
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gpytorch_nkn import settings
 from gpytorch_nkn.kernels.evaluation.program import LayerKind, Program
-from gpytorch_nkn.linalg import add_all, in_threads, symmetric_strips
+from gpytorch_nkn.linalg import add_all, broadcast_batch_shapes, in_threads, symmetric_strips
 
 __all__ = ["NativeEvaluator", "applies_to", "instruction_set", "is_compiled"]
 
@@ -52,101 +53,157 @@ def applies_to(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype == torch.float64 and _library() is not None
 
 
+class _Share(NamedTuple):
+    """What one thread computes: some rows of some matrices."""
+
+    first: int
+    last: int
+    row_begin: int
+    row_end: int
+
+
 class NativeEvaluator:
-    """One element of a batch of networks on inputs ``N x D`` and ``M x D``, float64 on a CPU.
+    """Networks on inputs ``... x N x D`` and ``... x M x D``, float64 on a CPU, in one call.
 
     Args:
         program: The network.
-        theta: Its parameters ``T``.
-        x1, x2: Inputs; the same tensor for a symmetric matrix.
+        theta: Its parameters ``... x T``.
+        x1, x2: Inputs; the same tensor for symmetric matrices.
         with_inputs: Whether gradients of the inputs are wanted.
 
-    Gradients come as ``[x1, x2, theta]``, for a symmetric matrix as ``[x1, theta]``.
+    Gradients come as ``[x1, x2, theta]``, for symmetric matrices as ``[x1, theta]``.
     """
 
     def __init__(self, program: Program, theta: Tensor, x1: Tensor, x2: Tensor, with_inputs: bool):
         self.symmetric = x1 is x2
-        self._theta = theta.detach().contiguous()
-        self._x1 = x1.detach().resolve_neg().contiguous()
-        self._x2t = x2.detach().resolve_neg().mT.contiguous()
         self._with_inputs = with_inputs
-        codes, constants = _encode(program, x1.size(-1))
-        self._codes = (ctypes.c_int32 * len(codes))(*codes)
-        self._constants = (ctypes.c_double * max(len(constants), 1))(*constants)
-        size = x1.size(0)
-        entries = size * x2.size(0) // (2 if self.symmetric else 1)
-        parts = max(1, min(torch.get_num_threads(), entries // _ENTRIES_PER_THREAD))
-        if self.symmetric:
-            self._strips = symmetric_strips(size, parts)
-        else:
-            edges = [size * part // parts for part in range(parts + 1)]
-            self._strips = list(zip(edges[:-1], edges[1:], strict=True))
+        self._shapes = x1.shape, x2.shape, theta.shape
+        batch_shape = broadcast_batch_shapes(theta.shape[:-1], x1.shape[:-2], x2.shape[:-2])
+        self._batch = batch_shape.numel()
+        self._theta = _spread(theta.detach(), batch_shape, 1).contiguous()
+        x1, x2 = x1.detach().resolve_neg(), x2.detach().resolve_neg()
+        self._x1 = _spread(x1, batch_shape, 2).contiguous()
+        self._x2t = _spread(x2, batch_shape, 2).mT.contiguous()
+        self._codes, self._constants = _encode(program, x1.size(-1))
+        self._shares = self._dealt(x1.size(-2), x2.size(-2))
 
     def fill(self, out: Tensor) -> None:
-        """Write the matrix into ``out``, its lower triangle if it is symmetric."""
+        """Write the matrices into ``out``, their lower triangles if they are symmetric."""
         library = _library()
+        out = out.view(-1, *out.shape[-2:])
 
-        def work(rows: tuple[int, int]) -> None:
-            library.nkn_fill(*self._arguments(rows), _pointer(out), _stride(out))  # type: ignore
+        def work(share: _Share) -> None:
+            library.nkn_fill(*self._arguments(share), *_matrices(out, share))  # type: ignore
 
-        in_threads(work, self._strips)
+        in_threads(work, self._shares)
 
     def pull_back(self, weights: Tensor, solution: Tensor | None = None) -> list[Tensor | None]:
         """Gradients of the inputs; see :class:`gpytorch_nkn.linalg.Evaluator`."""
         library = _library()
         weights = weights.resolve_neg()
-        if weights.stride(-1) != 1 or weights.stride(0) < weights.size(1):
+        if weights.dim() > 2 or weights.stride(1) != 1 or weights.stride(0) < weights.size(1):
             weights = weights.contiguous()
+        weights = weights.view(-1, *weights.shape[-2:])
 
-        def work(rows: tuple[int, int]) -> list[Tensor | None]:
+        def work(share: _Share) -> list[Tensor | None]:
             of_theta = torch.zeros_like(self._theta)
             of_x1 = torch.zeros_like(self._x1) if self._with_inputs else None
             of_x2t = torch.zeros_like(self._x2t) if self._with_inputs else None
             library.nkn_pull_back(  # type: ignore[union-attr]
-                *self._arguments(rows),
-                _pointer(weights),
-                _stride(weights),
+                *self._arguments(share),
+                *_matrices(weights, share),
                 _pointer(solution),
-                _pointer(of_theta),
-                _pointer(of_x1),
-                _pointer(of_x2t),
+                _pointer(of_theta, 1, share.first),
+                _pointer(of_x1, 2, share.first),
+                _pointer(of_x2t, 2, share.first),
             )
-            if of_x1 is None or of_x2t is None:
-                return [None, of_theta] if self.symmetric else [None, None, of_theta]
-            if self.symmetric:
-                return [of_x1 + of_x2t.mT, of_theta]
-            return [of_x1, of_x2t.mT, of_theta]
+            return [of_x1, of_x2t, of_theta]
 
-        return add_all(in_threads(work, self._strips))
+        of_x1, of_x2t, of_theta = add_all(in_threads(work, self._shares))
+        of_x2 = None if of_x2t is None else of_x2t.mT
+        results = [
+            None if gradient is None else _reduced(gradient, shape)
+            for gradient, shape in zip((of_x1, of_x2, of_theta), self._shapes, strict=True)
+        ]
+        if not self.symmetric:
+            return results
+        of_x1, of_x2, of_theta = results
+        return [None if of_x1 is None or of_x2 is None else of_x1 + of_x2, of_theta]
 
-    def _arguments(self, rows: tuple[int, int]) -> tuple:
+    def _dealt(self, num_rows: int, num_columns: int) -> list[_Share]:
+        """What each thread computes: the same rows of all matrices, or some of the matrices."""
+        entries = self._batch * num_rows * num_columns // (2 if self.symmetric else 1)
+        parts = min(torch.get_num_threads(), entries // _ENTRIES_PER_THREAD)
+        if parts <= 1:
+            return [_Share(0, self._batch, 0, num_rows)]
+        if num_rows < self._batch:
+            return [_Share(a, b, 0, num_rows) for a, b in _strips(self._batch, parts)]
+        deal = symmetric_strips if self.symmetric else _strips
+        return [_Share(0, self._batch, a, b) for a, b in deal(num_rows, parts)]
+
+    def _arguments(self, share: _Share) -> tuple:
         return (
             self._codes,
             self._constants,
-            _pointer(self._theta),
-            _pointer(self._x1),
-            _pointer(self._x2t),
-            ctypes.c_int64(self._x1.size(0)),
-            ctypes.c_int64(self._x2t.size(1)),
+            _pointer(self._theta, 1, share.first),
+            ctypes.c_int64(_step(self._theta, 1)),
+            _pointer(self._x1, 2, share.first),
+            ctypes.c_int64(_step(self._x1, 2)),
+            _pointer(self._x2t, 2, share.first),
+            ctypes.c_int64(_step(self._x2t, 2)),
+            ctypes.c_int64(share.last - share.first),
+            ctypes.c_int64(self._x1.size(-2)),
+            ctypes.c_int64(self._x2t.size(-1)),
             ctypes.c_int32(self.symmetric),
-            ctypes.c_int64(rows[0]),
-            ctypes.c_int64(rows[1]),
+            ctypes.c_int64(share.row_begin),
+            ctypes.c_int64(share.row_end),
         )
 
 
-def _pointer(tensor: Tensor | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
+def _spread(tensor: Tensor, batch_shape: torch.Size, event_dims: int) -> Tensor:
+    """The tensor for each element of the batch, or one that all elements share."""
+    batch_dims = tensor.dim() - event_dims
+    event = tensor.shape[batch_dims:]
+    if tensor.shape[:batch_dims].numel() == 1:
+        return tensor.reshape(event)
+    return tensor.expand(*batch_shape, *event)
 
 
-def _stride(tensor: Tensor) -> ctypes.c_int64:
-    return ctypes.c_int64(tensor.stride(0))
+def _reduced(gradient: Tensor, shape: torch.Size) -> Tensor:
+    """The gradient of a tensor of that shape, which was spread over the batch."""
+    if gradient.numel() == shape.numel():
+        return gradient.reshape(shape)
+    return gradient.sum_to_size(shape)
+
+
+def _strips(size: int, parts: int) -> list[tuple[int, int]]:
+    edges = [size * part // parts for part in range(parts + 1)]
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def _step(tensor: Tensor, event_dims: int) -> int:
+    """Numbers from one element of the batch to the next, none where all share one."""
+    return 0 if tensor.dim() == event_dims else tensor.stride(-event_dims - 1)
+
+
+def _pointer(tensor: Tensor | None, event_dims: int = 0, element: int = 0) -> ctypes.c_void_p:
+    if tensor is None:
+        return ctypes.c_void_p(None)
+    offset = element * _step(tensor, event_dims) if element else 0
+    return ctypes.c_void_p(tensor.data_ptr() + offset * tensor.element_size())
+
+
+def _matrices(matrices: Tensor, share: _Share) -> tuple:
+    """Where the first of a share's matrices begins, the next row and the next matrix."""
+    step, row = matrices.stride(0), matrices.stride(1)
+    return _pointer(matrices, 2, share.first), ctypes.c_int64(row), ctypes.c_int64(step)
 
 
 @lru_cache(maxsize=256)
-def _encode(program: Program, input_dim: int) -> tuple[list[int], list[float]]:
+def _encode(program: Program, input_dim: int) -> tuple[ctypes.Array, ctypes.Array]:
     """The program in the numbers that the compiled functions read (see native.cpp)."""
     num_primitives, num_layers = len(program.primitives), len(program.layers)
-    dims_offset = 5 + 6 * (num_primitives + num_layers)
+    dims_offset = 6 + 6 * (num_primitives + num_layers)
     codes: list[int] = []
     columns: list[int] = []
     constants: list[float] = []
@@ -163,5 +220,7 @@ def _encode(program: Program, input_dim: int) -> tuple[list[int], list[float]]:
         else:
             codes += [len(constants), -1, len(layer.coefficients)]
             constants += layer.coefficients
-    head = [num_primitives, num_layers, input_dim, program.num_parameters, len(constants)]
-    return head + codes + columns, constants
+    skip = next((number for number, layer in enumerate(program.layers) if layer.skip), -1)
+    head = [num_primitives, num_layers, input_dim, program.num_parameters, len(constants), skip]
+    numbers = head + codes + columns
+    return (ctypes.c_int32 * len(numbers))(*numbers), (ctypes.c_double * len(constants))(*constants)

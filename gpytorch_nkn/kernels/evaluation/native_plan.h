@@ -37,10 +37,11 @@ struct Request {
     const double* theta;
     const double* x1;
     const double* x2t;
-    int64_t n1, n2;
+    int64_t theta_step, x1_step, x2_step;  // from one matrix to the next, 0 where they share
+    int64_t batch, n1, n2;
     bool lower;
     int64_t row_begin, row_end;
-    int64_t ld;
+    int64_t ld, step;  // from one row of `out` or `weights` to the next, from one matrix to the next
     double* out;
     const double* weights;
     const double* alpha;
@@ -99,7 +100,11 @@ struct Plan {
     const Column* columns;
     const Primitive* primitives;
     const Layer* layers;
+    int32_t primitive_row;  // the first of them
     int32_t result_row;
+    int32_t skip_layer;  // the one that sees the primitives behind the layer before it, or -1
+    int32_t num_ahead;   // outputs of that layer before it
+    int32_t skip_adjoint_row;
     // What a chunk starts from: the first of num_columns rows of x and of x', the row of weights.
     // Another set serves chunks that are computed while the entries of one are still collected.
     int32_t left, right, weight_row;

@@ -524,7 +524,7 @@ enum Mode { VALUES, PARAMETERS, ALL };
 
 // Neighbouring entries of one row of the matrix that stand in the chunk from `offset` on.
 struct Run {
-    int64_t row, column;
+    int64_t matrix, row, column;
     int offset, count;
 };
 
@@ -604,10 +604,11 @@ static void scatter_inputs(const Request& request, const Plan& plan, const Chunk
         for (int k = 0; k < chunk.num_runs; ++k) {
             const Run& run = chunk.runs[k];
             if (request.d_x1)
-                request.d_x1[run.row * plan.dimension + index] +=
+                request.d_x1[run.matrix * request.x1_step + run.row * plan.dimension + index] +=
                     sum_of(d_left + run.offset, run.count);
             if (request.d_x2t) {
-                double* target = request.d_x2t + index * request.n2 + run.column;
+                double* target = request.d_x2t + run.matrix * request.x2_step +
+                                 index * request.n2 + run.column;
                 for (int i = 0; i < run.count; ++i) target[i] += d_right[run.offset + i];
             }
         }
@@ -626,9 +627,15 @@ template <Mode MODE>
 static void backward(const Request& request, const Plan& plan, const Chunk& chunk) {
     double* d = plan.workspace + plan.weight_row * CHUNK;
     for (int l = plan.num_layers - 1; l >= 0; --l) {
-        double* d_in = plan.workspace + plan.adjoint_rows[l % 2] * CHUNK;
+        const int32_t row = l == plan.skip_layer ? plan.skip_adjoint_row : plan.adjoint_rows[l % 2];
+        double* d_in = plan.workspace + row * CHUNK;
         layer_backward(plan, plan.layers[l], d, d_in);
         d = d_in;
+    }
+    if (plan.skip_layer >= 0) {
+        const double* skipped = plan.workspace + (plan.skip_adjoint_row + plan.num_ahead) * CHUNK;
+        for (int v = 0; v < plan.num_primitives * CHUNK; v += WIDTH)
+            store(d + v, load(d + v) + load(skipped + v));
     }
     if (MODE == ALL) start_column_gradients(plan);
     for (int p = 0; p < plan.num_primitives; ++p)
@@ -640,8 +647,8 @@ static void write_values(const Request& request, const Plan& plan, const Chunk& 
     const double* result = plan.workspace + plan.result_row * CHUNK;
     for (int k = 0; k < chunk.num_runs; ++k) {
         const Run& run = chunk.runs[k];
-        std::memcpy(request.out + run.row * request.ld + run.column, result + run.offset,
-                    run.count * sizeof(double));
+        std::memcpy(request.out + run.matrix * request.step + run.row * request.ld + run.column,
+                    result + run.offset, run.count * sizeof(double));
     }
 }
 
@@ -657,9 +664,9 @@ static void process(const Request& request, const Plan& plan, const Chunk& chunk
 // --------------------------------------------------------------------------------------- packing
 
 // Weights of the entries (row, begin), ..., of which `transposed` holds those mirrored.
-NKN_INLINE void pack_weights(const Request& request, const double* transposed, int64_t row,
-                             int64_t begin, int count, double* target) {
-    const double* weights = request.weights + row * request.ld + begin;
+NKN_INLINE void pack_weights(const Request& request, const double* transposed, int64_t matrix,
+                             int64_t row, int64_t begin, int count, double* target) {
+    const double* weights = request.weights + matrix * request.step + row * request.ld + begin;
     if (!request.lower) {
         std::memcpy(target, weights, count * sizeof(double));
         return;
@@ -674,15 +681,17 @@ NKN_INLINE void pack_weights(const Request& request, const double* transposed, i
     if (begin + count > row) target[count - 1] *= 0.5;  // counted twice on the diagonal
 }
 
-NKN_INLINE void pack_columns(const Request& request, const Plan& plan, int64_t row, int64_t begin,
-                             int count, int offset) {
+NKN_INLINE void pack_columns(const Request& request, const Plan& plan, int64_t matrix,
+                             int64_t row, int64_t begin, int count, int offset) {
+    const double* x1 = request.x1 + matrix * request.x1_step + row * plan.dimension;
+    const double* x2t = request.x2t + matrix * request.x2_step + begin;
     for (int c = 0; c < plan.num_columns; ++c) {
         const int64_t index = plan.columns[c].index;
-        const double own = request.x1[row * plan.dimension + index];
+        const double own = x1[index];
         double* left = plan.workspace + (plan.left + c) * CHUNK + offset;
         for (int k = 0; k < count; ++k) left[k] = own;
-        std::memcpy(plan.workspace + (plan.right + c) * CHUNK + offset,
-                    request.x2t + index * request.n2 + begin, count * sizeof(double));
+        std::memcpy(plan.workspace + (plan.right + c) * CHUNK + offset, x2t + index * request.n2,
+                    count * sizeof(double));
     }
 }
 
@@ -702,24 +711,24 @@ static void pad(const Plan& plan, const Chunk& chunk) {
             plan.workspace[plan.weight_row * CHUNK + k] = 0.0;
 }
 
-// Enter `count` entries from (row, column) on into the chunk.
+// Enter `count` entries of a matrix from (row, column) on into the chunk.
 template <Mode MODE>
-NKN_INLINE void pack(const Request& request, const Plan& plan, Chunk& chunk, int64_t row,
-                     int64_t column, int count, const double* transposed) {
-    pack_columns(request, plan, row, column, count, chunk.size);
+NKN_INLINE void pack(const Request& request, const Plan& plan, Chunk& chunk, int64_t matrix,
+                     int64_t row, int64_t column, int count, const double* transposed) {
+    pack_columns(request, plan, matrix, row, column, count, chunk.size);
     if (MODE != VALUES)
-        pack_weights(request, transposed, row, column, count,
+        pack_weights(request, transposed, matrix, row, column, count,
                      plan.workspace + plan.weight_row * CHUNK + chunk.size);
-    chunk.runs[chunk.num_runs++] = {row, column, chunk.size, count};
+    chunk.runs[chunk.num_runs++] = {matrix, row, column, chunk.size, count};
     chunk.size += count;
 }
 
 template <Mode MODE>
-static void add_entries(const Request& request, const Plan& plan, Chunk& chunk, int64_t row,
-                        int64_t begin, int64_t end, const double* transposed) {
+static void add_entries(const Request& request, const Plan& plan, Chunk& chunk, int64_t matrix,
+                        int64_t row, int64_t begin, int64_t end, const double* transposed) {
     while (begin < end) {
         const int count = static_cast<int>(smaller(CHUNK - chunk.size, end - begin));
-        pack<MODE>(request, plan, chunk, row, begin, count, transposed);
+        pack<MODE>(request, plan, chunk, matrix, row, begin, count, transposed);
         begin += count;
         transposed += count;
         if (chunk.size == CHUNK) {
@@ -731,52 +740,61 @@ static void add_entries(const Request& request, const Plan& plan, Chunk& chunk, 
 
 // Full rows of tiles need not wait: packed between others they would be cut in two.
 template <Mode MODE>
-static void process_full_row(const Request& request, const Plan& plan, int64_t row,
-                             int64_t column, const double* transposed) {
+static void process_full_row(const Request& request, const Plan& plan, int64_t matrix,
+                             int64_t row, int64_t column, const double* transposed) {
     Chunk chunk;
     chunk.size = chunk.num_runs = 0;
-    pack<MODE>(request, plan, chunk, row, column, CHUNK, transposed);
+    pack<MODE>(request, plan, chunk, matrix, row, column, CHUNK, transposed);
     process<MODE>(request, plan, chunk);
 }
 
 // transposed[i][j] = weights[left + j][top + i]
-static void transpose_weights(const Request& request, int64_t top, int64_t bottom, int64_t left,
-                              int64_t right, double* transposed) {
+static void transpose_weights(const Request& request, int64_t matrix, int64_t top, int64_t bottom,
+                              int64_t left, int64_t right, double* transposed) {
     for (int64_t j = left; j < right; ++j) {
-        const double* weights = request.weights + j * request.ld;
+        const double* weights = request.weights + matrix * request.step + j * request.ld;
         for (int64_t i = top; i < bottom; ++i)
             transposed[(i - top) * CHUNK + (j - left)] = weights[i];
     }
 }
 
+// `rest` collects the ends of rows, those of one matrix and the next together.
 template <Mode MODE>
-static void run(const Request& request, const Plan& plan) {
+static void run_matrix(const Request& request, const Plan& plan, const Plan& other, Chunk& rest,
+                       int64_t matrix) {
     const bool mirrored = MODE != VALUES && request.lower && !request.alpha;
-    Plan other = plan;
-    other.left = plan.other_left;
-    other.right = plan.other_right;
-    other.weight_row = plan.other_weight_row;
-    Chunk chunk;
-    chunk.size = chunk.num_runs = 0;
     for (int64_t top = request.row_begin; top < request.row_end; top += TILE_ROWS) {
         const int64_t bottom = smaller(top + TILE_ROWS, request.row_end);
         const int64_t columns = request.lower ? smaller(bottom, request.n2) : request.n2;
         for (int64_t left = 0; left < columns; left += CHUNK) {
             const int64_t right = smaller(left + CHUNK, columns);
-            if (mirrored) transpose_weights(request, top, bottom, left, right, plan.transposed);
+            if (mirrored)
+                transpose_weights(request, matrix, top, bottom, left, right, plan.transposed);
             for (int64_t row = top; row < bottom; ++row) {
                 const int64_t end = request.lower ? smaller(right, row + 1) : right;
                 const double* transposed = plan.transposed + (row - top) * CHUNK;
                 if (end - left == CHUNK)
-                    process_full_row<MODE>(request, other, row, left, transposed);
+                    process_full_row<MODE>(request, other, matrix, row, left, transposed);
                 else
-                    add_entries<MODE>(request, plan, chunk, row, left, end, transposed);
+                    add_entries<MODE>(request, plan, rest, matrix, row, left, end, transposed);
             }
         }
     }
-    if (chunk.size) {
-        pad<MODE>(plan, chunk);
-        process<MODE>(request, plan, chunk);
+}
+
+template <Mode MODE>
+static void run(const Request& request, const Plan& plan) {
+    Plan other = plan;
+    other.left = plan.other_left;
+    other.right = plan.other_right;
+    other.weight_row = plan.other_weight_row;
+    Chunk rest;
+    rest.size = rest.num_runs = 0;
+    for (int64_t matrix = 0; matrix < request.batch; ++matrix)
+        run_matrix<MODE>(request, plan, other, rest, matrix);
+    if (rest.size) {
+        pad<MODE>(plan, rest);
+        process<MODE>(request, plan, rest);
     }
 }
 

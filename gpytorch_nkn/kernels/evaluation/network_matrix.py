@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.utils.parametrize
@@ -24,14 +24,13 @@ from gpytorch_nkn.kernels.evaluation import native
 from gpytorch_nkn.kernels.evaluation.autograd import AutogradEvaluator, with_parameters
 from gpytorch_nkn.kernels.evaluation.closed_form import ClosedFormEvaluator, differentiable_values
 from gpytorch_nkn.kernels.evaluation.program import Program, describe, is_hooked
-from gpytorch_nkn.linalg import EntrywiseMatrix, Evaluator
+from gpytorch_nkn.linalg import EntrywiseMatrix, Evaluator, broadcast_batch_shapes
 
 __all__ = ["is_ordinary", "network_matrix", "program_matrix", "unwrap_scales"]
 
 # Where evaluation by tiles starts to pay, measured against plain autograd.
 _AUTOGRAD_ENTRIES = 400_000  # of one matrix: below, computing everything twice costs more
 _CLOSED_FORM_ENTRIES = 2_500  # of each matrix of a batch, which is evaluated one by one
-_COMPILED_ENTRIES = 200
 
 # Parts whose entries depend on more than two inputs, or on when they are computed.
 _NOT_ENTRYWISE = (
@@ -77,7 +76,7 @@ def network_matrix(
             return None if theta is None else program_matrix(program, theta, inputs)
         if path in ("closed_form", "compiled"):
             return None
-    batch_shape = torch.broadcast_shapes(network.batch_shape, x1.shape[:-2], x2.shape[:-2])
+    batch_shape = broadcast_batch_shapes(network.batch_shape, x1.shape[:-2], x2.shape[:-2])
     if path == "auto" and x1.size(-2) * x2.size(-2) < _AUTOGRAD_ENTRIES:
         return None
     if batch_shape or scales or not _is_entrywise(network, x1, x2):
@@ -173,18 +172,16 @@ def program_matrix(
     x1, x2 = inputs[0], inputs[-1]
     if theta.dtype != x1.dtype or theta.device != x1.device:  # plain evaluation tells what is wrong
         return None
-    batch_shape = torch.broadcast_shapes(theta.shape[:-1], x1.shape[:-2], x2.shape[:-2])
-    entries = x1.size(-2) * x2.size(-2)
+    batch_shape = broadcast_batch_shapes(theta.shape[:-1], x1.shape[:-2], x2.shape[:-2])
     compiled = native.applies_to(x1)
     if path == "compiled" and not compiled:
         return None
-    if path == "auto":
-        fewest = _COMPILED_ENTRIES if compiled else _CLOSED_FORM_ENTRIES
-        if batch_shape.numel() > 1 and entries < fewest:
+    compiled = compiled and path != "closed_form"
+    if path == "auto" and not compiled:
+        if batch_shape.numel() > 1 and x1.size(-2) * x2.size(-2) < _CLOSED_FORM_ENTRIES:
             return None
-    make = native.NativeEvaluator if compiled and path != "closed_form" else ClosedFormEvaluator
     shape = torch.Size([*batch_shape, x1.size(-2), x2.size(-2)])
-    return _ProgramMatrix(program, make, shape, (*inputs, theta))
+    return _ProgramMatrix(program, compiled, shape, (*inputs, theta))
 
 
 class _ProgramMatrix:
@@ -193,20 +190,21 @@ class _ProgramMatrix:
     def __init__(
         self,
         program: Program,
-        make: Callable[..., Evaluator],
+        compiled: bool,
         shape: torch.Size,
         tensors: tuple[Tensor, ...],
     ):
         self.shape = shape
         self.tensors = tensors
         self.event_dims = (2,) * (len(tensors) - 1) + (1,)
+        self.whole = compiled
         self._program = program
-        self._make = make
 
     def bind(self, tensors: Sequence[Tensor], needed: Sequence[bool]) -> Evaluator:
-        """Evaluator of one element of the batch."""
+        """Evaluator of one element of the batch, or of all of it where it is compiled."""
         *inputs, theta = tensors
-        return self._make(self._program, theta, inputs[0], inputs[-1], any(needed[:-1]))
+        make = native.NativeEvaluator if self.whole else ClosedFormEvaluator
+        return make(self._program, theta, inputs[0], inputs[-1], any(needed[:-1]))
 
     def differentiable(self, tensors: Sequence[Tensor]) -> Tensor:
         """One element of the batch in ordinary differentiable operations."""
@@ -222,6 +220,7 @@ class _AutogradMatrix:
         parameters = list(network.parameters())
         self.tensors = (*inputs, *parameters)
         self.event_dims = tuple(tensor.dim() for tensor in self.tensors)
+        self.whole = False
         self._network = network
         self._num_inputs = len(inputs)
 

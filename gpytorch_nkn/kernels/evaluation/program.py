@@ -5,12 +5,9 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from gpytorch import Module
-from gpytorch.constraints import Interval, Positive
 from gpytorch.kernels import (
     Kernel,
     LinearKernel,
@@ -21,22 +18,20 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
+from gpytorch_nkn.kernels.evaluation.parameter_vector import ParameterVector, Slot
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
+from gpytorch_nkn.linalg import broadcast_batch_shapes
 
 __all__ = [
     "Kind",
     "LayerKind",
     "LayerStep",
-    "ParameterVector",
     "Primitive",
     "Program",
-    "Slot",
     "describe",
-    "has_softplus",
     "is_hooked",
     "zero_mean_factor",
 ]
@@ -65,19 +60,7 @@ class LayerKind(enum.IntEnum):
     EXPONENTIAL = 3
 
 
-class Slot(NamedTuple):
-    """Where a parameter lies in the vector of all of them."""
-
-    start: int
-    stop: int
-
-    def of(self, theta: Tensor) -> Tensor:
-        """The parameter, flat."""
-        return theta[self.start : self.stop]
-
-
-@dataclass(frozen=True)
-class Primitive:
+class Primitive(NamedTuple):
     """A formula, the columns that it sees, and the places of its parameters."""
 
     kind: Kind
@@ -90,9 +73,11 @@ class Primitive:
         return [slot.of(theta) for slot in self.slots]
 
 
-@dataclass(frozen=True)
-class LayerStep:
-    """A layer, the places of its parameters, and its coefficients where it has fixed ones."""
+class LayerStep(NamedTuple):
+    """A layer, the places of its parameters, and its coefficients where it has fixed ones.
+
+    With ``skip``, the primitives stand behind what comes in from the layer before.
+    """
 
     kind: LayerKind
     in_features: int
@@ -100,10 +85,10 @@ class LayerStep:
     weight: Slot | None = None
     bias: Slot | None = None
     coefficients: tuple[float, ...] = ()
+    skip: bool = False
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(NamedTuple):
     """All there is to know of a network, apart from the values of its parameters."""
 
     primitives: tuple[Primitive, ...]
@@ -119,19 +104,13 @@ _FORMULAS: dict[type[Kernel], tuple[Kind, tuple[str, ...]]] = {
     CenteredLinearKernel: (Kind.CENTERED_LINEAR, ("variance", "center")),
     ZeroMeanPeriodicKernel: (Kind.ZERO_MEAN_PERIODIC, ("lengthscale", "period_length")),
 }
-_MATERN = {0.5: Kind.MATERN12, 1.5: Kind.MATERN32, 2.5: Kind.MATERN52}
-
-# Trailing dimensions of a parameter that do not belong to the batch.
-_EVENT_DIMS = {
-    "lengthscale": 2,
-    "period_length": 2,
-    "variance": 2,
-    "center": 2,
-    "weight": 2,
-    "alpha": 1,
-    "bias": 1,
-    "outputscale": 0,
+_RAW_NAMES = {
+    "lengthscale": "raw_lengthscale",
+    "period_length": "raw_period_length",
+    "variance": "raw_variance",
+    "center": "center",
 }
+_MATERN = {0.5: Kind.MATERN12, 1.5: Kind.MATERN32, 2.5: Kind.MATERN52}
 
 
 def describe(
@@ -148,103 +127,42 @@ def describe(
         ``None`` where a part is none of those whose formulas are known.
     """
     batch_shapes = [network.batch_shape, *(scale.batch_shape for scale in scales)]
-    vector = ParameterVector(torch.broadcast_shapes(*batch_shapes))
-    primitives = [_describe_primitive(kernel, input_dim, vector) for kernel in network.primitives]
-    layers = [_describe_layer(layer, vector) for layer in network.layers]
-    for scale in scales:
-        hooked = is_hooked(scale)
-        slot = vector.add(scale, "outputscale", 1)
-        layers.append(None if hooked else LayerStep(LayerKind.LINEAR, 1, 1, slot))
-    if any(part is None for part in (*primitives, *layers)):
-        return None
-    widths = [len(primitives), *(layer.out_features for layer in layers)]  # type: ignore[union-attr]
-    if widths[-1] != 1 or widths[:-1] != [layer.in_features for layer in layers]:  # type: ignore
-        return None  # a layer was replaced
-    program = Program(tuple(primitives), tuple(layers), vector.size)  # type: ignore[arg-type]
-    return program, vector
-
-
-class ParameterVector:
-    """Collects parameters into one vector, transforming all of them at once where that is exact.
-
-    Attributes:
-        batch_shape: Of the network.
-        size: Numbers so far per element of the batch.
-        parts: What stands in the vector, in order: modules and names of parameters, or tensors
-            of derived numbers.
-    """
-
-    def __init__(self, batch_shape: torch.Size):
-        self.batch_shape = batch_shape
-        self.size = 0
-        self.parts: list[tuple[Module, str] | Tensor] = []
-        self._counts: list[int] = []
-
-    def add(self, module: Module, name: str, count: int) -> Slot:
-        """Reserve the place of a parameter of ``count`` numbers per element of the batch."""
-        return self._add((module, name), count)
-
-    def add_derived(self, value: Tensor) -> Slot:
-        """Reserve the place of a number, one per element of the batch, that is no parameter."""
-        return self._add(value.unsqueeze(-1), 1)
-
-    def values(self) -> Tensor | None:
-        """The vector ``... x T``, differentiable; None if a parameter is not of its size."""
-        softplus_of_all = all(
-            not isinstance(part, Tensor) and _is_softplus(*part) for part in self.parts
-        )
-        flat = []
-        for part, count in zip(self.parts, self._counts, strict=True):
-            if isinstance(part, Tensor):
-                value, event_dims = part, 1
-            else:
-                module, name = part
-                value = module._parameters[f"raw_{name}"] if softplus_of_all else getattr(*part)
-                event_dims = _EVENT_DIMS[name]
-            if value.shape[value.dim() - event_dims :].numel() != count:
-                return None
-            flat.append(self._flat(value, event_dims))
-            if flat[-1].numel() != count * self.batch_shape.numel():
-                return None
-        if len({part.dtype for part in flat}) > 1:  # plain evaluation tells what is wrong
+    vector = ParameterVector(broadcast_batch_shapes(*batch_shapes))
+    columns = tuple(range(input_dim))
+    primitives = []
+    for kernel in network.primitives:
+        primitive = _describe_primitive(kernel, columns, vector)
+        if primitive is None:
             return None
-        together = torch.cat(flat, dim=-1)
-        return softplus(together) if softplus_of_all else together
-
-    def _add(self, part: tuple[Module, str] | Tensor, count: int) -> Slot:
-        self.parts.append(part)
-        self._counts.append(count)
-        self.size += count
-        return Slot(self.size - count, self.size)
-
-    def _flat(self, value: Tensor, event_dims: int) -> Tensor:
-        if not self.batch_shape:
-            return value.reshape(-1)
-        event = value.shape[value.dim() - event_dims :]
-        return value.expand(*self.batch_shape, *event).reshape(*self.batch_shape, -1)
-
-
-def _is_softplus(module: Module, name: str) -> bool:
-    """Whether the parameter is exactly the softplus of its raw value."""
-    if f"raw_{name}" not in module._parameters:
-        return False
-    constraint = module.constraint_for_parameter_name(f"raw_{name}")
-    return type(constraint) is Positive and has_softplus(constraint)
-
-
-def has_softplus(constraint: Interval) -> bool:
-    """Whether a constraint's transform is the softplus of PyTorch with its usual settings."""
-    transform = constraint._transform
-    if type(transform) is torch.nn.Softplus:
-        return transform.beta == 1 and transform.threshold == 20
-    return transform is softplus
+        primitives.append(primitive)
+    layers = []
+    for layer in network.layers:
+        step = _describe_layer(layer, vector)
+        if step is None:
+            return None
+        layers.append(step)
+    if network.skip:
+        if len(layers) < 2:  # layers were taken away
+            return None
+        layers[-1] = layers[-1]._replace(skip=True)
+    for scale in scales:
+        if is_hooked(scale):
+            return None
+        layers.append(LayerStep(LayerKind.LINEAR, 1, 1, vector.add(scale, "outputscale", 1)))
+    width = len(primitives)
+    for step in layers:
+        if step.in_features != width + (len(primitives) if step.skip else 0):
+            return None  # a layer was replaced
+        width = step.out_features
+    if width != 1:
+        return None
+    return Program(tuple(primitives), tuple(layers), vector.size), vector
 
 
 def _describe_primitive(
-    kernel: Kernel, input_dim: int, vector: ParameterVector
+    kernel: Kernel, columns: tuple[int, ...], vector: ParameterVector
 ) -> Primitive | None:
-    dims = _columns(kernel, tuple(range(input_dim)))
-    scale = None
+    dims = _columns(kernel, columns)
     if type(kernel) is ScaleKernel:
         if is_hooked(kernel):
             return None
@@ -252,8 +170,7 @@ def _describe_primitive(
         primitive = _describe_base(kernel.base_kernel, dims, vector)
         if primitive is None:
             return None
-        scale = vector.add(kernel, "outputscale", 1)
-        return Primitive(primitive.kind, primitive.dims, primitive.slots, scale)
+        return primitive._replace(scale=vector.add(kernel, "outputscale", 1))
     return _describe_base(kernel, dims, vector)
 
 
@@ -271,15 +188,18 @@ def _describe_base(
     kind, names = formula
     if kind is Kind.ZERO_MEAN_PERIODIC and len(dims) > 1:
         return None
-    sizes = {
-        name: getattr(kernel, name if name == "center" else f"raw_{name}").size(-1)
-        for name in names
-        if name != "alpha"
-    }
-    ard = set(sizes.values())
-    if len(ard) > 1 or not ard <= {1, len(dims)} or not ard <= {1, kernel.ard_num_dims}:
-        return None  # the kernel itself says what is wrong
-    slots = [vector.add(kernel, name, sizes.get(name, 1)) for name in names]
+    # One number or one for each column; where not, the kernel itself says what is wrong.
+    size = getattr(kernel, _RAW_NAMES[names[-1]]).size(-1)
+    if size != 1 and not size == len(dims) == kernel.ard_num_dims:
+        return None
+    slots = []
+    for name in names:
+        if name == "alpha":
+            slots.append(vector.add(kernel, name, 1))
+            continue
+        if getattr(kernel, _RAW_NAMES[name]).size(-1) != size:
+            return None
+        slots.append(vector.add(kernel, name, size))
     if kind is Kind.ZERO_MEAN_PERIODIC:
         slots.append(vector.add_derived(zero_mean_factor(kernel.lengthscale)[..., 0, 0]))
     return Primitive(kind, dims, tuple(slots), None)
@@ -290,7 +210,7 @@ def _describe_layer(layer: Layer, vector: ParameterVector) -> LayerStep | None:
     if is_hooked(layer):
         return None
     if type(layer) is Linear:
-        weight = vector.add(layer, "weight", math.prod(sizes))
+        weight = vector.add(layer, "weight", sizes[0] * sizes[1])
         bias = None if layer.raw_bias is None else vector.add(layer, "bias", sizes[1])
         return LayerStep(LayerKind.LINEAR, *sizes, weight, bias)
     if type(layer) is Product:
@@ -304,11 +224,12 @@ def _describe_layer(layer: Layer, vector: ParameterVector) -> LayerStep | None:
 
 def _columns(kernel: Kernel, dims: tuple[int, ...]) -> tuple[int, ...]:
     """The columns that a kernel sees; none where it asks for one that there is not."""
-    if kernel.active_dims is None:
+    active_dims = kernel.active_dims
+    if active_dims is None:
         return dims
-    picked = kernel.active_dims.tolist()
-    known = all(0 <= number < len(dims) for number in picked)
-    return tuple(dims[number] for number in picked) if known else ()
+    picked = active_dims.tolist()
+    known = not picked or (min(picked) >= 0 and max(picked) < len(dims))
+    return tuple([dims[number] for number in picked]) if known else ()
 
 
 def is_hooked(module: torch.nn.Module) -> bool:

@@ -159,6 +159,52 @@ def scaled_columns(b):
     return ScaleKernel(inner, batch_shape=b)
 
 
+def last_layer_sees_primitives(*middle, last=None, simplex=False, scale=False):
+    """A network with a skip connection behind layers ``middle(batch_shape)``.
+
+    The last layer is a Linear one, or ``last(width)``.
+    """
+
+    def make(b):
+        primitives = [
+            ScaleKernel(RQKernel(batch_shape=b, ard_num_dims=3), batch_shape=b),
+            RBFKernel(batch_shape=b, active_dims=(1,)),
+            LinearKernel(batch_shape=b, active_dims=(0, 2)),
+        ]
+        layers = [make_layer(b) for make_layer in middle]
+        width = layers[-1].out_features + len(primitives)
+        weights = "simplex" if simplex else "softplus"
+        if last is None:
+            layers.append(Linear(width, 1, weights=weights, bias=not simplex, batch_shape=b))
+        else:
+            layers.append(last(width))
+        network = NeuralKernelNetwork(primitives, layers, skip=True)
+        return ScaleKernel(network, batch_shape=b) if scale else network
+
+    return make
+
+
+def last_layer_multiplies_a_pair(b):
+    layers = [Linear(1, 1, batch_shape=b), Product(2, 1)]
+    primitive = ScaleKernel(RQKernel(batch_shape=b), batch_shape=b)
+    return NeuralKernelNetwork([primitive], layers, skip=True)
+
+
+def linear_layer(*widths, **options):
+    return lambda b: Linear(*widths, batch_shape=b, **options)
+
+
+def mixed_weights(b):
+    """Simplex layers with and without biases, and other constraints than softplus."""
+    layers = [
+        Linear(4, 6, batch_shape=b, weights="simplex", bias=False),
+        Product(6, 3),
+        Linear(3, 2, batch_shape=b),
+        Linear(2, 1, batch_shape=b, weights="simplex"),
+    ]
+    return NeuralKernelNetwork(other_constraints(b), layers)
+
+
 def partly_frozen(b):
     network = small_network(shared_columns)(b)
     network.primitives[0].raw_lengthscale.requires_grad_(False)
@@ -218,6 +264,31 @@ CASES = {
     "scaled": Case(scaled, kinked=True),
     "scaled-active-dims": Case(scaled_columns, kinked=True),
     "partly-frozen": Case(partly_frozen, kinked=True),
+    "optimization": Case(preset("optimization", 3), kinked=True),
+    "optimization-scaled": Case(
+        lambda b: ScaleKernel(preset("optimization", 3)(b), batch_shape=b), kinked=True
+    ),
+    "skip": Case(
+        last_layer_sees_primitives(
+            linear_layer(3, 4), lambda b: Product(4, 2), linear_layer(2, 4), lambda b: Product(4, 2)
+        )
+    ),
+    "skip-one-hidden": Case(last_layer_sees_primitives(linear_layer(3, 2), scale=True)),
+    "skip-activation": Case(
+        last_layer_sees_primitives(
+            linear_layer(3, 2), lambda b: Activation(2, [0.1, 1.0, 0.2]), simplex=True, scale=True
+        )
+    ),
+    "skip-product": Case(
+        last_layer_sees_primitives(linear_layer(3, 2), last=lambda width: Product(width, 1))
+    ),
+    "skip-pair": Case(last_layer_multiplies_a_pair),
+    "skip-without-parameters": Case(
+        last_layer_sees_primitives(
+            lambda b: Product(3, 1), last=lambda width: Product(width, 1), scale=True
+        )
+    ),
+    "mixed-weights": Case(mixed_weights),
 }
 
 

@@ -54,8 +54,9 @@ def network_of(*primitives, **options):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_forced_path_runs(path, ran):
-    evaluate(path, make_network("regression"), rough_inputs(5, 3))
+@pytest.mark.parametrize("name", ["regression", "skip", "skip-product", "optimization"])
+def test_a_forced_path_runs(name, path, ran):
+    evaluate(path, make_network(name), rough_inputs(5, 3))
     assert set(ran) == {path}
 
 
@@ -66,8 +67,9 @@ def test_plain_makes_no_evaluator(ran, large):
 
 @needs_compiled
 @pytest.mark.parametrize("size", [3, 300])
-def test_auto_prefers_compiled_code(size, ran):
-    evaluate("auto", make_network("regression"), rough_inputs(size, 3))
+@pytest.mark.parametrize("name", ["regression", "optimization-scaled"])
+def test_auto_prefers_compiled_code(name, size, ran):
+    evaluate("auto", make_network(name), rough_inputs(size, 3))
     assert set(ran) == {"compiled"}
 
 
@@ -83,13 +85,22 @@ def test_auto_takes_closed_forms_for_float32(ran):
     assert set(ran) == {"closed_form"}
 
 
-@pytest.mark.parametrize("path", FORMULAS)
-def test_each_element_of_a_large_batch_is_evaluated_in_turn(path, ran):
-    evaluate(path, make_network("regression", (3,)), rough_inputs(5, 3))
-    assert set(ran) == {path} and len(ran) >= 3
+def test_closed_forms_take_the_elements_of_a_batch_one_after_the_other(ran):
+    evaluate("closed_form", make_network("regression", (3,)), rough_inputs(5, 3))
+    assert set(ran) == {"closed_form"} and len(ran) >= 3
 
 
-def test_auto_leaves_batches_of_small_matrices_plain(ran):
+@pytest.mark.parametrize("batches", [((3,), ()), ((), (3,)), ((3,), (3,))])
+@needs_compiled
+def test_compiled_code_takes_a_batch_of_any_size_at_once(batches, ran):
+    for path, size in (("compiled", 5), ("auto", 1), ("auto", 70)):
+        ran.clear()
+        evaluate(path, make_network("regression", batches[0]), rough_inputs(*batches[1], size, 3))
+        assert ran == ["compiled"]
+
+
+def test_closed_forms_leave_batches_of_small_matrices_plain(ran, monkeypatch):
+    monkeypatch.setattr(native, "applies_to", lambda x: False)
     evaluate("auto", make_network("regression", (3,)), rough_inputs(5, 3))
     assert ran == []
     evaluate("auto", make_network("regression", (3,)), rough_inputs(70, 3))

@@ -62,7 +62,9 @@ def test_input_gradients_where_both_inputs_are_equal(name, path):
 
 @pytest.mark.parametrize("path", FORMULAS)
 @pytest.mark.parametrize("batches", BATCHES)
-@pytest.mark.parametrize("name", ["regression", "active-dims", "activations", "scaled"])
+@pytest.mark.parametrize(
+    "name", ["regression", "active-dims", "activations", "scaled", "skip", "optimization-scaled"]
+)
 def test_batches(name, batches, path):
     of_network, of_x1, of_x2 = BATCHES[batches]
     network = make_network(name, of_network)
@@ -120,7 +122,7 @@ def test_no_points(path):
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])
-@pytest.mark.parametrize("name", ["time_series-zero_mean", "shared-columns"])
+@pytest.mark.parametrize("name", ["time_series-zero_mean", "shared-columns", "skip-activation"])
 @pytest.mark.parametrize("shape", [(300, None), (3, 700), (700, 3), (290, 301)])
 def test_several_tiles(shape, name, path):
     network, (rows, columns), dims = make_network(name), shape, CASES[name].dims
@@ -136,7 +138,10 @@ def test_input_gradients_of_several_symmetric_tiles(path):
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])
-@pytest.mark.parametrize("name", ["regression", "time_series", "activations", "active-dims"])
+@pytest.mark.parametrize(
+    "name",
+    ["regression", "time_series", "activations", "active-dims", "skip", "optimization-scaled"],
+)
 def test_float32_is_right_to_four_digits(name, path):
     network, dims = make_network(name), CASES[name].dims
     x1, x2 = torch.randn(9, dims), torch.randn(8, dims)

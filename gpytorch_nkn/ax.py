@@ -1,0 +1,292 @@
+"""Models and kernels of this package in Ax; needs ax-platform.
+
+Importing this module makes them known to Ax. The whole of it, as a strategy for Ax's client::
+
+    from ax.api.client import Client
+    from ax.api.configs import RangeParameterConfig
+    from gpytorch_nkn.ax import make_generation_strategy
+
+    client = Client()
+    client.configure_experiment(
+        parameters=[
+            RangeParameterConfig(name=name, parameter_type="float", bounds=(-4, 4))
+            for name in ("x", "y")
+        ]
+    )
+    client.configure_optimization(objective="-loss")  # minimise
+    client.set_generation_strategy(make_generation_strategy(seed=0))
+    for _ in range(20):
+        for trial, point in client.get_next_trials(max_trials=1).items():
+            client.complete_trial(trial, {"loss": (point["x"] - 1) ** 2 + point["y"] ** 4})
+
+In a strategy of your own, the surrogate is one of these ``ModelConfig``. Numbers of columns and
+batch shapes come from the data; options are plain values, so that Ax can store them::
+
+    ModelConfig(botorch_model_class=NKNSingleTaskGP, model_options={"structure": "regression"})
+    ModelConfig(
+        botorch_model_class=MultiTaskGP,  # any model that takes a covar_module
+        covar_module_class=NeuralKernelNetwork,
+        covar_module_options={"structure": "additive", "wiring": "Linear4-Product2-Linear1"},
+    )
+
+The first is trained by :func:`gpytorch_nkn.bo.fit_bo_model`, the second by BoTorch. The structure
+of a kernel is the name of a preset of :class:`NeuralKernelNetwork` (default: ``"optimization"``,
+here with a variance of one, as BoTorch's own default kernel has), beside the options of the preset.
+:class:`AdditivePartitionGP` is known to Ax, too.
+
+Import this module before a stored experiment is loaded, too: Ax finds classes by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from botorch.acquisition import OneShotAcquisitionFunction
+from botorch.acquisition.multioutput_acquisition import MultiOutputAcquisitionFunction
+from botorch.models import SingleTaskGP
+from botorch.models.model import Model
+from botorch.utils.datasets import SupervisedDataset
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.kernels import LinearKernel
+from torch import Tensor
+
+from gpytorch_nkn.bo import coordinate_sweep_initial_conditions
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
+from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP
+
+try:
+    from ax.adapter.registry import Generators
+    from ax.core.trial_status import TrialStatus
+    from ax.exceptions.core import UserInputError
+    from ax.generation_strategy.generation_node import GenerationNode
+    from ax.generation_strategy.generation_strategy import GenerationStrategy
+    from ax.generation_strategy.generator_spec import GeneratorSpec
+    from ax.generation_strategy.transition_criterion import MaxTrialsAwaitingData, MinTrials
+    from ax.generators.torch.botorch_modular.acquisition import Acquisition
+    from ax.generators.torch.botorch_modular.input_constructors.covar_modules import (
+        covar_module_argparse,
+    )
+    from ax.generators.torch.botorch_modular.surrogate import (
+        SurrogateSpec,
+        submodel_input_constructor,
+    )
+    from ax.generators.torch.botorch_modular.utils import ModelConfig
+    from ax.storage.botorch_modular_registry import (
+        register_acquisition,
+        register_kernel,
+        register_mll,
+        register_model,
+    )
+except ImportError as error:
+    raise ImportError(
+        f"gpytorch_nkn.ax needs ax-platform: pip install 'gpytorch_nkn[ax]' ({error})."
+    ) from error
+
+__all__ = ["CoordinateSweepAcquisition", "make_generation_strategy"]
+
+_MODELS = (AdditivePartitionGP, NKNSingleTaskGP)
+_PRESETS = ("additive", "optimization", "regression", "texture", "time_series")
+
+
+class CoordinateSweepAcquisition(Acquisition):
+    """Ax's acquisition, half of whose starting points are coordinate sweeps of the best points.
+
+    The sweeps are those of :func:`gpytorch_nkn.bo.coordinate_sweep_initial_conditions`. They take
+    place where BoTorch's ``optimize_acqf`` does: in search spaces without discrete parameters.
+
+    For ``GeneratorSpec(generator_kwargs={"acquisition_class": CoordinateSweepAcquisition, ...})``.
+    An ``ic_generator`` among the options of the optimiser goes before.
+    """
+
+    def optimize(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Candidates, their acquisition values and weights; arguments are those of the base."""
+        options = dict(kwargs.get("optimizer_options") or {})
+        incumbent = self._incumbent()
+        if incumbent is not None and "ic_generator" not in options:
+            options["ic_generator"] = coordinate_sweep_initial_conditions
+            options["incumbent"] = incumbent
+            kwargs["optimizer_options"] = options
+        return super().optimize(*args, **kwargs)
+
+    def _incumbent(self) -> Tensor | None:
+        """Points to sweep from, best first, or ``None`` where sweeps make no sense."""
+        space = self.search_space_digest
+        if space.ordinal_features or space.categorical_features:
+            return None
+        if isinstance(self.acqf, OneShotAcquisitionFunction | MultiOutputAcquisitionFunction):
+            return None
+        # acquisition functions for noisy outcomes keep the points that may be best
+        points = getattr(self.acqf, "X_baseline", self.X_observed)
+        if points is None or len(points) == 0:
+            return None
+        with torch.no_grad():
+            posterior: Any = self._model.posterior(points)
+        means = getattr(posterior, "mixture_mean", posterior.mean)  # N x outcomes
+        score = (means @ self._objective_weights.to(means).mT).sum(-1)
+        return points[score.argsort(descending=True)]
+
+
+def make_generation_strategy(
+    *,
+    structure: str = "optimization",
+    initialization_trials: int = 5,
+    coordinate_sweeps: bool = True,
+    optimizer_options: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+) -> GenerationStrategy:
+    """Strategy for Ax: quasi-random points first, then those that :class:`NKNSingleTaskGP` picks.
+
+    Objectives, constraints and the acquisition function are Ax's business: logarithmic noisy
+    expected improvement, of the hypervolume with several objectives. Every outcome has a model of
+    its own. Ax trains models afresh for each trial, without a warm start.
+
+    Args:
+        structure: Name of a structure of :class:`gpytorch_nkn.models.NKNSingleTaskGP`.
+        initialization_trials: Number of quasi-random trials, at least 1. Trials that the
+            experiment has already count; half of them must be completed before the model starts.
+        coordinate_sweeps: Search the acquisition function from coordinate sweeps, too.
+        optimizer_options: Options of BoTorch's ``optimize_acqf``, such as
+            ``{"num_restarts": 8, "raw_samples": 256}``.
+        seed: Determines the quasi-random points.
+
+    Returns:
+        A strategy for ``client.set_generation_strategy(...)``.
+
+    Raises:
+        TypeError: ``structure`` is not a name.
+        ValueError: ``structure`` is not a known name or ``initialization_trials`` is less than 1.
+    """
+    if initialization_trials < 1:
+        raise ValueError(f"initialization_trials must be at least 1, got {initialization_trials}.")
+    if not isinstance(structure, str):
+        raise TypeError(f"structure must be a name, which Ax can store, got {structure!r}.")
+    two = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    NKNSingleTaskGP(two, two, structure=structure)  # an unknown name fails now, not trials later
+    not_run = [TrialStatus.FAILED, TrialStatus.ABANDONED]
+    first = GenerationNode(
+        name="Sobol",
+        generator_specs=[
+            GeneratorSpec(generator_enum=Generators.SOBOL, generator_kwargs={"seed": seed})
+        ],
+        transition_criteria=[
+            MinTrials(
+                threshold=initialization_trials,
+                transition_to="NKN",
+                not_in_statuses=not_run,
+                use_all_trials_in_exp=True,
+            ),
+            MinTrials(
+                threshold=max(1, initialization_trials // 2),
+                transition_to="NKN",
+                only_in_statuses=[TrialStatus.COMPLETED],
+                use_all_trials_in_exp=True,
+                count_only_trials_with_data=True,
+            ),
+        ],
+        pausing_criteria=[
+            MaxTrialsAwaitingData(
+                threshold=initialization_trials,
+                not_in_statuses=not_run,
+                use_all_trials_in_exp=True,
+            )
+        ],
+        should_deduplicate=True,
+    )
+    surrogate = ModelConfig(
+        botorch_model_class=NKNSingleTaskGP, model_options={"structure": structure}, name="NKN"
+    )
+    arguments: dict[str, Any] = {"surrogate_spec": SurrogateSpec(model_configs=[surrogate])}
+    if coordinate_sweeps:
+        arguments["acquisition_class"] = CoordinateSweepAcquisition
+    options = {"optimizer_kwargs": dict(optimizer_options)} if optimizer_options else {}
+    then = GenerationNode(
+        name="NKN",
+        generator_specs=[
+            GeneratorSpec(
+                generator_enum=Generators.BOTORCH_MODULAR,
+                generator_kwargs=arguments,
+                generator_gen_kwargs={"model_gen_options": options} if options else {},
+            )
+        ],
+        should_deduplicate=True,
+    )
+    return GenerationStrategy(name=f"Sobol+NKN:{structure}", nodes=[first, then])
+
+
+def _model_arguments(
+    botorch_model_class: type[SingleTaskGP], model_config: ModelConfig, **context: Any
+) -> dict[str, Any]:
+    """Arguments of the constructor: those of a SingleTaskGP, and the model options as they are.
+
+    Ax looks for transforms among the positional arguments only, where a SingleTaskGP has them.
+    """
+    if model_config.covar_module_class is not None:
+        raise UserInputError(
+            f"{botorch_model_class.__name__} makes its kernel from model_options; got "
+            f"covar_module_class={model_config.covar_module_class.__name__}."
+        )
+    stock = replace(model_config, model_options={})
+    arguments = submodel_input_constructor(SingleTaskGP, model_config=stock, **context)
+    return {**arguments, **model_config.model_options}
+
+
+def _network_arguments(
+    covar_module_class: type[NeuralKernelNetwork],
+    botorch_model_class: type[Model],
+    dataset: SupervisedDataset,
+    structure: str = "optimization",
+    input_dim: int | _DefaultType = DEFAULT,
+    batch_shape: torch.Size | _DefaultType = DEFAULT,
+    active_dims: list[int] | None = None,
+    remove_task_features: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Arguments of the constructor, from the name and the options of a preset."""
+    if "primitives" in options:  # no plain data, but what the constructor takes
+        return {**options, "active_dims": active_dims}
+    if structure not in _PRESETS:
+        raise UserInputError(f"structure must be one of {_PRESETS}, got {structure!r}.")
+    # Ax's own defaults, as for a kernel with one lengthscale per column
+    found = covar_module_argparse(
+        LinearKernel,
+        botorch_model_class=botorch_model_class,
+        dataset=dataset,
+        ard_num_dims=input_dim,
+        active_dims=active_dims,
+        batch_shape=batch_shape,
+        remove_task_features=remove_task_features,
+    )
+    if found["batch_shape"] is not DEFAULT:
+        options["batch_shape"] = found["batch_shape"]
+    if structure not in ("texture", "time_series"):
+        options["input_dim"] = found["ard_num_dims"]
+    elif found["ard_num_dims"] != 1:
+        raise UserInputError(
+            f"structure={structure!r} is for one input column, got {found['ard_num_dims']}: "
+            "choose one with active_dims."
+        )
+    network = getattr(covar_module_class, structure)(**options)
+    return {
+        "primitives": network.primitives,
+        "layers": network.layers,
+        "skip": network.skip,
+        "active_dims": found["active_dims"],
+    }
+
+
+def _register() -> None:
+    """Make everything known to Ax; again does no harm."""
+    submodel_input_constructor.register(_MODELS)(_model_arguments)
+    covar_module_argparse.register(NeuralKernelNetwork)(_network_arguments)
+    register_acquisition(CoordinateSweepAcquisition)
+    register_kernel(NeuralKernelNetwork)
+    register_mll(AnalyticExactMarginalLogLikelihood)
+    for model in _MODELS:
+        register_model(model)
+
+
+_register()

@@ -1,0 +1,12 @@
+"""Bayesian optimisation: training while data grow, and the search for the next point."""
+
+from gpytorch_nkn.bo.fitting import fit_bo_model, warm_start
+from gpytorch_nkn.bo.group_acquisition import optimize_acqf_by_groups
+from gpytorch_nkn.bo.initial_conditions import coordinate_sweep_initial_conditions
+
+__all__ = [
+    "coordinate_sweep_initial_conditions",
+    "fit_bo_model",
+    "optimize_acqf_by_groups",
+    "warm_start",
+]

@@ -1,0 +1,38 @@
+"""Assignment of start values."""
+
+from __future__ import annotations
+
+import torch
+from gpytorch import Module
+from torch import Tensor
+
+from gpytorch_nkn.layers import Linear
+
+__all__ = ["assign", "assign_weight"]
+
+
+def assign(module: Module, name: str, value: Tensor) -> None:
+    """Set a constrained parameter, moved into its bounds where these are tight."""
+    constraint = module.constraint_for_parameter_name(f"raw_{name}")
+    low, high = constraint.lower_bound.to(value), constraint.upper_bound.to(value)
+    # A thousandth of the width inside: on the bound itself the raw value is infinite.
+    margin = torch.where(high.isfinite(), 1e-3 * (high - low), low.abs())
+    setattr(module, name, value.clamp(low + margin, high - margin.where(high.isfinite(), 0 * low)))
+
+
+def assign_weight(layer: Linear, value: Tensor | torch.Generator) -> None:
+    """Set the weights of a layer, or draw them and its biases; what is frozen keeps its values.
+
+    On a simplex the shares of weights beside a frozen bias depend on that bias, too.
+    """
+    frozen = [
+        (raw, raw.detach().clone())
+        for raw in (layer.raw_weight, layer.raw_bias)
+        if raw is not None and not raw.requires_grad
+    ]
+    if isinstance(value, torch.Generator):
+        layer.reset_parameters(value)
+    else:
+        layer.weight = value
+    for raw, kept in frozen:
+        raw.data.copy_(kept)

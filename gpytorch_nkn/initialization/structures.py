@@ -1,0 +1,126 @@
+"""Start values of networks of convex combinations, near a structure."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from gpytorch_nkn.initialization.assign import assign, assign_weight
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.convex_shares import SHARES, convex_shares
+from gpytorch_nkn.layers import Layer, Linear
+
+__all__ = ["STRUCTURES", "draw_shares", "is_convex", "joint_kernels", "start_from_structure"]
+
+STRUCTURES = ("additive", "joint")
+
+_LENGTHSCALE = 0.3  # in the unit cube, for one column; distances grow as the root of the columns
+_SPREAD = 0.5  # of the logarithms
+
+
+def start_from_structure(
+    network: NeuralKernelNetwork, structure: str, *, seed: int = 0
+) -> NeuralKernelNetwork:
+    r"""Set the start values of a network of convex combinations near a structure, in place.
+
+    Nearly all of the variance is that of the sum of the one-dimensional primitives, or that of
+    the joint ones, over several columns. Lengthscales are :math:`0.3\, e^{z/2}` for one column
+    and :math:`0.3 \sqrt{d}\, e^{z/2}` for ``d`` columns with standard normal :math:`z`, shares of
+    the hidden units are drawn, too. Every batch entry gets draws of its own.
+
+    Args:
+        network: A network such as :meth:`NeuralKernelNetwork.optimization`, for inputs in the
+            unit cube: with a skip connection and convex combinations (``weights="simplex"``),
+            its one-dimensional primitives first. Frozen parameters keep their values, and
+            lengthscales stay within their constraints.
+        structure: ``"additive"`` or ``"joint"``.
+        seed: Determines every draw; the global random state is neither used nor changed.
+
+    Returns:
+        The same network.
+
+    Raises:
+        TypeError: ``network`` is not a NeuralKernelNetwork.
+        ValueError: It is not of that form, or ``structure`` is unknown.
+    """
+    if not isinstance(network, NeuralKernelNetwork):
+        raise TypeError(f"network must be a NeuralKernelNetwork, got {type(network).__name__}.")
+    if structure not in STRUCTURES:
+        raise ValueError(f"structure must be one of {STRUCTURES}, got {structure!r}.")
+    fault = _fault(network)
+    if fault is not None:
+        raise ValueError(
+            "A structure needs a network with skip=True, Linear layers with weights='simplex' and "
+            f"primitives whose lengthscale is a distance, those of one column first; got {fault}."
+        )
+    generator = torch.Generator().manual_seed(seed)
+    num_single = len(network.primitives) - len(joint_kernels(network))
+    for kernel in network.primitives:
+        value: Tensor = kernel.lengthscale  # type: ignore[assignment]
+        draws = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
+        if kernel.raw_lengthscale.requires_grad:
+            typical = _LENGTHSCALE * math.sqrt(_num_columns(kernel, num_single))
+            assign(kernel, "lengthscale", typical * (_SPREAD * draws).exp())
+    draw_shares(network, structure, generator)
+    return network
+
+
+def is_convex(module: torch.nn.Module) -> bool:
+    """Whether a module is a network that :func:`start_from_structure` knows."""
+    return isinstance(module, NeuralKernelNetwork) and _fault(module) is None
+
+
+def joint_kernels(network: NeuralKernelNetwork) -> list[Kernel]:
+    """Primitives over several columns."""
+    return [kernel for kernel in network.primitives if not _sees_one_column(kernel)]
+
+
+def draw_shares(network: NeuralKernelNetwork, structure: str, generator: torch.Generator) -> None:
+    """Set the shares of all Linear layers near a structure."""
+    layers: list[Layer] = list(network.layers)  # type: ignore[arg-type]
+    num_joint = len(joint_kernels(network))
+    num_single = len(network.primitives) - num_joint
+    draws = [
+        convex_shares(layers, num_single, num_joint, SHARES[structure], generator)
+        for _ in range(network.batch_shape.numel())
+    ]
+    for layer, shares in zip(layers, zip(*draws, strict=True), strict=True):
+        if isinstance(layer, Linear) and layer.raw_weight.requires_grad:
+            own: list[Tensor] = [share for share in shares if share is not None]
+            weight = torch.stack(own[: layer.batch_shape.numel()])
+            assign_weight(layer, weight.view(layer.raw_weight.shape))
+
+
+def _fault(network: NeuralKernelNetwork) -> str | None:
+    """What a network lacks for a start from a structure."""
+    if not network.skip:
+        return "skip=False"
+    linear = [layer for layer in network.layers if isinstance(layer, Linear)]
+    if not all(layer.is_simplex for layer in linear):
+        return f"weights={[layer.weights for layer in linear]}"
+    if not isinstance(network.layers[-1], Linear):
+        return f"the last layer {network.layers[-1]}"
+    strange = [
+        kernel
+        for kernel in network.primitives
+        if not kernel.has_lengthscale or "raw_period_length" in kernel._parameters
+    ]
+    if strange:
+        return f"a {type(strange[0]).__name__}"
+    single = [_sees_one_column(kernel) for kernel in network.primitives]
+    if single != sorted(single, reverse=True):
+        return "a primitive of one column behind others"
+    return None
+
+
+def _sees_one_column(kernel: Kernel) -> bool:
+    return kernel.active_dims is not None and len(kernel.active_dims) == 1
+
+
+def _num_columns(kernel: Kernel, otherwise: int) -> int:
+    if kernel.active_dims is not None:
+        return len(kernel.active_dims)
+    return kernel.ard_num_dims or max(otherwise, 1)

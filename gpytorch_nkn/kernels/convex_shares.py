@@ -1,0 +1,76 @@
+"""Shares of a network of convex combinations from which structure is to be learned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gpytorch_nkn.layers import Layer, Linear, Product
+
+__all__ = ["SHARES", "convex_shares", "set_convex_shares"]
+
+# Total shares of the hidden units, the one-dimensional and the joint primitives in the output; the
+# rest is constant. What the prior on the raw weights is centred on, and two places to start from.
+SHARES = {"center": (0.2, 0.45, 0.3), "additive": (0.2, 0.7, 0.05), "joint": (0.2, 0.1, 0.65)}
+_CONSTANT = 0.05  # share of the constant beside a mixture, and of the mixture beside a constant
+
+
+def convex_shares(
+    layers: Sequence[Layer],
+    num_single: int,
+    num_joint: int,
+    shares: tuple[float, float, float],
+    generator: torch.Generator | None = None,
+) -> list[Tensor | None]:
+    """Weights ``O x C`` of each layer; what is missing to one in a row is the bias.
+
+    Of the units that a product multiplies, the first mixes all that comes in and the others are
+    nearly constant: the product is the mixture at first, and grows into a product where a
+    constant gives way.
+
+    Args:
+        layers: Layers of a network with a skip connection.
+        num_single: Number of one-dimensional primitives, which come first.
+        num_joint: Number of primitives over several columns.
+        shares: Of hidden units, one-dimensional and joint primitives in the output, together at
+            most one.
+        generator: Draws every share of a mixture between half and one and a half times its
+            mean; ``None`` leaves them equal.
+
+    Returns:
+        One tensor per layer, ``None`` for layers without weights.
+    """
+    found: list[Tensor | None] = []
+    for number, layer in enumerate(layers):
+        if not isinstance(layer, Linear):
+            found.append(None)
+            continue
+        shape = (layer.out_features, layer.in_features)
+        jitter = torch.ones(shape, dtype=torch.float64)
+        if generator is not None:
+            jitter = 0.5 + torch.rand(shape, generator=generator, dtype=torch.float64)
+        if number == len(layers) - 1:
+            hidden = layer.in_features - num_single - num_joint
+            counts = (hidden, num_single, num_joint)
+            parts = zip(shares, counts, strict=True)
+            row = [share / count for share, count in parts for _ in range(count)]
+            weight = torch.tensor(row, dtype=torch.float64).expand(shape).clone()
+            weight[:, :hidden] *= jitter[:, :hidden]
+        else:
+            weight = (1 - _CONSTANT) * jitter / jitter.sum(-1, keepdim=True)
+            after = layers[number + 1]
+            group = after.in_features // after.out_features if isinstance(after, Product) else 1
+            constant = torch.arange(layer.out_features) % group != 0
+            weight[constant] *= _CONSTANT
+        total = weight.sum(-1, keepdim=True)
+        found.append(weight / (total / (1 - 1e-3)).clamp_min(1.0))  # some constant everywhere
+    return found
+
+
+def set_convex_shares(layers: Sequence[Layer], shares: Sequence[Tensor | None]) -> None:
+    """Give layers the weights of :func:`convex_shares`."""
+    for layer, weight in zip(layers, shares, strict=True):
+        if isinstance(layer, Linear) and weight is not None:
+            layer.weight = weight

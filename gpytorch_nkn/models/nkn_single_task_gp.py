@@ -1,0 +1,285 @@
+"""BoTorch's SingleTaskGP with a kernel that learns its structure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, TypeVar
+
+import torch
+from botorch.fit import _fit_fallback
+from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.optim.closures import ForwardBackwardClosure
+from botorch.optim.utils import get_parameters
+from botorch.utils.transforms import normalize_indices
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
+from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
+from torch import Tensor
+
+from gpytorch_nkn.bo import fit_bo_model
+from gpytorch_nkn.fit.objective import Objective
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.batch_kernel import expand_kernel_batch, index_kernel_batch
+from gpytorch_nkn.kernels.presets import with_outputscale
+from gpytorch_nkn.layers import Linear
+
+__all__ = ["NKNSingleTaskGP"]
+
+K = TypeVar("K", bound=Kernel)
+
+_STRUCTURES = ("optimization", "additive", "regression", "time_series", "texture", "paper")
+
+
+class NKNSingleTaskGP(SingleTaskGP):
+    """Exact GP whose kernel is a network that learns its structure: use it for SingleTaskGP.
+
+    Data, noise, mean and transforms are those of :class:`botorch.models.SingleTaskGP`, with the
+    same defaults: outcomes are standardised, inputs are expected in the unit cube. Several
+    outputs are modelled independently, each with a network of its own.
+
+    Args:
+        train_X: Inputs ``... x n x d``.
+        train_Y: Outcomes ``... x n x m``.
+        train_Yvar: Known variances of the noise ``... x n x m``; ``None`` infers one level.
+        structure: What the kernel is made of:
+
+            - ``"optimization"``: :meth:`NeuralKernelNetwork.optimization` in a ScaleKernel: near
+              a sum of one-dimensional kernels while there are few points.
+            - ``"additive"``, ``"regression"``: the presets of these names.
+            - ``"time_series"``, ``"texture"``: the presets of these names, for one input column.
+            - ``"paper"``: the network of the paper's section 5.3: ``"additive"`` without priors,
+              for maximum likelihood.
+            - A network, or a ScaleKernel of one, which the model uses as it is (a copy with the
+              batch shape of the model, if it has another). A network whose last layer is a
+              simplex goes into a ScaleKernel.
+        shared_kernel: With several outputs, learn one network for all of them; each has its own
+            output scale, mean and noise.
+        likelihood: Default: Gaussian, with BoTorch's prior on the noise.
+        mean_module: Default: a constant.
+        outcome_transform: Default: standardise; ``None`` for none.
+        input_transform: Applied to the inputs, e.g. ``Normalize(d)``.
+
+    ``fit_gpytorch_mll`` trains it by :func:`gpytorch_nkn.bo.fit_bo_model`, that is from several
+    starts without autograd; with an optimiser, a closure or any other option it does as with
+    every other model. In a loop, start from the last model: ``fit_bo_model(model, previous=last)``.
+
+    Raises:
+        TypeError: ``structure`` is neither a name nor a network.
+        ValueError: ``structure`` is not a known name, or does not fit the number of columns or
+            the batch shape.
+
+    Reference: Sun et al. (2018), Differentiable Compositional Kernel Learning for Gaussian
+    Processes, section 5.3. The default differs from the paper's network, which trained by maximum
+    likelihood on some tens of points often does no better than one Matern kernel.
+
+    Example:
+        >>> from botorch.fit import fit_gpytorch_mll
+        >>> train_X = torch.rand(12, 3, dtype=torch.float64)
+        >>> model = NKNSingleTaskGP(train_X, train_X.sin().sum(-1, keepdim=True))
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.posterior(train_X[:2]).mean.shape
+        torch.Size([2, 1])
+    """
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None = None,
+        *,
+        structure: str | Kernel = "optimization",
+        shared_kernel: bool = False,
+        likelihood: Likelihood | None = None,
+        mean_module: Mean | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+    ) -> None:
+        super().__init__(
+            train_X,
+            train_Y,
+            train_Yvar,
+            likelihood=likelihood,
+            mean_module=mean_module,
+            outcome_transform=outcome_transform,
+            input_transform=input_transform,
+        )
+        # The base class has put in its own kernel, and checked the data as it does with that one.
+        num_columns = self.covar_module.ard_num_dims
+        self.shared_kernel = shared_kernel
+        self.covar_module = _make_kernel(
+            structure, num_columns, self._aug_batch_shape, shared_kernel and self._num_outputs > 1
+        )
+        self.to(self.train_targets)
+        _check_columns(self.covar_module, num_columns, self.train_targets)
+
+    def custom_fit(
+        self,
+        mll: MarginalLogLikelihood,
+        closure: Callable | None = None,
+        closure_kwargs: dict[str, Any] | None = None,
+        optimizer_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> MarginalLogLikelihood:
+        """What ``fit_gpytorch_mll`` calls."""
+        options = (closure, closure_kwargs, optimizer_kwargs, *kwargs.values())
+        if type(mll) is ExactMarginalLogLikelihood and all(option is None for option in options):
+            fit_bo_model(self)
+            return mll.eval()
+        if self.shared_kernel and self._num_outputs > 1 and closure is None:
+            closure = self._joint_closure(mll)
+        return _fit_fallback(
+            mll,
+            closure=closure,
+            closure_kwargs=closure_kwargs,
+            optimizer_kwargs=optimizer_kwargs,
+            **kwargs,
+        )
+
+    def _joint_closure(self, mll: MarginalLogLikelihood) -> ForwardBackwardClosure:
+        """Loss and gradients of all outputs together, each prior once.
+
+        GPyTorch adds every prior to every output, and BoTorch trains the outputs one by one.
+        """
+        if type(mll) is not ExactMarginalLogLikelihood:
+            raise NotImplementedError(
+                "With shared_kernel=True there is ExactMarginalLogLikelihood only, got "
+                f"{type(mll).__name__}."
+            )
+        objective = Objective(self)
+        return ForwardBackwardClosure(
+            forward=lambda: objective() / self.train_targets.size(-1),
+            parameters=get_parameters(mll, requires_grad=True),
+        )
+
+    def subset_output(self, idcs: list[int]) -> NKNSingleTaskGP:
+        """The model of some of the outputs only.
+
+        Args:
+            idcs: Numbers of the outputs, from -m to m - 1.
+
+        Raises:
+            ValueError: There are no outputs of these numbers, or none are asked for.
+            NotImplementedError: The mean or the likelihood is not of a kind whose parameters are
+                known to belong to the outputs.
+        """
+        idcs = normalize_indices(idcs, self._num_outputs) or []
+        if not idcs:
+            raise ValueError("At least one output is needed, got none.")
+        subset: Any  # the base class promises no more than a BatchedMultiOutputGPyTorchModel
+        if self._num_outputs == 1:
+            subset = super().subset_output(idcs)
+            return subset
+        # The base class knows nothing of kernels in lists: it subsets the rest, and we the kernel.
+        self._subset_batch_dict = _output_dimensions(self)
+        kernel, self.covar_module = self.covar_module, None
+        try:
+            subset = super().subset_output(idcs)
+        finally:
+            self.covar_module = kernel
+        subset.covar_module = _subset_kernel(kernel, idcs, self.shared_kernel)
+        if subset._original_train_inputs is not None:  # the base class leaves those of all outputs
+            outputs = idcs if len(idcs) > 1 else idcs[0]
+            subset._original_train_inputs = subset._original_train_inputs[..., outputs, :, :]
+        return subset
+
+
+def _output_dimensions(model: NKNSingleTaskGP) -> dict[str, int]:
+    """The dimension, counted from the last, of the outputs in each parameter that has one."""
+    known = {"likelihood.noise_covar.raw_noise": 1, "likelihood.second_noise_covar.raw_noise": 1}
+    if type(model.mean_module) in (ConstantMean, LinearMean, ZeroMean):
+        known |= {"mean_module.raw_constant": 0, "mean_module.weights": 2, "mean_module.bias": 1}
+    found = {}
+    for name, parameter in model.named_parameters():
+        if name.split(".")[0] not in ("mean_module", "likelihood"):
+            continue
+        batch = parameter.shape[: parameter.dim() - known.get(name, 0)]
+        if name not in known or (batch and batch[-1] != model._num_outputs):
+            raise NotImplementedError(
+                f"Which of {name} belongs to which output is not known, of the shape "
+                f"{tuple(parameter.shape)}."
+            )
+        if batch:  # otherwise the outputs share it
+            found[name] = -1 - known[name]
+    return found
+
+
+def _check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
+    points = like.new_zeros(2, num_columns)
+    try:
+        with torch.no_grad():
+            kernel(points).to_dense()
+    except (IndexError, RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"The structure does not fit {num_columns} input columns: {error}"
+        ) from error
+
+
+def _make_kernel(
+    structure: str | Kernel, num_columns: int, batch_shape: torch.Size, shared: bool
+) -> Kernel:
+    network_shape = batch_shape
+    if shared:  # one network for the last batch dimension, that of the outputs
+        network_shape = torch.Size([*batch_shape[:-1], 1] if len(batch_shape) > 1 else [])
+    if isinstance(structure, str):
+        network = _named_network(structure, num_columns, network_shape)
+    else:
+        network = structure.base_kernel if type(structure) is ScaleKernel else structure
+        if not isinstance(network, NeuralKernelNetwork):
+            raise TypeError(
+                "structure must be a name, a NeuralKernelNetwork or a ScaleKernel of one, got "
+                f"{type(network).__name__}; for other kernels there is "
+                "SingleTaskGP(covar_module=...)."
+            )
+        network = _expanded(network, network_shape)
+        if type(structure) is ScaleKernel:
+            scaled = _expanded(structure, batch_shape)
+            scaled.base_kernel = network
+            return scaled
+    last = network.layers[-1] if len(network.layers) else None
+    if shared or isinstance(last, Linear) and last.is_simplex:
+        return with_outputscale(network, batch_shape)
+    return network
+
+
+def _named_network(name: str, num_columns: int, batch_shape: torch.Size) -> NeuralKernelNetwork:
+    make = NeuralKernelNetwork
+    if name == "optimization":
+        return make.optimization(num_columns, batch_shape=batch_shape)
+    if name in ("additive", "paper"):
+        return make.additive(num_columns, priors=name == "additive", batch_shape=batch_shape)
+    if name == "regression":
+        return make.regression(num_columns, batch_shape=batch_shape)
+    if name not in _STRUCTURES:
+        raise ValueError(f"structure must be one of {_STRUCTURES} or a network, got {name!r}.")
+    if num_columns != 1:
+        raise ValueError(f"structure={name!r} is for one input column, got {num_columns}.")
+    preset = make.time_series if name == "time_series" else make.texture
+    return preset(batch_shape=batch_shape)
+
+
+def _expanded(kernel: K, batch_shape: torch.Size) -> K:
+    if kernel.batch_shape == batch_shape:
+        return kernel
+    try:
+        return expand_kernel_batch(kernel, batch_shape)
+    except RuntimeError:
+        raise ValueError(
+            f"The structure has the batch shape {tuple(kernel.batch_shape)}, which does not "
+            f"broadcast to that of the model, {tuple(batch_shape)}."
+        ) from None
+
+
+def _subset_kernel(kernel: Kernel, idcs: list[int], shared: bool) -> Kernel:
+    """The kernel of some outputs, which number the last dimension of its batch."""
+    subset = index_kernel_batch(kernel, (..., idcs if len(idcs) > 1 else idcs[0]))
+    if shared:
+        network = kernel.base_kernel
+        # ... x 1: a single output has no dimension in the batch
+        alone = len(network.batch_shape) > 0 and len(idcs) == 1
+        subset.base_kernel = network[..., 0] if alone else deepcopy(network)
+    return subset

@@ -1,0 +1,503 @@
+import warnings
+from copy import deepcopy
+from types import SimpleNamespace
+
+import gpytorch
+import pytest
+import torch
+from botorch.models import ModelListGP, SingleTaskGP, SingleTaskVariationalGP
+from botorch.models.transforms import Normalize, Warp
+from gpytorch.constraints import Interval
+from gpytorch.kernels import MaternKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ConstantMean, LinearMean
+
+from gpytorch_nkn.bo import fit_bo_model, fitting, warm_start
+from gpytorch_nkn.fit.optimize import FlatParameters
+from gpytorch_nkn.models import NKNSingleTaskGP
+from tests.models.small_models import STRUCTURES, moved, structure_of
+
+FEW = {"max_iterations": 6}
+
+
+def data(m=1, n=10, d=2):
+    x = torch.rand(n, d)
+    y = torch.stack([torch.sin(6 * x[:, 0] + 2 * k) + (k + 1) * x[:, -1] for k in range(m)], -1)
+    return x, y + 0.05 * torch.randn(n, m)
+
+
+def log_posterior(model):
+    """Log density of data and parameters, summed over outputs."""
+    copy = deepcopy(model).train()
+    with torch.no_grad():
+        density = copy.likelihood(copy(*copy.train_inputs)).log_prob(copy.train_targets).sum()
+        priors = (p.log_prob(get(m)).sum() for _, m, p, get, _ in copy.named_priors())
+        return density + sum(priors)
+
+
+def parameters_of(model):
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def differ(first, second):
+    return {name for name in first if not torch.equal(first[name], second[name])}
+
+
+@pytest.fixture
+def fits(monkeypatch):
+    """Models, start values (by number of the start) and results of every call of fit_best_of."""
+    calls = []
+    original = fitting.fit_best_of
+
+    def spy(model, *, initialize, **options):
+        starts = {}
+
+        def recorded(candidate, seed, number):
+            initialize(candidate, seed, number)
+            starts[number] = parameters_of(candidate)
+
+        call = SimpleNamespace(model=model, options=options, starts=starts, result=None)
+        calls.append(call)
+        call.result = original(model, initialize=recorded, **options)
+        return call.result
+
+    monkeypatch.setattr(fitting, "fit_best_of", spy)
+    return calls
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_best_of_several_starts(structure, fits):
+    x, y = data(d=1 if structure in ("time_series", "texture") else 2)
+    model = NKNSingleTaskGP(x, y, structure=structure_of(structure, x.size(-1)))
+    one = fit_bo_model(deepcopy(model), fresh_starts=0, **FEW)
+    assert log_posterior(one) > log_posterior(model) + 0.1
+    assert fit_bo_model(model, fresh_starts=3, **FEW) is model
+    assert not model.training
+    result = fits[-1].result
+    assert [record.status for record in result.restarts] == ["ok"] * 4
+    losses = [record.loss for record in result.restarts]
+    assert losses[0] == pytest.approx(fits[0].result.restarts[0].loss, rel=1e-9)
+    assert len({round(loss, 6) for loss in losses}) > 1
+    torch.testing.assert_close(-log_posterior(model), torch.tensor(min(losses)))
+    assert log_posterior(model) >= log_posterior(one) - 1e-9
+
+
+def test_starts_of_a_network_of_convex_combinations(fits):
+    model = NKNSingleTaskGP(*data())
+    before = parameters_of(model)
+    fit_bo_model(model, fresh_starts=2, seed=3, **FEW)
+    (call,) = fits
+    assert differ(call.starts[0], before) == set()
+    shares = {}
+    for number in (1, 2):
+        start = NKNSingleTaskGP(*data())
+        for name, parameter in start.named_parameters():
+            parameter.data.copy_(call.starts[number][name])
+        assert len(differ(call.starts[number], before)) >= len(before) - 2
+        last = start.covar_module.base_kernel.layers[-1].weight.squeeze(0)
+        shares[number] = (last[-3:-1].sum() / last[-1]).item()  # of single columns to the joint
+    assert shares[1] > 2 and shares[2] < 0.5
+
+
+def test_options_reach_the_training(fits):
+    fit_bo_model(NKNSingleTaskGP(*data()), fresh_starts=1, max_iterations=3, seed=8)
+    options = fits[0].options
+    assert (options["restarts"], options["seed"], options["progress"]) == (2, 8, False)
+    assert (options["recipe"].adam_steps, options["recipe"].lbfgs_iterations) == (0, 3)
+    assert max(len(r.trace) for r in fits[0].result.restarts) <= 3 * 20
+
+
+def test_mean_starts_at_that_of_the_targets(fits):
+    x, y = data()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # data that are not standardised
+        model = SingleTaskGP(x, y + 40, outcome_transform=None)
+    fit_bo_model(model, fresh_starts=1, **FEW)
+    torch.testing.assert_close(fits[0].starts[1]["mean_module.raw_constant"], (y + 40).mean())
+
+
+@pytest.mark.parametrize("make", [SingleTaskGP, NKNSingleTaskGP])
+def test_first_start_is_that_of_the_last_model(make, fits):
+    x, y = data(m=2, n=12)
+    last = fit_bo_model(make(x[:9], y[:9]), fresh_starts=0, **FEW)
+    learned = parameters_of(last)
+    fits.clear()
+    model = make(x, y)
+    fit_bo_model(model, previous=last, fresh_starts=1, **FEW)
+    assert len(fits) == 2
+    for output, call in enumerate(fits):
+        for name, start in call.starts[0].items():
+            assert torch.equal(start, learned[name][output]), name
+        assert differ(call.starts[1], call.starts[0])
+    assert differ(parameters_of(last), learned) == set()
+    torch.testing.assert_close(model.train_targets.mean(-1), torch.zeros(2))  # of all data
+    started = warm_start(make(x, y), last)
+    assert log_posterior(model) >= log_posterior(started) - 1e-9
+
+
+OTHERS = {
+    "structure": (lambda x, y: NKNSingleTaskGP(x, y, structure="additive"), "raw_outputscale"),
+    "columns": (lambda x, y: NKNSingleTaskGP(x[:, :1], y), r"2.raw_lengthscale: \(1, 2\) and none"),
+    "outputs": (lambda x, y: NKNSingleTaskGP(x, y.repeat(1, 2)), r"raw_noise: \(1,\) and \(2, 1\)"),
+    "class": (lambda x, y: SingleTaskGP(x, y), "more"),
+    "list": (lambda x, y: ModelListGP(NKNSingleTaskGP(x, y)), "and none"),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_last_model_of_another_structure(other):
+    x, y = data()
+    make, message = OTHERS[other]
+    model, old = NKNSingleTaskGP(x, y), make(x, y)
+    before = parameters_of(model)
+    for call in (lambda: fit_bo_model(model, previous=old), lambda: warm_start(model, old)):
+        with pytest.raises(ValueError, match=message):
+            call()
+    assert differ(parameters_of(model), before) == set()
+
+
+@pytest.mark.parametrize("make", [SingleTaskGP, NKNSingleTaskGP])
+def test_each_output_is_trained_as_a_model_of_its_own(make):
+    x, y = data(m=3)
+    x = 4 * x - 1
+    model = make(x, y, input_transform=Normalize(2))
+    model.posterior(x)  # its inputs are now the transformed ones
+    fit_bo_model(model, **FEW)
+    for i in range(3):
+        single = fit_bo_model(make(x, y[:, [i]], input_transform=Normalize(2)), **FEW)
+        for name, parameter in single.named_parameters():
+            torch.testing.assert_close(model.get_parameter(name)[i], parameter)
+        at = torch.rand(4, 2)
+        torch.testing.assert_close(model.posterior(at).mean[:, [i]], single.posterior(at).mean)
+
+
+def unbatched(make, x, y):
+    return make(x, y, likelihood=GaussianLikelihood(), mean_module=ConstantMean())
+
+
+JOINT = {
+    "shared kernel": lambda x, y: NKNSingleTaskGP(x, y, shared_kernel=True),
+    "learned transform": lambda x, y: NKNSingleTaskGP(
+        x, y, input_transform=Warp(d=2, indices=[0, 1])
+    ),
+    "noise and mean in common": lambda x, y: unbatched(NKNSingleTaskGP, x, y),
+    "the same in BoTorch": lambda x, y: unbatched(SingleTaskGP, x, y),
+    "linear mean in BoTorch": lambda x, y: SingleTaskGP(
+        x, y, mean_module=LinearMean(2, batch_shape=torch.Size([2]))
+    ),
+    "kernel that BoTorch does not know": lambda x, y: SingleTaskGP(
+        x, y, covar_module=MaternKernel(batch_shape=torch.Size([2]))
+    ),
+    "batch of data": lambda x, y: NKNSingleTaskGP(x.expand(2, 10, 2), torch.stack([y, y.flip(-1)])),
+}
+
+
+@pytest.mark.parametrize("kind", JOINT)
+def test_outputs_that_share_parameters_are_trained_together(kind, fits):
+    model = JOINT[kind](*data(m=2))
+    before, start = parameters_of(model), log_posterior(model)
+    fit_bo_model(model, fresh_starts=1, **FEW)
+    (call,) = fits
+    assert call.model is model
+    assert [record.status for record in call.result.restarts] == ["ok", "ok"]
+    assert differ(parameters_of(model), before) == set(before)
+    assert log_posterior(model) > start + 0.1
+    assert model.posterior(torch.rand(3, 2)).mean.isfinite().all()
+
+
+def test_fresh_start_of_a_constant_in_common_is_the_mean_over_all_outputs(fits):
+    x, y = data(m=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # data that are not standardised
+        model = NKNSingleTaskGP(x, y, mean_module=ConstantMean(), outcome_transform=None)
+    fit_bo_model(model, fresh_starts=1, **FEW)
+    torch.testing.assert_close(fits[0].starts[1]["mean_module.raw_constant"], y.mean())
+
+
+def test_constrained_mean_keeps_to_its_interval(fits):
+    x, y = data()
+    mean = ConstantMean(constant_constraint=Interval(0.5, 1.0))
+    model = fit_bo_model(NKNSingleTaskGP(x, y, mean_module=mean), fresh_starts=1, **FEW)
+    assert [record.status for record in fits[0].result.restarts] == ["ok", "ok"]
+    assert 0.5 < model.mean_module.constant.item() < 1.0
+
+
+def make_list(x, y):
+    return ModelListGP(
+        NKNSingleTaskGP(x, y[:, :2]),
+        SingleTaskGP(x[:6], y[:6, 2:], covar_module=MaternKernel(nu=2.5)),
+    )
+
+
+def test_list_of_models(fits):
+    x, y = data(m=3)
+    last = fit_bo_model(make_list(x, y), fresh_starts=0, **FEW)
+    fits.clear()
+    model = fit_bo_model(make_list(x, y), previous=last, fresh_starts=1, **FEW)
+    assert len(fits) == 3 and not any(part.training for part in model.models)
+    learned = parameters_of(last)
+    for number, call in enumerate(fits):
+        prefix = "models.0." if number < 2 else "models.1."
+        for name, start in call.starts[0].items():
+            old = learned[prefix + name]
+            assert torch.equal(start, old[number] if number < 2 else old)
+    alone = fit_bo_model(make_list(x, y).models[1], previous=last.models[1], fresh_starts=1, **FEW)
+    assert differ(parameters_of(alone), parameters_of(model.models[1])) == set()
+    assert model.posterior(x).mean.shape == (10, 3)
+
+
+def test_a_model_that_cannot_be_trained_stops_a_list_before_it_begins(fits):
+    x, y = data()
+    first = NKNSingleTaskGP(x, y)
+    model = ModelListGP(first, SingleTaskVariationalGP(x, y, inducing_points=4))
+    before = parameters_of(first)
+    with pytest.raises(TypeError, match="ExactGP, got SingleTaskVariationalGP"):
+        fit_bo_model(model)
+    assert fits == [] and differ(parameters_of(first), before) == set()
+
+
+def test_known_noise():
+    x, y = data(m=2)
+    noise = torch.full_like(y, 0.01)
+    model = NKNSingleTaskGP(x, y, noise)
+    before = log_posterior(model)
+    known = model.likelihood.noise.clone()
+    fit_bo_model(model, fresh_starts=1, **FEW)
+    assert log_posterior(model) > before + 0.1
+    assert torch.equal(model.likelihood.noise, known)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["likelihood", "mean_module", "covar_module.base_kernel.layers", "covar_module.base_kernel"],
+)
+def test_frozen_parameters_stay(part, fits):
+    x, y = data(m=2)
+    model = NKNSingleTaskGP(x, y)
+    model.get_submodule(part).requires_grad_(False)
+    before = parameters_of(model)
+    fit_bo_model(model, fresh_starts=2, **FEW)
+    changed = differ(parameters_of(model), before)
+    assert changed == {name for name in before if not name.startswith(part)}
+    for call in fits:
+        assert [record.status for record in call.result.restarts] == ["ok"] * 3
+    warm_start(model, moved(NKNSingleTaskGP(x, y)))
+    assert all(torch.equal(model.get_parameter(n), before[n]) for n in before if n not in changed)
+
+
+def test_leaves_global_state_alone():
+    x, y = data(m=2)
+    model = NKNSingleTaskGP(x, y)
+    last = fit_bo_model(NKNSingleTaskGP(x, y), fresh_starts=0, max_iterations=2)
+    torch.set_default_dtype(torch.float32)
+    state = torch.get_rng_state()
+    fit_bo_model(model, previous=last, max_iterations=3)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_default_dtype() == torch.float32 and torch.is_grad_enabled()
+    assert gpytorch.settings.debug.on() and gpytorch.settings.fast_pred_var.off()
+    assert {p.dtype for p in model.parameters()} == {torch.float64}
+    assert all(p.requires_grad and p.is_leaf and p.grad is None for p in model.parameters())
+
+
+def test_seed_determines_the_fresh_starts(fits):
+    x, y = data()
+    for seed in (4, 4, 5):
+        torch.rand(1)
+        fit_bo_model(NKNSingleTaskGP(x, y), seed=seed, max_iterations=2)
+    first, again, other = (call.starts for call in fits)
+    for number in (1, 2):
+        assert differ(first[number], again[number]) == set()
+        assert differ(first[number], other[number])
+    assert differ(first[0], other[0]) == set()
+
+
+def test_single_precision():
+    x, y = data(m=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # single precision
+        model = NKNSingleTaskGP(x.float(), y.float())
+    before = log_posterior(model)
+    fit_bo_model(model, fresh_starts=1, **FEW)
+    assert log_posterior(model) > before + 0.1
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+def test_predictions_made_before_are_forgotten():
+    x, y = data()
+    model = NKNSingleTaskGP(x, y, input_transform=Warp(d=2, indices=[0, 1]))
+    at = torch.rand(3, 2)
+    model.posterior(at)
+    fit_bo_model(model, fresh_starts=0, **FEW)
+    again = NKNSingleTaskGP(x, y, input_transform=Warp(d=2, indices=[0, 1]))
+    again.load_state_dict(model.state_dict())
+    torch.testing.assert_close(model.posterior(at).mean, again.posterior(at).mean)
+
+
+@pytest.fixture
+def interrupt_after(monkeypatch):
+    """A function that lets training raise KeyboardInterrupt after a number of evaluations."""
+
+    def arm(number):
+        evaluate = FlatParameters.evaluate
+        count = 0
+
+        def interrupted(self):
+            nonlocal count
+            count += 1
+            if count > number:
+                raise KeyboardInterrupt
+            return evaluate(self)
+
+        monkeypatch.setattr(FlatParameters, "evaluate", interrupted)
+
+    return arm
+
+
+def test_interruption_keeps_the_best_so_far(interrupt_after, fits):
+    model = NKNSingleTaskGP(*data())
+    before = log_posterior(model)
+    interrupt_after(12)  # the first steps of the line search are too long
+    assert fit_bo_model(model) is model and not model.training
+    assert log_posterior(model) > before
+    torch.testing.assert_close(-log_posterior(model), torch.tensor(fits[0].result.restarts[0].loss))
+
+
+@pytest.mark.parametrize("in_second", [False, True])
+def test_interruption_ends_the_training_of_all_outputs(in_second, interrupt_after, fits):
+    x, y = data(m=3)
+    last = moved(NKNSingleTaskGP(x, y))
+    learned = parameters_of(last)
+    model = NKNSingleTaskGP(x, y)
+    options = {"previous": last, "fresh_starts": 0, "max_iterations": 5}
+    if in_second:
+        fit_bo_model(deepcopy(model), **options)
+        interrupt_after(fits[0].result.restarts[0].evaluations)  # right where the second begins
+    else:
+        interrupt_after(2)
+    fits.clear()
+    fit_bo_model(model, **options)
+    assert len(fits) == (2 if in_second else 1) and not model.training
+    now = parameters_of(model)
+    assert any(not torch.equal(now[name][0], learned[name][0]) for name in now)
+    assert all(torch.equal(now[name][1:], learned[name][1:]) for name in now)
+
+
+def test_interruption_ends_the_training_of_a_list(interrupt_after, fits):
+    model = make_list(*data(m=3))
+    interrupt_after(3)
+    fit_bo_model(model)
+    assert len(fits) == 1 and not any(part.training for part in model.models)
+
+
+def test_interruption_before_the_first_step(interrupt_after):
+    model = NKNSingleTaskGP(*data())
+    before = parameters_of(model)
+    interrupt_after(0)
+    with pytest.raises(KeyboardInterrupt):
+        fit_bo_model(model)
+    assert differ(parameters_of(model), before) == set()
+
+
+def odd_data(kind):
+    x, y = data(n=6)
+    return {
+        "one point": (x[:1], y[:1]),
+        "two points": (x[:2], y[:2]),
+        "constant targets": (x, torch.full_like(y, 3.0)),
+        "constant inputs": (torch.full_like(x, 0.5), y),
+        "twice the same inputs": (x[:3].repeat(2, 1), y),
+        "twice the same data": (x[:3].repeat(2, 1), y[:3].repeat(2, 1)),
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "one point",
+        "two points",
+        "constant targets",
+        "constant inputs",
+        "twice the same inputs",
+        "twice the same data",
+    ],
+)
+@pytest.mark.parametrize("make", [SingleTaskGP, NKNSingleTaskGP])
+def test_odd_data(kind, make, fits):
+    x, y = odd_data(kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # inputs that are not scaled
+        model = fit_bo_model(make(x, y), **FEW)
+    assert [record.status for record in fits[0].result.restarts] == ["ok"] * 3
+    posterior = model.posterior(torch.rand(5, 2))
+    assert posterior.mean.isfinite().all() and (posterior.variance > 0).all()
+    low, high = y.min() - 1, y.max() + 1
+    assert (posterior.mean > low).all() and (posterior.mean < high).all()
+
+
+def test_targets_that_are_not_finite():
+    model = NKNSingleTaskGP(*data())
+    model.train_targets[3] = torch.nan
+    with pytest.raises(ValueError, match="targets contain NaN"):
+        fit_bo_model(model)
+
+
+def test_nothing_to_train():
+    model = NKNSingleTaskGP(*data()).requires_grad_(False)
+    with pytest.raises((ValueError, RuntimeError), match="no trainable parameters"):
+        fit_bo_model(model)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fresh_starts": -1}, "got -1, 75 and 0"),
+        ({"max_iterations": 0}, "got 2, 0 and 0"),
+        ({"seed": -1}, "got 2, 75 and -1"),
+    ],
+)
+def test_options_without_meaning(options, message):
+    with pytest.raises(ValueError, match=message):
+        fit_bo_model(NKNSingleTaskGP(*data()), **options)
+
+
+def test_warm_start_takes_parameters_and_leaves_constants_of_transforms():
+    x, y = data(m=2, n=12)
+    old = moved(NKNSingleTaskGP(3 * x[:8], y[:8], input_transform=Normalize(2)))
+    new = NKNSingleTaskGP(3 * x, 7 * y, input_transform=Normalize(2))
+    buffers = {name: b.clone() for name, b in new.named_buffers()}
+    learned = parameters_of(old)
+    assert warm_start(new, old) is new and new.training
+    assert differ(parameters_of(new), learned) == set()
+    assert differ(parameters_of(old), learned) == set()
+    assert differ(dict(new.named_buffers()), buffers) == set()
+    with torch.no_grad():
+        next(iter(new.parameters())).add_(1.0)  # memory of its own
+    assert differ(parameters_of(old), learned) == set()
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_warm_start_forgets_predictions_and_transformed_inputs(as_list):
+    def make():
+        model = NKNSingleTaskGP(x, y, input_transform=Warp(d=2, indices=[0, 1]))
+        return ModelListGP(model, deepcopy(model)) if as_list else model
+
+    x, y = data()
+    old, new = moved(make()), make().eval()
+    at = torch.rand(4, 2)
+    before = new.posterior(at).mean
+    warm_start(new, old)
+    assert not new.training
+    torch.testing.assert_close(new.posterior(at).mean, old.posterior(at).mean)
+    assert not torch.allclose(new.posterior(at).mean, before)
+
+
+def test_warm_start_across_precisions():
+    x, y = data()
+    old = moved(NKNSingleTaskGP(x, y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # single precision
+        new = NKNSingleTaskGP(x.float(), y.float())
+    warm_start(new, old)
+    for name, parameter in new.named_parameters():
+        assert parameter.dtype == torch.float32
+        torch.testing.assert_close(parameter.double(), old.get_parameter(name), rtol=1e-6, atol=0)

@@ -1,0 +1,402 @@
+import warnings
+from functools import partial
+
+import pytest
+import torch
+from botorch.acquisition import AcquisitionFunction, qKnowledgeGradient
+from botorch.acquisition.multi_objective import qHypervolumeKnowledgeGradient
+from botorch.exceptions.warnings import OptimizationWarning
+from botorch.models import ModelListGP, SingleTaskGP
+from botorch.optim import optimize_acqf
+from botorch.optim.initializers import gen_batch_initial_conditions
+from torch.quasirandom import SobolEngine
+
+from gpytorch_nkn.bo import coordinate_sweep_initial_conditions
+
+BOUNDS = torch.tensor([[-1.0, 0.0, 2.0], [3.0, 1.0, 12.0]], dtype=torch.float64)
+BEST = torch.tensor([2.2, 0.9, 7.5], dtype=torch.float64)
+WIDTH = BOUNDS[1] - BOUNDS[0]
+
+
+class Separable(AcquisitionFunction):
+    """A sum over points and columns of narrow peaks, where random points see next to nothing."""
+
+    def __init__(self, best=BEST):
+        super().__init__(model=None)
+        self.best = best
+        self.sizes = []
+        self.seen = []
+        self.X_pending = None
+
+    def set_X_pending(self, X_pending=None):
+        self.X_pending = X_pending
+
+    def forward(self, X):
+        self.sizes.append(len(X))
+        self.seen.append(X.detach().clone())
+        assert X.shape[-1] == 3 and X.dim() == 3
+        distance = (X - self.best) / WIDTH
+        return torch.exp(-300 * distance.square()).sum((-1, -2))
+
+
+def sweep(acquisition=None, q=1, num_restarts=4, raw_samples=8, **options):
+    options = {"incumbent": BOUNDS.mean(0), **options}
+    acquisition = Separable() if acquisition is None else acquisition
+    return coordinate_sweep_initial_conditions(
+        acquisition, BOUNDS, q, num_restarts, raw_samples, **options
+    )
+
+
+def is_within_bounds(points):
+    return bool((points >= BOUNDS[0]).all() and (points <= BOUNDS[1]).all())
+
+
+@pytest.mark.parametrize("num_values", [4, 64])
+@pytest.mark.parametrize("q", [1, 3])
+def test_sweep_finds_the_best_of_a_sum_to_the_resolution_of_its_grid(q, num_values):
+    points = sweep(q=q, share=1.0, num_values=num_values)
+    assert points.shape == (4, q, 3) and is_within_bounds(points)
+    gap = ((points - BEST) / WIDTH).abs()
+    assert (gap <= 1.0 / num_values).all()
+    assert gap.max() > 1e-6  # the grid of each start is shifted at random
+    assert len({tuple(p.flatten().tolist()) for p in points}) == 4
+
+
+@pytest.mark.parametrize("best", [BOUNDS[0], BOUNDS[1]])
+def test_best_values_at_the_bounds(best):
+    gap = ((sweep(Separable(best), share=1.0, num_values=32) - best) / WIDTH).abs()
+    assert (gap <= 1 / 32).all()
+
+
+def test_several_sweeps_do_no_worse():
+    class Ridge(Separable):  # the best value of each column depends on that of the one before
+        def forward(self, X):
+            z = (X - BOUNDS[0]) / WIDTH
+            return -(z - z.roll(1, -1) * 0.9 - 0.08).square().sum((-1, -2)) - 0.1 * z[..., 0, 0]
+
+    found = []
+    for num_sweeps in (1, 6):
+        torch.manual_seed(0)
+        found.append(Ridge()(sweep(Ridge(), share=1.0, num_sweeps=num_sweeps)))
+    assert (found[1] >= found[0]).all() and found[1].mean() > found[0].mean() + 1e-3
+
+
+def test_values_that_are_worse_than_the_start_are_not_taken():
+    points = sweep(share=1.0, incumbent=BEST)
+    assert torch.equal(points, BEST.expand(4, 1, 3))
+
+
+def test_incumbents_in_turn_moved_into_the_bounds():
+    seen = Separable()
+    incumbent = torch.tensor([[0.0, 5.0, 3.0], [1.0, 0.5, -7.0]])
+    sweep(seen, share=1.0, incumbent=incumbent)
+    expected = torch.tensor([[0.0, 1.0, 3.0], [1.0, 0.5, 2.0]])
+    torch.testing.assert_close(seen.seen[0].squeeze(1), expected.repeat(2, 1))
+    assert torch.equal(incumbent[0], torch.tensor([0.0, 5.0, 3.0]))
+
+
+@pytest.mark.parametrize(
+    ("share", "num_restarts", "num_swept"),
+    [(0.0, 4, 0), (0.5, 4, 2), (1.0, 4, 4), (0.5, 1, 1), (0.25, 8, 2), (0.01, 8, 1)],
+)
+def test_share_of_the_starting_points(share, num_restarts, num_swept):
+    points = sweep(share=share, num_restarts=num_restarts, num_values=64)
+    assert points.shape == (num_restarts, 1, 3)
+    close = (((points - BEST) / WIDTH).abs() <= 1 / 64).all(-1).flatten()
+    assert close.tolist() == [True] * num_swept + [False] * (num_restarts - num_swept)
+
+
+def test_the_other_points_are_those_of_botorch():
+    torch.manual_seed(3)
+    expected = gen_batch_initial_conditions(Separable(), BOUNDS, 1, 2, 8)
+    torch.manual_seed(3)
+    assert torch.equal(sweep()[2:], expected)
+
+
+def test_reproducible_by_seed():
+    found = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        found.append(sweep(q=2))
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+    found = []
+    for seed in (5, 5, 6):  # BoTorch's option, which leaves the global random state alone
+        state = torch.get_rng_state()
+        found.append(sweep(share=1.0, options={"seed": seed}))
+        assert torch.equal(torch.get_rng_state(), state)
+        torch.rand(1)
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+
+
+def grid_of_points(n, q, seed):
+    points = SobolEngine(3 * q, scramble=True, seed=seed).draw(n).view(n, q, 3)
+    return BOUNDS[0] + WIDTH * points.to(BOUNDS)
+
+
+def test_points_of_a_generator():
+    points = sweep(share=0.0, generator=grid_of_points, options={"seed": 1})
+    assert all((p == grid_of_points(8, 1, 1)).all(-1).any() for p in points)
+
+
+@pytest.mark.parametrize("column", [1, -2])
+@pytest.mark.parametrize("value", [0.25, torch.tensor(0.25), torch.tensor([0.25])])
+@pytest.mark.parametrize("q", [1, 2])
+def test_fixed_features(column, value, q):
+    seen = Separable()
+    points = sweep(seen, q=q, num_values=32, fixed_features={column: value})
+    assert points.shape == (4, q, 3)
+    assert all((p[..., 1] == 0.25).all() for p in (points, *seen.seen))
+    free = [0, 2]
+    assert (((points[:2] - BEST) / WIDTH)[..., free].abs() <= 1 / 32).all()
+
+
+@pytest.mark.filterwarnings("ignore:All acquisition values for raw samples")
+def test_all_features_fixed():
+    fixed = dict(enumerate(BEST.tolist()))
+    assert torch.equal(sweep(fixed_features=fixed), BEST.expand(4, 1, 3))
+
+
+def test_intra_point_constraints():
+    # x_1 + x_0 / 4 <= 1 and x_2 >= 8, which the best values and the incumbent violate
+    constraints = [
+        (torch.tensor([1, 0]), torch.tensor([-1.0, -0.25]), -1.0),
+        (torch.tensor([2]), torch.tensor([1.0]), 8.0),
+    ]
+    for q in (1, 2):
+        seen = Separable()
+        points = sweep(
+            seen,
+            q=q,
+            num_values=64,
+            inequality_constraints=constraints,
+            options={"n_burnin": 50, "n_thinning": 2},
+        )
+        assert points.shape == (4, q, 3) and is_within_bounds(points)
+        assert (points[..., 1] + points[..., 0] / 4 <= 1 + 1e-6).all()
+        assert (points[..., 2] >= 8 - 1e-6).all()
+        assert (points[:2, :, 2] < 8 + 10 / 64).all()  # as near to 7.5 as may be
+
+
+def test_a_feasible_incumbent_is_kept_with_constraints():
+    constraints = [(torch.tensor([2]), torch.tensor([1.0]), 8.0)]
+    incumbent = torch.tensor([BEST[0], BEST[1], 9.0])
+    points = sweep(
+        incumbent=incumbent,
+        inequality_constraints=constraints,
+        options={"n_burnin": 50, "n_thinning": 2},
+    )
+    assert torch.equal(points[:2, 0, :2], BEST[:2].expand(2, 2))
+    assert (points[:2, 0, 2] >= 8).all() and (points[:2, 0, 2] < 9).all()
+
+
+def test_inter_point_constraints():
+    # the second point lies at least 1 above the first in column 0
+    indices = torch.tensor([[1, 0], [0, 0]])
+    constraints = [(indices, torch.tensor([1.0, -1.0]), 1.0)]
+    points = sweep(
+        q=2,
+        num_values=32,
+        inequality_constraints=constraints,
+        options={"n_burnin": 50, "n_thinning": 2},
+    )
+    assert (points[:, 1, 0] - points[:, 0, 0] >= 1 - 1e-6).all() and is_within_bounds(points)
+    gap = ((points[:2] - BEST) / WIDTH).abs()
+    assert (gap[..., 1:] <= 1 / 32).all()
+
+
+def test_equality_constraints_leave_all_to_botorch():
+    constraints = [(torch.tensor([0, 1]), torch.tensor([1.0, 1.0]), 1.0)]
+    options = {"n_burnin": 50, "n_thinning": 2, "seed": 0}
+    points = sweep(equality_constraints=constraints, options=options)
+    torch.testing.assert_close(points[..., 0] + points[..., 1], torch.ones(4, 1))
+
+
+@pytest.mark.parametrize("name", ["init_batch_limit", "batch_limit"])
+def test_limit_of_points_per_evaluation(name):
+    torch.manual_seed(0)
+    expected = sweep(q=2)
+    torch.manual_seed(0)
+    limited = Separable()
+    assert torch.equal(sweep(limited, q=2, options={name: 5}), expected)
+    assert max(limited.sizes) == 5
+    free = Separable()
+    sweep(free, q=2)
+    assert max(free.sizes) == 2 * 16
+
+
+@pytest.mark.parametrize("value", [-torch.inf, torch.nan])
+def test_acquisition_values_that_are_all_the_worst(value):
+    class Worst(Separable):
+        def forward(self, X):
+            return torch.full(X.shape[:1], value)
+
+    points = sweep(Worst(), share=1.0)
+    torch.testing.assert_close(points, BOUNDS.mean(0).expand(4, 1, 3))
+
+
+def test_points_without_a_value_are_not_taken():
+    class Holes(Separable):
+        def forward(self, X):
+            values = super().forward(X)
+            return values.masked_fill((X[..., 1] > 0.7).any(-1), torch.nan)
+
+    points = sweep(Holes(), share=1.0, num_values=64)
+    assert (points[..., 1] <= 0.7).all() and (points[..., 1] > 0.7 - 1 / 64).all()
+
+
+def test_a_start_without_a_value_is_left():
+    class Hole(Separable):
+        def forward(self, X):
+            values = super().forward(X)
+            return values.masked_fill((X == BOUNDS.mean(0)).all(-1).any(-1), torch.nan)
+
+    points = sweep(Hole(), share=1.0, num_values=64)
+    assert (((points - BEST) / WIDTH).abs() <= 1 / 64).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_points_have_the_type_of_the_bounds(dtype):
+    class AnyType(Separable):
+        def forward(self, X):
+            assert X.dtype == dtype
+            return super().forward(X)
+
+    points = coordinate_sweep_initial_conditions(
+        AnyType(BEST.to(dtype)), BOUNDS.to(dtype), 1, 4, 8, incumbent=BEST.double()
+    )
+    assert points.dtype == dtype
+
+
+def test_leaves_no_gradients():
+    assert not sweep(incumbent=BEST.clone().requires_grad_()).requires_grad
+
+
+WRONG = [
+    ({"incumbent": torch.ones(2)}, "B x 3 .* got the shape \\(2,\\)"),
+    ({"incumbent": torch.ones(0, 3)}, r"at least one point, got the shape \(0, 3\)"),
+    ({"incumbent": torch.ones(1, 1, 3)}, r"got the shape \(1, 1, 3\)"),
+    ({"incumbent": torch.tensor([0.0, torch.nan, 3.0])}, "finite, got .*nan"),
+    ({"share": 1.5}, "got 1.5, 16 and 1"),
+    ({"num_values": 1}, "got 0.5, 1 and 1"),
+    ({"num_sweeps": 0}, "got 0.5, 16 and 0"),
+    ({"fixed_features": {0: torch.ones(4)}}, r"one value, got the shape \(4,\) for column 0"),
+    ({"fixed_features": {3: 1.0}}, "Column 3 is fixed and there are 3"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG)
+def test_arguments_without_meaning(options, message):
+    with pytest.raises(ValueError, match=message):
+        sweep(**options)
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [torch.tensor([[0.0, 0.0], [1.0, torch.inf]]), torch.zeros(3, 2), torch.zeros(2)],
+)
+def test_bounds_without_meaning(bounds):
+    with pytest.raises(ValueError, match="bounds must be 2 x d and finite, got"):
+        coordinate_sweep_initial_conditions(Separable(), bounds, 1, 4, 8, incumbent=torch.zeros(2))
+
+
+def test_unknown_arguments():
+    with pytest.raises(TypeError, match="num_value"):
+        sweep(num_value=3)
+
+
+@pytest.mark.parametrize("name", ["qKnowledgeGradient", "qHypervolumeKnowledgeGradient"])
+def test_one_shot_acquisition_functions_have_generators_of_their_own(name):
+    x = torch.rand(5, 3)
+    if name == "qKnowledgeGradient":
+        model = SingleTaskGP(x, x.sum(-1, keepdim=True))
+        acquisition = qKnowledgeGradient(model, num_fantasies=2)
+    else:
+        model = ModelListGP(*(SingleTaskGP(x, x[:, [i]]) for i in range(2)))
+        acquisition = qHypervolumeKnowledgeGradient(
+            model, ref_point=torch.zeros(2), num_fantasies=2, num_pareto=2
+        )
+    with pytest.raises(NotImplementedError, match=f"{name} is a one-shot"):
+        sweep(acquisition)
+
+
+def optimize(acquisition, **options):
+    options = {
+        "q": 1,
+        "num_restarts": 4,
+        "raw_samples": 8,
+        "ic_generator": coordinate_sweep_initial_conditions,
+        "incumbent": BOUNDS.mean(0),
+        **options,
+    }
+    return optimize_acqf(acquisition, BOUNDS, **options)
+
+
+@pytest.mark.parametrize("q", [1, 2])
+def test_optimize_acqf_reaches_the_best_point(q):
+    point, value = optimize(Separable(), q=q)
+    torch.testing.assert_close(point, BEST.expand(q, 3), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(value, torch.tensor(3.0 * q), rtol=1e-5, atol=1e-5)
+    torch.manual_seed(0)
+    _, without = optimize_acqf(Separable(), BOUNDS, q=q, num_restarts=4, raw_samples=8)
+    assert without < value - 0.5  # BoTorch's own starting points do not see the peaks
+
+
+def test_optimize_acqf_with_negative_fixed_feature_and_limits():
+    point, _ = optimize(
+        Separable(), fixed_features={-1: 3.0}, options={"batch_limit": 2, "init_batch_limit": 6}
+    )
+    torch.testing.assert_close(point[0, :2], BEST[:2], rtol=1e-3, atol=1e-3)
+    assert point[0, 2] == 3.0
+
+
+def test_optimize_acqf_one_after_another_with_pending_points_and_constraints():
+    class Apart(Separable):
+        """Points far from those that are pending."""
+
+        def forward(self, X):
+            value = super().forward(X)
+            if self.X_pending is not None:
+                gaps = ((X - self.X_pending) / WIDTH)[..., 1:2].square().sum(-1)
+                value = value - 3 * torch.exp(-30 * gaps).sum(-1)
+            return value
+
+    acquisition = Apart()
+    points, values = optimize(
+        acquisition,
+        q=2,
+        sequential=True,
+        inequality_constraints=[(torch.tensor([2]), torch.tensor([-1.0]), -7.0)],
+        options={"n_burnin": 50, "n_thinning": 2},
+    )
+    assert points.shape == (2, 3) and values.shape == (2,)
+    assert (points[:, 2] <= 7 + 1e-6).all() and (points[:, 2] > 6.9).all()
+    torch.testing.assert_close(points[0, :2], BEST[:2], rtol=1e-3, atol=1e-3)
+    assert (points[1, 1] - points[0, 1]).abs() > 0.2 and (points[1, 0] - BEST[0]).abs() < 1e-2
+    assert acquisition.X_pending is None
+
+
+def test_optimize_acqf_tries_again_with_new_starting_points():
+    calls = []
+
+    def generate(*args, **options):
+        calls.append(coordinate_sweep_initial_conditions(*args, **options))
+        return calls[-1]
+
+    class Failing(Separable):
+        def forward(self, X):
+            if X.requires_grad and len(calls) == 1:
+                warnings.warn("on purpose", OptimizationWarning, stacklevel=2)
+            return super().forward(X)
+
+    with pytest.warns(RuntimeWarning, match="Trying again with a new set"):
+        point, _ = optimize(Failing(), ic_generator=generate)
+    assert len(calls) == 2 and not torch.equal(*calls)
+    torch.testing.assert_close(point[0], BEST, rtol=1e-3, atol=1e-3)
+
+
+def test_a_partial_function_serves_as_well():
+    generate = partial(coordinate_sweep_initial_conditions, incumbent=BOUNDS.mean(0))
+    point, _ = optimize_acqf(
+        Separable(), BOUNDS, q=1, num_restarts=2, raw_samples=8, ic_generator=generate
+    )
+    torch.testing.assert_close(point[0], BEST, rtol=1e-3, atol=1e-3)

@@ -1,0 +1,58 @@
+"""What tests of the loss in closed form compare it with."""
+
+import pytest
+import torch
+from gpytorch.means import ConstantMean
+
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.evaluation import is_compiled
+from gpytorch_nkn.layers import Linear, Product
+from gpytorch_nkn.settings import kernel_evaluation
+from tests.fit.models import SmallGP
+from tests.kernels.contract import perturb
+
+COMPILED = pytest.param(
+    "compiled",
+    marks=pytest.mark.skipif(
+        not is_compiled(), reason="the package was installed without a compiler"
+    ),
+)
+PATHS = ["auto", "closed_form", COMPILED]
+
+
+def wide(kernel=None, mean=None, likelihood=None, n=25):
+    x = torch.randn(n, 3)
+    y = torch.sin(2 * x[:, 0]) + 0.3 * x[:, 1] + 0.1 * torch.randn(n)
+    kernel = NeuralKernelNetwork.regression(3) if kernel is None else kernel
+    model = SmallGP(x, y, perturb(kernel), likelihood)
+    model.mean_module = ConstantMean() if mean is None else mean
+    return model
+
+
+def small_network(*primitives, **options):
+    layers = [Linear(len(primitives), 4), Product(4, 2), Linear(2, 1, seed=1)]
+    return NeuralKernelNetwork(list(primitives), layers, **options)
+
+
+def make(models, name):
+    return models[name]().double().train()
+
+
+def loss_and_gradient(objective):
+    """By autograd, on whole matrices; the gradient is flat."""
+    with kernel_evaluation("plain"):
+        loss = objective().sum()
+        parameters = [p for p in objective.model.parameters() if p.requires_grad]
+        found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    found = [
+        torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)
+    ]
+    return loss.item(), torch.cat([gradient.flatten() for gradient in found])
+
+
+def assert_same(actual, expected, tolerance=1e-9):
+    assert actual[0] == pytest.approx(expected[0], rel=tolerance, abs=tolerance)
+    assert actual[1].shape == expected[1].shape
+    assert float((actual[1] - expected[1]).abs().max()) <= tolerance * float(
+        expected[1].abs().max()
+    )

@@ -1,0 +1,206 @@
+"""The loss in closed form of networks of convex combinations."""
+
+import math
+
+import pytest
+import torch
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
+from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.priors import GammaPrior, NormalPrior
+
+from gpytorch_nkn.fit import Recipe, fit_best_of
+from gpytorch_nkn.fit.objective import Objective
+from gpytorch_nkn.fit.optimize import FlatParameters, has_closed_form
+from gpytorch_nkn.fit.training_loss import TrainingLoss, UnknownPartError
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.layers import Linear, Product
+from gpytorch_nkn.settings import kernel_evaluation
+from tests.fit.closed_forms import PATHS, assert_same, loss_and_gradient, make, wide
+
+
+@pytest.fixture(autouse=True)
+def _auto():
+    """Without a path that takes the closed form away."""
+    with kernel_evaluation("auto"):
+        yield
+
+
+def convex(bias=True, skip=False, priors=False):
+    """Three primitives; the first layer has pairs, the last one an additional RBF or all."""
+    kernels = [RBFKernel(active_dims=(1,)), RQKernel(), MaternKernel(ard_num_dims=3)]
+    last = 2 + 3 * skip
+    layers = [
+        Linear(3, 4, weights="simplex", bias=bias),
+        Product(4, 2),
+        Linear(last, 1, weights="simplex", bias=bias, seed=1),
+    ]
+    if priors:
+        for layer in (layers[0], layers[2]):
+            layer.add_raw_priors(0.7)
+        kernels[0].register_prior("lengthscale_prior", GammaPrior(3.0, 6.0), "lengthscale")
+    return NeuralKernelNetwork(kernels, layers, skip=skip)
+
+
+def frozen(*names):
+    model = wide(ScaleKernel(convex(priors=True)))
+    for name in names:
+        model.get_parameter(f"covar_module.base_kernel.layers.{name}").requires_grad_(False)
+    return model
+
+
+def shared_layer():
+    layer = Linear(2, 2, weights="simplex")
+    last = Linear(2, 1, weights="simplex")
+    return wide(NeuralKernelNetwork([RBFKernel(), RQKernel()], [layer, layer, last]))
+
+
+def mixed():
+    """Simplex and softplus weights in one network."""
+    layers = [Linear(2, 4), Product(4, 2), Linear(2, 2, weights="simplex"), Linear(2, 1)]
+    return wide(NeuralKernelNetwork([RBFKernel(), RQKernel()], layers))
+
+
+def extreme():
+    """Shares that are exactly zero, and a logit whose exponential is infinite."""
+    model = wide(ScaleKernel(convex()))
+    layers = model.covar_module.base_kernel.layers
+    layers[0].raw_weight.data[0] = -1e3
+    layers[2].raw_weight.data[0, 0] = 800.0
+    return model
+
+
+def fixed_noise():
+    noise = 0.01 + 0.1 * torch.rand(25)
+    likelihood = FixedNoiseGaussianLikelihood(noise, learn_additional_noise=True)
+    return wide(ScaleKernel(convex()), likelihood=likelihood)
+
+
+def botorch_data(dim=3):
+    x = torch.rand(25, dim)
+    return x, torch.sin(6 * x[:, :1]) + x[:, 1:2] ** 2
+
+
+def botorch(kernel=None, **options):
+    """Noise without a transform and with a log-normal prior, targets standardised."""
+    return SingleTaskGP(
+        *botorch_data(), covar_module=ScaleKernel(kernel or convex(priors=True)), **options
+    )
+
+
+def dimension_scaled():
+    """BoTorch's own kernel as a primitive: lengthscales without a transform, and its prior."""
+    kernels = [
+        get_covar_module_with_dim_scaled_prior(ard_num_dims=3),
+        get_covar_module_with_dim_scaled_prior(ard_num_dims=1, active_dims=[1]),
+    ]
+    layers = [Linear(2, 2, weights="simplex"), Linear(2, 1, weights="simplex")]
+    return botorch(NeuralKernelNetwork(kernels, layers))
+
+
+KNOWN = {
+    "plain": lambda: wide(convex()),
+    "scaled": lambda: wide(ScaleKernel(convex())),
+    "priors": lambda: wide(ScaleKernel(convex(priors=True))),
+    "without bias": lambda: wide(ScaleKernel(convex(bias=False, priors=True))),
+    "frozen weights": lambda: frozen("0.raw_weight"),
+    "frozen bias": lambda: frozen("2.raw_bias"),
+    "frozen layer": lambda: frozen("0.raw_weight", "0.raw_bias"),
+    "a layer twice": shared_layer,
+    "beside softplus": mixed,
+    "extreme values": extreme,
+    "fixed and learned noise": fixed_noise,
+    "BoTorch": botorch,
+    "BoTorch, normalised inputs": lambda: botorch(input_transform=Normalize(3)),
+    "BoTorch, its kernels": dimension_scaled,
+    "BoTorch, known noise": lambda: botorch(train_Yvar=torch.rand(25, 1)),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", KNOWN)
+def test_loss_and_gradient_equal_the_objectives(name, path):
+    objective = Objective(make(KNOWN, name))
+    flat = FlatParameters(objective)
+    before = flat.values.clone()
+    with kernel_evaluation(path):
+        loss = TrainingLoss(objective.model, flat.values)
+        assert torch.equal(flat.values, before)
+        assert_same(loss(), loss_and_gradient(objective))
+        flat.values += 0.3 * torch.rand_like(flat.values)  # the parameters are views
+        moved = loss()
+        assert_same(moved, loss_and_gradient(objective))
+        flat.values.copy_(before)
+        assert_same(loss(), loss_and_gradient(objective))
+    assert moved[0] != loss()[0]
+    assert has_closed_form(objective.model)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_preset_for_optimisation_is_trained_in_closed_form(path):
+    model = botorch(NeuralKernelNetwork.optimization(3)).train()
+    assert model.covar_module.base_kernel.skip
+    objective = Objective(model)
+    with kernel_evaluation(path):
+        loss = TrainingLoss(model, FlatParameters(objective).values)
+        assert_same(loss(), loss_and_gradient(objective))
+        assert has_closed_form(model)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_gradient_of_logits_sums_to_zero(bias):
+    """Of each unit: a constant added to all its raw values changes no share."""
+    model = wide(convex(bias)).double().train()
+    flat = FlatParameters(Objective(model))
+    _, gradient = TrainingLoss(model, flat.values)()
+    flat.gradients.copy_(gradient)
+    for layer in (model.covar_module.layers[0], model.covar_module.layers[2]):
+        total = layer.raw_weight.grad.sum(-1)
+        total = total + layer.raw_bias.grad if bias else total
+        assert layer.raw_weight.grad.abs().max() > 1e-4
+        torch.testing.assert_close(total, torch.zeros_like(total), atol=1e-10, rtol=0)
+
+
+def test_a_prior_on_shares_is_left_to_autograd():
+    model = wide(convex()).double().train()
+    layer = model.covar_module.layers[0]
+    layer.register_prior("share_prior", NormalPrior(0.3, 0.1), lambda module: module.weight)
+    flat = FlatParameters(Objective(model))
+    with pytest.raises(UnknownPartError, match="a prior on something else"):
+        TrainingLoss(model, flat.values)
+    assert not has_closed_form(model)
+
+
+def test_single_precision_agrees_with_double_precision():
+    model = wide(ScaleKernel(convex(priors=True))).double().train()
+    double = TrainingLoss(model, FlatParameters(Objective(model)).values)()
+    single = wide(ScaleKernel(convex(priors=True))).float().train()
+    single.load_state_dict(model.state_dict())
+    single.set_train_data(model.train_inputs[0].float(), model.train_targets.float(), strict=False)
+    loss, gradient = TrainingLoss(single, FlatParameters(Objective(single)).values)()
+    assert gradient.dtype == torch.float32
+    assert_same((loss, gradient.double()), double, 1e-3)
+
+
+def test_bounds_without_a_transform_are_kept_in_closed_form():
+    x = torch.rand(25, 3)
+    model = SingleTaskGP(x, 5 * x[:, :1], covar_module=ScaleKernel(convex()))  # free of noise
+    assert has_closed_form(model.train())
+    fit_best_of(model, restarts=2, recipe=Recipe(adam_steps=20, lbfgs_iterations=40))
+    bound = model.likelihood.noise_covar.raw_noise_constraint.lower_bound
+    assert model.likelihood.noise.item() >= bound.item()
+    assert model.likelihood.noise.item() < 10 * bound.item()
+
+
+def test_training_ends_where_autograd_ends():
+    ends = []
+    for path in ("plain", "auto"):
+        torch.manual_seed(0)
+        model = botorch()
+        with kernel_evaluation(path):
+            recipe = Recipe(adam_steps=0, lbfgs_iterations=20)
+            result = fit_best_of(model, restarts=1, initialize=None, recipe=recipe)
+        ends.append(result.restarts[0].loss)
+    assert math.isfinite(ends[0]) and ends[1] == pytest.approx(ends[0], rel=1e-4)

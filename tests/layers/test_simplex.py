@@ -1,0 +1,257 @@
+"""Linear layers whose units are convex combinations."""
+
+import pickle
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.priors import NormalPrior
+
+from gpytorch_nkn.layers import Linear
+
+
+def simplex(*widths, **options):
+    return Linear(*widths, weights="simplex", **options)
+
+
+def shares_of(layer):
+    """Weights and biases ``O x (C + 1)``, by NumPy from the raw values."""
+    raw = layer.raw_weight.detach().numpy()
+    if layer.raw_bias is not None:
+        raw = np.concatenate([raw, layer.raw_bias.detach().numpy()[..., None]], -1)
+    powers = np.exp(raw)
+    return powers / powers.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_values_equal_numpy_on_the_softmax_of_the_raw_parameters(bias):
+    layer = simplex(3, 2, bias=bias)
+    for raw in layer.parameters():
+        raw.data.normal_()
+    shares, values = shares_of(layer), torch.randn(3, 5)
+    expected = shares[:, :3] @ values.numpy()
+    if bias:
+        expected += shares[:, 3:]
+        np.testing.assert_allclose(layer.bias.detach().numpy(), shares[:, 3], rtol=1e-12)
+    else:
+        assert layer.bias is None
+    np.testing.assert_allclose(layer(values).detach().numpy(), expected, rtol=1e-12)
+    np.testing.assert_allclose(layer.weight.detach().numpy(), shares[:, :3], rtol=1e-12)
+    np.testing.assert_allclose(layer.shares.detach().numpy(), shares, rtol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("batch_shape", [(), (3,)])
+def test_weights_and_bias_sum_to_one_wherever_the_raw_values_go(batch_shape, bias):
+    layer = simplex(4, 3, bias=bias, batch_shape=torch.Size(batch_shape))
+    for scale in (0.0, 1.0, 300.0):
+        for raw in layer.parameters():
+            raw.data.normal_().mul_(scale)
+        total = layer.weight.sum(-1) + (layer.bias if bias else 0)
+        torch.testing.assert_close(total, torch.ones(*batch_shape, 3))
+        assert (layer.weight >= 0).all()
+        one = layer(torch.ones(*batch_shape, 4, 5))
+        torch.testing.assert_close(one, torch.ones(*batch_shape, 3, 5))
+
+
+def test_complex_values():
+    layer, values = simplex(3, 2), torch.randn(3, 5, dtype=torch.complex128)
+    expected = shares_of(layer)[:, :3] @ values.numpy() + shares_of(layer)[:, 3:]
+    np.testing.assert_allclose(layer(values).detach().numpy(), expected, rtol=1e-12)
+
+
+def test_batch_of_layers_equals_one_layer_at_a_time():
+    layer, values = simplex(3, 2, batch_shape=torch.Size([4])), torch.randn(4, 3, 6)
+    for raw in layer.parameters():
+        raw.data.normal_()
+    out = layer(values)
+    for i in range(4):
+        expected = layer.weight[i] @ values[i] + layer.bias[i].unsqueeze(-1)
+        torch.testing.assert_close(out[i], expected)
+
+
+def test_start_weights_are_those_of_other_layers_divided_by_their_sum():
+    usual = Linear(6, 5, seed=3, initial_bias=0.5)
+    for bias in (True, False):
+        layer = simplex(6, 5, seed=3, initial_bias=0.5, bias=bias)
+        total = usual.weight.sum(-1) + (usual.bias if bias else 0)
+        torch.testing.assert_close(layer.weight, usual.weight / total.unsqueeze(-1))
+        before = {name: p.detach().clone() for name, p in layer.named_parameters()}
+        for raw in layer.parameters():
+            raw.data.normal_()
+        layer.reset_parameters(torch.Generator().manual_seed(3))
+        for name, parameter in layer.named_parameters():
+            torch.testing.assert_close(parameter, before[name])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("row", [[0.2, 0.3, 0.4], [1e-6, 0.5, 0.1], [0.2, 0.3, 0.5], [0.1] * 3])
+def test_weights_that_are_set_are_read_and_the_bias_is_what_is_missing(dtype, row):
+    layer = simplex(3, 2).to(dtype)
+    weight = torch.tensor([row, [0.1, 0.2, 0.3]], dtype=dtype)
+    layer.weight = weight
+    assert layer.weight.dtype == dtype
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(layer.weight, weight, rtol=20 * eps, atol=0)
+    torch.testing.assert_close(layer.bias, 1 - weight.sum(-1), rtol=20 * eps, atol=2 * eps)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [0.0, 1e-6, 0.3, 0.999])
+def test_a_bias_that_is_set_is_read_and_the_weights_keep_their_ratios(dtype, value):
+    layer = simplex(3, 2).to(dtype)
+    before = layer.weight.detach()
+    layer.bias = torch.tensor([value, 0.25], dtype=dtype)
+    eps = torch.finfo(dtype).eps
+    wanted = torch.tensor([value, 0.25], dtype=dtype)
+    torch.testing.assert_close(layer.bias, wanted, rtol=30 * eps, atol=0)
+    ratio = layer.weight / before
+    torch.testing.assert_close(ratio, ratio[:, :1].expand(2, 3), rtol=100 * eps, atol=0)
+    torch.testing.assert_close(layer.weight.sum(-1), 1 - wanted, rtol=100 * eps, atol=eps)
+
+
+def test_values_that_broadcast_can_be_set():
+    layer = simplex(3, 2, batch_shape=torch.Size([2]))
+    layer.weight = torch.tensor([[0.1], [0.2]])
+    torch.testing.assert_close(layer.weight, torch.tensor([[[0.1] * 3, [0.2] * 3]] * 2))
+    torch.testing.assert_close(layer.bias, torch.tensor([[0.7, 0.4]] * 2))
+    layer.bias = 0.1
+    torch.testing.assert_close(layer.bias, torch.full((2, 2), 0.1))
+    torch.testing.assert_close(layer.weight, torch.full((2, 2, 3), 0.3))
+
+
+def test_weights_of_exactly_zero():
+    layer = simplex(3, 3)
+    layer.weight = torch.tensor([[0.0, 0.6, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    assert layer.weight[0, 0] == 0 and layer.weight[1].abs().max() == 0 and layer.bias[2] == 0
+    torch.testing.assert_close(layer.bias, torch.tensor([0.4, 1.0, 0.0]))
+    assert layer.raw_weight.isfinite().all() and layer.raw_bias.isfinite().all()
+    values = torch.randn(3, 5)
+    torch.testing.assert_close(layer(values)[0], 0.6 * values[1] + 0.4)
+    torch.testing.assert_close(layer(values)[2], values[2])
+    (layer(values) * torch.randn(3, 5)).sum().backward()
+    assert layer.raw_weight.grad[0, 0] == 0 and layer.raw_weight.grad.isfinite().all()
+    assert layer.raw_weight.grad[0, 1] != 0
+    layer.weight = torch.tensor([0.2, 0.3, 0.4])  # and back
+    torch.testing.assert_close(layer.weight, torch.tensor([[0.2, 0.3, 0.4]] * 3))
+
+
+def test_zeros_do_not_move_the_raw_values_of_the_others():
+    """Priors on raw values would see where they are."""
+    layer, other = simplex(3, 1), simplex(4, 1)
+    layer.weight = torch.tensor([[0.2, 0.3, 0.1]])
+    other.weight = torch.tensor([[0.2, 0.3, 0.1, 0.0]])
+    torch.testing.assert_close(other.raw_weight[:, :3], layer.raw_weight)
+    torch.testing.assert_close(other.raw_bias, layer.raw_bias)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_without_slack_what_does_not_sum_to_one_is_refused(bias):
+    layer = simplex(2, 1, bias=bias)
+    before = layer.weight.clone()
+    limit = "at most 1" if bias else "1"
+    with pytest.raises(ValueError, match=rf"weights of a unit sum to {limit}, got .*1\.1"):
+        layer.weight = torch.tensor([[0.6, 0.5]])
+    if not bias:
+        with pytest.raises(ValueError, match=r"weights of a unit sum to 1, got .*0\.9"):
+            layer.weight = torch.tensor([[0.4, 0.5]])
+        with pytest.raises(ValueError, match=r"bias=False, got the bias 0\.5"):
+            layer.bias = 0.5
+    assert torch.equal(layer.weight, before)
+
+
+@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf")])
+def test_weights_and_biases_must_be_finite_and_non_negative(value):
+    layer = simplex(2, 1)
+    with pytest.raises(ValueError, match=r"weight must be finite and non-negative, got .*"):
+        layer.weight = torch.tensor([[0.1, value]])
+    with pytest.raises(ValueError, match=rf"bias must be finite and non-negative, got {value}"):
+        layer.bias = value
+
+
+def test_a_bias_above_one_is_refused():
+    with pytest.raises(ValueError, match=r"a bias must be at most 1, got 1\.5"):
+        simplex(2, 1).bias = 1.5
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(ValueError, match="weights must be 'softplus' or 'simplex', got 'convex'"):
+        Linear(2, 1, weights="convex")
+    with pytest.raises(ValueError, match=r"shape ... x \(2, 3\), got \(3, 2\)"):
+        simplex(3, 2).weight = torch.full((3, 2), 0.1)
+
+
+def test_raw_values_have_no_constraints():
+    assert list(simplex(3, 2).named_constraints()) == []
+    assert len(list(Linear(3, 2).named_constraints())) == 2
+
+
+def test_representation():
+    assert repr(simplex(3, 2, bias=False)) == "Linear(3, 2, weights='simplex', bias=False)"
+
+
+@pytest.mark.parametrize("batch_shape", [torch.Size(), torch.Size([2])])
+def test_priors_are_on_raw_values_and_can_be_sampled_pickled_and_copied(batch_shape):
+    layer = simplex(
+        3,
+        2,
+        batch_shape=batch_shape,
+        weight_prior=NormalPrior(-1.0, 0.5),
+        bias_prior=NormalPrior(0.0, 2.0),
+    )
+    values = torch.randn(3, 4)
+    start = layer(values)
+    for copy in (layer, pickle.loads(pickle.dumps(layer)), deepcopy(layer)):
+        torch.testing.assert_close(copy(values), start)
+        seen = {name: closure(copy) for name, _, _, closure, _ in copy.named_priors()}
+        assert seen["weight_prior"] is copy.raw_weight and seen["bias_prior"] is copy.raw_bias
+        before = copy.raw_weight.clone(), copy.raw_bias.clone()
+        torch.manual_seed(4)
+        expected = NormalPrior(-1.0, 0.5).sample().expand_as(copy.raw_weight)
+        torch.manual_seed(4)
+        copy.sample_from_prior("weight_prior")
+        copy.sample_from_prior("bias_prior")
+        torch.testing.assert_close(copy.raw_weight.data, expected)
+        assert not torch.equal(copy.raw_bias, before[1]) and copy.raw_bias.shape == before[1].shape
+
+
+@pytest.mark.parametrize("batch_shape", [torch.Size(), torch.Size([2])])
+@pytest.mark.parametrize("bias", [True, False])
+def test_raw_priors_are_centred_on_the_values_of_the_moment(bias, batch_shape):
+    layer = simplex(3, 2, bias=bias, batch_shape=batch_shape)
+    layer.weight = torch.tensor([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
+    layer.add_raw_priors(scale=0.7)
+    priors = {name: prior for name, _, prior, _, _ in layer.named_priors()}
+    assert set(priors) == ({"weight_prior", "bias_prior"} if bias else {"weight_prior"})
+    assert all(torch.all(prior.scale == 0.7) for prior in priors.values())
+    center = priors["weight_prior"].loc
+    assert center.shape == (2, 3)
+    torch.testing.assert_close(center.expand_as(layer.raw_weight), layer.raw_weight.detach())
+    powers = center.exp()
+    torch.testing.assert_close(powers[0] / powers[0, 0], torch.tensor([1.0, 1.5, 2.5]))
+
+
+def test_raw_priors_need_a_simplex_and_a_scale():
+    with pytest.raises(ValueError, match=r"a simplex and a positive scale, got .*softplus.*, 1\.0"):
+        Linear(3, 2).add_raw_priors()
+    with pytest.raises(ValueError, match=r"positive scale, got weights='simplex', 0"):
+        simplex(3, 2).add_raw_priors(scale=0)
+
+
+def test_state_dict():
+    layer, other = simplex(3, 2, seed=1), simplex(3, 2, seed=2)
+    assert not torch.equal(layer.weight, other.weight)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(layer.weight, other.weight)
+
+
+def test_gradcheck():
+    layer, values = simplex(3, 2), torch.randn(3, 4, requires_grad=True)
+    parameters = dict(layer.named_parameters())
+
+    def function(values, *raw):
+        return torch.func.functional_call(layer, dict(zip(parameters, raw, strict=True)), (values,))
+
+    assert torch.autograd.gradcheck(function, (values, *parameters.values()))
+    assert torch.autograd.gradgradcheck(function, (values, *parameters.values()))

@@ -1,0 +1,475 @@
+import pickle
+import warnings
+from copy import deepcopy
+
+import pytest
+import torch
+from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.cross_validation import batch_cross_validation, efficient_loo_cv, gen_loo_cv_folds
+from botorch.exceptions import InputDataError
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models.transforms import Log, Normalize, Standardize
+from botorch.models.transforms.input import FilterFeatures, InputPerturbation
+from botorch.optim.core import OptimizationResult, OptimizationStatus
+from botorch.optim.fit import fit_gpytorch_mll_torch
+from botorch.optim.utils import sample_all_priors
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.mlls import (
+    ExactMarginalLogLikelihood,
+    LeaveOneOutPseudoLikelihood,
+    SumMarginalLogLikelihood,
+)
+
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.layers import Linear
+from gpytorch_nkn.models import NKNSingleTaskGP
+from gpytorch_nkn.models import nkn_single_task_gp as module
+from tests.models.small_models import SMALL, STRUCTURES, data, moved, structure_of
+
+
+def columns_of(structure):
+    return 1 if structure in ("time_series", "texture") else 2
+
+
+def by_hand(model, x, y, noise, at, columns=slice(None)):
+    """Posterior of one output by dense algebra: standardise, condition, undo it."""
+    center, scale = y.mean(), y.std()
+    kernel, mean = model.covar_module, model.mean_module.constant.detach()
+    with torch.no_grad():
+        of_data, cross, prior = (kernel(a, b).to_dense() for a, b in ((x, x), (at, x), (at, at)))
+        inverse = torch.linalg.inv(of_data + noise * torch.eye(len(x)))
+        weights = cross @ inverse
+        posterior_mean = mean + weights @ ((y - center) / scale - mean)
+        covariance = prior - weights @ cross.mT
+    return center + scale * posterior_mean, scale**2 * covariance
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_posterior_equals_dense_algebra_by_hand(structure):
+    x, y = data(d=columns_of(structure))
+    model = moved(NKNSingleTaskGP(x, y, structure=structure_of(structure, x.size(-1))))
+    at = torch.rand(4, x.size(-1))
+    posterior = model.posterior(at)
+    mean, covariance = by_hand(model, x, y[:, 0], model.likelihood.noise.item(), at)
+    assert (mean - y.mean()).abs().max() > 0.1
+    torch.testing.assert_close(posterior.mean[:, 0], mean, rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(
+        posterior.distribution.covariance_matrix, covariance, rtol=1e-6, atol=1e-8
+    )
+
+
+def test_posterior_under_transforms_and_known_noise_equals_dense_algebra():
+    x, y = data()
+    ranged = 4 * x - 1
+    noise = 0.05 + 0.1 * torch.rand_like(y)
+    model = moved(NKNSingleTaskGP(ranged, y, noise, input_transform=Normalize(2)))
+    at = torch.rand(4, 2)
+    low, high = ranged.amin(0), ranged.amax(0)
+    mean, covariance = by_hand(
+        model,
+        (ranged - low) / (high - low),
+        y[:, 0],
+        (noise / y.var()).diagflat(),
+        (4 * at - 1 - low) / (high - low),
+    )
+    posterior = model.posterior(4 * at - 1)
+    torch.testing.assert_close(posterior.mean[:, 0], mean, rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(
+        posterior.distribution.covariance_matrix, covariance, rtol=1e-6, atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_outputs_are_independent_models(shared):
+    """Each of three outputs equals BoTorch's SingleTaskGP with the kernel of that output."""
+    x, y = data(m=3)
+    model = moved(NKNSingleTaskGP(x, y, shared_kernel=shared))
+    at = torch.rand(5, 2)
+    posterior = model.posterior(at)
+    network = model.covar_module.base_kernel
+    assert network.batch_shape == (torch.Size([]) if shared else torch.Size([3]))
+    assert model.covar_module.outputscale.unique().numel() == 3
+    for i in range(3):
+        kernel = ScaleKernel(deepcopy(network) if shared else network[i])
+        kernel.outputscale = model.covar_module.outputscale[i].item()
+        single = SingleTaskGP(x, y[:, [i]], covar_module=kernel)
+        single.likelihood.noise = model.likelihood.noise[i]
+        single.mean_module.initialize(constant=model.mean_module.constant[i].item())
+        expected = single.eval().posterior(at)
+        torch.testing.assert_close(posterior.mean[:, [i]], expected.mean)
+        torch.testing.assert_close(posterior.variance[:, [i]], expected.variance)
+
+
+def test_a_weighted_sum_of_outputs():
+    x, y = data(m=2)
+    model = moved(NKNSingleTaskGP(x, y))
+    both = model.posterior(x[:3] + 0.1)
+    one = model.posterior(
+        x[:3] + 0.1, posterior_transform=ScalarizedPosteriorTransform(torch.tensor([2.0, -0.5]))
+    )
+    torch.testing.assert_close(one.mean, both.mean @ torch.tensor([[2.0], [-0.5]]))
+    torch.testing.assert_close(one.variance, both.variance @ torch.tensor([[4.0], [0.25]]))
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_gradient_of_the_posterior(structure):
+    x, y = data(d=columns_of(structure), n=6)
+    model = moved(NKNSingleTaskGP(x, y, structure=structure_of(structure, x.size(-1))))
+    model.requires_grad_(False)
+
+    def moments(at):
+        posterior = model.posterior(at)
+        return posterior.mean, posterior.variance
+
+    at = torch.rand(2, 2, x.size(-1), requires_grad=True)
+    assert torch.autograd.gradcheck(moments, (at,), atol=1e-5)
+
+
+def test_shared_kernel_has_parameters_once():
+    x, y = data(m=2)
+    each, shared = NKNSingleTaskGP(x, y), NKNSingleTaskGP(x, y, shared_kernel=True)
+    own = {name: parameter.shape for name, parameter in each.named_parameters()}
+    for name, parameter in shared.named_parameters():
+        network = "base_kernel" in name
+        assert own[name] == ((2, *parameter.shape) if network else parameter.shape), name
+    one = NKNSingleTaskGP(x, y[:, :1], shared_kernel=True)  # nothing to share
+    assert {n for n, _ in one.named_parameters()} == set(own)
+    batch = NKNSingleTaskGP(x.expand(3, 9, 2), y[:, :1].expand(3, 9, 1), shared_kernel=True)
+    assert batch.covar_module.base_kernel.batch_shape == (3,)  # of data, not of outputs
+    batch = NKNSingleTaskGP(x.expand(3, 9, 2), y.expand(3, 9, 2), shared_kernel=True)
+    assert batch.covar_module.base_kernel.batch_shape == (3, 1)
+
+
+def test_paper_is_additive_without_priors():
+    x, y = data()
+    model = NKNSingleTaskGP(x, y, structure="paper")
+    assert not list(model.covar_module.named_priors())
+    assert list(NKNSingleTaskGP(x, y, structure="additive").covar_module.named_priors())
+    for kernel in (model.covar_module, NKNSingleTaskGP(x, y, structure="additive").covar_module):
+        assert [type(part) for part in kernel.primitives] == [RBFKernel] * 2
+
+
+def test_a_ready_network_is_used_as_it_is():
+    x, y = data(m=2)
+    network = structure_of("network", 2)
+    assert NKNSingleTaskGP(x, y[:, :1], structure=network).covar_module is network
+    shared = NKNSingleTaskGP(x, y, structure=network, shared_kernel=True)
+    assert shared.covar_module.base_kernel is network
+    # pathwise sampling draws weights by the batch shape of the kernel
+    assert shared.covar_module.batch_shape == (2,)
+    copied = NKNSingleTaskGP(x, y, structure=network).covar_module
+    assert copied is not network and copied.batch_shape == (2,) and network.batch_shape == ()
+    scaled = structure_of("scaled", 2)
+    assert NKNSingleTaskGP(x, y[:, :1], structure=scaled).covar_module is scaled
+    assert NKNSingleTaskGP(x, y[:, :1], structure=scaled).covar_module is scaled
+    simplex = scaled.base_kernel
+    assert NKNSingleTaskGP(x, y[:, :1], structure=simplex).covar_module.base_kernel is simplex
+    shared = NKNSingleTaskGP(x, y, structure=scaled, shared_kernel=True).covar_module
+    assert shared.base_kernel is simplex and shared.outputscale.shape == (2,)
+    assert scaled.outputscale.shape == ()
+
+
+ERRORS = [
+    (None, TypeError, "got NoneType"),
+    (RBFKernel(), TypeError, "got RBFKernel"),
+    (ScaleKernel(RBFKernel()), TypeError, "got RBFKernel"),
+    (NeuralKernelNetwork, TypeError, "got type"),
+    ("optimisation", ValueError, "'optimization'.*got 'optimisation'"),
+    ("time_series", ValueError, "one input column, got 2"),
+    ("texture", ValueError, "one input column, got 2"),
+    (NeuralKernelNetwork.optimization(3), ValueError, "does not fit 2 input columns"),
+    (NeuralKernelNetwork.additive(3), ValueError, "does not fit 2 input columns"),
+    (
+        NeuralKernelNetwork.additive(2, batch_shape=torch.Size([3])),
+        ValueError,
+        r"batch shape \(3,\), .* \(2,\)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("structure", "error", "message"), ERRORS)
+def test_structures_that_do_not_fit(structure, error, message):
+    with pytest.raises(error, match=message):
+        NKNSingleTaskGP(*data(m=2), structure=structure)
+
+
+def test_data_that_botorch_refuses():
+    x, y = data()
+    with pytest.raises(InputDataError, match="NaN"):
+        NKNSingleTaskGP(x, y.masked_fill(y > 1, torch.nan))
+    with pytest.raises(InputDataError, match="dtype"):
+        NKNSingleTaskGP(x, y.float())
+    with pytest.raises(TypeError, match="covar_module"):
+        NKNSingleTaskGP(x, y, covar_module=RBFKernel())
+
+
+@pytest.mark.parametrize("unscaled", ["inputs", "outcomes", "single precision", "nothing"])
+def test_warnings_are_those_of_single_task_gp(unscaled):
+    x, y = data()
+    x = 5 * x if unscaled == "inputs" else (x - x.amin(0)) / (x.amax(0) - x.amin(0))
+    y = y if unscaled == "outcomes" else (y - y.mean()) / y.std()
+    if unscaled == "single precision":
+        x, y = x.float(), y.float()
+    found = []
+    for make in (SingleTaskGP, NKNSingleTaskGP):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            make(x, y, outcome_transform=None)
+        found.append([(w.category, str(w.message)) for w in caught])
+    assert found[0] == found[1]
+    assert bool(found[0]) == (unscaled != "nothing")
+
+
+@pytest.fixture
+def fitted_by_us(monkeypatch):
+    """Models that fit_bo_model was called with; it stays untouched."""
+    calls = []
+
+    def spy(model, **options):
+        calls.append((model, options))
+        return model.eval()
+
+    monkeypatch.setattr(module, "fit_bo_model", spy)
+    return calls
+
+
+def test_fit_without_options_is_ours(fitted_by_us):
+    model = NKNSingleTaskGP(*data())
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    assert fit_gpytorch_mll(mll) is mll
+    assert fitted_by_us == [(model, {})]
+    assert not mll.training and not model.training
+
+
+def nothing(mll, closure=None, **options):
+    return OptimizationResult(fval=0.0, step=1, status=OptimizationStatus.SUCCESS, message="")
+
+
+FEW = {"options": {"maxiter": 2}}
+QUIET = {"warning_handler": lambda w: True}
+SHORT = {"optimizer_kwargs": {"step_limit": 2}}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": nothing},
+        {"optimizer_kwargs": FEW, **QUIET},
+        {"optimizer_kwargs": FEW, "max_attempts": 1, **QUIET},
+        {
+            "optimizer_kwargs": FEW,
+            "max_attempts": 2,
+            "pick_best_of_all_attempts": True,
+            **QUIET,
+        },
+        {"closure_kwargs": {}, "optimizer_kwargs": FEW, **QUIET},
+    ],
+    ids=["optimizer", "optimizer_kwargs", "max_attempts", "best of all", "closure_kwargs"],
+)
+def test_fit_with_options_is_botorch_s(options, fitted_by_us):
+    model = NKNSingleTaskGP(*data(m=2))
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    assert fit_gpytorch_mll(mll, **options) is mll
+    assert fitted_by_us == [] and not model.training
+    changed = [not torch.equal(p, before[name]) for name, p in model.named_parameters()]
+    assert not any(changed) if "optimizer" in options else all(changed)
+
+
+def test_fit_of_a_shared_kernel_by_botorch_counts_each_prior_once():
+    x, y = data(m=2)
+    model = NKNSingleTaskGP(x, y, shared_kernel=True)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    seen = []
+
+    def optimizer(mll, closure=None, **options):
+        loss, gradients = closure()
+        seen.append((loss.item(), [g.clone() for g in gradients]))
+        return nothing(mll)
+
+    fit_gpytorch_mll(mll, optimizer=optimizer)
+    model.train()
+    log_posterior = model.likelihood(model(*model.train_inputs)).log_prob(model.train_targets)
+    priors = [p.log_prob(get(part)).sum() for _, part, p, get, _ in model.named_priors()]
+    loss = -(log_posterior.sum() + sum(priors)) / 9
+    assert seen[0][0] == pytest.approx(loss.item())
+    expected = torch.autograd.grad(loss, list(model.parameters()))
+    for gradient, value in zip(seen[0][1], expected, strict=True):
+        torch.testing.assert_close(gradient, value)
+    for options in ({"optimizer_kwargs": FEW}, {"optimizer": fit_gpytorch_mll_torch, **SHORT}):
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        fit_gpytorch_mll(mll, **options, **QUIET)
+        assert not any(torch.equal(p, before[name]) for name, p in model.named_parameters())
+    with pytest.raises(NotImplementedError, match="got LeaveOneOutPseudoLikelihood"):
+        fit_gpytorch_mll(LeaveOneOutPseudoLikelihood(model.likelihood, model), **FEW)
+
+
+def test_fit_of_another_likelihood_is_botorch_s(fitted_by_us, monkeypatch):
+    calls = []
+    monkeypatch.setattr(module, "_fit_fallback", lambda mll, **options: calls.append(mll))
+    model = NKNSingleTaskGP(*data())
+    mll = LeaveOneOutPseudoLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll)
+    assert fitted_by_us == [] and calls == [mll]
+
+
+def test_list_of_models(fitted_by_us):
+    x, y = data(m=3)
+    models = [
+        moved(NKNSingleTaskGP(x, y[:, :1])),
+        moved(NKNSingleTaskGP(x[:6], y[:6, 1:], structure="additive")),
+    ]
+    model = ModelListGP(*models)
+    fit_gpytorch_mll(SumMarginalLogLikelihood(model.likelihood, model))
+    assert [call[0] for call in fitted_by_us] == models
+    at = torch.rand(2, 4, 2)
+    posterior = model.posterior(at)
+    assert posterior.mean.shape == (2, 4, 3)
+    torch.testing.assert_close(posterior.mean[..., 1:], models[1].posterior(at).mean)
+    subset = model.subset_output([2, 0])
+    torch.testing.assert_close(subset.posterior(at).mean, posterior.mean[..., [2, 0]])
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("m", [1, 2])
+def test_every_prior_can_be_sampled(structure, m):
+    """As BoTorch's retries do: nothing that has a prior stays where it was."""
+    x, y = data(m=m, d=columns_of(structure))
+    model = NKNSingleTaskGP(x, y, structure=structure_of(structure, x.size(-1)))
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    sample_all_priors(model)
+    after = dict(model.named_parameters())
+    if structure == "optimization":
+        fixed = {name for name in after if bool((after[name] == before[name]).any())}
+        assert fixed == {"mean_module.raw_constant"}  # has no prior in BoTorch either
+    assert not torch.equal(
+        after["likelihood.noise_covar.raw_noise"], before["likelihood.noise_covar.raw_noise"]
+    )
+    posterior = model.posterior(x[:3])
+    assert bool(posterior.mean.isfinite().all() and (posterior.variance > 0).all())
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("structure", ["optimization", "regression"])
+def test_copies_have_the_same_posterior(structure, shared):
+    x, y = data(m=2)
+    options = {"structure": structure, "shared_kernel": shared, "input_transform": Normalize(2)}
+    model = moved(NKNSingleTaskGP(x, y, **options))
+    at = torch.rand(4, 2)
+    model.posterior(at).mean.sum().backward()  # leaves caches with graphs
+    expected = model.posterior(at)
+    loaded = NKNSingleTaskGP(x, y, **options)
+    loaded.load_state_dict(model.state_dict())
+    for other in (pickle.loads(pickle.dumps(model)), deepcopy(model), loaded):
+        actual = other.posterior(at)
+        torch.testing.assert_close(actual.mean, expected.mean)
+        torch.testing.assert_close(actual.variance, expected.variance)
+        assert other.shared_kernel is shared
+        sample_all_priors(other)  # its priors belong to its own parameters
+        assert not torch.allclose(other.eval().train().posterior(at).mean, expected.mean)
+        torch.testing.assert_close(model.posterior(at).mean, expected.mean)
+
+
+def test_single_precision_comes_close():
+    x, y = data(m=2)
+    model = moved(NKNSingleTaskGP(x, y, input_transform=Normalize(2)))
+    expected = model.posterior(x + 0.1)
+    model.train().to(torch.float32)
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    actual = model.posterior(x.float() + 0.1)
+    assert actual.mean.dtype == torch.float32
+    torch.testing.assert_close(actual.mean.double(), expected.mean, rtol=1e-3, atol=1e-3)
+
+
+def test_made_in_the_precision_of_the_data_whatever_the_default():
+    x, y = data()
+    expected = NKNSingleTaskGP(x, y).posterior(x + 0.1).mean
+    torch.set_default_dtype(torch.float32)
+    model = NKNSingleTaskGP(x, y)
+    assert {p.dtype for p in model.parameters()} == {torch.float64}
+    torch.testing.assert_close(model.posterior(x + 0.1).mean, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_batches_of_folds_are_cross_validated():
+    x, y = data(n=6)
+    folds = gen_loo_cv_folds(x, (y - y.mean()) / y.std())
+    result = batch_cross_validation(
+        NKNSingleTaskGP,
+        ExactMarginalLogLikelihood,
+        folds,
+        fit_args={"optimizer_kwargs": FEW, **QUIET},
+    )
+    assert result.posterior.mean.shape == (6, 1, 1)
+    alone = NKNSingleTaskGP(folds.train_X[2], folds.train_Y[2])
+    for name, parameter in alone.named_parameters():
+        parameter.data.copy_(result.model.get_parameter(name)[2])
+    expected = alone.posterior(folds.test_X[2]).mean
+    torch.testing.assert_close(result.posterior.mean[2], expected)
+
+
+def test_leave_one_out_in_closed_form_equals_models_without_the_point():
+    x, y = data(n=6)
+    y = (y - y.mean()) / y.std()
+    model = moved(NKNSingleTaskGP(x, y, outcome_transform=None))
+    result = efficient_loo_cv(model, observation_noise=False)
+    for i in range(6):
+        rest = torch.arange(6) != i
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # five of six points are not standardised
+            alone = NKNSingleTaskGP(x[rest], y[rest], outcome_transform=None)
+        for name, parameter in alone.named_parameters():
+            parameter.data.copy_(model.get_parameter(name))
+        expected = alone.posterior(x[[i]])
+        torch.testing.assert_close(result.posterior.mean[i], expected.mean)
+        torch.testing.assert_close(result.posterior.variance[i], expected.variance)
+
+
+def test_a_transform_of_the_outcomes_that_is_not_linear():
+    x, y = data()
+    model = moved(NKNSingleTaskGP(x, y.exp(), outcome_transform=Log()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain = moved(NKNSingleTaskGP(x, y, outcome_transform=None))
+    expected = plain.posterior(x[:3]).mean + plain.posterior(x[:3]).variance / 2
+    torch.testing.assert_close(model.posterior(x[:3]).mean, expected.exp())
+
+
+def test_columns_are_those_of_the_transformed_inputs():
+    x, y = data(d=3)
+    chosen = FilterFeatures(feature_indices=torch.tensor([0, 2]))
+    model = moved(NKNSingleTaskGP(x, y, input_transform=chosen))
+    assert [type(k) for k in model.covar_module.base_kernel.primitives[:2]] == [RBFKernel] * 2
+    assert model.covar_module.base_kernel.primitives[2].ard_num_dims == 2
+    other = moved(NKNSingleTaskGP(x[:, [0, 2]], y))
+    torch.testing.assert_close(model.posterior(x).mean, other.posterior(x[:, [0, 2]]).mean)
+    one = FilterFeatures(feature_indices=torch.tensor([1]))
+    NKNSingleTaskGP(x, y, structure="time_series", input_transform=one).posterior(x)
+
+
+def test_inputs_that_are_perturbed_at_prediction():
+    x, y = data()
+    shifts = torch.tensor([[0.0, 0.0], [0.1, -0.1]])
+    model = moved(NKNSingleTaskGP(x, y, input_transform=InputPerturbation(shifts)))
+    at = torch.rand(3, 2)
+    mean = model.posterior(at).mean
+    assert mean.shape == (6, 1)
+    plain = moved(NKNSingleTaskGP(x, y))
+    torch.testing.assert_close(mean[1::2], plain.posterior(at + shifts[1]).mean)
+
+
+def test_standardises_unless_told_otherwise():
+    x, y = data(m=2)
+    assert isinstance(NKNSingleTaskGP(x, y).outcome_transform, Standardize)
+    expected = (y - y.mean(0)) / y.std(0)
+    torch.testing.assert_close(NKNSingleTaskGP(x, y).train_targets.mT, expected)
+
+
+def test_last_layer_that_is_no_simplex_is_not_scaled():
+    x, y = data()
+    network = NeuralKernelNetwork.optimization(2, wiring=SMALL)
+    last = Linear(network.layers[-1].in_features, 1)
+    mixed = NeuralKernelNetwork(
+        list(network.primitives), [*list(network.layers)[:-1], last], skip=True
+    )
+    assert NKNSingleTaskGP(x, y, structure=mixed).covar_module is mixed

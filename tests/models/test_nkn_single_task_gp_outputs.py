@@ -1,0 +1,141 @@
+"""Some outputs of a model, taken by ``subset_output``."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from botorch.models.transforms import Normalize
+from gpytorch.kernels import ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.means import ConstantMean, LinearMean, ZeroMean
+
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.models import NKNSingleTaskGP
+from tests.models.small_models import data, moved, structure_of
+
+SUBSETS = [[0], [2], [0, 2], [2, 0], [0, 1, 2], [2, 1, 0], [1, 1]]
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("structure", ["optimization", "regression", "scaled"])
+def test_some_outputs_equal_columns_of_all(structure, shared, batch_shape):
+    x, y = data(m=3, batch_shape=batch_shape, n=6)
+    outputs = () if shared else (*batch_shape, 3)
+    options = {"structure": structure_of(structure, 2, batch_shape=torch.Size(outputs))}
+    if structure != "scaled":
+        options = {"structure": structure}
+    model = moved(
+        NKNSingleTaskGP(x, y, shared_kernel=shared, input_transform=Normalize(2), **options)
+    )
+    at, new_y = torch.rand(*batch_shape, 4, 2), torch.rand(*batch_shape, 4, 3)
+    full = model.posterior(at, observation_noise=True)
+    grown = model.condition_on_observations(at, new_y).posterior(x)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    for chosen in SUBSETS:
+        subset = model.subset_output(chosen)
+        assert type(subset) is NKNSingleTaskGP and subset.num_outputs == len(chosen)
+        assert not subset.training
+        some = subset.posterior(at, observation_noise=True)
+        torch.testing.assert_close(some.mean, full.mean[..., chosen])
+        torch.testing.assert_close(some.variance, full.variance[..., chosen])
+        conditioned = subset.condition_on_observations(at, new_y[..., chosen]).posterior(x)
+        torch.testing.assert_close(conditioned.mean, grown.mean[..., chosen])
+        again = subset.train().posterior(at)  # back from the inputs as they were given
+        assert again.mean.shape == some.mean.shape
+        torch.testing.assert_close(again.mean, full.mean[..., chosen])
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_outputs_are_counted_from_the_end_too():
+    x, y = data(m=3)
+    model = moved(NKNSingleTaskGP(x, y))
+    at = torch.rand(4, 2)
+    expected = model.posterior(at).mean[..., [2, 0]]
+    torch.testing.assert_close(model.subset_output([-1, -3]).posterior(at).mean, expected)
+    assert NKNSingleTaskGP(x, y[:, :1]).subset_output([-1]).num_outputs == 1
+
+
+@pytest.mark.parametrize(("idcs", "message"), [([3], "Index 3"), ([-4], "Index -1"), ([], "none")])
+def test_outputs_that_are_not_there(idcs, message):
+    model = NKNSingleTaskGP(*data(m=3))
+    with pytest.raises(ValueError, match=message):
+        model.subset_output(idcs)
+    assert isinstance(model.covar_module, ScaleKernel)
+
+
+@pytest.mark.parametrize(
+    "mean",
+    [
+        ConstantMean(),
+        ConstantMean(batch_shape=torch.Size([2])),
+        ZeroMean(),
+        LinearMean(2),
+        LinearMean(2, batch_shape=torch.Size([2])),
+    ],
+    ids=lambda mean: f"{type(mean).__name__} {[tuple(p.shape) for p in mean.parameters()]}",
+)
+@pytest.mark.parametrize("noise", ["shared", "each", "known", "known and more"])
+def test_outputs_of_models_with_other_means_and_noise(mean, noise):
+    x, y = data(m=2)
+    if isinstance(mean, LinearMean) and mean.weights.dim() == 2:
+        # as many weights as outputs: whose they are shows their number of dimensions
+        assert mean.weights.shape[0] == y.size(-1)
+    likelihood = {
+        "shared": GaussianLikelihood(),
+        "each": GaussianLikelihood(batch_shape=torch.Size([2])),
+        "known": None,
+        "known and more": FixedNoiseGaussianLikelihood(
+            0.1 * torch.rand(2, 9), learn_additional_noise=True, batch_shape=torch.Size([2])
+        ),
+    }[noise]
+    known = 0.1 * torch.rand_like(y) if noise == "known" else None
+    model = NKNSingleTaskGP(x, y, known, likelihood=likelihood, mean_module=deepcopy(mean))
+    model = moved(model)
+    full = model.posterior(x + 0.1)
+    for i in range(2):
+        some = model.subset_output([i]).posterior(x + 0.1)
+        assert some.mean.shape == (9, 1)
+        torch.testing.assert_close(some.mean, full.mean[:, [i]])
+        torch.testing.assert_close(some.variance, full.variance[:, [i]])
+
+
+class OtherLinearMean(LinearMean):
+    pass
+
+
+class OtherConstantMean(ConstantMean):
+    pass
+
+
+TWO = torch.Size([2])
+UNKNOWN = {
+    "linear": ({"mean_module": OtherLinearMean(2, TWO)}, r"mean_module.weights .*\(2, 2, 1\)"),
+    "constant": ({"mean_module": OtherConstantMean(batch_shape=TWO)}, r"raw_constant .*\(2,\)"),
+    "batch of one": (
+        {"likelihood": GaussianLikelihood(batch_shape=torch.Size([1]))},
+        r"likelihood.noise_covar.raw_noise .*\(1, 1\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_outputs_of_means_and_noise_that_are_not_known(kind):
+    options, message = UNKNOWN[kind]
+    model = NKNSingleTaskGP(*data(m=2), **options)
+    with pytest.raises(NotImplementedError, match=message):
+        model.subset_output([0])
+
+
+def test_a_scale_without_a_batch_shape_of_its_own_is_subset_with_its_network():
+    network = NeuralKernelNetwork.optimization(2, batch_shape=torch.Size([2]))
+    kernel = ScaleKernel(network)  # its output scale takes the shape of the network
+    kernel.outputscale = torch.tensor([0.5, 2.0])
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(6, 2, generator=generator, dtype=torch.float64)
+    y = torch.randn(6, 2, generator=generator, dtype=torch.float64)
+    model = NKNSingleTaskGP(x, y, structure=kernel)
+    subset = model.subset_output([1])
+    assert subset.covar_module.batch_shape == torch.Size([])
+    assert subset.covar_module.outputscale.item() == pytest.approx(2.0)
+    torch.testing.assert_close(subset.posterior(x).mean, model.posterior(x).mean[:, 1:])

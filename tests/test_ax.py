@@ -1,0 +1,400 @@
+"""Ax with our models: a loop, storage, and what our handlers supply."""
+
+import subprocess
+import sys
+import textwrap
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+pytest.importorskip("ax", reason="needs ax-platform: pip install 'gpytorch_nkn[ax]'")
+
+from ax.api.client import Client
+from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+from ax.core.search_space import SearchSpaceDigest
+from ax.exceptions.core import UserInputError
+from ax.generators.torch.botorch_modular.acquisition import Acquisition
+from ax.generators.torch.botorch_modular.input_constructors.covar_modules import (
+    covar_module_argparse,
+)
+from ax.generators.torch.botorch_modular.kernels import ScaleMaternKernel
+from ax.generators.torch.botorch_modular.surrogate import (
+    Surrogate,
+    SurrogateSpec,
+    submodel_input_constructor,
+)
+from ax.generators.torch.botorch_modular.utils import ModelConfig
+from ax.storage import botorch_modular_registry as registry
+from ax.storage.json_store.decoder import object_from_json
+from ax.storage.json_store.encoder import object_to_json
+from botorch.acquisition.logei import qLogNoisyExpectedImprovement
+from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
+from botorch.models import MultiTaskGP, SingleTaskGP
+from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
+from gpytorch.kernels import RBFKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+
+import gpytorch_nkn.ax as nkn_ax
+import gpytorch_nkn.models.nkn_single_task_gp as nkn_model
+from gpytorch_nkn.ax import CoordinateSweepAcquisition, make_generation_strategy
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.layers import Linear
+from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
+from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP
+from tests.test_structure import side_effects
+
+CHEAP = {"num_restarts": 4, "raw_samples": 32}
+BOUNDS = (-4.0, 4.0)
+WIRING = "Linear4-Product2-Linear1"
+PLANE = [
+    RangeParameterConfig(name=name, parameter_type="float", bounds=BOUNDS) for name in ("x", "y")
+]
+
+
+def outcomes(point):
+    return {"loss": (point["x"] - 1) ** 2 + point["y"] ** 4, "cost": abs(point["x"] + point["y"])}
+
+
+def make_client(objective="-loss", parameters=PLANE, constraints=(), **options):
+    client = Client()
+    client.configure_experiment(name="test", parameters=parameters)
+    client.configure_optimization(objective=objective, outcome_constraints=list(constraints))
+    options = {"seed": 0, "optimizer_options": CHEAP, **options}
+    client.set_generation_strategy(make_generation_strategy(**options))
+    return client
+
+
+def run_trials(client, number, names=("loss",), noise=None):
+    """Complete this many trials; names of the nodes that made them."""
+    nodes = []
+    for _ in range(number):
+        for trial, point in client.get_next_trials(max_trials=1).items():
+            values = {name: outcomes(point)[name] for name in names}
+            if noise is not None:
+                values = {name: (value, noise) for name, value in values.items()}
+            client.complete_trial(trial, values)
+        nodes.append(client._generation_strategy.current_node.name)
+        run = client._generation_strategy.last_generator_run
+        expected = {"Sobol": "Sobol", "NKN": "BoTorch"}[nodes[-1]]
+        assert run._generator_key == expected, "Ax fell back on another generator"
+    return nodes
+
+
+def generator(client):
+    return client._generation_strategy.current_node._fitted_adapter.generator
+
+
+class Spy:
+    """Calls a function and keeps what it was given."""
+
+    def __init__(self, function):
+        self.function, self.calls = function, []
+
+    def __call__(self, *args, **kwargs):
+        self.calls.append((args, kwargs))
+        return self.function(*args, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def loop():
+    """A client after eight trials, with the calls of the recipe and of the sweeps."""
+    with pytest.MonkeyPatch.context() as patch:
+        recipe = Spy(nkn_model.fit_bo_model)
+        sweeps = Spy(nkn_ax.coordinate_sweep_initial_conditions)
+        patch.setattr(nkn_model, "fit_bo_model", recipe)
+        patch.setattr(nkn_ax, "coordinate_sweep_initial_conditions", sweeps)
+        client = make_client()
+        nodes = run_trials(client, 8)
+    return SimpleNamespace(client=client, nodes=nodes, recipe=recipe, sweeps=sweeps)
+
+
+def test_loop_fits_our_model_by_our_recipe(loop):
+    assert loop.nodes == ["Sobol"] * 5 + ["NKN"] * 3
+    model = generator(loop.client).surrogate.model
+    assert type(model) is NKNSingleTaskGP
+    fitted = [args[0] for args, kwargs in loop.recipe.calls]
+    assert [type(m) for m in fitted] == [NKNSingleTaskGP] * 3 and fitted[-1] is model
+    assert [len(m.train_targets) for m in fitted] == [5, 6, 7]
+    assert all(kwargs == {} for _, kwargs in loop.recipe.calls)  # the recipe's own defaults
+    trials = loop.client._experiment.trials.values()
+    points = torch.tensor([[t.arm.parameters[name] for name in "xy"] for t in trials])
+    unit = (points[:7] - BOUNDS[0]) / (BOUNDS[1] - BOUNDS[0])  # Ax's transform of the inputs
+    assert not model.training  # transformed inputs, then
+    torch.testing.assert_close(model.train_inputs[0], unit)
+
+
+def test_loop_searches_from_sweeps_of_the_best_points(loop):
+    assert len(loop.sweeps.calls) == 3
+    acquisition = generator(loop.client)._acquisition
+    assert type(acquisition) is CoordinateSweepAcquisition
+    assert type(acquisition.acqf) is qLogNoisyExpectedImprovement
+    incumbent, known = loop.sweeps.calls[-1][1]["incumbent"], acquisition.acqf.X_baseline
+    assert sorted(incumbent.tolist()) == sorted(known.tolist())
+
+
+def test_points_to_sweep_from_come_best_first_whatever_the_direction(loop, monkeypatch):
+    acquisition = generator(loop.client)._acquisition
+    monkeypatch.setattr(acquisition, "acqf", SimpleNamespace())  # keeps no points: all observed
+    points = acquisition._incumbent()
+    assert len(points) == 7
+    means = generator(loop.client).surrogate.model.posterior(points).mean.squeeze(-1)
+    assert means.max() - means.min() > 0.5
+    assert (means.diff() >= 0).all()  # loss is to be small
+    flipped = -acquisition._objective_weights
+    monkeypatch.setattr(acquisition, "_objective_weights", flipped)
+    torch.testing.assert_close(acquisition._incumbent(), points.flip(0))
+
+
+def test_experiment_and_strategy_are_stored_and_go_on_where_they_were(loop, tmp_path):
+    file = tmp_path / "experiment.json"
+    loop.client.save_to_json_file(str(file))
+    restored = Client.load_from_json_file(str(file))
+    (spec,) = restored._generation_strategy.current_node.generator_specs
+    (config,) = spec.generator_kwargs["surrogate_spec"].model_configs
+    assert config.botorch_model_class is NKNSingleTaskGP
+    assert config.model_options == {"structure": "optimization"}
+    assert spec.generator_kwargs["acquisition_class"] is CoordinateSweepAcquisition
+    assert spec.generator_gen_kwargs == {"model_gen_options": {"optimizer_kwargs": CHEAP}}
+    assert list(restored.get_next_trials(max_trials=1)) == [8]
+    model = generator(restored).surrogate.model
+    assert type(model) is NKNSingleTaskGP and len(model.train_targets) == 8
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ModelConfig(
+            botorch_model_class=SingleTaskGP,
+            mll_class=AnalyticExactMarginalLogLikelihood,
+            covar_module_class=NeuralKernelNetwork,
+            covar_module_options={"structure": "additive", "wiring": "Linear1"},
+        ),
+        ModelConfig(botorch_model_class=AdditivePartitionGP, model_options={"num_samples": 3}),
+    ],
+    ids=["network", "partitions"],
+)
+def test_what_is_registered_is_stored(value):
+    assert object_from_json(object_to_json(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("objective", "constraints", "noise", "acquisition"),
+    [
+        ("-loss", ["cost <= 2"], None, qLogNoisyExpectedImprovement),
+        ("-loss, -cost", [], 0.1, qLogNoisyExpectedHypervolumeImprovement),
+    ],
+    ids=["outcome-constraint", "two-objectives-known-noise"],
+)
+def test_several_outcomes(objective, constraints, noise, acquisition):
+    client = make_client(objective, constraints=constraints, initialization_trials=4)
+    nodes = run_trials(client, 5, names=("loss", "cost"), noise=noise)
+    assert nodes == ["Sobol"] * 4 + ["NKN"]
+    model = generator(client).surrogate.model
+    assert type(model) is NKNSingleTaskGP and model.num_outputs == 2
+    assert isinstance(model.likelihood, FixedNoiseGaussianLikelihood) is (noise is not None)
+    assert type(generator(client)._acquisition.acqf) is acquisition
+
+
+def test_discrete_parameters_are_searched_without_sweeps(monkeypatch):
+    sweeps = Spy(nkn_ax.coordinate_sweep_initial_conditions)
+    monkeypatch.setattr(nkn_ax, "coordinate_sweep_initial_conditions", sweeps)
+    extra = [
+        RangeParameterConfig(name="n", parameter_type="int", bounds=(1, 2)),
+        ChoiceParameterConfig(name="c", parameter_type="str", values=list("abc"), is_ordered=False),
+    ]
+    client = make_client(parameters=[*PLANE, *extra], initialization_trials=3)
+    assert run_trials(client, 4) == ["Sobol"] * 3 + ["NKN"]
+    model = generator(client).surrogate.model
+    assert type(model) is NKNSingleTaskGP and model.train_inputs[0].shape == (3, 6)
+    assert sweeps.calls == []
+
+
+def test_sweeps_are_left_out_on_request():
+    client = make_client(coordinate_sweeps=False, initialization_trials=3, structure="additive")
+    run_trials(client, 4)
+    assert type(generator(client)._acquisition) is Acquisition
+    network = generator(client).surrogate.model.covar_module
+    assert isinstance(network, NeuralKernelNetwork) and not network.skip
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"structure": "optimisation"}, ValueError, "structure must be one of .*'optimisation'"),
+        ({"structure": RBFKernel()}, TypeError, r"must be a name.*got RBFKernel"),
+        ({"initialization_trials": 0}, ValueError, "at least 1, got 0"),
+    ],
+)
+def test_wrong_options_fail_before_the_first_trial(options, error, message):
+    with pytest.raises(error, match=message):
+        make_generation_strategy(**options)
+
+
+def dataset(num_columns=3, num_outcomes=1, num_points=6):
+    return SupervisedDataset(
+        X=torch.rand(num_points, num_columns),
+        Y=torch.randn(num_points, num_outcomes),
+        feature_names=[f"x{i}" for i in range(num_columns)],
+        outcome_names=[f"y{i}" for i in range(num_outcomes)],
+    )
+
+
+def make_network(data, model_class=SingleTaskGP, **options):
+    arguments = covar_module_argparse(
+        NeuralKernelNetwork, botorch_model_class=model_class, dataset=data, **options
+    )
+    return NeuralKernelNetwork(**arguments)
+
+
+@pytest.mark.parametrize("num_outcomes", [1, 2])
+@pytest.mark.parametrize("structure", ["additive", "regression", "optimization"])
+def test_dimensions_and_batch_shape_come_from_the_data(structure, num_outcomes):
+    kernel = make_network(dataset(3, num_outcomes), structure=structure, wiring=WIRING)
+    batch_shape = torch.Size([] if num_outcomes == 1 else [num_outcomes])
+    assert kernel.batch_shape == batch_shape
+    preset = getattr(NeuralKernelNetwork, structure)
+    expected = preset(3, wiring=WIRING, batch_shape=batch_shape)
+    shapes, others = ([p.shape for p in k.parameters()] for k in (kernel, expected))
+    assert shapes == others
+    x = torch.rand(4, 3)
+    torch.testing.assert_close(kernel(x).to_dense(), expected(x).to_dense())
+
+
+def test_given_columns_and_batch_shape_are_kept():
+    options = {"active_dims": [0, -1], "batch_shape": torch.Size([5])}
+    kernel = make_network(dataset(4), structure="additive", **options)
+    assert len(kernel.primitives) == 2 and kernel.active_dims.tolist() == [0, 3]
+    assert kernel.batch_shape == (5,)
+    series = make_network(dataset(4), structure="time_series", active_dims=[2])
+    assert series.active_dims.tolist() == [2]
+
+
+def test_the_task_is_no_input_of_the_kernel():
+    tasks = torch.tensor([[0.0], [1.0]]).repeat(4, 1)
+    x = torch.cat([torch.rand(8, 2), tasks], -1)
+    data = SupervisedDataset(
+        X=x, Y=torch.randn(8, 1), feature_names=["a", "b", "task"], outcome_names=["y"]
+    )
+    kernel = make_network(data, MultiTaskGP, structure="additive", wiring="Linear1")
+    assert len(kernel.primitives) == 2
+    model = MultiTaskGP(x, data.Y, task_feature=2, covar_module=kernel)
+    moved = torch.cat([x[:, :2], 1 - tasks], -1)
+    torch.testing.assert_close(kernel(moved).to_dense(), kernel(x).to_dense())
+    assert model.posterior(x).mean.shape == (8, 1)
+
+
+def test_a_model_of_one_task_leaves_the_task_out_on_request():
+    parts = [
+        SupervisedDataset(
+            X=torch.cat([torch.rand(3, 2), torch.full((3, 1), float(task))], -1),
+            Y=torch.randn(3, 1),
+            feature_names=["a", "b", "task"],
+            outcome_names=[f"y{task}"],
+        )
+        for task in range(2)
+    ]
+    data = MultiTaskDataset(parts, target_outcome_name="y0", task_feature_index=2)
+    kernel = make_network(data, structure="additive", remove_task_features=True)
+    assert len(kernel.primitives) == 2 and kernel.active_dims.tolist() == [0, 1]
+
+
+def test_a_network_from_parts_is_taken_as_it_is():
+    parts = {"primitives": [RBFKernel()], "layers": [Linear(1, 1)]}
+    kernel = make_network(dataset(), **parts)
+    assert kernel.primitives[0] is parts["primitives"][0] and kernel.active_dims is None
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"structure": "paper"}, UserInputError, "structure must be one of .*got 'paper'"),
+        ({"structure": "texture"}, UserInputError, "one input column, got 3"),
+        ({"wirings": "Linear1"}, TypeError, "wirings"),
+    ],
+)
+def test_wrong_options_of_the_kernel_are_named(options, error, message):
+    with pytest.raises(error, match=message):
+        make_network(dataset(3), **options)
+
+
+def fit_surrogate(data, **config):
+    surrogate = Surrogate(SurrogateSpec(model_configs=[ModelConfig(**config)]))
+    bounds = [(0.0, 2.0)] * len(data.feature_names)
+    surrogate.fit([data], SearchSpaceDigest(feature_names=data.feature_names, bounds=bounds))
+    return surrogate.model
+
+
+def test_stock_model_with_a_network_for_two_outcomes():
+    model = fit_surrogate(
+        dataset(2, 2),
+        botorch_model_class=SingleTaskGP,
+        covar_module_class=NeuralKernelNetwork,
+        covar_module_options={"structure": "additive", "wiring": "Linear1"},
+    )
+    assert type(model) is SingleTaskGP and isinstance(model.covar_module, NeuralKernelNetwork)
+    assert model.covar_module.batch_shape == (2,)
+    assert model.posterior(torch.rand(4, 2)).mean.shape == (4, 2)
+
+
+def test_model_options_reach_the_model_and_data_are_scaled_once():
+    data = dataset(2, 2)
+    model = fit_surrogate(
+        data,
+        botorch_model_class=NKNSingleTaskGP,
+        model_options={"structure": "additive", "shared_kernel": True},
+    )
+    assert model.shared_kernel and model.covar_module.batch_shape == ()
+    assert not hasattr(model, "outcome_transform")  # Ax standardises
+    torch.testing.assert_close(model.train_targets, data.Y.mT)
+    torch.testing.assert_close(model.input_transform(data.X), data.X / 2)
+
+
+def test_partitions_are_sampled_when_ax_fits():
+    config = {"botorch_model_class": AdditivePartitionGP, "model_options": {"num_samples": 3}}
+    model = fit_surrogate(dataset(2, num_points=4), **config)
+    assert type(model) is AdditivePartitionGP and model.num_samples == 3
+    assert sum(model.partitions.values()) > 3
+
+
+def test_a_kernel_for_a_model_that_makes_its_own_is_refused():
+    with pytest.raises(UserInputError, match="NKNSingleTaskGP makes its kernel .*=RBFKernel"):
+        fit_surrogate(dataset(), botorch_model_class=NKNSingleTaskGP, covar_module_class=RBFKernel)
+
+
+def test_registering_again_changes_nothing():
+    def state():
+        maps = [*registry.CLASS_TO_REGISTRY.values(), *registry.CLASS_TO_REVERSE_REGISTRY.values()]
+        maps += [covar_module_argparse.funcs, submodel_input_constructor.funcs]
+        return [dict(entries) for entries in maps]
+
+    before = state()
+    assert registry.MODEL_REGISTRY[NKNSingleTaskGP] == "NKNSingleTaskGP"
+    nkn_ax._register()
+    assert state() == before
+    stock = covar_module_argparse.dispatch(ScaleMaternKernel)
+    assert stock.__module__.startswith("ax.")
+    assert covar_module_argparse.dispatch(NeuralKernelNetwork).__module__ == "gpytorch_nkn.ax"
+
+
+def test_models_alone_do_not_load_ax():
+    loaded = {name.split(".")[0] for name in side_effects("gpytorch_nkn.models")["loaded"]}
+    assert "botorch" in loaded and "ax" not in loaded
+
+
+def test_without_ax_the_error_says_what_to_install():
+    code = "import sys; sys.modules['ax'] = None; import gpytorch_nkn.ax"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 1
+    assert "gpytorch_nkn.ax needs ax-platform: pip install 'gpytorch_nkn[ax]'" in run.stderr
+
+
+def test_example_of_the_module_runs():
+    _, text = nkn_ax.__doc__.split("client::\n", 1)
+    example, count = textwrap.dedent(text.split("\n\nIn a strategy")[0]), "range(20)"
+    assert example.count(count) == 1
+    namespace = {}
+    exec(example.replace(count, "range(6)"), namespace)
+    client = namespace["client"]
+    assert len(client._experiment.trials) == 6
+    assert type(generator(client).surrogate.model) is NKNSingleTaskGP
