@@ -473,3 +473,21 @@ def test_last_layer_that_is_no_simplex_is_not_scaled():
         list(network.primitives), [*list(network.layers)[:-1], last], skip=True
     )
     assert NKNSingleTaskGP(x, y, structure=mixed).covar_module is mixed
+
+
+@pytest.mark.parametrize("shape", [(1,), (4,), (3, 1), (2, 3, 2)])
+@pytest.mark.parametrize("m", [1, 2])
+def test_posterior_equals_that_with_the_base_class_covariances(shape, m, monkeypatch):
+    x, y = data(m=m)
+    model = moved(NKNSingleTaskGP(x, y)).eval()
+    points = torch.rand(*shape, 2, dtype=torch.float64, requires_grad=True)
+
+    def moments():
+        posterior = model.posterior(points)
+        value = posterior.mean.sum() + posterior.distribution.covariance_matrix.square().sum()
+        return posterior.mean, posterior.variance, torch.autograd.grad(value, points)[0]
+
+    own = moments()
+    monkeypatch.delattr(NKNSingleTaskGP, "_get_test_prior_mean_and_covariances")
+    for mine, theirs in zip(own, moments(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-10)
