@@ -142,7 +142,8 @@ def make_generation_strategy(
 
     Objectives, constraints and the acquisition function are Ax's business: logarithmic noisy
     expected improvement, of the hypervolume with several objectives. Every outcome has a model of
-    its own. Ax trains models afresh for each trial, without a warm start.
+    its own. Ax trains models afresh for each trial, without a warm start. The centre of the search
+    space, which Ax's own strategy tries first, is not tried: attach it as a trial if you want it.
 
     Args:
         structure: Name of a structure of :class:`gpytorch_nkn.models.NKNSingleTaskGP`.

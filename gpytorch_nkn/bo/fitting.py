@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import operator
+import warnings
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import torch
 from botorch.models.model import Model, ModelList
-from gpytorch.kernels import Kernel
 from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
-from torch import nn
+from torch import Tensor, nn
 
-from gpytorch_nkn.fit import Recipe, fit_best_of
+from gpytorch_nkn.fit import FitResult, Recipe, fit_best_of
 from gpytorch_nkn.fit.objective import check_model
 from gpytorch_nkn.initialization import initialize_model, start_from_structure
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.initialization.structures import is_convex
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
-from gpytorch_nkn.layers import Linear
 
 __all__ = ["fit_bo_model", "warm_start"]
 
@@ -28,7 +29,7 @@ _STRUCTURES = ("additive", "joint")
 def fit_bo_model(
     model: M,
     *,
-    previous: Model | None = None,
+    previous: Model | Mapping[str, Tensor] | None = None,
     fresh_starts: int = 2,
     max_iterations: int = 75,
     seed: int = 0,
@@ -37,17 +38,18 @@ def fit_bo_model(
     """Train a BoTorch model from the parameters of the last one and from fresh starts, in place.
 
     Every start maximises the posterior of the parameters (the likelihood for a model without
-    priors) by few iterations of L-BFGS, and the best one is kept: the warm start saves most of
-    the work while the data grow point by point, the fresh ones keep the model from staying with
-    a structure that the first points suggested. Outputs that share no parameter are trained one
+    priors) by few iterations of L-BFGS, and the best one is kept. While the data grow point by
+    point that is most often the warm start. The fresh ones keep the model from staying with a
+    structure that the first points suggested; they take most of the time, and
+    ``fresh_starts=0`` does without them. Outputs that share no parameter are trained one
     by one, each with a best start of its own.
 
     Args:
         model: An exact GP with a Gaussian likelihood: :class:`gpytorch_nkn.models.NKNSingleTaskGP`,
             or any other one, SingleTaskGP included; or a ModelListGP of such models.
-        previous: The model of the iteration before, with fewer data and the same structure, from
-            which the first start takes its parameters; ``None`` starts from those that the model
-            has.
+        previous: The model of the iteration before, with fewer data and the same structure (or
+            its ``state_dict``), from which the first start takes its parameters; ``None`` starts
+            from those that the model has.
         fresh_starts: Further starts. For a network of convex combinations (the structure
             ``"optimization"``) they are in turn near a sum of one-dimensional kernels and near
             the kernel over all columns; for other kernels they come from the data, see
@@ -57,40 +59,45 @@ def fit_bo_model(
         progress: Show a progress bar, if standard error is a terminal.
 
     Returns:
-        The same model, in eval mode.
+        The same model, in eval mode. A start that failed while others did not is warned about.
 
     Raises:
-        TypeError: The model is not an exact GP with a Gaussian likelihood, or no list of such.
-        ValueError: ``previous`` has another structure, the data are not finite, or an option has
-            no meaning.
+        TypeError: The model is not an exact GP with a Gaussian likelihood, or no list of such, or
+            a number is not an integer.
+        ValueError: ``previous`` has another structure, the data are not finite or are fantasies,
+            or an option has no meaning.
         RuntimeError: Every start failed.
         KeyboardInterrupt: Ctrl-C came before any start had taken a step; later it ends the
             training with the best parameters so far.
     """
+    fresh_starts, max_iterations = operator.index(fresh_starts), operator.index(max_iterations)
     if fresh_starts < 0 or max_iterations < 1 or seed < 0:
         raise ValueError(
             "fresh_starts must be at least 0, max_iterations at least 1 and seed at least 0, got "
             f"{fresh_starts}, {max_iterations} and {seed}."
         )
     for whole in _members(model):
-        check_model(whole)
+        _check(whole)
+    _check_apart(_members(model))
     if previous is not None:
         warm_start(model, previous)
     units = [(whole, part) for whole in _members(model) for part in enumerate(_outputs(whole))]
     for position, (whole, (number, part)) in enumerate(units):
         try:
-            result = fit_best_of(
-                part,
-                restarts=1 + fresh_starts,
-                initialize=_start,
-                recipe=Recipe(adam_steps=0, lbfgs_iterations=max_iterations),
-                seed=seed,
-                progress=progress,
-            )
+            with torch.enable_grad():
+                result = fit_best_of(
+                    part,
+                    restarts=1 + fresh_starts,
+                    initialize=_start,
+                    recipe=Recipe(adam_steps=0, lbfgs_iterations=max_iterations),
+                    seed=seed,
+                    progress=progress,
+                )
         except KeyboardInterrupt:
             if position == 0:
                 raise
             break
+        _tell_failures(result)
         if part is not whole:
             fitted = dict(part.named_parameters())
             for name, parameter in whole.named_parameters():
@@ -101,7 +108,7 @@ def fit_bo_model(
     return model.eval()
 
 
-def warm_start(new_model: M, old_model: Model) -> M:
+def warm_start(new_model: M, old_model: Model | Mapping[str, Tensor]) -> M:
     """Give a model the parameters of another one of the same structure, in place.
 
     Parameters of the kernel, the mean, the noise and learned transforms are copied; those that
@@ -111,7 +118,7 @@ def warm_start(new_model: M, old_model: Model) -> M:
 
     Args:
         new_model: A model, or a list of models.
-        old_model: One with the same parameters, in the same shapes.
+        old_model: One with the same parameters, in the same shapes, or its ``state_dict``.
 
     Returns:
         The new model.
@@ -119,8 +126,7 @@ def warm_start(new_model: M, old_model: Model) -> M:
     Raises:
         ValueError: A parameter of the new model is not in the old one, or in another shape.
     """
-    _check_same_structure(new_model, old_model)
-    old = dict(old_model.named_parameters())
+    old = _check_same_structure(new_model, old_model)
     for name, parameter in new_model.named_parameters():
         if parameter.requires_grad:
             parameter.data.copy_(old[name].data)
@@ -128,16 +134,61 @@ def warm_start(new_model: M, old_model: Model) -> M:
     return new_model
 
 
-def _check_same_structure(new_model: Model, old_model: Model) -> None:
-    old = {name: tuple(p.shape) for name, p in old_model.named_parameters()}
-    new = {name: tuple(p.shape) for name, p in new_model.named_parameters() if p.requires_grad}
-    wrong = [name for name, shape in new.items() if old.get(name) != shape]
-    if wrong:
-        raise ValueError(
-            "The old model must have the parameters of the new one, in the same shapes; "
-            + "; ".join(f"{name}: {new[name]} and {old.get(name, 'none')}" for name in wrong[:5])
-            + (f"; and {len(wrong) - 5} more." if len(wrong) > 5 else ".")
+def _check(model: Any) -> None:
+    if not isinstance(model, ExactGP):
+        raise TypeError(
+            f"fit_bo_model needs exact GPs with a Gaussian likelihood, got {type(model).__name__}."
         )
+    if getattr(model, "_is_ensemble", False):
+        raise TypeError(
+            f"{type(model).__name__} is an ensemble, which is sampled and not optimised: "
+            "fit_gpytorch_mll does that, for AdditivePartitionGP fit_additive_partition_gp."
+        )
+    check_model(model)
+    if any(data.requires_grad for data in (*model.train_inputs, model.train_targets)):
+        raise ValueError(
+            "The training data are differentiable, as those of fantasies are: train the model that "
+            "they come from, or make one of detached data."
+        )
+
+
+def _check_apart(models: list[ExactGP]) -> None:
+    owners = [{id(parameter) for parameter in model.parameters()} for model in models]
+    if sum(map(len, owners)) > len(set().union(*owners)):
+        raise ValueError(
+            "The models of the list share parameters, and each would train them for itself: give "
+            "every model a kernel of its own."
+        )
+
+
+def _tell_failures(result: FitResult) -> None:
+    failed = [record for record in result.restarts if record.status.startswith("failed: ")]
+    for record in failed:
+        if "interrupted" not in record.status:
+            warnings.warn(f"Start {record.number} {record.status}", RuntimeWarning, stacklevel=3)
+
+
+def _check_same_structure(
+    new_model: Model, old_model: Model | Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The parameters of the old model, by name."""
+    old: dict[str, Tensor] = (
+        dict(old_model) if isinstance(old_model, Mapping) else dict(old_model.named_parameters())
+    )
+    new = {name: p for name, p in new_model.named_parameters() if p.requires_grad}
+    wrong = [
+        f"{name} is {tuple(p.shape)} in the new model and "
+        + (f"{tuple(old[name].shape)} in the old one" if name in old else "missing in the old one")
+        for name, p in new.items()
+        if name not in old or old[name].shape != p.shape
+    ]
+    if wrong:
+        more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+        raise ValueError(
+            "The old model must be of the same kind, with the same structure and the same number "
+            f"of input columns: {'; '.join(wrong[:5])}{more}."
+        )
+    return old
 
 
 def _members(model: nn.Module) -> list[Any]:
@@ -168,15 +219,9 @@ def _start(model: ExactGP, seed: int, number: int) -> None:
         # outputs that share a constant start from the mean over all of them
         mean.constant = targets.sum_to_size(shape) * (shape.numel() / targets.numel())
     network, _ = unwrap_scales(model.covar_module)
-    if _is_convex(network):
+    if is_convex(network):
         structure = _STRUCTURES[(number - 1) % len(_STRUCTURES)]
         start_from_structure(network, structure, seed=seed * 1_000_003 + number)
-
-
-def _is_convex(kernel: Kernel) -> bool:
-    if not isinstance(kernel, NeuralKernelNetwork) or not kernel.skip:
-        return False
-    return all(layer.is_simplex for layer in kernel.layers if isinstance(layer, Linear))
 
 
 def _outputs(model: Model) -> list[ExactGP]:

@@ -49,7 +49,7 @@ def optimize_acqf_by_groups(
         acq_function: Acquisition function, higher is better, for inputs ``b x q x D``.
         bounds: Lower and upper bounds ``2 x D``, finite.
         groups: Groups of column numbers, each column in exactly one, such as the first of
-            ``AdditivePartitionGP.partitions``.
+            ``AdditivePartitionGP.partitions``: ``next(iter(model.partitions))``.
         q: Number of candidates, whose columns of a group move together.
         incumbent: Starting points, ``k x q x D`` or one of ``q x D``; with ``q=1`` also ``k x D``
             or ``D``. ``None`` takes the best of ``raw_samples`` random points.
@@ -193,6 +193,8 @@ def _check_incumbent(incumbent: Tensor, bounds: Tensor, q: int) -> Tensor:
             f"incumbent must be k x {q} x {bounds.size(-1)}, got the shape "
             f"{tuple(incumbent.shape)}."
         )
+    if not bool(points.isfinite().all()):
+        raise ValueError(f"incumbent must be finite, got {incumbent}.")
     slack = 1e-6 * (bounds[1] - bounds[0])  # of rounding
     if bool(((points < bounds[0] - slack) | (points > bounds[1] + slack)).any()):
         raise ValueError(

@@ -60,6 +60,8 @@ def coordinate_sweep_initial_conditions(
         fixed_features: Columns that keep a value, the same in all starting points.
         options: Of BoTorch's generator. ``init_batch_limit`` (or ``batch_limit``) limits the
             points of one evaluation and ``seed`` determines all random numbers of sweeps, too.
+            BoTorch's own starts take their ``seed`` for the raw samples only: for equal starts
+            throughout, call ``torch.manual_seed``.
         inequality_constraints: Linear constraints as in ``optimize_acqf``, which sweeps keep to;
             what violates them is swept from one of BoTorch's points instead.
         equality_constraints: With them all starting points are BoTorch's own: what moves along
@@ -71,6 +73,9 @@ def coordinate_sweep_initial_conditions(
         num_values: Values of each column, spread evenly with a random offset.
         num_sweeps: Times that every column is visited, in random order.
         generator: As for BoTorch's ``gen_batch_initial_conditions``.
+
+    Nonlinear constraints, for which ``optimize_acqf`` asks for feasible starting points, are not
+    known here. ``optimize_acqf_mixed`` takes ``ic_gen_kwargs={"incumbent": ...}``.
 
     Returns:
         Starting points ``R x q x d``.

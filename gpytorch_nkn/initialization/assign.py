@@ -16,8 +16,11 @@ def assign(module: Module, name: str, value: Tensor) -> None:
     constraint = module.constraint_for_parameter_name(f"raw_{name}")
     low, high = constraint.lower_bound.to(value), constraint.upper_bound.to(value)
     # A thousandth of the width inside: on the bound itself the raw value is infinite.
-    margin = torch.where(high.isfinite(), 1e-3 * (high - low), low.abs())
-    setattr(module, name, value.clamp(low + margin, high - margin.where(high.isfinite(), 0 * low)))
+    width = high - low
+    inside = 1e-3 * torch.where(width.isfinite(), width, 0.0)
+    above = torch.where(low.isfinite() & high.isinf(), low.abs(), inside)
+    below = torch.where(high.isfinite() & low.isinf(), 1e-3 * high.abs(), inside)
+    setattr(module, name, value.clamp(low + above, high - below))
 
 
 def assign_weight(layer: Linear, value: Tensor | torch.Generator) -> None:

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.layers.layer import Layer
 
+_LOG_OF_ZERO = -1e3  # a finite number whose softmax beside others is exactly 0
+
 __all__ = ["Linear", "get_weight", "positive", "set_weight"]
 
 
@@ -22,7 +24,9 @@ class Linear(Layer):
         k_o = b_o + \sum_{i} W_{oi} k_i, \qquad W \ge 0,\; b \ge 0
 
     Sums of kernels with non-negative weights are kernels, and so is a non-negative constant.
-    A weight may be set to exactly zero, which prunes the connection (its gradient vanishes).
+    A weight may be set to exactly zero, which prunes the connection (its gradient vanishes). A
+    prior on raw weights leaves it alone; the density of a log-normal prior has no finite value
+    there, so that losses before and after pruning do not compare.
 
     With ``weights="softplus"`` (the paper's) weights and biases are the softplus of the raw
     values. With ``weights="simplex"`` the weights of a unit and its bias are the softmax of the
@@ -267,7 +271,7 @@ def _set_bias(layer: Linear, value: Tensor | float) -> None:
 
 
 def _get_raw_weight(layer: Linear) -> Tensor:
-    return layer.raw_weight
+    return _without_pruned(layer.raw_weight)
 
 
 def _set_raw_weight(layer: Linear, value: Tensor | float) -> None:
@@ -275,7 +279,13 @@ def _set_raw_weight(layer: Linear, value: Tensor | float) -> None:
 
 
 def _get_raw_bias(layer: Linear) -> Tensor | None:
-    return layer.raw_bias
+    return None if layer.raw_bias is None else _without_pruned(layer.raw_bias)
+
+
+def _without_pruned(raw: Tensor) -> Tensor:
+    """Raw values for a prior, which leaves those alone that stand for a weight of zero."""
+    pruned = raw <= _LOG_OF_ZERO
+    return raw.masked_fill(pruned, 0.0) if bool(pruned.any()) else raw
 
 
 def _set_raw_bias(layer: Linear, value: Tensor | float) -> None:
@@ -294,7 +304,7 @@ def _finite_log(share: Tensor) -> Tensor:
     positive = share > 0
     logs = share.clamp_min(1e-30).log()
     mean = (logs * positive).sum(-1, keepdim=True) / positive.sum(-1, keepdim=True)
-    return torch.where(positive, logs - mean, -1e3)
+    return torch.where(positive, logs - mean, _LOG_OF_ZERO)
 
 
 def _inv_softplus_with_zero(value: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from botorch.optim.closures import ForwardBackwardClosure
 from botorch.optim.utils import get_parameters
 from botorch.utils.transforms import normalize_indices
 from botorch.utils.types import DEFAULT, _DefaultType
-from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
@@ -34,6 +34,14 @@ __all__ = ["NKNSingleTaskGP"]
 
 K = TypeVar("K", bound=Kernel)
 
+_OPTIONS = {"previous", "fresh_starts", "max_iterations", "seed", "progress"}
+_BOTORCH_OPTIONS = {
+    "optimizer",
+    "max_attempts",
+    "pick_best_of_all_attempts",
+    "warning_handler",
+    "caught_exception_types",
+}
 _STRUCTURES = ("optimization", "additive", "regression", "time_series", "texture", "paper")
 
 
@@ -56,9 +64,8 @@ class NKNSingleTaskGP(SingleTaskGP):
             - ``"time_series"``, ``"texture"``: the presets of these names, for one input column.
             - ``"paper"``: the network of the paper's section 5.3: ``"additive"`` without priors,
               for maximum likelihood.
-            - A network, or a ScaleKernel of one, which the model uses as it is (a copy with the
-              batch shape of the model, if it has another). A network whose last layer is a
-              simplex goes into a ScaleKernel.
+            - A network, or a ScaleKernel of one, of which the model takes a copy with its own batch
+              shape. A network whose last layer is a simplex goes into a ScaleKernel.
         shared_kernel: With several outputs, learn one network for all of them; each has its own
             output scale, mean and noise.
         likelihood: Default: Gaussian, with BoTorch's prior on the noise.
@@ -67,8 +74,9 @@ class NKNSingleTaskGP(SingleTaskGP):
         input_transform: Applied to the inputs, e.g. ``Normalize(d)``.
 
     ``fit_gpytorch_mll`` trains it by :func:`gpytorch_nkn.bo.fit_bo_model`, that is from several
-    starts without autograd; with an optimiser, a closure or any other option it does as with
-    every other model. In a loop, start from the last model: ``fit_bo_model(model, previous=last)``.
+    starts without autograd, and takes the options of that; with an optimiser, a closure or any
+    other option of BoTorch's it does as with every other model. In a loop, start from the last
+    model: ``fit_bo_model(model, previous=last)``.
 
     Raises:
         TypeError: ``structure`` is neither a name nor a network.
@@ -127,11 +135,28 @@ class NKNSingleTaskGP(SingleTaskGP):
         optimizer_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> MarginalLogLikelihood:
-        """What ``fit_gpytorch_mll`` calls."""
-        options = (closure, closure_kwargs, optimizer_kwargs, *kwargs.values())
-        if type(mll) is ExactMarginalLogLikelihood and all(option is None for option in options):
-            fit_bo_model(self)
+        """What ``fit_gpytorch_mll`` calls.
+
+        Args:
+            mll: Marginal log likelihood of this model.
+            closure, closure_kwargs, optimizer_kwargs: As in BoTorch.
+            **kwargs: Options of :func:`gpytorch_nkn.bo.fit_bo_model`, or BoTorch's.
+
+        Raises:
+            TypeError: An option is neither, or there are some of both.
+        """
+        own = mll.model is self and mll.likelihood is self.likelihood
+        plain = type(mll) is ExactMarginalLogLikelihood and own
+        stock = (closure, closure_kwargs, optimizer_kwargs)
+        if plain and all(option is None for option in stock) and kwargs.keys() <= _OPTIONS:
+            fit_bo_model(self, **kwargs)
             return mll.eval()
+        if not kwargs.keys() <= _BOTORCH_OPTIONS:
+            raise TypeError(
+                f"Expected options of fit_bo_model {sorted(_OPTIONS)} or, with a closure, an "
+                f"optimizer or a likelihood of its own, of BoTorch {sorted(_BOTORCH_OPTIONS)}; got "
+                f"{sorted(kwargs)}."
+            )
         if self.shared_kernel and self._num_outputs > 1 and closure is None:
             closure = self._joint_closure(mll)
         return _fit_fallback(
@@ -242,6 +267,23 @@ def _check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
         raise ValueError(
             f"The structure does not fit {num_columns} input columns: {error}"
         ) from error
+    network = kernel.base_kernel if type(kernel) is ScaleKernel else kernel
+    if kernel.active_dims is None and network.active_dims is None:  # nobody has chosen columns
+        used = set().union(*(_columns(part, num_columns) for part in network.primitives))
+        if len(used) < num_columns:
+            raise ValueError(
+                f"No primitive of the structure sees the columns {set(range(num_columns)) - used} "
+                f"of {num_columns}; give the network active_dims if they are to be left out."
+            )
+
+
+def _columns(kernel: Kernel, num_columns: int) -> set[int]:
+    """The input columns that a kernel sees."""
+    if kernel.active_dims is not None:
+        return {column % num_columns for column in kernel.active_dims.tolist()}
+    if isinstance(kernel, AdditiveKernel | ProductKernel):
+        return set().union(*(_columns(part, num_columns) for part in kernel.kernels))
+    return set(range(num_columns))
 
 
 def _make_kernel(
@@ -260,9 +302,10 @@ def _make_kernel(
                 f"{type(network).__name__}; for other kernels there is "
                 "SingleTaskGP(covar_module=...)."
             )
-        network = _expanded(network, network_shape)
+        # A copy: the next model of a loop, made of the same network, would train that of this one.
+        network = _copied(network, network_shape)
         if type(structure) is ScaleKernel:
-            scaled = _expanded(structure, batch_shape)
+            scaled = _copied(structure, batch_shape)
             scaled.base_kernel = network
             return scaled
     last = network.layers[-1] if len(network.layers) else None
@@ -287,9 +330,9 @@ def _named_network(name: str, num_columns: int, batch_shape: torch.Size) -> Neur
     return preset(batch_shape=batch_shape)
 
 
-def _expanded(kernel: K, batch_shape: torch.Size) -> K:
+def _copied(kernel: K, batch_shape: torch.Size) -> K:
     if kernel.batch_shape == batch_shape:
-        return kernel
+        return deepcopy(kernel)
     try:
         return expand_kernel_batch(kernel, batch_shape)
     except RuntimeError:

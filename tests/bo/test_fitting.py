@@ -7,14 +7,17 @@ import pytest
 import torch
 from botorch.models import ModelListGP, SingleTaskGP, SingleTaskVariationalGP
 from botorch.models.transforms import Normalize, Warp
+from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.constraints import Interval
-from gpytorch.kernels import MaternKernel
+from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean
 
 from gpytorch_nkn.bo import fit_bo_model, fitting, warm_start
 from gpytorch_nkn.fit.optimize import FlatParameters
-from gpytorch_nkn.models import NKNSingleTaskGP
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.layers import Linear, Product
+from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP
 from tests.models.small_models import STRUCTURES, moved, structure_of
 
 FEW = {"max_iterations": 6}
@@ -137,10 +140,16 @@ def test_first_start_is_that_of_the_last_model(make, fits):
 
 OTHERS = {
     "structure": (lambda x, y: NKNSingleTaskGP(x, y, structure="additive"), "raw_outputscale"),
-    "columns": (lambda x, y: NKNSingleTaskGP(x[:, :1], y), r"2.raw_lengthscale: \(1, 2\) and none"),
-    "outputs": (lambda x, y: NKNSingleTaskGP(x, y.repeat(1, 2)), r"raw_noise: \(1,\) and \(2, 1\)"),
+    "columns": (
+        lambda x, y: NKNSingleTaskGP(x[:, :1], y),
+        r"2.raw_lengthscale is \(1, 2\) in the new",
+    ),
+    "outputs": (
+        lambda x, y: NKNSingleTaskGP(x, y.repeat(1, 2)),
+        r"\(1,\) in the new model and \(2, 1\)",
+    ),
     "class": (lambda x, y: SingleTaskGP(x, y), "more"),
-    "list": (lambda x, y: ModelListGP(NKNSingleTaskGP(x, y)), "and none"),
+    "list": (lambda x, y: ModelListGP(NKNSingleTaskGP(x, y)), "missing in the old one"),
 }
 
 
@@ -251,7 +260,7 @@ def test_a_model_that_cannot_be_trained_stops_a_list_before_it_begins(fits):
     first = NKNSingleTaskGP(x, y)
     model = ModelListGP(first, SingleTaskVariationalGP(x, y, inducing_points=4))
     before = parameters_of(first)
-    with pytest.raises(TypeError, match="ExactGP, got SingleTaskVariationalGP"):
+    with pytest.raises(TypeError, match="exact GPs.*got SingleTaskVariationalGP"):
         fit_bo_model(model)
     assert fits == [] and differ(parameters_of(first), before) == set()
 
@@ -501,3 +510,84 @@ def test_warm_start_across_precisions():
     for name, parameter in new.named_parameters():
         assert parameter.dtype == torch.float32
         torch.testing.assert_close(parameter.double(), old.get_parameter(name), rtol=1e-6, atol=0)
+
+
+def odd_network():
+    """Convex combinations with a skip connection that have no additive and joint structure."""
+    primitives = [RBFKernel(active_dims=(0,)), RBFKernel(active_dims=(1,)), PeriodicKernel()]
+    layers = [
+        Linear(3, 4, weights="simplex"),
+        Product(4, 2),
+        Linear(5, 1, weights="simplex"),
+    ]
+    return NeuralKernelNetwork(primitives, layers, skip=True)
+
+
+def test_fresh_starts_of_other_convex_networks_come_from_the_data(monkeypatch):
+    x, y = data()
+    results = []
+    own = fitting.fit_best_of
+    monkeypatch.setattr(
+        fitting, "fit_best_of", lambda *a, **k: results.append(own(*a, **k)) or results[-1]
+    )
+    fit_bo_model(NKNSingleTaskGP(x, y, structure=odd_network()), max_iterations=3)
+    assert [record.status for record in results[0].restarts] == ["ok"] * 3
+
+
+def test_a_start_that_fails_is_told(monkeypatch):
+    x, y = data()
+
+    def fail(*args, **kwargs):
+        raise ValueError("no start values today")
+
+    monkeypatch.setattr(fitting, "initialize_model", fail)
+    with pytest.warns(RuntimeWarning, match="Start 1 failed: ValueError: no start values today"):
+        fit_bo_model(NKNSingleTaskGP(x, y), fresh_starts=1, max_iterations=3)
+
+
+def test_fantasies_are_refused_by_name():
+    x, y = data()
+    model = fit_bo_model(NKNSingleTaskGP(x, y), fresh_starts=0, max_iterations=3)
+    sampler = SobolQMCNormalSampler(torch.Size([2]), seed=0)
+    points = torch.rand(1, 2, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(ValueError, match="fantasies"):
+        fit_bo_model(model.fantasize(points, sampler))
+
+
+def test_training_without_gradients_around():
+    x, y = data()
+    model = NKNSingleTaskGP(x, y)
+    with torch.no_grad():
+        fit_bo_model(model, fresh_starts=0, max_iterations=3)
+        assert not torch.is_grad_enabled()
+    other = fit_bo_model(NKNSingleTaskGP(x, y), fresh_starts=0, max_iterations=3)
+    torch.testing.assert_close(model.state_dict(), other.state_dict())
+
+
+@pytest.mark.parametrize("options", [{"max_iterations": 2.5}, {"fresh_starts": 1.0}])
+def test_numbers_that_are_not_integers(options):
+    with pytest.raises(TypeError, match="float"):
+        fit_bo_model(NKNSingleTaskGP(*data()), **options)
+
+
+def test_a_state_dict_starts_as_its_model_does():
+    x, y = data()
+    last = fit_bo_model(NKNSingleTaskGP(x, y), fresh_starts=0, max_iterations=5)
+    ours = [
+        fit_bo_model(NKNSingleTaskGP(x, y), previous=old, fresh_starts=0, max_iterations=5)
+        for old in (last, last.state_dict())
+    ]
+    torch.testing.assert_close(ours[0].state_dict(), ours[1].state_dict())
+
+
+def test_members_of_a_list_that_share_a_kernel_are_refused():
+    x, y = data()
+    kernel = MaternKernel(ard_num_dims=2)
+    members = [SingleTaskGP(x, y, covar_module=kernel), SingleTaskGP(x, y, covar_module=kernel)]
+    with pytest.raises(ValueError, match="share parameters"):
+        fit_bo_model(ModelListGP(*members))
+
+
+def test_ensembles_are_sent_elsewhere():
+    with pytest.raises(TypeError, match="fit_additive_partition_gp"):
+        fit_bo_model(AdditivePartitionGP(*data()))

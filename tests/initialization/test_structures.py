@@ -3,8 +3,9 @@ import math
 import gpytorch
 import pytest
 import torch
-from gpytorch.constraints import Interval
+from gpytorch.constraints import Interval, LessThan
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
 
 from gpytorch_nkn.initialization import (
     initialize_from_data,
@@ -12,6 +13,7 @@ from gpytorch_nkn.initialization import (
     median_distances,
     start_from_structure,
 )
+from gpytorch_nkn.initialization.assign import assign
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear, Product, parse_wiring
 from tests.fit.models import SmallGP
@@ -248,3 +250,11 @@ def test_a_model_of_convex_combinations_starts_with_the_variance_of_its_targets(
     initialize_model(model)
     assert model.covar_module.outputscale.item() == pytest.approx(y.var().item())
     assert model.likelihood.noise.item() == pytest.approx(0.01 * y.var().item())
+
+
+def test_start_values_keep_below_a_bound_without_another():
+    likelihood = GaussianLikelihood(noise_constraint=LessThan(1e-2)).double()
+    assign(likelihood.noise_covar, "noise", torch.tensor([0.5], dtype=torch.float64))
+    assert 0.9e-2 < likelihood.noise.item() < 1e-2
+    assign(likelihood.noise_covar, "noise", torch.tensor([1e-3], dtype=torch.float64))
+    assert likelihood.noise.item() == pytest.approx(1e-3)

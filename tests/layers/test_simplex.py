@@ -255,3 +255,17 @@ def test_gradcheck():
 
     assert torch.autograd.gradcheck(function, (values, *parameters.values()))
     assert torch.autograd.gradgradcheck(function, (values, *parameters.values()))
+
+
+def test_a_prior_on_raw_weights_leaves_pruned_ones_alone():
+    layer = Linear(3, 2, weights="simplex").double()
+    layer.add_raw_priors()
+    weight = layer.weight.detach().clone()
+    weight[0, 0] = 0.0
+    layer.weight = weight
+    density = sum(p.log_prob(get(m)).sum() for _, m, p, get, _ in layer.named_priors())
+    # the least density is far from that of ten standard deviations for any weight
+    assert density > -50
+    density.backward()
+    assert layer.raw_weight.grad[0, 0] == 0 and layer.raw_weight.grad[0, 1] != 0
+    assert layer.weight[0, 0] == 0

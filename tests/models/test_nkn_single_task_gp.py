@@ -15,12 +15,14 @@ from botorch.optim.core import OptimizationResult, OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_torch
 from botorch.optim.utils import sample_all_priors
 from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import (
     ExactMarginalLogLikelihood,
     LeaveOneOutPseudoLikelihood,
     SumMarginalLogLikelihood,
 )
 
+from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.models import NKNSingleTaskGP
@@ -150,24 +152,37 @@ def test_paper_is_additive_without_priors():
         assert [type(part) for part in kernel.primitives] == [RBFKernel] * 2
 
 
-def test_a_ready_network_is_used_as_it_is():
+def test_a_ready_network_is_copied():
     x, y = data(m=2)
-    network = structure_of("network", 2)
-    assert NKNSingleTaskGP(x, y[:, :1], structure=network).covar_module is network
-    shared = NKNSingleTaskGP(x, y, structure=network, shared_kernel=True)
-    assert shared.covar_module.base_kernel is network
-    # pathwise sampling draws weights by the batch shape of the kernel
-    assert shared.covar_module.batch_shape == (2,)
-    copied = NKNSingleTaskGP(x, y, structure=network).covar_module
-    assert copied is not network and copied.batch_shape == (2,) and network.batch_shape == ()
-    scaled = structure_of("scaled", 2)
-    assert NKNSingleTaskGP(x, y[:, :1], structure=scaled).covar_module is scaled
-    assert NKNSingleTaskGP(x, y[:, :1], structure=scaled).covar_module is scaled
-    simplex = scaled.base_kernel
-    assert NKNSingleTaskGP(x, y[:, :1], structure=simplex).covar_module.base_kernel is simplex
-    shared = NKNSingleTaskGP(x, y, structure=scaled, shared_kernel=True).covar_module
-    assert shared.base_kernel is simplex and shared.outputscale.shape == (2,)
-    assert scaled.outputscale.shape == ()
+    for name in ("network", "scaled"):
+        structure = structure_of(name, 2)
+        before = deepcopy(structure.state_dict())
+        one, other = (NKNSingleTaskGP(x, y[:, :1], structure=structure) for _ in range(2))
+        torch.testing.assert_close(one.covar_module.state_dict(), before)
+        kept = deepcopy(other.state_dict())
+        fit_bo_model(one, fresh_starts=0, max_iterations=3)
+        torch.testing.assert_close(other.state_dict(), kept)  # the next model of a loop, say
+        torch.testing.assert_close(structure.state_dict(), before)
+        both = NKNSingleTaskGP(x, y, structure=structure)
+        assert both.covar_module.batch_shape == (2,) and structure.batch_shape == ()
+        shared = NKNSingleTaskGP(x, y, structure=structure, shared_kernel=True).covar_module
+        # pathwise sampling draws weights by the batch shape of the kernel
+        assert shared.outputscale.shape == (2,) and shared.base_kernel.batch_shape == ()
+    simplex = structure.base_kernel
+    assert type(NKNSingleTaskGP(x, y[:, :1], structure=simplex).covar_module) is ScaleKernel
+
+
+def test_options_of_fit_gpytorch_mll(fitted_by_us):
+    x, y = data()
+    last = NKNSingleTaskGP(x, y)
+    model = NKNSingleTaskGP(x, y)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll, previous=last, fresh_starts=0, max_iterations=3)
+    options = {"previous": last, "fresh_starts": 0, "max_iterations": 3}
+    assert fitted_by_us == [(model, options)]
+    for options in ({"nonsense": 1}, {"fresh_starts": 1, "max_attempts": 2}):
+        with pytest.raises(TypeError, match="Expected options of fit_bo_model"):
+            fit_gpytorch_mll(mll, **options)
 
 
 ERRORS = [
@@ -302,7 +317,7 @@ def test_fit_of_a_shared_kernel_by_botorch_counts_each_prior_once():
         fit_gpytorch_mll(mll, **options, **QUIET)
         assert not any(torch.equal(p, before[name]) for name, p in model.named_parameters())
     with pytest.raises(NotImplementedError, match="got LeaveOneOutPseudoLikelihood"):
-        fit_gpytorch_mll(LeaveOneOutPseudoLikelihood(model.likelihood, model), **FEW)
+        fit_gpytorch_mll(LeaveOneOutPseudoLikelihood(model.likelihood, model), optimizer_kwargs=FEW)
 
 
 def test_fit_of_another_likelihood_is_botorch_s(fitted_by_us, monkeypatch):
@@ -472,7 +487,7 @@ def test_last_layer_that_is_no_simplex_is_not_scaled():
     mixed = NeuralKernelNetwork(
         list(network.primitives), [*list(network.layers)[:-1], last], skip=True
     )
-    assert NKNSingleTaskGP(x, y, structure=mixed).covar_module is mixed
+    assert type(NKNSingleTaskGP(x, y, structure=mixed).covar_module) is NeuralKernelNetwork
 
 
 @pytest.mark.parametrize("shape", [(1,), (4,), (3, 1), (2, 3, 2)])
@@ -491,3 +506,26 @@ def test_posterior_equals_that_with_the_base_class_covariances(shape, m, monkeyp
     monkeypatch.delattr(NKNSingleTaskGP, "_get_test_prior_mean_and_covariances")
     for mine, theirs in zip(own, moments(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-10)
+
+
+def test_a_structure_that_ignores_columns_is_refused():
+    x = torch.rand(8, 4, dtype=torch.float64)
+    y = x.sum(-1, keepdim=True)
+    with pytest.raises(ValueError, match=r"sees the columns \{2, 3\} of 4"):
+        NKNSingleTaskGP(x, y, structure=NeuralKernelNetwork.additive(2))
+    chosen = NeuralKernelNetwork.additive(2, active_dims=(0, 3))
+    assert NKNSingleTaskGP(x, y, structure=chosen).covar_module.active_dims.tolist() == [0, 3]
+
+
+def test_fit_gpytorch_mll_trains_the_likelihood_of_the_mll():
+    x, y = data()
+    model, other = NKNSingleTaskGP(x, y), GaussianLikelihood().double()
+    before = other.noise.item()
+    fit_gpytorch_mll(
+        ExactMarginalLogLikelihood(other, model), optimizer_kwargs={"options": {"maxiter": 5}}
+    )
+    with_options = other.noise.item()
+    assert with_options != before
+    other.noise = before
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(other, NKNSingleTaskGP(x, y)))
+    assert other.noise.item() != before
