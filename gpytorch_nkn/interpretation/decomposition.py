@@ -193,12 +193,14 @@ class Decomposition:
                 interactions with others have a fifth of that, and no small part of its own.
 
         Returns:
-            Disjoint groups of columns, by falling share.
+            Disjoint groups of columns, by falling share; a column without an effect of that share
+            is in none.
 
         Raises:
             ValueError: The components are not sets of columns.
         """
-        if any(part.columns is None for part, _ in self._unmerged):
+        # what was pruned has no terms, and belongs to no group
+        if any(part.columns is None and part.terms for part, _ in self._unmerged):
             raise ValueError("Groups of columns need a decomposition with by='columns'.")
         groups: list[tuple[float, set[int]]] = []
         for part, share in sorted(self._unmerged, key=lambda pair: -pair[1]):

@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from botorch.models import SingleTaskGP
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
@@ -8,6 +11,7 @@ from gpytorch.means import ZeroMean
 from gpytorch.models import ExactGP
 
 from gpytorch_nkn.interpretation import ColumnUse, decompose, report
+from gpytorch_nkn.interpretation.decomposition import Component
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 
@@ -157,3 +161,15 @@ def test_enough_components_for_every_column():
     assert len(split.components) == 16
     assert {frozenset({c}) for c in range(12)} <= {part.columns for part in split.components}
     assert len(decompose(GP(x[:, :3], x.sum(-1), NeuralKernelNetwork.optimization(3))).shares) == 8
+
+
+def test_what_was_pruned_belongs_to_no_group():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(25, 3, generator=generator, dtype=torch.float64)
+    y = (6 * x[:, :1]).sin() + 2 * x[:, 1:2] * x[:, 2:]
+    model = SingleTaskGP(x, y, covar_module=NeuralKernelNetwork.additive(3)).eval()
+    split = decompose(model, by="columns")
+    rest = Component("what was pruned", (), is_rest=True)
+    groups = split.column_groups()
+    with_rest = replace(split, _unmerged=(*split._unmerged, (rest, 0.1)))
+    assert with_rest.column_groups() == groups != []
