@@ -18,9 +18,10 @@ __all__ = ["Hyperparameters", "PartitionEvidence"]
 
 # Centre and standard deviation of the normal priors on logarithms, for inputs in the unit cube and
 # standardised targets. That of lengthscales is times the root of the group's size, over which
-# distances grow likewise. That of the noise has the mode of BoTorch's prior.
-_LENGTHSCALE = (math.log(0.3), 1.0)
-_OUTPUTSCALE = (math.log(0.5), 1.5)
+# distances grow likewise. That of the noise has the mode of BoTorch's prior. The others are wide:
+# polynomials and the like are lengthscales of several units times scales of hundreds.
+_LENGTHSCALE = (math.log(0.4), 1.7)
+_OUTPUTSCALE = (math.log(0.5), 3.0)
 _NOISE = (-5.0, 1.0)
 _SHAPE_SCALE = 1.0
 
@@ -58,7 +59,7 @@ class PartitionEvidence:
     with :math:`\theta` the logarithms of lengthscales, scales of groups and noise (and the shape
     parameters of the correlations as they are), normal priors of centres :math:`c` and standard
     deviations :math:`\tau`, and the constant mean by generalised least squares. The centres are
-    lengthscales of 0.3 times the root of the group's size (:math:`\tau = 1`), scales of 0.5 (1.5)
+    lengthscales of 0.4 times the root of the group's size (:math:`\tau = 1.7`), scales of 0.5 (3)
     and a noise of :math:`e^{-5}` (1), for inputs in the unit cube and standardised targets. A
     parameter at the centre of its prior takes nothing, so that groups are not punished for their
     number of parameters. L-BFGS starts from the hyperparameters of a neighbouring partition. Each

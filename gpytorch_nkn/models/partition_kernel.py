@@ -38,7 +38,7 @@ class PartitionKernel(BatchKernel):
         batch_shape: Shape of the batch of partitions.
         active_dims: Input columns that the kernel sees; ``None`` means all of them.
 
-    It starts with every column in a group of its own, lengthscales of 0.3 and scales of 0.5.
+    It starts with every column in a group of its own, lengthscales of 0.4 and scales of 0.5.
 
     Raises:
         ValueError: ``num_columns`` is below one, or the name of the kernel is unknown.
@@ -73,7 +73,7 @@ class PartitionKernel(BatchKernel):
         if num_shape_parameters(kernel):
             center = torch.tensor(shape_center(kernel)).repeat(*shape, num_columns, 1)
             self.register_parameter("raw_shape", nn.Parameter(center))
-        self.lengthscale = 0.3
+        self.lengthscale = 0.4
         self.outputscale = 0.5
 
     @property

@@ -37,9 +37,9 @@ def log_prior(partition, h, kernel):
     total = 0.0
     for number, group in enumerate(partition):
         for d in group:
-            z = math.log(h.lengthscale[d]) - math.log(0.3 * math.sqrt(len(group)))
-            total -= z**2 / 2
-        total -= ((math.log(h.outputscale[number]) - math.log(0.5)) / 1.5) ** 2 / 2
+            z = math.log(h.lengthscale[d]) - math.log(0.4 * math.sqrt(len(group)))
+            total -= (z / 1.7) ** 2 / 2
+        total -= ((math.log(h.outputscale[number]) - math.log(0.5)) / 3) ** 2 / 2
         if kernel == "nkn":
             center = [math.log(2), 2, 0, 0, 0, 0, 2, 0, 2, 0, 2, 0, 0, 1, 0]
             total -= (h.shape[number] - torch.tensor(center)).square().sum().item() / 2
@@ -75,8 +75,8 @@ def test_hyperparameters_are_at_a_maximum(data, kernel):
     matrix = covariance(x, PARTITION, moved, kernel) + moved.noise * torch.eye(25)
     loss = -torch.distributions.MultivariateNormal(torch.full((25,), h.mean), matrix).log_prob(y)
     sizes = torch.tensor([2.0, 1.0, 2.0])
-    loss = loss + (raw[0] - (0.3 * sizes.sqrt()).log()).square().sum() / 2
-    loss = loss + ((raw[1] - math.log(0.5)) / 1.5).square().sum() / 2
+    loss = loss + ((raw[0] - (0.4 * sizes.sqrt()).log()) / 1.7).square().sum() / 2
+    loss = loss + ((raw[1] - math.log(0.5)) / 3).square().sum() / 2
     loss = loss + (raw[3] + 5).square() / 2
     if kernel == "nkn":
         center = [math.log(2), 2, 0, 0, 0, 0, 2, 0, 2, 0, 2, 0, 0, 1, 0]
@@ -96,7 +96,7 @@ def test_prior_alone_decides_without_informative_data():
         sizes = torch.zeros(3)
         for group in partition:
             sizes[list(group)] = float(len(group))
-        torch.testing.assert_close(h.lengthscale, 0.3 * sizes.sqrt(), rtol=1e-3, atol=0)
+        torch.testing.assert_close(h.lengthscale, 0.4 * sizes.sqrt(), rtol=1e-3, atol=0)
         torch.testing.assert_close(
             h.outputscale, torch.full((len(partition),), 0.5), rtol=1e-3, atol=0
         )
