@@ -16,14 +16,12 @@ from torch import Tensor, nn
 from gpytorch_nkn.fit import FitResult, Recipe, fit_best_of
 from gpytorch_nkn.fit.objective import check_model
 from gpytorch_nkn.initialization import initialize_model, start_from_structure
-from gpytorch_nkn.initialization.structures import is_convex
+from gpytorch_nkn.initialization.structures import STRUCTURES, is_convex
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 
 __all__ = ["fit_bo_model", "warm_start"]
 
 M = TypeVar("M", bound=Model)
-
-_STRUCTURES = ("additive", "joint")
 
 
 def fit_bo_model(
@@ -220,7 +218,7 @@ def _start(model: ExactGP, seed: int, number: int) -> None:
         mean.constant = targets.sum_to_size(shape) * (shape.numel() / targets.numel())
     network, _ = unwrap_scales(model.covar_module)
     if is_convex(network):
-        structure = _STRUCTURES[(number - 1) % len(_STRUCTURES)]
+        structure = STRUCTURES[(number - 1) % len(STRUCTURES)]
         start_from_structure(network, structure, seed=seed * 1_000_003 + number)
 
 

@@ -239,8 +239,8 @@ class NeuralKernelNetwork(BatchKernel):
                 the start values stay the same.
             batch_shape, active_dims: See :meth:`time_series`.
 
-        The paper's network for this purpose is :meth:`additive`. Trained by maximum likelihood on
-        some tens of points, it finds products that are not there.
+        The paper's network for this purpose is :meth:`additive`; ``benchmarks/RESULTS.md`` has
+        both side by side.
         """
         shape = torch.Size([] if batch_shape is None else batch_shape)
         parts = presets.optimization(input_dim, wiring, priors, shape)

@@ -4,6 +4,9 @@ import pytest
 import torch
 from gpytorch.means import ConstantMean
 
+from gpytorch_nkn.fit.objective import Objective
+from gpytorch_nkn.fit.optimize import FlatParameters
+from gpytorch_nkn.fit.training_loss import TrainingLoss
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import is_compiled
 from gpytorch_nkn.layers import Linear, Product
@@ -56,3 +59,20 @@ def assert_same(actual, expected, tolerance=1e-9):
     assert float((actual[1] - expected[1]).abs().max()) <= tolerance * float(
         expected[1].abs().max()
     )
+
+
+def check_loss_and_gradient(model, path):
+    """Where the model is, away from there, and there again, as the objective by autograd."""
+    objective = Objective(model)
+    flat = FlatParameters(objective)
+    before = flat.values.clone()
+    with kernel_evaluation(path):
+        loss = TrainingLoss(objective.model, flat.values)
+        assert torch.equal(flat.values, before)
+        assert_same(loss(), loss_and_gradient(objective))
+        flat.values += 0.3 * torch.rand_like(flat.values)  # the parameters are views
+        moved = loss()
+        assert_same(moved, loss_and_gradient(objective))
+        flat.values.copy_(before)
+        assert_same(loss(), loss_and_gradient(objective))
+    assert moved[0] != loss()[0]

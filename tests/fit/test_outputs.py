@@ -20,7 +20,12 @@ from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.batch_kernel import index_kernel_batch
 from gpytorch_nkn.layers import Linear, Product
 from gpytorch_nkn.settings import kernel_evaluation
-from tests.fit.closed_forms import COMPILED, PATHS, assert_same, loss_and_gradient, make
+from tests.fit.closed_forms import (
+    COMPILED,
+    PATHS,
+    check_loss_and_gradient,
+    make,
+)
 from tests.fit.models import SmallGP
 from tests.kernels.contract import perturb
 
@@ -130,16 +135,9 @@ KNOWN = {
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", KNOWN)
 def test_loss_and_gradient_equal_the_objectives(name, path):
-    objective = Objective(make(KNOWN, name))
-    flat = FlatParameters(objective)
-    before = flat.values.clone()
-    with kernel_evaluation(path):
-        loss = TrainingLoss(objective.model, flat.values)
-        assert torch.equal(flat.values, before)
-        assert_same(loss(), loss_and_gradient(objective))
-        flat.values += 0.3 * torch.rand_like(flat.values)  # the parameters are views
-        assert_same(loss(), loss_and_gradient(objective))
-    assert has_closed_form(objective.model)
+    model = make(KNOWN, name)
+    check_loss_and_gradient(model, path)
+    assert has_closed_form(model)
 
 
 def test_the_loss_is_the_sum_over_the_outputs():

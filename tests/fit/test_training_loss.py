@@ -33,6 +33,7 @@ from tests.fit.closed_forms import (
     COMPILED,
     PATHS,
     assert_same,
+    check_loss_and_gradient,
     loss_and_gradient,
     make,
     small_network,
@@ -181,19 +182,8 @@ KNOWN = {
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", KNOWN)
 def test_loss_and_gradient_equal_the_objectives(name, path):
-    objective = Objective(make(KNOWN, name))
-    flat = FlatParameters(objective)
-    before = flat.values.clone()
-    with kernel_evaluation(path):
-        loss = TrainingLoss(objective.model, flat.values)
-        assert torch.equal(flat.values, before)
-        assert_same(loss(), loss_and_gradient(objective))
-        flat.values += 0.3 * torch.rand_like(flat.values)  # the parameters are views
-        moved = loss()
-        assert_same(moved, loss_and_gradient(objective))
-        flat.values.copy_(before)
-        assert_same(loss(), loss_and_gradient(objective))
-    assert moved[0] != loss()[0]
+    model = make(KNOWN, name)
+    check_loss_and_gradient(model, path)
 
 
 @pytest.mark.parametrize("name", ["priors", "scaled", "BoTorch"])
