@@ -7,6 +7,7 @@ from gpytorch_nkn.datasets import (
     decimal_years,
     future_times,
     load_co2,
+    load_regression,
     load_time_series,
     read_time_series,
 )
@@ -55,8 +56,46 @@ def test_benchmark_series_come_with_their_split(monkeypatch, tmp_path):
 
 def test_benchmark_series_without_the_folder_name_the_variable(monkeypatch):
     monkeypatch.delenv("GPYTORCH_NKN_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match="environment variable GPYTORCH_NKN_DATA"):
-        load_time_series("airline")
+    for load in (load_time_series, load_regression):
+        with pytest.raises(FileNotFoundError, match="environment variable GPYTORCH_NKN_DATA"):
+            load("airline")
+
+
+@pytest.fixture
+def table_folder(monkeypatch, tmp_path):
+    """Folder of the tables of the benchmark data, with the table ``toy``."""
+    folder = tmp_path / "uci_regression"
+    folder.mkdir()
+    np.savez(
+        folder / "toy.npz",
+        X=np.arange(10, dtype=np.uint8).reshape(5, 2),
+        y=np.arange(5, dtype=np.int32),
+        nkn_test_idx=np.array([[3], [0]]),
+        nkn_pca_test_idx=np.array([0, 4]),
+    )
+    monkeypatch.setenv("GPYTORCH_NKN_DATA", str(tmp_path))
+    return folder
+
+
+def test_benchmark_tables_come_with_their_splits(table_folder):
+    table = load_regression("toy")
+    assert table.X.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    assert table.y.tolist() == [0, 1, 2, 3, 4]
+    assert table.X.dtype == table.y.dtype == np.float64
+    assert table.test_mask(0).tolist() == [False, False, False, True, False]
+    assert table.test_mask(1).tolist() == [True, False, False, False, False]
+    assert table.test_mask("pca").tolist() == [True, False, False, False, True]
+    for split in (2, -1, "1"):
+        with pytest.raises(ValueError, match=f"toy are 0 to 1 or 'pca', got {split!r}"):
+            table.test_mask(split)
+
+
+def test_benchmark_tables_that_are_not_there_are_explained(table_folder):
+    with pytest.raises(FileNotFoundError, match=r"/other\.npz; tables that are there: toy"):
+        load_regression("other")
+    np.savez(table_folder / "half.npz", X=np.zeros((2, 1)), y=np.zeros(2))
+    with pytest.raises(ValueError, match=r"half\.npz .*lacks nkn_test_idx, nkn_pca_test_idx"):
+        load_regression("half")
 
 
 @pytest.mark.parametrize("day", ["01", "15", "28"])

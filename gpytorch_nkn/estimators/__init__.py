@@ -1,5 +1,6 @@
-"""Estimators with scikit-learn's conventions."""
+"""Estimators in the manner of scikit-learn."""
 
 from gpytorch_nkn.estimators.nkn_forecaster import NKNForecaster
+from gpytorch_nkn.estimators.nkn_regressor import NKNRegressor
 
-__all__ = ["NKNForecaster"]
+__all__ = ["NKNForecaster", "NKNRegressor"]

@@ -14,13 +14,14 @@ from gpytorch.means import LinearMean
 from gpytorch.models import ExactGP
 from gpytorch.priors import NormalPrior
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp, ndtr
+from scipy.special import logsumexp
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from gpytorch_nkn.estimators.mixtures import mixture_quantile
 from gpytorch_nkn.estimators.series_input import as_time, as_vector, is_date
 from gpytorch_nkn.fit import FitResult, Recipe, fit_best_of
 from gpytorch_nkn.kernels import NeuralKernelNetwork
@@ -213,7 +214,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             raise ValueError(f"level must lie between 0 and 1, got {level}.")
         shares, means, stds = self._mixture(x)
         ends = [
-            _mixture_quantile(shares, means, stds, p) for p in ((1 - level) / 2, (1 + level) / 2)
+            mixture_quantile(shares, means, stds, p) for p in ((1 - level) / 2, (1 + level) / 2)
         ]
         if self.log_targets:
             ends = [np.exp(end) for end in ends]
@@ -347,16 +348,3 @@ def _get_bias(mean: LinearMean) -> Tensor:
 
 def _set_bias(mean: LinearMean, value: Tensor) -> None:
     mean.initialize(bias=value)
-
-
-def _mixture_quantile(
-    shares: np.ndarray, means: np.ndarray, stds: np.ndarray, probability: float
-) -> np.ndarray:
-    """Quantile of a mixture of Gaussians by bisection between those of its parts."""
-    parts = means + stds * norm.ppf(probability)
-    lower, upper = parts.min(0), parts.max(0)
-    for _ in range(60):
-        middle = (lower + upper) / 2
-        below = shares @ ndtr((middle - means) / stds) < probability
-        lower, upper = np.where(below, middle, lower), np.where(below, upper, middle)
-    return (lower + upper) / 2

@@ -21,10 +21,13 @@ from gpytorch_nkn.initialization.structures import (
     is_convex,
     joint_kernels,
 )
+from gpytorch_nkn.kernels import SpectralComponentKernel
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.layers import Linear
 
 __all__ = ["initialize_from_data", "initialize_model"]
+
+_FREQUENCY = 0.3  # radians per median distance: few points see more than a part of a wave
 
 
 def initialize_from_data(
@@ -33,7 +36,8 @@ def initialize_from_data(
     """Set the start values of every part of a kernel from data, in place.
 
     Lengthscales become the median distance of their input column times a log-normal factor, so
-    that copies of a primitive start apart. Periods come from the periodogram of the targets over
+    that copies of a primitive start apart; frequencies of spectral components are normal with the
+    deviation 0.3 over that distance. Periods come from the periodogram of the targets over
     the column, with a cubic trend removed in even restarts and a local one in odd restarts: in
     restarts 0 and 1 the periodic primitives take the strongest peaks in turn, later they draw
     them with probability proportional to the peaks' power. Weights of Linear layers are drawn
@@ -86,6 +90,14 @@ def initialize_from_data(
                 if id(part) in joint:  # distances over all columns are longer
                     typical = math.sqrt(len(columns)) * typical
                 assign(part, "lengthscale", 0.6 * typical * _log_normal(rng, value, 1.0))
+        if isinstance(part, SpectralComponentKernel) and part.frequency.requires_grad:
+            if medians is None:
+                medians = median_distances(x)
+            value = part.frequency.detach()
+            distances = medians[columns].to(value)
+            distances = distances if value.size(-1) > 1 else distances.mean()
+            draws = torch.as_tensor(rng.standard_normal(tuple(value.shape)))
+            part.initialize(frequency=_FREQUENCY * draws.to(value) / distances)
         if periodic and part.raw_period_length.requires_grad:
             values = part.period_length.detach().clone()
             for dim in range(values.size(-1)):

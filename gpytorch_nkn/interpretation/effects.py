@@ -23,7 +23,7 @@ from gpytorch_nkn.interpretation.averages import (
     set_columns,
     undisturbed,
 )
-from gpytorch_nkn.interpretation.source import fitted_gp
+from gpytorch_nkn.interpretation.source import fitted_gp, is_table
 from gpytorch_nkn.interpretation.units import Units
 
 __all__ = ["Effect", "Effects", "effects"]
@@ -151,7 +151,8 @@ def effects(
 
     Args:
         model: A fitted ExactGP with one output and a Gaussian likelihood (SingleTaskGP with its
-            transforms too), or the record of a fit.
+            transforms too), the record of a fit, or a fitted NKNRegressor, of which the model of
+            the largest share is taken.
         max_effects: Largest number of main effects, those of the largest total indices, and of
             pairs, those of the largest shares.
         points: Positions of a main effect, evenly over the column's range; pairs have a grid of
@@ -160,7 +161,7 @@ def effects(
         samples: For the indices, rounded up to a power of two; there are ``samples * (D + 2)``
             predictions.
         seed: Determines every random draw; the global random state is left as it was.
-        columns: Names of the input columns ``D``; default: x0, x1, ...
+        columns: Names of the input columns ``D``; default: x0, x1, ..., or those of a table.
 
     Returns:
         Main effects, pairs and indices.
@@ -186,8 +187,12 @@ def effects(
             raise ValueError(f"{name} must be at least {least}, got {value}.")
     with undisturbed(gp_model), torch.no_grad():
         inputs = raw_inputs(gp_model)
+        table = is_table(model)
+        gp = fitted_gp(model if table else gp_model)
+        if table:
+            inputs = gp.units.x_offset + gp.units.x_scale * inputs
+        columns = gp.units.names if table and columns is None else columns
         names = _names(columns, inputs.shape[1])
-        gp = fitted_gp(gp_model)
         if gp.inputs.size(-1) != inputs.shape[1]:
             raise NotImplementedError(
                 f"The input transform makes {gp.inputs.size(-1)} columns of {inputs.shape[1]}: "
@@ -330,6 +335,8 @@ def _grid(values: np.ndarray, points: int) -> np.ndarray:
 
 
 def _checked_model(thing: Any) -> ExactGP:
+    if is_table(thing):
+        return fitted_gp(thing).model
     if hasattr(thing, "structure"):
         raise TypeError(
             "effects is for models with input columns; the parts of a forecaster are roles in "

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gpytorch_nkn.interpretation.units import Units
 
-__all__ = ["FittedGP", "Source", "check_fit", "fitted_gp", "source_of"]
+__all__ = ["FittedGP", "Source", "check_fit", "fitted_gp", "is_table", "source_of"]
 
 _YEAR = 365.2425  # days
 _DAY = 86_400_000  # milliseconds
@@ -67,8 +67,7 @@ class FittedGP:
     def to_inputs(self, x: Any) -> Tensor:
         """Inputs ``... x M x D`` of the kernel for inputs in the user's units."""
         if self._estimator is not None:
-            time = self._estimator.standardised_time(x)
-            return torch.as_tensor(time).to(self.inputs).unsqueeze(-1)
+            return _standardised(self._estimator, x, self.inputs)
         x = torch.as_tensor(x, dtype=self.inputs.dtype, device=self.inputs.device)
         x = x.unsqueeze(-1) if x.dim() == 1 else x
         if x.dim() < 2 or x.size(-2) == 0 or x.size(-1) != self.inputs.size(-1):
@@ -83,7 +82,8 @@ class FittedGP:
     @property
     def time_scale(self) -> float:
         """Units of the user's time (days for dates) per unit of the kernel's only column."""
-        return float(self.units.x_scale[0] if self._estimator is None else self._estimator.x_scale_)
+        days = _counts_days(self._estimator)
+        return float(self._estimator.x_scale_ if days else self.units.x_scale[0])
 
     def time_span(self, horizon: Any) -> float:
         """A length of time in units of the kernel: a number, or a duration for dates.
@@ -104,11 +104,9 @@ class FittedGP:
                 "The input transform is not affine: places of the model's inputs are not those of "
                 "the data. Pass x to posterior() instead."
             )
-        if self._estimator is None:
+        if not _counts_days(self._estimator):
             return self.units.x_offset[0] + self.units.x_scale[0] * values
         times = self._estimator.x_offset_ + self._estimator.x_scale_ * values
-        if not self._estimator.time_is_date_:
-            return times
         return np.round(times * _DAY).astype("int64").astype("datetime64[ms]")
 
     def prior_mean(self, inputs: Tensor) -> Tensor:
@@ -133,8 +131,7 @@ def source_of(thing: Any, x: Any = None) -> Source:
     with _evaluating(model), torch.no_grad():
         kernel, inputs = _kernel_of(model), model.train_inputs[0].detach()
         if x is not None and estimator is not None:
-            time = estimator.standardised_time(x)
-            inputs = torch.as_tensor(time).to(inputs).unsqueeze(-1)
+            inputs = _standardised(estimator, x, inputs)
         elif x is not None:
             inputs = _transformed(model, _as_inputs(x, kernel, inputs.size(-1)).to(inputs))
         return Source(kernel, inputs, _units_of(estimator, model))
@@ -252,7 +249,42 @@ def _transformed(model: ExactGP, x: Tensor) -> Tensor:
     return x if transform is None else transform(x)
 
 
+def _standardised(estimator: Any, x: Any, like: Tensor) -> Tensor:
+    """Inputs of an estimator's model for what its ``predict`` takes.
+
+    Those of a table may also be arrays ``... x M x d`` of the columns in use only.
+    """
+    if is_table(estimator):
+        plain = isinstance(x, np.ndarray | Tensor)
+        if not plain or x.shape[-1:] != like.shape[-1:]:
+            return torch.as_tensor(estimator.standardised_inputs(x)).to(like)
+        x = torch.as_tensor(x, dtype=torch.float64)
+        if x.dim() < 2 or not bool(x.isfinite().all()):
+            raise ValueError(f"x must be a finite ... x M x D array, got shape {tuple(x.shape)}.")
+        offset, scale = map(torch.as_tensor, (estimator.x_offset_, estimator.x_scale_))
+        return ((x - offset) / scale).to(like)
+    return torch.as_tensor(estimator.standardised_time(x)).to(like).unsqueeze(-1)
+
+
+def is_table(thing: Any) -> bool:
+    """Whether a thing is an estimator over a table of input columns."""
+    return hasattr(thing, "standardised_inputs")
+
+
+def _counts_days(estimator: Any) -> bool:
+    """Whether the numbers of an estimator are days since 1970, and its units may be years."""
+    return bool(getattr(estimator, "time_is_date_", False))
+
+
 def _units_of(estimator: Any, model: ExactGP) -> Units:
+    if is_table(estimator):
+        return Units(
+            x_offset=estimator.x_offset_,
+            x_scale=estimator.x_scale_,
+            y_offset=float(estimator.y_offset_),
+            y_scale=float(estimator.y_scale_),
+            names=estimator.columns_,
+        )
     if estimator is not None:
         unit, days = "", 1.0  # dates are counted in days
         if estimator.time_is_date_:

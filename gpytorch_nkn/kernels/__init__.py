@@ -7,6 +7,7 @@ from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel
 from gpytorch_nkn.kernels.neural_kernel_network import NeuralKernelNetwork
+from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "ComplexExponentialKernel",
     "ComplexKernel",
     "NeuralKernelNetwork",
+    "SpectralComponentKernel",
     "ZeroMeanPeriodicKernel",
 ]

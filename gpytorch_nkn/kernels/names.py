@@ -21,6 +21,7 @@ from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
 from gpytorch_nkn.kernels.neural_kernel_network import NeuralKernelNetwork
+from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 
 __all__ = ["short_name"]
@@ -36,6 +37,7 @@ _NAMES: dict[type[Kernel], str] = {
     PeriodicKernel: "PER",
     RBFKernel: "RBF",
     RQKernel: "RQ",
+    SpectralComponentKernel: "SC",
     SpectralMixtureKernel: "SM",
     ZeroMeanPeriodicKernel: "PER",
 }

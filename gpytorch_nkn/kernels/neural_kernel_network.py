@@ -166,6 +166,37 @@ class NeuralKernelNetwork(BatchKernel):
         return cls(*parts, active_dims=active_dims)
 
     @classmethod
+    def tabular(
+        cls,
+        input_dim: int,
+        *,
+        columns: bool = False,
+        spectral: int = 0,
+        wiring: str = PAPER_WIRING,
+        priors: bool = True,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
+    ) -> NeuralKernelNetwork:
+        """Network for tables of data: 2 RBF, 2 Matern-5/2, rational quadratic and linear.
+
+        All are over all columns with a lengthscale each, and the last layer sees them, too
+        (``skip``), so that a single one of them is a network close by.
+
+        Args:
+            input_dim: Number of input columns.
+            columns: Add one RBF per column, with one RBF and one Matern-5/2 over all of them.
+            spectral: Add so many components of a spectral mixture, which see directions across
+                columns; with few rows they fit the noise.
+            wiring, priors, batch_shape, active_dims: See :meth:`time_series`.
+
+        The paper's network for this purpose is :meth:`regression`; ``benchmarks/RESULTS.md`` has
+        both side by side.
+        """
+        shape = torch.Size([] if batch_shape is None else batch_shape)
+        parts = presets.tabular(input_dim, columns, spectral, wiring, priors, shape)
+        return cls(*parts, skip=True, active_dims=active_dims)
+
+    @classmethod
     def additive(
         cls,
         input_dim: int,

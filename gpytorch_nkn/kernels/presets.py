@@ -21,6 +21,7 @@ from torch import Tensor
 
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.convex_shares import SHARES, convex_shares, set_convex_shares
+from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 from gpytorch_nkn.layers import Layer, Linear, log_normal_prior, parse_wiring, positive
 
@@ -29,6 +30,7 @@ __all__ = [
     "make_options",
     "optimization",
     "regression",
+    "tabular",
     "texture",
     "time_series",
     "with_outputscale",
@@ -94,6 +96,39 @@ def regression(input_dim: int, options: _Options) -> Parts:
         + _copies(RQKernel, 2, options, ard_num_dims=input_dim)
     )
     return _finish(primitives, options)
+
+
+def tabular(
+    input_dim: int,
+    columns: bool,
+    spectral: int,
+    wiring: str,
+    priors: bool,
+    batch_shape: torch.Size,
+) -> Parts:
+    """RBF, Matern-5/2, rational quadratic and linear over all columns, and more on request."""
+    _check_input_dim(input_dim)
+    if not isinstance(spectral, int) or spectral < 0:
+        raise ValueError(f"spectral must be a number of components, got {spectral!r}.")
+    options = make_options(wiring, priors, False, batch_shape, None)
+    joint = {"count": 1 if columns else 2, "ard_num_dims": input_dim}
+    primitives: list[Kernel] = []
+    for column in range(input_dim if columns else 0):
+        primitives += _copies(RBFKernel, 1, options, ard_num_dims=1, active_dims=(column,))
+    for number in range(spectral):
+        (kernel,) = _copies(SpectralComponentKernel, 1, options, ard_num_dims=input_dim)
+        signs = (-1.0) ** (number * torch.arange(input_dim))  # directions that differ
+        kernel.initialize(frequency=(1 + number / 2) * signs * kernel.frequency.detach())
+        primitives.append(kernel)
+    primitives += _copies(RBFKernel, options=options, **joint)
+    primitives += _copies(MaternKernel, options=options, nu=2.5, **joint)
+    primitives += _copies(RQKernel, 1, options, ard_num_dims=input_dim)
+    primitives += _copies(LinearKernel, 1, options, ard_num_dims=input_dim)
+    for kernel in primitives:
+        # distances over several columns grow as the root of their number
+        if kernel.has_lengthscale:
+            kernel.lengthscale = math.sqrt(kernel.ard_num_dims) * kernel.lengthscale
+    return _finish(primitives, options, skip=True)
 
 
 def additive(input_dim: int, options: _Options) -> Parts:
@@ -181,12 +216,20 @@ def _copies(make: Callable[..., Kernel], count: int, options: _Options, **kwargs
     return kernels
 
 
-def _finish(primitives: list[Kernel], options: _Options, *, hidden_bias: float = 0.01) -> Parts:
+def _finish(
+    primitives: list[Kernel],
+    options: _Options,
+    *,
+    hidden_bias: float = 0.01,
+    skip: bool = False,
+) -> Parts:
     if options.priors:
         for part in (part for kernel in primitives for part in kernel.modules()):
             for name, (mode, scale) in _PRIORS.items():
                 raw = getattr(part, "_parameters", {}).get(f"raw_{name}")
                 if raw is not None and raw.requires_grad:
+                    if skip and name == "lengthscale":
+                        mode = mode * math.sqrt(raw.size(-1))
                     prior = log_normal_prior(mode, scale)
                     part.register_prior(f"{name}_prior", prior, *_CLOSURES[name])
     layers = parse_wiring(
@@ -196,6 +239,7 @@ def _finish(primitives: list[Kernel], options: _Options, *, hidden_bias: float =
         priors=options.priors,
         sparsity=options.sparsity,
         hidden_bias=hidden_bias,
+        skip=skip,
     )
     return primitives, layers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from botorch.fit import _fit_fallback
@@ -15,7 +15,7 @@ from botorch.optim.closures import ForwardBackwardClosure
 from botorch.optim.utils import get_parameters
 from botorch.utils.transforms import normalize_indices
 from botorch.utils.types import DEFAULT, _DefaultType
-from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
@@ -25,14 +25,10 @@ from torch import Tensor
 
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit.objective import Objective
-from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.batch_kernel import expand_kernel_batch, index_kernel_batch
-from gpytorch_nkn.kernels.presets import with_outputscale
-from gpytorch_nkn.layers import Linear
+from gpytorch_nkn.kernels.batch_kernel import index_kernel_batch
+from gpytorch_nkn.models.structure import check_columns, make_kernel
 
 __all__ = ["NKNSingleTaskGP"]
-
-K = TypeVar("K", bound=Kernel)
 
 _OPTIONS = {"previous", "fresh_starts", "max_iterations", "seed", "progress"}
 _BOTORCH_OPTIONS = {
@@ -42,7 +38,6 @@ _BOTORCH_OPTIONS = {
     "warning_handler",
     "caught_exception_types",
 }
-_STRUCTURES = ("optimization", "additive", "regression", "time_series", "texture", "paper")
 
 
 class NKNSingleTaskGP(SingleTaskGP):
@@ -60,7 +55,7 @@ class NKNSingleTaskGP(SingleTaskGP):
 
             - ``"optimization"``: :meth:`NeuralKernelNetwork.optimization` in a ScaleKernel: near
               a sum of one-dimensional kernels while there are few points.
-            - ``"additive"``, ``"regression"``: the presets of these names.
+            - ``"additive"``, ``"regression"``, ``"tabular"``: the presets of these names.
             - ``"time_series"``, ``"texture"``: the presets of these names, for one input column.
             - ``"paper"``: the network of the paper's section 5.3: ``"additive"`` without priors,
               for maximum likelihood.
@@ -121,11 +116,14 @@ class NKNSingleTaskGP(SingleTaskGP):
         # The base class has put in its own kernel, and checked the data as it does with that one.
         num_columns = self.covar_module.ard_num_dims
         self.shared_kernel = shared_kernel
-        self.covar_module = _make_kernel(
-            structure, num_columns, self._aug_batch_shape, shared_kernel and self._num_outputs > 1
+        self.covar_module = make_kernel(
+            structure,
+            num_columns,
+            self._aug_batch_shape,
+            shared=shared_kernel and self._num_outputs > 1,
         )
         self.to(self.train_targets)
-        _check_columns(self.covar_module, num_columns, self.train_targets)
+        check_columns(self.covar_module, num_columns, self.train_targets)
 
     def custom_fit(
         self,
@@ -256,90 +254,6 @@ def _output_dimensions(model: NKNSingleTaskGP) -> dict[str, int]:
         if batch:  # otherwise the outputs share it
             found[name] = -1 - known[name]
     return found
-
-
-def _check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
-    points = like.new_zeros(2, num_columns)
-    try:
-        with torch.no_grad():
-            kernel(points).to_dense()
-    except (IndexError, RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"The structure does not fit {num_columns} input columns: {error}"
-        ) from error
-    network = kernel.base_kernel if type(kernel) is ScaleKernel else kernel
-    if kernel.active_dims is None and network.active_dims is None:  # nobody has chosen columns
-        used = set().union(*(_columns(part, num_columns) for part in network.primitives))
-        if len(used) < num_columns:
-            raise ValueError(
-                f"No primitive of the structure sees the columns {set(range(num_columns)) - used} "
-                f"of {num_columns}; give the network active_dims if they are to be left out."
-            )
-
-
-def _columns(kernel: Kernel, num_columns: int) -> set[int]:
-    """The input columns that a kernel sees."""
-    if kernel.active_dims is not None:
-        return {column % num_columns for column in kernel.active_dims.tolist()}
-    if isinstance(kernel, AdditiveKernel | ProductKernel):
-        return set().union(*(_columns(part, num_columns) for part in kernel.kernels))
-    return set(range(num_columns))
-
-
-def _make_kernel(
-    structure: str | Kernel, num_columns: int, batch_shape: torch.Size, shared: bool
-) -> Kernel:
-    network_shape = batch_shape
-    if shared:  # one network for the last batch dimension, that of the outputs
-        network_shape = torch.Size([*batch_shape[:-1], 1] if len(batch_shape) > 1 else [])
-    if isinstance(structure, str):
-        network = _named_network(structure, num_columns, network_shape)
-    else:
-        network = structure.base_kernel if type(structure) is ScaleKernel else structure
-        if not isinstance(network, NeuralKernelNetwork):
-            raise TypeError(
-                "structure must be a name, a NeuralKernelNetwork or a ScaleKernel of one, got "
-                f"{type(network).__name__}; for other kernels there is "
-                "SingleTaskGP(covar_module=...)."
-            )
-        # A copy: the next model of a loop, made of the same network, would train that of this one.
-        network = _copied(network, network_shape)
-        if type(structure) is ScaleKernel:
-            scaled = _copied(structure, batch_shape)
-            scaled.base_kernel = network
-            return scaled
-    last = network.layers[-1] if len(network.layers) else None
-    if shared or isinstance(last, Linear) and last.is_simplex:
-        return with_outputscale(network, batch_shape)
-    return network
-
-
-def _named_network(name: str, num_columns: int, batch_shape: torch.Size) -> NeuralKernelNetwork:
-    make = NeuralKernelNetwork
-    if name == "optimization":
-        return make.optimization(num_columns, batch_shape=batch_shape)
-    if name in ("additive", "paper"):
-        return make.additive(num_columns, priors=name == "additive", batch_shape=batch_shape)
-    if name == "regression":
-        return make.regression(num_columns, batch_shape=batch_shape)
-    if name not in _STRUCTURES:
-        raise ValueError(f"structure must be one of {_STRUCTURES} or a network, got {name!r}.")
-    if num_columns != 1:
-        raise ValueError(f"structure={name!r} is for one input column, got {num_columns}.")
-    preset = make.time_series if name == "time_series" else make.texture
-    return preset(batch_shape=batch_shape)
-
-
-def _copied(kernel: K, batch_shape: torch.Size) -> K:
-    if kernel.batch_shape == batch_shape:
-        return deepcopy(kernel)
-    try:
-        return expand_kernel_batch(kernel, batch_shape)
-    except RuntimeError:
-        raise ValueError(
-            f"The structure has the batch shape {tuple(kernel.batch_shape)}, which does not "
-            f"broadcast to that of the model, {tuple(batch_shape)}."
-        ) from None
 
 
 def _subset_kernel(kernel: Kernel, idcs: list[int], shared: bool) -> Kernel:

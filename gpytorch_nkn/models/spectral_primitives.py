@@ -22,6 +22,7 @@ from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
     ComplexExponentialKernel,
     ComplexKernel,
+    SpectralComponentKernel,
     ZeroMeanPeriodicKernel,
 )
 from gpytorch_nkn.models.spectral_draws import Draws, RandomFeatures, choose, stratified, uniforms
@@ -220,6 +221,19 @@ def _complex_exponential(
     return _Frequencies(columns, len(frequency), 0, lambda points, element: frequency[element])
 
 
+def _spectral_component(
+    kernel: Kernel, columns: Tensor, _: torch.Size, parameter: Parameter
+) -> Measure:
+    lengthscale, center = parameter("lengthscale"), parameter("frequency")
+
+    def frequency(points: Tensor, element: Tensor) -> Tensor:
+        sign = torch.where(points[:, -1:] < 0.5, -1.0, 1.0)
+        spread = torch.special.ndtri(points[:, :-1]) / lengthscale[element]
+        return sign * center[element] + spread
+
+    return _Frequencies(columns, len(lengthscale), len(columns) + 1, frequency)
+
+
 def _constant(
     kernel: Kernel, columns: Tensor, batch_shape: torch.Size, parameter: Parameter
 ) -> Measure:
@@ -246,5 +260,6 @@ _MAKERS: dict[Callable, Callable[[Kernel, Tensor, torch.Size, Parameter], Measur
     PeriodicKernel.forward: _periodic,
     RBFKernel.forward: _rbf,
     RQKernel.forward: _rational_quadratic,
+    SpectralComponentKernel.forward: _spectral_component,
     ZeroMeanPeriodicKernel.forward: _zero_mean_periodic,
 }

@@ -25,6 +25,7 @@ from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
     ComplexExponentialKernel,
     NeuralKernelNetwork,
+    SpectralComponentKernel,
     ZeroMeanPeriodicKernel,
 )
 from gpytorch_nkn.layers import Activation, Linear
@@ -106,6 +107,17 @@ def activations():
     return wide(network)
 
 
+def spectral():
+    """Frequencies have no constraint; one has a prior, one is frozen, one is shared by columns."""
+    kernels = [
+        SpectralComponentKernel(ard_num_dims=3),
+        SpectralComponentKernel(ard_num_dims=3, frequency_prior=NormalPrior(0.0, 2.0)),
+        ScaleKernel(SpectralComponentKernel(active_dims=(2, 0))),
+    ]
+    kernels[0].frequency.requires_grad_(False)
+    return wide(small_network(*kernels, RBFKernel()))
+
+
 def extreme():
     """Raw values beyond which softplus is the identity, and where it is nearly zero."""
     model = wide()
@@ -158,6 +170,7 @@ KNOWN = {
     "no layers": lambda: wide(NeuralKernelNetwork([RBFKernel()], [])),
     "activations": activations,
     "fixed center": lambda: wide(small_network(RBFKernel(), CenteredLinearKernel())),
+    "spectral components": spectral,
     "zero mean": lambda: wide(mean=ZeroMean()),
     "linear mean": lambda: wide(mean=perturb(LinearMean(3))),
     "linear mean without bias": lambda: wide(mean=LinearMean(3, bias=False)),

@@ -6,7 +6,8 @@ import torch
 from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 
 from gpytorch_nkn.initialization import initialize_from_data, initialize_model, median_distances
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels import NeuralKernelNetwork, SpectralComponentKernel
+from gpytorch_nkn.layers import Linear
 
 
 def seasonal_series():
@@ -72,6 +73,34 @@ def test_ard_lengthscales_scale_with_their_column():
     x = torch.rand(50, 2) * torch.tensor([1.0, 1e6])
     kernel = initialize_from_data(RBFKernel(ard_num_dims=2), x, torch.randn(50))
     assert kernel.lengthscale[0, 1] > 1e3 * kernel.lengthscale[0, 0]
+
+
+def test_frequencies_of_spectral_components_scale_with_their_column():
+    x = torch.rand(50, 3) * torch.tensor([1.0, 100.0, 1e4])
+    kernel = SpectralComponentKernel(
+        ard_num_dims=2, batch_shape=torch.Size([2000]), active_dims=(2, 1)
+    )
+    initialize_from_data(kernel, x, torch.randn(50))
+    turns = kernel.frequency.squeeze(-2) * median_distances(x)[[2, 1]]  # radians
+    torch.testing.assert_close(turns.std(0), torch.full((2,), 0.3), rtol=0.08, atol=0)
+    assert turns.mean(0).abs().max() < 0.03 and len(turns.unique()) == 4000
+
+
+def test_spectral_components_start_apart_and_as_the_seed_says():
+    def frequencies(**options):
+        parts = [SpectralComponentKernel(ard_num_dims=2) for _ in range(3)]
+        parts[2].frequency.requires_grad_(False)
+        network = NeuralKernelNetwork(parts, [Linear(3, 1)])
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(30, 2, generator=generator)
+        initialize_from_data(network, x, x[:, 0], **options)
+        return torch.cat([part.frequency.detach() for part in parts])
+
+    first = frequencies(seed=3, restart=1)
+    assert torch.equal(first, frequencies(seed=3, restart=1))
+    assert not torch.isclose(first[0], first[1]).any()
+    assert torch.equal(first[2:], SpectralComponentKernel(ard_num_dims=2).frequency)  # frozen
+    assert not torch.isclose(first[:2], frequencies(seed=4, restart=1)[:2]).any()
 
 
 def test_a_series_without_season_starts_at_fractions_of_its_span():

@@ -36,6 +36,7 @@ from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
     ComplexExponentialKernel,
     NeuralKernelNetwork,
+    SpectralComponentKernel,
     ZeroMeanPeriodicKernel,
 )
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
@@ -167,6 +168,15 @@ def deep_composite(active_dims=None):
     return outer
 
 
+def spectral_network():
+    kernels = [
+        SpectralComponentKernel(ard_num_dims=2, active_dims=(2, 0)),
+        ScaleKernel(SpectralComponentKernel()),
+        RBFKernel(active_dims=(1,)),
+    ]
+    return NeuralKernelNetwork(kernels, [Linear(3, 4), Product(4, 2), Linear(2, 1)])
+
+
 def all_common_kernels():
     return (
         ScaleKernel(RBFKernel(ard_num_dims=3)) * PeriodicKernel(active_dims=(0,))
@@ -199,6 +209,7 @@ NETWORKS = {
     "complex": (complex_network, 1),
     "stationary complex": (lambda: complex_network(stationary=True), 2),
     "complex activation": (complex_activation, 1),
+    "spectral components": (spectral_network, 3),
     "deep composite": (deep_composite, 3),
     "deep composite on columns": (lambda: deep_composite((3, 1, 0)), 4),
     "common kernels": (all_common_kernels, 3),

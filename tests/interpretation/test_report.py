@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from gpytorch.kernels import LinearKernel, RBFKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.interpretation import Report, decompose, report
+from gpytorch_nkn.kernels import SpectralComponentKernel
 from tests.interpretation.small_models import (
     COLUMNS,
     STEPS,
@@ -262,13 +264,16 @@ def test_several_columns_have_effects(columns):
     assert columns.to_dict()["effects"]["names"] == list(COLUMNS)
 
 
-@pytest.mark.parametrize("case", ["float32", "fixed noise", "record"])
+@pytest.mark.parametrize("case", ["float32", "fixed noise", "record", "no words"])
 def test_other_models(case):
     if case == "float32":
         model = columns_gp(2, dtype=torch.float32)
     elif case == "fixed noise":
         model = columns_gp(2, noise=4.0)
         assert isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
+    elif case == "no words":  # for spectral components, whose name stands for them
+        wave = SpectralComponentKernel(ard_num_dims=2, active_dims=(0, 1))
+        model = columns_gp(kernel=wave * RBFKernel(active_dims=(0, 1)) + LinearKernel())
     else:
         model = fit_best_of(seasonal_gp(20), restarts=1, recipe=STEPS, seed=0)
     found = check(report(model))

@@ -43,6 +43,7 @@ from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
     ComplexExponentialKernel,
     NeuralKernelNetwork,
+    SpectralComponentKernel,
     ZeroMeanPeriodicKernel,
 )
 
@@ -381,6 +382,7 @@ def test_kernels_of_this_package_become_gpytorchs():
     assert list(with_prior.named_priors()) and not list(as_stock(with_prior, 1).named_priors())
     assert as_stock(RBFKernel(active_dims=(0, 1)), 2).active_dims is None
     assert as_stock(RBFKernel(active_dims=(1,)), 2).active_dims.tolist() == [1]
+    assert as_stock(SpectralComponentKernel(), 1) is None
 
 
 def test_shorter_products():

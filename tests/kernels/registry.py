@@ -21,6 +21,7 @@ from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
     ComplexExponentialKernel,
     NeuralKernelNetwork,
+    SpectralComponentKernel,
     ZeroMeanPeriodicKernel,
 )
 from gpytorch_nkn.layers import Activation, Linear, Product
@@ -117,6 +118,14 @@ def ard(b):
     ]
 
 
+def spectral(b):
+    return [
+        SpectralComponentKernel(ard_num_dims=2, batch_shape=b),
+        ScaleKernel(SpectralComponentKernel(batch_shape=b, active_dims=(1,)), batch_shape=b),
+        RBFKernel(batch_shape=b),
+    ]
+
+
 def nested(b):
     """Sums and products in one another, over columns of their own."""
     product = ProductKernel(
@@ -194,12 +203,15 @@ REGISTRY = [
     simple(BivariateComplexExponentialKernel, dims=3, ard=True),
     simple(CenteredLinearKernel),
     simple(CenteredLinearKernel, ard=True, learn_center=True),
+    simple(SpectralComponentKernel),
+    simple(SpectralComponentKernel, dims=3, ard=True),
     simple(ZeroMeanPeriodicKernel),
     simple(ZeroMeanPeriodicKernel, dims=3, ard=True),
     network("real", real),
     network("stationary", stationary, dims=1),
     network("complex", complex_units),
     network("ard", ard, ard=True, columns_alike=False),
+    network("spectral", spectral, ard=True, columns_alike=False),
     network("nested", nested, columns_alike=False),
     network("network", network_in_network, columns_alike=False),
     network("activations", bounded_complex, activations),
@@ -209,6 +221,8 @@ REGISTRY = [
     preset("time_series", dims=1),
     preset("time_series", dims=1, zero_mean=True, priors=False),
     preset("regression", 3, dims=3, ard=True, columns_alike=False),
+    preset("tabular", 3, dims=3, ard=True, columns_alike=False, spectral=2),
+    preset("tabular", 2, dims=2, ard=True, columns_alike=False, columns=True, priors=False),
     preset("additive", 2, dims=2, columns_alike=False),
     preset("additive", 2, dims=2, columns_alike=False, variances=True, priors=False),
     preset("texture", dims=1, wiring="Linear4-Product2-Linear1"),

@@ -48,7 +48,7 @@ del _case, _entry
 def test_every_registered_kernel_is_covered():
     covered = {entry.cls for entry in ANY_COLUMNS}
     assert covered == {entry.cls for entry in REGISTRY}
-    assert len(TWO_COLUMNS) == 5 and all(entry.ard for entry in TWO_COLUMNS.values())
+    assert len(TWO_COLUMNS) == 6 and all(entry.ard for entry in TWO_COLUMNS.values())
 
 
 def test_ard_network_has_ard_primitives():

@@ -22,6 +22,7 @@ from gpytorch_nkn.interpretation import expand
 from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
     NeuralKernelNetwork,
+    SpectralComponentKernel,
     ZeroMeanPeriodicKernel,
 )
 from gpytorch_nkn.layers import Linear, Product
@@ -299,7 +300,7 @@ def test_copies_of_a_primitive_start_apart(name, args):
         assert (second / first - 1).abs().min() > 0.5, key
 
 
-@pytest.mark.parametrize("name", ["regression", "additive", "optimization"])
+@pytest.mark.parametrize("name", ["regression", "tabular", "additive", "optimization"])
 @pytest.mark.parametrize("input_dim", [0, -1, 2.0, "3"])
 def test_number_of_columns_must_be_a_positive_integer(name, input_dim):
     with pytest.raises(
@@ -320,6 +321,70 @@ def test_additive_preset_starts_near_a_sum_of_its_primitives():
     for term in expand(NeuralKernelNetwork.additive(6), x).terms:
         shares[len(term.columns)] = shares.get(len(term.columns), 0.0) + term.share
     assert shares[1] > max(shares[2], shares[3], shares[4])
+
+
+# the networks for tables
+
+
+@pytest.mark.parametrize("options", [{}, {"columns": True}, {"spectral": 2}])
+def test_tabular_equals_the_composition_by_hand(options):
+    network, x = build("tabular", (3,), **options), torch.randn(6, 3)
+    units = first = torch.stack([dense(k, x) for k in network.primitives])
+    for number, layer in enumerate(network.layers):
+        if number == 4:
+            units = torch.cat([units, first])
+        if isinstance(layer, Linear):
+            units = torch.einsum("oc,cnm->onm", layer.weight, units) + layer.bias[:, None, None]
+        else:
+            units = units.unflatten(0, (layer.out_features, -1)).prod(1)
+    torch.testing.assert_close(dense(network, x), units.squeeze(0))
+
+
+def test_primitives_of_tabular():
+    kinds = [type(k) for k in build("tabular", (3,)).primitives]
+    assert kinds == [RBFKernel] * 2 + [MaternKernel] * 2 + [RQKernel, LinearKernel]
+    network = build("tabular", (3,), columns=True, spectral=2)
+    assert [type(k) for k in network.primitives] == [
+        *[RBFKernel] * 3, *[SpectralComponentKernel] * 2,
+        RBFKernel, MaternKernel, RQKernel, LinearKernel,
+    ]  # fmt: skip
+    assert [k.active_dims.tolist() for k in network.primitives[:3]] == [[0], [1], [2]]
+    assert network.primitives[6].nu == 2.5
+    directions = [k.frequency.flatten() for k in network.primitives[3:5]]
+    assert torch.cosine_similarity(*directions, dim=0).abs() < 0.9  # they start apart
+    assert network.skip and network.layers[-1].in_features == 2 + 9
+
+
+def test_lengthscales_of_tabular_grow_with_the_columns_that_a_kernel_sees():
+    network = build("tabular", (4,), columns=True)
+    single, joint = network.primitives[0], network.primitives[4]
+    torch.testing.assert_close(joint.lengthscale, 2 * single.lengthscale.expand(1, 4))
+    mode = [(k.lengthscale_prior.loc - k.lengthscale_prior.scale**2).exp() for k in (single, joint)]
+    torch.testing.assert_close(mode[1] / mode[0], torch.tensor(2.0))
+    without = build("tabular", (4,), columns=True, priors=False)
+    assert not list(without.named_priors())
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(dense(network, x), dense(without, x))
+
+
+@pytest.mark.parametrize("batch_shape", [(2,), (3, 2)])
+def test_tabular_in_a_batch_and_over_some_columns(batch_shape):
+    options = {"columns": True, "spectral": 2}
+    network = build("tabular", (3,), batch_shape=torch.Size(batch_shape), **options)
+    single, x = build("tabular", (3,), **options), torch.randn(4, 3)
+    assert network.batch_shape == batch_shape
+    for (key, p), q in zip(network.named_parameters(), single.parameters(), strict=True):
+        assert p.shape == (*batch_shape, *q.shape), key
+    assert dense(network, x).shape == (*batch_shape, 4, 4)
+    some = build("tabular", (3,), active_dims=(4, 0, 2), **options)
+    wide = torch.randn(4, 5)
+    torch.testing.assert_close(dense(some, wide), dense(single, wide[:, [4, 0, 2]]))
+
+
+@pytest.mark.parametrize("spectral", [-1, 1.5, "two"])
+def test_the_number_of_spectral_components_is_checked(spectral):
+    with pytest.raises(ValueError, match="number of components, got"):
+        build("tabular", (3,), spectral=spectral)
 
 
 # the network for Bayesian optimisation

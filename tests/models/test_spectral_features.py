@@ -33,6 +33,7 @@ from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
     ComplexExponentialKernel,
     NeuralKernelNetwork,
+    SpectralComponentKernel,
     ZeroMeanPeriodicKernel,
 )
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
@@ -59,6 +60,12 @@ def two_layers(*primitives, weights="softplus"):
         Linear(2, 1, weights=weights, seed=1),
     ]
     return NeuralKernelNetwork(primitives, layers)
+
+
+def waves(kernel):
+    """With frequencies that change the sign of values within the inputs."""
+    kernel.frequency.data += torch.tensor([1.0, -0.5, 2.0])[: kernel.frequency.size(-1)]
+    return kernel
 
 
 def nested():
@@ -91,6 +98,10 @@ STATIONARY = {
     "Matern 1/2": lambda: two_layers(MaternKernel(nu=0.5, ard_num_dims=3)),
     "Matern 3/2": lambda: two_layers(MaternKernel(nu=1.5, ard_num_dims=3)),
     "Matern 5/2": lambda: two_layers(MaternKernel(nu=2.5, ard_num_dims=2, active_dims=(2, 0))),
+    "spectral components": lambda: two_layers(
+        waves(SpectralComponentKernel(ard_num_dims=3)),
+        ScaleKernel(waves(SpectralComponentKernel(active_dims=(2, 0)))),
+    ),
     "nested": nested,
     "skip after a product": skip_after_product,
     "scale outside and inside": lambda: ScaleKernel(

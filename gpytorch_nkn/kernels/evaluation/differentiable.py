@@ -49,6 +49,12 @@ def _primitive(primitive: Primitive, theta: Tensor, x1: Tensor, x2: Tensor) -> T
         angle = math.pi * (left.unsqueeze(1) - right) / period
         exponent = (-2 * angle.sin().square() / lengthscale).sum(-1)
         value = 1 + exponent.expm1() * factor[0] if factor else exponent.exp()
+    elif primitive.kind is Kind.SPECTRAL_COMPONENT:
+        lengthscale, frequency = parameters
+        square = _square(left / lengthscale, right / lengthscale, x1 is x2)
+        middle = left.mean(0).detach()
+        phases1, phases2 = (((x - middle) * frequency).sum(-1) for x in (left, right))
+        value = _radial(Kind.RBF, square) * (phases1.unsqueeze(1) - phases2).cos()
     else:
         *alpha, lengthscale = parameters
         square = _square(left / lengthscale, right / lengthscale, x1 is x2)

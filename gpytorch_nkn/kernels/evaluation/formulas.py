@@ -284,10 +284,70 @@ class _Linear(Group):
         return [variance * part[..., :-1] for part in sums]
 
 
+class _SpectralComponent(Group):
+    """``exp(z) cos(a - a')``: squared distances and phases ``a`` of the rows, in radians."""
+
+    def __init__(self, primitives: Sequence[Primitive], start: int, theta: Tensor, inputs: Inputs):
+        super().__init__(primitives, start, theta, inputs)
+        lengthscale, self._frequency = self.parameters
+        self._coefficient = -0.5 / lengthscale.square()  # G x 1 or G x d
+        self._left, self._right = inputs.scaled_square_factors(self.dims, self._coefficient)
+        self._moments = inputs.square_moments(self.dims)
+        self._x1, self._x2 = inputs.centered(self.dims)
+        frequencies = self._frequency.expand(-1, len(self.dims))
+        self._phases1 = (frequencies @ self._x1.mT).unsqueeze(2)  # G x N x 1
+        self._phases2 = (frequencies @ self._x2.mT).unsqueeze(1)  # G x 1 x M
+
+    def _zeros(self) -> list[Tensor]:
+        of_phases = torch.zeros_like(self._phases1), torch.zeros_like(self._phases2)
+        return [*of_phases, *self._moments.zeros(self.size)]
+
+    def _evaluate(self, tile: Tile, out: Block) -> None:
+        decay, angle = self.block(tile, "decay"), self.block(tile, "angle")
+        torch.bmm(self._left[:, tile.rows], self._right[..., tile.columns], out=decay.matrices)
+        if tile.on_diagonal:
+            decay.matrices.diagonal(dim1=1, dim2=2).fill_(0.0)
+        decay.flat.clamp_max_(0.0).exp_()
+        phases1, phases2 = self._phases1[:, tile.rows], self._phases2[..., tile.columns]
+        torch.sub(phases1, phases2, out=angle.matrices)
+        torch.cos(angle.flat, out=out.flat).mul_(decay.flat)
+
+    def _pull_back(self, tile: Tile, values: Block, weights: Block, sums: list[Tensor]) -> None:
+        of_phases1, of_phases2, *of_moments = sums
+        angle = self.block(tile, "angle")
+        angle.flat.sin_().mul_(self.block(tile, "decay").flat).mul_(weights.flat)
+        of_phases1[:, tile.rows] -= angle.matrices.sum(2, keepdim=True)
+        of_phases2[..., tile.columns] += angle.matrices.sum(1, keepdim=True)
+        weights.flat.mul_(values.flat)
+        if tile.on_diagonal:  # no distance: what moments leave of it would be rounding
+            weights.matrices.diagonal(dim1=1, dim2=2).zero_()
+        self._moments.add(tile.rows, tile.columns, weights.matrices, of_moments)
+
+    def _gradients(self, sums: list[Tensor]) -> list[Tensor]:
+        of_phases1, of_phases2, *of_moments = sums
+        of_coefficient = self._moments.of_squares(of_moments)
+        of_lengthscale = -2 * of_coefficient * self._coefficient / self.parameters[0]
+        of_frequency = of_phases1.squeeze(2) @ self._x1 + of_phases2.squeeze(1) @ self._x2
+        return [
+            part if part.size(1) == parameter.size(1) else part.sum(1, keepdim=True)
+            for part, parameter in zip((of_lengthscale, of_frequency), self.parameters, strict=True)
+        ]
+
+    def _input_gradients(self, sums: list[Tensor]) -> list[Tensor]:
+        of_phases1, of_phases2, *of_moments = sums
+        factor, frequency = (2 * self._coefficient).unsqueeze(1), self._frequency.unsqueeze(1)
+        of_x1, of_x2 = self._moments.of_differences(of_moments)
+        return [
+            factor * of_x1 + frequency * of_phases1,
+            factor * of_x2 + frequency * of_phases2.mT,
+        ]
+
+
 _GROUPS: dict[Kind, type[Group]] = {
     **dict.fromkeys(_RADIAL_VALUES, _Radial),
     Kind.PERIODIC: _Periodic,
     Kind.ZERO_MEAN_PERIODIC: _Periodic,
     Kind.LINEAR: _Linear,
     Kind.CENTERED_LINEAR: _Linear,
+    Kind.SPECTRAL_COMPONENT: _SpectralComponent,
 }

@@ -12,7 +12,7 @@
 //                count; then the column numbers.
 //   theta      the parameters; a primitive's stand one after the other, each by column or shared:
 //              RBF, MATERN: l; RATIONAL_QUADRATIC: alpha, l; PERIODIC: l, p; LINEAR: v;
-//              CENTERED_LINEAR: v, c; ZERO_MEAN_PERIODIC: l, p, A.
+//              CENTERED_LINEAR: v, c; ZERO_MEAN_PERIODIC: l, p, A; SPECTRAL_COMPONENT: l, mu.
 //              DENSE layers have their weights (out x in) at `offset`, and a bias or none.
 //   constants  POLYNOMIAL layers have `count` coefficients at `offset`, constant term first.
 // The kinds are listed in native_plan.h.
@@ -186,6 +186,7 @@ private:
             case ZERO_MEAN_PERIODIC: column.periodic = true; break;
             case LINEAR: column.linear = true; break;
             case CENTERED_LINEAR: column.centered = true; break;
+            case SPECTRAL_COMPONENT: column.stationary = column.periodic = true; break;
             default: column.stationary = true;
         }
         return static_cast<int32_t>(c);
@@ -195,7 +196,8 @@ private:
         switch (kind) {
             case MATERN12:
             case MATERN32:
-            case MATERN52: return 1;
+            case MATERN52:
+            case SPECTRAL_COMPONENT: return 1;
             case RATIONAL_QUADRATIC: return 2;
             case PERIODIC: return 2 * num_terms;
             case ZERO_MEAN_PERIODIC: return 1 + 2 * num_terms;
@@ -274,6 +276,12 @@ private:
                 term.b = request_.theta[index_b];
                 term.slot_a = new_slot(index_a, 1.0);
                 term.slot_b = new_slot(index_b, -a);
+                break;
+            case SPECTRAL_COMPONENT:
+                term.a = 1.0 / (a * a);
+                term.b = request_.theta[index_b] / (2.0 * M_PI);
+                term.slot_a = new_slot(index_a, -2.0 / (a * a * a));
+                term.slot_b = new_slot(index_b, 1.0);
                 break;
             default:
                 term.a = 1.0 / (a * a);

@@ -26,6 +26,7 @@ enum PrimitiveKind : int32_t {
     LINEAR = 6,
     CENTERED_LINEAR = 7,
     ZERO_MEAN_PERIODIC = 8,
+    SPECTRAL_COMPONENT = 9,
 };
 
 enum LayerKind : int32_t { DENSE = 0, PRODUCT = 1, POLYNOMIAL = 2, EXPONENTIAL = 3 };
@@ -54,7 +55,8 @@ struct Request {
 //   RBF, MATERN*, RATIONAL_QUADRATIC have a = 1 / l^2,
 //   PERIODIC and ZERO_MEAN_PERIODIC  a = -2 / l, b = 1 / p,
 //   LINEAR                           a = v,
-//   CENTERED_LINEAR                  a = v, b = c.
+//   CENTERED_LINEAR                  a = v, b = c,
+//   SPECTRAL_COMPONENT               a = 1 / l^2, b = mu / (2 pi).
 // A slot is where the sum for the gradient of the parameter behind a coefficient stands.
 struct Term {
     int32_t column;  // among the columns in use

@@ -265,6 +265,36 @@ NKN_INLINE void sum_periodic_terms(const Plan& plan, const Primitive& primitive,
     }
 }
 
+// exp(-r^2 / 2) cos(2 pi t), with t the sum over the terms of b (x - x'); saves minus the derivative
+// with regard to the phase 2 pi t
+template <bool GRADIENT>
+NKN_INLINE void spectral_values(const Plan& plan, const Primitive& primitive, double* saved,
+                                double* out) {
+    constexpr int VECTORS = SPAN;
+    for (int start = 0; start < CHUNK; start += VECTORS * WIDTH) {
+        Vec square[VECTORS] = {}, turns[VECTORS] = {};
+        for (int t = 0; t < primitive.num_terms; ++t) {
+            const Term& term = primitive.terms[t];
+            const double* squares = plan.workspace + (plan.square + term.column) * CHUNK + start;
+            const double* differences =
+                plan.workspace + (plan.difference + term.column) * CHUNK + start;
+            const Vec a = broadcast(term.a), b = broadcast(term.b);
+            for (int s = 0; s < VECTORS; ++s) {
+                square[s] += a * load(squares + s * WIDTH);
+                turns[s] += b * load(differences + s * WIDTH);
+            }
+        }
+        for (int s = 0; s < VECTORS; ++s) {
+            const int v = start + s * WIDTH;
+            const Vec falling = decay(-0.5 * square[s]);
+            const Vec phase = turns[s] - nearest_integer(turns[s]);
+            const Vec sine = sine_of_half_turns(phase);  // of half the angle
+            store(out + v, falling * (1.0 - 2.0 * sine * sine));
+            if (GRADIENT) store(saved + v, 2.0 * falling * sine * cosine_of_half_turns(phase));
+        }
+    }
+}
+
 // The next ones turn a row of exponents or r^2 into values and save what the gradient needs:
 // the Materns their derivative with regard to r^2, the rational quadratic log(1 + z) and z.
 
@@ -356,6 +386,7 @@ static void primitive_forward(const Plan& plan, const Primitive& primitive) {
             sum_periodic_terms<GRADIENT>(plan, primitive, saved + CHUNK, row);
             zero_mean_values<GRADIENT>(primitive.parameter, row, saved);
             break;
+        case SPECTRAL_COMPONENT: spectral_values<GRADIENT>(plan, primitive, saved, row); break;
     }
     if (primitive.scaled)
         for (int v = 0; v < CHUNK; v += WIDTH)
@@ -398,6 +429,32 @@ NKN_INLINE void periodic_backward(const Plan& plan, const Primitive& primitive,
             sum_a += load(d + v) * load(square + v);
             sum_b += slope * load(difference + v);
             if (INPUTS) store(target + v, load(target + v) + rate * slope);
+        }
+        add_to_slot(plan.slots + term.slot_a * LANES, sum_a);
+        add_to_slot(plan.slots + term.slot_b * LANES, sum_b);
+    }
+}
+
+// d: adjoints of r^2; d_phase: minus those of the phase
+template <bool INPUTS>
+NKN_INLINE void spectral_backward(const Plan& plan, const Primitive& primitive, const double* d,
+                                  const double* d_phase) {
+    for (int t = 0; t < primitive.num_terms; ++t) {
+        const Term& term = primitive.terms[t];
+        const double* square = plan.workspace + (plan.square + term.column) * CHUNK;
+        const double* difference = plan.workspace + (plan.difference + term.column) * CHUNK;
+        double* d_square = plan.workspace + (plan.d_square + term.column) * CHUNK;
+        double* d_difference = plan.workspace + (plan.d_difference + term.column) * CHUNK;
+        const double frequency = 2.0 * M_PI * term.b;
+        Vec sum_a{}, sum_b{};
+        for (int v = 0; v < CHUNK; v += WIDTH) {
+            const Vec of_square = load(d + v), of_phase = load(d_phase + v);
+            sum_a += of_square * load(square + v);
+            sum_b -= of_phase * load(difference + v);
+            if (INPUTS) {
+                store(d_square + v, load(d_square + v) + term.a * of_square);
+                store(d_difference + v, load(d_difference + v) - frequency * of_phase);
+            }
         }
         add_to_slot(plan.slots + term.slot_a * LANES, sum_a);
         add_to_slot(plan.slots + term.slot_b * LANES, sum_b);
@@ -483,7 +540,7 @@ NKN_INLINE void zero_mean_adjoints(double amplitude, const double* change, doubl
 template <bool INPUTS>
 static void primitive_backward(const Plan& plan, const Primitive& primitive, double* d) {
     const double* value = plan.workspace + primitive.base_row * CHUNK;
-    const double* saved = plan.workspace + primitive.saved_row * CHUNK;
+    double* saved = plan.workspace + primitive.saved_row * CHUNK;
     double* slot = plan.slots + primitive.parameter_slot * LANES;
     if (primitive.scaled) {
         accumulate_product(plan.slots + primitive.scale_slot * LANES, d, value);
@@ -513,6 +570,11 @@ static void primitive_backward(const Plan& plan, const Primitive& primitive, dou
         case ZERO_MEAN_PERIODIC:
             zero_mean_adjoints(primitive.parameter, saved, slot, d);
             periodic_backward<INPUTS>(plan, primitive, saved + CHUNK, d);
+            break;
+        case SPECTRAL_COMPONENT:
+            multiply_into(d, saved);
+            rbf_adjoints(value, d);
+            spectral_backward<INPUTS>(plan, primitive, d, saved);
             break;
     }
 }

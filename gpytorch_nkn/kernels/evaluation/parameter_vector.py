@@ -20,6 +20,7 @@ _EVENT_DIMS = {
     "period_length": 2,
     "variance": 2,
     "center": 2,
+    "frequency": 2,
     "weight": 2,
     "alpha": 1,
     "bias": 1,

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.evaluation.parameter_vector import ParameterVector, Slot
+from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
 from gpytorch_nkn.linalg import broadcast_batch_shapes
@@ -49,6 +50,7 @@ class Kind(enum.IntEnum):
     LINEAR = 6
     CENTERED_LINEAR = 7
     ZERO_MEAN_PERIODIC = 8
+    SPECTRAL_COMPONENT = 9
 
 
 class LayerKind(enum.IntEnum):
@@ -103,12 +105,14 @@ _FORMULAS: dict[type[Kernel], tuple[Kind, tuple[str, ...]]] = {
     LinearKernel: (Kind.LINEAR, ("variance",)),
     CenteredLinearKernel: (Kind.CENTERED_LINEAR, ("variance", "center")),
     ZeroMeanPeriodicKernel: (Kind.ZERO_MEAN_PERIODIC, ("lengthscale", "period_length")),
+    SpectralComponentKernel: (Kind.SPECTRAL_COMPONENT, ("lengthscale", "frequency")),
 }
 _RAW_NAMES = {
     "lengthscale": "raw_lengthscale",
     "period_length": "raw_period_length",
     "variance": "raw_variance",
     "center": "center",
+    "frequency": "frequency",
 }
 _MATERN = {0.5: Kind.MATERN12, 1.5: Kind.MATERN32, 2.5: Kind.MATERN52}
 

@@ -15,7 +15,12 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 
-from gpytorch_nkn.kernels import CenteredLinearKernel, NeuralKernelNetwork, ZeroMeanPeriodicKernel
+from gpytorch_nkn.kernels import (
+    CenteredLinearKernel,
+    NeuralKernelNetwork,
+    SpectralComponentKernel,
+    ZeroMeanPeriodicKernel,
+)
 from gpytorch_nkn.kernels.evaluation import is_compiled
 from gpytorch_nkn.layers import Activation, Linear, Product
 from gpytorch_nkn.settings import kernel_evaluation
@@ -96,6 +101,18 @@ def shared_columns(b):
         LinearKernel(batch_shape=b),
         CenteredLinearKernel(batch_shape=b),
         PeriodicKernel(batch_shape=b),
+    ]
+
+
+def spectral_and_others(b):
+    """Spectral components beside primitives that use differences and squares as well."""
+    return [
+        SpectralComponentKernel(batch_shape=b, active_dims=(2, 0), ard_num_dims=2),
+        SpectralComponentKernel(batch_shape=b, active_dims=(2, 0), ard_num_dims=2),
+        ScaleKernel(SpectralComponentKernel(batch_shape=b, active_dims=(0, 1)), batch_shape=b),
+        ZeroMeanPeriodicKernel(batch_shape=b, active_dims=(0,)),
+        RBFKernel(batch_shape=b),
+        LinearKernel(batch_shape=b),
     ]
 
 
@@ -227,6 +244,7 @@ CASES = {
         preset("time_series", zero_mean=True, variances=True), 1
     ),
     "regression": Case(preset("regression", 3)),
+    "tabular": Case(preset("tabular", 3, columns=True, spectral=2), kinked=True),
     "additive": Case(preset("additive", 3)),
     "texture": Case(preset("texture", variances=True), 1),
     "rbf": Case(twice(RBFKernel, None)),
@@ -247,6 +265,10 @@ CASES = {
     "centered-linear": Case(twice(CenteredLinearKernel, None, learn_center=True)),
     "centered-linear-ard": Case(twice(CenteredLinearKernel, learn_center=True)),
     "fixed-center": Case(twice(CenteredLinearKernel)),
+    "spectral": Case(twice(SpectralComponentKernel, None)),
+    "spectral-ard": Case(twice(SpectralComponentKernel)),
+    "spectral-one-column": Case(twice(SpectralComponentKernel, active_dims=(1,), dims=1)),
+    "spectral-and-others": Case(small_network(spectral_and_others)),
     "shared-columns": Case(small_network(shared_columns), kinked=True),
     "active-dims": Case(small_network(columns), kinked=True),
     "active-dims-of-all": Case(

@@ -6,7 +6,12 @@ import pytest
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, RQKernel
 
-from gpytorch_nkn.kernels import CenteredLinearKernel, NeuralKernelNetwork, ZeroMeanPeriodicKernel
+from gpytorch_nkn.kernels import (
+    CenteredLinearKernel,
+    NeuralKernelNetwork,
+    SpectralComponentKernel,
+    ZeroMeanPeriodicKernel,
+)
 from gpytorch_nkn.layers import Activation, Linear, Product
 from gpytorch_nkn.settings import kernel_evaluation
 from tests.kernels.evaluation.networks import FORMULAS, PATHS, evaluate, rough_inputs
@@ -24,6 +29,8 @@ KERNELS = {
     "linear": LinearKernel,
     "linear-ard": lambda: LinearKernel(ard_num_dims=2),
     "centered": lambda: CenteredLinearKernel(learn_center=True),
+    "spectral": SpectralComponentKernel,
+    "spectral-ard": lambda: SpectralComponentKernel(ard_num_dims=2),
 }
 
 

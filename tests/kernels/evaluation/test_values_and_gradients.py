@@ -47,7 +47,7 @@ def test_equal_to_plain_autograd(name, inputs, path):
 
 
 @pytest.mark.parametrize("path", FORMULAS)
-@pytest.mark.parametrize("name", ["regression", "time_series-zero_mean"])
+@pytest.mark.parametrize("name", ["regression", "time_series-zero_mean", "spectral-and-others"])
 def test_input_gradients_where_both_inputs_are_equal(name, path):
     network, weights = make_network(name), torch.randn(5, 5)
     x = rough_inputs(5, CASES[name].dims)
@@ -122,7 +122,9 @@ def test_no_points(path):
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])
-@pytest.mark.parametrize("name", ["time_series-zero_mean", "shared-columns", "skip-activation"])
+@pytest.mark.parametrize(
+    "name", ["time_series-zero_mean", "shared-columns", "skip-activation", "spectral-and-others"]
+)
 @pytest.mark.parametrize("shape", [(300, None), (3, 700), (700, 3), (290, 301)])
 def test_several_tiles(shape, name, path):
     network, (rows, columns), dims = make_network(name), shape, CASES[name].dims
@@ -132,15 +134,24 @@ def test_several_tiles(shape, name, path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_input_gradients_of_several_symmetric_tiles(path):
-    network, x = make_network("regression"), rough_inputs(300, 3).requires_grad_()
+@pytest.mark.parametrize("name", ["regression", "spectral-and-others"])
+def test_input_gradients_of_several_symmetric_tiles(name, path):
+    network, x = make_network(name), rough_inputs(300, 3).requires_grad_()
     assert_same(evaluate(path, network, x), evaluate("plain", network, x))
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])
 @pytest.mark.parametrize(
     "name",
-    ["regression", "time_series", "activations", "active-dims", "skip", "optimization-scaled"],
+    [
+        "regression",
+        "time_series",
+        "activations",
+        "active-dims",
+        "skip",
+        "optimization-scaled",
+        "spectral-and-others",
+    ],
 )
 def test_float32_is_right_to_four_digits(name, path):
     network, dims = make_network(name), CASES[name].dims
@@ -154,8 +165,9 @@ def test_float32_is_right_to_four_digits(name, path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_points_far_from_the_origin(path):
-    network = make_network("shared-columns")
+@pytest.mark.parametrize("name", ["shared-columns", "spectral-ard"])
+def test_points_far_from_the_origin(name, path):
+    network = make_network(name)
     for part in network.modules():  # values that do not depend on where the origin is
         if hasattr(part, "raw_variance"):
             part.variance = 1e-12

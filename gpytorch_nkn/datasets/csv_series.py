@@ -1,4 +1,4 @@
-"""Time series: bundled with statsmodels, from a folder of benchmark data, or from a CSV file."""
+"""Time series from CSV files."""
 
 from __future__ import annotations
 
@@ -8,188 +8,17 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-__all__ = [
-    "TimeSeries",
-    "decimal_years",
-    "future_times",
-    "load_co2",
-    "load_time_series",
-    "read_time_series",
-]
+from gpytorch_nkn.datasets.time_series import TimeSeries
 
-_DAY = np.timedelta64(1, "D")
+__all__ = ["read_time_series"]
 
-_DATA_VARIABLE = "GPYTORCH_NKN_DATA"
-_UNITS = {"airline": "passengers (thousands)", "mauna": "CO2 (ppm)"}
-_YEARS_HELD_OUT = 10
 _EMPTY = {"", "NA"}
 _YEAR_FIRST = re.compile(r"(\d{4})[-/](\d{1,2})(?:[-/](\d{1,2}))?")
-
-
-@dataclass(frozen=True, eq=False)
-class TimeSeries:
-    """Observations of one quantity over time, sorted by time.
-
-    Args:
-        name: What the series is called.
-        x: Times ``N``, as numbers or as ``datetime64``; they may repeat and be irregular.
-        y: Finite values ``N``.
-        test: Mask ``N`` of the values that are held out.
-        x_label: Name of the time axis, with its unit where known.
-        y_label: Name of the values, with their unit where known.
-        notices: What was done to the data on the way, one sentence each.
-    """
-
-    name: str
-    x: np.ndarray
-    y: np.ndarray
-    test: np.ndarray
-    x_label: str = "time"
-    y_label: str = "value"
-    notices: tuple[str, ...] = ()
-
-    @property
-    def has_dates(self) -> bool:
-        """True if the times are dates."""
-        return bool(np.issubdtype(self.x.dtype, np.datetime64))
-
-    @property
-    def time(self) -> np.ndarray:
-        """Times as numbers: as they are, or in decimal years."""
-        return decimal_years(self.x) if self.has_dates else self.x
-
-
-def decimal_years(dates: ArrayLike) -> np.ndarray:
-    """Dates as numbers in years.
-
-    Dates that all stand on one day of the month, or on its last day, are a monthly, quarterly or
-    yearly series: there every month is a twelfth of a year, so that equal steps stay equal. All
-    other dates are counted in days of 1 / 365.2425 year.
-
-    Args:
-        dates: ``datetime64`` of any shape and resolution.
-
-    Raises:
-        TypeError: The values are not ``datetime64``.
-        ValueError: A date is missing (NaT).
-    """
-    dates = np.asarray(dates)
-    if not np.issubdtype(dates.dtype, np.datetime64):
-        raise TypeError(f"dates must be datetime64, got {dates.dtype}.")
-    if np.isnat(dates).any():
-        raise ValueError(f"dates must not be missing, got {np.isnat(dates).sum()} NaT.")
-    shift = _shift_to_month(dates)
-    if shift is not None:
-        return 1970 + (dates + shift).astype("datetime64[M]").astype(int) / 12
-    days = (dates - np.datetime64("1970-01-01")) / _DAY
-    return 1970 + days / 365.2425
-
-
-def future_times(x: np.ndarray, count: int) -> np.ndarray:
-    """The next times after the end of a series, in steps of the median step.
-
-    Args:
-        x: Times ``N``, numbers or ``datetime64``, at least two of them different. Dates that
-            all stand on one day of the month, or on its last day, go on in whole months.
-        count: How many.
-
-    Raises:
-        ValueError: All times are the same.
-    """
-    different = np.unique(x)
-    if different.size < 2:
-        raise ValueError(f"A step needs two different times, got {different.size}.")
-    ahead = np.arange(1, count + 1)
-    shift = None
-    if np.issubdtype(x.dtype, np.datetime64):
-        shift = _shift_to_month(different)
-    if shift is None:
-        gaps = np.diff(different)
-        step = np.sort(gaps)[gaps.size // 2]  # the median, exact for dates, too
-        steps = np.round(gaps / step)
-        if gaps.dtype.kind == "f" and (abs(gaps - steps * step) < step / 4).all():
-            step = gaps.sum() / steps.sum()  # of steps that vary as months do, the mean
-        return different[-1] + ahead * step
-    months = (different + shift).astype("datetime64[M]")
-    step = np.median(np.diff(months).astype(int)).astype(int)
-    within = different[-1] + shift - months[-1]
-    return (months[-1] + ahead * step + within - shift).astype(x.dtype)
-
-
-def _shift_to_month(dates: np.ndarray) -> np.timedelta64 | None:
-    """What brings dates to one day of the month that all months have; None if nothing does."""
-    for shift in (0 * _DAY, _DAY):
-        shifted = dates + shift
-        within = shifted - shifted.astype("datetime64[M]")
-        if dates.size and (within == within.flat[0]).all() and within.flat[0] < 28 * _DAY:
-            return shift
-    return None
-
-
-def load_co2() -> TimeSeries:
-    """Monthly CO2 at Mauna Loa from March 1958 to December 2001, the last ten years held out.
-
-    Means of the weekly values that come with statsmodels (no download); five months have none
-    and are left out. Each month is dated to its first day.
-
-    Raises:
-        ImportError: statsmodels is not installed.
-    """
-    try:
-        from statsmodels.datasets import co2
-    except ImportError as error:
-        raise ImportError(
-            "The CO2 series comes with statsmodels: pip install 'gpytorch_nkn[demo]'."
-        ) from error
-    monthly = co2.load().data["co2"].resample("MS").mean().dropna()
-    x = monthly.index.to_numpy().astype("datetime64[D]")
-    first_held_out = x[-1].astype("datetime64[M]") - 12 * _YEARS_HELD_OUT
-    return TimeSeries(
-        name="Monthly CO2 at Mauna Loa",
-        x=x,
-        y=monthly.to_numpy(dtype=float),
-        test=x.astype("datetime64[M]") > first_held_out,
-        x_label="year",
-        y_label="CO2 (ppm)",
-    )
-
-
-def load_time_series(name: str) -> TimeSeries:
-    """A series of the benchmark data with its extrapolation split.
-
-    Args:
-        name: File name without ending in the folder ``timeseries`` of the benchmark data, such
-            as ``airline`` or ``mauna``. The environment variable ``GPYTORCH_NKN_DATA`` names
-            the folder of the benchmark data.
-
-    Raises:
-        FileNotFoundError: The variable is not set, or there is no such file.
-    """
-    root = os.environ.get(_DATA_VARIABLE)
-    if not root:
-        raise FileNotFoundError(
-            f"Set the environment variable {_DATA_VARIABLE} to the folder of the benchmark data."
-        )
-    folder = Path(root) / "timeseries"
-    path, splits_path = folder / f"{name}.csv", folder / "splits.npz"
-    if not path.is_file() or not splits_path.is_file():
-        known = sorted(file.stem for file in folder.glob("*.csv"))
-        raise FileNotFoundError(
-            f"{_DATA_VARIABLE}={root} must hold timeseries/splits.npz and timeseries/{name}.csv; "
-            f"series that are there: {', '.join(known) or 'none'}."
-        )
-    x, y = np.loadtxt(path, delimiter=",", skiprows=1, unpack=True)
-    test = np.zeros(x.size, dtype=bool)
-    with np.load(splits_path, allow_pickle=False) as splits:
-        test[splits[f"{name}_extrap_test"]] = True
-    return TimeSeries(name, x, y, test, "year", _UNITS.get(name, name.replace("_", " ")))
 
 
 def read_time_series(

@@ -1,0 +1,22 @@
+"""Data: bundled with statsmodels, from a folder of benchmark data, or from a CSV file."""
+
+from gpytorch_nkn.datasets.csv_series import read_time_series
+from gpytorch_nkn.datasets.regression import RegressionTable, load_regression
+from gpytorch_nkn.datasets.time_series import (
+    TimeSeries,
+    decimal_years,
+    future_times,
+    load_co2,
+    load_time_series,
+)
+
+__all__ = [
+    "RegressionTable",
+    "TimeSeries",
+    "decimal_years",
+    "future_times",
+    "load_co2",
+    "load_regression",
+    "load_time_series",
+    "read_time_series",
+]

@@ -1,0 +1,145 @@
+"""Predictions of a trained exact GP in chunks of rows."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+
+import torch
+from gpytorch.models import ExactGP
+from torch import Tensor
+
+from gpytorch_nkn.linalg import solve_in_place
+
+__all__ = ["ConditionedGP", "max_exact_rows"]
+
+_MAX_EXACT = 12_000
+_MATRICES = 4  # of rows by rows, that an exact prediction needs at its peak
+_CHUNK_ENTRIES = 16_000_000  # of a covariance between rows: 128 MB
+
+
+class ConditionedGP:
+    """The posterior of an exact GP at its hyperparameters, from one Cholesky factor.
+
+    GPyTorch evaluates the kernel over training and new rows together, and between all new rows,
+    in every prediction. Here memory is that of one N x N matrix, and a prediction goes through
+    the new rows in chunks. The factor is computed when it is first needed and is left behind by
+    pickle and copies.
+
+    Args:
+        model: A GP with ``mean_module``, ``covar_module``, homoskedastic Gaussian noise and inputs
+            ``N x D``.
+
+    Raises:
+        torch.linalg.LinAlgError: The covariance matrix is not positive definite.
+    """
+
+    def __init__(self, model: ExactGP):
+        self.model = model.eval()
+        assert model.train_inputs is not None
+        self._inputs, self._targets = model.train_inputs[0], model.train_targets
+        self._weights: Tensor | None = None
+        self._factor: Tensor | None = None
+
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "_factor": None}
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the factor."""
+        return 0 if self._factor is None else self._factor.nbytes
+
+    @property
+    def noise(self) -> float:
+        """Variance of the noise."""
+        return self.model.likelihood.noise.item()
+
+    def release(self) -> None:
+        """Forget the factor until it is needed again."""
+        self._factor = None
+
+    def blocks(self, size: int, max_rows: int) -> Iterator[ConditionedGP]:
+        """The same model conditioned on blocks of its rows only, in the order of the rows."""
+        for rows in torch.arange(min(max_rows, self._targets.numel())).split(size):
+            part = ConditionedGP(self.model)
+            part._inputs, part._targets = self._inputs[rows], self._targets[rows]
+            yield part
+
+    @property
+    def targets(self) -> Tensor:
+        """Targets ``N`` that it is conditioned on."""
+        return self._targets
+
+    def leave_one_out(self) -> tuple[Tensor, Tensor]:
+        r"""Mean and variance ``N`` of each target (noise included) given all the others.
+
+        Reference: Rasmussen and Williams (2006), equations 5.12.
+        """
+        weights, factor = self._condition()
+        precision = torch.cholesky_inverse(factor).diagonal()
+        return self._targets - weights / precision, 1 / precision
+
+    def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
+        """Mean and variance ``M`` of the function at rows ``M x D``, without noise."""
+        chunk = max(1, _CHUNK_ENTRIES // self._targets.numel())
+        parts = [self._moments(rows, variance) for rows in x.split(chunk)]
+        means, variances = zip(*parts, strict=True)
+        return torch.cat(means), torch.cat(variances) if variance else None
+
+    @torch.no_grad()
+    def covariance(self, x: Tensor) -> Tensor:
+        """Covariance ``M x M`` of the function at rows ``M x D``, without noise."""
+        half = self._half(x)
+        return self._kernel(x, x) - half.mT @ half
+
+    @torch.no_grad()
+    def _moments(self, x: Tensor, variance: bool) -> tuple[Tensor, Tensor | None]:
+        weights = self._condition()[0] if self._weights is None else self._weights
+        between = self._kernel(x, self._inputs)
+        mean = self.model.mean_module(x) + between @ weights
+        if not variance:
+            return mean, None
+        _, factor = self._condition()
+        half = torch.linalg.solve_triangular(factor, between.mT, upper=False)
+        prior = self.model.covar_module(x, diag=True)
+        return mean, (prior - half.square().sum(0)).clamp_min(0)
+
+    def _half(self, x: Tensor) -> Tensor:
+        _, factor = self._condition()
+        return torch.linalg.solve_triangular(factor, self._kernel(self._inputs, x), upper=False)
+
+    @torch.no_grad()
+    def _condition(self) -> tuple[Tensor, Tensor]:
+        """Weights ``N`` of the training rows in a mean, and the factor (its lower triangle)."""
+        if self._factor is None or self._weights is None:
+            inputs, n = self._inputs, self._targets.numel()
+            buffer = inputs.new_empty(n, n)
+
+            def fill(out: Tensor) -> None:
+                for rows in torch.arange(n).split(max(1, _CHUNK_ENTRIES // n)):
+                    part = slice(int(rows[0]), int(rows[-1]) + 1)
+                    out[part] = self._kernel(inputs[part], inputs)
+                out.diagonal().add_(self.noise)
+
+            residual = self._targets - self.model.mean_module(inputs)
+            loss, weights = solve_in_place(fill, residual, buffer, invert=False)
+            if weights is None or not math.isfinite(loss):
+                raise torch.linalg.LinAlgError("The covariance matrix is not positive definite.")
+            self._factor, self._weights = buffer, weights
+        return self._weights, self._factor
+
+    def _kernel(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return self.model.covar_module(x1, x2).to_dense()
+
+
+def max_exact_rows(device: str | None) -> int:
+    """Rows up to which exact predictions are quick and fit into half of the memory that is free."""
+    if device is not None and torch.device(device).type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+    else:
+        try:
+            free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (AttributeError, OSError, ValueError):  # not a POSIX system
+            return _MAX_EXACT
+    return min(_MAX_EXACT, math.isqrt(free // (2 * 8 * _MATRICES)))

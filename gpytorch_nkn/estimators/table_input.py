@@ -1,0 +1,117 @@
+"""Tables of numbers, standardised column by column."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["Standardisation", "offset_and_scale", "refuse_other_columns", "warn_of_copies"]
+
+# Of the spread of a column to its largest value, below which it is rounding error.
+_SPREAD = 1e-12
+_COPIES = 0.1  # of the rows, from which on a warning is due
+
+
+@dataclass(frozen=True, eq=False)
+class Standardisation:
+    """Offsets and scales of the columns of a table, and which of them vary.
+
+    Attributes:
+        used: Mask ``D`` of the columns in use, which vary.
+        offset: Means of those columns.
+        scale: Their standard deviations.
+    """
+
+    used: np.ndarray
+    offset: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def of(cls, X: np.ndarray, *, keep_constant: bool = False) -> Standardisation:
+        """That of a table ``N x D``; constant columns stay in use, unscaled, if they are to.
+
+        Raises:
+            ValueError: Every column is constant, or values are too large to be standardised.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            offset, scale = X.mean(0), X.std(0)
+        wrong = np.flatnonzero(~np.isfinite(scale))
+        if wrong.size:
+            raise ValueError(
+                f"The values of columns {wrong.tolist()} are too large to be standardised."
+            )
+        used = scale > _SPREAD * np.abs(X).max(0)
+        if not used.any():
+            raise ValueError(f"All {X.shape[1]} columns of X are constant: nothing can be learned.")
+        if keep_constant:
+            scale = np.where(used, scale, 1.0)
+            used = np.ones_like(used)
+        return cls(used, offset[used], scale[used])
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        """Columns that vary, standardised."""
+        return (X[:, self.used] - self.offset) / self.scale
+
+
+def refuse_other_columns(X: Any) -> None:
+    """Refuse a data frame with columns that are not numbers.
+
+    Raises:
+        ValueError: It has such columns, which the message names.
+    """
+    if isinstance(X, pd.DataFrame):
+        other = [
+            f"{name!r} ({kind})"
+            for name, kind in X.dtypes.items()
+            if not pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_complex_dtype(kind)
+        ]
+        if other and not _holds_numbers(X):
+            raise ValueError(
+                f"Every column must hold numbers, got {', '.join(other)}: encode them first, e.g. "
+                "with sklearn.preprocessing.OneHotEncoder or OrdinalEncoder."
+            )
+
+
+def _holds_numbers(X: pd.DataFrame) -> bool:
+    """Whether columns of objects can be read as numbers all the same."""
+    try:
+        X.astype(float)
+    except (TypeError, ValueError):
+        return False
+    return not any(pd.api.types.is_datetime64_any_dtype(kind) for kind in X.dtypes)
+
+
+def offset_and_scale(y: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of targets ``N``.
+
+    Raises:
+        ValueError: They are constant, or too large or too small to be standardised.
+    """
+    if np.ptp(y) <= _SPREAD * np.abs(y).max():
+        raise ValueError(f"The targets are constant ({y[0]}): nothing can be learned.")
+    with np.errstate(over="ignore", invalid="ignore"):
+        offset, scale = float(y.mean()), float(y.std())
+    if not 0 < scale < np.inf:
+        raise ValueError(
+            f"The targets, from {y.min():g} to {y.max():g}, are too large or too small to be "
+            "standardised."
+        )
+    return offset, scale
+
+
+def warn_of_copies(X: np.ndarray, y: np.ndarray) -> None:
+    """Warn where many rows ``N x D`` are copies of others, targets included."""
+    rows = np.column_stack([X, y])
+    copies = len(rows) - len(np.unique(rows, axis=0))
+    if copies > _COPIES * len(rows):
+        warnings.warn(
+            f"{copies} of {len(rows)} rows are exact copies of others, targets included. They "
+            "pull the noise towards zero, and densities of rows that are copies, too, say nothing "
+            "about new ones; drop_duplicates() if they are one observation written down twice.",
+            UserWarning,
+            stacklevel=3,
+        )

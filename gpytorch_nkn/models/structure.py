@@ -1,0 +1,144 @@
+"""The kernel of a model from what the user calls its structure."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TypeVar
+
+import torch
+from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
+from torch import Tensor
+
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.batch_kernel import expand_kernel_batch
+from gpytorch_nkn.kernels.presets import with_outputscale
+from gpytorch_nkn.layers import Linear
+
+__all__ = ["STRUCTURES", "check_columns", "make_kernel"]
+
+K = TypeVar("K", bound=Kernel)
+
+STRUCTURES = (
+    "optimization",
+    "additive",
+    "regression",
+    "tabular",
+    "time_series",
+    "texture",
+    "paper",
+)
+
+
+def make_kernel(
+    structure: str | Kernel,
+    num_columns: int,
+    batch_shape: torch.Size,
+    *,
+    shared: bool = False,
+    any_kernel: bool = False,
+) -> Kernel:
+    """The kernel that a name, a network or a ScaleKernel of one stands for, with a batch shape.
+
+    Args:
+        structure: A name among ``STRUCTURES``, or a kernel, of which a copy is taken.
+        num_columns: Input columns of the named networks.
+        batch_shape: Batch shape of the kernel.
+        shared: One network for the last batch dimension, that of the outputs.
+        any_kernel: Allow kernels that are no networks, too.
+
+    Raises:
+        TypeError: ``structure`` is of another kind.
+        ValueError: The name is not known, or does not fit the columns, or the batch shape of the
+            kernel does not broadcast to the one wanted.
+    """
+    network_shape = batch_shape
+    if shared:  # one network for the last batch dimension, that of the outputs
+        network_shape = torch.Size([*batch_shape[:-1], 1] if len(batch_shape) > 1 else [])
+    if isinstance(structure, str):
+        network = _named_network(structure, num_columns, network_shape)
+    else:
+        network = structure.base_kernel if type(structure) is ScaleKernel else structure
+        if not isinstance(network, NeuralKernelNetwork):
+            if any_kernel and isinstance(structure, Kernel):
+                return _copied(structure, batch_shape)
+            raise TypeError(
+                "structure must be a name, a NeuralKernelNetwork or a ScaleKernel of one, got "
+                f"{type(network).__name__}; for other kernels there is "
+                "SingleTaskGP(covar_module=...)."
+            )
+        # A copy: the next model of a loop, made of the same network, would train that of this one.
+        network = _copied(network, network_shape)
+        if type(structure) is ScaleKernel:
+            scaled = _copied(structure, batch_shape)
+            scaled.base_kernel = network
+            return scaled
+    last = network.layers[-1] if len(network.layers) else None
+    if shared or isinstance(last, Linear) and last.is_simplex:
+        return with_outputscale(network, batch_shape)
+    return network
+
+
+def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
+    """Refuse a kernel that does not fit the inputs, or a network that leaves columns out.
+
+    Raises:
+        ValueError: It cannot be evaluated at inputs of so many columns, or no primitive sees some
+            of them although nobody has chosen columns.
+    """
+    points = like.new_zeros(2, num_columns)
+    try:
+        with torch.no_grad():
+            kernel(points).to_dense()
+    except (IndexError, RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"The structure does not fit {num_columns} input columns: {error}"
+        ) from error
+    network = kernel.base_kernel if type(kernel) is ScaleKernel else kernel
+    if not isinstance(network, NeuralKernelNetwork):
+        return
+    if kernel.active_dims is None and network.active_dims is None:  # nobody has chosen columns
+        used = set().union(*(_columns(part, num_columns) for part in network.primitives))
+        if len(used) < num_columns:
+            raise ValueError(
+                f"No primitive of the structure sees the columns {set(range(num_columns)) - used} "
+                f"of {num_columns}; give the network active_dims if they are to be left out."
+            )
+
+
+def _columns(kernel: Kernel, num_columns: int) -> set[int]:
+    """The input columns that a kernel sees."""
+    if kernel.active_dims is not None:
+        return {column % num_columns for column in kernel.active_dims.tolist()}
+    if isinstance(kernel, AdditiveKernel | ProductKernel):
+        return set().union(*(_columns(part, num_columns) for part in kernel.kernels))
+    return set(range(num_columns))
+
+
+def _named_network(name: str, num_columns: int, batch_shape: torch.Size) -> NeuralKernelNetwork:
+    make = NeuralKernelNetwork
+    if name == "optimization":
+        return make.optimization(num_columns, batch_shape=batch_shape)
+    if name in ("additive", "paper"):
+        return make.additive(num_columns, priors=name == "additive", batch_shape=batch_shape)
+    if name == "regression":
+        return make.regression(num_columns, batch_shape=batch_shape)
+    if name == "tabular":
+        return make.tabular(num_columns, batch_shape=batch_shape)
+    if name not in STRUCTURES:
+        raise ValueError(f"structure must be one of {STRUCTURES} or a network, got {name!r}.")
+    if num_columns != 1:
+        raise ValueError(f"structure={name!r} is for one input column, got {num_columns}.")
+    preset = make.time_series if name == "time_series" else make.texture
+    return preset(batch_shape=batch_shape)
+
+
+def _copied(kernel: K, batch_shape: torch.Size) -> K:
+    if kernel.batch_shape == batch_shape:
+        return deepcopy(kernel)
+    try:
+        return expand_kernel_batch(kernel, batch_shape)
+    except RuntimeError:
+        raise ValueError(
+            f"The structure has the batch shape {tuple(kernel.batch_shape)}, which does not "
+            f"broadcast to that of the model, {tuple(batch_shape)}."
+        ) from None

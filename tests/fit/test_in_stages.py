@@ -1,0 +1,130 @@
+import time
+
+import pytest
+import torch
+
+from gpytorch_nkn.fit import Recipe, fit_best_of, fit_in_stages, in_stages
+from gpytorch_nkn.fit.objective import Objective
+from tests.fit.models import network_model, rbf_model
+
+SHORT = Recipe(adam_steps=0, lbfgs_iterations=9)
+
+
+def rbf_over(n, dim=2):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(n, dim, generator=generator, dtype=torch.float64)
+    y = torch.sin(5 * x[:, 0]) + x[:, -1] + 0.1 * torch.randn(n, generator=generator).double()
+    model = rbf_model()
+    model.set_train_data(x, y, strict=False)
+    return model
+
+
+def loss_at(model, inputs, targets):
+    """Negative log posterior of the model at other data, by autograd's objective."""
+    whole = model.train_inputs[0], model.train_targets
+    model.train().set_train_data(inputs, targets, strict=False)
+    try:
+        return Objective(model)().item()
+    finally:
+        model.set_train_data(*whole, strict=False)
+        model.eval()
+
+
+def test_few_rows_are_fitted_at_once():
+    first, second = rbf_over(60), rbf_over(60)
+    fit_in_stages(first, recipe=SHORT, restarts=2, seed=3)
+    fit_best_of(second, recipe=SHORT, restarts=2, seed=3)
+    for name, value in second.state_dict().items():
+        torch.testing.assert_close(first.state_dict()[name], value)
+
+
+def test_starts_are_trained_on_some_rows_and_go_on_with_all(monkeypatch):
+    seen = []
+
+    def recorded(model, **options):
+        made = model if not callable(model) or hasattr(model, "train_targets") else None
+        seen.append((made and made.train_targets.numel(), options["recipe"].lbfgs_iterations))
+        return fit_best_of(model, **options)
+
+    monkeypatch.setattr(in_stages, "fit_best_of", recorded)
+    model = rbf_over(520)
+    result = fit_in_stages(model, recipe=SHORT, restarts=2)
+    assert seen == [(350, 6), (None, 3)]
+    assert len(result.restarts) == len(result.members) == 2
+    assert result.model is model and not model.training
+    record = result.restarts[result.best]
+    assert record.loss == min(r.loss for r in result.restarts)
+    own = loss_at(model, model.train_inputs[0], model.train_targets)
+    assert record.loss == pytest.approx(own, rel=1e-6)
+
+
+def test_many_rows_are_trained_as_independent_blocks():
+    model = rbf_over(800)
+    inputs, targets = model.train_inputs[0], model.train_targets
+    before = torch.random.get_rng_state()
+    result = fit_in_stages(model, block_size=300, recipe=SHORT, restarts=2, seed=5)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert model.train_targets is targets and len(result.members) == 1
+    assert result.members[0].train_targets.numel() == 800
+    rows = torch.randperm(800, generator=torch.Generator().manual_seed(5))[:600]
+    apart = sum(loss_at(model, inputs[part], targets[part]) for part in rows.split(300))
+    prior = sum(p.log_prob(get(m)).sum() for _, m, p, get, _ in model.named_priors())
+    expected = apart + float(prior)  # which is in both blocks, and counts once
+    assert result.restarts[0].loss == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_number_of_blocks_is_bounded():
+    model = rbf_over(900)
+    result = fit_in_stages(model, block_size=200, max_blocks=2, recipe=SHORT, restarts=1)
+    rows = torch.randperm(900, generator=torch.Generator().manual_seed(0))[:400]
+    inputs, targets = model.train_inputs[0], model.train_targets
+    apart = sum(loss_at(model, inputs[part], targets[part]) for part in rows.split(200))
+    prior = sum(p.log_prob(get(m)).sum() for _, m, p, get, _ in model.named_priors())
+    assert result.restarts[0].loss == pytest.approx(apart + float(prior), rel=1e-6)
+
+
+def test_an_interruption_of_the_last_stage_keeps_the_first(monkeypatch):
+    model = rbf_over(520)
+    calls = []
+
+    def interrupted(*args, **options):
+        calls.append(1)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return fit_best_of(*args, **options)
+
+    monkeypatch.setattr(in_stages, "fit_best_of", interrupted)
+    result = fit_in_stages(model, recipe=SHORT, restarts=2)
+    assert len(calls) == 2 and model.train_targets.numel() == 520
+    best = result.members[result.best]
+    for name, value in best.state_dict().items():
+        assert torch.equal(model.state_dict()[name], value)
+    assert all(m.train_targets.numel() == 520 for m in result.members.values())
+
+
+def test_a_budget_ends_the_training_in_time():
+    start = time.monotonic()
+    result = fit_in_stages(rbf_over(1500), restarts=2, budget=0.3)
+    assert time.monotonic() - start < 20
+    assert result.model.train_targets.numel() == 1500
+
+
+def test_a_failure_leaves_the_rows_as_they_were(monkeypatch):
+    model = rbf_over(520)
+    monkeypatch.setattr(in_stages, "fit_best_of", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        fit_in_stages(model)
+    assert model.train_targets.numel() == 520
+
+
+def test_what_has_no_meaning_is_refused():
+    with pytest.raises(ValueError, match="got 1 and 10"):
+        fit_in_stages(rbf_over(20), block_size=1)
+    with pytest.raises(ValueError, match="got 1000 and 0"):
+        fit_in_stages(rbf_over(20), max_blocks=0)
+    with pytest.raises(TypeError, match="needs a gpytorch ExactGP"):
+        fit_in_stages(torch.nn.Linear(1, 1))
+    model = network_model()
+    model.set_train_data(torch.rand(2, 30, 1), torch.rand(2, 30), strict=False)
+    with pytest.raises(ValueError, match=r"N x D and targets N, got shapes \[\(2, 30, 1\)\]"):
+        fit_in_stages(model)
