@@ -39,6 +39,7 @@ __all__ = ["EXACT_ROWS", "METHODS", "Prediction", "Settings", "fit_method", "set
 EXACT_ROWS = 2000  # up to which the others are trained on all rows at once, as in the paper
 METHODS = {
     "nkn": "NKNRegressor",
+    "nkn_gaussian": "NKNRegressor, calibrate=False",
     "rbf": "RBF-ARD",
     "matern": "Matern-5/2-ARD",
     "rbf_linear": "RBF-ARD + linear",
@@ -99,7 +100,7 @@ def settings_in_use(method: str, settings: Settings, num_rows: int) -> dict | No
     used: dict = {"L-BFGS iterations": settings.iterations, "starts": settings.restarts}
     if method == "paper":
         used = {"Adam steps": settings.paper_steps, "starts": 1}
-    if method == "nkn" or num_rows <= EXACT_ROWS:
+    if method.startswith("nkn") or num_rows <= EXACT_ROWS:
         return used
     if method in ("sm4", "paper"):
         return used | {_INDUCING: settings.inducing} if settings.inducing else None
@@ -128,11 +129,13 @@ def fit_method(
     if used is None:
         raise ValueError(f"{method} is left out beyond {EXACT_ROWS} rows without inducing points.")
     if method == "nkn":
-        return _estimator("auto", "stacking", X, y, settings, seed)
+        return _estimator("auto", "stacking", X, y, settings, seed, calibrate=True)
+    if method == "nkn_gaussian":
+        return _estimator("auto", "stacking", X, y, settings, seed, calibrate=False)
     if used.get("as") == _NETWORK:
         parts = _PARTS[method](X.shape[1])
         network = NeuralKernelNetwork(parts, [Linear(len(parts), 1)])
-        return _estimator(network, "marginal_likelihood", X, y, settings, seed)
+        return _estimator(network, "marginal_likelihood", X, y, settings, seed, calibrate=False)
     return _exact_or_sparse(method, X, y, settings, seed, sparse=_INDUCING in used)
 
 
@@ -143,11 +146,14 @@ def _estimator(
     y: np.ndarray,
     settings: Settings,
     seed: int,
+    *,
+    calibrate: bool,
 ) -> Predict:
     estimator = NKNRegressor(
         structure,
         restarts=settings.restarts,
         selection=selection,
+        calibrate=calibrate,
         recipe=settings.recipe,
         random_state=seed,
     ).fit(X, y)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
 import torch
 from gpytorch.models import ExactGP
-from scipy.special import logsumexp
+from linear_operator.utils.errors import NotPSDError
+from scipy.stats import norm
 from torch import Tensor
 
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
+from gpytorch_nkn.estimators.mixtures import mixture_log_density
 from gpytorch_nkn.fit import FitResult, stacking_weights
+from gpytorch_nkn.fit.stacking import WIDTHS, stack_predictions
 
-__all__ = ["SELECTIONS", "Ensemble", "Predictor"]
+__all__ = ["SELECTIONS", "Ensemble", "Predictor", "sparse_predictors"]
 
 SELECTIONS = ("stacking", "loo", "marginal_likelihood")
 
@@ -52,12 +54,15 @@ class Ensemble:
     Args:
         results: Records of fits whose members have all rows, by name of the network.
         selection: One of ``SELECTIONS``: a mixture, or one of the members.
+        calibrate: Learn the shares of several widths of a prediction.
         make_predictor: Makes a sparse predictor of a model; ``None`` for exact predictions.
         block_size: Rows of a block within which each row is left out, for sparse predictions.
 
     Attributes:
         members: Name of the network and number of the start of each member.
         weights: Their shares, of sum 1.
+        widths: Factors of the standard deviation of an observation.
+        width_shares: Shares of the widths, of sum 1.
         predictors: Their predictions.
         loo_log_density: Mean log density of left-out targets under the mixture.
 
@@ -70,6 +75,7 @@ class Ensemble:
         results: Mapping[str, FitResult],
         *,
         selection: str,
+        calibrate: bool,
         make_predictor: Callable[[ExactGP], Predictor] | None,
         block_size: int,
     ):
@@ -84,32 +90,57 @@ class Ensemble:
                 try:
                     if make_predictor is None:
                         predictor: Predictor = exact
-                        logs = _left_out(exact)
+                        left_out = _left_out(exact)
                     else:
                         predictor = make_predictor(model)
-                        logs = np.concatenate(
-                            [_left_out(block) for block in exact.blocks(block_size, _MAX_LOO_ROWS)]
-                        )
-                except torch.linalg.LinAlgError:
+                        blocks = exact.blocks(block_size, _MAX_LOO_ROWS)
+                        left_out = np.concatenate([_left_out(block) for block in blocks], 1)
+                except (torch.linalg.LinAlgError, NotPSDError):
                     continue
-                found.append(((name, number), predictor, logs))
+                found.append(((name, number), predictor, left_out))
                 kept += predictor.num_bytes
                 if kept > _KEPT_BYTES:
                     predictor.release()
         if not found:
             raise RuntimeError("No trained network has a positive definite covariance matrix.")
-        densities = np.stack([logs for _, _, logs in found])
+        targets, means, variances = np.stack([left_out for _, _, left_out in found], 1)
+        targets = targets[0]
+        densities = norm.logpdf(targets, means, np.sqrt(variances))
         if selection == "stacking":
-            weights = stacking_weights(densities)
+            chosen = np.arange(len(found))
         else:
-            weights = np.eye(len(found))[densities.mean(1).argmax()]
-        chosen = np.flatnonzero(weights)
-        self.members = [found[place][0] for place in chosen]
-        self.predictors = [found[place][1] for place in chosen]
-        self.weights = weights[chosen]
-        with np.errstate(divide="ignore"):
-            mixed = logsumexp(densities[chosen], axis=0, b=self.weights[:, None])
-        self.loo_log_density = float(mixed.mean())
+            chosen = densities.mean(1).argmax(keepdims=True)
+        means, variances = means[chosen], variances[chosen]
+        self.widths, self.width_shares = np.ones(1), np.ones(1)
+        if calibrate:
+            self.widths = WIDTHS
+            weights, self.width_shares = stack_predictions(targets, means, variances)
+        else:
+            weights = stacking_weights(densities[chosen])
+        places = np.flatnonzero(weights)
+        self.members = [found[chosen[place]][0] for place in places]
+        self.predictors = [found[chosen[place]][1] for place in places]
+        self.weights = weights[places]
+        parts = self.observations(means[places], variances[places])
+        self.loo_log_density = float(mixture_log_density(*parts, targets).mean())
+
+    def observations(
+        self, means: np.ndarray, variances: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The mixture that observations come from, for moments ``R x M`` of the members.
+
+        Returns:
+            Shares ``R K`` of its Gaussians, and their means and deviations ``R K x M``.
+        """
+        shares = np.outer(self.weights, self.width_shares).ravel()
+        deviations = self.widths[:, None] * np.sqrt(variances)[:, None]
+        means = np.broadcast_to(means[:, None], deviations.shape)
+        return shares, means.reshape(shares.size, -1), deviations.reshape(shares.size, -1)
+
+    @property
+    def widening(self) -> float:
+        """Factor of the variance of an observation, over all widths."""
+        return float(self.width_shares @ self.widths**2)
 
     @property
     def model(self) -> ExactGP:
@@ -145,9 +176,16 @@ class Ensemble:
                 predictor.release()
 
 
+def sparse_predictors(inputs: Tensor, count: int, seed: int) -> Callable[[ExactGP], Predictor]:
+    """What makes sparse predictors of models over rows ``N x D``, with ``count`` points."""
+    # BoTorch, which the models stand on, is loaded where it is needed only
+    from gpytorch_nkn.estimators.sparse_predictor import SparsePredictor, select_points
+
+    points = select_points(inputs, count, seed)
+    return lambda model: SparsePredictor(model, points)
+
+
 def _left_out(predictor: ConditionedGP) -> np.ndarray:
-    """Log densities ``N`` of the targets, each given all the others."""
+    """Targets, and their means and variances given all others, ``3 x N``."""
     mean, variance = predictor.leave_one_out()
-    squares = (predictor.targets - mean).square() / variance
-    logs = -0.5 * (squares + variance.log() + math.log(2 * math.pi))
-    return logs.cpu().numpy()
+    return torch.stack([predictor.targets, mean, variance]).cpu().numpy()

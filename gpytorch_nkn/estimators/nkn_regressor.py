@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
-from gpytorch_nkn.estimators.ensemble import SELECTIONS, Ensemble, Predictor
+from gpytorch_nkn.estimators.ensemble import SELECTIONS, Ensemble, sparse_predictors
 from gpytorch_nkn.estimators.mixtures import mixture_log_density, mixture_quantile
 from gpytorch_nkn.estimators.table_input import (
     Standardisation,
@@ -65,6 +65,10 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         selection: What predicts: ``"stacking"``, a mixture of all starts of all networks by their
             leave-one-out densities; ``"loo"``, the one with the best leave-one-out density;
             ``"marginal_likelihood"``, the one with the highest posterior, for a single network.
+        calibrate: Let observations come from several Gaussians around a prediction, of half to
+            eight times its deviation, by shares that left-out rows call for: noise is seldom
+            normal, and one Gaussian either rules outliers out or is too wide for all else.
+            ``False`` leaves them to the Gaussian process.
         method: ``"exact"``, ``"sparse"`` (VFE with inducing points) or ``"auto"``, which is exact
             up to ``max_exact`` rows.
         max_exact: ``None`` takes 12,000, or fewer if memory is short: an exact prediction needs
@@ -86,6 +90,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             what ``expand``, ``decompose`` and ``report`` read.
         loo_log_density_: Mean log density of left-out training rows, per unit of the targets:
             what to expect on new rows like these. Rows that are copies of others flatter it.
+        width_shares_: Shares of the widths of predictions, by factor of the deviation.
         method_: ``"exact"`` or ``"sparse"``.
         x_offset_, x_scale_, y_offset_, y_scale_: The standardisation, of columns that vary.
         columns_: Names of those columns. Constant ones are left out (not with kernels of one's
@@ -112,6 +117,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         *,
         restarts: int = 2,
         selection: str = "stacking",
+        calibrate: bool = True,
         method: str = "auto",
         max_exact: int | None = None,
         num_inducing: int = 2000,
@@ -126,6 +132,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         self.structure = structure
         self.restarts = restarts
         self.selection = selection
+        self.calibrate = calibrate
         self.method = method
         self.max_exact = max_exact
         self.num_inducing = num_inducing
@@ -164,7 +171,10 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         self.standardisation_ = Standardisation.of(table, keep_constant=own)
         self.y_offset_, self.y_scale_ = offset_and_scale(target)
         warn_of_copies(table, target)
-        self.method_ = self._choose_method(len(target))
+        self.method_ = self.method
+        if self.method == "auto":
+            limit = max_exact_rows(self.device) if self.max_exact is None else self.max_exact
+            self.method_ = "exact" if len(target) <= limit else "sparse"
         inputs = self._tensor(self.standardisation_(table))
         targets = self._tensor((target - self.y_offset_) / self.y_scale_)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -180,12 +190,12 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             n_jobs=self.n_jobs,
             progress=self.progress,
         )
+        points = self.num_inducing if self.method_ == "sparse" else 0
         self._ensemble = Ensemble(
             self.results_,
             selection=self.selection,
-            make_predictor=(
-                self._sparse_predictors(inputs, seed) if self.method_ == "sparse" else None
-            ),
+            calibrate=self.calibrate,
+            make_predictor=sparse_predictors(inputs, points, seed) if points else None,
             block_size=self.block_size,
         )
         return self
@@ -199,6 +209,12 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
     def weights_(self) -> np.ndarray:
         """Shares of the members."""
         return self._fitted().weights
+
+    @property
+    def width_shares_(self) -> dict[float, float]:
+        """Shares of the widths of predictions, by factor of the standard deviation."""
+        ensemble = self._fitted()
+        return dict(zip(ensemble.widths.tolist(), ensemble.width_shares.tolist(), strict=True))
 
     @property
     def model_(self) -> ExactGP:
@@ -258,10 +274,12 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         shares, means, variances = self._mixture(inputs, return_std, observation_noise)
         mean = shares @ means
         apart = means - mean
+        widening = self._ensemble.widening if observation_noise else 1.0
         if return_std:
-            return mean, np.sqrt(shares @ (variances + apart**2))
+            return mean, np.sqrt(shares @ (widening * variances + apart**2))
         if return_cov:
-            own = self.y_scale_**2 * self._ensemble.covariance(inputs, noise=observation_noise)
+            own = self._ensemble.covariance(inputs, noise=observation_noise)
+            own *= widening * self.y_scale_**2
             return mean, np.einsum("r,rij->ij", shares, own) + (shares * apart.T) @ apart
         return mean
 
@@ -278,12 +296,10 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, got {level}.")
         inputs = self._tensor(self.standardised_inputs(X))
-        shares, means, variances = self._mixture(inputs, True, True)
-        low, high = (
-            mixture_quantile(shares, means, np.sqrt(variances), p)
-            for p in ((1 - level) / 2, (1 + level) / 2)
-        )
-        return low, high
+        _, means, variances = self._mixture(inputs, True, True)
+        parts = self._ensemble.observations(means, variances)
+        tail = (1 - level) / 2
+        return mixture_quantile(*parts, tail), mixture_quantile(*parts, 1 - tail)
 
     def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
         """Log density of observations under the prediction, row by row.
@@ -296,11 +312,11 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             Natural logarithms ``M``, of densities per unit of the targets.
         """
         inputs = self._tensor(self.standardised_inputs(X))
-        shares, means, variances = self._mixture(inputs, True, True)
+        _, means, variances = self._mixture(inputs, True, True)
         values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         if values.shape != means.shape[1:]:
             raise ValueError(f"X has {means.shape[1]} rows and y has shape {values.shape}.")
-        return mixture_log_density(shares, means, np.sqrt(variances), values)
+        return mixture_log_density(*self._ensemble.observations(means, variances), values)
 
     def sample_y(
         self,
@@ -319,7 +335,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             observation_noise: Draw observations; ``False`` draws the function.
 
         Returns:
-            Samples ``M x n_samples``. Each is of one member of the mixture.
+            Samples ``M x n_samples``. Each is of one member of the mixture, and of one width.
         """
         if n_samples < 1:
             raise ValueError(f"n_samples must be at least 1, got {n_samples}.")
@@ -332,7 +348,12 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         for count, mean, covariance in zip(counts, means, covariances, strict=True):
             values, vectors = np.linalg.eigh(covariance)
             root = self.y_scale_ * vectors * np.sqrt(values.clip(0))
-            draws.append(mean + rng.standard_normal((count, len(mean))) @ root.T)
+            noise = rng.standard_normal((count, len(mean))) @ root.T
+            if observation_noise:
+                noise *= rng.choice(
+                    self._ensemble.widths, (count, 1), p=self._ensemble.width_shares
+                )
+            draws.append(mean + noise)
         return rng.permutation(np.concatenate(draws)).T
 
     def standardised_inputs(self, X: ArrayLike) -> np.ndarray:
@@ -361,35 +382,14 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         means = self.y_offset_ + self.y_scale_ * means
         return self._ensemble.weights, means, self.y_scale_**2 * variances
 
-    def _choose_method(self, num_rows: int) -> str:
-        if self.method != "auto":
-            return self.method
-        limit = max_exact_rows(self.device) if self.max_exact is None else self.max_exact
-        return "exact" if num_rows <= limit else "sparse"
-
-    def _sparse_predictors(self, inputs: Tensor, seed: int) -> Callable[[ExactGP], Predictor]:
-        # BoTorch, which the models stand on, is loaded where it is needed only
-        from gpytorch_nkn.estimators.sparse_predictor import SparsePredictor, select_points
-
-        points = select_points(inputs, self.num_inducing, seed)
-        return lambda model: SparsePredictor(model, points)
-
     def _tensor(self, values: np.ndarray) -> Tensor:
         return torch.as_tensor(values, dtype=torch.float64, device=self.device)
 
     def _check_parameters(self) -> list[str | Kernel]:
-        structures = check_structures(self.structure)
+        structures = check_structures(self.structure, self.selection)
         for name, known in (("selection", SELECTIONS), ("method", _METHODS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")
-        if self.selection == "marginal_likelihood" and (
-            len(structures) > 1 or structures == ["auto"]
-        ):
-            raise ValueError(
-                "selection='marginal_likelihood' compares starts of one network, and the "
-                f"structure is {self.structure!r}: posteriors of different networks, with "
-                "different priors, do not compare."
-            )
         if self.max_exact is not None and self.max_exact < 0:
             raise ValueError(f"max_exact must not be negative, got {self.max_exact}.")
         if self.num_inducing < 1 or self.block_size < 2:

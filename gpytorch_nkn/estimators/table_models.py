@@ -56,12 +56,12 @@ class TableGP(ExactGP):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-def check_structures(structure: object) -> list[str | Kernel]:
+def check_structures(structure: object, selection: str) -> list[str | Kernel]:
     """The structures that an estimator is asked for, as a list.
 
     Raises:
         TypeError: Neither a name nor a kernel, nor a sequence of such.
-        ValueError: A name is unknown, or there is none.
+        ValueError: A name is unknown, there is none, or ``selection`` cannot compare them.
     """
     several = isinstance(structure, Sequence) and not isinstance(structure, str)
     structures = list(structure) if several else [structure]  # type: ignore[call-overload]
@@ -78,6 +78,12 @@ def check_structures(structure: object) -> list[str | Kernel]:
                 "structure must be a name, a kernel or a sequence of such, got "
                 f"{type(one).__name__}."
             )
+    if selection == "marginal_likelihood" and (len(structures) > 1 or structures == ["auto"]):
+        raise ValueError(
+            "selection='marginal_likelihood' compares starts of one network, and the structure is "
+            f"{structure!r}: posteriors of different networks, with different priors, do not "
+            "compare."
+        )
     return structures
 
 

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
+from scipy.stats import norm
 
 from gpytorch_nkn.fit import stacking_weights
+from gpytorch_nkn.fit.stacking import WIDTHS, stack_predictions
 
 RNG = np.random.default_rng(0)
 
@@ -63,3 +65,52 @@ def test_what_has_no_meaning_is_refused():
         stacking_weights(np.zeros((2, 3)), evenness=-1)
     with pytest.raises(ValueError, match="No log density is finite"):
         stacking_weights(np.full((2, 3), -np.inf))
+
+
+def test_widths_of_normal_noise_that_was_foretold_stay_near_one():
+    y = RNG.normal(size=400)
+    weights, shares = stack_predictions(y, np.zeros((1, 400)), np.ones((1, 400)))
+    assert weights == [1] and shares.sum() == pytest.approx(1)
+    assert shares @ WIDTHS**2 == pytest.approx(1, abs=0.35)
+    mixed = np.log(norm.pdf(y[:, None], 0, WIDTHS) @ shares)
+    assert abs(mixed.mean() - norm.logpdf(y).mean()) < 0.03
+
+
+@pytest.mark.parametrize("width", [0.5, 1.0, 2.0, 4.0])
+def test_the_width_that_targets_have_is_found(width):
+    y = 3 + width * 0.1 * RNG.normal(size=2000)
+    _, shares = stack_predictions(y, np.full((1, 2000), 3.0), np.full((1, 2000), 0.01))
+    mean_width = np.exp(shares @ np.log(WIDTHS))
+    assert mean_width == pytest.approx(width, rel=0.12)
+
+
+def test_weights_and_shares_maximise_the_objective_together():
+    y = RNG.standard_t(3, size=60)
+    means = np.stack([np.zeros(60), 0.3 * y + RNG.normal(size=60)])
+    variances = np.stack([np.full(60, 1.5), np.full(60, 0.8)])
+    weights, shares = stack_predictions(y, means, variances)
+    logs = norm.logpdf(y, means[:, None], np.sqrt(variances)[:, None] * WIDTHS[:, None])
+
+    def objective(w, s):
+        prior = np.where(WIDTHS == 1, 5.0, 0.0) + 0.005 * 60 / 9
+        fit = np.log(np.einsum("m,k,mkn->n", w, s, np.exp(logs))).sum()
+        return fit + 0.05 * 60 / 2 * np.log(w).sum() + prior @ np.log(s)
+
+    best = objective(weights, shares)
+    for _ in range(200):  # no neighbour is better
+        w = weights * np.exp(0.02 * RNG.normal(size=2))
+        s = shares * np.exp(0.02 * RNG.normal(size=9))
+        assert objective(w / w.sum(), s / s.sum()) < best + 1e-6
+
+
+def test_few_targets_leave_a_gaussian_nearly_as_it_is():
+    y = 0.1 * RNG.normal(size=4)
+    _, shares = stack_predictions(y, np.zeros((1, 4)), np.ones((1, 4)))
+    assert shares[WIDTHS == 1][0] > 0.5
+
+
+def test_a_target_far_off_does_not_break_the_weights():
+    y = np.r_[RNG.normal(size=30), 1e8]
+    weights, shares = stack_predictions(y, np.zeros((2, 31)), np.ones((2, 31)))
+    np.testing.assert_allclose(weights, 0.5)
+    assert np.isfinite(shares).all() and shares[-1] > 0.01
