@@ -55,7 +55,7 @@ class Ensemble:
         results: Records of fits whose members have all rows, by name of the network.
         selection: One of ``SELECTIONS``: a mixture, or one of the members.
         calibrate: Learn the shares of several widths of a prediction.
-        make_predictor: Makes a sparse predictor of a model; ``None`` for exact predictions.
+        sparse: Makes a sparse predictor of a model; ``None`` for exact predictions.
         block_size: Rows of a block within which each row is left out, for sparse predictions.
 
     Attributes:
@@ -64,7 +64,7 @@ class Ensemble:
         widths: Factors of the standard deviation of an observation.
         width_shares: Shares of the widths, of sum 1.
         predictors: Their predictions.
-        loo_log_density: Mean log density of left-out targets under the mixture.
+        left_out_log_density: Mean log density of left-out targets under the mixture.
 
     Raises:
         RuntimeError: No member has a covariance matrix that is positive definite.
@@ -76,25 +76,22 @@ class Ensemble:
         *,
         selection: str,
         calibrate: bool,
-        make_predictor: Callable[[ExactGP], Predictor] | None,
+        sparse: Callable[[ExactGP], Predictor] | None,
         block_size: int,
     ):
         found: list[tuple[tuple[str, int], Predictor, np.ndarray]] = []
         kept = 0
         for name, result in results.items():
-            only_best = selection == "marginal_likelihood"
             for number, model in result.members.items():
-                if only_best and number != result.best:
+                if selection == "marginal_likelihood" and number != result.best:
                     continue
                 exact = ConditionedGP(model)
                 try:
-                    if make_predictor is None:
-                        predictor: Predictor = exact
-                        left_out = _left_out(exact)
-                    else:
-                        predictor = make_predictor(model)
-                        blocks = exact.blocks(block_size, _MAX_LOO_ROWS)
-                        left_out = np.concatenate([_left_out(block) for block in blocks], 1)
+                    predictor: Predictor = exact if sparse is None else sparse(model)
+                    blocks = [exact]
+                    if sparse is not None:
+                        blocks = list(exact.blocks(block_size, _MAX_LOO_ROWS))
+                    left_out = np.concatenate([_left_out(block) for block in blocks], 1)
                 except (torch.linalg.LinAlgError, NotPSDError):
                     continue
                 found.append(((name, number), predictor, left_out))
@@ -103,26 +100,28 @@ class Ensemble:
                     predictor.release()
         if not found:
             raise RuntimeError("No trained network has a positive definite covariance matrix.")
-        targets, means, variances = np.stack([left_out for _, _, left_out in found], 1)
-        targets = targets[0]
-        densities = norm.logpdf(targets, means, np.sqrt(variances))
+        members = [member for member, _, _ in found]
+        table = np.stack([left_out for _, _, left_out in found], 1)
+        held_out = _held_out(results, members)
+        honest = table if held_out is None else held_out
         if selection == "stacking":
-            chosen = np.arange(len(found))
+            weights = _weights(honest[0], honest[1], honest[2], calibrate)
         else:
-            chosen = densities.mean(1).argmax(keepdims=True)
-        means, variances = means[chosen], variances[chosen]
+            logs = norm.logpdf(honest[0], honest[1], np.sqrt(honest[2]))
+            weights = np.eye(len(found))[np.nanmean(logs, 1).argmax()]
         self.widths, self.width_shares = np.ones(1), np.ones(1)
         if calibrate:
             self.widths = WIDTHS
-            weights, self.width_shares = stack_predictions(targets, means, variances)
-        else:
-            weights = stacking_weights(densities[chosen])
+            _, self.width_shares = stack_predictions(
+                table[0, 0], table[1], table[2], weights=weights
+            )
         places = np.flatnonzero(weights)
-        self.members = [found[chosen[place]][0] for place in places]
-        self.predictors = [found[chosen[place]][1] for place in places]
+        self.members = [members[place] for place in places]
+        self.predictors = [found[place][1] for place in places]
         self.weights = weights[places]
-        parts = self.observations(means[places], variances[places])
-        self.loo_log_density = float(mixture_log_density(*parts, targets).mean())
+        parts = self.observations(honest[1, places], honest[2, places])
+        densities = mixture_log_density(*parts, honest[0, places[0]])
+        self.left_out_log_density = float(np.nanmean(densities))
 
     def observations(
         self, means: np.ndarray, variances: np.ndarray
@@ -158,10 +157,13 @@ class Ensemble:
             self._release_some()
         return np.stack(means), np.stack(variances) if variance else np.zeros((len(means), 1))
 
-    def covariance(self, x: Tensor, *, noise: bool) -> np.ndarray:
-        """Covariances ``R x M x M`` of the members."""
+    def covariance(
+        self, x: Tensor, *, noise: bool, members: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Covariances ``R x M x M`` of the members, or of those at some places."""
         covariances = []
-        for predictor in self.predictors:
+        places = np.arange(len(self.predictors)) if members is None else members
+        for predictor in (self.predictors[place] for place in places):
             own = predictor.covariance(x).cpu().numpy()
             own[np.diag_indices_from(own)] += noise * predictor.noise
             covariances.append(own)
@@ -183,6 +185,41 @@ def sparse_predictors(inputs: Tensor, count: int, seed: int) -> Callable[[ExactG
 
     points = select_points(inputs, count, seed)
     return lambda model: SparsePredictor(model, points)
+
+
+def _weights(
+    targets: np.ndarray, means: np.ndarray, variances: np.ndarray, calibrate: bool
+) -> np.ndarray:
+    """Weights of members by what they foretold, ``M x N``; those who did alike share theirs."""
+    _, first, alike = np.unique(means, axis=0, return_index=True, return_inverse=True)
+    own = targets[0], means[first], variances[first]
+    if calibrate:
+        weights, _ = stack_predictions(*own)
+    else:
+        weights = stacking_weights(norm.logpdf(own[0], own[1], np.sqrt(own[2])))
+    return (weights / np.bincount(alike))[alike]
+
+
+def _held_out(
+    results: Mapping[str, FitResult], members: list[tuple[str, int]]
+) -> np.ndarray | None:
+    """Targets and what networks foretold of rows before they saw them, ``3 x M x N``.
+
+    All starts of a network have what they foretold together: each did so for other rows.
+    """
+    if not all(result.held_out for result in results.values()):
+        return None
+    tables = {}
+    for name, result in results.items():
+        targets = result.model.train_targets.cpu()
+        table = torch.full((3, targets.numel()), torch.nan, dtype=targets.dtype)
+        for held in result.held_out.values():  # of more starts than folds the last one counts
+            rows = held.rows.cpu()
+            table[:, rows] = torch.stack([targets[rows], held.mean.cpu(), held.variance.cpu()])
+        tables[name] = table.numpy()
+    whole = np.stack([tables[name] for name, _ in members], 1)
+    whole = whole[..., np.isfinite(whole).all((0, 1))]
+    return whole if whole.shape[-1] else None
 
 
 def _left_out(predictor: ConditionedGP) -> np.ndarray:

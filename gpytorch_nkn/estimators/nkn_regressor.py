@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from numbers import Integral, Real
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.models import ExactGP
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_array, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
-from gpytorch_nkn.estimators.ensemble import SELECTIONS, Ensemble, sparse_predictors
+from gpytorch_nkn.estimators.ensemble import SELECTIONS
+from gpytorch_nkn.estimators.fitted_table import FittedTable
 from gpytorch_nkn.estimators.mixtures import mixture_log_density, mixture_quantile
 from gpytorch_nkn.estimators.table_input import (
     Standardisation,
     offset_and_scale,
-    refuse_other_columns,
+    refuse_other_values,
     warn_of_copies,
 )
 from gpytorch_nkn.estimators.table_models import (
@@ -36,7 +36,7 @@ __all__ = ["NKNRegressor"]
 _METHODS = ("auto", "exact", "sparse")
 
 
-class NKNRegressor(RegressorMixin, BaseEstimator):
+class NKNRegressor(FittedTable, RegressorMixin, BaseEstimator):
     """Gaussian process regression on a table of data, with kernels that learn their structure.
 
     Columns and targets are standardised inside; everything that comes out is in the units that
@@ -57,13 +57,15 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             - ``"columns"``: the same with ``columns=True``, a kernel per column;
             - ``"additive"``: :meth:`NeuralKernelNetwork.additive`;
             - ``"spectral"``: the first with ``spectral=4``, frequencies across columns;
+            - ``"rbf"``, ``"matern"``: one RBF or Matern-5/2 kernel over all columns;
             - ``"regression"``: :meth:`NeuralKernelNetwork.regression`, the paper's.
 
             ``"auto"`` is the first three up to 2000 rows, and the first and the fourth beyond.
             Beyond 25 columns it is without ``"columns"``, for 1 or more than 50 the first alone.
+            Below 500 rows it takes ``"rbf"`` and ``"matern"``, too.
         restarts: Starts of every network.
         selection: What predicts: ``"stacking"``, a mixture of all starts of all networks by their
-            leave-one-out densities; ``"loo"``, the one with the best leave-one-out density;
+            densities of left-out rows; ``"loo"``, the one with the best such density;
             ``"marginal_likelihood"``, the one with the highest posterior, for a single network.
         calibrate: Let observations come from several Gaussians around a prediction, of half to
             eight times its deviation, by shares that left-out rows call for: noise is seldom
@@ -88,8 +90,11 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             and their shares.
         model_: The Gaussian process of the largest share, over standardised columns and targets;
             what ``expand``, ``decompose`` and ``report`` read.
-        loo_log_density_: Mean log density of left-out training rows, per unit of the targets:
-            what to expect on new rows like these. Rows that are copies of others flatter it.
+        left_out_log_density_: Mean log density of left-out training rows, per unit of the targets.
+            Below 500 rows each third of them is predicted from the others by hyperparameters that
+            have not seen it, so that more rows do better. From there on rows are left out one by
+            one, which flatters a little, and more where rows are copies of others; with sparse
+            predictions it is that of exact ones within blocks of rows.
         width_shares_: Shares of the widths of predictions, by factor of the deviation.
         method_: ``"exact"`` or ``"sparse"``.
         x_offset_, x_scale_, y_offset_, y_scale_: The standardisation, of columns that vary.
@@ -161,8 +166,11 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             RuntimeError: Every start of every network failed.
             KeyboardInterrupt: Ctrl-C came before the first step of training.
         """
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # of another fit: a failure of this one must not leave a mixture
         structures = self._check_parameters()
-        refuse_other_columns(X)
+        refuse_other_values("X", X)
+        refuse_other_values("y", y)
         table, target = validate_data(
             self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=3, order="C"
         )
@@ -175,75 +183,26 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         if self.method == "auto":
             limit = max_exact_rows(self.device) if self.max_exact is None else self.max_exact
             self.method_ = "exact" if len(target) <= limit else "sparse"
-        inputs = self._tensor(self.standardisation_(table))
-        targets = self._tensor((target - self.y_offset_) / self.y_scale_)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.results_ = train_structures(
-            named_structures(structures, *inputs.shape),
-            inputs,
-            targets,
-            budget=self.budget,
-            block_size=self.block_size,
-            restarts=self.restarts,
-            recipe=self.recipe,
-            seed=seed,
-            n_jobs=self.n_jobs,
-            progress=self.progress,
-        )
-        points = self.num_inducing if self.method_ == "sparse" else 0
-        self._ensemble = Ensemble(
-            self.results_,
-            selection=self.selection,
-            calibrate=self.calibrate,
-            make_predictor=sparse_predictors(inputs, points, seed) if points else None,
-            block_size=self.block_size,
-        )
+        with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
+            inputs = self._tensor(self.standardisation_(table))
+            targets = self._tensor((target - self.y_offset_) / self.y_scale_)
+            self.results_ = train_structures(
+                named_structures(structures, self.selection, *inputs.shape),
+                inputs,
+                targets,
+                budget=self.budget,
+                block_size=self.block_size,
+                restarts=self.restarts,
+                recipe=self.recipe,
+                seed=seed,
+                n_jobs=self.n_jobs,
+                progress=self.progress,
+            )
+        self.seed_ = seed
+        self._ensemble = None
+        self._fitted()
         return self
-
-    @property
-    def members_(self) -> list[tuple[str, int]]:
-        """What is mixed: pairs of a network's name and the number of its start."""
-        return self._fitted().members
-
-    @property
-    def weights_(self) -> np.ndarray:
-        """Shares of the members."""
-        return self._fitted().weights
-
-    @property
-    def width_shares_(self) -> dict[float, float]:
-        """Shares of the widths of predictions, by factor of the standard deviation."""
-        ensemble = self._fitted()
-        return dict(zip(ensemble.widths.tolist(), ensemble.width_shares.tolist(), strict=True))
-
-    @property
-    def model_(self) -> ExactGP:
-        """The Gaussian process of the largest share, over standardised columns and targets."""
-        return self._fitted().model
-
-    @property
-    def loo_log_density_(self) -> float:
-        """Mean log density of left-out training rows, per unit of the targets."""
-        return self._fitted().loo_log_density - math.log(self.y_scale_)
-
-    @property
-    def x_offset_(self) -> np.ndarray:
-        """Means of the columns in use."""
-        return self.standardisation_.offset
-
-    @property
-    def x_scale_(self) -> np.ndarray:
-        """Standard deviations of the columns in use."""
-        return self.standardisation_.scale
-
-    @property
-    def columns_(self) -> tuple[str, ...]:
-        """Names of the columns in use."""
-        check_is_fitted(self, "results_")
-        single = self.n_features_in_ == 1
-        plain = ["x"] if single else [f"x{number}" for number in range(self.n_features_in_)]
-        names = np.asarray(getattr(self, "feature_names_in_", plain))
-        return tuple(str(name) for name in names[self.standardisation_.used])
 
     def predict(
         self,
@@ -274,11 +233,11 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         shares, means, variances = self._mixture(inputs, return_std, observation_noise)
         mean = shares @ means
         apart = means - mean
-        widening = self._ensemble.widening if observation_noise else 1.0
+        widening = self._fitted().widening if observation_noise else 1.0
         if return_std:
             return mean, np.sqrt(shares @ (widening * variances + apart**2))
         if return_cov:
-            own = self._ensemble.covariance(inputs, noise=observation_noise)
+            own = self._fitted().covariance(inputs, noise=observation_noise)
             own *= widening * self.y_scale_**2
             return mean, np.einsum("r,rij->ij", shares, own) + (shares * apart.T) @ apart
         return mean
@@ -297,7 +256,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(f"level must lie between 0 and 1, got {level}.")
         inputs = self._tensor(self.standardised_inputs(X))
         _, means, variances = self._mixture(inputs, True, True)
-        parts = self._ensemble.observations(means, variances)
+        parts = self._fitted().observations(means, variances)
         tail = (1 - level) / 2
         return mixture_quantile(*parts, tail), mixture_quantile(*parts, 1 - tail)
 
@@ -316,7 +275,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         if values.shape != means.shape[1:]:
             raise ValueError(f"X has {means.shape[1]} rows and y has shape {values.shape}.")
-        return mixture_log_density(*self._ensemble.observations(means, variances), values)
+        return mixture_log_density(*self._fitted().observations(means, variances), values)
 
     def sample_y(
         self,
@@ -337,64 +296,52 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         Returns:
             Samples ``M x n_samples``. Each is of one member of the mixture, and of one width.
         """
-        if n_samples < 1:
-            raise ValueError(f"n_samples must be at least 1, got {n_samples}.")
+        if not isinstance(n_samples, Integral) or n_samples < 1:
+            raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")
         rng = check_random_state(random_state)
         inputs = self._tensor(self.standardised_inputs(X))
         shares, means, _ = self._mixture(inputs, False, False)
-        covariances = self._ensemble.covariance(inputs, noise=observation_noise)
-        draws = []
+        ensemble, draws = self._fitted(), []
         counts = rng.multinomial(n_samples, shares / shares.sum())
-        for count, mean, covariance in zip(counts, means, covariances, strict=True):
+        drawn = np.flatnonzero(counts)
+        covariances = ensemble.covariance(inputs, noise=observation_noise, members=drawn)
+        for count, mean, covariance in zip(counts[drawn], means[drawn], covariances, strict=True):
             values, vectors = np.linalg.eigh(covariance)
             root = self.y_scale_ * vectors * np.sqrt(values.clip(0))
             noise = rng.standard_normal((count, len(mean))) @ root.T
             if observation_noise:
                 noise *= rng.choice(
-                    self._ensemble.widths, (count, 1), p=self._ensemble.width_shares
+                    self._fitted().widths, (count, 1), p=self._fitted().width_shares
                 )
             draws.append(mean + noise)
         return rng.permutation(np.concatenate(draws)).T
-
-    def standardised_inputs(self, X: ArrayLike) -> np.ndarray:
-        """Rows as :attr:`model_` takes them.
-
-        Args:
-            X: Rows ``M x D``, with the columns of :meth:`fit`.
-
-        Returns:
-            Rows ``M x d`` of the columns in use, standardised.
-        """
-        check_is_fitted(self, "results_")
-        refuse_other_columns(X)
-        table = validate_data(self, X, dtype=np.float64, reset=False, order="C")
-        return self.standardisation_(table)
-
-    def _fitted(self) -> Ensemble:
-        check_is_fitted(self, "results_")
-        return self._ensemble
 
     def _mixture(
         self, inputs: Tensor, variance: bool, noise: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Shares ``R`` of the members, and their means and variances ``R x M``."""
-        means, variances = self._ensemble.moments(inputs, variance=variance, noise=noise)
+        means, variances = self._fitted().moments(inputs, variance=variance, noise=noise)
         means = self.y_offset_ + self.y_scale_ * means
-        return self._ensemble.weights, means, self.y_scale_**2 * variances
-
-    def _tensor(self, values: np.ndarray) -> Tensor:
-        return torch.as_tensor(values, dtype=torch.float64, device=self.device)
+        return self._fitted().weights, means, self.y_scale_**2 * variances
 
     def _check_parameters(self) -> list[str | Kernel]:
-        structures = check_structures(self.structure, self.selection)
+        structures = check_structures(self.structure)
         for name, known in (("selection", SELECTIONS), ("method", _METHODS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")
-        if self.max_exact is not None and self.max_exact < 0:
-            raise ValueError(f"max_exact must not be negative, got {self.max_exact}.")
-        if self.num_inducing < 1 or self.block_size < 2:
-            raise ValueError(
-                "num_inducing must be at least 1 and block_size at least 2, got "
-                f"{self.num_inducing} and {self.block_size}."
-            )
+        if self.recipe is not None and not isinstance(self.recipe, Recipe):
+            raise TypeError(f"recipe must be a Recipe or None, got {self.recipe!r}.")
+        if self.budget is not None and not isinstance(self.budget, Real):
+            raise TypeError(f"budget must be a number of seconds or None, got {self.budget!r}.")
+        least = {"num_inducing": 1, "block_size": 2, "max_exact": 0, "n_jobs": None}
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if value is None and name == "max_exact":
+                continue
+            if not isinstance(value, Integral):
+                raise TypeError(f"{name} must be an integer, got {value!r}.")
+            if value == 0 if bound is None else value < bound:
+                raise ValueError(
+                    f"{name} must be at least {bound if bound is not None else 1}, got {value}."
+                )
         return structures

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["Standardisation", "offset_and_scale", "refuse_other_columns", "warn_of_copies"]
+__all__ = ["Standardisation", "offset_and_scale", "refuse_other_values", "warn_of_copies"]
 
 # Of the spread of a column to its largest value, below which it is rounding error.
 _SPREAD = 1e-12
@@ -57,23 +57,30 @@ class Standardisation:
         return (X[:, self.used] - self.offset) / self.scale
 
 
-def refuse_other_columns(X: Any) -> None:
-    """Refuse a data frame with columns that are not numbers.
+def refuse_other_values(name: str, values: Any) -> None:
+    """Refuse dates, masked values, and data frames with columns that are not numbers.
 
     Raises:
-        ValueError: It has such columns, which the message names.
+        TypeError: The values of an array are dates or durations.
+        ValueError: A value is masked, or a data frame has columns that are not numbers, which the
+            message names.
     """
-    if isinstance(X, pd.DataFrame):
+    if isinstance(values, pd.DataFrame):
         other = [
-            f"{name!r} ({kind})"
-            for name, kind in X.dtypes.items()
+            f"{column!r} ({kind})"
+            for column, kind in values.dtypes.items()
             if not pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_complex_dtype(kind)
         ]
-        if other and not _holds_numbers(X):
+        if other and not _holds_numbers(values):
             raise ValueError(
                 f"Every column must hold numbers, got {', '.join(other)}: encode them first, e.g. "
                 "with sklearn.preprocessing.OneHotEncoder or OrdinalEncoder."
             )
+        return
+    if getattr(getattr(values, "dtype", None), "kind", "") in ("M", "m"):
+        raise TypeError(f"{name} must hold numbers, got {values.dtype}: count time in some unit.")
+    if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
+        raise ValueError(f"{name} has {int(np.ma.getmaskarray(values).sum())} masked values.")
 
 
 def _holds_numbers(X: pd.DataFrame) -> bool:

@@ -11,7 +11,7 @@ from copy import deepcopy
 import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
@@ -24,13 +24,18 @@ from gpytorch_nkn.layers import Linear, log_normal_prior
 
 __all__ = ["TableGP", "check_structures", "named_structures", "train_structures"]
 
-STRUCTURES = ("joint", "columns", "additive", "spectral", "regression")
+STRUCTURES = ("joint", "columns", "additive", "spectral", "rbf", "matern", "regression")
 
 # Columns up to which networks with a kernel per column, and several networks, are worth their time.
 _MANY_COLUMNS, _TOO_MANY_COLUMNS = 25, 50
 # Rows from which on frequencies across columns are learned and not fitted to the noise.
 _MANY_ROWS = 2000
+# Rows up to which a single kernel may be all that they tell.
+_FEW_ROWS = 500
 _NUM_COMPONENTS = 4
+# Mode of the prior on the noise, in parts of the targets' variance. Where there is little signal,
+# noise and a kernel of short lengthscales explain the targets equally well, and this decides.
+_NOISE = 0.1
 _NOISE_FLOOR = 1e-6  # of the targets' variance: keeps covariances of noise-free data regular
 
 
@@ -45,7 +50,7 @@ class TableGP(ExactGP):
 
     def __init__(self, x: Tensor, y: Tensor, kernel: Kernel):
         likelihood = GaussianLikelihood(
-            noise_prior=log_normal_prior(0.01, 2.0), noise_constraint=GreaterThan(_NOISE_FLOOR)
+            noise_prior=log_normal_prior(_NOISE, 2.0), noise_constraint=GreaterThan(_NOISE_FLOOR)
         )
         super().__init__(x, y, likelihood)
         self.mean_module = ConstantMean()
@@ -56,12 +61,12 @@ class TableGP(ExactGP):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-def check_structures(structure: object, selection: str) -> list[str | Kernel]:
+def check_structures(structure: object) -> list[str | Kernel]:
     """The structures that an estimator is asked for, as a list.
 
     Raises:
         TypeError: Neither a name nor a kernel, nor a sequence of such.
-        ValueError: A name is unknown, there is none, or ``selection`` cannot compare them.
+        ValueError: A name is unknown, or there is none.
     """
     several = isinstance(structure, Sequence) and not isinstance(structure, str)
     structures = list(structure) if several else [structure]  # type: ignore[call-overload]
@@ -78,19 +83,30 @@ def check_structures(structure: object, selection: str) -> list[str | Kernel]:
                 "structure must be a name, a kernel or a sequence of such, got "
                 f"{type(one).__name__}."
             )
-    if selection == "marginal_likelihood" and (len(structures) > 1 or structures == ["auto"]):
-        raise ValueError(
-            "selection='marginal_likelihood' compares starts of one network, and the structure is "
-            f"{structure!r}: posteriors of different networks, with different priors, do not "
-            "compare."
-        )
     return structures
 
 
 def named_structures(
+    structures: Sequence[str | Kernel], selection: str, num_rows: int, input_dim: int
+) -> dict[str, str | Kernel]:
+    """What to train, by name; ``"auto"`` becomes what suits the numbers of rows and columns.
+
+    Raises:
+        ValueError: ``selection`` is by marginal likelihood, which cannot compare several networks.
+    """
+    named = _named(structures, num_rows, input_dim)
+    if selection == "marginal_likelihood" and len(named) > 1:
+        raise ValueError(
+            "selection='marginal_likelihood' compares starts of one network, and there are "
+            f"{', '.join(named)}: posteriors of different networks, with different priors, do not "
+            "compare."
+        )
+    return named
+
+
+def _named(
     structures: Sequence[str | Kernel], num_rows: int, input_dim: int
 ) -> dict[str, str | Kernel]:
-    """What to train, by name; ``"auto"`` becomes what suits the numbers of rows and columns."""
     if list(structures) == ["auto"]:
         names = ["joint"]
         if 1 < input_dim <= _TOO_MANY_COLUMNS:
@@ -98,6 +114,8 @@ def named_structures(
                 names += ["spectral"]
             else:
                 names += ["columns"] * (input_dim <= _MANY_COLUMNS) + ["additive"]
+        if num_rows < _FEW_ROWS:
+            names += ["rbf", "matern"]
         return {name: name for name in names}
     named: dict[str, str | Kernel] = {}
     for structure in structures:
@@ -173,6 +191,11 @@ def _was_interrupted(result: FitResult) -> bool:
     return any("interrupted" in record.status for record in result.restarts)
 
 
+def _single(kernel: Kernel) -> NeuralKernelNetwork:
+    """A network of one kernel, for the speed with which networks are trained."""
+    return NeuralKernelNetwork([kernel], [Linear(1, 1)])
+
+
 def _make_kernel(structure: str | Kernel, x: Tensor) -> Kernel:
     """A new kernel for rows ``N x D``.
 
@@ -186,6 +209,8 @@ def _make_kernel(structure: str | Kernel, x: Tensor) -> Kernel:
             "columns": lambda: NeuralKernelNetwork.tabular(input_dim, columns=True),
             "additive": lambda: NeuralKernelNetwork.additive(input_dim),
             "spectral": lambda: NeuralKernelNetwork.tabular(input_dim, spectral=_NUM_COMPONENTS),
+            "rbf": lambda: _single(RBFKernel(ard_num_dims=input_dim)),
+            "matern": lambda: _single(MaternKernel(nu=2.5, ard_num_dims=input_dim)),
             "regression": lambda: NeuralKernelNetwork.regression(input_dim),
         }[structure]
         return make().to(x)
@@ -196,11 +221,12 @@ def _make_kernel(structure: str | Kernel, x: Tensor) -> Kernel:
             kernel = with_outputscale(kernel, kernel.batch_shape).to(x)
     try:
         with torch.no_grad():
-            shape = kernel(x[:2]).to_dense().shape
+            values = kernel(x[:2]).to_dense()
     except (IndexError, RuntimeError, ValueError) as error:
         raise ValueError(f"The kernel does not take {input_dim} columns: {error}") from error
-    if shape != (2, 2):
+    if values.shape != (2, 2) or values.dtype != x.dtype:
         raise ValueError(
-            f"The kernel must give one matrix of rows by rows, got shape {tuple(shape)} for 2 rows."
+            f"The kernel must give one matrix of rows by rows in {x.dtype}, got shape "
+            f"{tuple(values.shape)} in {values.dtype} for 2 rows."
         )
     return kernel

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -165,7 +166,7 @@ def fit_best_of(
 def _check_options(
     restarts: int, criterion: str, num_blocks: int, initialize: object, budget: float | None
 ) -> None:
-    if not isinstance(restarts, int):
+    if not isinstance(restarts, Integral):  # NumPy's, too
         raise TypeError(f"restarts must be an integer, got {restarts!r}.")
     if restarts < 1:
         raise ValueError(f"restarts must be at least 1, got {restarts}.")

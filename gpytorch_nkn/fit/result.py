@@ -20,7 +20,7 @@ from gpytorch.settings import fast_computations, max_cholesky_size
 from gpytorch.utils.warnings import GPInputWarning
 from torch import Tensor
 
-__all__ = ["FitResult", "RestartRecord"]
+__all__ = ["FitResult", "HeldOut", "RestartRecord"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,21 @@ class RestartRecord:
     trace: np.ndarray = field(default_factory=lambda: np.empty(0), repr=False, compare=False)
 
 
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Predictions of rows that a restart had not seen when it made them.
+
+    Attributes:
+        rows: Their numbers ``H``.
+        mean: Means ``H``.
+        variance: Variances ``H``, noise included.
+    """
+
+    rows: Tensor
+    mean: Tensor
+    variance: Tensor
+
+
 @dataclass
 class FitResult:
     """The best model of a fit, every restart, and predictions that average them.
@@ -62,6 +77,8 @@ class FitResult:
         best: Number of the best restart.
         criterion: Name of the criterion that chose it.
         members: Trained copies of the restarts that did not fail, in order, by number.
+        held_out: What members foretold of rows that they saw only later, by number; empty if all
+            saw all rows from the start.
     """
 
     model: ExactGP
@@ -69,6 +86,7 @@ class FitResult:
     best: int
     criterion: str
     members: dict[int, ExactGP]
+    held_out: dict[int, HeldOut] = field(default_factory=dict)
 
     def weights(self, temperature: float = 1.0) -> dict[int, float]:
         """Share of each restart in an average: softmax of the criterion over all data points.

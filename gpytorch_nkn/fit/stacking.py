@@ -72,7 +72,12 @@ def stacking_weights(log_densities: ArrayLike, *, evenness: float = 0.05) -> np.
 
 
 def stack_predictions(
-    targets: ArrayLike, means: ArrayLike, variances: ArrayLike, *, evenness: float = 0.05
+    targets: ArrayLike,
+    means: ArrayLike,
+    variances: ArrayLike,
+    *,
+    evenness: float = 0.05,
+    weights: ArrayLike | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""Weights of models and shares of widths under which left-out targets are foretold best.
 
@@ -90,6 +95,7 @@ def stack_predictions(
         means: ``M x N``: prediction of each target by each model, without having seen it.
         variances: ``M x N``, noise included.
         evenness: See :func:`stacking_weights`.
+        weights: Weights ``M``, if only the shares are to be learned; ``None`` learns both.
 
     Returns:
         Weights ``M`` and shares ``K`` of :data:`WIDTHS`, not negative, each of sum 1.
@@ -101,19 +107,22 @@ def stack_predictions(
     deviation = np.sqrt(np.asarray(variances, dtype=float))[:, None] * WIDTHS[:, None]
     with np.errstate(all="ignore"):
         logs = norm.logpdf(y, mean[:, None], deviation)  # M x K x N
+    logs[np.isnan(logs)] = -np.inf
     shares = np.where(WIDTHS == 1, 1.0, 0.0)
     prior = _POINTS_AS_FORETOLD * shares + _EVENNESS_OF_WIDTHS * y.size / WIDTHS.size
+    learned = weights is None
+    found = np.full(len(mean), 1 / len(mean)) if learned else np.asarray(weights, dtype=float)
     for _ in range(_ROUNDS):  # both halves only rise; they hardly depend on each other
         before = shares
         with np.errstate(divide="ignore"):
-            weights = stacking_weights(
-                logsumexp(logs, axis=1, b=shares[:, None]), evenness=evenness
-            )
-            by_width = logsumexp(logs[weights > 0], axis=0, b=weights[weights > 0, None, None])
+            if learned:
+                by_model = logsumexp(logs, axis=1, b=shares[:, None])
+                found = stacking_weights(by_model, evenness=evenness)
+            by_width = logsumexp(logs[found > 0], axis=0, b=found[found > 0, None, None])
         shares = _shares_of_widths(by_width, prior)
-        if np.abs(shares - before).max() < 1e-6:
+        if not learned or np.abs(shares - before).max() < 1e-6:
             break
-    return weights, shares
+    return found, shares
 
 
 def _shares_of_widths(logs: np.ndarray, prior: np.ndarray) -> np.ndarray:

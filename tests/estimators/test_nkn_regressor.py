@@ -9,13 +9,14 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from scipy.stats import norm
 from sklearn.base import clone
+from sklearn.datasets import make_friedman1
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from gpytorch_nkn.estimators import NKNRegressor, table_models
+from gpytorch_nkn.estimators import NKNRegressor, fitted_table, table_models
 from gpytorch_nkn.fit import Recipe, fit_in_stages
 from gpytorch_nkn.interpretation import decompose, effects, expand, report
 from gpytorch_nkn.kernels import NeuralKernelNetwork
@@ -53,7 +54,7 @@ def test_a_function_is_learned_and_the_bands_hold():
     assert model.score(new, truth) > 0.95
     # what it says of left-out rows holds for new ones
     density = model.log_predictive_density(new, truth).mean()
-    assert density == pytest.approx(model.loo_log_density_, abs=0.2)
+    assert density == pytest.approx(model.left_out_log_density_, abs=0.2)
 
 
 def test_mixture_moments_are_those_of_the_members(fitted):
@@ -66,7 +67,7 @@ def test_mixture_moments_are_those_of_the_members(fitted):
             predicted = member.likelihood(member(inputs))
         means.append(fitted.y_offset_ + fitted.y_scale_ * predicted.mean.numpy())
         variances.append(fitted.y_scale_**2 * predicted.variance.numpy())
-    assert len(means) == 6 and fitted.weights_.sum() == pytest.approx(1)
+    assert len(means) == 10 and fitted.weights_.sum() == pytest.approx(1)
     assert sum(fitted.width_shares_.values()) == pytest.approx(1) and len(fitted.width_shares_) == 9
     means, variances, shares = np.array(means), np.array(variances), fitted.weights_
     mean, std = fitted.predict(X, return_std=True)
@@ -153,7 +154,9 @@ def test_units_do_not_matter():
     got, got_std = second.predict(1e4 * new - 3e4, return_std=True)
     np.testing.assert_allclose(got, 1e-3 * mean + 7, rtol=1e-5)
     np.testing.assert_allclose(got_std, 1e-3 * std, rtol=1e-2)
-    assert second.loo_log_density_ == pytest.approx(first.loo_log_density_ - np.log(1e-3), abs=0.01)
+    assert second.left_out_log_density_ == pytest.approx(
+        first.left_out_log_density_ - np.log(1e-3), abs=0.01
+    )
 
 
 def test_results_follow_from_the_seed_and_nothing_else_is_touched():
@@ -171,24 +174,29 @@ def test_what_is_selected():
     X, y = table()
     stacked = regressor(restarts=2).fit(X, y)
     best = regressor(restarts=2, selection="loo").fit(X, y)
-    assert len(stacked.members_) == 6 and len(best.members_) == 1
+    assert len(stacked.members_) == 10 and len(best.members_) == 1
     assert best.members_[0] in stacked.members_
-    assert abs(best.loo_log_density_ - stacked.loo_log_density_) < 0.1
+    assert abs(best.left_out_log_density_ - stacked.left_out_log_density_) < 0.1
     likeliest = regressor("joint", restarts=2, selection="marginal_likelihood").fit(X, y)
     assert likeliest.members_ == [("joint", likeliest.results_["joint"].best)]
     for structure in ("auto", ["joint", "additive"]):
-        with pytest.raises(ValueError, match="compares starts of one network"):
+        with pytest.raises(ValueError, match="compares starts of one network.*joint, .*additive"):
             regressor(structure, selection="marginal_likelihood").fit(X, y)
+    one = regressor("rbf", selection="marginal_likelihood").fit(X, y)
+    assert one.members_ == [("rbf", 0)]
 
 
 def test_structures_by_name_number_of_columns_and_as_kernels():
-    names = table_models.named_structures
-    assert list(names(["auto"], 100, 1)) == list(names(["auto"], 9999, 51)) == ["joint"]
-    assert list(names(["auto"], 2000, 25)) == ["joint", "columns", "additive"]
-    assert list(names(["auto"], 2000, 26)) == ["joint", "additive"]
-    assert list(names(["auto"], 2001, 2)) == ["joint", "spectral"]
+    def names(structures, num_rows, num_columns):
+        return list(table_models.named_structures(structures, "loo", num_rows, num_columns))
+
+    assert names(["auto"], 9999, 1) == names(["auto"], 500, 51) == ["joint"]
+    assert names(["auto"], 2000, 25) == ["joint", "columns", "additive"]
+    assert names(["auto"], 2000, 26) == ["joint", "additive"]
+    assert names(["auto"], 2001, 2) == ["joint", "spectral"]
+    assert names(["auto"], 499, 2) == ["joint", "columns", "additive", "rbf", "matern"]
     kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
-    assert list(names([kernel, "additive", kernel], 9, 2)) == [
+    assert names([kernel, "additive", kernel], 9, 2) == [
         "ScaleKernel", "additive", "ScaleKernel 2",
     ]  # fmt: skip
     X, y = table()
@@ -223,16 +231,33 @@ def test_structures_that_do_not_fit(structure, error, message):
     [
         ({"selection": "best"}, "selection must be one of .* got 'best'"),
         ({"method": "vfe"}, "method must be one of .* got 'vfe'"),
-        ({"max_exact": -1}, "got -1"),
-        ({"num_inducing": 0}, "got 0 and 1000"),
-        ({"block_size": 1}, "got 2000 and 1"),
+        ({"max_exact": -1}, "max_exact must be at least 0, got -1"),
+        ({"num_inducing": 0}, "num_inducing must be at least 1, got 0"),
+        ({"block_size": 1}, "block_size must be at least 2, got 1"),
         ({"restarts": 0}, "restarts must be at least 1, got 0"),
+        ({"n_jobs": 0}, "n_jobs must be at least 1, got 0"),
         ({"budget": 0}, "budget must be a positive number of seconds, got 0"),
     ],
 )
 def test_options_that_have_no_meaning(options, message):
     with pytest.raises(ValueError, match=message):
         regressor(**options).fit(*table())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_inducing": 2.5}, "num_inducing must be an integer, got 2.5"),
+        ({"block_size": "x"}, "block_size must be an integer, got 'x'"),
+        ({"budget": "1"}, "budget must be a number of seconds or None, got '1'"),
+        ({"recipe": "long"}, "recipe must be a Recipe or None, got 'long'"),
+        ({"restarts": 1.5}, "restarts must be an integer, got 1.5"),
+    ],
+)
+def test_options_of_a_wrong_type(options, message):
+    with pytest.raises(TypeError, match=message):
+        regressor(**options).fit(*table())
+    assert regressor("joint", restarts=np.int64(1)).fit(*table()).members_
 
 
 def test_data_frames_keep_their_names_and_constant_columns_are_left_out():
@@ -298,6 +323,17 @@ def test_rows_and_columns_that_come_twice():
         regressor("joint").fit(*twice)
 
 
+def test_dates_and_masked_values_are_refused():
+    X, y = table(10)
+    dates = np.arange(20).reshape(10, 2).astype("datetime64[D]")
+    with pytest.raises(TypeError, match=r"X must hold numbers, got datetime64\[D\]"):
+        regressor().fit(dates, y)
+    with pytest.raises(TypeError, match="y must hold numbers, got timedelta64"):
+        regressor().fit(X, np.arange(10).astype("timedelta64[s]"))
+    with pytest.raises(ValueError, match="X has 1 masked values"):
+        regressor().fit(np.ma.masked_equal(X, X[0, 0]), y)
+
+
 def test_float32_and_integers_come_in():
     X, y = table()
     expected = regressor("joint").fit(X.astype(np.float32), y.astype(np.float32))
@@ -305,6 +341,21 @@ def test_float32_and_integers_come_in():
     np.testing.assert_allclose(expected.predict(X), got.predict(X), rtol=1e-6)
     counts = np.arange(20)
     assert regressor("joint").fit(counts[:, None], counts).predict([[3]]).dtype == np.float64
+
+
+def test_few_noisy_rows_are_left_to_a_single_kernel():
+    """What fits the noise of the rows it has seen does not foretell the others."""
+    X, y = make_friedman1(100, 10, noise=1.0, random_state=0)
+    new, truth = make_friedman1(500, 10, noise=1.0, random_state=1)
+    model = NKNRegressor(random_state=0).fit(X, y)
+    single = NKNRegressor("matern", random_state=0).fit(X, y)
+    shares = dict.fromkeys(model.results_, 0.0)
+    for (name, _), share in zip(model.members_, model.weights_, strict=True):
+        shares[name] += share
+    assert shares["rbf"] + shares["matern"] > 0.3
+    ours, theirs = (m.log_predictive_density(new, truth).mean() for m in (model, single))
+    assert ours > theirs - 0.1
+    assert ours > model.left_out_log_density_ - 0.2  # which does not promise more than there is
 
 
 def test_copies_pickles_clones_and_pipelines(fitted):
@@ -352,14 +403,71 @@ def test_a_network_that_fails_is_told_and_the_others_go_on(monkeypatch):
     monkeypatch.setattr(table_models, "fit_in_stages", failing)
     with pytest.warns(RuntimeWarning, match="joint: no finite loss"):
         model = regressor().fit(*table())
-    assert set(model.results_) == {"columns", "additive"}
+    assert set(model.results_) == {"columns", "additive", "rbf", "matern"}
     monkeypatch.setattr(table_models, "fit_in_stages", _always_failing)
-    with pytest.raises(RuntimeError, match="joint: never; columns: never; additive: never"):
+    with pytest.raises(RuntimeError, match="joint: never; columns: never; additive: never; rbf"):
         regressor().fit(*table())
 
 
 def _always_failing(*args, **options):
     raise RuntimeError("never")
+
+
+def test_ctrl_c_between_the_stages_of_a_network_ends_the_training(monkeypatch):
+    from gpytorch_nkn.fit import in_stages
+
+    calls = []
+
+    def interrupted(*args, **options):
+        calls.append(1)
+        if len(calls) == 2:  # all rows, after some of them
+            raise KeyboardInterrupt
+        return in_stages_fit(*args, **options)
+
+    in_stages_fit = in_stages.fit_best_of
+    monkeypatch.setattr(in_stages, "fit_best_of", interrupted)
+    model = regressor().fit(*table(520))
+    assert len(calls) == 2 and set(model.results_) == {"joint"}
+    assert {r.status for r in model.results_["joint"].restarts} == {"interrupted"}
+
+
+def test_ctrl_c_after_the_training_loses_nothing(monkeypatch):
+    X, y = table()
+    model = regressor("joint")
+    monkeypatch.setattr(fitted_table, "Ensemble", _interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(model.predict(X), regressor("joint").fit(X, y).predict(X))
+
+
+def _interrupted(*args, **options):
+    raise KeyboardInterrupt
+
+
+def test_a_fit_that_fails_leaves_nothing_of_the_one_before(monkeypatch):
+    X, y = table()
+    model = regressor("joint").fit(X, y)
+    with pytest.raises(ValueError, match="constant"):
+        model.fit(X[:, :1], np.ones(50))
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+def test_gradients_that_are_switched_off_outside_do_no_harm():
+    X, y = table()
+    expected = regressor("joint").fit(X, y).predict(X)
+    for switched_off in (torch.no_grad, torch.inference_mode):
+        with switched_off():
+            np.testing.assert_array_equal(regressor("joint").fit(X, y).predict(X), expected)
+            assert not torch.is_grad_enabled()
+
+
+def test_a_device_that_is_set_later_is_that_of_the_next_fit():
+    X, y = table()
+    model = regressor("joint").fit(X, y)
+    expected = model.predict(X)
+    np.testing.assert_array_equal(model.set_params(device="meta").predict(X), expected)
 
 
 def test_a_budget_is_kept():

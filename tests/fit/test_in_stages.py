@@ -30,12 +30,78 @@ def loss_at(model, inputs, targets):
         model.eval()
 
 
-def test_few_rows_are_fitted_at_once():
-    first, second = rbf_over(60), rbf_over(60)
-    fit_in_stages(first, recipe=SHORT, restarts=2, seed=3)
+def test_very_few_rows_are_fitted_at_once():
+    first, second = rbf_over(14), rbf_over(14)
+    assert not fit_in_stages(first, recipe=SHORT, restarts=2, seed=3).held_out
     fit_best_of(second, recipe=SHORT, restarts=2, seed=3)
     for name, value in second.state_dict().items():
         torch.testing.assert_close(first.state_dict()[name], value)
+
+
+def test_few_rows_are_foretold_by_starts_that_have_not_seen_them():
+    model = rbf_over(60)
+    inputs, targets = model.train_inputs[0], model.train_targets.clone()
+    result = fit_in_stages(model, recipe=SHORT, restarts=2, seed=3)
+    first, second = (result.held_out[number].rows for number in (0, 1))
+    assert len(first) == len(second) == 20 and not set(first.tolist()) & set(second.tolist())
+    assert result.model is model and not model.training and model.train_targets.numel() == 60
+    losses = [record.loss for record in result.restarts]
+    assert result.best == losses.index(min(losses)) and list(result.members) == [0, 1]
+    own = loss_at(model, inputs, targets)
+    assert min(losses) == pytest.approx(own, rel=1e-6)
+
+    # had the held-out targets been others, the same would have been foretold
+    other = rbf_over(60)
+    changed = targets.clone()
+    changed[first] += 100
+    other.set_train_data(inputs, changed, strict=False)
+    again = fit_in_stages(other, recipe=SHORT, restarts=1, seed=3).held_out[0]
+    torch.testing.assert_close(again.mean, result.held_out[0].mean)
+    torch.testing.assert_close(again.variance, result.held_out[0].variance)
+    trained = fit_in_stages(rbf_over(60), restarts=1, seed=3).held_out[0]
+    scores = (targets[first] - trained.mean) / trained.variance.sqrt()
+    assert (targets[first] - trained.mean).abs().mean() < 0.3
+    assert 0.4 < scores.square().mean() < 2.5
+
+
+def test_an_interruption_in_the_folds_keeps_the_starts_before(monkeypatch):
+    calls = []
+
+    def interrupted(*args, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return fit_best_of(*args, **options)
+
+    monkeypatch.setattr(in_stages, "fit_best_of", interrupted)
+    model = rbf_over(60)
+    result = fit_in_stages(model, recipe=SHORT, restarts=3)
+    assert list(result.members) == [0] and model.train_targets.numel() == 60
+    calls[:] = [1]
+    with pytest.raises(KeyboardInterrupt):
+        fit_in_stages(rbf_over(60), recipe=SHORT, restarts=3)
+
+
+def test_a_start_that_fails_is_recorded_and_the_others_go_on(monkeypatch):
+    calls = []
+
+    def failing(*args, **options):
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("never")
+        return fit_best_of(*args, **options)
+
+    monkeypatch.setattr(in_stages, "fit_best_of", failing)
+    result = fit_in_stages(rbf_over(60), recipe=SHORT, restarts=2)
+    assert [r.status for r in result.restarts] == ["failed: never", "ok"]
+    assert result.best == 1 and list(result.held_out) == [1]
+    monkeypatch.setattr(in_stages, "fit_best_of", _never)
+    with pytest.raises(RuntimeError, match="Every restart failed .*never"):
+        fit_in_stages(rbf_over(60), recipe=SHORT, restarts=2)
+
+
+def _never(*args, **options):
+    raise RuntimeError("never")
 
 
 def test_starts_are_trained_on_some_rows_and_go_on_with_all(monkeypatch):
@@ -96,6 +162,7 @@ def test_an_interruption_of_the_last_stage_keeps_the_first(monkeypatch):
     monkeypatch.setattr(in_stages, "fit_best_of", interrupted)
     result = fit_in_stages(model, recipe=SHORT, restarts=2)
     assert len(calls) == 2 and model.train_targets.numel() == 520
+    assert [record.status for record in result.restarts] == ["interrupted"] * 2
     best = result.members[result.best]
     for name, value in best.state_dict().items():
         assert torch.equal(model.state_dict()[name], value)
