@@ -82,7 +82,9 @@ class Ensemble:
         found: list[tuple[tuple[str, int], Predictor, np.ndarray]] = []
         kept = 0
         for name, result in results.items():
-            for number, model in result.members.items():
+            # the best start first: of starts that weigh the same, the first one is what is read
+            for number in sorted(result.members, key=lambda number: number != result.best):
+                model = result.members[number]
                 if selection == "marginal_likelihood" and number != result.best:
                     continue
                 exact = ConditionedGP(model)

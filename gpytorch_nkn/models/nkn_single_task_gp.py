@@ -26,18 +26,12 @@ from torch import Tensor
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.kernels.batch_kernel import index_kernel_batch
+from gpytorch_nkn.models.custom_fit import is_own_fit
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
 __all__ = ["NKNSingleTaskGP"]
 
 _OPTIONS = {"previous", "fresh_starts", "max_iterations", "seed", "progress"}
-_BOTORCH_OPTIONS = {
-    "optimizer",
-    "max_attempts",
-    "pick_best_of_all_attempts",
-    "warning_handler",
-    "caught_exception_types",
-}
 
 
 class NKNSingleTaskGP(SingleTaskGP):
@@ -143,18 +137,10 @@ class NKNSingleTaskGP(SingleTaskGP):
         Raises:
             TypeError: An option is neither, or there are some of both.
         """
-        own = mll.model is self and mll.likelihood is self.likelihood
-        plain = type(mll) is ExactMarginalLogLikelihood and own
         stock = (closure, closure_kwargs, optimizer_kwargs)
-        if plain and all(option is None for option in stock) and kwargs.keys() <= _OPTIONS:
+        if is_own_fit(self, mll, stock, kwargs, _OPTIONS, "fit_bo_model"):
             fit_bo_model(self, **kwargs)
             return mll.eval()
-        if not kwargs.keys() <= _BOTORCH_OPTIONS:
-            raise TypeError(
-                f"Expected options of fit_bo_model {sorted(_OPTIONS)} or, with a closure, an "
-                f"optimizer or a likelihood of its own, of BoTorch {sorted(_BOTORCH_OPTIONS)}; got "
-                f"{sorted(kwargs)}."
-            )
         if self.shared_kernel and self._num_outputs > 1 and closure is None:
             closure = self._joint_closure(mll)
         return _fit_fallback(

@@ -16,11 +16,12 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
-from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
+from gpytorch.mlls import MarginalLogLikelihood
 from torch import Tensor
 
 from gpytorch_nkn.models.chunked_prediction import predict_in_chunks
 from gpytorch_nkn.models.collapsed_bound import CollapsedGP
+from gpytorch_nkn.models.custom_fit import is_own_fit
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.nystrom_kernel import LowRankNormal, NystromKernel
 from gpytorch_nkn.models.sparse_parts import check_likelihood, given_points, make_likelihood
@@ -28,14 +29,6 @@ from gpytorch_nkn.models.structure import check_columns, make_kernel
 from gpytorch_nkn.models.whitened_posterior import WhitenedPosterior
 
 __all__ = ["SparseNKNGP"]
-
-_BOTORCH_OPTIONS = {
-    "optimizer",
-    "max_attempts",
-    "pick_best_of_all_attempts",
-    "warning_handler",
-    "caught_exception_types",
-}
 
 
 class SparseNKNGP(SingleTaskGP):
@@ -201,18 +194,10 @@ class SparseNKNGP(SingleTaskGP):
         """
         from gpytorch_nkn.models.fit_sparse import OPTIONS, fit_sparse_gp
 
-        own = mll.model is self and mll.likelihood is self.likelihood
-        plain = type(mll) is ExactMarginalLogLikelihood and own
         stock = (closure, closure_kwargs, optimizer_kwargs)
-        if plain and all(option is None for option in stock) and kwargs.keys() <= OPTIONS:
+        if is_own_fit(self, mll, stock, kwargs, OPTIONS, "fit_sparse_gp"):
             fit_sparse_gp(self, **kwargs)
             return mll.eval()
-        if not kwargs.keys() <= _BOTORCH_OPTIONS:
-            raise TypeError(
-                f"Expected options of fit_sparse_gp {sorted(OPTIONS)} or, with a closure, an "
-                f"optimizer or a likelihood of its own, of BoTorch {sorted(_BOTORCH_OPTIONS)}; got "
-                f"{sorted(kwargs)}."
-            )
         return _fit_fallback(
             mll,
             closure=closure,

@@ -1,5 +1,3 @@
-import time
-
 import pytest
 import torch
 
@@ -170,9 +168,8 @@ def test_an_interruption_of_the_last_stage_keeps_the_first(monkeypatch):
 
 
 def test_a_budget_ends_the_training_in_time():
-    start = time.monotonic()
-    result = fit_in_stages(rbf_over(1500), restarts=2, budget=0.3)
-    assert time.monotonic() - start < 20
+    result = fit_in_stages(rbf_over(1500), restarts=2, budget=1e-6)
+    assert {record.status for record in result.restarts} == {"interrupted"}
     assert result.model.train_targets.numel() == 1500
 
 
