@@ -79,7 +79,7 @@ class NKNRegressor(FittedTable, RegressorMixin, BaseEstimator):
         block_size: Rows of a block, see above.
         recipe: Optimiser settings of a start; ``None`` for 120 iterations of L-BFGS.
         budget: Wall time in seconds for training; ``None`` for no limit.
-        n_jobs: Processes.
+        n_jobs: Processes for the starts, from 500 rows on (below, they run in turn).
         device: Torch device of the computation, such as ``"cuda"``.
         random_state: Seed, or NumPy random state; an integer makes fits reproducible.
         progress: Show a progress bar on a terminal.
