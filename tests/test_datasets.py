@@ -1,3 +1,4 @@
+import subprocess
 import sys
 
 import numpy as np
@@ -8,6 +9,7 @@ from gpytorch_nkn.datasets import (
     future_times,
     load_co2,
     load_regression,
+    load_texture,
     load_time_series,
     read_time_series,
 )
@@ -96,6 +98,82 @@ def test_benchmark_tables_that_are_not_there_are_explained(table_folder):
     np.savez(table_folder / "half.npz", X=np.zeros((2, 1)), y=np.zeros(2))
     with pytest.raises(ValueError, match=r"half\.npz .*lacks nkn_test_idx, nkn_pca_test_idx"):
         load_regression("half")
+
+
+@pytest.fixture
+def texture_folder(monkeypatch, tmp_path):
+    """Folder of the textures of the benchmark data, with the texture ``toy`` of 6 x 5 pixels."""
+    folder = tmp_path / "textures"
+    folder.mkdir()
+    np.savez(folder / "toy.npz", gray=np.arange(30, dtype=np.float32).reshape(6, 5) / 30)
+    np.savez(folder / "toy_reference.npz", fill=np.zeros(3))
+    monkeypatch.setenv("GPYTORCH_NKN_DATA", str(tmp_path))
+    return folder
+
+
+@pytest.mark.parametrize(("name", "darkest"), [("brick", 63), ("grass", 0), ("gravel", 0)])
+def test_textures_of_scikit_image_are_the_centres_of_its_pictures(name, darkest):
+    data = pytest.importorskip("skimage.data")
+    picture = getattr(data, name)()
+    texture = load_texture(name)
+    assert texture.image.shape == texture.mask.shape == (224, 224)
+    assert texture.image.dtype == np.float64 and name in texture.source
+    assert texture.image[0, 0] == picture[144, 144] / 255
+    assert texture.image[223, 223] == picture[367, 367] / 255
+    assert texture.image[10, 200] == picture[154, 344] / 255
+    assert darkest / 255 <= texture.image.min() < 0.35 < texture.image.max() <= 1
+
+
+def test_the_hole_of_a_texture_is_that_of_the_paper_or_another_one():
+    pytest.importorskip("skimage")
+    rows, columns = np.nonzero(load_texture("brick").mask)
+    assert rows.size == 4800
+    assert (rows.min(), rows.max(), columns.min(), columns.max()) == (60, 119, 80, 159)
+    mask = load_texture("brick", hole=((0, 2), (221, 224))).mask
+    assert np.argwhere(mask).tolist() == [[r, c] for r in (0, 1) for c in (221, 222, 223)]
+
+
+def test_textures_of_the_benchmarks_are_read_as_they_are(texture_folder):
+    texture = load_texture("toy", hole=((1, 3), (2, 4)))
+    np.testing.assert_allclose(texture.image, np.arange(30).reshape(6, 5) / 30, rtol=1e-6)
+    assert np.flatnonzero(texture.mask).tolist() == [7, 8, 12, 13]
+    message = r"other\.npz; textures that are there: toy; with scikit-image: brick, grass, gravel"
+    with pytest.raises(FileNotFoundError, match=message):
+        load_texture("other")
+    with pytest.raises(ValueError, match=r"toy_reference\.npz must hold gray, got fill"):
+        load_texture("toy_reference")
+
+
+@pytest.mark.parametrize(
+    ("hole", "message"),
+    [
+        (((1, 3), (2, 6)), r"within an image of 6 x 5, got \(\(1, 3\), \(2, 6\)\)"),
+        (((-1, 3), (2, 4)), "below its ends, .* got"),
+        (((3, 3), (2, 4)), "below its ends, .* got"),
+        (((0, 6), (0, 5)), "which is all of it"),
+        ((1, 3, 2, 4), r"in whole numbers, got \(1, 3, 2, 4\)"),
+        (((1.0, 3.0), (2.0, 4.0)), "in whole numbers, got"),
+    ],
+)
+def test_holes_that_no_texture_can_have_are_refused(texture_folder, hole, message):
+    with pytest.raises(ValueError, match=message):
+        load_texture("toy", hole=hole)
+
+
+def test_textures_name_what_they_lack(monkeypatch):
+    monkeypatch.delenv("GPYTORCH_NKN_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match="environment variable GPYTORCH_NKN_DATA"):
+        load_texture("plate")
+    monkeypatch.setitem(sys.modules, "skimage", None)
+    with pytest.raises(ImportError, match="'brick' comes with scikit-image: pip install"):
+        load_texture("brick")
+
+
+def test_importing_the_datasets_loads_no_library_of_images():
+    code = "import sys, gpytorch_nkn.datasets; print(*{'skimage', 'PIL'}.intersection(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() == ""
 
 
 @pytest.mark.parametrize("day", ["01", "15", "28"])

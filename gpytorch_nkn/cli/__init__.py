@@ -1,4 +1,4 @@
-"""The command ``gpytorch-nkn``: forecasts of a series, next to simple baselines."""
+"""The command ``gpytorch-nkn``: forecasts of a series, filled holes of an image."""
 
 from gpytorch_nkn.cli.command import main
 

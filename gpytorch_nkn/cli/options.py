@@ -34,7 +34,9 @@ class _Parser(argparse.ArgumentParser):
 def make_parser() -> argparse.ArgumentParser:
     """The parser; it raises a UserError where the options are wrong."""
     parser = _Parser(
-        prog="gpytorch-nkn", description="Learn the structure of a time series and forecast it."
+        prog="gpytorch-nkn",
+        description="Learn the structure of a time series and forecast it, or that of an image and "
+        "fill its holes.",
     )
     parser.add_argument("--version", action="version", version=f"gpytorch-nkn {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -68,27 +70,50 @@ def make_parser() -> argparse.ArgumentParser:
     )
     demo = commands.add_parser("demo", help="forecast the Mauna Loa CO2 series", description=about)
     _add_common_options(demo, out="demo", restarts=_DEMO_RESTARTS, budget=_DEMO_BUDGET)
+    _add_inpaint(commands)
     return parser
+
+
+def _add_inpaint(commands: argparse._SubParsersAction) -> None:
+    about = (
+        "Fill the missing pixels of an image with what the rest of it tells, by a Gaussian process "
+        "whose kernel is learned per dimension. Writes filled.png, uncertainty.png (the standard "
+        "deviation), inpaint.npz (mean, std, mask; 0 is black and 1 is white) and summary.json. "
+        "Missing are the pixels that are not black in the mask, an image of the same size; without "
+        "a mask, the transparent ones. Ctrl-C ends the training, and what there is is written."
+    )
+    inpaint = commands.add_parser("inpaint", help="fill the holes of an image", description=about)
+    inpaint.add_argument("file", type=Path, metavar="IMAGE", help="PNG, JPEG, ...")
+    inpaint.add_argument("--mask", type=Path, metavar="IMAGE", help="what is missing is not black")
+    inpaint.add_argument(
+        "--kernel",
+        default="texture",
+        metavar="NAME",
+        help="kernel of each dimension: texture (the default), spectral_mixture, periodic or rbf",
+    )
+    channels = inpaint.add_mutually_exclusive_group()
+    channels.add_argument(
+        "--shared",
+        action="store_true",
+        default=True,
+        help="colour channels have one kernel (the default)",
+    )
+    channels.add_argument(
+        "--separate",
+        dest="shared",
+        action="store_false",
+        help="every colour channel has a kernel of its own, which takes longer",
+    )
+    _add_training_options(
+        inpaint, out="inpaint", restarts=None, budget=None, starts="3 for a texture, else 1"
+    )
 
 
 def _add_common_options(
     parser: argparse.ArgumentParser, *, out: str, restarts: int | None, budget: float | None
 ) -> None:
-    parser.add_argument(
-        "--restarts",
-        type=_positive_int,
-        default=restarts,
-        metavar="R",
-        help=f"starts of the training (default: {restarts or '20 up to 250 rows, 6 beyond'})",
-    )
-    parser.add_argument("--seed", type=_natural_int, default=0, metavar="S", help="default: 0")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path(out),
-        metavar="DIR",
-        help=f"folder that the files go to (default: {out})",
-    )
+    starts = "20 up to 250 rows, 6 beyond"
+    _add_training_options(parser, out=out, restarts=restarts, budget=budget, starts=starts)
     parser.add_argument(
         "--report",
         type=Path,
@@ -104,13 +129,6 @@ def _add_common_options(
         "--target-unit", metavar="UNIT", help="what one unit of the target is called there"
     )
     parser.add_argument(
-        "--budget",
-        type=_positive_float,
-        default=budget,
-        metavar="SECONDS",
-        help=f"end the training after so many seconds (default: {budget or 'no limit'})",
-    )
-    parser.add_argument(
         "--log-targets",
         action="store_true",
         help="model the logarithm of the target, for variation that grows with the level",
@@ -118,8 +136,40 @@ def _add_common_options(
     parser.add_argument(
         "--jobs", type=_positive_int, metavar="J", help="processes (default: one per core)"
     )
-    parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     parser.add_argument("--steps", type=_positive_int, help=argparse.SUPPRESS)  # for tests
+
+
+def _add_training_options(
+    parser: argparse.ArgumentParser,
+    *,
+    out: str,
+    restarts: int | None,
+    budget: float | None,
+    starts: str,
+) -> None:
+    parser.add_argument(
+        "--restarts",
+        type=_positive_int,
+        default=restarts,
+        metavar="R",
+        help=f"starts of the training (default: {restarts or starts})",
+    )
+    parser.add_argument("--seed", type=_natural_int, default=0, metavar="S", help="default: 0")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(out),
+        metavar="DIR",
+        help=f"folder that the files go to (default: {out})",
+    )
+    parser.add_argument(
+        "--budget",
+        type=_positive_float,
+        default=budget,
+        metavar="SECONDS",
+        help=f"end the training after so many seconds (default: {budget or 'no limit'})",
+    )
+    parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
 
 
 def _fraction(text: str) -> float:

@@ -1,7 +1,8 @@
-"""Data: bundled with statsmodels, from a folder of benchmark data, or from a CSV file."""
+"""Data: bundled with libraries, from a folder of benchmark data, or from a CSV file."""
 
 from gpytorch_nkn.datasets.csv_series import read_time_series
 from gpytorch_nkn.datasets.regression import RegressionTable, load_regression
+from gpytorch_nkn.datasets.textures import Texture, load_texture
 from gpytorch_nkn.datasets.time_series import (
     TimeSeries,
     decimal_years,
@@ -12,11 +13,13 @@ from gpytorch_nkn.datasets.time_series import (
 
 __all__ = [
     "RegressionTable",
+    "Texture",
     "TimeSeries",
     "decimal_years",
     "future_times",
     "load_co2",
     "load_regression",
+    "load_texture",
     "load_time_series",
     "read_time_series",
 ]

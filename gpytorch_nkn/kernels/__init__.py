@@ -6,7 +6,11 @@ from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel
+from gpytorch_nkn.kernels.kronecker_kernel import KroneckerKernel
 from gpytorch_nkn.kernels.neural_kernel_network import NeuralKernelNetwork
+from gpytorch_nkn.kernels.separable_grid_interpolation_kernel import (
+    SeparableGridInterpolationKernel,
+)
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 
@@ -15,7 +19,9 @@ __all__ = [
     "CenteredLinearKernel",
     "ComplexExponentialKernel",
     "ComplexKernel",
+    "KroneckerKernel",
     "NeuralKernelNetwork",
+    "SeparableGridInterpolationKernel",
     "SpectralComponentKernel",
     "ZeroMeanPeriodicKernel",
 ]

@@ -8,6 +8,11 @@ from gpytorch_nkn.linalg.gaussian import (
     gaussian_negative_log_likelihood,
     solve_in_place,
 )
+from gpytorch_nkn.linalg.grid_likelihood import GridLikelihood, LeftOutBlocks
+from gpytorch_nkn.linalg.grid_log_determinant import LOG_DETERMINANTS, LogDeterminant
+from gpytorch_nkn.linalg.kronecker import KroneckerEigen, kronecker_multiply
+from gpytorch_nkn.linalg.partial_grid import PartialGrid
+from gpytorch_nkn.linalg.partial_kronecker import PartialKronecker
 from gpytorch_nkn.linalg.shapes import broadcast_batch_shapes
 from gpytorch_nkn.linalg.tiles import (
     Evaluator,
@@ -19,8 +24,15 @@ from gpytorch_nkn.linalg.tiles import (
 )
 
 __all__ = [
+    "LOG_DETERMINANTS",
     "EntrywiseMatrix",
     "Evaluator",
+    "GridLikelihood",
+    "KroneckerEigen",
+    "LeftOutBlocks",
+    "LogDeterminant",
+    "PartialGrid",
+    "PartialKronecker",
     "Scratch",
     "TileEvaluator",
     "add_all",
@@ -30,6 +42,7 @@ __all__ = [
     "factorize",
     "gaussian_negative_log_likelihood",
     "in_threads",
+    "kronecker_multiply",
     "solve_in_place",
     "symmetric_strips",
     "to_dense",

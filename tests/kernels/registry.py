@@ -20,7 +20,9 @@ from gpytorch_nkn.kernels import (
     BivariateComplexExponentialKernel,
     CenteredLinearKernel,
     ComplexExponentialKernel,
+    KroneckerKernel,
     NeuralKernelNetwork,
+    SeparableGridInterpolationKernel,
     SpectralComponentKernel,
     ZeroMeanPeriodicKernel,
 )
@@ -80,6 +82,42 @@ def preset(name, *args, dims, **options):
 
     label = f"network.{name}" + "".join(f"-{option}" for option in options)
     return Entry(label, NeuralKernelNetwork, make, dims, ard, alike)
+
+
+def product(name, cls, kernels, *arguments, dims=2):
+    """A kernel of one factor per group of columns, or of one kernel that is such a product."""
+
+    def make(batch_shape=NO_BATCH, active_dims=None):
+        return cls(kernels(batch_shape), *arguments, active_dims=active_dims)
+
+    return Entry(f"{cls.__name__}-{name}", cls, make, dims, ard=True, columns_alike=dims == 1)
+
+
+def interpolated(name, kernels, sizes):
+    bounds = [(-20.0, 20.0), (-18.0, 23.0), (-21.0, 18.0)][: len(sizes)]
+    cls = SeparableGridInterpolationKernel
+    return product(name, cls, kernels, sizes, bounds, dims=len(sizes))
+
+
+def two_factors(b):
+    return [
+        NeuralKernelNetwork(stationary(b), activations_of_four(b)),
+        CenteredLinearKernel(batch_shape=b),
+    ]
+
+
+def activations_of_four(b):
+    return [Linear(4, 2, batch_shape=b), Product(2, 1)]
+
+
+def separable(b):
+    return ScaleKernel(
+        ProductKernel(
+            RBFKernel(ard_num_dims=3, batch_shape=b),
+            PeriodicKernel(batch_shape=b, active_dims=(1,)),
+        ),
+        batch_shape=b,
+    )
 
 
 def real(b):
@@ -218,6 +256,17 @@ REGISTRY = [
     network("skip", real, skipped(), skip=True),
     network("skip-simplex", stationary, skipped(simplex=True), skip=True, dims=1),
     network("one-complex", lambda b: [ComplexExponentialKernel(batch_shape=b)], lambda b: []),
+    interpolated("one", lambda b: [ScaleKernel(RBFKernel(batch_shape=b), batch_shape=b)], [90]),
+    interpolated("two", two_factors, [80, 60]),
+    interpolated("joint", separable, [16, 24, 20]),
+    product("two", KroneckerKernel, two_factors, [torch.arange(3.0), torch.arange(4.0)]),
+    product(
+        "joint",
+        KroneckerKernel,
+        separable,
+        [torch.arange(10.0).view(5, 2), torch.arange(4.0)],
+        dims=3,
+    ),
     preset("time_series", dims=1),
     preset("time_series", dims=1, zero_mean=True, priors=False),
     preset("regression", 3, dims=3, ard=True, columns_alike=False),

@@ -1,0 +1,258 @@
+"""What ``gpytorch-nkn forecast`` and ``gpytorch-nkn demo`` do."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpytorch_nkn.cli.options import UserError
+from gpytorch_nkn.cli.output import MethodForecast, draw, outlook, table, time_text, write_csv
+from gpytorch_nkn.cli.summary import (
+    is_smoke_test,
+    make_folder,
+    settings,
+    versions,
+    write_summary,
+)
+from gpytorch_nkn.datasets import (
+    TimeSeries,
+    decimal_years,
+    future_times,
+    load_co2,
+    read_time_series,
+)
+
+if TYPE_CHECKING:
+    from gpytorch_nkn.estimators import NKNForecaster
+
+__all__ = ["run_forecast"]
+
+_BATCH_ELEMENTS = 80_000  # restarts of smaller problems run in one batch, not in processes
+_NO_MATPLOTLIB = "a report needs matplotlib: pip install 'gpytorch_nkn[plot]'"
+
+
+def run_forecast(args: argparse.Namespace) -> None:
+    """Forecast a series and write the files of it; a UserError ends the command."""
+    started = time.perf_counter()
+    if is_smoke_test():
+        args.restarts, args.steps = 1, args.steps or 20
+    series = _load(args)
+    for notice in series.notices:
+        print(f"Note: {notice}")
+    train, new_x, observed = _split(series, args)
+    make_folder(args.out)
+    if args.report is not None:
+        _prepare_report(args.report)
+    print(_describe(series, train, new_x, observed), flush=True)
+
+    # dates are turned into numbers together, so that all of them are counted in the same way
+    times = np.concatenate([series.x, new_x])
+    times = decimal_years(times) if series.has_dates else times
+    x, y, new = times[: train.size][train], series.y[train], times[train.size :]
+    results, forecaster = _forecast_all(args, x, y, new, observed)
+    ours = results["NKN"]
+
+    try:
+        write_csv(args.out / "forecast.csv", new_x, ours, observed)
+        figure = draw(args.out / "forecast.png", series, train, times, new_x, observed, forecaster)
+        rows = {"total": int(series.y.size), "train": int(train.sum()), "forecast": int(new.size)}
+        scores = {name: _scores(result, observed) for name, result in results.items()}
+        summary = {
+            "series": series.name,
+            "settings": settings(args),
+            "seed": args.seed,
+            "versions": versions(),
+            "notices": list(series.notices),
+            "rows": rows,
+            "time": {"first": time_text(series.x[0]), "last": time_text(new_x[-1])},
+            "results": scores,
+            "seconds": round(time.perf_counter() - started, 2),
+        }
+        write_summary(args.out, summary)
+    except OSError as error:
+        raise UserError(f"cannot write to {args.out}: {error.strerror}") from None
+    print(table(scores) if observed is not None else outlook(new_x, ours, series.y_label))
+    print(f"Forecast and summary: {args.out / 'forecast.csv'}, {args.out / 'summary.json'}")
+    if args.report is not None:
+        _write_report(args, series, forecaster, min(float(new.max() - x.max()), 10 * np.ptp(x)))
+    if figure:
+        print(f"The figure is at {args.out / 'forecast.png'}")
+    else:
+        print("No figure, as matplotlib is missing: pip install 'gpytorch_nkn[plot]'")
+
+
+def _prepare_report(path: Path) -> None:
+    """End the command before the training if there could be no report."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UserError(_NO_MATPLOTLIB)
+    if path.is_dir():
+        raise UserError(f"cannot write {path}: it is a folder")
+    make_folder(path.parent)
+
+
+def _write_report(
+    args: argparse.Namespace, series: TimeSeries, forecaster: NKNForecaster, horizon: float
+) -> None:
+    from gpytorch_nkn.interpretation import report
+
+    try:
+        made = report(
+            forecaster,
+            horizon=horizon,
+            title=f"What was found in {series.name}",
+            x_name=None if series.has_dates else series.x_label,
+            x_unit=args.time_unit or ("yr" if series.has_dates else None),
+            y_name=series.y_label,
+            y_unit=args.target_unit,
+            seed=args.seed,
+            progress=not args.no_progress,
+        )
+        made.save(args.report)
+    except ImportError:
+        raise UserError(_NO_MATPLOTLIB) from None
+    except OSError as error:
+        raise UserError(f"cannot write {args.report}: {error.strerror}") from None
+    except (MemoryError, RuntimeError, ValueError) as error:
+        raise UserError(f"no report could be made: {error}", code=1) from None
+    print("\n".join(["", *made.summary, ""]))
+    print(f"The report is at {args.report}")
+
+
+def _load(args: argparse.Namespace) -> TimeSeries:
+    try:
+        if args.command == "demo":
+            return load_co2()
+        return read_time_series(args.file, time=args.time, target=args.target)
+    except OSError as error:
+        raise UserError(f"cannot read {args.file}: {error.strerror}") from None
+    except (ImportError, ValueError) as error:
+        raise UserError(error) from None
+
+
+def _split(
+    series: TimeSeries, args: argparse.Namespace
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Mask of the training rows, times of the forecast, and what was observed there."""
+    if series.y.size < 3:
+        raise UserError(f"a series needs at least 3 rows with a value, got {series.y.size}")
+    if np.unique(series.x).size < 3:
+        raise UserError(f"at least 3 different times are needed, got {np.unique(series.x).size}")
+    if np.ptp(series.y) == 0:
+        raise UserError(f"the target {series.y_label!r} is constant ({series.y[0]:g})")
+    test = series.test
+    if args.command == "forecast" and args.horizon is not None:
+        return ~test, future_times(series.x, args.horizon), None
+    if args.command == "forecast":
+        fraction = args.test_fraction or 0.1
+        clock = series.time
+        test = clock > clock[0] + (1 - fraction) * (clock[-1] - clock[0])
+        if (~test).sum() < 3 or np.unique(series.x[~test]).size < 2 or not test.any():
+            raise UserError(
+                f"a test fraction of {fraction:g} leaves {(~test).sum()} rows to learn from and "
+                f"{test.sum()} to test on; at least 3 and 1 are needed"
+            )
+        if np.ptp(series.y[~test]) == 0:
+            raise UserError(f"the target {series.y_label!r} is constant before the held-out part")
+    return ~test, series.x[test], series.y[test]
+
+
+def _describe(
+    series: TimeSeries, train: np.ndarray, new_x: np.ndarray, observed: np.ndarray | None
+) -> str:
+    learned = f"{series.name}: learning from {train.sum()} rows to {time_text(series.x[train][-1])}"
+    span = f"{time_text(new_x[0])} to {time_text(new_x[-1])}"
+    if observed is None:
+        return f"{learned}; forecasting {new_x.size} steps, {span}."
+    return f"{learned}; held out are {new_x.size}, {span}."
+
+
+def _forecast_all(
+    args: argparse.Namespace,
+    x: np.ndarray,
+    y: np.ndarray,
+    new: np.ndarray,
+    observed: np.ndarray | None,
+) -> tuple[dict[str, MethodForecast], NKNForecaster]:
+    from gpytorch_nkn.baselines import rbf_forecast, seasonal_naive_forecast
+    from gpytorch_nkn.estimators import NKNForecaster
+    from gpytorch_nkn.fit import Recipe
+
+    recipe = None
+    if args.steps is not None:
+        recipe = Recipe(adam_steps=args.steps, lbfgs_iterations=args.steps // 5)
+    forecaster = NKNForecaster(
+        restarts=args.restarts,
+        log_targets=args.log_targets,
+        recipe=recipe,
+        budget=args.budget,
+        n_jobs=_jobs(args, x.size),
+        random_state=args.seed,
+        progress=not args.no_progress,
+    )
+    start = time.perf_counter()
+    try:
+        forecaster.fit(x, y)
+    except ValueError as error:
+        raise UserError(error) from None
+    except RuntimeError as error:  # every restart failed
+        raise UserError(f"training failed: {error}", code=1) from None
+    unfinished = sum(r.status == "interrupted" for r in forecaster.result_.restarts)
+    if unfinished:
+        total = len(forecaster.result_.restarts)
+        print(f"Note: training was cut short in {unfinished} of {total} restarts.")
+    mean, std = forecaster.predict(new, return_std=True)
+    lower, upper = forecaster.predict_interval(new)
+    density = None if observed is None else forecaster.log_predictive_density(new, observed)
+    seconds = time.perf_counter() - start
+    results = {"NKN": MethodForecast(mean, std, lower, upper, density, seconds)}
+    if observed is None:
+        return results, forecaster
+    baselines = {
+        "RBF GP": lambda: rbf_forecast(x, y, new, seed=args.seed),
+        "seasonal naive": lambda: seasonal_naive_forecast(x, y, new),
+    }
+    for name, make in baselines.items():
+        start = time.perf_counter()
+        try:
+            made = make()
+        except (MemoryError, RuntimeError) as error:
+            print(f"Note: no forecast of the {name} to compare with: {error}")
+            continue
+        seconds = time.perf_counter() - start
+        density = made.log_density(observed)
+        results[name] = MethodForecast(made.mean, made.std, *made.interval(), density, seconds)
+    return results, forecaster
+
+
+def _jobs(args: argparse.Namespace, num_rows: int) -> int:
+    from gpytorch_nkn.estimators.nkn_forecaster import default_restarts
+
+    restarts = args.restarts or default_restarts(num_rows)
+    if args.jobs is not None:
+        return min(args.jobs, restarts)
+    if restarts * num_rows**2 <= _BATCH_ELEMENTS:
+        return 1
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return min(cores, restarts)
+
+
+def _scores(result: MethodForecast, observed: np.ndarray | None) -> dict[str, float]:
+    from gpytorch_nkn.metrics import forecast_scores
+
+    scores: dict[str, float] = {}
+    if observed is not None and result.log_density is not None:
+        scores = forecast_scores(
+            observed,
+            mean=result.mean,
+            lower=result.lower,
+            upper=result.upper,
+            log_density=result.log_density,
+        )
+    return {**scores, "seconds": round(result.seconds, 2)}

@@ -1,0 +1,168 @@
+"""What ``gpytorch-nkn inpaint`` does."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpytorch_nkn.cli.options import UserError
+from gpytorch_nkn.cli.pictures import draw_uncertainty
+from gpytorch_nkn.cli.summary import (
+    is_smoke_test,
+    make_folder,
+    settings,
+    versions,
+    write_summary,
+)
+from gpytorch_nkn.datasets.image_files import ImageFile, read_image, read_mask
+
+if TYPE_CHECKING:
+    from gpytorch_nkn.grids import InpaintResult
+
+__all__ = ["run_inpaint"]
+
+_SMOKE_BUDGET = 1.0  # seconds
+
+
+def run_inpaint(args: argparse.Namespace) -> None:
+    """Fill an image and write the files of it; a UserError ends the command."""
+    started = time.perf_counter()
+    if is_smoke_test():
+        args.restarts, args.budget = 1, args.budget or _SMOKE_BUDGET
+    image = _read(args.file)
+    mask, notices = _missing(image, args.mask)
+    make_folder(args.out)
+    _try_to_write(args.out)
+    height, width = mask.shape
+    count = int(mask.sum())
+    for notice in (*image.notices, *notices):
+        print(f"Note: {notice}")
+    print(
+        f"{image.name}: {width} x {height} pixels, {count} of them missing "
+        f"({count / mask.size:.1%}); learning from the others.",
+        flush=True,
+    )
+
+    training = time.perf_counter()
+    result = _fill(image, mask, args)
+    seconds = time.perf_counter() - training
+    if result.interrupted:
+        print("Note: the training was cut short; the best parameters so far are used.")
+    shape = image.values.shape  # of a colour image that is gray, all channels are the same
+    mean, std, filled = (
+        np.broadcast_to(part[..., None] if part.ndim < len(shape) else part, shape)
+        for part in (result.mean, result.std, result.filled)
+    )
+    try:
+        image.save_filled(args.out / "filled.png", filled, mask)
+        np.savez_compressed(args.out / "inpaint.npz", mean=mean, std=std, mask=mask)
+        figure = draw_uncertainty(args.out / "uncertainty.png", filled, std, mask, image.name)
+        typical = float(np.sqrt(np.square(std[mask]).mean()))
+        channels = 1 if len(shape) == 2 else shape[-1]
+        content = {
+            "image": {"file": str(args.file), "width": width, "height": height}
+            | {"channels": channels, "bits": image.bits},
+            "missing": count,
+            "settings": settings(args),
+            "seed": args.seed,
+            "versions": versions(("pillow",)),
+            "notices": [*image.notices, *notices],
+            "interrupted": result.interrupted,
+            "std": {"typical": typical, "largest": float(std[mask].max())},
+            "seconds": {
+                "inpaint": round(seconds, 2),
+                "total": round(time.perf_counter() - started, 2),
+            },
+        }
+        write_summary(args.out, content)
+    except OSError as error:
+        raise UserError(f"cannot write to {args.out}: {error.strerror or error}") from None
+    print(
+        f"Filled in {seconds:.1f} seconds; the standard deviation is {typical:.1%} of the range "
+        f"from black to white, {std[mask].max():.1%} at most."
+    )
+    print(f"Numbers and summary: {args.out / 'inpaint.npz'}, {args.out / 'summary.json'}")
+    if figure:
+        print(f"The uncertainty is at {args.out / 'uncertainty.png'}")
+    else:
+        print("No uncertainty.png, as matplotlib is missing: pip install 'gpytorch_nkn[plot]'")
+    print(f"The filled image is at {args.out / 'filled.png'}")
+
+
+def _read(path: Path) -> ImageFile:
+    try:
+        return read_image(path)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from None
+    except (ImportError, ValueError) as error:
+        raise UserError(error) from None
+
+
+def _missing(image: ImageFile, path: Path | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Booleans of the missing pixels, of which there must be some and not all; notices."""
+    notices: tuple[str, ...] = ()
+    if path is None:
+        mask = image.transparent
+        where = "no pixel is transparent, so --mask must say what is missing"
+    else:
+        try:
+            mask, notices = read_mask(path)
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror or error}") from None
+        except (ImportError, ValueError) as error:
+            raise UserError(error) from None
+        where = f"{path} is black everywhere: nothing is missing"
+        if mask.shape != image.transparent.shape:
+            expected, got = (
+                f"{shape[1]} x {shape[0]}" for shape in (image.transparent.shape, mask.shape)
+            )
+            raise UserError(f"the mask must have {expected} pixels as the image has, got {got}")
+        unused = int((image.transparent & ~mask).sum())
+        if unused:
+            notices += (f"{unused} transparent pixels are learned from, as the mask wants it.",)
+    if not mask.any():
+        raise UserError(where)
+    if mask.all():
+        raise UserError(f"all {mask.size} pixels are missing: there is nothing to learn from")
+    known = image.values[~mask]
+    if np.ptp(known, axis=0).max() == 0:
+        raise UserError(f"all {len(known)} pixels that are not missing have one colour")
+    return mask, notices
+
+
+def _try_to_write(folder: Path) -> None:
+    """End the command before the training if nothing could be written."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror or error}") from None
+
+
+def _fill(image: ImageFile, mask: np.ndarray, args: argparse.Namespace) -> InpaintResult:
+    from gpytorch_nkn.grids import inpaint
+
+    values = image.values
+    if values.ndim == 3 and (values == values[..., :1]).all():
+        values = values[..., 0]
+    try:
+        return inpaint(
+            values,
+            mask,
+            structure=args.kernel,
+            channel_axis=-1 if values.ndim == 3 else None,
+            shared=args.shared,
+            restarts=args.restarts,
+            budget=args.budget,
+            seed=args.seed,
+            progress=not args.no_progress,
+        )
+    except ValueError as error:
+        raise UserError(error) from None
+    except (MemoryError, RuntimeError) as error:
+        raise UserError(f"training failed: {error}", code=1) from None

@@ -1,0 +1,49 @@
+"""What the commands write down alike: folders, settings, versions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from gpytorch_nkn import __version__
+from gpytorch_nkn.cli.options import UserError
+
+__all__ = ["is_smoke_test", "make_folder", "settings", "versions", "write_summary"]
+
+_SMOKE_VARIABLE = "GPYTORCH_NKN_SMOKE"
+_LIBRARIES = ("torch", "gpytorch", "botorch", "linear_operator", "numpy", "scipy")
+
+
+def is_smoke_test() -> bool:
+    """True if the environment asks for runs that are as short as can be."""
+    return os.environ.get(_SMOKE_VARIABLE) == "1"
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder with those above it; the error is one line."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {path}: {error.strerror}") from None
+
+
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of a call, as JSON can hold them."""
+    return {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()}
+
+
+def versions(more: Sequence[str] = ()) -> dict[str, str]:
+    """Versions of this package, of Python and of the libraries that matter, and of ``more``."""
+    found = {"gpytorch_nkn": __version__, "python": platform.python_version()}
+    return found | {name: metadata.version(name) for name in (*_LIBRARIES, *more)}
+
+
+def write_summary(folder: Path, content: dict[str, Any]) -> None:
+    """Write ``summary.json`` to a folder."""
+    (folder / "summary.json").write_text(json.dumps(content, indent=2) + "\n", "utf-8")

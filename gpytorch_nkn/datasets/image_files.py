@@ -1,0 +1,172 @@
+"""Image files: what is read out of them, masks, and filled copies."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["ImageFile", "read_image", "read_mask"]
+
+_MODES = ("L", "LA", "RGB", "RGBA", "I;16")  # all others are turned into one of these
+_LOSSY = ("JPEG", "MPO", "WEBP")
+_NO_PILLOW = "Images are read and written with Pillow: pip install 'gpytorch_nkn[plot]'."
+
+
+@dataclass(frozen=True, eq=False)
+class ImageFile:
+    """An image as it was read.
+
+    Args:
+        name: Name of the file without ending.
+        pixels: Integers of the file, ``H x W`` or ``H x W x C``, opacity as the last channel.
+        has_opacity: True if the last channel is the opacity.
+        notices: What was lost on the way, one sentence each.
+    """
+
+    name: str
+    pixels: np.ndarray
+    has_opacity: bool = False
+    notices: tuple[str, ...] = ()
+
+    @property
+    def bits(self) -> int:
+        """Bits of each channel, 8 or 16."""
+        return 8 * self.pixels.dtype.itemsize
+
+    @property
+    def values(self) -> np.ndarray:
+        """Gray ``H x W`` or colour ``H x W x 3`` from 0 (black) to 1 (white), in float64."""
+        colors = self.pixels[..., :-1] if self.has_opacity else self.pixels
+        if colors.ndim == 3 and colors.shape[-1] == 1:
+            colors = colors[..., 0]
+        return colors / np.iinfo(self.pixels.dtype).max
+
+    @property
+    def transparent(self) -> np.ndarray:
+        """Booleans ``H x W``, true where a pixel is fully transparent."""
+        if self.has_opacity:
+            return self.pixels[..., -1] == 0
+        return np.zeros(self.pixels.shape[:2], dtype=bool)
+
+    def save_filled(self, path: str | os.PathLike, values: np.ndarray, mask: np.ndarray) -> None:
+        """Write a PNG of the same kind whose missing pixels are opaque and have new values.
+
+        Args:
+            path: The file.
+            values: Of the shape of :attr:`values`; clipped to 0 and 1 and rounded to what the file
+                can hold. Only those of missing pixels are used, so that all others stay the same.
+            mask: Booleans ``H x W``, true where a pixel is missing.
+
+        Raises:
+            OSError: The file cannot be written.
+            ValueError: A shape is another one.
+        """
+        if np.shape(values) != self.values.shape or np.shape(mask) != self.pixels.shape[:2]:
+            raise ValueError(
+                f"values and mask must have the shapes {self.values.shape} and "
+                f"{self.pixels.shape[:2]}, got {np.shape(values)} and {np.shape(mask)}."
+            )
+        white = np.iinfo(self.pixels.dtype).max
+        whole = np.rint(np.clip(values, 0, 1) * white).astype(self.pixels.dtype)
+        pixels = self.pixels.copy()
+        if self.has_opacity:
+            pixels[mask, :-1] = whole[mask].reshape(-1, pixels.shape[-1] - 1)
+            pixels[mask, -1] = white
+        else:
+            pixels[mask] = whole[mask]
+        from PIL import Image
+
+        Image.fromarray(pixels).save(path, format="PNG")
+
+
+def read_image(path: str | os.PathLike) -> ImageFile:
+    """Read a PNG, a JPEG or another image that Pillow knows: gray, colour, with opacity, 16 bits.
+
+    An orientation in the file is applied. Palettes, black-and-white images and other colour spaces
+    become gray or RGB; Pillow reads 16 bits of colour images as 8, which the notices say.
+
+    Raises:
+        ImportError: Pillow is not installed.
+        OSError: The file cannot be read.
+        ValueError: It is no image, a damaged one, or one of floating-point numbers.
+    """
+    path = Path(path)
+    return _as_integers(path, *_open(path))
+
+
+def read_mask(path: str | os.PathLike) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Read which pixels are missing: those that are not black.
+
+    Fully transparent pixels are not missing. In files of lossy compression (JPEG), where black is
+    only nearly so, missing pixels are those brighter than half of the range.
+
+    Returns:
+        Booleans ``H x W``, true where a pixel is missing; notices, one sentence each.
+
+    Raises:
+        ImportError, OSError, ValueError: As :func:`read_image`.
+    """
+    path = Path(path)
+    image, notices = _open(path)
+    file = _as_integers(path, image, ())
+    values = file.values
+    brightest = values if values.ndim == 2 else values.max(-1)
+    lossy = image.format in _LOSSY
+    if lossy:
+        notices += (f"{path.name} is compressed with loss: missing is what is bright.",)
+    return (brightest > (0.5 if lossy else 0.0)) & ~file.transparent, notices
+
+
+def _as_integers(path: Path, image: Image.Image, notices: tuple[str, ...]) -> ImageFile:
+    if image.mode == "I":
+        numbers = np.asarray(image)
+        if numbers.min() < 0 or numbers.max() > 65535:
+            raise ValueError(f"{path} must have 8 or 16 bits per channel, got 32.")
+        return ImageFile(path.stem, numbers.astype(np.uint16), False, notices)
+    if image.mode == "F":
+        raise ValueError(f"{path} must hold whole numbers, got floating-point ones.")
+    if image.mode.startswith("I;16"):
+        return ImageFile(path.stem, np.asarray(image).astype(np.uint16), False, notices)
+    if image.mode not in _MODES or (image.has_transparency_data and "A" not in image.mode):
+        gray = image.mode in ("1", "L")
+        image = image.convert(("L" if gray else "RGB") + "A" * image.has_transparency_data)
+    return ImageFile(path.stem, np.asarray(image), "A" in image.mode, notices)
+
+
+def _open(path: Path) -> tuple[Image.Image, tuple[str, ...]]:
+    try:
+        from PIL import Image, ImageOps, UnidentifiedImageError
+    except ImportError as error:
+        raise ImportError(_NO_PILLOW) from error
+    with path.open("rb") as file:
+        try:
+            image = Image.open(file)
+            notices = _losses(path, image)
+            image.load()
+        except UnidentifiedImageError:
+            raise ValueError(f"{path} is not an image that Pillow can read.") from None
+        except (OSError, SyntaxError, EOFError) as error:
+            raise ValueError(f"{path} is a damaged image: {error}.") from None
+        except Image.DecompressionBombError as error:
+            raise ValueError(f"{path} is too large: {error}") from None
+    upright = ImageOps.exif_transpose(image)
+    upright.format = image.format
+    return upright, notices
+
+
+def _losses(path: Path, image: Image.Image) -> tuple[str, ...]:
+    notices = []
+    tiles = getattr(image, "tile", [])  # how the file is packed; of images from files only
+    if not image.mode.startswith("I") and any("16" in str(tile[3]) for tile in tiles):
+        notices.append(f"{path.name} has 16 bits of colour or opacity, of which 8 are read.")
+    frames = getattr(image, "n_frames", 1)
+    if frames > 1:
+        notices.append(f"{path.name} holds {frames} pictures, of which the first is read.")
+    return tuple(notices)

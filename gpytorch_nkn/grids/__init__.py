@@ -1,0 +1,5 @@
+"""One-call uses of Gaussian processes on grids."""
+
+from gpytorch_nkn.grids.inpaint import STRUCTURES, InpaintResult, inpaint
+
+__all__ = ["STRUCTURES", "InpaintResult", "inpaint"]

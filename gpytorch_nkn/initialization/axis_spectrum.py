@@ -1,0 +1,110 @@
+"""Spectra of a grid of values along each of its dimensions, and the period that stands out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.fft import rfft
+from scipy.signal import lombscargle
+
+__all__ = ["AxisSpectrum", "axis_spectrum"]
+
+_PADDING = 2  # bins per resolution element 1 / span
+_FIRST_PEAK = 2.0  # cycles per span: slower ones are trends
+_LOWEST_SHARE = 0.6  # of the largest peak
+_LINES = 64  # lines of irregular coordinates that are looked at
+
+
+class AxisSpectrum(NamedTuple):
+    """Power over frequency along one dimension.
+
+    Attributes:
+        frequencies: Cycles per unit of the coordinate, ``F``, from 0 on.
+        power: ``F``.
+        span: Of the coordinates.
+        peaks: Positions of local maxima of at least two cycles per span, strongest first.
+    """
+
+    frequencies: np.ndarray
+    power: np.ndarray
+    span: float
+    peaks: np.ndarray
+
+    def period(self, rank: int = 0) -> float:
+        """A period that stands out.
+
+        Args:
+            rank: 0 for the longest one whose peak is at least 60 % of the highest (the highest
+                one itself is often a harmonic); then the strongest ones in turn.
+
+        Returns:
+            The period; half the span where no peak stands out.
+        """
+        if self.peaks.size == 0:
+            return self.span / 2
+        if rank == 0:
+            high = self.peaks[self.power[self.peaks] >= _LOWEST_SHARE * self.power[self.peaks[0]]]
+            peak = int(high.min())
+        else:
+            peak = int(self.peaks[(rank - 1) % self.peaks.size])
+        # the top of a parabola through the logarithms of three bins
+        left, top, right = np.log(np.maximum(self.power[peak - 1 : peak + 2], 1e-300))
+        curvature = left - 2 * top + right
+        shift = 0.5 * (left - right) / curvature if curvature < 0 else 0.0
+        step = self.frequencies[1] - self.frequencies[0]
+        return 1 / (self.frequencies[peak] + float(np.clip(shift, -0.5, 0.5)) * step)
+
+
+def axis_spectrum(
+    values: np.ndarray, observed: np.ndarray, dim: int, coordinates: np.ndarray
+) -> AxisSpectrum | None:
+    """Average power of the lines of a grid along one dimension.
+
+    Observed cells are centred, missing ones zero, and a window takes the edges down. Along regular
+    coordinates by a discrete Fourier transform, else by Lomb-Scargle periodograms of the lines
+    with most observed cells.
+
+    Args:
+        values: Array ``n_1 x ... x n_P``.
+        observed: Which cells are observed.
+        dim: The dimension.
+        coordinates: ``n_dim``, in any order.
+
+    Returns:
+        The spectrum; None for fewer than 8 different coordinates or constant values.
+    """
+    order = np.argsort(coordinates, kind="stable")
+    x = coordinates[order]
+    if np.unique(x).size < 8:
+        return None
+    centred = np.where(observed, values - values[observed].mean(), 0.0)
+    if not np.abs(centred).max() > 0:
+        return None
+    lines = np.moveaxis(centred, dim, -1).reshape(-1, x.size)[:, order]
+    seen = np.moveaxis(observed, dim, -1).reshape(-1, x.size)[:, order]
+    span = float(x[-1] - x[0])
+    steps = np.diff(x)
+    if steps.max() - steps.min() <= 1e-3 * steps.mean():
+        window = np.hanning(x.size + 2)[1:-1]
+        transformed = rfft(lines * window, _PADDING * x.size, axis=-1)
+        power = (np.abs(transformed) ** 2).sum(0)
+        frequencies = np.arange(power.size) / (_PADDING * x.size * steps.mean())
+    else:
+        best = np.argsort(-seen.sum(-1), kind="stable")[:_LINES]
+        highest = 0.5 / np.median(steps[steps > 0])
+        step = 1 / (_PADDING * span)
+        frequencies = np.arange(0.0, max(highest, 8 * step), step)
+        power = np.zeros(frequencies.size)
+        time = (x - x.mean()) / span
+        for line, mask in zip(lines[best], seen[best], strict=True):
+            if mask.sum() > 3 and np.ptp(line[mask]) > 0:
+                cycles = 2 * np.pi * span * frequencies[1:]
+                power[1:] += lombscargle(time[mask], line[mask], cycles).clip(0)
+    if not np.isfinite(power).all() or not power.max() > 0:
+        return None
+    inner = power[1:-1]
+    peaks = 1 + np.flatnonzero((inner >= power[:-2]) & (inner > power[2:]))
+    peaks = peaks[frequencies[peaks] * span >= _FIRST_PEAK * (1 - 1e-9)]
+    peaks = peaks[np.argsort(-power[peaks], kind="stable")]
+    return AxisSpectrum(frequencies, power, span, peaks)

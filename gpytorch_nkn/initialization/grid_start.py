@@ -1,0 +1,223 @@
+"""Start values of the kernels of a grid, from the spectra of its values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from gpytorch.kernels import (
+    Kernel,
+    LinearKernel,
+    ProductKernel,
+    RBFKernel,
+    ScaleKernel,
+    SpectralMixtureKernel,
+)
+from torch import Tensor
+
+from gpytorch_nkn.initialization.assign import assign, assign_weight
+from gpytorch_nkn.initialization.axis_spectrum import AxisSpectrum, axis_spectrum
+from gpytorch_nkn.initialization.distances import median_distances
+from gpytorch_nkn.kernels import NeuralKernelNetwork, SpectralComponentKernel
+from gpytorch_nkn.kernels.evaluation import unwrap_scales
+from gpytorch_nkn.layers import Linear
+
+__all__ = ["initialize_grid_kernels", "rescale_kernel"]
+
+# Lengthscales in periods, for details within one; longer ones start too far off on rough textures.
+_NEAR, _FAR = (0.03, 0.1), (0.1, 0.3)
+_PERIODIC = (0.4, 1.0)  # lengthscale of a periodic kernel, a shape
+_ENVELOPE = (0.3, 1.0)  # in spans: of a kernel that a periodic one is multiplied with
+_LINEAR = 0.1  # share of a linear kernel's variance at the edge of the grid
+
+
+def initialize_grid_kernels(
+    kernels: Sequence[Kernel],
+    coordinates: Sequence[Tensor],
+    values: Tensor,
+    observed: Tensor,
+    *,
+    seed: int = 0,
+    restart: int = 0,
+) -> None:
+    """Set the start values of one kernel per dimension of a grid, in place.
+
+    The period of a dimension is where its spectrum has the peak of lowest frequency among those
+    of at least 60 % of the highest; restarts after the first draw one of the strongest. Periods
+    start there, lengthscales at a thirtieth to a third of it (of kernels that are multiplied with
+    a periodic one: at a third of the grid to all of it), frequencies of spectral mixtures at the
+    peaks. Weights of Linear layers are drawn anew; the product of the kernels gets unit
+    variance, on average over the grid. Parts of other kinds and frozen parameters keep their
+    values, but for the variance of a linear primitive of a network, which depends on the unit of
+    the coordinates.
+
+    Args:
+        kernels: One kernel per dimension.
+        coordinates: ``n_p x c_p`` for each dimension.
+        values: Standardised values ``... x n_1 x ... x n_P``; the spectrum of a batch is that of
+            its first entry.
+        observed: Which of them are observed.
+        seed: Together with ``restart`` determines every draw; the global random state is
+            neither used nor changed.
+        restart: Number of the restart.
+    """
+    num_dims = len(coordinates)
+    sizes = values.shape[values.dim() - num_dims :]
+    array = values.detach().reshape(-1, *sizes)[0].double().cpu().numpy()
+    seen = observed.expand(values.shape).reshape(-1, *sizes)[0].cpu().numpy()
+    rng = np.random.default_rng([seed, restart])
+    networks = [
+        m for kernel in kernels for m in kernel.modules() if isinstance(m, NeuralKernelNetwork)
+    ]
+    primitives = {id(part) for network in networks for part in network.primitives}
+    envelopes = {id(part) for kernel in kernels for part in _envelopes(kernel)}
+    for dim, (kernel, x) in enumerate(zip(kernels, coordinates, strict=True)):
+        spectrum = None
+        if x.size(-1) == 1:
+            spectrum = axis_spectrum(array, seen, dim, x[:, 0].detach().double().cpu().numpy())
+        rank = 0 if restart == 0 else int(rng.integers(0, 4))
+        for part in _parts(kernel):
+            roles = id(part) in primitives, id(part) in envelopes
+            _start(part, x, spectrum, rank, rng, *roles)
+        generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
+        for module in kernel.modules():
+            if isinstance(module, Linear) and module.raw_weight.requires_grad:
+                assign_weight(module, generator)
+        with torch.no_grad():
+            # GPyTorch mistakes B x n variances for a matrix where B is n, unless x has the batch.
+            variance = kernel(x[(None,) * len(kernel.batch_shape)], diag=True).mean(-1)
+            rescale_kernel(kernel, torch.where(variance > 0, 1 / variance, 1.0))
+
+
+def rescale_kernel(kernel: Kernel, factor: Tensor) -> bool:
+    """Multiply a kernel by a factor, through a parameter that does so, in place.
+
+    Args:
+        kernel: Any kernel.
+        factor: Positive numbers of the kernel's batch shape.
+
+    Returns:
+        Whether there is such a parameter, free to move.
+    """
+    if isinstance(kernel, ScaleKernel) and kernel.raw_outputscale.requires_grad:
+        assign(kernel, "outputscale", kernel.outputscale * factor)
+        return True
+    if isinstance(kernel, ScaleKernel):
+        return False
+    if isinstance(kernel, LinearKernel) and kernel.raw_variance.requires_grad:
+        assign(kernel, "variance", kernel.variance * factor[..., None, None])
+        return True
+    if isinstance(kernel, SpectralMixtureKernel) and kernel.raw_mixture_weights.requires_grad:
+        assign(kernel, "mixture_weights", kernel.mixture_weights * factor.unsqueeze(-1))
+        return True
+    if isinstance(kernel, NeuralKernelNetwork):
+        last = kernel.layers[-1] if len(kernel.layers) else None
+        if isinstance(last, Linear) and not last.is_simplex and last.raw_weight.requires_grad:
+            free = last.raw_bias is None or last.raw_bias.requires_grad
+            if free:
+                last.weight = last.weight * factor[..., None, None]
+                if last.raw_bias is not None:
+                    last.bias = last.bias * factor.unsqueeze(-1)  # type: ignore[operator]
+                return True
+    return False
+
+
+def _envelopes(kernel: Kernel) -> Iterator[Kernel]:
+    """Kernels that are multiplied with a periodic one, whose pattern they let change slowly."""
+    for product in kernel.modules():
+        if isinstance(product, ProductKernel):
+            factors = [unwrap_scales(factor)[0] for factor in product.kernels]
+            periodic = ["raw_period_length" in factor._parameters for factor in factors]
+            if any(periodic):
+                yield from (f for f, p in zip(factors, periodic, strict=True) if not p)
+
+
+def _span(x: Tensor) -> float:
+    span = float((x.amax(0) - x.amin(0)).amax())
+    return span if span > 0 else 1.0
+
+
+def _parts(kernel: Kernel) -> Iterator[Kernel]:
+    yield from (module for module in kernel.modules() if isinstance(module, Kernel))
+
+
+def _start(
+    part: Kernel,
+    x: Tensor,
+    spectrum: AxisSpectrum | None,
+    rank: int,
+    rng: np.random.Generator,
+    is_primitive: bool,
+    is_envelope: bool,
+) -> None:
+    if spectrum is None:
+        distance = float(median_distances(x).mean())
+        period = distance if math.isfinite(distance) and distance > 0 else 1.0
+    else:
+        period = spectrum.period(rank)
+
+    def draw(value: Tensor, low: float, high: float) -> Tensor:
+        draws = np.exp(rng.uniform(np.log(low), np.log(high), tuple(value.shape)))
+        return torch.as_tensor(draws, dtype=value.dtype, device=value.device)
+
+    if isinstance(part, SpectralMixtureKernel):
+        _start_mixture(part, spectrum, period, rng)
+        return
+    periodic = "raw_period_length" in part._parameters
+    if part.has_lengthscale and part.raw_lengthscale.requires_grad:
+        near = isinstance(part, RBFKernel)
+        low, high = _PERIODIC if periodic else _NEAR if near else _FAR
+        scale = 1.0 if periodic else period
+        if is_envelope:
+            (low, high), scale = _ENVELOPE, _span(x)
+        assign(part, "lengthscale", scale * draw(part.lengthscale, low, high))
+    if periodic and part.raw_period_length.requires_grad:
+        assign(part, "period_length", torch.full_like(part.period_length, period))
+    if isinstance(part, SpectralComponentKernel) and part.frequency.requires_grad:
+        part.initialize(frequency=torch.full_like(part.frequency, 2 * math.pi / period))
+    # Frozen in a network, whose weights take its place in training; but it has the unit of x.
+    if isinstance(part, LinearKernel) and (is_primitive or part.raw_variance.requires_grad):
+        edge = float(x.abs().amax().square())
+        if edge > 0:
+            assign(part, "variance", torch.full_like(part.variance, _LINEAR / edge))
+
+
+def _start_mixture(
+    part: SpectralMixtureKernel,
+    spectrum: AxisSpectrum | None,
+    period: float,
+    rng: np.random.Generator,
+) -> None:
+    """Half of the components at the highest peaks, the others drawn from the spectrum."""
+    shape = part.mixture_means.shape  # ... x Q x 1 x 1
+    count = part.num_mixtures
+    for index in np.ndindex(*shape[:-3]):
+        if spectrum is None:
+            frequencies, weights = rng.uniform(0, 2 / period, count), np.ones(count)
+            width = np.full(count, 0.25 / period)
+        else:
+            chosen = spectrum.peaks[: count // 2]
+            frequencies = np.concatenate([[0.0], spectrum.frequencies[chosen]])[:count]
+            weights = np.concatenate([spectrum.power[:1], spectrum.power[chosen]])[:count]
+            chance = spectrum.power / spectrum.power.sum()
+            step = spectrum.frequencies[1]
+            rest = count - frequencies.size
+            drawn = rng.choice(spectrum.frequencies, size=rest, p=chance)
+            drawn = np.abs(drawn + step * rng.uniform(-0.5, 0.5, rest))
+            frequencies = np.concatenate([frequencies, drawn])
+            weights = np.concatenate([weights, np.full(rest, weights.mean() / 3)])
+            width = step * rng.uniform(0.5, 2, count)
+        floor = 1e-3 / period
+        for name, numbers, event in (
+            ("mixture_means", np.maximum(frequencies, floor), 3),
+            ("mixture_scales", np.maximum(width, floor), 3),
+            ("mixture_weights", np.maximum(weights / weights.sum(), 1e-4), 1),
+        ):
+            if not part._parameters[f"raw_{name}"].requires_grad:
+                continue
+            value = getattr(part, name).detach().clone()
+            own = torch.as_tensor(numbers, dtype=value.dtype, device=value.device)
+            value[index] = own.view(value.shape[len(value.shape) - event :])
+            assign(part, name, value)

@@ -1,0 +1,251 @@
+"""Products of one kernel per group of columns that know the grid of their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from gpytorch import settings
+from gpytorch.kernels import Kernel
+from linear_operator import to_dense
+from linear_operator.operators import (
+    InterpolatedLinearOperator,
+    KroneckerProductLinearOperator,
+    LinearOperator,
+    MaskedLinearOperator,
+)
+from torch import Tensor, nn
+
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.separable import factor_kernels
+
+__all__ = ["KroneckerKernel"]
+
+_MAX_ENTRIES = 2**26  # of a matrix that is written out, where that saves work
+
+
+class KroneckerKernel(BatchKernel):
+    r"""Product of one kernel per group of columns, with the matrix of a grid in factors.
+
+    .. math:: k(x, x') = \prod_p k_p(x_p, x'_p)
+
+    Products of kernels are kernels. All cells of the grid in C order, the last group fastest,
+    have the matrix :math:`K_1 \otimes \dots \otimes K_P`, for which GPyTorch uses eigenvalues of
+    the factors; any others of its cells, in any order and repeated if you like, have rows and
+    columns of it. Beyond ``gpytorch.settings.max_cholesky_size`` inputs these are not written
+    out, unless that is less work than a product with the factors: solves are by conjugate
+    gradients. Values at any other inputs are exact as well, and dense; cells without an
+    observation that are to be predicted may be in the grid.
+
+    For a process on one grid with Gaussian noise, :class:`gpytorch_nkn.models.KroneckerGridGP` is
+    faster; this kernel is for other models, likelihoods and sums of kernels.
+
+    Args:
+        kernels: One kernel per group of columns, each for inputs ``... x n x c_p``, or one kernel
+            over all columns that is a product over the groups: see
+            :func:`gpytorch_nkn.kernels.separable.separate`.
+        coordinates: Coordinates of the grid, one tensor ``n_p`` or ``n_p x c_p`` per group, in any
+            order and with any spacing. Inputs have the columns of the groups side by side.
+        active_dims: Input columns that the kernel sees; ``None`` means all of them.
+
+    Inputs are on the grid where they equal its coordinates up to rounding.
+
+    Raises:
+        TypeError: Something is not a kernel.
+        ValueError: The numbers of kernels and groups differ, coordinates are not finite or not
+            distinct, or the one kernel is not a product over the groups. On evaluation: inputs
+            have another number of columns.
+
+    Reference: Saatci (2011), Scalable Inference for Structured Gaussian Process Models, chapter 5.
+
+    Example:
+        >>> from gpytorch.kernels import PeriodicKernel, RBFKernel
+        >>> coordinates = [torch.linspace(0, 1, 3), torch.linspace(0, 1, 4)]
+        >>> kernel = KroneckerKernel([RBFKernel(), PeriodicKernel()], coordinates)
+        >>> type(kernel(kernel.cells()).evaluate_kernel()).__name__
+        'KroneckerProductLinearOperator'
+    """
+
+    def __init__(
+        self,
+        kernels: Sequence[Kernel] | Kernel,
+        coordinates: Sequence[Tensor],
+        *,
+        active_dims: tuple[int, ...] | None = None,
+    ):
+        super().__init__(active_dims=active_dims)
+        self._grid = _Grid(coordinates)
+        columns = self._grid.columns()
+        groups = [range(group.start, group.stop) for group in columns]
+        self.kernels = nn.ModuleList(factor_kernels(kernels, groups, self.coordinates))
+
+    @property
+    def coordinates(self) -> list[Tensor]:
+        """Coordinates of each group, ``n_p x c_p``."""
+        return self._grid.coordinates()
+
+    @property
+    def is_stationary(self) -> bool:
+        """True if all factors are stationary."""
+        return all(kernel.is_stationary for kernel in self.kernels)
+
+    def cells(self) -> Tensor:
+        """Inputs of all cells of the grid in C order, ``n_1 ... n_P x D``."""
+        coordinates = self.coordinates
+        rows = torch.cartesian_prod(
+            *(torch.arange(len(part), device=part.device) for part in coordinates)
+        ).view(-1, len(coordinates))
+        parts = [part[row] for part, row in zip(coordinates, rows.unbind(-1), strict=True)]
+        return torch.cat(parts, -1)
+
+    def forward(
+        self,
+        x1: Tensor,
+        x2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params,
+    ) -> Tensor | LinearOperator:
+        """Values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
+        if last_dim_is_batch:
+            raise NotImplementedError(
+                "The columns have kernels of their own: there is none for them one by one."
+            )
+        columns = self._grid.columns()
+        if x1.size(-1) != columns[-1].stop:
+            raise ValueError(
+                f"Expected inputs of {columns[-1].stop} columns, those of the coordinates, "
+                f"got {x1.size(-1)}."
+            )
+        if not diag:
+            structured = self._structured(x1, x2, params)
+            if structured is not None:
+                return structured
+        values: Any = None
+        for kernel, group in zip(self.kernels, columns, strict=True):
+            new = to_dense(kernel(x1[..., group], x2[..., group], diag=diag, **params))
+            values = new if values is None else values * new
+        return values
+
+    def _structured(self, x1: Tensor, x2: Tensor, params: dict) -> LinearOperator | None:
+        """The matrix by its factors, or ``None`` where that is not possible or not worth it."""
+        if x1.requires_grad or x2.requires_grad:  # the factors are of the coordinates
+            return None
+        size = self._grid.num_cells()
+        work = size * sum(len(part) for part in self.coordinates)  # of a product with a vector
+        limit = max(settings.max_cholesky_size.value() ** 2, min(work, _MAX_ENTRIES))
+        large = x1.size(-2) * x2.size(-2) > limit
+        if not large and (x1.size(-2), x2.size(-2)) != (size, size):
+            return None
+        cells1 = self._grid.find(x1)
+        same = x1 is x2 or torch.equal(x1, x2)
+        cells2 = cells1 if cells1 is None or same else self._grid.find(x2)
+        if cells1 is None or cells2 is None:
+            return None
+        everything = torch.arange(size, device=cells1.device)
+        complete = all(
+            c.size(-1) == size and bool((c == everything).all()) for c in (cells1, cells2)
+        )
+        if not complete and not large:
+            return None
+        factors = [
+            to_dense(kernel(part, part, **params))
+            for kernel, part in zip(self.kernels, self.coordinates, strict=True)
+        ]
+        whole: LinearOperator = KroneckerProductLinearOperator(*factors)
+        batch_shape = torch.broadcast_shapes(whole.batch_shape, x1.shape[:-2], x2.shape[:-2])
+        whole = whole.expand(*batch_shape, *whole.matrix_shape)
+        if complete:
+            return whole
+        if same and cells1.dim() == 1 and bool((cells1.diff() > 0).all()):
+            mask = torch.zeros_like(everything, dtype=torch.bool)
+            mask[cells1] = True
+            return MaskedLinearOperator(whole, mask, mask)
+        arguments: list[Tensor] = []
+        for cells in (cells1, cells2):
+            index = cells.unsqueeze(-1).expand(*batch_shape, -1, 1)
+            arguments += [index, torch.ones_like(index, dtype=x1.dtype)]
+        return InterpolatedLinearOperator(whole, *arguments)
+
+
+class _Grid(nn.Module):
+    """Coordinates; in a module that is no kernel, for a batch of kernels has one grid."""
+
+    def __init__(self, coordinates: Sequence[Tensor]):
+        super().__init__()
+        if len(coordinates) == 0:
+            raise ValueError("A grid needs the coordinates of at least one group, got none.")
+        self._number = len(coordinates)
+        for number, part in enumerate(coordinates):
+            part = part[:, None] if part.dim() == 1 else part
+            if part.dim() != 2 or part.numel() == 0 or not part.isfinite().all():
+                raise ValueError(
+                    f"coordinates[{number}] must be finite numbers n or n x c, got "
+                    f"shape {tuple(part.shape)}."
+                )
+            if not part.is_floating_point():
+                part = part.to(torch.get_default_dtype())
+            distinct = len(part.unique(dim=0))
+            if distinct < len(part):
+                raise ValueError(
+                    f"coordinates[{number}] must be distinct, got {distinct} different ones "
+                    f"of {len(part)}."
+                )
+            self.register_buffer(f"coordinates_{number}", part.detach().clone())
+
+    def coordinates(self) -> list[Tensor]:
+        """Coordinates of each group, ``n_p x c_p``."""
+        return [getattr(self, f"coordinates_{number}") for number in range(self._number)]
+
+    def columns(self) -> list[slice]:
+        """Input columns of each group."""
+        start, result = 0, []
+        for part in self.coordinates():
+            result.append(slice(start, start + part.size(-1)))
+            start = result[-1].stop
+        return result
+
+    def num_cells(self) -> int:
+        """Number of cells of the grid."""
+        size = 1
+        for part in self.coordinates():
+            size *= len(part)
+        return size
+
+    def find(self, x: Tensor) -> Tensor | None:
+        """Numbers ``... x N`` of the cells in C order, or ``None`` if one is not on the grid.
+
+        Inputs that are the same throughout the batch have no batch dimensions.
+        """
+        first = x.flatten(0, -3)[0] if x.dim() > 2 and x.size(0) else x
+        if x.dim() > 2 and bool((x == first).all()):
+            x = first
+        cells = torch.zeros(x.shape[:-1], dtype=torch.long, device=x.device)
+        for part, group in zip(self.coordinates(), self.columns(), strict=True):
+            rows = _find_rows(part.to(x), x[..., group])
+            if rows is None:
+                return None
+            cells = cells * len(part) + rows
+        return cells
+
+
+def _find_rows(table: Tensor, x: Tensor) -> Tensor | None:
+    """Numbers of the rows of a table ``n x c`` that equal the rows ``... x N x c``, if all do."""
+    keys = torch.zeros(len(table), dtype=torch.long, device=x.device)
+    wanted = torch.zeros(x.shape[:-1], dtype=torch.long, device=x.device)
+    for column, value in zip(table.unbind(-1), x.unbind(-1), strict=True):
+        levels, codes = column.unique(sorted=True, return_inverse=True)
+        value = value.contiguous()
+        above = torch.searchsorted(levels, value).clamp(
+            1 if len(levels) > 1 else 0, len(levels) - 1
+        )
+        below = (above - 1).clamp_min(0)
+        nearest = torch.where(value - levels[below] < levels[above] - value, below, above)
+        rounding = 4 * torch.finfo(x.dtype).eps * levels.abs().max()
+        if not ((levels[nearest] - value).abs() <= rounding).all():
+            return None
+        keys, wanted = keys * len(levels) + codes, wanted * len(levels) + nearest
+    keys, order = keys.sort()
+    place = torch.searchsorted(keys, wanted).clamp_max(len(keys) - 1)
+    return order[place] if bool((keys[place] == wanted).all()) else None

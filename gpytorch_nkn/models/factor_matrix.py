@@ -1,0 +1,87 @@
+"""Covariance matrices over the coordinates of one dimension of a grid."""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.evaluation import (
+    describe,
+    is_compiled,
+    program_matrix,
+    unwrap_scales,
+)
+from gpytorch_nkn.linalg import to_dense
+
+__all__ = ["cross_matrix", "factor_diagonal", "factor_matrix", "toeplitz"]
+
+
+def factor_matrix(kernel: Kernel, x: Tensor, *, regular: bool) -> Tensor:
+    """Covariance of the coordinates of one dimension, differentiable.
+
+    Where the kernel calls itself stationary and the coordinates have equal steps, two rows are
+    computed: the first one makes the whole matrix, and the middle one shows whether that is true
+    (GPyTorch takes every kernel with a lengthscale for stationary).
+
+    Args:
+        kernel: Kernel of this dimension.
+        x: Coordinates ``n x c``.
+        regular: Whether these are one column of equal steps.
+
+    Returns:
+        Symmetric matrices ``... x n x n``.
+    """
+    if regular and kernel.is_stationary:
+        middle = x.size(0) // 2
+        rows = kernel(x[[0, middle]], x).to_dense()
+        lags = (torch.arange(x.size(0), device=x.device) - middle).abs()
+        with torch.no_grad():
+            deviation = (rows[..., 1, :] - rows[..., 0, lags]).abs().amax()
+            tolerance = 1e4 * torch.finfo(x.dtype).eps * rows[..., 0, 0].abs().amax()
+        if bool(deviation <= tolerance):
+            return toeplitz(rows[..., 0, :])
+    compiled = _compiled_matrix(kernel, x)
+    return kernel(x).to_dense() if compiled is None else compiled
+
+
+def cross_matrix(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
+    """Covariance ``... x n x m`` between two sets of coordinates of one dimension."""
+    return kernel(x1, x2).to_dense()
+
+
+def factor_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
+    """Variances ``... x n`` of the coordinates ``n x c`` of one dimension."""
+    # GPyTorch mistakes B x n variances for a matrix where B is n, unless x has the batch, too.
+    shape: torch.Size = kernel.batch_shape
+    return kernel(x[(None,) * len(shape)], diag=True)
+
+
+def toeplitz(row: Tensor) -> Tensor:
+    """Symmetric Toeplitz matrices ``... x n x n`` from their first rows ``... x n``."""
+    n = row.size(-1)
+    both = torch.cat([row.flip(-1), row[..., 1:]], -1)  # lags n - 1 to 0 to n - 1
+    index = torch.arange(n - 1, 2 * n - 1, device=row.device)
+    index = index.unsqueeze(0) - torch.arange(n, device=row.device).unsqueeze(-1)
+    return both[..., index]
+
+
+def _compiled_matrix(kernel: Kernel, x: Tensor) -> Tensor | None:
+    """The float32 matrix of a network by compiled code, which computes in float64; else None."""
+    network, scales = unwrap_scales(kernel)
+    if (
+        x.dtype != torch.float32
+        or x.device.type != "cpu"
+        or type(network) is not NeuralKernelNetwork
+        or kernel.active_dims is not None
+        or network.active_dims is not None
+        or not is_compiled()
+    ):
+        return None
+    described = describe(network, x.size(-1), scales)
+    theta = None if described is None else described[1].values()
+    if described is None or theta is None or theta.dtype != x.dtype:
+        return None
+    matrix = program_matrix(described[0], theta.double(), (x.double(),))
+    return None if matrix is None else to_dense(matrix).to(x.dtype)

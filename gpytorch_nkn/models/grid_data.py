@@ -1,0 +1,195 @@
+"""Coordinates and values of a grid with missing cells, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from botorch.models.model import Model
+from botorch.models.transforms.outcome import OutcomeTransform, Standardize
+from botorch.posteriors import GPyTorchPosterior
+from gpytorch.distributions import MultivariateNormal
+from linear_operator.operators import DiagLinearOperator
+from torch import Tensor
+
+__all__ = [
+    "GridData",
+    "check_coordinates",
+    "check_grid",
+    "check_tolerance",
+    "is_regular",
+    "standardize",
+    "transform_outcomes",
+    "untransform_moments",
+]
+
+
+class GridData(NamedTuple):
+    """A checked grid without the slices in which no cell is observed.
+
+    Attributes:
+        coordinates: Of all slices, ``n_p x c_p`` for each dimension.
+        kept: Positions of the slices with an observed cell.
+        targets: Values of the kept slices ``... x k_1 x ... x k_P``, zero where missing.
+        observed: Which of these cells are observed.
+    """
+
+    coordinates: list[Tensor]
+    kept: list[Tensor]
+    targets: Tensor
+    observed: Tensor
+
+
+def check_grid(coordinates: Sequence[Tensor], targets: Tensor, missing: Tensor | None) -> GridData:
+    """Check coordinates, values and mask of a grid; see :class:`KroneckerGridGP`."""
+    if not isinstance(targets, Tensor) or not targets.is_floating_point():
+        kind = targets.dtype if isinstance(targets, Tensor) else type(targets).__name__
+        raise TypeError(f"targets must be a tensor of floating-point numbers, got {kind}.")
+    if targets.dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"targets must be float32 or float64, got {targets.dtype}.")
+    coordinates = check_coordinates(coordinates, targets)
+    num_dims = len(coordinates)
+    sizes = tuple(part.size(0) for part in coordinates)
+    if tuple(targets.shape[-num_dims:]) != sizes:
+        raise ValueError(
+            f"The last {num_dims} dimensions of targets must have the sizes {sizes} of the "
+            f"coordinates, got targets of shape {tuple(targets.shape)}."
+        )
+    gone = targets.isnan()
+    if missing is not None:
+        if not isinstance(missing, Tensor) or missing.dtype != torch.bool:
+            kind = missing.dtype if isinstance(missing, Tensor) else type(missing).__name__
+            raise TypeError(f"missing must be a boolean tensor, True where missing, got {kind}.")
+        try:
+            gone = gone | missing.to(targets.device).expand(targets.shape)
+        except RuntimeError:
+            raise ValueError(
+                f"missing must have the shape {tuple(targets.shape)} of targets or broadcast to "
+                f"it, got {tuple(missing.shape)}."
+            ) from None
+    observed = ~gone
+    if bool(targets[observed].isinf().any()):
+        raise ValueError("targets must be finite or NaN (missing), got infinite values.")
+    counts = observed.flatten(-num_dims).sum(-1)
+    if bool((counts < 2).any()):
+        raise ValueError(
+            "Every entry of the batch needs at least 2 observed cells, got "
+            f"{int(counts.min())} of {targets[..., :].shape[-num_dims:].numel()}."
+        )
+    seen = observed.reshape(-1, *sizes).any(0)
+    kept = []
+    for dim in range(num_dims):
+        others = [d for d in range(num_dims) if d != dim]
+        kept.append((seen.any(dim=others) if others else seen).nonzero()[:, 0])
+    targets = torch.where(observed, targets, 0.0)
+    for dim, rows in enumerate(kept):
+        targets = targets.index_select(dim - num_dims, rows)
+        observed = observed.index_select(dim - num_dims, rows)
+    return GridData(coordinates, kept, targets, observed)
+
+
+def check_coordinates(coordinates: Sequence[Tensor], like: Tensor) -> list[Tensor]:
+    """Coordinates ``n_p x c_p`` of each dimension, as tensors like the targets."""
+    if isinstance(coordinates, Tensor) or len(coordinates) == 0:
+        got = tuple(coordinates.shape) if isinstance(coordinates, Tensor) else coordinates
+        raise ValueError(f"coordinates must be one tensor per dimension of the grid, got {got}.")
+    checked = []
+    for number, part in enumerate(coordinates):
+        part = torch.as_tensor(part)
+        part = part.unsqueeze(-1) if part.dim() == 1 else part
+        if part.dim() != 2 or 0 in part.shape:
+            raise ValueError(
+                f"The coordinates of dimension {number} must be of shape n or n x c, got "
+                f"{tuple(part.shape)}."
+            )
+        if part.is_floating_point() and part.dtype != like.dtype:
+            raise TypeError(
+                f"Coordinates and targets must be of one dtype, got {part.dtype} in dimension "
+                f"{number} and {like.dtype}."
+            )
+        part = part.to(like, copy=True)
+        if not bool(part.isfinite().all()):
+            raise ValueError(f"The coordinates of dimension {number} must be finite.")
+        checked.append(part)
+    return checked
+
+
+def is_regular(coordinates: Tensor) -> bool:
+    """Whether coordinates ``n x c`` are one column of equal steps."""
+    if coordinates.size(-1) != 1 or coordinates.size(0) < 3:
+        return False
+    x = coordinates[:, 0]
+    steps = x.diff()
+    rounding = 16 * torch.finfo(x.dtype).eps * x.abs().max()
+    return bool((steps - (x[-1] - x[0]) / (len(x) - 1)).abs().max() <= rounding)
+
+
+def standardize(data: GridData, batch_shape: torch.Size) -> Standardize:
+    """The default outcome transform; deviations of the size of rounding count as none."""
+    rounding = 8 * torch.finfo(data.targets.dtype).eps * float(data.targets.abs().max())
+    smallest = max(rounding, torch.finfo(data.targets.dtype).tiny)  # which squares to zero
+    return Standardize(m=1, batch_shape=batch_shape, min_stdv=smallest)
+
+
+def transform_outcomes(transform: OutcomeTransform, data: GridData) -> Tensor:
+    """Values on the scale that the model works on, zero where missing; the transform learns.
+
+    Raises:
+        ValueError: Transformed values are not finite.
+        NotImplementedError: Cells are missing at different places of a batch, and the transform
+            is not :class:`Standardize`.
+    """
+    targets, observed, num_dims = data.targets, data.observed, len(data.kept)
+    batch = targets.shape[: targets.dim() - num_dims]
+    cells = targets.shape[targets.dim() - num_dims :]
+    flat, mask = targets.reshape(*batch, -1), observed.reshape(*batch, -1)
+    first = mask.reshape(-1, mask.size(-1))[0]
+    transformed = torch.zeros_like(flat)
+    if bool((mask == first).all()):
+        values, _ = transform(flat[..., first].unsqueeze(-1))
+        transformed[..., first] = values.squeeze(-1)
+    elif type(transform) is Standardize:
+        counts = mask.sum(-1, keepdim=True)
+        mean = flat.sum(-1, keepdim=True) / counts
+        centred = torch.where(mask, flat - mean, 0.0)
+        deviation = (centred.square().sum(-1, keepdim=True) / (counts - 1)).sqrt()
+        deviation = torch.where(deviation >= transform._min_stdv, deviation, 1.0)
+        transform.means = mean.unsqueeze(-1)
+        transform.stdvs = deviation.unsqueeze(-1)
+        transform._stdvs_sq = transform.stdvs.square()
+        transform._is_trained = torch.tensor(True)
+        transformed = centred / deviation
+    else:
+        raise NotImplementedError(
+            "Cells that are missing at different places of a batch need Standardize as the "
+            f"outcome transform, or none, got {type(transform).__name__}."
+        )
+    values = torch.where(observed, transformed.view(*batch, *cells), 0.0)
+    scale = torch.ones(()) if type(transform) is not Standardize else transform._stdvs_sq
+    if not bool(values.isfinite().all() & scale.isfinite().all() & (scale > 0).all()):
+        largest = float(targets.abs().max())
+        raise ValueError(
+            "Targets must be of a size whose squares are finite numbers, got some of up to "
+            f"{largest:g}."
+        )
+    return values
+
+
+def untransform_moments(model: Model, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and variances ``... x T`` of a model in the units of its targets."""
+    transform = getattr(model, "outcome_transform", None)
+    if transform is None:
+        return mean, variance
+    if type(transform) is Standardize:
+        scale = transform.stdvs.squeeze(-1)
+        return transform.means.squeeze(-1) + scale * mean, scale.square() * variance
+    normal = MultivariateNormal(mean, DiagLinearOperator(variance.clamp_min(1e-9)))
+    posterior: Any = transform.untransform_posterior(GPyTorchPosterior(normal))
+    return posterior.mean.squeeze(-1), posterior.variance.squeeze(-1)
+
+
+def check_tolerance(tolerance: float | None) -> None:
+    """Refuse a relative residual that is none."""
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}.")

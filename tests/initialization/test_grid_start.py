@@ -1,0 +1,244 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import (
+    CosineKernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+    SpectralMixtureKernel,
+)
+
+from gpytorch_nkn.initialization import initialize_grid_kernels, rescale_kernel
+from gpytorch_nkn.kernels import NeuralKernelNetwork, SpectralComponentKernel
+
+PERIODS = 6.2, 4.1
+
+
+def grid(batch=()):
+    coordinates = [torch.arange(40.0)[:, None], 0.5 * torch.arange(36.0)[:, None]]
+    rows = torch.sin(2 * math.pi * coordinates[0][:, 0] / PERIODS[0])
+    columns = torch.cos(2 * math.pi * coordinates[1][:, 0] / PERIODS[1])
+    values = torch.outer(rows, columns)
+    values = (values - values.mean()) / values.std() + 0.02 * torch.randn(*batch, 40, 36)
+    observed = torch.ones(40, 36, dtype=torch.bool)
+    observed[15:25, 10:20] = False
+    return coordinates, values, observed
+
+
+def start(kernels, **options):
+    coordinates, values, observed = grid()
+    initialize_grid_kernels(kernels, coordinates, values, observed, **options)
+    return coordinates
+
+
+def test_periods_and_frequencies_come_from_the_spectra():
+    kernels = [
+        ScaleKernel(PeriodicKernel() + SpectralComponentKernel()),
+        ScaleKernel(PeriodicKernel() * RBFKernel()),
+    ]
+    start(kernels)
+    first, component = kernels[0].base_kernel.kernels
+    assert first.period_length.item() == pytest.approx(PERIODS[0], rel=0.02)
+    frequency = component.frequency.detach().flatten()
+    expected = torch.full_like(frequency, 2 * math.pi / PERIODS[0])
+    torch.testing.assert_close(frequency, expected, rtol=0.02, atol=0)
+    second = kernels[1].base_kernel.kernels[0]
+    assert second.period_length.item() == pytest.approx(PERIODS[1], rel=0.02)
+
+
+def test_lengthscales_are_shares_of_the_period_whatever_the_unit():
+    draws = []
+    for unit in (1.0, 1000.0):
+        coordinates, values, observed = grid()
+        kernels = [RBFKernel(), MaternKernel()]
+        scaled = [unit * x for x in coordinates]
+        initialize_grid_kernels(kernels, scaled, values, observed)
+        draws.append([k.lengthscale.item() / unit for k in kernels])
+    assert draws[0] == pytest.approx(draws[1], rel=1e-3)
+    for length, period in zip(draws[0], PERIODS, strict=True):
+        assert 0.01 * period < length < period
+
+
+def test_a_spectral_mixture_starts_at_the_peaks():
+    kernels = [SpectralMixtureKernel(num_mixtures=6), SpectralMixtureKernel(num_mixtures=1)]
+    start(kernels)
+    means = kernels[0].mixture_means.detach().flatten()
+    assert (means - 1 / PERIODS[0]).abs().min() < 0.3 / 40
+    assert (kernels[0].mixture_weights > 0).all() and (kernels[0].mixture_scales > 0).all()
+    assert kernels[0].mixture_weights.sum().item() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ScaleKernel(RBFKernel()),
+        lambda: ScaleKernel(LinearKernel() + PeriodicKernel()),
+        lambda: SpectralMixtureKernel(num_mixtures=3),
+        lambda: NeuralKernelNetwork.texture(),
+        lambda: NeuralKernelNetwork.regression(1),
+    ],
+)
+def test_kernels_get_unit_variance_on_average(make):
+    kernels = [make(), make()]
+    for kernel, x in zip(kernels, start(kernels), strict=True):
+        assert kernel(x, diag=True).mean().item() == pytest.approx(1.0, rel=1e-3)
+
+
+def test_draws_come_from_seed_and_restart_and_leave_the_global_state_alone():
+    state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
+    results = []
+    for seed, restart in ((0, 0), (0, 0), (1, 0), (0, 1)):
+        torch.set_rng_state(state)
+        kernels = [NeuralKernelNetwork.texture(), SpectralMixtureKernel(num_mixtures=4)]
+        coordinates, values, observed = grid()
+        now = torch.get_rng_state()
+        initialize_grid_kernels(kernels, coordinates, values, observed, seed=seed, restart=restart)
+        assert torch.equal(torch.get_rng_state(), now)
+        parameters = [p.detach().flatten() for k in kernels for p in k.parameters()]
+        results.append(torch.cat(parameters))
+    assert (np.random.get_state()[1] == numpy_state).all()
+    assert torch.equal(results[0], results[1])
+    assert not torch.allclose(results[0], results[2])
+    assert not torch.allclose(results[0], results[3])
+
+
+def test_later_restarts_try_other_periods():
+    kernel = PeriodicKernel()
+    periods = set()
+    for restart in range(8):
+        start([kernel, RBFKernel()], restart=restart)
+        periods.add(round(kernel.period_length.item(), 6))
+    assert len(periods) > 1
+
+
+def test_frozen_parameters_keep_their_values():
+    periodic, matern = ScaleKernel(PeriodicKernel()), MaternKernel()
+    periodic.base_kernel.period_length, matern.lengthscale = 9.0, 0.77
+    periodic.outputscale = 5.0
+    for parameter in (*periodic.parameters(), *matern.parameters()):
+        parameter.requires_grad_(False)
+    start([periodic, matern])
+    assert periodic.base_kernel.period_length.item() == pytest.approx(9.0)
+    assert periodic.outputscale.item() == pytest.approx(5.0)
+    assert matern.lengthscale.item() == pytest.approx(0.77)
+
+
+@pytest.mark.parametrize("name", ["mixture_means", "mixture_scales", "mixture_weights"])
+def test_frozen_parts_of_a_mixture_keep_their_values(name):
+    kernel = SpectralMixtureKernel(num_mixtures=3)
+    frozen = getattr(kernel, f"raw_{name}").requires_grad_(False)
+    before = frozen.clone()
+    start([kernel, RBFKernel()])
+    torch.testing.assert_close(frozen, before, rtol=0, atol=0)
+
+
+def test_parts_of_other_kinds_are_left_as_they_are():
+    cosine, quadratic = CosineKernel(), RQKernel()
+    cosine.initialize(period_length=3.3)
+    quadratic.alpha = 0.6
+    start([cosine, quadratic])
+    assert quadratic.alpha.item() == pytest.approx(0.6)
+
+
+def test_batches_of_kernels_and_values():
+    coordinates, values, observed = grid((2,))
+    batch = torch.Size([2])
+    kernels = [
+        ScaleKernel(PeriodicKernel(batch_shape=batch), batch_shape=batch),
+        SpectralMixtureKernel(num_mixtures=4, batch_shape=batch),
+    ]
+    initialize_grid_kernels(kernels, coordinates, values, observed)
+    periods = kernels[0].base_kernel.period_length.detach().flatten()
+    torch.testing.assert_close(periods, torch.full((2,), PERIODS[0]), rtol=0.02, atol=0)
+    for kernel, x in zip(kernels, coordinates, strict=True):
+        torch.testing.assert_close(kernel(x, diag=True).mean(-1), torch.ones(2), rtol=1e-3, atol=0)
+
+
+def test_as_many_rows_as_kernels_in_the_batch():
+    """GPyTorch takes variances ``B x n`` for a matrix ``n x n`` where B is n."""
+    coordinates, values, observed = grid()
+    batch = torch.Size([2])
+    kernel = ScaleKernel(LinearKernel(batch_shape=batch), batch_shape=batch)
+    kernel.base_kernel.variance = torch.tensor([1.0, 9.0]).view(2, 1, 1)
+    kernel.base_kernel.raw_variance.requires_grad_(False)
+    coordinates[0] = torch.tensor([[1.0], [2.0]])
+    initialize_grid_kernels([kernel, RBFKernel()], coordinates, values[:2], observed[:2])
+    variances = kernel(coordinates[0]).to_dense().diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(variances.mean(-1), torch.ones(2), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["short", "constant", "columns", "single"])
+def test_without_a_spectrum_the_distances_decide(kind):
+    coordinates, values, observed = grid()
+    if kind == "short":
+        coordinates[0], values, observed = coordinates[0][:5], values[:5], observed[:5]
+    elif kind == "constant":
+        values = torch.zeros_like(values)
+    elif kind == "columns":
+        coordinates[0] = torch.rand(40, 2)
+    else:
+        coordinates[0], values, observed = coordinates[0][:1], values[:1], observed[:1]
+    columns = coordinates[0].size(-1)
+    kernels = [
+        ScaleKernel(RBFKernel(ard_num_dims=columns) + PeriodicKernel()),
+        SpectralMixtureKernel(num_mixtures=3),
+    ]
+    initialize_grid_kernels(kernels, coordinates, values, observed)
+    for kernel in kernels:
+        assert all(p.isfinite().all() for p in kernel.parameters())
+
+
+def test_float32():
+    coordinates, values, observed = grid()
+    kernels = [ScaleKernel(PeriodicKernel()).float(), SpectralMixtureKernel(num_mixtures=3).float()]
+    single = [x.float() for x in coordinates]
+    initialize_grid_kernels(kernels, single, values.float(), observed)
+    assert all(p.dtype == torch.float32 for k in kernels for p in k.parameters())
+    period = kernels[0].base_kernel.period_length.item()
+    assert period == pytest.approx(PERIODS[0], rel=0.02)
+
+
+# --- rescale_kernel ---
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **o: ScaleKernel(RBFKernel(**o), **o),
+        lambda **o: LinearKernel(**o),
+        lambda **o: SpectralMixtureKernel(num_mixtures=3, **o),
+        lambda **o: NeuralKernelNetwork.texture(**o),
+        lambda **o: NeuralKernelNetwork.regression(1, **o),
+    ],
+)
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_a_kernel_is_multiplied_by_the_factor(make, batch):
+    kernel = make(batch_shape=torch.Size(batch))
+    x = torch.linspace(0.5, 2, 5)[:, None]
+    factor = torch.tensor([3.0, 0.2])[: len(batch) + 1].view(batch) if batch else torch.tensor(3.0)
+    before = kernel(x).to_dense().detach()
+    assert rescale_kernel(kernel, factor) is True
+    after = kernel(x).to_dense().detach()
+    torch.testing.assert_close(after, factor[..., None, None] * before)
+
+
+@pytest.mark.parametrize("kind", ["none", "frozen scale", "frozen bias", "frozen mixture"])
+def test_a_kernel_without_a_free_factor_is_left_alone(kind):
+    kernel = {
+        "none": lambda: PeriodicKernel(),
+        "frozen scale": lambda: ScaleKernel(LinearKernel()),
+        "frozen bias": lambda: NeuralKernelNetwork.texture(),
+        "frozen mixture": lambda: SpectralMixtureKernel(num_mixtures=2),
+    }[kind]()
+    for name, parameter in kernel.named_parameters():
+        if any(part in name for part in ("outputscale", "raw_bias", "mixture_weights")):
+            parameter.requires_grad_(False)
+    before = [p.clone() for p in kernel.parameters()]
+    assert rescale_kernel(kernel, torch.tensor(2.0)) is False
+    torch.testing.assert_close(list(kernel.parameters()), before, rtol=0, atol=0)

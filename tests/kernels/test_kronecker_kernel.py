@@ -1,0 +1,329 @@
+import pickle
+from copy import deepcopy
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.models import ExactGP
+from linear_operator.operators import (
+    InterpolatedLinearOperator,
+    KroneckerProductLinearOperator,
+    MaskedLinearOperator,
+)
+
+from gpytorch_nkn.kernels import KroneckerKernel, NeuralKernelNetwork
+from gpytorch_nkn.layers import Linear, Product
+from tests.kernels.contract import perturb
+from tests.kernels.registry import NO_BATCH
+
+COORDINATES = [
+    torch.tensor([0.0, 0.3, 1.1, 0.7], dtype=torch.float64),  # neither sorted nor regular
+    torch.tensor([[0.0, 1.0], [0.0, 2.0], [0.5, 1.0]], dtype=torch.float64),
+    torch.linspace(-1.0, 1.0, 5, dtype=torch.float64),
+]
+COLUMNS = [[0], [1, 2], [3]]
+
+
+def factors(b=NO_BATCH):
+    network = NeuralKernelNetwork(
+        [RBFKernel(batch_shape=b), LinearKernel(batch_shape=b)],
+        [Linear(2, 2, batch_shape=b), Product(2, 1)],
+    )
+    periodic = ScaleKernel(PeriodicKernel(batch_shape=b), batch_shape=b)
+    return [network, MaternKernel(batch_shape=b), periodic]
+
+
+def make(b=NO_BATCH):
+    return perturb(KroneckerKernel(factors(b), COORDINATES))
+
+
+def by_hand(kernel, x1, x2):
+    """The product of the factors' values, for all inputs alike."""
+    total = 1.0
+    for part, columns in zip(kernel.kernels, COLUMNS, strict=True):
+        total = total * part(x1[..., columns], x2[..., columns]).to_dense()
+    return total
+
+
+def as_operator():
+    """No matrix is small enough to be given as a tensor."""
+    return gpytorch.settings.max_cholesky_size(1)
+
+
+def test_cells_are_in_c_order():
+    cells = make().cells()
+    assert cells.shape == (60, 4)
+    index = torch.arange(60).view(4, 3, 5)
+    for i, j, k in ((0, 0, 0), (3, 2, 4), (1, 2, 0), (2, 0, 3)):
+        expected = torch.cat(
+            [COORDINATES[0][i].view(1), COORDINATES[1][j], COORDINATES[2][k].view(1)]
+        )
+        torch.testing.assert_close(cells[index[i, j, k]], expected)
+
+
+def test_all_cells_are_a_kronecker_product():
+    kernel = make()
+    cells = kernel.cells()
+    for context in (gpytorch.settings.max_cholesky_size(800), as_operator()):
+        with context:
+            operator = kernel(cells).evaluate_kernel()
+        assert isinstance(operator, KroneckerProductLinearOperator)
+        torch.testing.assert_close(operator.to_dense(), by_hand(kernel, cells, cells))
+
+
+SUBSETS = {
+    "mask": (torch.arange(60)[::2], MaskedLinearOperator),
+    "other order": (59 - torch.arange(60), InterpolatedLinearOperator),
+    "repeated": (torch.arange(45) // 2 * 2, InterpolatedLinearOperator),
+}
+
+
+@pytest.mark.parametrize("name", SUBSETS)
+def test_some_cells_are_rows_and_columns_of_the_product(name):
+    rows, operator_class = SUBSETS[name]
+    kernel = make()
+    x = kernel.cells()[rows]
+    expected = by_hand(kernel, x, x)
+    dense = kernel(x)
+    assert not isinstance(dense.evaluate_kernel(), operator_class)
+    torch.testing.assert_close(dense.to_dense(), expected)
+    with as_operator():
+        operator = kernel(x).evaluate_kernel()
+        assert isinstance(operator, operator_class)
+        torch.testing.assert_close(operator.to_dense(), expected)
+        vector = torch.randn(x.size(0), 2)
+        torch.testing.assert_close(operator @ vector, expected @ vector)
+        torch.testing.assert_close(operator.diagonal(), expected.diagonal())
+        torch.testing.assert_close(kernel(x, diag=True), expected.diagonal())
+        torch.testing.assert_close(kernel(x)[2:4, 1:3].to_dense(), expected[2:4, 1:3])
+
+
+def test_rectangles_are_written_out_only_where_that_is_less_work():
+    kernel = make()
+    cells = kernel.cells()
+    few, many = cells[::8], cells[torch.arange(59, 0, -1)]
+    with as_operator():
+        for first, second in ((cells[5:], many), (many, cells[:-2])):
+            operator = kernel(first, second).evaluate_kernel()
+            assert isinstance(operator, InterpolatedLinearOperator)
+            torch.testing.assert_close(operator.to_dense(), by_hand(kernel, first, second))
+        matrix = kernel(few, cells).evaluate_kernel()  # 8 x 60, the factors take 60 x 12
+        assert not isinstance(matrix, InterpolatedLinearOperator)
+        torch.testing.assert_close(matrix.to_dense(), by_hand(kernel, few, cells))
+
+
+def test_inputs_off_the_grid_have_exact_values():
+    kernel = make()
+    x1 = kernel.cells()[:50].clone()
+    x1[3, 2] += 1e-9
+    x2 = torch.randn(40, 4)
+    with as_operator():
+        for first, second in ((x1, x1), (x1, x2), (x2, kernel.cells())):
+            value = kernel(first, second).evaluate_kernel()
+            assert not isinstance(value, MaskedLinearOperator | InterpolatedLinearOperator)
+            torch.testing.assert_close(value.to_dense(), by_hand(kernel, first, second))
+
+
+def test_a_row_of_the_coordinates_of_a_group_must_match_as_a_whole():
+    kernel = make()
+    x = kernel.cells()[:50].clone()
+    x[0, 1:3] = torch.tensor([0.5, 2.0])  # each of them is in the coordinates, not both together
+    with as_operator():
+        value = kernel(x).evaluate_kernel()
+        assert not isinstance(value, MaskedLinearOperator | InterpolatedLinearOperator)
+        torch.testing.assert_close(value.to_dense(), by_hand(kernel, x, x))
+
+
+@pytest.mark.parametrize("kind", ["all", "mask", "order", "each its own"])
+def test_batches_of_kernels_and_inputs_with_gradients(kind):
+    kernel = make(torch.Size([3, 1]))
+    cells = kernel.cells()
+    x = {
+        "all": cells.expand(2, -1, -1),
+        "mask": cells[10:].expand(2, -1, -1),
+        "order": cells[torch.arange(59, 20, -1)],
+        "each its own": torch.stack([cells[5:45], cells[torch.randperm(60)[:40]]]),
+    }[kind]
+    expected = by_hand(kernel, x, x)
+    weights = torch.randn(expected.shape)
+    parameters = list(kernel.parameters())
+    right = torch.autograd.grad((expected * weights).sum(), parameters)
+    with as_operator():
+        values = kernel(x).to_dense()
+        assert values.shape[0] == 3
+        torch.testing.assert_close(values, expected)
+        for gradient, other in zip(
+            torch.autograd.grad((values * weights).sum(), parameters), right, strict=True
+        ):
+            torch.testing.assert_close(gradient, other)
+        torch.testing.assert_close(
+            kernel[2, 0](cells[:9]).to_dense(), kernel(cells[:9])[2, 0].to_dense()
+        )
+        vector = torch.randn(x.size(-2), 2)
+        operator = kernel(x).evaluate_kernel()
+        gradients = torch.autograd.grad((operator @ vector).square().sum(), parameters)
+        right = torch.autograd.grad((by_hand(kernel, x, x) @ vector).square().sum(), parameters)
+        for gradient, other in zip(gradients, right, strict=True):
+            torch.testing.assert_close(gradient, other)
+
+
+def test_inputs_with_gradients_get_them():
+    kernel = make()
+    x = kernel.cells()[10:].requires_grad_()
+    with as_operator():
+        (gradient,) = torch.autograd.grad(kernel(x).to_dense()[2:].sum(), x)
+    (expected,) = torch.autograd.grad(by_hand(kernel, x, x)[2:].sum(), x)
+    torch.testing.assert_close(gradient, expected)
+
+
+def test_joint_kernel_that_is_a_product():
+    joint = ScaleKernel(RBFKernel(ard_num_dims=4)) * MaternKernel(active_dims=(1, 2))
+    kernel = KroneckerKernel(joint, COORDINATES)
+    cells = kernel.cells()
+    torch.testing.assert_close(kernel(cells).to_dense(), joint(cells).to_dense())
+    assert {id(p) for p in kernel.parameters()} == {id(p) for p in joint.parameters()}
+    with pytest.raises(ValueError, match="MaternKernel is not a product over the groups"):
+        KroneckerKernel(MaternKernel(), COORDINATES)
+
+
+class Model(ExactGP):
+    def __init__(self, x, y, kernel):
+        super().__init__(x, y, GaussianLikelihood(batch_shape=y.shape[:-1]))
+        self.mean_module = gpytorch.means.ConstantMean(batch_shape=y.shape[:-1])
+        self.covar_module = kernel
+        self.likelihood.noise = 0.1
+        self.double()
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def plain(b=NO_BATCH):
+    """The same kernel as a network, of parts that know nothing of a grid."""
+    parts = factors(b)
+    for part, columns in zip(parts, COLUMNS, strict=True):
+        part.active_dims = torch.tensor(columns)
+    parts[2].base_kernel.active_dims = torch.tensor([3])
+    return perturb(parts[0] * parts[1] * parts[2])
+
+
+def results(model, test_x, operator):
+    with (
+        gpytorch.settings.max_cholesky_size(1 if operator else 10**6),
+        gpytorch.settings.cg_tolerance(1e-5),
+        gpytorch.settings.eval_cg_tolerance(1e-6),
+        gpytorch.settings.num_trace_samples(60),
+    ):
+        model.train()
+        loss = -ExactMarginalLogLikelihood(model.likelihood, model)(
+            model(*model.train_inputs), model.train_targets
+        ).sum()
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        model.eval()
+        predictions = []
+        with torch.no_grad():
+            for fast in (False, True):
+                with gpytorch.settings.fast_pred_var(fast):
+                    prediction = model(test_x)
+                    predictions += [prediction.mean, prediction.variance]
+                model.train()
+                model.eval()
+    return loss.detach(), gradients, predictions
+
+
+@pytest.mark.parametrize("b", [NO_BATCH, torch.Size([2])])
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("operator", [False, True])
+def test_exact_gp_is_that_of_the_dense_kernel(missing, operator, b):
+    kernel = make(b)
+    cells = kernel.cells()
+    observed = torch.rand(60) < 0.8 if missing else torch.ones(60, dtype=torch.bool)
+    x, test_x = cells[observed], cells[~observed] if missing else torch.randn(4, 4)
+    x, test_x = x.expand(*b, -1, -1), test_x.expand(*b, -1, -1)
+    y = torch.randn(*b, x.size(-2))
+    expected = results(Model(x, y, plain(b)), test_x, operator=False)
+    actual = results(Model(x, y, kernel), test_x, operator)
+    estimated = operator and missing  # its log-determinant is
+    torch.testing.assert_close(
+        actual[0], expected[0], rtol=0, atol=0.15 if estimated else 1e-7 if not operator else 1e-5
+    )
+    largest = max(gradient.abs().max() for gradient in expected[1])
+    for gradient, right in zip(actual[1], expected[1], strict=True):
+        tolerance = 0.2 if estimated else 1e-4
+        torch.testing.assert_close(gradient, right, rtol=0, atol=tolerance * largest)
+    assert expected[2][1].max() > 1.2 * expected[2][1].min()
+    for value, right in zip(actual[2], expected[2], strict=True):
+        torch.testing.assert_close(value, right, rtol=1e-4, atol=1e-4)
+
+
+def test_large_grids_stay_factors():
+    coordinates = [torch.linspace(0, 1, 300, dtype=torch.float64)] * 2
+    kernel = KroneckerKernel([RBFKernel(), RBFKernel()], coordinates)
+    cells = kernel.cells()
+    vector = torch.ones(90_000)
+    expected = kernel.kernels[0](coordinates[0]).to_dense().sum(-1)
+    whole = kernel(cells).evaluate_kernel()
+    torch.testing.assert_close(whole @ vector, torch.outer(expected, expected).flatten())
+    mask = torch.ones(300, 300, dtype=torch.bool)
+    mask[100:150, 120:180] = False
+    part = kernel(cells[mask.flatten()]).evaluate_kernel()
+    assert isinstance(part, MaskedLinearOperator) and part.shape == (87_000, 87_000)
+    vector = mask.double()
+    matrix = kernel.kernels[0](coordinates[0]).to_dense()
+    right = (matrix @ vector @ matrix)[mask]
+    torch.testing.assert_close(part @ torch.ones(87_000), right)
+
+
+def test_coordinates_are_found_after_a_change_of_data_type():
+    kernel = make().float()
+    cells = kernel.cells()
+    assert cells.dtype == torch.float32
+    with as_operator():
+        for x in (cells, cells[5:]):
+            operator = kernel(x).evaluate_kernel()
+            assert isinstance(operator, KroneckerProductLinearOperator | MaskedLinearOperator)
+            assert operator.to_dense().dtype == torch.float32
+            torch.testing.assert_close(operator.to_dense(), by_hand(kernel, x, x))
+
+
+def test_coordinates_are_in_the_state_and_in_copies():
+    kernel = make()
+    other = KroneckerKernel(factors(), [2 * part for part in COORDINATES])
+    other.load_state_dict(kernel.state_dict())
+    for copy in (other, deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
+        torch.testing.assert_close(copy.cells(), kernel.cells())
+        torch.testing.assert_close(
+            copy(kernel.cells()).to_dense(), kernel(kernel.cells()).to_dense()
+        )
+
+
+@pytest.mark.parametrize(
+    "kernels, coordinates, error, message",
+    [
+        ([], [], ValueError, "at least one group"),
+        ([RBFKernel()], [torch.rand(2, 2, 2)], ValueError, r"n or n x c, got shape \(2, 2, 2\)"),
+        ([RBFKernel()], [torch.empty(0)], ValueError, r"coordinates\[0\] .*\(0, 1\)"),
+        ([RBFKernel()], [torch.tensor([0.0, float("nan")])], ValueError, "finite numbers"),
+        ([RBFKernel()], [torch.tensor([0, 1, 0])], ValueError, "2 different ones of 3"),
+        ([RBFKernel()], [torch.rand(3), torch.rand(3)], ValueError, "each of 2 groups.*got 1"),
+        (["rbf"], [torch.rand(3)], TypeError, "got 'rbf'"),
+        ([RBFKernel(active_dims=(1,))], [torch.rand(3)], ValueError, r"active_dims \(1,\)"),
+    ],
+)
+def test_wrong_arguments(kernels, coordinates, error, message):
+    with pytest.raises(error, match=message):
+        KroneckerKernel(kernels, coordinates)
+
+
+def test_wrong_inputs():
+    with pytest.raises(ValueError, match="4 columns, those of the coordinates, got 3"):
+        make()(torch.rand(2, 3)).to_dense()
+    with (
+        pytest.raises(NotImplementedError, match="kernels of their own"),
+        pytest.warns(DeprecationWarning, match="last_dim_is_batch"),
+    ):
+        make()(torch.rand(2, 4), last_dim_is_batch=True).to_dense()

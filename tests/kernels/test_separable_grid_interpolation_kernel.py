@@ -1,0 +1,474 @@
+import pickle
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+from unittest import mock
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import (
+    AdditiveStructureKernel,
+    GridInterpolationKernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    ProductKernel,
+    RBFKernel,
+    ScaleKernel,
+)
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.models import ExactGP
+from gpytorch.utils.interpolation import Interpolation
+from linear_operator.operators import (
+    InterpolatedLinearOperator,
+    KroneckerProductLinearOperator,
+    ToeplitzLinearOperator,
+)
+
+from gpytorch_nkn.kernels import (
+    CenteredLinearKernel,
+    NeuralKernelNetwork,
+    SeparableGridInterpolationKernel,
+)
+from gpytorch_nkn.layers import Linear, Product
+from tests.kernels.contract import PROPERTIES, Subject, perturb
+from tests.kernels.registry import NO_BATCH, REGISTRY
+from tests.kernels.test_contract import inputs
+
+BOUNDS = [(0.0, 1.0), (-2.0, 3.0), (0.0, 2.0), (-1.0, 1.0)]
+SIZES = [16, 20, 18, 12]
+LENGTHSCALES = [0.3, 0.9, 0.5, 1.0]
+ENTRIES = [e for e in REGISTRY if e.cls is SeparableGridInterpolationKernel and e.dims < 3]
+
+
+def points(n, dims, dtype=torch.float64):
+    low, high = torch.tensor(BOUNDS[:dims], dtype=dtype).unbind(-1)
+    return low + (high - low) * torch.rand(n, dims, dtype=dtype)
+
+
+@contextmanager
+def as_operator():
+    """No matrix is small enough to be given as a tensor."""
+    with (
+        mock.patch.object(SeparableGridInterpolationKernel, "_is_small", return_value=False),
+        gpytorch.settings.max_cholesky_size(1),
+    ):
+        yield
+
+
+def rbf(dims):
+    kernel = RBFKernel(ard_num_dims=dims)
+    kernel.lengthscale = torch.tensor(LENGTHSCALES[:dims])
+    return kernel
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3, 4])
+def test_values_are_those_of_the_kernel_where_gpytorchs_are_not(dims):
+    x1, x2 = points(30, dims), points(20, dims)
+    expected = rbf(dims)(x1, x2).to_dense()
+    kernel = SeparableGridInterpolationKernel(rbf(dims), SIZES[:dims], BOUNDS[:dims])
+    dense = kernel(x1, x2).to_dense()
+    assert (dense - expected).abs().max() < 0.005
+    assert (kernel(x1, diag=True) - 1).abs().max() < 0.005
+    with as_operator():
+        operator = kernel(x1, x2).evaluate_kernel()
+    assert isinstance(operator, InterpolatedLinearOperator)
+    torch.testing.assert_close(operator.to_dense(), dense)
+    vector = torch.randn(20, 2)
+    torch.testing.assert_close(operator @ vector, dense @ vector)
+    theirs = GridInterpolationKernel(
+        rbf(dims), grid_size=SIZES[:dims], grid_bounds=tuple(BOUNDS[:dims])
+    )
+    error = (theirs(x1, x2).to_dense() - expected).abs().max()
+    assert error < 0.005 if dims == 1 else error > 0.1
+
+
+def test_kernels_without_stationarity_or_smoothness():
+    parts = [
+        NeuralKernelNetwork.time_series(wiring="Linear4-Product2-Linear1", priors=False),
+        LinearKernel(),
+        MaternKernel(nu=2.5).initialize(lengthscale=0.7),
+    ]
+    x1, x2 = points(40, 3), points(30, 3)
+    expected = torch.ones(40, 30)
+    for d, part in enumerate(parts):
+        expected = expected * part(x1[:, [d]], x2[:, [d]]).to_dense()
+    kernel = SeparableGridInterpolationKernel(parts, [80, 20, 40], BOUNDS[:3])
+    scale = expected.abs().max()
+    assert scale > 1 and (kernel(x1, x2).to_dense() - expected).abs().max() < 0.01 * scale
+
+
+def test_kernel_over_all_columns_that_is_a_product():
+    x = points(20, 2)
+    joint = ScaleKernel(RBFKernel(active_dims=(1,)) * PeriodicKernel(active_dims=(0,)))
+    joint.outputscale = 1.7
+    kernel = SeparableGridInterpolationKernel(joint, 40, BOUNDS[:2])
+    assert (kernel(x).to_dense() - joint(x).to_dense()).abs().max() < 0.01
+    assert {id(p) for p in kernel.parameters()} == {id(p) for p in joint.parameters()}
+
+
+@pytest.mark.parametrize(
+    "joint",
+    [MaternKernel(), RBFKernel() + PeriodicKernel(), NeuralKernelNetwork.regression(2)],
+    ids=["matern", "sum", "network"],
+)
+def test_kernel_that_is_no_product_is_refused(joint):
+    with pytest.raises(ValueError, match="is not a product over the groups of columns"):
+        SeparableGridInterpolationKernel(joint, 20, BOUNDS[:2])
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3, 4])
+def test_interpolation_inside_is_gpytorchs(dims):
+    x = points(25, dims)
+    low, high = torch.tensor(BOUNDS[:dims]).unbind(-1)
+    x = low + (high - low) * (0.25 + 0.5 * (x - low) / (high - low))  # off the ends
+    sizes = [8, 9, 11, 10][:dims]
+    kernel = SeparableGridInterpolationKernel([RBFKernel()] * dims, sizes, BOUNDS[:dims])
+    indices, weights = Interpolation().interpolate(list(kernel.grid), x)
+    with as_operator():
+        operator = kernel(x).evaluate_kernel()
+    size = torch.Size(sizes).numel()
+    matrices = [
+        torch.zeros(25, size).scatter_add(-1, *pair)
+        for pair in (
+            (indices, weights),
+            (operator.left_interp_indices, operator.left_interp_values),
+        )
+    ]
+    torch.testing.assert_close(matrices[0], matrices[1])
+
+
+def test_parabolas_are_interpolated_up_to_the_ends_of_the_grid():
+    kernel = SeparableGridInterpolationKernel([LinearKernel()], 9, [(-1.0, 1.0)])
+    x = torch.linspace(-1, 1, 101)
+    ((indices, weights),) = kernel._weights(x[:, None])
+    for power in (0, 1, 2):
+        values = ((kernel.grid[0] ** power)[indices] * weights).sum(-1)
+        torch.testing.assert_close(values, x**power)
+
+
+def test_error_is_of_third_order_up_to_the_ends_of_the_grid():
+    x = torch.linspace(0, 10, 301)[:, None]
+    errors = []
+    for size in (21, 41, 81):
+        kernel = SeparableGridInterpolationKernel([RBFKernel()], size, [(0.0, 10.0)])
+        kernel.kernels[0].lengthscale = 1.0
+        errors.append((kernel(x) - kernel.kernels[0](x)).to_dense().abs().max().item())
+    assert errors[0] < 0.013 and errors[1] < 0.0013 and errors[2] < 0.0001  # docstring
+
+
+@pytest.mark.parametrize("check", PROPERTIES, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_contract_of_the_operator(entry, check):
+    kernel = perturb(entry.make().double())
+    with as_operator():
+        check(Subject(kernel, *inputs(entry.dims), entry.make, entry.columns_alike))
+
+
+def test_batch_of_operators_is_that_of_tensors():
+    shape = torch.Size([3, 1])
+    parts = [
+        RBFKernel(batch_shape=shape),
+        ScaleKernel(PeriodicKernel(batch_shape=shape), batch_shape=shape),
+    ]
+    kernel = perturb(SeparableGridInterpolationKernel(parts, [20, 30], BOUNDS[:2]))
+    x1, x2 = torch.stack([points(15, 2) for _ in range(2)]), points(12, 2)
+    weights = torch.randn(3, 2, 15, 12)
+    results = []
+    for context in (as_operator(), nullcontext()):
+        with context:
+            lazy = kernel(x1, x2)
+            assert lazy.shape == (3, 2, 15, 12)
+            picked = lazy[1, 1].to_dense()
+            dense = lazy.to_dense()
+            torch.testing.assert_close(picked, dense[1, 1])
+        gradients = torch.autograd.grad((dense * weights).sum(), list(kernel.parameters()))
+        results.append((dense, *gradients))
+    for first, second in zip(*results, strict=True):
+        torch.testing.assert_close(first, second)
+
+
+class Model(ExactGP):
+    def __init__(self, x, y, kernel):
+        super().__init__(x, y, GaussianLikelihood(batch_shape=y.shape[:-1]))
+        self.mean_module = gpytorch.means.ConstantMean(batch_shape=y.shape[:-1])
+        self.covar_module = kernel
+        self.likelihood.noise = 0.05
+        self.double()
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def network(b=NO_BATCH):
+    return NeuralKernelNetwork(
+        [
+            RBFKernel(batch_shape=b),
+            PeriodicKernel(batch_shape=b),
+            CenteredLinearKernel(batch_shape=b),
+        ],
+        [Linear(3, 4, batch_shape=b), Product(4, 2), Linear(2, 1, batch_shape=b)],
+    )
+
+
+def results(model, test_x, *, dense):
+    """Loss, gradients, and predictive means and variances, with exact solves or with none."""
+    with (
+        gpytorch.settings.max_cholesky_size(10**6) if dense else as_operator(),
+        gpytorch.settings.cg_tolerance(1e-5),
+        gpytorch.settings.eval_cg_tolerance(1e-5),
+        gpytorch.settings.max_cg_iterations(300),
+        gpytorch.settings.num_trace_samples(60),
+        gpytorch.settings.max_root_decomposition_size(200),
+    ):
+        model.train()
+        loss = -ExactMarginalLogLikelihood(model.likelihood, model)(
+            model(*model.train_inputs), model.train_targets
+        ).sum()
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        gradients = torch.autograd.grad(loss, parameters)
+        model.eval()
+        with torch.no_grad():
+            plain = model(test_x)
+            exact = (plain.mean, plain.variance)
+            model.train()
+            model.eval()
+            with gpytorch.settings.fast_pred_var():
+                fast = model(test_x)
+                exact += (fast.mean, fast.variance)
+    return loss.detach(), gradients, exact
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_exact_gp_with_a_network_is_that_of_the_dense_kernel(scaled):
+    x, test_x = points(50, 2), points(8, 2)
+    y = (6 * x[:, 0]).sin() * (2 * x[:, 1]).cos() + 0.2 * torch.randn(50)
+    parts = [network(), RBFKernel().initialize(lengthscale=0.8)]
+    kernel = SeparableGridInterpolationKernel(parts, [50, 40], BOUNDS[:2])
+    plain = deepcopy(parts)
+    plain[0].active_dims, plain[1].active_dims = torch.tensor([0]), torch.tensor([1])
+    reference = ProductKernel(*plain)
+    if scaled:
+        kernel, reference = ScaleKernel(kernel), ScaleKernel(reference)
+    expected = results(Model(x, y, reference), test_x, dense=True)
+    assert expected[2][1].max() > 3 * expected[2][1].min() > 0
+    model = Model(x, y, kernel)
+    for dense in (True, False):  # by Cholesky of a tensor, by conjugate gradients of an operator
+        loss, gradients, predictions = results(model, test_x, dense=dense)
+        noise = 2e-3 if dense else 0.05  # the log-determinant is estimated
+        torch.testing.assert_close(loss, expected[0], rtol=0, atol=noise)
+        scale = max(gradient.abs().max() for gradient in expected[1])
+        for gradient, right in zip(gradients, expected[1], strict=True):
+            torch.testing.assert_close(gradient, right, rtol=0, atol=5 * noise * scale)
+        for value, right in zip(predictions, expected[2], strict=True):
+            torch.testing.assert_close(value, right, rtol=2e-3, atol=2e-3)
+
+
+def test_batch_of_exact_gps_is_one_by_one():
+    b = torch.Size([2])
+    x, test_x = points(40, 2), points(9, 2)
+    y = torch.randn(2, 40)
+    kernel = SeparableGridInterpolationKernel(
+        [network(b), RBFKernel(batch_shape=b)], [40, 30], BOUNDS[:2]
+    )
+    perturb(kernel)
+    for dense in (True, False):
+        model = Model(x.expand(2, -1, -1), y, kernel)
+        loss, _, predictions = results(model, test_x.expand(2, -1, -1), dense=dense)
+        total = 0
+        for i in range(2):
+            one = Model(x, y[i], kernel[i])
+            one_loss, _, one_predictions = results(one, test_x, dense=True)
+            total += one_loss
+            for value, right in zip(predictions, one_predictions, strict=True):
+                torch.testing.assert_close(value[i], right, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(loss, total, rtol=0, atol=1e-6 if dense else 0.1)
+
+
+def test_training_reaches_the_loss_of_the_dense_kernel():
+    x = points(60, 2)
+    y = (6 * x[:, 0]).sin() * (2 * x[:, 1]).cos() + 0.1 * torch.randn(60)
+    model = Model(x, y, SeparableGridInterpolationKernel(RBFKernel(ard_num_dims=2), 40, BOUNDS[:2]))
+    dense = Model(x, y, RBFKernel(ard_num_dims=2))
+    losses = []
+    for each in (model, dense):
+        loss_function = ExactMarginalLogLikelihood(each.likelihood, each)
+        optimizer = torch.optim.Adam(each.parameters(), lr=0.1)
+        each.train()
+        for _ in range(40):
+            optimizer.zero_grad()
+            loss = -loss_function(each(x), y)
+            loss.backward()
+            optimizer.step()
+        losses.append(loss.item())
+    assert losses[0] == pytest.approx(losses[1], abs=0.005) and losses[1] < 0.5
+
+
+def test_long_axes_of_stationary_kernels_are_toeplitz():
+    x = 10 * torch.rand(30, 1)
+    for part, toeplitz in (
+        (ScaleKernel(RBFKernel()), True),
+        (network(), False),
+        (NeuralKernelNetwork([RBFKernel(), LinearKernel()], [Linear(2, 1)]), False),
+        (NeuralKernelNetwork([RBFKernel(), PeriodicKernel()], [Linear(2, 1)]), True),
+    ):
+        kernel = SeparableGridInterpolationKernel([part], 1100, [(0.0, 10.0)])
+        base = kernel(x).evaluate_kernel().base_linear_op
+        assert isinstance(base, ToeplitzLinearOperator) == toeplitz, part
+        expected = part(x).to_dense()
+        scale = expected.abs().max()
+        torch.testing.assert_close(base.to_dense(), part(kernel.grid[0]).to_dense())
+        assert (kernel(x).to_dense() - expected).abs().max() < 1e-4 * scale
+        assert (kernel(x, diag=True) - expected.diagonal()).abs().max() < 1e-4 * scale
+        with gpytorch.settings.use_toeplitz(False):
+            dense = kernel(x).evaluate_kernel()
+            assert not isinstance(dense.base_linear_op, ToeplitzLinearOperator)
+            torch.testing.assert_close(dense.to_dense(), kernel(x).to_dense())
+
+
+class ClaimsToBeStationary(LinearKernel):
+    is_stationary = True
+
+
+def test_stationarity_is_not_taken_on_trust():
+    kernel = SeparableGridInterpolationKernel([ClaimsToBeStationary()], 1100, [(1.0, 2.0)])
+    x = 1 + torch.rand(8, 1)
+    torch.testing.assert_close(kernel(x).to_dense(), kernel.kernels[0](x).to_dense())
+
+
+def test_batches_and_gradients_of_toeplitz_axes():
+    b = torch.Size([2])
+    part = ScaleKernel(RBFKernel(batch_shape=b), batch_shape=b)
+    kernel = perturb(SeparableGridInterpolationKernel([part], 1100, [(0.0, 10.0)]))
+    x, weights = 10 * torch.rand(20, 1), torch.randn(2, 20, 20)
+    values = kernel(x).to_dense()
+    torch.testing.assert_close(values, part(x).to_dense(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(kernel[1](x).to_dense(), values[1])
+    torch.testing.assert_close(kernel(x, diag=True), values.diagonal(dim1=-1, dim2=-2))
+    parameters = list(part.parameters())
+    expected = torch.autograd.grad((part(x).to_dense() * weights).sum(), parameters)
+    gradients = torch.autograd.grad((values * weights).sum(), parameters)
+    for gradient, right in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(gradient, right, rtol=1e-4, atol=1e-5)
+
+
+def test_large_grids_stay_factors():
+    kernel = SeparableGridInterpolationKernel([RBFKernel(), RBFKernel()], 700, BOUNDS[:2])
+    with as_operator():
+        operator = kernel(points(900, 2)).evaluate_kernel()
+    assert isinstance(operator.base_linear_op, KroneckerProductLinearOperator)
+    assert operator.base_linear_op.shape == (490_000, 490_000)
+    assert (operator @ torch.ones(900)).isfinite().all()
+
+
+def test_matrices_are_written_out_where_that_is_less_work():
+    wide = SeparableGridInterpolationKernel([RBFKernel()] * 3, 40, BOUNDS[:3])
+    flat = SeparableGridInterpolationKernel([RBFKernel()] * 2, 20, BOUNDS[:2])
+    with gpytorch.settings.max_cholesky_size(100):
+        for kernel, dims, operator in ((wide, 3, False), (flat, 2, True)):
+            x = points(300, dims)
+            value = kernel(x).evaluate_kernel()
+            assert isinstance(value, InterpolatedLinearOperator) == operator
+            assert (value.to_dense() - RBFKernel()(x).to_dense()).abs().max() < 0.01
+
+
+def test_columns_one_by_one_share_the_one_kernel():
+    x = torch.rand(12, 3)
+    base = SeparableGridInterpolationKernel([RBFKernel()], 50, [(0.0, 1.0)])
+    kernel = AdditiveStructureKernel(base, num_dims=3)
+    expected = sum(RBFKernel()(x[:, [d]]).to_dense() for d in range(3))
+    for context in (gpytorch.settings.max_cholesky_size(800), as_operator()):
+        with context, pytest.warns(DeprecationWarning, match="last_dim_is_batch"):
+            values = kernel(x).to_dense()
+        torch.testing.assert_close(values, expected, rtol=1e-4, atol=1e-4)
+    two = SeparableGridInterpolationKernel([RBFKernel(), RBFKernel()], 20, BOUNDS[:2])
+    with (
+        pytest.raises(NotImplementedError, match="kernels of their own"),
+        pytest.warns(DeprecationWarning, match="last_dim_is_batch"),
+    ):
+        two(x[:, :2], last_dim_is_batch=True).to_dense()
+
+
+def test_from_data_holds_the_data_with_a_margin():
+    x = torch.tensor([[0.0, 5.0, 2.0], [10.0, 5.0, -2.0], [3.0, 5.0, 0.0]])
+    kernel = SeparableGridInterpolationKernel.from_data([RBFKernel()] * 3, x, margin=0.2)
+    ends = [(axis[0].item(), axis[-1].item()) for axis in kernel.grid]
+    assert ends == [(-2.0, 12.0), (4.5, 5.5), pytest.approx((-2.8, 2.8))]
+    assert [len(axis) for axis in kernel.grid] == [8, 8, 8]
+    kernel(x).to_dense()
+    many = SeparableGridInterpolationKernel.from_data([RBFKernel()], torch.rand(2000, 1))
+    assert len(many.grid[0]) == 512
+    square = SeparableGridInterpolationKernel.from_data([RBFKernel()] * 2, torch.rand(5, 80, 2))
+    assert [len(axis) for axis in square.grid] == [20, 20]
+    one = SeparableGridInterpolationKernel.from_data(
+        [RBFKernel()], x, grid_sizes=[9], margin=0.0, active_dims=(2,)
+    )
+    torch.testing.assert_close(one.grid[0], torch.linspace(-2.0, 2.0, 9))
+    assert one(x).shape == (3, 3)
+
+
+@pytest.mark.parametrize("value, shown", [(1.01, "1.01"), (-0.01, "-0.01"), (float("nan"), "nan")])
+def test_inputs_outside_of_the_grid_are_refused(value, shown):
+    kernel = SeparableGridInterpolationKernel([RBFKernel()] * 2, 10, [(0.0, 1.0), (0.0, 1.0)])
+    x = torch.rand(4, 2)
+    kernel(torch.tensor([[0.0, 1.0], [1.0, 0.0]])).to_dense()
+    x[2, 1] = value
+    for x1, x2 in ((x, x), (torch.rand(3, 2), x)):
+        with pytest.raises(
+            ValueError, match=f"column 1 has values .*{shown}.*axis goes from 0 to 1"
+        ):
+            kernel(x1, x2).to_dense()
+        with pytest.raises(ValueError, match="on the grid"):
+            kernel(x1[:3], x2[:3], diag=True)
+
+
+def test_float32_bounds_survive_rounding():
+    low, high = 0.1, 0.7
+    kernel = SeparableGridInterpolationKernel([RBFKernel()], 1000, [(low, high)])
+    x = torch.linspace(low, high, 50, dtype=torch.float64)[:, None]
+    for dtype in (torch.float32, torch.float64, torch.float32):
+        kernel = kernel.to(dtype)
+        values = kernel(x.to(dtype)).to_dense()
+        assert values.dtype == dtype
+        torch.testing.assert_close(values.double(), RBFKernel()(x).to_dense(), rtol=0, atol=1e-5)
+
+
+def test_state_dict_holds_the_grid():
+    kernel = SeparableGridInterpolationKernel([RBFKernel()], 10, [(0.0, 1.0)])
+    other = SeparableGridInterpolationKernel([RBFKernel()], 20, [(-1.0, 2.0)])
+    other.load_state_dict(kernel.state_dict())
+    for copy in (other, deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
+        torch.testing.assert_close(copy.grid[0], torch.linspace(0, 1, 10))
+
+
+@pytest.mark.parametrize(
+    "kernels, sizes, bounds, error, message",
+    [
+        ([RBFKernel()], [10, 10], [(0, 1)], ValueError, r"one size per axis, got \[10, 10\]"),
+        ([], [], [], ValueError, "one size per axis"),
+        ([RBFKernel()], 3, [(0, 1)], ValueError, r"from 4 on, got \[3\]"),
+        ([RBFKernel()], [7.5], [(0, 1)], ValueError, r"integers .*7.5"),
+        ([RBFKernel()], 10, [(1, 1)], ValueError, r"increase, got \[\(1.0, 1.0\)\]"),
+        ([RBFKernel()], 10, [(0, float("nan"))], ValueError, "finite and increase"),
+        ([RBFKernel()], 10, [(0, float("inf"))], ValueError, "finite and increase"),
+        ([RBFKernel()], 10, [(0, 1), (0, 1)], ValueError, "each of 2 groups.*got 1"),
+        ([RBFKernel(active_dims=(1,))] * 2, 10, [(0, 1)] * 2, ValueError, r"active_dims \(1,\)"),
+        (["rbf"], 10, [(0, 1)], TypeError, "got 'rbf'"),
+    ],
+)
+def test_wrong_arguments(kernels, sizes, bounds, error, message):
+    with pytest.raises(error, match=message):
+        SeparableGridInterpolationKernel(kernels, sizes, bounds)
+
+
+def test_wrong_inputs():
+    kernel = SeparableGridInterpolationKernel([RBFKernel()] * 2, 10, BOUNDS[:2])
+    with pytest.raises(ValueError, match=r"2 column\(s\), one per kernel, got 3"):
+        kernel(torch.rand(4, 3)).to_dense()
+    for x in (torch.rand(3), torch.tensor([[float("nan")]]), torch.rand(0, 1)):
+        with pytest.raises(ValueError, match="finite inputs .*shape"):
+            SeparableGridInterpolationKernel.from_data([RBFKernel()], x)
+    with pytest.raises(ValueError, match="margin must not be negative, got -1"):
+        SeparableGridInterpolationKernel.from_data([RBFKernel()], torch.rand(3, 1), margin=-1)

@@ -1,0 +1,77 @@
+"""What the structured computations on grids must equal, by dense matrices."""
+
+import torch
+from torch.distributions import MultivariateNormal
+
+from gpytorch_nkn.linalg import PartialGrid
+
+TIGHT = {"tolerance": 1e-12, "max_iterations": 2000}
+
+
+def factor(n, lengthscale, batch=()):
+    """Covariances ``batch x n x n``; those of a batch differ."""
+    x = torch.linspace(-1, 1, n)
+    scale = lengthscale * (1 + 0.3 * torch.arange(torch.Size(batch).numel()).view(*batch, 1, 1))
+    return torch.exp(-0.5 * ((x[:, None] - x) / scale) ** 2) + 0.1 * torch.eye(n)
+
+
+def factors_of(shape, batches=()):
+    """One factor per dimension, with the given batch shapes (none by default)."""
+    batches = batches or [()] * len(shape)
+    pairs = enumerate(zip(shape, batches, strict=True))
+    return [factor(n, 0.4 + 0.2 * dim, batch).requires_grad_() for dim, (n, batch) in pairs]
+
+
+def kron(factors):
+    """The Kronecker product ``... x N x N``."""
+    product = factors[0]
+    for other in factors[1:]:
+        blocks = torch.einsum("...ij,...kl->...ikjl", product, other)
+        product = blocks.flatten(-4, -3).flatten(-2)
+    return product
+
+
+def random_grid(shape, share, batch=(), seed=0):
+    """Cells of which about a share is missing, but neither the first nor the last one."""
+    generator = torch.Generator().manual_seed(seed)
+    observed = torch.rand(*batch, *shape, generator=generator) >= share
+    flat = observed.view(*batch, -1)
+    flat[..., 0] = flat[..., -1] = True
+    return PartialGrid(observed, len(shape))
+
+
+def density(residual, observed, noise, factors):
+    """Negative log density of the observed cells of one grid."""
+    seen = observed.flatten()
+    covariance = kron(factors)[seen][:, seen] + noise * torch.eye(int(seen.sum()))
+    normal = MultivariateNormal(torch.zeros(len(covariance)), covariance)
+    return -normal.log_prob(residual.flatten()[seen])
+
+
+def left_out(residual, observed, block, noise, factors):
+    """Squared errors and variances of new observations of a block, given all other cells."""
+    covariance = kron(factors)
+    gone = (block & observed).flatten()
+    seen = observed.flatten() & ~gone
+    own = covariance[seen][:, seen] + noise * torch.eye(int(seen.sum()))
+    gain = torch.linalg.solve(own, covariance[seen][:, gone]).mT
+    error = gain @ residual.flatten()[seen] - residual.flatten()[gone]
+    explained = (gain * covariance[gone][:, seen]).sum(-1)
+    return error.square(), covariance.diagonal()[gone] + noise - explained
+
+
+def scaled_density(residual, observed, noise, factors):
+    """As :func:`density`, with the log-determinant of equation 39 of the paper."""
+    seen = observed.flatten()
+    covariance, count = kron(factors), int(seen.sum())
+    own = covariance[seen][:, seen] + noise * torch.eye(count)
+    y = residual.flatten()[seen]
+    values = torch.linalg.eigvalsh(covariance)[-count:]  # the largest ones
+    determinant = (count / seen.numel() * values + noise).log().sum()
+    normalizer = count * torch.log(torch.tensor(2 * torch.pi))
+    return 0.5 * (y @ torch.linalg.solve(own, y) + determinant + normalizer)
+
+
+def symmetric(gradients):
+    """Gradients by symmetric matrices are symmetric; those of a dense computation need not be."""
+    return [0.5 * (g + g.mT) for g in gradients]
