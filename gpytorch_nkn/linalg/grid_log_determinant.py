@@ -24,7 +24,8 @@ class LogDeterminant:
     estimated with random sign vectors (Hutchinson; Lanczos quadrature for the value, solves that
     are warm-started for the derivatives). The vectors are drawn once, so that the estimate is a
     smooth function of the hyperparameters. Where holes are the larger part, the same on
-    :math:`A_{oo}` itself. With as many vectors as cells these are unit vectors, and exact.
+    :math:`A_{oo}` itself. Without a batch, with as many vectors as cells these are unit vectors,
+    and exact.
 
     Both are exact on a complete grid.
 

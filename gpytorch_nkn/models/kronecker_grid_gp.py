@@ -295,7 +295,9 @@ class KroneckerGridGP(GridPrior):
             samples = torch.stack(list(self._samples(num_samples, coordinates, seed)))
             samples = samples + self._mean_on(points)
             if observation_noise:
-                generator = torch.Generator().manual_seed(seed + 1)
+                generator = torch.Generator().manual_seed(
+                    seed + 0x5EED
+                )  # not that of the next seed's samples
                 noise = torch.randn(samples.shape, generator=generator, dtype=torch.float64)
                 scale = self.noise_variance().sqrt()[(..., *[None] * self.num_dims)]
                 samples = samples + scale * noise.to(samples)
