@@ -43,7 +43,8 @@ class InpaintResult:
         model: The trained model, in float64, on coordinates from -1 to 1 along the longest
             dimension: for n cells of which L are along the longest, cell i is at
             ``(2 * i - n + 1) / (L - 1)``. None if the observed cells were all the same.
-        fit: The record of the training; None likewise.
+        fit: The record of the training; None likewise. Where the block errors in it are NaN, there
+            was no room for blocks of the hole's shape, and nothing checked the uncertainty.
     """
 
     mean: np.ndarray

@@ -38,6 +38,7 @@ OPTIONS = {
 }
 
 _BLOCK_STEPS = 40
+_FEW = 8  # blocks of which none are set aside
 _NOISE = 0.1  # at the start, of the variance of standardised targets
 
 
@@ -89,7 +90,8 @@ def fit_grid_gp(
     a hole is filled; so blocks of observed cells, of the shape of the holes, are predicted from
     all the other cells, and the start with the smallest errors goes on to steps that minimise
     these. The gradients of both are in closed form. The parameters with the smallest block error
-    are kept, and in the end all variances are multiplied such that they fit these errors.
+    are kept, and in the end all variances are multiplied such that they fit the errors of further
+    blocks.
 
     Ctrl-C and the budget end the training; what was reached by then counts.
 
@@ -106,7 +108,8 @@ def fit_grid_gp(
         blocks: Their number, or the blocks ``B x n_1 x ... x n_P`` themselves. With 0, or where
             there is no room for blocks, the marginal likelihood decides alone.
         learning_rate: Of Adam, in the logarithms of positive parameters.
-        calibrate: Fit the variances to the errors of the blocks.
+        calibrate: Fit the variances to the errors of other blocks, half as many (of the same ones
+            if there are fewer than 8, or they are given).
         budget: Wall time in seconds.
         seed: Determines every draw; the global random state is left alone.
         progress: Show a progress bar, if standard error is a terminal.
@@ -132,7 +135,7 @@ def fit_grid_gp(
         block_steps = 0 if is_scattered(_missing(model)) else _BLOCK_STEPS
     end = math.inf if budget is None else time.monotonic() + budget
     model.train()
-    training = GridTraining(model, _blocks(model, blocks, seed), learning_rate, end, seed)
+    training = GridTraining(model, *_blocks(model, blocks, seed), learning_rate, end, seed)
     shown = progress and sys.stderr.isatty()
     fit = GridFit(model)
     total = restarts * likelihood_steps + block_steps
@@ -185,8 +188,10 @@ def _initialize(model: KroneckerGridGP, seed: int, number: int) -> None:
             assign(noise, "noise", torch.full_like(noise.noise, _NOISE))
 
 
-def _blocks(model: KroneckerGridGP, blocks: int | Tensor, seed: int) -> Tensor | None:
-    """Blocks on the slices in which a cell is observed."""
+def _blocks(
+    model: KroneckerGridGP, blocks: int | Tensor, seed: int
+) -> tuple[Tensor | None, Tensor | None]:
+    """Blocks to learn from and to fit variances to, on slices in which a cell is observed."""
     if isinstance(blocks, Tensor):
         sizes = tuple(x.size(0) for x in model.coordinates)
         if blocks.dtype != torch.bool or tuple(blocks.shape[1:]) != sizes:
@@ -194,11 +199,20 @@ def _blocks(model: KroneckerGridGP, blocks: int | Tensor, seed: int) -> Tensor |
                 f"blocks must be a number or a boolean tensor of shape {('B', *sizes)}, got "
                 f"{blocks.dtype} of shape {tuple(blocks.shape)}."
             )
-        return model.trimmed(blocks.to(model.missing.device))
+        own = model.trimmed(blocks.to(model.missing.device))
+        return own, own
     if operator.index(blocks) < 0:
         raise ValueError(f"blocks must be at least 0, got {blocks}.")
-    found = model.trimmed(hole_blocks(_missing(model), blocks, seed=seed)) if blocks else None
-    return found if found is not None and len(found) else None
+    if not blocks:
+        return None, None
+    count = blocks + (blocks + 1) // 2
+    found = model.trimmed(hole_blocks(_missing(model), count, seed=seed))
+    if not len(found):
+        return None, None
+    if len(found) < _FEW:
+        return found, found
+    further = torch.arange(len(found)) % 3 == 2
+    return found[~further], found[further]
 
 
 def _missing(model: KroneckerGridGP) -> Tensor:

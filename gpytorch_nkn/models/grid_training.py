@@ -71,6 +71,7 @@ class GridTraining:
         self,
         model: KroneckerGridGP,
         blocks: Tensor | None,
+        further: Tensor | None,
         learning_rate: float,
         end: float,
         seed: int,
@@ -90,11 +91,14 @@ class GridTraining:
             with_value=blocks is None,  # else these decide
             report=self._note,
         )
-        self.blocks = None
-        if blocks is not None:
-            self.blocks = LeftOutBlocks(
-                grid, blocks, tolerance=_TOLERANCE, max_iterations=limit, report=self._note
+        self.blocks, self.further = (
+            None
+            if some is None
+            else LeftOutBlocks(
+                grid, some, tolerance=_TOLERANCE, max_iterations=limit, report=self._note
             )
+            for some in (blocks, further)
+        )
 
     def climb(self, record: GridRestart, steps: int, on_step: Callable[[], object]) -> None:
         """Maximise the marginal likelihood from the present parameters."""
@@ -180,13 +184,13 @@ class GridTraining:
         LogParameters(self.model, {}).restore(self.best.raw)
 
     def calibrate(self) -> float:
-        """Multiply all variances such that they fit the errors of the blocks; the factor."""
+        """Multiply all variances such that they fit the errors of blocks; the factor."""
         model = self.model
-        if self.blocks is None:
+        if self.further is None:
             return 1.0
         with torch.no_grad():
             factors, noise = model.factor_matrices(), model.noise_variance()
-            ratio = self.blocks.scale(model.residual(), noise, factors)
+            ratio = self.further.scale(model.residual(), noise, factors)
             noise_covar = model.likelihood.noise_covar
             if not noise_covar.raw_noise.requires_grad:
                 return 1.0
