@@ -96,7 +96,8 @@ def inpaint(
         channel_axis: Which dimension holds channels, such as colours; None for none.
         shared: Channels share their kernels and noise; else each has its own.
         restarts: Starts of the training; default: 3 for a texture, 1 for others.
-        budget: Wall time of the training in seconds.
+        budget: Wall time of the steps of the training in seconds. Fitting the variances and
+            predicting come on top: a few solves, or many without ``num_samples``.
         num_samples: Estimate standard deviations from so many joint samples. Default: exact up to
             6,000 missing cells, beyond that from 64 samples (a relative error of 9 %), which take
             as many solves: long for hundreds of thousands of cells missing here and there.

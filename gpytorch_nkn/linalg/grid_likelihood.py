@@ -137,7 +137,13 @@ class LeftOutBlocks:
 
     @torch.no_grad()
     def scale(
-        self, residual: Tensor, noise: Tensor, factors: Sequence[Tensor], *, num_probes: int = 2
+        self,
+        residual: Tensor,
+        noise: Tensor,
+        factors: Sequence[Tensor],
+        *,
+        num_probes: int = 2,
+        chosen: Sequence[int] | None = None,
     ) -> Tensor:
         """By what the predicted variances must be multiplied to equal the squared errors ``...``.
 
@@ -147,12 +153,13 @@ class LeftOutBlocks:
         Args:
             residual, noise, factors: As of :class:`GridLikelihood`.
             num_probes: Random vectors per block.
+            chosen: Numbers of the blocks that count; all of them by default.
         """
         axes = tuple(range(-self.num_dims, 0))
         eigen = KroneckerEigen(factors)
         generator = torch.Generator().manual_seed(0)
         errors = variances = residual.new_zeros(())
-        for part in self.parts:
+        for part in self.parts if chosen is None else [self.parts[i] for i in chosen]:
             system = self.system(part, factors, noise, eigen)
             weights = system.weights(torch.where(part.grid.observed, residual, 0.0), part.states[0])
             prediction = eigen.from_basis(weights.coefficients * system.spectrum)

@@ -110,7 +110,7 @@ def fit_grid_gp(
         learning_rate: Of Adam, in the logarithms of positive parameters.
         calibrate: Fit the variances to the errors of other blocks, half as many (of the same ones
             if there are fewer than 8, or they are given).
-        budget: Wall time in seconds.
+        budget: Wall time of the steps in seconds; fitting the variances comes on top.
         seed: Determines every draw; the global random state is left alone.
         progress: Show a progress bar, if standard error is a terminal.
 

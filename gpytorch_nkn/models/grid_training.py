@@ -28,6 +28,7 @@ _TOLERANCE = 1e-2  # of solves in training: a smaller one changes the third digi
 _FAR_OFF = 10.0  # multiples of the tolerance that gradients can do with
 _MAX_ITERATIONS = 200  # of conjugate gradients: the next step goes on where they ended
 _BLOCKS_PER_STEP = 2
+_LATE_BLOCKS = 2  # that variances are fitted to when the time is over
 _WARM_UP = 5  # steps over which the rate for left-out blocks rises
 _LAST_RATE = 0.1  # share of the rate that is left at the end
 _CHECK_EVERY = 10  # steps after which all blocks are looked at
@@ -190,7 +191,9 @@ class GridTraining:
             return 1.0
         with torch.no_grad():
             factors, noise = model.factor_matrices(), model.noise_variance()
-            ratio = self.further.scale(model.residual(), noise, factors)
+            late = time.monotonic() >= self.end  # a budget is used up
+            chosen = range(min(_LATE_BLOCKS, len(self.further.parts))) if late else None
+            ratio = self.further.scale(model.residual(), noise, factors, chosen=chosen)
             noise_covar = model.likelihood.noise_covar
             if not noise_covar.raw_noise.requires_grad:
                 return 1.0

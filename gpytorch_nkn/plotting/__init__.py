@@ -11,6 +11,7 @@ from gpytorch_nkn.plotting.convergence import plot_convergence
 from gpytorch_nkn.plotting.cumulative import plot_cumulative
 from gpytorch_nkn.plotting.effects import Effect, plot_effects
 from gpytorch_nkn.plotting.forecast import plot_forecast
+from gpytorch_nkn.plotting.inpainting import Inpainting, plot_inpainting
 from gpytorch_nkn.plotting.kernel import plot_kernel
 from gpytorch_nkn.plotting.network import plot_network
 from gpytorch_nkn.plotting.spectrum import plot_spectrum
@@ -18,6 +19,7 @@ from gpytorch_nkn.plotting.spectrum import plot_spectrum
 __all__ = [
     "Curve",
     "Effect",
+    "Inpainting",
     "plot_autocorrelation",
     "plot_calibration",
     "plot_components",
@@ -25,6 +27,7 @@ __all__ = [
     "plot_cumulative",
     "plot_effects",
     "plot_forecast",
+    "plot_inpainting",
     "plot_kernel",
     "plot_network",
     "plot_periodogram",
