@@ -1,0 +1,169 @@
+"""A filled image: what was missing, what was put there, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gpytorch_nkn.plotting.style import ORANGE, as_array, as_list_of_axes, put_title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Inpainting", "plot_inpainting"]
+
+Given = TypeVar("Given")
+
+_MISSING = (0.82, 0.35, 0.04)  # ORANGE
+_PALE = 0.25  # contrast of the known cells below the standard deviations
+_FEW_EDGES = 100  # of cells: small holes, of which each has an outline
+
+
+class Inpainting(Protocol):
+    """What :func:`plot_inpainting` needs to know; :func:`gpytorch_nkn.grids.inpaint` gives it.
+
+    Attributes:
+        filled: The image without holes, ``H x W``, with a dimension of channels or one of frames.
+        std: Standard deviations, of the same shape.
+        missing: Which cells were filled, of the same shape.
+    """
+
+    @property
+    def filled(self) -> ArrayLike: ...
+    @property
+    def std(self) -> ArrayLike: ...
+    @property
+    def missing(self) -> ArrayLike: ...
+
+
+def plot_inpainting(
+    axes: Given,
+    result: Inpainting,
+    *,
+    truth: ArrayLike | None = None,
+    channel_axis: int | None = None,
+    frame: int | None = None,
+    limits: tuple[float, float] | None = None,
+    label: str = "standard deviation",
+) -> Given:
+    """Draw an image with its holes, the filled image and the standard deviations.
+
+    Missing cells are orange in the first picture, or have an outline of that colour (none where
+    they are scattered).
+
+    Args:
+        axes: Three Axes, four with ``truth``, as a sequence or an array of any shape.
+        result: What was filled; see :class:`Inpainting`.
+        truth: What was really there, of the shape of the image; drawn last.
+        channel_axis: Which dimension holds the three colours; ``None`` for gray images.
+        frame: Which image of a video ``T x H x W`` is drawn.
+        limits: Values that are black and white. Default: the least and the largest known value;
+            of colours 0 and 1, or 0 and 255 if a known value is above 1.
+        label: Label of the colour bar, with its unit. It shows the root mean square of colours.
+
+    Returns:
+        The same axes.
+
+    Raises:
+        TypeError: Something in ``axes`` is not an Axes, or an array holds no numbers.
+        ValueError: The number of axes is wrong, shapes do not fit, ``frame`` is needed or out of
+            range, numbers are not finite, or nothing is missing.
+    """
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    given: list[tuple[str, ArrayLike]] = [("filled", result.filled), ("std", result.std)]
+    if truth is not None:
+        given.append(("truth", truth))
+    flat = as_list_of_axes(axes, 1 + len(given), "picture")
+    missing = np.asarray(result.missing)
+    if missing.dtype != bool:
+        raise TypeError(f"missing must hold booleans, got {missing.dtype}.")
+    arrays = [
+        as_array(name, values, ndim=missing.ndim, shape=missing.shape) for name, values in given
+    ]
+    (gone, filled, std, *rest) = _pictures([missing, *arrays], channel_axis, frame)
+    hole = np.asarray(gone.any(-1))
+    if not hole.any():
+        raise ValueError("At least one cell of the image must be missing, got none.")
+    low, high = _limits(filled[~gone], channel_axis is not None) if limits is None else limits
+    if not low < high:
+        high = low + 1.0
+
+    def colors(values: np.ndarray) -> np.ndarray:
+        shown = np.clip((values - low) / (high - low), 0, 1)
+        return np.broadcast_to(shown, (*hole.shape, 3))
+
+    whole = colors(filled)
+    joint = np.sqrt(np.square(std).mean(-1))
+    norm = Normalize(0.0, float(joint[hole].max()) or 1.0)
+    scale = ScalarMappable(norm, "viridis")
+    uncertain = np.where(hole[..., None], scale.to_rgba(joint)[..., :3], 1 - _PALE * (1 - whole))
+    holes = np.where(hole[..., None], _MISSING, whole)
+    drawn = [("with holes", holes), ("filled", whole), ("how sure", uncertain)]
+    drawn += [("truth", colors(values)) for values in rest]
+    for number, (ax, (title, picture)) in enumerate(zip(flat, drawn, strict=True)):
+        ax.imshow(picture)
+        if number > 0 and _has_outline(hole):
+            _draw_outline(ax, hole)
+        ax.set(xlim=(-0.75, hole.shape[1] - 0.25), ylim=(hole.shape[0] - 0.25, -0.75))
+        ax.set_xticks([])
+        ax.set_yticks([])
+        ax.spines[:].set_visible(False)
+        put_title(ax, title)
+    bar = flat[2].figure.colorbar(scale, ax=flat[2], location="bottom", shrink=0.9, label=label)
+    bar.outline.set_visible(False)
+    for ax in flat:
+        ax.set_anchor("N")  # in one row, although there is a bar below one of them
+    return axes
+
+
+def _pictures(
+    arrays: Sequence[np.ndarray], channel_axis: int | None, frame: int | None
+) -> list[np.ndarray]:
+    """Each as ``H x W x C`` with one or three channels."""
+    shape = arrays[0].shape
+    if channel_axis is not None:
+        if not -len(shape) <= channel_axis < len(shape) or shape[channel_axis] != 3:
+            raise ValueError(
+                f"channel_axis must be a dimension of three colours, got {channel_axis} for an "
+                f"image of shape {shape}."
+            )
+        arrays = [np.moveaxis(array, channel_axis, -1) for array in arrays]
+    else:
+        arrays = [array[..., None] for array in arrays]
+    if frame is not None:
+        if arrays[0].ndim != 4 or not -shape[0] <= frame < shape[0]:
+            raise ValueError(
+                f"frame must be the number of an image of a video T x H x W, got {frame} for "
+                f"shape {shape}."
+            )
+        arrays = [array[frame] for array in arrays]
+    if arrays[0].ndim != 3:
+        hint = "; frame says which image of a video" if arrays[0].ndim == 4 else ""
+        raise ValueError(f"An image H x W is needed, got shape {shape}{hint}.")
+    return list(arrays)
+
+
+def _limits(known: np.ndarray, colored: bool) -> tuple[float, float]:
+    if known.size == 0:
+        return 0.0, 1.0
+    if colored:
+        return 0.0, 255.0 if known.max() > 1 else 1.0
+    return float(known.min()), float(known.max())
+
+
+def _has_outline(hole: np.ndarray) -> bool:
+    """False for scattered cells, whose outlines would hide them."""
+    padded = np.pad(hole, 1)
+    edges = sum(int((padded != np.roll(padded, 1, axis)).sum()) for axis in (0, 1))
+    return edges <= max(hole.sum(), _FEW_EDGES)
+
+
+def _draw_outline(ax: Axes, hole: np.ndarray) -> None:
+    padded = np.pad(hole, 1).astype(float)  # closes the lines at the borders
+    rows, columns = (np.arange(-1, size + 1) for size in hole.shape)
+    ax.contour(columns, rows, padded, levels=[0.5], colors=ORANGE, linewidths=1.0)

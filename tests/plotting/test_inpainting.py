@@ -1,0 +1,123 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from gpytorch_nkn.plotting import plot_inpainting
+
+ORANGE = "#d1580b"
+
+
+def filled(shape=(12, 16), **changes):
+    """Values from 2 to 6; the cells of a rectangle are missing, with deviations from 0 to 1."""
+    rng = np.random.default_rng(0)
+    missing = np.zeros(shape, dtype=bool)
+    missing[..., 3:7, 4:10] = True
+    image = rng.uniform(2, 6, shape)
+    fields = {
+        "filled": image,
+        "std": np.where(missing, rng.uniform(0, 1, shape), 0.0),
+        "missing": missing,
+    }
+    return SimpleNamespace(**(fields | changes))
+
+
+def picture(ax):
+    (shown,) = ax.get_images()
+    return np.asarray(shown.get_array())
+
+
+def titles(axes):
+    return [ax.get_title(loc="left") for ax in axes]
+
+
+def test_holes_fill_deviations_and_truth_are_drawn_in_one_scale(make_axes, no_overlap):
+    axes, result = make_axes(1, 4, (12, 4)), filled()
+    truth = result.filled + np.where(result.missing, 10.0, 0.0)
+    assert plot_inpainting(axes, result, truth=truth, label="std (K)") is axes
+    assert titles(axes) == ["with holes", "filled", "how sure", "truth"]
+    known = result.filled[~result.missing]
+    gray = np.clip((result.filled - known.min()) / np.ptp(known), 0, 1)[..., None].repeat(3, -1)
+    holes, whole, uncertain, true = (picture(ax) for ax in axes)
+    np.testing.assert_allclose(whole, gray)
+    np.testing.assert_allclose(holes[~result.missing], gray[~result.missing])
+    np.testing.assert_allclose(holes[result.missing], np.tile(to_rgb(ORANGE), (24, 1)), atol=0.005)
+    np.testing.assert_allclose(true[result.missing], 1.0)  # above the range of known values
+    np.testing.assert_allclose(uncertain[~result.missing], 1 - 0.25 * (1 - gray[~result.missing]))
+    largest = np.unravel_index(result.std.argmax(), result.std.shape)
+    np.testing.assert_allclose(uncertain[largest], (0.993, 0.906, 0.144), atol=0.005)  # viridis
+    (bar,) = [ax for ax in axes[0].figure.axes if ax not in axes]
+    assert bar.get_xlabel() == "std (K)"
+    assert bar.get_xlim() == pytest.approx((0, result.std.max()))
+    no_overlap(axes[0].figure)
+    assert np.ptp([ax.get_window_extent().y1 for ax in axes]) < 1  # in one row
+
+
+def test_outlines_are_around_holes_and_not_around_scattered_cells(make_axes):
+    axes = make_axes(1, 3)
+    plot_inpainting(axes, filled())
+    assert [len(ax.collections) for ax in axes] == [0, 1, 1]
+    edges = axes[1].collections[0].get_paths()[0].vertices
+    assert edges.min(0) == pytest.approx([3.5, 2.5]) and edges.max(0) == pytest.approx([9.5, 6.5])
+    scattered = np.random.default_rng(0).random((40, 40)) < 0.3
+    image = np.arange(1600.0).reshape(40, 40)
+    axes = make_axes(1, 3)
+    plot_inpainting(axes, filled((40, 40), filled=image, std=image, missing=scattered))
+    assert not any(ax.collections for ax in axes)
+
+
+@pytest.mark.parametrize(("top", "white"), [(0.9, 1.0), (200.0, 255.0)])
+def test_colours_keep_their_scale_and_their_axis(make_axes, top, white):
+    result = filled((12, 16))
+    colors = top * np.random.default_rng(1).random((3, 12, 16))
+    deviations = np.stack([result.std, 2 * result.std, 2 * result.std])
+    missing = np.broadcast_to(result.missing, colors.shape)
+    result = filled(filled=colors, std=deviations, missing=missing)
+    axes = make_axes(2, 2)
+    plot_inpainting(axes, result, truth=colors, channel_axis=0)
+    np.testing.assert_allclose(picture(axes[0, 1]), np.moveaxis(colors, 0, -1) / white)
+    (bar,) = [ax for ax in axes[0, 0].figure.axes if ax not in axes.ravel()]
+    largest = np.sqrt(3) * filled().std.max()  # of the root mean square of 1, 2 and 2
+    assert bar.get_xlim() == pytest.approx((0, largest))
+
+
+def test_a_frame_of_a_video_and_limits(make_axes):
+    axes, result = make_axes(1, 3), filled((5, 12, 16))
+    plot_inpainting(axes, result, frame=-2, limits=(0.0, 8.0))
+    np.testing.assert_allclose(picture(axes[1])[..., 0], result.filled[3] / 8)
+
+
+def test_one_value_and_no_doubt_can_be_drawn(make_axes):
+    axes, flat = make_axes(1, 3), np.full((12, 16), 7.0)
+    plot_inpainting(axes, filled(filled=flat, std=np.zeros_like(flat)))
+    assert np.isfinite(picture(axes[2])).all()
+    axes = make_axes(1, 3)
+    plot_inpainting(axes, filled(missing=np.ones((12, 16), dtype=bool)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "error", "match"),
+    [
+        ({}, {"truth": np.zeros((3, 3))}, ValueError, r"truth must have the shape \(12, 16\)"),
+        ({"std": np.zeros(3)}, {}, ValueError, r"std must have the shape \(12, 16\), got \(3,\)"),
+        ({"filled": np.full((12, 16), np.nan)}, {}, ValueError, "filled must be finite"),
+        ({"missing": np.zeros((12, 16))}, {}, TypeError, "must hold booleans, got float64"),
+        ({"missing": np.zeros((12, 16), bool)}, {}, ValueError, "must be missing, got none"),
+        ({}, {"channel_axis": -1}, ValueError, r"three colours, got -1 for .* \(12, 16\)"),
+        ({}, {"frame": 0}, ValueError, r"got 0 for shape \(12, 16\)"),
+    ],
+)
+def test_faults_are_named(make_axes, changes, options, error, match):
+    axes = make_axes(1, 4 if "truth" in options else 3)
+    with pytest.raises(error, match=match):
+        plot_inpainting(axes, filled(**changes), **options)
+
+
+def test_videos_need_a_frame_and_pictures_an_axes_each(make_axes):
+    with pytest.raises(ValueError, match="frame says which image of a video"):
+        plot_inpainting(make_axes(1, 3), filled((5, 12, 16)))
+    with pytest.raises(ValueError, match=r"got 5 for shape \(5, 12, 16\)"):
+        plot_inpainting(make_axes(1, 3), filled((5, 12, 16)), frame=5)
+    with pytest.raises(ValueError, match="3 in all, got 4"):
+        plot_inpainting(make_axes(1, 4), filled())
