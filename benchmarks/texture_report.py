@@ -54,8 +54,8 @@ def report(records: Sequence[dict], cases: Mapping[str, str], methods: Mapping[s
     lines = [
         "Mean over the seeds, and each seed. SMSE: mean squared error in units of the variance of "
         "the truth in the hole. Log densities are per pixel, of gray values from 0 to 1. Seconds: "
-        "wall time of all starts and of the whole call, and the processor's time of that. In "
-        "brackets: row and column where another hole begins.",
+        "wall time of the steps of the training and of the whole call, and the processor's time of "
+        "that. In brackets: row and column where another hole begins.",
         "",
     ]
     head = ["case", "method", "SMSE", "95 % coverage", "-log density"]

@@ -353,4 +353,5 @@ def test_a_pattern_is_continued_into_the_hole(run, save):
 
 def test_an_unknown_kernel_is_named(run, save, mask_file):
     code, printed, _ = run(save("a.png", draw(20, 16)), "--mask", mask_file, "--kernel", "wavy")
-    assert code == 2 and "structure must be one of" in printed.err and "'wavy'" in printed.err
+    assert code == 2 and "invalid choice: 'wavy'" in printed.err
+    assert all(name in printed.err for name in grids.STRUCTURES)

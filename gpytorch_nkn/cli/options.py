@@ -15,6 +15,7 @@ __all__ = ["UserError", "make_parser"]
 
 _DEMO_RESTARTS = 4
 _DEMO_BUDGET = 60.0
+_KERNELS = ("texture", "spectral_mixture", "periodic", "rbf")  # gpytorch_nkn.grids.STRUCTURES
 _HORIZON_HELP = "train on everything and forecast N future steps (of the median step), no scores"
 
 
@@ -88,6 +89,7 @@ def _add_inpaint(commands: argparse._SubParsersAction) -> None:
     inpaint.add_argument(
         "--kernel",
         default="texture",
+        choices=_KERNELS,
         metavar="NAME",
         help="kernel of each dimension: texture (the default), spectral_mixture, periodic or rbf",
     )

@@ -14,7 +14,6 @@ __all__ = ["draw_uncertainty"]
 
 _PALE = 0.25  # contrast of the known pixels
 _INCHES = 5.0  # of the longer side
-_FEW_EDGES = 100  # of pixels: small holes, of which each has an outline
 
 
 def draw_uncertainty(
@@ -53,7 +52,7 @@ def draw_uncertainty(
 
 
 def _draw(ax: Axes, filled: np.ndarray, std: np.ndarray, mask: np.ndarray) -> Axes:
-    from gpytorch_nkn.plotting.style import ORANGE
+    from gpytorch_nkn.plotting.style import draw_outline
 
     colors = np.clip(filled if filled.ndim == 3 else np.repeat(filled[..., None], 3, -1), 0, 1)
     ax.imshow(1 - _PALE * (1 - colors))
@@ -62,10 +61,7 @@ def _draw(ax: Axes, filled: np.ndarray, std: np.ndarray, mask: np.ndarray) -> Ax
     shown = ax.imshow(
         np.ma.masked_array(joint, ~mask), cmap="viridis", vmin=0.0, vmax=largest or 1.0
     )
-    if _has_outline(mask):
-        padded = np.pad(mask, 1).astype(float)  # closes the lines at the borders
-        rows, columns = (np.arange(-1, size + 1) for size in mask.shape)
-        ax.contour(columns, rows, padded, levels=[0.5], colors=ORANGE, linewidths=1.2)
+    draw_outline(ax, mask)
     ax.set(xlim=(-0.75, mask.shape[1] - 0.25), ylim=(mask.shape[0] - 0.25, -0.75))
     ax.set_xticks([])
     ax.set_yticks([])
@@ -80,10 +76,3 @@ def _draw(ax: Axes, filled: np.ndarray, std: np.ndarray, mask: np.ndarray) -> Ax
 def _has_bar_beside(mask: np.ndarray) -> bool:
     """False for wide images, which are not high enough for the words at a bar beside them."""
     return mask.shape[1] < 1.6 * mask.shape[0]
-
-
-def _has_outline(mask: np.ndarray) -> bool:
-    """False for scattered pixels, whose outlines would hide them."""
-    padded = np.pad(mask, 1)
-    edges = sum(int((padded != np.roll(padded, 1, axis)).sum()) for axis in (0, 1))
-    return edges <= max(mask.sum(), _FEW_EDGES)

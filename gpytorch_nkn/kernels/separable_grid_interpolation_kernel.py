@@ -61,8 +61,9 @@ class SeparableGridInterpolationKernel(BatchKernel):
     they will be factorised, and for more where that is less work than a product with the grid;
     else as an InterpolatedLinearOperator of a KroneckerProductLinearOperator, for conjugate
     gradients. Predictions are those of GPyTorch's exact processes, ``fast_pred_var`` included;
-    they need a smaller ``eval_cg_tolerance`` than the default of 0.01. Long axes of stationary
-    kernels take memory linear in their size, found out by the values on the axis.
+    they need a smaller ``eval_cg_tolerance`` than the default of 0.01. For a few thousand inputs an
+    exact kernel may be quicker. Long axes of stationary kernels take memory linear in their size,
+    found out by the values on the axis.
 
     Raises:
         TypeError: Something is not a kernel.

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpytorch_nkn.plotting.style import ORANGE, as_array, as_list_of_axes, put_title
+from gpytorch_nkn.plotting.style import as_array, as_list_of_axes, draw_outline, put_title
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 __all__ = ["Inpainting", "plot_inpainting"]
 
@@ -19,7 +19,6 @@ Given = TypeVar("Given")
 
 _MISSING = (0.82, 0.35, 0.04)  # ORANGE
 _PALE = 0.25  # contrast of the known cells below the standard deviations
-_FEW_EDGES = 100  # of cells: small holes, of which each has an outline
 
 
 class Inpainting(Protocol):
@@ -107,8 +106,8 @@ def plot_inpainting(
     drawn += [("truth", colors(values)) for values in rest]
     for number, (ax, (title, picture)) in enumerate(zip(flat, drawn, strict=True)):
         ax.imshow(picture)
-        if number > 0 and _has_outline(hole):
-            _draw_outline(ax, hole)
+        if number > 0:
+            draw_outline(ax, hole)
         ax.set(xlim=(-0.75, hole.shape[1] - 0.25), ylim=(hole.shape[0] - 0.25, -0.75))
         ax.set_xticks([])
         ax.set_yticks([])
@@ -154,16 +153,3 @@ def _limits(known: np.ndarray, colored: bool) -> tuple[float, float]:
     if colored:
         return 0.0, 255.0 if known.max() > 1 else 1.0
     return float(known.min()), float(known.max())
-
-
-def _has_outline(hole: np.ndarray) -> bool:
-    """False for scattered cells, whose outlines would hide them."""
-    padded = np.pad(hole, 1)
-    edges = sum(int((padded != np.roll(padded, 1, axis)).sum()) for axis in (0, 1))
-    return edges <= max(hole.sum(), _FEW_EDGES)
-
-
-def _draw_outline(ax: Axes, hole: np.ndarray) -> None:
-    padded = np.pad(hole, 1).astype(float)  # closes the lines at the borders
-    rows, columns = (np.arange(-1, size + 1) for size in hole.shape)
-    ax.contour(columns, rows, padded, levels=[0.5], colors=ORANGE, linewidths=1.0)

@@ -22,6 +22,7 @@ __all__ = [
     "as_array",
     "as_list_of_axes",
     "as_vectors",
+    "draw_outline",
     "draw_points",
     "finish",
     "label_dates",
@@ -36,6 +37,7 @@ BLUE, ORANGE, GRAY = "#1f5fa8", "#d1580b", "#404040"
 PALETTE = (BLUE, ORANGE, "#2a9d78", "#b3649b", "#e0a100", "#5ab4e0")
 PERIODS_HEIGHT = 32.0  # points that the ticks and the label of add_periods_above take
 _LEGEND_SIZE, _TITLE_SIZE = 9.5, 10.5
+_FEW_EDGES = 100  # of cells: small holes, of which each has an outline
 _FEW_POINTS = 250  # as many markers can be told apart
 
 
@@ -239,3 +241,17 @@ def wrap_to(ax: Axes, text: str, size: float, *, max_lines: int = 3) -> str:
     """Break a text of ``size`` points into lines that are not wider than the axes."""
     characters = max(12, int(size_in_points(ax)[0] / (0.54 * size)))
     return textwrap.fill(text, characters, max_lines=max_lines, placeholder=" ...")
+
+
+def draw_outline(ax: Axes, mask: np.ndarray) -> None:
+    """Draw a line around cells of an image, but not around scattered ones, which it would hide.
+
+    Args:
+        ax: Axes in the units of cells.
+        mask: Booleans ``H x W``.
+    """
+    padded = np.pad(mask, 1)  # closes the lines at the borders
+    edges = sum(int((padded != np.roll(padded, 1, axis)).sum()) for axis in (0, 1))
+    if edges <= max(mask.sum(), _FEW_EDGES):
+        rows, columns = (np.arange(-1, size + 1) for size in mask.shape)
+        ax.contour(columns, rows, padded.astype(float), levels=[0.5], colors=ORANGE, linewidths=1.2)
