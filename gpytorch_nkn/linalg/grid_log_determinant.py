@@ -203,10 +203,12 @@ def _scaled(system: PartialKronecker) -> tuple[Tensor, Tensor, Tensor]:
     lowest = torch.stack(
         [v.kthvalue(grid.num_cells - m + 1).values for v, m in zip(flat, counts, strict=True)]
     ).unsqueeze(-1)
-    above, equal = flat > lowest, flat == lowest
     observed = torch.tensor(counts, device=flat.device).unsqueeze(-1)
-    part = (observed - above.sum(-1, keepdim=True)).to(flat) / equal.sum(-1, keepdim=True)
-    share = above.to(flat) + part * equal
+    share = (flat >= lowest).to(flat)
+    surplus = share.sum(-1, keepdim=True) - observed
+    if bool((surplus > 0).any()):
+        equal = (flat == lowest).to(flat)
+        share = share - surplus / equal.sum(-1, keepdim=True) * equal
     scale = observed.to(flat) / grid.num_cells
     noise = system.noise.expand(*system.batch_shape, *[1] * grid.num_dims).reshape(-1, 1)
     shifted = scale * flat + noise
