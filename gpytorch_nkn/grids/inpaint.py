@@ -54,6 +54,12 @@ class InpaintResult:
     model: KroneckerGridGP | None
     fit: GridFit | None
 
+    def __repr__(self) -> str:
+        return (
+            f"InpaintResult(shape={self.filled.shape}, missing={int(self.missing.sum())}, "
+            f"interrupted={self.interrupted})"
+        )
+
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C or the budget ended the training early."""

@@ -19,6 +19,7 @@ __all__ = ["GridLikelihood", "LeftOutBlocks"]
 
 _DIFFERENCE = 1e-5  # tolerance of a solve whose result is taken from a number of its size
 _POSITIVE = 1e-3  # of one whose result counts as it is
+_EXACT = 1e-4  # of one whose errors are to be known
 _SLACK = 3.0  # by which solves for derivatives alone may be less exact
 
 
@@ -142,13 +143,14 @@ class LeftOutBlocks:
         noise: Tensor,
         factors: Sequence[Tensor],
         *,
-        num_probes: int = 2,
+        num_probes: int = 16,
         chosen: Sequence[int] | None = None,
     ) -> Tensor:
         """By what the predicted variances must be multiplied to equal the squared errors ``...``.
 
-        The ratio of the sum of squared errors over all blocks to that of the predicted variances
-        of new observations, which is estimated with random vectors.
+        The mean over the blocks of the ratio of their sum of squared errors to that of the
+        predicted variances of new observations, which is estimated with random vectors. (In the
+        ratio of the sums over all blocks one of them, at an edge, may make nearly all of both.)
 
         Args:
             residual, noise, factors: As of :class:`GridLikelihood`.
@@ -158,19 +160,23 @@ class LeftOutBlocks:
         axes = tuple(range(-self.num_dims, 0))
         eigen = KroneckerEigen(factors)
         generator = torch.Generator().manual_seed(0)
-        errors = variances = residual.new_zeros(())
+        ratios = []
         for part in self.parts if chosen is None else [self.parts[i] for i in chosen]:
             system = self.system(part, factors, noise, eigen)
-            weights = system.weights(torch.where(part.grid.observed, residual, 0.0), part.states[0])
+            weights = system.weights(
+                torch.where(part.grid.observed, residual, 0.0),
+                part.states[0],
+                tolerance=min(self.tolerance, _EXACT),
+            )
             prediction = eigen.from_basis(weights.coefficients * system.spectrum)
             error = torch.where(part.cells, prediction - residual, 0.0)
-            errors = errors + error.square().sum(axes)
+            errors = error.square().sum(axes)
             signs = torch.randint(0, 2, (num_probes, *part.cells.shape), generator=generator)
             signs = (2 * signs - 1).to(residual) * part.cells
             lacking = 1 + len(system.batch_shape) + self.num_dims - signs.dim()
             signs = signs[(slice(None), *[None] * max(lacking, 0))]  # s x ... x n_1 x ... x n_P
-            variances = variances + _quadratic_variance(system, signs).mean(0)
-        return errors / variances
+            ratios.append(errors / _quadratic_variance(system, signs).mean(0))
+        return torch.stack(ratios).mean(0)
 
     def system(
         self, part: _Block, factors: Sequence[Tensor], noise: Tensor, eigen: KroneckerEigen
