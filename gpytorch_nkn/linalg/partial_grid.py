@@ -60,11 +60,6 @@ class PartialGrid:
         return self.missing.numel() == 0
 
     @property
-    def num_missing(self) -> int:
-        """Missing cells of the batch entry that has most of them."""
-        return self.num_cells - int(self.num_observed.min())
-
-    @property
     def is_mostly_missing(self) -> bool:
         """Whether there are more missing cells than observed ones, over the whole batch."""
         return bool(2 * self.num_observed.sum() < self.num_observed.numel() * self.num_cells)
