@@ -64,8 +64,10 @@ class GridPrior(GPyTorchModel, GP):
         self._regular = [is_regular(x) for x in self.train_coordinates]
         self._regular_whole = [is_regular(x) for x in self.coordinates]
         self.kernels = nn.ModuleList(self._check_kernels(kernels))
+        shapes = [kernel.batch_shape for kernel in self.kernels]
+        kernel_shape = self._check_batch("the kernels", *shapes)
         if likelihood is None:
-            likelihood = make_likelihood(self._kernel_batch_shape())
+            likelihood = make_likelihood(kernel_shape)
         elif type(likelihood) is not GaussianLikelihood:
             raise TypeError(
                 "KroneckerGridGP needs the same noise in every cell, a GaussianLikelihood; got "
@@ -90,8 +92,9 @@ class GridPrior(GPyTorchModel, GP):
         self.to(data.targets)
         with torch.no_grad():
             self._check_factors(self.factor_matrices())
-            self._check_batch("mean_module", self._mean_on(self.train_coordinates), self.num_dims)
-            self._check_batch("likelihood", self.noise_variance(), 0)
+            mean = self._mean_on(self.train_coordinates)
+            self._check_batch("mean_module", mean.shape[: mean.dim() - self.num_dims])
+            self._check_batch("likelihood", self.noise_variance().shape)
 
     # --- what there is ---
 
@@ -231,17 +234,19 @@ class GridPrior(GPyTorchModel, GP):
 
     # --- parts ---
 
-    def _check_batch(self, name: str, value: Tensor, event_dims: int) -> None:
-        shape = value.shape[: value.dim() - event_dims]
+    def _check_batch(self, name: str, *shapes: Any) -> torch.Size:
+        """The batch shape that some shapes have together, which must fit that of the targets."""
         try:
+            shape = torch.broadcast_shapes(*shapes)
             fits = torch.broadcast_shapes(shape, self.batch_shape) == self.batch_shape
         except RuntimeError:
             fits = False
         if not fits:
             raise ValueError(
                 f"The batch shape of {name} must broadcast to that of the targets, "
-                f"{tuple(self.batch_shape)}, got {tuple(shape)}."
+                f"{tuple(self.batch_shape)}, got {', '.join(str(tuple(s)) for s in shapes)}."
             )
+        return shape
 
     def _sample_factors(
         self, coordinates: Sequence[Tensor] | None
@@ -296,20 +301,6 @@ class GridPrior(GPyTorchModel, GP):
             kernels = [kernels]
         columns = [c.tolist() for c in torch.arange(sum(widths)).split(widths)]
         return factor_kernels(kernels, columns, self.train_coordinates)
-
-    def _kernel_batch_shape(self) -> torch.Size:
-        shapes: list[Any] = [kernel.batch_shape for kernel in self.kernels]
-        try:
-            shape = torch.broadcast_shapes(*shapes)
-            fits = torch.broadcast_shapes(shape, self.batch_shape) == self.batch_shape
-        except RuntimeError:
-            fits = False
-        if not fits:
-            raise ValueError(
-                f"The batch shapes of the kernels must broadcast to that of the targets, "
-                f"{tuple(self.batch_shape)}, got {[tuple(s) for s in shapes]}."
-            )
-        return shape
 
     def _check_factors(self, factors: Sequence[Tensor]) -> None:
         for number, (factor, x) in enumerate(zip(factors, self.train_coordinates, strict=True)):

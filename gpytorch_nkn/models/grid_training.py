@@ -43,8 +43,8 @@ class GridRestart:
         number: Of the restart.
         likelihood: Log marginal likelihood per observed cell in the last step that maximised it
             (biased if its log-determinant is), NaN without such steps.
-        block_error: Mean squared error of left-out blocks, in units of the variance of the
-            targets, of the parameters that were kept; NaN without blocks.
+        block_error: Mean squared error of left-out blocks, for transformed targets (by default
+            in units of their variance), of the parameters that were kept; NaN without blocks.
         seconds: Wall time.
         status: ``"done"``, ``"budget"``, ``"interrupted"``, ``"failed: ..."``, or
             ``"stopped: ..."`` after an error in the steps on blocks.
@@ -173,8 +173,8 @@ class GridTraining:
         if self._unsolved:
             warnings.warn(
                 f"{len(self._unsolved)} systems were left with relative residuals of up to "
-                f"{max(self._unsolved):.2g} in the training: their gradients may be wrong. More "
-                "noise, a larger max_iterations or float64 would help.",
+                f"{max(self._unsolved):.2g} in the training: gradients, or the scale of the "
+                "variances, may be wrong. More noise, more max_iterations or float64 would help.",
                 NumericalWarning,
                 stacklevel=3,
             )

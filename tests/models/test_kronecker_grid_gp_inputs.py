@@ -140,7 +140,15 @@ BAD = {
     "batch of kernels": (
         {"kernels": [RBFKernel(batch_shape=torch.Size([3])), RBFKernel()]},
         ValueError,
-        r"broadcast to that of the targets, \(\), got \[\(3,\), \(\)\]",
+        r"broadcast to that of the targets, \(\), got \(3,\), \(\)\.",
+    ),
+    "batch of kernels beside a likelihood": (
+        {
+            "kernels": [RBFKernel(batch_shape=torch.Size([3])), RBFKernel()],
+            "likelihood": GaussianLikelihood(),
+        },
+        ValueError,
+        r"of the kernels must broadcast to that of the targets, \(\), got \(3,\), \(\)\.",
     ),
     "batches that differ": (
         {
@@ -148,7 +156,7 @@ BAD = {
             "kernels": [RBFKernel(batch_shape=torch.Size([b])) for b in (2, 3)],
         },
         ValueError,
-        r"broadcast to that of the targets, \(2,\), got \[\(2,\), \(3,\)\]",
+        r"broadcast to that of the targets, \(2,\), got \(2,\), \(3,\)\.",
     ),
     "batch of likelihoods": (
         {"likelihood": GaussianLikelihood(batch_shape=torch.Size([3]))},
