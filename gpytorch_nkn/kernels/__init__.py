@@ -3,11 +3,16 @@
 from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
     BivariateComplexExponentialKernel,
 )
+from gpytorch_nkn.kernels.bivariate_spectral_mixture_kernel import BivariateSpectralMixtureKernel
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel
+from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
+    GeneralizedSpectralMixtureKernel,
+)
 from gpytorch_nkn.kernels.kronecker_kernel import KroneckerKernel
 from gpytorch_nkn.kernels.neural_kernel_network import NeuralKernelNetwork
+from gpytorch_nkn.kernels.non_stationary_spectral_kernel import NonStationarySpectralKernel
 from gpytorch_nkn.kernels.separable_grid_interpolation_kernel import (
     SeparableGridInterpolationKernel,
 )
@@ -16,11 +21,14 @@ from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKerne
 
 __all__ = [
     "BivariateComplexExponentialKernel",
+    "BivariateSpectralMixtureKernel",
     "CenteredLinearKernel",
     "ComplexExponentialKernel",
     "ComplexKernel",
+    "GeneralizedSpectralMixtureKernel",
     "KroneckerKernel",
     "NeuralKernelNetwork",
+    "NonStationarySpectralKernel",
     "SeparableGridInterpolationKernel",
     "SpectralComponentKernel",
     "ZeroMeanPeriodicKernel",

@@ -18,9 +18,14 @@ from gpytorch.kernels import (
 from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
     BivariateComplexExponentialKernel,
 )
+from gpytorch_nkn.kernels.bivariate_spectral_mixture_kernel import BivariateSpectralMixtureKernel
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
+from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
+    GeneralizedSpectralMixtureKernel,
+)
 from gpytorch_nkn.kernels.neural_kernel_network import NeuralKernelNetwork
+from gpytorch_nkn.kernels.non_stationary_spectral_kernel import NonStationarySpectralKernel
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 
@@ -28,12 +33,15 @@ __all__ = ["short_name"]
 
 _NAMES: dict[type[Kernel], str] = {
     BivariateComplexExponentialKernel: "BCEXP",
+    BivariateSpectralMixtureKernel: "BSM",
     CenteredLinearKernel: "LIN",
     ComplexExponentialKernel: "COS",
     ConstantKernel: "CONST",
     CosineKernel: "COS",
+    GeneralizedSpectralMixtureKernel: "GSM",
     LinearKernel: "LIN",
     NeuralKernelNetwork: "NKN",
+    NonStationarySpectralKernel: "NSS",
     PeriodicKernel: "PER",
     RBFKernel: "RBF",
     RQKernel: "RQ",

@@ -11,9 +11,14 @@ from gpytorch_nkn.linalg.gaussian import (
 from gpytorch_nkn.linalg.grid_likelihood import GridLikelihood, LeftOutBlocks
 from gpytorch_nkn.linalg.grid_log_determinant import LOG_DETERMINANTS, LogDeterminant
 from gpytorch_nkn.linalg.kronecker import KroneckerEigen, kronecker_multiply
+from gpytorch_nkn.linalg.low_rank_gaussian import (
+    low_rank_negative_log_likelihood,
+    low_rank_posterior,
+)
 from gpytorch_nkn.linalg.partial_grid import PartialGrid
 from gpytorch_nkn.linalg.partial_kronecker import PartialKronecker
 from gpytorch_nkn.linalg.shapes import broadcast_batch_shapes
+from gpytorch_nkn.linalg.singular_values import singular_value_threshold
 from gpytorch_nkn.linalg.tiles import (
     Evaluator,
     Scratch,
@@ -43,6 +48,9 @@ __all__ = [
     "gaussian_negative_log_likelihood",
     "in_threads",
     "kronecker_multiply",
+    "low_rank_negative_log_likelihood",
+    "low_rank_posterior",
+    "singular_value_threshold",
     "solve_in_place",
     "symmetric_strips",
     "to_dense",

@@ -10,6 +10,7 @@ from gpytorch_nkn.models.nkn_single_task_gp import NKNSingleTaskGP
 from gpytorch_nkn.models.sparse_nkn_gp import SparseNKNGP
 from gpytorch_nkn.models.spectral_features import SpectralFeatureMap, spectral_features
 from gpytorch_nkn.models.variational_nkn_gp import VariationalNKNGP
+from gpytorch_nkn.models.weight_space_paths import draw_weight_space_paths
 
 __all__ = [
     "AdditivePartitionGP",
@@ -20,6 +21,7 @@ __all__ = [
     "SparseNKNGP",
     "SpectralFeatureMap",
     "VariationalNKNGP",
+    "draw_weight_space_paths",
     "fit_additive_partition_gp",
     "fit_grid_gp",
     "fit_sparse_gp",

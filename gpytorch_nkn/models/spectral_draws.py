@@ -16,17 +16,19 @@ class RandomFeatures:
     r"""Random features, a pair of them per row, of the kernels that the rows stand for.
 
     .. math:: k_r(x, x') = a_r \cos\bigl(\omega_r^\top (x - x')\bigr) \prod_j f_j(x) f_j(x'),
-        \qquad f_j(x) = x_{d_j} - c_j
+        \qquad f_j(x) = x_{d_j} - c_j \ \text{or}\ \cos(\delta_j^\top x + b_j)
 
     Attributes:
         frequency: :math:`\omega`, ``R x D``; rows of one element of the batch are neighbours.
         log_amplitude: :math:`\log a`, ``R``.
         factors: Rows, columns :math:`d` and centres :math:`c` of the linear factors.
+        waves: Rows, :math:`\delta` ``n x D`` and :math:`b` of the factors that are cosines.
     """
 
     frequency: Tensor
     log_amplitude: Tensor
     factors: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+    waves: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ from botorch.sampling.pathwise.features.generators import GenKernelFeatures
 from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
+from gpytorch_nkn.kernels import NonStationarySpectralKernel
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.models.spectral_draws import RandomFeatures
 from gpytorch_nkn.models.spectral_measure import draw_random_features
 
@@ -24,7 +26,8 @@ class SpectralFeatureMap(FeatureMap):
             a_r \cos(\omega_r^\top x) \prod_j f_{rj}(x)\bigr)_{r = 1, \dots, R}
 
     Of a stationary kernel the amplitudes :math:`a_r = \sqrt{k(0) / R}` are equal and there are no
-    factors :math:`f_{rj}(x) = x_d - c`, so that :math:`\phi(x)^\top \phi(x) = k(0)` exactly.
+    factors :math:`f_{rj}(x) = x_d - c`, so that :math:`\phi(x)^\top \phi(x) = k(0)` exactly. Pairs
+    of frequencies (:class:`NonStationarySpectralKernel`) have cosines as factors.
 
     Args:
         kernel: The kernel from which ``features`` were drawn; it is not kept.
@@ -38,6 +41,8 @@ class SpectralFeatureMap(FeatureMap):
     amplitude: Tensor
     slopes: Tensor
     offsets: Tensor
+    wave_slopes: Tensor
+    wave_offsets: Tensor
     active_dims: Tensor | None
 
     def __init__(self, kernel: Kernel, features: RandomFeatures, mass: Tensor):
@@ -51,11 +56,14 @@ class SpectralFeatureMap(FeatureMap):
         amplitude = mass.div(num_rows).sqrt().repeat_interleave(num_rows)
         amplitude = amplitude * features.log_amplitude.div(2).exp()
         slopes, offsets = _linear_factors(features)
+        wave_slopes, wave_offsets = _stacked(features, features.waves, 0.0)
         buffers = {
             "frequency": features.frequency.view(*shape, num_columns),
             "amplitude": amplitude.view(shape),
             "slopes": slopes.view(len(slopes), *shape, num_columns),
             "offsets": offsets.view(len(slopes), *shape),
+            "wave_slopes": wave_slopes.view(len(wave_slopes), *shape, num_columns),
+            "wave_offsets": wave_offsets.view(len(wave_slopes), *shape),
         }
         for name, value in buffers.items():
             self.register_buffer(name, value.to(device=kernel.device, dtype=kernel.dtype))
@@ -69,6 +77,8 @@ class SpectralFeatureMap(FeatureMap):
         amplitude = self.amplitude.unsqueeze(-2)
         for slope, offset in zip(self.slopes, self.offsets, strict=True):
             amplitude = amplitude * (x @ slope.mT + offset.unsqueeze(-2))
+        for slope, offset in zip(self.wave_slopes, self.wave_offsets, strict=True):
+            amplitude = amplitude * (x @ slope.mT + offset.unsqueeze(-2)).cos()
         return torch.cat([amplitude * angle.sin(), amplitude * angle.cos()], -1)
 
 
@@ -86,9 +96,11 @@ def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> S
     Args:
         kernel: A network, or a kernel of the parts that a network may have: RBF, Matern, rational
             quadratic, periodic, zero-mean periodic, complex exponential, constant and linear
-            kernels, and networks, sums, products and ScaleKernels of these.
+            kernels, and networks, sums, products and ScaleKernels of these. A
+            :class:`NonStationarySpectralKernel` has finitely many features, which are all taken:
+            the map is exact.
         num_inputs: Number of columns of the inputs.
-        num_outputs: Number of features, an even one.
+        num_outputs: Number of features, an even one; no matter where they are finitely many.
 
     Raises:
         UnsupportedError: ``num_outputs`` is odd or not positive.
@@ -100,26 +112,39 @@ def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> S
     if num_outputs < 2 or num_outputs % 2:
         raise UnsupportedError(f"num_outputs must be even and positive, got {num_outputs}.")
     num_columns = num_inputs if kernel.active_dims is None else len(kernel.active_dims)
-    features, mass = draw_random_features(kernel, num_columns, num_outputs // 2)
+    inner, _ = unwrap_scales(kernel)
+    finite = isinstance(inner, NonStationarySpectralKernel)
+    num_rows = inner.num_features if finite else num_outputs // 2
+    features, mass = draw_random_features(kernel, num_columns, num_rows)
     return SpectralFeatureMap(kernel, features, mass)
 
 
 def _linear_factors(features: RandomFeatures) -> tuple[Tensor, Tensor]:
     """Factors as linear functions: slopes ``J x R x D`` and offsets ``J x R``; none is a one."""
+    frequency = features.frequency
+    eye = torch.eye(frequency.size(-1), dtype=frequency.dtype, device=frequency.device)
+    linear = [(row, eye[column], -center) for row, column, center in features.factors]
+    return _stacked(features, linear, 1.0)
+
+
+def _stacked(
+    features: RandomFeatures, factors: list[tuple[Tensor, Tensor, Tensor]], none: float
+) -> tuple[Tensor, Tensor]:
+    """Slopes ``J x R x D`` and offsets ``J x R``; where a factor is missing, 0 and ``none``."""
     num_rows, num_columns = features.frequency.shape
-    if not features.factors:
-        return torch.zeros(0, num_rows, num_columns), torch.zeros(0, num_rows)
-    row, column, center = (torch.cat(parts) for parts in zip(*features.factors, strict=True))
+    if not factors:
+        empty = features.frequency.new_zeros(0, num_rows, num_columns)
+        return empty, empty[..., 0]
+    row, slope, offset = (torch.cat(parts) for parts in zip(*factors, strict=True))
     order = row.argsort(stable=True)
-    row, column, center = row[order], column[order], center[order]
+    row, slope, offset = row[order], slope[order], offset[order]
     count = row.bincount(minlength=num_rows)
-    number = (
-        torch.arange(len(row), device=row.device) - (count.cumsum(0) - count)[row]
-    )  # among those of its row
-    slopes = center.new_zeros(int(count.max()), num_rows, num_columns)
-    slopes[number, row, column] = 1.0
-    offsets = center.new_ones(slopes.shape[:-1])
-    offsets[number, row] = -center
+    own = torch.arange(len(row), device=row.device)
+    number = own - (count.cumsum(0) - count)[row]  # among those of its row
+    slopes = offset.new_zeros(int(count.max()), num_rows, num_columns)
+    slopes[number, row] = slope
+    offsets = offset.new_full(slopes.shape[:-1], none)
+    offsets[number, row] = offset
     return slopes, offsets
 
 

@@ -22,6 +22,7 @@ from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
     ComplexExponentialKernel,
     ComplexKernel,
+    NonStationarySpectralKernel,
     SpectralComponentKernel,
     ZeroMeanPeriodicKernel,
 )
@@ -96,6 +97,46 @@ class _Linear(Measure):
         choice = stratified(self._variance, draws.element, draws.slot)
         center = self._center[draws.element, choice]
         features.factors.append((draws.row, self._columns[choice], center))
+
+
+class _Pairs(Measure):
+    """Pairs of frequencies, equally often: a wave of their mean times one of half the difference.
+
+    Its draws have factors, but bounded ones: the mass is the largest value, as of the others.
+    """
+
+    def __init__(
+        self, columns: Tensor, mass: Tensor, pairs: Tensor, center: Tensor, phases: Tensor | None
+    ):
+        self.mass = mass
+        self._columns = columns
+        self._mean = (pairs[:, 0] + pairs[:, -1]) / 2  # B x R x D
+        self._difference = (pairs[:, 0] - pairs[:, -1]) / 2
+        self._center = center
+        self._phases = phases  # B x R, of one feature per pair
+
+    def draw(self, draws: Draws, features: RandomFeatures) -> None:
+        weights = torch.ones(self._mean.shape[:-1], dtype=torch.float64)
+        element = draws.element
+        choice = stratified(weights, element, draws.slot)
+        mean = self._mean[element, choice]
+        self._add_wave(draws, self._difference[element, choice], 0.0, features)
+        if self._phases is None:
+            index = (draws.row.unsqueeze(-1), self._columns)
+            frequency = draws.sign.unsqueeze(-1) * mean
+            features.frequency.index_put_(index, frequency, accumulate=True)
+        else:  # no wave of x - x', but one of x times one of x'
+            self._add_wave(draws, mean, self._phases[element, choice], features)
+            twice = torch.full_like(mean[:, 0], math.log(2.0))
+            features.log_amplitude.index_add_(0, draws.row, twice)
+
+    def _add_wave(
+        self, draws: Draws, slope: Tensor, phase: Tensor | float, features: RandomFeatures
+    ) -> None:
+        wide = features.frequency.new_zeros(len(draws), features.frequency.size(-1))
+        wide[:, self._columns] = slope
+        offset = phase - (slope * self._center[draws.element]).sum(-1)
+        features.waves.append((draws.row, wide, offset))
 
 
 def primitive_measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size) -> Measure:
@@ -234,6 +275,15 @@ def _spectral_component(
     return _Frequencies(columns, len(lengthscale), len(columns) + 1, frequency)
 
 
+def _spectral_pairs(
+    kernel: Kernel, columns: Tensor, batch_shape: torch.Size, parameter: Parameter
+) -> Measure:
+    pairs = flat(kernel.frequencies, 3, batch_shape) / parameter("lengthscale")[:, None, None]
+    mass = flat(kernel.outputscale, 0, batch_shape)
+    phases = flat(kernel.phases, 1, batch_shape) if kernel.feature_map == "phi" else None
+    return _Pairs(columns, mass, pairs, parameter("center"), phases)
+
+
 def _constant(
     kernel: Kernel, columns: Tensor, batch_shape: torch.Size, parameter: Parameter
 ) -> Measure:
@@ -256,6 +306,7 @@ _MAKERS: dict[Callable, Callable[[Kernel, Tensor, torch.Size, Parameter], Measur
     ComplexExponentialKernel.complex_values: _complex_exponential,
     ConstantKernel.forward: _constant,
     LinearKernel.forward: _linear,
+    NonStationarySpectralKernel.forward: _spectral_pairs,
     MaternKernel.forward: _matern,
     PeriodicKernel.forward: _periodic,
     RBFKernel.forward: _rbf,

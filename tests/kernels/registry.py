@@ -18,10 +18,13 @@ from gpytorch.kernels import (
 
 from gpytorch_nkn.kernels import (
     BivariateComplexExponentialKernel,
+    BivariateSpectralMixtureKernel,
     CenteredLinearKernel,
     ComplexExponentialKernel,
+    GeneralizedSpectralMixtureKernel,
     KroneckerKernel,
     NeuralKernelNetwork,
+    NonStationarySpectralKernel,
     SeparableGridInterpolationKernel,
     SpectralComponentKernel,
     ZeroMeanPeriodicKernel,
@@ -82,6 +85,30 @@ def preset(name, *args, dims, **options):
 
     label = f"network.{name}" + "".join(f"-{option}" for option in options)
     return Entry(label, NeuralKernelNetwork, make, dims, ard, alike)
+
+
+def feature_pairs(name, dims=2, num_features=8, **options):
+    """A kernel of spectral features."""
+
+    def make(batch_shape=NO_BATCH, active_dims=None):
+        return NonStationarySpectralKernel(
+            num_features, dims, batch_shape=batch_shape, active_dims=active_dims, **options
+        )
+
+    return Entry(
+        f"feature-pairs-{name}", NonStationarySpectralKernel, make, dims, True, columns_alike=False
+    )
+
+
+def generalized_mixture(num_mixtures, dims):
+    def make(batch_shape=NO_BATCH, active_dims=None):
+        return GeneralizedSpectralMixtureKernel(
+            num_mixtures, dims, hidden=(5,), batch_shape=batch_shape, active_dims=active_dims
+        )
+
+    cls = GeneralizedSpectralMixtureKernel
+    name = f"{cls.__name__}-{num_mixtures}"
+    return Entry(name, cls, make, dims, ard=True, columns_alike=False)
 
 
 def product(name, cls, kernels, *arguments, dims=2):
@@ -164,6 +191,23 @@ def spectral(b):
     ]
 
 
+def pairs(b):
+    return [
+        NonStationarySpectralKernel(5, 2, batch_shape=b),
+        ScaleKernel(
+            NonStationarySpectralKernel(30, 1, features="phi", batch_shape=b, active_dims=(1,)),
+            batch_shape=b,
+        ),
+        RBFKernel(batch_shape=b),
+    ]
+
+
+def mixtures(b):
+    bivariate = BivariateSpectralMixtureKernel(2, ard_num_dims=2, batch_shape=b)
+    generalized = GeneralizedSpectralMixtureKernel(1, 1, batch_shape=b, active_dims=(1,))
+    return [bivariate, ScaleKernel(generalized, batch_shape=b), RBFKernel(batch_shape=b)]
+
+
 def nested(b):
     """Sums and products in one another, over columns of their own."""
     product = ProductKernel(
@@ -239,12 +283,23 @@ REGISTRY = [
     simple(ComplexExponentialKernel, dims=3, ard=True),
     simple(BivariateComplexExponentialKernel),
     simple(BivariateComplexExponentialKernel, dims=3, ard=True),
+    simple(BivariateSpectralMixtureKernel),
+    simple(BivariateSpectralMixtureKernel, dims=3, ard=True, num_mixtures=2, learn_center=True),
     simple(CenteredLinearKernel),
     simple(CenteredLinearKernel, ard=True, learn_center=True),
     simple(SpectralComponentKernel),
     simple(SpectralComponentKernel, dims=3, ard=True),
     simple(ZeroMeanPeriodicKernel),
     simple(ZeroMeanPeriodicKernel, dims=3, ard=True),
+    generalized_mixture(2, dims=1),
+    generalized_mixture(3, dims=2),
+    feature_pairs("psi"),
+    feature_pairs("many", dims=1, num_features=100, correlation=0.0),
+    feature_pairs("phi", dims=3, features="phi", ard=False),
+    feature_pairs("stationary", stationary=True),
+    feature_pairs("assigned", stationary=True, features="phi", learn_frequencies=False),
+    network("mixtures", mixtures, ard=True, columns_alike=False),
+    network("pairs", pairs, ard=True, columns_alike=False),
     network("real", real),
     network("stationary", stationary, dims=1),
     network("complex", complex_units),

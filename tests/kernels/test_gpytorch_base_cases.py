@@ -7,7 +7,12 @@ import torch
 from gpytorch.kernels import RBFKernel
 from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
 
-from gpytorch_nkn.kernels import KroneckerKernel, SeparableGridInterpolationKernel
+from gpytorch_nkn.kernels import (
+    GeneralizedSpectralMixtureKernel,
+    KroneckerKernel,
+    NonStationarySpectralKernel,
+    SeparableGridInterpolationKernel,
+)
 from tests.kernels.registry import NO_BATCH, REGISTRY, ard, simple
 
 # Kernels of any number of columns, next to the same kernel with ARD over two columns.
@@ -20,11 +25,18 @@ TWO_COLUMNS = {
         if "." not in entry.name and "network" not in entry.name and not entry.ard
     },
 }
-# Kernels of one factor per column: those for two, without the cases on other numbers of columns.
+# Kernels of a given number of columns: those for two, without the cases on other numbers of them.
 OF_COLUMNS = {
     entry.name: entry
     for entry in REGISTRY
-    if entry.dims == 2 and entry.cls in (KroneckerKernel, SeparableGridInterpolationKernel)
+    if entry.dims == 2
+    and entry.cls
+    in (
+        GeneralizedSpectralMixtureKernel,
+        KroneckerKernel,
+        NonStationarySpectralKernel,
+        SeparableGridInterpolationKernel,
+    )
 }
 
 
@@ -57,7 +69,7 @@ del _case, _entry
 def test_every_registered_kernel_is_covered():
     covered = {entry.cls for entry in [*ANY_COLUMNS, *OF_COLUMNS.values()]}
     assert covered == {entry.cls for entry in REGISTRY}
-    assert len(TWO_COLUMNS) == 6 and all(entry.ard for entry in TWO_COLUMNS.values())
+    assert len(TWO_COLUMNS) == 7 and all(entry.ard for entry in TWO_COLUMNS.values())
 
 
 def test_ard_network_has_ard_primitives():

@@ -33,6 +33,7 @@ from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
     ComplexExponentialKernel,
     NeuralKernelNetwork,
+    NonStationarySpectralKernel,
     SpectralComponentKernel,
     ZeroMeanPeriodicKernel,
 )
@@ -496,3 +497,45 @@ def test_a_step_of_thompson_sampling():
     assert candidates.shape == (2, 3)
     with torch.no_grad():
         assert value > acquisition(torch.rand(200, 2, 3)).max()
+
+
+def pairs(name, **options):
+    batch_shape = options.pop("batch_shape", torch.Size())
+    kernel = NonStationarySpectralKernel(
+        6, 2, correlation=0.3, active_dims=(2, 0), batch_shape=batch_shape, **options
+    )
+    kernel = spread(kernel)
+    return {"alone": kernel, "scaled": ScaleKernel(kernel, batch_shape=batch_shape)}[name]
+
+
+@pytest.mark.parametrize("name", ["alone", "scaled"])
+@pytest.mark.parametrize("features", ["psi", "phi"])
+@pytest.mark.parametrize("batch_shape", [(), (3,)])
+def test_features_of_frequency_pairs_are_all_taken_and_exact(name, features, batch_shape):
+    kernel = pairs(name, features=features, batch_shape=torch.Size(batch_shape))
+    feature_map = gen_kernel_features(kernel, num_inputs=3, num_outputs=10)
+    x = torch.randn(5, 3)
+    values = feature_map(x)
+    assert values.shape == (*batch_shape, 5, 12)
+    torch.testing.assert_close(values @ values.mT, kernel(x).to_dense())
+
+
+def test_frequency_pairs_in_sums_and_products_are_right_in_expectation():
+    kernel = (RBFKernel(active_dims=(1,)) + pairs("alone", features="phi")) * pairs("scaled")
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    draws = [spectral_features(kernel, num_inputs=3, num_outputs=8192)(x) for _ in range(30)]
+    mean = torch.stack([phi @ phi.mT for phi in draws]).mean(0)
+    expected = kernel(x).to_dense()
+    assert expected.diagonal().std() > 0.05
+    torch.testing.assert_close(mean, expected, rtol=0.0, atol=0.01)
+
+
+def test_thompson_samples_of_frequency_pairs():
+    x = torch.rand(12, 3)
+    model = SingleTaskGP(x, x.sum(-1, keepdim=True).sin(), covar_module=pairs("scaled"))
+    paths = draw_matheron_paths(model.eval(), torch.Size([3000]))
+    test = torch.rand(4, 3)
+    draws, posterior = paths(test), model.posterior(test)
+    torch.testing.assert_close(draws.mean(0), posterior.mean.squeeze(-1), rtol=0.0, atol=0.05)
+    torch.testing.assert_close(draws.var(0), posterior.variance.squeeze(-1), rtol=0.15, atol=1e-4)

@@ -1,0 +1,189 @@
+"""Spectral mixture whose weights, lengthscales and frequencies vary with the input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from gpytorch.utils.transforms import inv_softplus
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+
+__all__ = ["GeneralizedSpectralMixtureKernel"]
+
+_HIDDEN = (16,)
+_START_VARIATION = 0.1  # of the last layer's weights: it starts near a stationary mixture
+_SHORTEST = 1e-6  # lengthscale; softplus itself can underflow to zero, whose ratios are undefined
+
+
+class GeneralizedSpectralMixtureKernel(BatchKernel):
+    r"""Sum of :math:`Q` waves whose amplitude, lengthscale and phase are functions of the input.
+
+    .. math::
+        k(x, x') = \sum_{q=1}^{Q} w_q(x)\, w_q(x')
+            \Bigl(\frac{2 \ell_q(x) \ell_q(x')}{\ell_q(x)^2 + \ell_q(x')^2}\Bigr)^{D/2}
+            \exp\Bigl(-\frac{\lVert x - x' \rVert^2}{\ell_q(x)^2 + \ell_q(x')^2}\Bigr)
+            \cos 2\pi \bigl(\mu_q(x)^\top x - \mu_q(x')^\top x'\bigr)
+
+    A network computes :math:`w_q`, :math:`\ell_q` and :math:`\mu_q`. The factors are a function of
+    :math:`x` times the same one of :math:`x'`, the Gibbs kernel in :math:`D` dimensions and the
+    cosine of a difference of phases: each is a valid kernel whatever the functions are, hence so
+    is the sum.
+
+    :math:`\mu_q(x)` is not the frequency that one sees at :math:`x`: that is the gradient of the
+    phase :math:`\mu_q(x)^\top x`, which is :math:`\mu_q(x) + J_q(x)^\top x` with the Jacobian
+    :math:`J_q` of :math:`\mu_q`. Away from the origin a small change of :math:`\mu_q` is a large
+    one of the phase, so inputs are best standardised.
+
+    Args:
+        num_mixtures: Number of components ``Q`` of the kernel's own network.
+        input_dim: Number of input columns ``D`` of the kernel's own network.
+        hidden: Widths of the hidden layers of tanh units in the kernel's own network; 16 units
+            for ``None``.
+        seed: Of the start values of the kernel's own network, which are drawn by a generator of
+            their own.
+        spectrum: A module instead of the kernel's own network. It maps inputs ``... x N x D`` to
+            ``... x N x Q x (D + 2)`` values: raw weight and raw lengthscale, which softplus makes
+            positive, then frequencies. A batch of kernels shares it, unless its output has
+            that batch's dimensions.
+        batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
+
+    Raises:
+        TypeError: ``spectrum`` is not a module.
+        ValueError: Both or none of ``spectrum`` and the sizes of a network are given, a size is
+            below one, or ``spectrum`` returns another shape.
+
+    Reference: Remes, Heinonen and Kaski (2017), Non-Stationary Spectral Kernels, section 4; there
+    the functions are Gaussian processes.
+    """
+
+    def __init__(
+        self,
+        num_mixtures: int | None = None,
+        input_dim: int | None = None,
+        *,
+        hidden: Sequence[int] | None = None,
+        seed: int = 0,
+        spectrum: nn.Module | None = None,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
+    ):
+        super().__init__(batch_shape=batch_shape, active_dims=active_dims)
+        given = {"num_mixtures": num_mixtures, "input_dim": input_dim, "hidden": hidden}
+        self.spectrum = spectrum
+        self.num_layers = 0
+        if spectrum is not None:
+            named = [f"{name}={value}" for name, value in given.items() if value is not None]
+            if named:
+                raise ValueError(f"Give a spectrum or sizes of a network, got {', '.join(named)}.")
+            if not isinstance(spectrum, nn.Module):
+                raise TypeError(f"spectrum must be a torch module, got {spectrum!r}.")
+            return
+        if num_mixtures is None or input_dim is None:
+            raise ValueError(
+                "Without a spectrum the kernel needs num_mixtures and input_dim, got "
+                f"num_mixtures={num_mixtures}, input_dim={input_dim}."
+            )
+        hidden = _HIDDEN if hidden is None else tuple(hidden)
+        if min(num_mixtures, input_dim, *hidden) < 1:
+            raise ValueError(
+                f"Sizes must be at least 1, got num_mixtures={num_mixtures}, "
+                f"input_dim={input_dim}, hidden={hidden}."
+            )
+        self.num_mixtures = num_mixtures
+        self._register_network((input_dim, *hidden, num_mixtures * (input_dim + 2)), seed)
+
+    def _register_network(self, widths: Sequence[int], seed: int) -> None:
+        # Parameters of the kernel itself, not of a module: copies by batch_shape reach them.
+        generator = torch.Generator().manual_seed(seed)
+        self.num_layers = len(widths) - 1
+        for layer, (fan_in, fan_out) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+            for name, shape in (("weight", (fan_out, fan_in)), ("bias", (fan_out,))):
+                shape = (*self.batch_shape, *shape)
+                draws = torch.rand(shape, generator=generator, dtype=torch.float64)
+                start = (2 * draws - 1) / math.sqrt(fan_in)
+                if layer == self.num_layers - 1:
+                    start = _START_VARIATION * start
+                    if name == "bias":
+                        start = start + _start_values(self.num_mixtures, widths[0]).flatten()
+                start = start.to(torch.get_default_dtype())
+                self.register_parameter(f"{name}_{layer}", nn.Parameter(start))
+
+    @property
+    def is_stationary(self) -> bool:
+        """False: values depend on where the inputs are."""
+        return False
+
+    def forward(
+        self,
+        x1: Tensor,
+        x2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params,
+    ) -> Tensor:
+        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
+        if last_dim_is_batch:
+            raise NotImplementedError("last_dim_is_batch=True is not supported.")
+        w1, ell1, phase1 = self._components(x1)  # each ... x N x Q
+        w2, ell2, phase2 = self._components(x2)  # each ... x M x Q
+        sq_dist = self.covar_dist(x1, x2, diag=diag, square_dist=True).unsqueeze(-1)
+        if not diag:  # align to ... x N x M x Q
+            w1, ell1, phase1 = (t.unsqueeze(-2) for t in (w1, ell1, phase1))
+            w2, ell2, phase2 = (t.unsqueeze(-3) for t in (w2, ell2, phase2))
+        ell_sq = ell1.square() + ell2.square()
+        gibbs = (2 * ell1 * ell2 / ell_sq) ** (x1.size(-1) / 2) * (-sq_dist / ell_sq).exp()
+        return (w1 * w2 * gibbs * torch.cos(phase1 - phase2)).sum(-1)
+
+    def components(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        r"""Weights, lengthscales and frequencies at the inputs.
+
+        Args:
+            x: Inputs ``... x N x D``, of the columns that the kernel sees.
+
+        Returns:
+            :math:`w` and :math:`\ell`, each ``... x N x Q``, and :math:`\mu`, ``... x N x Q x D``,
+            in cycles per unit of the input.
+        """
+        raw = self._network(x) if self.spectrum is None else self.spectrum(x)
+        columns = x.size(-1)
+        if raw.dim() < x.dim() + 1 or raw.size(-1) != columns + 2 or raw.size(-3) != x.size(-2):
+            raise ValueError(
+                f"spectrum must return shape {(*x.shape[:-1], 'Q', columns + 2)} for "
+                f"inputs of shape {tuple(x.shape)}, got {tuple(raw.shape)}."
+            )
+        batch_shape = torch.broadcast_shapes(self.batch_shape, raw.shape[:-3])
+        raw = raw.expand(*batch_shape, *raw.shape[-3:])
+        return softplus(raw[..., 0]), softplus(raw[..., 1]).clamp_min(_SHORTEST), raw[..., 2:]
+
+    def _components(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        weight, lengthscale, frequency = self.components(x)
+        return weight, lengthscale, 2 * math.pi * (frequency * x.unsqueeze(-2)).sum(-1)
+
+    def _network(self, x: Tensor) -> Tensor:
+        """Raw values ``... x N x Q x (D + 2)``."""
+        input_dim = self.weight_0.size(-1)
+        if x.size(-1) != input_dim:
+            raise RuntimeError(
+                f"The kernel was made for input_dim={input_dim}, got inputs of shape "
+                f"{tuple(x.shape)}."
+            )
+        for layer in range(self.num_layers):
+            weight, bias = getattr(self, f"weight_{layer}"), getattr(self, f"bias_{layer}")
+            x = (x.tanh() if layer else x) @ weight.mT + bias.unsqueeze(-2)
+        return x.unflatten(-1, (self.num_mixtures, input_dim + 2))
+
+
+def _start_values(num_mixtures: int, input_dim: int) -> Tensor:
+    """Raw values ``Q x (D + 2)``: variances of 1 / Q, lengthscales of 1, frequencies apart."""
+    weight = inv_softplus(torch.tensor(1 / math.sqrt(num_mixtures), dtype=torch.float64))
+    lengthscale = inv_softplus(torch.tensor(1.0, dtype=torch.float64))
+    size = 0.3 * torch.arange(1, num_mixtures + 1, dtype=torch.float64) / num_mixtures
+    odd = torch.arange(num_mixtures).unsqueeze(-1) * torch.arange(input_dim) % 2
+    frequency = size.unsqueeze(-1) * (1 - 2 * odd) / math.sqrt(input_dim)
+    return torch.cat(
+        [weight.expand(num_mixtures, 1), lengthscale.expand_as(size[:, None]), frequency], -1
+    )

@@ -1,0 +1,280 @@
+"""Kernel of spectral features whose frequencies come in pairs, non-stationary."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from gpytorch.constraints import Interval, Positive
+from gpytorch.models import exact_prediction_strategies
+from gpytorch.priors import Prior
+from linear_operator.operators import (
+    LinearOperator,
+    LowRankRootLinearOperator,
+    MatmulLinearOperator,
+    RootLinearOperator,
+)
+from torch import Tensor, nn
+
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+
+__all__ = ["NonStationarySpectralKernel"]
+
+_FEATURES = ("psi", "phi")
+
+
+class NonStationarySpectralKernel(BatchKernel):
+    r"""Inner product of spectral features over pairs of frequencies, of low rank.
+
+    .. math::
+        k(x, x') = \psi(x)^\top \psi(x'), \qquad
+        \psi_j(x) = \sqrt{\frac{s}{4R}} \begin{pmatrix}
+            \cos \omega_j^\top z + \cos {\omega'_j}^\top z \\
+            \sin \omega_j^\top z + \sin {\omega'_j}^\top z
+        \end{pmatrix}, \qquad z = (x - c) / \ell
+
+    for ``R`` pairs, with an output scale :math:`s`, a centre :math:`c` and lengthscales
+    :math:`\ell`; valid as an inner product. Pairs drawn from a density are a Monte Carlo estimate
+    of Yaglom's representation with that density, made symmetric. With the mean
+    :math:`m = (\omega + \omega') / 2` and half the difference
+    :math:`\delta = (\omega - \omega') / 2` of a pair it is
+
+    .. math::
+        k(x, x') = \frac{s}{R} \sum_j \cos(\delta_j^\top z) \cos(\delta_j^\top z')
+            \cos\bigl(m_j^\top (z - z')\bigr),
+
+    waves times envelopes that depend on the place, by which functions have other frequencies here
+    than there. The diagonal :math:`s\, \mathrm{mean}_j \cos^2(\delta_j^\top z)` is ``s`` at the
+    centre; far from it, half of that for pairs that are not equal.
+
+    Training, prediction and sampling of an exact GP take :math:`O(N R^2)` time and
+    :math:`O(N R)` memory, for values are linear operators of low rank. It is for many data and for
+    frequencies that change with the place; with few data, frequencies that are free fit the noise:
+    see :func:`gpytorch_nkn.models.fit_spectral_gp`, which guards against it.
+
+    Args:
+        num_features: Number ``R`` of pairs.
+        input_dim: Number of input columns ``D``.
+        features: ``"psi"`` as above, ``2R`` features. ``"phi"``:
+            :math:`\phi_j(x) = \sqrt{s / 2R}\, (\cos(\omega_j^\top z + b_j) +
+            \cos({\omega'_j}^\top z + b_j))`, ``R`` features with random phases, whose inner
+            product is that of :math:`\psi` in expectation over the phases.
+        learn_frequencies: Frequencies are parameters; otherwise they stay as they are drawn.
+        stationary: One frequency per feature, :math:`\omega' = \omega`: random Fourier features.
+        correlation: Of the frequencies of a pair at the start, each of which is standard normal
+            (an RBF kernel's). 0 draws them independently, as the paper does; equal ones (1) would
+            have equal gradients for ever. Without effect where ``stationary``.
+        seed: Of the frequencies and phases; every element of a batch has the same.
+        ard: A lengthscale per column; otherwise one for all.
+        learn_lengthscale: Lengthscales are trained; otherwise they stay.
+        batch_shape, active_dims, lengthscale_prior, lengthscale_constraint: As in
+            :class:`gpytorch.kernels.Kernel`.
+        outputscale_prior, outputscale_constraint: On ``s``, as in
+            :class:`gpytorch.kernels.ScaleKernel`.
+        frequency_prior: Prior on the frequencies ``... x P x R x D``.
+
+    Attributes:
+        frequencies: ``... x P x R x D``, in radians per lengthscale; ``P`` is 2, or 1 where
+            ``stationary``.
+        phases: :math:`b`, ``... x R``, of ``"phi"`` only.
+        center: ``... x 1 x D``, in units of the input; starts at 0 and is not trained. Set it to
+            the middle of the data with ``kernel.initialize(center=...)``.
+
+    Raises:
+        TypeError: A prior is not a GPyTorch prior, or a count is no integer.
+        ValueError: A count is not positive, ``correlation`` is not in [0, 1), or ``features`` is
+            neither name.
+
+    Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning, equations 5 and 6. Its
+    :math:`\phi` has independent phases for :math:`\omega` and :math:`\omega'`. The mixed terms
+    then vanish in expectation, and what is left is stationary; the phases must be shared.
+    """
+
+    has_lengthscale = True
+    frequencies: Tensor
+    phases: Tensor
+
+    def __init__(
+        self,
+        num_features: int,
+        input_dim: int,
+        *,
+        features: str = "psi",
+        learn_frequencies: bool = True,
+        stationary: bool = False,
+        correlation: float = 0.95,
+        seed: int = 0,
+        ard: bool = True,
+        learn_lengthscale: bool = True,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
+        lengthscale_prior: Prior | None = None,
+        lengthscale_constraint: Interval | None = None,
+        outputscale_prior: Prior | None = None,
+        outputscale_constraint: Interval | None = None,
+        frequency_prior: Prior | None = None,
+    ):
+        for name, value in (("num_features", num_features), ("input_dim", input_dim)):
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise TypeError(f"{name} must be an integer, got {value!r}.")
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}.")
+        if features not in _FEATURES:
+            raise ValueError(f"features must be one of {_FEATURES}, got {features!r}.")
+        if not 0 <= correlation < 1:
+            raise ValueError(f"correlation must be at least 0 and below 1, got {correlation}.")
+        super().__init__(
+            ard_num_dims=input_dim if ard else None,
+            batch_shape=batch_shape,
+            active_dims=active_dims,
+            lengthscale_prior=lengthscale_prior,
+            lengthscale_constraint=lengthscale_constraint,
+        )
+        self.num_features = num_features
+        self.input_dim = input_dim
+        self.feature_map = features
+        self.stationary = stationary
+        self.raw_lengthscale.requires_grad_(learn_lengthscale)
+        draws = _standard_normal(num_features, 2 * input_dim + 1, seed)
+        mean, difference = draws[:, :input_dim], draws[:, input_dim:-1]
+        if stationary:
+            start = mean.unsqueeze(0)
+        else:  # each of the pair has variance one
+            mean = math.sqrt((1 + correlation) / 2) * mean
+            difference = math.sqrt((1 - correlation) / 2) * difference
+            start = torch.stack([mean + difference, mean - difference])
+        start = start.expand(*self.batch_shape, -1, -1, -1).to(self.raw_lengthscale).clone()
+        # What is not trained is a parameter, too: a buffer would not say where its batch ends.
+        self.register_parameter("frequencies", nn.Parameter(start, learn_frequencies))
+        if features == "phi":
+            phases = 2 * math.pi * torch.special.ndtr(draws[:, -1])
+            phases = phases.expand(*self.batch_shape, -1).to(self.raw_lengthscale).clone()
+            self.register_parameter("phases", nn.Parameter(phases, requires_grad=False))
+        zeros = torch.zeros(*self.batch_shape, 1, input_dim)
+        self.register_parameter("center", nn.Parameter(zeros, requires_grad=False))
+        self.register_parameter("raw_outputscale", nn.Parameter(torch.zeros(self.batch_shape)))
+        constraint = Positive() if outputscale_constraint is None else outputscale_constraint
+        self.register_constraint("raw_outputscale", constraint)
+        if outputscale_constraint is None:
+            self.outputscale = 1.0
+        priors = {
+            "outputscale": (outputscale_prior, _get_outputscale, _set_outputscale),
+            "frequency": (frequency_prior, _get_frequencies, _set_frequencies),
+        }
+        for name, (prior, getter, setter) in priors.items():
+            if prior is None:
+                continue
+            if not isinstance(prior, Prior):
+                raise TypeError(f"{name}_prior must be a gpytorch.priors.Prior, got {prior!r}.")
+            self.register_prior(f"{name}_prior", prior, getter, setter)
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether values depend on differences alone: not with random phases."""
+        return self.stationary and self.feature_map == "psi"
+
+    @property
+    def outputscale(self) -> Tensor:
+        """Value at the centre, ``...``; it starts at 1."""
+        return self.raw_outputscale_constraint.transform(self.raw_outputscale)
+
+    @outputscale.setter
+    def outputscale(self, value: Any) -> None:
+        value = torch.as_tensor(value).to(self.raw_outputscale)
+        self.initialize(raw_outputscale=self.raw_outputscale_constraint.inverse_transform(value))
+
+    @property
+    def angular_frequencies(self) -> Tensor:
+        """Frequencies in radians per unit of the input, ``... x P x R x D``."""
+        return self.frequencies / self.lengthscale.unsqueeze(-3)
+
+    @property
+    def feature_dim(self) -> int:
+        """Number of features: ``2R`` for ``"psi"``, ``R`` for ``"phi"``."""
+        return (2 if self.feature_map == "psi" else 1) * self.num_features
+
+    def features(self, x: Tensor, *, selected: bool = False) -> Tensor:
+        """Features whose inner products are the kernel.
+
+        Args:
+            x: Inputs ``... x N x D``.
+            selected: Their columns are those in ``active_dims`` alone.
+
+        Returns:
+            Features ``... x N x feature_dim``.
+
+        Raises:
+            ValueError: The number of columns that the kernel sees is not ``input_dim``.
+        """
+        if self.active_dims is not None and not selected:
+            x = x.index_select(-1, self.active_dims)
+        return self._features(x, False)
+
+    def forward(
+        self,
+        x1: Tensor,
+        x2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params,
+    ) -> Tensor | LinearOperator:
+        """Values ``... x N x M`` as a linear operator (``... x N``, a tensor, with ``diag``)."""
+        left = self._features(x1, last_dim_is_batch)
+        same = torch.equal(x1, x2)
+        right = left if same else self._features(x2, last_dim_is_batch)
+        if diag:
+            return (left * right).sum(-1)
+        if not same:
+            return MatmulLinearOperator(left, right.mT)
+        if left.size(-1) < left.size(-2):
+            return LowRankRootLinearOperator(left)
+        return RootLinearOperator(left)
+
+    def prediction_strategy(self, train_inputs, train_prior_dist, train_labels, likelihood):
+        """Predictions in the space of the features."""
+        return exact_prediction_strategies.LinearPredictionStrategy(
+            train_inputs, train_prior_dist, train_labels, likelihood
+        )
+
+    def _features(self, x: Tensor, last_dim_is_batch: bool) -> Tensor:
+        if x.size(-1) != self.input_dim:
+            raise ValueError(
+                f"Expected inputs of {self.input_dim} columns, got shape {tuple(x.shape)}."
+            )
+        z = (x - self.center) / self.lengthscale
+        amplitude = (self.outputscale / self.num_features).sqrt().view(*self.batch_shape, 1, 1)
+        first, second = self.frequencies.select(-3, 0), self.frequencies.select(-3, -1)
+        if last_dim_is_batch:  # each column with its own frequencies: ... x D x N x 1, D x R x 1
+            z = z.mT.unsqueeze(-1)
+            first, second = (t.mT.unsqueeze(-1) for t in (first, second))
+            amplitude = amplitude.unsqueeze(-1)
+        angle = z @ ((first + second) / 2).mT
+        if not self.stationary:
+            amplitude = amplitude * (z @ ((first - second) / 2).mT).cos()
+        if self.feature_map == "phi":
+            phases = self.phases.unsqueeze(-2)
+            phases = phases.unsqueeze(-3) if last_dim_is_batch else phases
+            return math.sqrt(2) * amplitude * (angle + phases).cos()
+        return torch.cat([amplitude * angle.cos(), amplitude * angle.sin()], -1)
+
+
+def _standard_normal(num_rows: int, num_columns: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(num_rows, num_columns, generator=generator, dtype=torch.float64)
+
+
+def _get_outputscale(kernel: NonStationarySpectralKernel) -> Tensor:
+    return kernel.outputscale
+
+
+def _set_outputscale(kernel: NonStationarySpectralKernel, value: Any) -> None:
+    kernel.outputscale = value
+
+
+def _get_frequencies(kernel: NonStationarySpectralKernel) -> Tensor:
+    return kernel.frequencies
+
+
+def _set_frequencies(kernel: NonStationarySpectralKernel, value: Any) -> None:
+    kernel.initialize(frequencies=value)

@@ -1,0 +1,200 @@
+import math
+import pickle
+
+import pytest
+import torch
+from gpytorch.constraints import GreaterThan, Interval
+from gpytorch.priors import GammaPrior, NormalPrior
+
+from gpytorch_nkn.kernels import BivariateSpectralMixtureKernel, SpectralComponentKernel
+
+WEIGHTS = torch.tensor([0.7, 1.4], dtype=torch.float64)
+SCALES = torch.tensor([[0.5, 0.3], [1.0, 0.2]], dtype=torch.float64)
+CORRELATIONS = torch.tensor([[0.8, 0.5], [0.95, 0.3]], dtype=torch.float64)
+FREQUENCIES = torch.tensor(
+    [[[1.5, -0.7], [1.1, 0.4]], [[-0.3, 2.0], [0.9, 1.2]]], dtype=torch.float64
+)
+CENTER = torch.tensor([[0.3, -0.2]], dtype=torch.float64)
+
+
+def mixture(**options):
+    kernel = BivariateSpectralMixtureKernel(2, ard_num_dims=2, **options)
+    kernel.mixture_weights, kernel.mixture_scales = WEIGHTS, SCALES
+    kernel.correlations = CORRELATIONS
+    return kernel.initialize(frequencies=FREQUENCIES, center=CENTER)
+
+
+def written_out(x, y):
+    """The formula of the class for one pair, with numbers."""
+    x, y = (x - CENTER[0]).tolist(), (y - CENTER[0]).tolist()
+    total = 0.0
+    for w, s, r, pair in zip(WEIGHTS, SCALES, CORRELATIONS, FREQUENCIES, strict=True):
+        exponent = sum(
+            s[d] ** 2 * (x[d] ** 2 + y[d] ** 2 - 2 * r[d] * x[d] * y[d]) for d in range(2)
+        )
+        psi = []
+        for z in (x, y):
+            angles = [f[0] * z[0] + f[1] * z[1] for f in pair]
+            psi.append((sum(map(math.cos, angles)) / 2, sum(map(math.sin, angles)) / 2))
+        inner = psi[0][0] * psi[1][0] + psi[0][1] * psi[1][1]
+        total += float(w) * math.exp(-exponent / 2) * inner
+    return total
+
+
+def test_values_equal_the_formula_written_out():
+    x, y = torch.randn(4, 2), torch.randn(3, 2)
+    expected = torch.tensor([[written_out(a, b) for b in y] for a in x])
+    assert expected.abs().min() > 1e-3 and expected.abs().max() > 0.3
+    torch.testing.assert_close(mixture()(x, y).to_dense(), expected, atol=1e-12, rtol=1e-10)
+    diagonal = torch.tensor([written_out(a, b) for a, b in zip(x, y, strict=False)])
+    torch.testing.assert_close(mixture()(x[:3], y, diag=True), diagonal, atol=1e-12, rtol=1e-10)
+
+
+def test_values_are_means_over_the_spectral_density():
+    """Pairs (u, v) of the symmetrised bivariate Gaussians: E exp(i (u x - v x'))."""
+    x, y = 0.8 * torch.randn(5, 2), 0.8 * torch.randn(4, 2)
+    draws = 200_000
+    sums = torch.zeros(5, 4, dtype=torch.complex128)
+    for w, s, r, pair in zip(WEIGHTS, SCALES, CORRELATIONS, FREQUENCIES, strict=True):
+        first, second = torch.randint(2, (2, draws))
+        noise = torch.randn(2, draws, 2)
+        u = pair[first] + s * noise[0]
+        v = pair[second] + s * (r * noise[0] + (1 - r**2).sqrt() * noise[1])
+        sign = torch.randint(2, (draws, 1)) * 2 - 1
+        u, v = sign * u, sign * v
+        left = torch.exp(1j * (u @ (x - CENTER).mT))  # draws x 5
+        right = torch.exp(-1j * (v @ (y - CENTER).mT))
+        sums += w * (left.mT @ right) / draws
+    values = mixture()(x, y).to_dense()
+    assert values.abs().max() > 0.5 and values.min() < -0.05
+    torch.testing.assert_close(sums.real, values, rtol=0, atol=0.015)
+    assert sums.imag.abs().max() < 0.015
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3, 4])
+@pytest.mark.parametrize("correlation", [0.0, 0.02, 0.7, 1.0])
+def test_positive_semi_definite_on_rough_inputs(dims, correlation):
+    kernel = BivariateSpectralMixtureKernel(3, ard_num_dims=dims)
+    shape = kernel.mixture_scales.shape
+    kernel.mixture_scales = 0.2 + torch.rand(shape)
+    kernel.correlations = correlation
+    kernel.initialize(frequencies=3 * torch.randn(3, 2, dims))
+    x = torch.cat([torch.randn(60, dims), 10 * torch.rand(20, dims), 0.01 * torch.randn(20, dims)])
+    matrix = kernel(x).to_dense().detach()
+    off_diagonal = matrix - matrix.diagonal().diag()
+    assert off_diagonal.min() < -0.2  # waves, not a bump
+    eigenvalues = torch.linalg.eigvalsh(matrix)
+    assert eigenvalues[0] > -1e-7 * eigenvalues[-1]
+
+
+def test_negative_correlations_would_not_be_a_kernel():
+    """Why the correlation stays within 0 and 1."""
+    x = torch.linspace(-2, 2, 9).unsqueeze(-1)
+    exponent = x.square() + x.mT.square() + 2 * 0.5 * x * x.mT
+    assert torch.linalg.eigvalsh(torch.exp(-exponent / 2))[0] < -0.05
+    for bounds in [(-0.5, 1.0), (0.0, 1.5)]:
+        with pytest.raises(ValueError, match=r"within 0 and 1, got Interval\("):
+            BivariateSpectralMixtureKernel(correlation_constraint=Interval(*bounds))
+
+
+def test_full_correlation_and_equal_frequencies_are_a_stationary_component():
+    kernel, stationary = mixture(), SpectralComponentKernel(ard_num_dims=2)
+    kernel.mixture_weights = torch.tensor([1.3, 0.0])
+    kernel.correlations = 1.0
+    kernel.initialize(frequencies=FREQUENCIES[:, :1].expand(-1, 2, -1))
+    stationary.lengthscale = 1 / SCALES[0]
+    stationary.initialize(frequency=FREQUENCIES[0, :1])
+    x, y = torch.randn(6, 2), torch.randn(5, 2)
+    values = kernel(x, y).to_dense()
+    assert values.min() < -0.1
+    torch.testing.assert_close(values, 1.3 * stationary(x, y).to_dense())
+    values.sum().backward()
+    assert all(p.grad.isfinite().all() for p in kernel.parameters() if p.requires_grad)
+
+
+def test_functions_die_out_away_from_the_centre():
+    kernel = BivariateSpectralMixtureKernel(1)
+    kernel.mixture_weights, kernel.mixture_scales, kernel.correlations = 2.0, 0.5, 0.36
+    kernel.initialize(frequencies=1.0, center=4.0)
+    x = 4.0 + torch.tensor([[0.0], [1.0], [-5.0]])
+    length = 1 / (0.5 * math.sqrt(1 - 0.36))  # as the docstring says
+    expected = 2.0 * torch.exp(-((x - 4.0) ** 2)[:, 0] / length**2)
+    torch.testing.assert_close(kernel(x, diag=True), expected)
+
+
+def test_column_by_column_with_ard():
+    x, y = torch.randn(5, 2), torch.randn(4, 2)
+    values = mixture().forward(x, y, last_dim_is_batch=True)
+    assert values.shape == (2, 5, 4)
+    for d in range(2):
+        one = BivariateSpectralMixtureKernel(2, ard_num_dims=1)
+        one.mixture_weights, one.mixture_scales = WEIGHTS, SCALES[:, d : d + 1]
+        one.correlations = CORRELATIONS[:, d : d + 1]
+        one.initialize(frequencies=FREQUENCIES[..., d : d + 1], center=CENTER[:, [d]])
+        expected = one(x[:, [d]], y[:, [d]]).to_dense()
+        torch.testing.assert_close(values[d], expected, atol=1e-12, rtol=1e-10)
+
+
+def test_start_values_are_distinct_and_train_apart():
+    kernel = BivariateSpectralMixtureKernel(3, ard_num_dims=2, batch_shape=torch.Size([2]))
+    frequencies = kernel.frequencies.detach()
+    assert frequencies.shape == (2, 3, 2, 2)
+    assert len(frequencies[0].unique()) == 12 and torch.equal(frequencies[0], frequencies[1])
+    assert frequencies.abs().min() > 0.1 and frequencies.abs().max() < 1.2
+    torch.testing.assert_close(kernel.mixture_weights.sum(-1), torch.ones(2))
+    assert (frequencies[0, 1].prod(-1) < 0).all()  # another direction than the first component's
+    x = torch.randn(8, 2)
+    (kernel(x).to_dense() * torch.randn(8, 8)).sum().backward()
+    for parameter in (p for p in kernel.parameters() if p.requires_grad):
+        assert parameter.grad.abs().min() > 1e-6
+    gradients = kernel.frequencies.grad[0]
+    assert (gradients[:, 0] - gradients[:, 1]).abs().min() > 1e-5
+
+
+def test_priors_and_constraints():
+    kernel = BivariateSpectralMixtureKernel(
+        2,
+        weight_prior=GammaPrior(2.0, 2.0),
+        scale_prior=GammaPrior(2.0, 4.0),
+        correlation_prior=GammaPrior(2.0, 20.0),
+        frequency_prior=NormalPrior(0.0, 0.5),
+        weight_constraint=GreaterThan(0.1),
+        scale_constraint=Interval(0.01, 3.0),
+        correlation_constraint=Interval(0.0, 0.99),
+    )
+    kernel = pickle.loads(pickle.dumps(kernel))
+    before = {name: value.detach().clone() for name, value in kernel.named_parameters()}
+    names = {name: closure(module) for name, module, _, closure, _ in kernel.named_priors()}
+    torch.testing.assert_close(names["scale_prior"], kernel.mixture_scales)
+    assert set(names) == {"weight_prior", "scale_prior", "correlation_prior", "frequency_prior"}
+    for name in names:
+        kernel.sample_from_prior(name)
+    changed = {n for n, value in kernel.named_parameters() if not torch.equal(value, before[n])}
+    assert changed == {"raw_weights", "raw_scales", "raw_correlations", "frequencies"}
+    assert kernel.mixture_weights.min() > 0.1 and kernel.correlations.max() < 0.99
+    assert kernel.correlations.shape == (2, 1)
+
+
+@pytest.mark.parametrize("learn_center", [False, True])
+def test_centre_is_trained_on_request_only(learn_center):
+    kernel = BivariateSpectralMixtureKernel(learn_center=learn_center)
+    trained = {name for name, p in kernel.named_parameters() if p.requires_grad}
+    assert ("center" in trained) == learn_center and "frequencies" in trained
+
+
+def test_wrong_arguments_are_shown():
+    with pytest.raises(ValueError, match="num_mixtures must be at least 1, got 0"):
+        BivariateSpectralMixtureKernel(0)
+    with pytest.raises(TypeError, match=r"scale_prior must be a gpytorch.priors.Prior, got 3"):
+        BivariateSpectralMixtureKernel(scale_prior=3)
+
+
+def test_no_correlation_is_a_product_of_features():
+    kernel = BivariateSpectralMixtureKernel(1)
+    kernel.correlations = 0.0
+    x, y = torch.randn(6, 1), torch.randn(5, 1)
+    values = kernel(x, y).to_dense()
+    assert values.abs().max() > 0.3
+    assert torch.linalg.matrix_rank(values, rtol=1e-8) == 2  # cosine and sine
+    values.sum().backward()
+    assert all(p.grad.isfinite().all() for p in kernel.parameters() if p.requires_grad)
