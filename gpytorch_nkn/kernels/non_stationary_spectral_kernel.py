@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from gpytorch.constraints import Interval, Positive
-from gpytorch.models import exact_prediction_strategies
 from gpytorch.priors import Prior
 from linear_operator.operators import (
     LinearOperator,
@@ -18,6 +17,7 @@ from linear_operator.operators import (
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.feature_prediction_strategy import FeaturePredictionStrategy
 
 __all__ = ["NonStationarySpectralKernel"]
 
@@ -46,7 +46,11 @@ class NonStationarySpectralKernel(BatchKernel):
 
     waves times envelopes that depend on the place, by which functions have other frequencies here
     than there. The diagonal :math:`s\, \mathrm{mean}_j \cos^2(\delta_j^\top z)` is ``s`` at the
-    centre; far from it, half of that for pairs that are not equal.
+    centre; far from it, half of that for pairs that are not equal. These envelopes are symmetric
+    about the centre. With ``learn_envelopes`` they have phases,
+    :math:`\cos(\delta_j^\top z + \beta_j)`, by which a function may be smooth on one side and rough
+    on the other: :math:`\beta_j` is added to :math:`\omega_j^\top z` and taken from
+    :math:`{\omega'_j}^\top z`.
 
     Training, prediction and sampling of an exact GP take :math:`O(N R^2)` time and
     :math:`O(N R)` memory, for values are linear operators of low rank. It is for many data and for
@@ -62,6 +66,8 @@ class NonStationarySpectralKernel(BatchKernel):
             product is that of :math:`\psi` in expectation over the phases.
         learn_frequencies: Frequencies are parameters; otherwise they stay as they are drawn.
         stationary: One frequency per feature, :math:`\omega' = \omega`: random Fourier features.
+        learn_envelopes: Train the phases of the envelopes, too; otherwise they stay at 0, the
+            paper's. Not with ``stationary``.
         correlation: Of the frequencies of a pair at the start, each of which is standard normal
             (an RBF kernel's). 0 draws them independently, as the paper does; equal ones (1) would
             have equal gradients for ever. Without effect where ``stationary``.
@@ -78,13 +84,14 @@ class NonStationarySpectralKernel(BatchKernel):
         frequencies: ``... x P x R x D``, in radians per lengthscale; ``P`` is 2, or 1 where
             ``stationary``.
         phases: :math:`b`, ``... x R``, of ``"phi"`` only.
+        envelope_phases: :math:`\beta`, ``... x R``, unless ``stationary``; they start at 0.
         center: ``... x 1 x D``, in units of the input; starts at 0 and is not trained. Set it to
             the middle of the data with ``kernel.initialize(center=...)``.
 
     Raises:
         TypeError: A prior is not a GPyTorch prior, or a count is no integer.
-        ValueError: A count is not positive, ``correlation`` is not in [0, 1), or ``features`` is
-            neither name.
+        ValueError: A count is not positive, ``correlation`` is not in [0, 1), ``features`` is
+            neither name, or envelopes of a stationary kernel are to be learned.
 
     Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning, equations 5 and 6. Its
     :math:`\phi` has independent phases for :math:`\omega` and :math:`\omega'`. The mixed terms
@@ -94,6 +101,7 @@ class NonStationarySpectralKernel(BatchKernel):
     has_lengthscale = True
     frequencies: Tensor
     phases: Tensor
+    envelope_phases: Tensor
 
     def __init__(
         self,
@@ -103,6 +111,7 @@ class NonStationarySpectralKernel(BatchKernel):
         features: str = "psi",
         learn_frequencies: bool = True,
         stationary: bool = False,
+        learn_envelopes: bool = False,
         correlation: float = 0.95,
         seed: int = 0,
         ard: bool = True,
@@ -124,6 +133,8 @@ class NonStationarySpectralKernel(BatchKernel):
             raise ValueError(f"features must be one of {_FEATURES}, got {features!r}.")
         if not 0 <= correlation < 1:
             raise ValueError(f"correlation must be at least 0 and below 1, got {correlation}.")
+        if stationary and learn_envelopes:
+            raise ValueError("A stationary kernel has no envelopes: learn_envelopes must be False.")
         super().__init__(
             ard_num_dims=input_dim if ard else None,
             batch_shape=batch_shape,
@@ -147,6 +158,9 @@ class NonStationarySpectralKernel(BatchKernel):
         start = start.expand(*self.batch_shape, -1, -1, -1).to(self.raw_lengthscale).clone()
         # What is not trained is a parameter, too: a buffer would not say where its batch ends.
         self.register_parameter("frequencies", nn.Parameter(start, learn_frequencies))
+        if not stationary:
+            flat = torch.zeros(*self.batch_shape, num_features)
+            self.register_parameter("envelope_phases", nn.Parameter(flat, learn_envelopes))
         if features == "phi":
             phases = 2 * math.pi * torch.special.ndtr(draws[:, -1])
             phases = phases.expand(*self.batch_shape, -1).to(self.raw_lengthscale).clone()
@@ -233,9 +247,7 @@ class NonStationarySpectralKernel(BatchKernel):
 
     def prediction_strategy(self, train_inputs, train_prior_dist, train_labels, likelihood):
         """Predictions in the space of the features."""
-        return exact_prediction_strategies.LinearPredictionStrategy(
-            train_inputs, train_prior_dist, train_labels, likelihood
-        )
+        return FeaturePredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
     def _features(self, x: Tensor, last_dim_is_batch: bool) -> Tensor:
         if x.size(-1) != self.input_dim:
@@ -249,13 +261,16 @@ class NonStationarySpectralKernel(BatchKernel):
             z = z.mT.unsqueeze(-1)
             first, second = (t.mT.unsqueeze(-1) for t in (first, second))
             amplitude = amplitude.unsqueeze(-1)
+
+        def spread(phases: Tensor) -> Tensor:
+            return phases[..., None, None, :] if last_dim_is_batch else phases.unsqueeze(-2)
+
         angle = z @ ((first + second) / 2).mT
         if not self.stationary:
-            amplitude = amplitude * (z @ ((first - second) / 2).mT).cos()
+            place = z @ ((first - second) / 2).mT
+            amplitude = amplitude * (place + spread(self.envelope_phases)).cos()
         if self.feature_map == "phi":
-            phases = self.phases.unsqueeze(-2)
-            phases = phases.unsqueeze(-3) if last_dim_is_batch else phases
-            return math.sqrt(2) * amplitude * (angle + phases).cos()
+            return math.sqrt(2) * amplitude * (angle + spread(self.phases)).cos()
         return torch.cat([amplitude * angle.cos(), amplitude * angle.sin()], -1)
 
 

@@ -61,16 +61,17 @@ def low_rank_posterior(
     """Posterior of the weights of features, which are standard normal a priori.
 
     Args:
-        features, inputs, residual, noise: As in :func:`low_rank_negative_log_likelihood`.
+        features, inputs, residual, noise: As in :func:`low_rank_negative_log_likelihood`; rows of
+            infinite noise have no part in it.
 
     Returns:
         Means ``... x P``, and Cholesky factors ``... x P x P`` of the precisions, in float64.
 
     Raises:
-        NotPSDError: Features, residuals or noise are not finite.
+        NotPSDError: Features or residuals are not finite.
     """
-    value, factor, weights = _Problem(features, inputs, residual, noise).solve()
-    if not bool(value.isfinite().all()):
+    _, factor, weights = _Problem(features, inputs, residual, noise).solve()
+    if not bool(weights.isfinite().all() and factor.isfinite().all()):
         raise NotPSDError("The posterior precision of the weights of the features is not finite.")
     return weights.squeeze(-1), factor
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork, NonStationarySpectralKernel
 from gpytorch_nkn.kernels.evaluation import is_ordinary, network_matrix, unwrap_scales
+from gpytorch_nkn.kernels.feature_prediction_strategy import feature_function
 from gpytorch_nkn.linalg import (
     EntrywiseMatrix,
     entrywise_negative_log_likelihood,
@@ -34,10 +35,10 @@ class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
     :class:`NeuralKernelNetwork` (inside ScaleKernels too) the covariance, its factor and its
     inverse share the memory of one matrix, and the gradients of all parameters are computed with
     the value. A :class:`NonStationarySpectralKernel` of fewer features than there are data needs no
-    matrix of the data at all. Any other kernel is evaluated as usual: a step of an RBF kernel takes a third of
-    GPyTorch's time at two thousand points, and four fifths at a hundred, where other things take
-    longer. Priors and added losses count as in GPyTorch, and covariances are factorised exactly,
-    whatever GPyTorch's settings of fast computations say.
+    matrix of the data at all. Any other kernel is evaluated as usual: a step of an RBF kernel takes
+    a third of GPyTorch's time at two thousand points, and four fifths at a hundred, where other
+    things take longer. Priors and added losses count as in GPyTorch, and covariances are factorised
+    exactly, whatever GPyTorch's settings of fast computations say.
 
     GPyTorch's own class takes over where this does not apply: multitask outputs, missing
     observations (under ``gpytorch.settings.observation_nan_policy``), :mod:`torch.func` transforms
@@ -120,18 +121,13 @@ def _low_rank(covariance: LinearOperator, residual: Tensor) -> Tensor | None:
     operator = covariance._linear_op
     if type(operator) is not LazyEvaluatedKernelTensor or operator.last_dim_is_batch:
         return None
-    kernel, scales = unwrap_scales(operator.kernel)
+    kernel, _ = unwrap_scales(operator.kernel)
     if not isinstance(kernel, NonStationarySpectralKernel) or operator.params:
         return None
     if kernel.feature_dim >= residual.size(-1) or not is_ordinary(operator.x1, residual):
         return None
-
-    def features(x: Tensor) -> Tensor:
-        values = kernel.features(x, selected=True)
-        for scale in scales:
-            values = values * scale.outputscale.sqrt()[..., None, None]
-        return values
-
+    features = feature_function(operator.kernel)
+    assert features is not None
     noise = covariance._diag_tensor.diagonal(dim1=-2, dim2=-1)
     parameters = [p for p in operator.kernel.parameters() if p.requires_grad]
     return low_rank_negative_log_likelihood(features, operator.x1, residual, noise, parameters)

@@ -105,22 +105,29 @@ class _Pairs(Measure):
     Its draws have factors, but bounded ones: the mass is the largest value, as of the others.
     """
 
-    def __init__(
-        self, columns: Tensor, mass: Tensor, pairs: Tensor, center: Tensor, phases: Tensor | None
-    ):
-        self.mass = mass
+    def __init__(self, kernel: NonStationarySpectralKernel, columns: Tensor, shape: torch.Size):
+        scale = flat(kernel.lengthscale, 2, shape)
+        pairs = flat(kernel.frequencies, 3, shape) / scale.unsqueeze(-3)
+        self.mass = flat(kernel.outputscale, 0, shape)
         self._columns = columns
         self._mean = (pairs[:, 0] + pairs[:, -1]) / 2  # B x R x D
         self._difference = (pairs[:, 0] - pairs[:, -1]) / 2
-        self._center = center
-        self._phases = phases  # B x R, of one feature per pair
+        self._center = flat(kernel.center, 2, shape).squeeze(-2)
+        self._envelope_phases: Tensor | None = None  # B x R
+        if not kernel.stationary:
+            self._envelope_phases = flat(kernel.envelope_phases, 1, shape)
+        self._phases: Tensor | None = None  # B x R, of one feature per pair
+        if kernel.feature_map == "phi":
+            self._phases = flat(kernel.phases, 1, shape)
 
     def draw(self, draws: Draws, features: RandomFeatures) -> None:
         weights = torch.ones(self._mean.shape[:-1], dtype=torch.float64)
         element = draws.element
         choice = stratified(weights, element, draws.slot)
         mean = self._mean[element, choice]
-        self._add_wave(draws, self._difference[element, choice], 0.0, features)
+        if self._envelope_phases is not None:
+            phases = self._envelope_phases[element, choice]
+            self._add_wave(draws, self._difference[element, choice], phases, features)
         if self._phases is None:
             index = (draws.row.unsqueeze(-1), self._columns)
             frequency = draws.sign.unsqueeze(-1) * mean
@@ -131,7 +138,7 @@ class _Pairs(Measure):
             features.log_amplitude.index_add_(0, draws.row, twice)
 
     def _add_wave(
-        self, draws: Draws, slope: Tensor, phase: Tensor | float, features: RandomFeatures
+        self, draws: Draws, slope: Tensor, phase: Tensor, features: RandomFeatures
     ) -> None:
         wide = features.frequency.new_zeros(len(draws), features.frequency.size(-1))
         wide[:, self._columns] = slope
@@ -276,12 +283,11 @@ def _spectral_component(
 
 
 def _spectral_pairs(
-    kernel: Kernel, columns: Tensor, batch_shape: torch.Size, parameter: Parameter
+    kernel: NonStationarySpectralKernel, columns: Tensor, batch_shape: torch.Size, _: Parameter
 ) -> Measure:
-    pairs = flat(kernel.frequencies, 3, batch_shape) / parameter("lengthscale")[:, None, None]
-    mass = flat(kernel.outputscale, 0, batch_shape)
-    phases = flat(kernel.phases, 1, batch_shape) if kernel.feature_map == "phi" else None
-    return _Pairs(columns, mass, pairs, parameter("center"), phases)
+    if len(columns) != kernel.input_dim:
+        raise ValueError(f"The kernel expects {kernel.input_dim} columns, got {len(columns)}.")
+    return _Pairs(kernel, columns, batch_shape)
 
 
 def _constant(

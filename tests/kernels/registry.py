@@ -296,6 +296,7 @@ REGISTRY = [
     feature_pairs("psi"),
     feature_pairs("many", dims=1, num_features=100, correlation=0.0),
     feature_pairs("phi", dims=3, features="phi", ard=False),
+    feature_pairs("envelopes", learn_envelopes=True),
     feature_pairs("stationary", stationary=True),
     feature_pairs("assigned", stationary=True, features="phi", learn_frequencies=False),
     network("mixtures", mixtures, ard=True, columns_alike=False),

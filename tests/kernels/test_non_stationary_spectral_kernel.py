@@ -50,6 +50,8 @@ def equation_5(kernel, x, y):
 @pytest.mark.parametrize("stationary", [False, True])
 def test_psi_has_the_values_of_equation_5(stationary):
     kernel = spread(NonStationarySpectralKernel(7, 3, correlation=0.3, stationary=stationary))
+    if not stationary:
+        kernel.envelope_phases.data.zero_()
     x, y = torch.randn(5, 3), torch.randn(4, 3)
     expected = equation_5(kernel, x, y)
     torch.testing.assert_close(kernel(x, y).to_dense(), expected)
@@ -59,8 +61,32 @@ def test_psi_has_the_values_of_equation_5(stationary):
     assert torch.allclose(diagonal, kernel.outputscale) == stationary
 
 
+def test_phases_of_envelopes_shift_the_waves_of_a_pair_apart():
+    """Each pair as half the squared length of two unit phasors' sum."""
+    kernel = spread(NonStationarySpectralKernel(7, 2, learn_envelopes=True, correlation=0.3))
+    assert kernel.envelope_phases.requires_grad and kernel.envelope_phases.std() > 0.1
+    x, y = torch.randn(5, 2), torch.randn(4, 2)
+
+    def phasors(x):
+        z = (x - kernel.center) / kernel.lengthscale
+        first, second = z @ kernel.frequencies.mT
+        first, second = first + kernel.envelope_phases, second - kernel.envelope_phases
+        return torch.polar(torch.ones(()), first) + torch.polar(torch.ones(()), second)
+
+    expected = (phasors(x) @ phasors(y).mH).real * kernel.outputscale / (4 * 7)
+    torch.testing.assert_close(kernel(x, y).to_dense(), expected)
+    symmetric = NonStationarySpectralKernel(7, 2, correlation=0.3)
+    assert not symmetric.envelope_phases.requires_grad
+    diagonal = symmetric(torch.stack([x, -x]), diag=True)
+    torch.testing.assert_close(diagonal[0], diagonal[1])
+    center = kernel.center
+    diagonal = kernel(torch.stack([center + x, center - x]), diag=True)
+    assert (diagonal[0] - diagonal[1]).abs().max() > 0.1
+
+
 def test_phi_has_the_values_of_equation_6_with_shared_phases():
     kernel = spread(NonStationarySpectralKernel(7, 2, features="phi", correlation=0.3))
+    kernel.envelope_phases.data.zero_()
     x = torch.randn(5, 2)
     z = (x - kernel.center) / kernel.lengthscale
     first, second = kernel.frequencies
@@ -164,6 +190,7 @@ def test_what_is_trained():
 
     assert trained() == names
     assert trained(learn_frequencies=False) == names - {"frequencies"}
+    assert trained(learn_envelopes=True) == names | {"envelope_phases"}
     assert trained(learn_lengthscale=False) == names - {"raw_lengthscale"}
     assert NonStationarySpectralKernel(4, 2, ard=False).lengthscale.shape == (1, 1)
     assert NonStationarySpectralKernel(4, 2).lengthscale.shape == (1, 2)
@@ -191,6 +218,7 @@ def test_column_by_column():
         one.initialize(
             frequencies=kernel.frequencies[..., [column]],
             phases=kernel.phases,
+            envelope_phases=kernel.envelope_phases,
             center=kernel.center[..., [column]],
             lengthscale=kernel.lengthscale[..., [column]],
             raw_outputscale=kernel.raw_outputscale,
@@ -227,6 +255,7 @@ def test_priors_can_be_sampled_and_count():
         (ValueError, "input_dim must be at least 1, got -1", (2, -1), {}),
         (ValueError, "features must be one of", (2, 1), {"features": "cos"}),
         (ValueError, "correlation must be at least 0 and below 1", (2, 1), {"correlation": 1.0}),
+        (ValueError, "no envelopes", (2, 1), {"stationary": True, "learn_envelopes": True}),
         (TypeError, "frequency_prior must be a", (2, 1), {"frequency_prior": 1.0}),
         (TypeError, "outputscale_prior must be a", (2, 1), {"outputscale_prior": "gamma"}),
     ],
@@ -403,3 +432,61 @@ def test_in_a_variational_gp():
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0] - 0.5
+
+
+@pytest.mark.parametrize("policy", ["mask", "fill"])
+def test_missing_observations_are_left_out(policy):
+    x, y = data(2)
+    b = torch.Size([2])
+    kernel = spread(NonStationarySpectralKernel(6, 3, batch_shape=b))
+    full = SingleTaskGP(x, y, covar_module=kernel, outcome_transform=None).eval()
+    full.train_targets[1, [3, 17]] = torch.nan
+    kept = [i for i in range(40) if i not in (3, 17)]
+    fewer = SingleTaskGP(x[kept], y[kept], covar_module=kernel, outcome_transform=None).eval()
+    test = torch.rand(5, 3) + 1
+    with gpytorch.settings.observation_nan_policy(policy):
+        posterior = full.posterior(test)
+        mean, variance = posterior.mean, posterior.variance
+    torch.testing.assert_close(mean[:, 1], fewer.posterior(test).mean[:, 1])
+    torch.testing.assert_close(variance[:, 1], fewer.posterior(test).variance[:, 1])
+    assert (variance[:, 0] < fewer.posterior(test).variance[:, 0]).all()
+
+
+def test_gradients_flow_through_what_is_kept_if_they_are_to():
+    model = dict(models())["scaled outputs"].eval()
+    test = torch.rand(2, 5, 3) + 1
+    expected = model(test)
+    expected.mean.sum().backward()
+    noise = model.likelihood.noise_covar.raw_noise
+    assert noise.grad is None
+    model.train().eval()  # forgets
+    with gpytorch.settings.detach_test_caches(False):
+        found = model(test)
+        found.mean.sum().backward()
+    torch.testing.assert_close(found.mean, expected.mean)
+    torch.testing.assert_close(found.covariance_matrix, expected.covariance_matrix)
+    step = 1e-6
+    means = []
+    for sign in (1, -1):
+        noise.data += sign * step
+        means.append(model.train().eval()(test).mean.sum((-2, -1)))
+        noise.data -= sign * step
+    torch.testing.assert_close(
+        noise.grad.sum(), (means[0] - means[1]) / (2 * step), rtol=1e-4, atol=0
+    )
+
+
+def test_batches_of_fantasies():
+    x, y = data()
+    model = SingleTaskGP(
+        x, y, covar_module=spread(NonStationarySpectralKernel(6, 3)), outcome_transform=None
+    ).eval()
+    test = 3 * torch.rand(4, 3) + 1
+    model.posterior(test)
+    more_x, more_y = 3 * torch.rand(2, 3) + 1, torch.randn(5, 2, 1)
+    fantasies = model.condition_on_observations(more_x, more_y).posterior(test)
+    assert fantasies.mean.shape == (5, 4, 1)
+    for number in range(5):
+        one = model.condition_on_observations(more_x, more_y[number]).posterior(test)
+        torch.testing.assert_close(fantasies.mean[number], one.mean)
+        torch.testing.assert_close(fantasies.variance[number], one.variance)

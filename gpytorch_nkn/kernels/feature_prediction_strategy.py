@@ -1,0 +1,92 @@
+"""Predictions of exact GPs in the space of the features of their kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from gpytorch import settings
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.lazy import LazyEvaluatedKernelTensor
+from gpytorch.likelihoods import Likelihood
+from gpytorch.models.exact_prediction_strategies import (
+    DefaultPredictionStrategy,
+    LinearPredictionStrategy,
+)
+from gpytorch.utils.memoize import cached
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from torch import Tensor
+
+from gpytorch_nkn.kernels.evaluation.network_matrix import unwrap_scales
+from gpytorch_nkn.linalg import low_rank_posterior
+
+__all__ = ["FeaturePredictionStrategy", "feature_function"]
+
+
+def feature_function(kernel: Kernel) -> Callable[[Tensor], Tensor] | None:
+    """Features of a kernel with a method ``features``, in ScaleKernels or not.
+
+    Args:
+        kernel: Any kernel.
+
+    Returns:
+        A function of the columns that the kernel sees; ``None`` for other kernels.
+    """
+    inner, scales = unwrap_scales(kernel)
+    if not hasattr(inner, "features"):
+        return None
+
+    def features(x: Tensor) -> Tensor:
+        values = inner.features(x, selected=True)
+        for scale in scales:
+            values = values * scale.outputscale.sqrt()[..., None, None]
+        return values
+
+    return features
+
+
+class FeaturePredictionStrategy(LinearPredictionStrategy):
+    """As GPyTorch's strategy for linear kernels, without the features of all data in memory.
+
+    Features are evaluated a chunk of rows at a time, unless gradients are to flow through what
+    is kept of the training data (``gpytorch.settings.detach_test_caches``). Where missing
+    observations are allowed (``gpytorch.settings.observation_nan_policy``) they are left out
+    altogether, of means and of variances.
+    """
+
+    def __init__(
+        self,
+        train_inputs: list[Tensor],
+        train_prior_dist: MultivariateNormal,
+        train_labels: Tensor,
+        likelihood: Likelihood,
+    ):
+        # past the base class, which evaluates all features
+        DefaultPredictionStrategy.__init__(
+            self, train_inputs, train_prior_dist, train_labels, likelihood
+        )
+
+    @property
+    @cached(name="mean_covar_cache")
+    def mean_covar_cache(self) -> tuple[Tensor, Tensor]:
+        """Posterior mean ``... x P x 1`` of the weights and Cholesky factor of their precision."""
+        operator: Any = self.train_prior_dist.lazy_covariance_matrix
+        assert isinstance(operator, LazyEvaluatedKernelTensor)  # for which GPyTorch asks kernels
+        features = feature_function(operator.kernel)
+        assert features is not None
+        residual = self.train_labels - self.train_prior_dist.mean
+        noise = self.lik_train_train_covar._diag_tensor.diagonal(dim1=-1, dim2=-2)
+        if settings.observation_nan_policy.value() != "ignore":
+            missing = self.train_labels.isnan()
+            residual = residual.masked_fill(missing, 0.0)
+            noise = noise.masked_fill(missing, torch.inf)
+        if settings.detach_test_caches.on():
+            mean, factor = low_rank_posterior(features, operator.x1, residual, noise)
+            return mean.unsqueeze(-1).to(residual), factor.to(residual)
+        phi = features(operator.x1) / noise.sqrt().unsqueeze(-1)
+        eye = torch.eye(phi.size(-1), dtype=phi.dtype, device=phi.device)
+        factor = psd_safe_cholesky(eye + phi.mT @ phi)
+        weighted = phi.mT @ (residual / noise.sqrt()).unsqueeze(-1)
+        return torch.cholesky_solve(weighted, factor), factor

@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+import torch
+
+from gpytorch_nkn.linalg import singular_value_threshold
+
+
+def by_svd(matrix, threshold):
+    """The formula, in float64."""
+    left, values, right = torch.linalg.svd(matrix.double(), full_matrices=False)
+    threshold = torch.as_tensor(threshold, dtype=torch.float64)[..., None]
+    return (left * (values - threshold).clamp_min(0).unsqueeze(-2)) @ right
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "shape", [(40, 5), (5, 40), (7, 7), (40, 1), (1, 40), (1, 1), (3, 40, 5), (2, 3, 5, 40)]
+)
+def test_values_are_those_of_the_decomposition(shape, dtype):
+    matrix = torch.randn(shape, dtype=dtype)
+    before = matrix.clone()
+    threshold = float(torch.linalg.svdvals(matrix).median()) * 0.9
+    result = singular_value_threshold(matrix, threshold)
+    assert result.dtype == dtype and result.shape == shape
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(result.double(), by_svd(matrix, threshold), rtol=0, atol=tolerance)
+    assert result.abs().max() > 0.01 and (result - matrix).abs().max() > 0.01
+    assert torch.equal(matrix, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(2, 3, 20, 4), (2, 3, 20, 1)])
+def test_each_matrix_of_a_batch_has_its_threshold(shape, dtype):
+    matrix = torch.randn(shape, dtype=dtype)
+    threshold = torch.linspace(0.1, 4.0, 6, dtype=dtype).view(2, 3)
+    result = singular_value_threshold(matrix, threshold)
+    for i in range(2):
+        for j in range(3):
+            expected = by_svd(matrix[i, j], threshold[i, j])
+            torch.testing.assert_close(result[i, j].double(), expected, rtol=0, atol=1e-5)
+
+
+def test_it_minimises_what_it_is_the_proximal_map_of():
+    matrix, threshold = torch.randn(12, 4), 1.3
+
+    def objective(w):
+        return 0.5 * (w - matrix).square().sum() + threshold * torch.linalg.svdvals(w).sum()
+
+    found = singular_value_threshold(matrix, threshold)
+    assert torch.linalg.matrix_rank(found) <= 4 and objective(found) < objective(matrix)
+    for scale in (1e-3, 1e-1, 1.0):
+        for _ in range(20):
+            assert objective(found) < objective(found + scale * torch.randn(12, 4))
+
+
+def test_small_singular_values_survive_float32():
+    # their squares lie below the rounding of the largest one's square in float32
+    left, _ = torch.linalg.qr(torch.randn(200, 3))
+    right, _ = torch.linalg.qr(torch.randn(3, 3))
+    exact = (left * torch.tensor([1.0, 4e-5, 1e-5])) @ right.T
+    shrunk = singular_value_threshold(exact.float(), 2e-5)
+    values = torch.linalg.svdvals(shrunk.double())
+    torch.testing.assert_close(values, torch.tensor([1 - 2e-5, 2e-5, 0.0]), rtol=0, atol=2e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(30, 3), (3, 30), (30, 1)])
+def test_ends_of_the_range(shape, dtype):
+    matrix = torch.randn(shape, dtype=dtype)
+    torch.testing.assert_close(singular_value_threshold(matrix, 0.0), matrix)
+    assert not singular_value_threshold(matrix, 1e3).any()  # exactly zero
+    zeros = torch.zeros_like(matrix)
+    for threshold in (0.0, 1.0):
+        assert torch.equal(singular_value_threshold(zeros, threshold), zeros)
+    empty = singular_value_threshold(matrix[:0], 1.0)
+    assert empty.shape == (0, shape[1])
+
+
+def test_a_matrix_that_needs_gradients_gives_one_that_does_not():
+    matrix = torch.randn(6, 3, requires_grad=True)
+    assert not singular_value_threshold(matrix, 0.5).requires_grad
+
+
+def test_wrong_arguments_are_named():
+    matrix = torch.randn(4, 3)
+    with pytest.raises(TypeError, match="float32 or float64, got torch.int64"):
+        singular_value_threshold(torch.ones(4, 3, dtype=torch.int64), 1.0)
+    with pytest.raises(ValueError, match=r"two dimensions or more, got \(4,\)"):
+        singular_value_threshold(matrix[:, 0], 1.0)
+    with pytest.raises(ValueError, match="must not be negative, got -1"):
+        singular_value_threshold(matrix, -1.0)
+    with pytest.raises(ValueError, match="must not be negative, got nan"):
+        singular_value_threshold(matrix, float("nan"))
+    for dtype in (torch.float32, torch.float64):
+        with pytest.raises((np.linalg.LinAlgError, torch.linalg.LinAlgError)):
+            singular_value_threshold(torch.full((4, 3), float("nan"), dtype=dtype), 1.0)
