@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from gpytorch.constraints import Interval, Positive
-from gpytorch.priors import Prior
+from gpytorch.priors import NormalPrior, Prior
 from linear_operator.operators import (
     LinearOperator,
     LowRankRootLinearOperator,
@@ -78,20 +78,24 @@ class NonStationarySpectralKernel(BatchKernel):
             :class:`gpytorch.kernels.Kernel`.
         outputscale_prior, outputscale_constraint: On ``s``, as in
             :class:`gpytorch.kernels.ScaleKernel`.
-        frequency_prior: Prior on the frequencies ``... x P x R x D``.
+        frequency_prior: Prior on the mean frequencies; a number is the deviation of a normal one
+            around those of the start.
+        difference_prior: Prior on the half differences; a number is the deviation of a normal one
+            around zero.
 
     Attributes:
-        frequencies: ``... x P x R x D``, in radians per lengthscale; ``P`` is 2, or 1 where
-            ``stationary``.
+        mean_frequencies: :math:`m`, ``... x R x D``, in radians per lengthscale.
+        half_differences: :math:`\delta`, ``... x R x D``, unless ``stationary``.
         phases: :math:`b`, ``... x R``, of ``"phi"`` only.
         envelope_phases: :math:`\beta`, ``... x R``, unless ``stationary``; they start at 0.
         center: ``... x 1 x D``, in units of the input; starts at 0 and is not trained. Set it to
             the middle of the data with ``kernel.initialize(center=...)``.
 
     Raises:
-        TypeError: A prior is not a GPyTorch prior, or a count is no integer.
-        ValueError: A count is not positive, ``correlation`` is not in [0, 1), ``features`` is
-            neither name, or envelopes of a stationary kernel are to be learned.
+        TypeError: A prior is not a GPyTorch prior (or number), or a count is no integer.
+        ValueError: A count or a deviation is not positive, ``correlation`` is not in [0, 1),
+            ``features`` is neither name, or a stationary kernel is to have envelopes that are
+            learned, or a prior on differences.
 
     Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning, equations 5 and 6. Its
     :math:`\phi` has independent phases for :math:`\omega` and :math:`\omega'`. The mixed terms
@@ -99,9 +103,10 @@ class NonStationarySpectralKernel(BatchKernel):
     """
 
     has_lengthscale = True
-    frequencies: Tensor
-    phases: Tensor
+    mean_frequencies: Tensor
+    half_differences: Tensor
     envelope_phases: Tensor
+    phases: Tensor
 
     def __init__(
         self,
@@ -112,7 +117,7 @@ class NonStationarySpectralKernel(BatchKernel):
         learn_frequencies: bool = True,
         stationary: bool = False,
         learn_envelopes: bool = False,
-        correlation: float = 0.95,
+        correlation: float = 0.98,
         seed: int = 0,
         ard: bool = True,
         learn_lengthscale: bool = True,
@@ -122,7 +127,8 @@ class NonStationarySpectralKernel(BatchKernel):
         lengthscale_constraint: Interval | None = None,
         outputscale_prior: Prior | None = None,
         outputscale_constraint: Interval | None = None,
-        frequency_prior: Prior | None = None,
+        frequency_prior: Prior | float | None = None,
+        difference_prior: Prior | float | None = None,
     ):
         for name, value in (("num_features", num_features), ("input_dim", input_dim)):
             if not isinstance(value, int) or isinstance(value, bool):
@@ -133,8 +139,11 @@ class NonStationarySpectralKernel(BatchKernel):
             raise ValueError(f"features must be one of {_FEATURES}, got {features!r}.")
         if not 0 <= correlation < 1:
             raise ValueError(f"correlation must be at least 0 and below 1, got {correlation}.")
-        if stationary and learn_envelopes:
-            raise ValueError("A stationary kernel has no envelopes: learn_envelopes must be False.")
+        if stationary and (learn_envelopes or difference_prior is not None):
+            raise ValueError(
+                "A stationary kernel has no differences and no envelopes: learn_envelopes must be "
+                "False and difference_prior None."
+            )
         super().__init__(
             ard_num_dims=input_dim if ard else None,
             batch_shape=batch_shape,
@@ -148,25 +157,24 @@ class NonStationarySpectralKernel(BatchKernel):
         self.stationary = stationary
         self.raw_lengthscale.requires_grad_(learn_lengthscale)
         draws = _standard_normal(num_features, 2 * input_dim + 1, seed)
-        mean, difference = draws[:, :input_dim], draws[:, input_dim:-1]
-        if stationary:
-            start = mean.unsqueeze(0)
-        else:  # each of the pair has variance one
-            mean = math.sqrt((1 + correlation) / 2) * mean
-            difference = math.sqrt((1 - correlation) / 2) * difference
-            start = torch.stack([mean + difference, mean - difference])
-        start = start.expand(*self.batch_shape, -1, -1, -1).to(self.raw_lengthscale).clone()
-        # What is not trained is a parameter, too: a buffer would not say where its batch ends.
-        self.register_parameter("frequencies", nn.Parameter(start, learn_frequencies))
+        correlation = 1.0 if stationary else correlation  # each of a pair has variance one
+        mean = math.sqrt((1 + correlation) / 2) * draws[:, :input_dim]
+        difference = math.sqrt((1 - correlation) / 2) * draws[:, input_dim:-1]
+
+        def parameter(start: Tensor, trained: bool) -> nn.Parameter:
+            # What is not trained is one, too: a buffer would not say where its batch ends.
+            start = start.expand(*self.batch_shape, *start.shape).to(self.raw_lengthscale).clone()
+            return nn.Parameter(start, trained)
+
+        self.register_parameter("mean_frequencies", parameter(mean, learn_frequencies))
         if not stationary:
-            flat = torch.zeros(*self.batch_shape, num_features)
-            self.register_parameter("envelope_phases", nn.Parameter(flat, learn_envelopes))
+            flat = torch.zeros(num_features)
+            self.register_parameter("half_differences", parameter(difference, learn_frequencies))
+            self.register_parameter("envelope_phases", parameter(flat, learn_envelopes))
         if features == "phi":
             phases = 2 * math.pi * torch.special.ndtr(draws[:, -1])
-            phases = phases.expand(*self.batch_shape, -1).to(self.raw_lengthscale).clone()
-            self.register_parameter("phases", nn.Parameter(phases, requires_grad=False))
-        zeros = torch.zeros(*self.batch_shape, 1, input_dim)
-        self.register_parameter("center", nn.Parameter(zeros, requires_grad=False))
+            self.register_parameter("phases", parameter(phases, False))
+        self.register_parameter("center", parameter(torch.zeros(1, input_dim), False))
         self.register_parameter("raw_outputscale", nn.Parameter(torch.zeros(self.batch_shape)))
         constraint = Positive() if outputscale_constraint is None else outputscale_constraint
         self.register_constraint("raw_outputscale", constraint)
@@ -174,7 +182,8 @@ class NonStationarySpectralKernel(BatchKernel):
             self.outputscale = 1.0
         priors = {
             "outputscale": (outputscale_prior, _get_outputscale, _set_outputscale),
-            "frequency": (frequency_prior, _get_frequencies, _set_frequencies),
+            "frequency": (_around(mean, frequency_prior), _get_means, _set_means),
+            "difference": (_around(0 * mean, difference_prior), _get_halves, _set_halves),
         }
         for name, (prior, getter, setter) in priors.items():
             if prior is None:
@@ -199,8 +208,25 @@ class NonStationarySpectralKernel(BatchKernel):
         self.initialize(raw_outputscale=self.raw_outputscale_constraint.inverse_transform(value))
 
     @property
+    def frequencies(self) -> Tensor:
+        r"""Pairs :math:`\omega, \omega'`, ``... x 2 x R x D``, in radians per lengthscale."""
+        if self.stationary:
+            return torch.stack([self.mean_frequencies, self.mean_frequencies], -3)
+        mean, difference = self.mean_frequencies, self.half_differences
+        return torch.stack([mean + difference, mean - difference], -3)
+
+    @frequencies.setter
+    def frequencies(self, value: Tensor) -> None:
+        first, second = value.select(-3, 0), value.select(-3, -1)
+        if not self.stationary:
+            self.initialize(half_differences=(first - second) / 2)
+        elif not torch.equal(first, second):
+            raise ValueError("The frequencies of a pair of a stationary kernel must be equal.")
+        self.initialize(mean_frequencies=(first + second) / 2)
+
+    @property
     def angular_frequencies(self) -> Tensor:
-        """Frequencies in radians per unit of the input, ``... x P x R x D``."""
+        """Pairs in radians per unit of the input, ``... x 2 x R x D``."""
         return self.frequencies / self.lengthscale.unsqueeze(-3)
 
     @property
@@ -256,19 +282,19 @@ class NonStationarySpectralKernel(BatchKernel):
             )
         z = (x - self.center) / self.lengthscale
         amplitude = (self.outputscale / self.num_features).sqrt().view(*self.batch_shape, 1, 1)
-        first, second = self.frequencies.select(-3, 0), self.frequencies.select(-3, -1)
+        mean = self.mean_frequencies
+        difference = None if self.stationary else self.half_differences
         if last_dim_is_batch:  # each column with its own frequencies: ... x D x N x 1, D x R x 1
-            z = z.mT.unsqueeze(-1)
-            first, second = (t.mT.unsqueeze(-1) for t in (first, second))
+            z, mean = z.mT.unsqueeze(-1), mean.mT.unsqueeze(-1)
+            difference = None if difference is None else difference.mT.unsqueeze(-1)
             amplitude = amplitude.unsqueeze(-1)
 
         def spread(phases: Tensor) -> Tensor:
             return phases[..., None, None, :] if last_dim_is_batch else phases.unsqueeze(-2)
 
-        angle = z @ ((first + second) / 2).mT
-        if not self.stationary:
-            place = z @ ((first - second) / 2).mT
-            amplitude = amplitude * (place + spread(self.envelope_phases)).cos()
+        angle = z @ mean.mT
+        if difference is not None:
+            amplitude = amplitude * (z @ difference.mT + spread(self.envelope_phases)).cos()
         if self.feature_map == "phi":
             return math.sqrt(2) * amplitude * (angle + spread(self.phases)).cos()
         return torch.cat([amplitude * angle.cos(), amplitude * angle.sin()], -1)
@@ -287,9 +313,27 @@ def _set_outputscale(kernel: NonStationarySpectralKernel, value: Any) -> None:
     kernel.outputscale = value
 
 
-def _get_frequencies(kernel: NonStationarySpectralKernel) -> Tensor:
-    return kernel.frequencies
+def _get_means(kernel: NonStationarySpectralKernel) -> Tensor:
+    return kernel.mean_frequencies
 
 
-def _set_frequencies(kernel: NonStationarySpectralKernel, value: Any) -> None:
-    kernel.initialize(frequencies=value)
+def _set_means(kernel: NonStationarySpectralKernel, value: Any) -> None:
+    kernel.initialize(mean_frequencies=value)
+
+
+def _get_halves(kernel: NonStationarySpectralKernel) -> Tensor:
+    return kernel.half_differences
+
+
+def _set_halves(kernel: NonStationarySpectralKernel, value: Any) -> None:
+    kernel.initialize(half_differences=value)
+
+
+def _around(location: Tensor, prior: Prior | float | None) -> Prior | None:
+    """A normal prior around a location where a deviation is given."""
+    if not isinstance(prior, float | int):
+        return prior
+    if not 0 < prior < math.inf:
+        raise ValueError(f"The deviation of a prior must be positive, got {prior}.")
+    location = location.to(torch.get_default_dtype())
+    return NormalPrior(location, torch.full_like(location, prior))

@@ -77,11 +77,12 @@ def test_phases_of_envelopes_shift_the_waves_of_a_pair_apart():
     torch.testing.assert_close(kernel(x, y).to_dense(), expected)
     symmetric = NonStationarySpectralKernel(7, 2, correlation=0.3)
     assert not symmetric.envelope_phases.requires_grad
+    symmetric.half_differences.data.mul_(5.0)
     diagonal = symmetric(torch.stack([x, -x]), diag=True)
     torch.testing.assert_close(diagonal[0], diagonal[1])
     center = kernel.center
     diagonal = kernel(torch.stack([center + x, center - x]), diag=True)
-    assert (diagonal[0] - diagonal[1]).abs().max() > 0.1
+    assert (diagonal[0] - diagonal[1]).abs().max() > 0.05
 
 
 def test_phi_has_the_values_of_equation_6_with_shared_phases():
@@ -138,13 +139,13 @@ def test_equal_frequencies_are_random_fourier_features():
     kernel = NonStationarySpectralKernel(9, 2, stationary=True)
     kernel.lengthscale = torch.tensor([[0.4, 1.3]])
     other = RFFKernel(9, num_dims=2, ard_num_dims=2).initialize(lengthscale=kernel.lengthscale)
-    other.randn_weights = kernel.frequencies[0].T.detach().clone()
+    other.randn_weights = kernel.mean_frequencies.T.detach().clone()
     x, y = torch.randn(5, 2), torch.randn(4, 2)
     torch.testing.assert_close(kernel(x, y).to_dense(), other(x, y).to_dense())
     assert kernel.is_stationary
     pairs = NonStationarySpectralKernel(9, 2)
     assert not pairs.is_stationary
-    pairs.frequencies.data[1] = pairs.frequencies.data[0] = kernel.frequencies.data[0]
+    pairs.initialize(frequencies=kernel.frequencies)
     pairs.lengthscale = kernel.lengthscale
     torch.testing.assert_close(pairs(x, y).to_dense(), kernel(x, y).to_dense())
 
@@ -153,7 +154,7 @@ def test_one_pair_is_the_bivariate_complex_exponential():
     kernel = NonStationarySpectralKernel(1, 3, correlation=0.1, learn_lengthscale=False)
     kernel.lengthscale = 1.0
     other = BivariateComplexExponentialKernel(ard_num_dims=3)
-    other.initialize(frequencies=kernel.frequencies.squeeze(-2))
+    other.initialize(frequencies=kernel.frequencies.squeeze(-2).detach())
     x, y = torch.randn(5, 3), torch.randn(4, 3)
     torch.testing.assert_close(kernel(x, y).to_dense(), other(x, y).to_dense())
 
@@ -182,14 +183,15 @@ def test_seeds_differ_and_leave_the_random_state_alone():
 
 
 def test_what_is_trained():
-    names = {"frequencies", "raw_lengthscale", "raw_outputscale"}
+    frequencies = {"mean_frequencies", "half_differences"}
+    names = {*frequencies, "raw_lengthscale", "raw_outputscale"}
 
     def trained(**options):
         kernel = NonStationarySpectralKernel(4, 2, features="phi", **options)
         return {name for name, p in kernel.named_parameters() if p.requires_grad}
 
     assert trained() == names
-    assert trained(learn_frequencies=False) == names - {"frequencies"}
+    assert trained(learn_frequencies=False) == names - frequencies
     assert trained(learn_envelopes=True) == names | {"envelope_phases"}
     assert trained(learn_lengthscale=False) == names - {"raw_lengthscale"}
     assert NonStationarySpectralKernel(4, 2, ard=False).lengthscale.shape == (1, 1)
@@ -231,19 +233,52 @@ def test_priors_can_be_sampled_and_count():
         4,
         2,
         frequency_prior=NormalPrior(torch.tensor(0.0), torch.tensor(1.0)),
+        difference_prior=0.2,
         outputscale_prior=GammaPrior(2.0, 1.0),
         lengthscale_prior=GammaPrior(3.0, 1.0),
     )
     assert {name for name, *_ in kernel.named_priors()} == {
         "frequency_prior",
+        "difference_prior",
         "outputscale_prior",
         "lengthscale_prior",
     }
     before = copy.deepcopy(kernel.state_dict())
+    torch.manual_seed(0)
     kernel.sample_from_prior("frequency_prior")
+    kernel.sample_from_prior("difference_prior")
     kernel.sample_from_prior("outputscale_prior")
-    assert not torch.equal(kernel.frequencies, before["frequencies"])
+    assert not torch.equal(kernel.mean_frequencies, before["mean_frequencies"])
+    assert 0.05 < kernel.half_differences.std() < 0.5
     assert not torch.equal(kernel.raw_outputscale, before["raw_outputscale"])
+
+
+@pytest.mark.parametrize("batch_shape", [(), (3,)])
+def test_a_number_for_a_prior_is_a_deviation_from_the_start(batch_shape):
+    kernel = NonStationarySpectralKernel(
+        4, 2, frequency_prior=0.3, difference_prior=0.1, batch_shape=torch.Size(batch_shape)
+    )
+    start = kernel.mean_frequencies.detach().clone()
+    kernel.mean_frequencies.data += 0.6
+    kernel.half_differences.data.fill_(0.2)
+    density = {}
+    for name, _, prior, get, _ in kernel.named_priors():
+        density[name] = prior.log_prob(get(kernel))
+    for name, deviation in (("frequency_prior", 0.3), ("difference_prior", 0.1)):
+        expected = -2.0 - math.log(deviation) - 0.5 * math.log(2 * math.pi)
+        torch.testing.assert_close(density[name], torch.full_like(start, expected))
+
+
+def test_pairs_can_be_set():
+    kernel = NonStationarySpectralKernel(4, 2, batch_shape=torch.Size([3]))
+    pairs = torch.randn(3, 2, 4, 2)
+    kernel.initialize(frequencies=pairs)
+    torch.testing.assert_close(kernel.frequencies, pairs)
+    one = NonStationarySpectralKernel(4, 2, stationary=True)
+    one.frequencies = pairs[0, :1].expand(2, -1, -1)
+    torch.testing.assert_close(one.mean_frequencies, pairs[0, 0])
+    with pytest.raises(ValueError, match="must be equal"):
+        one.frequencies = pairs[0]
 
 
 @pytest.mark.parametrize(
@@ -255,8 +290,15 @@ def test_priors_can_be_sampled_and_count():
         (ValueError, "input_dim must be at least 1, got -1", (2, -1), {}),
         (ValueError, "features must be one of", (2, 1), {"features": "cos"}),
         (ValueError, "correlation must be at least 0 and below 1", (2, 1), {"correlation": 1.0}),
-        (ValueError, "no envelopes", (2, 1), {"stationary": True, "learn_envelopes": True}),
-        (TypeError, "frequency_prior must be a", (2, 1), {"frequency_prior": 1.0}),
+        (
+            ValueError,
+            "no differences and no envelopes",
+            (2, 1),
+            {"stationary": True, "learn_envelopes": True},
+        ),
+        (TypeError, "frequency_prior must be a", (2, 1), {"frequency_prior": "normal"}),
+        (ValueError, "deviation of a prior must be positive", (2, 1), {"frequency_prior": 0.0}),
+        (ValueError, "no differences", (2, 1), {"stationary": True, "difference_prior": 1.0}),
         (TypeError, "outputscale_prior must be a", (2, 1), {"outputscale_prior": "gamma"}),
     ],
 )
@@ -339,7 +381,7 @@ def test_the_marginal_likelihood_needs_no_matrix_of_the_data():
     mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model)
     value = mll(model(*model.train_inputs), model.train_targets)  # 20 GB otherwise
     value.backward()
-    assert value.isfinite() and model.covar_module.frequencies.grad.abs().sum() > 0
+    assert value.isfinite() and model.covar_module.mean_frequencies.grad.abs().sum() > 0
     assert model.posterior(x[:5]).variance.shape == (5, 1)
 
 

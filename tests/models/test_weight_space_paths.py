@@ -88,7 +88,7 @@ def test_a_path_keeps_the_parameters_that_it_was_drawn_with():
     x = torch.rand(5, 2)
     path = draw_weight_space_paths(model, torch.Size([3]), seed=0)
     before = path(x)
-    model.covar_module.frequencies.data += 1.0
+    model.covar_module.mean_frequencies.data += 1.0
     torch.testing.assert_close(path(x), before)
 
 
@@ -106,6 +106,6 @@ def test_errors():
     with pytest.raises(TypeError, match="exact GP of BoTorch"):
         draw_weight_space_paths(ExactGP(x, y, gp().likelihood), torch.Size([1]))
     model = gp()
-    model.covar_module.frequencies.data[:] = torch.nan
+    model.covar_module.mean_frequencies.data[:] = torch.nan
     with pytest.raises(NotPSDError, match="not finite"):
         draw_weight_space_paths(model, torch.Size([1]))
