@@ -21,12 +21,17 @@ from gpytorch_nkn.initialization.structures import (
     is_convex,
     joint_kernels,
 )
-from gpytorch_nkn.kernels import SpectralComponentKernel
+from gpytorch_nkn.kernels import (
+    BivariateSpectralMixtureKernel,
+    NonStationarySpectralKernel,
+    SpectralComponentKernel,
+)
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.layers import Linear
 
 __all__ = ["initialize_from_data", "initialize_model"]
 
+_APART = 0.1  # of the two frequencies of a pair, beside what they share
 _FREQUENCY = 0.3  # radians per median distance: few points see more than a part of a wave
 
 
@@ -37,7 +42,8 @@ def initialize_from_data(
 
     Lengthscales become the median distance of their input column times a log-normal factor, so
     that copies of a primitive start apart; frequencies of spectral components are normal with the
-    deviation 0.3 over that distance. Periods come from the periodogram of the targets over
+    deviation 0.3 over that distance. Kernels with an origin of their waves get it at the mean of
+    the inputs. Periods come from the periodogram of the targets over
     the column, with a cubic trend removed in even restarts and a local one in odd restarts: in
     restarts 0 and 1 the periodic primitives take the strongest peaks in turn, later they draw
     them with probability proportional to the peaks' power. Weights of Linear layers are drawn
@@ -87,7 +93,8 @@ def initialize_from_data(
                     medians = median_distances(x)
                 distances = medians[columns].to(value)
                 typical = distances if value.size(-1) > 1 else distances.mean()
-                if id(part) in joint:  # distances over all columns are longer
+                if id(part) in joint or isinstance(part, NonStationarySpectralKernel):
+                    # distances over all columns are longer
                     typical = math.sqrt(len(columns)) * typical
                 assign(part, "lengthscale", 0.6 * typical * _log_normal(rng, value, 1.0))
         if isinstance(part, SpectralComponentKernel) and part.frequency.requires_grad:
@@ -98,6 +105,14 @@ def initialize_from_data(
             distances = distances if value.size(-1) > 1 else distances.mean()
             draws = torch.as_tensor(rng.standard_normal(tuple(value.shape)))
             part.initialize(frequency=_FREQUENCY * draws.to(value) / distances)
+        if isinstance(part, NonStationarySpectralKernel | BivariateSpectralMixtureKernel):
+            center = x[:, columns].mean(0).to(part.center)
+            center = center if part.center.size(-1) > 1 else center.mean(-1, keepdim=True)
+            part.initialize(center=center.expand_as(part.center))
+        if isinstance(part, BivariateSpectralMixtureKernel) and part.frequencies.requires_grad:
+            if medians is None:
+                medians = median_distances(x)
+            _start_mixture(part, rng, medians[columns])
         if periodic and part.raw_period_length.requires_grad:
             values = part.period_length.detach().clone()
             for dim in range(values.size(-1)):
@@ -171,6 +186,21 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
         variance = y.var() if y.numel() > 1 else y.new_ones(())
         assign(noise.noise_covar, "noise", (share * variance).expand_as(noise.noise))
     return model
+
+
+def _start_mixture(
+    part: BivariateSpectralMixtureKernel, rng: np.random.Generator, distances: Tensor
+) -> None:
+    """Draw pairs of frequencies of a mixture, and widths of their distribution."""
+    value = part.frequencies.detach()
+    distances = distances.to(value)
+    distances = distances if value.size(-1) > 1 else distances.mean()
+    shared, own = (
+        torch.as_tensor(rng.standard_normal(tuple(shape))).to(value)
+        for shape in (value[..., :1, :].shape, value.shape)
+    )
+    part.initialize(frequencies=(shared + _APART * own) / distances)
+    part.mixture_scales = 0.5 * _log_normal(rng, part.mixture_scales, 0.5) / distances
 
 
 def _parts(kernel: Kernel, columns: list[int]) -> Iterator[tuple[Kernel, list[int]]]:
