@@ -5,8 +5,11 @@ import numpy as np
 import pytest
 
 from gpytorch_nkn.datasets import (
+    ClassificationTable,
+    RegressionTable,
     decimal_years,
     future_times,
+    load_askl_table,
     load_co2,
     load_regression,
     load_texture,
@@ -58,7 +61,7 @@ def test_benchmark_series_come_with_their_split(monkeypatch, tmp_path):
 
 def test_benchmark_series_without_the_folder_name_the_variable(monkeypatch):
     monkeypatch.delenv("GPYTORCH_NKN_DATA", raising=False)
-    for load in (load_time_series, load_regression):
+    for load in (load_time_series, load_regression, load_askl_table):
         with pytest.raises(FileNotFoundError, match="environment variable GPYTORCH_NKN_DATA"):
             load("airline")
 
@@ -98,6 +101,50 @@ def test_benchmark_tables_that_are_not_there_are_explained(table_folder):
     np.savez(table_folder / "half.npz", X=np.zeros((2, 1)), y=np.zeros(2))
     with pytest.raises(ValueError, match=r"half\.npz .*lacks nkn_test_idx, nkn_pca_test_idx"):
         load_regression("half")
+
+
+@pytest.fixture
+def askl_folder(monkeypatch, tmp_path):
+    """Folder of tables with random splits: ``classes`` with a published one, ``numbers``."""
+    folder = tmp_path / "askl"
+    folder.mkdir()
+    X = np.arange(22, dtype=np.uint8).reshape(11, 2)
+    y = np.arange(11) % 3 + 1
+    np.savez(folder / "classes.npz", X=X, y=y.astype(np.uint8), n_train=8)
+    np.savez(folder / "numbers.npz", X=X, y=y.astype(np.float32))
+    monkeypatch.setenv("GPYTORCH_NKN_DATA", str(tmp_path))
+    return folder
+
+
+def test_classification_tables_have_random_splits_and_their_own(askl_folder):
+    table = load_askl_table("classes")
+    assert isinstance(table, ClassificationTable)
+    assert table.X.dtype == np.float64 and table.y.tolist() == [1, 2, 3] * 3 + [1, 2]
+    assert table.test_mask("official").tolist() == [False] * 8 + [True] * 3
+    rows = np.random.default_rng(4).permutation(11)
+    assert np.flatnonzero(table.test_mask(4)).tolist() == sorted(rows[8:])
+    tests = {tuple(table.test_mask(split)) for split in range(30)}
+    assert len(tests) > 25 and all(sum(test) == 3 for test in tests)
+    for split in (30, -1, "pca"):
+        with pytest.raises(ValueError, match=f"classes are 0 to 29 or 'official', got {split!r}"):
+            table.test_mask(split)
+
+
+def test_tables_of_real_numbers_are_for_regression(askl_folder):
+    table = load_askl_table("numbers")
+    assert isinstance(table, RegressionTable) and table.y.dtype == np.float64
+    same = load_askl_table("classes")
+    np.testing.assert_array_equal(table.test_mask(3), same.test_mask(3))
+    with pytest.raises(ValueError, match="numbers are 0 to 29, got 'pca'"):
+        table.test_mask("pca")
+
+
+def test_tables_with_random_splits_that_are_not_there_are_explained(askl_folder):
+    with pytest.raises(FileNotFoundError, match=r"askl/other\.npz; .*there: classes, numbers"):
+        load_askl_table("other")
+    np.savez(askl_folder / "half.npz", X=np.zeros((2, 1)))
+    with pytest.raises(ValueError, match=r"half\.npz must hold X, y; it lacks y"):
+        load_askl_table("half")
 
 
 @pytest.fixture

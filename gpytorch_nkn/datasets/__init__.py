@@ -1,5 +1,6 @@
 """Data: bundled with libraries, from a folder of benchmark data, or from a CSV file."""
 
+from gpytorch_nkn.datasets.classification import ClassificationTable, load_askl_table
 from gpytorch_nkn.datasets.csv_series import read_time_series
 from gpytorch_nkn.datasets.regression import RegressionTable, load_regression
 from gpytorch_nkn.datasets.textures import Texture, load_texture
@@ -12,11 +13,13 @@ from gpytorch_nkn.datasets.time_series import (
 )
 
 __all__ = [
+    "ClassificationTable",
     "RegressionTable",
     "Texture",
     "TimeSeries",
     "decimal_years",
     "future_times",
+    "load_askl_table",
     "load_co2",
     "load_regression",
     "load_texture",

@@ -1,6 +1,15 @@
 """Estimators in the manner of scikit-learn."""
 
+from gpytorch_nkn.estimators.askl_classifier import ASKLClassifier
+from gpytorch_nkn.estimators.askl_regressor import ASKLRegressor
+from gpytorch_nkn.estimators.excess_risk import ExcessRiskBound
 from gpytorch_nkn.estimators.nkn_forecaster import NKNForecaster
 from gpytorch_nkn.estimators.nkn_regressor import NKNRegressor
 
-__all__ = ["NKNForecaster", "NKNRegressor"]
+__all__ = [
+    "ASKLClassifier",
+    "ASKLRegressor",
+    "ExcessRiskBound",
+    "NKNForecaster",
+    "NKNRegressor",
+]

@@ -16,17 +16,19 @@ from gpytorch.models.exact_prediction_strategies import (
     LinearPredictionStrategy,
 )
 from gpytorch.utils.memoize import cached
+from linear_operator import to_linear_operator
+from linear_operator.operators import LinearOperator, MatmulLinearOperator, RootLinearOperator
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from gpytorch_nkn.kernels.evaluation.network_matrix import unwrap_scales
 from gpytorch_nkn.linalg import low_rank_posterior
 
-__all__ = ["FeaturePredictionStrategy", "feature_function"]
+__all__ = ["FeaturePredictionStrategy", "feature_function", "rest_function"]
 
 
 def feature_function(kernel: Kernel) -> Callable[[Tensor], Tensor] | None:
-    """Features of a kernel with a method ``features``, in ScaleKernels or not.
+    """Features of a :class:`FeatureKernel`, in ScaleKernels or not.
 
     Args:
         kernel: Any kernel.
@@ -35,7 +37,7 @@ def feature_function(kernel: Kernel) -> Callable[[Tensor], Tensor] | None:
         A function of the columns that the kernel sees; ``None`` for other kernels.
     """
     inner, scales = unwrap_scales(kernel)
-    if not hasattr(inner, "features"):
+    if not hasattr(inner, "feature_dim"):
         return None
 
     def features(x: Tensor) -> Tensor:
@@ -45,6 +47,27 @@ def feature_function(kernel: Kernel) -> Callable[[Tensor], Tensor] | None:
         return values
 
     return features
+
+
+def rest_function(kernel: Kernel, *, diag: bool) -> Callable[[Tensor], Tensor] | None:
+    """Prior covariance that the features of such a kernel leave out, ``None`` for nothing.
+
+    Args:
+        kernel: A :class:`FeatureKernel`, in ScaleKernels or not.
+        diag: Variances alone.
+    """
+    inner, scales = unwrap_scales(kernel)
+    if not inner.leaves_rest:
+        return None
+
+    def rest(x: Tensor) -> Tensor:
+        values = inner.rest(x, diag=diag)
+        for scale in scales:
+            factor = scale.outputscale
+            values = values * (factor.unsqueeze(-1) if diag else factor[..., None, None])
+        return values
+
+    return rest
 
 
 class FeaturePredictionStrategy(LinearPredictionStrategy):
@@ -67,6 +90,25 @@ class FeaturePredictionStrategy(LinearPredictionStrategy):
         DefaultPredictionStrategy.__init__(
             self, train_inputs, train_prior_dist, train_labels, likelihood
         )
+
+    def exact_prediction(
+        self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any
+    ) -> tuple[Tensor, LinearOperator]:
+        """Mean and covariance at inputs, with the prior covariance that features leave out.
+
+        That is known where the covariance between inputs is still to be evaluated.
+        """
+        mean, covariance = super().exact_prediction(test_mean, test_test_covar, test_train_covar)
+        if isinstance(test_test_covar, LazyEvaluatedKernelTensor):
+            rest = rest_function(test_test_covar.kernel, diag=False)
+            if rest is not None:
+                covariance = covariance + to_linear_operator(rest(test_test_covar.x1))
+        small = covariance.size(-1) <= settings.max_cholesky_size.value()
+        if small and isinstance(covariance, RootLinearOperator):
+            # BoTorch takes the root that an operator has for its Cholesky factor, a square one.
+            root = covariance.root.to_dense()
+            covariance = MatmulLinearOperator(root, root.mT)
+        return mean, covariance
 
     @property
     @cached(name="mean_covar_cache")

@@ -8,23 +8,16 @@ from typing import Any
 import torch
 from gpytorch.constraints import Interval, Positive
 from gpytorch.priors import NormalPrior, Prior
-from linear_operator.operators import (
-    LinearOperator,
-    LowRankRootLinearOperator,
-    MatmulLinearOperator,
-    RootLinearOperator,
-)
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel
-from gpytorch_nkn.kernels.feature_prediction_strategy import FeaturePredictionStrategy
+from gpytorch_nkn.kernels.feature_kernel import FeatureKernel
 
 __all__ = ["NonStationarySpectralKernel"]
 
 _FEATURES = ("psi", "phi")
 
 
-class NonStationarySpectralKernel(BatchKernel):
+class NonStationarySpectralKernel(FeatureKernel):
     r"""Inner product of spectral features over pairs of frequencies, of low rank.
 
     .. math::
@@ -230,50 +223,9 @@ class NonStationarySpectralKernel(BatchKernel):
         return self.frequencies / self.lengthscale.unsqueeze(-3)
 
     @property
-    def feature_dim(self) -> int:
+    def feature_dim(self) -> int:  # type: ignore[override]
         """Number of features: ``2R`` for ``"psi"``, ``R`` for ``"phi"``."""
         return (2 if self.feature_map == "psi" else 1) * self.num_features
-
-    def features(self, x: Tensor, *, selected: bool = False) -> Tensor:
-        """Features whose inner products are the kernel.
-
-        Args:
-            x: Inputs ``... x N x D``.
-            selected: Their columns are those in ``active_dims`` alone.
-
-        Returns:
-            Features ``... x N x feature_dim``.
-
-        Raises:
-            ValueError: The number of columns that the kernel sees is not ``input_dim``.
-        """
-        if self.active_dims is not None and not selected:
-            x = x.index_select(-1, self.active_dims)
-        return self._features(x, False)
-
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params,
-    ) -> Tensor | LinearOperator:
-        """Values ``... x N x M`` as a linear operator (``... x N``, a tensor, with ``diag``)."""
-        left = self._features(x1, last_dim_is_batch)
-        same = torch.equal(x1, x2)
-        right = left if same else self._features(x2, last_dim_is_batch)
-        if diag:
-            return (left * right).sum(-1)
-        if not same:
-            return MatmulLinearOperator(left, right.mT)
-        if left.size(-1) < left.size(-2):
-            return LowRankRootLinearOperator(left)
-        return RootLinearOperator(left)
-
-    def prediction_strategy(self, train_inputs, train_prior_dist, train_labels, likelihood):
-        """Predictions in the space of the features."""
-        return FeaturePredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
     def _features(self, x: Tensor, last_dim_is_batch: bool) -> Tensor:
         if x.size(-1) != self.input_dim:
@@ -331,7 +283,7 @@ def _set_halves(kernel: NonStationarySpectralKernel, value: Any) -> None:
 
 def _around(location: Tensor, prior: Prior | float | None) -> Prior | None:
     """A normal prior around a location where a deviation is given."""
-    if not isinstance(prior, float | int):
+    if not isinstance(prior, float | int) or isinstance(prior, bool):
         return prior
     if not 0 < prior < math.inf:
         raise ValueError(f"The deviation of a prior must be positive, got {prior}.")

@@ -10,6 +10,7 @@ from gpytorch_nkn.linalg.gaussian import (
 )
 from gpytorch_nkn.linalg.grid_likelihood import GridLikelihood, LeftOutBlocks
 from gpytorch_nkn.linalg.grid_log_determinant import LOG_DETERMINANTS, LogDeterminant
+from gpytorch_nkn.linalg.inducing import factorize_inducing
 from gpytorch_nkn.linalg.kronecker import KroneckerEigen, kronecker_multiply
 from gpytorch_nkn.linalg.low_rank_gaussian import (
     low_rank_negative_log_likelihood,
@@ -45,6 +46,7 @@ __all__ = [
     "broadcast_batch_shapes",
     "entrywise_negative_log_likelihood",
     "factorize",
+    "factorize_inducing",
     "gaussian_negative_log_likelihood",
     "in_threads",
     "kronecker_multiply",

@@ -24,6 +24,7 @@ def low_rank_negative_log_likelihood(
     residual: Tensor,
     noise: Tensor,
     parameters: Sequence[Tensor],
+    rest: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     r"""Negative log density of zero-mean Gaussian vectors of covariance :math:`\Phi \Phi^\top + S`.
 
@@ -44,6 +45,9 @@ def low_rank_negative_log_likelihood(
         residual: Vectors ``... x N``.
         noise: Variances ``... x N``, diagonal of S.
         parameters: All tensors that features depend on and that a gradient is wanted for.
+        rest: Maps inputs ``... x C x D`` to variances ``... x C`` that the features leave out. Half
+            the sum of these over the noise is added, by which the value is the bound of Titsias
+            (2009) on the likelihood under the covariance that the features approximate.
 
     Returns:
         Values ``...``, in the dtype of the residual, differentiable once.
@@ -51,7 +55,7 @@ def low_rank_negative_log_likelihood(
     Reference: Rasmussen and Williams (2006), section 2.1 and equation 2.30, by the matrix
     inversion lemma.
     """
-    return _LowRankLikelihood.apply(features, inputs, residual, noise, *parameters)
+    return _LowRankLikelihood.apply(features, rest, inputs, residual, noise, *parameters)
 
 
 @torch.no_grad()
@@ -81,14 +85,15 @@ class _LowRankLikelihood(Function):
     def forward(
         ctx: Any,
         features: Callable[[Tensor], Tensor],
+        rest: Callable[[Tensor], Tensor] | None,
         inputs: Tensor,
         residual: Tensor,
         noise: Tensor,
         *parameters: Tensor,
     ) -> Tensor:
-        problem = _Problem(features, inputs, residual, noise)
+        problem = _Problem(features, inputs, residual, noise, rest)
         value, factor, weights = problem.solve()
-        ctx.features = features
+        ctx.functions = features, rest
         ctx.save_for_backward(inputs, residual, noise, value, factor, weights)
         ctx.parameters = parameters
         return value.to(residual)
@@ -97,11 +102,16 @@ class _LowRankLikelihood(Function):
     @once_differentiable
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
         inputs, residual, noise, value, factor, weights = ctx.saved_tensors
-        problem = _Problem(ctx.features, inputs, residual, noise)
+        features, rest = ctx.functions
+        problem = _Problem(features, inputs, residual, noise, rest)
         failed = ~value.isfinite()
         outer = outer.double().masked_fill(failed, 0.0)
-        needed = ctx.needs_input_grad[1:]
-        return None, *problem.gradients(factor, weights, outer, failed, ctx.parameters, needed)
+        needed = ctx.needs_input_grad[2:]
+        return (
+            None,
+            None,
+            *problem.gradients(factor, weights, outer, failed, ctx.parameters, needed),
+        )
 
 
 class _Problem:
@@ -113,8 +123,10 @@ class _Problem:
         inputs: Tensor,
         residual: Tensor,
         noise: Tensor,
+        rest: Callable[[Tensor], Tensor] | None = None,
     ):
         self._features = features
+        self._rest = rest
         self._inputs = inputs
         self._residual = residual
         self._noise = noise
@@ -139,8 +151,11 @@ class _Problem:
         weights = torch.cholesky_solve(cross, factor)
         value = 0.5 * weights.square().sum((-2, -1))
         for rows in self._chunks():
-            phi, r, _ = self._scaled(self._features(self._inputs[..., rows, :]), rows)
+            phi, r, deviation = self._scaled(self._features(self._inputs[..., rows, :]), rows)
             value = value + 0.5 * (r - phi @ weights).square().sum((-2, -1))
+            if self._rest is not None:
+                left = self._rest(self._inputs[..., rows, :]).double() / deviation.squeeze(-1) ** 2
+                value = value + 0.5 * left.sum(-1)
         value = value + factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         noise = self._noise.double()
         value = value + 0.5 * (noise.log() + math.log(2 * math.pi)).sum(-1)
@@ -171,6 +186,7 @@ class _Problem:
             part = self._inputs[..., rows, :].detach().requires_grad_(needed[0])
             with torch.enable_grad():
                 values = self._features(part)
+                left = None if self._rest is None else self._rest(part)
             phi, r, deviation = self._scaled(values.detach(), rows)
             error = r - phi @ weights
             of_phi = phi @ inverse
@@ -179,13 +195,21 @@ class _Problem:
             of_phi = of_phi.masked_fill(failed[..., None, None], 0.0)
             error = error.squeeze(-1)
             of_residual[..., rows] = outer[..., None] * error / deviation.squeeze(-1)
-            change = 0.5 * (1 - leverage - error.square()) / deviation.squeeze(-1).square()
+            variance = deviation.squeeze(-1).square()
+            change = 0.5 * (1 - leverage - error.square()) / variance
+            if left is not None:
+                change = change - 0.5 * left.detach().double() / variance.square()
             of_noise[..., rows] = outer[..., None] * change
             sources = [*trained, part] if needed[0] else trained
             if not sources or not values.requires_grad:
                 continue
-            of_values = of_phi.sum_to_size(values.shape).to(values)
-            found = torch.autograd.grad(values, sources, of_values, allow_unused=True)
+            results, by_results = [values], [of_phi.sum_to_size(values.shape).to(values)]
+            if left is not None and left.requires_grad:
+                of_left = (outer[..., None] * 0.5 / variance).masked_fill(failed[..., None], 0.0)
+                results.append(left)
+                shape = torch.broadcast_shapes(of_left.shape, left.shape)
+                by_results.append(of_left.expand(shape).sum_to_size(left.shape).to(left))
+            found = torch.autograd.grad(results, sources, by_results, allow_unused=True)
             for number, gradient in enumerate(found[: len(trained)]):
                 old = totals[number]
                 if gradient is not None:

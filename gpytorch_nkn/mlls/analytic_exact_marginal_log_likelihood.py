@@ -11,9 +11,10 @@ from linear_operator.operators import AddedDiagLinearOperator, LinearOperator
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
-from gpytorch_nkn.kernels import NeuralKernelNetwork, NonStationarySpectralKernel
+from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import is_ordinary, network_matrix, unwrap_scales
-from gpytorch_nkn.kernels.feature_prediction_strategy import feature_function
+from gpytorch_nkn.kernels.feature_kernel import FeatureKernel
+from gpytorch_nkn.kernels.feature_prediction_strategy import feature_function, rest_function
 from gpytorch_nkn.linalg import (
     EntrywiseMatrix,
     entrywise_negative_log_likelihood,
@@ -122,7 +123,7 @@ def _low_rank(covariance: LinearOperator, residual: Tensor) -> Tensor | None:
     if type(operator) is not LazyEvaluatedKernelTensor or operator.last_dim_is_batch:
         return None
     kernel, _ = unwrap_scales(operator.kernel)
-    if not isinstance(kernel, NonStationarySpectralKernel) or operator.params:
+    if not isinstance(kernel, FeatureKernel) or operator.params:
         return None
     if kernel.feature_dim >= residual.size(-1) or not is_ordinary(operator.x1, residual):
         return None
@@ -130,7 +131,10 @@ def _low_rank(covariance: LinearOperator, residual: Tensor) -> Tensor | None:
     assert features is not None
     noise = covariance._diag_tensor.diagonal(dim1=-2, dim2=-1)
     parameters = [p for p in operator.kernel.parameters() if p.requires_grad]
-    return low_rank_negative_log_likelihood(features, operator.x1, residual, noise, parameters)
+    rest = rest_function(operator.kernel, diag=True)
+    return low_rank_negative_log_likelihood(
+        features, operator.x1, residual, noise, parameters, rest
+    )
 
 
 def _entrywise(operator: LinearOperator) -> EntrywiseMatrix | None:

@@ -16,7 +16,8 @@ from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 from tqdm import tqdm
 
-from gpytorch_nkn.models.collapsed_bound import Statistics, factorize_inducing
+from gpytorch_nkn.linalg import factorize_inducing
+from gpytorch_nkn.models.collapsed_bound import Statistics
 from gpytorch_nkn.models.fit_sparse import START_SHARE, learn_on_blocks, maximize_bound
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.sparse_nkn_gp import SparseNKNGP

@@ -13,11 +13,10 @@ from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.optim.closures import ForwardBackwardClosure
 from botorch.optim.utils import get_parameters
-from botorch.utils.transforms import normalize_indices
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
-from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
+from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator
@@ -27,6 +26,7 @@ from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.kernels.batch_kernel import index_kernel_batch
 from gpytorch_nkn.models.custom_fit import is_own_fit
+from gpytorch_nkn.models.output_subset import subset_outputs
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
 __all__ = ["NKNSingleTaskGP"]
@@ -201,45 +201,13 @@ class NKNSingleTaskGP(SingleTaskGP):
             NotImplementedError: The mean or the likelihood is not of a kind whose parameters are
                 known to belong to the outputs.
         """
-        idcs = normalize_indices(idcs, self._num_outputs) or []
-        if not idcs:
-            raise ValueError("At least one output is needed, got none.")
-        subset: Any  # the base class promises no more than a BatchedMultiOutputGPyTorchModel
-        if self._num_outputs == 1:
-            subset = super().subset_output(idcs)
-            return subset
-        # The base class knows nothing of kernels in lists: it subsets the rest, and we the kernel.
-        self._subset_batch_dict = _output_dimensions(self)
-        kernel, self.covar_module = self.covar_module, None
-        try:
-            subset = super().subset_output(idcs)
-        finally:
-            self.covar_module = kernel
-        subset.covar_module = _subset_kernel(kernel, idcs, self.shared_kernel)
-        if subset._original_train_inputs is not None:  # the base class leaves those of all outputs
-            outputs = idcs if len(idcs) > 1 else idcs[0]
-            subset._original_train_inputs = subset._original_train_inputs[..., outputs, :, :]
+
+        def subset_kernel(kernel: Kernel, idcs: list[int]) -> Kernel:
+            return _subset_kernel(kernel, idcs, self.shared_kernel)
+
+        subset: NKNSingleTaskGP
+        subset = subset_outputs(self, super().subset_output, idcs, subset_kernel)
         return subset
-
-
-def _output_dimensions(model: NKNSingleTaskGP) -> dict[str, int]:
-    """The dimension, counted from the last, of the outputs in each parameter that has one."""
-    known = {"likelihood.noise_covar.raw_noise": 1, "likelihood.second_noise_covar.raw_noise": 1}
-    if type(model.mean_module) in (ConstantMean, LinearMean, ZeroMean):
-        known |= {"mean_module.raw_constant": 0, "mean_module.weights": 2, "mean_module.bias": 1}
-    found = {}
-    for name, parameter in model.named_parameters():
-        if name.split(".")[0] not in ("mean_module", "likelihood"):
-            continue
-        batch = parameter.shape[: parameter.dim() - known.get(name, 0)]
-        if name not in known or (batch and batch[-1] != model._num_outputs):
-            raise NotImplementedError(
-                f"Which of {name} belongs to which output is not known, of the shape "
-                f"{tuple(parameter.shape)}."
-            )
-        if batch:  # otherwise the outputs share it
-            found[name] = -1 - known[name]
-    return found
 
 
 def _subset_kernel(kernel: Kernel, idcs: list[int], shared: bool) -> Kernel:

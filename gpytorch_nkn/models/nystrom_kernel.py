@@ -12,7 +12,7 @@ from gpytorch.kernels import InducingPointKernel, Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor, nn
 
-from gpytorch_nkn.models.collapsed_bound import factorize_inducing
+from gpytorch_nkn.linalg import factorize_inducing
 
 __all__ = ["LowRankNormal", "NystromKernel"]
 

@@ -12,9 +12,8 @@ from gpytorch.means import Mean
 from gpytorch.models import ExactGP
 from torch import Tensor
 
-from gpytorch_nkn.kernels.feature_prediction_strategy import feature_function
+from gpytorch_nkn.kernels.feature_prediction_strategy import feature_function, rest_function
 from gpytorch_nkn.linalg import low_rank_posterior
-from gpytorch_nkn.models.spectral_calibration import noise_factor
 
 __all__ = ["Rows", "RowsGP"]
 
@@ -73,20 +72,19 @@ class RowsGP(ExactGP):
         if features is None or features(rows.x[..., :1, :]).size(-1) >= len(self.rows):
             mean, variance = self._dense(rows)
         else:
-            weights, factor = self._posterior()
+            residual = self.rows.y - self.mean_module(self.rows.x)
+            noise = self.noise_of(self.rows)
+            weights, factor = low_rank_posterior(features, self.rows.x, residual, noise)
             phi = features(rows.x).double()
             mean = (phi @ weights.unsqueeze(-1)).squeeze(-1)
             spread = torch.linalg.solve_triangular(factor, phi.mT, upper=False)
             variance = spread.square().sum(-2)
+        rest = None if features is None else rest_function(self.covar_module, diag=True)
+        if rest is not None:
+            variance = variance + rest(rows.x)
         variance = variance + self.noise_of(rows)
         error = rows.y - center - mean
         return -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
-
-    def _posterior(self) -> tuple[Tensor, Tensor]:
-        features = feature_function(self.covar_module)
-        assert features is not None
-        residual = self.rows.y - self.mean_module(self.rows.x)
-        return low_rank_posterior(features, self.rows.x, residual, self.noise_of(self.rows))
 
     def _dense(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Means, without that of the prior, and variances ``... x v``."""
@@ -99,22 +97,3 @@ class RowsGP(ExactGP):
         residual = self.rows.y - self.mean_module(self.rows.x)
         solved = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False)
         return (half.mT @ solved).squeeze(-1), prior - half.square().sum(-2)
-
-    @torch.no_grad()
-    def noise_factors(self, rows: Rows) -> Tensor:
-        """Factors ``...`` of the noise by rows that the GP has not seen; see noise_factor."""
-        features = feature_function(self.covar_module)
-        assert features is not None
-        weights, factor = self._posterior()
-        shape = weights.shape[:-1]
-        precision = factor @ factor.mT
-        gram = precision - torch.eye(precision.size(-1)).to(precision)
-        cross = (precision @ weights.unsqueeze(-1)).squeeze(-1)
-        phi = features(rows.x)
-        phi = phi.expand(*shape, *phi.shape[-2:])
-        residual = (rows.y - self.mean_module(rows.x)).expand(*shape, len(rows))
-        noise = self.noise_of(rows).expand(*shape, len(rows))
-        parts = (gram, cross, phi, residual, noise)
-        flat = (part.reshape(-1, *part.shape[len(shape) :]) for part in parts)
-        found = [noise_factor(*element) for element in zip(*flat, strict=True)]
-        return torch.tensor(found, dtype=noise.dtype, device=noise.device).view(shape)

@@ -18,8 +18,9 @@ from gpytorch.variational import CholeskyVariationalDistribution, VariationalStr
 from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
+from gpytorch_nkn.linalg import factorize_inducing
 from gpytorch_nkn.models.chunked_prediction import predict_in_chunks
-from gpytorch_nkn.models.collapsed_bound import CollapsedGP, factorize_inducing
+from gpytorch_nkn.models.collapsed_bound import CollapsedGP
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.sparse_parts import check_likelihood, given_points, make_likelihood
 from gpytorch_nkn.models.structure import check_columns, make_kernel

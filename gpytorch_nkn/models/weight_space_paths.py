@@ -7,14 +7,16 @@ from typing import Any
 
 import torch
 from botorch.models.gpytorch import GPyTorchModel
+from botorch.sampling.pathwise.features import FeatureMap
 from botorch.sampling.pathwise.paths import GeneralizedLinearPath
 from botorch.sampling.pathwise.utils import get_input_transform, get_output_transform
 from gpytorch.models import ExactGP
+from torch import Tensor
 
-from gpytorch_nkn.kernels import NonStationarySpectralKernel
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
+from gpytorch_nkn.kernels.feature_kernel import FeatureKernel
+from gpytorch_nkn.kernels.feature_prediction_strategy import feature_function
 from gpytorch_nkn.linalg import low_rank_posterior
-from gpytorch_nkn.models.spectral_features import spectral_features
 
 __all__ = ["draw_weight_space_paths"]
 
@@ -32,7 +34,8 @@ def draw_weight_space_paths(
 
     Args:
         model: An exact GP of BoTorch whose kernel is a :class:`NonStationarySpectralKernel`, in
-            ScaleKernels or not. Its present parameters are copied.
+            ScaleKernels or not, or a :class:`SpectralGP` of low rank, of whose RBF kernel the paths
+            show what is at its inducing points. Its present parameters are copied.
         sample_shape: Shape ``S`` of the sample.
         seed: Of the draws; ``None`` uses PyTorch's global random state.
 
@@ -50,10 +53,10 @@ def draw_weight_space_paths(
         raise TypeError(f"model must be an exact GP of BoTorch, got {type(model).__name__}.")
     gp: Any = model
     kernel = gp.covar_module
-    if not isinstance(unwrap_scales(kernel)[0], NonStationarySpectralKernel):
+    if not isinstance(unwrap_scales(kernel)[0], FeatureKernel):
         raise TypeError(
-            "The kernel must be a NonStationarySpectralKernel, in ScaleKernels or not, got "
-            f"{type(kernel).__name__}."
+            "The kernel must be one of finitely many features, such as a "
+            f"NonStationarySpectralKernel, in ScaleKernels or not, got {type(kernel).__name__}."
         )
     was_training = model.training
     model.train()  # raw inputs, which the transforms of a model in training mode take
@@ -63,8 +66,7 @@ def draw_weight_space_paths(
     finally:
         model.train(was_training)
     noise = gp.likelihood.noise.expand(residual.shape)
-    with torch.random.fork_rng(devices=[]):  # exact, whatever the order of the rows
-        features = spectral_features(kernel, num_inputs=inputs.size(-1), num_outputs=2)
+    features = _KernelFeatures(kernel)
     mean, factor = low_rank_posterior(features, inputs, residual, noise)
     generator = None
     if seed is not None:
@@ -81,3 +83,22 @@ def draw_weight_space_paths(
         output_transform=deepcopy(get_output_transform(model)),
     )
     return path.eval().requires_grad_(False)  # some transforms learn from what they see in training
+
+
+class _KernelFeatures(FeatureMap):
+    """All features of a copy of a kernel."""
+
+    def __init__(self, kernel: Any):
+        super().__init__()
+        self.input_transform = self.output_transform = None
+        self.kernel = deepcopy(kernel)
+        self.num_outputs = unwrap_scales(kernel)[0].feature_dim
+        self.batch_shape = kernel.batch_shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features ``... x N x P`` of inputs ``... x N x D``."""
+        if self.kernel.active_dims is not None:
+            x = x.index_select(-1, self.kernel.active_dims)
+        features = feature_function(self.kernel)
+        assert features is not None
+        return features(x)

@@ -14,6 +14,7 @@ from gpytorch_nkn.plotting.forecast import plot_forecast
 from gpytorch_nkn.plotting.inpainting import Inpainting, plot_inpainting
 from gpytorch_nkn.plotting.kernel import plot_kernel
 from gpytorch_nkn.plotting.network import plot_network
+from gpytorch_nkn.plotting.spectral_surface import plot_local_spectrum, plot_spectral_surface
 from gpytorch_nkn.plotting.spectrum import plot_spectrum
 
 __all__ = [
@@ -29,8 +30,10 @@ __all__ = [
     "plot_forecast",
     "plot_inpainting",
     "plot_kernel",
+    "plot_local_spectrum",
     "plot_network",
     "plot_periodogram",
     "plot_qq",
+    "plot_spectral_surface",
     "plot_spectrum",
 ]

@@ -68,6 +68,31 @@ def test_value_and_gradients_are_those_of_the_dense_matrix(batch_shape, width):
 
 
 @pytest.mark.usefixtures("chunks")
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_what_features_leave_out_counts_as_in_the_bound_of_titsias(batch_shape):
+    problem = Problem(*batch_shape)
+    scale = torch.rand(*batch_shape, 1, dtype=torch.float64, requires_grad=True)
+
+    def rest(x):
+        return scale * x.square().sum(-1)
+
+    value = low_rank_negative_log_likelihood(
+        problem.features,
+        problem.inputs,
+        problem.residual,
+        problem.noise,
+        [problem.slope, problem.shift, scale],
+        rest,
+    )
+    expected = problem.dense() + (rest(problem.inputs) / problem.noise).sum(-1) / 2
+    torch.testing.assert_close(value, expected)
+    sources = [*problem.tensors, scale]
+    own = torch.autograd.grad(value.sum(), sources)
+    for a, b in zip(own, torch.autograd.grad(expected.sum(), sources), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.usefixtures("chunks")
 def test_posterior_of_the_weights_is_that_of_a_linear_model():
     problem = Problem(2)
     mean, factor = low_rank_posterior(

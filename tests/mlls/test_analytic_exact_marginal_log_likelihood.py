@@ -28,7 +28,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, NormalPrior
 from linear_operator.utils.errors import NotPSDError
 
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels import NeuralKernelNetwork, NonStationarySpectralKernel
 from gpytorch_nkn.kernels.evaluation import is_compiled
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood, exact_log_density
 from gpytorch_nkn.settings import kernel_evaluation
@@ -62,6 +62,10 @@ def regression(**options):
     return NeuralKernelNetwork.regression(2, **options)
 
 
+def pairs(num_features=3, input_dim=2, **options):
+    return NonStationarySpectralKernel(num_features, input_dim, correlation=0.3, **options)
+
+
 def with_priors():
     model = small(regression())
     model.likelihood.register_prior(
@@ -71,11 +75,12 @@ def with_priors():
     return model
 
 
-def batch_model(shape):
+def batch_model(shape, kernel=None):
     b = torch.Size(shape)
     x, y = torch.randn(*b, 9, 2), torch.randn(*b, 9)
     likelihood = GaussianLikelihood(batch_shape=b)
-    model = SmallGP(x, y, perturb(regression(batch_shape=b)), likelihood)
+    kernel = regression(batch_shape=b) if kernel is None else kernel.double()
+    model = SmallGP(x, y, perturb(kernel), likelihood)
     model.mean_module = gpytorch.means.ConstantMean(batch_shape=b)
     return model
 
@@ -90,15 +95,25 @@ def botorch(outputs, **options):
     )
 
 
-def fixed_noise(learned):
+def fixed_noise(learned, kernel=None):
     noise = 0.01 + 0.1 * torch.rand(12)
     likelihood = FixedNoiseGaussianLikelihood(noise, learn_additional_noise=learned)
-    return small(regression(), likelihood)
+    return small(regression() if kernel is None else kernel, likelihood)
 
 
 MODELS = {
     "network": lambda: small(regression(priors=False)),
     "scaled": lambda: small(ScaleKernel(ScaleKernel(regression()))),
+    "pairs": lambda: small(pairs()),
+    "pairs with priors": lambda: small(pairs(frequency_prior=0.3, difference_prior=0.1)),
+    "scaled pairs": lambda: small(ScaleKernel(pairs(features="phi"))),
+    "more pairs than points": lambda: small(pairs(num_features=9)),
+    "pairs beside": lambda: small(RBFKernel() + pairs()),
+    "pairs of columns": lambda: small(pairs(input_dim=1, active_dims=(1,))),
+    "pairs, linear mean": lambda: small(pairs(), mean=LinearMean(2)),
+    "pairs, fixed noise": lambda: fixed_noise(False, pairs()),
+    "pairs, fixed and learned noise": lambda: fixed_noise(True, pairs()),
+    "pairs, batch": lambda: batch_model([3], pairs(num_features=2, batch_shape=torch.Size([3]))),
     "sum": lambda: small(regression() + RBFKernel()),
     "product": lambda: small(regression() * RBFKernel()),
     "columns": lambda: small(NeuralKernelNetwork.time_series(active_dims=(1,))),

@@ -101,7 +101,7 @@ def test_many_rows():
 
 def test_errors():
     x, y = data()
-    with pytest.raises(TypeError, match="must be a NonStationarySpectralKernel.*got RBFKernel"):
+    with pytest.raises(TypeError, match="finitely many features.*got RBFKernel"):
         draw_weight_space_paths(SingleTaskGP(x, y, covar_module=RBFKernel()), torch.Size([1]))
     with pytest.raises(TypeError, match="exact GP of BoTorch"):
         draw_weight_space_paths(ExactGP(x, y, gp().likelihood), torch.Size([1]))

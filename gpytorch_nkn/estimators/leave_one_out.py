@@ -1,0 +1,195 @@
+"""Ridge regression with a penalty, and a kernel's scale, chosen by left-out rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["GAMMAS", "KernelRidge", "Ridge", "kernel_ridge", "relevance", "ridge_by_left_out_rows"]
+
+GAMMAS = tuple(2.0**exponent for exponent in range(-5, 5))  # over the median squared distance
+
+_PENALTIES = 10.0 ** np.arange(-7, 1.1, 0.5)  # per row
+_LEAST_PENALTY = 1e-5  # per row, where slopes are to be taken
+_LEAST_FREEDOM = 1e-10  # of a row that is left out, to divide by
+_LEAST_BLOCK = 1024  # rows
+_MAX_ROWS = 4000  # that are left out one by one
+
+
+class KernelRidge(NamedTuple):
+    """Settings of a kernel ridge regression.
+
+    Attributes:
+        gamma: Of the RBF kernel ``exp(-gamma r^2)``.
+        penalty: Of the squared norm, per row.
+        error: Mean squared error at left-out rows over the variance of the targets.
+    """
+
+    gamma: float
+    penalty: float
+    error: float
+
+
+class Ridge(NamedTuple):
+    """A linear map of features.
+
+    Attributes:
+        weight: ``D x K``.
+        intercept: ``K``.
+        rows: Numbers of the rows that were left out one by one.
+        left_out: Outputs at these rows without themselves.
+    """
+
+    weight: Tensor
+    intercept: Tensor
+    rows: Tensor
+    left_out: Tensor
+
+
+def _left_out_residuals(
+    values: Tensor, vectors: Tensor, projected: Tensor, rest: Tensor | float, penalty: float
+) -> Tensor:
+    """Residuals ``N x K`` of a ridge regression with an intercept at rows left out one by one.
+
+    Args:
+        values: Eigenvalues of the centred product of features, or centred kernel matrix.
+        vectors: Eigenvectors, ``N`` rows.
+        projected: Centred targets times the eigenvectors.
+        rest: Centred targets without their projection on the eigenvectors.
+        penalty: Of the squared weights.
+    """
+    count = len(vectors)
+    shares = values / (values + penalty)
+    leverage = vectors.square() @ shares + 1 / count
+    residuals = rest + vectors @ ((1 - shares).unsqueeze(1) * projected)
+    return residuals / (1 - leverage).clamp_min(_LEAST_FREEDOM).unsqueeze(1)
+
+
+def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -> KernelRidge:
+    """The RBF kernel ridge regression, with an intercept, that predicts left-out rows best.
+
+    Args:
+        x: Float64 rows ``N x d``; the cost is that of an eigenproblem of this size for each gamma.
+        targets: Float64 targets ``N x K``.
+        gammas: What to try, over the median squared distance of rows that differ.
+    """
+    squares = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
+    apart = squares[squares > 0]
+    median = float(apart.median()) if len(apart) else 1.0
+    centred = targets - targets.mean(0)
+    level = float(centred.square().mean()) or 1.0
+    best = KernelRidge(1 / median, 1.0, math.inf)
+    penalties = torch.from_numpy(_PENALTIES)
+    for factor in gammas:
+        gamma = factor / median
+        kernel = torch.exp(-gamma * squares)
+        kernel = kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
+        values, vectors = torch.linalg.eigh(kernel)
+        values = values.clamp_min(0)
+        projected = vectors.mT @ centred
+        shares = values.unsqueeze(1) / (values.unsqueeze(1) + penalties * len(x))  # N x P
+        leverage = vectors.square() @ shares + 1 / len(x)
+        residuals = vectors @ ((1 - shares).unsqueeze(2) * projected.unsqueeze(1)).flatten(1)
+        residuals = residuals.view(len(x), len(penalties), -1)
+        residuals /= (1 - leverage).clamp_min(_LEAST_FREEDOM).unsqueeze(2)
+        error, number = residuals.square().mean(dim=(0, 2)).min(0)
+        if float(error) / level < best.error:
+            best = KernelRidge(gamma, float(penalties[number]), float(error) / level)
+    return best
+
+
+def relevance(x: Tensor, targets: Tensor, settings: KernelRidge) -> Tensor:
+    """Mean squared slope ``d`` of a kernel ridge regression by each column, summed over outputs.
+
+    Args:
+        x: Float64 rows ``N x d``.
+        targets: Float64 targets ``N x K``.
+        settings: Its settings.
+    """
+    squares = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
+    kernel = torch.exp(-settings.gamma * squares)
+    system = kernel.clone()
+    system.diagonal().add_(max(settings.penalty, _LEAST_PENALTY) * len(x))
+    weights = torch.linalg.solve(system, targets - targets.mean(0))  # N x K
+    slopes = torch.zeros_like(x[0])
+    for weight in weights.mT.unsqueeze(-1):  # N x 1; sum of w_i k(x, x_i) (x_i - x)
+        slopes += (kernel @ (weight * x) - (kernel @ weight) * x).square().mean(0)
+    return (2 * settings.gamma) ** 2 * slopes
+
+
+def _joined(blocks: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The same rows in blocks that are worth a product of all columns."""
+    waiting: list[Tensor] = []
+    for block in blocks:
+        waiting.append(block)
+        if sum(len(part) for part in waiting) >= _LEAST_BLOCK:
+            yield torch.cat(waiting)
+            waiting = []
+    if waiting:
+        yield torch.cat(waiting)
+
+
+def ridge_by_left_out_rows(
+    blocks: Iterable[Tensor], targets: Tensor, rng: np.random.RandomState
+) -> Ridge:
+    """Ridge regression on features, with the penalty under which left-out rows are predicted best.
+
+    Args:
+        blocks: Features of blocks of rows, in float64.
+        targets: Targets ``N x K`` in float64.
+        rng: Chooses the rows that are left out, where there are many.
+    """
+    size, device = len(targets), targets.device
+    chosen = torch.arange(size, device=device)
+    if size > _MAX_ROWS:
+        rows = np.sort(rng.choice(size, _MAX_ROWS, replace=False))
+        chosen = torch.from_numpy(rows).to(device)
+    marked = torch.zeros(size, dtype=torch.bool, device=device)
+    marked[chosen] = True
+    picked, seen = [], 0
+    products: Tensor | None = None
+    sums, cross = torch.zeros(()), torch.zeros(())
+    for block in _joined(blocks):
+        stop = seen + len(block)
+        picked.append(block[marked[seen:stop]])
+        if size > _MAX_ROWS:  # products over all the rows
+            products = block.mT @ block if products is None else products.addmm_(block.mT, block)
+            sums = sums.to(device) + block.sum(0)
+            cross = cross.to(device) + block.mT @ targets[seen:stop]
+        seen = stop
+    features, own = torch.cat(picked), targets[chosen]
+    centre, level = features.mean(0), own.mean(0)
+    features, own = features - centre, own - level
+    count, width = features.shape
+    if count <= width:
+        values, vectors = torch.linalg.eigh(features @ features.mT)
+        values = values.clamp_min(0)
+    else:
+        values, axes = torch.linalg.eigh(features.mT @ features)
+        values = values.clamp_min(1e-12)
+        vectors = (features @ axes) / values.sqrt()
+    projected = vectors.mT @ own
+    rest = own - vectors @ projected
+    best, penalty, residuals = float("inf"), 1.0, own
+    for candidate in (_PENALTIES * count).tolist():
+        found = _left_out_residuals(values, vectors, projected, rest, candidate)
+        error = float(found.square().mean())
+        if error < best:
+            best, penalty, residuals = error, candidate, found
+    if products is None:
+        weight = features.mT @ (vectors @ (projected / (values + penalty).unsqueeze(1)))
+        if count > width:
+            weight = axes @ ((values.sqrt() / (values + penalty)).unsqueeze(1) * projected)
+    else:
+        centre, level = sums / size, targets.mean(0)
+        products -= size * torch.outer(centre, centre)
+        products.diagonal().add_(penalty)
+        weight = torch.cholesky_solve(
+            cross - size * torch.outer(centre, level), torch.linalg.cholesky(products)
+        )
+    return Ridge(weight, level - centre @ weight, chosen, targets[chosen] - residuals)

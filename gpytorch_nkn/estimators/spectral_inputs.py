@@ -1,0 +1,176 @@
+"""Columns of a table, made ready for spectral features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from gpytorch_nkn.estimators.leave_one_out import KernelRidge, kernel_ridge, relevance
+from gpytorch_nkn.estimators.table_input import Standardisation
+
+__all__ = ["SCALINGS", "InputMap", "choose_input_map"]
+
+SCALINGS = ("standard", "common", "robust", "ranks", "none")
+_KNEE = 3.0  # deviations from which on values are drawn in
+_NORMAL_RANGE = 1.349  # interquartile range of a normal distribution of deviation 1
+_RANK_SPREAD = 1.7  # largest value of a rank: a uniform distribution of deviation 1
+_NUM_QUANTILES = 1000
+_MAX_RANKED = 100  # columns, beyond which ranks would be too many more
+_LARGEST = 1e30  # value of a column that is not standardised
+
+_ROWS = 900  # that choose
+_LEAST_ROWS = 40  # below which they cannot
+_HANDICAP = 1.03  # of other scalings than the first
+_RELEVANCE_HANDICAP = 1.02
+_GAMMAS = (2.0**-5, 2.0**-3, 2.0**-1, 2.0, 2.0**3)
+_LEAST_SLOPE = 1e-3  # of a column, over the mean of all
+
+
+@dataclass(frozen=True, eq=False)
+class InputMap:
+    """What a network sees of a table: columns that vary, scaled, and weighted.
+
+    Attributes:
+        scaling: How columns are scaled:
+
+            - ``"standard"``: by mean and deviation; beyond 3 deviations by the logarithm of what
+              is more; then standardised again. So outliers do not have the angles to themselves,
+              which are linear in the inputs.
+            - ``"robust"``: the same from median and interquartile range, or deviation if smaller;
+            - ``"ranks"``: by mean and deviation with bounded tails, and their ranks as further
+              columns;
+            - ``"common"``: by means, and one deviation for all columns, as for pixels;
+            - ``"none"``: not at all.
+        used: Mask ``D`` of the columns in use, which vary.
+        centre, spread: First offsets and scales.
+        quantiles: Those of each column ``Q x d``, for ranks; empty otherwise.
+        offset, scale: Offsets and scales ``d`` (``2 d`` with ranks) of what comes out of that.
+        weight: Factors of these columns.
+    """
+
+    scaling: str
+    used: np.ndarray
+    centre: np.ndarray
+    spread: np.ndarray
+    quantiles: np.ndarray
+    offset: np.ndarray
+    scale: np.ndarray
+    weight: np.ndarray
+
+    @classmethod
+    def of(cls, X: np.ndarray, scaling: str, *, keep_constant: bool = False) -> InputMap:
+        """That of a table ``N x D``, with weights of one.
+
+        Args:
+            X: The table.
+            scaling: One of ``SCALINGS``.
+            keep_constant: Centre constant columns, which are left out otherwise.
+
+        Raises:
+            ValueError: Every column is constant, or values are too large.
+        """
+        found = Standardisation.of(X, keep_constant=keep_constant)
+        columns, centre, spread = X[:, found.used], found.offset, found.scale
+        quantiles = np.empty((0, len(centre)))
+        if scaling == "none":
+            if np.abs(X).max() > _LARGEST:
+                raise ValueError(
+                    f"X holds {np.abs(X).max():g}, which is too large without standardize=True."
+                )
+            centre, spread = np.zeros_like(centre), np.ones_like(spread)
+        elif scaling == "common":
+            spread = np.full_like(spread, np.sqrt(np.mean(columns.var(0))))
+        elif scaling == "robust":
+            low, centre, high = np.quantile(columns, [0.25, 0.5, 0.75], axis=0)
+            narrow = np.minimum((high - low) / _NORMAL_RANGE, spread)
+            spread = np.where(narrow > 1e-6 * spread, narrow, spread)
+        elif scaling == "ranks":
+            levels = np.linspace(0, 1, min(_NUM_QUANTILES, len(X)))
+            quantiles = np.quantile(columns, levels, axis=0)
+        width = len(centre) * (2 if scaling == "ranks" else 1)
+        zeros, ones = np.zeros(width), np.ones(width)
+        first = cls(scaling, found.used, centre, spread, quantiles, zeros, ones, ones)
+        if scaling in ("none", "common"):
+            return first
+        scaled = first(X)
+        deviation = scaled.std(0)
+        return replace(
+            first, offset=scaled.mean(0), scale=np.where(deviation > 1e-9, deviation, 1.0)
+        )
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        """What the network sees of rows ``N x D``, in float64."""
+        columns = X[:, self.used]
+        z = (columns - self.centre) / self.spread
+        if self.scaling in ("standard", "robust"):
+            size = np.abs(z)
+            far = size > _KNEE
+            z[far] = np.sign(z[far]) * (_KNEE + np.log1p(size[far] - _KNEE))
+        elif self.scaling == "ranks":
+            z = np.hstack([_KNEE * z / np.hypot(_KNEE, z), _RANK_SPREAD * self._ranks(columns)])
+        return (z - self.offset) / self.scale * self.weight
+
+    def _ranks(self, columns: np.ndarray) -> np.ndarray:
+        """Ranks from -1 to 1, of ties in the middle of theirs."""
+        levels = np.linspace(-1, 1, len(self.quantiles))
+        ranks = [
+            np.interp(column, points, levels) - np.interp(-column, -points[::-1], levels)
+            for column, points in zip(columns.T, self.quantiles.T, strict=True)
+        ]
+        return 0.5 * np.stack(ranks, 1)
+
+
+def choose_input_map(X: np.ndarray, targets: np.ndarray, rng: np.random.RandomState) -> InputMap:
+    """The scaling and the weights of columns with which kernel ridge regression predicts best.
+
+    At most 900 rows choose, by closed forms for rows that are left out one by one: the scaling by
+    its mean error on two halves of them; the weights, powers of the slopes of a regression on the
+    first half, by their error on the second. Weights other than one, and other scalings than the
+    standard one, have to be better by 2 and 3 %.
+
+    Args:
+        X: The table ``N x D``.
+        targets: Targets ``N x K``, standardised, or -1 and 1 for classes.
+        rng: Draws the rows.
+    """
+    rows = rng.permutation(len(X))[:_ROWS]
+    if len(rows) < _LEAST_ROWS:
+        return InputMap.of(X, "standard")
+    halves = np.array_split(np.arange(len(rows)), 2)
+    y = torch.from_numpy(targets[rows])
+    best, lowest, z = InputMap.of(X, "standard"), np.inf, torch.empty(0)
+    for scaling in SCALINGS:
+        wide = len(best.centre) > _MAX_RANKED
+        if scaling == "none" or (scaling == "ranks" and wide):
+            continue
+        candidate = InputMap.of(X, scaling)
+        seen = torch.from_numpy(candidate(X[rows]))
+        error = sum(kernel_ridge(seen[half], y[half], _GAMMAS).error for half in halves)
+        error *= 1.0 if scaling == "standard" else _HANDICAP
+        if error < lowest:
+            best, lowest, z = candidate, error, seen
+    first, second = halves
+    errors = [kernel_ridge(z[second], y[second], _GAMMAS).error / _RELEVANCE_HANDICAP]
+    for weight in _weights(z[first], y[first]):
+        errors.append(kernel_ridge(z[second] * weight, y[second], _GAMMAS).error)
+    chosen = int(np.argmin(errors))
+    if chosen == 0:
+        return best
+    return replace(best, weight=_weights(z, y)[chosen - 1].numpy())
+
+
+def _weights(z: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    """Fourth and square roots of the slopes, and those from what the fourth roots make of them."""
+    found: list[torch.Tensor] = []
+    weight = torch.ones_like(z[0])
+    for _ in range(2):
+        settings: KernelRidge = kernel_ridge(z * weight, y, _GAMMAS)
+        slopes = relevance(z * weight, y, settings)
+        slopes = (slopes / slopes.mean().clamp_min(1e-300)).clamp_min(_LEAST_SLOPE)
+        for power in (0.25, 0.5):
+            candidate = slopes**power * weight
+            found.append(candidate / candidate.square().mean().sqrt())
+        weight = found[-2]
+    return found

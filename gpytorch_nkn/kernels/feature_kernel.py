@@ -1,0 +1,85 @@
+"""Kernels that are inner products of finitely many features."""
+
+from __future__ import annotations
+
+import torch
+from linear_operator.operators import (
+    LinearOperator,
+    LowRankRootLinearOperator,
+    MatmulLinearOperator,
+    RootLinearOperator,
+)
+from torch import Tensor
+
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.feature_prediction_strategy import FeaturePredictionStrategy
+
+__all__ = ["FeatureKernel"]
+
+
+class FeatureKernel(BatchKernel):
+    r"""A kernel :math:`k(x, x') = \phi(x)^\top \phi(x')`, valid as an inner product.
+
+    Values are linear operators of low rank: an exact GP trains, predicts and samples in the space
+    of the features.
+
+    Attributes:
+        feature_dim: Number of features.
+        leaves_rest: The features stand for another kernel, and :meth:`rest` is what they leave out.
+    """
+
+    feature_dim: int
+    leaves_rest = False
+
+    def features(self, x: Tensor, *, selected: bool = False) -> Tensor:
+        """Features whose inner products are the kernel.
+
+        Args:
+            x: Inputs ``... x N x D``.
+            selected: Their columns are those in ``active_dims`` alone.
+
+        Returns:
+            Features ``... x N x feature_dim``.
+
+        Raises:
+            ValueError: The number of columns that the kernel sees is a wrong one.
+        """
+        if self.active_dims is not None and not selected:
+            x = x.index_select(-1, self.active_dims)
+        return self._features(x, False)
+
+    def rest(self, x: Tensor, *, diag: bool) -> Tensor:
+        """Prior covariance that the features leave out, where they stand for another kernel.
+
+        Args:
+            x: Inputs ``... x N x D`` of the columns that the kernel sees.
+            diag: Variances ``... x N`` alone, in place of ``... x N x N``.
+        """
+        raise NotImplementedError
+
+    def forward(
+        self,
+        x1: Tensor,
+        x2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params,
+    ) -> Tensor | LinearOperator:
+        """Values ``... x N x M`` as a linear operator (``... x N``, a tensor, with ``diag``)."""
+        left = self._features(x1, last_dim_is_batch)
+        same = torch.equal(x1, x2)
+        right = left if same else self._features(x2, last_dim_is_batch)
+        if diag:
+            return (left * right).sum(-1)
+        if not same:
+            return MatmulLinearOperator(left, right.mT)
+        if left.size(-1) < left.size(-2):
+            return LowRankRootLinearOperator(left)
+        return RootLinearOperator(left)
+
+    def prediction_strategy(self, train_inputs, train_prior_dist, train_labels, likelihood):
+        """Predictions in the space of the features."""
+        return FeaturePredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
+
+    def _features(self, x: Tensor, last_dim_is_batch: bool) -> Tensor:
+        raise NotImplementedError

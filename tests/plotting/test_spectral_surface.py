@@ -1,0 +1,265 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import CosineKernel, LinearKernel, MaternKernel, RBFKernel, ScaleKernel
+from scipy.stats import multivariate_normal, norm
+
+from gpytorch_nkn.kernels import (
+    BivariateSpectralMixtureKernel,
+    GeneralizedSpectralMixtureKernel,
+    NeuralKernelNetwork,
+    NonStationarySpectralKernel,
+)
+from gpytorch_nkn.plotting import plot_local_spectrum, plot_spectral_surface
+from gpytorch_nkn.plotting.spectral_surface import spectral_bumps
+
+TAU = 2 * math.pi
+
+
+@pytest.fixture(autouse=True)
+def double():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def pairs(*frequencies, lengthscale=2.0, **options):
+    """Pairs of frequencies ``R x 2 x D`` in cycles per unit."""
+    values = TAU * lengthscale * torch.tensor(frequencies)
+    kernel = NonStationarySpectralKernel(len(values), values.size(-1), **options)
+    kernel.initialize(lengthscale=lengthscale)
+    kernel.frequencies = values.transpose(0, 1)
+    return kernel
+
+
+def mixture():
+    kernel = BivariateSpectralMixtureKernel(2, ard_num_dims=2)
+    kernel.frequencies.data = TAU * torch.tensor(
+        [[[0.0, 3.0], [0.0, 3.5]], [[1.0, -5.0], [1.0, 6.0]]]
+    )
+    kernel.mixture_weights = torch.tensor([0.7, 1.9])
+    kernel.mixture_scales = TAU * torch.tensor([[9.0, 0.4], [9.0, 0.2]])
+    kernel.correlations = torch.tensor([[0.5, 0.8], [0.5, 0.1]])
+    return kernel
+
+
+def picture(ax):
+    """Cell centres and values ``Y x X``."""
+    (mesh,) = ax.collections
+    corners = mesh.get_coordinates()
+    centers = (corners[:-1, :-1] + corners[1:, 1:]) / 2
+    return centers[0, :, 0], centers[:, 0, 1], np.asarray(mesh.get_array())
+
+
+def total(x, y, values):
+    return values.sum() * (x[1] - x[0]) * (y[1] - y[0])
+
+
+def test_bumps_are_the_transform_of_the_kernel():
+    """Yaglom's integral over the masses, summed, equals the kernel's values."""
+    x = torch.tensor([-0.4, 0.1, 0.3])
+    inputs = torch.stack([torch.zeros(3), x], -1)
+    first = ScaleKernel(pairs([[0.0, 1.5], [2.0, 2.5]], [[0.3, 0.5], [0.0, -1.0]]))
+    first.outputscale = 1.7
+    first.base_kernel.outputscale = 0.6
+    for kernel in (first, mixture()):
+        centers, masses, widths, correlations = spectral_bumps(kernel, column=1)
+        left, right = x.numpy()[:, None, None], x.numpy()[None, :, None]
+        decay = left**2 + right**2 - 2 * correlations * left * right
+        waves = np.exp(1j * TAU * (centers[:, 0] * left - centers[:, 1] * right))
+        got = (masses * np.exp(-0.5 * (TAU * widths) ** 2 * decay) * waves).sum(-1)
+        expected = kernel(inputs).to_dense().detach().numpy()
+        assert np.abs(expected).min() > 1e-3
+        np.testing.assert_allclose(got, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("x_scale", [1.0, 0.5])
+def test_surface_of_pairs_is_a_sum_of_gaussians(ax, x_scale, no_overlap):
+    kernel = ScaleKernel(pairs([[1.5], [2.5]]))
+    kernel.outputscale = 3.0
+    options = {"width": 0.2 / x_scale, "max_frequency": 4 / x_scale, "x_scale": x_scale}
+    assert plot_spectral_surface(ax, kernel, x_label="year", **options) is ax
+    u, v, values = picture(ax)
+    np.testing.assert_allclose([u[0], u[-1], v[0], v[-1]], np.array([-4, 4, -4, 4]) / x_scale)
+    grid = np.stack(np.meshgrid(u, v), -1) * x_scale
+    expected = sum(
+        3 / 8 * multivariate_normal([sign * a, sign * b], 0.04).pdf(grid)
+        for sign in (1, -1)
+        for a in (1.5, 2.5)
+        for b in (1.5, 2.5)
+    )
+    np.testing.assert_allclose(values, expected * x_scale**2, atol=1e-9)
+    assert total(u, v, values) == pytest.approx(3, rel=1e-3)
+    assert ax.get_xlabel() == "frequency $u$ (cycles per year)"
+    assert ax.get_ylabel() == "frequency $v$ (cycles per year)"
+    (bar,) = [other for other in ax.figure.axes if other is not ax]
+    assert bar.get_ylabel() == "power per (cycles per year)²"
+    no_overlap(ax.figure)
+
+
+def test_surface_of_a_mixture_has_its_own_widths_and_correlations(ax):
+    plot_spectral_surface(ax, mixture(), column=1, width=0.0, max_frequency=8.0)
+    u, v, values = picture(ax)
+    grid = np.stack(np.meshgrid(u, v), -1)
+    expected = 0
+    for weight, pair, s, rho in ((0.7, (3, 3.5), 0.4, 0.8), (1.9, (-5, 6), 0.2, 0.1)):
+        covariance = s**2 * np.array([[1, rho], [rho, 1]])
+        for a in (*pair, *(-f for f in pair)):
+            for b in pair:
+                b = b if a in pair else -b
+                expected = expected + weight / 8 * multivariate_normal([a, b], covariance).pdf(grid)
+    np.testing.assert_allclose(values, expected, atol=1e-9)
+
+
+def test_default_limits_show_nearly_all_and_thin_bumps_are_not_lost(make_axes):
+    thin = mixture()
+    thin.mixture_scales = 1e-3
+    axes = make_axes(1, 3)
+    spread = pairs(*(torch.randn(30, 2, 1).tolist()))
+    for ax, kernel in zip(axes, (spread, thin, mixture()), strict=True):
+        plot_spectral_surface(ax, kernel, column=int(len(spectral_bumps(kernel)[0]) == 16))
+        u, v, values = picture(ax)
+        mass = spectral_bumps(kernel)[1].sum()
+        assert total(u, v, values) == pytest.approx(mass, rel=0.02)
+        np.testing.assert_allclose(values, values.T, atol=1e-9)
+        np.testing.assert_allclose(values, values[::-1, ::-1], atol=1e-9)
+
+
+def test_a_stationary_kernel_lies_on_the_diagonal(ax):
+    kernel = NonStationarySpectralKernel(20, 1, stationary=True, features="phi")
+    plot_spectral_surface(ax, kernel, width=0.01)
+    u, v, values = picture(ax)
+    assert values[np.abs(np.subtract.outer(v, u)) > 0.1].max() < 1e-6 < values.max()
+
+
+def rbf(lengthscale):
+    return RBFKernel().initialize(lengthscale=lengthscale)
+
+
+def test_a_stationary_kernel_has_its_spectral_density_everywhere(ax, no_overlap):
+    """That of an RBF kernel is normal, and so is the window: variances add."""
+    kernel = ScaleKernel(rbf(0.3))
+    kernel.outputscale = 2.5
+    x = torch.linspace(-3, 3, 10)
+    assert plot_local_spectrum(ax, kernel, x, window=0.2, x_label="t (s)", unit="s") is ax
+    places, frequencies, power = picture(ax)
+    np.testing.assert_allclose(places[[0, -1]], [-3, 3])
+    deviation = math.hypot(1 / (TAU * 0.3), 1 / (2 * TAU * 0.2))
+    expected = 2 * 2.5 * norm(0, deviation).pdf(frequencies)
+    np.testing.assert_allclose(power, np.tile(expected[:, None], len(places)), rtol=1e-5, atol=1e-6)
+    assert norm(0, deviation).cdf(frequencies[-1]) > 0.995
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("t (s)", "frequency (cycles per s)")
+    (bar,) = [other for other in ax.figure.axes if other is not ax]
+    assert bar.get_ylabel() == "power per (cycle per s)"
+    no_overlap(ax.figure)
+
+
+def test_a_wave_is_a_line_in_units_of_ones_own(ax):
+    kernel = CosineKernel().initialize(period_length=0.5)  # half a wave, in decades
+    years = np.linspace(1950, 1990, 9)
+    plot_local_spectrum(ax, kernel, years, x_offset=1970.0, x_scale=10.0, window=4.0)
+    _, frequencies, power = picture(ax)
+    deviation = 1 / (2 * TAU * 4)
+    expected = sum(norm(sign * 0.1, deviation).pdf(frequencies) for sign in (1, -1))
+    np.testing.assert_allclose(power, np.tile(expected[:, None], power.shape[1]), atol=1e-4)
+
+
+@pytest.mark.parametrize("phase", [0.0, 0.6])
+def test_a_pair_beats_where_the_window_does_not_tell_its_frequencies_apart(ax, phase):
+    """The transform of a sum of two waves, squared: two bumps and their interference."""
+    kernel = pairs([[3.0], [3.6]], learn_envelopes=True, lengthscale=0.7)
+    kernel.initialize(center=0.25, envelope_phases=phase)
+    plot_local_spectrum(ax, kernel, np.linspace(-1, 2, 5), window=0.3, max_frequency=6.0)
+    places, frequencies, power = picture(ax)
+    deviation = 1 / (2 * TAU * 0.3)
+    one, other = (norm(f, deviation).pdf(frequencies)[:, None] for f in (3.0, 3.6))
+    difference = TAU * (3.0 - 3.6) * (places - 0.25) + 2 * phase
+    expected = (one + other + 2 * np.sqrt(one * other) * np.cos(difference)) / 4
+    np.testing.assert_allclose(power, expected, atol=1e-4)
+    averaged = 1 + math.exp(-0.5 * (TAU * 0.6 * 0.3) ** 2) * np.cos(difference)
+    np.testing.assert_allclose(
+        power.sum(0) * (frequencies[1] - frequencies[0]), averaged / 2, atol=1e-3
+    )  # s cos^2 of the envelope, around the place
+
+
+class Chirp(torch.nn.Module):
+    def forward(self, x):
+        """Lengthscale 3, and phase ``(2 + 4 x) x``."""
+        return torch.cat([0 * x + 0.5, 0 * x + 3, 2 + 4 * x], -1).unsqueeze(-2)
+
+
+def test_the_ridge_of_a_chirp_is_the_derivative_of_its_phase(ax):
+    kernel = GeneralizedSpectralMixtureKernel(spectrum=Chirp())
+    plot_local_spectrum(ax, kernel, torch.linspace(0.2, 2, 7), window=0.1)
+    places, frequencies, power = picture(ax)
+    step = frequencies[1] - frequencies[0]
+    np.testing.assert_allclose(frequencies[power.argmax(0)], 2 + 8 * places, atol=1.5 * step)
+    variance = kernel(torch.tensor([[1.0]])).to_dense().item()
+    np.testing.assert_allclose(power[:, 20:140].sum(0) * step, variance, rtol=0.02)
+
+
+def test_power_is_that_of_windowed_transforms_of_drawn_functions(ax):
+    kernel = NeuralKernelNetwork.time_series() + LinearKernel()
+    plot_local_spectrum(ax, kernel, np.linspace(0, 1, 5), window=0.1, max_frequency=5.0)
+    places, frequencies, power = picture(ax)
+    grid = np.linspace(-0.7, 1.7, 600)
+    covariance = kernel(torch.as_tensor(grid)[:, None]).to_dense().detach().numpy()
+    for place, frequency in ((40, 0), (80, 30), (130, 90)):
+        g = norm(places[place], 0.1).pdf(grid) ** 0.5 * (grid[1] - grid[0])
+        wave = g * np.exp(-1j * TAU * frequencies[frequency] * grid)
+        expected = 2 * (wave @ covariance @ wave.conj()).real
+        assert expected > 1e-3 * power.max()
+        np.testing.assert_allclose(power[frequency, place], expected, rtol=1e-3)
+
+
+def test_slow_frequencies_are_shown_without_what_is_faster(ax):
+    kernel = rbf(5.0) + CosineKernel().initialize(period_length=0.01)
+    plot_local_spectrum(ax, kernel, np.linspace(0, 1, 5), window=0.2, max_frequency=3.0)
+    _, frequencies, power = picture(ax)
+    plain = 2 * norm(0, math.hypot(1 / (TAU * 5), 1 / (2 * TAU * 0.2))).pdf(frequencies)
+    np.testing.assert_allclose(power[:, 80], plain, atol=1e-4)
+
+
+def test_other_columns_and_state_are_left_alone(ax):
+    kernel = pairs([[1.0, 3.0], [1.2, 3.0]], lengthscale=1.0)
+    kernel.initialize(center=torch.tensor([[0.0, 5.0]]))
+    kernel.train()
+    before = torch.get_rng_state()
+    x = torch.stack([torch.linspace(0, 4, 6), torch.full((6,), 5.0)], -1)
+    plot_local_spectrum(ax, kernel, x, max_frequency=4.0)
+    _, frequencies, power = picture(ax)
+    assert frequencies[power.sum(1).argmax()] == pytest.approx(1.1, abs=0.15)
+    assert kernel.training and torch.equal(torch.get_rng_state(), before)
+
+
+def test_faults_are_named(ax):
+    kernel = pairs([[1.0], [2.0]])
+    with pytest.raises(TypeError, match="ScaleKernels or not, got RBFKernel"):
+        plot_spectral_surface(ax, ScaleKernel(RBFKernel()))
+    with pytest.raises(TypeError, match=r"A gpytorch.kernels.Kernel is needed, got str"):
+        plot_spectral_surface(ax, "psi")
+    with pytest.raises(ValueError, match=r"batch of shape \(3,\)"):
+        plot_spectral_surface(ax, NonStationarySpectralKernel(2, 1, batch_shape=torch.Size([3])))
+    with pytest.raises(ValueError, match="one of the 1 that the kernel sees, got 1"):
+        plot_spectral_surface(ax, kernel, column=1)
+    with pytest.raises(ValueError, match="width must be a frequency, not negative, got -1"):
+        plot_spectral_surface(ax, kernel, width=-1.0)
+    with pytest.raises(ValueError, match="max_frequency must be a positive number, got 0"):
+        plot_spectral_surface(ax, kernel, max_frequency=0)
+    with pytest.raises(ValueError, match="x_scale must be a positive number, got inf"):
+        plot_spectral_surface(ax, kernel, x_scale=math.inf)
+    x = np.linspace(0, 1, 4)
+    with pytest.raises(ValueError, match="window must be a positive number, got 0"):
+        plot_local_spectrum(ax, MaternKernel(), x, window=0.0)
+    with pytest.raises(ValueError, match="max_frequency must be a positive number, got -3"):
+        plot_local_spectrum(ax, MaternKernel(), x, max_frequency=-3)
+    with pytest.raises(ValueError, match="evaluated at 30048 places, of which 4800"):
+        plot_local_spectrum(ax, MaternKernel(), x, window=1e-4)
+    with pytest.raises(ValueError, match="must vary, got 0 of 1"):
+        plot_local_spectrum(ax, MaternKernel(), np.ones(4))
+    zero = ScaleKernel(RBFKernel())
+    zero.raw_outputscale.data.fill_(-1e4)
+    with pytest.raises(ValueError, match="zero at all frequencies"):
+        plot_local_spectrum(ax, zero, x)
