@@ -15,11 +15,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from botorch.models import SingleTaskGP
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.settings import fast_computations
 
-from gpytorch_nkn.kernels import NonStationarySpectralKernel
+from gpytorch_nkn.models import SpectralGP
 
 __all__ = ["measure_gp"]
 
@@ -47,7 +45,7 @@ def measure_gp(rows: Sequence[int], rounds: int) -> str:
     results = [_in_process(count, rounds) for count in rows]
     memory = results[0]["before"]
     lines = [
-        f"SingleTaskGP with NonStationarySpectralKernel({_FEATURES}, {_COLUMNS}), "
+        f"SpectralGP(num_features={_FEATURES}, rbf=False) of {_COLUMNS} columns, "
         f"{results[0]['feature_dim']} features, float64, one thread; before the data a process "
         f"has {memory:.2f} GB, which is not in the memory. Torch {torch.__version__}.",
         "",
@@ -86,9 +84,8 @@ def _measure(rows: int, rounds: int) -> dict[str, float]:
     y = (3 * math.pi * x[:, :1] ** 2).sin() + x[:, 1:2] * (4 * x[:, 2:3]).cos()
     y += _NOISE * torch.randn(count, 1, generator=generator, dtype=torch.float64)
     x = math.sqrt(12) * (x - 0.5)
-    kernel = NonStationarySpectralKernel(_FEATURES, _COLUMNS).double()
-    kernel.initialize(lengthscale=math.sqrt(_COLUMNS))
-    model = SingleTaskGP(x[:rows], y[:rows], covar_module=kernel)
+    model = SpectralGP(x[:rows], y[:rows], num_features=_FEATURES, rbf=False)
+    kernel = model.spectral_kernel.initialize(lengthscale=math.sqrt(_COLUMNS))
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     model.train()
@@ -129,6 +126,4 @@ if __name__ == "__main__":
     parser.add_argument("rows", type=int)
     parser.add_argument("rounds", type=int)
     given = parser.parse_args()
-    # BoTorch turns off on import what makes use of low rank.
-    with fast_computations(True, True, True):
-        print(json.dumps(_measure(given.rows, given.rounds)))
+    print(json.dumps(_measure(given.rows, given.rounds)))

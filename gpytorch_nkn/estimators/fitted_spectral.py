@@ -95,8 +95,11 @@ class FittedSpectral:
             complexity=4 * math.sqrt(2) * lipschitz * rademacher,
         )
 
-    def kernel(self) -> NonStationarySpectralKernel:
+    def kernel(self, *, learn_frequencies: bool = False) -> NonStationarySpectralKernel:
         """The learned kernel, for Gaussian processes.
+
+        Args:
+            learn_frequencies: Let the training of a Gaussian process move them further.
 
         Returns:
             A float64 kernel with :meth:`features` as its features. Its inputs are
@@ -113,7 +116,11 @@ class FittedSpectral:
             )
         pairs = torch.from_numpy(frequencies[0])
         kernel = NonStationarySpectralKernel(
-            pairs.size(1), pairs.size(2), features="phi", stationary=len(pairs) == 1
+            pairs.size(1),
+            pairs.size(2),
+            features="phi",
+            stationary=len(pairs) == 1,
+            learn_frequencies=learn_frequencies,
         ).double()
         kernel.initialize(lengthscale=1.0, phases=torch.from_numpy(phases[0]))
         kernel.frequencies = pairs.expand(2, -1, -1)

@@ -32,7 +32,9 @@ OPTIONS = {
     "progress",
 }
 _FEWEST, _MOST = 20, 2000  # rows left out
-_SHARE = 0.1  # of the variance, with which pairs start beside an RBF kernel
+# Of the variance of the RBF kernel, with which pairs start beside it. Where all is dense they take
+# few steps, and where it is not they are at their best after many.
+_SHARE, _LOW_RANK_SHARE = 0.1, 1.0
 _STANDARD_ERRORS = 2.0  # of the gain in left-out density, which pairs must exceed
 _INDUCING = 50  # iterations of an RBF kernel and its inducing points
 _REFIT = 30  # iterations of an RBF kernel that starts near its best
@@ -134,7 +136,7 @@ def _learn_low_rank(
     gp = RowsGP(kept, model.covar_module, mean, likelihood)
     watch = Watch(gp, left) if num_left else None  # starts with the RBF kernel
     if rbf is not None:
-        _start(pairs, kernel, rows, _SHARE)
+        _start(pairs, kernel, rows, _LOW_RANK_SHARE)
     try:
         training.maximize(gp, training.max_iterations, watch)
     except KeyboardInterrupt:  # before the first step

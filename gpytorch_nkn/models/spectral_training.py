@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Training", "Watch", "left_out_density"]
 
 _START_SHARE = 0.4  # of a budget
-_PATIENCE = 10  # iterations without a better density of left-out rows
+_PATIENCE = 30  # iterations without a better density of left-out rows
 _WARM_UP = 40  # iterations before it counts
 _LEAST_GAIN = 1e-4  # of a mean log density
 _RATE = 0.02  # of Adam

@@ -177,6 +177,8 @@ def test_the_learned_kernel_goes_into_a_gaussian_process(method):
         kernel(inputs).to_dense().detach(), features @ features.T, rtol=1e-6, atol=1e-6
     )
     assert kernel.stationary == (method == "SKL")
+    assert not kernel.mean_frequencies.requires_grad
+    assert learner.kernel(learn_frequencies=True).mean_frequencies.requires_grad
     model = SingleTaskGP(inputs, torch.from_numpy(y)[:, None], covar_module=kernel)
     assert model.posterior(inputs).mean.isfinite().all()
 

@@ -687,3 +687,14 @@ def test_thirty_thousand_rows_need_no_matrix_of_them():
     assert (mean - (9 * x[:2000]).sin()).square().mean().sqrt() < 0.1
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert kilobytes < 10**6  # a matrix has 7 GB
+
+
+@pytest.mark.parametrize("budget", [None, 1e-9])
+def test_no_steps_are_taken_after_the_budget(budget):
+    model = gp(False).train()
+    training = Training(model, 5, 1, budget, 0, False)
+    assert training.is_over == (budget is not None)
+    rows = RowsGP(training.rows, model.covar_module, model.mean_module, model.likelihood)
+    before = state(model)
+    training.maximize(rows, 5)
+    assert torch.equal(state(model), before) == (budget is not None)
