@@ -128,8 +128,10 @@ def _learn_low_rank(
     if rbf is not None and not training.is_over:
         alone = model.covar_module.kernels[0]
         alone.inducing_points.requires_grad_(True)
-        training.maximize(RowsGP(kept, alone, mean, likelihood), _INDUCING)
-        alone.inducing_points.requires_grad_(False)
+        try:
+            training.maximize(RowsGP(kept, alone, mean, likelihood), _INDUCING)
+        finally:
+            alone.inducing_points.requires_grad_(False)
         _start(pairs, kernel, rows, _OFF)
     if training.is_over or not training.max_iterations:
         return
