@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from numbers import Integral
 from typing import Self
 
@@ -34,6 +35,7 @@ _RATES = {  # of the weights; that of gradient descent by the curvature of the l
 }
 _MAX_REFIT = 20_000  # rows, from which on those held out are not missed
 _MIN_ROWS = 10  # below which held-out rows say too little
+_MAP_SHARE, _GAMMA_SHARE = 0.25, 0.4  # of the budget, after which the start tries nothing more
 
 
 def _folds(count: int) -> tuple[int, float]:
@@ -84,6 +86,7 @@ class SpectralLearner(FittedSpectral):
     best_iteration_: int
     n_iter_: int
     _optimizer: Optimizer | None
+    _rule_rates: list[float]
     _rng: np.random.RandomState
 
     # What a subclass provides.
@@ -129,17 +132,21 @@ class SpectralLearner(FittedSpectral):
                 than 2 rows, all columns or all targets are constant, there is only one class, or
                 an option has no meaning.
             TypeError: ``X`` is sparse, or an option is of a wrong type.
-            FloatingPointError: The learning rates are so large that the first epoch diverges.
-            KeyboardInterrupt: Ctrl-C came before the first step of training.
+            FloatingPointError: Training came to values that are not finite before the end of its
+                first cycle, as with learning rates that are too large.
+            KeyboardInterrupt: Ctrl-C came before the first step of training: while scaling and
+                ``gamma`` are chosen and the first ridge regression is solved, which together take
+                seconds from a thousand rows on.
         """
+        begin = time.monotonic()
         self._forget()
         check_options(vars(self))
         table, target = self._read(X, y, first=True)
         try:
             with torch.inference_mode(False), torch.no_grad():
-                rows = self._begin(table, target)
+                rows = self._begin(table, target, begin=begin)
                 self._network.prepare()
-                outcome = self._train(rows, self._encode(target))
+                outcome = self._train(rows, self._encode(target), begin)
                 self._network.release()
         except BaseException:
             self._forget()  # what is not trained must not predict
@@ -150,8 +157,8 @@ class SpectralLearner(FittedSpectral):
         self.n_iter_ = outcome.epochs
         return self
 
-    def _train(self, rows: np.ndarray, encoded: np.ndarray) -> Outcome:
-        """Train the network, for as long as held-out rows say."""
+    def _train(self, rows: np.ndarray, encoded: np.ndarray, begin: float) -> Outcome:
+        """Train the network, for as long as held-out rows say, in what is left of the budget."""
         count, held_out, cycles = len(rows), [], [self.max_iter]
         if self.early_stopping and count >= _MIN_ROWS:
             parts, fraction = _folds(count)
@@ -163,6 +170,12 @@ class SpectralLearner(FittedSpectral):
             cycles = doubling_cycles(self.max_iter)
         refit = count < _MAX_REFIT if self.refit == "auto" else bool(self.refit)
         ridge = self.ridge and self.fit_intercept
+        learned = METHODS[self.method].learned
+        if held_out and ridge and not learned and self._loss_name == "squared_error":
+            cycles = []  # ridge regression on features that stay is all there is to learn
+        budget = self.budget
+        if budget is not None:
+            budget = max(budget - (time.monotonic() - begin), 0.0)
         task = Task(
             self._inputs(rows),
             self._targets(encoded),
@@ -176,7 +189,7 @@ class SpectralLearner(FittedSpectral):
             refit=bool(held_out) and (refit or len(held_out) > 1),
             patience=self.n_iter_no_change,
             batch_size=self._rows_of_a_batch(rows),
-            budget=self.budget,
+            budget=budget,
             progress=self.progress,
         )
         return train(self._network, lambda: self._trainer(None), task, plan, self._rng)
@@ -195,6 +208,8 @@ class SpectralLearner(FittedSpectral):
                 self.loss_curve_, self.validation_scores_ = [], []
             else:
                 rows = self.input_map_(table)
+                self._refuse_another_solver()
+                self._set_frequency_rates()
             inputs, targets = self._inputs(rows), self._targets(self._encode(target))
             network, before = self._network, self._network.values.clone()
             network.prepare()
@@ -220,13 +235,28 @@ class SpectralLearner(FittedSpectral):
             self._optimizer.unbind()
             network.release()
         self.loss_curve_ = [*self.loss_curve_, loss]
-        self.n_iter_ = self.best_iteration_ = len(self.loss_curve_)
+        self.n_iter_ = getattr(self, "n_iter_", 0) + 1
+        self.best_iteration_ = getattr(self, "best_iteration_", 0) + 1
+        self._trained_loss = self._loss_name
         return self
 
     def _forget(self) -> None:
         """Drop what another fit left."""
-        for name in [name for name in vars(self) if name.endswith("_") or name == "_network"]:
+        private = ("_network", "_trained_loss")
+        for name in [name for name in vars(self) if name.endswith("_") or name in private]:
             delattr(self, name)
+
+    def _refuse_another_solver(self) -> None:
+        """What an optimiser remembers means nothing to another."""
+        if self._optimizer is not None and type(self._optimizer) is not OPTIMIZERS[self.solver]:
+            raise ValueError(
+                f"solver must stay that of the first call of partial_fit, got {self.solver!r}."
+            )
+
+    def _set_frequency_rates(self) -> None:
+        given = self.frequency_learning_rate
+        rule = self._rule_rates
+        self.frequency_learning_rates_ = list(rule) if given is None else [given] * len(rule)
 
     def _begin(
         self,
@@ -235,13 +265,17 @@ class SpectralLearner(FittedSpectral):
         *,
         keep_constant: bool = False,
         classes: np.ndarray | None = None,
+        begin: float = math.inf,
     ) -> np.ndarray:
         """Standardise, and draw a network; returns the standardised table."""
         self._rng = check_random_state(self.random_state)
+        budget = math.inf if self.budget is None or keep_constant else self.budget
         num_outputs = self._learn_targets(target, classes)
         ridge_targets = self._ridge_targets(self._encode(target))
         if self.standardize == "auto" and not keep_constant:
-            self.input_map_ = choose_input_map(table, ridge_targets, self._rng)
+            self.input_map_ = choose_input_map(
+                table, ridge_targets, self._rng, begin + _MAP_SHARE * budget
+            )
         else:
             scaling = "standard" if self.standardize else "none"
             self.input_map_ = InputMap.of(table, scaling, keep_constant=keep_constant)
@@ -259,14 +293,15 @@ class SpectralLearner(FittedSpectral):
             intercept=self.fit_intercept,
             rng=self._rng,
             device=torch.device("cpu" if self.device is None else self.device),
+            end=begin + _GAMMA_SHARE * budget,
         )
         self._network, self._optimizer = start.network, None
         if self.fit_intercept:
             offsets = torch.from_numpy(self._first_intercept(self._encode(target)))
             start.network.intercept.copy_(offsets)
         self.gamma_ = start.gamma
-        given = self.frequency_learning_rate
-        self.frequency_learning_rates_ = start.rates if given is None else [given] * self.depth
+        self._rule_rates, self._trained_loss = start.rates, self._loss_name
+        self._set_frequency_rates()
         return rows
 
     def _trainer(self, optimizer: Optimizer | None) -> Trainer:
@@ -274,7 +309,7 @@ class SpectralLearner(FittedSpectral):
         method, network = METHODS[self.method], self._network
         if optimizer is None:
             make = OPTIMIZERS[self.solver]
-            epsilon = _EPSILON / math.sqrt(self.n_components)
+            epsilon = _EPSILON / math.sqrt(network.num_features)
             optimizer = make(network.values, network.gradient, network.windows, epsilon)
         else:
             optimizer.bind(network.values, network.gradient)
@@ -296,7 +331,13 @@ class SpectralLearner(FittedSpectral):
     def _inputs(self, rows: np.ndarray) -> Tensor:
         """Float32 rows ``N x (d + 1)``, ones in the last column, where the network is."""
         table = np.empty((len(rows), rows.shape[1] + 1), dtype=np.float32)
-        table[:, :-1], table[:, -1] = rows, 1.0
+        with np.errstate(over="ignore"):
+            table[:, :-1], table[:, -1] = rows, 1.0
+        if not np.isfinite(table).all():
+            raise ValueError(
+                f"X holds values that are too large for float32 as the network sees them, up to "
+                f"{np.abs(rows).max():g}."
+            )
         return torch.from_numpy(table).to(self._network.values.device)
 
     def _targets(self, encoded: np.ndarray) -> Tensor:

@@ -23,10 +23,9 @@ _LOSSES = ("log_loss", "hinge")
 
 
 def _has_probabilities(estimator: Any) -> bool:
-    if estimator.loss != "log_loss":
-        raise AttributeError(
-            f"Probabilities come with loss='log_loss', not with loss={estimator.loss!r}."
-        )
+    loss = getattr(estimator, "_trained_loss", estimator.loss)  # outputs are those of the fit
+    if loss != "log_loss":
+        raise AttributeError(f"Probabilities come with loss='log_loss', not with loss={loss!r}.")
     return True
 
 
@@ -68,7 +67,13 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner, BaseEstimator):
             ``"median"`` for half the inverse square of the median distance, or ``"auto"`` for that
             whose ridge regression predicts left-out rows best, among 800 rows.
         loss: ``"log_loss"``, or ``"hinge"``, the paper's: one minus the lead of the right class.
-        weight_penalty: Factor of the norm of ``W``, ``lambda_1`` of the paper.
+        weight_penalty: Factor of the norm of ``W``, ``lambda_1`` of the paper. With ``"sgd"`` it
+            is that of the objective above. Adam divides gradients entry by entry by their root
+            mean square, but not the proximal step: with it the factor is in units of gradients so
+            divided, and the same value shrinks ``W`` less or more than with ``"sgd"`` (in an
+            example with 7 outputs, 10 did what 1 does there). Squared norms are part of the
+            gradient with either; a large factor makes ``"adam"`` swing about zero, and must stay
+            below ``1 / (2 learning_rate)`` with ``"sgd"``.
         feature_penalty: Factor of the mean squared norm of features in the mini-batch,
             ``lambda_2``. ``None`` is 1e-4 with ``"ASKL"`` and 0 with others, which take no other.
         depth: Number of layers; features of one are inputs of the next, whose scale follows the
@@ -89,18 +94,27 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner, BaseEstimator):
             below 600 rows, three below 1000, beyond one of 1000 rows, but no less than 10 % and no
             more than 20 %. A cycle is preferred to a better later one if half a standard error
             explains the difference. ``False`` trains for ``max_iter`` epochs, in one cycle, and so
-            do fewer than 10 rows.
+            do fewer than 10 rows; ``validation_fraction``, ``n_iter_no_change``, ``refit`` and
+            ``ridge`` then have no effect.
         validation_fraction: Share of a single part to hold out instead, of every class if possible.
         n_iter_no_change: Cycles without a better score after which to stop, with a single part.
         refit: Train on all rows for the number of epochs chosen; ``"auto"`` does below 20,000.
-            Several parts always ask for it.
+            Several parts always ask for it, so ``False`` counts from 1000 rows on, or with a
+            ``validation_fraction``.
         ridge: With early stopping and an intercept, let ridge regression on the features to start
             from be a candidate, too, its penalty chosen by left-out rows.
         standardize: ``"auto"`` chooses how columns are scaled, and weights them by their relevance,
             with kernel ridge regression on up to 900 rows (see
             :func:`gpytorch_nkn.estimators.spectral_inputs.choose_input_map`); ``True`` standardises
-            them, with tails drawn in; ``False`` takes them as they are, in float32.
-        budget: Seconds of training; ``None`` for no limit. Learning rates then fall within them.
+            them, with tails drawn in; ``False`` takes them as they are, in float32 (with a warning
+            where most distinct
+            values of a column are the same in it).
+        budget: Seconds of a fit; ``None`` for no limit. Learning rates fall within them. After a
+            quarter of them no more scalings are tried, after 40 % ``gamma`` follows the median
+            rule, and what remains of parts, ridge regressions and the training on all rows is left
+            out at the end. What has begun is not cut: a step of the choice of scalings, the search
+            for ``gamma``, a mini-batch, and above all a ridge regression of ``D = 2000`` features
+            can each take seconds more.
         device: Torch device of the computation, such as ``"cuda"``. Pickles hold everything on the
             CPU, where the estimator then is.
         random_state: Seed, or NumPy random state; an integer makes fits reproducible.
@@ -115,11 +129,12 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner, BaseEstimator):
             scaling and weights.
         singular_values_, rank_: Singular values of the weights, and number of those that are not
             zero.
-        loss_curve_: Mean training loss of each epoch, without penalties, of the last training.
+        loss_curve_: Mean training loss of each epoch, without penalties, of the last training, and
+            of each call of :meth:`partial_fit` after it.
         validation_scores_: Scores of held-out rows: of the ridge regression, then at the end of
             each cycle. Minus the sum of the share of wrong classes and the Brier score.
         best_iteration_: Number of epochs of the parameters that are kept; 0 for ridge regression.
-        n_iter_: Number of epochs in all.
+        n_iter_: Number of epochs in all, calls of :meth:`partial_fit` included.
         gamma_, frequency_learning_rates_: What the rules gave, layer by layer.
 
     Training computes in float32, predictions in float64. Ctrl-C and the budget end a training; the
@@ -193,9 +208,18 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner, BaseEstimator):
 
         The first call fixes the classes, the standardisation (``"auto"`` is ``True`` here),
         ``gamma`` and the frequencies to start from, so its rows should be typical ones; a column
-        that is constant in them is centred, but not scaled. What the optimiser remembers is kept
-        between calls. After :meth:`fit` it goes on from there. ``early_stopping``, ``max_iter`` and
-        ``budget`` have no part in it. A call that fails, or that Ctrl-C ends, changes nothing.
+        that is constant in them is centred, but not scaled. ``n_components``, ``depth``,
+        ``fit_intercept`` and ``random_state`` are those of the first call, too, whatever
+        ``set_params`` says later; another ``solver`` is refused; rates, penalties, ``loss``,
+        ``method`` and ``batch_size`` are those of the present call. ``early_stopping`` with what
+        belongs to it, ``ridge``, ``max_iter`` and ``budget`` have no part in it.
+
+        What the optimiser remembers is kept between calls. After :meth:`fit` the first call starts
+        from its parameters with an optimiser that remembers nothing, at rates that had fallen to
+        zero: on the same rows predictions get worse at first, as what ``fit`` converged to (or
+        solved for) is left. It is for rows that differ from those of ``fit``; smaller
+        ``learning_rate`` and ``frequency_learning_rate`` move less. A call that fails, or that
+        Ctrl-C ends, changes nothing.
 
         Args:
             X: Rows ``N x d``.
@@ -267,10 +291,19 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner, BaseEstimator):
     def _read(self, X: ArrayLike, y: ArrayLike, first: bool) -> tuple[np.ndarray, np.ndarray]:
         refuse_other_values("X", X)
         least = 2 if first else 1
-        table, labels = validate_data(
-            self, X, y, dtype=np.float64, order="C", reset=first, ensure_min_samples=least
-        )
-        check_classification_targets(labels)
+        try:
+            table, labels = validate_data(
+                self, X, y, dtype=np.float64, order="C", reset=first, ensure_min_samples=least
+            )
+            check_classification_targets(labels)
+            np.unique(labels)
+        except TypeError as error:
+            if "not supported between instances" not in str(error):
+                raise
+            kinds = sorted({type(label).__name__ for label in np.asarray(y, dtype=object).flat})
+            raise ValueError(
+                f"y must hold labels of one kind without missing ones, got {', '.join(kinds)}."
+            ) from error
         return table, labels
 
     def _learn_targets(self, y: np.ndarray, given: np.ndarray | None) -> int:

@@ -6,6 +6,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import torch
 
 from gpytorch_nkn.estimators.spectral_optimizers import OPTIMIZERS
 from gpytorch_nkn.estimators.spectral_start import GAMMA_RULES, METHODS
@@ -56,8 +57,12 @@ def check_options(options: dict[str, Any]) -> None:
         if not isinstance(options[name], bool | np.bool_):
             raise TypeError(f"{name} must be True or False, got {options[name]!r}.")
     for name in ("refit", "standardize"):
-        if options[name] not in (True, False, "auto"):
+        value = options[name]
+        if not isinstance(value, bool | np.bool_) and not (
+            isinstance(value, str) and value == "auto"
+        ):
             raise ValueError(f"{name} must be True, False or 'auto', got {options[name]!r}.")
+    _check_device(options["device"])
     gamma, rules = options["gamma"], " or ".join(map(repr, GAMMA_RULES))
     if isinstance(gamma, str):
         if gamma not in GAMMA_RULES:
@@ -76,3 +81,16 @@ def check_options(options: dict[str, Any]) -> None:
             f"frequency_learning_rate has no use with method={options['method']!r}, whose "
             "frequencies are not learned."
         )
+
+
+def _check_device(device: Any) -> None:
+    """Refuse devices on which nothing can be computed."""
+    if device is None:
+        return
+    if not isinstance(device, str | torch.device):
+        raise TypeError(f"device must be the name of a torch device or None, got {device!r}.")
+    try:
+        torch.ones(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device={str(device)!r} cannot be used: {reason}") from error

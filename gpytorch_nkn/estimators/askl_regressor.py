@@ -12,9 +12,36 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gpytorch_nkn.estimators.askl_base import SpectralLearner
-from gpytorch_nkn.estimators.table_input import offset_and_scale, refuse_other_values
+from gpytorch_nkn.estimators.spectral_inputs import varies
+from gpytorch_nkn.estimators.table_input import refuse_other_values
 
 __all__ = ["ASKLRegressor"]
+
+
+def _offset_and_scale(y: np.ndarray) -> tuple[float, float]:
+    """Mean and deviation of targets ``N`` that vary."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        offset, scale = float(y.mean()), float(y.std())
+    if not 0 < scale < np.inf:
+        raise ValueError(
+            f"The targets, from {y.min():g} to {y.max():g}, are too large or too small to be "
+            "standardised."
+        )
+    return offset, scale
+
+
+def _refuse_text(y: ArrayLike) -> None:
+    try:
+        values = np.asarray(y)
+        if values.dtype.kind in "OUS":
+            values.astype(np.float64)
+    except ValueError as error:
+        if "could not convert string" in str(error):
+            raise ValueError(
+                f"y must hold numbers, but {error}: ASKLClassifier learns labels."
+            ) from error
+    except TypeError:
+        return  # scikit-learn's checks say what is wrong
 
 
 class ASKLRegressor(RegressorMixin, SpectralLearner, BaseEstimator):
@@ -43,9 +70,12 @@ class ASKLRegressor(RegressorMixin, SpectralLearner, BaseEstimator):
         ridge: With early stopping and an intercept, solve for the weights by ridge regression on
             the features at the end of cycles, its penalty chosen by left-out rows, and let that on
             the features to start from be a candidate, too. ``False`` keeps the weights of the
-            training, and with them the rank that ``weight_penalty`` gives.
+            training, and with them the rank that ``weight_penalty`` gives. With ``"SK"`` and
+            ``"NSK"``, whose features stay, this ridge regression is the model: there is no epoch
+            of training, and ``weight_penalty``, ``solver``, ``learning_rate``, ``batch_size``,
+            ``max_iter``, ``n_iter_no_change`` and ``budget`` (but for the start) have no effect.
         standardize: How to scale columns (targets are standardised always).
-        budget: Seconds of training; ``None`` for no limit.
+        budget: Seconds of a fit; ``None`` for no limit.
         device: Torch device of the computation.
         random_state: Seed, or NumPy random state.
         progress: Show a progress bar on a terminal.
@@ -128,11 +158,11 @@ class ASKLRegressor(RegressorMixin, SpectralLearner, BaseEstimator):
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """One pass over a part of the data, at the full learning rates.
 
-        The first call fixes the standardisation (``"auto"`` is ``True`` here), ``gamma`` and the
-        frequencies to start from, so its rows should be typical ones; a column that is constant in
-        them is centred, but not scaled. What the optimiser remembers is kept between calls. After
-        :meth:`fit` it goes on from there. ``early_stopping``, ``max_iter`` and ``budget`` have no
-        part in it. A call that fails, or that Ctrl-C ends, changes nothing.
+        As :meth:`ASKLClassifier.partial_fit`, without classes: the first call fixes the
+        standardisation of columns and targets (``"auto"`` is ``True`` here), ``gamma``, the
+        frequencies to start from, and options that belong to these, so its rows should be typical
+        ones. After :meth:`fit` predictions for the same rows get worse at first, as rates that had
+        fallen to zero are full ones again. A call that fails, or that Ctrl-C ends, changes nothing.
 
         Args:
             X: Rows ``N x d``.
@@ -162,6 +192,7 @@ class ASKLRegressor(RegressorMixin, SpectralLearner, BaseEstimator):
     def _read(self, X: ArrayLike, y: ArrayLike, first: bool) -> tuple[np.ndarray, np.ndarray]:
         refuse_other_values("X", X)
         refuse_other_values("y", y)
+        _refuse_text(y)
         table, targets = validate_data(
             self,
             X,
@@ -178,10 +209,12 @@ class ASKLRegressor(RegressorMixin, SpectralLearner, BaseEstimator):
     def _learn_targets(self, y: np.ndarray, given: np.ndarray | None) -> int:
         self._flat = y.ndim == 1
         columns = y.reshape(len(y), -1)
-        varies = np.ptp(columns, axis=0) > 0
+        use = varies(columns)
+        if not use.any():
+            raise ValueError(f"The targets are constant ({columns[0, 0]}): nothing can be learned.")
         pairs = [
-            offset_and_scale(column) if use or not varies.any() else (column[0], 1.0)
-            for column, use in zip(columns.T, varies, strict=True)
+            _offset_and_scale(column) if used else (column[0], 1.0)
+            for column, used in zip(columns.T, use, strict=True)
         ]
         self.y_offset_, self.y_scale_ = (np.array(part) for part in zip(*pairs, strict=True))
         return columns.shape[1]

@@ -27,6 +27,7 @@ class FittedSpectral:
     n_features_in_: int
     input_map_: InputMap
     _network: SpectralNetwork
+    _trained_loss: str
 
     @property
     def _loss_name(self) -> str:
@@ -84,7 +85,7 @@ class FittedSpectral:
                 waves = sum(float((seen @ (omega - other)).cos().sum()) for seen in below)
                 spectral = 0.5 * (count + waves / network.num_features)
         factor = float(self.singular_values_.sum()) / count * math.sqrt(network.num_outputs)
-        lipschitz = LIPSCHITZ[self._loss_name]
+        lipschitz = LIPSCHITZ[self._trained_loss]
         rademacher = factor * math.sqrt(squares)
         return ExcessRiskBound(
             trace_norm=float(self.singular_values_.sum()),
@@ -99,11 +100,14 @@ class FittedSpectral:
         """The learned kernel, for Gaussian processes.
 
         Args:
-            learn_frequencies: Let the training of a Gaussian process move them further.
+            learn_frequencies: Let the training of a Gaussian process move them further; by
+                default they are frozen (``requires_grad`` is ``False``).
 
         Returns:
             A float64 kernel with :meth:`features` as its features. Its inputs are
-            ``input_map_(X)``, the table as the features see it.
+            ``input_map_(X)``, the table as the features see it. It has an output scale (and a
+            lengthscale) of its own, so it goes into a model without a ``ScaleKernel``, whose scale
+            would be the same once more.
 
         Raises:
             NotImplementedError: There are several layers.
@@ -148,7 +152,7 @@ class FittedSpectral:
     def phases_(self) -> list[np.ndarray]:
         """Phases of each layer, ``D``."""
         check_is_fitted(self, "input_map_")
-        size = self.n_components
+        size = self._network.num_features
         return [layer.phases[:size].double().cpu().numpy() for layer in self._network.layers]
 
     @property

@@ -71,7 +71,7 @@ class Plan:
             trained without the held-out rows (the first, if there are several).
         patience: Cycles without a better score after which to stop, with one such part.
         batch_size: Largest size of a batch.
-        budget: Seconds; ``None`` for no limit.
+        budget: Seconds from the call of :func:`train` on; ``None`` for no limit.
         progress: Show a progress bar on a terminal.
     """
 
@@ -134,9 +134,12 @@ def train(
 
 def _select(runs: _Runs, task: Task) -> Outcome:
     """Train without held-out rows, in turn, and then on all of them if the plan says so."""
-    plan, network, found = runs.plan, runs.network, []
+    plan, network = runs.plan, runs.network
+    found: list[list[np.ndarray]] = []
     kept: tuple[Record, list[Tensor], Tensor] | None = None
     for rows, held in plan.held_out:
+        if found and runs.late():
+            break
         record, scores, states = runs.validate(task.rows(rows), task.rows(held))
         found.append(scores)
         if kept is None:
@@ -152,11 +155,11 @@ def _select(runs: _Runs, task: Task) -> Outcome:
     )
     chosen, means = _choose(table), table.mean(1).tolist()
     record, states, values = kept
-    if plan.refit:
+    if plan.refit and not runs.late(_refit_ridges(task, chosen) * runs.ridge_seconds):
         again = Record()
         network.values.copy_(runs.start)
         if chosen == 0:
-            _set_ridge_weights(network, task, runs.rng)
+            runs.ridge(task)
         else:
             again = runs.train(task, plan.cycles[:chosen], close=runs.close(task))
         if again.stopped != "interrupted":
@@ -164,8 +167,17 @@ def _select(runs: _Runs, task: Task) -> Outcome:
         runs.warn_if_interrupted(again, record.best_epoch)
         network.values.copy_(values)
         return Outcome(record.losses, means, record.best_epoch, runs.epochs)
+    if plan.refit:  # no time is left: the network of the first part
+        return Outcome(record.losses, means, record.best_epoch, runs.epochs)
     network.values.copy_(states[chosen])
     return Outcome(record.losses, means, sum(plan.cycles[:chosen]), runs.epochs)
+
+
+def _refit_ridges(task: Task, chosen: int) -> int:
+    """Ridge regressions that a training on all rows has to leave time for."""
+    if chosen == 0:
+        return int(task.ridge_targets is not None)
+    return 2 * int(task.ridge_targets is not None and task.loss == "squared_error")
 
 
 def _choose(scores: np.ndarray) -> int:
@@ -196,17 +208,38 @@ class _Runs:
         self.start = network.values.clone()
         self.epochs = self._done = 0
         self._begin = time.monotonic()
+        self._limit = math.inf  # of the present training
+        self.ridge_seconds = 0.0  # of the last ridge regression
         self._count = len(plan.held_out) + (plan.refit or not plan.held_out)
         shown = plan.progress and sys.stderr.isatty()
         total = self._count * sum(plan.cycles)
         self.bar = tqdm(total=total, desc="fit", unit="epoch", disable=not shown, leave=False)
 
+    def late(self, seconds: float = 0.0) -> bool:
+        """Whether the budget has no more than some seconds left."""
+        if self.plan.budget is None:
+            return False
+        return time.monotonic() + seconds >= self._begin + self.plan.budget
+
+    def ridge(self, task: Task) -> bool:
+        """Set the weights to a ridge regression if there is time; returns whether it did."""
+        if self.plan.cycles and self.late():
+            return False
+        begin = time.monotonic()
+        done = _set_ridge_weights(self.network, task, self.rng)
+        self.ridge_seconds = time.monotonic() - begin
+        return done
+
     def train(self, task: Task, cycles: Sequence[int], **options: Any) -> Record:
         """One training, within its part of the budget."""
         self._done += 1
-        end = math.inf
+        end = self._limit = math.inf
         if self.plan.budget is not None:
-            end = self._begin + self.plan.budget * self._done / self._count
+            end = self._limit = self._begin + self.plan.budget * self._done / self._count
+            # what closes the last cycle takes its time, too; without enough of it, it is left out
+            left = end - time.monotonic()
+            if options.get("close") is not None and self.ridge_seconds <= left / 2:
+                end -= self.ridge_seconds
         record = self.make_trainer().run(
             task.x,
             task.targets,
@@ -237,7 +270,7 @@ class _Runs:
             return float(scores[-1].mean())
 
         network.values.copy_(self.start)
-        ridge = _set_ridge_weights(network, task, self.rng)
+        ridge = self.ridge(task)
         first, candidate = score(network), network.values.clone()
         network.values.copy_(self.start)  # a training from the ridge regression fits the noise
         patience = self.plan.patience if len(self.plan.held_out) == 1 else None
@@ -258,14 +291,16 @@ class _Runs:
         """What ends a cycle: ridge regression on the features, where that minimises the loss."""
         if task.ridge_targets is None or task.loss != "squared_error":
             return None
-        return lambda: _set_ridge_weights(self.network, task, self.rng)
+        return lambda: time.monotonic() < self._limit and self.ridge(task)
 
     def warn_if_interrupted(self, record: Record, epoch: int) -> None:
         """Say what an interruption leaves."""
         if record.stopped == "interrupted":
+            kept = f"the parameters of epoch {epoch} of a training are kept"
+            if epoch == 0:
+                kept = "what training was to improve on predicts better so far, and is kept"
             warnings.warn(
-                f"Interrupted after {self.epochs} epochs; the parameters of epoch {epoch} of a "
-                "training are kept.",
+                f"Interrupted after {self.epochs} epochs; {kept}.",
                 stacklevel=6,
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -69,6 +70,7 @@ def start_network(
     classes: bool,
     rng: np.random.RandomState,
     device: torch.device,
+    end: float = math.inf,
 ) -> Start:
     """Draw frequencies from the Gaussian spectral density of an RBF kernel, layer by layer.
 
@@ -86,6 +88,7 @@ def start_network(
         intercept: Whether outputs have one.
         rng: Where draws come from.
         device: Where the network is to be.
+        end: Time of the monotonic clock, after which ``"auto"`` is the rule ``"median"``.
     """
     if len(x) > _MAX_ROWS:
         chosen = torch.from_numpy(rng.choice(len(x), _MAX_ROWS, replace=False))
@@ -95,7 +98,7 @@ def start_network(
     phases: list[Tensor] = []
     gammas, rates = [], []
     for layer in range(depth):
-        if layer == 0 and gamma == "auto":
+        if layer == 0 and gamma == "auto" and time.monotonic() < end:
             gammas.append(kernel_ridge(x, ridge_targets).gamma)
         elif layer == 0 and not isinstance(gamma, str):
             gammas.append(float(gamma))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpytorch_nkn.estimators.spectral_losses import Loss
 from gpytorch_nkn.estimators.spectral_network import SpectralNetwork
-from gpytorch_nkn.estimators.spectral_optimizers import Optimizer
+from gpytorch_nkn.estimators.spectral_optimizers import Momentum, Optimizer
 from gpytorch_nkn.linalg import singular_value_threshold
 
 __all__ = ["Objective", "Record", "Trainer"]
@@ -177,7 +177,7 @@ class Trainer:
             on_epoch: Called after each epoch.
 
         Raises:
-            FloatingPointError: The first epoch ended in values that are not finite.
+            FloatingPointError: Values that are not finite came up in the first cycle.
             KeyboardInterrupt: Ctrl-C came before the first step.
         """
         values, record = self.network.values, Record()
@@ -260,6 +260,13 @@ class Trainer:
             f"learning rates of {self.rates[0]:g} for the weights and "
             f"{[float(f'{rate:.3g}') for rate in self.rates[1:]]} for the frequencies are too large"
         )
+        shrinkage = 2 * self.rates[0] * self.objective.weight_penalty
+        if isinstance(self.optimizer, Momentum) and not self.objective.trace_norm and shrinkage > 1:
+            rates = (
+                f"weight_penalty={self.objective.weight_penalty:g} is too large for gradient "
+                f"descent at a learning rate of {self.rates[0]:g} for the weights; twice their "
+                "product should stay below 1"
+            )
         if not record.cycles:
             raise FloatingPointError(
                 f"Epoch {epochs + 1} led to values that are not finite: {rates}."

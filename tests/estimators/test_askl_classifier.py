@@ -507,7 +507,7 @@ def test_global_state_is_left_as_it_was():
 def test_the_device_is_used():
     model = classifier(device="cpu").fit(*moons())
     assert model._network.values.device == torch.device("cpu")
-    with pytest.raises(RuntimeError, match="nonsense"):
+    with pytest.raises(ValueError, match="nonsense"):
         classifier(device="nonsense").fit(*moons())
 
 

@@ -252,7 +252,7 @@ def test_an_interruption_keeps_the_ridge_regression_if_that_was_best(monkeypatch
     net = network()
     begin = net.values.clone()
     interrupt(monkeypatch, 6)
-    with pytest.warns(UserWarning, match="Interrupted after 1 epochs; the parameters of epoch 0"):
+    with pytest.warns(UserWarning, match="after 1 epochs; what training was to improve"):
         outcome, _ = fit(net, by_turn(5.0, 1.0), ridge=True)
     assert outcome.best_epoch == 0 and outcome.scores == [5.0, 1.0]
     window = net.layers[0].window
