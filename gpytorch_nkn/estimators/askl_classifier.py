@@ -107,8 +107,7 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner, BaseEstimator):
             with kernel ridge regression on up to 900 rows (see
             :func:`gpytorch_nkn.estimators.spectral_inputs.choose_input_map`); ``True`` standardises
             them, with tails drawn in; ``False`` takes them as they are, in float32 (with a warning
-            where most distinct
-            values of a column are the same in it).
+            where most distinct values of a column are the same in it).
         budget: Seconds of a fit; ``None`` for no limit. Learning rates fall within them. After a
             quarter of them no more scalings are tried, after 40 % ``gamma`` follows the median
             rule, and what remains of parts, ridge regressions and the training on all rows is left

@@ -46,7 +46,7 @@ _OFF = 1e-8  # outputscale of pairs that do not
 def fit_spectral_gp(
     model: SpectralGP,
     *,
-    restarts: int = 2,
+    restarts: int = 3,
     start_rows: int = 1000,
     max_iterations: int = 100,
     validation_fraction: float = 0.1,
