@@ -11,7 +11,7 @@ ONE_THREAD = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTESTFLAGS ?=
 # Sources of the compiled evaluator; without a C++ compiler the package does without it.
 NATIVE = $(wildcard gpytorch_nkn/kernels/evaluation/native*.cpp gpytorch_nkn/kernels/evaluation/native_*)
-BENCHMARKS ?= step fit_speed botorch_fit time_series uci askl spectral_gp texture grid_speed recovery stybtang_terms bayesian_optimization reports
+BENCHMARKS ?= step fit_speed botorch_fit time_series uci askl dank spectral_gp texture grid_speed recovery stybtang_terms bayesian_optimization reports
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 

@@ -27,7 +27,7 @@ FLOORS = [
     {"initialization", "baselines"},
     {"mlls"},
     {"kernels"},
-    {"layers", "linalg"},
+    {"layers", "linalg", "support_vectors"},
     {"metrics", "datasets", "settings"},
 ]
 FLOOR = {room: -depth for depth, rooms in enumerate(FLOORS) for room in rooms}

@@ -2,6 +2,7 @@
 
 from gpytorch_nkn.datasets.classification import ClassificationTable, load_askl_table
 from gpytorch_nkn.datasets.csv_series import read_time_series
+from gpytorch_nkn.datasets.dank_tables import load_dank_table
 from gpytorch_nkn.datasets.regression import RegressionTable, load_regression
 from gpytorch_nkn.datasets.textures import Texture, load_texture
 from gpytorch_nkn.datasets.time_series import (
@@ -21,6 +22,7 @@ __all__ = [
     "future_times",
     "load_askl_table",
     "load_co2",
+    "load_dank_table",
     "load_regression",
     "load_texture",
     "load_time_series",

@@ -23,6 +23,7 @@ from gpytorch_nkn.initialization.structures import (
 )
 from gpytorch_nkn.kernels import (
     BivariateSpectralMixtureKernel,
+    DataAdaptiveHadamardKernel,
     NonStationarySpectralKernel,
     SpectralComponentKernel,
 )
@@ -32,6 +33,8 @@ from gpytorch_nkn.layers import Linear
 __all__ = ["initialize_from_data", "initialize_model"]
 
 _APART = 0.1  # of the two frequencies of a pair, beside what they share
+_FACTOR = 0.1  # deviation of weights of a learned factor, which is near one
+_FACTOR_SPREAD = 0.3  # of the logarithms of lengthscales of such a factor, which is smooth
 _FREQUENCY = 0.3  # radians per median distance: few points see more than a part of a wave
 
 
@@ -43,9 +46,9 @@ def initialize_from_data(
     Lengthscales become the median distance of their input column times a log-normal factor, so
     that copies of a primitive start apart; frequencies of spectral components are normal with the
     deviation 0.3 over that distance. Kernels with an origin of their waves get it at the mean of
-    the inputs. Periods come from the periodogram of the targets over
-    the column, with a cubic trend removed in even restarts and a local one in odd restarts: in
-    restarts 0 and 1 the periodic primitives take the strongest peaks in turn, later they draw
+    the inputs. Learned factors start near one. Periods come from the periodogram of the targets
+    over the column, with a cubic trend removed in even restarts and a local one in odd restarts:
+    in restarts 0 and 1 the periodic primitives take the strongest peaks in turn, later they draw
     them with probability proportional to the peaks' power. Weights of Linear layers are drawn
     anew; variances and output scales go to 1, exponents near 1. Every batch entry gets draws of
     its own.
@@ -81,6 +84,12 @@ def initialize_from_data(
     medians: Tensor | None = None
     convex = [module for module in kernel.modules() if is_convex(module)]
     joint = {id(part) for network in convex for part in joint_kernels(network)}
+    factors = {
+        id(part.factor_kernel)
+        for part in kernel.modules()
+        if isinstance(part, DataAdaptiveHadamardKernel)
+        and not any(part.factor_kernel is shared for shared in part.base_kernel.modules())
+    }
     scaled: set[int] = set()  # networks whose variance has a place
     for part, columns in _parts(kernel, list(range(x.size(-1)))):
         periodic = "raw_period_length" in part._parameters
@@ -93,10 +102,11 @@ def initialize_from_data(
                     medians = median_distances(x)
                 distances = medians[columns].to(value)
                 typical = distances if value.size(-1) > 1 else distances.mean()
-                if id(part) in joint or isinstance(part, NonStationarySpectralKernel):
+                if id(part) in joint | factors or isinstance(part, NonStationarySpectralKernel):
                     # distances over all columns are longer
                     typical = math.sqrt(len(columns)) * typical
-                assign(part, "lengthscale", 0.6 * typical * _log_normal(rng, value, 1.0))
+                share, spread = (1.0, _FACTOR_SPREAD) if id(part) in factors else (0.6, 1.0)
+                assign(part, "lengthscale", share * typical * _log_normal(rng, value, spread))
         if isinstance(part, SpectralComponentKernel) and part.frequency.requires_grad:
             if medians is None:
                 medians = median_distances(x)
@@ -105,6 +115,9 @@ def initialize_from_data(
             distances = distances if value.size(-1) > 1 else distances.mean()
             draws = torch.as_tensor(rng.standard_normal(tuple(value.shape)))
             part.initialize(frequency=_FREQUENCY * draws.to(value) / distances)
+        if isinstance(part, DataAdaptiveHadamardKernel) and part.weights.requires_grad:
+            draws = torch.as_tensor(rng.standard_normal(tuple(part.weights.shape)))
+            part.initialize(weights=_FACTOR * draws.to(part.weights))
         if isinstance(part, NonStationarySpectralKernel | BivariateSpectralMixtureKernel):
             center = x[:, columns].mean(0).to(part.center)
             center = center if part.center.size(-1) > 1 else center.mean(-1, keepdim=True)

@@ -7,6 +7,7 @@ from gpytorch_nkn.kernels.bivariate_spectral_mixture_kernel import BivariateSpec
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel
+from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import DataAdaptiveHadamardKernel
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
     GeneralizedSpectralMixtureKernel,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "CenteredLinearKernel",
     "ComplexExponentialKernel",
     "ComplexKernel",
+    "DataAdaptiveHadamardKernel",
     "GeneralizedSpectralMixtureKernel",
     "KroneckerKernel",
     "NeuralKernelNetwork",

@@ -21,6 +21,7 @@ from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
 from gpytorch_nkn.kernels.bivariate_spectral_mixture_kernel import BivariateSpectralMixtureKernel
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
+from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import DataAdaptiveHadamardKernel
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
     GeneralizedSpectralMixtureKernel,
 )
@@ -38,6 +39,7 @@ _NAMES: dict[type[Kernel], str] = {
     ComplexExponentialKernel: "COS",
     ConstantKernel: "CONST",
     CosineKernel: "COS",
+    DataAdaptiveHadamardKernel: "DANK",
     GeneralizedSpectralMixtureKernel: "GSM",
     LinearKernel: "LIN",
     NeuralKernelNetwork: "NKN",

@@ -13,11 +13,17 @@ from gpytorch_nkn.plotting.effects import Effect, plot_effects
 from gpytorch_nkn.plotting.forecast import plot_forecast
 from gpytorch_nkn.plotting.inpainting import Inpainting, plot_inpainting
 from gpytorch_nkn.plotting.kernel import plot_kernel
+from gpytorch_nkn.plotting.learned_factor import (
+    Classifier,
+    plot_decision_boundary,
+    plot_hadamard_factor,
+)
 from gpytorch_nkn.plotting.network import plot_network
 from gpytorch_nkn.plotting.spectral_surface import plot_local_spectrum, plot_spectral_surface
 from gpytorch_nkn.plotting.spectrum import plot_spectrum
 
 __all__ = [
+    "Classifier",
     "Curve",
     "Effect",
     "Inpainting",
@@ -26,8 +32,10 @@ __all__ = [
     "plot_components",
     "plot_convergence",
     "plot_cumulative",
+    "plot_decision_boundary",
     "plot_effects",
     "plot_forecast",
+    "plot_hadamard_factor",
     "plot_inpainting",
     "plot_kernel",
     "plot_local_spectrum",

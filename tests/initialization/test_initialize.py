@@ -8,6 +8,7 @@ from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKerne
 from gpytorch_nkn.initialization import initialize_from_data, initialize_model, median_distances
 from gpytorch_nkn.kernels import (
     BivariateSpectralMixtureKernel,
+    DataAdaptiveHadamardKernel,
     NeuralKernelNetwork,
     NonStationarySpectralKernel,
     SpectralComponentKernel,
@@ -162,3 +163,45 @@ def test_spectral_kernels_start_from_the_place_and_the_spread_of_the_inputs():
     first, second = mixture.frequencies.unbind(-2)
     assert torch.corrcoef(torch.stack([first[:, 0], second[:, 0]]))[0, 1] > 0.95
     assert 8 < (mixture.mixture_scales[:, 0] / mixture.mixture_scales[:, 1]).median() < 12
+
+
+def test_learned_factors_start_near_one_and_apart():
+    x = torch.randn(60, 4) * torch.tensor([1.0, 10.0, 1.0, 1.0])
+    y = x.sum(-1)
+
+    def start(restart, **options):
+        kernel = DataAdaptiveHadamardKernel.from_data(LinearKernel(), x, 20, **options)
+        anchors = kernel.anchors.clone()
+        initialize_from_data(kernel, x, y, restart=restart)
+        assert torch.equal(kernel.anchors, anchors)
+        return kernel
+
+    first, second = start(0), start(1)
+    assert torch.equal(first.weights, start(0).weights)
+    assert not torch.isclose(first.weights, second.weights).any()
+    for kernel in (first, second):
+        assert 0.05 < kernel.weights.std() < 0.2
+    assert torch.equal(first.factor_kernel.lengthscale, second.factor_kernel.lengthscale)  # frozen
+    starts = [start(k, learn_lengthscale=True) for k in range(60)]
+    lengthscales = torch.cat([kernel.factor_kernel.lengthscale for kernel in starts])
+    typical = lengthscales.log().mean(0).exp() / median_distances(x)
+    assert (typical > 1.7).all() and (typical < 2.3).all()  # the root of four columns
+    base = RBFKernel(ard_num_dims=4)
+    shared = DataAdaptiveHadamardKernel(ScaleKernel(base), x[:5], factor_kernel=base)
+    alone = ScaleKernel(RBFKernel(ard_num_dims=4))
+    lengthscales = [[], []]
+    for restart in range(60):
+        for kernel, values in zip((shared, alone), lengthscales, strict=True):
+            initialize_from_data(kernel, x, y, restart=restart)
+            values.append(next(m for m in kernel.modules() if m.has_lengthscale).lengthscale)
+    shared, alone = (torch.cat(values).log().mean(0).exp() for values in lengthscales)
+    assert ((shared / alone).log().abs() < 0.5).all()  # the base kernel keeps its own start
+
+
+def test_frozen_weights_of_a_factor_keep_their_values():
+    x = torch.randn(30, 2)
+    kernel = DataAdaptiveHadamardKernel(RBFKernel(), x[:5])
+    kernel.weights.requires_grad_(False)
+    before = kernel.weights.clone()
+    initialize_from_data(kernel, x, x.sum(-1))
+    assert torch.equal(kernel.weights, before)

@@ -21,6 +21,7 @@ from gpytorch_nkn.kernels import (
     BivariateSpectralMixtureKernel,
     CenteredLinearKernel,
     ComplexExponentialKernel,
+    DataAdaptiveHadamardKernel,
     GeneralizedSpectralMixtureKernel,
     KroneckerKernel,
     NeuralKernelNetwork,
@@ -98,6 +99,25 @@ def feature_pairs(name, dims=2, num_features=8, **options):
     return Entry(
         f"feature-pairs-{name}", NonStationarySpectralKernel, make, dims, True, columns_alike=False
     )
+
+
+def hadamard(name, base, factor=None, dims=2, num_anchors=7, **options):
+    """A kernel times a learned factor; functions of the batch shape make the kernels."""
+
+    def make(batch_shape=NO_BATCH, active_dims=None):
+        generator = torch.Generator().manual_seed(dims)
+        anchors = 2 * torch.randn(num_anchors, dims, generator=generator)
+        return DataAdaptiveHadamardKernel(
+            base(batch_shape),
+            anchors,
+            factor_kernel=factor and factor(batch_shape),
+            batch_shape=batch_shape,
+            active_dims=active_dims,
+            **options,
+        )
+
+    cls = DataAdaptiveHadamardKernel
+    return Entry(f"hadamard-{name}", cls, make, dims, ard=True, columns_alike=False)
 
 
 def generalized_mixture(num_mixtures, dims):
@@ -202,6 +222,24 @@ def pairs(b):
     ]
 
 
+def scaled_ard(b):
+    return ScaleKernel(RBFKernel(ard_num_dims=3, batch_shape=b), batch_shape=b)
+
+
+def hadamards(b):
+    anchors = torch.linspace(-2, 2, 10)
+    return [
+        DataAdaptiveHadamardKernel(RBFKernel(ard_num_dims=2, batch_shape=b), anchors.view(5, 2)),
+        ScaleKernel(
+            DataAdaptiveHadamardKernel(
+                PeriodicKernel(batch_shape=b), anchors[:4, None], active_dims=(1,)
+            ),
+            batch_shape=b,
+        ),
+        RBFKernel(batch_shape=b),
+    ]
+
+
 def mixtures(b):
     bivariate = BivariateSpectralMixtureKernel(2, ard_num_dims=2, batch_shape=b)
     generalized = GeneralizedSpectralMixtureKernel(1, 1, batch_shape=b, active_dims=(1,))
@@ -299,6 +337,12 @@ REGISTRY = [
     feature_pairs("envelopes", learn_envelopes=True),
     feature_pairs("stationary", stationary=True),
     feature_pairs("assigned", stationary=True, features="phi", learn_frequencies=False),
+    hadamard("rbf", lambda b: RBFKernel(batch_shape=b)),
+    hadamard("ard", scaled_ard, dims=3, learn_lengthscale=True),
+    hadamard("apart", scaled_ard, lambda b: MaternKernel(batch_shape=b), dims=3),
+    hadamard("nested", lambda b: nested(b)[0], rank=1, normalize=True, learn_anchors=True),
+    hadamard("linear", lambda b: LinearKernel(batch_shape=b), dims=1, rank=3, num_anchors=3),
+    network("hadamards", hadamards, ard=True, columns_alike=False),
     network("mixtures", mixtures, ard=True, columns_alike=False),
     network("pairs", pairs, ard=True, columns_alike=False),
     network("real", real),

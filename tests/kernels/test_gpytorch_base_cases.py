@@ -8,6 +8,7 @@ from gpytorch.kernels import RBFKernel
 from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
 
 from gpytorch_nkn.kernels import (
+    DataAdaptiveHadamardKernel,
     GeneralizedSpectralMixtureKernel,
     KroneckerKernel,
     NonStationarySpectralKernel,
@@ -32,6 +33,7 @@ OF_COLUMNS = {
     if entry.dims == 2
     and entry.cls
     in (
+        DataAdaptiveHadamardKernel,
         GeneralizedSpectralMixtureKernel,
         KroneckerKernel,
         NonStationarySpectralKernel,

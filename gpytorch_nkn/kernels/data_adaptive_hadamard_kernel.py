@@ -1,0 +1,304 @@
+"""Any kernel times a learned positive semi-definite factor of low rank, entry by entry."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel, RBFKernel
+from gpytorch.priors import LogNormalPrior, NormalPrior, Prior
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from torch import Tensor, nn
+
+from gpytorch_nkn.kernels.anchors import kmeans_anchors
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.network_parts import primitive_values
+
+__all__ = ["DataAdaptiveHadamardKernel"]
+
+_LENGTHSCALE_SPREAD = 0.5  # of the logarithm, in the prior
+_START_DEVIATION = 0.1  # of the weights: at zero their gradient is zero
+
+
+class DataAdaptiveHadamardKernel(BatchKernel):
+    r"""A base kernel times a factor that is learned with it and starts near one.
+
+    .. math::
+        k(x, x') = k_0(x, x') \bigl(1 + g(x)^\top g(x')\bigr), \qquad
+        g(x) = A^\top L^{-1} k_g(Z, x), \qquad L L^\top = k_g(Z, Z)
+
+    for ``M`` anchors ``Z`` and weights ``A`` of rank ``R``. The second factor is a sum of inner
+    products, so the product is valid by Schur's theorem, on training and test inputs together,
+    and with :math:`A = 0` it is the base kernel. Its prior is that of
+
+    .. math:: f(x) = f_0(x) + \sum_{r=1}^{R} g_r(x) f_r(x)
+
+    with independent :math:`f_0, \dots, f_R` of the base kernel: an amplitude that varies with the
+    place (rank 1), and regions that are correlated less than the base kernel has it (rank 2 and
+    more). The diagonal grows by :math:`\lVert g(x) \rVert^2`; see ``normalize``. Far from all
+    anchors :math:`g` is zero.
+
+    With normal weights of deviation :math:`\sigma`, as under ``weight_prior``, each :math:`g_r` is
+    a Gaussian process with kernel :math:`\sigma^2 k_g` at the anchors, whatever the choice of
+    the root :math:`L`.
+
+    It is best trained from a base kernel that has been trained alone, given as ``base_kernel`` (a
+    copy of it, lest it change): with inputs in its scale and a trained noise, the few weights need
+    no restarts. Of several such kernels leave-one-out density chooses well
+    (``fit_best_of(..., criterion="loo")``), though all of them pass it more easily than the base.
+
+    Args:
+        base_kernel: Any kernel of one output.
+        anchors: ``M x D``, in the columns that this kernel sees (or ``... x M x D``, one set for
+            each element of a batch). See :meth:`from_data`.
+        rank: Number ``R`` of columns of the weights.
+        factor_kernel: :math:`k_g`. By default an RBF kernel with a lengthscale per column,
+            :math:`\sqrt{D}` deviations of the anchors, which is not trained: factors that vary
+            faster overfit small data. Give the base kernel itself, without its ScaleKernels, to
+            share its lengthscales.
+        learn_lengthscale: Train the lengthscales of the default factor kernel from there, under a
+            log-normal prior of the deviation 0.5. It gains more or overfits, as the data are; a
+            weight prior of 0.3 goes well with it.
+        normalize: Divide by :math:`\sqrt{1 + \lVert g(x) \rVert^2}\sqrt{1 + \lVert g(x')
+            \rVert^2}`, by which the diagonal is that of the base kernel and only correlations are
+            learned.
+        learn_anchors: Train the anchors.
+        weight_prior: Prior on the weights; a number is the deviation of a normal one around zero,
+            ``None`` is no prior.
+        jitter: Added to the diagonal of :math:`k_g(Z, Z)`, as a share of its mean.
+        seed: Of the weights at the start, which are normal with the deviation 0.1; every element
+            of a batch has the same.
+        batch_shape: By default that of the parts.
+        active_dims: As in :class:`gpytorch.kernels.Kernel`.
+
+    Attributes:
+        weights: :math:`A`, ``... x M x R``.
+        anchors: :math:`Z`, ``... x M x D``.
+
+    Raises:
+        TypeError: A part is not a kernel, a prior is not a GPyTorch prior (or number), or the rank
+            is no integer.
+        ValueError: Anchors are no finite matrix, a number is not positive, or
+            ``learn_lengthscale`` is given with a factor kernel. On evaluation: inputs have another
+            number of columns than the anchors, or the base kernel has several outputs.
+
+    Reference: Liu, Huang, Gong, Yang and Li (2020), Learning Data-adaptive Non-parametric Kernels,
+    whose factor is a matrix of the training points; here it is a function of the input.
+
+    Example:
+        >>> train_X = torch.linspace(0, 1, 50)[:, None]
+        >>> kernel = DataAdaptiveHadamardKernel.from_data(RBFKernel(), train_X, num_anchors=8)
+        >>> kernel(train_X).shape, kernel.weights.shape
+        (torch.Size([50, 50]), torch.Size([8, 2]))
+    """
+
+    weights: Tensor
+    anchors: Tensor
+
+    def __init__(
+        self,
+        base_kernel: Kernel,
+        anchors: Tensor,
+        rank: int = 2,
+        *,
+        factor_kernel: Kernel | None = None,
+        learn_lengthscale: bool = False,
+        normalize: bool = False,
+        learn_anchors: bool = False,
+        weight_prior: Prior | float | None = 1.0,
+        jitter: float = 1e-4,
+        seed: int = 0,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
+    ):
+        anchors = _checked_anchors(anchors)
+        _check(rank, jitter, base_kernel=base_kernel, factor_kernel=factor_kernel)
+        if batch_shape is None:
+            shapes = [base_kernel.batch_shape, anchors.shape[:-2]]
+            shapes += [] if factor_kernel is None else [factor_kernel.batch_shape]
+            batch_shape = torch.broadcast_shapes(*shapes)
+        super().__init__(batch_shape=batch_shape, active_dims=active_dims)
+        self.base_kernel = base_kernel
+        self.rank = rank
+        self.normalize = normalize
+        self.jitter = jitter
+        anchors = anchors.expand(*batch_shape, *anchors.shape[-2:]).clone()
+        if factor_kernel is None:
+            factor_kernel = _default_kernel(anchors, learn_lengthscale)
+        elif learn_lengthscale:
+            raise ValueError("learn_lengthscale is an option of the default factor_kernel alone.")
+        self.factor_kernel = factor_kernel
+        # What is not trained is one, too: a buffer would not say where its batch ends.
+        self.register_parameter("anchors", nn.Parameter(anchors, learn_anchors))
+        generator = torch.Generator().manual_seed(seed)
+        start = torch.randn(anchors.size(-2), rank, generator=generator, dtype=torch.float64)
+        start = (_START_DEVIATION * start).to(anchors).expand(*batch_shape, *start.shape)
+        self.register_parameter("weights", nn.Parameter(start.clone()))
+        if weight_prior is not None:
+            prior = _as_prior(weight_prior, self.weights)
+            self.register_prior("weight_prior", prior, _get_weights, _set_weights)
+
+    @classmethod
+    def from_data(
+        cls,
+        base_kernel: Kernel,
+        train_X: Tensor,
+        num_anchors: int = 15,
+        rank: int = 2,
+        *,
+        factor_kernel: Kernel | None = None,
+        learn_lengthscale: bool = False,
+        normalize: bool = False,
+        learn_anchors: bool = False,
+        weight_prior: Prior | float | None = 1.0,
+        jitter: float = 1e-4,
+        seed: int = 0,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
+    ) -> DataAdaptiveHadamardKernel:
+        """Make a kernel whose anchors are the centres of clusters of inputs.
+
+        Args:
+            base_kernel: As for the class, as are the others.
+            train_X: Inputs ``N x D``, with all columns, scaled as the kernel will see them.
+            num_anchors: Number of clusters; fewer, if there are fewer distinct rows.
+
+        Raises:
+            ValueError: ``train_X`` is no finite matrix, or the number of anchors is below one.
+        """
+        selected = train_X if active_dims is None else train_X[..., list(active_dims)]
+        return cls(
+            base_kernel,
+            kmeans_anchors(selected, num_anchors, seed=seed),
+            rank,
+            factor_kernel=factor_kernel,
+            learn_lengthscale=learn_lengthscale,
+            normalize=normalize,
+            learn_anchors=learn_anchors,
+            weight_prior=weight_prior,
+            jitter=jitter,
+            seed=seed,
+            batch_shape=batch_shape,
+            active_dims=active_dims,
+        )
+
+    @property
+    def is_stationary(self) -> bool:
+        """False: the factor depends on where the inputs are."""
+        return False
+
+    def factors(self, x: Tensor) -> Tensor:
+        r"""Values of :math:`g`, of which the learned factor is :math:`1 + g(x)^\top g(x')`.
+
+        Args:
+            x: Inputs ``... x N x D`` of the columns that the kernel sees.
+
+        Returns:
+            ``... x N x R``.
+        """
+        if x.size(-1) != self.anchors.size(-1):
+            raise ValueError(
+                f"Expected inputs of {self.anchors.size(-1)} columns, those of the anchors, got "
+                f"shape {tuple(x.shape)}."
+            )
+        values = primitive_values(self.factor_kernel, x, self.anchors, False, 2, {})
+        return values @ self._coefficients()
+
+    def forward(
+        self,
+        x1: Tensor,
+        x2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params,
+    ) -> Tensor:
+        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
+        if last_dim_is_batch:
+            raise NotImplementedError("last_dim_is_batch=True is not supported.")
+        g1 = self.factors(x1)
+        # Inputs that are equal but differentiated one by one have gradients of their own.
+        apart = x1 is not x2 and (x1.requires_grad or x2.requires_grad or not torch.equal(x1, x2))
+        g2 = self.factors(x2) if apart else g1
+        values = primitive_values(self.base_kernel, x1, x2, diag, 1 if diag else 2, params)
+        if values.size(-1) != x2.size(-2):
+            raise ValueError(
+                f"base_kernel must have one value per pair of inputs, got shape "
+                f"{tuple(values.shape)} for inputs {tuple(x1.shape)} and {tuple(x2.shape)}."
+            )
+        factor = 1 + ((g1 * g2).sum(-1) if diag else g1 @ g2.mT)
+        if self.normalize:
+            n1 = (1 + g1.square().sum(-1)).rsqrt()
+            n2 = (1 + g2.square().sum(-1)).rsqrt() if apart else n1
+            factor = factor * (n1 * n2 if diag else n1.unsqueeze(-1) * n2.unsqueeze(-2))
+        return values * factor
+
+    def _coefficients(self) -> Tensor:
+        r""":math:`L^{-\top} A`, ``... x M x R``: a solve of ``M`` rows, however many the inputs."""
+        covar = primitive_values(self.factor_kernel, self.anchors, self.anchors, False, 2, {})
+        scale = covar.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+        unit = torch.eye(covar.size(-1), dtype=covar.dtype, device=covar.device)
+        root = psd_safe_cholesky(covar + self.jitter * scale * unit)
+        return torch.linalg.solve_triangular(root.mT, self.weights, upper=True)
+
+
+def _checked_anchors(anchors: Tensor) -> Tensor:
+    if not isinstance(anchors, Tensor):
+        raise TypeError(f"anchors must be a tensor, got {type(anchors).__name__}.")
+    if anchors.dim() < 2 or 0 in anchors.shape or not bool(anchors.isfinite().all()):
+        raise ValueError(
+            "anchors must be a finite tensor ... x M x D with at least one row and column, got "
+            f"shape {tuple(anchors.shape)}."
+        )
+    anchors = anchors.detach()
+    return anchors if anchors.is_floating_point() else anchors.to(torch.get_default_dtype())
+
+
+def _check(rank: int, jitter: float, **kernels: Kernel | None) -> None:
+    for name, kernel in kernels.items():
+        optional = name == "factor_kernel" and kernel is None
+        if not optional and not isinstance(kernel, Kernel):
+            raise TypeError(f"{name} must be a gpytorch.kernels.Kernel, got {kernel!r}.")
+    if not isinstance(rank, int) or isinstance(rank, bool):
+        raise TypeError(f"rank must be an integer, got {rank!r}.")
+    if rank < 1:
+        raise ValueError(f"rank must be at least 1, got {rank}.")
+    if not 0 < jitter < math.inf:
+        raise ValueError(f"jitter must be positive, got {jitter}.")
+
+
+def _default_kernel(anchors: Tensor, learn_lengthscale: bool) -> RBFKernel:
+    """An RBF kernel whose lengthscales are, or start at, ``sqrt(D)`` deviations of the anchors."""
+    spread = anchors.std(-2, keepdim=True, correction=0)
+    spread = torch.where(spread > 1e-6 * anchors.abs().amax(), spread, 1.0)
+    start = math.sqrt(anchors.size(-1)) * spread  # ... x 1 x D
+    prior = None
+    if learn_lengthscale:
+        location = start.log().flatten(0, -2).mean(0)  # of D: one prior for all of a batch
+        prior = LogNormalPrior(location, torch.full_like(location, _LENGTHSCALE_SPREAD))
+    kernel = RBFKernel(
+        ard_num_dims=anchors.size(-1), batch_shape=anchors.shape[:-2], lengthscale_prior=prior
+    ).to(anchors)
+    kernel.lengthscale = start
+    kernel.raw_lengthscale.requires_grad_(learn_lengthscale)
+    return kernel
+
+
+def _as_prior(prior: Prior | float, weights: Tensor) -> Prior:
+    if isinstance(prior, Prior):
+        return prior
+    if not isinstance(prior, float | int) or isinstance(prior, bool):
+        raise TypeError(f"weight_prior must be a Prior, a number or None, got {prior!r}.")
+    if not 0 < prior < math.inf:
+        raise ValueError(f"The deviation of a prior must be positive, got {prior}.")
+    # One distribution per weight: a sample of a single one would make all columns alike.
+    zeros = torch.zeros_like(weights.detach()[(0,) * (weights.dim() - 2)])
+    return NormalPrior(zeros, torch.full_like(zeros, prior))
+
+
+def _get_weights(kernel: DataAdaptiveHadamardKernel) -> Tensor:
+    return kernel.weights
+
+
+def _set_weights(kernel: DataAdaptiveHadamardKernel, value: Any) -> None:
+    kernel.initialize(weights=value)

@@ -1,0 +1,378 @@
+import math
+import pickle
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import (
+    LinearKernel,
+    MultitaskKernel,
+    PeriodicKernel,
+    RBFKernel,
+    RBFKernelGrad,
+    ScaleKernel,
+)
+from gpytorch.priors import NormalPrior
+from scipy.stats import lognorm, norm
+from sklearn.cluster import KMeans
+from torch import nn
+from torch.func import functional_call
+
+from gpytorch_nkn.kernels import DataAdaptiveHadamardKernel
+from tests.kernels.contract import check_kernel, perturb
+
+
+def make(dims=2, num_anchors=4, rank=2, **options):
+    base = options.pop("base_kernel", None) or RBFKernel(ard_num_dims=dims)
+    anchors = options.pop("anchors", None)
+    anchors = torch.randn(num_anchors, dims) if anchors is None else anchors
+    return DataAdaptiveHadamardKernel(base, anchors, rank, **options)
+
+
+def rbf(x, y, lengthscale):
+    """Written out in NumPy, ``N x M``."""
+    difference = (x[:, None, :] - y[None, :, :]) / lengthscale
+    return np.exp(-0.5 * (difference**2).sum(-1))
+
+
+def written_out(x, y, lengthscale, own, anchors, weights, jitter, normalize=False):
+    """The formula of the docstring with an explicit inverse, ``N x M``."""
+    covar = rbf(anchors, anchors, own) + jitter * np.eye(len(anchors))
+    inverse_root = np.linalg.inv(np.linalg.cholesky(covar))
+    g, h = (weights.T @ inverse_root @ rbf(anchors, points, own) for points in (x, y))
+    factor = 1 + g.T @ h
+    if normalize:
+        factor /= np.sqrt(1 + (g**2).sum(0))[:, None] * np.sqrt(1 + (h**2).sum(0))
+    return rbf(x, y, lengthscale) * factor
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_values_equal_the_formula_written_out(normalize):
+    x, y, anchors = np.random.randn(5, 3), np.random.randn(4, 3), np.random.randn(6, 3)
+    lengthscale, own = np.array([0.7, 1.3, 2.0]), np.array([1.1, 0.8, 1.6])
+    kernel = make(
+        3,
+        anchors=torch.tensor(anchors),
+        factor_kernel=RBFKernel(ard_num_dims=3),
+        jitter=1e-3,
+        normalize=normalize,
+    )
+    kernel.base_kernel.lengthscale, kernel.factor_kernel.lengthscale = map(
+        torch.tensor, (lengthscale, own)
+    )
+    weights = np.random.randn(6, 2)
+    kernel.initialize(weights=torch.tensor(weights))
+    parts = (lengthscale, own, anchors, weights, 1e-3, normalize)
+    expected = torch.tensor(written_out(x, y, *parts))
+    plain = torch.tensor(rbf(x, y, lengthscale))
+    assert (expected / plain - 1).abs().median() > 0.1  # the factor does something
+    x, y = torch.tensor(x), torch.tensor(y)
+    torch.testing.assert_close(kernel(x, y).to_dense(), expected)
+    square = torch.tensor(written_out(x.numpy(), x.numpy(), *parts))
+    torch.testing.assert_close(kernel(x).to_dense(), square)
+    torch.testing.assert_close(kernel(x, diag=True), square.diagonal())
+    torch.testing.assert_close(kernel(x[:4], y, diag=True), expected[:4].diagonal())
+    if normalize:
+        torch.testing.assert_close(kernel(x, diag=True), torch.ones(5))
+    else:
+        assert (kernel(x, diag=True) > 1.05).all()
+
+
+def test_weights_of_zero_give_the_base_kernel():
+    base = ScaleKernel(RBFKernel()) + LinearKernel()
+    kernel = make(base_kernel=base)
+    x, y = torch.randn(6, 2), torch.randn(3, 2)
+    assert (kernel(x, y).to_dense() - base(x, y).to_dense()).abs().max() > 1e-3
+    kernel.initialize(weights=torch.zeros(4, 2))
+    torch.testing.assert_close(kernel(x, y).to_dense(), base(x, y).to_dense())
+    torch.testing.assert_close(kernel(x, diag=True), base(x, diag=True))
+
+
+def test_factor_is_that_of_a_sum_of_processes_with_varying_amplitudes():
+    kernel = perturb(make(base_kernel=PeriodicKernel(), rank=3))
+    x = torch.randn(5, 2)
+    draws = torch.linalg.cholesky(kernel.base_kernel(x).to_dense() + 1e-10 * torch.eye(5))
+    parts = torch.cat([draws] + [g.unsqueeze(-1) * draws for g in kernel.factors(x).T], -1)
+    torch.testing.assert_close(kernel(x).to_dense(), parts @ parts.T, atol=1e-8, rtol=1e-8)
+
+
+def test_standard_normal_weights_make_the_factors_draws_of_the_factor_kernel():
+    """At the anchors their covariance is the factor kernel's matrix, whatever the root."""
+    kernel = make(num_anchors=4, rank=1, jitter=1e-9)
+    values = []
+    for unit in torch.eye(4):
+        kernel.initialize(weights=unit[:, None])
+        values.append(kernel.factors(kernel.anchors))
+    values = torch.cat(values, -1)  # anchors x units
+    expected = kernel.factor_kernel(kernel.anchors).to_dense()
+    torch.testing.assert_close(values @ values.T, expected, atol=1e-6, rtol=1e-6)
+
+
+def test_joint_matrix_is_positive_semi_definite_with_large_weights_and_coincident_anchors():
+    anchors = torch.randn(3, 2).repeat(3, 1)
+    kernel = make(anchors=anchors, rank=4).initialize(weights=30 * torch.randn(9, 4))
+    x = torch.cat([torch.randn(40, 2), anchors])
+    eigenvalues = torch.linalg.eigvalsh(kernel(x).to_dense().detach())
+    assert eigenvalues[-1] > 1000 and eigenvalues[0] > -1e-9 * eigenvalues[-1]
+
+
+def test_start_is_no_stationary_point_where_zero_weights_are():
+    kernel, x = make(), torch.randn(6, 2)
+
+    def gradient():
+        (found,) = torch.autograd.grad(kernel(x).to_dense().sum(), kernel.weights)
+        return found
+
+    at_start = gradient()
+    assert (at_start.abs() > 1e-5).all() and at_start.abs().max() > 0.1
+    assert not torch.allclose(at_start[:, 0], at_start[:, 1])  # columns can part
+    kernel.initialize(weights=torch.zeros(4, 2))
+    assert (gradient() == 0).all()
+
+
+def test_start_values_are_the_same_every_time_and_leave_random_numbers_alone():
+    anchors = torch.randn(5, 2)
+    state = torch.get_rng_state()
+    first, second, other = (make(anchors=anchors, seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(first.weights, second.weights)
+    assert not torch.equal(first.weights, other.weights)
+    assert 0.03 < first.weights.std() < 0.3
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_gradients_are_those_of_finite_differences(normalize):
+    factor_kernel = RBFKernel(ard_num_dims=2)
+    kernel = perturb(
+        make(2, 3, factor_kernel=factor_kernel, learn_anchors=True, normalize=normalize)
+    )
+    parameters = {
+        name: p.detach().requires_grad_() for name, p in kernel.named_parameters("kernel")
+    }
+    x, y = torch.randn(3, 2), torch.randn(2, 2)
+
+    class Values(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kernel = kernel
+
+        def forward(self, x, *other):
+            return self.kernel(x, *other).to_dense()
+
+    def values(x, *given):
+        changed = dict(zip(parameters, given, strict=True))
+        return functional_call(Values(), changed, (x, y))
+
+    def square(x, *given):
+        return functional_call(Values(), dict(zip(parameters, given, strict=True)), (x,))
+
+    inputs = (x.requires_grad_(), *parameters.values())
+    assert {"kernel.anchors", "kernel.weights"} < set(parameters)
+    assert torch.autograd.gradcheck(values, inputs)
+    assert torch.autograd.gradcheck(square, inputs)
+
+
+def test_equal_inputs_that_are_differentiated_have_gradients_of_their_own():
+    kernel, x = make(), torch.randn(3, 2)
+    left, right = x.clone().requires_grad_(), x.clone().requires_grad_()
+    weights = torch.arange(9.0).view(3, 3)
+    (weights * kernel(left, right).to_dense()).sum().backward()
+    assert left.grad is not None and right.grad is not None
+    near = x + 1e-9
+    expected = near.clone().requires_grad_()
+    (weights * kernel(x, expected).to_dense()).sum().backward()
+    torch.testing.assert_close(right.grad, expected.grad, atol=1e-5, rtol=1e-5)
+
+
+def test_anchors_are_trained_only_where_they_are_to_be():
+    kernel = make()
+    assert not kernel.anchors.requires_grad and "anchors" in kernel.state_dict()
+    assert make(learn_anchors=True).anchors.requires_grad
+
+
+def test_factor_kernel_may_share_the_parameters_of_the_base():
+    base = RBFKernel(ard_num_dims=2).initialize(lengthscale=torch.tensor([0.6, 1.7]))
+    anchors, scaled = torch.randn(4, 2), ScaleKernel(base).initialize(outputscale=3.0)
+    shared = make(base_kernel=scaled, anchors=anchors, factor_kernel=base)
+    other = deepcopy(scaled)
+    apart = make(base_kernel=other, anchors=anchors, factor_kernel=deepcopy(base))
+    assert len(list(shared.parameters())) == len(list(apart.parameters())) - 1
+    x = torch.randn(5, 2)
+    torch.testing.assert_close(shared(x).to_dense(), apart(x).to_dense())
+    copy = deepcopy(shared)
+    assert copy.base_kernel.base_kernel is copy.factor_kernel
+    check_kernel(shared, torch.randn(12, 2), torch.randn(5, 2), last_dim_is_batch=False)
+
+
+def test_default_factor_kernel_has_root_of_columns_times_deviations_of_the_anchors():
+    anchors = torch.tensor([[0.0, 5.0, 10.0], [2.0, 5.0, 40.0]])
+    expected = math.sqrt(3) * torch.tensor([[1.0, 1.0, 15.0]])  # 1 for the constant column
+    fixed = make(3, anchors=anchors).factor_kernel
+    torch.testing.assert_close(fixed.lengthscale, expected)
+    assert not fixed.raw_lengthscale.requires_grad and list(fixed.named_priors()) == []
+    kernel = make(3, anchors=anchors, learn_lengthscale=True).factor_kernel
+    torch.testing.assert_close(kernel.lengthscale, expected)
+    assert kernel.raw_lengthscale.requires_grad
+    kernel.lengthscale = 1.5 * expected
+    density = kernel.lengthscale_prior.log_prob(kernel.lengthscale).sum().item()
+    at = lognorm(0.5, scale=expected.numpy()).logpdf(1.5 * expected.numpy()).sum()
+    assert density == pytest.approx(at)
+    kernel.sample_from_prior("lengthscale_prior")
+    ratio = kernel.lengthscale / expected
+    assert len(set(ratio[0].tolist())) == 3 and (ratio.log().abs() < 2).all()
+
+
+def test_anchors_of_a_batch_are_those_of_its_elements():
+    anchors, x = torch.randn(3, 4, 2), torch.randn(3, 6, 2)
+    kernel = perturb(make(base_kernel=RBFKernel(batch_shape=torch.Size([3])), anchors=anchors))
+    assert kernel.batch_shape == (3,) and kernel.weights.shape == (3, 4, 2)
+    values = kernel(x).to_dense()
+    for i in range(3):
+        one = make(base_kernel=RBFKernel(), anchors=anchors[i])
+        names = dict(kernel.named_parameters())
+        for name, parameter in one.named_parameters():
+            parameter.data = names[name].data[i]
+        torch.testing.assert_close(values[i], one(x[i]).to_dense())
+        torch.testing.assert_close(values[i], kernel[i](x[i]).to_dense())
+
+
+def test_batch_shape_is_that_of_the_parts_unless_it_is_given():
+    batched = RBFKernel(batch_shape=torch.Size([2]))
+    assert make(base_kernel=batched).batch_shape == (2,)
+    assert make(factor_kernel=batched).batch_shape == (2,)
+    of_anchors = make(base_kernel=RBFKernel(), anchors=torch.randn(2, 4, 2))
+    assert of_anchors.batch_shape == (2,) and of_anchors(torch.randn(3, 2)).shape == (2, 3, 3)
+    assert make(batch_shape=torch.Size([3, 1]), base_kernel=batched).batch_shape == (3, 2)
+    assert make(base_kernel=batched).factor_kernel.batch_shape == (2,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_type_is_that_of_the_anchors(dtype):
+    kernel = make(anchors=torch.randn(30, 2, dtype=dtype)).to(dtype)
+    assert {p.dtype for p in kernel.parameters()} == {dtype}
+    x = torch.randn(7, 2, dtype=dtype)
+    assert kernel(x).to_dense().dtype == dtype
+    assert make(anchors=torch.tensor([[0, 1], [2, 3]])).anchors.dtype == torch.float64
+
+
+def test_a_number_is_the_deviation_of_a_normal_prior_that_can_be_pickled_and_sampled():
+    kernel = make(weight_prior=0.25)
+    priors = {name: parts for name, *parts in kernel.named_priors()}
+    module, prior, closure, set_value = priors.pop("weight_prior")
+    assert not priors
+    expected = norm(scale=0.25).logpdf(kernel.weights.detach().numpy()).sum()
+    assert prior.log_prob(closure(module)).sum().item() == pytest.approx(expected)
+    copy = pickle.loads(pickle.dumps(kernel))
+    before = copy.weights.detach().clone()
+    copy.sample_from_prior("weight_prior")
+    assert not torch.equal(copy.weights, before) and torch.equal(kernel.weights, before)
+    assert 0.1 < copy.weights.std() < 0.5
+    set_value(module, torch.ones(4, 2))
+    assert (kernel.weights == 1).all()
+
+
+def test_prior_may_be_given_or_left_out():
+    assert list(make(weight_prior=None).named_priors()) == []
+    prior = NormalPrior(torch.zeros(4, 2), torch.ones(4, 2))
+    assert make(weight_prior=prior).weight_prior is prior
+
+
+def test_from_data_takes_the_centres_of_clusters_of_scaled_columns():
+    x = torch.randn(60, 2) * torch.tensor([1.0, 100.0]) + 3.0
+    state = torch.get_rng_state(), np.random.get_state()[1].copy()
+    kernel = DataAdaptiveHadamardKernel.from_data(RBFKernel(), x, 5, 3, seed=4)
+    assert torch.equal(torch.get_rng_state(), state[0])
+    assert (np.random.get_state()[1] == state[1]).all()
+    z = (x.numpy() - x.numpy().mean(0)) / x.numpy().std(0)
+    labels = KMeans(5, n_init=1, max_iter=25, random_state=4).fit(z[np.lexsort(z.T[::-1])]).labels_
+    expected = np.stack([x.numpy()[np.lexsort(z.T[::-1])][labels == k].mean(0) for k in range(5)])
+    order = [np.argsort(points[:, 1]) for points in (kernel.anchors.detach().numpy(), expected)]
+    np.testing.assert_allclose(kernel.anchors.detach().numpy()[order[0]], expected[order[1]])
+    assert kernel.rank == 3 and kernel.weights.shape == (5, 3)
+
+
+def test_from_data_sees_active_columns_and_distinct_rows():
+    x = torch.randn(3, 4).repeat(5, 1)
+    kernel = DataAdaptiveHadamardKernel.from_data(
+        RBFKernel(ard_num_dims=2), x, active_dims=(3, 1), batch_shape=torch.Size([2])
+    )
+    assert kernel.anchors.shape == (2, 3, 2)
+    rows = {tuple(row) for row in kernel.anchors[1].tolist()}
+    assert rows == {tuple(row) for row in x[:3, [3, 1]].tolist()}
+    assert kernel(x).shape == (2, 15, 15)
+    assert (
+        torch.float32
+        == DataAdaptiveHadamardKernel.from_data(RBFKernel(), x.float(), 2).anchors.dtype
+    )
+
+
+def test_from_data_hands_on_its_options():
+    x, factor_kernel = torch.randn(9, 2), RBFKernel()
+    kernel = DataAdaptiveHadamardKernel.from_data(
+        RBFKernel(),
+        x,
+        4,
+        1,
+        factor_kernel=factor_kernel,
+        normalize=True,
+        learn_anchors=True,
+        weight_prior=None,
+        jitter=0.1,
+        seed=3,
+    )
+    direct = make(anchors=kernel.anchors, rank=1, seed=3)
+    assert torch.equal(kernel.weights, direct.weights)
+    assert kernel.factor_kernel is factor_kernel and kernel.normalize and kernel.jitter == 0.1
+    assert kernel.anchors.requires_grad and list(kernel.named_priors()) == []
+    learned = DataAdaptiveHadamardKernel.from_data(RBFKernel(), x, learn_lengthscale=True)
+    assert learned.factor_kernel.raw_lengthscale.requires_grad
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        ({"base_kernel": "rbf"}, TypeError, "base_kernel must be a .*Kernel, got 'rbf'"),
+        ({"factor_kernel": 3}, TypeError, "factor_kernel must be a .*Kernel, got 3"),
+        ({"anchors": [[0.0]]}, TypeError, "must be a tensor, got list"),
+        ({"anchors": torch.zeros(3)}, ValueError, r"M x D .*got shape \(3,\)"),
+        ({"anchors": torch.zeros(0, 2)}, ValueError, r"got shape \(0, 2\)"),
+        ({"anchors": torch.tensor([[math.nan, 1.0]])}, ValueError, "finite"),
+        ({"factor_kernel": RBFKernel(), "learn_lengthscale": True}, ValueError, "default factor"),
+        ({"rank": 0}, ValueError, "at least 1, got 0"),
+        ({"rank": 1.5}, TypeError, "an integer, got 1.5"),
+        ({"jitter": 0.0}, ValueError, "positive, got 0"),
+        ({"weight_prior": -1.0}, ValueError, "must be positive, got -1"),
+        ({"weight_prior": "normal"}, TypeError, "got 'normal'"),
+    ],
+)
+def test_wrong_arguments(options, error, message):
+    with pytest.raises(error, match=message):
+        make(**options)
+
+
+def test_wrong_data():
+    with pytest.raises(ValueError, match=r"N x D, got shape \(3,\)"):
+        DataAdaptiveHadamardKernel.from_data(RBFKernel(), torch.zeros(3))
+    with pytest.raises(ValueError, match="num_anchors=0"):
+        DataAdaptiveHadamardKernel.from_data(RBFKernel(), torch.zeros(3, 2), 0)
+
+
+@pytest.mark.parametrize(
+    "make_base",
+    [lambda: MultitaskKernel(RBFKernel(), num_tasks=2), RBFKernelGrad],
+    ids=["tasks", "gradients"],
+)
+def test_kernels_of_several_outputs_are_refused(make_base):
+    with pytest.raises(ValueError, match=r"one value per pair.*\((6|9), (6|9)\)"):
+        make(base_kernel=make_base())(torch.randn(3, 2)).to_dense()
+
+
+def test_wrong_inputs():
+    with pytest.raises(ValueError, match=r"2 columns, those of the anchors, got shape \(4, 3\)"):
+        make(base_kernel=RBFKernel())(torch.randn(4, 3)).to_dense()
+    with (
+        pytest.raises(NotImplementedError, match="last_dim_is_batch"),
+        pytest.warns(DeprecationWarning, match="last_dim_is_batch"),
+    ):
+        make()(torch.randn(4, 2), last_dim_is_batch=True).to_dense()
