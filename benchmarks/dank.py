@@ -63,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="M")
     parser.add_argument("--repeats", type=int, default=10, metavar="R")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="of the repeats")
     parser.add_argument("--results", type=Path, default=Path("benchmarks/dank.jsonl"))
     parser.add_argument("--report", action="store_true", help="only print the tables")
     other = parser.add_mutually_exclusive_group()
@@ -96,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         record
         for record in done.values()
         if (record["set"], record["split"]) in wanted
-        and record["repeat"] < args.repeats
+        and args.first <= record["repeat"] < args.first + args.repeats
         and record["method"] in args.methods
     ]
     print(report(chosen))
@@ -121,7 +122,7 @@ def _run_missing(
     """Run and write, one repeat of all tables after another; returns the number of failures."""
     args.results.parent.mkdir(parents=True, exist_ok=True)
     failures = 0
-    for repeat in range(args.repeats):
+    for repeat in range(args.first, args.first + args.repeats):
         for name, kind in tables:
             split = load_split(name, kind, repeat)
             for method in ["svm", *(m for m in args.methods if m != "svm")]:

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from scipy.spatial.distance import pdist
 from sklearn import datasets
 from sklearn.metrics.pairwise import laplacian_kernel
@@ -21,7 +22,6 @@ from sklearn.svm import SVC, SVR
 from gpytorch_nkn.datasets import ClassificationTable, load_askl_table, load_dank_table
 from gpytorch_nkn.estimators.dank_classifier import DANKClassifier
 from gpytorch_nkn.estimators.dank_regressor import DANKRegressor
-from gpytorch_nkn.fit import Recipe, fit_best_of
 
 __all__ = [
     "HELD_OUT",
@@ -67,7 +67,7 @@ METHODS = {
     "svm": "SVM-CV",
     "laplacian": "Laplacian SVM-CV",
     "ard": "SVM-CV on ARD-scaled inputs",
-    "gp": "GP, RBF-ARD",
+    "gp": "GP, RBF-ARD (BoTorch)",
     "norm_reciprocal": "DANK as printed, mended",
     "norm_smooth": "the same, smooth extension",
     "nonparametric": "DANK, relevance=None",
@@ -297,14 +297,10 @@ def fit(method: str, split: Split, tuned: dict[str, float] | None) -> tuple[Any,
 
 
 def _fit_ard(method: str, split: Split) -> tuple[Any, dict[str, Any]]:
-    """A Gaussian process with a lengthscale per column, or a machine on inputs scaled by them."""
+    """BoTorch's process with a lengthscale per column, or a machine on inputs scaled by them."""
     X, y = (torch.as_tensor(part, dtype=torch.float64) for part in (split.X, split.y))
-    kernel = ScaleKernel(RBFKernel(ard_num_dims=X.size(-1)))
-    process = SingleTaskGP(X, y.unsqueeze(-1), covar_module=kernel, outcome_transform=None)
-    recipe = Recipe(adam_steps=0, lbfgs_iterations=200)
-    process = fit_best_of(
-        process, restarts=2, recipe=recipe, seed=split.repeat, progress=False
-    ).model
+    process = SingleTaskGP(X, y.unsqueeze(-1), outcome_transform=None)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(process.likelihood, process))
     if method == "gp":
 
         def predict(inputs: np.ndarray) -> np.ndarray:
@@ -312,7 +308,7 @@ def _fit_ard(method: str, split: Split) -> tuple[Any, dict[str, Any]]:
                 return process.posterior(torch.as_tensor(inputs)).mean.squeeze(-1).numpy()
 
         return predict, {}
-    scales = process.covar_module.base_kernel.lengthscale.detach().numpy()[0]
+    scales = process.covar_module.lengthscale.detach().numpy()[0]
     found = search(split, "rbf", [0.5 / power**2 for power in _POWERS], split.X / scales)
     chosen = {key: float(value) for key, value in found.best_params_.items()}
     return lambda inputs: found.predict(inputs / scales), chosen
@@ -326,9 +322,9 @@ def _found(model: Any, split: Split) -> dict[str, Any]:
         "num_iter": int(model.n_iter_),
         "relevances": [round(float(value), 6) for value in model.relevances_],
         "shares": [
-            {**candidate.params, "share": candidate.share, "gain": candidate.gain}
+            {**candidate.params, "share": candidate.weight, "gain": candidate.gain}
             for candidate in model.cv_results_
-            if candidate.share > 0
+            if candidate.weight > 0
         ],
     }
     if model.extension == "smooth":

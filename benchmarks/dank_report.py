@@ -162,7 +162,8 @@ def _published(tables: dict[str, list[dict]]) -> list[str]:
     lines = _head("set", "SVM-CV, published", "ours", "DANK, published", "DANK, defaults")
     size = len(lines)
     for name, runs in tables.items():
-        if runs[0]["set"] not in PUBLISHED:
+        own = "official" if runs[0]["set"].startswith("monks") else "half"
+        if runs[0]["set"] not in PUBLISHED or runs[0]["split"] != own:
             continue
         svm, dank = PUBLISHED[runs[0]["set"]]
         ours = [

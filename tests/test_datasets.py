@@ -11,6 +11,7 @@ from gpytorch_nkn.datasets import (
     future_times,
     load_askl_table,
     load_co2,
+    load_dank_table,
     load_regression,
     load_texture,
     load_time_series,
@@ -61,7 +62,7 @@ def test_benchmark_series_come_with_their_split(monkeypatch, tmp_path):
 
 def test_benchmark_series_without_the_folder_name_the_variable(monkeypatch):
     monkeypatch.delenv("GPYTORCH_NKN_DATA", raising=False)
-    for load in (load_time_series, load_regression, load_askl_table):
+    for load in (load_time_series, load_regression, load_askl_table, load_dank_table):
         with pytest.raises(FileNotFoundError, match="environment variable GPYTORCH_NKN_DATA"):
             load("airline")
 
@@ -367,3 +368,38 @@ def test_dates_written_as_digits_are_dates(tmp_path, cells, first):
     path.write_text("t,y\n" + "".join(f"{cell},{i}\n" for i, cell in enumerate(cells)))
     series = read_time_series(path)
     assert series.has_dates and series.x[0] == np.datetime64(first)
+
+
+@pytest.fixture
+def dank_folder(monkeypatch, tmp_path):
+    """Folder of tables with random halves: two of classes or numbers, one with another target."""
+    folder = tmp_path / "dank"
+    folder.mkdir()
+    X = np.arange(33, dtype=np.uint8).reshape(11, 3)
+    np.savez(folder / "classes.npz", X=X, y=np.arange(11) % 2, n_train=8)
+    np.savez(folder / "numbers.npz", X=X, y=np.arange(11.0))
+    np.savez(folder / "bodyfat.npz", X=X, y=np.zeros(11), y_siri=np.arange(11.0))
+    monkeypatch.setenv("GPYTORCH_NKN_DATA", str(tmp_path))
+    return folder
+
+
+def test_tables_for_support_vector_machines_are_halved(dank_folder):
+    table = load_dank_table("classes")
+    assert isinstance(table, ClassificationTable) and table.X.shape == (11, 3)
+    rows = np.random.default_rng(102).permutation(11)
+    assert np.flatnonzero(~table.test_mask(2)).tolist() == sorted(rows[:5])
+    assert table.test_mask("official").tolist() == [False] * 8 + [True] * 3
+    assert isinstance(load_dank_table("numbers"), RegressionTable)
+
+
+def test_the_column_that_determines_its_target_is_left_out(dank_folder):
+    table = load_dank_table("bodyfat")
+    assert table.y.tolist() == list(range(11)) and table.X[0].tolist() == [1, 2]
+
+
+def test_tables_that_are_not_there_or_lack_an_array_are_named(dank_folder):
+    with pytest.raises(FileNotFoundError, match="dank/other.npz.*bodyfat, classes, numbers"):
+        load_dank_table("other")
+    np.savez(dank_folder / "half.npz", y=np.zeros(3))
+    with pytest.raises(ValueError, match="lacks X"):
+        load_dank_table("half")

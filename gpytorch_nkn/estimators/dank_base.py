@@ -39,6 +39,8 @@ __all__ = ["DataAdaptiveLearner"]
 Blocks = Callable[[np.ndarray, float], list[Block]]
 
 _ETA_ROWS = 500  # that eta is chosen with at first
+_MACHINES = 45  # pairs of 10 classes: factors of more are not compared by default
+_CHECKED_ROWS = 1000  # of a kernel that need not be definite, at first
 _CONFIRMED_ROWS = 3000  # that relevances must be better with
 _MACHINE_TOL = 1e-3  # of LIBSVM, its default
 
@@ -130,6 +132,9 @@ class DataAdaptiveLearner(FittedDataAdaptive):
             base = make_base_kernel(
                 self.kernel, table, gamma=self.gamma, degree=self.degree, coef0=self.coef0
             )
+            if not base.is_definite:  # before anything is learned with it
+                some = table[self._some(target, _CHECKED_ROWS)]
+                check_gram(base(some, some))
         clusters = number_of_clusters(dict(vars(self)), len(table))
         learner = Learner(
             self.tau,
@@ -143,9 +148,10 @@ class DataAdaptiveLearner(FittedDataAdaptive):
         kernel: Any = base
         cost = 1.0
         try:
-            if base is not None and self._wants_relevance(clusters):
+            if base is not None and self._wants_relevance():
                 kernel, cost = self._learn_relevance(learner, base, table, target)
             self._set_relevances(None if kernel is base else kernel)
+            self.C_ = self.C * cost
             blocks = partial(_scaled_blocks, self._blocks, cost)
             if clusters > 1:
                 self._fit_clusters(table, target, kernel, blocks, clusters)
@@ -161,12 +167,16 @@ class DataAdaptiveLearner(FittedDataAdaptive):
             )
             gram = table if base is None else base(table, table)
             self._set_relevances(None)
-            self.eta_ = math.inf
-            self._keep(table, base, learner.plain(gram, self._blocks(target, 1.0)))
+            self.eta_, self.C_ = math.inf, self.C
+            machines = learner.plain(gram, self._blocks(target, 1.0))
+            self.eta_norm_ = float(machines.variables @ machines.variables)
+            self._keep(table, base, machines)
 
-    def _wants_relevance(self, clusters: int) -> bool:
+    def _wants_relevance(self) -> bool:
         if self.relevance == "auto":
-            return clusters == 1 and self.extension == "smooth"
+            few = self.n_features_in_ > 1 and self._num_machines <= _MACHINES
+            whole = self.n_clusters in ("auto", 1)
+            return whole and self.extension == "smooth" and few
         return self.relevance == "cv"
 
     def _learn_relevance(
@@ -193,6 +203,10 @@ class DataAdaptiveLearner(FittedDataAdaptive):
             if not confirm(task, kernel(known, known), cost):
                 return base, 1.0
         return kernel, cost
+
+    @property
+    def _num_machines(self) -> int:
+        return 1
 
     def _paths_for(self, num_columns: int) -> tuple[Path, ...]:
         return self._paths
@@ -243,10 +257,13 @@ class DataAdaptiveLearner(FittedDataAdaptive):
         gram = 0.5 * (gram + gram.T)
         machines = learner.plain(gram, blocks(target, 1.0))
         norm = float(machines.variables @ machines.variables)
+        self.eta_norm_ = norm
         self.eta_ = math.inf
         if isinstance(self.eta, str):
             share: float | None = 1.0
-            if self.eta == "cv":
+            if self.eta == "cv" and self._num_machines > _MACHINES:
+                share = None
+            elif self.eta == "cv":
                 share = self._choose_eta(learner, gram, table, target, blocks)
             if share is not None and norm > 0.0:
                 self.eta_ = share * norm

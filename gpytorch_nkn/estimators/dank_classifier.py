@@ -75,13 +75,15 @@ class DANKClassifier(ClassifierMixin, DataAdaptiveLearner):
         eta: Weight of ``F``'s distance from ones: a number; ``"norm"``, the paper's: the squared
             norm of the dual variables of the machine with the base kernel; or ``"cv"``: that times
             1, ``n^-1/2``, ``1 / n``, ``0.1 / n``, ``0.01 / n``, or infinity (``F_s = 1``), by rows
-            that were left out. Infinity is a number.
+            that were left out (of more than 10 classes it is infinity). Infinity is a number.
         tau: Weight of the nuclear norm of ``F``, relative to ``eta``. It sets the rank of ``F``
             and little else: predictions with 0 and 0.01 are alike, and 0 needs no eigenvalues.
             The paper has 0.01. Clusters need 0.
         relevance: ``"cv"`` learns the relevance factor and keeps it if left-out rows say so,
-            ``None`` does not. ``"auto"`` is ``"cv"``, except with clusters, with a precomputed
-            kernel, and with the reciprocal extension.
+            ``None`` does not. ``"auto"`` is ``"cv"``, except where a number of clusters is
+            given, with a precomputed kernel, with the reciprocal extension, with one column (a
+            relevance would be a width), and with more than 10 classes. It learns from a random part
+            of many rows, and has to be better than the base kernel with up to 3000 of them.
         extension: ``"smooth"`` as above, or ``"reciprocal"``, the paper's: a new row has the column
             of ``F`` of its reciprocal nearest neighbour. That is no kernel: it depends on what is
             predicted together and on the order of rows at equal distance, and acts as a vote of
@@ -95,7 +97,8 @@ class DANKClassifier(ClassifierMixin, DataAdaptiveLearner):
         decomposition: With clusters, ``"global"``: ``F = 11' + blockdiag(E_c)``, one machine on
             all rows; ``"block"``: the paper's block-diagonal ``F``, a machine for each cluster
             alone, without an intercept.
-        class_weight: Factors of ``C`` of the classes, or ``"balanced"``.
+        class_weight: Factors of ``C`` of the classes, or ``"balanced"``. Errors count by them where
+            kernels are compared, too.
         cv: Folds of the comparisons; fewer than twice as many rows are not compared, and keep the
             base kernel.
         n_jobs: Processes of folds and clusters, as joblib's; ``joblib.parallel_config`` chooses
@@ -108,11 +111,19 @@ class DANKClassifier(ClassifierMixin, DataAdaptiveLearner):
         classes_: The classes.
         support_: Training rows with a dual coefficient.
         dual_coef_, intercept_: Signed dual coefficients, machines by ``support_``, and intercepts.
-        eta_: What was used; infinite for ``F_s = 1``.
+        eta_, eta_norm_: What was used, infinite for ``F_s = 1``, and the paper's. With clusters
+            the first is NaN where it differs between them, and there is no second.
+        ridge_: Of the smooth extension, relative to the mean of the diagonal of the Gram matrix.
+            If it is infinite, dual coefficients have no pattern, and ``F_s = 1`` whatever ``eta_``.
+        C_: ``C`` of the machine; with a widened base kernel it is larger than that given.
         relevances_: Weights ``D`` of the columns, ``w``; of several kernels, their mean by shares.
+            They are no importances: the more a function bends along a column the larger they are,
+            so that of a column in which it is nearly linear is small. They have units, those of
+            the column to the power of minus ``p``.
         relevance_kernel_: The kernel with relevances; ``None`` if the base kernel stays.
         factor_, rank_: Root ``G`` of the learned ``F = G G'``, ``n x rank``, and its rank.
-        gap_: Certified relative gap of the dual problem.
+        gap_: Certified relative gap of the dual problem; NaN where none was certified, without a
+            factor and with clusters.
         objective_trace_, n_iter_: Objective after each step of the solver; number of these, or 1.
         cv_results_: What was compared, a :class:`~gpytorch_nkn.estimators.Candidate` each, with its
             gain over the kernel before it and the standard error of that.
@@ -245,7 +256,8 @@ class DANKClassifier(ClassifierMixin, DataAdaptiveLearner):
         return classification_blocks(target, len(self.classes_), upper)
 
     def _losses(self, outputs: np.ndarray, target: np.ndarray) -> np.ndarray:
-        return (_codes(outputs, len(self.classes_)) != target).astype(np.float64)
+        wrong = _codes(outputs, len(self.classes_)) != target
+        return wrong * self._class_weights[target]
 
     def _folds(self, target: np.ndarray) -> list[Fold]:
         counts = np.bincount(target, minlength=len(self.classes_))
@@ -266,8 +278,13 @@ class DANKClassifier(ClassifierMixin, DataAdaptiveLearner):
                     folds.append((np.flatnonzero(known), rows[left_out]))
         return folds
 
+    @property
+    def _num_machines(self) -> int:
+        return len(self.classes_) * (len(self.classes_) - 1) // 2
+
     def _sample(self, target: np.ndarray, size: int) -> np.ndarray:
         """Rows of every class, in proportion, two of each at least."""
+        size = max(size, 2 * len(self.classes_))
         random = self._random()
         order = random.permutation(len(target))
         places = np.empty(len(target))  # of a row among those of its class, from 0 to 1

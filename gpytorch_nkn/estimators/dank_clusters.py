@@ -35,6 +35,7 @@ __all__ = ["ClusterOptions", "ClusteredMachines", "fit_clusters"]
 _SHARES = (10.0, 1.0, 0.1)  # of eta over the mean squared dual variable of a cluster
 _LEAST = 2.0  # standard errors of a gain
 _TOL = 1e-3  # of optimality conditions, LIBSVM's default
+_COMPARE_TOL = 1e-2
 
 Kernel = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -77,7 +78,7 @@ class ClusteredMachines:
         machines: One for each block.
         count: Number ``n`` of training rows.
         eta: What was given, infinite for ``F = 1``, or NaN where clusters differ.
-        candidates: What was compared.
+        candidates: What was compared, for each block the machine with ``F = 1`` first.
     """
 
     machines: tuple[_Machine, ...]
@@ -190,7 +191,7 @@ def _fit_block(
     on_clusters = partial(_map, kernel, table, clusters, targets, upper, options.n_jobs)
     spread = 1.0 if block.epsilon is None else float(np.std(targets)) or 1.0
     settings: dict[str, Any] = {"epsilon": block.epsilon, "tol": _TOL * spread}
-    eta, weight, candidates = _weight(on_clusters, block, options)
+    eta, weight, candidates = _weight(on_clusters, block, spread, options)
     if options.decomposition == "block":
         parts = on_clusters(
             partial(learn_machine, **({"eta": math.inf} if weight is None else weight), **settings)
@@ -208,17 +209,13 @@ def _fit_block(
     learned = ClusteredKernel(kernel, table, clusters, extensions)
     solution = solve_dual(
         learned.block,
-        block.signs,
-        block.upper,
-        linear=block.linear,
-        rows=None if block.epsilon is None else np.tile(np.arange(count), 2),
+        targets,
+        upper,
+        epsilon=block.epsilon,
         tol=_TOL * spread,
         n_jobs=options.n_jobs,
     )
-    signed = solution.signed
-    if block.epsilon is not None:
-        signed = signed[:count] + signed[count:]
-    return _Machine(rows, learned, signed, solution.intercept, block), eta, candidates
+    return _Machine(rows, learned, solution.signed, solution.intercept, block), eta, candidates
 
 
 def _map(
@@ -236,6 +233,7 @@ def _map(
 def _weight(
     on_clusters: Callable[[Callable[..., Any]], list[Any]],
     block: Block,
+    spread: float,
     options: ClusterOptions,
 ) -> tuple[float, dict[str, Any] | None, list[Candidate]]:
     """``eta`` or its share for each cluster, ``None`` for ``F = 1``, and what was compared."""
@@ -244,13 +242,27 @@ def _weight(
     if options.eta != "cv":
         eta = float(options.eta)
         return eta, ({"eta": eta} if math.isfinite(eta) else None), []
-    compare = partial(compare_etas, shares=_SHARES, epsilon=block.epsilon, seed=options.seed)
+    compare = partial(
+        compare_etas,
+        shares=_SHARES,
+        epsilon=block.epsilon,
+        tol=_COMPARE_TOL * spread,
+        seed=options.seed,
+    )
     total: Comparison = reduce(add, on_clusters(compare))
     best = total.best(_LEAST)
+    names = [{}, *({"eta_share": share} for share in _SHARES)]
     candidates = [
-        Candidate({"eta_share": share}, math.nan, gain, math.sqrt(square), float(place == best))
-        for place, (share, gain, square) in enumerate(
-            zip(_SHARES, total.gains, total.squares, strict=True)
+        Candidate(
+            stage="eta",
+            params=params,
+            mean_loss=loss,
+            gain=gain,
+            error=error,
+            weight=float(place == (0 if best is None else best + 1)),
+        )
+        for place, (params, (loss, gain, error)) in enumerate(
+            zip(names, total.means(), strict=True)
         )
     ]
     if best is None:

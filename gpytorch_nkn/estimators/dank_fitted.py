@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +41,10 @@ class FittedDataAdaptive(BaseEstimator):
     def learned_kernel(self, X: ArrayLike, Y: ArrayLike | None = None) -> np.ndarray:
         """Gram matrix ``M x N`` of the learned kernel, for any use of it.
 
+        ``SVC(kernel=fitted.learned_kernel)`` takes it as it is; of other learners it is the
+        precomputed kernel, as scikit-learn calls functions row by row there. The machine itself has
+        the ``C`` of ``C_``.
+
         Args:
             X: Rows ``M x D``.
             Y: Rows ``N x D``; ``None`` for those of the first argument.
@@ -58,7 +63,7 @@ class FittedDataAdaptive(BaseEstimator):
         if isinstance(self._machines, Machines) and self._machines.factor is not None:
             raise ValueError(
                 "extension='reciprocal' gives no kernel: what it gives between two rows depends on "
-                "the others, and is not positive semi-definite."
+                "the others that are predicted with them."
             )
         refuse_other_values("X", X)
         refuse_other_values("Y", Y)
@@ -112,6 +117,7 @@ class FittedDataAdaptive(BaseEstimator):
         self._kernel = LearnedKernel(kernel, table, machines.extension)
         self._machines = machines
         learned, solution = machines.learned, machines.solution
+        self.ridge_ = math.inf if machines.extension is None else machines.extension.ridge_
         self._learned_signed = None
         if learned is not None and solution is not None:
             self._learned_signed = solution.point.signed
@@ -124,7 +130,7 @@ class FittedDataAdaptive(BaseEstimator):
         self.support_ = np.flatnonzero(signed.any(axis=1))
         self.dual_coef_ = signed[self.support_].T
         self.intercept_ = intercepts
-        self.gap_ = 0.0 if solution is None else solution.relative_gap
+        self.gap_ = math.nan if solution is None else solution.relative_gap
         self.objective_trace_ = [] if solution is None else list(solution.trace)
         self.n_iter_ = 1 if solution is None else max(1, solution.iterations)
 

@@ -16,6 +16,7 @@ __all__ = ["DECOMPOSITIONS", "check_options", "number_of_clusters"]
 DECOMPOSITIONS = ("global", "block")
 _WHOLE = 3000  # rows up to which all are in one cluster by default
 _CLUSTER = 1500  # rows of a cluster beyond, on average
+_LARGEST = 1e100  # of numbers whose squares are needed
 _POSITIVE = ("C", "tol")
 _NOT_NEGATIVE = ("tau", "epsilon")
 
@@ -71,11 +72,14 @@ def number_of_clusters(options: dict[str, Any], count: int) -> int:
         count: Number of training rows.
 
     Raises:
-        ValueError: There are more clusters than rows, or they have no meaning with another option.
+        ValueError: There are more clusters than rows, or they have no meaning with another option;
+            or ``tau`` is too large.
     """
     number, kernel = options["n_clusters"], options["kernel"]
     precomputed = isinstance(kernel, str) and kernel == "precomputed"
     whole = precomputed or options["extension"] == "reciprocal"
+    if options["tau"] >= 2 * count:
+        raise ValueError(f"tau must be below 2 n = {2 * count}, where F is 0: {options['tau']}.")
     if number == "auto":
         number = 1 if whole or count <= _WHOLE else math.ceil(count / _CLUSTER)
     if number > 1 and options["tau"] > 0:
@@ -99,6 +103,8 @@ def _check_number(name: str, value: Any, *, positive: bool, infinite: bool = Fal
     number = float(value)
     if np.isnan(number) or (np.isinf(number) and not infinite):
         raise ValueError(f"{name} must be finite, got {value}.")
+    if not infinite and number > _LARGEST:
+        raise ValueError(f"{name} must be at most {_LARGEST:g}, got {value}.")
     if number < 0 or (positive and number == 0):
         wanted = "positive" if positive else "not negative"
         raise ValueError(f"{name} must be {wanted}, got {value}.")

@@ -99,18 +99,22 @@ class Candidate:
     """A kernel that was tried.
 
     Attributes:
+        stage: What it was a candidate of: ``"relevance"`` or ``"eta"``. The second starts from the
+            kernel that the first one chose, whose relevances have seen all rows, so mean losses
+            are too good there, for all candidates alike.
         params: What it is, by name; empty for the kernel to start from.
         mean_loss: Over rows that were left out: share of wrong classes, or mean squared error.
         gain: Mean loss of the kernel to start from, less this one.
         error: Standard error of that.
-        share: Of the kernel in what was chosen.
+        weight: Of the kernel in what was chosen.
     """
 
+    stage: str
     params: dict[str, Any]
     mean_loss: float
     gain: float
     error: float
-    share: float
+    weight: float
 
 
 def learn_relevances(
@@ -164,12 +168,13 @@ def learn_relevances(
             "power": path.power,
             "widening": path.widening,
             "cost": path.cost,
-            "share": share,
+            "relevance_share": share,
         }
         for (path, _, _), place, share in members
     ]
-    candidates = _candidates(losses, names, weights)
-    own, terms, cost = weights[0], [], 1.0
+    candidates = _candidates("relevance", losses, names, weights)
+    terms: list[RelevanceTerm] = []
+    cost = 1.0
     for trial in trials:
         path, kernel, _ = trial
         chosen = [
@@ -183,7 +188,6 @@ def learn_relevances(
         last = max(place for _, place, _ in chosen)
         found_weights = _path(task, task.gram, table, trial, np.arange(len(table)), last + 1)
         for weight, place, share in chosen:
-            own += weight * (1.0 - share)
             terms.append(RelevanceTerm(weight * share, kernel, found_weights[place], path.power))
     terms = [term for term in terms if term.weights.any() or term.wide is not base]
     if not terms:
@@ -276,19 +280,20 @@ def choose_eta(task: Task, shares: Sequence[float]) -> tuple[int | None, list[Ca
     losses = _by_row(found, task.folds, len(task.target))
     weights = choose(losses)
     best = int(np.argmax(weights))
-    candidates = _candidates(losses, [{"eta_share": share} for share in shares], weights)
+    names = [{"eta_share": share} for share in shares]
+    candidates = _candidates("eta", losses, names, weights)
     return (best - 1 if best else None), candidates
 
 
 def _candidates(
-    losses: np.ndarray, names: Sequence[dict[str, Any]], weights: np.ndarray
+    stage: str, losses: np.ndarray, names: Sequence[dict[str, Any]], weights: np.ndarray
 ) -> list[Candidate]:
     candidates = []
     for name, row, weight in zip([{}, *names], losses, weights, strict=True):
         gains = losses[0] - row
         error = float(np.sqrt(np.sum(gains**2))) / len(gains)
         candidates.append(
-            Candidate(name, float(row.mean()), float(gains.mean()), error, float(weight))
+            Candidate(stage, name, float(row.mean()), float(gains.mean()), error, float(weight))
         )
     return candidates
 

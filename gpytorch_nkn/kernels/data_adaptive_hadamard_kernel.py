@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -83,7 +84,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
             ``learn_lengthscale`` is given with a factor kernel. On evaluation: inputs have another
             number of columns than the anchors, or the base kernel has several outputs.
 
-    Reference: Liu, Huang, Gong, Yang and Li (2020), Learning Data-adaptive Non-parametric Kernels,
+    Reference: Liu, Huang, Gong, Yang and Li (2020), Learning Data-adaptive Nonparametric Kernels,
     whose factor is a matrix of the training points; here it is a function of the input.
 
     Example:
@@ -259,7 +260,7 @@ def _check(rank: int, jitter: float, **kernels: Kernel | None) -> None:
         optional = name == "factor_kernel" and kernel is None
         if not optional and not isinstance(kernel, Kernel):
             raise TypeError(f"{name} must be a gpytorch.kernels.Kernel, got {kernel!r}.")
-    if not isinstance(rank, int) or isinstance(rank, bool):
+    if not isinstance(rank, Integral) or isinstance(rank, bool):
         raise TypeError(f"rank must be an integer, got {rank!r}.")
     if rank < 1:
         raise ValueError(f"rank must be at least 1, got {rank}.")

@@ -46,7 +46,7 @@ class BaseKernel:
         """Gram matrix ``M x N``.
 
         Raises:
-            ValueError: A function gave another shape, or values that are not finite.
+            ValueError: A function gave another shape, or values are not finite.
         """
         if isinstance(self.function, str):
             names = _PARAMETERS[self.function]
@@ -54,8 +54,10 @@ class BaseKernel:
             if self.function == "rbf":  # whose squared distances lose digits far from zero
                 middle = right.mean(axis=0)
                 left, right = left - middle, right - middle
-            return pairwise_kernels(left, right, metric=self.function, **options)
-        gram = np.asarray(self.function(left, right), dtype=np.float64)
+            with np.errstate(over="ignore", invalid="ignore"):
+                gram = pairwise_kernels(left, right, metric=self.function, **options)
+        else:
+            gram = np.asarray(self.function(left, right), dtype=np.float64)
         if gram.shape != (len(left), len(right)):
             raise ValueError(
                 f"kernel must return shape {(len(left), len(right))} for tables of shapes "

@@ -9,7 +9,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from gpytorch_nkn.support_vectors.sequential import solve_pairs
+from gpytorch_nkn.support_vectors.sequential import one_sided_terms, solve_pairs
 
 __all__ = ["DualSolution", "apply_kernel", "solve_dual"]
 
@@ -20,7 +20,10 @@ KernelBlock = Callable[[Rows, Rows], Array]
 
 _TILE = 2**22  # entries of a kernel block made at a time, 32 MB
 _STEPS = 1000  # in a working set, times its size: rounding may keep a violation above ``tol``
-_FIRST_SIZE = 2048  # of a working set as long as few variables are free
+_ROOM = 1.5  # rows of a working set for each free one, as long as that is not above _WHOLE_SIZE
+_LEAST_ROOM = 1.2  # beyond
+_FIRST_SIZE = 2048  # of a working set as long as few entries are free
+_WHOLE_SIZE = 8192  # rows up to which a working set is all of them
 
 
 @dataclass(frozen=True)
@@ -28,14 +31,14 @@ class DualSolution:
     r"""Solution of :func:`solve_dual`.
 
     Attributes:
-        signed: The variables times their signs, ``m``.
-        residual: :math:`l \circ c - K s` at each variable, ``m``; the intercept is not in it.
+        signed: Signed dual coefficients :math:`s`, ``n``.
+        residual: :math:`t - K s`, ``n``; the intercept is not in it.
         intercept: Of the decision function :math:`f(x) = k(x, X) s + b`.
         violation: Largest violation of the optimality conditions, in units of ``f``.
         gap: Primal minus dual value, relative to ``1 + |dual|``.
         dual: Value of the dual.
         num_rounds: Working sets solved.
-        num_steps: Pairs of variables updated in all.
+        num_steps: Pairs of entries updated in all.
     """
 
     signed: Array
@@ -50,26 +53,29 @@ class DualSolution:
 
 def solve_dual(
     kernel_block: KernelBlock,
-    signs: Array,
+    targets: Array,
     upper: Array,
     *,
-    linear: Array | None = None,
-    rows: Rows | None = None,
+    epsilon: float | None = None,
     start: Array | None = None,
     tol: float = 1e-3,
-    working_size: int = 8192,
+    working_size: int = 11_000,
     max_rounds: int = 1000,
     n_jobs: int | None = None,
 ) -> DualSolution:
     r"""Maximize an SVM's dual with memory for ``working_size`` squared kernel values.
 
     .. math::
-        \max_u\; c^\top u - \tfrac12 s^\top K s, \quad s_r = \sum_{v: r(v) = r} l_v u_v,
-        \quad 0 \le u \le C, \quad l^\top u = 0
+        \max_s\; t^\top s - \epsilon \|s\|_1 - \tfrac12 s^\top K s, \quad 1^\top s = 0,
+        \quad |s| \le C
 
-    Decomposition as in SVMlight with large working sets: all other variables are fixed and enter
+    and, with labels, :math:`\epsilon = 0`, :math:`t \circ s \ge 0`. A row of a regression has one
+    entry, whose sign tells the side of the tube, so that a working set holds as many rows as
+    that of a classification.
+
+    Decomposition as in SVMlight with large working sets: all other entries are fixed and enter
     a set's problem through the residual, so bounded support vectors need no place in it. A set
-    holds those that violate the optimality conditions most and free variables of the set before;
+    holds those that violate the optimality conditions most and free entries of the set before;
     sequential minimal optimization solves it from where it stands. The most violating pair is in
     every set, so that the violation falls below any positive ``tol`` after finitely many sets.
     Few are needed if ``working_size`` exceeds the number of free support vectors.
@@ -77,78 +83,82 @@ def solve_dual(
     Args:
         kernel_block: ``kernel_block(i, j)`` returns ``len(i) x len(j)`` kernel values for two
             arrays of row numbers; positive semi-definite as a whole.
-        signs: ``m`` signs :math:`l`, 1 or -1: the labels of an SVM.
-        upper: ``m`` upper bounds :math:`C`, not below zero.
-        linear: ``m`` coefficients :math:`c`; ``None`` means ones.
-        rows: ``m`` row numbers of the variables, say two variables per row in a regression;
-            ``None`` means one variable per row.
-        start: ``m`` signed variables to start from, say those of a similar kernel; brought to
+        targets: ``n`` labels :math:`t`, 1 or -1, or a regression's targets.
+        upper: ``n`` bounds :math:`C`, not below zero.
+        epsilon: Half the width of a regression's tube; ``None`` for labels.
+        start: ``n`` signed coefficients to start from, say those of a similar kernel; brought to
             the feasible set by clipping and by shrinking the heavier sign.
         tol: Stop at a violation of at most this, as LIBSVM does.
-        working_size: Most variables in a working set; its kernel takes 8 bytes times the square.
+        working_size: Most rows in a working set; its kernel takes 8 bytes times the square, less
+            than 1 GB by default, and only if so many are free.
         max_rounds: Most working sets; too few leave ``violation`` above ``tol``.
         n_jobs: Threads for kernel blocks, as joblib's; ``None`` leaves it to its context.
 
     Raises:
-        ValueError: For shapes that differ, signs other than 1 and -1, or bounds below zero.
+        ValueError: For shapes that differ, labels other than 1 and -1, or bounds or an
+            ``epsilon`` below zero.
 
     Reference: Joachims (1999), Making large-scale SVM learning practical; Fan, Chen and Lin
     (2005), Working set selection using second order information.
     """
-    signs, upper, linear, rows = _check(signs, upper, linear, rows, working_size)
-    low, high = np.where(signs > 0, 0.0, -upper), np.where(signs > 0, upper, 0.0)
-    num_rows = int(rows.max()) + 1
-    signed, target = np.zeros(len(signs)), signs * linear
-    residual = target.copy()
+    targets, upper = _check(targets, upper, epsilon, working_size)
+    low, high = -upper, upper
+    if epsilon is None:
+        low, high = np.where(targets > 0, 0.0, low), np.where(targets > 0, high, 0.0)
+    width, count = epsilon or 0.0, len(targets)
+    everything = np.arange(count)
+    signed, residual = np.zeros(count), targets.copy()
     if start is not None:
         signed = _feasible(np.asarray(start, dtype=np.float64), low, high)
-        residual -= _product(kernel_block, num_rows, rows, signed, n_jobs)[rows]
-    order = np.random.default_rng(0).permutation(len(signs))  # ties must not follow the rows
+        used = np.flatnonzero(signed)
+        residual -= apply_kernel(kernel_block, everything, used, signed[used], n_jobs=n_jobs)
+    order = np.random.default_rng(0).permutation(count)  # ties must not follow the rows
     num_rounds = num_steps = 0
     chosen = np.array([], dtype=np.intp)
     while True:
-        can_rise, can_fall = signed < high, signed > low
-        top = residual[can_rise].max(initial=-np.inf)
-        bottom = residual[can_fall].min(initial=np.inf)
-        violation = max(0.0, top - bottom)
+        rise, fall = one_sided_terms(signed, low, high, width)
+        rise += residual
+        fall += residual
+        violation = max(0.0, float(rise.max() - fall.min()))
         if violation <= tol or num_rounds == max_rounds:
             break
-        free = can_rise & can_fall
-        size = working_size
-        if len(signs) > working_size:
-            size = int(np.clip(1.5 * free.sum(), min(_FIRST_SIZE, size), size))
-        chosen = _working_set(residual, can_rise, can_fall, chosen, order, size)
-        block = kernel_block(rows[chosen], rows[chosen])
+        free = _free(signed, low, high)
+        if count <= min(working_size, _WHOLE_SIZE):
+            chosen = everything
+        else:
+            size = min(working_size, _size(int(free.sum())))
+            chosen = _working_set(rise, fall, chosen[free[chosen]], order, size)
+        whole = len(chosen) == count
         part, part_residual = signed[chosen], residual[chosen]
-        whole = len(chosen) == len(signs)
-        target_violation = tol if whole else max(tol / 2, violation / 10)
         limit = _STEPS * len(chosen)
         steps = solve_pairs(
-            block,
+            _gram(kernel_block, chosen, n_jobs),
             part_residual,
             part,
             low[chosen],
             high[chosen],
-            target_violation,
+            tol if whole else max(tol / 2, violation / 10),
+            epsilon=width,
             max_steps=limit,
         )
         num_steps += steps
-        del block
         change = part - signed[chosen]
         moved = np.flatnonzero(change)
         signed[chosen] = part
         if whole:
             residual = part_residual
         else:
-            step = _product(kernel_block, num_rows, rows[chosen[moved]], change[moved], n_jobs)
-            residual -= step[rows]
+            residual -= apply_kernel(
+                kernel_block, everything, chosen[moved], change[moved], n_jobs=n_jobs
+            )
         num_rounds += 1
         if whole and steps == limit:
             max_rounds = num_rounds
-    intercept = _intercept(residual, signed, low, high)
-    quadratic = signed @ (target - residual)
-    dual = float(target @ signed - quadratic / 2)
-    slack = np.maximum(signs * (residual - intercept), 0)
+    intercept = _intercept(residual, signed, low, high, width)
+    quadratic = signed @ (targets - residual)
+    dual = float(targets @ signed - width * np.abs(signed).sum() - quadratic / 2)
+    error = residual - intercept
+    slack = np.maximum(targets * error if epsilon is None else np.abs(error) - epsilon, 0)
     gap = float(quadratic / 2 + upper @ slack - dual) / (1 + abs(dual))
     return DualSolution(signed, residual, intercept, violation, gap, dual, num_rounds, num_steps)
 
@@ -174,35 +184,41 @@ def _tile(kernel_block: KernelBlock, left: Rows, right: Rows, weights: Array) ->
     return np.asarray(kernel_block(left, right) @ weights)
 
 
-def _product(
-    kernel_block: KernelBlock, num_rows: int, rows: Rows, values: Array, n_jobs: int | None
-) -> Array:
-    """Kernel of all rows times values at some, equal rows joined and zeros left out."""
-    weights = np.bincount(rows, weights=values, minlength=num_rows).astype(np.float64)
-    used = np.flatnonzero(weights)
-    return apply_kernel(kernel_block, np.arange(num_rows), used, weights[used], n_jobs=n_jobs)
+def _gram(kernel_block: KernelBlock, rows: Rows, n_jobs: int | None) -> Array:
+    """Kernel of a working set, one triangle of it, tile by tile: nothing else of its size."""
+    gram = np.empty((len(rows), len(rows)))
+    size = max(1, _TILE // len(rows))
+
+    def fill(first: int) -> None:
+        last = first + size
+        part = kernel_block(rows[first:last], rows[first:])
+        gram[first:last, first:] = part
+        gram[last:, first:last] = part[:, size:].T
+
+    work = (delayed(fill)(first) for first in range(0, len(rows), size))
+    Parallel(n_jobs=n_jobs, require="sharedmem")(work)
+    return gram
 
 
 def _check(
-    signs: Array, upper: Array, linear: Array | None, rows: Rows | None, working_size: int
-) -> tuple[Array, Array, Array, Rows]:
-    signs = np.asarray(signs, dtype=np.float64)
+    targets: Array, upper: Array, epsilon: float | None, working_size: int
+) -> tuple[Array, Array]:
+    targets = np.asarray(targets, dtype=np.float64)
     upper = np.asarray(upper, dtype=np.float64)
-    linear = np.ones(len(signs)) if linear is None else np.asarray(linear, dtype=np.float64)
-    rows = np.arange(len(signs)) if rows is None else np.asarray(rows, dtype=np.intp)
-    shapes = [a.shape for a in (signs, upper, linear, rows)]
-    if len(set(shapes)) > 1 or signs.ndim != 1 or not len(signs):
+    if targets.shape != upper.shape or targets.ndim != 1 or not len(targets):
         raise ValueError(
-            "signs, upper, linear and rows must be vectors of one positive length, got shapes "
-            f"{shapes}."
+            "targets and upper must be vectors of one positive length, got shapes "
+            f"{targets.shape} and {upper.shape}."
         )
-    if not np.isin(signs, (-1, 1)).all():
-        raise ValueError(f"signs must be 1 or -1, got {np.unique(signs)[:5]}.")
+    if epsilon is None and not np.isin(targets, (-1, 1)).all():
+        raise ValueError(f"labels must be 1 or -1, got {np.unique(targets)[:5]}.")
+    if epsilon is not None and not epsilon >= 0:
+        raise ValueError(f"epsilon must not be below zero, got {epsilon}.")
     if not (upper >= 0).all():
         raise ValueError(f"upper must not be below zero, got {upper.min()}.")
     if working_size < 2:
         raise ValueError(f"working_size must be at least 2, got {working_size}.")
-    return signs, upper, linear, rows
+    return targets, upper
 
 
 def _feasible(start: Array, low: Array, high: Array) -> Array:
@@ -218,33 +234,47 @@ def _feasible(start: Array, low: Array, high: Array) -> Array:
     return signed
 
 
-def _working_set(
-    residual: Array, can_rise: Mask, can_fall: Mask, previous: Rows, order: Rows, size: int
-) -> Rows:
-    """Half new and most violating, half from the previous set: free variables stay together.
+def _free(signed: Array, low: Array, high: Array) -> Mask:
+    """Neither at a bound nor at zero."""
+    return (signed > low) & (signed < high) & (signed != 0.0)
 
-    Sets of the worst violators alone zigzag as soon as the free variables outnumber a set.
+
+def _size(free: int) -> int:
+    """Rows of a working set, given those that are free."""
+    room = min(_ROOM * free, max(float(_WHOLE_SIZE), _LEAST_ROOM * free))
+    return max(_FIRST_SIZE, int(room))
+
+
+def _working_set(rise: Array, fall: Array, kept: Rows, order: Rows, size: int) -> Rows:
+    """Half new and most violating, half from the previous set: free entries stay together.
+
+    Sets of the worst violators alone zigzag as soon as the free entries outnumber a set.
+
+    Args:
+        rise: Derivatives upwards, ``n``.
+        fall: Derivatives downwards, ``n``.
+        kept: Free rows of the previous set.
+        order: Of equals, ``n``.
+        size: Of the set.
     """
-    if len(residual) <= size:
-        return np.arange(len(residual))
-    mixed = residual[order]
-    rise = order[np.argsort(np.where(can_rise[order], -mixed, np.inf), kind="stable")]
-    fall = order[np.argsort(np.where(can_fall[order], mixed, np.inf), kind="stable")]
-    both = np.stack([rise, fall], 1).ravel()  # alternating; a free variable is in it twice
-    kept = previous[(can_rise & can_fall)[previous]]
+    if len(rise) <= size:
+        return np.arange(len(rise))
+    up = order[np.argsort(-rise[order], kind="stable")]
+    down = order[np.argsort(fall[order], kind="stable")]
+    both = np.stack([up, down], 1).ravel()  # alternating; a free entry is in it twice
     if len(kept):
         both = np.concatenate([both[: max(2, size // 2)], kept, both])
     _, first = np.unique(both, return_index=True)
     return np.sort(both[np.sort(first)[:size]])
 
 
-def _intercept(residual: Array, signed: Array, low: Array, high: Array) -> float:
-    """Mean residual of the free variables; without any, the middle of what is allowed."""
-    free = (signed > low) & (signed < high)
+def _intercept(residual: Array, signed: Array, low: Array, high: Array, epsilon: float) -> float:
+    """Mean residual of the free entries; without any, the middle of what is allowed."""
+    free = _free(signed, low, high)
     if free.any():
-        return float(residual[free].mean())
-    top = residual[signed < high].max(initial=-np.inf)
-    bottom = residual[signed > low].min(initial=np.inf)
+        return float(np.mean(residual[free] - epsilon * np.sign(signed[free])))
+    rise, fall = one_sided_terms(signed, low, high, epsilon)
+    top, bottom = float((residual + rise).max()), float((residual + fall).min())
     if np.isinf(top) or np.isinf(bottom):
-        return float(bottom if np.isinf(top) else top)
-    return float((top + bottom) / 2)
+        return bottom if np.isinf(top) else top
+    return (top + bottom) / 2

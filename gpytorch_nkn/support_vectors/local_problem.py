@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +15,7 @@ from gpytorch_nkn.support_vectors.dual import Block, DualProblem, regression_blo
 from gpytorch_nkn.support_vectors.extension import SmoothExtension
 from gpytorch_nkn.support_vectors.sequential import solve_quartic
 from gpytorch_nkn.support_vectors.solvers import solve
-from gpytorch_nkn.support_vectors.svm import solve_machines
+from gpytorch_nkn.support_vectors.svm import comparison_steps, solve_machines
 
 __all__ = [
     "LEAST_ETA",
@@ -27,6 +29,7 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _STEPS = 20  # of pairs for each row, before accelerated gradients take over
+_STEPS_ALONE = 1000  # without a bias, where nothing takes over
 _MAX_ITER = 500
 LEAST_ETA = 1e-12  # over the squared norm of dual variables
 
@@ -41,6 +44,7 @@ def solve_local(
     bias: bool = True,
     start: Array | None = None,
     tol: float = 1e-3,
+    max_steps: int = 10_000_000,
 ) -> Array:
     """Signed dual coefficients of problem (19) on one cluster, ``m``.
 
@@ -53,6 +57,7 @@ def solve_local(
         bias: Whether coefficients sum to zero. The paper's (19) has none.
         start: Coefficients to start from, ``m``.
         tol: Largest violation of the optimality conditions, in units of the targets.
+        max_steps: Most pairs to update for a plain machine with a bias.
     """
     m = len(targets)
     if epsilon is None:
@@ -63,8 +68,9 @@ def solve_local(
         one_sided = False
     if bias and one_sided:
         return np.zeros(m)
+    relative = tol if epsilon is None else tol / (float(np.std(targets)) or 1.0)
     if bias and np.isinf(eta):
-        variables, _ = solve_machines(gram, (block,), tol)
+        variables, _ = solve_machines(gram, (block,), relative, max_steps=max_steps)
         return _sums(block, block.signs * variables, m)
     if start is not None and epsilon is not None:
         start = np.concatenate([np.maximum(start, 0.0), np.minimum(start, 0.0)])
@@ -78,12 +84,12 @@ def solve_local(
         bias=bias,
         start=start,
         tol=tol,
-        max_steps=_STEPS * m,
+        max_steps=(_STEPS if bias else _STEPS_ALONE) * m,
     )
     if bias:  # smooth kernels need more steps than are worth it; others pass at once
         problem = DualProblem(gram, (block,), eta, 0.0)
         variables = problem.project(block.signs * signed)
-        solution = solve(problem, variables, solver="fista", tol=tol, max_iter=_MAX_ITER)
+        solution = solve(problem, variables, solver="fista", tol=relative, max_iter=_MAX_ITER)
         return solution.point.signed[:, 0]
     return _sums(block, signed, m)
 
@@ -183,17 +189,43 @@ def _extension(
 class Comparison:
     """Rows held out of clusters, with learned factors against the plain machine.
 
+    Losses are 0 or 1 for labels, squared errors for a regression.
+
     Attributes:
-        gains: Errors (classification) or absolute errors (regression) of the plain machine
-            minus those with a factor, summed over the rows held out; one for each share.
+        gains: Losses of the plain machine minus those with a factor, summed over the rows held
+            out; one for each share.
         squares: The same with each row's difference squared.
+        loss: Losses of the plain machine, summed.
+        count: Rows held out.
     """
 
     gains: Array
     squares: Array
+    loss: float
+    count: int
 
     def __add__(self, other: Comparison) -> Comparison:
-        return Comparison(self.gains + other.gains, self.squares + other.squares)
+        return Comparison(
+            self.gains + other.gains,
+            self.squares + other.squares,
+            self.loss + other.loss,
+            self.count + other.count,
+        )
+
+    def means(self) -> list[tuple[float, float, float]]:
+        """Mean loss, mean gain and its standard error: of the plain machine, then each share.
+
+        Mean losses are NaN without a row.
+        """
+        count = max(self.count, 1)
+        return [
+            (
+                (self.loss - float(gain)) / count if self.count else math.nan,
+                float(gain) / count,
+                math.sqrt(square) / count,
+            )
+            for gain, square in zip([0.0, *self.gains], [0.0, *self.squares], strict=True)
+        ]
 
     def best(self, least: float = 2.0) -> int | None:
         """Share with the largest gain, ``None`` if that is below ``least`` standard errors."""
@@ -210,7 +242,7 @@ def compare_etas(
     shares: Sequence[float],
     epsilon: float | None = None,
     held_out: float = 0.3,
-    max_rows: int = 1000,
+    max_rows: int = 500,
     tol: float = 1e-2,
     seed: int = 0,
 ) -> Comparison:
@@ -233,12 +265,22 @@ def compare_etas(
     gains, squares = np.zeros((2, len(shares)))
     one_class = epsilon is None and len(np.unique(targets[train])) < 2
     if not cut or one_class:
-        return Comparison(gains, squares)
+        return Comparison(gains, squares, 0.0, 0)
     inner, cross = gram[np.ix_(train, train)], gram[np.ix_(test, train)]
     known, bounds, truth = targets[train], upper[train], targets[test]
-    plain = solve_local(inner, known, bounds, np.inf, epsilon=epsilon, tol=tol)
-    reference = _held_out_errors(inner, cross, known, bounds, plain, truth, epsilon)
-    spectrum = eigh(inner)
+    machine = partial(
+        solve_local,
+        targets=known,
+        upper=bounds,
+        eta=np.inf,
+        epsilon=epsilon,
+        tol=tol,
+        max_steps=comparison_steps(len(train)),
+    )
+    plain = machine(inner)
+    weights = upper[test] / upper.mean()  # errors count as they do in the machine
+    reference = weights * _held_out_errors(inner, cross, known, bounds, plain, truth, epsilon)
+    spectrum = eigh(inner) if plain.any() else None
     for k, share in enumerate(shares):
         extension = _extension(
             inner, known, bounds, plain, None, share, epsilon, True, tol, spectrum
@@ -247,12 +289,13 @@ def compare_etas(
             continue
         near, far = extension.features_, extension.features(cross)
         learned = inner * extension.factor(inner, near, near)
-        signed = solve_local(learned, known, bounds, np.inf, epsilon=epsilon, start=plain, tol=tol)
+        signed = machine(learned)
         learned_cross = cross * extension.factor(cross, far, near)
         errors = _held_out_errors(learned, learned_cross, known, bounds, signed, truth, epsilon)
+        errors *= weights
         gains[k] = (reference - errors).sum()
         squares[k] = ((reference - errors) ** 2).sum()
-    return Comparison(gains, squares)
+    return Comparison(gains, squares, float(reference.sum()), cut)
 
 
 def _held_out_errors(
@@ -272,5 +315,5 @@ def _held_out_errors(
     intercept = residual[free].mean() if free.any() else np.median(residual)
     outputs = cross @ signed + intercept
     if epsilon is not None:
-        return np.abs(truth - outputs)
+        return np.asarray((truth - outputs) ** 2)
     return ((outputs > 0) != (truth > 0)).astype(np.float64)

@@ -15,7 +15,7 @@ from gpytorch_nkn.support_vectors.svm import comparison_steps, solve_machines
 __all__ = ["EXTENSIONS", "Learner", "Machines"]
 
 EXTENSIONS = ("smooth", "reciprocal")
-_QUICK_TOL = 1e-3
+_QUICK_TOL, _QUICK_ITER = 1e-3, 50
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Learner:
         problem = DualProblem(gram, blocks, eta, 0.0)
         start = problem.project(start)
         learned = solve(
-            problem, start, solver="fista", tol=_QUICK_TOL, max_iter=self.max_iter
+            problem, start, solver="fista", tol=_QUICK_TOL, max_iter=min(self.max_iter, _QUICK_ITER)
         ).point.variables
         extension = SmoothExtension(gram, problem.signed(learned), eta, 0.0, spectrum)
         return self._extended(problem, extension, learned, None, comparison_steps(len(gram)))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["solve_pairs", "solve_quartic"]
+__all__ = ["one_sided_terms", "solve_pairs", "solve_quartic"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 _CURVATURE = 1e-12  # least curvature along a pair: equal rows have none
 _LOOK = 16  # steps between tests of the largest violation, a pass over all variables
+_NOTHING = (0.0, 0.0, 0.0, 0.0)
 
 
 def solve_pairs(
@@ -22,17 +23,22 @@ def solve_pairs(
     high: Array,
     tol: float,
     *,
+    epsilon: float = 0.0,
     max_steps: int = 10_000_000,
 ) -> int:
-    r"""Maximize :math:`t^\top s - \tfrac12 s^\top K s` with the sum of ``s`` as it is.
+    r"""Maximize a quadratic with the sum of ``s`` as it is.
+
+    .. math:: t^\top s - \epsilon \|s\|_1 - \tfrac12 s^\top K s
 
     Args:
         kernel: :math:`K`, ``m x m``.
         residual: :math:`t - K s` at ``signed``, ``m``; updated in place.
         signed: :math:`s` between ``low`` and ``high``, ``m``; updated in place.
-        low: Lower bounds, ``m``.
-        high: Upper bounds, ``m``.
-        tol: Stop when no residual that can still rise exceeds one that can fall by more.
+        low: Lower bounds, ``m``, not above zero.
+        high: Upper bounds, ``m``, not below zero.
+        tol: Stop when no derivative upwards exceeds one downwards by more.
+        epsilon: Half the width of a regression's tube; an entry stops at zero, where the
+            derivative jumps.
         max_steps: Most pairs to update.
 
     Returns:
@@ -41,25 +47,42 @@ def solve_pairs(
     Reference: Fan, Chen and Lin (2005), Working set selection using second order information.
     """
     diagonal = kernel.diagonal().copy()
-    no_rise = np.where(signed < high, 0.0, -np.inf)
-    no_fall = np.where(signed > low, 0.0, np.inf)
+    rise, fall = one_sided_terms(signed, low, high, epsilon)
     first, violation, curvature = np.empty((3, len(signed)))
     for step in range(max_steps):
-        i = int(np.add(residual, no_rise, out=first).argmax())
+        i = int(np.add(residual, rise, out=first).argmax())
         np.subtract(first[i], residual, out=violation)
-        violation -= no_fall
+        violation -= fall
         if step % _LOOK == 0 and not violation.max() > tol:
             return step
         j = _partner(kernel[i], diagonal, violation, i, first, curvature)
         if not violation[j] > 0:
             return step
-        rise, fall = high[i] - signed[i], signed[j] - low[j]
-        length = min(violation[j] / curvature[j], rise, fall)
-        _move(signed, i, j, length, low, high, no_rise, no_fall)
+        top = 0.0 if epsilon and signed[i] < 0.0 else high[i]
+        bottom = 0.0 if epsilon and signed[j] > 0.0 else low[j]
+        length = min(violation[j] / curvature[j], top - signed[i], signed[j] - bottom)
+        signed[i] = top if length >= top - signed[i] else signed[i] + length
+        signed[j] = bottom if length >= signed[j] - bottom else signed[j] - length
+        for k in (i, j):
+            value = signed[k]
+            rise[k] = -np.inf if value >= high[k] else epsilon if value < 0.0 else -epsilon
+            fall[k] = np.inf if value <= low[k] else -epsilon if value > 0.0 else epsilon
         np.subtract(kernel[i], kernel[j], out=curvature)
         curvature *= length
         residual -= curvature
     return max_steps
+
+
+def one_sided_terms(signed: Array, low: Array, high: Array, epsilon: float) -> tuple[Array, Array]:
+    r"""What the residual lacks of one-sided derivatives of the objective of :func:`solve_pairs`.
+
+    Returns:
+        Terms of derivatives upwards, negative infinity at an upper bound, ``m``; and of those
+        downwards, infinity at a lower bound, ``m``.
+    """
+    rise = np.where(signed < high, np.where(signed < 0.0, epsilon, -epsilon), -np.inf)
+    fall = np.where(signed > low, np.where(signed > 0.0, -epsilon, epsilon), np.inf)
+    return rise, fall
 
 
 def solve_quartic(
@@ -168,36 +191,29 @@ class _Quartic:
     def length(self, a: int, b: int, gain: float, limit: float, tol: float) -> float:
         """Where the derivative along ``s_a`` up, ``s_b`` down is zero; -1 stands for none.
 
-        The derivative falls, for ``h`` is concave: Newton's method between bounds of the root.
+        It is a cubic that falls, for ``h`` is concave: Newton's method between bounds of the root.
         """
-        moved = [(k, sign) for k, sign in ((a, 1.0), (b, -1.0)) if k >= 0]
         if a == b:  # up and down variables of one row of a regression
             return limit
-        curvature = sum(p * q * float(self.kernel[k, m]) for k, p in moved for m, q in moved)
-        start = [(float(self.signed[k]), float(self.spread[k])) for k, _ in moved]
-        cross = [[float(self.squared[k, m]) for m, _ in moved] for k, _ in moved]
-
-        def derivatives(t: float) -> tuple[float, float]:
-            value, second = gain - curvature * t, -curvature
-            now = [s + sign * t for (s, _), (_, sign) in zip(start, moved, strict=True)]
-            for p, (_, sign) in enumerate(moved):
-                spread, turn = start[p][1], 0.0
-                for q, (_, other) in enumerate(moved):
-                    spread += cross[p][q] * (now[q] ** 2 - start[q][0] ** 2)
-                    turn += cross[p][q] * 2.0 * now[q] * other
-                value -= sign * (now[p] * spread - start[p][0] * start[p][1]) / self.scale
-                second -= (spread + sign * now[p] * turn) / self.scale
-            return value, second
-
-        if derivatives(limit)[0] >= 0.0:
+        s, p, k, q = (x.item for x in (self.signed, self.spread, self.kernel, self.squared))
+        sa, pa, kaa, qaa = (s(a), p(a), k(a, a), q(a, a)) if a >= 0 else _NOTHING
+        sb, pb, kbb, qbb = (s(b), p(b), k(b, b), q(b, b)) if b >= 0 else _NOTHING
+        kab, qab = (k(a, b), q(a, b)) if a >= 0 and b >= 0 else (0.0, 0.0)
+        # Changes of the spread at a and b are up t + (qaa + qab) t^2, down t + (qab + qbb) t^2.
+        up, down = 2.0 * (qaa * sa - qab * sb), 2.0 * (qab * sa - qbb * sb)
+        third = -(qaa + 2.0 * qab + qbb) / self.scale
+        second = -(sa * (qaa + qab) - sb * (qab + qbb) + up + down) / self.scale
+        first = 2.0 * kab - kaa - kbb - (pa + pb + sa * up - sb * down) / self.scale
+        if ((third * limit + second) * limit + first) * limit + gain >= 0.0:
             return limit
         left, right, t = 0.0, limit, 0.0
         for _ in range(60):
-            value, second = derivatives(t)
+            value = ((third * t + second) * t + first) * t + gain
             left, right = (t, right) if value > 0 else (left, t)
             if abs(value) <= 1e-3 * tol:
                 break
-            t = t - value / second if second < 0 else right
+            slope = (3.0 * third * t + 2.0 * second) * t + first
+            t = t - value / slope if slope < 0 else right
             if not left < t < right:
                 t = (left + right) / 2
         return t

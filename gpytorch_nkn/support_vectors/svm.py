@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import combinations
 
 import numpy as np
 from sklearn import config_context
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR
 
 from gpytorch_nkn.support_vectors.dual import Block
@@ -45,7 +42,7 @@ def solve_machines(
     Returns:
         Variables ``m`` of all blocks, one after the other, and intercepts ``P``.
     """
-    with _quiet():
+    with _unchecked():
         if len(blocks) > 1:
             return _solve_pairs_of_classes(gram, blocks, tol, max_steps)
         variables, intercept = _solve(gram, blocks[0], tol, max_steps)
@@ -98,7 +95,7 @@ def solve_regression(
     max_steps: int,
 ) -> np.ndarray:
     """Signed dual coefficients ``n`` of a regression; ``tol`` is absolute."""
-    with _quiet():
+    with _unchecked():
         machine = _regressor(epsilon, tol, max_steps).fit(gram, targets, sample_weight=upper)
     return _signed(machine, len(gram))
 
@@ -109,19 +106,27 @@ def _signed(machine: SVC | SVR, count: int) -> np.ndarray:
     return signed
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
+class _Classifier(SVC):
+    """Without a warning where the number of steps is reached, which is meant to be."""
+
+    def _warn_from_fit_status(self) -> None:
+        pass
+
+
+class _Regressor(SVR):
+    """Without a warning where the number of steps is reached, which is meant to be."""
+
+    def _warn_from_fit_status(self) -> None:
+        pass
+
+
+def _unchecked() -> AbstractContextManager[None]:
     """Without checks of what was checked before, which take as long as small machines do."""
-    with (
-        config_context(assume_finite=True, skip_parameter_validation=True),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
+    return config_context(assume_finite=True, skip_parameter_validation=True)
 
 
 def _regressor(epsilon: float, tol: float, max_steps: int) -> SVR:
-    machine = SVR(
+    machine = _Regressor(
         C=1.0,
         epsilon=epsilon,
         kernel="precomputed",
@@ -134,7 +139,7 @@ def _regressor(epsilon: float, tol: float, max_steps: int) -> SVR:
 
 
 def _classifier(tol: float, max_steps: int) -> SVC:
-    return SVC(
+    return _Classifier(
         C=1.0,
         kernel="precomputed",
         tol=tol,

@@ -241,3 +241,15 @@ def test_made_table_has_a_rare_class_and_binary_columns():
     assert np.mean(easy.y == 1) == pytest.approx(0.1, abs=0.005)
     assert set(np.unique(easy.X[:, 3])) == {0.0, 0.25}
     assert np.mean(noisy.y == 1) == pytest.approx(0.14, abs=0.01)  # 5 % of the others, too
+
+
+def test_large_runs_are_averaged_beside_the_same_seeds():
+    def run(method, seed, score):
+        return {
+            **{"case": "eeg", "seed": seed, "method": method, "score": score},
+            **{"fit_cpu": 2.0, "predict_cpu": 0.5, "before": 100.0, "peak": 1500.0},
+        }
+
+    runs = [run("SVC", 0, 96.0), run("SVC", 1, 97.0), run("DANK", 0, 96.5), run("DANK", 1, 97.6)]
+    last = dank_large.summary(runs).splitlines()[-1]
+    assert last == ("| eeg | DANK | 2 | 97.05 | +0.55 ± 0.05 (t +11.0) | 2 | 0.5 | 1,500 | 100 |")

@@ -57,26 +57,63 @@ def test_a_machine_equals_that_of_the_whole_gram_matrix(working_size):
 
 
 @pytest.mark.parametrize("working_size", [30, 1000])
-def test_two_variables_per_row_make_a_regression(working_size):
+def test_a_regression_equals_that_of_the_whole_gram_matrix(working_size):
     inputs, _, upper = problem(150)
     targets = np.sin(7 * inputs[:, 0]) + np.random.default_rng(1).normal(0, 0.2, 150)
-    block, _ = laplacian(inputs)
+    block, sizes = laplacian(inputs)
     machine = SVR(C=1.0, epsilon=0.1, kernel="precomputed", tol=1e-8)
     kernel = block(np.arange(150), np.arange(150))
     coefficients, intercept = libsvm(machine, kernel, targets, upper)
-    solution = solve_dual(
-        block,
-        np.repeat([1.0, -1.0], 150),
-        np.tile(upper, 2),
-        linear=np.concatenate([targets, -targets]) - 0.1,
-        rows=np.tile(np.arange(150), 2),
-        tol=1e-6,
-        working_size=working_size,
-    )
-    np.testing.assert_allclose(
-        solution.signed[:150] + solution.signed[150:], coefficients, atol=1e-4
-    )
+    sizes.clear()
+    options = {"epsilon": 0.1, "tol": 1e-6, "working_size": working_size}
+    solution = solve_dual(block, targets, upper, **options)
+    np.testing.assert_allclose(solution.signed, coefficients, atol=1e-4)
     assert solution.intercept == pytest.approx(intercept, abs=1e-5)
+    np.testing.assert_allclose(solution.residual, targets - kernel @ solution.signed, atol=1e-9)
+    assert max(right for _, right in sizes) <= working_size
+    quadratic = solution.signed @ kernel @ solution.signed / 2
+    dual = targets @ solution.signed - 0.1 * np.abs(solution.signed).sum() - quadratic
+    outputs = kernel @ solution.signed + solution.intercept
+    primal = quadratic + upper @ np.maximum(0, np.abs(targets - outputs) - 0.1)
+    assert solution.dual == pytest.approx(dual)
+    assert solution.gap == pytest.approx((primal - dual) / (1 + dual), rel=1e-2)
+    assert solution.violation <= 1e-6 and 0 <= solution.gap < 1e-4
+    # Starts on wrong sides of the tube, of which each entry must pass through zero.
+    wrong = solve_dual(block, targets, upper, start=-solution.signed, **options)
+    np.testing.assert_allclose(wrong.signed, coefficients, atol=1e-4)
+
+
+def test_a_working_set_has_room_for_a_free_entry_of_every_row(monkeypatch):
+    inputs, _, upper = problem()
+    targets = np.sin(7 * inputs[:, 0]) + np.random.default_rng(1).normal(0, 0.2, 300)
+    block, _ = laplacian(inputs)
+    kernel_of_all = block(np.arange(300), np.arange(300))
+    monkeypatch.setattr(chunking, "_WHOLE_SIZE", 100)
+    monkeypatch.setattr(chunking, "_TILE", 700)
+    monkeypatch.setattr(chunking, "_FIRST_SIZE", 50)
+    solved = []
+    solve = chunking.solve_pairs
+
+    def spy(kernel, *args, **options):
+        solved.append(kernel.copy())
+        return solve(kernel, *args, **options)
+
+    sets = []
+    choose = chunking._working_set
+
+    def note(*args):
+        sets.append(choose(*args))
+        return sets[-1]
+
+    monkeypatch.setattr(chunking, "solve_pairs", spy)
+    monkeypatch.setattr(chunking, "_working_set", note)
+    solution = solve_dual(block, targets, upper, epsilon=0.1, tol=1e-4, working_size=280)
+    free = (solution.signed != 0) & (np.abs(solution.signed) < upper)
+    sizes = [len(kernel) for kernel in solved]
+    assert sizes[0] == 50 and free.sum() < sizes[-1] <= 280
+    assert solution.num_rounds == len(sizes) <= 12
+    for kernel, chosen in zip(solved, sets, strict=True):
+        np.testing.assert_allclose(kernel, kernel_of_all[np.ix_(chosen, chosen)], rtol=1e-12)
 
 
 @pytest.mark.parametrize("heavier", [1.0, -1.0])
@@ -132,12 +169,14 @@ def test_products_are_made_of_small_blocks(n_jobs, monkeypatch):
 def test_what_is_wrong_with_an_argument_is_told():
     inputs, labels, upper = problem(20)
     block, _ = laplacian(inputs)
-    with pytest.raises(ValueError, match=r"one positive length, got shapes \[\(20,\), \(3,\)"):
+    with pytest.raises(ValueError, match=r"one positive length, got shapes \(20,\) and \(3,\)"):
         solve_dual(block, labels, upper[:3])
-    with pytest.raises(ValueError, match=r"signs must be 1 or -1, got \[-2\.  2\.\]"):
+    with pytest.raises(ValueError, match=r"labels must be 1 or -1, got \[-2\.  2\.\]"):
         solve_dual(block, 2 * labels, upper)
     with pytest.raises(ValueError, match=r"upper must not be below zero, got -"):
         solve_dual(block, labels, -upper)
+    with pytest.raises(ValueError, match=r"epsilon must not be below zero, got -0.1"):
+        solve_dual(block, labels, upper, epsilon=-0.1)
     with pytest.raises(ValueError, match=r"working_size must be at least 2, got 1"):
         solve_dual(block, labels, upper, working_size=1)
     with pytest.raises(ValueError, match=r"start must have shape \(20,\), got \(3,\)"):

@@ -76,13 +76,17 @@ def test_a_cluster_of_one_class_has_no_factor():
 
 
 def test_the_best_share_must_gain_two_standard_errors():
-    first = Comparison(np.array([3.0, 8.0, -5.0]), np.array([9.0, 12.0, 5.0]))
-    second = Comparison(np.array([1.0, 1.0, -2.0]), np.array([1.0, 2.0, 4.0]))
+    first = Comparison(np.array([3.0, 8.0, -5.0]), np.array([9.0, 12.0, 5.0]), 20.0, 60)
+    second = Comparison(np.array([1.0, 1.0, -2.0]), np.array([1.0, 2.0, 4.0]), 5.0, 40)
     total = first + second
     np.testing.assert_array_equal(total.gains, [4.0, 9.0, -7.0])
     assert total.best() == 1  # 9 / sqrt(14) = 2.4
     assert total.best(least=2.5) is None
-    assert Comparison(np.array([-1.0]), np.array([1.0])).best() is None
+    errors = np.sqrt([0, 10, 14, 9]) / 100
+    expected = np.stack([[0.25, 0.21, 0.16, 0.32], [0, 0.04, 0.09, -0.07], errors], axis=1)
+    np.testing.assert_allclose(total.means(), expected)
+    assert np.isnan(Comparison(np.zeros(1), np.zeros(1), 0.0, 0).means()[1][0])
+    assert Comparison(np.array([-1.0]), np.array([1.0]), 2.0, 9).best() is None
 
 
 @pytest.mark.parametrize(("epsilon", "share"), [(None, 0.001), (0.05, 0.1)])
@@ -110,8 +114,9 @@ def test_gains_are_those_of_machines_trained_on_the_rest(epsilon, share):
             errors.append((machine.predict(right) != targets[test]).astype(float))
         else:
             machine = SVR(C=10.0, kernel="precomputed", epsilon=epsilon, tol=1e-7)
-            errors.append(np.abs(machine.fit(left, wave[train]).predict(right) - wave[test]))
+            errors.append((machine.fit(left, wave[train]).predict(right) - wave[test]) ** 2)
     difference = errors[0] - errors[1]
     assert difference.any() and plain.any()
+    assert found.count == 50 and found.loss == pytest.approx(errors[0].sum(), abs=1e-3)
     assert found.gains[0] == pytest.approx(difference.sum(), abs=1e-3)
     assert found.squares[0] == pytest.approx((difference**2).sum(), abs=1e-3)

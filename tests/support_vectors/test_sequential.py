@@ -110,3 +110,14 @@ def test_eta_of_zero_is_an_error():
     kernel, labels, upper = problem()
     with pytest.raises(ValueError, match=r"eta must be positive, got 0\.0"):
         solve_quartic(kernel, labels, upper, 0.0)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_an_entry_of_a_regression_stops_at_zero(sign):
+    # With s = (u - 1, 2 - u, -1) the derivative is 2.5 - 2 u up to u = 1, 2 - 2 u beyond.
+    signed, targets = sign * np.array([-1.0, 2.0, -1.0]), sign * np.array([-0.5, 0.5, 0.0])
+    residual, free = targets - signed, np.array([4.0, 4.0, 0.0])
+    low, high = signed - free, signed + free
+    assert solve_pairs(np.eye(3), residual, signed, low, high, 1e-9, epsilon=0.25) == 1
+    np.testing.assert_array_equal(signed, sign * np.array([0.0, 1.0, -1.0]))
+    np.testing.assert_allclose(residual, targets - signed, atol=1e-15)

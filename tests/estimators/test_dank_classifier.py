@@ -1,0 +1,409 @@
+import pickle
+from copy import deepcopy
+from itertools import pairwise
+
+import gpytorch
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics.pairwise import laplacian_kernel, pairwise_kernels, rbf_kernel
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.utils.estimator_checks import check_estimator
+
+from gpytorch_nkn.estimators import DANKClassifier
+
+NAMES = np.array(["ash", "birch", "cedar", "oak"])
+
+
+def rows(count=60, classes=2, seed=0, columns=3):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(count, columns))
+    edges = {2: [0.0], 3: [-0.15, 0.15], 4: [-0.2, 0.0, 0.2]}[classes]
+    return X, np.digitize(X[:, 0] * X[:, 1], edges)
+
+
+def classifier(**options):
+    """Neither factor, unless asked for."""
+    return DANKClassifier(**{"eta": np.inf, "relevance": None, "random_state": 0, **options})
+
+
+def ridge_of(coefficients, gram):
+    """Smoothed coefficients and their weights, the ridge by left-out rows one after the other."""
+    count, scale = len(gram), np.trace(gram) / len(gram)
+    errors = []
+    grid = scale * 10.0 ** np.arange(-3.0, 3.5, 0.5)
+    for penalty in grid:
+        error = 0.0
+        for i in range(count):
+            others = np.arange(count) != i
+            matrix = gram[np.ix_(others, others)] + penalty * np.eye(count - 1)
+            guess = gram[i, others] @ np.linalg.solve(matrix, coefficients[others])
+            error += np.sum((guess - coefficients[i]) ** 2)
+        errors.append(error)
+    assert min(errors) < np.sum(coefficients**2)
+    return np.linalg.solve(gram + grid[np.argmin(errors)] * np.eye(count), coefficients)
+
+
+def test_scikit_learns_own_checks():
+    check_estimator(DANKClassifier(eta="norm", relevance=None))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"cv": 2, "relevance": None}])
+def test_scikit_learns_own_checks_of_comparisons(options):
+    check_estimator(DANKClassifier(**options))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4])
+@pytest.mark.parametrize(
+    "kernel", ["rbf", "linear", "poly", "laplacian", "cosine", "precomputed", "function"]
+)
+def test_without_factors_it_is_the_support_vector_classifier(kernel, classes):
+    X, y = rows(classes=classes)
+    new, _ = rows(40, seed=1)
+    y = NAMES[y]
+    metric = {"precomputed": "rbf", "function": "laplacian"}.get(kernel, kernel)
+    options = {"rbf": {"gamma": 2.0}, "laplacian": {"gamma": 2.0}}.get(metric, {})
+    if metric == "poly":
+        options = {"gamma": 2.0, "degree": 2, "coef0": 0.5}
+    gram = pairwise_kernels(X, metric=metric, **options)
+    cross = pairwise_kernels(new, X, metric=metric, **options)
+    given, inputs, new_inputs = kernel, X, new
+    if kernel == "precomputed":
+        inputs, new_inputs, options = gram, cross, {}
+    if kernel == "function":
+        given, options = lambda a, b: laplacian_kernel(a, b, gamma=2.0), {}
+    model = classifier(C=3.0, kernel=given, **options).fit(inputs, y)
+    exact = SVC(C=3.0, kernel="precomputed", break_ties=classes > 2).fit(gram, y)
+    values = model.decision_function(new_inputs)
+    assert values.shape == ((40,) if classes == 2 else (40, classes))
+    # rounding of the kernel may end LIBSVM elsewhere within its tolerance
+    atol = 1e-9 if kernel in ("precomputed", "function") else 5e-3
+    np.testing.assert_allclose(values, exact.decision_function(cross), atol=atol)
+    assert np.mean(model.predict(new_inputs) == exact.predict(cross)) > 0.97
+    if atol < 1e-6:
+        np.testing.assert_array_equal(model.predict(new_inputs), exact.predict(cross))
+        np.testing.assert_array_equal(model.support_, np.sort(exact.support_))
+        assert model.score(inputs, y) == exact.score(gram, y)
+    pairs = SVC(C=3.0, kernel="precomputed", decision_function_shape="ovo").fit(gram, y)
+    outputs = cross[:, model.support_] @ model.dual_coef_.T + model.intercept_
+    expected = pairs.decision_function(cross).reshape(40, -1)
+    np.testing.assert_allclose(outputs, expected, atol=atol)
+    assert model.eta_ == np.inf and np.isnan(model.gap_) and model.rank_ == 1
+    assert model.relevance_kernel_ is None and not model.relevances_.any()
+    assert model.cv_results_ == []
+
+
+@pytest.mark.parametrize("gamma", ["scale", "auto", 0.7])
+def test_gamma_is_that_of_scikit_learn(gamma):
+    X, y = rows()
+    model = classifier(gamma=gamma).fit(2 * X, y)
+    exact = SVC(gamma=gamma, tol=1e-8).fit(2 * X, y)
+    np.testing.assert_allclose(model.decision_function(X), exact.decision_function(X), atol=5e-3)
+
+
+@pytest.mark.parametrize("weight", ["balanced", {"ash": 5.0}, {"ash": 0.1, "birch": 9}])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_class_weights_are_those_of_scikit_learn(weight, classes):
+    X, y = rows(classes=classes)
+    y = NAMES[y]
+    model = classifier(class_weight=weight, gamma=1.0).fit(X, y)
+    exact = SVC(kernel="precomputed", class_weight=weight).fit(rbf_kernel(X, gamma=1.0), y)
+    expected = exact.decision_function(rbf_kernel(X, gamma=1.0))
+    np.testing.assert_allclose(model.decision_function(X), expected, atol=5e-3)
+    plain = classifier(gamma=1.0).fit(X, y).decision_function(X)
+    assert np.abs(model.decision_function(X) - plain).max() > 0.01
+
+
+@pytest.mark.parametrize("eta", [np.inf, 0.1])
+def test_gpytorch_kernels(eta):
+    X, y = rows()
+    kernel = gpytorch.kernels.ScaleKernel(
+        gpytorch.kernels.RBFKernel(ard_num_dims=2, active_dims=(2, 0))
+    )
+    kernel.outputscale, kernel.base_kernel.lengthscale = 1.7, torch.tensor([[0.4, 0.9]])
+    before = {name: value.clone() for name, value in kernel.state_dict().items()}
+
+    def written_out(a, b):
+        scaled = [t[:, [2, 0]] / np.array([0.4, 0.9]) for t in (a, b)]
+        return 1.7 * rbf_kernel(*scaled, gamma=0.5)
+
+    model = classifier(kernel=kernel.train(), eta=eta).fit(X, y)
+    other = classifier(kernel=written_out, eta=eta).fit(X, y)
+    np.testing.assert_allclose(model.decision_function(X), other.decision_function(X), atol=1e-6)
+    np.testing.assert_allclose(model.learned_kernel(X), other.learned_kernel(X), atol=1e-6)
+    assert kernel.training and model.get_params()["kernel"] is kernel
+    assert all(torch.equal(value, before[name]) for name, value in kernel.state_dict().items())
+    kernel.outputscale = 50.0  # what is fitted has the hyperparameters of the fit
+    np.testing.assert_allclose(model.learned_kernel(X), other.learned_kernel(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_learned_kernel_written_out(classes):
+    X, y = rows(40, classes)
+    new, _ = rows(9, seed=1)
+    eta, gram = 0.02, rbf_kernel(X, gamma=1.0)
+    model = classifier(gamma=1.0, eta=eta, C=3.0).fit(X, y)
+    signed = model._learned_signed
+    if classes == 2:  # what F is on the diagonal tells the coefficients
+        diagonal = np.sum(model.factor_**2, axis=1)
+        expected = np.where(y, 1, -1) * np.sqrt(4 * eta * np.maximum(diagonal - 1, 0))
+        np.testing.assert_allclose(signed[:, 0], expected, atol=1e-6)
+    weights = ridge_of(signed, gram)
+    cross = rbf_kernel(new, X, gamma=1.0)
+    factor = 1 + cross * ((cross @ weights) @ (gram @ weights).T) / (4 * eta)
+    assert np.ptp(factor) > 0.3
+    np.testing.assert_allclose(model.learned_kernel(new, X), cross * factor, rtol=1e-7)
+    np.testing.assert_allclose(model.learned_kernel(X, new), (cross * factor).T, rtol=1e-7)
+    np.testing.assert_allclose(model.learned_kernel(new), model.learned_kernel(new, new))
+    own = gram * (1 + gram * ((gram @ weights) @ (gram @ weights).T) / (4 * eta))
+    np.testing.assert_allclose(model.learned_kernel(X), own, rtol=1e-7)
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.5])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_machines_are_those_of_the_learned_kernel(classes, tau):
+    X, y = rows(classes=classes)
+    new, _ = rows(30, seed=1)
+    model = classifier(eta=0.03, tau=tau, C=2.0).fit(X, y)
+    exact = SVC(C=2.0, kernel="precomputed", break_ties=True).fit(model.learned_kernel(X), y)
+    cross = model.learned_kernel(new, X)
+    expected = exact.decision_function(cross)
+    np.testing.assert_allclose(model.decision_function(new), expected, atol=2e-3)
+    np.testing.assert_array_equal(model.predict(new), exact.predict(cross))
+    plain = classifier(C=2.0).fit(X, y)
+    assert np.abs(model.decision_function(new) - plain.decision_function(new)).max() > 0.05
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.01, 1.0])
+@pytest.mark.parametrize("relevance", [None, "cv"])
+def test_joint_matrix_is_positive_semi_definite_and_values_are_free_of_the_batch(tau, relevance):
+    X, y = rows(80, columns=4)
+    new = np.random.default_rng(1).normal(size=(60, 4)) * 2
+    model = classifier(eta=0.01, tau=tau, relevance=relevance, C=10.0, cv=2).fit(X, y)
+    assert (model.relevance_kernel_ is None) == (relevance is None)
+    together = np.vstack([X, new, X[:5]])
+    gram = model.learned_kernel(together)
+    values = np.linalg.eigvalsh(gram)
+    assert values[0] > -1e-8 * values[-1]
+    np.testing.assert_allclose(gram, gram.T, atol=1e-12)
+    np.testing.assert_allclose(gram[:80, 80:], model.learned_kernel(X, together[80:]), atol=1e-12)
+    outputs = model.decision_function(together)
+    for i in (0, 85, 139):
+        one = model.decision_function(together[i : i + 1])
+        np.testing.assert_allclose(one, outputs[i], atol=1e-12)
+
+
+def test_reciprocal_extension_written_out():
+    X, y = rows()
+    new, _ = rows(30, seed=1)
+    model = classifier(extension="reciprocal", eta=0.05, gamma=1.0, C=2.0).fit(X, y)
+    distances = np.linalg.norm(X[:, None] - new, axis=-1)
+    partners = []
+    for j in range(30):
+        among_new = [1 + np.sum(distances[i] < distances[i, j]) for i in range(60)]
+        among_training = [1 + np.sum(distances[:, j] < distances[i, j]) for i in range(60)]
+        partners.append(np.argmin(np.multiply(among_new, among_training)))
+    factor = (model.factor_ @ model.factor_.T)[partners]
+    cross = rbf_kernel(new, X, gamma=1.0) * factor
+    expected = cross[:, model.support_] @ model.dual_coef_[0] + model.intercept_
+    np.testing.assert_allclose(model.decision_function(new), expected, atol=1e-8)
+    alone = np.concatenate([model.decision_function(new[j : j + 1]) for j in range(30)])
+    assert np.abs(alone - expected).max() > 1e-3  # it depends on the batch
+    with pytest.raises(ValueError, match="gives no kernel"):
+        model.learned_kernel(new)
+
+
+def test_eta_of_the_paper_is_the_squared_norm_of_the_machine():
+    X, y = rows()
+    exact = SVC(C=2.0, kernel="precomputed").fit(rbf_kernel(X, gamma=1.0), y)
+    model = classifier(eta="norm", gamma=1.0, C=2.0).fit(X, y)
+    np.testing.assert_allclose(model.eta_, np.sum(exact.dual_coef_**2), rtol=2e-3)
+    trace = np.sum(model.factor_**2) - 60
+    np.testing.assert_allclose(trace, 0.25, rtol=0.05)  # of Gamma, with a unit diagonal of K
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.3])
+@pytest.mark.parametrize("eta", [1.0, 0.01])
+def test_gap_is_certified_and_the_trace_ends_at_the_objective(eta, tau):
+    X, y = rows(40)
+    model = classifier(eta=eta, tau=tau, gamma=1.0, C=2.0, tol=1e-6).fit(X, y)
+    assert 0.0 <= model.gap_ <= 1e-6 and model.n_iter_ == max(1, len(model.objective_trace_) - 1)
+    signed = model._learned_signed[:, 0]
+    gram, variables = rbf_kernel(X, gamma=1.0), np.abs(signed)
+    assert (signed * np.where(y, 1, -1) >= -1e-12).all() and abs(signed.sum()) < 1e-8
+    assert variables.max() <= 2.0 + 1e-12
+    values, vectors = np.linalg.eigh(1 + np.outer(signed, signed) * gram / (4 * eta))
+    factor = (vectors * np.maximum(values - tau / 2, 0)) @ vectors.T
+    np.testing.assert_allclose(model.factor_ @ model.factor_.T, factor, atol=1e-8)
+    value = (
+        variables.sum()
+        - 0.5 * signed @ ((factor * gram) @ signed)
+        + eta * np.sum((factor - 1) ** 2)
+        + tau * eta * np.trace(factor)
+    )
+    np.testing.assert_allclose(model.objective_trace_[-1], value, rtol=1e-6)
+    assert all(a <= b + 1e-12 for a, b in pairwise(model.objective_trace_))
+    loose = classifier(eta=eta, tau=tau, gamma=1.0, C=2.0, tol=1e-2).fit(X, y)
+    assert loose.objective_trace_[-1] <= value + 1e-6 * abs(value)
+    assert loose.n_iter_ <= model.n_iter_
+
+
+def test_rank_falls_with_the_nuclear_norm():
+    X, y = rows()
+    ranks = [classifier(eta=0.01, tau=tau, C=2.0).fit(X, y).rank_ for tau in (0.0, 0.05, 0.5, 30)]
+    assert ranks == sorted(ranks, reverse=True) and ranks[-1] < ranks[1] < ranks[0]
+
+
+def test_solvers_agree_and_their_steps_are_limited():
+    X, y = rows(40)
+    fista, nesterov = (
+        classifier(eta=50.0, solver=solver, tol=1e-4, C=2.0).fit(X, y)
+        for solver in ("fista", "nesterov")
+    )
+    assert max(fista.gap_, nesterov.gap_) <= 1e-4 and nesterov.n_iter_ > 1
+    np.testing.assert_allclose(fista.decision_function(X), nesterov.decision_function(X), atol=2e-3)
+    short = classifier(eta=1e-3, solver="nesterov", max_iter=3, C=2.0).fit(X, y)
+    assert short.n_iter_ == 3 and short.gap_ > 1e-3
+
+
+def test_defaults_find_a_product_of_two_columns():
+    X, y = rows(150, columns=5)
+    new, truth = rows(1000, seed=1, columns=5)
+    model = DANKClassifier(C=10.0, random_state=0).fit(X, y)
+    plain = SVC(C=10.0).fit(X, y)
+    assert model.score(new, truth) > plain.score(new, truth) + 0.02
+    assert min(model.relevances_[:2]) > 5 * max(model.relevances_[2:])
+    (chosen,) = [c for c in model.cv_results_ if c.weight and "relevance_penalty" in c.params]
+    assert chosen.gain > chosen.error > 0
+    # the kernel of that candidate, written out
+    widening, gamma = chosen.params["widening"], 1 / (5 * X.var())
+    distances = np.sum(model.relevances_ * np.abs(X[:, None] - new[:50]), axis=-1)
+    expected = rbf_kernel(X, new[:50], gamma=gamma / widening**2) * np.exp(-0.5 * distances)
+    np.testing.assert_allclose(model.relevance_kernel_(X, new[:50]), expected, rtol=1e-8)
+    assert model.dual_coef_.max() <= 10.0 * chosen.params["cost"]
+    if model.eta_ == np.inf:
+        np.testing.assert_allclose(model.learned_kernel(X, new[:50]), expected, rtol=1e-8)
+
+
+def test_machines_of_widened_kernels_have_larger_bounds(monkeypatch):
+    monkeypatch.setattr(DANKClassifier, "_paths", DANKClassifier._paths[1:2])
+    X, y = rows(100, columns=5)
+    model = DANKClassifier(C=0.5, cv=2, eta=np.inf, random_state=0).fit(X, y)
+    (chosen,) = [c for c in model.cv_results_ if c.weight]
+    assert chosen.params["widening"] == 2.0 and chosen.params["cost"] == 4.0
+    gram = model.learned_kernel(X)
+    exact = SVC(C=2.0, kernel="precomputed").fit(gram, y)
+    values = exact.decision_function(gram)
+    np.testing.assert_allclose(model.decision_function(X), values, atol=5e-3)
+    other = SVC(C=0.5, kernel="precomputed").fit(gram, y).decision_function(gram)
+    assert np.abs(other - values).max() > 0.05
+
+
+def test_seeds_decide_and_numpys_state_is_left_alone(monkeypatch):
+    monkeypatch.setattr(DANKClassifier, "_paths", DANKClassifier._paths[:1])
+    X, y = rows(50)
+    np.random.seed(3)
+    before = np.random.get_state()[1].copy()
+    one, two, other = (
+        DANKClassifier(C=10.0, cv=2, random_state=seed).fit(X, y) for seed in (0, 0, 5)
+    )
+    np.testing.assert_array_equal(np.random.get_state()[1], before)
+    np.testing.assert_array_equal(one.decision_function(X), two.decision_function(X))
+    assert one.cv_results_ == two.cv_results_ != other.cv_results_
+    state = np.random.RandomState(0)
+    assert DANKClassifier(C=10.0, cv=2, random_state=state).fit(X, y).cv_results_
+
+
+@pytest.mark.parametrize("copied", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+@pytest.mark.parametrize("extension", ["smooth", "reciprocal"])
+def test_copies_predict_the_same(copied, extension):
+    X, y = rows(classes=3)
+    model = classifier(eta=0.05, tau=0.01, extension=extension, kernel="laplacian").fit(X, y)
+    other = copied(model)
+    expected = model.decision_function(X)
+    np.testing.assert_allclose(other.decision_function(X), expected, rtol=1e-12)
+    np.testing.assert_allclose(other.factor_, model.factor_, rtol=1e-9, atol=1e-9)
+    other.fit(X[:, :2], y)
+    np.testing.assert_array_equal(model.decision_function(X), expected)
+    fresh = clone(model)
+    assert fresh.get_params() == model.get_params() and not hasattr(fresh, "classes_")
+    assert not hasattr(fresh, "eta_")
+
+
+def test_what_is_kept_is_small():
+    X, y = rows(300)
+    model = classifier(eta=0.05).fit(X, y)
+    assert len(pickle.dumps(model)) < 0.2 * 8 * 300**2  # no Gram matrix
+
+
+def test_searches_and_pipelines():
+    X, y = rows()
+    search = GridSearchCV(classifier(eta=1.0), {"C": [0.01, 100.0], "kernel": ["rbf"]}, cv=2)
+    search.fit(X, NAMES[y])
+    assert search.best_params_["C"] == 100.0 and set(search.predict(X)) == {"ash", "birch"}
+    pipeline = make_pipeline(StandardScaler(), classifier(eta=1.0, gamma=0.3))
+    alone = classifier(eta=1.0, gamma=0.3).fit(StandardScaler().fit_transform(X), y)
+    expected = alone.decision_function(StandardScaler().fit_transform(X))
+    np.testing.assert_allclose(pipeline.fit(X, y).decision_function(X), expected)
+    gram = rbf_kernel(X, gamma=1.0)  # rows and columns are split
+    inner = cross_val_score(classifier(kernel="precomputed", eta=1.0), gram, y, cv=3)
+    np.testing.assert_allclose(inner, cross_val_score(classifier(gamma=1.0, eta=1.0), X, y, cv=3))
+
+
+def test_names_of_columns_are_kept():
+    X, y = rows(40)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    model = classifier(eta=1.0).fit(frame, y)
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"] and model.n_features_in_ == 3
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame[["b", "a", "c"]])
+    with pytest.raises(ValueError, match="features"):
+        model.learned_kernel(X[:, :2])
+
+
+def test_another_fit_forgets_the_first():
+    X, y = rows(classes=3)
+    model = DANKClassifier(C=10.0, cv=2, random_state=0, eta=0.05).fit(X, y)
+    model.set_params(eta=np.inf, relevance=None).fit(X[:, :2], y > 0)
+    fresh = clone(model).fit(X[:, :2], y > 0)
+    assert model.cv_results_ == [] and model.classes_.tolist() == [False, True]
+    assert sorted(vars(model)) == sorted(vars(fresh))
+    np.testing.assert_array_equal(
+        model.decision_function(X[:, :2]), fresh.decision_function(X[:, :2])
+    )
+
+
+@pytest.mark.parametrize("method", ["predict", "decision_function", "learned_kernel"])
+def test_what_is_not_fitted_does_not_predict(method):
+    X, _ = rows(20)
+    with pytest.raises(NotFittedError):
+        getattr(classifier(), method)(X)
+    assert not hasattr(classifier(), "classes_")
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [
+        lambda model, X, y: model.fit(X, np.zeros(len(X))),
+        lambda model, X, y: model.set_params(C=-1.0).fit(X, y),
+        lambda model, X, y: model.set_params(class_weight={0: -1.0}).fit(X, y),
+        lambda model, X, y: model.set_params(kernel="sigmoid", coef0=0.0, gamma=9.0).fit(X, y),
+        lambda model, X, y: model.fit(np.full_like(X, np.nan), y),
+        lambda model, X, y: model.set_params(kernel="precomputed").fit(X, y),
+        lambda model, X, y: model.set_params(kernel="rbf", gamma="wide").fit(X, y),
+    ],
+)
+def test_a_failed_fit_leaves_nothing_fitted(fail):
+    X, y = rows(30)
+    model = classifier(eta=1.0).fit(X, y)
+    with pytest.raises(ValueError):
+        fail(model, X, y)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
