@@ -64,7 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="M")
     parser.add_argument("--repeats", type=int, default=10, metavar="R")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="of the repeats")
-    parser.add_argument("--results", type=Path, default=Path("benchmarks/dank.jsonl"))
+    parser.add_argument(
+        "--results", type=Path, help="default: benchmarks/dank.jsonl, dank_gp.jsonl"
+    )
     parser.add_argument("--report", action="store_true", help="only print the tables")
     other = parser.add_mutually_exclusive_group()
     other.add_argument("--gaps", action="store_true", help="the solvers' gaps against time instead")
@@ -85,7 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.gp:
         from benchmarks.dank_gp import main as measure_gp
 
-        return measure_gp(["--report"] if args.report else [])
+        options = [] if args.results is None else ["--results", str(args.results)]
+        return measure_gp([*options, *["--report"] * args.report])
+    args.results = args.results or Path("benchmarks/dank.jsonl")
     wanted: list[tuple[str, str]] = []
     for name in args.sets:
         wanted += _GROUPS.get(name, (known.get(name),))

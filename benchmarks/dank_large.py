@@ -26,10 +26,10 @@ _FENCE = 6.0  # interquartile ranges beyond the quartiles, where four rows of EE
 _ROWS, _NEW_ROWS = 50_000, 20_000
 _METHODS: dict[str, dict[str, Any] | None] = {
     "SVC": None,
+    "DANK, relevance=None": {"relevance": None},
+    "DANK, relevance=None, block": {"relevance": None, "decomposition": "block"},
+    "DANK, relevance=None, eta=norm": {"relevance": None, "eta": "norm"},
     "DANK, defaults": {},
-    "DANK, defaults, block": {"decomposition": "block"},
-    "DANK, eta=norm": {"eta": "norm"},
-    "DANK, relevance=cv": {"relevance": "cv"},
     "DANK, exact, eta=norm": {"n_clusters": 1, "relevance": None, "eta": "norm"},
     "DANK, exact, eta=norm, tau=0.01": {
         "n_clusters": 1,

@@ -62,7 +62,8 @@ class Paired:
         mark = {"better": " **better**", "worse": " **WORSE**", "": ""}[self.verdict]
         shown = self.count > 1 and self.error and abs(self.mean) >= _SAME
         t = f" (t {self.t:+.1f})" if shown else ""
-        return f"{self.mean:+.2f} ± {self.error:.2f}{t}{mark}"
+        mean = f"{round(self.mean, 2) + 0.0:+.2f}"  # no negative zero
+        return mean if self.count < 2 else f"{mean} ± {self.error:.2f}{t}{mark}"
 
 
 def paired(records: Sequence[dict], method: str, reference: str) -> Paired | None:
@@ -137,8 +138,13 @@ def _gains(tables: dict[str, list[dict]]) -> list[str]:
     )
     lines = [f"Gains over SVM-CV on the same splits, {note}", ""]
     lines += _pairs(tables, over_svm, [METHODS[a] for a, _ in over_svm])
+    if not of_defaults:
+        return lines
     lines += ["", f"Gains of the defaults of DANK, {note}", ""]
-    titles = [f"over {METHODS[b]}" for _, b in of_defaults]
+    titles = [
+        f"over {METHODS[b]}" if a == "dank" else f"untuned, over {METHODS[b]}"
+        for a, b in of_defaults
+    ]
     return [*lines, *_pairs(tables, of_defaults, titles)]
 
 

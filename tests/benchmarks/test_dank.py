@@ -185,7 +185,11 @@ def test_paired_gains_agree_with_scipy_and_have_the_sign_of_what_is_better():
     errors = records("dank", ours, classes=0) + records("svm", theirs, classes=0)
     assert paired(errors, "dank", "svm").verdict == "worse"
     assert paired(runs, "dank", "gp") is None
-    assert Paired([0.0, 0.0]).verdict == "" and str(Paired([0.0, 0.0])) == "+0.00 ± 0.00"
+    assert (
+        Paired([0.0, 0.0]).verdict == ""
+        and str(Paired([-1e-6, 0.0])) == "+0.00 ± 0.00"
+        and str(Paired([-1.0])) == "-1.00"
+    )
     assert Paired([1e-4, 1.1e-4, 1e-4]).verdict == ""  # two solutions of one machine
     assert Paired([1.0, -1.1, 0.9]).verdict == "" and math.isinf(Paired([1.0, 1.0]).t)
 
