@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpytorch_nkn.datasets.data_folder import DATA_VARIABLE, data_folder
+from gpytorch_nkn.datasets.data_folder import read_table
 from gpytorch_nkn.datasets.regression import RegressionTable
 
 __all__ = ["ClassificationTable", "load_askl_table"]
@@ -72,20 +72,9 @@ def load_askl_table(name: str) -> ClassificationTable | RegressionTable:
 
     Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning, section 5.
     """
-    root = data_folder()
-    path = root / "askl" / f"{name}.npz"
-    if not path.is_file():
-        known = sorted(file.stem for file in path.parent.glob("*.npz"))
-        raise FileNotFoundError(
-            f"{DATA_VARIABLE}={root} must hold askl/{name}.npz; tables that are there: "
-            f"{', '.join(known) or 'none'}."
-        )
-    with np.load(path, allow_pickle=False) as file:
-        missing = [key for key in ("X", "y") if key not in file]
-        if missing:
-            raise ValueError(f"{path} must hold X, y; it lacks {', '.join(missing)}.")
-        X, y = file["X"].astype(float), file["y"]
-        num_train = int(file["n_train"]) if "n_train" in file else len(y)
+    file = read_table("askl", name, lambda known: ("X", "y"))
+    X, y = file["X"].astype(float), file["y"]
+    num_train = int(file.get("n_train", len(y)))
     tests = [
         np.random.default_rng(i).permutation(len(y))[int(0.8 * len(y)) :] for i in range(_SPLITS)
     ]

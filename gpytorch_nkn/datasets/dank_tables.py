@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpytorch_nkn.datasets.classification import ClassificationTable
-from gpytorch_nkn.datasets.data_folder import DATA_VARIABLE, data_folder
+from gpytorch_nkn.datasets.data_folder import read_table
 from gpytorch_nkn.datasets.regression import RegressionTable
 
 __all__ = ["load_dank_table"]
@@ -33,22 +33,10 @@ def load_dank_table(name: str) -> ClassificationTable | RegressionTable:
     Reference: Liu, Huang, Gong, Yang and Li (2020), Learning Data-adaptive Nonparametric Kernels,
     section 6.
     """
-    root = data_folder()
-    path = root / "dank" / f"{name}.npz"
-    if not path.is_file():
-        known = sorted(file.stem for file in path.parent.glob("*.npz"))
-        raise FileNotFoundError(
-            f"{DATA_VARIABLE}={root} must hold dank/{name}.npz; tables that are there: "
-            f"{', '.join(known) or 'none'}."
-        )
-    with np.load(path, allow_pickle=False) as file:
-        target = "y_siri" if "y_siri" in file else "y"
-        missing = [key for key in ("X", target) if key not in file]
-        if missing:
-            raise ValueError(f"{path} must hold X, y; it lacks {', '.join(missing)}.")
-        X, y = file["X"].astype(float), file[target]
-        num_train = int(file["n_train"]) if "n_train" in file else len(y)
-    if target == "y_siri":
+    file = read_table("dank", name, lambda known: ("X", "y_siri" if "y_siri" in known else "y"))
+    X, y = file["X"].astype(float), file["y_siri" if "y_siri" in file else "y"]
+    num_train = int(file.get("n_train", len(y)))
+    if "y_siri" in file:
         X = X[:, 1:]
     halves = np.stack(
         [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpytorch_nkn.datasets.data_folder import DATA_VARIABLE, data_folder
+from gpytorch_nkn.datasets.data_folder import read_table
 
 __all__ = ["RegressionTable", "load_regression"]
 
@@ -67,17 +67,6 @@ def load_regression(name: str) -> RegressionTable:
 
     Reference: Sun et al. (2018), section 5.2.
     """
-    root = data_folder()
-    path = root / "uci_regression" / f"{name}.npz"
-    if not path.is_file():
-        known = sorted(file.stem for file in path.parent.glob("*.npz"))
-        raise FileNotFoundError(
-            f"{DATA_VARIABLE}={root} must hold uci_regression/{name}.npz; tables that are there: "
-            f"{', '.join(known) or 'none'}."
-        )
-    with np.load(path, allow_pickle=False) as file:
-        missing = [key for key in _KEYS if key not in file]
-        if missing:
-            raise ValueError(f"{path} must hold {', '.join(_KEYS)}; it lacks {', '.join(missing)}.")
-        X, y, random_tests, pca_test = (file[key] for key in _KEYS)
+    file = read_table("uci_regression", name, lambda known: _KEYS)
+    X, y, random_tests, pca_test = (file[key] for key in _KEYS)
     return RegressionTable(name, X.astype(float), y.astype(float), random_tests, pca_test)
