@@ -6,6 +6,7 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -81,7 +82,7 @@ class DataAdaptiveLearner(FittedDataAdaptive):
             ValueError: Values are missing or not finite, there is only one class, the Gram matrix
                 is not positive semi-definite, or an option has no meaning.
             TypeError: An option is of a wrong type.
-            KeyboardInterrupt: Ctrl-C came with clusters; without, it leaves the base kernel.
+            KeyboardInterrupt: Ctrl-C came with clusters; without, what was chosen before it stays.
         """
         self._forget()
         check_options(dict(vars(self)))
@@ -161,16 +162,17 @@ class DataAdaptiveLearner(FittedDataAdaptive):
             if clusters > 1:
                 raise
             warnings.warn(
-                "Interrupted: the machines have the base kernel, without a learned factor.",
+                "Interrupted: the machines have the base kernel, "
+                + ("without a learned factor." if kernel is base else "with relevances alone."),
                 UserWarning,
                 stacklevel=3,
             )
-            gram = table if base is None else base(table, table)
-            self._set_relevances(None)
-            self.eta_, self.C_ = math.inf, self.C
-            machines = learner.plain(gram, self._blocks(target, 1.0))
+            gram = table if kernel is None else kernel(table, table)
+            self._set_relevances(None if kernel is base else kernel)
+            self.eta_, self.C_ = math.inf, self.C * cost
+            machines = learner.plain(gram, self._blocks(target, cost))
             self.eta_norm_ = float(machines.variables @ machines.variables)
-            self._keep(table, base, machines)
+            self._keep(table, kernel, machines)
 
     def _wants_relevance(self) -> bool:
         if self.relevance == "auto":
@@ -201,6 +203,7 @@ class DataAdaptiveLearner(FittedDataAdaptive):
             folds = self._folds(labels)[: self.cv]
             task = self._task(learner, base(known, known), labels, folds, self._blocks)
             if not confirm(task, kernel(known, known), cost):
+                self.cv_results_ = [replace(c, weight=float(not c.params)) for c in candidates]
                 return base, 1.0
         return kernel, cost
 

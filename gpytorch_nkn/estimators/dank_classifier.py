@@ -128,7 +128,7 @@ class DANKClassifier(ClassifierMixin, DataAdaptiveLearner):
         cv_results_: What was compared, a :class:`~gpytorch_nkn.estimators.Candidate` each, with its
             gain over the kernel before it and the standard error of that.
 
-    Ctrl-C while factors are compared leaves the machine with the base kernel, with a warning.
+    Ctrl-C while factors are compared leaves those chosen before, with a warning.
 
     Example:
         >>> import numpy as np

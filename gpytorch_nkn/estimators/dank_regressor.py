@@ -118,7 +118,7 @@ class DANKRegressor(RegressorMixin, DataAdaptiveLearner):
             gain over the kernel before it and the standard error of that.
 
     Targets that all lie within the tube have no dual coefficients: the prediction is a constant.
-    Ctrl-C while factors are compared leaves the machine with the base kernel, with a warning.
+    Ctrl-C while factors are compared leaves those chosen before, with a warning.
 
     Example:
         >>> import numpy as np

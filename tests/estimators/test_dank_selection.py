@@ -227,16 +227,15 @@ def test_more_rows_than_relevances_are_learned_from(estimator, monkeypatch):
 
 
 @pytest.mark.parametrize("estimator", [DANKClassifier, DANKRegressor])
-@pytest.mark.parametrize("place", ["learn_relevances", "choose_eta"])
-def test_interruption_leaves_the_machine_with_the_base_kernel(estimator, place, monkeypatch):
+def test_interruption_leaves_the_machine_with_the_base_kernel(estimator, monkeypatch):
     X, y = test_dank_classifier.rows(60)
 
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(dank_base, place, interrupted)
+    monkeypatch.setattr(dank_base, "learn_relevances", interrupted)
     model = estimator(C=10.0, cv=2, random_state=0)
-    with pytest.warns(UserWarning, match="Interrupted"):
+    with pytest.warns(UserWarning, match="Interrupted.*without a learned factor"):
         model.fit(X, y)
     plain = estimator(C=10.0, relevance=None, eta=np.inf).fit(X, y)
     np.testing.assert_allclose(model.predict(X), plain.predict(X), atol=1e-9)
@@ -245,6 +244,35 @@ def test_interruption_leaves_the_machine_with_the_base_kernel(estimator, place, 
     np.testing.assert_array_equal(model.relevances_, 0)
     np.testing.assert_allclose(model.learned_kernel(X), plain.learned_kernel(X))
     assert set(vars(plain)) <= set(vars(model))
+
+
+@pytest.mark.parametrize("estimator", [DANKClassifier, DANKRegressor])
+def test_interruption_after_relevances_keeps_them(estimator, monkeypatch):
+    X, y = test_dank_classifier.rows(60)
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    options = {"C": 10.0, "cv": 2, "random_state": 0}
+    expected = estimator(**options, eta=np.inf).fit(X, y)
+    assert expected.relevance_kernel_ is not None
+    monkeypatch.setattr(dank_base, "choose_eta", interrupted)
+    with pytest.warns(UserWarning, match="Interrupted.*with relevances alone"):
+        model = estimator(**options).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), expected.predict(X), atol=1e-9)
+    np.testing.assert_array_equal(model.relevances_, expected.relevances_)
+    assert model.C_ == expected.C_ and model.eta_ == np.inf
+    assert set(vars(expected)) <= set(vars(model))
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_relevances_of_some_rows_must_be_better_with_more(better, monkeypatch):
+    X, y = test_dank_classifier.rows(80)
+    monkeypatch.setattr(DANKClassifier, "_max_rows", 60)
+    monkeypatch.setattr(dank_base, "confirm", lambda *args: better)
+    model = DANKClassifier(C=10.0, cv=2, random_state=0, eta=np.inf).fit(X, y)
+    (chosen,) = [c for c in model.cv_results_ if c.weight]
+    assert bool(chosen.params) == better == (model.relevance_kernel_ is not None)
 
 
 @pytest.mark.parametrize(
