@@ -10,7 +10,7 @@ WORKERS ?= $(shell $(BIN)/python -c 'import os; print(len(getattr(os, "sched_get
 ONE_THREAD = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTESTFLAGS ?=
 # Sources of the compiled evaluator; without a C++ compiler the package does without it.
-NATIVE = $(wildcard gpytorch_nkn/kernels/evaluation/native*.cpp gpytorch_nkn/kernels/evaluation/native_*)
+NATIVE = $(wildcard gpytorch_nkn/kernels/evaluation/cpp/native*)
 BENCHMARKS ?= step fit_speed botorch_fit time_series uci askl dank spectral_gp texture grid_speed recovery stybtang_terms bayesian_optimization reports
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1

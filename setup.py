@@ -7,7 +7,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 DIRECTORY = "gpytorch_nkn/kernels/evaluation"
-SOURCES = sorted(Path(DIRECTORY).glob("native*.[chi]*"))  # native.py reads them in this order, too
+SOURCES = sorted(Path(DIRECTORY).glob("cpp/native*.[chi]*"))  # in the order of native.py
 VERSION = zlib.crc32(b"".join(path.read_bytes() for path in SOURCES)) & 0x7FFFFFFF
 # Not -ffast-math: loading what GCC before 13 makes of it flushes subnormal numbers to zero.
 UNIX_FLAGS = [
@@ -33,7 +33,7 @@ setup(
     ext_modules=[
         Extension(
             "gpytorch_nkn.kernels.evaluation._native",
-            sources=[f"{DIRECTORY}/native.cpp"],
+            sources=[f"{DIRECTORY}/cpp/native.cpp"],
             depends=[str(path) for path in SOURCES],
             define_macros=[("NKN_VERSION", str(VERSION))],
             language="c++",

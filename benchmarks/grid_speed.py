@@ -50,7 +50,7 @@ from benchmarks.paper_grid import (  # noqa: E402
 from gpytorch_nkn.datasets import load_texture  # noqa: E402
 from gpytorch_nkn.linalg import GridLikelihood, LogDeterminant  # noqa: E402
 from gpytorch_nkn.models import KroneckerGridGP  # noqa: E402
-from gpytorch_nkn.models.log_adam import LogAdam, LogParameters  # noqa: E402
+from gpytorch_nkn.models.grid.log_adam import LogAdam, LogParameters  # noqa: E402
 
 __all__ = ["main", "our_iteration"]
 

@@ -24,12 +24,12 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC, SVR
 
 from gpytorch_nkn.estimators import DANKClassifier, DANKRegressor
+from gpytorch_nkn.estimators.dank.support_vectors.dual import DualProblem, classification_blocks
+from gpytorch_nkn.estimators.dank.support_vectors.extension import SmoothExtension
+from gpytorch_nkn.estimators.dank.support_vectors.solvers import solve
 from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.kernels import DataAdaptiveHadamardKernel
 from gpytorch_nkn.plotting import plot_decision_boundary, plot_hadamard_factor
-from gpytorch_nkn.support_vectors.dual import DualProblem, classification_blocks
-from gpytorch_nkn.support_vectors.extension import SmoothExtension
-from gpytorch_nkn.support_vectors.solvers import solve
 
 SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer rows and repeats
 BLUE, ORANGE, GREEN, GRAY = "#1f5fa8", "#d1580b", "#2a9d78", "#808080"

@@ -13,10 +13,13 @@ from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 from torch import Tensor, nn
 
-from gpytorch_nkn.fit import FitResult, Recipe, fit_best_of
-from gpytorch_nkn.fit.objective import check_model
-from gpytorch_nkn.initialization import initialize_model, start_from_structure
-from gpytorch_nkn.initialization.structures import STRUCTURES, is_convex
+from gpytorch_nkn.fit import FitResult, Recipe, check_model, fit_best_of
+from gpytorch_nkn.initialization import (
+    STRUCTURES,
+    initialize_model,
+    is_convex,
+    start_from_structure,
+)
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 
 __all__ = ["fit_bo_model", "warm_start"]

@@ -231,7 +231,7 @@ def _forecast_all(
 
 
 def _jobs(args: argparse.Namespace, num_rows: int) -> int:
-    from gpytorch_nkn.estimators.nkn_forecaster import default_restarts
+    from gpytorch_nkn.estimators.nkn import default_restarts
 
     restarts = args.restarts or default_restarts(num_rows)
     if args.jobs is not None:

@@ -19,7 +19,7 @@ from gpytorch_nkn.cli.summary import (
     versions,
     write_summary,
 )
-from gpytorch_nkn.datasets.image_files import ImageFile, read_image, read_mask
+from gpytorch_nkn.datasets import ImageFile, read_image, read_mask
 
 if TYPE_CHECKING:
     from gpytorch_nkn.grids import InpaintResult

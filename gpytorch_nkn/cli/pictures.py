@@ -33,7 +33,7 @@ def draw_uncertainty(
         from matplotlib.figure import Figure
     except ImportError:
         return False
-    from gpytorch_nkn.plotting.style import put_title
+    from gpytorch_nkn.plotting import put_title
 
     height, width = mask.shape
     scale = _INCHES / max(height, width)
@@ -52,7 +52,7 @@ def draw_uncertainty(
 
 
 def _draw(ax: Axes, filled: np.ndarray, std: np.ndarray, mask: np.ndarray) -> Axes:
-    from gpytorch_nkn.plotting.style import draw_outline
+    from gpytorch_nkn.plotting import draw_outline
 
     colors = np.clip(filled if filled.ndim == 3 else np.repeat(filled[..., None], 3, -1), 0, 1)
     ax.imshow(1 - _PALE * (1 - colors))

@@ -1,13 +1,8 @@
 """Estimators in the manner of scikit-learn."""
 
-from gpytorch_nkn.estimators.askl_classifier import ASKLClassifier
-from gpytorch_nkn.estimators.askl_regressor import ASKLRegressor
-from gpytorch_nkn.estimators.dank_classifier import DANKClassifier
-from gpytorch_nkn.estimators.dank_regressor import DANKRegressor
-from gpytorch_nkn.estimators.dank_selection import Candidate
-from gpytorch_nkn.estimators.excess_risk import ExcessRiskBound
-from gpytorch_nkn.estimators.nkn_forecaster import NKNForecaster
-from gpytorch_nkn.estimators.nkn_regressor import NKNRegressor
+from gpytorch_nkn.estimators.askl import ASKLClassifier, ASKLRegressor, ExcessRiskBound
+from gpytorch_nkn.estimators.dank import Candidate, DANKClassifier, DANKRegressor
+from gpytorch_nkn.estimators.nkn import NKNForecaster, NKNRegressor
 
 __all__ = [
     "ASKLClassifier",

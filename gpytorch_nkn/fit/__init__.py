@@ -1,10 +1,26 @@
 """Learning: restarts, budgets, progress, and the record of a fit."""
 
 from gpytorch_nkn.fit.best_of import fit_best_of
+from gpytorch_nkn.fit.criteria import evaluate_criterion as evaluate_criterion
 from gpytorch_nkn.fit.in_stages import fit_in_stages
+from gpytorch_nkn.fit.objective import (
+    Objective as Objective,
+    check_model as check_model,
+    noisy_prior as noisy_prior,
+)
+from gpytorch_nkn.fit.optimize import FlatParameters as FlatParameters, run_lbfgs as run_lbfgs
 from gpytorch_nkn.fit.recipe import Recipe
-from gpytorch_nkn.fit.result import FitResult, RestartRecord
-from gpytorch_nkn.fit.stacking import stacking_weights
+from gpytorch_nkn.fit.result import (
+    FitResult,
+    RestartRecord,
+    copy_model as copy_model,
+    with_kernel as with_kernel,
+)
+from gpytorch_nkn.fit.stacking import (
+    WIDTHS as WIDTHS,
+    stack_predictions as stack_predictions,
+    stacking_weights,
+)
 
 __all__ = [
     "FitResult",

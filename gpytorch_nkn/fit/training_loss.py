@@ -21,13 +21,14 @@ from gpytorch_nkn.fit.parameter_pool import ParameterPool, UnknownPartError, req
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import (
     Kind,
+    NativeEvaluator,
+    Program,
+    Slot,
     describe,
     program_matrix,
     unwrap_scales,
     zero_mean_factor,
 )
-from gpytorch_nkn.kernels.evaluation.native import NativeEvaluator
-from gpytorch_nkn.kernels.evaluation.program import Program, Slot
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.linalg import Evaluator, solve_in_place
 

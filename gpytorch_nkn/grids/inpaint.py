@@ -18,8 +18,7 @@ from gpytorch.kernels import (
 )
 from numpy.typing import ArrayLike
 
-from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.batch_kernel import expand_kernel_batch
+from gpytorch_nkn.kernels import NeuralKernelNetwork, expand_kernel_batch
 from gpytorch_nkn.models import GridFit, KroneckerGridGP, fit_grid_gp
 
 __all__ = ["STRUCTURES", "InpaintResult", "inpaint"]

@@ -1,11 +1,16 @@
 """Start values from data."""
 
+from gpytorch_nkn.initialization.assign import assign as assign
 from gpytorch_nkn.initialization.axis_spectrum import AxisSpectrum, axis_spectrum
 from gpytorch_nkn.initialization.distances import median_distances
 from gpytorch_nkn.initialization.grid_start import initialize_grid_kernels, rescale_kernel
 from gpytorch_nkn.initialization.initialize import initialize_from_data, initialize_model
 from gpytorch_nkn.initialization.periods import candidate_periods, periodogram_peaks
-from gpytorch_nkn.initialization.structures import start_from_structure
+from gpytorch_nkn.initialization.structures import (
+    STRUCTURES as STRUCTURES,
+    is_convex as is_convex,
+    start_from_structure,
+)
 
 __all__ = [
     "AxisSpectrum",

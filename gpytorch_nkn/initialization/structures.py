@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpytorch_nkn.initialization.assign import assign, assign_weight
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.convex_shares import SHARES, convex_shares
+from gpytorch_nkn.kernels.network import SHARES, convex_shares
 from gpytorch_nkn.layers import Layer, Linear
 
 __all__ = ["STRUCTURES", "draw_shares", "is_convex", "joint_kernels", "start_from_structure"]

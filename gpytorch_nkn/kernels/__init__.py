@@ -1,19 +1,31 @@
 """Covariance functions."""
 
+from gpytorch_nkn.kernels.batch_kernel import (
+    BatchKernel as BatchKernel,
+    expand_kernel_batch as expand_kernel_batch,
+    index_kernel_batch as index_kernel_batch,
+)
 from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
     BivariateComplexExponentialKernel,
 )
 from gpytorch_nkn.kernels.bivariate_spectral_mixture_kernel import BivariateSpectralMixtureKernel
+from gpytorch_nkn.kernels.catalogue import short_name as short_name
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel
 from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import DataAdaptiveHadamardKernel
+from gpytorch_nkn.kernels.feature_kernel import FeatureKernel as FeatureKernel
+from gpytorch_nkn.kernels.feature_prediction_strategy import (
+    feature_function as feature_function,
+    rest_function as rest_function,
+)
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
     GeneralizedSpectralMixtureKernel,
 )
 from gpytorch_nkn.kernels.kronecker_kernel import KroneckerKernel
-from gpytorch_nkn.kernels.neural_kernel_network import NeuralKernelNetwork
+from gpytorch_nkn.kernels.network import NeuralKernelNetwork
 from gpytorch_nkn.kernels.non_stationary_spectral_kernel import NonStationarySpectralKernel
+from gpytorch_nkn.kernels.separable import factor_kernels as factor_kernels
 from gpytorch_nkn.kernels.separable_grid_interpolation_kernel import (
     SeparableGridInterpolationKernel,
 )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.anchors import kmeans_anchors
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
-from gpytorch_nkn.kernels.network_parts import primitive_values
+from gpytorch_nkn.kernels.network import primitive_values
 
 __all__ = ["DataAdaptiveHadamardKernel"]
 

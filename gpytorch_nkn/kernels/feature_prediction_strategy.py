@@ -21,7 +21,7 @@ from linear_operator.operators import LinearOperator, MatmulLinearOperator, Root
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from gpytorch_nkn.kernels.evaluation.network_matrix import unwrap_scales
+from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.linalg import low_rank_posterior
 
 __all__ = ["FeaturePredictionStrategy", "feature_function", "rest_function"]

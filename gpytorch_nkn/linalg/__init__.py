@@ -8,20 +8,26 @@ from gpytorch_nkn.linalg.gaussian import (
     gaussian_negative_log_likelihood,
     solve_in_place,
 )
-from gpytorch_nkn.linalg.grid_likelihood import GridLikelihood, LeftOutBlocks
-from gpytorch_nkn.linalg.grid_log_determinant import LOG_DETERMINANTS, LogDeterminant
+from gpytorch_nkn.linalg.grid import (
+    LOG_DETERMINANTS,
+    GridLikelihood,
+    KroneckerEigen,
+    LeftOutBlocks,
+    LogDeterminant,
+    PartialGrid,
+    PartialKronecker,
+    kronecker_multiply,
+)
 from gpytorch_nkn.linalg.inducing import factorize_inducing
-from gpytorch_nkn.linalg.kronecker import KroneckerEigen, kronecker_multiply
 from gpytorch_nkn.linalg.low_rank_gaussian import (
     low_rank_negative_log_likelihood,
     low_rank_posterior,
 )
-from gpytorch_nkn.linalg.partial_grid import PartialGrid
-from gpytorch_nkn.linalg.partial_kronecker import PartialKronecker
 from gpytorch_nkn.linalg.shapes import broadcast_batch_shapes
 from gpytorch_nkn.linalg.singular_values import singular_value_threshold
 from gpytorch_nkn.linalg.tiles import (
     Evaluator,
+    Pool as Pool,
     Scratch,
     TileEvaluator,
     add_all,

@@ -11,10 +11,8 @@ from linear_operator.operators import AddedDiagLinearOperator, LinearOperator
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels import FeatureKernel, NeuralKernelNetwork, feature_function, rest_function
 from gpytorch_nkn.kernels.evaluation import is_ordinary, network_matrix, unwrap_scales
-from gpytorch_nkn.kernels.feature_kernel import FeatureKernel
-from gpytorch_nkn.kernels.feature_prediction_strategy import feature_function, rest_function
 from gpytorch_nkn.linalg import (
     EntrywiseMatrix,
     entrywise_negative_log_likelihood,

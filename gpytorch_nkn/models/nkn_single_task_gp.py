@@ -23,8 +23,8 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_nkn.bo import fit_bo_model
-from gpytorch_nkn.fit.objective import Objective
-from gpytorch_nkn.kernels.batch_kernel import index_kernel_batch
+from gpytorch_nkn.fit import Objective
+from gpytorch_nkn.kernels import index_kernel_batch
 from gpytorch_nkn.models.custom_fit import is_own_fit
 from gpytorch_nkn.models.output_subset import subset_outputs
 from gpytorch_nkn.models.structure import check_columns, make_kernel

@@ -9,9 +9,8 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
-from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.batch_kernel import expand_kernel_batch
-from gpytorch_nkn.kernels.presets import with_outputscale
+from gpytorch_nkn.kernels import NeuralKernelNetwork, expand_kernel_batch
+from gpytorch_nkn.kernels.network import with_outputscale
 from gpytorch_nkn.layers import Linear
 
 __all__ = ["STRUCTURES", "check_columns", "make_kernel"]

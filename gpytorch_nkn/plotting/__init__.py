@@ -21,6 +21,7 @@ from gpytorch_nkn.plotting.learned_factor import (
 from gpytorch_nkn.plotting.network import plot_network
 from gpytorch_nkn.plotting.spectral_surface import plot_local_spectrum, plot_spectral_surface
 from gpytorch_nkn.plotting.spectrum import plot_spectrum
+from gpytorch_nkn.plotting.style import draw_outline as draw_outline, put_title as put_title
 
 __all__ = [
     "Classifier",

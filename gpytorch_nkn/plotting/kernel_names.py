@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 
-from gpytorch_nkn.kernels.names import short_name
+from gpytorch_nkn.kernels import short_name
 
 __all__ = ["input_dim", "kernel_name"]
 

@@ -20,7 +20,7 @@ from benchmarks.dank_protocol import (
     load_split,
 )
 from benchmarks.dank_report import PUBLISHED, Paired, paired, report
-from gpytorch_nkn.support_vectors.dual import DualProblem, classification_blocks
+from gpytorch_nkn.estimators.dank.support_vectors.dual import DualProblem, classification_blocks
 
 
 @pytest.fixture

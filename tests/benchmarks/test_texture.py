@@ -7,8 +7,17 @@ import torch
 from scipy.stats import multivariate_normal
 
 from benchmarks import texture
-from benchmarks.texture import METHODS, Case, Fill, cases, fill, main, other_corners, prefix_fill
-from benchmarks.texture import scores as score
+from benchmarks.texture import (
+    METHODS,
+    Case,
+    Fill,
+    cases,
+    fill,
+    main,
+    other_corners,
+    prefix_fill,
+    scores as score,
+)
 from benchmarks.texture_report import draw, held_from, report
 from gpytorch_nkn.grids import InpaintResult, inpaint
 from gpytorch_nkn.models import GridFit, GridRestart

@@ -25,8 +25,7 @@ from gpytorch.mlls import (
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
-from gpytorch_nkn.models import NKNSingleTaskGP
-from gpytorch_nkn.models import nkn_single_task_gp as module
+from gpytorch_nkn.models import NKNSingleTaskGP, nkn_single_task_gp as module
 from tests.models.small_models import SMALL, STRUCTURES, data, moved, structure_of
 
 

@@ -19,8 +19,7 @@ from gpytorch_nkn.kernels.evaluation.layer_formulas import (
     with_ones,
 )
 from gpytorch_nkn.kernels.evaluation.program import Program
-from gpytorch_nkn.linalg import Scratch, TileEvaluator, add_all
-from gpytorch_nkn.linalg.tiles import Pool
+from gpytorch_nkn.linalg import Pool, Scratch, TileEvaluator, add_all
 
 __all__ = ["ClosedFormEvaluator", "differentiable_values"]
 

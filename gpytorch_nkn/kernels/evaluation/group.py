@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gpytorch_nkn.kernels.evaluation.inputs import Inputs
 from gpytorch_nkn.kernels.evaluation.program import Primitive
-from gpytorch_nkn.linalg.tiles import Pool
+from gpytorch_nkn.linalg import Pool
 
 __all__ = ["Block", "Group", "Tile", "add_dots"]
 

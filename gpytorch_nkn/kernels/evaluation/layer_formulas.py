@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn.kernels.evaluation.program import LayerKind, LayerStep
-from gpytorch_nkn.linalg.tiles import Pool
+from gpytorch_nkn.linalg import Pool
 
 __all__ = ["BoundLayer", "Memory", "bind_layers", "polynomial", "with_ones"]
 

@@ -23,7 +23,7 @@ _ENTRIES_PER_THREAD = 30_000  # fewer are not worth starting a thread for
 @cache
 def _library() -> ctypes.CDLL | None:
     """The compiled functions; None where they were not built, or from other sources than these."""
-    sources = sorted(Path(__file__).parent.glob("native*.[chi]*"))
+    sources = sorted(Path(__file__).parent.glob("cpp/native*.[chi]*"))
     version = zlib.crc32(b"".join(path.read_bytes() for path in sources)) & 0x7FFFFFFF
     for path in sorted(Path(__file__).parent.glob("_native*")):
         try:
@@ -201,7 +201,7 @@ def _matrices(matrices: Tensor, share: _Share) -> tuple:
 
 @lru_cache(maxsize=256)
 def _encode(program: Program, input_dim: int) -> tuple[ctypes.Array, ctypes.Array]:
-    """The program in the numbers that the compiled functions read (see native.cpp)."""
+    """The program in the numbers that the compiled functions read (see cpp/native.cpp)."""
     num_primitives, num_layers = len(program.primitives), len(program.layers)
     dims_offset = 6 + 6 * (num_primitives + num_layers)
     codes: list[int] = []

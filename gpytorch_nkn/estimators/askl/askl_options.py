@@ -1,0 +1,96 @@
+"""Checks of the options of spectral kernel learning."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+
+from gpytorch_nkn.estimators.askl.askl_optimizers import OPTIMIZERS
+from gpytorch_nkn.estimators.askl.askl_start import GAMMA_RULES, METHODS
+
+__all__ = ["check_options"]
+
+_COUNTS = ("n_components", "depth", "batch_size", "max_iter", "n_iter_no_change")
+_POSITIVE = ("learning_rate", "frequency_learning_rate", "budget")
+_NOT_NEGATIVE = ("weight_penalty", "feature_penalty")
+_OPTIONAL = (*_POSITIVE, "feature_penalty", "validation_fraction")
+
+
+def check_options(options: dict[str, Any]) -> None:
+    """Refuse options without a meaning.
+
+    Args:
+        options: Values by name, those of an estimator.
+
+    Raises:
+        TypeError: A value is of a wrong type.
+        ValueError: A value is out of its range, or has no use with the method.
+    """
+    for name, known in (("method", METHODS), ("solver", OPTIMIZERS)):
+        if options[name] not in known:
+            raise ValueError(f"{name} must be one of {list(known)}, got {options[name]!r}.")
+    for name in _COUNTS:
+        value = options[name]
+        if name == "batch_size" and value == "auto":
+            continue
+        if not isinstance(value, Integral) or isinstance(value, bool):
+            raise TypeError(f"{name} must be an integer, got {value!r}.")
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}.")
+    for name in (*_POSITIVE, *_NOT_NEGATIVE, "validation_fraction"):
+        value = options[name]
+        if value is None and name in _OPTIONAL:
+            continue
+        if not isinstance(value, Real) or isinstance(value, bool):
+            raise TypeError(f"{name} must be a number, got {value!r}.")
+        if name in _POSITIVE and not 0 < float(value) < float("inf"):
+            raise ValueError(f"{name} must be positive and finite, got {value}.")
+        if name in _NOT_NEGATIVE and not 0 <= float(value) < float("inf"):
+            raise ValueError(f"{name} must be finite and not negative, got {value}.")
+    share = options["validation_fraction"]
+    if share is not None and not 0 < share < 1:
+        raise ValueError(f"validation_fraction must lie between 0 and 1, got {share}.")
+    for name in ("early_stopping", "fit_intercept", "progress", "ridge"):
+        if not isinstance(options[name], bool | np.bool_):
+            raise TypeError(f"{name} must be True or False, got {options[name]!r}.")
+    for name in ("refit", "standardize"):
+        value = options[name]
+        if not isinstance(value, bool | np.bool_) and not (
+            isinstance(value, str) and value == "auto"
+        ):
+            raise ValueError(f"{name} must be True, False or 'auto', got {options[name]!r}.")
+    _check_device(options["device"])
+    gamma, rules = options["gamma"], " or ".join(map(repr, GAMMA_RULES))
+    if isinstance(gamma, str):
+        if gamma not in GAMMA_RULES:
+            raise ValueError(f"gamma must be {rules} or a number, got {gamma!r}.")
+    elif not isinstance(gamma, Real) or isinstance(gamma, bool):
+        raise TypeError(f"gamma must be {rules} or a number, got {gamma!r}.")
+    elif not 0 < float(gamma) < float("inf"):
+        raise ValueError(f"gamma must be positive and finite, got {gamma}.")
+    method = METHODS[options["method"]]
+    if options["feature_penalty"] and not method.trace_norm:
+        raise ValueError(
+            f"feature_penalty belongs to method='ASKL'; leave it None for {options['method']!r}."
+        )
+    if options["frequency_learning_rate"] is not None and not method.learned:
+        raise ValueError(
+            f"frequency_learning_rate has no use with method={options['method']!r}, whose "
+            "frequencies are not learned."
+        )
+
+
+def _check_device(device: Any) -> None:
+    """Refuse devices on which nothing can be computed."""
+    if device is None:
+        return
+    if not isinstance(device, str | torch.device):
+        raise TypeError(f"device must be the name of a torch device or None, got {device!r}.")
+    try:
+        torch.ones(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device={str(device)!r} cannot be used: {reason}") from error

@@ -1,0 +1,7 @@
+"""Support vector machines with data-adaptive kernels."""
+
+from gpytorch_nkn.estimators.dank.dank_classifier import DANKClassifier
+from gpytorch_nkn.estimators.dank.dank_regressor import DANKRegressor
+from gpytorch_nkn.estimators.dank.dank_selection import Candidate
+
+__all__ = ["Candidate", "DANKClassifier", "DANKRegressor"]

@@ -1,0 +1,156 @@
+"""The learned factor at inputs other than those of the training."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.linalg import eigh
+
+from gpytorch_nkn.estimators.dank.support_vectors.factor import threshold_root
+
+__all__ = ["SmoothExtension", "reciprocal_neighbours"]
+
+# Ridge penalties relative to the mean of the diagonal of K.
+_PENALTIES = 10.0 ** np.arange(-3.0, 3.5, 0.5)
+_DECOMPOSED = 1000  # rows up to which left-out rows are all predicted
+
+
+class SmoothExtension:
+    r"""A factor that is a kernel function: that of dual coefficients as a smooth function.
+
+    Where nothing is lessened (``tau = 0``), the learned factor is
+    ``F_ij = 1 + K_ij sum_p s_p(x_i) s_p(x_j) / (4 eta)``: all that lacks at a new input is its
+    signed dual coefficient. Kernel ridge regression with the base kernel gives one,
+
+    .. math::
+        F(x, x') = 1 + \frac{k(x, x')}{4 \eta} \sum_p \hat s_p(x) \hat s_p(x')
+
+    for training inputs, too, so a machine that is trained with it finds the same kernel at new
+    inputs. The product of kernels and the sum of such are kernels, whatever ``s`` is, so Gram
+    matrices of ``F`` and of ``F k`` on any inputs are positive semi-definite, and no entry depends
+    on what else is predicted. The smaller the ridge, the closer it is to the learned ``F``. The
+    ridge is that which predicts left-out coefficients best (in closed form); if none is better
+    than zero, ``s`` is zero and ``F`` is one: coefficients without a pattern stay out.
+
+    With ``tau > 0`` eigenfunctions of this ``F`` whose eigenvalues (on the training inputs) are
+    below ``tau / 2`` are dropped, the others lessened: Nystroem's formula extends them.
+
+    Args:
+        gram: ``K``, ``n x n``.
+        signed: Signed dual coefficients, ``n x P``.
+        eta: Positive.
+        tau: Not negative.
+        spectrum: Eigenvalues and eigenvectors of ``gram``, if they are known.
+
+    Attributes:
+        ridge_: Penalty relative to the mean of the diagonal of ``K``; infinite for none.
+        coefficients_: ``n x P``, of the smooth functions.
+    """
+
+    def __init__(
+        self,
+        gram: np.ndarray,
+        signed: np.ndarray,
+        eta: float,
+        tau: float,
+        spectrum: tuple[np.ndarray, np.ndarray] | None = None,
+    ):
+        self.eta, self.tau = eta, tau
+        self.ridge_, self.coefficients_ = _smooth(gram, signed, spectrum)
+        self._maps: np.ndarray | None = None
+        self.features_ = gram @ self.coefficients_ / (2.0 * math.sqrt(eta))
+        if tau and self.features_.any():
+            inner = 1.0 + (self.features_ @ self.features_.T) * gram
+            root = threshold_root(inner, tau / 2.0)
+            values = np.sum(root**2, axis=0) + tau / 2.0
+            self._training, self._maps = self.features_, root / values
+            self.features_ = root
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether ``F`` is one everywhere."""
+        return math.isinf(self.ridge_)
+
+    def features(self, cross: np.ndarray) -> np.ndarray:
+        """What describes inputs, ``M x P``, or ``M x rank`` with ``tau > 0``.
+
+        Args:
+            cross: ``k`` between the inputs and those of the training, ``M x n``.
+        """
+        smooth = cross @ self.coefficients_ / (2.0 * math.sqrt(self.eta))
+        if self._maps is None:
+            return smooth
+        return self._product(cross, smooth, self._training) @ self._maps
+
+    def factor(self, gram: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """``F`` between inputs, ``M x N``.
+
+        Args:
+            gram: ``k`` between them, ``M x N``.
+            left: Features of the first.
+            right: Features of the second.
+        """
+        if self._maps is not None:
+            return left @ right.T
+        return self._product(gram, left, right)
+
+    @staticmethod
+    def _product(gram: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return 1.0 + (left @ right.T) * gram
+
+
+def _smooth(
+    gram: np.ndarray, signed: np.ndarray, spectrum: tuple[np.ndarray, np.ndarray] | None
+) -> tuple[float, np.ndarray]:
+    """Ridge and coefficients of kernel ridge regression on the columns of ``signed``."""
+    scale = float(np.mean(np.diagonal(gram)))
+    if not signed.any() or not scale > 0.0:
+        return math.inf, np.zeros_like(signed)
+    rows = np.arange(len(gram))
+    if len(rows) > _DECOMPOSED:
+        rows = np.linspace(0, len(gram) - 1, _DECOMPOSED).astype(np.intp)
+    sample = signed[rows]
+    if spectrum is None or len(rows) < len(gram):
+        spectrum = eigh(gram[np.ix_(rows, rows)])
+    values, vectors = spectrum
+    values, rotated = np.maximum(values, 0.0), vectors.T @ sample
+    best, ridge = float(np.sum(sample**2)), math.inf
+    for penalty in scale * _PENALTIES:
+        shares = penalty / (values + penalty)
+        left_out = (vectors @ (shares[:, None] * rotated)) / (vectors**2 @ shares)[:, None]
+        error = float(np.sum(left_out**2))
+        if error < best * (1.0 - 1e-9):
+            best, ridge = error, penalty / scale
+    if math.isinf(ridge):
+        return ridge, np.zeros_like(signed)
+    if len(rows) < len(gram):
+        matrix = gram + ridge * scale * np.eye(len(gram))
+        return ridge, np.linalg.solve(matrix, signed)
+    return ridge, vectors @ (rotated / (values + ridge * scale)[:, None])
+
+
+def reciprocal_neighbours(distances: np.ndarray) -> np.ndarray:
+    """The paper's partner among the training rows of each new row, equation (11).
+
+    If new row ``j`` is the r-th neighbour of training row ``i`` among the new rows, and ``i`` the
+    s-th of ``j`` among those of the training, the partner makes ``1 / (r s)`` largest, the first
+    of equals. Ranks ``r`` are among what is predicted together: partners depend on it.
+
+    Args:
+        distances: Between training and new rows, ``n x M``.
+
+    Returns:
+        Partners, ``M``.
+    """
+    among_new = _ranks(distances, axis=1)
+    among_training = _ranks(distances, axis=0)
+    return np.argmin(among_new * among_training, axis=0)
+
+
+def _ranks(distances: np.ndarray, axis: int) -> np.ndarray:
+    order = np.argsort(distances, axis=axis, kind="stable")
+    ranks = np.empty_like(order)
+    places = np.arange(1, distances.shape[axis] + 1)
+    np.put_along_axis(ranks, order, places[:, None] if axis == 0 else places[None, :], axis)
+    return ranks

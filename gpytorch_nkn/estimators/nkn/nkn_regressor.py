@@ -1,0 +1,347 @@
+"""Regression on tables of data by networks of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+
+from gpytorch_nkn.estimators.nkn.conditioned_gp import max_exact_rows
+from gpytorch_nkn.estimators.nkn.ensemble import SELECTIONS
+from gpytorch_nkn.estimators.nkn.fitted_table import FittedTable
+from gpytorch_nkn.estimators.nkn.mixtures import mixture_log_density, mixture_quantile
+from gpytorch_nkn.estimators.nkn.table_models import (
+    check_structures,
+    named_structures,
+    train_structures,
+)
+from gpytorch_nkn.estimators.table_input import (
+    Standardisation,
+    offset_and_scale,
+    refuse_other_values,
+    warn_of_copies,
+)
+from gpytorch_nkn.fit import Recipe
+
+__all__ = ["NKNRegressor"]
+
+_METHODS = ("auto", "exact", "sparse")
+
+
+class NKNRegressor(FittedTable, RegressorMixin, BaseEstimator):
+    """Gaussian process regression on a table of data, with kernels that learn their structure.
+
+    Columns and targets are standardised inside; everything that comes out is in the units that
+    went in. A few networks of kernels are learned, each from several starts, and their predictions
+    are mixed by the weights under which they foretell left-out rows best, which costs a Gaussian
+    process nothing further. Nothing needs to be tuned.
+
+    Up to twice ``block_size`` rows the networks maximise the posterior of their parameters given
+    all rows; beyond, given random blocks of rows (see :func:`gpytorch_nkn.fit.fit_in_stages`).
+    Predictions use every row: exactly up to ``max_exact`` rows, beyond with inducing points.
+
+    Args:
+        structure: The networks: ``"auto"``, a name, a kernel over all columns, or a sequence of
+            names and kernels. A kernel (best a network: others train more slowly) takes its start
+            values from the data. Names are
+
+            - ``"joint"``: :meth:`NeuralKernelNetwork.tabular`, kernels over all columns;
+            - ``"columns"``: the same with ``columns=True``, a kernel per column;
+            - ``"additive"``: :meth:`NeuralKernelNetwork.additive`;
+            - ``"spectral"``: the first with ``spectral=4``, frequencies across columns;
+            - ``"rbf"``, ``"matern"``: one RBF or Matern-5/2 kernel over all columns;
+            - ``"regression"``: :meth:`NeuralKernelNetwork.regression`, the paper's.
+
+            ``"auto"`` is the first three up to 2000 rows, and the first and the fourth beyond.
+            Beyond 25 columns it is without ``"columns"``, for 1 or more than 50 the first alone.
+            Below 500 rows it takes ``"rbf"`` and ``"matern"``, too.
+        restarts: Starts of every network.
+        selection: What predicts: ``"stacking"``, a mixture of all starts of all networks by their
+            densities of left-out rows; ``"loo"``, the one with the best such density;
+            ``"marginal_likelihood"``, the one with the highest posterior, for a single network.
+        calibrate: Let observations come from several Gaussians around a prediction, of half to
+            eight times its deviation, by shares that left-out rows call for: noise is seldom
+            normal, and one Gaussian either rules outliers out or is too wide for all else.
+            ``False`` leaves them to the Gaussian process.
+        method: ``"exact"``, ``"sparse"`` (VFE with inducing points) or ``"auto"``, which is exact
+            up to ``max_exact`` rows.
+        max_exact: ``None`` takes 12,000, or fewer if memory is short: an exact prediction needs
+            the memory of a few matrices of rows by rows.
+        num_inducing: Inducing points of sparse predictions.
+        block_size: Rows of a block, see above.
+        recipe: Optimiser settings of a start; ``None`` for 120 iterations of L-BFGS.
+        budget: Wall time in seconds for training; ``None`` for no limit.
+        n_jobs: Processes for the starts, from 500 rows on (below, they run in turn).
+        device: Torch device of the computation, such as ``"cuda"``.
+        random_state: Seed, or NumPy random state; an integer makes fits reproducible.
+        progress: Show a progress bar on a terminal.
+
+    Attributes:
+        results_: Records of the fits, :class:`gpytorch_nkn.fit.FitResult`, by name of the network.
+        members_, weights_: What is mixed, pairs of a network's name and the number of its start,
+            and their shares.
+        model_: The Gaussian process of the largest share, over standardised columns and targets;
+            what ``expand``, ``decompose`` and ``report`` read.
+        left_out_log_density_: Mean log density of left-out training rows, per unit of the targets.
+            Below 500 rows each third of them is predicted from the others by hyperparameters that
+            have not seen it, so that more rows do better. From there on rows are left out one by
+            one, which flatters a little, and more where rows are copies of others; with sparse
+            predictions it is that of exact ones within blocks of rows.
+        width_shares_: Shares of the widths of predictions, by factor of the deviation.
+        method_: ``"exact"`` or ``"sparse"``.
+        x_offset_, x_scale_, y_offset_, y_scale_: The standardisation, of columns that vary.
+        columns_: Names of those columns. Constant ones are left out (not with kernels of one's
+            own, which count on their number).
+
+    Ctrl-C and the budget end the training; the best of what was reached by then predicts.
+
+    Example:
+        >>> import numpy as np
+        >>> X = np.random.default_rng(0).uniform(size=(40, 2))
+        >>> regressor = NKNRegressor(restarts=1, random_state=0)
+        >>> regressor.fit(X, np.sin(6 * X[:, 0]) + X[:, 1])  # doctest: +ELLIPSIS
+        NKNRegressor(...)
+        >>> mean, std = regressor.predict(X[:3], return_std=True)
+
+    Reference: Sun et al. (2018), section 5.2; Yao et al. (2018) for the mixture. The paper's own
+    network, trained by maximum likelihood, is ``structure="regression"`` (here with priors): with
+    few rows it fits the noise.
+    """
+
+    def __init__(
+        self,
+        structure: str | Kernel | Sequence[str | Kernel] = "auto",
+        *,
+        restarts: int = 2,
+        selection: str = "stacking",
+        calibrate: bool = True,
+        method: str = "auto",
+        max_exact: int | None = None,
+        num_inducing: int = 2000,
+        block_size: int = 1000,
+        recipe: Recipe | None = None,
+        budget: float | None = None,
+        n_jobs: int = 1,
+        device: str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        progress: bool = False,
+    ):
+        self.structure = structure
+        self.restarts = restarts
+        self.selection = selection
+        self.calibrate = calibrate
+        self.method = method
+        self.max_exact = max_exact
+        self.num_inducing = num_inducing
+        self.block_size = block_size
+        self.recipe = recipe
+        self.budget = budget
+        self.n_jobs = n_jobs
+        self.device = device
+        self.random_state = random_state
+        self.progress = progress
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> NKNRegressor:
+        """Learn from a table.
+
+        Args:
+            X: Rows ``N x D``; a pandas data frame keeps its names.
+            y: Targets ``N``.
+
+        Returns:
+            The fitted estimator.
+
+        Raises:
+            ValueError: Values are NaN, infinite or no numbers, lengths differ, there are fewer
+                than 3 rows, the targets or all columns are constant, or an option has no meaning.
+            TypeError: ``structure`` is neither a name nor a kernel, nor a sequence of such.
+            RuntimeError: Every start of every network failed.
+            KeyboardInterrupt: Ctrl-C came before the first step of training.
+        """
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # of another fit: a failure of this one must not leave a mixture
+        structures = self._check_parameters()
+        refuse_other_values("X", X)
+        refuse_other_values("y", y)
+        table, target = validate_data(
+            self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=3, order="C"
+        )
+        target = target.astype(np.float64)
+        own = any(isinstance(structure, Kernel) for structure in structures)
+        self.standardisation_ = Standardisation.of(table, keep_constant=own)
+        self.y_offset_, self.y_scale_ = offset_and_scale(target)
+        warn_of_copies(table, target)
+        self.method_ = self.method
+        if self.method == "auto":
+            limit = max_exact_rows(self.device) if self.max_exact is None else self.max_exact
+            self.method_ = "exact" if len(target) <= limit else "sparse"
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
+            inputs = self._tensor(self.standardisation_(table))
+            targets = self._tensor((target - self.y_offset_) / self.y_scale_)
+            self.results_ = train_structures(
+                named_structures(structures, self.selection, *inputs.shape),
+                inputs,
+                targets,
+                budget=self.budget,
+                block_size=self.block_size,
+                restarts=self.restarts,
+                recipe=self.recipe,
+                seed=seed,
+                n_jobs=self.n_jobs,
+                progress=self.progress,
+            )
+        self.seed_ = seed
+        self._ensemble = None
+        self._fitted()
+        return self
+
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        return_cov: bool = False,
+        *,
+        observation_noise: bool = True,
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Mean of new observations, and their standard deviation or covariance on request.
+
+        Args:
+            X: Rows ``M x D``.
+            return_std: Also return standard deviations ``M``.
+            return_cov: Also return the covariance ``M x M``.
+            observation_noise: Include the noise of an observation; ``False`` for the uncertainty
+                of the function alone.
+
+        Returns:
+            Mean ``M``, or mean and deviations or covariance, in units of the targets.
+
+        Raises:
+            ValueError: Both are asked for, or ``X`` is not such a table.
+        """
+        if return_std and return_cov:
+            raise ValueError("At most one of return_std and return_cov can be asked for.")
+        inputs = self._tensor(self.standardised_inputs(X))
+        shares, means, variances = self._mixture(inputs, return_std, observation_noise)
+        mean = shares @ means
+        apart = means - mean
+        widening = self._fitted().widening if observation_noise else 1.0
+        if return_std:
+            return mean, np.sqrt(shares @ (widening * variances + apart**2))
+        if return_cov:
+            own = self._fitted().covariance(inputs, noise=observation_noise)
+            own *= widening * self.y_scale_**2
+            return mean, np.einsum("r,rij->ij", shares, own) + (shares * apart.T) @ apart
+        return mean
+
+    def predict_interval(self, X: ArrayLike, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Central band that holds a new observation with probability ``level``.
+
+        Args:
+            X: Rows ``M x D``.
+            level: Probability between 0 and 1.
+
+        Returns:
+            Lower and upper ends ``M``, in units of the targets.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1, got {level}.")
+        inputs = self._tensor(self.standardised_inputs(X))
+        _, means, variances = self._mixture(inputs, True, True)
+        parts = self._fitted().observations(means, variances)
+        tail = (1 - level) / 2
+        return mixture_quantile(*parts, tail), mixture_quantile(*parts, 1 - tail)
+
+    def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
+        """Log density of observations under the prediction, row by row.
+
+        Args:
+            X: Rows ``M x D``.
+            y: Observations ``M``.
+
+        Returns:
+            Natural logarithms ``M``, of densities per unit of the targets.
+        """
+        inputs = self._tensor(self.standardised_inputs(X))
+        _, means, variances = self._mixture(inputs, True, True)
+        values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        if values.shape != means.shape[1:]:
+            raise ValueError(f"X has {means.shape[1]} rows and y has shape {values.shape}.")
+        return mixture_log_density(*self._fitted().observations(means, variances), values)
+
+    def sample_y(
+        self,
+        X: ArrayLike,
+        n_samples: int = 1,
+        random_state: int | np.random.RandomState | None = 0,
+        *,
+        observation_noise: bool = True,
+    ) -> np.ndarray:
+        """Draw joint samples of the observations at all rows.
+
+        Args:
+            X: Rows ``M x D``.
+            n_samples: Number of samples.
+            random_state: Seed, or NumPy random state.
+            observation_noise: Draw observations; ``False`` draws the function.
+
+        Returns:
+            Samples ``M x n_samples``. Each is of one member of the mixture, and of one width.
+        """
+        if not isinstance(n_samples, Integral) or n_samples < 1:
+            raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")
+        rng = check_random_state(random_state)
+        inputs = self._tensor(self.standardised_inputs(X))
+        shares, means, _ = self._mixture(inputs, False, False)
+        ensemble, draws = self._fitted(), []
+        counts = rng.multinomial(n_samples, shares / shares.sum())
+        drawn = np.flatnonzero(counts)
+        covariances = ensemble.covariance(inputs, noise=observation_noise, members=drawn)
+        for count, mean, covariance in zip(counts[drawn], means[drawn], covariances, strict=True):
+            values, vectors = np.linalg.eigh(covariance)
+            root = self.y_scale_ * vectors * np.sqrt(values.clip(0))
+            noise = rng.standard_normal((count, len(mean))) @ root.T
+            if observation_noise:
+                noise *= rng.choice(
+                    self._fitted().widths, (count, 1), p=self._fitted().width_shares
+                )
+            draws.append(mean + noise)
+        return rng.permutation(np.concatenate(draws)).T
+
+    def _mixture(
+        self, inputs: Tensor, variance: bool, noise: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Shares ``R`` of the members, and their means and variances ``R x M``."""
+        means, variances = self._fitted().moments(inputs, variance=variance, noise=noise)
+        means = self.y_offset_ + self.y_scale_ * means
+        return self._fitted().weights, means, self.y_scale_**2 * variances
+
+    def _check_parameters(self) -> list[str | Kernel]:
+        structures = check_structures(self.structure)
+        for name, known in (("selection", SELECTIONS), ("method", _METHODS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")
+        if self.recipe is not None and not isinstance(self.recipe, Recipe):
+            raise TypeError(f"recipe must be a Recipe or None, got {self.recipe!r}.")
+        if self.budget is not None and not isinstance(self.budget, Real):
+            raise TypeError(f"budget must be a number of seconds or None, got {self.budget!r}.")
+        least = {"num_inducing": 1, "block_size": 2, "max_exact": 0, "n_jobs": None}
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if value is None and name == "max_exact":
+                continue
+            if not isinstance(value, Integral):
+                raise TypeError(f"{name} must be an integer, got {value!r}.")
+            if value == 0 if bound is None else value < bound:
+                raise ValueError(
+                    f"{name} must be at least {bound if bound is not None else 1}, got {value}."
+                )
+        return structures

@@ -1,0 +1,232 @@
+"""The networks and models of a regression on a table."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+
+import torch
+from gpytorch.constraints import GreaterThan
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ConstantMean
+from gpytorch.models import ExactGP
+from torch import Tensor
+
+from gpytorch_nkn.fit import FitResult, Recipe, fit_in_stages
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.network import with_outputscale
+from gpytorch_nkn.layers import Linear, log_normal_prior
+
+__all__ = ["TableGP", "check_structures", "named_structures", "train_structures"]
+
+STRUCTURES = ("joint", "columns", "additive", "spectral", "rbf", "matern", "regression")
+
+# Columns up to which networks with a kernel per column, and several networks, are worth their time.
+_MANY_COLUMNS, _TOO_MANY_COLUMNS = 25, 50
+# Rows from which on frequencies across columns are learned and not fitted to the noise.
+_MANY_ROWS = 2000
+# Rows up to which a single kernel may be all that they tell.
+_FEW_ROWS = 500
+_NUM_COMPONENTS = 4
+# Mode of the prior on the noise, in parts of the targets' variance. Where there is little signal,
+# noise and a kernel of short lengthscales explain the targets equally well, and this decides.
+_NOISE = 0.1
+_NOISE_FLOOR = 1e-6  # of the targets' variance: keeps covariances of noise-free data regular
+
+
+class TableGP(ExactGP):
+    """Exact GP with a constant mean and a weak prior on the noise.
+
+    Args:
+        x: Standardised inputs ``N x D``.
+        y: Standardised targets ``N``.
+        kernel: Its kernel.
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, kernel: Kernel):
+        likelihood = GaussianLikelihood(
+            noise_prior=log_normal_prior(_NOISE, 2.0), noise_constraint=GreaterThan(_NOISE_FLOOR)
+        )
+        super().__init__(x, y, likelihood)
+        self.mean_module = ConstantMean()
+        self.covar_module = kernel
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """Prior at rows ``... x N x D``."""
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def check_structures(structure: object) -> list[str | Kernel]:
+    """The structures that an estimator is asked for, as a list.
+
+    Raises:
+        TypeError: Neither a name nor a kernel, nor a sequence of such.
+        ValueError: A name is unknown, or there is none.
+    """
+    several = isinstance(structure, Sequence) and not isinstance(structure, str)
+    structures = list(structure) if several else [structure]  # type: ignore[call-overload]
+    if not structures:
+        raise ValueError("structure must name at least one network, got none.")
+    for one in structures:
+        if isinstance(one, str):
+            if one not in STRUCTURES and (several or one != "auto"):
+                raise ValueError(
+                    f"structure must be 'auto', one of {STRUCTURES} or a kernel, got {one!r}."
+                )
+        elif not isinstance(one, Kernel):
+            raise TypeError(
+                "structure must be a name, a kernel or a sequence of such, got "
+                f"{type(one).__name__}."
+            )
+    return structures
+
+
+def named_structures(
+    structures: Sequence[str | Kernel], selection: str, num_rows: int, input_dim: int
+) -> dict[str, str | Kernel]:
+    """What to train, by name; ``"auto"`` becomes what suits the numbers of rows and columns.
+
+    Raises:
+        ValueError: ``selection`` is by marginal likelihood, which cannot compare several networks.
+    """
+    named = _named(structures, num_rows, input_dim)
+    if selection == "marginal_likelihood" and len(named) > 1:
+        raise ValueError(
+            "selection='marginal_likelihood' compares starts of one network, and there are "
+            f"{', '.join(named)}: posteriors of different networks, with different priors, do not "
+            "compare."
+        )
+    return named
+
+
+def _named(
+    structures: Sequence[str | Kernel], num_rows: int, input_dim: int
+) -> dict[str, str | Kernel]:
+    if list(structures) == ["auto"]:
+        names = ["joint"]
+        if 1 < input_dim <= _TOO_MANY_COLUMNS:
+            if num_rows > _MANY_ROWS:
+                names += ["spectral"]
+            else:
+                names += ["columns"] * (input_dim <= _MANY_COLUMNS) + ["additive"]
+        if num_rows < _FEW_ROWS:
+            names += ["rbf", "matern"]
+        return {name: name for name in names}
+    named: dict[str, str | Kernel] = {}
+    for structure in structures:
+        name = structure if isinstance(structure, str) else type(structure).__name__
+        key, number = name, 2
+        while key in named:
+            key, number = f"{name} {number}", number + 1
+        named[key] = structure
+    return named
+
+
+def train_structures(
+    named: Mapping[str, str | Kernel],
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    budget: float | None,
+    block_size: int,
+    restarts: int,
+    recipe: Recipe | None,
+    seed: int,
+    n_jobs: int,
+    progress: bool,
+) -> dict[str, FitResult]:
+    """Train a model of each structure on rows ``N x D``; see ``fit_in_stages`` for the options.
+
+    Returns:
+        Records by name. Structures that failed, or that had no time left, are missing.
+
+    Raises:
+        ValueError: ``budget`` is not positive.
+        RuntimeError: All of them failed.
+        KeyboardInterrupt: It came before the first step.
+    """
+    if budget is not None and not budget > 0:
+        raise ValueError(f"budget must be a positive number of seconds, got {budget}.")
+    kernels = {name: _make_kernel(structure, inputs) for name, structure in named.items()}
+    end = math.inf if budget is None else time.monotonic() + budget
+    results: dict[str, FitResult] = {}
+    failures = []
+    for number, (name, kernel) in enumerate(kernels.items()):
+        left = (end - time.monotonic()) / (len(kernels) - number)
+        if left <= 0 and results:
+            break
+        try:
+            results[name] = fit_in_stages(
+                TableGP(inputs, targets, kernel).to(inputs),
+                block_size=block_size,
+                restarts=restarts,
+                recipe=recipe,
+                budget=None if budget is None else max(left, 1e-3),
+                seed=seed,
+                n_jobs=n_jobs,
+                progress=progress,
+            )
+        except KeyboardInterrupt:
+            if not results:
+                raise
+            break
+        except RuntimeError as error:
+            failures.append(f"{name}: {error}")
+            continue
+        if budget is None and _was_interrupted(results[name]):
+            break
+    if not results:
+        raise RuntimeError(f"No network could be trained ({'; '.join(failures)}).")
+    for failure in failures:
+        warnings.warn(f"A network could not be trained. {failure}", RuntimeWarning, stacklevel=3)
+    return results
+
+
+def _was_interrupted(result: FitResult) -> bool:
+    return any("interrupted" in record.status for record in result.restarts)
+
+
+def _single(kernel: Kernel) -> NeuralKernelNetwork:
+    """A network of one kernel, for the speed with which networks are trained."""
+    return NeuralKernelNetwork([kernel], [Linear(1, 1)])
+
+
+def _make_kernel(structure: str | Kernel, x: Tensor) -> Kernel:
+    """A new kernel for rows ``N x D``.
+
+    Raises:
+        ValueError: A given kernel does not take so many columns, or has a batch dimension.
+    """
+    input_dim = x.size(-1)
+    if isinstance(structure, str):
+        make = {
+            "joint": lambda: NeuralKernelNetwork.tabular(input_dim),
+            "columns": lambda: NeuralKernelNetwork.tabular(input_dim, columns=True),
+            "additive": lambda: NeuralKernelNetwork.additive(input_dim),
+            "spectral": lambda: NeuralKernelNetwork.tabular(input_dim, spectral=_NUM_COMPONENTS),
+            "rbf": lambda: _single(RBFKernel(ard_num_dims=input_dim)),
+            "matern": lambda: _single(MaternKernel(nu=2.5, ard_num_dims=input_dim)),
+            "regression": lambda: NeuralKernelNetwork.regression(input_dim),
+        }[structure]
+        return make().to(x)
+    kernel = deepcopy(structure).to(x)
+    if isinstance(kernel, NeuralKernelNetwork) and len(kernel.layers):
+        last = kernel.layers[-1]
+        if isinstance(last, Linear) and last.is_simplex:  # its variance is one
+            kernel = with_outputscale(kernel, kernel.batch_shape).to(x)
+    try:
+        with torch.no_grad():
+            values = kernel(x[:2]).to_dense()
+    except (IndexError, RuntimeError, ValueError) as error:
+        raise ValueError(f"The kernel does not take {input_dim} columns: {error}") from error
+    if values.shape != (2, 2) or values.dtype != x.dtype:
+        raise ValueError(
+            f"The kernel must give one matrix of rows by rows in {x.dtype}, got shape "
+            f"{tuple(values.shape)} in {values.dtype} for 2 rows."
+        )
+    return kernel

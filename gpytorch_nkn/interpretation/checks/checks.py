@@ -1,0 +1,282 @@
+"""Checks of a fitted Gaussian process: are its residuals noise, do its predictions hold."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+from torch import Tensor
+
+from gpytorch_nkn.interpretation.checks.check_tools import (
+    CLEAR,
+    SIGNS,
+    check_size,
+    p_text,
+    plain,
+    real_array,
+    symmetric_matrix,
+    vector,
+)
+from gpytorch_nkn.interpretation.checks.left_out import Coverage, LeaveOneOut, leave_one_out
+from gpytorch_nkn.interpretation.checks.residual_curves import (
+    autocorrelations,
+    in_chunks,
+    periodogram_of,
+    residual_draws,
+    standardize,
+)
+
+__all__ = [
+    "Check",
+    "Coverage",
+    "LeaveOneOut",
+    "ResidualChecks",
+    "check_residuals",
+    "leave_one_out",
+]
+
+_MAX_LAGS = 100
+_TAIL = 1e-3  # on each side, where the deviation of a quantile counts as 1
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """A curve of the residuals, compared with that of noise.
+
+    Attributes:
+        name: ``autocorrelation``, ``periodogram`` or ``qq``.
+        p_value: Probability that noise has a statistic as large as the residuals.
+        statistic: The statistic of the residuals, mean over the draws.
+        x: Axis ``M`` of the curve: lags in steps, frequencies in cycles per unit of the times, or
+            normal quantiles.
+        observed: Curve ``M`` of the residuals, mean over the draws.
+        lower: Lower end ``M`` of the range that holds 95 % of the curves of noise, at each point.
+        upper: Its upper end ``M``.
+    """
+
+    name: str
+    p_value: float
+    statistic: float
+    x: np.ndarray
+    observed: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+    def sentence(self) -> str:
+        """The verdict in plain English; see :meth:`ResidualChecks.sentences`."""
+        clear, fault, advice = _WORDS[self.name]
+        if self.p_value >= SIGNS:
+            return f"{clear} ({p_text(self.p_value)})."
+        found = fault(self)
+        if self.p_value >= CLEAR:
+            return f"There are signs that {found} ({p_text(self.p_value)})."
+        return f"{found[0].upper()}{found[1:]} ({p_text(self.p_value)}): {advice}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes as plain numbers, strings and lists."""
+        return plain(self)
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualChecks:
+    """What :func:`check_residuals` found.
+
+    Attributes:
+        autocorrelation: By the order of the times; None without times.
+        periodogram: By frequency; None without times.
+        qq: Sorted residuals against quantiles of the normal distribution.
+    """
+
+    autocorrelation: Check | None
+    periodogram: Check | None
+    qq: Check
+
+    def sentences(self) -> list[str]:
+        """One plain sentence per check.
+
+        A p-value below 0.05 is reported as a sign of misfit, one below 0.01 as misfit.
+        """
+        checks = (self.autocorrelation, self.periodogram, self.qq)
+        return [check.sentence() for check in checks if check is not None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes as plain numbers, strings, lists and dictionaries."""
+        return plain(self)
+
+
+def check_residuals(
+    x: ArrayLike | Tensor | None,
+    y: ArrayLike | Tensor,
+    mean: ArrayLike | Tensor,
+    covariance: ArrayLike | Tensor,
+    noise: ArrayLike | Tensor,
+    *,
+    draws: int = 1000,
+    seed: int = 0,
+) -> ResidualChecks:
+    r"""Compare the residuals of a Gaussian process with the noise that it assumes.
+
+    For draws :math:`f_s` from the posterior, :math:`e_s = (y - f_s) / \sqrt{\text{noise}}` is
+    compared with vectors :math:`e'` of fresh standard normal noise by the statistics
+
+    - ``autocorrelation``: largest absolute autocorrelation, lags 1 to ``min(N // 2, 100)``, counted
+      in steps from one time to the next even if the steps differ;
+    - ``periodogram``: largest power, where noise has a mean of 1. Frequencies are those of the
+      Fourier transform below the Nyquist frequency for evenly spaced times. For others, the
+      Lomb-Scargle periodogram is taken at twice that density, up to half a cycle per median step
+      (at most 2 N frequencies, and fewer draws for more than some 2,000 times);
+    - ``qq``: largest distance of a sorted residual from its median under noise, in units of the
+      distance where noise is with probability 0.001, on the same side (Beta quantiles).
+
+    The first two do not depend on mean and scale of the residuals, the third does.
+
+    If the model and its parameters are right, a draw from the posterior has the distribution of
+    the true function given the data, and so :math:`e_s` is exactly standard normal. Hence
+    :math:`P(T(e') \ge T(e_s))` is uniform for each s. The p-value is its mean over the draws, which
+    is one half on average and lies below any :math:`\alpha` with probability at most
+    :math:`2\alpha`; in practice false alarms are about as frequent as :math:`\alpha` or rarer. But
+    the data are used twice, for the posterior and for the check, so power is low where the model
+    absorbs the misfit as signal or where posterior uncertainty is large beside the noise. A large
+    p-value does not say that the model is right.
+
+    Args:
+        x: Times ``N`` in any order; None for data without an order, which have no autocorrelation
+            and no periodogram.
+        y: Targets ``N``.
+        mean: Posterior mean ``N`` of the latent function at the training inputs.
+        covariance: Its posterior covariance ``N x N``, without noise. For an exact model, all
+            variances lie below those of the noise.
+        noise: Variance of the noise, one number or ``N``.
+        draws: Number of draws from the posterior and of vectors of noise.
+        seed: Of the random numbers; global random states are left alone.
+
+    Raises:
+        TypeError: An argument does not hold real numbers, or ``draws`` is not an integer.
+        ValueError: A shape is wrong, a value not finite, ``noise`` not positive, ``draws`` below 1,
+            all times are the same, or the covariance is not symmetric positive semi-definite.
+
+    References: Meng (1994), Posterior predictive p-values. Lloyd et al. (2014), Automatic
+    construction and natural-language description of nonparametric regression models.
+    """
+    y, mean = vector("y", y), vector("mean", mean)
+    n = y.size
+    check_size("mean", mean, n)
+    covariance = symmetric_matrix(covariance, n)
+    noise = real_array("noise", noise)
+    if noise.size != 1 and noise.shape != (n,):
+        raise ValueError(f"noise must be one number or have shape ({n},), got {noise.shape}.")
+    if not (noise > 0).all():
+        raise ValueError(f"noise must be positive, got {noise.min()}.")
+    draws = operator.index(draws)
+    if draws < 1:
+        raise ValueError(f"draws must be at least 1, got {draws}.")
+    if x is not None:
+        x = vector("x", x)
+        check_size("x", x, n)
+        if x.min() == x.max():
+            raise ValueError(
+                f"x must hold different times, got {n} times {x[0]}; use None for data "
+                "without an order."
+            )
+    rng = np.random.default_rng(seed)
+    scale = np.sqrt(np.broadcast_to(noise.reshape(-1), (n,)))
+    drawn = rng.standard_normal((draws, n))
+    residuals = residual_draws((y - mean) / scale, covariance / np.outer(scale, scale), drawn)
+    fresh = rng.standard_normal((draws, n))
+    autocorrelation = periodogram = None
+    if x is not None:
+        order = np.argsort(x, kind="stable")
+        ordered, pure = standardize(residuals[:, order]), standardize(fresh)
+        lags = np.arange(1.0, min(n // 2, _MAX_LAGS) + 1)
+        autocorrelation = _compare(
+            "autocorrelation",
+            lags,
+            autocorrelations(ordered, lags.size),
+            autocorrelations(pure, lags.size),
+        )
+        frequencies, power, used = periodogram_of(x[order], draws)
+        periodogram = _compare(
+            "periodogram", frequencies, power(ordered[:used]), power(pure[:used])
+        )
+    return ResidualChecks(autocorrelation, periodogram, _compare_quantiles(residuals, fresh))
+
+
+def _p_value(observed: np.ndarray, fresh: np.ndarray) -> float:
+    """Mean over the draws of the share of fresh statistics that are as large, never zero."""
+    larger = fresh.size - np.searchsorted(np.sort(fresh), observed, side="left")
+    return float(np.mean((1 + larger) / (1 + fresh.size)))
+
+
+def _compare(name: str, axis: np.ndarray, curves: np.ndarray, fresh: np.ndarray) -> Check:
+    statistic = np.abs(curves).max(-1)
+    lower, upper = np.quantile(fresh, [0.025, 0.975], axis=0)
+    p_value = _p_value(statistic, np.abs(fresh).max(-1))
+    return Check(name, p_value, float(statistic.mean()), axis, curves.mean(0), lower, upper)
+
+
+def _compare_quantiles(residuals: np.ndarray, fresh: np.ndarray) -> Check:
+    n = residuals.shape[1]
+    rank = np.arange(1, n + 1)
+    lowest, lower, center, upper, highest = (
+        stats.norm.ppf(stats.beta.ppf(share, rank, n + 1 - rank))
+        for share in (_TAIL, 0.025, 0.5, 0.975, 1 - _TAIL)
+    )
+
+    def deviation(ordered: np.ndarray) -> np.ndarray:
+        distance = ordered - center
+        return np.maximum(distance / (highest - center), distance / (lowest - center)).max(-1)
+
+    residuals.sort(axis=-1)
+    fresh.sort(axis=-1)
+    statistic = in_chunks(deviation, residuals)
+    p_value = _p_value(statistic, in_chunks(deviation, fresh))
+    observed = residuals.mean(0)
+    return Check("qq", p_value, float(statistic.mean()), center, observed, lower, upper)
+
+
+def _autocorrelated(check: Check) -> str:
+    lag = check.x[np.abs(check.observed).argmax()]
+    return f"the residuals are autocorrelated at lag {lag:.0f} more than noise would be"
+
+
+def _periodic(check: Check) -> str:
+    frequency = check.x[check.observed.argmax()]
+    return (
+        f"the residuals hold a cycle of period {1 / frequency:.4g} (frequency {frequency:.4g}) "
+        "that is stronger than in noise"
+    )
+
+
+def _not_normal(check: Check) -> str:
+    above = (check.observed - check.x) / (check.upper - check.x)
+    below = (check.observed - check.x) / (check.lower - check.x)
+    worst = np.maximum(above, below).argmax()
+    return (
+        f"the residuals are not distributed as the noise: one of {check.observed[worst]:.2f} "
+        f"standard deviations of the noise ranks where {check.x[worst]:.2f} is expected"
+    )
+
+
+# What is said of a check that passes, what was found in one that does not, and what it means.
+_WORDS: dict[str, tuple[str, Callable[[Check], str], str]] = {
+    "autocorrelation": (
+        "The residuals show no autocorrelation beyond noise",
+        _autocorrelated,
+        "the model misses structure",
+    ),
+    "periodogram": (
+        "The residuals hold no cycle beyond noise",
+        _periodic,
+        "the model misses structure",
+    ),
+    "qq": (
+        "The distribution of the residuals shows no departure from the noise of the model",
+        _not_normal,
+        "the model misses structure, or its noise is wrong",
+    ),
+}

@@ -1,0 +1,162 @@
+"""Predictions of each observation from all the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from scipy import stats
+from torch import Tensor
+
+from gpytorch_nkn.interpretation.checks.check_tools import (
+    CLEAR,
+    SIGNS,
+    check_size,
+    p_text,
+    plain,
+    symmetric_matrix,
+    vector,
+)
+from gpytorch_nkn.linalg import block_predictions
+
+__all__ = ["Coverage", "LeaveOneOut", "leave_one_out"]
+
+_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Share of the left-out observations inside their predictive intervals.
+
+    Attributes:
+        level: Probability of each interval.
+        fraction: Share of the observations inside.
+        lower: Lower end of the central 95 % of the shares that independent observations have.
+        upper: Its upper end.
+        p_value: Of the exact two-sided binomial test.
+    """
+
+    level: float
+    fraction: float
+    lower: float
+    upper: float
+    p_value: float
+
+
+@dataclass(frozen=True, eq=False)
+class LeaveOneOut:
+    """Predictions of each observation from all the others.
+
+    Attributes:
+        mean: Predictive means ``N``.
+        std: Predictive standard deviations ``N``, noise included.
+        z_scores: Errors ``N`` in standard deviations.
+        log_density: Mean log predictive density of an observation, in nats.
+        coverage: Share of the observations inside central intervals, by their level.
+        p_value: Of a Kolmogorov-Smirnov test that the probability integral transform is uniform.
+            It is approximate, as the errors are not independent.
+    """
+
+    mean: np.ndarray
+    std: np.ndarray
+    z_scores: np.ndarray
+    log_density: float
+    coverage: tuple[Coverage, ...]
+    p_value: float
+
+    def sentences(self) -> list[str]:
+        """A plain sentence on the intervals, and one on the distribution as a whole.
+
+        A p-value below 0.05 is reported as a sign of misfit, one below 0.01 as misfit. That of the
+        intervals is the smallest of the levels, times their number (Bonferroni).
+        """
+        worst = min(self.coverage, key=lambda c: c.p_value)
+        p_value = min(1.0, len(self.coverage) * worst.p_value)
+        if p_value >= SIGNS:
+            shown = next(c for c in self.coverage if c.level == 0.95)
+            first = (
+                "The predictive intervals hold as many left-out observations as they should: "
+                f"{shown.fraction:.1%} in those of 95% ({p_text(p_value)})."
+            )
+        else:
+            verb = "are" if p_value < CLEAR else "may be"
+            wrong = "narrow" if worst.fraction < worst.level else "wide"
+            first = (
+                f"The predictive intervals {verb} too {wrong}: those of {worst.level:.0%} hold "
+                f"{worst.fraction:.1%} of the left-out observations, where {worst.lower:.1%} to "
+                f"{worst.upper:.1%} are expected ({p_text(p_value)})."
+            )
+        if self.p_value >= SIGNS:
+            second = (
+                "The left-out observations show no departure from their predictive distributions"
+            )
+        elif self.p_value >= CLEAR:
+            second = "There are signs that the predictive distributions of left-out data are wrong"
+        else:
+            second = "The left-out observations do not follow their predictive distributions"
+        return [first, f"{second} ({p_text(self.p_value)})."]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes as plain numbers, lists and dictionaries."""
+        return plain(self)
+
+
+def leave_one_out(
+    covariance: ArrayLike | Tensor,
+    residual: ArrayLike | Tensor,
+    y: ArrayLike | Tensor | None = None,
+) -> LeaveOneOut:
+    """Predict each observation from all the others, with the parameters of the model as they are.
+
+    Args:
+        covariance: Prior covariance ``N x N`` of the observations, noise included.
+        residual: Observations minus their prior mean, ``N``.
+        y: Observations ``N``. With them ``mean`` is the prediction of ``y``, else of ``residual``.
+
+    Raises:
+        TypeError: An argument does not hold real numbers.
+        ValueError: A shape is wrong, a value not finite, or the covariance is not symmetric
+            positive definite.
+
+    Reference: Rasmussen and Williams (2006), section 5.4.2.
+    """
+    residual = vector("residual", residual)
+    n = residual.size
+    covariance = symmetric_matrix(covariance, n)
+    offset = np.zeros(n)
+    if y is not None:
+        y = vector("y", y)
+        check_size("y", y, n)
+        offset = y - residual
+    blocks = list(torch.arange(n)[:, None])
+    try:
+        predictions = block_predictions(
+            torch.from_numpy(np.array(covariance)), torch.from_numpy(np.array(residual)), blocks
+        )
+    except torch.linalg.LinAlgError as error:
+        raise ValueError(
+            f"covariance must be positive definite, got one of shape {covariance.shape} that is "
+            "not; it must include the noise."
+        ) from error
+    mean, variance = (torch.cat(parts).numpy() for parts in zip(*predictions, strict=True))
+    std = np.sqrt(variance)
+    z_scores = (residual - mean) / std
+    coverage = []
+    for level in _LEVELS:
+        inside = int((np.abs(z_scores) <= stats.norm.ppf((1 + level) / 2)).sum())
+        lower, upper = stats.binom.interval(0.95, n, level)
+        p_value = stats.binomtest(inside, n, level).pvalue
+        coverage.append(
+            Coverage(level, inside / n, float(lower) / n, float(upper) / n, float(p_value))
+        )
+    return LeaveOneOut(
+        mean=mean + offset,
+        std=std,
+        z_scores=z_scores,
+        log_density=float((stats.norm.logpdf(z_scores) - np.log(std)).mean()),
+        coverage=tuple(coverage),
+        p_value=float(stats.kstest(stats.norm.cdf(z_scores), "uniform").pvalue),
+    )

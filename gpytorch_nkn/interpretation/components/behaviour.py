@@ -1,0 +1,224 @@
+"""What the terms of a kernel over one input say of a series, in numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator import to_dense
+from torch import Tensor
+
+from gpytorch_nkn.interpretation.expansion import (
+    LINEAR,
+    SMOOTH,
+    Term,
+    columns_of,
+    name_of,
+    period_of,
+)
+
+__all__ = ["Behaviour", "Geometry", "Role", "behaviours_of", "roles_of"]
+
+_DISTANCES = 401  # at which correlations are looked at
+_STILL = 1e-6  # fall of the correlation over the data from which on something varies
+_SLOW = 0.25  # spans: smooth variation of this correlation length is part of the trend
+_DRIFT = 0.5  # cycles by which two periods may drift apart over the data and still be one
+_HARMONICS = 3  # a cycle and its half and third are one; a cycle in ten is another
+_TAKES_OVER = 0.25  # of a harmonic's importance that its fundamental period must have
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How far the inputs reach and how close they are, in units of the kernel.
+
+    Attributes:
+        span: From the first to the last input.
+        step: Median distance of neighbours.
+    """
+
+    span: float
+    step: float
+
+    @classmethod
+    def of(cls, inputs: Tensor) -> Geometry:
+        """Of inputs ``... x N x 1``."""
+        values = inputs.reshape(-1).unique()
+        steps = values.diff()
+        span = float(values[-1] - values[0])
+        return cls(span, float(steps.median()) if steps.numel() else span)
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What functions of one term do over the data.
+
+    Attributes:
+        periods: Periods that can be seen: above two steps, below the span, shortest first.
+        length: Distance at which the smooth factors, and periodic ones of longer periods, have
+            fallen to exp(-1/2), in units of the kernel; infinite where they never do over the data.
+        relative_length: Distance at which they have fallen as far (39 %) of all that they fall
+            over the data: the scale of what varies in them, however small it is.
+        degree: Number of linear factors: the amplitude grows as a polynomial of this degree.
+        others: Names of factors of other families.
+    """
+
+    periods: tuple[float, ...]
+    length: float
+    relative_length: float
+    degree: int
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Role:
+    """A part that a reader would tell apart.
+
+    Attributes:
+        kind: ``constant``, ``trend``, ``cycle``, ``variation`` (smooth, faster than a trend) or
+            ``other``.
+        period: Of a cycle, in units of the kernel.
+    """
+
+    kind: str
+    period: float | None = None
+
+
+def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
+    """What the factors of each term say together."""
+    distances = geometry.span * torch.linspace(0, 1, _DISTANCES, dtype=torch.float64)
+    curves: dict[int, Tensor] = {}
+    behaviours = []
+    for term in terms:
+        curve = torch.ones_like(distances)
+        periods, others, degree = [], [], 0
+        for factor in term.factors:
+            period = _period(factor)
+            if period is not None and period < geometry.span:
+                periods.append(period)
+            elif period is not None or isinstance(factor, SMOOTH):  # nothing comes back
+                if id(factor) not in curves:
+                    curves[id(factor)] = _correlation(factor, distances)
+                curve = curve * curves[id(factor)]
+            elif isinstance(factor, LINEAR):
+                degree += 1
+            else:
+                others.append(name_of(factor))
+        seen = sorted({p for p in periods if p >= 2 * geometry.step})
+        if any(p < 2 * geometry.step for p in periods):  # an alias: no cycle that can be seen
+            curve = curve * (distances == 0)
+        lengths = _fall(curve, distances)
+        behaviours.append(Behaviour(tuple(seen), *lengths, degree, tuple(others)))
+    return behaviours
+
+
+def _period(kernel: Kernel) -> float | None:
+    """Period along the one column, averaged over a batch."""
+    periods = period_of(kernel)
+    return None if periods is None else float(periods.mean())
+
+
+def _correlation(kernel: Kernel, distances: Tensor) -> Tensor:
+    """Correlation at distances along the first column, averaged over a batch."""
+    like = next(kernel.parameters())
+    columns = 1 + max(columns_of(kernel) or (0,))
+    x = torch.zeros(distances.numel(), columns, dtype=like.dtype, device=like.device)
+    x[:, columns - 1] = distances.to(x)
+    with torch.no_grad():
+        values = to_dense(kernel(x[:1], x))[..., 0, :]
+    return values.reshape(-1, distances.numel()).mean(0).double().cpu()
+
+
+def _fall(curve: Tensor, distances: Tensor) -> tuple[float, float]:
+    """Distances at which a curve has fallen to exp(-1/2), and as far of its whole fall."""
+    level = math.exp(-0.5)
+    (low,) = torch.nonzero(curve <= level, as_tuple=True)
+    length = float(distances[low[0]]) if low.numel() else math.inf
+    fall = 1 - curve.min()
+    if not fall > _STILL:
+        return length, math.inf
+    (low,) = torch.nonzero(1 - curve >= (1 - level) * fall, as_tuple=True)
+    return length, float(distances[low[0]])
+
+
+def roles_of(
+    terms: Sequence[Term],
+    geometry: Geometry,
+    importance: Callable[[list[list[Term]]], list[float]] | None = None,
+) -> list[Role]:
+    """The part that each term belongs to.
+
+    Args:
+        terms: Terms over one column.
+        geometry: Of the inputs.
+        importance: How much groups of terms matter, which decides on the period of a cycle;
+            default their shares.
+    """
+    behaviours = behaviours_of(terms, geometry)
+    periods = _fundamental_periods(terms, behaviours, geometry, importance or _total_shares)
+    return [_role(behaviour, geometry, periods) for behaviour in behaviours]
+
+
+def _role(behaviour: Behaviour, geometry: Geometry, periods: dict[float, float]) -> Role:
+    if behaviour.others:
+        return Role("other")
+    cycles = [periods[p] for p in _cycles(behaviour)]
+    if cycles:
+        return Role("cycle", min(cycles))
+    # beside a linear factor what does not vary stays visible; alone only what varies does
+    length = behaviour.length if behaviour.degree else behaviour.relative_length
+    if length < _SLOW * geometry.span:
+        return Role("variation")
+    still = math.isinf(length) and not behaviour.degree and not behaviour.periods
+    return Role("constant" if still else "trend")
+
+
+def _total_shares(groups: list[list[Term]]) -> list[float]:
+    return [sum(term.mean_share() for term in group) for group in groups]
+
+
+def _fundamental_periods(
+    terms: Sequence[Term],
+    behaviours: Sequence[Behaviour],
+    geometry: Geometry,
+    importance: Callable[[list[list[Term]]], list[float]],
+) -> dict[float, float]:
+    """For every period the one that it counts as: equal but for a drift, or a harmonic of it."""
+    members: dict[float, list[Term]] = {}
+    for term, behaviour in zip(terms, behaviours, strict=True):
+        for period in _cycles(behaviour):
+            members.setdefault(period, []).append(term)
+    if not members:
+        return {}
+    sizes = dict(zip(members, _total_shares(list(members.values())), strict=True))
+    # of periods that differ by a drift the one with the largest share stands for all
+    leaders: dict[float, list[Term]] = {}
+    for period in sorted(members, key=lambda p: -sizes[p]):
+        leader = next((p for p in leaders if _same(p, period, geometry, harmonics=1)), period)
+        leaders.setdefault(leader, []).extend(members[period])
+    matters = dict(zip(leaders, importance(list(leaders.values())), strict=True))
+    fundamentals: list[float] = []
+    for leader in sorted(leaders, reverse=True):
+        if any(_same(p, leader, geometry) for p in fundamentals):
+            continue
+        # a longer period is the cycle's own only if it carries a good part of it
+        harmonics = [p for p in leaders if p < leader and _same(leader, p, geometry)]
+        if all(matters[leader] >= _TAKES_OVER * matters[p] for p in harmonics):
+            fundamentals.append(leader)
+    return {
+        period: next((p for p in fundamentals if _same(p, period, geometry)), period)
+        for period in members
+    }
+
+
+def _cycles(behaviour: Behaviour) -> list[float]:
+    """Periods that repeat: what forgets within a period repeats nothing."""
+    return [period for period in behaviour.periods if behaviour.length >= period]
+
+
+def _same(leader: float, period: float, geometry: Geometry, harmonics: int = _HARMONICS) -> bool:
+    """Whether a cycle of ``period`` repeats with ``leader`` too, over all of the data."""
+    repeats = max(1, round(leader / period))
+    return repeats <= harmonics and abs(repeats / leader - 1 / period) * geometry.span < _DRIFT

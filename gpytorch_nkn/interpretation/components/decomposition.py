@@ -1,0 +1,351 @@
+"""The posterior of an exact Gaussian process, split into additive components."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpytorch_nkn.interpretation.components.behaviour import Role
+from gpytorch_nkn.interpretation.components.column_use import ColumnUse, use_of_columns
+from gpytorch_nkn.interpretation.components.curves import ComponentCurve, component_curves
+from gpytorch_nkn.interpretation.expansion import Term, evaluate_groups, evaluate_strips
+from gpytorch_nkn.interpretation.solver import Levels, Solver, root
+from gpytorch_nkn.interpretation.source import FittedGP
+
+__all__ = ["Component", "ComponentPosterior", "Decomposition"]
+
+_PAST = 200  # points of a curve past the data
+_JOINT = 0.2  # of the share from which on a component links columns, that their interactions need
+_MINOR = 0.05  # of the largest interactions in a component, below which a column does not take part
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """One part of the posterior.
+
+    Attributes:
+        name: What it is called.
+        terms: Terms of the kernel that belong to it, by falling share; none for a mean function.
+        role: What it does over time; None where components are not roles.
+        columns: Input columns on which it depends; None where that is not known.
+        has_mean: The model's mean function is part of it.
+        is_rest: It holds what the expansion left out, too.
+    """
+
+    name: str
+    terms: tuple[Term, ...]
+    role: Role | None = None
+    columns: frozenset[int] | None = None
+    has_mean: bool = False
+    is_rest: bool = False
+
+    @property
+    def label(self) -> str:
+        """Its leading terms in short words."""
+        shown = " + ".join(term.label for term in self.terms[:3])
+        return shown + (" + ..." if len(self.terms) > 3 else "")
+
+
+@dataclass(frozen=True, eq=False)
+class ComponentPosterior:
+    """Components at new inputs, in units of the targets.
+
+    Attributes:
+        mean: ``J x ... x M``; the sum over components is the posterior mean of the model.
+        variance: ``J x ... x M`` of the latent functions, without noise.
+        total_mean: ``... x M``.
+        total_variance: ``... x M`` of the sum of the components, without noise; components that
+            the data cannot tell apart are correlated, so that it is not the sum of the variances.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    total_mean: Tensor
+    total_variance: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Decomposition:
+    r"""The posterior as a sum over components, see :func:`gpytorch_nkn.interpretation.decompose`.
+
+    .. math::
+        m_j(x) = k_j(x, X)\,\alpha, \qquad
+        \mathrm{Cov}_{ij}(x, x') = \delta_{ij} k_j(x, x')
+            - k_i(x, X)\, (K + \Sigma)^{-1} k_j(X, x')
+
+    Attributes:
+        components: In the order in which they were taken: each time the one that lowers the
+            cross-validated error most.
+        explained: Share of the variance of the targets that the first j components explain, ``J``.
+        errors: Cross-validated mean absolute error of the first j components, ``J``, in units of
+            the targets (averaged over outputs).
+        point_errors: The same for single points left out, ``J``, which tell of what forgets too
+            soon to foretell a block.
+        shares: Share of each component in the variance of the posterior mean at the training
+            inputs, ``J``: its covariance with the whole; they add up to one.
+        negligible: Components without which left-out blocks and left-out points are predicted as
+            well, but for chance, ``J``: they may be noise.
+
+    Reference: Duvenaud (2014), Automatic Model Construction with Gaussian Processes, section
+    2.4.5; Lloyd et al. (2014), section 4, for the order.
+    """
+
+    components: tuple[Component, ...]
+    explained: np.ndarray
+    errors: np.ndarray
+    point_errors: np.ndarray
+    shares: np.ndarray
+    negligible: np.ndarray
+    gp: FittedGP
+    _solver: Solver
+    _unmerged: tuple[tuple[Component, float], ...] = ()  # before small ones become one, with shares
+
+    def __str__(self) -> str:
+        lines = [f"{'explained':>10} {'error':>10} {'share':>8}  component"]
+        rows = zip(
+            self.components, self.explained, self.errors, self.shares, self.negligible, strict=True
+        )
+        for part, explained, error, share, negligible in rows:
+            note = "  (may be noise)" if negligible else ""
+            lines.append(f"{explained:>10.2%} {error:>10.4g} {share:>8.1%}  {part.name}{note}")
+        return "\n".join(lines)
+
+    def posterior(self, x: Any, *, centered: bool = False) -> ComponentPosterior:
+        """Mean and variance of every component.
+
+        Args:
+            x: Inputs ``... x M x D`` in the units that the model or estimator takes.
+            centered: Take from every component its average over the training inputs, and give it
+                to the one with the mean function. The sum stays the same, and what the data cannot
+                know, which of the components the level belongs to, no longer widens the others'
+                bands.
+        """
+        return self.posterior_at(self.gp.to_inputs(x), centered=centered)
+
+    def posterior_at(self, inputs: Tensor, *, centered: bool = False) -> ComponentPosterior:
+        """As :meth:`posterior`, at inputs of the kernel."""
+        means, variances, totals = [], [], []
+        levels = self._levels() if centered else None
+        for cross, prior in self._parts(inputs):
+            mean, whitened = self._solver.mean(cross), self._solver.whiten(cross)
+            total = prior.sum(0) - whitened.sum(0).square().sum(-2)
+            totals.append(total.clamp_min(0))
+            if levels is not None:
+                mean, whitened, prior = levels.move(mean, whitened, prior, cross.mean(-1))
+            means.append(mean)
+            variances.append((prior - whitened.square().sum(-2)).clamp_min(0))  # J x ... x M
+        scale = self._scale(inputs)
+        mean = torch.cat(means, dim=-1) * scale + self._offset(inputs)
+        variance = torch.cat(variances, dim=-1) * scale.square()
+        total_variance = torch.cat(totals, dim=-1) * scale.square()
+        return ComponentPosterior(mean, variance, mean.sum(0), total_variance)
+
+    def covariance(self, x: Any, first: int, second: int | None = None) -> Tensor:
+        """Covariance ``... x M x M`` of a component, or between two of them, without noise.
+
+        Args:
+            x: Inputs ``... x M x D`` in the units that the model or estimator takes.
+            first: Number of a component.
+            second: Number of another one.
+        """
+        inputs = self.gp.to_inputs(x)
+        second = first if second is None else second
+        for number in (first, second):
+            self._check_number(number)
+        left, right = (
+            self._solver.whiten(self._matrix(n, inputs, self.gp.inputs)) for n in (first, second)
+        )
+        covariance = -left.mT @ right
+        if first % len(self.components) == second % len(self.components):
+            covariance = covariance + self._matrix(first, inputs, inputs)
+        return covariance * self._scale(inputs).square().unsqueeze(-1)
+
+    def curves(self, horizon: Any = 0.0, *, centered: bool = True) -> list[ComponentCurve]:
+        """Every component of a series as a curve over the data, for ``plot_components``.
+
+        Args:
+            horizon: How far past the data curves go on, in units of time (for dates days, or a
+                duration).
+            centered: As in :meth:`posterior`.
+
+        Raises:
+            ValueError: There are several input columns or outputs, or the horizon is negative.
+        """
+        last, length = float(self.gp.inputs.max()), self.gp.time_span(horizon)
+        past = last + np.linspace(0, length, _PAST + 1)[1:]
+        return component_curves(self, past if length else past[:0], centered=centered, labels=True)
+
+    def column_groups(self, threshold: float = 0.02) -> list[tuple[int, ...]]:
+        """Input columns that act together, for a decomposition by columns.
+
+        Products of kernels on single columns hold parts that depend on fewer of them, so that a
+        joint effect of three columns shows as several overlapping components. Columns of one
+        component are linked, and so are those that are linked to one column. A component may use
+        some of its columns only, and what it does may be nearly a sum of functions of single ones,
+        as under a kernel over all columns: it links those that do something together.
+
+        Args:
+            threshold: Share from which on a component counts; it links the columns whose
+                interactions with others have a fifth of that, and no small part of its own.
+
+        Returns:
+            Disjoint groups of columns, by falling share; a column without an effect of that share
+            is in none.
+
+        Raises:
+            ValueError: The components are not sets of columns.
+        """
+        # what was pruned has no terms, and belongs to no group
+        if any(part.columns is None and part.terms for part, _ in self._unmerged):
+            raise ValueError("Groups of columns need a decomposition with by='columns'.")
+        groups: list[tuple[float, set[int]]] = []
+        for part, share in sorted(self._unmerged, key=lambda pair: -pair[1]):
+            columns = part.columns
+            if not columns or share < threshold:
+                continue
+            if len(columns) > 1:
+                together = self._column_use(part).interactions
+                least = max(_JOINT * threshold, _MINOR * share * max(together.values()))
+                columns = frozenset(c for c in columns if share * together[c] >= least)
+                if len(columns) < 2:
+                    continue
+            linked = [group for group in groups if group[1] & columns]
+            groups = [group for group in groups if group not in linked]
+            total = share + sum(group[0] for group in linked)
+            groups.append((total, set(columns).union(*(group[1] for group in linked))))
+        groups.sort(key=lambda group: -group[0])
+        return [tuple(sorted(members)) for _, members in groups]
+
+    def column_use(self, number: int) -> ColumnUse:
+        """What a component does with its columns, one by one and together.
+
+        The kernel of a component of several columns, a product or one of all of them, also holds
+        functions of fewer of them, and sums of functions of single columns.
+
+        Args:
+            number: Of a component.
+
+        Raises:
+            ValueError: There is no such component, or its columns are not known.
+        """
+        self._check_number(number)
+        component = self.components[number]
+        if component.columns is None:
+            raise ValueError(f"The columns of {component.name!r} are not known.")
+        return self._column_use(component)
+
+    def _column_use(self, component: Component) -> ColumnUse:
+        columns = sorted(component.columns or ())
+        return use_of_columns(component.terms, columns, self.gp, self._solver)
+
+    def _check_number(self, number: int) -> None:
+        if not -len(self.components) <= number < len(self.components):
+            raise ValueError(
+                f"There are {len(self.components)} components, got the number {number}."
+            )
+
+    def sample(self, x: Any, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        """Joint draws of all components ``S x J x ... x M``.
+
+        Every component is drawn from its prior at the training and the new inputs together, and
+        all of them are corrected by the data (Matheron's rule), which is exact.
+
+        Args:
+            x: Inputs ``... x M x D`` in the units that the model or estimator takes.
+            num_samples: Number of draws ``S``.
+            seed: Of a generator of its own; the global random state is left alone.
+        """
+        return self.sample_at(self.gp.to_inputs(x), num_samples, seed=seed)
+
+    def sample_at(self, inputs: Tensor, num_samples: int, *, seed: int) -> Tensor:
+        """As :meth:`sample`, at inputs of the kernel."""
+        if num_samples < 1:
+            raise ValueError(f"num_samples must be at least 1, got {num_samples}.")
+        train = self.gp.inputs
+        n = train.size(-2)
+        batch = torch.broadcast_shapes(inputs.shape[:-2], train.shape[:-2])
+        both = torch.cat([train.expand(*batch, -1, -1), inputs.expand(*batch, -1, -1)], dim=-2)
+        generator = torch.Generator().manual_seed(seed)
+        batch = torch.broadcast_shapes(batch, self.gp.noise.shape[:-1])
+        draws = []
+        for number in range(len(self.components)):
+            matrix = self._matrix(number, both, both)
+            shape = (num_samples, *batch, matrix.size(-1), 1)
+            noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(matrix)
+            draws.append((root(matrix) @ noise)[..., 0])
+        prior = torch.stack(draws, dim=1)  # S x J x ... x (N + M)
+        shape = (num_samples, *batch, n)
+        noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(self.gp.noise)
+        misfit = self._solver.residual - prior[..., :n].sum(1) - noise * self.gp.noise.sqrt()
+        weights = self._solver.solve(misfit.unsqueeze(-1))  # S x ... x N x 1
+        corrections = []
+        for cross, _ in self._parts(inputs):
+            corrections.append((cross.unsqueeze(0) @ weights.unsqueeze(1))[..., 0])
+        values = prior[..., n:] + torch.cat(corrections, dim=-1)
+        return values * self._scale(inputs) + self._offset(inputs)
+
+    def training_posterior(self) -> tuple[Tensor, Tensor]:
+        """Mean ``... x N`` and covariance ``... x N x N`` of the whole at the training inputs.
+
+        Of the latent function, on the scale of the model's own targets.
+        """
+        # targets less noise, and its covariance by the noise: K - K (K + S)^-1 K would cancel
+        noise = self.gp.noise.double()
+        mean = self.gp.targets - noise * self._solver.alpha
+        precision = self._solver.precision.double()
+        reduced = noise.unsqueeze(-1) * precision * noise.unsqueeze(-2)
+        return mean, torch.diag_embed(noise) - (reduced + reduced.mT) / 2
+
+    def _parts(self, inputs: Tensor) -> Any:
+        """Cross covariances ``J x ... x m x N`` and prior variances ``J x ... x m``, in strips."""
+        groups = [component.terms for component in self.components]
+        start = 0
+        for cross in evaluate_strips(groups, inputs, self.gp.inputs):
+            part = inputs[..., start : start + cross.size(-2), :]
+            start += cross.size(-2)
+            prior = evaluate_groups(groups, part, part, diag=True)
+            rest = self._rest()
+            if rest is not None:
+                with torch.no_grad():
+                    whole = self.gp.kernel(part, self.gp.inputs).to_dense()
+                    cross[rest] += whole - cross.sum(0)
+                    prior[rest] += self.gp.kernel(part, diag=True) - prior.sum(0)
+            yield cross, prior
+
+    def _matrix(self, number: int, x1: Tensor, x2: Tensor) -> Tensor:
+        component = self.components[number]
+        if not component.is_rest:
+            return evaluate_groups([component.terms], x1, x2)[0]
+        others = [part.terms for part in self.components if part is not component]
+        with torch.no_grad():
+            return self.gp.kernel(x1, x2).to_dense() - evaluate_groups(others, x1, x2).sum(0)
+
+    def _levels(self) -> Levels:
+        """Averages of the components over the training inputs."""
+        averages = [cross.mean(-1) for cross, _ in self._parts(self.gp.inputs)]
+        average = torch.cat(averages, dim=-1)  # J x ... x N, covariances with the targets
+        variances = average.mean(-1)
+        home = next((n for n, part in enumerate(self.components) if part.has_mean), None)
+        whitened = self._solver.whiten(average.unsqueeze(-2))
+        return Levels(home, self._solver.mean(average.unsqueeze(-2)), whitened, variances)
+
+    def _rest(self) -> int | None:
+        places = [place for place, part in enumerate(self.components) if part.is_rest]
+        return places[0] if places else None
+
+    def _scale(self, inputs: Tensor) -> Tensor:
+        """Scale of the targets ``... x 1``."""
+        scale = self.gp.units.y_scale
+        return torch.as_tensor(scale, dtype=inputs.dtype, device=inputs.device).unsqueeze(-1)
+
+    def _offset(self, inputs: Tensor) -> Tensor:
+        """Mean function ``J x ... x M`` in units of the targets, in its component alone."""
+        offset = self.gp.units.y_offset
+        shift = torch.as_tensor(offset, dtype=inputs.dtype, device=inputs.device).unsqueeze(-1)
+        mean = self.gp.prior_mean(inputs) * self._scale(inputs) + shift
+        chosen = torch.tensor([float(part.has_mean) for part in self.components]).to(mean)
+        return chosen.view(-1, *[1] * mean.dim()) * mean

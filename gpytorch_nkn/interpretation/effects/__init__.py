@@ -1,0 +1,5 @@
+"""Effects of columns and of pairs of columns on the posterior mean."""
+
+from gpytorch_nkn.interpretation.effects.effects import Effect, Effects, effects
+
+__all__ = ["Effect", "Effects", "effects"]

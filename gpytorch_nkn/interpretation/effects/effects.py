@@ -1,0 +1,383 @@
+"""What single input columns, and pairs of them, do to the predictions of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.models import ExactGP
+from scipy.interpolate import RegularGridInterpolator
+from scipy.stats import norm, sobol_indices
+from torch import Tensor
+
+from gpytorch_nkn.interpretation.effects.averages import (
+    Averages,
+    Empirical,
+    draw_rows,
+    independent_copies,
+    raw_inputs,
+    set_columns,
+    undisturbed,
+)
+from gpytorch_nkn.interpretation.source import fitted_gp, is_table
+from gpytorch_nkn.interpretation.units import Units
+
+__all__ = ["Effect", "Effects", "effects"]
+
+_ROWS, _PAIR_ROWS = 100, 50  # over which the other columns are averaged
+_PAIR_POINTS = 25  # per column of a pair's grid
+_SHARE_POINTS = 100  # per column, by which the share of a pair is taken
+_SCREEN_ROWS, _SCREEN_POINTS, _SCREENED = 30, 6, 100  # rough shares of pairs, and of how many
+_VISIBLE = 1e-3  # share from which on a pair is an effect
+_FLAT = 1e-12  # standard deviation, of the largest target, below which a prediction is constant
+_BAND = float(norm.ppf(0.975))
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """What one column, or the interaction of two, adds to the prediction.
+
+    Attributes:
+        label: Name of the column, or both names.
+        columns: Numbers of the columns.
+        names: Their names.
+        grid: One vector of positions per column, ``A``, or ``A`` and ``B``, in the user's units;
+            a single position where a column is constant.
+        mean: Posterior mean ``A``, or ``A x B``, in units of the targets.
+        lower: Lower end of the 95 % interval, as ``mean``.
+        upper: Its upper end.
+        data: For one column its training values ``N`` and partial residuals ``N``: the effect,
+            linear between the points of the grid, plus target less posterior mean. None for two.
+        share: Of the variance of the posterior mean: the first-order Sobol index of a column, or
+            the part that is due to the interaction of two.
+    """
+
+    label: str
+    columns: tuple[int, ...]
+    names: tuple[str, ...]
+    grid: tuple[np.ndarray, ...]
+    mean: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    data: tuple[np.ndarray, np.ndarray] | None
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """What :func:`effects` found.
+
+    Attributes:
+        main: Effects of single columns, by falling total index.
+        pairs: Interactions of two columns, by falling share.
+        first_order: Sobol indices ``D`` of first order, by column.
+        total_order: Total Sobol indices ``D``.
+        names: Of all columns ``D``.
+    """
+
+    main: tuple[Effect, ...]
+    pairs: tuple[Effect, ...]
+    first_order: np.ndarray
+    total_order: np.ndarray
+    names: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes as plain numbers, strings, lists and dictionaries."""
+        return {
+            "main": [_plain(effect) for effect in self.main],
+            "pairs": [_plain(effect) for effect in self.pairs],
+            "first_order": self.first_order.tolist(),
+            "total_order": self.total_order.tolist(),
+            "names": list(self.names),
+        }
+
+    def __str__(self) -> str:
+        labels = [*self.names, *(pair.label for pair in self.pairs)]
+        width = max(len("column"), *map(len, labels))
+        lines = [f"{'column':<{width}}  first  total"]
+        for place in np.argsort(-self.total_order, kind="stable"):
+            first, total = self.first_order[place], self.total_order[place]
+            lines.append(f"{self.names[place]:<{width}}  {first:5.3f}  {total:5.3f}")
+        lines.append(f"{'sum':<{width}}  {self.first_order.sum():5.3f}  {'':5}".rstrip())
+        if self.pairs:
+            lines.append(f"{'pair':<{width}}  share")
+            lines += [f"{pair.label:<{width}}  {pair.share:5.3f}" for pair in self.pairs]
+        return "\n".join(lines)
+
+
+def effects(
+    model: Any,
+    *,
+    max_effects: int = 12,
+    points: int = 60,
+    pairs: bool = True,
+    samples: int = 2048,
+    seed: int = 0,
+    columns: Sequence[str] | None = None,
+) -> Effects:
+    r"""Effects of the input columns on the predictions of a fitted model, and their shares.
+
+    The effect of a column :math:`i` is its partial dependence: the average of :math:`f` over
+    rows of the training data in which the column is set to :math:`a`,
+
+    .. math:: p_i(a) = \frac{1}{n} \sum_{r=1}^{n} f(a, x_{r, \setminus i}), \qquad
+        g_i(a) = p_i(a) - \overline{p_i}, \qquad
+        g_{ij}(a, b) = p_{ij}(a, b) - p_i(a) - p_j(b) - \overline{(p_{ij} - p_i - p_j)}
+
+    (up to 100 rows, 50 for pairs, drawn without replacement so that the columns have nearly the
+    means and variances of all rows). The bars are averages over the columns' values in these
+    rows, taken independently of the other columns, by a few hundred quasi-random points. All of
+    these are linear in :math:`f`, so that their posterior means and variances are exact: averages
+    of the posterior's means and covariances.
+
+    The components of ``decompose(model, by="columns")`` split the kernel, effects the function.
+    Where every term of the kernel depends on one column, the mean of :math:`g_i` is that of the
+    component of column :math:`i` less its average, and interactions are zero. Else :math:`g_i`
+    also has the averages of the components of several columns over the others, and
+    :math:`g_{ij}` is what is left of those that depend on :math:`i` and :math:`j` (a product of
+    kernels is no pure interaction: its functions may be nearly additive). Bands are those of the
+    centred functions, without the uncertainty of the level, which is in components.
+
+    Shares are Sobol indices of the posterior mean for columns that vary independently of each
+    other, each over its training values: the part of its variance that is due to a column alone
+    (first order), to a column with all its interactions (total), and to the interaction of a pair
+    alone. First-order indices and the shares of all interactions, of triples and so on too, add
+    up to one, but for errors of estimation: those of the indices fall with ``samples``, are about
+    0.01 by default, and may make an index slightly negative or larger than the total index.
+
+    Args:
+        model: A fitted ExactGP with one output and a Gaussian likelihood (SingleTaskGP with its
+            transforms too), the record of a fit, or a fitted NKNRegressor, of which the model of
+            the largest share is taken.
+        max_effects: Largest number of main effects, those of the largest total indices, and of
+            pairs, those of the largest shares.
+        points: Positions of a main effect, evenly over the column's range; pairs have a grid of
+            up to 25 x 25.
+        pairs: Look for interactions. Pairs that explain less than a thousandth are left out.
+        samples: For the indices, rounded up to a power of two; there are ``samples * (D + 2)``
+            predictions.
+        seed: Determines every random draw; the global random state is left as it was.
+        columns: Names of the input columns ``D``; default: x0, x1, ..., or those of a table.
+
+    Returns:
+        Main effects, pairs and indices.
+
+    Raises:
+        TypeError: Not such a model, or an option has the wrong type; a forecaster, whose parts
+            are roles in time: take :func:`gpytorch_nkn.interpretation.decompose`.
+        ValueError: An option has no meaning, the model has no training data, its outcome
+            transform is not affine, or its covariance is not that of its ``covar_module``.
+        NotImplementedError: Several outputs, a batch of models, or an input transform that
+            changes the number of columns.
+
+    References: Friedman and Popescu (2008), Predictive Learning via Rule Ensembles, section 8,
+        for partial dependence; Saltelli et al. (2010), by SciPy's ``sobol_indices``.
+    """
+    gp_model = _checked_model(model)
+    for name, value, least in (
+        ("max_effects", max_effects, 1), ("points", points, 2), ("samples", samples, 2)
+    ):  # fmt: skip
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TypeError(f"{name} must be an integer, got {value!r}.")
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}.")
+    with undisturbed(gp_model), torch.no_grad():
+        inputs = raw_inputs(gp_model)
+        table = is_table(model)
+        gp = fitted_gp(model if table else gp_model)
+        if table:
+            inputs = gp.units.x_offset + gp.units.x_scale * inputs
+        columns = gp.units.names if table and columns is None else columns
+        names = _names(columns, inputs.shape[1])
+        if gp.inputs.size(-1) != inputs.shape[1]:
+            raise NotImplementedError(
+                f"The input transform makes {gp.inputs.size(-1)} columns of {inputs.shape[1]}: "
+                "effects needs one that keeps the columns."
+            )
+        process = Averages(gp, inputs)
+        rng = np.random.default_rng(seed)
+        rows = draw_rows(inputs, _ROWS, rng)
+        first, total, variance = _indices(process, inputs, samples, rng)
+        order = [int(place) for place in np.argsort(-total, kind="stable")[:max_effects]]
+        main = [
+            _main_effect(process, inputs, rows, i, points, names, float(first[i]), rng)
+            for i in order
+        ]
+        chosen = []
+        if pairs and variance > 0:
+            chosen = _largest_pairs(process, inputs, total - first, variance, max_effects, rng)
+        rows, points = draw_rows(inputs, _PAIR_ROWS, rng), min(points, _PAIR_POINTS)
+        both = [
+            _pair_effect(process, inputs, rows, pair, points, names, variance, rng)
+            for pair in chosen
+        ]
+    both.sort(key=lambda effect: -effect.share)
+    return Effects(tuple(main), tuple(both), first, total, names)
+
+
+def _indices(
+    process: Averages, inputs: np.ndarray, samples: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """First-order and total indices ``D`` and the variance of the posterior mean."""
+    dim = inputs.shape[1]
+    values: list[np.ndarray] = []
+
+    def predict(x: np.ndarray) -> np.ndarray:
+        values.append(process.mean(x.T))
+        return values[-1]
+
+    number = 1 << (samples - 1).bit_length()
+    dists = [Empirical(column) for column in inputs.T]
+    first = total = np.ones(1)
+    if dim > 1:
+        found = sobol_indices(func=predict, n=number, dists=dists, rng=rng)
+        varies = np.ptp(inputs, axis=0) > 0
+        first, total = (np.where(varies, v, 0) for v in (found.first_order, found.total_order))
+    else:
+        predict(inputs.T)
+    variance = float(np.var(np.concatenate(values)))
+    if variance <= (_FLAT * np.abs(process.targets).max()) ** 2:
+        return np.zeros(dim), np.zeros(dim), 0.0
+    return first, total, variance
+
+
+def _main_effect(
+    process: Averages,
+    inputs: np.ndarray,
+    rows: np.ndarray,
+    i: int,
+    points: int,
+    names: tuple[str, ...],
+    share: float,
+    rng: np.random.Generator,
+) -> Effect:
+    grid = _grid(inputs[:, i], points)
+    base, (values,) = independent_copies(rows, (i,), rng)
+    mean, deviation = process.contrast(
+        [(1.0, set_columns(rows, {i: grid[:, None]})), (-1.0, set_columns(base, {i: values}))]
+    )
+    low, high = mean - _BAND * deviation, mean + _BAND * deviation
+    x = inputs[:, i].copy()
+    data = x, np.interp(x, grid, mean) + process.residuals
+    return Effect(names[i], (i,), (names[i],), (grid,), mean, low, high, data, share)
+
+
+def _pair_effect(
+    process: Averages,
+    inputs: np.ndarray,
+    rows: np.ndarray,
+    pair: tuple[int, int],
+    points: int,
+    names: tuple[str, ...],
+    variance: float,
+    rng: np.random.Generator,
+) -> Effect:
+    i, j = pair
+    first, second = (_grid(inputs[:, k], points) for k in pair)
+    a, b = first[:, None, None], second[None, :, None]
+    base, (u, v) = independent_copies(rows, pair, rng)
+    mean, deviation = process.contrast(
+        [
+            (1.0, set_columns(rows, {i: a, j: b})),
+            (-1.0, set_columns(rows, {i: a})),
+            (-1.0, set_columns(rows, {j: b})),
+            (-1.0, set_columns(base, {i: u, j: v})[None, None]),
+            (1.0, set_columns(base, {i: u})[None, None]),
+            (1.0, set_columns(base, {j: v})[None, None]),
+        ]
+    )
+    levels = (np.arange(_SHARE_POINTS) + 0.5) / _SHARE_POINTS
+    nodes = np.meshgrid(*(Empirical(inputs[:, k]).ppf(levels) for k in pair), indexing="ij")
+    table = RegularGridInterpolator((first, second), mean)(np.stack(nodes, axis=-1))
+    share = _interaction_variance(table) / variance
+    low, high = mean - _BAND * deviation, mean + _BAND * deviation
+    both = names[i], names[j]
+    return Effect(", ".join(both), pair, both, (first, second), mean, low, high, None, share)
+
+
+def _largest_pairs(
+    process: Averages,
+    inputs: np.ndarray,
+    gaps: np.ndarray,
+    variance: float,
+    number: int,
+    rng: np.random.Generator,
+) -> list[tuple[int, int]]:
+    """Pairs by falling share, from a coarse grid; a share is below the gaps of its columns."""
+    rows = draw_rows(inputs, _SCREEN_ROWS, rng)
+    varying = [i for i in range(inputs.shape[1]) if np.ptp(inputs[:, i]) > 0]
+    candidates = sorted(combinations(varying, 2), key=lambda p: -min(gaps[p[0]], gaps[p[1]]))
+    levels = (np.arange(_SCREEN_POINTS) + 0.5) / _SCREEN_POINTS
+    nodes = [Empirical(column).ppf(levels) for column in inputs.T]
+    shares = {}
+    for i, j in candidates[:_SCREENED]:
+        a, b = nodes[i][:, None, None], nodes[j][None, :, None]
+        table = process.mean(set_columns(rows, {i: a, j: b})).mean(-1)
+        shares[i, j] = _interaction_variance(table) / variance
+    largest = sorted(shares, key=lambda pair: -shares[pair])[:number]
+    return [pair for pair in largest if shares[pair] >= _VISIBLE]
+
+
+def _interaction_variance(table: np.ndarray) -> float:
+    """Mean square of a table ``A x B`` less what rows and columns explain."""
+    table = table - table.mean(0)
+    table = table - table.mean(1, keepdims=True)
+    return float(np.square(table).mean())
+
+
+def _grid(values: np.ndarray, points: int) -> np.ndarray:
+    low, high = values.min(), values.max()
+    return np.linspace(low, high, points if high > low else 1)
+
+
+def _checked_model(thing: Any) -> ExactGP:
+    if is_table(thing):
+        return fitted_gp(thing).model
+    if hasattr(thing, "structure"):
+        raise TypeError(
+            "effects is for models with input columns; the parts of a forecaster are roles in "
+            f"time: take decompose(...). Got {type(thing).__name__}."
+        )
+    model = getattr(thing, "model", thing)  # the record of a fit
+    outputs = getattr(model, "num_outputs", 1)
+    targets = getattr(model, "train_targets", None)
+    inputs = getattr(model, "train_inputs", None)
+    if isinstance(targets, Tensor) and targets.dim() > 1 and outputs == 1:
+        outputs = f"targets of shape {tuple(targets.shape)}"
+    elif inputs and inputs[0].dim() > 2 and outputs == 1:
+        outputs = f"inputs of shape {tuple(inputs[0].shape)}"
+    if outputs != 1:
+        raise NotImplementedError(f"effects needs a model with one output, got {outputs}.")
+    if not isinstance(model, ExactGP):
+        raise TypeError(
+            f"Expected a fitted ExactGP or the record of a fit, got {type(thing).__name__}."
+        )
+    return model
+
+
+def _names(columns: Sequence[str] | None, dim: int) -> tuple[str, ...]:
+    if columns is None:
+        return Units.plain(dim).names
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+        raise TypeError(f"columns must be a sequence of names, got {columns!r}.")
+    if len(columns) != dim:
+        raise ValueError(f"columns must name {dim} input columns, got {len(columns)} names.")
+    return tuple(columns)
+
+
+def _plain(effect: Effect) -> dict[str, Any]:
+    return {
+        "label": effect.label,
+        "columns": list(effect.columns),
+        "names": list(effect.names),
+        "grid": [positions.tolist() for positions in effect.grid],
+        "mean": effect.mean.tolist(),
+        "lower": effect.lower.tolist(),
+        "upper": effect.upper.tolist(),
+        "data": None if effect.data is None else [values.tolist() for values in effect.data],
+        "share": effect.share,
+    }

@@ -1,0 +1,40 @@
+"""A kernel as a weighted sum of products of primitives, and simpler kernels near it."""
+
+from gpytorch_nkn.interpretation.expansion.expand import expand, expand_source
+from gpytorch_nkn.interpretation.expansion.expansion import (
+    Expansion,
+    Term,
+    TermGroup,
+    evaluate_groups,
+    evaluate_strips,
+    group_terms,
+)
+from gpytorch_nkn.interpretation.expansion.factors import (
+    LINEAR,
+    PERIODIC,
+    SMOOTH,
+    columns_of,
+    name_of,
+    period_of,
+)
+from gpytorch_nkn.interpretation.expansion.simplification import Simplification
+from gpytorch_nkn.interpretation.expansion.simplify import simplify
+
+__all__ = [
+    "LINEAR",
+    "PERIODIC",
+    "SMOOTH",
+    "Expansion",
+    "Simplification",
+    "Term",
+    "TermGroup",
+    "columns_of",
+    "evaluate_groups",
+    "evaluate_strips",
+    "expand",
+    "expand_source",
+    "group_terms",
+    "name_of",
+    "period_of",
+    "simplify",
+]

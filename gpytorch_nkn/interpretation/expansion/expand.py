@@ -1,0 +1,317 @@
+"""Expansion of a kernel into products, by arithmetic of polynomials."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import AdditiveKernel, ConstantKernel, Kernel, ProductKernel, ScaleKernel
+from torch import Tensor
+
+from gpytorch_nkn.interpretation.expansion.expansion import Expansion, make_term
+from gpytorch_nkn.interpretation.expansion.factors import (
+    Columns,
+    on_columns,
+    real_part,
+)
+from gpytorch_nkn.interpretation.expansion.polynomial import (
+    Bounds,
+    Polynomials,
+    constant,
+    monomial,
+    stack,
+)
+from gpytorch_nkn.interpretation.expansion.posterior_shares import with_posterior_shares
+from gpytorch_nkn.interpretation.expansion.products import ProductRules
+from gpytorch_nkn.interpretation.source import Source, check_fit, fitted_gp, source_of
+from gpytorch_nkn.interpretation.units import Units
+from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork
+from gpytorch_nkn.layers import Activation, Linear, Product
+
+__all__ = ["expand"]
+
+_SAMPLE = 256  # inputs by which monomials are compared on the way
+
+
+def expand(
+    kernel: Any,
+    x: Tensor | None = None,
+    *,
+    max_terms: int = 10_000,
+    tolerance: float = 1e-12,
+    merge: bool = True,
+    split: bool = True,
+    columns: Sequence[str] | None = None,
+    posterior: bool = False,
+) -> Expansion:
+    r"""Write a kernel as a weighted sum of products of its primitives.
+
+    .. math:: k(x, x') = \sum_t w_t \prod_{p} k_p(x, x')^{e_{tp}}, \qquad w_t \ge 0
+
+    Networks are polynomials of their primitives with non-negative coefficients (theorem 3 of the
+    paper), and so are sums, products and scaled kernels, nested at will. The coefficients come
+    from arithmetic of polynomials, layer by layer, and are exact but for what is pruned: terms
+    below ``tolerance``, the smallest ones beyond ``max_terms``, and the tail of exponentials.
+
+    Args:
+        kernel: A kernel, or a fitted model that has one: an ExactGP (SingleTaskGP too), or an
+            estimator of this package.
+        x: Inputs ``... x N x D`` over which shares are averaged, in the units that the model
+            takes; default: the training inputs of a model. A bare kernel does without if its
+            diagonal is the same everywhere.
+        max_terms: Largest number of terms, on the way and in the end.
+        tolerance: Terms below this share of every unit of the network are dropped.
+        merge: Products of kernels of one family become one kernel where that is exact: products
+            of RBF kernels, and of periodic ones with the same period; powers of a rational
+            quadratic and of a one-dimensional Matern-1/2 kernel. Linear kernels over one column
+            become one, whose variance is in the weight.
+        split: Periodic kernels over one column become a constant and a periodic kernel without
+            constant part, and a linear kernel over several columns that stands alone becomes one
+            per column; both are exact. Columns must be known: by ``x``, a model or ``active_dims``.
+        columns: Names of the input columns, for labels.
+        posterior: For a fitted model, give each term its share in the variance of the posterior
+            mean at the training inputs, too; the cost is that of a matrix per term.
+
+    Returns:
+        The terms by falling share, what was dropped, and the groups of terms that are made alike.
+
+    Raises:
+        TypeError: Neither a kernel nor a model with one, or ``max_terms`` is no integer.
+        ValueError: A bare kernel whose diagonal varies came without ``x``, ``x`` does not fit,
+            the kernel has several outputs per input, or an option has no meaning.
+        NotImplementedError: A network has a layer of an unknown kind.
+
+    Reference: Sun et al. (2018), theorem 3 and appendix I.4.
+
+    Example:
+        >>> from gpytorch_nkn.kernels import NeuralKernelNetwork
+        >>> x = torch.linspace(-1.5, 1.5, 30).unsqueeze(-1)
+        >>> len(expand(NeuralKernelNetwork.time_series(), x, merge=False, split=False).terms)
+        495
+    """
+    source = source_of(kernel, x)
+    if columns is not None:
+        width = len(columns) if source.inputs is None else source.inputs.size(-1)
+        units = (source.units or Units.plain(width)).named(columns)
+        source = replace(source, units=units)
+    expansion = expand_source(source, max_terms, tolerance, merge, split)
+    return with_posterior_shares(expansion, fitted_gp(kernel)) if posterior else expansion
+
+
+def expand_source(
+    source: Source, max_terms: int = 10_000, tolerance: float = 1e-12, merge=True, split=True
+) -> Expansion:
+    """As :func:`expand`."""
+    if operator.index(max_terms) < 1 or not 0 <= tolerance < 1:
+        raise ValueError(
+            "max_terms must be at least 1 and tolerance in [0, 1), got "
+            f"max_terms={max_terms} and tolerance={tolerance}."
+        )
+    with torch.no_grad():
+        builder = _Builder(source, max_terms, tolerance)
+        polynomial = builder.of(source.kernel, builder.all_columns)
+        products = builder.products(polynomial, merge, split)
+        return builder.finish(products)
+
+
+class _Builder:
+    """Polynomials over the elementary kernels that are met on the way."""
+
+    def __init__(self, source: Source, max_terms: int, tolerance: float):
+        self.source = source
+        inputs = source.inputs
+        self.all_columns: Columns = None if inputs is None else tuple(range(inputs.size(-1)))
+        self.sample = _sample_inputs(source)
+        check_fit(source.kernel, self.sample)
+        self.like = next(
+            (p for p in source.kernel.parameters() if p.is_floating_point()), self.sample
+        )
+        self.atoms: list[Kernel] = []
+        self.is_complex: list[bool] = []
+        self._diagonals: list[Tensor] = []  # each ... x S
+        self._places: dict[object, int] = {}
+        self.bounds = Bounds(self._sizes, max_terms, tolerance)
+
+    def of(self, kernel: Kernel, columns: Columns) -> Polynomials:
+        """Polynomial of a kernel whose own columns are picked among ``columns``."""
+        return self._of_base(kernel, _pick(columns, kernel))
+
+    def _of_base(self, kernel: Kernel, columns: Columns) -> Polynomials:
+        """Polynomial of a kernel that sees these columns."""
+        if type(kernel) is ScaleKernel:
+            # it has selected the columns of its base kernel, which does not do so again
+            return self._of_base(kernel.base_kernel, columns).scale(kernel.outputscale)
+        if type(kernel) is ConstantKernel:
+            return constant(kernel.constant)
+        if type(kernel) is AdditiveKernel:
+            return stack([self.of(part, columns) for part in kernel.kernels]).total()
+        if type(kernel) is ProductKernel:
+            result, *others = [self.of(part, columns) for part in kernel.kernels]
+            for other in others:
+                result = result.times(other, self.bounds)
+            return result
+        if isinstance(kernel, NeuralKernelNetwork):
+            return self._of_network(kernel, columns)
+        return self._atom(kernel, columns, is_complex=False)
+
+    def _of_network(self, network: NeuralKernelNetwork, columns: Columns) -> Polynomials:
+        parts = [
+            self._atom(part, _pick(columns, part), is_complex=True)
+            if isinstance(part, ComplexKernel)
+            else self.of(part, columns)
+            for part in network.primitives
+        ]
+        stage = primitives = stack(parts)
+        for number, layer in enumerate(network.layers, start=1):
+            if network.skip and number == len(network.layers):
+                stage = stack([stage, primitives])  # as the network itself puts them
+            if type(layer) is Linear:
+                stage = stage.linear(layer.weight, layer.bias)
+            elif type(layer) is Product:
+                stage = stage.product(layer.out_features, self.bounds)
+            elif type(layer) is Activation:
+                coefficients = layer.coefficients
+                if isinstance(coefficients, str):
+                    stage = stage.exponential(self.bounds)
+                else:
+                    stage = stage.power_series(tuple(coefficients), self.bounds)
+            else:
+                raise NotImplementedError(
+                    f"Layers of type {type(layer).__name__} cannot be expanded, only Linear, "
+                    "Product and Activation."
+                )
+        return self._take_real_part(stage.prune(self.bounds))
+
+    def _take_real_part(self, polynomial: Polynomials) -> Polynomials:
+        """Every product of complex kernels becomes one real kernel."""
+        width = polynomial.exponents.shape[1]
+        places = [place for place in range(width) if self.is_complex[place]]
+        complex_powers = polynomial.exponents[:, places]
+        if not complex_powers.any():
+            return polynomial
+        rows = []
+        for row, powers in zip(polynomial.exponents, complex_powers, strict=True):
+            row = row.copy()
+            row[places] = 0
+            if powers.any():
+                row = _raise_power(row, self._real_atom(places, powers.tolist()))
+            rows.append(row)
+        width = max(map(len, rows))
+        exponents = np.stack([np.pad(row, (0, width - len(row))) for row in rows])
+        return Polynomials(exponents, polynomial.weights)
+
+    def _real_atom(self, places: list[int], powers: list[int]) -> int:
+        key = ("real", *(pair for pair in zip(places, powers, strict=True) if pair[1]))
+        if key not in self._places:
+            factors = [
+                self.atoms[place]
+                for place, power in zip(places, powers, strict=True)
+                for _ in range(power)
+            ]
+            self._places[key] = self._add(real_part(factors), is_complex=False)
+        return self._places[key]
+
+    def _atom(self, kernel: Kernel, columns: Columns, is_complex: bool) -> Polynomials:
+        key = (id(kernel), columns, is_complex)
+        if key not in self._places:
+            self._places[key] = self._add(on_columns(kernel, columns), is_complex)
+        return monomial(self._places[key], self.like)
+
+    def _add(self, kernel: Kernel, is_complex: bool) -> int:
+        if self.source.inputs is None and not kernel.is_stationary:
+            raise ValueError(
+                f"The diagonal of a {type(kernel).__name__} differs from input to input: pass x, "
+                "the inputs over which shares are averaged."
+            )
+        self.atoms.append(kernel)
+        self.is_complex.append(is_complex)
+        self._diagonals.append(kernel(self.sample, diag=True).clamp_min(0).to(self.like))
+        return len(self.atoms) - 1
+
+    def _sizes(self, exponents: np.ndarray) -> Tensor:
+        """Mean diagonal of monomials ``... x M``."""
+        count = len(exponents)
+        batch = torch.broadcast_shapes(*[d.shape[:-1] for d in self._diagonals], torch.Size())
+        product = self.like.new_ones(*batch, count, self.sample.size(-2))
+        for place in range(exponents.shape[1]):
+            powers = torch.as_tensor(exponents[:, place].astype(np.int64)).to(product)
+            if bool((powers > 0).any()):
+                product *= self._diagonals[place].unsqueeze(-2) ** powers.unsqueeze(-1)
+        return product.mean(-1)
+
+    def products(
+        self, polynomial: Polynomials, merge: bool, split: bool
+    ) -> dict[tuple[int, ...], tuple[list[Kernel], Tensor]]:
+        """Factors and weight ``...`` of every different product."""
+        algebra = ProductRules(merge, split)
+        result: dict[tuple[int, ...], tuple[list[Kernel], Tensor]] = {}
+        weights = polynomial.weights[..., 0, :]
+        for number, row in enumerate(polynomial.exponents):
+            (used,) = np.nonzero(row)
+            powers = [(self.atoms[place], int(row[place])) for place in used]
+            for factors, share in algebra.parts(powers):
+                key = tuple(sorted(id(factor) for factor in factors))
+                weight = weights[..., number] * share
+                if key in result:
+                    weight = weight + result[key][1]
+                result[key] = factors, weight
+        return result
+
+    def finish(self, products: dict[tuple[int, ...], tuple[list[Kernel], Tensor]]) -> Expansion:
+        inputs = self.sample if self.source.inputs is None else self.source.inputs
+        units = self.source.units or Units.plain(inputs.size(-1))
+        total = self.source.kernel(inputs, diag=True).mean(-1)
+        batch = torch.broadcast_shapes(total.shape, *[w.shape for _, w in products.values()])
+        diagonals: dict[int, Tensor] = {}
+        terms = []
+        for factors, weight in products.values():
+            diagonal = inputs.new_ones(inputs.size(-2))
+            for factor in factors:
+                if id(factor) not in diagonals:
+                    diagonals[id(factor)] = factor(inputs, diag=True)
+                diagonal = diagonal * diagonals[id(factor)]
+            weight = weight.expand(batch)
+            share = weight * diagonal.mean(-1) / total.where(total > 0, 1)  # a kernel may vanish
+            terms.append(make_term(weight, factors, share, units))
+        terms.sort(key=lambda term: -term.mean_share())
+        dropped = float((total > 0).double().mean()) - sum(term.mean_share() for term in terms)
+        kept = tuple(terms[: self.bounds.max_terms])
+        dropped += sum(term.mean_share() for term in terms[self.bounds.max_terms :])
+        return Expansion(kept, max(0.0, dropped), units, batch)
+
+
+def _pick(columns: Columns, kernel: Kernel) -> Columns:
+    """Columns of the input that a kernel sees among those that come in."""
+    if kernel.active_dims is None:
+        return columns
+    picked = tuple(kernel.active_dims.tolist())
+    return picked if columns is None else tuple(columns[place] for place in picked)
+
+
+def _raise_power(row: np.ndarray, place: int) -> np.ndarray:
+    row = np.pad(row, (0, max(0, place + 1 - len(row))))
+    row[place] += 1
+    return row
+
+
+def _sample_inputs(source: Source) -> Tensor:
+    if source.inputs is not None:
+        rows = source.inputs.size(-2)
+        if rows <= _SAMPLE:
+            return source.inputs
+        chosen = torch.randperm(rows, generator=torch.Generator().manual_seed(0))[:_SAMPLE]
+        # the ends of every column, where what hardly ever varies does
+        columns = source.inputs.reshape(-1, rows, source.inputs.size(-1))
+        ends = torch.cat([columns.argmin(1), columns.argmax(1)]).flatten().cpu()
+        return source.inputs[..., torch.cat([chosen, ends]).unique().to(columns.device), :]
+    dims = [1]
+    for part in source.kernel.modules():
+        if isinstance(part, Kernel):
+            own = () if part.active_dims is None else part.active_dims.tolist()
+            dims += [part.ard_num_dims or 1, *(column + 1 for column in own)]
+    parameter = next(source.kernel.parameters(), torch.zeros(1))
+    return torch.zeros(1, max(dims), dtype=parameter.dtype, device=parameter.device)

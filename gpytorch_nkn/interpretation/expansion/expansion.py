@@ -1,0 +1,232 @@
+"""A kernel as a weighted sum of products."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+from gpytorch.kernels import ConstantKernel, Kernel, ProductKernel
+from linear_operator import to_dense
+from torch import Tensor
+
+from gpytorch_nkn.interpretation.expansion.factors import columns_of, label_of, name_of
+from gpytorch_nkn.interpretation.units import Units
+
+__all__ = ["Expansion", "Term", "TermGroup"]
+
+_STRIP_BYTES = 2**28  # of matrices of factors that are held at once
+_SHOWN = 8  # terms that are printed
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A weight times a product of kernels.
+
+    Attributes:
+        weight: Non-negative; a tensor of the batch shape for a batch of kernels.
+        factors: Kernels of the product, each on columns of the input itself (``active_dims``),
+            powers repeated; none for a constant.
+        share: Weight times the mean of the product's diagonal over the inputs, as a fraction of
+            the mean diagonal of the whole kernel.
+        label: The product in short words, with hyperparameters in units of the data.
+        posterior_share: Share in the variance of the posterior mean at the training inputs; None
+            unless it was asked for.
+    """
+
+    weight: float | Tensor
+    factors: tuple[Kernel, ...]
+    share: float | Tensor
+    label: str
+    posterior_share: float | None = None
+
+    @property
+    def kernel(self) -> Kernel:
+        """The product, without the weight, as a kernel of its own; a copy of what was learned."""
+        if not self.factors:
+            one = ConstantKernel().double()
+            one.constant = torch.ones(1, dtype=torch.float64)
+            return one
+        factors = deepcopy(self.factors)
+        return factors[0] if len(factors) == 1 else ProductKernel(*factors)
+
+    @property
+    def signature(self) -> tuple[str, ...]:
+        """Families of the factors with their columns, sorted: what the product is made of."""
+        return tuple(sorted(_family(factor) for factor in self.factors))
+
+    @property
+    def columns(self) -> frozenset[int] | None:
+        """Input columns on which the product depends; None if the number of columns is unknown."""
+        seen = [columns_of(factor) for factor in self.factors]
+        if None in seen:
+            return None
+        return frozenset(column for columns in seen for column in columns or ())
+
+    def mean_share(self) -> float:
+        """The share, averaged over a batch."""
+        return float(_tensor(self.share).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class TermGroup:
+    """Terms that are made of the same families of kernels.
+
+    Attributes:
+        terms: By falling share.
+    """
+
+    terms: tuple[Term, ...]
+
+    @property
+    def share(self) -> float | Tensor:
+        """Sum of the shares."""
+        return sum(term.share for term in self.terms)
+
+    @property
+    def posterior_share(self) -> float | None:
+        """Sum of the shares in the posterior; None unless they were asked for."""
+        shares = [term.posterior_share for term in self.terms]
+        return None if None in shares else sum(share for share in shares if share is not None)
+
+    @property
+    def signature(self) -> tuple[str, ...]:
+        """As of every term."""
+        return self.terms[0].signature
+
+    @property
+    def label(self) -> str:
+        """That of the leading term."""
+        return self.terms[0].label
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """A kernel as a weighted sum of products, see :func:`gpytorch_nkn.interpretation.expand`.
+
+    Attributes:
+        terms: By falling share.
+        dropped: Share of the mean diagonal that is in none of the terms: what was pruned. As all
+            terms are kernels, the entries left out are at most the left-out diagonal large.
+        units: Units of the labels.
+        batch_shape: Of the kernel.
+    """
+
+    terms: tuple[Term, ...]
+    dropped: float
+    units: Units
+    batch_shape: torch.Size
+
+    @property
+    def groups(self) -> tuple[TermGroup, ...]:
+        """Terms by what they are made of, by falling share."""
+        return group_terms(self.terms, [term.signature for term in self.terms])
+
+    def evaluate(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        """Sum of all terms ``... x N x M`` for inputs ``... x N x D``, as the kernel takes them."""
+        return evaluate_groups([self.terms], x1, x1 if x2 is None else x2)[0]
+
+    def __str__(self) -> str:
+        shown = [f"{term.mean_share():.2g} {term.label}" for term in self.terms[:_SHOWN]]
+        hidden = self.terms[_SHOWN:]
+        if hidden:
+            rest = sum(term.mean_share() for term in hidden)
+            shown.append(f"{rest:.2g} in {len(hidden)} smaller terms")
+        return " + ".join(shown)
+
+
+def group_terms(terms: Sequence[Term], keys: Sequence[object]) -> tuple[TermGroup, ...]:
+    """Terms with equal keys together, by falling share."""
+    members: dict[object, list[Term]] = {}
+    for term, key in zip(terms, keys, strict=True):
+        members.setdefault(key, []).append(term)
+    groups = [
+        TermGroup(tuple(sorted(group, key=lambda term: -term.mean_share())))
+        for group in members.values()
+    ]
+    return tuple(sorted(groups, key=lambda g: -sum(term.mean_share() for term in g.terms)))
+
+
+def evaluate_groups(
+    groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor, diag: bool = False
+) -> Tensor:
+    """Sum of the terms of each group, ``J x ... x N x M`` (``J x ... x N`` with ``diag``)."""
+    strips = list(evaluate_strips(groups, x1, x2, diag))
+    return torch.cat(strips, dim=-1 if diag else -2)
+
+
+def evaluate_strips(
+    groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor, diag: bool = False
+) -> Iterator[Tensor]:
+    """As :func:`evaluate_groups`, in strips of the rows of ``x1`` that bound the memory.
+
+    Every different factor is evaluated once per strip.
+    """
+    different = {id(f): f for group in groups for term in group for f in term.factors}
+    width = 1 if diag else x2.size(-2)
+    batch = torch.broadcast_shapes(
+        x1.shape[:-2], x2.shape[:-2], *[factor.batch_shape for factor in different.values()]
+    )
+    bytes_per_row = 8 * width * batch.numel() * (len(different) + 2 * len(groups) + 1)
+    rows = max(1, int(_STRIP_BYTES // max(1, bytes_per_row)))
+    for start in range(0, x1.size(-2), rows):
+        part1 = x1[..., start : start + rows, :]
+        part2 = x2[..., start : start + rows, :] if diag else x2
+        yield _evaluate_strip(groups, different, part1, part2, diag)
+
+
+def _evaluate_strip(
+    groups: Sequence[Sequence[Term]],
+    different: dict[int, Kernel],
+    x1: Tensor,
+    x2: Tensor,
+    diag: bool,
+) -> Tensor:
+    with torch.no_grad():
+        values = {key: to_dense(factor(x1, x2, diag=diag)) for key, factor in different.items()}
+        tail = x1.shape[-2:-1] if diag else torch.Size([x1.size(-2), x2.size(-2)])
+        shapes = [value.shape for value in values.values()]
+        shapes += [_tensor(term.weight).shape + tail for group in groups for term in group[:1]]
+        shape = torch.broadcast_shapes(x1.shape[:-2] + tail, x2.shape[:-2] + tail, *shapes)
+        sums = []
+        for group in groups:
+            total = x1.new_zeros(shape)
+            for term in group:
+                weight = _tensor(term.weight).to(total)
+                weight = weight.view(*weight.shape, *[1] * len(tail))
+                if not term.factors:
+                    total += weight
+                    continue
+                first, *others = term.factors
+                product = values[id(first)] * weight
+                for factor in others:
+                    product = product * values[id(factor)]
+                total += product
+            sums.append(total)
+    return torch.stack(sums)
+
+
+def make_term(weight: Tensor, factors: Sequence[Kernel], share: Tensor, units: Units) -> Term:
+    """A term with its label; plain numbers where there is no batch."""
+    ordered = sorted(factors, key=name_of)
+    counts = Counter(id(factor) for factor in ordered)
+    parts = []
+    for factor in {id(f): f for f in ordered}.values():
+        power = counts[id(factor)]
+        parts.append(label_of(factor, units) + (f"^{power}" if power > 1 else ""))
+    label = "*".join(parts) or "constant"
+    if weight.dim() == 0:
+        return Term(weight.item(), tuple(ordered), share.item(), label)
+    return Term(weight, tuple(ordered), share, label)
+
+
+def _family(kernel: Kernel) -> str:
+    columns = columns_of(kernel)
+    return name_of(kernel) + ("" if columns is None else str(list(columns)))
+
+
+def _tensor(value: float | Tensor) -> Tensor:
+    """In double precision, whatever the default is."""
+    return torch.as_tensor(value, dtype=torch.float64)

@@ -1,0 +1,114 @@
+"""Products of elementary kernels, merged and split by exact rules."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from gpytorch_nkn.interpretation.expansion.factors import (
+    columns_of,
+    combine,
+    split_linear,
+    split_periodic,
+    unit_linear,
+)
+
+__all__ = ["ProductRules"]
+
+
+class ProductRules:
+    """Rules by which products are brought into their final form; equal ones share their kernels.
+
+    Args:
+        merge: Kernels of one family become one kernel where that is exact.
+        split: Periodic kernels become a constant and a rest, linear ones over several columns
+            that stand alone one per column.
+    """
+
+    def __init__(self, merge: bool, split: bool):
+        self.merge, self.split = merge, split
+        self._powers: dict[tuple[int, int], list[Kernel]] = {}
+        self._pairs: dict[tuple[int, int], Kernel | None] = {}
+        self._splits: dict[object, Any] = {}
+
+    def parts(self, powers: list[tuple[Kernel, int]]) -> list[tuple[list[Kernel], Tensor | float]]:
+        """Products, each with its share of the weight, whose sum is the product of the powers."""
+        factors: list[Kernel] = []
+        scale: Tensor | float = 1.0
+        for kernel, power in powers:
+            if self.merge:
+                own_scale, kernel = self._unit(kernel)
+                scale = scale * own_scale**power
+            for factor in self._power(kernel, power):
+                self._include(factors, factor)
+        if not self.split:
+            return [(factors, scale)]
+        if len(factors) == 1:
+            columns = self._cached(factors[0], "linear", split_linear)
+            if columns is not None:
+                units = [self._unit(part) if self.merge else (1.0, part) for part in columns]
+                return [([unit], scale * variance) for variance, unit in units]
+        parts: list[tuple[list[Kernel], Tensor | float]] = [([], scale)]
+        counts = Counter(id(factor) for factor in factors)
+        for factor in {id(factor): factor for factor in factors}.values():
+            power = counts[id(factor)]
+            pair = self._cached(factor, "periodic", split_periodic)
+            if pair is None:
+                parts = [(own + [factor] * power, share) for own, share in parts]
+                continue
+            level, rest = pair
+            parts = [
+                (
+                    own + [rest] * k,
+                    share * math.comb(power, k) * level ** (power - k) * (1 - level) ** k,
+                )
+                for own, share in parts
+                for k in range(power + 1)
+            ]
+        return parts
+
+    def _unit(self, kernel: Kernel) -> tuple[Tensor | float, Kernel]:
+        """Linear kernels of one column differ by their variance only, which is a weight."""
+        made = self._cached(kernel, "unit", unit_linear)
+        if made is None:
+            return 1.0, kernel
+        variance, unit = made
+        center = getattr(unit, "center", None)
+        place = None if center is None else tuple(center.flatten().tolist())
+        key = type(unit), columns_of(unit), place
+        return variance, self._splits.setdefault(key, unit)
+
+    def _power(self, kernel: Kernel, power: int) -> list[Kernel]:
+        key = id(kernel), power
+        if key not in self._powers:
+            factors: list[Kernel] = []
+            for _ in range(power):
+                self._include(factors, kernel)
+            self._powers[key] = factors
+        return self._powers[key]
+
+    def _include(self, factors: list[Kernel], new: Kernel) -> None:
+        """Multiply one more kernel into a product."""
+        if self.merge:
+            for place, old in enumerate(factors):
+                merged = self._combined(old, new)
+                if merged is not None:
+                    factors[place] = merged
+                    return
+        factors.append(new)
+
+    def _combined(self, old: Kernel, new: Kernel) -> Kernel | None:
+        key = id(old), id(new)
+        if key not in self._pairs:
+            self._pairs[key] = combine(old, new)
+        return self._pairs[key]
+
+    def _cached(self, kernel: Kernel, what: Any, make: Any) -> Any:
+        key = id(kernel), what
+        if key not in self._splits:
+            self._splits[key] = make(kernel)
+        return self._splits[key]

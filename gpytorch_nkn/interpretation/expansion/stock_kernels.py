@@ -1,0 +1,271 @@
+"""Sums of products of GPyTorch's own kernels, and networks of the same value to train them by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+import torch
+from gpytorch.kernels import (
+    AdditiveKernel,
+    ConstantKernel,
+    CosineKernel,
+    Kernel,
+    LinearKernel,
+    PeriodicKernel,
+    ProductKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
+from torch import Tensor
+
+from gpytorch_nkn.interpretation.expansion.factors import (
+    LINEAR,
+    PERIODIC,
+    SMOOTH,
+    columns_of,
+    name_of,
+)
+from gpytorch_nkn.kernels import (
+    ComplexExponentialKernel,
+    NeuralKernelNetwork,
+    ZeroMeanPeriodicKernel,
+)
+from gpytorch_nkn.layers import Layer, Linear, Product
+
+__all__ = [
+    "Part",
+    "as_network",
+    "as_stock",
+    "fitted_parts",
+    "other_periods",
+    "shorter",
+    "stock_sum",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A weight times a product of GPyTorch's kernels; of no kernel for a constant.
+
+    Attributes:
+        weight: Positive.
+        factors: Kernels without priors. A linear kernel over one column has the variance one.
+    """
+
+    weight: float
+    factors: tuple[Kernel, ...]
+
+    @property
+    def num_parameters(self) -> int:
+        """Free hyperparameters, the weight included; a flat direction is none."""
+        counts = [
+            sum(p.numel() for p in factor.parameters() if p.requires_grad)
+            for factor in self.factors
+        ]
+        is_scaled = any(
+            isinstance(f, LinearKernel) and c for f, c in zip(self.factors, counts, strict=True)
+        )
+        return sum(counts) + (0 if is_scaled else 1)
+
+    @property
+    def name(self) -> str:
+        """Short names of the families, such as ``PER*RBF``."""
+        return "*".join(sorted(map(name_of, self.factors))) or "constant"
+
+
+def as_stock(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kernel | None:
+    """A kernel of GPyTorch with the same hyperparameters and no prior; None if there is none.
+
+    Args:
+        kernel: A factor of a term of an expansion.
+        input_dim: Number of input columns; a kernel that sees all of them says so by
+            ``active_dims=None``.
+        zero_mean: Leave periodic kernels without constant part as they are.
+    """
+    columns = columns_of(kernel)
+    stock: Kernel
+    if isinstance(kernel, ZeroMeanPeriodicKernel):
+        width = kernel.lengthscale.size(-1)
+        made = ZeroMeanPeriodicKernel if zero_mean else PeriodicKernel
+        stock = _like(kernel, made(ard_num_dims=width))
+        stock.lengthscale = kernel.lengthscale.detach()
+        stock.period_length = kernel.period_length.detach()
+    elif isinstance(kernel, LINEAR):
+        width = kernel.variance.size(-1)
+        stock = _like(kernel, LinearKernel(ard_num_dims=width if width > 1 else None))
+        stock.variance = kernel.variance.detach() if width > 1 else 1.0
+        stock.raw_variance.requires_grad_(width > 1)
+    elif isinstance(kernel, ComplexExponentialKernel):
+        if kernel.frequency.numel() > 1:
+            return None  # GPyTorch's cosine is one of the distance
+        stock = _like(kernel, CosineKernel())
+        stock.period_length = math.pi / kernel.frequency.detach().abs().clamp_min(1e-6)
+    elif type(kernel).__module__.partition(".")[0] == "gpytorch":
+        stock = deepcopy(kernel)
+        _forget_priors(stock)
+    else:
+        return None
+    whole = columns is None or columns == tuple(range(input_dim))
+    stock.active_dims = None if whole else torch.tensor(columns, device=kernel.device)
+    return stock
+
+
+def stock_sum(parts: Sequence[Part], like: Tensor) -> Kernel:
+    """The sum of the parts in GPyTorch's classes, with dtype and device of ``like``; a copy."""
+    kernels = [_stock_product(part).to(like) for part in parts]
+    return kernels[0] if len(kernels) == 1 else AdditiveKernel(*kernels)
+
+
+def as_network(parts: Sequence[Part], like: Tensor) -> NeuralKernelNetwork:
+    """A network of the same value, whose weights and factors are what a fit of it trains.
+
+    Networks are evaluated and differentiated several times as fast as GPyTorch's sums and
+    products. A first layer that is not trained hands every product its factors, and ones where
+    it has fewer than others.
+    """
+    primitives = [deepcopy(factor) for part in parts for factor in part.factors]
+    if not primitives:
+        one = ConstantKernel().to(like)
+        one.constant = torch.ones(1)
+        one.raw_constant.requires_grad_(False)
+        parts, primitives = [replace(part, factors=(one,)) for part in parts], [one] * len(parts)
+    width = max(len(part.factors) for part in parts)
+    last = Linear(len(parts), 1, bias=False).to(like)
+    last.weight = torch.tensor([[part.weight for part in parts]], dtype=torch.float64)
+    layers: list[Layer] = [last]
+    if any(len(part.factors) != 1 for part in parts):
+        layers = [_hand_out(parts, len(primitives), width).to(like), *layers]
+        if width > 1:
+            layers.insert(1, Product(width * len(parts), len(parts)))
+    return NeuralKernelNetwork(primitives, layers).to(like)
+
+
+def fitted_parts(network: NeuralKernelNetwork, parts: Sequence[Part]) -> tuple[Part, ...]:
+    """The parts of :func:`as_network` with what it has learned since."""
+    last = network.layers[-1]
+    assert isinstance(last, Linear)
+    learned = iter([deepcopy(kernel) for kernel in network.primitives])
+    result = []
+    for weight, part in zip(last.weight.detach()[0].tolist(), parts, strict=True):
+        result.append(Part(weight, tuple(next(learned) for _ in part.factors)))
+    return tuple(result)
+
+
+def shorter(part: Part) -> Iterator[tuple[str, Part]]:
+    """Products that are simpler by one factor, one input column or one exponent; what was done."""
+    for place, factor in enumerate(part.factors):
+        others = part.factors[:place] + part.factors[place + 1 :]
+        if others:
+            yield f"drop {name_of(factor)} of {part.name}", replace(part, factors=others)
+        if type(factor) is RQKernel:
+            for length in (1.0, 0.2):  # one of heavy tails falls far within its lengthscale
+                smooth = _like(factor, RBFKernel(ard_num_dims=factor.ard_num_dims))
+                smooth.active_dims = factor.active_dims
+                smooth.lengthscale = length * factor.lengthscale.detach()
+                yield f"RBF for RQ in {part.name}", replace(part, factors=(*others, smooth))
+        for column, narrower in _narrower(factor):
+            done = f"drop column {column} of {name_of(factor)} in {part.name}"
+            yield done, replace(part, factors=(*others, narrower))
+
+
+def split(part: Part) -> Iterator[tuple[str, tuple[Part, Part]]]:
+    """Sums of two products that share out the factors; what was done."""
+    if len(part.factors) < 2:
+        return
+    for place, factor in enumerate(part.factors[: None if len(part.factors) > 2 else 1]):
+        others = part.factors[:place] + part.factors[place + 1 :]
+        parts = replace(part, factors=(factor,)), replace(part, factors=others)
+        yield f"a sum for {name_of(factor)} times the rest in {part.name}", parts
+
+
+def other_periods(part: Part, kernels: Sequence[Kernel]) -> Iterator[tuple[str, Part]]:
+    """The product with one of its periods replaced by each that is different; what was done."""
+    for place, factor in enumerate(part.factors):
+        if not isinstance(factor, PERIODIC):
+            continue
+        others = part.factors[:place] + part.factors[place + 1 :]
+        tried = [factor]
+        for kernel in kernels:
+            if columns_of(kernel) == columns_of(factor) and not any(
+                _have_one_period(kernel, other) for other in tried
+            ):
+                tried.append(kernel)
+                swapped = replace(part, factors=(*others, deepcopy(kernel)))
+                yield f"another period in {part.name}", swapped
+
+
+def _have_one_period(kernel: Kernel, other: Kernel) -> bool:
+    periods = kernel.period_length.detach(), other.period_length.detach()
+    same_shape = periods[0].shape == periods[1].shape
+    return same_shape and bool(((periods[0] / periods[1]).log().abs() < math.log(1.1)).all())
+
+
+def _narrower(kernel: Kernel) -> Iterator[tuple[int, Kernel]]:
+    """The kernel without each of its columns, if it has a parameter for each of them."""
+    width = kernel.ard_num_dims or 1
+    if width == 1 or not isinstance(kernel, (*SMOOTH, *PERIODIC, LinearKernel)):
+        return
+    columns = columns_of(kernel) or tuple(range(width))
+    for place, column in enumerate(columns):
+        kept = [other for other in range(width) if other != place]
+        copy = deepcopy(kernel)
+        copy.ard_num_dims = len(kept) if len(kept) > 1 else None
+        copy.active_dims = torch.tensor([columns[other] for other in kept], device=kernel.device)
+        for name, parameter in kernel.named_parameters(recurse=False):
+            if parameter.size(-1) == width and parameter.dim() > 1:
+                trained = parameter.requires_grad
+                value = parameter.detach()[..., kept].clone()
+                setattr(copy, name, torch.nn.Parameter(value, trained))
+        if isinstance(copy, LinearKernel) and len(kept) == 1:
+            copy.variance = 1.0
+            copy.raw_variance.requires_grad_(False)
+        yield column, copy
+
+
+def _stock_product(part: Part) -> Kernel:
+    if not part.factors:
+        constant = ConstantKernel().double()
+        constant.constant = torch.tensor([part.weight], dtype=torch.float64)
+        return constant
+    factors = [deepcopy(factor) for factor in part.factors]
+    if len(factors) == 1 and isinstance(factors[0], LinearKernel):  # it has a scale of its own
+        linear = factors[0]
+        linear.variance = part.weight * linear.variance.detach()
+        linear.raw_variance.requires_grad_(True)
+        return linear
+    product = factors[0] if len(factors) == 1 else ProductKernel(*factors)
+    scaled = ScaleKernel(product).double()
+    scaled.outputscale = part.weight
+    return scaled
+
+
+def _hand_out(parts: Sequence[Part], count: int, width: int) -> Linear:
+    layer = Linear(count, width * len(parts)).double()
+    weight, bias = torch.zeros(width * len(parts), count), torch.zeros(width * len(parts))
+    place = 0
+    for number, part in enumerate(parts):
+        for slot in range(width):
+            if slot < len(part.factors):
+                weight[number * width + slot, place] = 1.0
+                place += 1
+            else:
+                bias[number * width + slot] = 1.0
+    layer.weight, layer.bias = weight, bias
+    return layer.requires_grad_(False)
+
+
+def _like(kernel: Kernel, new: Kernel) -> Kernel:
+    parameter: Tensor = next(kernel.parameters())
+    return new.to(parameter)
+
+
+def _forget_priors(kernel: Kernel) -> None:
+    for module in kernel.modules():
+        priors = getattr(module, "_priors", {})
+        for name in list(priors):
+            module._modules.pop(name, None)
+        priors.clear()

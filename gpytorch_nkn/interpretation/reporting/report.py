@@ -1,0 +1,375 @@
+"""A report on what a fitted Gaussian process has found, in plain words."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from gpytorch_nkn.interpretation.amounts import YEARS, count, length_text, percent, three_digits
+from gpytorch_nkn.interpretation.checks import ResidualChecks, check_residuals, leave_one_out
+from gpytorch_nkn.interpretation.components import (
+    Z95,
+    Component,
+    ComponentCurve,
+    Decomposition,
+    Geometry,
+    component_curves,
+    decompose_gp,
+)
+from gpytorch_nkn.interpretation.effects import effects
+from gpytorch_nkn.interpretation.expansion import expand_source
+from gpytorch_nkn.interpretation.reporting.findings import Forecast, Report, Section
+from gpytorch_nkn.interpretation.reporting.words import Description, describe_component, title_of
+from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
+from gpytorch_nkn.interpretation.units import Units
+
+__all__ = ["report"]
+
+_GRID = 400  # points of a drawn curve
+_PAST, _MOST_PAST = 200, 1000  # points of a continuation, at least and at most
+_MOST_SPANS = 100  # of the data that a series is continued
+_LARGEST_LOG = 690.0  # of a number that can be drawn
+_NO_GAIN = 1e-6  # share of the variance that is none
+_NEARLY_NONE = 0.05  # of a component's variance
+_HARDLY = 0.01  # of a component's variance that changes with a column which hardly matters
+
+
+def report(
+    model: Any,
+    *,
+    horizon: Any = None,
+    title: str | None = None,
+    x_name: str | None = None,
+    x_unit: str | None = None,
+    y_name: str | None = None,
+    y_unit: str | None = None,
+    columns: Sequence[str] | None = None,
+    by: str = "auto",
+    max_components: int | None = None,
+    samples: int = 5,
+    seed: int = 0,
+    progress: bool = False,
+) -> Report:
+    """Say what a fitted Gaussian process has found: components, words, forecast, checks.
+
+    Args:
+        model: A fitted estimator of this package, an ExactGP with a Gaussian likelihood
+            (SingleTaskGP too) with one output, or the record of a fit.
+        horizon: How far past the data a series is continued, in units of time (for dates days, or
+            a duration);
+            default a tenth of the span, at most a hundred spans.
+        title: Of the report.
+        x_name: What time is called on the axes.
+        x_unit: What one unit of time is called, such as ``"yr"``; periods of a year, a week and so
+            on have their names then. For dates the unit of all lengths, default ``"yr"`` for
+            two years and more, ``"days"`` for less.
+        y_name: What the targets are called.
+        y_unit: What one unit of the targets is called, such as ``"ppm"``.
+        columns: Names of several input columns.
+        by, max_components: As in :func:`gpytorch_nkn.interpretation.decompose`.
+        samples: Number of draws of the continuation.
+        seed: Of all random draws; the global random state is left alone.
+        progress: Show a progress bar on a terminal.
+
+    Returns:
+        The report: ``print`` it for text, ``to_dict()`` for JSON, ``save("report.html")`` for a
+        page with figures.
+
+    Raises:
+        TypeError: The model is none of these, or its likelihood is not Gaussian.
+        ValueError: An option has no meaning, there are fewer than 3 points, or what
+            :func:`gpytorch_nkn.interpretation.decompose` refuses.
+        NotImplementedError: The model has several outputs.
+    """
+    if not isinstance(samples, int):
+        raise TypeError(f"samples must be an integer, got {samples!r}.")
+    if samples < 0:
+        raise ValueError(f"samples must not be negative, got {samples}.")
+    gp = fitted_gp(model)
+    if gp.targets.size(-1) < 3:
+        raise ValueError(f"A report needs at least 3 points, got {gp.targets.size(-1)}.")
+    if gp.targets.dim() > 1:
+        raise NotImplementedError(
+            f"A report is on one output, got targets of shape {tuple(gp.targets.shape)}; use "
+            "decompose, or subset_output of a BoTorch model."
+        )
+    input_dim = gp.inputs.size(-1)
+    if input_dim > 1:
+        for name, value in (("horizon", horizon), ("x_name", x_name), ("x_unit", x_unit)):
+            if value is not None:
+                raise ValueError(f"{name} is for one input column, got {value!r} for {input_dim}.")
+    units = _units(gp, columns, x_name, x_unit, y_name, y_unit)
+    length = None
+    if horizon is not None:
+        length = gp.time_span(horizon)
+        _check_horizon(gp, length)
+
+    shown = progress and sys.stderr.isatty()
+    with tqdm(total=5, desc="report", disable=not shown, leave=False) as bar:
+
+        def step(make: Callable[[], Any]) -> Any:
+            made = make()
+            bar.update()
+            return made
+
+        gp = replace(gp, units=units)
+        split = step(lambda: decompose_gp(gp, by, max_components))
+        expansion = step(lambda: expand_source(Source(gp.kernel, gp.inputs, gp.units)))
+        residual_checks = step(lambda: _check_residuals(split, seed))
+        noisy = gp.covariance + torch.diag_embed(gp.noise)
+        left_out = step(lambda: leave_one_out(noisy, gp.targets - gp.mean))
+        if input_dim > 1:
+            influence = step(lambda: effects(model, seed=seed, columns=units.names))
+            sections = _column_sections(split)
+            x, y, fit, forecast = gp.inputs.double().cpu().numpy(), _targets(gp), None, None
+            x = units.x_offset + units.x_scale * x
+        else:
+            influence = None
+            x, y, sections, fit, forecast = step(lambda: _series(split, length, samples, seed))
+    return Report(
+        title=title or f"What was found in {y_name or 'the data'}",
+        summary=tuple(_summary(split, sections)),
+        sections=tuple(sections),
+        expansion=expansion,
+        x=x,
+        y=y,
+        fit=fit,
+        forecast=forecast,
+        effects=influence,
+        residual_checks=residual_checks,
+        left_out=left_out,
+        decomposition=split,
+    )
+
+
+def _units(
+    gp: FittedGP,
+    columns: Sequence[str] | None,
+    x_name: str | None,
+    x_unit: str | None,
+    y_name: str | None,
+    y_unit: str | None,
+) -> Units:
+    """Units of the data with the names that were given."""
+    units = gp.units.named(columns)
+    if x_name is not None:
+        units = replace(units, names=(x_name,))
+    if x_unit is not None and np.issubdtype(gp.to_times(np.zeros(1)).dtype, np.datetime64):
+        if x_unit not in YEARS:
+            raise ValueError(
+                f"x_unit of dates must be one of {', '.join(map(repr, YEARS))}, got {x_unit!r}."
+            )
+        change = YEARS[units.x_unit] / YEARS[x_unit]
+        units = replace(units, x_offset=units.x_offset * change, x_scale=units.x_scale * change)
+    return replace(
+        units,
+        x_unit=units.x_unit if x_unit is None else x_unit,
+        y_name=units.y_name if y_name is None else y_name,
+        y_unit=units.y_unit if y_unit is None else y_unit,
+    )
+
+
+def _check_horizon(gp: FittedGP, length: float) -> None:
+    """Refuse a continuation of no length, or that leaves the numbers or the calendar."""
+    last, span = float(gp.inputs.max()), float(gp.inputs.max() - gp.inputs.min())
+    if not 0 < length <= _MOST_SPANS * span:
+        raise ValueError(
+            f"horizon must be positive and at most {_MOST_SPANS} times the span of the data, "
+            f"{span * gp.time_scale:.4g}, got {length * gp.time_scale:.4g}."
+        )
+    end = gp.to_times(np.array([last + length]))[0]
+    if isinstance(end, np.datetime64) and not end <= np.datetime64("9999-12-31"):
+        days = length * gp.time_scale
+        raise ValueError(f"horizon must end before the year 10,000, got {days:g} days.")
+
+
+def _check_residuals(split: Decomposition, seed: int) -> ResidualChecks:
+    gp = split.gp
+    mean, covariance = split.training_posterior()
+    x = gp.inputs[:, 0].double().cpu().numpy() * gp.units.x_scale[0]
+    return check_residuals(
+        x if gp.inputs.size(-1) == 1 else None,
+        gp.targets.double().cpu().numpy(),
+        mean.double().cpu().numpy(),
+        covariance.double().cpu().numpy(),
+        gp.noise.double().cpu().numpy(),
+        seed=seed,
+    )
+
+
+def _targets(gp: FittedGP) -> np.ndarray:
+    return gp.units.y_offset + gp.units.y_scale * gp.targets.double().cpu().numpy()
+
+
+def _series(
+    split: Decomposition, length: float | None, samples: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, list[Section], ComponentCurve, Forecast]:
+    gp, units = split.gp, split.gp.units
+    train = gp.inputs[:, 0].double().cpu().numpy()
+    geometry = Geometry.of(gp.inputs)
+    length = 0.1 * geometry.span if length is None else length
+    points = int(np.clip(2 * length / geometry.step, _PAST, _MOST_PAST))
+    past = train.max() + np.linspace(0, length, points)[1:]
+    near = past[past <= train.max() + geometry.span]  # a longer one would dwarf the data
+    curves = component_curves(split, near, centered=True, labels=False)
+    times, _ = curves[0].data
+    order = train.argsort(kind="stable")
+    y = _targets(gp)[order]
+    numbers = units.x_offset[0] + units.x_scale[0] * train[order]
+    sections = []
+    for place, (component, curve) in enumerate(zip(split.components, curves, strict=True)):
+        own = curve.mean[np.searchsorted(curve.x, times)]
+        words = describe_component(component, numbers, own, float(y.std()), geometry, units)
+        sections.append(_section(split, place, words, curve))
+    forecast = _forecast(split, past, samples, seed)
+    fit = _fit(split, times, y)
+    return times, fit.data[1], sections, fit, forecast
+
+
+def _fit(split: Decomposition, times: np.ndarray, y: np.ndarray) -> ComponentCurve:
+    """The sum of all components over the data."""
+    gp = split.gp
+    ends = float(gp.inputs.min()), float(gp.inputs.max())
+    inside = torch.linspace(*ends, _GRID, dtype=torch.float64).to(gp.inputs)
+    grid = torch.cat([inside, gp.inputs[:, 0]]).unique()
+    posterior = split.posterior_at(grid.unsqueeze(-1))
+    mean = posterior.total_mean.double().cpu().numpy()
+    half = Z95 * posterior.total_variance.sqrt().double().cpu().numpy()
+    y, mean, lower, upper = _undo_logs(gp.units, y, mean, mean - half, mean + half)
+    return ComponentCurve(
+        label="",
+        x=gp.to_times(grid.double().cpu().numpy()),
+        mean=mean,
+        lower=lower,
+        upper=upper,
+        data=(times, y),
+        boundary=None,
+    )
+
+
+def _forecast(split: Decomposition, past: np.ndarray, samples: int, seed: int) -> Forecast:
+    gp = split.gp
+    inputs = torch.as_tensor(past).to(gp.inputs).unsqueeze(-1)
+    posterior = split.posterior_at(inputs)
+    noise = float(gp.noise.mean()) * gp.units.y_scale**2
+    mean = posterior.total_mean.double().cpu().numpy()
+    std = (posterior.total_variance.double().cpu().numpy() + noise) ** 0.5
+    draws = np.empty((0, past.size))
+    if samples:
+        draws = split.sample_at(inputs, samples, seed=seed).sum(1).double().cpu().numpy()
+    mean, lower, upper, draws = _undo_logs(
+        gp.units, mean, mean - Z95 * std, mean + Z95 * std, draws
+    )
+    return Forecast(x=gp.to_times(past), mean=mean, lower=lower, upper=upper, samples=draws)
+
+
+def _undo_logs(units: Units, *parts: np.ndarray) -> list[np.ndarray]:
+    """Values in units of the targets; those beyond all numbers become the largest one."""
+    if not units.log_targets:
+        return list(parts)
+    return [np.exp(np.minimum(part, _LARGEST_LOG)) for part in parts]
+
+
+def _section(
+    split: Decomposition, place: int, words: Description, curve: ComponentCurve | None
+) -> Section:
+    component: Component = split.components[place]
+    sentences = list(words.sentences)
+    if split.negligible[place] and words.title != "A constant level":
+        without = "them" if words.title.endswith("components") else "it"
+        sentences.append(f"Left-out data are predicted as well without {without}: it may be noise.")
+    name, units = component.name, split.gp.units
+    if component.role is not None and component.role.period is not None:
+        name = f"cycle of {length_text(component.role.period * units.x_scale[0], units.x_unit)}"
+    return Section(
+        name=name,
+        title=words.title,
+        sentences=tuple(sentences),
+        terms=component.label or "the mean function alone",
+        share=float(split.shares[place]),
+        explained=float(split.explained[place]),
+        error=float(split.errors[place]),
+        negligible=bool(split.negligible[place]),
+        curve=curve,
+    )
+
+
+def _column_sections(split: Decomposition) -> list[Section]:
+    return [
+        _section(split, place, _describe_columns(split, place), None)
+        for place in range(len(split.components))
+    ]
+
+
+def _describe_columns(split: Decomposition, place: int) -> Description:
+    """Which columns a component uses, and how much of that is an interaction."""
+    component, units = split.components[place], split.gp.units
+    if len(component.columns or ()) < 2:
+        return Description(title_of(component, units), ())
+    use = split.column_use(place)
+    unused = [column for column, total in use.totals.items() if total < _HARDLY]
+    sentences = []
+    if len(use.totals) - len(unused) > 1 and use.joint < _NEARLY_NONE:
+        sentences.append("It is nearly a sum of what its columns do one by one.")
+    elif _NEARLY_NONE <= use.joint <= 1 - _NEARLY_NONE:
+        sentences.append(
+            f"{percent(use.joint)} of its variance is what its columns do together, the rest "
+            "what they do one by one."
+        )
+    return Description(title_of(component, units, unused), tuple(sentences))
+
+
+def _first(number: int) -> str:
+    return "the first explains" if number == 1 else f"the first {number} explain"
+
+
+def _predictive(useful: int, total: int) -> str:
+    """How many components help to predict what was left out."""
+    if useful == 0:
+        who = "none of them predicts" if total > 1 else "it does not predict"
+        return f"In cross-validation {who} left-out data better than chance: this may all be noise."
+    if useful == total:
+        subject = "All of them help" if total > 1 else "It helps"
+    else:
+        subject = f"Only {useful} of them help" + ("s" if useful == 1 else "")
+    return f"{subject} to predict left-out data."
+
+
+def _summary(split: Decomposition, sections: list[Section]) -> list[str]:
+    gp, units = split.gp, split.gp.units
+    target = "the logarithm of the targets" if units.log_targets else "the targets"
+    useful, total = int((~split.negligible).sum()), len(sections)
+    final = float(split.explained[-1])
+    head = f"{gp.targets.numel()} values were split into {count(total, 'component')}, which "
+    head += ("explain" if total > 1 else "explains") + f" {percent(max(final, 0.0))} of the"
+    head += f" variance of {target} that were fitted"
+    if total > 1 and final > 0:
+        needed = [1 + int(np.argmax(split.explained >= level * final)) for level in (0.9, 0.99)]
+        if needed[0] < needed[1]:
+            head += f"; {_first(needed[0])} 90 % of that, {_first(needed[1])} 99 %"
+        else:
+            head += f"; {_first(needed[1])} 99 % of that"
+    head += f". {_predictive(useful, total)}"
+    noise = float(gp.noise.mean()) ** 0.5 * float(units.y_scale)
+    unit = f" {units.y_unit}" if units.y_unit else ""
+    size = f"a standard deviation of {three_digits(noise)}{unit}"
+    if units.log_targets:
+        size = f"a standard deviation of {percent(float(np.expm1(noise)))} of the level"
+    lines = [f"{head} What is left is noise with {size}."]
+    before = 0.0
+    for place, section in enumerate(sections, 1):
+        gain, before = section.explained - before, section.explained
+        more = "of the variance" if place == 1 else "more of the variance"
+        gained = f"{percent(gain)} {more}"
+        if gain < 0:
+            gained = f"{percent(-gain)} less of the variance"
+        if abs(gain) < _NO_GAIN:
+            gained = "no more of the variance" if place > 1 else "none of the variance"
+        lines.append(f"{place}. {section.title} ({gained}).")
+    return lines

@@ -1,0 +1,391 @@
+"""Plain words for the components of a series, by rules with thresholds tied to the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import i0e, i1e
+
+from gpytorch_nkn.interpretation.amounts import (
+    length_text,
+    listed,
+    percent,
+    period_name,
+    rounded,
+    singular,
+    three_digits,
+)
+from gpytorch_nkn.interpretation.components import Component, Geometry, behaviours_of
+from gpytorch_nkn.interpretation.expansion import PERIODIC, SMOOTH, Term, period_of
+from gpytorch_nkn.interpretation.units import Units
+
+if TYPE_CHECKING:
+    from gpytorch_nkn.interpretation.effects import Effects
+
+__all__ = [
+    "Description",
+    "describe_component",
+    "describe_effect",
+    "describe_effects",
+    "title_of",
+]
+
+_STRAIGHT = 0.99  # of a trend's variance that a straight line explains, to call it one
+_TURN = 0.05  # of a curve's range that it goes back by where it turns
+_BENT = 1.5  # ratio of the slopes of the two halves of a trend that gets steeper or flatter
+_FLAT = 0.02  # standard deviations of the targets that a trend changes by, to be none
+_GROWTH = 1.5  # ratio of the last to the first third's amplitude that grows or shrinks
+_FEW = 4  # points of a third whose amplitude says nothing; columns that are named one by one
+_EXACT = 2.0  # spans over which a cycle that keeps its shape repeats
+_SINE, _SPIKY = 0.9, 0.5  # share of the first harmonic in a cycle's variance
+_MODULATED = 0.2  # share of a cycle that another period shapes
+_OWN = 0.1  # relative distance of a factor's period from that of its cycle
+
+
+@dataclass(frozen=True)
+class Description:
+    """A component in words.
+
+    Attributes:
+        title: A few words, such as "A yearly cycle whose amplitude grows".
+        sentences: What it does, and what its forecast does.
+    """
+
+    title: str
+    sentences: tuple[str, ...]
+
+
+def describe_component(
+    component: Component,
+    x: np.ndarray,
+    mean: np.ndarray,
+    targets_std: float,
+    geometry: Geometry,
+    units: Units,
+) -> Description:
+    """Say what a component of a series does.
+
+    Args:
+        component: A component of a series.
+        x: Training times ``N`` in units of the data, sorted.
+        mean: Posterior mean of the component there ``N``, in units of the targets (of their
+            logarithm under ``log_targets``).
+        targets_std: Standard deviation of the targets.
+        geometry: Of the training inputs, in units of the kernel.
+        units: Of the data.
+    """
+    kind = component.role.kind if component.role is not None else "other"
+    if kind == "cycle":
+        return _cycle(component, x, mean, geometry, units)
+    if kind == "variation":
+        return _variation(component, x, mean, geometry, units)
+    if component.has_mean:
+        return _trend(x, mean, targets_std, units)
+    title = title_of(component, units)
+    if title == "A constant level":
+        return Description(title, ())
+    whose = "Their" if title.endswith("components") else "Its"
+    size = f"{whose} standard deviation over the data is {_spread(mean.std(), units)}."
+    return Description(title, (size,))
+
+
+def title_of(component: Component, units: Units, unused: Collection[int] = ()) -> str:
+    """A title of a component that has no role in time.
+
+    Args:
+        component: The component.
+        units: With the names of the columns.
+        unused: Columns of its kernel on which it hardly depends.
+    """
+    if component.columns is not None:
+        if not component.terms:
+            return "The mean function"
+        if not component.columns:
+            return "A constant level"
+        used = sorted(component.columns - {*unused}) or sorted(component.columns)
+        others = [units.names[column] for column in sorted(component.columns - {*used})]
+        hardly = ""
+        if others:
+            hardly = f", and hardly on {listed(others) if len(others) <= _FEW else 'others'}"
+        names = [units.names[column] for column in used]
+        if len(names) == 1:
+            return f"What depends on {names[0]}{hardly or ' alone'}"
+        if len(names) > _FEW:
+            return f"What depends on {component.name}{hardly}"
+        return f"What depends on {listed(names)} together{hardly}"
+    if component.role is None and component.terms and not component.name.endswith("components"):
+        return f"The part of the kernels {component.name}"
+    return component.name[:1].upper() + component.name[1:]
+
+
+def describe_effects(effects: Effects, units: Units) -> list[str]:
+    """Say what the columns do, and the pairs of them, each in a sentence.
+
+    Args:
+        effects: Of the columns.
+        units: Of the data.
+    """
+    sentences = [describe_effect(e.names[0], e.grid[0], e.mean, units) for e in effects.main]
+    for pair in effects.pairs:
+        one, other = pair.names
+        sentences.append(
+            f"What {one} and {other} do together, beyond what each does alone, makes up "
+            f"{percent(pair.share)} of the variance of the prediction."
+        )
+    return sentences
+
+
+def describe_effect(name: str, grid: np.ndarray, mean: np.ndarray, units: Units) -> str:
+    """Say what the effect of one input column does, in a sentence.
+
+    Args:
+        name: Of the column.
+        grid: Positions ``A`` in the column, in units of the data, sorted.
+        mean: Effect there ``A``, in units of the targets.
+        units: Of the data.
+    """
+    change = float(np.ptp(mean))
+    if grid.size < 2 or not change > 0:
+        return f"The prediction does not change with {name}."
+    span = float(grid[-1] - grid[0])
+    ends = f"{name} goes from {rounded(grid[0], span)} to {rounded(grid[-1], span)}"
+    turns = _turns(mean, _TURN * change)
+    by = _with_unit(three_digits(change), units)
+    if len(turns) > 1:
+        return f"As {ends}, the prediction goes up and down within a range of {by}."
+    first = "rises" if mean[turns[0] if turns else -1] > mean[0] else "falls"
+    if not turns:
+        return f"As {ends}, the prediction {first} by {by}."
+    one, other = (_with_unit(three_digits(abs(mean[turns[0]] - mean[e])), units) for e in (0, -1))
+    second = "falls" if first == "rises" else "rises"
+    where = rounded(grid[turns[0]], span)
+    return f"As {ends}, the prediction {first} by {one} up to {where}, then {second} by {other}."
+
+
+def _trend(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) -> Description:
+    change = float(np.ptp(mean))
+    if change <= _FLAT * targets_std:
+        level = _with_unit(_level(mean.mean(), mean, targets_std, units), units)
+        return Description("A constant level", (f"The level stays at about {level}.",))
+    start, end, low, high = (
+        _level(value, mean, change, units) for value in (mean[0], mean[-1], mean.min(), mean.max())
+    )
+    last = _with_unit(end, units)
+    rises = mean[-1] > mean[0]
+    direction, goes = ("rising", "rises") if rises else ("falling", "falls")
+    line = np.polyval(np.polyfit(x - x[0], mean, 1), x - x[0])
+    straight = 1 - ((mean - line) ** 2).sum() / ((mean - mean.mean()) ** 2).sum()
+    if straight > _STRAIGHT:
+        slope = abs(mean[-1] - mean[0]) / (x[-1] - x[0])
+        rate = _with_unit(three_digits(slope), units)
+        shape = "nearly a straight line"
+        if units.log_targets:
+            growth = math.expm1(slope) if rises else -math.expm1(-slope)
+            shape, rate = "nearly exponential", percent(growth)
+        average = f"by {rate} per {singular(units.x_unit)} on average"
+        title = f"A {direction} trend, {shape}"
+        return Description(title, (f"It {goes} from {start} to {last}, {average}.",))
+    turns = _turns(mean, _TURN * change)
+    if len(turns) == 1:
+        middle = _level(mean[turns[0]], mean, change, units)
+        first, then = ("rises", "falls") if mean[turns[0]] > mean[0] else ("falls", "rises")
+        sentence = f"It {first} from {start} to {middle}, then {then} to {last}."
+        return Description(f"A trend that {first}, then {then}", (sentence,))
+    if turns:
+        ends = f"from {start} at the start to {last} at the end"
+        sentence = f"It moves between {low} and {high}, {ends}."
+        return Description("A trend that rises and falls", (sentence,))
+    halfway = np.interp((x[0] + x[-1]) / 2, x, mean)
+    before, after = abs(halfway - mean[0]), abs(mean[-1] - halfway)
+    bend = ""
+    if after > _BENT * before:
+        bend = " that gets steeper"
+    elif before > _BENT * after:
+        bend = " that gets flatter"
+    title = f"A smoothly {direction} trend{bend}"
+    return Description(title, (f"It {goes} from {start} to {last}.",))
+
+
+def _cycle(
+    component: Component, x: np.ndarray, mean: np.ndarray, geometry: Geometry, units: Units
+) -> Description:
+    features = _features(component, geometry)
+    period = features.period * float(units.x_scale[0])
+    text = length_text(period, units.x_unit)
+    named = period_name(period, units.x_unit)
+    # over few cycles the phase of each third would tell more than the amplitude
+    growth, size = _growth(x, mean, 0.0 if features.polynomial > 0.5 else period, units)
+    exact = features.length >= _EXACT * geometry.span
+    name = f"{named} cycle" if named else f"cycle with a period of {text}"
+    title = ("A " if exact else "An approximate ") + name
+    title += f" whose amplitude {growth}" if growth else ""
+    if title.startswith("A hourly"):
+        title = "An" + title[1:]
+    sentences = [f"It repeats every {text}; {size}"]
+    if not exact:
+        length = length_text(features.length * float(units.x_scale[0]), units.x_unit)
+        speed = "slowly"
+        if features.length < 2 * features.period:
+            speed = "from one cycle to the next"
+
+        sentences.append(
+            f"Its shape changes {speed}: cycles that are {length} apart are alike only in part."
+        )
+    if features.modulation is not None:
+        other = length_text(features.modulation * float(units.x_scale[0]), units.x_unit)
+        also = "" if exact else "also "
+        sentences.append(f"It {also}changes with a period of {other}.")
+    elif exact:
+        its = "Apart from that, its" if growth else "Its"
+        sentences.append(f"{its} shape stays nearly the same throughout the data.")
+    if features.first_harmonic > _SINE:
+        sentences.append("Within a period it is close to a sine wave.")
+    elif features.first_harmonic < _SPIKY:
+        sentences.append("Within a period it has sharp features.")
+    return Description(title, tuple(sentences))
+
+
+def _variation(
+    component: Component, x: np.ndarray, mean: np.ndarray, geometry: Geometry, units: Units
+) -> Description:
+    own = _features(component, geometry).relative_length
+    length = own * float(units.x_scale[0])
+    growth, size = _growth(x, mean, length, units)
+    change = f" whose amplitude {growth}" if growth else ""
+    if own < geometry.step:
+        return Description(
+            f"A variation from point to point{change}",
+            (f"It hardly links one point to the next; {size}", "It foretells nothing."),
+        )
+    text = length_text(length, units.x_unit)
+    sentences = [f"It varies over about {text}; {size}"]
+    fading = [any(isinstance(f, SMOOTH) for f in term.factors) for term in component.terms]
+    shares = [term.mean_share() for term in component.terms]
+    if np.dot(fading, shares) > 0.5 * sum(shares):  # a long period would come back
+        sentences.append(f"Past the data it fades within a few times {text}.")
+    return Description(f"A smooth variation without a period{change}", tuple(sentences))
+
+
+@dataclass(frozen=True)
+class _Features:
+    """Means over the terms of a component, by their shares; lengths in units of the kernel."""
+
+    period: float
+    length: float  # median
+    relative_length: float
+    first_harmonic: float
+    modulation: float | None  # another period that shapes a cycle
+    polynomial: float  # share of terms whose amplitude is a polynomial
+
+
+def _features(component: Component, geometry: Geometry) -> _Features:
+    period = math.inf
+    if component.role is not None and component.role.period is not None:
+        period = component.role.period
+    shares = np.array([term.mean_share() for term in component.terms])
+    if not shares.sum() > 0:
+        return _Features(period, math.inf, math.inf, 1.0, None, 0.0)
+    shares = shares / shares.sum()
+    behaviours = behaviours_of(component.terms, geometry)
+    others: dict[float, float] = {}
+    for share, behaviour in zip(shares, behaviours, strict=True):
+        for other in behaviour.periods:
+            if other > 1.5 * period:
+                others[other] = others.get(other, 0.0) + share
+    modulation = max(others, key=lambda p: others[p]) if others else None
+    if modulation is not None and others[modulation] < _MODULATED:
+        modulation = None
+    return _Features(
+        period,
+        _weighted_median([b.length for b in behaviours], shares),
+        _weighted_median([b.relative_length for b in behaviours], shares),
+        float(shares @ [_first_harmonic(term, period) for term in component.terms]),
+        modulation,
+        float(shares @ [b.degree > 0 for b in behaviours]),
+    )
+
+
+def _first_harmonic(term: Term, period: float) -> float:
+    """Share of a sine of this period in the variance of a term, without its constant part.
+
+    exp(z cos a) = I0(z) + 2 sum_n I_n(z) cos(n a), with z = 1 / lengthscale.
+    """
+    for factor in term.factors:
+        own = period_of(factor)
+        if own is None or abs(float(own.mean()) / period - 1) > _OWN:
+            continue
+        if not isinstance(factor, PERIODIC):  # a cosine
+            return 1.0
+        z = 1 / float(factor.lengthscale.detach().double().mean())
+        return 1.0 if z < 1e-3 else float(2 * i1e(z) / (1 - i0e(z)))
+    return 0.0
+
+
+def _growth(x: np.ndarray, mean: np.ndarray, length: float, units: Units) -> tuple[str, str]:
+    """How the amplitude of what repeats or varies over a length changes, and its size in words."""
+    overall = f"its standard deviation is {_spread(mean.std(), units)}."
+    edges = np.linspace(x[0], x[-1], 4)
+    parts = [mean[(x >= low) & (x <= high)] for low, high in zip(edges, edges[1:], strict=False)]
+    if length > edges[1] - edges[0] or min(part.size for part in parts) < _FEW:
+        return "", overall
+    first, middle, last = (float(part.std()) for part in parts)
+    if first <= 0 or last <= 0:
+        return "", overall
+    start, end = _spread(first, units), _spread(last, units)
+    if not units.log_targets and units.y_unit:
+        start = start.removesuffix(f" {units.y_unit}")
+    ends = f"from {start} in the first third to {end} in the last."
+    if last > _GROWTH * first and first <= 1.1 * middle and middle <= 1.1 * last:
+        return "grows", f"its standard deviation grows {ends}"
+    if first > _GROWTH * last and last <= 1.1 * middle and middle <= 1.1 * first:
+        return "shrinks", f"its standard deviation shrinks {ends}"
+    return "", overall
+
+
+def _turns(values: np.ndarray, tolerance: float) -> list[int]:
+    """Places of the extremes after which values go back by more than a tolerance."""
+    turns: list[int] = []
+    low = high = extreme = direction = 0
+    for place, value in enumerate(values):
+        if direction == 0:
+            low = place if value < values[low] else low
+            high = place if value > values[high] else high
+            if value - values[low] > tolerance:
+                direction, extreme = 1, place
+            elif values[high] - value > tolerance:
+                direction, extreme = -1, place
+        elif direction * (value - values[extreme]) > 0:
+            extreme = place
+        elif direction * (values[extreme] - value) > tolerance:
+            turns.append(extreme)
+            direction, extreme = -direction, place
+    return turns
+
+
+def _weighted_median(values: list[float], shares: np.ndarray) -> float:
+    order = np.argsort(values)
+    total = np.cumsum(shares[order])
+    return float(np.array(values)[order][np.searchsorted(total, 0.5 * total[-1])])
+
+
+def _level(value: float, values: np.ndarray, change: float, units: Units) -> str:
+    """A value of a curve, to digits that show a change of that size."""
+    if units.log_targets:
+        change = float(np.exp(values.max()) - np.exp(values.min())) or math.exp(value) * change
+        value = math.exp(value)
+    return rounded(value, change)
+
+
+def _spread(std: float, units: Units) -> str:
+    """A standard deviation; of a logarithm as a share of the level."""
+    if units.log_targets:
+        return f"{percent(math.expm1(float(std)))} of the level"
+    return _with_unit(three_digits(std), units)
+
+
+def _with_unit(text: str, units: Units) -> str:
+    return text + (f" {units.y_unit}" if units.y_unit else "")

@@ -1,0 +1,360 @@
+"""Losses of a Kronecker GP on a partly observed grid, with gradients in closed form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from gpytorch_nkn.linalg.grid.conjugate_gradients import Report, warn_of_residual
+from gpytorch_nkn.linalg.grid.grid_log_determinant import LogDeterminant
+from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen
+from gpytorch_nkn.linalg.grid.partial_grid import PartialGrid
+from gpytorch_nkn.linalg.grid.partial_kronecker import PartialKronecker
+
+__all__ = ["GridLikelihood", "LeftOutBlocks"]
+
+_DIFFERENCE = 1e-5  # tolerance of a solve whose result is taken from a number of its size
+_POSITIVE = 1e-3  # of one whose result counts as it is
+_EXACT = 1e-4  # of one whose errors are to be known
+_SLACK = 3.0  # by which solves for derivatives alone may be less exact
+
+
+class GridLikelihood:
+    r"""Negative log density of the observed cells of a grid.
+
+    .. math::
+        \tfrac12 y_o^\top A_{oo}^{-1} y_o + \tfrac12 \log|A_{oo}| + \tfrac M2 \log 2\pi,
+        \qquad A = K_1 \otimes \dots \otimes K_P + \sigma^2 I
+
+    The derivatives are written out in the eigenbasis of the grid, so that nothing is
+    differentiated through conjugate gradients or an eigendecomposition. Solves start from the
+    solution of the last call. The gradient is not differentiable again.
+
+    Args:
+        grid: Which cells are observed.
+        log_determinant: How that is computed.
+        tolerance: Relative residual of the solves.
+        max_iterations: Of conjugate gradients.
+        with_value: If False, values that come with a gradient lack the log-determinant where it
+            takes more time than its gradient does (``"unbiased"``).
+        report: What is told of every solution; by default a warning of those that are too far off.
+
+    Reference: Sun et al. (2018), appendix J.4; Wilson et al. (2014).
+    """
+
+    def __init__(
+        self,
+        grid: PartialGrid,
+        *,
+        log_determinant: LogDeterminant | None = None,
+        tolerance: float = 1e-3,
+        max_iterations: int = 500,
+        with_value: bool = True,
+        report: Report = warn_of_residual,
+    ):
+        self.grid = grid
+        self.log_determinant = LogDeterminant() if log_determinant is None else log_determinant
+        self.tolerance = tolerance
+        self.max_iterations = max_iterations
+        self.with_value = with_value
+        self.report = report
+        self.iterations = 0
+        self.state: Tensor | None = None
+
+    def __call__(self, residual: Tensor, noise: Tensor, factors: Sequence[Tensor]) -> Tensor:
+        """Values ``...``.
+
+        Args:
+            residual: Targets less their mean ``... x n_1 x ... x n_P``; what stands at missing
+                cells does not matter.
+            noise: Variance of the noise ``...``.
+            factors: Symmetric matrices ``... x n_p x n_p``.
+
+        Raises:
+            linear_operator.utils.errors.NotPSDError: A factor is not positive semi-definite.
+        """
+        differentiate = torch.is_grad_enabled()
+        return _Likelihood.apply(self, differentiate, residual, noise, *factors)
+
+
+class LeftOutBlocks:
+    r"""Squared errors of predicting blocks of observed cells from all the other ones.
+
+    Each block is left out in turn, with hyperparameters as they are. The derivatives need one more
+    solve and have the form of those of the likelihood: where g are those of the loss by the
+    prediction :math:`f = K_{bo} A_{oo}^{-1} y_o` of a block b from the other observed cells o,
+
+    .. math:: g^\top df = \gamma^\top (dA)\, \alpha, \qquad
+        \alpha = A_{oo}^{-1} y_o, \quad \gamma_b = g, \quad \gamma_o = -A_{oo}^{-1} K_{ob}\, g.
+
+    Args:
+        grid: Which cells are observed.
+        blocks: Cells to leave out ``B x n_1 x ... x n_P`` (``B x ... x n_1 x ... x n_P`` for a
+            batch); those that are not observed are ignored.
+        tolerance: Relative residual of the solves.
+        max_iterations: Of conjugate gradients.
+        report: As of :class:`GridLikelihood`.
+
+    Raises:
+        ValueError: A block has no observed cell, or leaves none.
+    """
+
+    def __init__(
+        self,
+        grid: PartialGrid,
+        blocks: Tensor,
+        *,
+        tolerance: float = 1e-3,
+        max_iterations: int = 500,
+        report: Report = warn_of_residual,
+    ):
+        self.report = report
+        self.num_dims = grid.num_dims
+        self.tolerance = tolerance
+        self.max_iterations = max_iterations
+        self.iterations = 0
+        self.parts = [_Block(grid, block) for block in blocks]
+
+    def __call__(
+        self,
+        residual: Tensor,
+        noise: Tensor,
+        factors: Sequence[Tensor],
+        chosen: Sequence[int] | None = None,
+    ) -> Tensor:
+        """Mean squared error of each block ``B x ...``.
+
+        Args:
+            residual, noise, factors: As of :class:`GridLikelihood`.
+            chosen: Numbers of the blocks that are wanted; all of them by default.
+        """
+        chosen = range(len(self.parts)) if chosen is None else chosen
+        differentiate = torch.is_grad_enabled()
+        return _BlockErrors.apply(self, list(chosen), differentiate, residual, noise, *factors)
+
+    @torch.no_grad()
+    def scale(
+        self,
+        residual: Tensor,
+        noise: Tensor,
+        factors: Sequence[Tensor],
+        *,
+        num_probes: int = 16,
+        chosen: Sequence[int] | None = None,
+    ) -> Tensor:
+        """By what the predicted variances must be multiplied to equal the squared errors ``...``.
+
+        The mean over the blocks of the ratio of their sum of squared errors to that of the
+        predicted variances of new observations, which is estimated with random vectors. (In the
+        ratio of the sums over all blocks one of them, at an edge, may make nearly all of both.)
+
+        Args:
+            residual, noise, factors: As of :class:`GridLikelihood`.
+            num_probes: Random vectors per block.
+            chosen: Numbers of the blocks that count; all of them by default.
+        """
+        axes = tuple(range(-self.num_dims, 0))
+        eigen = KroneckerEigen(factors)
+        generator = torch.Generator().manual_seed(0)
+        ratios = []
+        for part in self.parts if chosen is None else [self.parts[i] for i in chosen]:
+            system = self.system(part, factors, noise, eigen)
+            weights = system.weights(
+                torch.where(part.grid.observed, residual, 0.0),
+                part.states[0],
+                tolerance=min(self.tolerance, _EXACT),
+            )
+            prediction = eigen.from_basis(weights.coefficients * system.spectrum)
+            error = torch.where(part.cells, prediction - residual, 0.0)
+            errors = error.square().sum(axes)
+            signs = torch.randint(0, 2, (num_probes, *part.cells.shape), generator=generator)
+            signs = (2 * signs - 1).to(residual) * part.cells
+            lacking = 1 + len(system.batch_shape) + self.num_dims - signs.dim()
+            signs = signs[(slice(None), *[None] * max(lacking, 0))]  # s x ... x n_1 x ... x n_P
+            ratios.append(errors / _quadratic_variance(system, signs).mean(0))
+        return torch.stack(ratios).mean(0)
+
+    def system(
+        self, part: _Block, factors: Sequence[Tensor], noise: Tensor, eigen: KroneckerEigen
+    ) -> PartialKronecker:
+        """Covariance and observed cells with one block left out."""
+        return PartialKronecker(
+            part.grid,
+            factors,
+            noise,
+            tolerance=self.tolerance,
+            max_iterations=self.max_iterations,
+            eigen=eigen,
+            report=self.report,
+        )
+
+
+def _quadratic_variance(system: PartialKronecker, vectors: Tensor) -> Tensor:
+    """Predicted variances ``s x ...`` of sums of new observations at missing cells.
+
+    Args:
+        system: Covariance and observed cells.
+        vectors: What the observations are multiplied by, ``s x ... x n_1 x ... x n_P``.
+    """
+    axes = tuple(range(-system.num_dims, 0))
+    if system.in_holes:
+        target = system.grid.restrict(vectors)
+        return (target * system.solve(target, tolerance=_POSITIVE).value).sum(axes)
+    eigen = system.eigen
+    coefficients = eigen.to_basis(vectors)
+    prior = (coefficients.square() / system.inverse).sum(axes)
+    image = eigen.from_basis(coefficients * system.spectrum)
+    image = system.grid.only_observed(image)
+    solution = system.solve(image, tolerance=_DIFFERENCE)
+    return prior - (image * solution.value).sum(axes)
+
+
+class _Block:
+    """A block of cells, the grid without it, and where its solves may start."""
+
+    def __init__(self, grid: PartialGrid, block: Tensor):
+        self.cells = block & grid.observed
+        self.size = self.cells.flatten(-grid.num_dims).sum(-1)
+        if bool((self.size == 0).any()):
+            raise ValueError("Every block must have an observed cell (in every entry of a batch).")
+        self.grid = PartialGrid(grid.observed & ~self.cells, grid.num_dims)
+        self.states: list[Tensor | None] = [None, None]
+
+
+class _Likelihood(Function):
+    @staticmethod
+    def forward(
+        ctx,
+        loss: GridLikelihood,
+        differentiate: bool,
+        residual: Tensor,
+        noise: Tensor,
+        *factors: Tensor,
+    ) -> Tensor:
+        grid = loss.grid
+        system = PartialKronecker(
+            grid,
+            factors,
+            noise,
+            tolerance=loss.tolerance,
+            max_iterations=loss.max_iterations,
+            report=loss.report,
+        )
+        targets = torch.where(grid.observed, residual, 0.0)
+        weights = system.weights(targets, loss.state)
+        loss.state = weights.state
+        counts = grid.num_observed.to(residual)
+        value = 0.5 * weights.quadratic + 0.5 * math.log(2 * math.pi) * counts
+        if not (differentiate and any(ctx.needs_input_grad)):
+            value = value + 0.5 * loss.log_determinant.value(system)
+        else:
+            alpha = weights.coefficients
+            determinant, matrices, of_noise = loss.log_determinant.evaluate(
+                system, with_value=loss.with_value
+            )
+            if determinant is not None:
+                value = value + 0.5 * determinant
+            quadratic = system.factor_gradients(alpha, alpha)
+            axes = tuple(range(-grid.num_dims, 0))
+            of_noise = 0.5 * (of_noise - alpha.square().sum(axes))
+            of_factors = [0.5 * (part - own) for part, own in zip(matrices, quadratic, strict=True)]
+            ctx.eigen = system.eigen
+            of_residual = None
+            if ctx.needs_input_grad[2]:
+                of_residual = grid.only_observed(system.eigen.from_basis(alpha))
+            _keep(ctx, residual, noise, factors, of_residual, of_noise, of_factors)
+        loss.iterations += system.iterations
+        return value
+
+    @staticmethod
+    def backward(ctx, *outer: Tensor):
+        return None, *_scaled_gradients(ctx, outer[0])
+
+
+class _BlockErrors(Function):
+    @staticmethod
+    def forward(
+        ctx,
+        loss: LeftOutBlocks,
+        chosen: list[int],
+        differentiate: bool,
+        residual: Tensor,
+        noise: Tensor,
+        *factors: Tensor,
+    ) -> Tensor:
+        axes = tuple(range(-loss.num_dims, 0))
+        eigen = KroneckerEigen(factors)
+        values, parts = [], []
+        for number in chosen:
+            part = loss.parts[number]
+            system = loss.system(part, factors, noise, eigen)
+            weights = system.weights(torch.where(part.grid.observed, residual, 0.0), part.states[0])
+            alpha, part.states[0] = weights.coefficients, weights.state
+            prediction = eigen.from_basis(alpha * system.spectrum)
+            error = torch.where(part.cells, prediction - residual, 0.0)
+            values.append(error.square().sum(axes) / part.size)
+            if differentiate and any(ctx.needs_input_grad):
+                outer = error * (2 / part.size.to(error))[(..., *[None] * loss.num_dims)]
+                gamma, part.states[1] = system.continued(
+                    outer, part.states[1], tolerance=_SLACK * loss.tolerance
+                )
+                gradients = [(gamma * alpha).sum(axes), *system.factor_gradients(gamma, alpha)]
+                if ctx.needs_input_grad[3]:
+                    seen = part.grid.observed | part.cells
+                    gradients.append(torch.where(seen, -eigen.from_basis(gamma), 0.0))
+                parts.append(gradients)
+            loss.iterations += system.iterations
+        if parts:
+            ctx.eigen = eigen
+            stacked = [torch.stack(several) for several in zip(*parts, strict=True)]
+            of_residual = stacked.pop() if ctx.needs_input_grad[3] else None
+            _keep(ctx, residual, noise, factors, of_residual, stacked[0], stacked[1:])
+        return torch.stack(values)
+
+    @staticmethod
+    def backward(ctx, *outer: Tensor):
+        return None, None, *_scaled_gradients(ctx, outer[0])
+
+
+def _keep(
+    ctx,
+    residual: Tensor,
+    noise: Tensor,
+    factors: Sequence[Tensor],
+    of_residual: Tensor | None,
+    of_noise: Tensor,
+    of_factors: Sequence[Tensor],
+) -> None:
+    ctx.shapes = residual.shape, noise.shape, *[factor.shape for factor in factors]
+    ctx.num_dims = len(factors)
+    ctx.has_residual = of_residual is not None
+    gradients = [of_noise, *of_factors]
+    if of_residual is not None:
+        gradients.append(of_residual)
+    ctx.save_for_backward(*gradients)
+
+
+def _scaled_gradients(ctx, outer: Tensor) -> tuple[Tensor | None, ...]:
+    if torch.is_grad_enabled():
+        raise NotImplementedError(
+            "The gradient of a loss on a grid cannot be differentiated again."
+        )
+    of_noise, *gradients = ctx.saved_tensors
+    of_residual = None
+    residual_shape, noise_shape, *factor_shapes = ctx.shapes
+    if ctx.has_residual:
+        scale = outer[(..., *[None] * ctx.num_dims)]
+        of_residual = (scale * gradients.pop()).sum_to_size(residual_shape)
+    of_factors = []
+    bases = zip(ctx.eigen.vectors, ctx.eigen.transposed, strict=True)
+    for part, shape, (vectors, transposed) in zip(gradients, factor_shapes, bases, strict=True):
+        lead = vectors.shape  # the basis may belong to several grids
+        part = (outer[..., None, None] * part).sum_to_size(
+            lead if outer.dim() + 2 > len(lead) else part.shape
+        )
+        of_factors.append((vectors @ part @ transposed).sum_to_size(shape))
+    return None, of_residual, (outer * of_noise).sum_to_size(noise_shape), *of_factors

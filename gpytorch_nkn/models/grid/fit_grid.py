@@ -1,0 +1,241 @@
+"""Training of a Gaussian process on a grid: marginal likelihood, then left-out blocks."""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+import time
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from gpytorch_nkn.initialization import assign, initialize_grid_kernels
+from gpytorch_nkn.models.grid.grid_blocks import hole_blocks, is_scattered
+from gpytorch_nkn.models.grid.grid_training import GridRestart, GridTraining
+
+if TYPE_CHECKING:
+    from gpytorch_nkn.models.grid.kronecker_grid_gp import KroneckerGridGP
+
+__all__ = ["OPTIONS", "GridFit", "GridRestart", "fit_grid_gp"]
+
+OPTIONS = {
+    "start",
+    "restarts",
+    "likelihood_steps",
+    "block_steps",
+    "blocks",
+    "learning_rate",
+    "calibrate",
+    "budget",
+    "seed",
+    "progress",
+}
+
+_BLOCK_STEPS = 40
+_FEW = 8  # blocks of which none are set aside
+_NOISE = 0.1  # at the start, of the variance of standardised targets
+
+
+@dataclass
+class GridFit:
+    """The record of :func:`fit_grid_gp`.
+
+    Attributes:
+        model: The model that came in, in eval mode, with the best parameters.
+        restarts: One record per start.
+        best: Number of the best one: with the smallest block error or, without blocks, the
+            highest likelihood.
+        scale: By what all variances were multiplied in the end to fit the errors of the blocks.
+    """
+
+    model: KroneckerGridGP
+    restarts: list[GridRestart] = field(default_factory=list)
+    best: int = 0
+    scale: float = 1.0
+
+    def __str__(self) -> str:
+        lines = [f"{'restart':>7} {'likelihood':>11} {'block error':>12} {'s':>7}  status"]
+        for record in self.restarts:
+            mark = "*" if record.number == self.best else " "
+            lines.append(
+                f"{record.number:>6}{mark} {record.likelihood:>11.4f} {record.block_error:>12.4f} "
+                f"{record.seconds:>7.1f}  {record.status}"
+            )
+        return "\n".join(lines)
+
+
+def fit_grid_gp(
+    model: KroneckerGridGP,
+    *,
+    start: str | None = "spectrum",
+    restarts: int = 1,
+    likelihood_steps: int = 80,
+    block_steps: int | None = None,
+    blocks: int | Tensor = 12,
+    learning_rate: float = 0.05,
+    calibrate: bool = True,
+    budget: float | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> GridFit:
+    """Train a Gaussian process on a grid in place.
+
+    From each start some steps of Adam maximise the marginal likelihood. It says little of how well
+    a hole is filled; so blocks of observed cells, of the shape of the holes, are predicted from
+    all the other cells, and the start with the smallest errors goes on to steps that minimise
+    these. The gradients of both are in closed form. The parameters with the smallest block error
+    are kept, and in the end all variances are multiplied such that they fit the errors of further
+    blocks.
+
+    Ctrl-C and the budget end the training; what was reached by then counts.
+
+    Args:
+        model: The model.
+        start: ``"spectrum"`` for start values from the data (see
+            :func:`gpytorch_nkn.initialization.initialize_grid_kernels`), ``None`` for the
+            parameters that the model has.
+        restarts: Number of starts.
+        likelihood_steps: Steps on the marginal likelihood, at most: from half of them on they end
+            when the block error stops falling (then they fit the noise of textures).
+        block_steps: Steps on left-out blocks; ``None`` for 40, or none of them where the missing
+            cells are scattered: these the marginal likelihood can judge by their neighbours.
+        blocks: Their number, or the blocks ``B x n_1 x ... x n_P`` themselves. With 0, or where
+            there is no room for blocks, the marginal likelihood decides alone.
+        learning_rate: Of Adam, in the logarithms of positive parameters.
+        calibrate: Fit the variances to the errors of other blocks, half as many (of the same ones
+            if there are fewer than 8, or they are given).
+        budget: Wall time of the steps in seconds; fitting the variances comes on top.
+        seed: Determines every draw; the global random state is left alone.
+        progress: Show a progress bar, if standard error is a terminal.
+
+    Returns:
+        The record, with the model in eval mode.
+
+    A :class:`NumericalWarning` tells when conjugate gradients, of at most 200 iterations per solve
+    in training, left gradients in doubt.
+
+    Raises:
+        TypeError: The model is no KroneckerGridGP.
+        ValueError: An option has no meaning.
+        RuntimeError: Every start failed.
+        KeyboardInterrupt: Ctrl-C came before the first step.
+    """
+    from gpytorch_nkn.models.grid.kronecker_grid_gp import KroneckerGridGP
+
+    if not isinstance(model, KroneckerGridGP):
+        raise TypeError(f"model must be a KroneckerGridGP, got {type(model).__name__}.")
+    _check(start, restarts, likelihood_steps, block_steps, learning_rate, budget)
+    if block_steps is None:
+        block_steps = 0 if is_scattered(_missing(model)) else _BLOCK_STEPS
+    end = math.inf if budget is None else time.monotonic() + budget
+    model.train()
+    training = GridTraining(model, *_blocks(model, blocks, seed), learning_rate, end, seed)
+    shown = progress and sys.stderr.isatty()
+    fit = GridFit(model)
+    total = restarts * likelihood_steps + block_steps
+    try:
+        with tqdm(total=total, desc="grid", disable=not shown, leave=False) as bar:
+            for number in range(restarts):
+                record = GridRestart(number)
+                fit.restarts.append(record)
+                if start is not None:
+                    _initialize(model, seed, number)
+                training.climb(record, likelihood_steps, bar.update)
+                if record.status == "budget":
+                    break
+            best = training.best
+            if best is None:
+                raise RuntimeError(f"Every start failed: {fit.restarts[0].status}.")
+            if fit.restarts[-1].status != "budget":
+                bar.n = restarts * likelihood_steps
+                training.tune(fit.restarts[best.number], block_steps, bar.update)
+        training.use_best()
+        if calibrate:
+            fit.scale = training.calibrate()
+        training.warn_of_residuals()
+    except KeyboardInterrupt:
+        if training.best is None:
+            raise
+        fit.restarts[-1].status = "interrupted"
+        message = "The training was interrupted; the best parameters so far are kept."
+        warnings.warn(message, stacklevel=2)
+        training.use_best()
+    finally:
+        if training.best is not None:
+            fit.best = training.best.number
+        model.train().eval()  # forgets what was computed with other parameters
+    return fit
+
+
+def _initialize(model: KroneckerGridGP, seed: int, number: int) -> None:
+    with torch.no_grad():
+        initialize_grid_kernels(
+            list(model.kernels),
+            model.train_coordinates,
+            model.residual(),
+            model.grid.observed,
+            seed=seed,
+            restart=number,
+        )
+        noise = model.likelihood.noise_covar
+        if noise.raw_noise.requires_grad:
+            assign(noise, "noise", torch.full_like(noise.noise, _NOISE))
+
+
+def _blocks(
+    model: KroneckerGridGP, blocks: int | Tensor, seed: int
+) -> tuple[Tensor | None, Tensor | None]:
+    """Blocks to learn from and to fit variances to, on slices in which a cell is observed."""
+    if isinstance(blocks, Tensor):
+        sizes = tuple(x.size(0) for x in model.coordinates)
+        if blocks.dtype != torch.bool or tuple(blocks.shape[1:]) != sizes:
+            raise ValueError(
+                f"blocks must be a number or a boolean tensor of shape {('B', *sizes)}, got "
+                f"{blocks.dtype} of shape {tuple(blocks.shape)}."
+            )
+        own = model.trimmed(blocks.to(model.missing.device))
+        return own, own
+    if operator.index(blocks) < 0:
+        raise ValueError(f"blocks must be at least 0, got {blocks}.")
+    if not blocks:
+        return None, None
+    count = blocks + (blocks + 1) // 2
+    found = model.trimmed(hole_blocks(_missing(model), count, seed=seed))
+    if not len(found):
+        return None, None
+    if len(found) < _FEW:
+        return found, found
+    further = torch.arange(len(found)) % 3 == 2
+    return found[~further], found[further]
+
+
+def _missing(model: KroneckerGridGP) -> Tensor:
+    """Cells that are missing in any grid of the batch."""
+    sizes = [x.size(0) for x in model.coordinates]
+    return model.missing.reshape(-1, *sizes).any(0)
+
+
+def _check(
+    start: str | None,
+    restarts: int,
+    likelihood_steps: int,
+    block_steps: int | None,
+    learning_rate: float,
+    budget: float | None,
+) -> None:
+    if start not in ("spectrum", None):
+        raise ValueError(f"start must be 'spectrum' or None, got {start!r}.")
+    if operator.index(restarts) < 1:
+        raise ValueError(f"restarts must be at least 1, got {restarts}.")
+    for name, steps in (("likelihood_steps", likelihood_steps), ("block_steps", block_steps)):
+        if steps is not None and operator.index(steps) < 0:
+            raise ValueError(f"{name} must be at least 0, got {steps}.")
+    if not 0 < learning_rate < math.inf:
+        raise ValueError(f"learning_rate must be a positive number, got {learning_rate}.")
+    if budget is not None and not budget > 0:
+        raise ValueError(f"budget must be a positive number of seconds, got {budget}.")

@@ -1,0 +1,252 @@
+"""Predictions of a Gaussian process on a grid with missing cells, at fixed hyperparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from gpytorch_nkn.linalg import KroneckerEigen, PartialKronecker, kronecker_multiply
+from gpytorch_nkn.linalg.grid import dense_matrices, unknown_cells
+
+__all__ = ["GridPosterior"]
+
+_DENSE_CELLS = 6000  # unknowns up to which their matrix is factorised
+_DENSE_GRIDS = 4  # so many of these matrices are kept
+_CHUNK_ELEMENTS = 2**23  # numbers in a temporary array
+
+
+class GridPosterior:
+    r"""Mean, covariance and samples of the function, given the observed cells of a grid.
+
+    Every cross-covariance is a product over the dimensions. With the coefficients c of a point's
+    cross-covariance in the eigenbasis, :math:`k_*^\top A_{oo}^{-1} k_*` is
+    :math:`c^\top D c - s^\top (A^{-1})_{hh}^{-1} s`, where D is the inverse of the spectrum plus
+    noise and s what :math:`A^{-1} k_*` is at the missing cells.
+
+    Args:
+        system: Covariance and observed cells.
+        residual: Targets less their mean ``... x n_1 x ... x n_P``, zero at missing cells.
+    """
+
+    def __init__(self, system: PartialKronecker, residual: Tensor):
+        self.system = system
+        self.residual = residual
+        self.num_dims = system.num_dims
+        self.coefficients = system.weights(residual).coefficients
+        self._factors: list[Tensor] | None = None
+
+    def mean(self, crosses: Sequence[Tensor]) -> Tensor:
+        """Posterior mean, less the prior mean, at all cells of another grid.
+
+        Args:
+            crosses: Covariances ``... x m_p x n_p`` with the training grid.
+
+        Returns:
+            ``... x m_1 x ... x m_P``.
+        """
+        parts = [
+            cross @ vectors
+            for cross, vectors in zip(crosses, self.system.eigen.vectors, strict=True)
+        ]
+        return kronecker_multiply(parts, self.coefficients)
+
+    def point_means(self, rows: Sequence[Tensor]) -> Tensor:
+        """Posterior mean, less the prior mean, at points.
+
+        Args:
+            rows: Cross-covariances ``... x q x n_p`` of the points, one per dimension.
+
+        Returns:
+            ``... x q``.
+        """
+        cells = self._cells(rows)  # q x ... x n_1 x ... x n_P
+        lacking = 1 + self.coefficients.dim() - cells.dim()
+        cells = cells[(slice(None), *[None] * max(lacking, 0))]
+        axes = tuple(range(-self.num_dims, 0))
+        return (cells * self.coefficients).sum(axes).movedim(0, -1)
+
+    def explained_covariance(self, rows: Sequence[Tensor]) -> Tensor:
+        r"""What the observations take off the prior covariance of points, ``... x q x q``."""
+        system = self.system
+        cells = self._cells(rows)
+        weighted = cells * system.inverse
+        first = _pairs(cells, weighted, self.num_dims)
+        if system.grid.is_complete:
+            return first
+        if system.in_holes:
+            space = system.grid.only_missing(kronecker_multiply(system.expand, weighted))
+            return first - self._inverse_pairs(space)
+        return self._inverse_pairs(system.grid.only_observed(system.eigen.from_basis(cells)))
+
+    def explained_variance(self, rows: Sequence[Tensor]) -> Tensor:
+        """As :meth:`explained_covariance`, its diagonal ``... x q`` only, some points at a time."""
+        q = rows[0].size(-2)
+        size = max(1, _CHUNK_ELEMENTS // max(1, self.system.inverse.numel()))
+        parts = [
+            self._explained_diagonal([row[..., begin : begin + size, :] for row in rows])
+            for begin in range(0, q, size)
+        ]
+        return torch.cat(parts, -1)
+
+    def missing_variance(self) -> Tensor | None:
+        """Variance at every missing cell from one inverse, on the training grid and 0 elsewhere.
+
+        None where systems are not solved in the space of the missing cells, or these are too many.
+        """
+        system = self.system
+        factors = self._dense_factors() if system.in_holes else None
+        if factors is None:
+            return None
+        masks = unknown_cells(system)  # B x u
+        noise = system.noise.expand(*system.batch_shape, *[1] * self.num_dims).reshape(-1)
+        box = torch.zeros(masks.shape, dtype=noise.dtype, device=noise.device)
+        for number, (mask, factor) in enumerate(zip(masks, factors, strict=True)):
+            variance = torch.cholesky_inverse(factor).diagonal()
+            box[number, mask] = (variance - noise[number]).clamp_min(0.0)
+        sizes = [len(rows) for rows in system.grid.rows]
+        return system.grid.place(box.view(*system.batch_shape, *sizes))
+
+    def sample(
+        self,
+        num_samples: int,
+        factors: Sequence[Tensor],
+        kept: Sequence[Tensor],
+        generator: torch.Generator,
+        *,
+        tolerance: float | None = None,
+    ) -> Iterator[Tensor]:
+        """Joint samples of the function, less its mean, by pathwise conditioning.
+
+        A sample of the prior on a grid that holds the training grid is corrected by the
+        observations' deviations from it: one solve per sample.
+
+        Args:
+            num_samples: Their number S.
+            factors: Covariances ``... x m_p x m_p`` of the larger grid.
+            kept: Positions of the training grid in it.
+            generator: Of random numbers, on the CPU.
+            tolerance: Of the solves, in place of the usual one.
+
+        Yields:
+            S arrays ``... x m_1 x ... x m_P``.
+
+        Reference: Wilson et al. (2021), Pathwise Conditioning of Gaussian Processes.
+        """
+        system, like = self.system, self.residual
+        eigen = KroneckerEigen(factors)
+        roots = [
+            vectors * values.sqrt().unsqueeze(-2)
+            for vectors, values in zip(eigen.vectors, eigen.values, strict=True)
+        ]
+        crosses = [f.index_select(-1, rows) for f, rows in zip(factors, kept, strict=True)]
+        crosses = [c @ v for c, v in zip(crosses, system.eigen.vectors, strict=True)]
+        batch = torch.broadcast_shapes(system.batch_shape, like.shape[: like.dim() - self.num_dims])
+        sizes = tuple(factor.size(-1) for factor in factors)
+
+        def draw(shape: tuple[int, ...]) -> Tensor:
+            return torch.randn(shape, generator=generator, dtype=torch.float64).to(like)
+
+        for _ in range(num_samples):
+            prior = kronecker_multiply(roots, draw((*batch, *sizes)))
+            values = prior
+            for dim, rows in enumerate(kept):
+                values = values.index_select(dim - self.num_dims, rows)
+            values = values + system.noise.sqrt() * draw(tuple(values.shape))
+            target = system.grid.only_observed(like - values)
+            weights = system.weights(target, tolerance=tolerance)
+            yield prior + kronecker_multiply(crosses, weights.coefficients)
+
+    # --- parts ---
+
+    def _cells(self, rows: Sequence[Tensor]) -> Tensor:
+        """Coefficients ``q x ... x n_1 x ... x n_P`` of cross-covariances ``... x q x n_p``."""
+        product = rows[0] @ self.system.eigen.vectors[0]  # ... x q x n_1
+        for dim in range(1, self.num_dims):
+            part = rows[dim] @ self.system.eigen.vectors[dim]
+            part = part[(..., *[None] * dim, slice(None))]  # ... x q x 1 x ... x n_p
+            product = product.unsqueeze(-1) * part
+        product = product.movedim(-1 - self.num_dims, 0)
+        lacking = 1 + len(self.system.batch_shape) + self.num_dims - product.dim()
+        return product[(slice(None), *[None] * lacking)] if lacking > 0 else product
+
+    def _explained_diagonal(self, rows: Sequence[Tensor]) -> Tensor:
+        system = self.system
+        cells = self._cells(rows)
+        axes = tuple(range(-self.num_dims, 0))
+        weighted = cells * system.inverse
+        first = (cells * weighted).sum(axes).movedim(0, -1)
+        if system.grid.is_complete:
+            return first
+        if system.in_holes:
+            space = system.grid.only_missing(kronecker_multiply(system.expand, weighted))
+            return first - self._inverse_squares(space)
+        return self._inverse_squares(system.grid.only_observed(system.eigen.from_basis(cells)))
+
+    def _inverse_squares(self, space: Tensor) -> Tensor:
+        """Squared lengths ``... x q`` of vectors ``q x ...`` under the inverse of the system."""
+        half = self._whitened(space)
+        if half is not None:
+            return half.square().sum(-1).movedim(0, -1)
+        axes = tuple(range(-self.num_dims, 0))
+        with torch.no_grad():
+            solved = self.system.checked_solve(space.detach())
+        if not space.requires_grad:
+            return (space * solved).sum(axes).movedim(0, -1)
+        # Of the second order in what is left of the residual, with the derivative by the points.
+        return ((2 * space - self.system.multiply(solved)) * solved).sum(axes).movedim(0, -1)
+
+    def _inverse_pairs(self, space: Tensor) -> Tensor:
+        """Inner products ``... x q x q`` of vectors ``q x ...`` under the inverse of the system."""
+        half = self._whitened(space)
+        if half is not None:
+            half = half.movedim(0, -2)
+            return half @ half.mT
+        with torch.no_grad():
+            solved = self.system.checked_solve(space.detach())
+        if not space.requires_grad:
+            part = _pairs(space, solved, self.num_dims)
+            return 0.5 * (part + part.mT)
+        part = _pairs(space - 0.5 * self.system.multiply(solved), solved, self.num_dims)
+        return part + part.mT
+
+    def _whitened(self, space: Tensor) -> Tensor | None:
+        """Vectors ``q x ... x u`` by the inverse of a Cholesky factor, None if there is none."""
+        factors = self._dense_factors()
+        if factors is None:
+            return None
+        batch = self.system.batch_shape
+        lead = torch.broadcast_shapes(space.shape[: space.dim() - self.num_dims], batch)
+        space = space.expand(*lead, *space.shape[space.dim() - self.num_dims :])
+        flat = space.reshape(-1, batch.numel(), space.shape[space.dim() - self.num_dims :].numel())
+        largest = max(len(factor) for factor in factors)
+        parts = []
+        masks = unknown_cells(self.system)
+        for number, (mask, factor) in enumerate(zip(masks, factors, strict=True)):
+            half = torch.linalg.solve_triangular(factor, flat[:, number, mask].mT, upper=False)
+            parts.append(torch.nn.functional.pad(half.mT, (0, largest - len(factor))))
+        return torch.stack(parts, 1).reshape(*lead, largest)
+
+    def _dense_factors(self) -> list[Tensor] | None:
+        """Lower Cholesky factors ``u x u`` for each entry of the batch; None if too large."""
+        if self._factors is None:
+            sizes = unknown_cells(self.system).sum(-1).tolist()
+            total = sum(size**2 for size in sizes)
+            if max(sizes) > _DENSE_CELLS or total > _DENSE_GRIDS * _DENSE_CELLS**2:
+                return None
+            factors = []
+            for matrix in dense_matrices(self.system):
+                factor, failed = torch.linalg.cholesky_ex(matrix)
+                if bool(failed):
+                    return None
+                factors.append(factor)
+            self._factors = factors
+        return self._factors
+
+
+def _pairs(left: Tensor, right: Tensor, num_dims: int) -> Tensor:
+    """Inner products ``... x q x q`` of arrays ``q x ... x n_1 x ... x n_P``."""
+    left, right = torch.broadcast_tensors(left, right)
+    left, right = (t.flatten(t.dim() - num_dims).movedim(0, -2) for t in (left, right))
+    return left @ right.mT

@@ -1,0 +1,257 @@
+"""Steps that train a Gaussian process on a grid."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from linear_operator.utils.warnings import NumericalWarning
+from torch import Tensor
+
+from gpytorch_nkn.initialization import assign, rescale_kernel
+from gpytorch_nkn.linalg import GridLikelihood, LeftOutBlocks
+from gpytorch_nkn.linalg.grid import Solution
+from gpytorch_nkn.models.grid.log_adam import LogAdam, LogParameters, period_counts
+
+if TYPE_CHECKING:
+    from gpytorch_nkn.models.grid.kronecker_grid_gp import KroneckerGridGP
+
+__all__ = ["GridRestart", "GridTraining"]
+
+_TOLERANCE = 1e-2  # of solves in training: a smaller one changes the third digit of results
+_FAR_OFF = 10.0  # multiples of the tolerance that gradients can do with
+_MAX_ITERATIONS = 200  # of conjugate gradients: the next step goes on where they ended
+_BLOCKS_PER_STEP = 2
+_LATE_BLOCKS = 2  # that variances are fitted to when the time is over
+_WARM_UP = 5  # steps over which the rate for left-out blocks rises
+_LAST_RATE = 0.1  # share of the rate that is left at the end
+_CHECK_EVERY = 10  # steps after which all blocks are looked at
+_LEAST_GAIN = 0.01  # by which their error must fall for more steps on the likelihood
+
+
+@dataclass
+class GridRestart:
+    """What became of one start.
+
+    Attributes:
+        number: Of the restart.
+        likelihood: Log marginal likelihood per observed cell in the last step that maximised it
+            (biased if its log-determinant is), NaN without such steps.
+        block_error: Mean squared error of left-out blocks, for transformed targets (by default
+            in units of their variance), of the parameters that were kept; NaN without blocks.
+        seconds: Wall time.
+        status: ``"done"``, ``"budget"``, ``"interrupted"``, ``"failed: ..."``, or
+            ``"stopped: ..."`` after an error in the steps on blocks.
+    """
+
+    number: int
+    likelihood: float = math.nan
+    block_error: float = math.nan
+    seconds: float = 0.0
+    status: str = "done"
+
+
+class _Best(NamedTuple):
+    """Raw values of parameters, and how good they are (smaller is better)."""
+
+    score: float
+    number: int
+    raw: Tensor
+
+
+class GridTraining:
+    """Steps on a model's marginal likelihood and on the errors of left-out blocks."""
+
+    def __init__(
+        self,
+        model: KroneckerGridGP,
+        blocks: Tensor | None,
+        further: Tensor | None,
+        learning_rate: float,
+        end: float,
+        seed: int,
+    ):
+        self.model = model
+        self.learning_rate = learning_rate
+        self.end = end
+        self.seed = seed
+        self.best: _Best | None = None
+        self._unsolved: list[float] = []  # residuals of the solves that were too far off
+        grid, limit = model.grid, min(model.max_iterations, _MAX_ITERATIONS)
+        self.likelihood = GridLikelihood(
+            grid,
+            log_determinant=model.log_determinant,
+            tolerance=_TOLERANCE,
+            max_iterations=limit,
+            with_value=blocks is None,  # else these decide
+            report=self._note,
+        )
+        self.blocks, self.further = (
+            None
+            if some is None
+            else LeftOutBlocks(
+                grid, some, tolerance=_TOLERANCE, max_iterations=limit, report=self._note
+            )
+            for some in (blocks, further)
+        )
+
+    def climb(self, record: GridRestart, steps: int, on_step: Callable[[], object]) -> None:
+        """Maximise the marginal likelihood from the present parameters."""
+        begin = time.monotonic()
+        parameters = self._parameters()
+        climber = LogAdam(parameters, on_step, self.end)
+        error = math.inf
+        try:
+            for step in range(steps):
+                record.likelihood = -climber.step(self._likelihood_loss, self.learning_rate)
+                late = 2 * (step + 1) >= steps and (step + 1) % _CHECK_EVERY == 0
+                if self.blocks is not None and late:
+                    error, last = self._block_error(), error
+                    self._keep(error, record, parameters)
+                    if error > (1 - _LEAST_GAIN) * last:
+                        break
+            if self.blocks is None:
+                self._keep(-record.likelihood if steps else 0.0, record, parameters)
+            elif not math.isfinite(error):
+                self._keep(self._block_error(), record, parameters)
+        except KeyboardInterrupt:
+            if self.best is None and climber.steps:
+                self._keep(math.inf, record, parameters)
+            raise
+        except TimeoutError:
+            record.status = "budget"
+            if self.best is None:
+                self._keep(math.inf, record, parameters)
+        except (ArithmeticError, RuntimeError) as problem:
+            record.status = f"failed: {problem}"
+        if not self.likelihood.with_value and self.likelihood.log_determinant.kind != "scaled":
+            record.likelihood = math.nan  # its value was not computed
+        record.seconds += time.monotonic() - begin
+
+    def tune(self, record: GridRestart, steps: int, on_step: Callable[[], object]) -> None:
+        """Minimise the errors of left-out blocks from the best parameters so far."""
+        begin = time.monotonic()
+        self.use_best()
+        parameters = self._parameters()
+        climber = LogAdam(parameters, on_step, self.end)
+        try:
+            for step, chosen in enumerate(self._order(steps)):
+                rate = self.learning_rate * _rate(step, steps)
+                climber.step(lambda chosen=chosen: self._block_loss(chosen), rate)  # type: ignore[misc]
+                if (step + 1) % (2 * _CHECK_EVERY) == 0 or step + 1 == steps:
+                    self._keep(self._block_error(), record, parameters)
+        except TimeoutError:
+            record.status = "budget"
+        except (ArithmeticError, RuntimeError) as problem:
+            record.status = f"stopped: {problem}"
+        record.seconds += time.monotonic() - begin
+
+    def _parameters(self) -> LogParameters:
+        model = self.model
+        return LogParameters(model, period_counts(model.kernels, model.train_coordinates))
+
+    def _keep(self, score: float, record: GridRestart, parameters: LogParameters) -> None:
+        """Remember the parameters if they are the best ones of all."""
+        if self.blocks is not None and math.isfinite(score):
+            known = not math.isnan(record.block_error)
+            record.block_error = min(score, record.block_error) if known else score
+        if self.best is None or score < self.best.score:
+            self.best = _Best(score, record.number, parameters.snapshot())
+
+    def _note(self, solution: Solution, tolerance: float, what: str) -> None:
+        if not solution.residual <= _FAR_OFF * tolerance:
+            self._unsolved.append(solution.residual)
+
+    def warn_of_residuals(self) -> None:
+        """One warning of all solves that were too far off."""
+        if self._unsolved:
+            warnings.warn(
+                f"{len(self._unsolved)} systems were left with relative residuals of up to "
+                f"{max(self._unsolved):.2g} in the training: gradients, or the scale of the "
+                "variances, may be wrong. More noise, more max_iterations or float64 would help.",
+                NumericalWarning,
+                stacklevel=3,
+            )
+
+    def use_best(self) -> None:
+        """Set the parameters of the model to the best ones so far."""
+        assert self.best is not None
+        LogParameters(self.model, {}).restore(self.best.raw)
+
+    def calibrate(self) -> float:
+        """Multiply all variances such that they fit the errors of blocks; the factor."""
+        model = self.model
+        if self.further is None:
+            return 1.0
+        with torch.no_grad():
+            factors, noise = model.factor_matrices(), model.noise_variance()
+            late = time.monotonic() >= self.end  # a budget is used up
+            chosen = range(min(_LATE_BLOCKS, len(self.further.parts))) if late else None
+            ratio = self.further.scale(model.residual(), noise, factors, chosen=chosen)
+            noise_covar = model.likelihood.noise_covar
+            if not noise_covar.raw_noise.requires_grad:
+                return 1.0
+            for kernel in model.kernels:
+                own = ratio  # one for each grid of a batch, if they have kernels of their own
+                shape: torch.Size = kernel.batch_shape  # type: ignore[assignment]
+                if not ratio.shape == noise.shape == shape:
+                    own = ratio.mean().expand(shape)
+                if not bool((own.isfinite() & (own > 0)).all()):
+                    warnings.warn(
+                        "The variances could not be fitted to the errors of left-out blocks, "
+                        f"whose ratio is {ratio}; they are those of the likelihood.",
+                        NumericalWarning,
+                        stacklevel=3,
+                    )
+                    return 1.0
+                own = own ** (1 / sum(kernel is other for other in model.kernels))
+                if rescale_kernel(kernel, own):
+                    share = ratio if ratio.shape == noise.shape == shape else ratio.mean()
+                    assign(noise_covar, "noise", noise_covar.noise * share.unsqueeze(-1))
+                    return float(ratio.mean())
+        return 1.0
+
+    def _likelihood_loss(self) -> Tensor:
+        model = self.model
+        value = self.likelihood(model.residual(), model.noise_variance(), model.factor_matrices())
+        owner: Any = model
+        priors = list(owner.named_priors())
+        densities = [prior.log_prob(get(module)).sum() for _, module, prior, get, _ in priors]
+        value = value.sum() - sum(densities)
+        return value / self.likelihood.grid.num_observed.sum()
+
+    def _block_loss(self, chosen: list[int] | None = None) -> Tensor:
+        assert self.blocks is not None
+        model = self.model
+        return self.blocks(
+            model.residual(), model.noise_variance(), model.factor_matrices(), chosen
+        ).mean()
+
+    @torch.no_grad()
+    def _block_error(self) -> float:
+        error = float(self._block_loss())
+        return error if math.isfinite(error) else math.inf
+
+    def _order(self, steps: int) -> list[list[int]]:
+        """Blocks of each step: all of them in turn, in random order; none without blocks."""
+        if self.blocks is None:
+            return []
+        generator = torch.Generator().manual_seed(self.seed)
+        count = len(self.blocks.parts)
+        waiting: list[int] = []
+        order = []
+        for _ in range(steps):
+            if len(waiting) < min(_BLOCKS_PER_STEP, count):
+                waiting = torch.randperm(count, generator=generator).tolist()
+            order.append([waiting.pop() for _ in range(min(_BLOCKS_PER_STEP, count))])
+        return order
+
+
+def _rate(step: int, steps: int) -> float:
+    """Share of the learning rate: a short rise, then a fall to a tenth."""
+    return min(1.0, (step + 1) / _WARM_UP) * (1 - (1 - _LAST_RATE) * step / steps)

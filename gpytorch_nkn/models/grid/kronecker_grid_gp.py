@@ -1,0 +1,393 @@
+"""Gaussian process on a grid with missing cells, with one kernel per dimension."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import Mean
+from gpytorch.mlls import MarginalLogLikelihood
+from linear_operator import to_linear_operator
+from torch import Tensor
+from tqdm import tqdm
+
+from gpytorch_nkn.linalg import GridLikelihood, LeftOutBlocks, LogDeterminant, PartialKronecker
+from gpytorch_nkn.models.custom_fit import is_own_fit
+from gpytorch_nkn.models.grid.factor_matrix import cross_matrix, factor_diagonal
+from gpytorch_nkn.models.grid.grid_data import check_grid, untransform_moments
+from gpytorch_nkn.models.grid.grid_posterior import GridPosterior
+from gpytorch_nkn.models.grid.grid_prior import GridPrior
+from gpytorch_nkn.models.grid.in_double import in_double
+
+__all__ = ["KroneckerGridGP"]
+
+_LOOSE = 1e-3  # tolerance of solves for variances that are estimated
+_MAX_ELEMENTS = 2**27  # numbers that a joint posterior at points may take
+
+
+class KroneckerGridGP(GridPrior):
+    r"""Exact Gaussian process on a grid, of which cells may be missing.
+
+    .. math::
+        y(x_1, \dots, x_P) = m + f(x_1, \dots, x_P) + \varepsilon, \qquad
+        \operatorname{cov}(f(x), f(x')) = \prod_{p=1}^P k_p(x_p, x'_p)
+
+    For images, videos, sensor arrays: tens of thousands to millions of cells, each dimension with
+    a kernel of its own. The covariance of the whole grid is a Kronecker product and never formed;
+    one evaluation takes :math:`O(\sum_p n_p^3 + i N \sum_p n_p)` time for N cells and a handful
+    of iterations i. The model is exact for the observed cells; there are no imaginary observations
+    at the missing ones, as in the paper. Slices in which no cell is observed are left out
+    altogether.
+
+    Args:
+        coordinates: One tensor ``n_p`` or ``n_p x c_p`` per dimension: any number of slices,
+            at any distances, with one or several columns.
+        targets: Values ``... x n_1 x ... x n_P``, NaN where missing. Dimensions in front are a
+            batch of grids, such as the channels of an image.
+        kernels: One kernel per dimension, each on the columns of its coordinates; or one kernel on
+            all columns side by side that is a product over the dimensions.
+        missing: Further missing cells, True where missing, of the shape of targets or one that
+            broadcasts to it.
+        likelihood: Default: Gaussian, with a weak log-normal prior on the noise, which is at least
+            a millionth of the variance of standardised targets.
+        mean_module: Default: a constant.
+        outcome_transform: Default: standardise; ``None`` for none.
+        log_determinant: How the log-determinant in the marginal likelihood is computed if cells are
+            missing: ``"scaled"`` (the paper's, cheap and biased), ``"unbiased"`` (estimated with
+            random vectors), or a :class:`gpytorch_nkn.linalg.LogDeterminant`. Predictions do not
+            depend on it.
+        tolerance: Relative residual of the solves of predictions; default: 1e-6, in float32 1e-4.
+        max_iterations: Of conjugate gradients. A :class:`NumericalWarning` tells when they did not
+            reach the tolerance.
+
+    A batch shape of the kernels must broadcast to that of the targets; kernels without one are
+    shared by all grids of the batch.
+
+    ``fit_gpytorch_mll`` trains it by :func:`fit_grid_gp` and takes the options of that. A loop of
+    one's own minimises ``-model.log_marginal_likelihood()``; there are no ``train_inputs``.
+
+    Raises:
+        TypeError: Numbers are not floating-point or of different dtypes, a kernel is none, the
+            likelihood is not a GaussianLikelihood.
+        ValueError: Shapes do not fit, coordinates are not finite, a grid has fewer than two
+            observed cells, a joint kernel is not a product over the dimensions.
+
+    Reference: Sun et al. (2018), section 5.4 and appendix J.4; Wilson et al. (2014), Fast Kernel
+    Learning for Multidimensional Pattern Extrapolation; Saatçi (2012).
+
+    Example:
+        >>> from gpytorch.kernels import PeriodicKernel, RBFKernel
+        >>> rows, columns = torch.linspace(0, 1, 30).double(), torch.linspace(0, 2, 20).double()
+        >>> image = torch.sin(9 * rows)[:, None] * columns.cos()
+        >>> image[10:15, 5:12] = torch.nan
+        >>> model = KroneckerGridGP([rows, columns], image, [PeriodicKernel(), RBFKernel()])
+        >>> mean, variance = model.predict()  # at the missing cells
+    """
+
+    _num_outputs = 1
+    likelihood: GaussianLikelihood
+    _likelihood: GridLikelihood | None
+    _posterior: tuple[Tensor, GridPosterior] | None
+    _double: tuple[Tensor, KroneckerGridGP] | None
+
+    def __init__(
+        self,
+        coordinates: Sequence[Tensor],
+        targets: Tensor,
+        kernels: Sequence[Kernel] | Kernel,
+        *,
+        missing: Tensor | None = None,
+        likelihood: GaussianLikelihood | None = None,
+        mean_module: Mean | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        log_determinant: str | LogDeterminant = "scaled",
+        tolerance: float | None = None,
+        max_iterations: int = 1000,
+    ):
+        super().__init__(
+            check_grid(coordinates, targets, missing),
+            kernels,
+            likelihood=likelihood,
+            mean_module=mean_module,
+            outcome_transform=outcome_transform,
+        )
+        if isinstance(log_determinant, str):
+            log_determinant = LogDeterminant(log_determinant)
+        self.log_determinant = log_determinant
+        self.tolerance = tolerance
+        self.max_iterations = max_iterations
+        self._forget()
+
+    # --- learning ---
+
+    def log_marginal_likelihood(self) -> Tensor:
+        """Log marginal likelihood ``...`` of the transformed targets, differentiable.
+
+        Each call starts its solves from the solution of the last one; they are quick with noise of
+        a tenth, say, and start values as of ``initialize_grid_kernels``. An estimate if the
+        log-determinant is ``"scaled"`` or ``"unbiased"`` and cells are missing.
+        """
+        if self._likelihood is None or self._likelihood.grid is not self.grid:
+            self._likelihood = GridLikelihood(
+                self.grid,
+                log_determinant=self.log_determinant,
+                tolerance=self.tolerance,
+                max_iterations=self.max_iterations,
+            )
+        value = self._likelihood(self.residual(), self.noise_variance(), self.factor_matrices())
+        return -value
+
+    def block_errors(self, blocks: Tensor) -> Tensor:
+        """Mean squared errors of predicting blocks of cells from all the others, differentiable.
+
+        Args:
+            blocks: Cells that are left out together, ``B x n_1 x ... x n_P``; those that are not
+                observed count for nothing.
+
+        Returns:
+            ``B x ...``, for transformed targets.
+        """
+        loss = LeftOutBlocks(
+            self.grid,
+            self.trimmed(blocks),
+            tolerance=self.tolerance,
+            max_iterations=self.max_iterations,
+        )
+        return loss(self.residual(), self.noise_variance(), self.factor_matrices())
+
+    def custom_fit(
+        self,
+        mll: MarginalLogLikelihood,
+        closure: Callable | None = None,
+        closure_kwargs: dict[str, Any] | None = None,
+        optimizer_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> MarginalLogLikelihood:
+        """What ``fit_gpytorch_mll`` calls; takes the options of :func:`fit_grid_gp` only.
+
+        Raises:
+            TypeError: An option is not one of those.
+        """
+        from gpytorch_nkn.models.grid.fit_grid import OPTIONS, fit_grid_gp
+
+        stock = (closure, closure_kwargs, optimizer_kwargs)
+        if not is_own_fit(self, mll, stock, kwargs, OPTIONS, "fit_grid_gp"):
+            raise TypeError(
+                "KroneckerGridGP is trained by fit_grid_gp only, with ExactMarginalLogLikelihood "
+                "and without a closure or an optimizer of BoTorch's."
+            )
+        fit_grid_gp(self, **kwargs)
+        return mll.eval()
+
+    # --- predictions ---
+
+    @in_double
+    def grid_mean(self, coordinates: Sequence[Tensor] | None = None) -> Tensor:
+        """Posterior mean at all cells, in the units of the targets, without gradients.
+
+        Args:
+            coordinates: Of another grid, one tensor ``m_p`` or ``m_p x c_p`` per dimension;
+                ``None`` for all cells of the model's own.
+
+        Returns:
+            ``... x m_1 x ... x m_P``. Under an outcome transform that is not affine (``Log``)
+            these are medians.
+        """
+        with torch.no_grad():
+            points = self._other_coordinates(coordinates)
+            crosses = self._crosses(points)
+            mean = self._grid_posterior().mean(crosses) + self._mean_on(points)
+            flat = mean.reshape(*self.batch_shape, -1)
+            return untransform_moments(self, flat, torch.zeros_like(flat))[0].view_as(mean)
+
+    @in_double
+    def predict(
+        self,
+        cells: Tensor | None = None,
+        *,
+        observation_noise: bool = False,
+        num_samples: int | None = None,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """Means and variances at chosen cells of the grid, without gradients.
+
+        Args:
+            cells: Mask ``n_1 x ... x n_P`` of T cells; ``None`` for those that are missing (in any
+                grid of the batch).
+            observation_noise: Add the variance of the noise.
+            num_samples: Estimate the variances from so many joint samples: for very many cells,
+                where exact ones take a solve each. Their relative standard error is
+                ``sqrt(2 / num_samples)``.
+            seed: Of these samples.
+            progress: Show a progress bar for the samples, if standard error is a terminal.
+
+        Returns:
+            Mean and variance ``... x T`` in the units of the targets, in the order of the mask.
+
+        Raises:
+            ValueError: ``cells`` is not a mask of the grid, or ``num_samples`` is below 2.
+        """
+        sizes = tuple(x.size(0) for x in self.coordinates)
+        if cells is None:
+            cells = self.missing.reshape(-1, *sizes).any(0)
+        if not isinstance(cells, Tensor):
+            raise TypeError(
+                "cells must be a boolean tensor of the grid's cells, got "
+                f"{type(cells).__name__}; for other places there are grid_mean, sample, posterior."
+            )
+        if cells.dtype != torch.bool or tuple(cells.shape) != sizes:
+            raise ValueError(
+                f"cells must be a boolean tensor of shape {sizes}, got {cells.dtype} of shape "
+                f"{tuple(cells.shape)}."
+            )
+        if num_samples is not None and num_samples < 2:
+            raise ValueError(f"num_samples must be at least 2, got {num_samples}.")
+        with torch.no_grad():
+            if not bool(cells.any()):
+                empty = self.get_buffer("_targets").new_zeros(*self.batch_shape, 0)
+                return empty, empty.clone()
+            mean = self._grid_posterior().mean(self._crosses(self.coordinates))
+            if num_samples is not None:
+                variance = torch.zeros_like(mean[..., cells])
+                shown = progress and sys.stderr.isatty()
+                draws = self._samples(num_samples, None, seed, tolerance=_LOOSE)
+                for draw in tqdm(draws, "samples", num_samples, disable=not shown, leave=False):
+                    variance += (draw - mean)[..., cells].square() / num_samples
+            else:
+                variance = self._cell_variance(cells)
+            mean = (mean + self._mean_on(self.coordinates))[..., cells]
+            variance = variance.expand_as(mean)
+            if observation_noise:
+                variance = variance + self.noise_variance().unsqueeze(-1)
+            return untransform_moments(self, mean, variance)
+
+    @in_double
+    def sample(
+        self,
+        num_samples: int,
+        coordinates: Sequence[Tensor] | None = None,
+        *,
+        observation_noise: bool = False,
+        seed: int = 0,
+    ) -> Tensor:
+        """Joint samples of the posterior at all cells, in the units of the targets.
+
+        Args:
+            num_samples: Their number S.
+            coordinates: Of another grid; the prior is drawn on the model's and this one together.
+            observation_noise: Add noise.
+            seed: Determines them; the global random state is left alone.
+
+        Returns:
+            ``S x ... x m_1 x ... x m_P``.
+        """
+        if num_samples < 1:
+            raise ValueError(f"num_samples must be at least 1, got {num_samples}.")
+        with torch.no_grad():
+            points = self._other_coordinates(coordinates)
+            samples = torch.stack(list(self._samples(num_samples, coordinates, seed)))
+            samples = samples + self._mean_on(points)
+            if observation_noise:
+                generator = torch.Generator().manual_seed(
+                    seed + 0x5EED
+                )  # not that of the next seed's samples
+                noise = torch.randn(samples.shape, generator=generator, dtype=torch.float64)
+                scale = self.noise_variance().sqrt()[(..., *[None] * self.num_dims)]
+                samples = samples + scale * noise.to(samples)
+            if not hasattr(self, "outcome_transform"):
+                return samples
+            flat = samples.flatten(-self.num_dims).unsqueeze(-1)
+            return self.outcome_transform.untransform(flat)[0].reshape(samples.shape)
+
+    def __call__(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
+        """Joint distribution of the function at points: prior in training, else posterior.
+
+        Args:
+            X: Points ``... x q x D``, coordinates of all dimensions side by side.
+        """
+        return self._joint(X, posterior=not self.training)
+
+    @in_double
+    def _joint(self, X: Tensor, *, posterior: bool) -> MultivariateNormal:
+        columns = [x.size(-1) for x in self.coordinates]
+        if X.dim() < 2 or X.size(-1) != sum(columns):
+            raise ValueError(f"Points must be ... x q x {sum(columns)}, got {tuple(X.shape)}.")
+        points = X.split(columns, -1)
+        covariance = torch.ones((), dtype=X.dtype, device=X.device)
+        for kernel, part in zip(self.kernels, points, strict=True):
+            covariance = covariance * kernel(part).to_dense()
+        mean = self.mean_module(X)
+        if posterior:
+            known = self._grid_posterior()
+            size = X.shape[:-1].numel() * known.system.inverse.numel()
+            if size > _MAX_ELEMENTS:
+                raise ValueError(
+                    f"A joint posterior of {X.size(-2)} points with this grid needs {size} "
+                    "numbers; ask for fewer points at a time, or use predict or sample for cells "
+                    "of the grid."
+                )
+            parts = zip(self.kernels, points, self.train_coordinates, strict=True)
+            rows = [cross_matrix(kernel, part, x) for kernel, part, x in parts]
+            mean = mean + known.point_means(rows)
+            covariance = covariance - known.explained_covariance(rows)
+        covariance = covariance.expand(*mean.shape[:-1], *covariance.shape[-2:])
+        mean = mean.expand(covariance.shape[:-1])
+        return MultivariateNormal(mean, to_linear_operator(covariance))
+
+    def forward(self, X: Tensor) -> MultivariateNormal:
+        """As calling the model."""
+        return self(X)
+
+    def _grid_posterior(self) -> GridPosterior:
+        # Of values: GPyTorch's setters write to .data, which leaves no trace.
+        key = torch.cat([p.detach().reshape(-1).to(torch.float64) for p in self.parameters()])
+        if self._posterior is None or not torch.equal(self._posterior[0], key):
+            with torch.no_grad():
+                system = PartialKronecker(
+                    self.grid,
+                    self.factor_matrices(),
+                    self.noise_variance(),
+                    tolerance=self.tolerance,
+                    max_iterations=self.max_iterations,
+                )
+                residual = self.grid.only_observed(self.residual())
+                self._posterior = key, GridPosterior(system, residual)
+        return self._posterior[1]
+
+    def _samples(
+        self, num_samples: int, coordinates: Any, seed: int, *, tolerance: float | None = None
+    ) -> Iterator[Tensor]:
+        """Samples ``... x m_1 x ... x m_P`` less the prior mean, one after the other."""
+        factors, kept = self._sample_factors(coordinates)
+        generator = torch.Generator().manual_seed(seed)
+        posterior = self._grid_posterior()
+        for sample in posterior.sample(num_samples, factors, kept, generator, tolerance=tolerance):
+            if coordinates is not None:
+                new: tuple[Any, ...] = tuple(slice(len(rows), None) for rows in kept)
+                sample = sample[(..., *new)]
+            yield sample
+
+    def _cell_variance(self, cells: Tensor) -> Tensor:
+        posterior = self._grid_posterior()
+        inner = self.trimmed(cells)
+        if int(inner.sum()) == int(cells.sum()) and not bool(
+            (inner & self.get_buffer("_observed")).any()
+        ):
+            variance = posterior.missing_variance()
+            if variance is not None:
+                return variance[..., inner]
+        index = cells.nonzero().unbind(-1)
+        crosses = self._crosses(self.coordinates)
+        rows = [cross[..., i, :] for cross, i in zip(crosses, index, strict=True)]
+        prior = torch.ones((), dtype=rows[0].dtype, device=rows[0].device)
+        for kernel, x, i in zip(self.kernels, self.coordinates, index, strict=True):
+            prior = prior * factor_diagonal(kernel, x)[..., i]
+        return (prior - posterior.explained_variance(rows)).clamp_min(0.0)

@@ -1,0 +1,232 @@
+"""An ensemble of additive GPs, each with a sampled partition of the input columns."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from botorch.acquisition.objective import PosteriorTransform
+from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
+from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from botorch.utils.datasets import SupervisedDataset
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.means import ConstantMean
+from gpytorch.mlls import MarginalLogLikelihood
+from gpytorch.models import ExactGP
+from torch import Tensor
+
+from gpytorch_nkn.models.partitions.partition_kernel import PartitionKernel
+from gpytorch_nkn.models.partitions.partition_sample import PartitionSample
+from gpytorch_nkn.models.partitions.partitions import Partition
+
+__all__ = ["AdditivePartitionGP"]
+
+
+class AdditivePartitionGP(SingleTaskGP):
+    r"""Additive GP that averages over partitions of the input columns: the paper's Model MCMC.
+
+    .. math:: f(x) = m + \sum_{g \in P} f_g(x_g), \qquad P \sim p(P \mid y)
+
+    The partitions are sampled by :func:`gpytorch_nkn.models.fit_additive_partition_gp` (or
+    ``fit_gpytorch_mll``, which calls it). A model that has not been fitted holds the partition
+    into single columns. BoTorch sees an ensemble, as with ``EnsembleMapSaasSingleTaskGP``: the
+    posterior is a ``GaussianMixturePosterior`` whose batch dimension ``MCMC_DIM`` counts the
+    members, and acquisition functions average over it. All members are one batch. Of BoTorch's
+    acquisition functions those that look ahead with fantasies (knowledge gradient) do not know
+    ensembles.
+
+    Args:
+        train_X: Inputs ``N x D``, in the unit cube after ``input_transform``.
+        train_Y: Targets ``N x 1``.
+        train_Yvar: Variances of the noise ``N x 1``; ``None`` learns one for all points.
+        kernel: Kernel of each group: ``"rbf"`` and ``"matern"`` (5/2) with a lengthscale per
+            column, ``"nkn"`` for a small network over two RBFs per group.
+        num_samples: Members of the ensemble. Predictions and acquisition cost in proportion.
+        outcome_transform: Linear transform of the targets, by default ``Standardize``; ``None``
+            for none.
+        input_transform: Transform of the inputs. What it learns by gradients stays as it is.
+
+    Raises:
+        ValueError: ``num_samples`` is below one, or the name of the kernel is unknown.
+        NotImplementedError: There are several outputs (use one model each in a ``ModelListGP``),
+            batches of data sets, or an outcome transform that is not linear.
+
+    Reference: Sun et al. (2018), appendix I.5; Gardner et al. (2017), Discovering and Exploiting
+    Additive Structure for Bayesian Optimization.
+
+    Example:
+        >>> from gpytorch_nkn.models import fit_additive_partition_gp
+        >>> train_X = torch.rand(12, 3, dtype=torch.float64)
+        >>> train_Y = (train_X[:, :1] * train_X[:, 1:2]).sin() + train_X[:, 2:]
+        >>> model = fit_additive_partition_gp(AdditivePartitionGP(train_X, train_Y), num_steps=4)
+        >>> model.posterior(torch.rand(5, 3, dtype=torch.float64)).mixture_mean.shape
+        torch.Size([5, 1])
+    """
+
+    _is_ensemble = True
+    _supports_batched_models = False
+
+    covar_module: PartitionKernel
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None = None,
+        *,
+        kernel: str = "rbf",
+        num_samples: int = 8,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+    ):
+        if num_samples < 1:
+            raise ValueError(f"num_samples must be at least 1, got {num_samples}.")
+        if train_X.dim() != 2:
+            raise NotImplementedError(
+                f"train_X must be N x D, one data set, got the shape {tuple(train_X.shape)}."
+            )
+        if train_Y.dim() > 1 and train_Y.size(-1) != 1:
+            raise NotImplementedError(
+                f"train_Y must be N x 1, got the shape {tuple(train_Y.shape)}: use one model per "
+                "output in a ModelListGP."
+            )
+        if isinstance(outcome_transform, OutcomeTransform) and not outcome_transform._is_linear:
+            raise NotImplementedError(
+                "The posterior is a mixture of Gaussians, so outcome_transform must be linear, got "
+                f"{type(outcome_transform).__name__}: transform train_Y beforehand."
+            )
+        super().__init__(
+            train_X,
+            train_Y,
+            train_Yvar,
+            outcome_transform=outcome_transform,
+            input_transform=input_transform,
+        )
+        # SingleTaskGP has checked and transformed the data; from here on there is one member per
+        # batch entry.
+        del self._subset_batch_dict
+        batch_shape = torch.Size([num_samples])
+        self._input_batch_shape = self._aug_batch_shape = batch_shape
+        x, y = self.train_inputs[0], self.train_targets
+        num_columns = self.covar_module.ard_num_dims
+        x, y = x.repeat(num_samples, 1, 1), y.repeat(num_samples, 1)
+        ExactGP.set_train_data(self, x, y, strict=False)
+        self.mean_module = ConstantMean(batch_shape=batch_shape)
+        self.covar_module = PartitionKernel(num_columns, kernel=kernel, batch_shape=batch_shape)
+        if train_Yvar is None:
+            self.likelihood = get_gaussian_likelihood_with_lognormal_prior(batch_shape=batch_shape)
+        else:
+            noise = self.likelihood.noise.repeat(num_samples, 1)
+            self.likelihood = FixedNoiseGaussianLikelihood(noise=noise, batch_shape=batch_shape)
+        self.sample = PartitionSample(num_columns)
+        self.to(train_X)
+
+    @property
+    def num_samples(self) -> int:
+        """Members of the ensemble."""
+        return self._aug_batch_shape[-1]
+
+    @property
+    def partitions(self) -> dict[Partition, int]:
+        """Partitions that the chain visited and how often, most often first; none before it ran.
+
+        Those of the members are ``model.covar_module.partitions``.
+        """
+        return self.sample.counts()
+
+    @property
+    def co_occurrence(self) -> Tensor:
+        """Posterior probability that two columns are in one group, ``D x D``."""
+        return self.sample.co_occurrence().to(self.train_targets)
+
+    def posterior(  # type: ignore[override]
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> GaussianMixturePosterior:
+        """Return the mixture of the members' posteriors.
+
+        Args:
+            X: Inputs ``... x q x D``.
+            output_indices: As in BoTorch; there is one output.
+            observation_noise: Add the noise of the observations, or this noise.
+            posterior_transform: As in BoTorch.
+
+        Returns:
+            Posterior of shape ``... x num_samples x q x 1``.
+        """
+        posterior = super().posterior(
+            X.unsqueeze(MCMC_DIM),
+            output_indices=output_indices,
+            observation_noise=observation_noise,
+            posterior_transform=posterior_transform,
+        )
+        if not isinstance(posterior, GPyTorchPosterior):  # outcome_transform is linear
+            raise NotImplementedError(
+                "posterior_transform must give Gaussian posteriors (ScalarizedPosteriorTransform), "
+                f"got {type(posterior).__name__} from {posterior_transform!r}."
+            )
+        return GaussianMixturePosterior(distribution=posterior.distribution)
+
+    def condition_on_observations(  # type: ignore[override]
+        self, X: Tensor, Y: Tensor, **kwargs: Any
+    ) -> AdditivePartitionGP:
+        """Return the ensemble with further observations, its partitions and parameters kept.
+
+        Args:
+            X: Inputs ``... x q x D``, without a dimension for the members unless ``Y`` has as
+                many dimensions.
+            Y: Targets ``... x q x 1``, the same for all members, or ``... x num_samples x q x 1``.
+            **kwargs: As in BoTorch (``noise``).
+        """
+        if X.dim() == Y.dim() == 2:
+            X = X.expand(self.num_samples, *X.shape)
+            Y = Y.expand(self.num_samples, *Y.shape)
+        elif X.dim() < Y.dim():
+            X = X.unsqueeze(MCMC_DIM).expand(*Y.shape[:-1], X.size(-1))
+        return cast(AdditivePartitionGP, super().condition_on_observations(X, Y, **kwargs))
+
+    def custom_fit(
+        self,
+        mll: MarginalLogLikelihood,
+        closure: Any = None,
+        closure_kwargs: Any = None,
+        optimizer_kwargs: Any = None,
+        **options: Any,
+    ) -> MarginalLogLikelihood:
+        """Sample partitions; BoTorch's ``fit_gpytorch_mll`` calls this.
+
+        Args:
+            mll: Marginal log likelihood of this model.
+            closure, closure_kwargs, optimizer_kwargs: Must be ``None``.
+            **options: Options of :func:`gpytorch_nkn.models.fit_additive_partition_gp`.
+        """
+        from gpytorch_nkn.models.partitions.fit_partitions import fit_additive_partition_gp
+
+        if not closure is closure_kwargs is optimizer_kwargs is None:
+            raise NotImplementedError(
+                "Partitions are sampled and not optimised: closure, closure_kwargs and "
+                "optimizer_kwargs are not supported; see fit_additive_partition_gp."
+            )
+        fit_additive_partition_gp(self, **options)
+        return mll.eval()
+
+    @classmethod
+    def construct_inputs(
+        cls, training_data: SupervisedDataset, *, kernel: str = "rbf", num_samples: int = 8
+    ) -> dict[str, Any]:
+        """Return the arguments of the constructor for a data set.
+
+        Args:
+            training_data: Inputs, targets and, if known, noise variances.
+            kernel, num_samples: See the class.
+        """
+        inputs = super().construct_inputs(training_data=training_data)
+        return {**inputs, "kernel": kernel, "num_samples": num_samples}

@@ -1,0 +1,254 @@
+"""Random features of networks, sums and products of kernels, drawn from the output down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
+from torch import Tensor, nn
+
+from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork
+from gpytorch_nkn.layers import Activation, Linear, Product
+from gpytorch_nkn.models.pathwise.frequency_draws import Draws, RandomFeatures, stratified
+from gpytorch_nkn.models.pathwise.primitive_measures import Measure, flat, primitive_measure
+
+__all__ = ["draw_random_features", "selected"]
+
+# Share of the choices made evenly where a part is not stationary: its mass says what it is worth
+# where linear factors are one, and inputs may be on another scale.
+_EVEN_SHARE = 0.25
+
+
+def draw_random_features(
+    kernel: Kernel, num_columns: int, num_rows: int
+) -> tuple[RandomFeatures, Tensor]:
+    r"""Draw simple kernels whose mean, times a mass, is ``kernel`` in expectation.
+
+    The spectral measure of a kernel is drawn from exactly. Sums of kernels are mixtures of their
+    measures, and a constant is a frequency of zero; the frequency of a product is the sum of
+    independent ones of the factors; a power series is a mixture of products. So a draw runs from
+    the output of a network down to its primitives.
+
+    Args:
+        kernel: Networks, sums, products and ScaleKernels of kernels whose features are known.
+            Its ``active_dims`` have been applied.
+        num_columns: Number of columns that it sees.
+        num_rows: Number of draws per element of the batch.
+
+    Returns:
+        ``B * num_rows`` rows on the CPU in float64, and the masses ``B`` of the elements.
+
+    Raises:
+        NotImplementedError: No features are known for a part of the kernel.
+    """
+    with torch.device("cpu"):
+        measure = _measure(kernel, torch.arange(num_columns), kernel.batch_shape)
+        draws = Draws.one_per_row(kernel.batch_shape.numel(), num_rows)
+        frequency = torch.zeros(len(draws), num_columns, dtype=torch.float64)
+        features = RandomFeatures(frequency, torch.zeros(len(draws), dtype=torch.float64))
+        measure.draw(draws, features)
+    return features, measure.mass
+
+
+def selected(kernel: Kernel, columns: Tensor) -> Tensor:
+    """Columns that a kernel sees of those that come in."""
+    return columns if kernel.active_dims is None else columns[kernel.active_dims.cpu()]
+
+
+def _measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size) -> Measure:
+    # as in primitives, a subclass counts while it has the values of its base
+    forward = type(kernel).forward
+    if forward is NeuralKernelNetwork.forward:
+        return _network_measure(kernel, columns, batch_shape)
+    if forward is ScaleKernel.forward:  # it selects the columns of its base kernel, which does not
+        weight = flat(kernel.outputscale, 0, batch_shape)[:, None, None]
+        return _Composite([_measure(kernel.base_kernel, columns, batch_shape)], [_Mixture(weight)])
+    if forward in (AdditiveKernel.forward, ProductKernel.forward):
+        parts = [_measure(k, selected(k, columns), batch_shape) for k in kernel.kernels]
+        ones = torch.ones(batch_shape.numel(), 1, len(parts), dtype=torch.float64)
+        is_sum = forward is AdditiveKernel.forward
+        return _Composite(parts, [_Mixture(ones) if is_sum else _Products(1)])
+    measure = primitive_measure(kernel, columns, batch_shape)
+    return _RealPart(measure) if isinstance(kernel, ComplexKernel) else measure
+
+
+def _network_measure(
+    network: NeuralKernelNetwork, columns: Tensor, batch_shape: torch.Size
+) -> Measure:
+    parts, is_complex = [], False
+    for kernel in network.primitives:
+        seen = selected(kernel, columns)
+        if isinstance(kernel, ComplexKernel):  # the real part is that of the output
+            parts.append(primitive_measure(kernel, seen, batch_shape))
+            is_complex = True
+        else:
+            parts.append(_measure(kernel, seen, batch_shape))
+    steps = [_step(layer, batch_shape) for layer in network.layers]
+    measure = _Composite(parts, steps, network.skip)
+    return _RealPart(measure) if is_complex else measure
+
+
+def _step(layer: nn.Module, batch_shape: torch.Size) -> _Step:
+    forward = type(layer).forward
+    if isinstance(layer, Linear) and forward is Linear.forward:
+        bias = None if layer.bias is None else flat(layer.bias, 1, batch_shape)
+        return _Mixture(flat(layer.weight, 2, batch_shape), bias)
+    if isinstance(layer, Product) and forward is Product.forward:
+        return _Products(layer.out_features)
+    if isinstance(layer, Activation) and forward is Activation.forward:
+        return _PowerSeries(layer.coefficients)
+    raise NotImplementedError(f"No random features are known for the layer {layer!r}.")
+
+
+class _Step:
+    """A layer: masses upwards, draws downwards."""
+
+    def masses(self, incoming: Tensor, is_stationary: bool) -> Tensor:
+        """Masses ``B x O`` of what goes out for those ``B x C`` of what comes in."""
+        raise NotImplementedError
+
+    def descend(
+        self, draws: Draws, units: Tensor, features: RandomFeatures
+    ) -> tuple[Draws, Tensor]:
+        """Draws of units that come in for draws of units that go out."""
+        raise NotImplementedError
+
+
+class _Choice:
+    """A choice with given probabilities, made evenly in part where asked for."""
+
+    def __init__(self, weights: Tensor, is_stationary: bool):
+        self._weights = weights.flatten(0, 1)  # B O x K
+        self._num_units = weights.size(1)
+        self._log_amplitude: Tensor | None = None
+        if not is_stationary:
+            wanted = self._weights / self._weights.sum(-1, keepdim=True).clamp_min(1e-300)
+            even = (wanted > 0).to(wanted)
+            even = even / even.sum(-1, keepdim=True).clamp_min(1.0)
+            self._weights = (1 - _EVEN_SHARE) * wanted + _EVEN_SHARE * even
+            ratio = torch.where(wanted > 0, wanted / self._weights, 1.0)
+            self._log_amplitude = ratio.log()
+
+    def make(self, draws: Draws, units: Tensor, features: RandomFeatures) -> Tensor:
+        group = draws.element * self._num_units + units
+        choice = stratified(self._weights, group, draws.slot)
+        if self._log_amplitude is not None:
+            features.log_amplitude.index_add_(0, draws.row, self._log_amplitude[group, choice])
+        return choice
+
+
+class _Mixture(_Step):
+    """Non-negative combinations ``B x O x C`` with constants ``B x O``."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None):
+        self._weight = weight
+        self._bias = weight.new_zeros(weight.shape[:-1]) if bias is None else bias
+
+    def masses(self, incoming: Tensor, is_stationary: bool) -> Tensor:
+        weights = torch.cat([self._weight * incoming.unsqueeze(-2), self._bias.unsqueeze(-1)], -1)
+        self._choice = _Choice(weights, is_stationary)
+        return weights.sum(-1)
+
+    def descend(
+        self, draws: Draws, units: Tensor, features: RandomFeatures
+    ) -> tuple[Draws, Tensor]:
+        choice = self._choice.make(draws, units, features)
+        goes_on = choice < self._weight.size(-1)  # the others are constant
+        return draws[goes_on], choice[goes_on]
+
+
+class _Products(_Step):
+    """Products of neighbouring groups."""
+
+    def __init__(self, out_features: int):
+        self._out_features = out_features
+        self._group_size = 0
+
+    def masses(self, incoming: Tensor, is_stationary: bool) -> Tensor:
+        groups = incoming.unflatten(-1, (self._out_features, -1))
+        self._group_size = groups.size(-1)
+        return groups.prod(-1)
+
+    def descend(
+        self, draws: Draws, units: Tensor, features: RandomFeatures
+    ) -> tuple[Draws, Tensor]:
+        counts = torch.full_like(units, self._group_size)
+        draws, origin, number = draws.split(counts)
+        return draws, units[origin] * self._group_size + number
+
+
+class _PowerSeries(_Step):
+    """A power series of each unit: as many factors as the power that is chosen."""
+
+    def __init__(self, coefficients: str | Sequence[float]):
+        self._coefficients = coefficients
+
+    def masses(self, incoming: Tensor, is_stationary: bool) -> Tensor:
+        if isinstance(self._coefficients, str):
+            if not is_stationary:
+                raise NotImplementedError(
+                    "No random features are known for the exponential of kernels that are not "
+                    "stationary; a polynomial has some."
+                )
+            largest = float(incoming.max())  # the powers have a Poisson distribution
+            num_powers = math.ceil(largest + 10 * math.sqrt(largest)) + 20
+            power = torch.arange(num_powers, dtype=torch.float64)
+            log_factorial = torch.lgamma(power + 1)
+            weights = (torch.xlogy(power, incoming.unsqueeze(-1)) - log_factorial).exp()
+        else:
+            coefficients = torch.tensor(self._coefficients, dtype=torch.float64)
+            weights = coefficients * incoming.unsqueeze(-1) ** torch.arange(len(coefficients))
+        self._choice = _Choice(weights, is_stationary)
+        return weights.sum(-1)
+
+    def descend(
+        self, draws: Draws, units: Tensor, features: RandomFeatures
+    ) -> tuple[Draws, Tensor]:
+        power = self._choice.make(draws, units, features)
+        draws, origin, _ = draws.split(power)
+        return draws, units[origin]
+
+
+class _Composite(Measure):
+    """Steps over parts; with ``skip``, the last step sees the parts, too, behind its own."""
+
+    def __init__(self, parts: Sequence[Measure], steps: Sequence[_Step], skip: bool = False):
+        self.is_stationary = all(part.is_stationary for part in parts)
+        self._parts = parts
+        self._steps = steps
+        masses = of_parts = torch.stack([part.mass for part in parts], -1)  # B x P
+        self._num_hidden: int | None = None  # units in front of the skipped ones
+        for number, step in enumerate(steps, start=1):
+            if skip and number == len(steps):
+                self._num_hidden = masses.size(-1)
+                masses = torch.cat([masses, of_parts], -1)
+            masses = step.masses(masses, self.is_stationary)
+        self.mass = masses.squeeze(-1)
+
+    def draw(self, draws: Draws, features: RandomFeatures) -> None:
+        units = torch.zeros_like(draws.row)
+        for number, step in enumerate(reversed(self._steps)):
+            draws, units = step.descend(draws, units, features)
+            if number == 0 and self._num_hidden is not None:
+                skips = units >= self._num_hidden
+                self._draw_parts(draws[skips], units[skips] - self._num_hidden, features)
+                draws, units = draws[~skips], units[~skips]
+        self._draw_parts(draws, units, features)
+
+    def _draw_parts(self, draws: Draws, units: Tensor, features: RandomFeatures) -> None:
+        for number, part in enumerate(self._parts):
+            part.draw(draws[units == number], features)
+
+
+class _RealPart(Measure):
+    """Half of a measure and half of its mirror image."""
+
+    def __init__(self, measure: Measure):
+        self.mass = measure.mass
+        self.is_stationary = measure.is_stationary
+        self._measure = measure
+
+    def draw(self, draws: Draws, features: RandomFeatures) -> None:
+        self._measure.draw(draws.with_random_signs(), features)

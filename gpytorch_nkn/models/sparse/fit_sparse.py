@@ -1,0 +1,264 @@
+"""Training of a sparse GP: exact learning on blocks of rows, then the bound on all of them."""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+import time
+import warnings
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import Mean
+from gpytorch.models import ExactGP
+from torch import Tensor
+from tqdm import tqdm
+
+from gpytorch_nkn.fit import (
+    FlatParameters,
+    Objective,
+    Recipe,
+    fit_best_of,
+    fit_in_stages,
+    run_lbfgs,
+)
+from gpytorch_nkn.models.inducing_points import select_inducing_points
+from gpytorch_nkn.models.sparse.collapsed_bound import collapsed_bound
+
+if TYPE_CHECKING:
+    from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
+
+__all__ = ["OPTIONS", "START_SHARE", "fit_sparse_gp", "learn_on_blocks", "maximize_bound"]
+
+START_SHARE = 0.5  # of a budget
+OPTIONS = {
+    "start",
+    "restarts",
+    "block_size",
+    "max_blocks",
+    "max_iterations",
+    "budget",
+    "seed",
+    "progress",
+}
+
+
+class _SubsetGP(ExactGP):
+    """Exact GP of some rows, with copies of a model's parts."""
+
+    def __init__(
+        self, x: Tensor, y: Tensor, kernel: Kernel, mean: Mean, likelihood: GaussianLikelihood
+    ):
+        super().__init__(x, y, deepcopy(likelihood))
+        self.covar_module = deepcopy(kernel)
+        self.mean_module = deepcopy(mean)
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def learn_on_blocks(
+    x: Tensor,
+    y: Tensor,
+    kernel: Kernel,
+    mean: Mean,
+    likelihood: GaussianLikelihood,
+    *,
+    restarts: int = 2,
+    block_size: int = 1000,
+    max_blocks: int = 8,
+    budget: float | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> bool:
+    """Learn kernel, mean and noise in place, by exact GPs of random blocks of the rows.
+
+    See :func:`gpytorch_nkn.fit.fit_in_stages`. A batch is trained on one block.
+
+    Args:
+        x: Inputs ``... x n x d``.
+        y: Targets ``... x n``.
+        kernel, mean, likelihood: Parts of the model.
+        restarts, block_size, max_blocks, budget, seed, progress: As there.
+
+    Returns:
+        Whether to go on: Ctrl-C did not end it.
+    """
+    begin = time.monotonic()
+    whole = y.dim() == 1 and x.dim() == 2
+    if not whole and y.size(-1) > block_size:
+        rows = torch.randperm(y.size(-1), generator=torch.Generator().manual_seed(seed))
+        rows = rows[:block_size].to(y.device)
+        x, y = x[..., rows, :], y[..., rows]
+    gp = _SubsetGP(x, y, kernel, mean, likelihood)
+    recipe = Recipe(adam_steps=0, lbfgs_iterations=150)
+    with torch.enable_grad():
+        if whole:
+            result = fit_in_stages(
+                gp,
+                block_size=block_size,
+                max_blocks=max_blocks,
+                restarts=restarts,
+                recipe=recipe,
+                budget=budget,
+                seed=seed,
+                progress=progress,
+            )
+        else:
+            result = fit_best_of(
+                gp, restarts=restarts, recipe=recipe, budget=budget, seed=seed, progress=progress
+            )
+    best: Any = result.model
+    for own, learned in (
+        (kernel, best.covar_module),
+        (mean, best.mean_module),
+        (likelihood, best.likelihood),
+    ):
+        own.load_state_dict(learned.state_dict())
+    stopped = any("interrupted" in record.status for record in result.restarts)
+    return not stopped or (budget is not None and time.monotonic() - begin >= budget)
+
+
+def fit_sparse_gp(
+    model: SparseNKNGP,
+    *,
+    start: str | None = "blocks",
+    restarts: int = 2,
+    block_size: int = 1000,
+    max_blocks: int = 8,
+    max_iterations: int = 50,
+    budget: float | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> SparseNKNGP:
+    """Train a sparse GP in place.
+
+    First hyperparameters are learned exactly on random blocks of the rows
+    (:func:`gpytorch_nkn.fit.fit_in_stages`); that takes seconds where the bound takes minutes, and
+    the bound then starts near its optimum. Inducing points of the selection ``"greedy_variance"``
+    are selected anew under these. Then L-BFGS maximises the bound plus the log density of the
+    priors, over hyperparameters and, unless they are fixed, inducing points.
+
+    Ctrl-C and the budget end the training; what was reached by then counts.
+
+    Args:
+        model: The model.
+        start: ``"blocks"``, or ``None`` to start from the parameters that the model has.
+        restarts: Starts on the first block.
+        block_size, max_blocks: Blocks to start on.
+        max_iterations: L-BFGS iterations on the bound; 0 leaves the model at its start.
+        budget: Wall time in seconds, at most half of it for the start.
+        seed: Determines every draw; the global random state is left alone.
+        progress: Show progress bars, if standard error is a terminal.
+
+    Returns:
+        The same model, in eval mode.
+
+    Raises:
+        TypeError: The model is no SparseNKNGP.
+        ValueError: An option has no meaning, or the data are not finite.
+        RuntimeError: Every start failed, or the bound cannot be computed where they ended.
+        KeyboardInterrupt: Ctrl-C came before there was anything better than the start.
+    """
+    _check_options(model, start, max_iterations, budget)
+    end = math.inf if budget is None else time.monotonic() + budget
+    model.train()
+    go_on = True
+    try:
+        if start is not None:
+            with torch.no_grad():
+                x = model.transform_inputs(model.train_inputs[0])
+            kernel = model.covar_module.base_kernel
+            go_on = learn_on_blocks(
+                x,
+                model.train_targets,
+                kernel,
+                model.mean_module,
+                model.likelihood,
+                restarts=restarts,
+                block_size=block_size,
+                max_blocks=max_blocks,
+                budget=None if budget is None else START_SHARE * budget,
+                seed=seed,
+                progress=progress,
+            )
+            if model.selection == "greedy_variance" and model.selected:
+                _select_again(model, x, seed)
+        if go_on and max_iterations and time.monotonic() < end:
+            maximize_bound(model, max_iterations, end, progress)
+    finally:
+        model.train().eval()  # forgets what was computed with other parameters
+    return model
+
+
+class _Bound(Objective):
+    """Negative bound less log priors."""
+
+    def __call__(self) -> Tensor:
+        parameters = tuple(p for p in self.model.parameters() if p.requires_grad)
+        value = -collapsed_bound(self.model.collapsed(), parameters)
+        loss = self._per_restart(value).sum(-1)
+        return loss - self._log_prior(loss)
+
+
+def maximize_bound(model: SparseNKNGP, iterations: int, end: float, progress: bool) -> bool:
+    """Iterations of L-BFGS on the bound of a model in training mode.
+
+    Args:
+        model: The model.
+        iterations: Their largest number.
+        end: Time of the monotonic clock at which to stop.
+        progress: Show a progress bar, if standard error is a terminal.
+
+    Returns:
+        Whether to go on: Ctrl-C did not end it.
+    """
+    flat = FlatParameters(_Bound(model))
+    shown = progress and sys.stderr.isatty()
+    with tqdm(total=iterations, desc="bound", disable=not shown, leave=False) as bar:
+        try:
+            with torch.enable_grad():
+                run_lbfgs(flat, iterations=iterations, deadline=end, on_step=bar.update)
+        except KeyboardInterrupt:
+            warnings.warn(
+                f"Interrupted after {flat.evaluations} evaluations of the bound; the best "
+                "parameters so far are kept.",
+                stacklevel=4,
+            )
+            return False
+        finally:
+            flat.release()
+    return True
+
+
+def _select_again(model: SparseNKNGP, x: Tensor, seed: int) -> None:
+    """Inducing points under the present kernel, as many as there are or as it has use for."""
+    if model._num_outputs > 1:
+        x = x.select(-3, 0)
+    points = model.covar_module.inducing_points
+    chosen = select_inducing_points(
+        x, points.size(-2), method=model.selection, kernel=model.covar_module.base_kernel, seed=seed
+    )
+    if points.dim() > chosen.dim():
+        chosen = chosen.unsqueeze(-3)
+    points.data = chosen.to(points)
+
+
+def _check_options(
+    model: object, start: str | None, max_iterations: int, budget: float | None
+) -> None:
+    from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
+
+    if not isinstance(model, SparseNKNGP):
+        raise TypeError(f"model must be a SparseNKNGP, got {type(model).__name__}.")
+    if start not in ("blocks", None):
+        raise ValueError(f"start must be 'blocks' or None, got {start!r}.")
+    if operator.index(max_iterations) < 0:
+        raise ValueError(f"max_iterations must be at least 0, got {max_iterations}.")
+    if budget is not None and not budget > 0:
+        raise ValueError(f"budget must be a positive number of seconds, got {budget}.")

@@ -1,0 +1,356 @@
+"""Training of a stochastic variational GP by mini-batches."""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+import time
+import warnings
+from copy import deepcopy
+from typing import Any
+
+import torch
+from gpytorch.module import Module
+from linear_operator.utils.errors import NotPSDError
+from torch import Tensor
+from tqdm import tqdm
+
+from gpytorch_nkn.linalg import factorize_inducing
+from gpytorch_nkn.models.inducing_points import select_inducing_points
+from gpytorch_nkn.models.sparse.collapsed_bound import Statistics
+from gpytorch_nkn.models.sparse.fit_sparse import START_SHARE, learn_on_blocks, maximize_bound
+from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
+from gpytorch_nkn.models.sparse.variational_nkn_gp import VariationalNKNGP
+
+__all__ = ["fit_variational_gp"]
+
+_RATE = 0.1  # of the natural gradient: the distribution averages the last ten batches or so
+_SUBSET_ROWS, _SUBSET_ITERATIONS = 10_000, 20
+_MAX_FAILURES = 5  # steps without a factorisation, after each of which the rate is halved
+
+
+def fit_variational_gp(
+    model: VariationalNKNGP,
+    *,
+    epochs: int = 10,
+    batch_size: int = 1000,
+    learning_rate: float = 1e-2,
+    start: str | None = "blocks",
+    restarts: int = 2,
+    block_size: int = 1000,
+    max_blocks: int = 8,
+    budget: float | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> VariationalNKNGP:
+    """Train a stochastic variational GP in place, by mini-batches.
+
+    First hyperparameters are learned exactly on random blocks of the rows
+    (:func:`gpytorch_nkn.fit.fit_in_stages`), and then by some steps of L-BFGS on the bound of
+    10,000 rows. Then every mini-batch moves hyperparameters and inducing points by Adam, and the
+    distribution of the inducing values by a natural gradient. At the end of every epoch one pass
+    over the rows gives the optimum of that distribution in closed form, which the Gaussian
+    likelihood allows, and with it the exact bound (plus the log density of the priors), by which
+    the best epoch is kept. Memory is that of some m x m matrices and of a chunk of rows.
+
+    Ctrl-C and the budget end the training; the best parameters so far are kept.
+
+    Args:
+        model: The model.
+        epochs: Passes over the rows; 0 leaves the hyperparameters at their start.
+        batch_size: Rows of a mini-batch.
+        learning_rate: Of Adam; it falls to zero in a straight line.
+        start: ``"blocks"``, or ``None`` to start from the parameters that the model has.
+        restarts: Starts on the first block.
+        block_size, max_blocks: Blocks to start on.
+        budget: Wall time in seconds, at most half of it for the start; one last pass over the rows
+            may come after it.
+        seed: Determines every draw; the global random state is left alone.
+        progress: Show progress bars, if standard error is a terminal.
+
+    Returns:
+        The same model, in eval mode.
+
+    Raises:
+        TypeError: The model is no VariationalNKNGP.
+        ValueError: An option has no meaning, or the data are not finite.
+        RuntimeError: Every start failed, or the bound cannot be computed at the start.
+        KeyboardInterrupt: Ctrl-C came before there was anything better than the start.
+
+    Reference: Hensman, Fusi and Lawrence (2013), Gaussian Processes for Big Data; Titsias (2009),
+    equation 10 (the optimal distribution).
+    """
+    _check_options(model, epochs, batch_size, learning_rate, start, budget)
+    end = math.inf if budget is None else time.monotonic() + budget
+    gp, inner = model.collapsed(), model.model
+    x, y = gp.inputs(), gp.targets
+    model.train()
+    go_on = True
+    try:
+        if start is not None:
+            go_on = learn_on_blocks(
+                x,
+                y,
+                inner.covar_module,
+                inner.mean_module,
+                model.likelihood,
+                restarts=restarts,
+                block_size=block_size,
+                max_blocks=max_blocks,
+                budget=None if budget is None else START_SHARE * budget,
+                seed=seed,
+                progress=progress,
+            )
+            if model.selection == "greedy_variance" and model.selected:
+                _select_again(model, x, seed)
+            if go_on and time.monotonic() < end:
+                go_on = _learn_on_subset(model, x, y, end, seed, progress)
+        state = _State(model, learning_rate)
+        state.finish_epoch()
+        try:
+            if go_on:
+                _run_epochs(state, x, y, epochs, batch_size, end, seed, progress)
+        except KeyboardInterrupt:
+            warnings.warn(
+                f"Interrupted after {state.num_steps} mini-batches; the best parameters so far are "
+                "kept.",
+                stacklevel=2,
+            )
+        finally:
+            state.restore_best()
+    finally:
+        inner.variational_strategy._clear_cache()
+        model.eval()
+    return model
+
+
+def _run_epochs(
+    state: _State,
+    x: Tensor,
+    y: Tensor,
+    epochs: int,
+    batch_size: int,
+    end: float,
+    seed: int,
+    progress: bool,
+) -> None:
+    num_batches = math.ceil(y.numel() / batch_size)
+    total = epochs * num_batches
+    generator = torch.Generator().manual_seed(seed)
+    shown = progress and sys.stderr.isatty()
+    with tqdm(total=total, desc="mini-batches", disable=not shown, leave=False) as bar:
+        for _ in range(epochs):
+            order = torch.randperm(y.numel(), generator=generator).to(y.device)
+            for rows in order.tensor_split(num_batches):
+                if time.monotonic() > end:
+                    break
+                state.anneal(1 - state.num_steps / total)
+                state.step(x[rows], y[rows])
+                bar.update()
+            state.finish_epoch()
+            bar.set_postfix(bound=f"{state.best_value / y.numel():.4f}")
+            if time.monotonic() > end:
+                break
+
+
+class _State:
+    """Parameters on their way, the distribution of inducing values, and the best so far.
+
+    The distribution of the whitened inducing values is held by its precision and by precision
+    times mean, in which a natural gradient step is an average.
+    """
+
+    def __init__(self, model: VariationalNKNGP, learning_rate: float):
+        self.model = model
+        self.gp = model.collapsed()
+        owned = (model.model.covar_module, model.model.mean_module, model.likelihood)
+        own = [p for module in owned for p in module.parameters()] + [self.gp.points]
+        self.parameters = list(dict.fromkeys(p for p in own if p.requires_grad))
+        self.bounded = [pair for module in owned for pair in _bounded(module)]
+        self.learning_rate = learning_rate
+        self.num_steps = self.failures = 0
+        self.best_value = -math.inf
+        self.best: list[Tensor] = []
+        self.best_statistics: Statistics | None = None
+        self.fused = True  # whether a pass over all rows has just been made
+        if self.parameters:
+            self.optimizer = torch.optim.Adam(self.parameters, lr=learning_rate)
+
+    def anneal(self, share: float) -> None:
+        """Set the learning rate to a share of the first one."""
+        if self.parameters:
+            self.optimizer.param_groups[0]["lr"] = share * self.learning_rate / 2**self.failures
+
+    def step(self, x: Tensor, y: Tensor) -> None:
+        """One mini-batch."""
+        gp, scale = self.gp, self.gp.num_data / y.numel()
+        self.fused = False
+        self.num_steps += 1
+        try:
+            with torch.enable_grad():
+                factor, _ = factorize_inducing(gp.kernel(gp.points).to_dense())
+                between = gp.kernel(x, gp.points).to_dense().double()
+                half = torch.linalg.solve_triangular(factor, between.mT, upper=False)
+                noise = gp.noise().squeeze(-1).double()
+                error = (y - gp.mean(x)).double()
+                variance = gp.kernel(x, diag=True).double() - half.square().sum(0)
+                variance = variance + self.root(half).square().sum(0)
+                squares = (error - self.mean @ half).square() + variance
+                loss = 0.5 * scale * (squares / noise + noise.log()).sum() - self.log_prior()
+                if self.parameters:
+                    self.optimizer.zero_grad()
+                    loss.backward()
+            if not all(p.grad is None or bool(p.grad.isfinite().all()) for p in self.parameters):
+                raise NotPSDError("The gradient is not finite.")
+            half, noise, error = half.detach(), noise.detach(), error.detach()
+            eye = torch.eye(half.size(0), dtype=half.dtype, device=half.device)
+            precision = eye + scale / noise * (half @ half.mT)
+            self.set_distribution(
+                torch.lerp(self.precision, precision, _RATE),
+                torch.lerp(self.shift, scale / noise * (half @ error), _RATE),
+            )
+        except NotPSDError:
+            self.failures += 1
+            if self.failures > _MAX_FAILURES:
+                raise
+            self.restore_best(quietly=True)
+            return
+        if self.parameters:
+            self.optimizer.step()
+            with torch.no_grad():
+                for parameter, constraint in self.bounded:
+                    lower, upper = constraint.lower_bound, constraint.upper_bound
+                    parameter.clamp_(lower.to(parameter), upper.to(parameter))
+
+    def finish_epoch(self) -> None:
+        """One pass over all rows, after which the distribution is the best one."""
+        if self.best and self.fused:
+            return
+        try:
+            statistics = self.gp.statistics()
+            with torch.no_grad():
+                noise = self.gp.noise_variance()
+                value = (statistics.bound(noise) + self.log_prior()).item()
+        except NotPSDError:
+            if not self.best:
+                raise
+            value = math.nan
+        if not self.best or value > self.best_value:
+            self.best_value, self.best_statistics = value, statistics
+            self.best = [p.detach().clone() for p in self.parameters] or [noise]
+        if math.isfinite(value):
+            self.take(statistics)
+        else:
+            self.restore_best(quietly=True)
+        self.fused = True
+
+    def take(self, statistics: Statistics) -> None:
+        """Set the distribution to the optimum at the present parameters."""
+        noise = self.gp.noise_variance().detach()
+        gram = statistics.gram / noise
+        eye = torch.eye(gram.size(-1), dtype=gram.dtype, device=gram.device)
+        self.set_distribution(eye + gram, statistics.cross / noise)
+
+    def set_distribution(self, precision: Tensor, shift: Tensor) -> None:
+        """Set precision and precision times mean."""
+        factor, info = torch.linalg.cholesky_ex(precision)
+        if bool(info.any()) or not bool(factor.isfinite().all()):
+            raise NotPSDError("The precision of the inducing values is not positive definite.")
+        self.precision, self.shift, self.factor = precision, shift, factor
+        self.mean = torch.cholesky_solve(shift.unsqueeze(-1), factor).squeeze(-1)
+
+    def root(self, half: Tensor) -> Tensor:
+        """Columns whose squared lengths are the variances of ``half`` under the distribution."""
+        return torch.linalg.solve_triangular(self.factor, half, upper=False)
+
+    def log_prior(self) -> Tensor:
+        """Log density of all priors."""
+        total = self.gp.points.new_zeros(())
+        for module in (self.gp.kernel, self.gp.mean, self.model.likelihood):
+            for _, owner, prior, closure, _ in module.named_priors():
+                total = total + prior.log_prob(closure(owner)).sum()
+        return total.double()
+
+    def restore_best(self, *, quietly: bool = False) -> None:
+        """Go back to the best parameters; into the model too, unless ``quietly``."""
+        if self.best_statistics is None:
+            return
+        if self.parameters:
+            for parameter, best in zip(self.parameters, self.best, strict=True):
+                parameter.data.copy_(best)
+                parameter.grad = None
+        self.take(self.best_statistics)
+        if not quietly:
+            posterior = self.best_statistics.posterior(self.gp.noise_variance().detach())
+            self.model.set_variational_distribution(posterior.mean, posterior.root)
+
+
+def _bounded(module: Module) -> list[tuple[Tensor, Module]]:
+    """Raw parameters whose bounds no transform enforces, as BoTorch's likelihood has them."""
+    found = module.named_parameters_and_constraints()
+    return [(p, c) for _, p, c in found if c is not None and not c.enforced]
+
+
+def _learn_on_subset(
+    model: VariationalNKNGP, x: Tensor, y: Tensor, end: float, seed: int, progress: bool
+) -> bool:
+    """Some steps of L-BFGS on the bound of a subset of the rows.
+
+    Exact learning knows nothing of the trace term, which asks for more noise: it would take Adam
+    very many small steps to get there. Returns whether to go on.
+    """
+    rows = torch.randperm(y.numel(), generator=torch.Generator().manual_seed(seed))
+    rows = rows[:_SUBSET_ROWS].to(y.device)
+    inner = model.model
+    sparse: Any = SparseNKNGP(
+        x[rows],
+        y[rows].unsqueeze(-1),
+        structure=inner.covar_module,
+        inducing_points=model.inducing_points,
+        learn_inducing_points=model.inducing_points.requires_grad,
+        likelihood=deepcopy(model.likelihood),
+        mean_module=deepcopy(inner.mean_module),
+        outcome_transform=None,
+    )
+    go_on = maximize_bound(sparse.train(), _SUBSET_ITERATIONS, end, progress)
+    for own, learned in (
+        (inner.covar_module, sparse.covar_module.base_kernel),
+        (inner.mean_module, sparse.mean_module),
+        (model.likelihood, sparse.likelihood),
+    ):
+        own.load_state_dict(learned.state_dict())
+    model.inducing_points.data.copy_(sparse.inducing_points)
+    return go_on
+
+
+def _select_again(model: VariationalNKNGP, x: Tensor, seed: int) -> None:
+    points = model.inducing_points
+    kernel = model.model.covar_module
+    chosen = select_inducing_points(
+        x, points.size(-2), method=model.selection, kernel=kernel, seed=seed
+    )
+    if len(chosen) == len(points):  # the distribution has so many values
+        points.data.copy_(chosen)
+
+
+def _check_options(
+    model: object,
+    epochs: int,
+    batch_size: int,
+    learning_rate: float,
+    start: str | None,
+    budget: float | None,
+) -> None:
+    if not isinstance(model, VariationalNKNGP):
+        raise TypeError(f"model must be a VariationalNKNGP, got {type(model).__name__}.")
+    if operator.index(epochs) < 0 or operator.index(batch_size) < 1:
+        raise ValueError(
+            f"epochs must be at least 0 and batch_size at least 1, got {epochs} and {batch_size}."
+        )
+    if not learning_rate > 0:
+        raise ValueError(f"learning_rate must be positive, got {learning_rate}.")
+    if start not in ("blocks", None):
+        raise ValueError(f"start must be 'blocks' or None, got {start!r}.")
+    if budget is not None and not budget > 0:
+        raise ValueError(f"budget must be a positive number of seconds, got {budget}.")

@@ -1,0 +1,236 @@
+"""A sparse GP for tables of many rows, with a kernel that learns its structure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from botorch.fit import _fit_fallback
+from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch import settings
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import Mean
+from gpytorch.mlls import MarginalLogLikelihood
+from torch import Tensor
+
+from gpytorch_nkn.models.chunked_prediction import predict_in_chunks
+from gpytorch_nkn.models.custom_fit import is_own_fit
+from gpytorch_nkn.models.inducing_points import select_inducing_points
+from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP
+from gpytorch_nkn.models.sparse.nystrom_kernel import LowRankNormal, NystromKernel
+from gpytorch_nkn.models.sparse.whitened_posterior import WhitenedPosterior
+from gpytorch_nkn.models.sparse_parts import check_likelihood, given_points, make_likelihood
+from gpytorch_nkn.models.structure import check_columns, make_kernel
+
+__all__ = ["SparseNKNGP"]
+
+
+class SparseNKNGP(SingleTaskGP):
+    r"""Sparse GP by inducing points, for some thousands of rows up to some ten thousands.
+
+    Titsias' approximation (SGPR, VFE): the distribution of the function's values at m inducing
+    points that is closest to the exact posterior, in :math:`O(n m^2)` time. No matrix of n x n
+    entries is formed, in training or prediction. With all rows as inducing points it is the exact
+    GP. Data, mean and transforms are those of :class:`botorch.models.SingleTaskGP`; several
+    outputs are modelled independently, each with a kernel of its own, at the same inducing points.
+
+    Args:
+        train_X: Inputs ``... x n x d``, best standardised or in the unit cube.
+        train_Y: Outcomes ``... x n x m``.
+        structure: What the kernel is made of: a name, a network or a ScaleKernel of one as in
+            :class:`NKNSingleTaskGP`, or any other kernel. The model takes a copy.
+        inducing_points: Their number, which is reduced to that of the distinct rows if there are
+            fewer; or the points ``m x d`` (``... x m x d`` for a batch), in the space of
+            transformed inputs.
+        selection: ``"kmeans"`` or ``"greedy_variance"``, see
+            :func:`gpytorch_nkn.models.inducing_points.select_inducing_points`.
+        learn_inducing_points: Let the training move them.
+        likelihood: Default: Gaussian, with a weak log-normal prior on the noise, which is at
+            least a millionth of the variance of standardised outcomes.
+        mean_module: Default: a constant.
+        outcome_transform: Default: standardise; ``None`` for none.
+        input_transform: Applied to the inputs, e.g. ``Normalize(d)``.
+        seed: Of the selection of inducing points; the global random state is left alone.
+
+    ``fit_gpytorch_mll`` trains it by :func:`fit_sparse_gp` and takes the options of that; with an
+    optimiser, a closure or any other option of BoTorch's it does as with every other model.
+
+    A ``posterior`` is joint over its points. For means and variances at many points there is
+    :meth:`predict`, which goes through them in chunks.
+
+    Raises:
+        TypeError: ``structure`` is neither a name nor a kernel, the likelihood is not a
+            GaussianLikelihood.
+        ValueError: ``structure`` is not a known name, or it or the inducing points do not fit the
+            data.
+
+    Reference: Titsias (2009), Variational Learning of Inducing Variables in Sparse Gaussian
+    Processes; Sun et al. (2018), section 5.2.
+
+    Example:
+        >>> from botorch.fit import fit_gpytorch_mll
+        >>> train_X = torch.rand(60, 2, dtype=torch.float64)
+        >>> model = SparseNKNGP(train_X, train_X.sin().sum(-1, keepdim=True), inducing_points=20)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> mean, variance = model.predict(train_X, observation_noise=True)
+    """
+
+    prediction_strategy: Any  # where GPyTorch keeps what predictions share, and clears it
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        *,
+        structure: str | Kernel = "tabular",
+        inducing_points: int | Tensor = 1000,
+        selection: str = "kmeans",
+        learn_inducing_points: bool = True,
+        likelihood: GaussianLikelihood | None = None,
+        mean_module: Mean | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        seed: int = 0,
+    ) -> None:
+        check_likelihood(likelihood, selection)
+        batch_shape = torch.Size([])
+        if train_X.dim() == train_Y.dim() > 1:  # the base class refuses anything else
+            _, batch_shape = self.get_batch_dimensions(train_X, train_Y)
+        kernel = make_kernel(structure, train_X.size(-1), batch_shape, any_kernel=True)
+        super().__init__(
+            train_X,
+            train_Y,
+            likelihood=make_likelihood(batch_shape) if likelihood is None else likelihood,
+            covar_module=kernel,  # for the time being
+            mean_module=mean_module,
+            outcome_transform=outcome_transform,
+            input_transform=input_transform,
+        )
+        self.selection = selection
+        self.selected = not isinstance(inducing_points, Tensor)  # not given by the user
+        with torch.no_grad():
+            inputs = self.transform_inputs(train_X).to(self.train_targets)
+        check_columns(kernel, inputs.size(-1), self.train_targets)
+        points = given_points(inducing_points, inputs)
+        if points is None:
+            points = select_inducing_points(
+                inputs, int(inducing_points), method=selection, kernel=kernel, seed=seed
+            )
+        if self._num_outputs > 1 and points.dim() > 2:  # the outputs share them
+            points = points.unsqueeze(-3)
+        self.covar_module = NystromKernel(kernel, points.clone(), self.likelihood)
+        self.covar_module.inducing_points.requires_grad_(learn_inducing_points)
+        self.to(self.train_targets)
+
+    @property
+    def inducing_points(self) -> Tensor:
+        """The inducing points ``... x m x d``, in the space of transformed inputs."""
+        return self.covar_module.inducing_points
+
+    def collapsed(self) -> CollapsedGP:
+        """The model as ``collapsed_bound`` takes it."""
+
+        def inputs() -> Tensor:
+            x = self.train_inputs[0]
+            return self.transform_inputs(x) if self.training else x
+
+        return CollapsedGP(
+            kernel=self.covar_module.base_kernel,
+            mean=self.mean_module,
+            points=self.inducing_points,
+            inputs=inputs,
+            targets=self.train_targets,
+            noise=lambda: self.likelihood.noise,
+        )
+
+    @torch.no_grad()
+    def bound(self) -> Tensor:
+        """Lower bound ``...`` of the log marginal likelihood of the (transformed) outcomes."""
+        gp = self.collapsed()
+        return gp.statistics().bound(gp.noise_variance())
+
+    def predict(
+        self, X: Tensor, *, observation_noise: bool = False, chunk_size: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Means and variances at any number of points, in chunks of them, without gradients.
+
+        Args:
+            X: Inputs ``... x q x d``.
+            observation_noise: Add the variance of the noise.
+            chunk_size: Points at a time; ``None`` takes as many as need some 100 MB.
+
+        Returns:
+            Mean and variance ``... x q x m`` in the units of ``train_Y``.
+
+        Raises:
+            ValueError: ``chunk_size`` is below 1.
+        """
+        num_points = self.inducing_points.size(-2)
+        return predict_in_chunks(self, X, num_points, observation_noise, chunk_size)
+
+    def custom_fit(
+        self,
+        mll: MarginalLogLikelihood,
+        closure: Callable | None = None,
+        closure_kwargs: dict[str, Any] | None = None,
+        optimizer_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> MarginalLogLikelihood:
+        """What ``fit_gpytorch_mll`` calls.
+
+        Args:
+            mll: Marginal log likelihood of this model.
+            closure, closure_kwargs, optimizer_kwargs: As in BoTorch.
+            **kwargs: Options of :func:`fit_sparse_gp`, or BoTorch's.
+
+        Raises:
+            TypeError: An option is neither, or there are some of both.
+        """
+        from gpytorch_nkn.models.sparse.fit_sparse import OPTIONS, fit_sparse_gp
+
+        stock = (closure, closure_kwargs, optimizer_kwargs)
+        if is_own_fit(self, mll, stock, kwargs, OPTIONS, "fit_sparse_gp"):
+            fit_sparse_gp(self, **kwargs)
+            return mll.eval()
+        return _fit_fallback(
+            mll,
+            closure=closure,
+            closure_kwargs=closure_kwargs,
+            optimizer_kwargs=optimizer_kwargs,
+            **kwargs,
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
+        """The prior in training, the posterior otherwise."""
+        if self.training or settings.prior_mode.on() or self.train_inputs is None:
+            return super().__call__(*args, **kwargs)
+        (x,) = args
+        kernel = self.covar_module.base_kernel
+        return self._posterior().joint(kernel, self.mean_module, self.inducing_points, x)
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """The low-rank prior at inputs ``... x n x d``, which the loss of GPyTorch is made of."""
+        prior = super().forward(x)
+        return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
+
+    def _posterior(self) -> WhitenedPosterior:
+        posterior: WhitenedPosterior | None = self.prediction_strategy
+        if posterior is None:
+            with torch.no_grad():
+                gp = self.collapsed()
+                posterior = gp.statistics().posterior(gp.noise_variance())
+            self.prediction_strategy = posterior
+        return posterior
+
+    def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> SparseNKNGP:
+        """Not available: a new observation changes the distribution at all inducing points."""
+        raise NotImplementedError(
+            "SparseNKNGP has no fantasies: make a model of all the data, with this one's "
+            "state_dict and inducing_points."
+        )

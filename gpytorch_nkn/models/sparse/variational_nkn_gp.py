@@ -1,0 +1,267 @@
+"""A stochastic variational GP for very many rows, with a kernel that learns its structure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from botorch.models import SingleTaskVariationalGP
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform, Standardize
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import Mean
+from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+from linear_operator.operators import LinearOperator
+from torch import Tensor, nn
+
+from gpytorch_nkn.linalg import factorize_inducing
+from gpytorch_nkn.models.chunked_prediction import predict_in_chunks
+from gpytorch_nkn.models.inducing_points import select_inducing_points
+from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP
+from gpytorch_nkn.models.sparse.whitened_posterior import WhitenedPosterior
+from gpytorch_nkn.models.sparse_parts import check_likelihood, given_points, make_likelihood
+from gpytorch_nkn.models.structure import check_columns, make_kernel
+
+__all__ = ["VariationalNKNGP"]
+
+
+class VariationalNKNGP(SingleTaskVariationalGP):
+    """Stochastic variational GP (SVGP) whose kernel is a network: for above 50,000 rows.
+
+    A free Gaussian distribution of the function's values at m inducing points is trained by
+    mini-batches, see :func:`fit_variational_gp`. Below some 50,000 rows :class:`SparseNKNGP`, which
+    integrates these values out, is the simpler choice.
+
+    Unlike its base class it standardises outcomes by the whole table, once, and its predictions
+    do not copy the inducing points for every element of a test batch.
+
+    Args:
+        train_X: Inputs ``n x d``, best standardised or in the unit cube.
+        train_Y: Outcomes ``n x 1``.
+        structure: What the kernel is made of, as in :class:`SparseNKNGP`.
+        inducing_points: Their number, which is reduced to that of the distinct rows if there are
+            fewer; or the points ``m x d``, in the space of transformed inputs.
+        selection: ``"kmeans"`` or ``"greedy_variance"``, see
+            :func:`gpytorch_nkn.models.inducing_points.select_inducing_points`.
+        learn_inducing_points: Let the training move them.
+        likelihood: Default: Gaussian, as in :class:`SparseNKNGP`.
+        mean_module: Default: a constant.
+        outcome_transform: Default: standardise; ``None`` for none.
+        input_transform: Applied to the inputs, e.g. ``Normalize(d)``; its constants are those of
+            ``train_X``, and it must not have parameters to learn.
+        seed: Of the selection of inducing points; the global random state is left alone.
+
+    ``fit_gpytorch_mll`` with a :class:`~gpytorch.mlls.VariationalELBO` works as with the base
+    class, on all rows at once; :func:`fit_variational_gp` is what scales.
+
+    Raises:
+        TypeError: ``structure`` is neither a name nor a kernel, or the likelihood is not a
+            GaussianLikelihood.
+        ValueError: ``structure`` is not a known name, or it or the inducing points do not fit the
+            data.
+        NotImplementedError: There are several outputs or a batch of data sets, or the input
+            transform learns.
+
+    Reference: Hensman, Fusi and Lawrence (2013), Gaussian Processes for Big Data.
+
+    Example:
+        >>> from gpytorch_nkn.models import fit_variational_gp
+        >>> train_X = torch.rand(200, 2, dtype=torch.float64)
+        >>> train_Y = train_X.sin().sum(-1, keepdim=True)
+        >>> model = VariationalNKNGP(train_X, train_Y, structure="additive", inducing_points=20)
+        >>> model = fit_variational_gp(model, epochs=2, batch_size=50, start=None, progress=False)
+        >>> mean, variance = model.predict(train_X, observation_noise=True)
+    """
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        *,
+        structure: str | Kernel = "tabular",
+        inducing_points: int | Tensor = 500,
+        selection: str = "kmeans",
+        learn_inducing_points: bool = True,
+        likelihood: GaussianLikelihood | None = None,
+        mean_module: Mean | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        seed: int = 0,
+    ) -> None:
+        check_likelihood(likelihood, selection)
+        if train_X.dim() != 2 or train_Y.dim() != 2 or train_Y.size(-1) != 1:
+            raise NotImplementedError(
+                "VariationalNKNGP is for inputs n x d and one output n x 1, got shapes "
+                f"{tuple(train_X.shape)} and {tuple(train_Y.shape)}; for several outputs make one "
+                "model each and a botorch ModelListGP of them."
+            )
+        if input_transform is not None and any(
+            p.requires_grad for p in input_transform.parameters()
+        ):
+            raise NotImplementedError(
+                "The inputs are transformed once, before the training: got an input transform with "
+                "parameters to learn."
+            )
+        shape = torch.Size([])
+        kernel = make_kernel(structure, train_X.size(-1), shape, any_kernel=True).to(train_X)
+        transform: Any = Standardize(m=1) if outcome_transform == DEFAULT else outcome_transform
+        with torch.no_grad():
+            inputs = self.transform_inputs(train_X, input_transform)
+            outcomes = train_Y
+            if transform is not None:
+                outcomes, _ = transform.train()(train_Y, X=inputs)
+        check_columns(kernel, inputs.size(-1), inputs)
+        points = given_points(inducing_points, inputs)
+        if points is None:
+            points = select_inducing_points(
+                inputs, int(inducing_points), method=selection, kernel=kernel, seed=seed
+            )
+        super().__init__(
+            inputs,
+            outcomes,
+            likelihood=make_likelihood(shape) if likelihood is None else likelihood,
+            learn_inducing_points=learn_inducing_points,
+            covar_module=kernel,
+            mean_module=mean_module,
+            variational_strategy=_CachedVariationalStrategy,
+            variational_distribution=CholeskyVariationalDistribution(
+                points.size(-2), mean_init_std=0.0
+            ),
+            inducing_points=points,
+        )
+        # N(0, I): the base class would draw a start from the global random state
+        self.model.variational_strategy.variational_params_initialized.fill_(1)
+        self.selection = selection
+        self.selected = not isinstance(inducing_points, Tensor)  # not given by the user
+        # After the base class, which warns of transforms that learn again from every mini-batch:
+        # these have seen the whole table, and training takes what they made of it.
+        if transform is not None:
+            self.outcome_transform = transform.eval()
+        if input_transform is not None:
+            self.input_transform = input_transform.eval()
+        self.to(train_X)
+
+    def train(self, mode: bool = True) -> VariationalNKNGP:
+        """As the base class; transforms keep the constants of the whole table."""
+        super().train(mode)
+        for name in ("input_transform", "outcome_transform"):
+            if hasattr(self, name):
+                getattr(self, name).eval()
+        return self
+
+    @property
+    def inducing_points(self) -> Tensor:
+        """The inducing points ``m x d``, in the space of transformed inputs."""
+        return self.model.variational_strategy.inducing_points
+
+    def collapsed(self) -> CollapsedGP:
+        """The model with its inducing values integrated out."""
+        (inputs,), targets = self.model.train_inputs, self.model.train_targets
+        return CollapsedGP(
+            kernel=self.model.covar_module,
+            mean=self.model.mean_module,
+            points=self.inducing_points,
+            inputs=lambda: inputs,
+            targets=targets,
+            noise=lambda: self.likelihood.noise,
+        )
+
+    def set_variational_distribution(self, mean: Tensor, root: Tensor) -> None:
+        """Set the distribution of the whitened inducing values.
+
+        Args:
+            mean: Their mean ``m``.
+            root: A matrix C ``m x m`` whose product with its transpose is their covariance.
+        """
+        strategy = self.model.variational_strategy
+        distribution = strategy._variational_distribution
+        # the Cholesky factor of C C^T from a QR decomposition of C^T, whose product is never formed
+        upper = torch.linalg.qr(root.mT, mode="r").R
+        signs = torch.where(upper.diagonal() < 0, -1.0, 1.0).to(upper)
+        with torch.no_grad():
+            distribution.variational_mean.copy_(mean)
+            distribution.chol_variational_covar.copy_((signs.unsqueeze(-1) * upper).mT)
+            strategy.variational_params_initialized.fill_(1)
+        strategy._clear_cache()
+
+    def predict(
+        self, X: Tensor, *, observation_noise: bool = False, chunk_size: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Means and variances at any number of points, in chunks of them, without gradients.
+
+        Args:
+            X: Inputs ``... x q x d``.
+            observation_noise: Add the variance of the noise.
+            chunk_size: Points at a time; ``None`` takes as many as need some 100 MB.
+
+        Returns:
+            Mean and variance ``... x q x 1`` in the units of ``train_Y``.
+
+        Raises:
+            ValueError: ``chunk_size`` is below 1.
+        """
+        num_points = self.inducing_points.size(-2)
+        return predict_in_chunks(self, X, num_points, observation_noise, chunk_size)
+
+    def load_state_dict(  # type: ignore[override]
+        self,
+        state_dict: Mapping[str, Any],
+        strict: bool = True,
+        keep_transforms: bool = True,
+        assign: bool = False,
+    ) -> Any:
+        """Load the parameters and transforms of another model.
+
+        Args:
+            state_dict, strict, assign: As in torch.
+            keep_transforms: Transform this model's outcomes anew, by the transform that is loaded.
+        """
+        # The base class asks for training data where this model does not have them.
+        targets = self.model.train_targets.unsqueeze(-1)
+        transform = getattr(self, "outcome_transform", None) if keep_transforms else None
+        if transform is not None:
+            targets, _ = transform.untransform(targets)
+        keys = nn.Module.load_state_dict(self, state_dict, strict=strict, assign=assign)
+        if transform is not None:
+            targets, _ = transform.eval()(targets)
+        self.model.train_targets = targets.squeeze(-1)
+        self.model.variational_strategy._clear_cache()
+        return keys
+
+
+class _CachedVariationalStrategy(VariationalStrategy):
+    """Predictions that factorise once and copy nothing for the elements of a test batch."""
+
+    def forward(
+        self,
+        x: Tensor,
+        inducing_points: Tensor,
+        inducing_values: Tensor,
+        variational_inducing_covar: LinearOperator | None = None,
+        diag: bool = True,
+        **kwargs: Any,
+    ) -> MultivariateNormal:
+        """The distribution of the function at ``x``."""
+        if self.training or kwargs:
+            return super().forward(
+                x, inducing_points, inducing_values, variational_inducing_covar, diag, **kwargs
+            )
+        if "whitened_posterior" not in self.__dict__.setdefault("_memoize_cache", {}):
+            with torch.no_grad():
+                points, kernel = self.inducing_points, self.model.covar_module
+                factor, _ = factorize_inducing(kernel(points).to_dense())
+                root = self._variational_distribution.chol_variational_covar.tril()
+                mean = self._variational_distribution.variational_mean
+                posterior = WhitenedPosterior(factor, mean.double(), root.double())
+            self._memoize_cache["whitened_posterior"] = posterior
+        posterior = self._memoize_cache["whitened_posterior"]
+        model = self.model
+        return posterior.joint(model.covar_module, model.mean_module, self.inducing_points, x)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Copies compute anew. ``model`` is no module of this one, but belongs to it.
+        return {**self.__dict__, "_memoize_cache": {}}

@@ -1,0 +1,269 @@
+"""Training of a GP of frequency pairs, guarded by rows that are left out."""
+
+from __future__ import annotations
+
+import math
+import operator
+import warnings
+from copy import deepcopy
+from typing import TYPE_CHECKING
+
+import torch
+from gpytorch.kernels import AdditiveKernel, ScaleKernel
+from torch import Tensor
+
+from gpytorch_nkn.kernels import NonStationarySpectralKernel
+from gpytorch_nkn.models.spectral.spectral_rows import Rows, RowsGP
+from gpytorch_nkn.models.spectral.spectral_training import Training, Watch, left_out_density
+
+if TYPE_CHECKING:
+    from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
+
+__all__ = ["OPTIONS", "fit_spectral_gp"]
+
+OPTIONS = {
+    "restarts",
+    "start_rows",
+    "max_iterations",
+    "validation_fraction",
+    "folds",
+    "budget",
+    "seed",
+    "progress",
+}
+_FEWEST, _MOST = 20, 2000  # rows left out
+# Of the variance of the RBF kernel, with which pairs start beside it. Where all is dense they take
+# few steps, and where it is not they are at their best after many.
+_SHARE, _LOW_RANK_SHARE = 0.1, 1.0
+_STANDARD_ERRORS = 2.0  # of the gain in left-out density, which pairs must exceed
+_INDUCING = 50  # iterations of an RBF kernel and its inducing points
+_REFIT = 30  # iterations of an RBF kernel that starts near its best
+_CHECK_EVERY = 10  # steps
+_EVENT_DIMS = {"raw_noise": 1, "raw_constant": 0, "weights": 2, "bias": 1}  # of noise and means
+_OFF = 1e-8  # outputscale of pairs that do not
+
+
+def fit_spectral_gp(
+    model: SpectralGP,
+    *,
+    restarts: int = 3,
+    start_rows: int = 1000,
+    max_iterations: int = 100,
+    validation_fraction: float = 0.1,
+    folds: int = 3,
+    budget: float | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> SpectralGP:
+    """Train a GP of frequency pairs in place.
+
+    Frequencies that are free to fit all rows fit their noise, too. An RBF kernel with a lengthscale
+    per column is trained first, the frequencies start from its spectral density, and pairs must
+    earn their place.
+
+    Where all is dense both kernels are trained without each third of the rows in turn, by steps of
+    Adam, whose number is that after which left-out rows are foretold best. The pairs stay only if
+    the gain in log density exceeds two standard errors.
+
+    Beyond, one tenth of the rows is left out. L-BFGS trains both kernels on the others, and what is
+    kept is what foretells that tenth best, the RBF kernel alone included; predictions then use
+    all rows.
+
+    Ctrl-C and the budget end the training; what was reached by then counts. Input transforms that
+    learn stay as they are.
+
+    Args:
+        model: The model.
+        restarts: Starts of the RBF kernel.
+        start_rows: Rows, drawn at random, on which it is trained at first.
+        max_iterations: Largest number of iterations of L-BFGS, or of steps of Adam.
+        validation_fraction: Share of the rows to be left out (20 to 2000), where all is of low
+            rank; 0 for none, with all iterations on all rows.
+        folds: Parts of the rows, each left out once, where all is dense; 0 keeps the pairs whether
+            they earn it or not, after all steps.
+        budget: Wall time in seconds.
+        seed: Determines every draw; the global random state is left alone.
+        progress: Show a progress bar, if standard error is a terminal.
+
+    Returns:
+        The same model, in eval mode.
+
+    Raises:
+        TypeError: The model is no SpectralGP.
+        ValueError: An option has no meaning, or the data are not finite.
+        RuntimeError: Every start of the RBF kernel failed.
+        KeyboardInterrupt: Ctrl-C came before there was anything better than the start.
+    """
+    _check_options(model, restarts, start_rows, max_iterations, validation_fraction, folds, budget)
+    model.train()
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            training = Training(model, max_iterations, restarts, budget, seed, progress)
+            with training.bar:
+                if isinstance(model.covar_module, AdditiveKernel):
+                    _learn_dense(model, training, start_rows, folds)
+                else:
+                    _learn_low_rank(model, training, start_rows, validation_fraction)
+    finally:
+        model.train().eval()  # forgets what was computed with other parameters
+    return model
+
+
+def _learn_low_rank(
+    model: SpectralGP, training: Training, start_rows: int, validation_fraction: float
+) -> None:
+    """Pairs that start from an RBF kernel of some rows, and stop by those that are left out."""
+    rows, pairs = training.rows, model.spectral_kernel
+    mean, likelihood = model.mean_module, model.likelihood
+    count = len(rows)
+    num_left = round(validation_fraction * count)
+    if num_left:
+        num_left = min(max(num_left, _FEWEST), _MOST, count // 2)  # none of one row
+    order = torch.arange(count, device=rows.y.device)
+    left, kept = rows[order[:num_left]], rows[order[num_left:]]
+    rbf = model.rbf_kernel
+    kernel = model.make_rbf_kernel() if rbf is None else rbf
+    training.learn_rbf(kept[order[: min(start_rows, len(kept))]], kernel, mean, likelihood)
+    _start(pairs, kernel, rows, 1.0 if rbf is None else _OFF)
+    if rbf is not None and not training.is_over:
+        alone = model.covar_module.kernels[0]
+        alone.inducing_points.requires_grad_(True)
+        try:
+            training.maximize(RowsGP(kept, alone, mean, likelihood), _INDUCING)
+        finally:
+            alone.inducing_points.requires_grad_(False)
+        _start(pairs, kernel, rows, _OFF)
+    if training.is_over or not training.max_iterations:
+        return
+    gp = RowsGP(kept, model.covar_module, mean, likelihood)
+    watch = Watch(gp, left) if num_left else None  # starts with the RBF kernel
+    if rbf is not None:
+        _start(pairs, kernel, rows, _LOW_RANK_SHARE)
+    try:
+        training.maximize(gp, training.max_iterations, watch)
+    except KeyboardInterrupt:  # before the first step
+        _start(pairs, kernel, rows, 1.0 if rbf is None else _OFF)
+        warnings.warn("Interrupted; the pairs are not trained.", stacklevel=4)
+
+
+def _learn_dense(model: SpectralGP, training: Training, start_rows: int, folds: int) -> None:
+    """An RBF kernel, and pairs beside it for outputs whose left-out rows they foretell better."""
+    rows, rbf, kernel = training.rows, model.rbf_kernel, model.spectral_kernel
+    assert rbf is not None
+    mean, likelihood = model.mean_module, model.likelihood
+    few = rows[torch.arange(min(start_rows, len(rows)), device=rows.y.device)]
+    training.learn_rbf(few, rbf, mean, likelihood)
+    _start(kernel, rbf, rows, _OFF)  # until they have earned it
+    try:
+        if len(few) < len(rows) and not training.is_over:
+            training.maximize(RowsGP(rows, rbf, mean, likelihood), _REFIT)
+            _start(kernel, rbf, rows, _OFF)
+        steps = torch.full(kernel.batch_shape, training.max_iterations, device=rows.y.device)
+        if folds:
+            steps = _steps_by_folds(model, training, folds)
+        parts = (model.covar_module, mean, likelihood)
+        for number in steps.unique().tolist():  # outputs whose pairs take as many steps
+            if number == 0 or training.is_over:
+                continue
+            trained = tuple(deepcopy(part) for part in parts)
+            _start(trained[0].kernels[1], trained[0].kernels[0], rows, _SHARE)
+            training.descend(RowsGP(rows, *trained), number)
+            for part, own in zip(parts, trained, strict=True):
+                _copy_elements(part, own, steps == number)
+    except KeyboardInterrupt:  # the RBF kernel is there
+        training.interrupted = True
+        warnings.warn("Interrupted; the model is that of its RBF kernel.", stacklevel=4)
+
+
+def _steps_by_folds(model: SpectralGP, training: Training, folds: int) -> Tensor:
+    """Steps ``...`` after which pairs foretell left-out rows best, 0 where they do not at all."""
+    rows, shape = training.rows, model.spectral_kernel.batch_shape
+    none = torch.zeros(shape, dtype=torch.long, device=rows.y.device)
+    count = training.max_iterations // _CHECK_EVERY
+    if len(rows) < _FEWEST or count == 0:
+        return none
+    position = torch.arange(len(rows), device=rows.y.device)
+    gains = []  # of each fold, checks x ... x rows
+    for fold in range(folds):
+        if training.is_over:
+            return none
+        left, kept = rows[position % folds == fold], rows[position % folds != fold]
+        parts = (model.covar_module, model.mean_module, model.likelihood)
+        covariance, mean, likelihood = (deepcopy(part) for part in parts)
+        assert isinstance(covariance, AdditiveKernel)
+        alone, pairs = covariance.kernels
+        rbf = RowsGP(kept, alone, mean, likelihood)
+        training.maximize(rbf, _REFIT)
+        if training.is_over:
+            return none
+        before = left_out_density(rbf, left)
+        _start(pairs, alone, kept, _SHARE)
+        both = RowsGP(kept, covariance, mean, likelihood)
+        found = before.new_full((count, *before.shape), -math.inf)
+
+        def check(step: int, gp: RowsGP = both, left: Rows = left, to: Tensor = found) -> None:
+            if step % _CHECK_EVERY == 0:
+                to[step // _CHECK_EVERY - 1] = left_out_density(gp, left)
+
+        training.descend(both, training.max_iterations, check)
+        if training.is_over:
+            return none
+        gains.append(found - before)
+    gain = torch.cat(gains, -1)
+    mean_gain, best = gain.mean(-1).nan_to_num(-math.inf).max(0)
+    at_best = gain.gather(0, best[None, ..., None].expand(1, *gain.shape[1:])).squeeze(0)
+    error = at_best.std(-1) / math.sqrt(at_best.size(-1))
+    return torch.where(mean_gain > _STANDARD_ERRORS * error, _CHECK_EVERY * (best + 1), none)
+
+
+def _start(kernel: NonStationarySpectralKernel, rbf: ScaleKernel, rows: Rows, share: float) -> None:
+    """Let pairs start as random Fourier features of an RBF kernel."""
+    with torch.no_grad():
+        kernel.initialize(
+            center=rows.x.mean(-2, keepdim=True).expand(kernel.center.shape),
+            lengthscale=rbf.base_kernel.lengthscale,
+        )
+        kernel.outputscale = share * rbf.outputscale
+
+
+def _copy_elements(module: torch.nn.Module, other: torch.nn.Module, elements: Tensor) -> None:
+    """Set some elements of the batch of all parameters to those of another module.
+
+    What the elements share is taken as a whole.
+    """
+    with torch.no_grad():
+        pairs = zip(module.named_parameters(), other.parameters(), strict=True)
+        for (name, own), value in pairs:
+            events = _EVENT_DIMS.get(name.rsplit(".", 1)[-1])
+            batch = own.shape[: elements.dim() if events is None else own.dim() - events]
+            if batch == elements.shape:
+                own[elements] = value[elements]
+            elif bool(elements.any()):
+                own.copy_(value)
+
+
+def _check_options(
+    model: object,
+    restarts: int,
+    start_rows: int,
+    max_iterations: int,
+    validation_fraction: float,
+    folds: int,
+    budget: float | None,
+) -> None:
+    from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
+
+    if not isinstance(model, SpectralGP):
+        raise TypeError(f"model must be a SpectralGP, got {type(model).__name__}.")
+    least = {"restarts": 1, "start_rows": 2, "max_iterations": 0, "folds": 0}
+    given = (restarts, start_rows, max_iterations, folds)
+    for (name, bound), value in zip(least.items(), given, strict=True):
+        if operator.index(value) < bound or (name == "folds" and value == 1):
+            other = " and not 1" if name == "folds" else ""
+            raise ValueError(f"{name} must be at least {bound}{other}, got {value}.")
+    if not 0 <= validation_fraction < 1:
+        raise ValueError(
+            f"validation_fraction must be at least 0 and below 1, got {validation_fraction}."
+        )
+    if budget is not None and not budget > 0:
+        raise ValueError(f"budget must be a positive number of seconds, got {budget}.")

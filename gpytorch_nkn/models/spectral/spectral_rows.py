@@ -1,0 +1,99 @@
+"""Exact GPs of some of the rows of a model, and densities of the rows that they leave out."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, Likelihood
+from gpytorch.means import Mean
+from gpytorch.models import ExactGP
+from torch import Tensor
+
+from gpytorch_nkn.kernels import feature_function, rest_function
+from gpytorch_nkn.linalg import low_rank_posterior
+
+__all__ = ["Rows", "RowsGP"]
+
+
+class Rows:
+    """Rows of the data of a model, as its kernel sees them.
+
+    Attributes:
+        x: Inputs ``... x n x d``.
+        y: Targets ``... x n``.
+        noise: Known variances of the noise ``... x n``; ``None`` if it is to be learned.
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, noise: Tensor | None = None):
+        self.x, self.y, self.noise = x, y, noise
+
+    def __getitem__(self, index: Tensor) -> Rows:
+        noise = None if self.noise is None else self.noise[..., index]
+        return Rows(self.x[..., index, :], self.y[..., index], noise)
+
+    def __len__(self) -> int:
+        return self.y.size(-1)
+
+    def likelihood(self, likelihood: Likelihood) -> Likelihood:
+        """The one given, unless its noise is known row by row."""
+        if self.noise is None:
+            return likelihood
+        return FixedNoiseGaussianLikelihood(self.noise)
+
+
+class RowsGP(ExactGP):
+    """An exact GP of some rows. It shares its parts with the model that they come from."""
+
+    def __init__(self, rows: Rows, kernel: Kernel, mean: Mean, likelihood: Likelihood):
+        super().__init__(rows.x, rows.y, rows.likelihood(likelihood))
+        self.rows = rows
+        self.covar_module = kernel
+        self.mean_module = mean
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """The prior at inputs ``... x n x d``."""
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    def noise_of(self, rows: Rows) -> Tensor:
+        """Variances of the noise ``... x n`` of any rows."""
+        if rows.noise is not None:
+            return rows.noise
+        assert isinstance(self.likelihood, GaussianLikelihood)
+        return self.likelihood.noise.expand(rows.y.shape)
+
+    @torch.no_grad()
+    def log_density(self, rows: Rows) -> Tensor:
+        """Log densities ``... x v`` of rows that the GP has not seen, one by one."""
+        features = feature_function(self.covar_module)
+        center = self.mean_module(rows.x)
+        if features is None or features(rows.x[..., :1, :]).size(-1) >= len(self.rows):
+            mean, variance = self._dense(rows)
+        else:
+            residual = self.rows.y - self.mean_module(self.rows.x)
+            noise = self.noise_of(self.rows)
+            weights, factor = low_rank_posterior(features, self.rows.x, residual, noise)
+            phi = features(rows.x).double()
+            mean = (phi @ weights.unsqueeze(-1)).squeeze(-1)
+            spread = torch.linalg.solve_triangular(factor, phi.mT, upper=False)
+            variance = spread.square().sum(-2)
+        rest = None if features is None else rest_function(self.covar_module, diag=True)
+        if rest is not None:
+            variance = variance + rest(rows.x)
+        variance = variance + self.noise_of(rows)
+        error = rows.y - center - mean
+        return -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
+
+    def _dense(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Means, without that of the prior, and variances ``... x v``."""
+        own = self.covar_module(self.rows.x).to_dense()
+        between = self.covar_module(rows.x, self.rows.x).to_dense()
+        prior = self.covar_module(rows.x, diag=True)
+        noisy = own + torch.diag_embed(self.noise_of(self.rows))
+        factor = torch.linalg.cholesky(noisy)
+        half = torch.linalg.solve_triangular(factor, between.mT, upper=False)
+        residual = self.rows.y - self.mean_module(self.rows.x)
+        solved = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False)
+        return (half.mT @ solved).squeeze(-1), prior - half.square().sum(-2)

@@ -1,0 +1,210 @@
+"""The steps of a training of frequency pairs, within a budget."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import TYPE_CHECKING
+
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
+from gpytorch.means import Mean
+from gpytorch.models import ExactGP
+from torch import Tensor
+from tqdm import tqdm
+
+from gpytorch_nkn.fit import FlatParameters, Objective, Recipe, fit_best_of, run_lbfgs
+from gpytorch_nkn.initialization import initialize_model
+from gpytorch_nkn.models.spectral.spectral_rows import Rows, RowsGP
+
+if TYPE_CHECKING:
+    from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
+
+__all__ = ["Training", "Watch", "left_out_density"]
+
+_START_SHARE = 0.4  # of a budget
+_PATIENCE = 30  # iterations without a better density of left-out rows
+_WARM_UP = 40  # iterations before it counts
+_LEAST_GAIN = 1e-4  # of a mean log density
+_RATE = 0.02  # of Adam
+_SHORT = 0.15  # of the median distance and the like
+
+
+class Training:
+    """Data, options and time of a training.
+
+    Attributes:
+        rows: All rows, in a random order.
+        interrupted: Ctrl-C was pressed.
+    """
+
+    def __init__(
+        self,
+        model: SpectralGP,
+        max_iterations: int,
+        restarts: int,
+        budget: float | None,
+        seed: int,
+        progress: bool,
+    ):
+        with torch.no_grad():
+            x = model.transform_inputs(model.train_inputs[0]).detach()
+        y, likelihood = model.train_targets, model.likelihood
+        known = isinstance(likelihood, FixedNoiseGaussianLikelihood)
+        noise = likelihood.noise.detach().expand(y.shape) if known else None
+        if x.size(-2) != y.size(-1):
+            raise ValueError(f"There are {x.size(-2)} rows of inputs and {y.size(-1)} targets.")
+        for name, values in (("inputs", x), ("targets", y)):
+            if not bool(values.isfinite().all()):
+                raise ValueError(f"The training {name} contain NaN or infinite values.")
+        order = torch.randperm(y.size(-1), generator=torch.Generator().manual_seed(seed))
+        self.rows = Rows(x, y, noise)[order.to(y.device)]
+        self.max_iterations, self.restarts, self.seed = max_iterations, restarts, seed
+        self.budget, self._begin = budget, time.monotonic()
+        self.interrupted = False
+        shown = progress and sys.stderr.isatty()
+        self.bar = tqdm(desc="pairs of frequencies", unit="steps", disable=not shown, leave=False)
+
+    @property
+    def deadline(self) -> float:
+        """Time of the monotonic clock at which to stop."""
+        return math.inf if self.budget is None else self._begin + self.budget
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more training is due."""
+        return self.interrupted or time.monotonic() > self.deadline
+
+    def learn_rbf(self, rows: Rows, kernel: Kernel, mean: Mean, likelihood: Likelihood) -> None:
+        """Train parts in place, with an RBF kernel, from start values that the rows give."""
+        gp = RowsGP(rows, deepcopy(kernel), deepcopy(mean), deepcopy(likelihood))
+        result = fit_best_of(
+            gp,
+            restarts=self.restarts,
+            initialize=_start_rbf,
+            recipe=Recipe(adam_steps=0, lbfgs_iterations=150),
+            budget=None if self.budget is None else _START_SHARE * self.budget,
+            seed=self.seed,
+            progress=False,
+        )
+        best = result.model
+        kernel.load_state_dict(best.covar_module.state_dict())
+        mean.load_state_dict(best.mean_module.state_dict())
+        if rows.noise is None:
+            likelihood.load_state_dict(best.likelihood.state_dict())
+        self.interrupted = any("interrupted" in record.status for record in result.restarts)
+
+    def maximize(self, gp: RowsGP, iterations: int, watch: Watch | None = None) -> None:
+        """Iterations of L-BFGS on the parts of a GP, in place; none where the training is over.
+
+        Args:
+            gp: The GP.
+            iterations: Their largest number.
+            watch: What ends the training, and says where it was best; ``None`` for the likelihood.
+        """
+        if self.is_over:
+            return
+        flat = FlatParameters(Objective(gp.train()))
+
+        def on_step() -> None:
+            self.bar.update()
+            if watch is not None:
+                watch(flat.values)
+
+        with self._released(flat, watch):
+            run_lbfgs(flat, iterations=iterations, deadline=self.deadline, on_step=on_step)
+
+    def descend(self, gp: RowsGP, steps: int, check: Callable[[int], None] | None = None) -> None:
+        """The first steps of Adam, out of as many as there may be, on the parts of a GP.
+
+        Args:
+            gp: The GP, which is left where the last step leads, or the last one whose loss is
+                finite.
+            steps: Their number.
+            check: Is called with the number of each step, at the point to which it leads.
+        """
+        flat = FlatParameters(Objective(gp.train()))
+        mean, square = torch.zeros_like(flat.values), torch.zeros_like(flat.values)
+        with self._released(flat):
+            for step in range(steps + 1):
+                if not bool(flat.evaluate().isfinite()):
+                    break
+                flat.best_values = flat.values.clone()  # the last one, not the one of least loss
+                if step and check is not None:
+                    check(step)
+                if step == steps or time.monotonic() > self.deadline:
+                    break
+                mean.lerp_(flat.gradients, 0.1)
+                square.lerp_(flat.gradients.square(), 0.001)
+                rate = _RATE * 0.5 * (1 + math.cos(math.pi * step / self.max_iterations))
+                slope = (square / (1 - 0.999 ** (step + 1))).sqrt().add_(1e-8)
+                flat.values.sub_(rate * mean / (1 - 0.9 ** (step + 1)) / slope)
+                torch.clamp(flat.values, *flat.bounds, out=flat.values)
+                self.bar.update()
+
+    @contextmanager
+    def _released(self, flat: FlatParameters, watch: Watch | None = None) -> Iterator[None]:
+        """Leave the model at the best point, whatever ends the training."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.interrupted = True
+            if flat.evaluations == 0:
+                raise
+            warnings.warn(
+                f"Interrupted after {flat.evaluations} evaluations; the best parameters so far "
+                "are kept.",
+                stacklevel=6,
+            )
+        finally:
+            if watch is not None:
+                flat.best_values = watch.best_values
+            flat.release()
+
+
+def _start_rbf(gp: ExactGP, seed: int, restart: int) -> None:
+    """Start values from the data, with short lengthscales in every second start."""
+    initialize_model(gp, seed=seed, restart=restart)
+    if restart % 2:
+        base = gp.covar_module.base_kernel
+        base.lengthscale = _SHORT * base.lengthscale.detach()
+
+
+class Watch:
+    """The parameters that give left-out rows the highest density."""
+
+    def __init__(self, gp: RowsGP, rows: Rows):
+        self._gp, self._rows = gp, rows
+        self.best_values = torch.cat([p.detach().reshape(-1) for p in _trained(gp)])
+        self._best = self._density()
+        self._steps = self._since = 0
+
+    def __call__(self, values: Tensor) -> None:
+        density = self._density()
+        self._steps += 1
+        self._since += 1
+        if density > self._best + _LEAST_GAIN:
+            self._best, self.best_values, self._since = density, values.clone(), 0
+        if self._steps >= _WARM_UP and self._since >= _PATIENCE:
+            raise StopIteration
+
+    def _density(self) -> float:
+        return left_out_density(self._gp, self._rows).mean(-1).sum().item()
+
+
+def _trained(gp: RowsGP) -> list[Tensor]:
+    return [p for p in gp.parameters() if p.requires_grad]
+
+
+def left_out_density(gp: RowsGP, rows: Rows) -> Tensor:
+    """Log densities of left-out rows, minus infinity where the GP has none."""
+    try:
+        return gp.log_density(rows).nan_to_num(nan=-math.inf)
+    except (ArithmeticError, RuntimeError):  # a matrix that is not positive definite
+        return torch.full_like(rows.y, -math.inf)

@@ -1,0 +1,191 @@
+"""The engine of ASKL: features, losses and gradients."""
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from botorch.models import SingleTaskGP
+from torch.nn.functional import cross_entropy
+
+from gpytorch_nkn.estimators import ASKLRegressor
+from gpytorch_nkn.estimators.askl import askl_network
+from gpytorch_nkn.estimators.askl.askl_losses import LIPSCHITZ, LOSSES
+from gpytorch_nkn.estimators.askl.askl_network import SpectralNetwork
+
+
+def network(terms=2, depth=1, *, dim=3, size=16, outputs=4, learned=True, intercept=True):
+    dims = [dim] + [size] * (depth - 1)
+    made = SpectralNetwork(
+        [torch.randn(terms, size, d) for d in dims],
+        [6 * torch.rand(size) for _ in dims],
+        outputs,
+        learned=learned,
+        intercept=intercept,
+        device=torch.device("cpu"),
+    )
+    made.weight.normal_()
+    made.intercept.normal_()
+    made.prepare()
+    return made
+
+
+def rows(count=20, dim=3):
+    return torch.cat([torch.randn(count, dim), torch.ones(count, 1)], 1).float()
+
+
+def targets(loss, count=20, outputs=4):
+    if loss == "squared_error":
+        return torch.randn(count, outputs).float()
+    return torch.randint(0, outputs, (count, 1))
+
+
+def formula(net, x, values):
+    """Features and outputs as the paper writes them, from a vector of parameters."""
+    size, outputs = net.num_features, net.num_outputs
+    weight = values[: size * outputs].view(outputs, size).T
+    intercept = values[size * outputs : (size + 1) * outputs]
+    seen = x
+    for layer in net.layers:
+        matrix = values[layer.window].view(layer.matrix.shape)
+        waves = torch.cos(seen @ matrix[:-1] + matrix[-1])
+        if net.terms == 2:
+            seen = (waves[:, :size] + waves[:, size:]) / math.sqrt(2 * size)
+        else:
+            seen = waves * math.sqrt(2 / size)
+    return seen, seen @ weight + intercept
+
+
+def loss_value(name, outputs, y):
+    if name == "log_loss":
+        return cross_entropy(outputs, y[:, 0])
+    if name == "squared_error":
+        return (outputs - y).square().sum(1).mean()
+    right = outputs.gather(1, y)
+    others = outputs.masked_fill(torch.zeros_like(outputs).scatter(1, y, 1.0).bool(), -math.inf)
+    return (1 - right + others.max(1, keepdim=True).values).clamp_min(0).mean()
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("terms", [1, 2])
+@pytest.mark.parametrize("loss", list(LOSSES))
+def test_gradients_are_those_of_autograd(loss, terms, depth):
+    net, x, y = network(terms, depth), rows(), targets(loss)
+    values = net.values.double().requires_grad_()
+    features, outputs = formula(net, x[:, :-1].double(), values)
+    value = loss_value(loss, outputs, y)
+    (value + 0.7 * features.square().sum(1).mean()).backward()
+    total = net.add_gradient(x, y, LOSSES[loss], feature_penalty=0.7)
+    assert float(total) / len(x) == pytest.approx(value.item(), rel=1e-5)
+    expected = values.grad.clone()
+    for layer in net.layers:  # phases are not learned
+        expected[layer.window].view(layer.matrix.shape)[-1] = 0.0
+    assert all(expected[window].abs().max() > 1e-3 for window in net.windows)
+    torch.testing.assert_close(net.gradient.double(), expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_blocks_of_rows_add_up(depth, monkeypatch):
+    net, x, y = network(depth=depth), rows(23), targets("log_loss", 23)
+    total = net.add_gradient(x, y, LOSSES["log_loss"], feature_penalty=0.7)
+    whole, outputs = net.gradient.clone(), net.outputs(x)
+    monkeypatch.setattr(askl_network, "_BLOCK", 5 * 32)
+    again = pickle.loads(pickle.dumps(net))
+    again.prepare()
+    assert again.block_rows == 5 and net.block_rows > 23
+    parts = again.add_gradient(x, y, LOSSES["log_loss"], feature_penalty=0.7)
+    torch.testing.assert_close(parts, total)
+    torch.testing.assert_close(again.gradient, whole, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(again.outputs(x), outputs)
+
+
+@pytest.mark.parametrize("terms", [1, 2])
+def test_features_are_a_wave_within_an_envelope(terms):
+    net, x = network(terms), rows()
+    features, outputs = formula(net, x[:, :-1].double(), net.values.double())
+    torch.testing.assert_close(net.outputs(x).double(), outputs, rtol=1e-4, atol=1e-5)
+    mine = torch.cat(list(net.features_in_double(x[:, :-1].double())))
+    torch.testing.assert_close(mine, features)
+    stacked = net.stacked_frequencies()[0].double()  # T x D x d
+    assert stacked.shape == (terms, 16, 3)
+    mean = x[:, :-1].double() @ stacked.mean(0).T + net.layers[0].phases[:16]
+    apart = x[:, :-1].double() @ (stacked[0] - stacked[-1]).T / 2
+    torch.testing.assert_close(mine, math.sqrt(2 / 16) * mean.cos() * apart.cos())
+
+
+def test_what_is_not_learned_has_no_gradient():
+    net, x, y = network(learned=False, intercept=False), rows(), targets("log_loss")
+    net.add_gradient(x, y, LOSSES["log_loss"])
+    assert len(net.gradient) == net.head.stop == 17 * 4
+    assert net.gradient[: 16 * 4].abs().min() > 0 and not net.gradient[16 * 4 :].any()
+    full = network()
+    full.values.copy_(net.values)
+    full.add_gradient(x, y, LOSSES["log_loss"])
+    torch.testing.assert_close(full.gradient[: 16 * 4], net.gradient[: 16 * 4])
+    assert full.gradient[16 * 4 : 17 * 4].any()
+
+
+def test_hinge_loss_of_a_few_rows_by_hand():
+    outputs = torch.tensor([[2.0, 0.5, 0.0], [0.2, 0.5, 0.0], [0.0, 0.0, 1.0], [0.1, 1.0, 0.3]])
+    labels = torch.tensor([[0], [0], [2], [2]])
+    total = LOSSES["hinge"](outputs, labels)
+    # leads 1.5, -0.3, exactly 1 (no subgradient there, as in the paper) and -0.7
+    assert float(total) == pytest.approx(0 + 1.3 + 0 + 1.7)
+    expected = torch.tensor([[0.0, 0, 0], [-1, 1, 0], [0, 0, 0], [0, 1, -1]])
+    assert torch.equal(outputs, expected)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "log_loss"])
+def test_lipschitz_constants_are_reached_and_not_exceeded(loss):
+    outputs = 30 * torch.randn(500, 3)
+    LOSSES[loss](outputs, torch.randint(0, 3, (500, 1)))
+    assert float(outputs.norm(dim=1).max()) == pytest.approx(LIPSCHITZ[loss], rel=1e-3)
+    assert LIPSCHITZ["squared_error"] == math.inf
+
+
+def test_log_loss_of_large_outputs_is_finite():
+    outputs = torch.tensor([[1e4, 0.0], [0.0, 1e4]])
+    assert float(LOSSES["log_loss"](outputs, torch.tensor([[0], [0]]))) == pytest.approx(1e4)
+    assert torch.equal(outputs, torch.tensor([[0.0, 0.0], [-1.0, 1.0]]))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))])
+def test_copies_stand_alone(copied):
+    net, x = network(depth=2), rows()
+    net.add_gradient(x, targets("log_loss"), LOSSES["log_loss"])
+    other = copied(net)
+    expected = net.outputs(x)
+    assert torch.equal(other.outputs(x), expected)
+    other.values.mul_(2)
+    assert torch.equal(net.outputs(x), expected)
+    assert not torch.equal(other.outputs(x), expected)  # its weights are views of its vector
+    assert not other.gradient.numel() and net.gradient.numel()
+
+
+@pytest.mark.parametrize("method", ["SKL", "ASKL"])
+def test_the_learned_kernel_goes_into_a_gaussian_process(method):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = np.sin(2 * X[:, 0]) + X[:, 1]
+    learner = ASKLRegressor(method, n_components=20, max_iter=5, random_state=0).fit(X, y)
+    kernel = learner.kernel()
+    inputs = torch.from_numpy(learner.input_map_(X))
+    features = learner.features(X)
+    np.testing.assert_allclose(kernel.features(inputs).detach(), features, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        kernel(inputs).to_dense().detach(), features @ features.T, rtol=1e-6, atol=1e-6
+    )
+    assert kernel.stationary == (method == "SKL")
+    assert not kernel.mean_frequencies.requires_grad
+    assert learner.kernel(learn_frequencies=True).mean_frequencies.requires_grad
+    model = SingleTaskGP(inputs, torch.from_numpy(y)[:, None], covar_module=kernel)
+    assert model.posterior(inputs).mean.isfinite().all()
+
+
+def test_the_kernel_of_several_layers_is_refused():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    learner = ASKLRegressor(n_components=10, depth=2, max_iter=2).fit(X, X[:, 0])
+    with pytest.raises(NotImplementedError, match="depth=2"):
+        learner.kernel()

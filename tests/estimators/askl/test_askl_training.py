@@ -1,0 +1,284 @@
+"""Steps and epochs of ASKL."""
+
+import math
+import pickle
+import time
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+from gpytorch_nkn.estimators.askl.askl_losses import LOSSES
+from gpytorch_nkn.estimators.askl.askl_optimizers import OPTIMIZERS
+from gpytorch_nkn.estimators.askl.askl_training import Objective, Trainer
+from tests.estimators.askl.test_askl_network import formula, loss_value, network, rows, targets
+
+RATES = [0.03, 0.01]
+
+
+def trainer(net, solver="adam", penalty=0.1, trace_norm=True, loss="log_loss"):
+    optimizer = OPTIMIZERS[solver](net.values, net.gradient, net.windows)
+    objective = Objective(LOSSES[loss], penalty, trace_norm, 0.2)
+    return Trainer(net, optimizer, objective, RATES[: len(net.windows)])
+
+
+def reference(net, x, y, solver, penalty, trace_norm, steps):
+    """Autograd, torch's own optimiser, and an SVD after each of its steps."""
+    values = net.values.double()
+    head = values[net.head].clone().requires_grad_()
+    layer = values[net.layers[0].window].clone().requires_grad_()
+    groups = [{"params": [head], "lr": RATES[0]}, {"params": [layer], "lr": RATES[1]}]
+    if solver == "adam":
+        optimizer = torch.optim.Adam(groups)
+    else:
+        optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True)
+    size = net.weight.numel()
+    for factor in steps:
+        for group, rate in zip(optimizer.param_groups, RATES, strict=True):
+            group["lr"] = factor * rate
+        features, outputs = formula(net, x[:, :-1].double(), torch.cat([head, layer]))
+        value = loss_value("log_loss", outputs, y) + 0.2 * features.square().sum(1).mean()
+        if not trace_norm:
+            value = value + penalty * head[:size].square().sum()
+        optimizer.zero_grad()
+        value.backward()
+        layer.grad.view(net.layers[0].matrix.shape)[-1] = 0.0
+        optimizer.step()
+        if trace_norm:
+            with torch.no_grad():
+                u, s, v = torch.linalg.svd(head[:size].view(net.weight.shape), full_matrices=False)
+                reach = 1 if solver == "adam" else 10  # of momentum: 1 / (1 - 0.9)
+                s = (s - penalty * reach * factor * RATES[0]).clamp_min(0)
+                head[:size] = ((u * s) @ v).reshape(-1)
+    return torch.cat([head, layer]).detach()
+
+
+@pytest.mark.parametrize("trace_norm", [True, False])
+@pytest.mark.parametrize("solver", ["adam", "sgd"])
+def test_steps_are_those_of_torch_and_a_decomposition(solver, trace_norm, monkeypatch):
+    monkeypatch.setattr("gpytorch_nkn.estimators.askl.askl_optimizers._PIECE", 37)
+    net, x, y = network(), rows(), targets("log_loss")
+    steps = [1.0, 0.8, 0.5, 0.9, 0.2, 1.0, 1.0, 1.0]
+    penalty = 3.0 if solver == "adam" else 0.3
+    expected = reference(net, x, y, solver, penalty, trace_norm, steps)
+    begin = net.values.clone()
+    one = trainer(net, solver, penalty, trace_norm)
+    for factor in steps:
+        one.step(x, y, factor)
+    torch.testing.assert_close(net.values.double(), expected, rtol=1e-3, atol=2e-4)
+    assert (net.values - begin)[net.head].abs().max() > 0.05
+    assert (net.values - begin)[net.layers[0].window].abs().max() > 0.005
+
+
+def test_weights_keep_training_after_proximal_steps():
+    # in the published code the weights that the optimiser moves are no longer those that predict
+    net, x, y = network(), rows(200), targets("log_loss", 200)
+    net.weight.zero_()
+    one, seen = trainer(net, penalty=1e-3), []
+    for _ in range(30):
+        before = net.weight.clone()
+        one.step(x, y)
+        seen.append(float((net.weight - before).norm()))
+        assert net.weight.data_ptr() == net.values.data_ptr()
+    assert min(seen) > 1e-3
+    fixed = network()
+    fixed.values.copy_(net.values)
+    losses = [float(one.step(x, y)) for _ in range(100)]
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_rank_falls_as_the_penalty_grows():
+    x, y = rows(200), targets("log_loss", 200, outputs=6)
+    torch.manual_seed(1)
+    start = network(outputs=6)
+    start.weight.zero_()
+    ranks = []
+    for penalty in (0.0, 0.003, 0.01, 0.03, 0.3):
+        net = pickle.loads(pickle.dumps(start))
+        net.prepare()
+        one = trainer(net, "sgd", penalty)
+        for _ in range(300):
+            one.step(x, y)
+        values = torch.linalg.svdvals(net.weight.double())
+        ranks.append(int((values > 1e-5).sum()))
+    assert ranks == sorted(ranks, reverse=True)
+    assert ranks[0] >= 5 and ranks[-1] == 0 and len(set(ranks)) >= 3
+
+
+def run(net, x, y, cycles=(2, 3), **options):
+    options = {"batch_size": 8, "rng": np.random.RandomState(0), **options}
+    return trainer(net, penalty=1e-4).run(x, y, cycles, **options)
+
+
+def test_batches_hold_every_row_once_and_are_of_almost_the_same_size():
+    net, x, y = network(), rows(21), targets("log_loss", 21)
+    x[:, 0] = torch.arange(21)
+    one, seen = trainer(net), []
+    one.step = lambda x, targets, factor: seen.append((x[:, 0].tolist(), factor)) or torch.zeros(())
+    one.epoch(x, y, 8, np.random.RandomState(0), lambda number, count: number / count)
+    assert [len(part) for part, _ in seen] == [7, 7, 7]
+    order = sum((part for part, _ in seen), [])
+    assert sorted(order) == list(range(21)) != order
+    assert [factor for _, factor in seen] == [0, 1 / 3, 2 / 3]
+
+
+def test_targets_stay_with_their_rows():
+    net, x, y = network(), rows(21), targets("squared_error", 21)
+    y[:, 0] = x[:, 0]
+    one = trainer(net)
+
+    def step(inputs, targets, factor):
+        assert torch.equal(inputs[:, 0], targets[:, 0])
+        return torch.zeros(())
+
+    one.step = step
+    one.epoch(x, y, 8, np.random.RandomState(0), lambda number, count: 1.0)
+
+
+def watch_factors(monkeypatch, seconds=0.0):
+    """Factors of the learning rates of all steps to come, on a clock on which each takes long."""
+    factors, now = [], [0.0]
+    step = Trainer.step
+
+    def watched(self, x, targets, factor=1.0):
+        factors.append(factor)
+        now[0] += seconds
+        return step(self, x, targets, factor)
+
+    monkeypatch.setattr(Trainer, "step", watched)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return factors
+
+
+def cosine(shares):
+    return 0.5 * (1 + np.cos(math.pi * np.asarray(shares)))
+
+
+def test_rates_fall_along_a_cosine_in_every_cycle(monkeypatch):
+    net, x, y = network(), rows(16), targets("log_loss", 16)
+    factors = watch_factors(monkeypatch)
+    record = run(net, x, y, (4, 1))
+    np.testing.assert_allclose(factors, cosine([*np.arange(8) / 8, 0, 0.5]))
+    assert len(record.losses) == record.best_epoch == 5 and record.cycles == record.best == 2
+    assert record.scores == [] and record.stopped == ""
+
+
+def scored(scores, copies):
+    scores = iter(scores)
+
+    def validate(network):
+        copies.append(network.values.clone())
+        return next(scores)
+
+    return validate
+
+
+def test_the_best_cycle_is_kept():
+    net, x, y = network(), rows(), targets("log_loss")
+    copies = []
+    validate = scored([0.0, 2.0, 1.0, 2.0, 1.5, 9.0], copies)
+    record = run(net, x, y, [1, 2, 1, 1, 1, 1], validate=validate, patience=3)
+    assert record.scores == [0.0, 2.0, 1.0, 2.0, 1.5]
+    assert record.best == 2 and record.best_epoch == 3 and len(record.losses) == 6
+    assert torch.equal(net.values, copies[1]) and not torch.equal(copies[1], copies[4])
+
+
+def test_the_start_is_kept_if_nothing_is_better():
+    net, x, y = network(), rows(), targets("log_loss")
+    begin, copies = net.values.clone(), []
+    validate = scored([0.0, 1.0, 1.5, 0.5, 1.2, 9.0], copies)
+    record = run(net, x, y, [1] * 9, validate=validate, first=2.0, patience=2)
+    # the start has no say in when to stop: training may yet come to be better
+    assert record.best == record.best_epoch == 0 and len(record.losses) == 5
+    assert torch.equal(net.values, begin) and not torch.equal(copies[-1], begin)
+
+
+def test_what_closes_a_cycle_is_scored_and_kept_and_not_trained_on():
+    net, x, y = network(), rows(), targets("log_loss")
+    before, copies = [], []
+
+    def close():
+        before.append(net.values.clone())
+        net.weight.fill_(float(len(before)))
+
+    record = run(net, x, y, [1, 1, 1], validate=scored([1.0, 3.0, 2.0], copies), close=close)
+    assert record.best == 2 and (net.weight == 2).all() and (copies[2][: 16 * 4] == 3).all()
+    assert (before[2] - before[1]).abs().max() < 0.5  # steps of 0.03
+    before.clear()
+    run(net, x, y, [1, 1, 1], close=close)
+    assert len(before) == 1 and (net.weight == 1).all()  # once, at the end
+
+
+def test_the_clock_ends_the_training_and_the_rates_fall_to_it(monkeypatch):
+    net, x, y = network(), rows(16), targets("log_loss", 16)
+    factors = watch_factors(monkeypatch, seconds=1.0)
+    record = run(net, x, y, (2, 1000), end=9.0)
+    assert record.stopped == "budget" and record.cycles == 2 and len(record.losses) == 5
+    # four steps in the first cycle, then as many as the clock has seconds left
+    np.testing.assert_allclose(factors, cosine([0, 0.25, 0.5, 0.75, *np.arange(5) / 5]))
+
+
+def test_the_loss_of_an_epoch_that_is_cut_is_that_of_its_rows(monkeypatch):
+    one = trainer(network())
+    one.step = lambda x, targets, factor: torch.tensor(float(len(x)))
+    loss = one.epoch(
+        rows(), targets("log_loss"), 8, np.random.RandomState(0), lambda *_: 1.0, -math.inf
+    )
+    assert loss == 1.0
+
+
+def interrupt(monkeypatch, number):
+    step, count = Trainer.step, [0]
+
+    def counted(self, x, targets, factor=1.0):
+        count[0] += 1
+        if count[0] == number:
+            raise KeyboardInterrupt
+        return step(self, x, targets, factor)
+
+    monkeypatch.setattr(Trainer, "step", counted)
+
+
+def test_ctrl_c_keeps_the_best_so_far(monkeypatch):
+    net, x, y = network(), rows(16), targets("log_loss", 16)
+    interrupt(monkeypatch, 8)  # two steps an epoch: in the fourth
+    copies = []
+    record = run(net, x, y, [1, 1, 1, 9], validate=scored([1.0, 3.0, 2.0], copies))
+    assert record.best == 2 and record.stopped == "interrupted"
+    assert torch.equal(net.values, copies[1])
+
+
+def test_ctrl_c_without_a_score_keeps_the_last_parameters(monkeypatch):
+    net, x, y = network(), rows(16), targets("log_loss", 16)
+    begin = net.values.clone()
+    interrupt(monkeypatch, 4)
+    record = run(net, x, y)
+    assert record.stopped == "interrupted" and record.best_epoch == 1
+    assert not torch.equal(net.values, begin)
+    monkeypatch.undo()
+    interrupt(monkeypatch, 1)
+    with pytest.raises(KeyboardInterrupt):
+        run(net, x, y)
+
+
+def test_a_training_that_diverges_keeps_the_last_finite_cycle(monkeypatch):
+    net, x, y = network(), rows(16), targets("log_loss", 16)
+    epoch, copies = Trainer.epoch, []
+
+    def fourth_fails(self, *args):
+        if len(copies) == 3:
+            self.network.values.fill_(math.nan)
+            return 1.0
+        loss = epoch(self, *args)
+        copies.append(self.network.values.clone())
+        return loss
+
+    monkeypatch.setattr(Trainer, "epoch", fourth_fails)
+    with pytest.warns(ConvergenceWarning, match="Epoch 4 .* epoch 2 are kept"):
+        record = run(net, x, y)
+    assert record.stopped == "diverged" and torch.equal(net.values, copies[1])
+    monkeypatch.undo()
+    x[0, 0] = math.inf
+    with pytest.raises(FloatingPointError, match="Epoch 1 .* 0.03 for the weights"):
+        run(net, x, y)

@@ -1,0 +1,104 @@
+import pickle
+from copy import deepcopy
+
+import pytest
+import torch
+
+from gpytorch_nkn.estimators.nkn import conditioned_gp
+from gpytorch_nkn.estimators.nkn.conditioned_gp import ConditionedGP, max_exact_rows
+from gpytorch_nkn.estimators.nkn.table_models import TableGP
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+
+
+@pytest.fixture
+def model():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(25, 2, generator=generator, dtype=torch.float64)
+    y = torch.sin(3 * x[:, 0]) + x[:, 1]
+    model = TableGP(x, y, NeuralKernelNetwork.tabular(2)).double()
+    model.likelihood.noise = 0.03
+    model.mean_module.constant = 0.4
+    return model
+
+
+def dense(model, x):
+    """Mean, covariance at rows and the precision of the data, by textbook formulas."""
+    with torch.no_grad():
+        k = model.covar_module
+        inputs, targets = model.train_inputs[0], model.train_targets
+        noisy = k(inputs).to_dense() + model.likelihood.noise * torch.eye(len(targets))
+        precision = torch.linalg.inv(noisy)
+        between = k(x, inputs).to_dense()
+        mean = 0.4 + between @ precision @ (targets - 0.4)
+        return mean, k(x).to_dense() - between @ precision @ between.mT, precision
+
+
+def test_moments_and_covariance_are_those_of_the_formulas(model, monkeypatch):
+    monkeypatch.setattr(conditioned_gp, "_CHUNK_ENTRIES", 75)  # of three rows
+    x = torch.randn(8, 2)
+    mean, covariance, _ = dense(model, x)
+    posterior = ConditionedGP(model)
+    got, variance = posterior.moments(x)
+    torch.testing.assert_close(got, mean)
+    torch.testing.assert_close(variance, covariance.diagonal())
+    torch.testing.assert_close(posterior.covariance(x), covariance)
+    assert covariance.diagonal().min() > 1e-3 and posterior.noise == pytest.approx(0.03)
+    assert posterior.moments(x, variance=False)[1] is None
+
+
+def test_a_left_out_target_is_predicted_as_by_the_model_without_it(model):
+    mean, variance = ConditionedGP(model).leave_one_out()
+    place = 7
+    inputs, targets = model.train_inputs[0], model.train_targets
+    rest = torch.arange(25) != place
+    less = deepcopy(model)
+    less.set_train_data(inputs[rest], targets[rest], strict=False)
+    expected, covariance, _ = dense(less, inputs[place : place + 1])
+    torch.testing.assert_close(mean[place], expected[0])
+    torch.testing.assert_close(variance[place], covariance[0, 0] + 0.03)
+
+
+def test_blocks_are_conditioned_on_their_own_rows_only(model):
+    first, second = ConditionedGP(model).blocks(10, 20)
+    part = deepcopy(model)
+    part.set_train_data(model.train_inputs[0][10:20], model.train_targets[10:20], strict=False)
+    torch.testing.assert_close(second.leave_one_out(), ConditionedGP(part).leave_one_out())
+    assert first.targets.numel() == 10
+
+
+def test_the_factor_is_forgotten_and_comes_back(model):
+    posterior, x = ConditionedGP(model), torch.randn(3, 2)
+    assert posterior.num_bytes == 0
+    expected = posterior.moments(x)
+    assert posterior.num_bytes == 25 * 25 * 8
+    copy = pickle.loads(pickle.dumps(posterior))
+    assert copy.num_bytes == 0
+    torch.testing.assert_close(copy.moments(x, variance=False)[0], expected[0])
+    assert copy.num_bytes == 0  # means need the weights only
+    torch.testing.assert_close(copy.moments(x)[1], expected[1])
+    posterior.release()
+    assert posterior.num_bytes == 0
+
+
+def test_nothing_is_computed_with_gradients_and_modes_stay(model):
+    posterior = ConditionedGP(model)
+    assert not any(part.requires_grad for part in posterior.moments(torch.randn(3, 2)))
+    assert not model.training
+
+
+def test_a_matrix_that_is_not_positive_definite_is_an_error(model):
+    model.covar_module.layers[-1].raw_weight.data.fill_(torch.nan)
+    with pytest.raises(torch.linalg.LinAlgError, match="not positive definite"):
+        ConditionedGP(model).moments(torch.randn(3, 2))
+
+
+def test_exact_rows_are_bounded_by_memory(monkeypatch):
+    assert 0 < max_exact_rows(None) <= 12_000
+    monkeypatch.setattr(conditioned_gp.os, "sysconf", lambda name: 1000)  # a million bytes
+    assert max_exact_rows(None) == 125
+
+    def unknown(name):
+        raise ValueError
+
+    monkeypatch.setattr(conditioned_gp.os, "sysconf", unknown)
+    assert max_exact_rows("cpu") == 12_000

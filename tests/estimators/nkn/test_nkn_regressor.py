@@ -1,0 +1,518 @@
+import pickle
+import warnings
+from copy import deepcopy
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.datasets import make_friedman1
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from gpytorch_nkn.estimators import NKNRegressor
+from gpytorch_nkn.estimators.nkn import fitted_table, table_models
+from gpytorch_nkn.fit import Recipe, fit_in_stages
+from gpytorch_nkn.interpretation import decompose, effects, expand, report
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.layers import Linear
+
+SHORT = Recipe(adam_steps=0, lbfgs_iterations=15)
+
+
+def table(n=50, dim=2, noise=0.1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n, dim))
+    return X, np.sin(6 * X[:, 0]) + X[:, -1] + noise * rng.standard_normal(n)
+
+
+def regressor(structure="auto", **options):
+    return NKNRegressor(structure, **{"restarts": 1, "recipe": SHORT, "random_state": 0, **options})
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return regressor(restarts=2).fit(*table())
+
+
+def test_scikit_learns_own_checks():
+    check_estimator(regressor("joint", recipe=Recipe(adam_steps=0, lbfgs_iterations=5)))
+
+
+def test_a_function_is_learned_and_the_bands_hold():
+    X, y = table(120)
+    new, truth = table(300, seed=1)
+    model = NKNRegressor(random_state=0).fit(X, y)
+    mean, std = model.predict(new, return_std=True)
+    assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.13
+    assert 0.9 < np.mean(np.abs(truth - mean) < 1.96 * std) < 0.99
+    assert model.score(new, truth) > 0.95
+    # what it says of left-out rows holds for new ones
+    density = model.log_predictive_density(new, truth).mean()
+    assert density == pytest.approx(model.left_out_log_density_, abs=0.2)
+
+
+def test_mixture_moments_are_those_of_the_members(fitted):
+    X, _ = table(4, seed=2)
+    inputs = torch.as_tensor((X - fitted.x_offset_) / fitted.x_scale_)
+    means, variances = [], []
+    for name, number in fitted.members_:
+        member = fitted.results_[name].members[number].eval()
+        with torch.no_grad():
+            predicted = member.likelihood(member(inputs))
+        means.append(fitted.y_offset_ + fitted.y_scale_ * predicted.mean.numpy())
+        variances.append(fitted.y_scale_**2 * predicted.variance.numpy())
+    assert len(means) == 10 and fitted.weights_.sum() == pytest.approx(1)
+    assert sum(fitted.width_shares_.values()) == pytest.approx(1) and len(fitted.width_shares_) == 9
+    means, variances, shares = np.array(means), np.array(variances), fitted.weights_
+    mean, std = fitted.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, shares @ means, rtol=1e-4)
+    widths = sum(share * factor**2 for factor, share in fitted.width_shares_.items())
+    np.testing.assert_allclose(
+        std**2, shares @ (widths * variances + means**2) - (shares @ means) ** 2, rtol=1e-3
+    )
+    y = mean + 0.05
+    densities = sum(
+        share * (shares @ norm.pdf(y, means, factor * np.sqrt(variances)))
+        for factor, share in fitted.width_shares_.items()
+    )
+    np.testing.assert_allclose(
+        fitted.log_predictive_density(X, y), np.log(densities), rtol=1e-3, atol=1e-3
+    )
+
+
+def test_covariance_deviations_and_samples_agree(fitted):
+    X, _ = table(5, seed=3)
+    mean, covariance = fitted.predict(X, return_cov=True)
+    again, std = fitted.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, again)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std)
+    assert np.linalg.eigvalsh(covariance).min() > 0
+    draws = fitted.sample_y(X, 20_000, random_state=0)
+    assert draws.shape == (5, 20_000)
+    np.testing.assert_allclose(draws.mean(1), mean, atol=0.01)
+    np.testing.assert_allclose(np.cov(draws), covariance, atol=0.07 * covariance.max())
+    np.testing.assert_array_equal(fitted.sample_y(X, 3), fitted.sample_y(X, 3))
+
+
+def test_noise_is_left_out_on_request(fitted):
+    X, _ = table(5, seed=3)
+    _, std = fitted.predict(X, return_std=True)
+    _, latent = fitted.predict(X, return_std=True, observation_noise=False)
+    noises = [
+        fitted.results_[name].members[number].likelihood.noise.item()
+        for name, number in fitted.members_
+    ]
+    plain = regressor(restarts=2, calibrate=False).fit(*table())
+    assert plain.width_shares_ == {1.0: 1.0} and plain.members_ == fitted.members_
+    _, std = plain.predict(X, return_std=True)
+    _, gaussian = plain.predict(X, return_std=True, observation_noise=False)
+    expected = fitted.y_scale_**2 * (plain.weights_ @ noises)
+    np.testing.assert_allclose(std**2 - gaussian**2, expected, rtol=1e-6)
+    _, covariance = fitted.predict(X, return_cov=True, observation_noise=False)
+    np.testing.assert_allclose(np.diag(covariance), latent**2)
+    with pytest.raises(ValueError, match="At most one"):
+        fitted.predict(X, return_std=True, return_cov=True)
+
+
+def test_outliers_in_the_noise_make_tails_and_not_a_wide_band():
+    X, y = table(150, noise=0.05)
+    rng = np.random.default_rng(1)
+    y = y + rng.choice([0, 1.5], 150, p=[0.93, 0.07]) * rng.choice([-1, 1], 150)
+    model = regressor("joint").fit(X, y)
+    plain = regressor("joint", calibrate=False).fit(X, y)
+    new, truth = table(300, noise=0.05, seed=2)
+    far = plain.log_predictive_density(new, truth + 3).mean()
+    assert model.log_predictive_density(new, truth + 3).mean() > far + 1
+    close = plain.log_predictive_density(new, truth).mean()
+    assert model.log_predictive_density(new, truth).mean() > close + 0.3
+    widths = [np.mean(np.subtract(*one.predict_interval(new, 0.8)[::-1])) for one in (model, plain)]
+    assert widths[0] < 0.8 * widths[1]
+
+
+def test_an_interval_holds_its_share_of_the_density(fitted):
+    X = table(1, seed=4)[0]
+    low, high = fitted.predict_interval(X, 0.8)
+    y = np.linspace(low[0], high[0], 4001)
+    density = np.exp(fitted.log_predictive_density(np.repeat(X, 4001, 0), y))
+    assert np.trapezoid(density, y) == pytest.approx(0.8, abs=1e-4)
+    with pytest.raises(ValueError, match=r"between 0 and 1, got 1\.0"):
+        fitted.predict_interval(X, 1.0)
+
+
+def test_units_do_not_matter():
+    X, y = table()
+    first = regressor().fit(X, y)
+    second = regressor().fit(1e4 * X - 3e4, 1e-3 * y + 7)
+    new = table(6, seed=5)[0]
+    mean, std = first.predict(new, return_std=True)
+    got, got_std = second.predict(1e4 * new - 3e4, return_std=True)
+    np.testing.assert_allclose(got, 1e-3 * mean + 7, rtol=1e-5)
+    np.testing.assert_allclose(got_std, 1e-3 * std, rtol=1e-2)
+    assert second.left_out_log_density_ == pytest.approx(
+        first.left_out_log_density_ - np.log(1e-3), abs=0.01
+    )
+
+
+def test_results_follow_from_the_seed_and_nothing_else_is_touched():
+    X, y = table()
+    before = np.random.get_state()[1].copy(), torch.random.get_rng_state()
+    first, second = regressor().fit(X, y), regressor().fit(X, y)
+    np.testing.assert_array_equal(first.predict(X), second.predict(X))
+    assert np.abs(first.predict(X) - regressor(random_state=1).fit(X, y).predict(X)).max() > 0
+    assert np.array_equal(before[0], np.random.get_state()[1])
+    assert torch.equal(before[1], torch.random.get_rng_state())
+    assert torch.get_default_dtype() == torch.float64
+
+
+def test_what_is_selected():
+    X, y = table()
+    stacked = regressor(restarts=2).fit(X, y)
+    best = regressor(restarts=2, selection="loo").fit(X, y)
+    assert len(stacked.members_) == 10 and len(best.members_) == 1
+    assert best.members_[0] in stacked.members_
+    assert abs(best.left_out_log_density_ - stacked.left_out_log_density_) < 0.1
+    likeliest = regressor("joint", restarts=2, selection="marginal_likelihood").fit(X, y)
+    assert likeliest.members_ == [("joint", likeliest.results_["joint"].best)]
+    for structure in ("auto", ["joint", "additive"]):
+        with pytest.raises(ValueError, match="compares starts of one network.*joint, .*additive"):
+            regressor(structure, selection="marginal_likelihood").fit(X, y)
+    one = regressor("rbf", selection="marginal_likelihood").fit(X, y)
+    assert one.members_ == [("rbf", 0)]
+
+
+def test_structures_by_name_number_of_columns_and_as_kernels():
+    def names(structures, num_rows, num_columns):
+        return list(table_models.named_structures(structures, "loo", num_rows, num_columns))
+
+    assert names(["auto"], 9999, 1) == names(["auto"], 500, 51) == ["joint"]
+    assert names(["auto"], 2000, 25) == ["joint", "columns", "additive"]
+    assert names(["auto"], 2000, 26) == ["joint", "additive"]
+    assert names(["auto"], 2001, 2) == ["joint", "spectral"]
+    assert names(["auto"], 499, 2) == ["joint", "columns", "additive", "rbf", "matern"]
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
+    assert names([kernel, "additive", kernel], 9, 2) == [
+        "ScaleKernel", "additive", "ScaleKernel 2",
+    ]  # fmt: skip
+    X, y = table()
+    before = deepcopy(kernel.state_dict())
+    model = regressor([kernel, "regression"]).fit(X, y)
+    assert set(model.results_) == {"ScaleKernel", "regression"}
+    assert isinstance(model.results_["ScaleKernel"].model.covar_module, ScaleKernel)
+    assert all(torch.equal(value, kernel.state_dict()[name]) for name, value in before.items())
+    network = NeuralKernelNetwork([RBFKernel(ard_num_dims=2)], [Linear(1, 1, weights="simplex")])
+    scaled = regressor(network).fit(X, y).model_.covar_module
+    assert isinstance(scaled, ScaleKernel)
+
+
+@pytest.mark.parametrize(
+    ("structure", "error", "message"),
+    [
+        ("deep", ValueError, "got 'deep'"),
+        (["joint", "auto"], ValueError, "got 'auto'"),
+        ([], ValueError, "got none"),
+        (3, TypeError, "got int"),
+        (RBFKernel(ard_num_dims=5), ValueError, "does not take 2 columns"),
+        (RBFKernel(batch_shape=torch.Size([3])), ValueError, r"got shape \(3, 2, 2\)"),
+    ],
+)
+def test_structures_that_do_not_fit(structure, error, message):
+    with pytest.raises(error, match=message):
+        regressor(structure).fit(*table())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"selection": "best"}, "selection must be one of .* got 'best'"),
+        ({"method": "vfe"}, "method must be one of .* got 'vfe'"),
+        ({"max_exact": -1}, "max_exact must be at least 0, got -1"),
+        ({"num_inducing": 0}, "num_inducing must be at least 1, got 0"),
+        ({"block_size": 1}, "block_size must be at least 2, got 1"),
+        ({"restarts": 0}, "restarts must be at least 1, got 0"),
+        ({"n_jobs": 0}, "n_jobs must be at least 1, got 0"),
+        ({"budget": 0}, "budget must be a positive number of seconds, got 0"),
+    ],
+)
+def test_options_that_have_no_meaning(options, message):
+    with pytest.raises(ValueError, match=message):
+        regressor(**options).fit(*table())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_inducing": 2.5}, "num_inducing must be an integer, got 2.5"),
+        ({"block_size": "x"}, "block_size must be an integer, got 'x'"),
+        ({"budget": "1"}, "budget must be a number of seconds or None, got '1'"),
+        ({"recipe": "long"}, "recipe must be a Recipe or None, got 'long'"),
+        ({"restarts": 1.5}, "restarts must be an integer, got 1.5"),
+    ],
+)
+def test_options_of_a_wrong_type(options, message):
+    with pytest.raises(TypeError, match=message):
+        regressor(**options).fit(*table())
+    assert regressor("joint", restarts=np.int64(1)).fit(*table()).members_
+
+
+def test_data_frames_keep_their_names_and_constant_columns_are_left_out():
+    X, y = table(dim=3)
+    frame = pd.DataFrame(X, columns=["age", "site", "dose"])
+    frame["site"] = 7
+    model = regressor().fit(frame, y)
+    assert model.columns_ == ("age", "dose") and list(model.feature_names_in_) == list(frame)
+    changed = frame.assign(site=1e6)
+    np.testing.assert_array_equal(model.predict(frame), model.predict(changed))
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame[["site", "age", "dose"]])
+    assert regressor().fit(X, y).columns_ == ("x0", "x1", "x2")
+
+
+def test_columns_that_are_not_numbers_are_named():
+    X, y = table()
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(town="Rome", day=pd.Timestamp(2020, 1, 1))
+    with pytest.raises(ValueError, match="'town'.*'day'.*OneHotEncoder"):
+        regressor().fit(frame, y)
+    model = regressor("joint").fit(frame[["a", "b"]], y)
+    with pytest.raises(ValueError, match="'b'"):
+        model.predict(frame[["a", "b"]].assign(b="x"))
+    as_objects = frame[["a", "b"]].astype(object)
+    np.testing.assert_array_equal(model.predict(as_objects), model.predict(frame[["a", "b"]]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, y: (np.where(X == X[3], np.nan, X), y), "NaN"),
+        (lambda X, y: (X, np.where(y == y[3], np.inf, y)), "infinity"),
+        (lambda X, y: (X[:2], y[:2]), "minimum of 3"),
+        (lambda X, y: (X, y[:-1]), "inconsistent numbers of samples"),
+        (lambda X, y: (X, np.full_like(y, 2.5)), r"targets are constant \(2\.5\)"),
+        (lambda X, y: (np.ones_like(X), y), "All 2 columns of X are constant"),
+        (lambda X, y: (X * 1e200, y), "columns .* too large"),
+        (lambda X, y: (X, y * 1e200), "too large or too small"),
+    ],
+)
+def test_data_that_cannot_be_learned_from(change, message):
+    with pytest.raises(ValueError, match=message), np.errstate(over="ignore"):
+        regressor("joint").fit(*change(*table()))
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (5, 40), (30, 60)])
+def test_few_rows_and_many_columns(shape):
+    X = np.random.default_rng(0).normal(size=shape)
+    model = regressor().fit(X, X[:, 0])
+    mean, std = model.predict(X + 0.1, return_std=True)
+    assert np.isfinite(mean).all() and (std > 0).all()
+
+
+def test_rows_and_columns_that_come_twice():
+    X, y = table(30)
+    twice = np.concatenate([X, X]), np.concatenate([y, y + 0.05])
+    model = regressor().fit(np.column_stack([twice[0], twice[0][:, 0]]), twice[1])
+    assert np.isfinite(model.predict(np.column_stack([X, X[:, 0]]))).all()
+    with pytest.warns(UserWarning, match="30 of 60 rows are exact copies"):
+        regressor("joint").fit(twice[0], np.concatenate([y, y]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        regressor("joint").fit(*twice)
+
+
+def test_dates_and_masked_values_are_refused():
+    X, y = table(10)
+    dates = np.arange(20).reshape(10, 2).astype("datetime64[D]")
+    with pytest.raises(TypeError, match=r"X must hold numbers, got datetime64\[D\]"):
+        regressor().fit(dates, y)
+    with pytest.raises(TypeError, match="y must hold numbers, got timedelta64"):
+        regressor().fit(X, np.arange(10).astype("timedelta64[s]"))
+    with pytest.raises(ValueError, match="X has 1 masked values"):
+        regressor().fit(np.ma.masked_equal(X, X[0, 0]), y)
+
+
+def test_float32_and_integers_come_in():
+    X, y = table()
+    expected = regressor("joint").fit(X.astype(np.float32), y.astype(np.float32))
+    got = regressor("joint").fit(X.astype(np.float32).astype(float), y.astype(np.float32))
+    np.testing.assert_allclose(expected.predict(X), got.predict(X), rtol=1e-6)
+    counts = np.arange(20)
+    assert regressor("joint").fit(counts[:, None], counts).predict([[3]]).dtype == np.float64
+
+
+def test_few_noisy_rows_are_left_to_a_single_kernel():
+    """What fits the noise of the rows it has seen does not foretell the others."""
+    X, y = make_friedman1(100, 10, noise=1.0, random_state=0)
+    new, truth = make_friedman1(500, 10, noise=1.0, random_state=1)
+    model = NKNRegressor(random_state=0).fit(X, y)
+    single = NKNRegressor("matern", random_state=0).fit(X, y)
+    shares = dict.fromkeys(model.results_, 0.0)
+    for (name, _), share in zip(model.members_, model.weights_, strict=True):
+        shares[name] += share
+    assert shares["rbf"] + shares["matern"] > 0.3
+    ours, theirs = (m.log_predictive_density(new, truth).mean() for m in (model, single))
+    assert ours > theirs - 0.1
+    assert ours > model.left_out_log_density_ - 0.2  # which does not promise more than there is
+
+
+def test_copies_pickles_clones_and_pipelines(fitted):
+    X, y = table()
+    expected = fitted.predict(X, return_std=True)
+    for copy in (pickle.loads(pickle.dumps(fitted)), deepcopy(fitted)):
+        np.testing.assert_allclose(copy.predict(X, return_std=True), expected)
+    with pytest.raises(NotFittedError):
+        clone(fitted).predict(X)
+    with pytest.raises(NotFittedError):
+        _ = clone(fitted).members_
+    pipeline = make_pipeline(MinMaxScaler(), regressor("joint"))
+    assert cross_val_score(pipeline, X, y, cv=2).min() > 0.5
+    search = GridSearchCV(regressor("joint"), {"structure": ["joint", "regression"]}, cv=2)
+    assert search.fit(X, y).best_score_ > 0.5
+
+
+def test_ctrl_c_keeps_what_was_learned(monkeypatch):
+    calls = []
+
+    def interrupted(*args, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return fit_in_stages(*args, **options)
+
+    monkeypatch.setattr(table_models, "fit_in_stages", interrupted)
+    model = regressor().fit(*table())
+    assert set(model.results_) == {"joint"} and len(calls) == 2
+    assert np.isfinite(model.predict(table()[0])).all()
+    calls[:] = [1]
+    with pytest.raises(KeyboardInterrupt):
+        regressor().fit(*table())
+
+
+def test_a_network_that_fails_is_told_and_the_others_go_on(monkeypatch):
+    calls = []
+
+    def failing(*args, **options):
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("no finite loss")
+        return fit_in_stages(*args, **options)
+
+    monkeypatch.setattr(table_models, "fit_in_stages", failing)
+    with pytest.warns(RuntimeWarning, match="joint: no finite loss"):
+        model = regressor().fit(*table())
+    assert set(model.results_) == {"columns", "additive", "rbf", "matern"}
+    monkeypatch.setattr(table_models, "fit_in_stages", _always_failing)
+    with pytest.raises(RuntimeError, match="joint: never; columns: never; additive: never; rbf"):
+        regressor().fit(*table())
+
+
+def _always_failing(*args, **options):
+    raise RuntimeError("never")
+
+
+def test_ctrl_c_between_the_stages_of_a_network_ends_the_training(monkeypatch):
+    from gpytorch_nkn.fit import in_stages
+
+    calls = []
+
+    def interrupted(*args, **options):
+        calls.append(1)
+        if len(calls) == 2:  # all rows, after some of them
+            raise KeyboardInterrupt
+        return in_stages_fit(*args, **options)
+
+    in_stages_fit = in_stages.fit_best_of
+    monkeypatch.setattr(in_stages, "fit_best_of", interrupted)
+    model = regressor().fit(*table(520))
+    assert len(calls) == 2 and set(model.results_) == {"joint"}
+    assert {r.status for r in model.results_["joint"].restarts} == {"interrupted"}
+
+
+def test_ctrl_c_after_the_training_loses_nothing(monkeypatch):
+    X, y = table()
+    model = regressor("joint")
+    monkeypatch.setattr(fitted_table, "Ensemble", _interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(model.predict(X), regressor("joint").fit(X, y).predict(X))
+
+
+def _interrupted(*args, **options):
+    raise KeyboardInterrupt
+
+
+def test_a_fit_that_fails_leaves_nothing_of_the_one_before(monkeypatch):
+    X, y = table()
+    model = regressor("joint").fit(X, y)
+    with pytest.raises(ValueError, match="constant"):
+        model.fit(X[:, :1], np.ones(50))
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+def test_gradients_that_are_switched_off_outside_do_no_harm():
+    X, y = table()
+    expected = regressor("joint").fit(X, y).predict(X)
+    for switched_off in (torch.no_grad, torch.inference_mode):
+        with switched_off():
+            np.testing.assert_array_equal(regressor("joint").fit(X, y).predict(X), expected)
+            assert not torch.is_grad_enabled()
+
+
+def test_a_device_that_is_set_later_is_that_of_the_next_fit():
+    X, y = table()
+    model = regressor("joint").fit(X, y)
+    expected = model.predict(X)
+    np.testing.assert_array_equal(model.set_params(device="meta").predict(X), expected)
+
+
+def test_a_budget_is_kept():
+    X, y = table(300)
+    model = NKNRegressor(restarts=5, budget=0.5, random_state=0).fit(X, y)
+    seconds = sum(r.seconds for result in model.results_.values() for r in result.restarts)
+    assert seconds < 10 and np.isfinite(model.predict(X[:3])).all()
+
+
+def test_sparse_predictions_with_all_rows_as_points_are_the_exact_ones():
+    X, y = table(40)
+    exact = regressor("joint").fit(X, y)
+    sparse = regressor("joint", method="sparse", num_inducing=40).fit(X, y)
+    assert (exact.method_, sparse.method_) == ("exact", "sparse")
+    new = table(6, seed=7)[0]
+    np.testing.assert_allclose(
+        sparse.predict(new, return_std=True), exact.predict(new, return_std=True), rtol=1e-3
+    )
+    np.testing.assert_allclose(
+        sparse.predict(new, return_cov=True)[1], exact.predict(new, return_cov=True)[1], atol=1e-3
+    )
+    few = regressor("joint", max_exact=30, num_inducing=10).fit(X, y)
+    assert few.method_ == "sparse" and few.score(X, y) > 0.5
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(few)).predict(new), few.predict(new))
+
+
+def test_many_rows_are_learned_in_blocks():
+    X, y = table(620)
+    model = regressor("joint", block_size=200, restarts=2).fit(X, y)
+    assert model.members_ == [("joint", 0)] and model.model_.train_targets.numel() == 620
+    assert model.score(*table(100, seed=8)) > 0.9
+
+
+def test_what_was_learned_can_be_read(fitted):
+    X, _ = table(3, seed=9)
+    assert "x0" in str(expand(fitted))
+    parts = decompose(fitted)
+    inputs = torch.as_tensor((X - fitted.x_offset_) / fitted.x_scale_)
+    with torch.no_grad():
+        own = fitted.model_.eval()(inputs).mean
+    expected = fitted.y_offset_ + fitted.y_scale_ * own
+    torch.testing.assert_close(parts.posterior(X).total_mean, expected, rtol=1e-4, atol=1e-4)
+    name, number = fitted.members_[int(fitted.weights_.argmax())]
+    assert fitted.model_ is fitted.results_[name].members[number]
+    found = effects(fitted, samples=64)
+    assert found.names == ("x0", "x1") and found.first_order.min() > 0.05
+    assert "x0" in report(fitted).text

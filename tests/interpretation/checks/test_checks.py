@@ -1,0 +1,390 @@
+import json
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from scipy import signal, stats
+
+from gpytorch_nkn.interpretation.checks.checks import check_residuals, leave_one_out
+from gpytorch_nkn.interpretation.checks.residual_curves import lomb_scargle, residual_draws
+
+NAMES = ("autocorrelation", "periodogram", "qq")
+
+
+def rbf(x, lengthscale):
+    return np.exp(-0.5 * ((x[:, None] - x) / lengthscale) ** 2)
+
+
+def posterior(prior, noise, y):
+    """Mean and covariance of the latent function at the training inputs."""
+    gain = np.linalg.solve(prior + np.diag(noise), prior).T
+    covariance = prior - gain @ prior
+    return gain @ y, (covariance + covariance.T) / 2
+
+
+def times(rng, n, uneven):
+    return np.sort(rng.uniform(0, 10, n)) if uneven else np.linspace(0, 10, n)
+
+
+def known(y, x=None, **options):
+    """Checks of a function that is known to be zero, under noise of variance one."""
+    n = len(y)
+    return check_residuals(x, y, np.zeros(n), np.zeros((n, n)), 1.0, **options)
+
+
+@cache
+def p_values_of_right_models(lengthscale, uneven):
+    """p-values of 250 data sets from the model that they are checked with, ``250 x 3``."""
+    rng, result = np.random.default_rng(1), []
+    for number in range(250):
+        x = times(rng, 30, uneven)
+        prior, noise = rbf(x, lengthscale), rng.uniform(0.05, 0.3, 30)
+        covariance = prior + np.diag(noise)
+        y = np.linalg.cholesky(covariance) @ rng.standard_normal(30)
+        checks = check_residuals(x, y, *posterior(prior, noise, y), noise, draws=100, seed=number)
+        result.append([getattr(checks, name).p_value for name in NAMES])
+    return np.array(result)
+
+
+@pytest.mark.parametrize(("lengthscale", "uneven"), [(1.0, False), (1.0, True), (0.2, True)])
+@pytest.mark.parametrize("check", range(3), ids=NAMES)
+def test_false_alarms_are_rare_and_p_is_a_half_on_average(check, lengthscale, uneven):
+    p_values = p_values_of_right_models(lengthscale, uneven)[:, check]
+    assert (p_values < 0.05).mean() <= 0.05
+    assert (p_values < 0.2).mean() <= 0.2 + 2 * math.sqrt(0.2 * 0.8 / 250)
+    # Of a mean of 250 uniform numbers, or of less dispersed ones, three standard deviations.
+    assert abs(p_values.mean() - 0.5) < 3 / math.sqrt(12 * 250)
+
+
+@pytest.mark.parametrize("check", range(3), ids=NAMES)
+def test_p_is_uniform_where_the_function_is_known(check):
+    rng = np.random.default_rng(2)
+    p_values = []
+    for number in range(250):
+        checks = known(rng.standard_normal(20), np.arange(20.0), draws=200, seed=number)
+        p_values.append(getattr(checks, NAMES[check]).p_value)
+    assert stats.kstest(p_values, "uniform").pvalue > 0.01
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_a_missed_cycle_is_found_with_its_frequency(uneven):
+    rng = np.random.default_rng(3)
+    x = times(rng, 120, uneven)
+    y = np.sin(x) + 0.4 * np.sin(2 * np.pi * 1.5 * x) + 0.3 * rng.standard_normal(120)
+    noise = np.full(120, 0.17)  # a good fit would call the cycle noise
+    shuffled = rng.permutation(120)
+    x, y = x[shuffled], y[shuffled]
+    checks = check_residuals(x, y, *posterior(rbf(x, 3.0), noise, y), noise)
+    assert checks.autocorrelation.p_value < 0.01 and checks.periodogram.p_value < 0.01
+    peak = checks.periodogram.observed.argmax()
+    assert checks.periodogram.x[peak] == pytest.approx(1.5, abs=0.06)
+    assert checks.periodogram.observed[peak] > checks.periodogram.upper[peak]
+    found = checks.sentences()
+    assert "are autocorrelated at lag" in found[0] and "misses structure" in found[0]
+    assert "The residuals hold a cycle of period 0.6" in found[1] and "p < 0.001" in found[1]
+    assert checks.qq.p_value > 0.01
+
+
+@pytest.mark.parametrize("noise", ["heavy", "underestimated", "overestimated"])
+def test_wrong_noise_is_found_in_the_quantiles(noise):
+    rng = np.random.default_rng(4)
+    x = np.linspace(0, 10, 150)
+    scale = {"underestimated": 1.4, "overestimated": 0.6}.get(noise)
+    error = rng.standard_t(2, 150) / 2 if scale is None else scale * rng.standard_normal(150)
+    y, variance = np.sin(x) + error, np.ones(150)
+    checks = check_residuals(x, y, *posterior(rbf(x, 2.0), variance, y), variance)
+    assert checks.qq.p_value < 0.01
+    assert "residuals are not distributed as the noise" in checks.sentences()[2]
+    assert "its noise is wrong" in checks.sentences()[2]
+    assert checks.autocorrelation.p_value > 0.05 and checks.periodogram.p_value > 0.05
+
+
+def test_draws_of_residuals_have_the_mean_and_covariance_of_the_posterior():
+    root = np.random.default_rng(5).standard_normal((4, 2))
+    covariance, center = root @ root.T, np.array([1.0, -2.0, 0.5, 0.0])  # of rank two
+    drawn = np.random.default_rng(6).standard_normal((200_000, 4))
+    residuals = residual_draws(center, covariance.copy(), drawn)
+    np.testing.assert_allclose(residuals.mean(0), center, atol=0.03)
+    np.testing.assert_allclose(np.cov(residuals.T), covariance, atol=0.05)
+
+
+def test_a_covariance_of_coarse_rounding_keeps_residuals_standard_normal():
+    covariance = np.diag([0.5, 0.2, -0.05])  # repaired by a jitter of a tenth of the noise
+    rng = np.random.default_rng(7)
+    center = rng.standard_normal((100_000, 3)) * np.sqrt([0.5, 0.8, 1.05])  # of right models
+    residuals = residual_draws(center, covariance, rng.standard_normal((100_000, 3)))
+    np.testing.assert_allclose(residuals.var(0), 1, atol=0.02)
+
+
+def test_autocorrelation_equals_its_formula():
+    rng = np.random.default_rng(8)
+    x, e = rng.permutation(25) ** 1.5, rng.standard_normal(25)
+    check = known(e, x).autocorrelation
+    centered = e[np.argsort(x)] - e.mean()
+    expected = [centered[k:] @ centered[: 25 - k] / (centered @ centered) for k in range(1, 13)]
+    np.testing.assert_array_equal(check.x, np.arange(1, 13))
+    np.testing.assert_allclose(check.observed, expected, atol=1e-4)
+    assert check.statistic == pytest.approx(np.abs(expected).max(), abs=1e-4)
+
+
+def test_range_of_the_autocorrelation_is_that_of_noise():
+    check = known(np.random.default_rng(9).standard_normal(400), np.arange(400.0)).autocorrelation
+    assert check.x.size == 100
+    expected = 1.96 * np.sqrt(400 - check.x) / 400  # variance (N - k) / N^2 for large N
+    np.testing.assert_allclose(check.upper, expected, rtol=0.2)
+    np.testing.assert_allclose(check.lower, -expected, rtol=0.2)
+
+
+@pytest.mark.parametrize("n", [20, 21])
+def test_periodogram_of_even_times_equals_that_of_scipy(n):
+    e = np.random.default_rng(10).standard_normal(n)
+    check = known(e, 5 + 0.25 * np.arange(n)).periodogram
+    standard = (e - e.mean()) / e.std()
+    frequencies, density = signal.periodogram(standard, fs=4.0, detrend=False)
+    np.testing.assert_allclose(check.x, frequencies[1:][: (n - 1) // 2])
+    expected = density[1:][: (n - 1) // 2] * 4 / 2  # one-sided, per unit of frequency
+    np.testing.assert_allclose(check.observed, expected, atol=1e-3)
+    assert check.statistic == pytest.approx(expected.max(), abs=1e-3)
+
+
+def test_periodogram_of_uneven_times_equals_that_of_scipy():
+    rng = np.random.default_rng(11)
+    x, e = rng.uniform(0, 7, 30), rng.standard_normal(30)
+    check = known(e, x).periodogram
+    standard = (e - e.mean()) / e.std()
+    expected = signal.lombscargle(x, standard, 2 * np.pi * check.x)
+    np.testing.assert_allclose(check.observed, expected, atol=1e-3)
+    span = x.max() - x.min()
+    np.testing.assert_allclose(np.diff(check.x), 29 / 30 / span / 2)
+    assert check.x[0] == pytest.approx(29 / 30 / span)
+    nyquist = 0.5 / np.median(np.diff(np.sort(x)))
+    assert nyquist - np.diff(check.x)[0] < check.x[-1] <= nyquist
+
+
+def test_lomb_scargle_at_even_times_equals_the_fourier_transform():
+    residuals = np.random.default_rng(12).standard_normal((5, 16))
+    frequencies = np.arange(1, 9) / 16  # the last one is Nyquist's, where the sine vanishes
+    expected = np.abs(np.fft.rfft(residuals)[:, 1:]) ** 2 / 16
+    expected[:, -1] /= 2  # a single term of the two
+    power = lomb_scargle(np.arange(16.0), residuals, frequencies)
+    np.testing.assert_allclose(power, expected, atol=1e-10)
+
+
+def test_even_times_up_to_rounding_are_taken_for_even():
+    x = (1958 + np.arange(60) / 12).astype(np.float32)
+    assert known(np.random.default_rng(13).standard_normal(60), x).periodogram.x.size == 29
+
+
+def test_many_frequencies_are_capped_by_the_number_of_times():
+    x = np.concatenate([np.arange(30) * 1e-3, [100.0]])
+    check = known(np.random.default_rng(14).standard_normal(31), x).periodogram
+    assert check.x.size == 2 * 31 - 1 and np.isfinite(check.observed).all()
+
+
+def test_quantiles_and_their_range_are_those_of_sorted_noise():
+    e = np.random.default_rng(15).standard_normal(9)
+    check = known(e).qq
+    np.testing.assert_allclose(check.observed, np.sort(e), atol=1e-4)
+    noise = np.sort(np.random.default_rng(16).standard_normal((200_000, 9)))
+    expected = np.quantile(noise, [0.025, 0.5, 0.975, 0.001, 0.999], axis=0)
+    np.testing.assert_allclose([check.lower, check.x, check.upper], expected[:3], atol=0.03)
+    distance = np.sort(e) - expected[1]
+    width = np.where(distance > 0, expected[4], expected[3]) - expected[1]
+    assert check.statistic == pytest.approx((distance / width).max(), rel=0.03)
+
+
+def test_without_an_order_only_the_quantiles_are_checked():
+    checks = known(np.random.default_rng(17).standard_normal(10))
+    assert checks.autocorrelation is None and checks.periodogram is None
+    assert checks.to_dict()["periodogram"] is None and len(checks.sentences()) == 1
+
+
+def test_equal_seeds_give_equal_results_and_global_states_and_inputs_are_left_alone():
+    rng = np.random.default_rng(18)
+    x, y = rng.uniform(0, 5, 20), rng.standard_normal(20)
+    arguments = (x, y, 0.1 * y, 0.1 * rbf(x, 1.0), np.full(20, 0.5))
+    before = [a.copy() for a in arguments]
+    states = np.random.get_state()[1].copy(), torch.get_rng_state()
+    first, again, other = (check_residuals(*arguments, draws=50, seed=s) for s in (1, 1, 2))
+    leave_one_out(arguments[3] + np.eye(20), y)
+    assert first.to_dict() == again.to_dict() != other.to_dict()
+    np.testing.assert_array_equal(np.random.get_state()[1], states[0])
+    assert torch.equal(torch.get_rng_state(), states[1])
+    for now, then in zip(arguments, before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tensors_give_what_arrays_give(dtype):
+    rng = np.random.default_rng(19)
+    x = times(rng, 25, uneven=True)
+    y, noise = np.sin(x) + rng.standard_normal(25), np.ones(25)
+    arrays = (x, y, *posterior(rbf(x, 1.0), noise, y), noise)
+    tensors = [torch.tensor(a, dtype=dtype, requires_grad=True) for a in arrays]
+    tensors[-1] = torch.ones(1, dtype=dtype)  # as the noise of GPyTorch's likelihood
+    wide, narrow = check_residuals(*arrays), check_residuals(*tensors)
+    for name in NAMES:
+        ours, theirs = getattr(narrow, name), getattr(wide, name)
+        # In single precision a larger jitter is needed, so that the draws differ a little.
+        assert ours.p_value == pytest.approx(theirs.p_value, abs=0.01)
+        np.testing.assert_allclose(ours.observed, theirs.observed, atol=0.03)
+    covariance = rbf(x, 1.0) + np.eye(25)
+    wide = leave_one_out(covariance, y)
+    narrow = leave_one_out(torch.tensor(covariance, dtype=dtype), tensors[1])
+    np.testing.assert_allclose(narrow.z_scores, wide.z_scores, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("y", [np.zeros(3), np.array([0.0, 1.0, 5.0]), np.ones(4)])
+@pytest.mark.parametrize("step", [1, 2])
+def test_smallest_and_constant_data(y, step):
+    json.dumps(known(y, np.arange(len(y)) ** step, draws=1).to_dict(), allow_nan=False)
+
+
+def test_p_is_never_zero():
+    checks = known(20 * np.sin(np.arange(60.0)), np.arange(60.0), draws=80)
+    assert {getattr(checks, name).p_value for name in NAMES} == {1 / 81}
+
+
+def test_results_are_plain_json():
+    rng = np.random.default_rng(20)
+    checks = known(rng.standard_normal(12), np.arange(12.0))
+    content = json.loads(json.dumps(checks.to_dict(), allow_nan=False))
+    assert set(content) == set(NAMES)
+    assert content["qq"]["observed"] == checks.qq.observed.tolist()
+    assert content["qq"] == checks.qq.to_dict()
+    result = leave_one_out(np.eye(12), rng.standard_normal(12))
+    content = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert content == result.to_dict()
+    assert [c["level"] for c in content["coverage"]] == [0.5, 0.8, 0.9, 0.95, 0.99]
+
+
+def sentence_at(p_value):
+    check = known(np.random.default_rng(21).standard_normal(12), np.arange(12.0)).autocorrelation
+    return type(check)(**(check.__dict__ | {"p_value": p_value})).sentence()
+
+
+def test_verdicts_change_at_their_thresholds():
+    assert sentence_at(0.05) == "The residuals show no autocorrelation beyond noise (p = 0.050)."
+    assert sentence_at(0.41) == "The residuals show no autocorrelation beyond noise (p = 0.41)."
+    assert sentence_at(0.049).startswith("There are signs that the residuals are autocorrelated")
+    assert sentence_at(0.01).endswith("more than noise would be (p = 0.010).")
+    assert sentence_at(0.002).startswith("The residuals are autocorrelated at lag ")
+    assert sentence_at(0.002).endswith("would be (p = 0.002): the model misses structure.")
+
+
+def gp_sample(n=40, noise=0.2, seed=22):
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.uniform(0, 8, n))
+    covariance = rbf(x, 1.0) + noise * np.eye(n)
+    return covariance, np.linalg.cholesky(covariance) @ rng.standard_normal(n)
+
+
+def test_leave_one_out_equals_conditioning_on_the_rest():
+    covariance, residual = gp_sample()
+    result = leave_one_out(covariance, residual)
+    densities = []
+    for i in range(40):
+        rest = np.delete(np.arange(40), i)
+        gain = np.linalg.solve(covariance[np.ix_(rest, rest)], covariance[rest, i])
+        mean, variance = gain @ residual[rest], covariance[i, i] - gain @ covariance[rest, i]
+        assert result.mean[i] == pytest.approx(mean, rel=1e-8, abs=1e-10)
+        assert result.std[i] == pytest.approx(math.sqrt(variance), rel=1e-8)
+        error = residual[i] - mean
+        assert result.z_scores[i] == pytest.approx(error / math.sqrt(variance), rel=1e-7)
+        densities.append(-0.5 * (math.log(2 * math.pi * variance) + error**2 / variance))
+    assert result.log_density == pytest.approx(np.mean(densities), rel=1e-9)
+    shifted = leave_one_out(covariance, residual, residual + 7)
+    np.testing.assert_allclose(shifted.mean, result.mean + 7)
+    np.testing.assert_array_equal(shifted.z_scores, result.z_scores)
+
+
+def test_coverage_its_range_and_the_test_of_the_transform_by_their_formulas():
+    covariance, residual = gp_sample()
+    result = leave_one_out(covariance, residual)
+    transform = np.sort([0.5 * math.erfc(-z / math.sqrt(2)) for z in result.z_scores])
+    for coverage in result.coverage:
+        level = coverage.level
+        inside = np.sum((transform > (1 - level) / 2) & (transform < (1 + level) / 2))
+        assert coverage.fraction == inside / 40
+        pmf = np.array([math.comb(40, k) * level**k * (1 - level) ** (40 - k) for k in range(41)])
+        assert coverage.lower == np.argmax(pmf.cumsum() >= 0.025) / 40
+        assert coverage.upper == np.argmax(pmf.cumsum() >= 0.975) / 40
+        expected = pmf[pmf <= pmf[inside] * (1 + 1e-7)].sum()
+        assert coverage.p_value == pytest.approx(expected, rel=1e-6)
+    steps = np.arange(41) / 40
+    distance = max((steps[1:] - transform).max(), (transform - steps[:-1]).max())
+    assert result.p_value == pytest.approx(stats.kstwo.sf(distance, 40), rel=1e-6)
+
+
+def test_leave_one_out_of_right_models_raises_few_alarms():
+    results = [leave_one_out(*gp_sample(seed=seed)) for seed in range(200)]
+    assert np.mean([result.p_value < 0.05 for result in results]) <= 0.08
+    assert np.mean(["as they should" in result.sentences()[0] for result in results]) >= 0.92
+
+
+@pytest.mark.parametrize(("factor", "word"), [(4.0, "wide"), (0.25, "narrow")])
+def test_a_wrong_scale_is_found_when_observations_are_left_out(factor, word):
+    covariance, residual = gp_sample(n=100)
+    intervals, distribution = leave_one_out(factor * covariance, residual).sentences()
+    assert f"The predictive intervals are too {word}: those of" in intervals
+    assert "do not follow" in distribution or "There are signs" in distribution
+
+
+def test_verdicts_on_a_right_model_when_observations_are_left_out():
+    intervals, distribution = leave_one_out(*gp_sample(n=100)).sentences()
+    assert "hold as many left-out observations as they should" in intervals
+    assert "no departure from their predictive distributions" in distribution
+
+
+GOOD = {
+    "x": np.arange(4.0),
+    "y": np.ones(4),
+    "mean": np.zeros(4),
+    "covariance": 0.1 * np.eye(4),
+    "noise": 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "match"),
+    [
+        ({"x": np.arange(5.0)}, ValueError, r"x must have shape \(4,\), got \(5,\)"),
+        ({"x": np.zeros(4)}, ValueError, r"different times, got 4 times 0\.0"),
+        ({"x": np.arange(4).astype("M8[D]")}, TypeError, r"x must hold real .* datetime64\[D\]"),
+        ({"y": np.array([1, 2, np.nan, 3])}, ValueError, "y must be finite, got 1 NaN"),
+        ({"y": np.ones((4, 1))}, ValueError, r"y must be a vector .* got shape \(4, 1\)"),
+        ({"y": np.ones(2)}, ValueError, r"at least 3 numbers, got shape \(2,\)"),
+        ({"mean": np.ones(3)}, ValueError, r"mean must have shape \(4,\), got \(3,\)"),
+        ({"mean": np.full(4, np.inf)}, ValueError, "mean must be finite, got 4"),
+        ({"covariance": np.eye(3)}, ValueError, r"shape \(4, 4\), got \(3, 3\)"),
+        ({"covariance": -np.eye(4)}, ValueError, "positive semi-definite, got one with"),
+        ({"covariance": np.triu(np.ones((4, 4)))}, ValueError, "symmetric, got .* differ by 1"),
+        ({"noise": 0.0}, ValueError, r"noise must be positive, got 0\.0"),
+        ({"noise": [1, 1, -2, 1]}, ValueError, r"noise must be positive, got -2\.0"),
+        ({"noise": np.ones(3)}, ValueError, r"noise must be one number .* got \(3,\)"),
+        ({"noise": math.nan}, ValueError, "noise must be finite"),
+        ({"draws": 0}, ValueError, "draws must be at least 1, got 0"),
+        ({"draws": 1.5}, TypeError, "'float' object cannot be interpreted as an integer"),
+    ],
+)
+def test_bad_input_is_named(wrong, error, match):
+    with pytest.raises(error, match=match):
+        check_residuals(**(GOOD | wrong))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ((np.eye(3), np.ones(4)), r"covariance must have shape \(4, 4\), got \(3, 3\)"),
+        ((np.eye(2), np.ones(2)), r"residual must be .* got shape \(2,\)"),
+        ((np.ones((3, 3)) - 2 * np.eye(3), np.ones(3)), "positive definite, got .* the noise"),
+        ((np.eye(3), np.array([1, np.nan, 2])), "residual must be finite, got 1"),
+        ((np.full((3, 3), np.nan), np.ones(3)), "covariance must be finite, got 9"),
+        ((np.eye(3), np.ones(3), np.ones(4)), r"y must have shape \(3,\), got \(4,\)"),
+    ],
+)
+def test_bad_input_of_leave_one_out_is_named(arguments, match):
+    with pytest.raises(ValueError, match=match):
+        leave_one_out(*arguments)

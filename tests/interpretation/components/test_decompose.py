@@ -1,0 +1,627 @@
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import Normalize
+from botorch.models.transforms.outcome import Log, Standardize
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import (
+    ConstantKernel,
+    LinearKernel,
+    PeriodicKernel,
+    RBFKernel,
+    ScaleKernel,
+)
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.means import ConstantMean
+from gpytorch.models import ExactGP
+
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.fit import fit_best_of
+from gpytorch_nkn.interpretation import decompose
+from gpytorch_nkn.interpretation.expansion import expansion as expansion_module
+from gpytorch_nkn.interpretation.solver import Solver
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+
+
+class GP(ExactGP):
+    def __init__(self, x, y, kernel, likelihood=None, batch_shape=None):
+        batch_shape = torch.Size() if batch_shape is None else batch_shape
+        if likelihood is None:
+            likelihood = GaussianLikelihood(batch_shape=batch_shape)
+        super().__init__(x, y, likelihood)
+        self.mean_module = ConstantMean(batch_shape=batch_shape)
+        self.covar_module = kernel
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def data(n=36, seed=0):
+    """A trend, a cycle of 1.5 and noise, over [0, 10] with gaps."""
+    generator = torch.Generator().manual_seed(seed)
+    x = 10 * torch.rand(n, generator=generator, dtype=torch.float64).sort().values
+    noise = torch.randn(n, generator=generator, dtype=torch.float64)
+    return x.unsqueeze(-1), 0.4 * x + (2 * math.pi * x / 1.5).sin() + 0.2 * noise
+
+
+def series_kernel():
+    kernel = ScaleKernel(PeriodicKernel()) + LinearKernel() + ScaleKernel(RBFKernel())
+    kernel.kernels[0].base_kernel.period_length = 1.5
+    kernel.kernels[0].outputscale = 1.7
+    kernel.kernels[1].variance = 0.3
+    kernel.kernels[2].base_kernel.lengthscale = 0.4
+    kernel.kernels[2].outputscale = 0.2
+    return kernel.double()
+
+
+def series_model(n=36, kernel=None):
+    x, y = data(n)
+    model = GP(x, y, series_kernel() if kernel is None else kernel).double()
+    model.likelihood.noise = 0.05
+    model.mean_module.constant.data.fill_(0.8)
+    return model
+
+
+def columns_data(outputs=1):
+    generator = torch.Generator().manual_seed(2)
+    x = 5 + 10 * torch.rand(26, 3, generator=generator, dtype=torch.float64)
+    y = torch.stack(
+        [200 + 30 * x[:, 0].sin() + x[:, 1] ** 2, x[:, 2].cos() * x[:, 1]][:outputs], -1
+    )
+    return x, y, 5 + 10 * torch.rand(9, 3, generator=generator, dtype=torch.float64)
+
+
+def perturbed(kernel, seed=0, spread=0.4):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in kernel.parameters():
+            shift = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter += spread * shift.to(parameter)
+    return kernel
+
+
+NEW = torch.linspace(-1, 13, 15, dtype=torch.float64).unsqueeze(-1)
+
+
+def whole_posterior(model, x):
+    """Mean ``... x M`` and covariance ``... x M x M`` by GPyTorch or BoTorch, without noise."""
+    model.eval()
+    with torch.no_grad():
+        if not hasattr(model, "posterior"):
+            posterior = model(x)
+            return posterior.mean, posterior.covariance_matrix
+        distribution = model.posterior(x).distribution
+        mean, covariance = distribution.mean, distribution.covariance_matrix
+        if model.num_outputs > 1:  # interleaved or not: M x m, and blocks on the diagonal
+            m, n = model.num_outputs, x.size(-2)
+            order = torch.arange(m * n).view(n, m) if distribution._interleaved else (
+                torch.arange(m * n).view(m, n).mT
+            )  # fmt: skip
+            covariance = torch.stack([covariance[o][:, o] for o in order.mT])
+            mean = mean.mT
+        return mean, covariance
+
+
+def check_sums(decomposition, mean, covariance, x, tolerance=1e-6):
+    """Means add up to the mean, and all covariances to the covariance."""
+    posterior = decomposition.posterior(x)
+    scale = covariance.diagonal(dim1=-1, dim2=-2).max()
+    count = len(decomposition.components)
+    assert posterior.mean.shape == posterior.variance.shape == (count, *mean.shape)
+    size = max(1.0, float(mean.abs().max()))
+    torch.testing.assert_close(posterior.mean.sum(0), mean, rtol=0, atol=tolerance * size)
+    torch.testing.assert_close(posterior.total_mean, mean, rtol=0, atol=tolerance * size)
+    total = sum(
+        decomposition.covariance(x, i, j) for i, j in itertools.product(range(count), repeat=2)
+    )
+    torch.testing.assert_close(total / scale, covariance / scale, rtol=0, atol=tolerance)
+    variance = covariance.diagonal(dim1=-1, dim2=-2)
+    torch.testing.assert_close(
+        posterior.total_variance / scale, variance / scale, rtol=0, atol=tolerance
+    )
+    for number in range(count):
+        own = decomposition.covariance(x, number)
+        torch.testing.assert_close(
+            own.diagonal(dim1=-1, dim2=-2) / scale,
+            posterior.variance[number] / scale,
+            rtol=0,
+            atol=tolerance,
+        )
+    assert decomposition.shares.sum() == pytest.approx(1.0)
+    numbers = (decomposition.explained, decomposition.errors, decomposition.negligible)
+    assert all(value.shape == (count,) for value in (*numbers, decomposition.shares))
+    assert not posterior.mean.requires_grad
+
+
+def check_model(model, x, **options):
+    decomposition = decompose(model, **options)
+    check_sums(decomposition, *whole_posterior(model, x), x)
+    return decomposition
+
+
+# --- the sum is the model ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["auto", "role", "signature", "columns"])
+@pytest.mark.parametrize(
+    "make", [series_kernel, lambda: perturbed(NeuralKernelNetwork.time_series())]
+)
+def test_components_of_a_series_add_up(by, make):
+    check_model(series_model(kernel=make()), NEW, by=by)
+
+
+def test_roles_of_a_series():
+    decomposition = decompose(series_model())
+    parts = {part.name: part for part in decomposition.components}
+    assert set(parts) == {"trend", "cycle of 1.50", "smooth variation"}
+    assert parts["cycle of 1.50"].role.period == pytest.approx(1.5)
+    assert parts["cycle of 1.50"].label == "PER(1.50)"
+    assert [part.has_mean for part in parts.values()].count(True) == 1 and parts["trend"].has_mean
+    assert sum(len(part.terms) for part in parts.values()) == 4  # the constant went to the trend
+
+
+def test_components_by_signature_and_by_columns():
+    decomposition = decompose(series_model(), by="signature")
+    names = {part.name for part in decomposition.components}
+    assert names == {"LIN", "PER", "RBF", "constant", "mean function"}
+    x, y, new = columns_data()
+    model = SingleTaskGP(
+        x, y, covar_module=NeuralKernelNetwork.additive(3, wiring="Linear4-Product2-Linear1")
+    )
+    decomposition = check_model(model, new)
+    columns = {part.name: part.columns for part in decomposition.components}
+    assert columns["x0"] == {0} and columns["x1, x2"] == {1, 2} and columns["constant"] == set()
+    assert len(columns) == 8  # 3 alone, 3 pairs, constant, mean function
+
+
+def test_botorch_models_with_their_default_transforms():
+    x, y, new = columns_data()
+    check_model(SingleTaskGP(x, y), new)
+    kernel = perturbed(NeuralKernelNetwork.additive(3))
+    check_model(SingleTaskGP(x, y, covar_module=kernel, input_transform=Normalize(3)), new)
+    check_model(
+        SingleTaskGP(
+            x, y, covar_module=ScaleKernel(RBFKernel(active_dims=(0,))) + LinearKernel(),
+            input_transform=Normalize(3), outcome_transform=Standardize(1),
+        ),
+        new,
+    )  # fmt: skip
+
+
+def test_known_noise():
+    x, y, new = columns_data()
+    noise = torch.linspace(0.1, 40.0, 26).unsqueeze(-1)
+    kernel = perturbed(NeuralKernelNetwork.regression(3))
+    model = SingleTaskGP(x, y, train_Yvar=noise, covar_module=kernel, input_transform=Normalize(3))
+    check_model(model, new)
+    x, y = data()
+    likelihood = FixedNoiseGaussianLikelihood(torch.linspace(0.01, 0.3, 36))
+    check_model(GP(x, y, series_kernel(), likelihood), NEW)
+
+
+def test_several_outputs():
+    x, y, new = columns_data(outputs=2)
+    check_model(SingleTaskGP(x, y), new)
+    kernel = perturbed(NeuralKernelNetwork.additive(3, batch_shape=torch.Size([2])))
+    model = SingleTaskGP(x, y, covar_module=kernel, input_transform=Normalize(3))
+    decomposition = check_model(model, new)
+    assert decomposition.sample(new, 4).shape == (4, len(decomposition.components), 2, 9)
+
+
+@pytest.mark.parametrize("by", ["role", "columns"])
+def test_batches_of_processes(by):
+    x, y = data(20)
+    two = torch.Size([2])
+    kernel = ScaleKernel(RBFKernel(batch_shape=two), batch_shape=two) + LinearKernel(
+        batch_shape=two
+    )
+    kernel.kernels[0].base_kernel.lengthscale = torch.tensor([0.5, 2.0]).view(2, 1, 1)
+    model = GP(x, torch.stack([y, -2 * y]), kernel, batch_shape=two)
+    decomposition = check_model(model, NEW, by=by)
+    assert decomposition.sample(NEW, 3).shape == (3, len(decomposition.components), 2, 15)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_networks_with_a_skip_connection_of_convex_combinations(outputs):
+    x, y, new = columns_data(outputs)
+    batch = torch.Size([outputs] if outputs > 1 else [])
+    kernel = ScaleKernel(NeuralKernelNetwork.optimization(3, batch_shape=batch), batch_shape=batch)
+    model = SingleTaskGP(
+        x,
+        y,
+        covar_module=perturbed(kernel).double(),
+        input_transform=Normalize(3),
+        outcome_transform=Standardize(outputs),
+    )
+    split = check_model(model, new, by="columns", max_components=9)
+    (whole,) = [part for part in split.components if part.columns == {0, 1, 2}]
+    assert len(split.components) == 9  # subsets of three columns, and the mean function
+    assert whole.terms[0].signature == ("MATERN5/2[0, 1, 2]",)
+
+
+@pytest.mark.parametrize("max_terms", [3, 30, 200])
+def test_what_is_pruned_is_a_component(max_terms):
+    model = series_model(kernel=perturbed(NeuralKernelNetwork.time_series()))
+    decomposition = check_model(model, NEW, max_terms=max_terms)
+    rest = [part for part in decomposition.components if part.is_rest]
+    assert len(rest) == 1 and rest[0].name == "what was pruned"
+    sample = decomposition.sample(NEW, 2).sum(1)
+    assert bool(sample.isfinite().all())
+
+
+def test_numbers_of_what_is_pruned_complete_the_whole():
+    model = series_model(kernel=perturbed(NeuralKernelNetwork.time_series()))
+    whole, pruned = decompose(model), decompose(model, max_terms=30)
+    assert pruned.explained[-1] == pytest.approx(whole.explained[-1], rel=1e-6)
+    assert pruned.errors[-1] == pytest.approx(whole.errors[-1], rel=1e-6)
+    assert pruned.shares.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("max_components", [2, 3, 4, 8])
+def test_smaller_components_become_one(max_components):
+    model = series_model(kernel=perturbed(NeuralKernelNetwork.time_series()))
+    decomposition = check_model(model, NEW, by="signature", max_components=max_components)
+    assert len(decomposition.components) == max_components
+    names = [part.name for part in decomposition.components]
+    assert sum("smaller components" in name for name in names) == 1
+    assert "mean function" in names
+
+
+def test_as_many_components_as_there_are_stay():
+    assert len(decompose(series_model(), by="signature", max_components=5).components) == 5
+    assert len(decompose(series_model(), by="signature", max_components=4).components) == 4
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_few_points(n):
+    decomposition = decompose(series_model(n))
+    posterior = decomposition.posterior(NEW)
+    mean, _ = whole_posterior(series_model(n), NEW)
+    torch.testing.assert_close(posterior.total_mean, mean)
+    assert np.isfinite(decomposition.explained).all() and np.isfinite(decomposition.errors).all()
+
+
+def test_inputs_that_come_twice_or_not_in_order():
+    x, y = data(20)
+    order = torch.randperm(40)
+    model = GP(torch.cat([x, x])[order], torch.cat([y, y + 0.1])[order], series_kernel())
+    check_model(model, NEW)
+    same = GP(torch.ones(4, 1), torch.arange(4.0), series_kernel())
+    assert decompose(same).components[0].name == "trend"
+
+
+def test_components_without_variation():
+    kernel = ConstantKernel() + ScaleKernel(ConstantKernel()) + series_kernel()
+    check_model(series_model(kernel=kernel), NEW)
+    decomposition = check_model(series_model(kernel=kernel), NEW, by="columns")
+    constant = [part.name for part in decomposition.components].index("constant")
+    assert decomposition.shares[constant] == pytest.approx(0.0, abs=1e-9)
+    x, y = data(8)
+    flat = decompose(GP(x, torch.ones(8), series_kernel()))
+    assert np.isfinite(flat.explained).all()
+
+
+# --- forecasters and records -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def monthly():
+    time = np.arange(60)
+    return 300 + 0.5 * time + 8 * np.sin(2 * np.pi * time / 12) + np.cos(1.7 * time**2)
+
+
+def forecaster(**options):
+    return NKNForecaster(restarts=1, random_state=0, budget=3.0, **options)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "dates", "log"])
+def test_forecasters(kind, monthly):
+    time = np.arange(60.0) + 1000
+    new = np.array([990.5, 1003.0, 1062.0, 1070.0])
+    if kind == "dates":
+        time = pd.date_range("1999-01-01", periods=60, freq="MS")
+        new = pd.DatetimeIndex(["1998-05-05", "2001-01-01", "2004-06-01"])
+    estimator = forecaster(log_targets=kind == "log").fit(time, monthly)
+    decomposition = decompose(estimator)
+    inputs = torch.as_tensor(estimator.standardised_time(new)).unsqueeze(-1)
+    mean, covariance = whole_posterior(estimator.model_, inputs)
+    scale = estimator.y_scale_
+    check_sums(decomposition, estimator.y_offset_ + scale * mean, scale**2 * covariance, new)
+    if kind != "log":
+        np.testing.assert_allclose(
+            decomposition.posterior(new).total_mean, estimator.predict(new), rtol=1e-6
+        )
+    start = np.abs(np.log(monthly) if kind == "log" else monthly - monthly.mean()).mean()
+    assert decomposition.errors[-1] < start  # in units of the targets, or of their logarithm
+    torch.set_default_dtype(torch.float32)  # the fixture restores it
+    torch.testing.assert_close(
+        decompose(estimator).posterior(new).mean, decomposition.posterior(new).mean,
+        rtol=1e-9, atol=1e-9,
+    )  # fmt: skip
+
+
+def test_records_of_fits():
+    x, y = data(25)
+    record = fit_best_of(GP(x, y, series_kernel()), restarts=1, budget=2.0, seed=0)
+    decomposition = decompose(record)
+    check_sums(decomposition, *whole_posterior(record.model, NEW), NEW)
+
+
+# --- the components themselves -----------------------------------------------------------------
+
+
+def dense_parts(model, decomposition, x):
+    """Prior matrices of every component over training and new inputs, from its own kernels."""
+    both = torch.cat([model.train_inputs[0], x])
+    matrices = []
+    for part in decomposition.components:
+        matrix = torch.zeros(len(both), len(both))
+        for term in part.terms:
+            matrix = matrix + term.weight * term.kernel(both).to_dense().detach()
+        matrices.append(matrix)
+    return torch.stack(matrices)
+
+
+def test_components_against_dense_formulas():
+    model = series_model()
+    decomposition = decompose(model)
+    matrices = dense_parts(model, decomposition, NEW)
+    n = 36
+    noisy = matrices.sum(0)[:n, :n] + 0.05 * torch.eye(n)
+    inverse = torch.linalg.inv(noisy)
+    residual = model.train_targets - 0.8
+    posterior = decomposition.posterior(NEW)
+    for i, part in enumerate(decomposition.components):
+        cross = matrices[i][n:, :n]
+        mean = cross @ inverse @ residual + (0.8 if part.has_mean else 0.0)
+        torch.testing.assert_close(posterior.mean[i], mean)
+        for j in range(len(decomposition.components)):
+            covariance = -cross @ inverse @ matrices[j][:n, n:]
+            if i == j:
+                covariance = covariance + matrices[i][n:, n:]
+            torch.testing.assert_close(
+                decomposition.covariance(NEW, i, j), covariance, rtol=1e-6, atol=1e-8
+            )
+            assert torch.equal(
+                decomposition.covariance(NEW, i, j), decomposition.covariance(NEW, i - 3, j)
+            )
+
+
+def test_samples_have_the_moments_of_the_posterior():
+    model = series_model()
+    decomposition = decompose(model)
+    x = NEW[::3]  # 5 points
+    draws = decomposition.sample(x, 40_000, seed=3)
+    posterior = decomposition.posterior(x)
+    scale = posterior.variance.amax().sqrt()
+    error = 6 * scale / math.sqrt(40_000)
+    assert draws.shape == (40_000, 3, 5)
+    torch.testing.assert_close(draws.mean(0), posterior.mean, rtol=0, atol=float(error))
+    centered = (draws - draws.mean(0)).flatten(1)
+    found = centered.mT @ centered / 40_000
+    expected = torch.cat(
+        [torch.cat([decomposition.covariance(x, i, j) for j in range(3)], dim=1) for i in range(3)]
+    )
+    spread = expected.diagonal().sqrt()
+    spread = spread[:, None] * spread
+    assert float(((found - expected) / spread.clamp_min(1e-6)).abs().max()) < 0.04
+    _, covariance = whole_posterior(model, x)
+    total = draws.sum(1)
+    found = torch.cov(total.mT)
+    torch.testing.assert_close(found, covariance, rtol=0, atol=0.04 * float(covariance.max()))
+
+
+def test_samples_follow_their_seed_and_nothing_else():
+    decomposition = decompose(series_model())
+    state = torch.get_rng_state()
+    one, two = decomposition.sample(NEW, 3, seed=5), decomposition.sample(NEW, 3, seed=5)
+    assert torch.equal(one, two) and not torch.equal(one, decomposition.sample(NEW, 3, seed=6))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_batches_of_new_inputs():
+    decomposition = decompose(series_model())
+    x = torch.stack([NEW, NEW + 1, NEW + 2])
+    posterior = decomposition.posterior(x)
+    second = decomposition.posterior(NEW + 1)
+    torch.testing.assert_close(posterior.mean[:, 1], second.mean)
+    torch.testing.assert_close(posterior.total_variance[1], second.total_variance)
+    torch.testing.assert_close(
+        decomposition.covariance(x, 0, 1)[1], decomposition.covariance(NEW + 1, 0, 1)
+    )
+    draws = decomposition.sample(x, 2000)
+    assert draws.shape == (2000, 3, 3, 15)
+    total = draws.sum(1)[:, 1]
+    error = 6 * second.total_variance.amax().sqrt() / math.sqrt(2000)
+    torch.testing.assert_close(total.mean(0), second.total_mean, rtol=0, atol=float(error))
+
+
+def test_many_points_in_strips(monkeypatch):
+    model = series_model()
+    whole = decompose(model)
+    posterior = whole.posterior(NEW)
+    monkeypatch.setattr(expansion_module, "_STRIP_BYTES", 1)
+    strips = decompose(model)
+    torch.testing.assert_close(strips.posterior(NEW).mean, posterior.mean)
+    torch.testing.assert_close(strips.posterior(NEW).variance, posterior.variance)
+    np.testing.assert_allclose(strips.errors, whole.errors)
+
+
+def test_single_precision():
+    x, y = data()
+    model = GP(x.float(), y.float(), series_kernel().float()).float()
+    decomposition = decompose(model)
+    assert not any(part.is_rest for part in decomposition.components)
+    posterior = decomposition.posterior(NEW.float())
+    mean, _ = whole_posterior(model, NEW.float())
+    assert posterior.mean.dtype == torch.float32
+    torch.testing.assert_close(posterior.total_mean, mean, rtol=0, atol=1e-2)
+    assert bool(decomposition.sample(NEW.float(), 3).isfinite().all())
+
+
+# --- order, errors and shares ------------------------------------------------------------------
+
+
+def blocks_of(x, folds=10):
+    return np.array_split(np.argsort(x.numpy().reshape(-1), kind="stable"), folds)
+
+
+def left_out_parts(model, decomposition):
+    """Components at every point, ``J x N``, by refits without its block (and with all data)."""
+    x, y = model.train_inputs[0], model.train_targets
+    n = len(x)
+    matrices = dense_parts(model, decomposition, x[:0])
+    mean = model.mean_module.constant.item()
+    noise = model.likelihood.noise.item()
+
+    def predict(kept, where):
+        noisy = matrices.sum(0)[kept][:, kept] + noise * torch.eye(len(kept))
+        weights = torch.linalg.solve(noisy, y[kept] - mean)
+        level = torch.tensor([mean if part.has_mean else 0.0 for part in decomposition.components])
+        return (matrices[:, where][:, :, kept] @ weights) + level[:, None]
+
+    everything = torch.arange(n)
+    left_out = torch.zeros(len(decomposition.components), n)
+    for block in blocks_of(x):
+        kept = torch.tensor([i for i in range(n) if i not in set(block.tolist())])
+        left_out[:, block] = predict(kept, torch.as_tensor(block))
+    return left_out, predict(everything, everything)
+
+
+def test_left_out_blocks_against_refits():
+    model = series_model()
+    decomposition = decompose(model)
+    solver = Solver(decomposition.gp)
+    x, y = model.train_inputs[0], model.train_targets
+    blocks = [torch.as_tensor(block) for block in blocks_of(x)]
+    solved = solver.leave_out(blocks)
+    covariance = model.covar_module(x).to_dense().detach()
+    for number, block in enumerate(blocks):
+        kept = torch.tensor([i for i in range(36) if i not in set(block.tolist())])
+        noisy = covariance[kept][:, kept] + 0.05 * torch.eye(len(kept))
+        expected = torch.zeros(36)
+        expected[kept] = torch.linalg.solve(noisy, y[kept] - 0.8)
+        torch.testing.assert_close(solved[:, number], expected, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("by", ["role", "signature"])
+def test_order_and_numbers_against_brute_force(by):
+    model = series_model()
+    decomposition = decompose(model, by=by)
+    left_out, fitted = left_out_parts(model, decomposition)
+    targets = model.train_targets - model.train_targets.mean()
+    level = fitted.mean(-1, keepdim=True)
+    leveled = model.train_targets - level.sum(0)
+    count = len(decomposition.components)
+    # components are in the order found: every choice was the best one that was left
+    for step in range(count):
+        errors = {
+            choice: float(
+                (leveled - (left_out - level)[[*range(step), choice]].sum(0)).abs().mean()
+            )
+            for choice in range(step, count)
+        }
+        assert decomposition.errors[step] == pytest.approx(errors[step], rel=1e-8)
+        assert errors[step] <= min(errors.values()) + 1e-12
+    centered = fitted - level
+    for step in range(count):
+        left = (targets - centered[: step + 1].sum(0)).square().mean()
+        explained = 1 - float(left / targets.square().mean())
+        assert decomposition.explained[step] == pytest.approx(explained, rel=1e-8)
+    whole = centered.sum(0)
+    shares = (centered * whole).mean(-1) / whole.square().mean()
+    np.testing.assert_allclose(decomposition.shares, shares.numpy(), rtol=1e-8, atol=1e-10)
+
+
+def test_errors_are_in_units_of_the_targets():
+    x, y = data()
+    kernel = series_kernel()
+    plain = decompose(SingleTaskGP(x, y.unsqueeze(-1), covar_module=kernel))
+    scaled = decompose(SingleTaskGP(x, 100 * y.unsqueeze(-1) + 7, covar_module=kernel))
+    np.testing.assert_allclose(scaled.errors, 100 * plain.errors, rtol=1e-6)
+    np.testing.assert_allclose(scaled.explained, plain.explained, rtol=1e-6)
+
+
+def test_components_that_explain_nothing_are_marked():
+    kernel = series_kernel()
+    kernel.kernels[2].outputscale = 1e-8
+    decomposition = decompose(series_model(kernel=kernel))
+    marks = dict(
+        zip([c.name for c in decomposition.components], decomposition.negligible, strict=True)
+    )
+    assert marks == {"trend": False, "cycle of 1.50": False, "smooth variation": True}
+
+
+def test_the_leading_component_of_a_strong_cycle():
+    x, _ = data()
+    y = 5 * (2 * math.pi * x[:, 0] / 1.5).sin()
+    kernel = series_kernel()
+    kernel.kernels[0].outputscale = 20.0
+    decomposition = decompose(GP(x, y, kernel))
+    assert decomposition.components[0].name == "cycle of 1.50"
+    assert decomposition.shares[0] > 0.9 and decomposition.explained[0] > 0.9
+
+
+# --- what stays as it was, and errors ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_stays_as_it_was(training):
+    x, y, new = columns_data()
+    model = SingleTaskGP(
+        x, y, covar_module=NeuralKernelNetwork.additive(3), input_transform=Normalize(3)
+    ).train(training)
+    inputs, state = (
+        model.train_inputs[0].clone(),
+        {k: v.clone() for k, v in model.state_dict().items()},
+    )
+    random_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
+    decomposition = decompose(model)
+    decomposition.posterior(new), decomposition.sample(new), decomposition.covariance(new, 0)
+    assert all(module.training is training for module in model.modules())
+    assert torch.equal(model.train_inputs[0], inputs)
+    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert np.array_equal(np.random.get_state()[1], numpy_state)
+
+
+def test_the_default_dtype_has_no_say():
+    x, y, new = columns_data()
+    model = SingleTaskGP(x, y, covar_module=NeuralKernelNetwork.additive(3))
+    first = decompose(model)
+    torch.set_default_dtype(torch.float32)  # the fixture restores it
+    second = decompose(model)
+    assert [c.name for c in first.components] == [c.name for c in second.components]
+    for name in ("mean", "variance", "total_mean", "total_variance"):
+        one, two = (getattr(d.posterior(new), name) for d in (first, second))
+        assert two.dtype == torch.float64
+        torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(first.sample(new), second.sample(new))
+    np.testing.assert_allclose(first.errors, second.errors, rtol=1e-12)
+
+
+def test_errors():
+    model = series_model()
+    with pytest.raises(ValueError, match="by must be one of 'auto', 'role'.*got 'period'"):
+        decompose(model, by="period")
+    with pytest.raises(ValueError, match="max_components must be at least 2, got 1"):
+        decompose(model, max_components=1)
+    with pytest.raises(ValueError, match="max_terms must be at least 1.*max_terms=0"):
+        decompose(model, max_terms=0)
+    x, y, _ = columns_data()
+    with pytest.raises(ValueError, match="by='role' is for one input column, got 3"):
+        decompose(SingleTaskGP(x, y), by="role")
+    with pytest.raises(ValueError, match="outcome transform Log is not affine"):
+        decompose(SingleTaskGP(x, y, outcome_transform=Log()))
+    decomposition = decompose(model)
+    with pytest.raises(ValueError, match="There are 3 components, got the number 3"):
+        decomposition.covariance(NEW, 0, 3)
+    with pytest.raises(ValueError, match="num_samples must be at least 1, got 0"):
+        decomposition.sample(NEW, 0)
+    with pytest.raises(ValueError, match=r"x must be ... x M x 1, got shape \(2, 2\)"):
+        decomposition.posterior(torch.ones(2, 2))

@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
+
+from gpytorch_nkn.interpretation import decompose, expand
+from tests.interpretation.components.test_decompose import GP
+
+
+def additive_model(n=60):
+    x = torch.rand(n, 5)
+    y = torch.sin(6 * x[:, 0]) + x[:, 1] * x[:, 2] + x[:, 2] * x[:, 4] + 0.01 * torch.randn(n)
+    kernel = sum(
+        (ScaleKernel(RBFKernel(active_dims=dims)) for dims in ((1, 2), (2, 4), (3,))),
+        ScaleKernel(RBFKernel(active_dims=(0,))),
+    )
+    model = GP(x, y, kernel)
+    for part, scale in zip(kernel.kernels, (1.0, 1.0, 1.0, 1e-6), strict=True):
+        part.outputscale = scale
+    return model
+
+
+def test_columns_of_overlapping_components_are_one_group():
+    split = decompose(additive_model(), by="columns")
+    groups = split.column_groups()
+    assert sorted(groups) == [(0,), (1, 2, 4)]  # (3,) has no share
+    shares = dict(zip([part.columns for part in split.components], split.shares, strict=True))
+    joint = shares[frozenset({1, 2})] + shares[frozenset({2, 4})]
+    assert groups == ([(1, 2, 4), (0,)] if joint > shares[frozenset({0})] else [(0,), (1, 2, 4)])
+    assert split.column_groups(threshold=2.0) == []
+
+
+def test_groups_of_columns_need_columns():
+    x = torch.linspace(0, 1, 20).unsqueeze(-1)
+    split = decompose(GP(x, x[:, 0], RBFKernel() + PeriodicKernel()))
+    with pytest.raises(ValueError, match="by='columns'"):
+        split.column_groups()
+
+
+def test_names_of_columns_are_those_given():
+    model = additive_model()
+    names = [f"c{place}" for place in range(5)]
+    split = decompose(model, by="columns", columns=names)
+    assert {"c0", "c1, c2", "c2, c4", "c3"} <= {part.name for part in split.components}
+    assert any("[c1, c2]" in term.label for term in expand(model, columns=names).terms)
+    assert expand(RBFKernel(active_dims=(1,)), columns=["a", "b"]).terms[0].label[:6] == "RBF[b]"
+    with pytest.raises(ValueError, match="5 names, got 2"):
+        decompose(model, columns=["a", "b"])
+    with pytest.raises(TypeError, match="sequence of names"):
+        expand(model, columns="abcde")
+
+
+def test_curves_are_the_posterior_and_explain_the_data():
+    x = torch.rand(30).sort()[0].unsqueeze(-1)
+    y = 3 * x[:, 0] + torch.sin(40 * x[:, 0])
+    split = decompose(GP(x, y, LinearKernel() + PeriodicKernel() + RBFKernel()))
+    curves = split.curves(horizon=0.5)
+    for curve, part in zip(curves, split.components, strict=True):
+        assert curve.label == part.name and curve.x[-1] == pytest.approx(float(x.max()) + 0.5)
+        assert curve.boundary == pytest.approx(float(x.max()))
+    posterior = split.posterior(torch.as_tensor(curves[0].x), centered=True)
+    for curve, mean, variance in zip(curves, posterior.mean, posterior.variance, strict=True):
+        np.testing.assert_allclose(curve.mean, mean.numpy(), atol=1e-8)
+        np.testing.assert_allclose(curve.upper - curve.mean, 1.959964 * variance.sqrt(), atol=1e-6)
+    fitted = sum(curve.mean[np.searchsorted(curve.x, curve.data[0])] for curve in curves)
+    for curve in curves:  # its own mean, and what the sum leaves
+        own = curve.mean[np.searchsorted(curve.x, curve.data[0])]
+        np.testing.assert_allclose(curve.data[1], own + y.numpy() - fitted, atol=1e-8)
+    assert split.curves()[0].boundary is None
+    with pytest.raises(ValueError, match="negative, got -1"):
+        split.curves(-1.0)
+    with pytest.raises(ValueError, match="one input column"):
+        decompose(additive_model()).curves()
+
+
+def test_centered_components_have_no_level_but_for_the_one_with_the_mean():
+    x = torch.linspace(0, 1, 25).unsqueeze(-1)
+    model = GP(x, 5 + torch.sin(30 * x[:, 0]), RBFKernel() + PeriodicKernel())
+    split = decompose(model)
+    plain, centered = split.posterior(x), split.posterior(x, centered=True)
+    torch.testing.assert_close(centered.mean.sum(0), plain.mean.sum(0))
+    draws = split.sample(x, 4000, seed=0)
+    moved = draws - draws.mean(-1, keepdim=True)
+    for place, part in enumerate(split.components):
+        if part.has_mean:
+            others = [n for n in range(len(split.components)) if n != place]
+            moved[:, place] = draws[:, place] + draws[:, others].mean(-1).sum(1).unsqueeze(-1)
+        else:
+            assert abs(float(centered.mean[place].mean())) < 1e-8
+    spread = moved.var(0)
+    torch.testing.assert_close(spread, centered.variance, rtol=0.12, atol=1e-3)
+
+
+def test_posterior_shares_of_terms_are_those_of_their_part_of_the_mean():
+    x = torch.rand(30).sort()[0].unsqueeze(-1)
+    y = 3 * x[:, 0] + torch.sin(40 * x[:, 0])
+    model = GP(x, y, ScaleKernel(LinearKernel() * RBFKernel()) + PeriodicKernel() + RBFKernel())
+    expansion = expand(model, posterior=True)
+    shares = [term.posterior_share for term in expansion.terms]
+    assert sum(shares) == pytest.approx(1.0)
+    noisy = model.covar_module(x).to_dense() + model.likelihood.noise * torch.eye(30)
+    alpha = torch.linalg.solve(noisy, y - model.mean_module(x)).detach()
+    whole = (model.covar_module(x).to_dense() @ alpha).detach()
+    for term in expansion.terms:
+        part = (term.weight * term.kernel(x).to_dense() @ alpha).detach()
+        expected = torch.cov(torch.stack([part, whole]))[0, 1] / whole.var()
+        assert term.posterior_share == pytest.approx(float(expected), abs=1e-9)
+    assert sum(group.posterior_share for group in expansion.groups) == pytest.approx(1.0)
+    assert expand(model).terms[0].posterior_share is None
+    assert expand(model).groups[0].posterior_share is None
+    with pytest.raises(TypeError, match="A kernel alone has no posterior"):
+        expand(RBFKernel(), posterior=True)

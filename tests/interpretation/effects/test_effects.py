@@ -1,0 +1,389 @@
+import json
+import math
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from botorch.models import MultiTaskGP, SingleTaskGP
+from botorch.models.transforms import Log, Normalize, Standardize
+from botorch.models.transforms.input import AppendFeatures
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import LinearMean
+from gpytorch.models import ExactGP
+from scipy.stats import qmc
+
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.fit import fit_best_of
+from gpytorch_nkn.interpretation.components.decompose import decompose
+from gpytorch_nkn.interpretation.effects.effects import effects
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+
+PI = math.pi
+
+
+def cube(n, dim, low=0.0, high=1.0):
+    """Evenly spread inputs ``n x dim``; n is a power of two."""
+    points = qmc.scale(qmc.Sobol(dim, rng=0).random(n), low, high)
+    return torch.from_numpy(points)
+
+
+def single(x, y, kernel=None, noise=1e-4, *, lengthscale=0.5, **transforms):
+    """A SingleTaskGP with known hyperparameters, without transforms unless given."""
+    if kernel is None:
+        kernel = RBFKernel(ard_num_dims=x.size(-1)).initialize(lengthscale=lengthscale)
+    transforms = {"outcome_transform": None, **transforms}
+    model = SingleTaskGP(x, y.unsqueeze(-1), covar_module=kernel, **transforms)
+    model.likelihood.noise = noise
+    return model.eval()
+
+
+def additive_kernel(dim, lengthscale=0.5):
+    parts = [RBFKernel(active_dims=(i,)).initialize(lengthscale=lengthscale) for i in range(dim)]
+    return sum(parts[1:], start=parts[0])
+
+
+def fitted(x, y, kernel):
+    model = SingleTaskGP(
+        x, y.unsqueeze(-1), covar_module=kernel, input_transform=Normalize(x.size(-1))
+    )
+    return fit_best_of(model, restarts=2, seed=0, progress=False)
+
+
+def rbf(x, y, lengthscale):
+    return np.exp(-0.5 * (((x[:, None] - y) / lengthscale) ** 2).sum(-1))
+
+
+@cache
+def product_effects():
+    x = cube(128, 2, -1.0, 1.0)
+    return effects(single(x, x[:, 0] * x[:, 1]))
+
+
+@pytest.mark.parametrize("name", ["additive", "rbf"])
+def test_ishigami_indices_equal_the_analytic_ones(name):
+    a, b = 7.0, 0.1
+    x = cube(512, 3, -PI, PI)[:300]
+    y = torch.sin(x[:, 0]) * (1 + b * x[:, 2] ** 4) + a * torch.sin(x[:, 1]) ** 2
+    kernel = {
+        "additive": lambda: NeuralKernelNetwork.additive(3),
+        "rbf": lambda: ScaleKernel(RBFKernel(ard_num_dims=3)),
+    }[name]()
+    found = effects(fitted(x, y, kernel), columns=["a", "b", "c"])
+    # Saltelli et al. (2008), Global Sensitivity Analysis, chapter 4
+    parts = [0.5 * (1 + b * PI**4 / 5) ** 2, a**2 / 8, b**2 * PI**8 * (1 / 18 - 1 / 50)]
+    whole = sum(parts)
+    first = np.array([parts[0], parts[1], 0]) / whole
+    total = np.array([parts[0] + parts[2], parts[1], parts[2]]) / whole
+    np.testing.assert_allclose(found.first_order, first, atol=0.03)
+    np.testing.assert_allclose(found.total_order, total, atol=0.03)
+    assert [pair.names for pair in found.pairs] == [("a", "c")]
+    assert found.pairs[0].share == pytest.approx(parts[2] / whole, abs=0.03)
+    assert [effect.label for effect in found.main] == ["a", "b", "c"]
+    assert found.main[1].share == found.first_order[1]
+    curve = found.main[1]  # a sin^2, less its average
+    expected = a * np.sin(curve.grid[0]) ** 2 - a / 2
+    assert np.abs(curve.mean - expected)[3:-3].max() < 0.4
+
+
+def test_additive_function_has_equal_indices_and_no_pairs():
+    x = cube(128, 3)
+    y = torch.sin(2 * PI * x[:, 0]) + 2 * x[:, 1]  # the third column does nothing
+    found = effects(single(x, y, lengthscale=1.0))
+    whole = 1 / 2 + 4 / 12
+    expected = np.array([1 / 2, 4 / 12, 0]) / whole
+    np.testing.assert_allclose(found.first_order, expected, atol=0.02)
+    np.testing.assert_allclose(found.total_order, expected, atol=0.02)
+    assert all(pair.share < 0.005 for pair in found.pairs)
+    assert effects(single(x, y, additive_kernel(3))).pairs == ()
+
+
+def test_pure_product_is_all_interaction():
+    found = product_effects()
+    assert np.abs(found.first_order).max() < 0.02
+    np.testing.assert_allclose(found.total_order, 1.0, atol=0.03)
+    (pair,) = found.pairs
+    assert pair.share == pytest.approx(1.0, abs=0.05)
+    a, b = pair.grid
+    assert pair.columns == (0, 1) and pair.mean.shape == (25, 25) and pair.data is None
+    np.testing.assert_allclose(pair.mean, a[:, None] * b, atol=0.05)
+    assert all(np.abs(effect.mean).max() < 0.05 for effect in found.main)
+
+
+def dense_posterior(x, y, lengthscale, noise, points):
+    """Mean and covariance at points, with everything written out."""
+    gram = rbf(x, x, lengthscale) + noise * np.eye(len(x))
+    cross = rbf(points, x, lengthscale)
+    covariance = rbf(points, points, lengthscale) - cross @ np.linalg.solve(gram, cross.T)
+    return cross @ np.linalg.solve(gram, y), covariance
+
+
+def test_mean_and_deviation_equal_those_of_a_dense_computation():
+    # five rows, three of them with a first value of their own; no averages cancel
+    x = np.array([[0.1, 0.9], [0.3, 0.2], [0.35, 0.5], [0.8, 0.7], [1.0, 0.1]])
+    y = np.array([0.5, -1.0, 0.3, 2.0, -0.7])
+    model = single(torch.tensor(x), torch.tensor(y), noise=0.01, lengthscale=0.4)
+    found = effects(model, points=4)
+    grids = [np.linspace(values.min(), values.max(), 4) for values in x.T]
+    # the two-dimensional table of f holds all that averages are of
+    axes = [np.concatenate([grid, values]) for grid, values in zip(grids, x.T, strict=True)]
+    points = np.array(list(product(*axes)))
+    mean, covariance = dense_posterior(x, y, 0.4, 0.01, points)
+
+    def table(first, second):
+        """Weights ``9 x 9`` of the average of f over pairs of places."""
+        weights = np.zeros((9, 9))
+        np.add.at(weights, (first, second), 1 / np.size(np.broadcast(first, second)))
+        return weights
+
+    rows = np.arange(4, 9)  # places of the data
+    average = table(rows[:, None], rows)  # first and second column independent
+
+    def check(effect, weights):
+        weights = np.stack(weights).reshape(-1, 81)
+        deviation = np.sqrt(np.einsum("ij,jk,ik->i", weights, covariance, weights))
+        shape = effect.mean.shape
+        np.testing.assert_allclose(effect.mean, (weights @ mean).reshape(shape), atol=1e-8)
+        band = 1.959963984540054 * deviation.reshape(shape)
+        np.testing.assert_allclose(effect.upper - effect.mean, band, atol=1e-6)
+        np.testing.assert_allclose(effect.mean - effect.lower, band, atol=1e-6)
+        assert band.min() > 1e-3
+
+    main = {effect.columns[0]: effect for effect in found.main}
+    check(main[0], [table(a, rows) - average for a in range(4)])
+    check(main[1], [table(rows, b) - average for b in range(4)])
+    (pair,) = found.pairs
+    of_rows = table(rows, rows)  # both as they come together
+    # the average of p_01 - p_0 - p_1 over independent values
+    level = average - average - average
+    check(
+        pair,
+        [
+            table(np.array([a]), np.array([b])) - table(a, rows) - table(rows, b) - level
+            for a, b in product(range(4), range(4))
+        ],
+    )
+    assert np.abs(of_rows - average).max() > 0.1  # else the two could not be told apart
+
+
+def test_effects_of_an_additive_kernel_are_its_components():
+    x = cube(32, 2)
+    y = torch.sin(5 * x[:, 0]) + x[:, 1] ** 2
+    model = single(x, y, additive_kernel(2), noise=0.01)
+    found = effects(model)
+    assert found.pairs == ()
+    split = decompose(model, by="columns")
+    for effect in found.main:
+        (i,) = effect.columns
+        (number,) = [k for k, c in enumerate(split.components) if c.columns == frozenset({i})]
+        at = torch.zeros(len(effect.grid[0]), 2)
+        at[:, i] = torch.from_numpy(effect.grid[0])
+        level = split.posterior(x).mean[number].mean()
+        curve = split.posterior(at).mean[number] - level
+        np.testing.assert_allclose(effect.mean, curve.detach().numpy(), atol=1e-8)
+        assert np.ptp(effect.mean) > 0.5
+        # partial residuals: what the other component does not explain
+        fitted_values = model.posterior(x).mean.detach().squeeze(-1)
+        at, partial = effect.data
+        np.testing.assert_array_equal(at, x[:, i])
+        expected = split.posterior(x).mean[number] - level + y - fitted_values
+        np.testing.assert_allclose(partial, expected.detach().numpy(), atol=2e-3)
+
+
+def test_transforms_change_units_only():
+    x = cube(64, 2) * torch.tensor([10.0, 0.01]) + torch.tensor([100.0, -5.0])
+    z = (x - x.amin(0)) / (x.amax(0) - x.amin(0))
+    w = torch.sin(4 * z[:, 0]) * z[:, 1]
+    w = (w - w.mean()) / w.std()
+    model = single(
+        x, 30 + 7 * w, noise=0.01, input_transform=Normalize(2), outcome_transform=Standardize(1)
+    )
+    found, plain = effects(model), effects(single(z, w, noise=0.01))
+    np.testing.assert_allclose(found.first_order, plain.first_order, atol=1e-6)
+    np.testing.assert_allclose(found.total_order, plain.total_order, atol=1e-6)
+    low, width = x.amin(0).numpy(), (x.amax(0) - x.amin(0)).numpy()
+    assert len(plain.main) == 2 and len(plain.pairs) == 1
+    for mine, other in zip(found.main + found.pairs, plain.main + plain.pairs, strict=True):
+        assert mine.columns == other.columns
+        assert mine.share == pytest.approx(other.share, abs=1e-6)
+        for i, grid, plain_grid in zip(mine.columns, mine.grid, other.grid, strict=True):
+            np.testing.assert_allclose(grid, low[i] + width[i] * plain_grid)
+        for name in ("mean", "lower", "upper"):
+            np.testing.assert_allclose(getattr(mine, name), 7 * getattr(other, name), atol=1e-4)
+    residuals, plain_residuals = found.main[0].data[1], plain.main[0].data[1]
+    np.testing.assert_allclose(residuals, 7 * plain_residuals, atol=1e-4)
+
+
+def test_one_column_is_the_posterior_less_its_average():
+    x = torch.linspace(0, 3, 40).unsqueeze(-1)
+    model = single(x, 5 + torch.sin(2 * x[:, 0]))
+    found = effects(model)
+    (effect,) = found.main
+    assert found.pairs == () and effect.names == ("x",)
+    grid = torch.from_numpy(effect.grid[0]).unsqueeze(-1)
+    expected = model.posterior(grid).mean - model.posterior(x).mean.mean()
+    np.testing.assert_allclose(effect.mean, expected.detach().squeeze(-1), atol=1e-6)
+    np.testing.assert_allclose([found.first_order, found.total_order], 1.0, atol=0.02)
+
+
+def test_mean_functions_count():
+    x = cube(32, 2)
+    model = single(x, 2 * x[:, 0] - x[:, 1], noise=0.1, mean_module=LinearMean(2))
+    model.mean_module.initialize(weights=torch.tensor([[2.0], [-1.0]]), bias=5.0)
+    found = effects(model)
+    slopes = {e.columns[0]: np.ptp(e.mean) / np.ptp(e.grid[0]) for e in found.main}
+    # the data lie 5 below the mean function, which the kernel makes up for near them
+    assert slopes[0] > 1.5 and slopes[1] > 0.5
+    fitted_values = model.posterior(x).mean.detach().squeeze(-1)
+    for effect in found.main:
+        curve = np.interp(effect.data[0], effect.grid[0], effect.mean)
+        misfit = 2 * x[:, 0] - x[:, 1] - fitted_values
+        np.testing.assert_allclose(effect.data[1] - curve, misfit, atol=1e-6)
+
+
+def test_constant_columns_have_no_effect():
+    x = cube(64, 3)
+    x[:, 1] = 4.0
+    y = torch.sin(5 * x[:, 0]) * x[:, 2]
+    model = single(x, y, input_transform=Normalize(3), outcome_transform=Standardize(1))
+    found = effects(model)
+    assert found.first_order[1] == 0 and found.total_order[1] == 0
+    (constant,) = [effect for effect in found.main if effect.columns == (1,)]
+    np.testing.assert_array_equal(constant.grid[0], [4.0])
+    for values in (constant.mean, constant.lower, constant.upper):
+        np.testing.assert_allclose(values, 0, atol=1e-5)
+    assert [pair.columns for pair in found.pairs] == [(0, 2)]
+
+
+@pytest.mark.parametrize("level", [0.0, 3.0])
+def test_constant_targets_have_no_shares(level):
+    x = cube(16, 2)
+    model = single(x, torch.full((16,), level), noise=0.1)
+    model.mean_module.initialize(constant=level)
+    found = effects(model)
+    assert found.pairs == ()
+    np.testing.assert_array_equal([found.first_order, found.total_order], 0)
+    assert all(np.abs(effect.mean).max() < 1e-9 for effect in found.main)
+
+
+def test_state_is_left_alone_and_seeds_decide():
+    x = cube(128, 2)
+    model = single(x, torch.sin(5 * x[:, 0]) * x[:, 1], input_transform=Normalize(2))
+    model.train()
+    model.likelihood.eval()
+    modes = [part.training for part in model.modules()]
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()
+    parameters = [p.detach().clone() for p in model.parameters()]
+    found = effects(model, seed=3)
+    assert [part.training for part in model.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), states[0])
+    np.testing.assert_array_equal(np.random.get_state()[1], states[1])
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), parameters, strict=True))
+    assert torch.equal(model.train_inputs[0], x)
+    again = effects(model.eval(), seed=3)
+    assert json.dumps(again.to_dict()) == json.dumps(found.to_dict())
+    assert not np.array_equal(effects(model, seed=4).first_order, found.first_order)
+
+
+def test_options_bound_what_is_done():
+    x = cube(64, 4)
+    y = x[:, 0] * x[:, 1] + 3 * x[:, 1] * x[:, 2] + 0.1 * x[:, 3]
+    model = single(x, y, lengthscale=1.0)
+    found = effects(model, max_effects=1, points=10, samples=1000)
+    assert [effect.columns for effect in found.main] == [(1,)]
+    assert [pair.columns for pair in found.pairs] == [(1, 2)]
+    assert found.main[0].mean.shape == (10,) and found.pairs[0].mean.shape == (10, 10)
+    assert found.first_order.shape == found.total_order.shape == (4,)
+    same = effects(model, max_effects=1, points=10, samples=1024, pairs=False)
+    np.testing.assert_array_equal(same.first_order, found.first_order)
+    assert same.pairs == ()
+
+
+def test_table_and_dictionary():
+    found = product_effects()
+    lines = str(found).splitlines()
+    assert lines[0].split() == ["column", "first", "total"]
+    assert {lines[1].split()[0], lines[2].split()[0]} == {"x0", "x1"}
+    assert float(lines[1].split()[2]) == pytest.approx(1, abs=0.05)
+    assert lines[-1].split()[:2] == ["x0,", "x1"]
+    record = json.loads(json.dumps(found.to_dict()))
+    np.testing.assert_array_equal(record["pairs"][0]["mean"], found.pairs[0].mean)
+    assert record["names"] == ["x0", "x1"] and record["pairs"][0]["data"] is None
+
+
+def test_plots_take_effects():
+    pytest.importorskip("matplotlib")
+    from matplotlib import pyplot as plt
+
+    from gpytorch_nkn.plotting.effects import plot_effects
+
+    found = product_effects()
+    shown = found.main + found.pairs
+    _, axes = plt.subplots(1, len(shown))
+    plot_effects(axes, shown)
+    assert "x0, x1" in axes[-1].get_title(loc="left")
+
+
+def two_outputs():
+    x = cube(16, 2)
+    return SingleTaskGP(x, x)
+
+
+def two_tasks():
+    x = torch.cat([cube(16, 2), torch.arange(16.0).unsqueeze(-1) % 2], dim=-1)
+    return MultiTaskGP(x, x[:, :1], task_feature=-1)
+
+
+def batch_of_models():
+    class Model(ExactGP):
+        num_outputs = 1
+
+    x = cube(16, 2).expand(3, 16, 2)
+    return Model(x, x[..., 0], GaussianLikelihood(batch_shape=torch.Size([3])))
+
+
+@pytest.mark.parametrize(
+    ("make", "got"),
+    [(two_outputs, "2"), (two_tasks, "2"), (batch_of_models, r"targets of shape \(3, 16\)")],
+)
+def test_several_outputs_are_refused(make, got):
+    with pytest.raises(NotImplementedError, match=f"one output, got {got}"):
+        effects(make())
+
+
+def test_forecasters_and_other_things_are_refused():
+    with pytest.raises(TypeError, match="take decompose.*NKNForecaster"):
+        effects(NKNForecaster())
+    with pytest.raises(TypeError, match="fitted ExactGP.*RBFKernel"):
+        effects(RBFKernel())
+
+
+def test_transforms_that_are_no_units_are_refused():
+    x = cube(16, 2)
+    transform = AppendFeatures(torch.ones(1, 1), transform_on_train=True)
+    more = single(x, x[:, 0], input_transform=transform, kernel=RBFKernel())
+    with pytest.raises(NotImplementedError, match="makes 3 columns of 2"):
+        effects(more)
+    with pytest.raises(ValueError, match="Log is not affine"):
+        effects(single(x, 1 + x[:, 0], outcome_transform=Log()))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"max_effects": 0}, ValueError, "max_effects must be at least 1, got 0"),
+        ({"points": 1}, ValueError, "points must be at least 2, got 1"),
+        ({"samples": 1}, ValueError, "samples must be at least 2, got 1"),
+        ({"samples": 10.5}, TypeError, "samples must be an integer, got 10.5"),
+        ({"points": True}, TypeError, "points must be an integer, got True"),
+        ({"columns": "ab"}, TypeError, "sequence of names, got 'ab'"),
+        ({"columns": [1, 2]}, TypeError, r"sequence of names, got \[1, 2\]"),
+        ({"columns": ["a"]}, ValueError, "name 2 input columns, got 1"),
+    ],
+)
+def test_wrong_options_are_named(options, error, message):
+    x = cube(8, 2)
+    with pytest.raises(error, match=message):
+        effects(single(x, x[:, 0]), **options)

@@ -1,0 +1,732 @@
+import math
+import warnings
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.constraints import GreaterThan, Interval
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import (
+    AdditiveStructureKernel,
+    ConstantKernel,
+    CosineKernel,
+    IndexKernel,
+    LinearKernel,
+    MaternKernel,
+    MultitaskKernel,
+    PeriodicKernel,
+    PiecewisePolynomialKernel,
+    PolynomialKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+    SpectralMixtureKernel,
+)
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ZeroMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.models import ExactGP
+
+from gpytorch_nkn.interpretation import Expansion, expand
+from gpytorch_nkn.interpretation.expansion import expansion as expansion_module
+from gpytorch_nkn.kernels import (
+    BivariateComplexExponentialKernel,
+    CenteredLinearKernel,
+    ComplexExponentialKernel,
+    NeuralKernelNetwork,
+    SpectralComponentKernel,
+    ZeroMeanPeriodicKernel,
+)
+from gpytorch_nkn.layers import Activation, Layer, Linear, Product
+
+OPTIONS = [{"merge": merge, "split": split} for merge in (False, True) for split in (False, True)]
+
+
+def perturbed(kernel, seed=0, spread=0.5):
+    """Parameters as after training: none of them at its default."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in kernel.parameters():
+            shift = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter += spread * shift.to(parameter)
+    return kernel
+
+
+def with_zeros(network):
+    """Exact zeros among the weights, a whole unit of the first layer included."""
+    for number, layer in enumerate(network.layers):
+        if isinstance(layer, Linear):
+            weight = layer.weight.detach().clone()
+            if number == 0:
+                weight[..., 0, :] = 0.0
+            weight[..., -1, :: 2 if layer.in_features > 1 else 1] = 0.0
+            if layer.out_features == 1:
+                weight[..., 0, -1] = 0.7
+            layer.weight = weight
+    return network
+
+
+def inputs(columns, n=24):
+    generator = torch.Generator().manual_seed(1)
+    return 1.5 * torch.randn(n, columns, generator=generator, dtype=torch.float64)
+
+
+def check_sum(kernel, x, tolerance=1e-8, **options):
+    """The sum over terms is the kernel: entry by entry, with each term's own kernel."""
+    expansion = expand(kernel, x, **options)
+    matrix = kernel(x).to_dense().detach()
+    largest = matrix.abs().max()
+    assert largest > 0
+    assert float((expansion.evaluate(x) - matrix).abs().max() / largest) < tolerance
+    shares = sum(term.mean_share() for term in expansion.terms)
+    assert shares + expansion.dropped == pytest.approx(1.0, abs=max(1e-9, tolerance))
+    assert all(bool((torch.as_tensor(term.weight) >= 0).all()) for term in expansion.terms)
+    falling = [term.mean_share() for term in expansion.terms]
+    assert falling == sorted(falling, reverse=True)
+    return expansion
+
+
+def preset(name, *args, **options):
+    return lambda: getattr(NeuralKernelNetwork, name)(*args, **options)
+
+
+def activations():
+    return NeuralKernelNetwork(
+        [RBFKernel(), PeriodicKernel(), RQKernel()],
+        [Linear(3, 3), Activation(3, (0.1, 1.0, 0.0, 0.4)), Linear(3, 2), Product(2, 1)],
+    )
+
+
+def exponential():
+    return NeuralKernelNetwork(
+        [RBFKernel(), PeriodicKernel()],
+        [Linear(2, 2), Activation(2, "exp"), Product(2, 1), Activation(1, (0.0, 0.5, 0.1))],
+    )
+
+
+def no_bias():
+    return NeuralKernelNetwork(
+        [RBFKernel(), PeriodicKernel(), LinearKernel(), RQKernel()],
+        [Linear(4, 4, bias=False), Product(4, 2), Linear(2, 1, bias=False)],
+    )
+
+
+def complex_network(active_dims=None, stationary=False):
+    other = ComplexExponentialKernel if stationary else BivariateComplexExponentialKernel
+    return NeuralKernelNetwork(
+        [ComplexExponentialKernel(), other(), RBFKernel(), PeriodicKernel()],
+        [Linear(4, 4), Product(4, 2), Linear(2, 2), Product(2, 1)],
+        active_dims=active_dims,
+    )
+
+
+def complex_activation():
+    return NeuralKernelNetwork(
+        [ComplexExponentialKernel(), RBFKernel()],
+        [Linear(2, 2), Activation(2, "exp"), Product(2, 1)],
+    )
+
+
+def skip_into_a_product():
+    return NeuralKernelNetwork(
+        [RBFKernel(), PeriodicKernel(), ComplexExponentialKernel()],
+        [Linear(3, 2, weights="simplex"), Activation(2, (0.1, 1.0, 0.4)), Product(5, 1)],
+        skip=True,
+    )
+
+
+def skip_among_others():
+    """Within a sum and a scale, with columns of its own."""
+    network = NeuralKernelNetwork.optimization(2, active_dims=(2, 0))
+    return ScaleKernel(network) * LinearKernel(active_dims=(1,)) + RBFKernel(ard_num_dims=3)
+
+
+def deep_composite(active_dims=None):
+    """Networks in sums in scales in products in networks, each picking columns of its own."""
+    inner = NeuralKernelNetwork(
+        [
+            ScaleKernel(RBFKernel(active_dims=(1,))),
+            ScaleKernel(ComplexExponentialKernel(active_dims=(0,))),
+            BivariateComplexExponentialKernel(active_dims=(1,)),
+            ScaleKernel(ScaleKernel(LinearKernel(active_dims=(0,))) + RQKernel()),
+        ],
+        [Linear(4, 4), Product(4, 2), Linear(2, 1)],
+        active_dims=(2, 0),
+    )
+    outer = NeuralKernelNetwork(
+        [
+            ScaleKernel(inner) * PeriodicKernel(active_dims=(1,)) + ConstantKernel(),
+            ScaleKernel(MaternKernel(0.5, active_dims=(1,)) + ScaleKernel(inner)),
+            ComplexExponentialKernel(active_dims=(2, 1), ard_num_dims=2),
+            LinearKernel(active_dims=(0, 1), ard_num_dims=2),
+        ],
+        [Linear(4, 2), Product(2, 1)],
+        active_dims=active_dims,
+    )
+    return outer
+
+
+def spectral_network():
+    kernels = [
+        SpectralComponentKernel(ard_num_dims=2, active_dims=(2, 0)),
+        ScaleKernel(SpectralComponentKernel()),
+        RBFKernel(active_dims=(1,)),
+    ]
+    return NeuralKernelNetwork(kernels, [Linear(3, 4), Product(4, 2), Linear(2, 1)])
+
+
+def all_common_kernels():
+    return (
+        ScaleKernel(RBFKernel(ard_num_dims=3)) * PeriodicKernel(active_dims=(0,))
+        + ScaleKernel(MaternKernel(1.5)) * LinearKernel()
+        + MaternKernel(0.5) * RQKernel(active_dims=(1, 2))
+        + ConstantKernel() * CosineKernel(active_dims=(2,))
+        + PolynomialKernel(2) * ZeroMeanPeriodicKernel(active_dims=(1,))
+        + CenteredLinearKernel(ard_num_dims=3)
+        + ScaleKernel(ScaleKernel(MaternKernel(2.5) + RBFKernel(active_dims=(1,))))
+        * PiecewisePolynomialKernel()
+        + ConstantKernel()
+    )
+
+
+NETWORKS = {
+    "time_series": (preset("time_series"), 1),
+    "zero_mean": (preset("time_series", zero_mean=True), 1),
+    "variances": (preset("time_series", variances=True), 1),
+    "time among columns": (preset("time_series", active_dims=(1,)), 3),
+    "regression": (preset("regression", 3), 3),
+    "additive": (preset("additive", 10), 10),
+    "texture": (preset("texture"), 1),
+    "optimization": (preset("optimization", 3), 3),
+    "optimization of one column": (preset("optimization", 1), 1),
+    "skip into a product": (skip_into_a_product, 1),
+    "skip among others": (skip_among_others, 3),
+    "activations": (activations, 1),
+    "exponential": (exponential, 1),
+    "no bias": (no_bias, 1),
+    "complex": (complex_network, 1),
+    "stationary complex": (lambda: complex_network(stationary=True), 2),
+    "complex activation": (complex_activation, 1),
+    "spectral components": (spectral_network, 3),
+    "deep composite": (deep_composite, 3),
+    "deep composite on columns": (lambda: deep_composite((3, 1, 0)), 4),
+    "common kernels": (all_common_kernels, 3),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_sum_over_terms_is_the_kernel(name, options):
+    make, columns = NETWORKS[name]
+    for seed, spread in ((0, 0.5), (1, 1.5)):
+        check_sum(perturbed(make(), seed, spread), inputs(columns), **options)
+
+
+@pytest.mark.parametrize("name", ["time_series", "no bias", "complex", "texture"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_exact_zeros_among_the_weights(name, dtype):
+    make, columns = NETWORKS[name]
+    kernel = with_zeros(perturbed(make())).to(dtype)
+    tolerance = 1e-8 if dtype is torch.float64 else 1e-4
+    expansion = check_sum(kernel, inputs(columns).to(dtype), tolerance)
+    assert expansion.dropped < tolerance
+
+
+@pytest.mark.parametrize("name", ["time_series", "deep composite", "activations", "common kernels"])
+def test_single_precision(name):
+    make, columns = NETWORKS[name]
+    kernel = perturbed(make(), spread=0.2).float()
+    expansion = check_sum(kernel, inputs(columns).float(), 1e-4)
+    assert expansion.evaluate(inputs(columns).float()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("batch", [torch.Size([2]), torch.Size([2, 3])], ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_batches(batch, options):
+    for kernel, columns in (
+        (NeuralKernelNetwork.time_series(batch_shape=batch), 1),
+        (NeuralKernelNetwork.time_series(zero_mean=True, variances=True, batch_shape=batch), 1),
+        (NeuralKernelNetwork.regression(2, batch_shape=batch), 2),
+        (NeuralKernelNetwork.optimization(2, batch_shape=batch), 2),
+        (ScaleKernel(NeuralKernelNetwork.optimization(2), batch_shape=batch), 2),
+        (ScaleKernel(RBFKernel(), batch_shape=batch) + LinearKernel(batch_shape=batch), 2),
+        (RBFKernel(batch_shape=batch) * ScaleKernel(PeriodicKernel(active_dims=(0,))), 2),
+    ):
+        kernel = perturbed(kernel)
+        expansion = check_sum(kernel, inputs(columns), **options)
+        assert expansion.batch_shape == batch
+        term = expansion.terms[0]
+        assert torch.as_tensor(term.weight).shape == torch.as_tensor(term.share).shape == batch
+
+
+def test_batches_of_inputs():
+    kernel = perturbed(NeuralKernelNetwork.time_series(batch_shape=torch.Size([2])))
+    x = torch.stack([inputs(1), inputs(1) + 1])
+    check_sum(kernel, x)
+
+
+def test_495_monomials_of_the_paper():
+    kernel = perturbed(NeuralKernelNetwork.time_series())
+    expansion = check_sum(kernel, inputs(1), merge=False, split=False)
+    assert len(expansion.terms) == math.comb(8 + 4, 4) == 495
+    degrees = [len(term.factors) for term in expansion.terms]
+    assert max(degrees) == 4 and degrees.count(0) == 1
+
+
+def test_weights_are_the_coefficients_written_out():
+    """(a r + b p + c)(d r + e p + f) with a final weight and bias, by hand."""
+    rbf, per = RBFKernel(active_dims=(0,)), RQKernel(active_dims=(0,))
+    kernel = NeuralKernelNetwork([rbf, per], [Linear(2, 2), Product(2, 1), Linear(1, 1)])
+    kernel.layers[0].weight = torch.tensor([[0.5, 2.0], [3.0, 0.25]])
+    kernel.layers[0].bias = torch.tensor([0.1, 0.7])
+    kernel.layers[2].weight, kernel.layers[2].bias = 2.0, 0.3
+    terms = expand(kernel, inputs(1), merge=False, split=False).terms
+    found = {term.signature: term.weight for term in terms}
+    expected = {
+        ("RBF[0]", "RBF[0]"): 2 * 0.5 * 3.0,
+        ("RBF[0]", "RQ[0]"): 2 * (0.5 * 0.25 + 2.0 * 3.0),
+        ("RQ[0]", "RQ[0]"): 2 * 2.0 * 0.25,
+        ("RBF[0]",): 2 * (0.5 * 0.7 + 0.1 * 3.0),
+        ("RQ[0]",): 2 * (2.0 * 0.7 + 0.1 * 0.25),
+        (): 2 * 0.1 * 0.7 + 0.3,
+    }
+    assert set(found) == set(expected)
+    for signature, weight in expected.items():
+        assert found[signature] == pytest.approx(weight, rel=1e-12)
+    # every primitive has a diagonal of one: shares are weights over their sum
+    total = sum(expected.values())
+    for term in terms:
+        assert term.share == pytest.approx(expected[term.signature] / total, rel=1e-12)
+
+
+def test_skipped_primitives_have_the_last_columns_of_the_last_weights():
+    """h (a r + b p + c)(d r + e p + f) + u r + v p + g, by hand."""
+    rbf, rq = RBFKernel(active_dims=(0,)), RQKernel(active_dims=(0,))
+    layers = [Linear(2, 2, weights="simplex"), Product(2, 1), Linear(3, 1, weights="simplex")]
+    kernel = NeuralKernelNetwork([rbf, rq], layers, skip=True)
+    layers[0].weight = torch.tensor([[0.5, 0.2], [0.1, 0.6]])  # constants of 0.3 are left
+    layers[2].weight = torch.tensor([[0.4, 0.25, 0.05]])
+    terms = expand(kernel, inputs(1), merge=False, split=False).terms
+    expected = {
+        ("RBF[0]", "RBF[0]"): 0.4 * 0.5 * 0.1,
+        ("RBF[0]", "RQ[0]"): 0.4 * (0.5 * 0.6 + 0.2 * 0.1),
+        ("RQ[0]", "RQ[0]"): 0.4 * 0.2 * 0.6,
+        ("RBF[0]",): 0.4 * (0.5 * 0.3 + 0.3 * 0.1) + 0.25,
+        ("RQ[0]",): 0.4 * (0.2 * 0.3 + 0.3 * 0.6) + 0.05,
+        (): 0.4 * 0.3 * 0.3 + 0.3,
+    }
+    assert sum(expected.values()) == pytest.approx(1.0)  # as a convex combination
+    assert {term.signature: term.weight for term in terms} == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)], ids=str)
+@pytest.mark.parametrize("columns", [1, 4])
+def test_the_preset_for_optimisation_is_expanded_to_the_last_digits(batch, columns):
+    kernel = NeuralKernelNetwork.optimization(columns, batch_shape=torch.Size(batch))
+    kernel = perturbed(ScaleKernel(kernel, batch_shape=torch.Size(batch)))
+    assert check_sum(kernel, inputs(columns), 1e-10).batch_shape == batch
+    assert len(expand(kernel).terms) == math.comb(columns + 1 + 4, 4)
+
+
+def test_exact_zeros_on_a_simplex():
+    """A weight of zero leaves its share to the constant, or to the other weights."""
+    kernel = NeuralKernelNetwork.optimization(2)
+    for number, layer in enumerate(kernel.layers):
+        if isinstance(layer, Linear):
+            weight = layer.weight.detach().clone()
+            weight[..., 0] = 0.0
+            weight[..., -1, :] *= 0.5 if number < 4 else 1 / weight.sum()
+            layer.weight = weight
+    found = check_sum(kernel, inputs(2), 1e-12)
+    assert found.dropped < 1e-12
+    assert sum(term.weight for term in found.terms) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_shares_are_means_of_the_diagonal():
+    kernel = ScaleKernel(LinearKernel()) + ScaleKernel(RBFKernel())
+    kernel.kernels[0].outputscale, kernel.kernels[1].outputscale = 0.7, 1.3
+    kernel.kernels[0].base_kernel.variance = 2.0
+    x = torch.tensor([[0.0], [1.0], [3.0]])
+    expansion = expand(kernel, x)
+    linear = 0.7 * 2.0 * (0 + 1 + 9) / 3
+    shares = {term.signature: term.share for term in expansion.terms}
+    assert shares["LIN[0]",] == pytest.approx(linear / (linear + 1.3))
+    assert shares["RBF[0]",] == pytest.approx(1.3 / (linear + 1.3))
+    assert {term.signature: term.weight for term in expansion.terms}["LIN[0]",] == pytest.approx(
+        1.4
+    )
+
+
+def test_split_of_a_periodic_kernel_in_a_network():
+    kernel = ScaleKernel(PeriodicKernel()) * ScaleKernel(RBFKernel())
+    expansion = check_sum(perturbed(kernel), inputs(1))
+    assert {term.signature for term in expansion.terms} == {("RBF[0]",), ("PER[0]", "RBF[0]")}
+    periodic = [term for term in expansion.terms if len(term.factors) == 2][0].factors
+    assert any(isinstance(factor, ZeroMeanPeriodicKernel) for factor in periodic)
+
+
+def test_linear_kernels_of_several_columns_become_one_per_column():
+    kernel = ScaleKernel(LinearKernel(ard_num_dims=2)) + LinearKernel(ard_num_dims=2)
+    expansion = check_sum(perturbed(kernel), inputs(2))
+    assert [term.signature for term in expansion.terms].count(("LIN[0]",)) == 1
+    assert len(expansion.terms) == 2
+    x = inputs(2)
+    variance = [
+        (kernel.kernels[0].outputscale * kernel.kernels[0].base_kernel.variance[0, c]).item()
+        + kernel.kernels[1].variance[0, c].item()
+        for c in range(2)
+    ]
+    for term in expansion.terms:
+        (column,) = term.columns
+        torch.testing.assert_close(
+            term.weight * term.kernel(x).to_dense(),
+            variance[column] * x[:, column, None] * x[:, column],
+        )
+
+
+def test_merging_makes_fewer_terms_and_shares_kernels():
+    kernel = perturbed(NeuralKernelNetwork.time_series())
+    merged = expand(kernel, inputs(1), split=False)
+    assert len(merged.terms) == 330  # two linear kernels count as one
+    assert all(sum(name.startswith("RBF") for name in term.signature) <= 1 for term in merged.terms)
+    assert len({id(f) for term in merged.terms for f in term.factors}) < 40
+
+
+def test_powers_of_periodic_and_rational_quadratic_kernels_become_one_factor():
+    kernel = NeuralKernelNetwork(
+        [PeriodicKernel(), RQKernel()], [Linear(2, 4), Product(4, 1), Linear(1, 1)]
+    )
+    for dtype in (torch.float64, torch.float32):
+        expansion = expand(perturbed(kernel).to(dtype), inputs(1).to(dtype), split=False)
+        assert len(expansion.terms) == 15
+        assert all(len(term.factors) <= 2 for term in expansion.terms)
+
+
+def test_complex_exponentials_become_cosines():
+    kernel = NeuralKernelNetwork(
+        [ComplexExponentialKernel(), ComplexExponentialKernel()],
+        [Linear(2, 2, bias=False), Product(2, 1)],
+    )
+    kernel.primitives[1].frequency.data.fill_(2.5)
+    expansion = check_sum(kernel, inputs(1))
+    frequencies = sorted(term.factors[0].frequency.item() for term in expansion.terms)
+    assert frequencies == pytest.approx([2.0, 3.5, 5.0])
+    assert all(term.signature == ("COS[0]",) for term in expansion.terms)
+
+
+def test_mixed_complex_products_know_their_columns():
+    kernel = NeuralKernelNetwork(
+        [
+            ComplexExponentialKernel(active_dims=(0,)),
+            BivariateComplexExponentialKernel(active_dims=(2,)),
+        ],
+        [Linear(2, 2), Product(2, 1)],
+    )
+    expansion = check_sum(perturbed(kernel), inputs(3))
+    assert {term.columns for term in expansion.terms} == {
+        frozenset(), frozenset({0}), frozenset({2}), frozenset({0, 2}),
+    }  # fmt: skip
+
+
+def test_a_network_used_twice_is_expanded_once():
+    inner = complex_network()
+    kernel = perturbed(ScaleKernel(inner) + ScaleKernel(inner) * ConstantKernel())
+    expansion = check_sum(kernel, inputs(1))
+    assert len(expansion.terms) == len(expand(inner, inputs(1)).terms)
+
+
+def test_columns_of_terms():
+    kernel = perturbed(NeuralKernelNetwork.additive(4))
+    expansion = expand(kernel, inputs(4))
+    for term in expansion.terms:
+        active = {c for f in term.factors for c in f.active_dims.tolist()}
+        assert term.columns == frozenset(active)
+        assert len(term.factors) <= 1  # products of RBF kernels are RBF kernels
+    assert len(expansion.terms) == math.comb(4 + 4, 4)
+    unknown = expand(RBFKernel() + RBFKernel(active_dims=(1,)))
+    assert {term.columns for term in unknown.terms} == {None, frozenset({1})}
+
+
+# --- three modules, pruning --------------------------------------------------------------------
+
+
+def sixteen_primitives():
+    primitives = [
+        make() for make in (RBFKernel, PeriodicKernel, LinearKernel, RQKernel) for _ in range(4)
+    ]
+    layers = [
+        Linear(16, 16), Product(16, 8), Linear(8, 8, seed=1), Product(8, 4),
+        Linear(4, 4, seed=2), Product(4, 2), Linear(2, 1, seed=3),
+    ]  # fmt: skip
+    return perturbed(NeuralKernelNetwork(primitives, layers), spread=1.0)
+
+
+def check_bound(kernel, expansion, x):
+    """What is left out is a kernel: none of its entries exceeds its diagonal."""
+    missing = kernel(x).to_dense().detach() - expansion.evaluate(x)
+    diagonal = missing.diagonal()
+    rounding = 1e-9 * kernel(x).to_dense().abs().max()
+    assert float(diagonal.min()) > -rounding
+    bound = (diagonal[:, None] * diagonal).clamp_min(0).sqrt()
+    assert bool((missing.abs() <= bound + rounding).all())
+    share = float(diagonal.mean() / kernel(x, diag=True).detach().mean())
+    assert expansion.dropped == pytest.approx(share, rel=1e-6, abs=1e-9)
+
+
+def test_sixteen_primitives_and_three_modules():
+    kernel, x = sixteen_primitives(), inputs(1)
+    expansion = expand(kernel, x)
+    assert len(expansion.terms) <= 10_000
+    check_bound(kernel, expansion, x)
+
+
+@pytest.mark.parametrize("max_terms", [1, 10, 100, 300])
+def test_dropped_mass_bounds_the_entries(max_terms):
+    for name in ("time_series", "deep composite", "activations"):
+        make, columns = NETWORKS[name]
+        kernel, x = perturbed(make()), inputs(columns)
+        expansion = expand(kernel, x, max_terms=max_terms)
+        assert len(expansion.terms) <= max_terms
+        check_bound(kernel, expansion, x)
+
+
+def test_pruning_keeps_the_largest_terms():
+    kernel, x = perturbed(NeuralKernelNetwork.time_series()), inputs(1)
+    few, all_terms = (expand(kernel, x, max_terms=n, merge=False, split=False) for n in (50, 10**4))
+    assert few.dropped > 0
+    largest = sum(term.share for term in all_terms.terms[:50])
+    assert sum(term.share for term in few.terms) > 0.6 * largest
+
+
+def test_tolerance_drops_small_terms():
+    kernel, x = perturbed(NeuralKernelNetwork.time_series()), inputs(1)
+    coarse = expand(kernel, x, tolerance=1e-2)
+    assert 0 < coarse.dropped < 0.9 and len(coarse.terms) < 330
+    check_bound(kernel, coarse, x)
+    check_sum(kernel, x, tolerance=1e-8)
+
+
+# --- terms -------------------------------------------------------------------------------------
+
+
+class _GP(ExactGP):
+    def __init__(self, x, y, kernel):
+        super().__init__(x, y, GaussianLikelihood())
+        self.mean_module, self.covar_module = ZeroMean(), kernel
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+@pytest.mark.parametrize("name", ["time_series", "complex", "common kernels"])
+def test_kernels_of_terms_train_in_new_models(name):
+    make, columns = NETWORKS[name]
+    x = inputs(columns)
+    expansion = expand(perturbed(make()), x)
+    before = expansion.evaluate(x)
+    for term in expansion.terms[:12]:
+        matrix = term.kernel(x).to_dense().detach()
+        product = torch.ones_like(matrix)
+        for factor in term.factors:
+            product = product * factor(x).to_dense().detach()
+        torch.testing.assert_close(matrix, product)
+        model = _GP(x, x[:, 0].sin(), ScaleKernel(term.kernel))
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loss = -mll(model(x), model.train_targets)
+        loss.backward()
+        optimizer.step()
+        assert math.isfinite(loss.item())
+    # what was trained were copies
+    torch.testing.assert_close(expansion.evaluate(x), before, rtol=0, atol=0)
+
+
+def test_groups_are_terms_of_one_signature():
+    expansion = expand(perturbed(NeuralKernelNetwork.time_series()), inputs(1))
+    signatures = [group.signature for group in expansion.groups]
+    assert len(signatures) == len(set(signatures))
+    assert sum(len(group.terms) for group in expansion.groups) == len(expansion.terms)
+    shares = [group.share for group in expansion.groups]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1 - expansion.dropped)
+    assert expansion.groups[0].label == expansion.groups[0].terms[0].label
+
+
+def test_text():
+    kernel = ScaleKernel(RBFKernel()) + ScaleKernel(ConstantKernel()) + ScaleKernel(LinearKernel())
+    kernel.kernels[0].base_kernel.lengthscale = 0.25
+    kernel.kernels[0].outputscale = 3.0
+    kernel.kernels[1].outputscale = 1.0
+    kernel.kernels[1].base_kernel.constant = torch.ones(1)
+    kernel.kernels[2].outputscale, kernel.kernels[2].base_kernel.variance = 0.999, 1.0
+    x = torch.tensor([[-1.0], [1.0]])
+    assert str(expand(kernel, x)) == "0.6 RBF(0.250) + 0.2 constant + 0.2 LIN"
+    text = str(expand(perturbed(NeuralKernelNetwork.time_series()), x))
+    assert "smaller terms" in text and text.count(" + ") == 8
+
+
+def test_powers_in_labels():
+    kernel = LinearKernel() * LinearKernel() * RBFKernel()
+    kernel.kernels[0].variance = kernel.kernels[1].variance = 1.0
+    (term,) = expand(kernel, inputs(1)).terms
+    assert term.label.startswith("LIN^2*RBF(")
+    assert term.signature == ("LIN[0]", "LIN[0]", "RBF[0]")
+
+
+def test_long_inputs_are_evaluated_in_strips(monkeypatch):
+    kernel, x = perturbed(NeuralKernelNetwork.time_series()), inputs(1, 60)
+    expansion = expand(kernel, x)
+    whole = expansion.evaluate(x, x[:7])
+    monkeypatch.setattr(expansion_module, "_STRIP_BYTES", 1)
+    torch.testing.assert_close(expansion.evaluate(x, x[:7]), whole)
+    torch.testing.assert_close(
+        expansion.evaluate(x), kernel(x).to_dense().detach(), rtol=1e-8, atol=1e-8
+    )
+
+
+# --- bare kernels ------------------------------------------------------------------------------
+
+
+def test_a_stationary_kernel_needs_no_inputs():
+    kernel = perturbed(NeuralKernelNetwork.additive(3))
+    assert len(expand(kernel).terms) == math.comb(3 + 4, 4)
+    x = inputs(3)
+    torch.testing.assert_close(expand(kernel).evaluate(x), kernel(x).to_dense().detach())
+    for bare, columns in (
+        (SpectralMixtureKernel(2), 1),
+        (perturbed(RBFKernel(ard_num_dims=3)) * MaternKernel(), 3),
+        (ConstantKernel(), 1),
+        (complex_network(stationary=True), 1),
+    ):
+        check = expand(bare)
+        torch.testing.assert_close(
+            check.evaluate(inputs(columns)), bare(inputs(columns)).to_dense().detach()
+        )
+
+
+def test_kernels_without_a_rule_are_factors_as_they_are():
+    x = torch.cat([inputs(1, 9), torch.arange(9.0).unsqueeze(-1) % 3], dim=1)
+    index = RBFKernel(active_dims=(0,)) * IndexKernel(num_tasks=3, active_dims=(1,))
+    check_sum(index, x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # GPyTorch's own
+        check_sum(AdditiveStructureKernel(RBFKernel(), 3) + RQKernel(), inputs(3))
+    check_sum(SpectralMixtureKernel(3, ard_num_dims=2) * RBFKernel(), inputs(2))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LinearKernel(variance_constraint=Interval(1e-3, 0.5)),
+        lambda: PeriodicKernel(lengthscale_constraint=GreaterThan(0.6)),
+        lambda: MaternKernel(0.5, lengthscale_constraint=Interval(0.5, 2.0)),
+        lambda: RQKernel(alpha_constraint=Interval(0.5, 2.0)),
+    ],
+)
+def test_bounds_on_what_was_learned_do_not_bind_what_is_derived(make):
+    kernel = make()
+    check_sum(kernel * kernel * kernel, inputs(1))
+
+
+def test_columns_that_come_twice():
+    check_sum(RBFKernel(active_dims=(0, 0)) * RBFKernel(active_dims=(1,)), inputs(2))
+    check_sum(LinearKernel(active_dims=(1, 1)) + RBFKernel(), inputs(2))
+
+
+def test_a_kernel_that_vanishes():
+    kernel = NeuralKernelNetwork([RBFKernel(), RQKernel()], [Linear(2, 1, bias=False)])
+    kernel.layers[0].weight = 0.0
+    expansion = expand(kernel, inputs(1))
+    assert expansion.dropped == 0 and all(term.share == 0 for term in expansion.terms)
+    assert not expansion.evaluate(inputs(1)).any()
+
+
+# --- what stays as it was ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_nothing_changes_in_the_kernel_or_around_it(training):
+    kernel, x = perturbed(deep_composite()).train(training), inputs(3)
+    state = deepcopy(kernel.state_dict())
+    torch.manual_seed(3)
+    np.random.seed(3)
+    random_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
+    original = x.clone()
+    expansion = expand(kernel, x)
+    str(expansion), expansion.evaluate(x), [term.kernel for term in expansion.terms[:5]]
+    assert torch.equal(random_state, torch.get_rng_state())
+    assert np.array_equal(numpy_state, np.random.get_state()[1])
+    assert all(module.training is training for module in kernel.modules())
+    assert state.keys() == kernel.state_dict().keys()
+    assert all(torch.equal(state[name], value) for name, value in kernel.state_dict().items())
+    assert all(p.requires_grad for p in kernel.parameters())
+    assert torch.equal(x, original)
+    assert torch.get_default_dtype() == torch.float64
+
+
+@pytest.mark.parametrize("name", ["time_series", "regression", "complex", "common kernels"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_default_dtype_has_no_say(name, dtype):
+    make, columns = NETWORKS[name]
+    kernel, x = perturbed(make(), spread=0.2).to(dtype), inputs(columns).to(dtype)
+    found = []
+    for default in (torch.float64, torch.float32):
+        torch.set_default_dtype(default)  # the fixture restores it
+        expansion = expand(kernel, x)
+        assert torch.get_default_dtype() == default
+        constants = [t.kernel(x.double()).to_dense() for t in expansion.terms if not t.factors]
+        assert all(bool((value == 1).all()) for value in constants)
+        found.append((expansion, expansion.evaluate(x)))
+    (one, first), (two, second) = found
+    assert first.dtype == second.dtype == dtype
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    assert [t.label for t in one.terms] == [t.label for t in two.terms]
+    assert [t.weight for t in one.terms] == [t.weight for t in two.terms]
+
+
+# --- errors ------------------------------------------------------------------------------------
+
+
+class _Doubling(Layer):
+    def __init__(self):
+        super().__init__(1, 1)
+
+    def forward(self, values):
+        return 2 * values
+
+
+def test_errors():
+    x = inputs(2)
+    with pytest.raises(ValueError, match="diagonal of a LinearKernel differs.*pass x"):
+        expand(LinearKernel() + RBFKernel())
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        expand(RBFKernel(), torch.tensor([[0.0], [float("nan")]]))
+    with pytest.raises(ValueError, match="does not take inputs with 1 columns"):
+        expand(RBFKernel(active_dims=(2,)), x[:, :1])
+    with pytest.raises(ValueError, match="does not take inputs with 2 columns"):
+        expand(RBFKernel(ard_num_dims=3), x)
+    with pytest.raises(ValueError, match="does not take inputs with 2 columns"):
+        expand(NeuralKernelNetwork.time_series(active_dims=(4,)), x)
+    with pytest.raises(ValueError, match=r"x must be ... x N x D, got shape \(0, 2\)"):
+        expand(RBFKernel(), x[:0])
+    with pytest.raises(ValueError, match=r"x must be ... x N x D, got shape \(\)"):
+        expand(RBFKernel(), torch.tensor(1.0))
+    for thing in ("RBF", None, 3.0, Linear(2, 1)):
+        with pytest.raises(
+            TypeError, match=f"Expected a gpytorch kernel.*got {type(thing).__name__}"
+        ):
+            expand(thing, x)
+    with pytest.raises(ValueError, match="one output per input.*MultitaskKernel with 2"):
+        expand(MultitaskKernel(RBFKernel(), num_tasks=2), x)
+    with pytest.raises(NotImplementedError, match="_Doubling cannot be expanded"):
+        expand(NeuralKernelNetwork([RBFKernel()], [_Doubling()]), x)
+    for options in ({"max_terms": 0}, {"tolerance": 1.0}, {"tolerance": -1e-3}):
+        with pytest.raises(ValueError, match="max_terms must be at least 1 and tolerance in"):
+            expand(RBFKernel(), x, **options)
+    with pytest.raises(TypeError, match="integer"):
+        expand(RBFKernel(), x, max_terms=2.5)
+
+
+def test_returns_an_expansion():
+    assert isinstance(expand(RBFKernel()), Expansion)

@@ -1,0 +1,281 @@
+import numpy as np
+import pytest
+import torch
+from gpytorch.constraints import GreaterThan, Interval
+from gpytorch.kernels import (
+    CosineKernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    PolynomialKernel,
+    RBFKernel,
+    RQKernel,
+)
+
+from gpytorch_nkn.interpretation.expansion.factors import (
+    columns_of,
+    combine,
+    label_of,
+    name_of,
+    on_columns,
+    real_part,
+    split_linear,
+    split_periodic,
+    unit_linear,
+)
+from gpytorch_nkn.interpretation.units import Units
+from gpytorch_nkn.kernels import (
+    BivariateComplexExponentialKernel,
+    CenteredLinearKernel,
+    ComplexExponentialKernel,
+    ZeroMeanPeriodicKernel,
+)
+
+BATCHES = [torch.Size(), torch.Size([2]), torch.Size([2, 3])]
+
+
+def perturbed(kernel, seed=0, spread=0.4):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in kernel.parameters():
+            parameter += spread * torch.randn(
+                parameter.shape, generator=generator, dtype=torch.float64
+            ).to(parameter)
+    return kernel
+
+
+def values(kernel, x):
+    return kernel(x).to_dense().detach()
+
+
+def check_product(first, second, x):
+    """The product as one kernel, against the product of the matrices."""
+    merged = combine(first, second)
+    assert merged is not None and type(merged) is type(first)
+    torch.testing.assert_close(
+        values(merged, x), values(first, x) * values(second, x), rtol=1e-10, atol=1e-10
+    )
+    return merged
+
+
+@pytest.fixture
+def x():
+    return torch.randn(9, 3)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    "columns",
+    [((0,), (0,)), ((0,), (2,)), ((0, 2), (2, 1)), ((2, 0), (0, 2)), ((0, 0), (1,)), (None, None)],
+)
+@pytest.mark.parametrize("ard", [False, True])
+def test_products_of_rbf_kernels(x, batch, columns, ard):
+    kernels = []
+    for seed, own in enumerate(columns):
+        width = 3 if own is None else len(own)
+        kernel = RBFKernel(batch_shape=batch, active_dims=own, ard_num_dims=width if ard else None)
+        kernels.append(perturbed(kernel, seed))
+    check_product(*kernels, x)
+
+
+def test_rbf_kernels_of_different_batches(x):
+    first = perturbed(RBFKernel(active_dims=(0,)), 1)
+    second = perturbed(RBFKernel(active_dims=(1,), batch_shape=torch.Size([2])), 2)
+    merged = check_product(first, second, x)
+    assert merged.batch_shape == torch.Size([2])
+
+
+def test_rbf_over_known_and_unknown_columns_stays_a_product():
+    assert combine(RBFKernel(active_dims=(0,)), RBFKernel()) is None
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("ard", [None, 2])
+def test_products_of_periodic_kernels_with_one_period(x, batch, ard):
+    def make(seed):
+        options = {} if ard is None else {"ard_num_dims": ard}  # GPyTorch refuses None
+        return perturbed(PeriodicKernel(active_dims=(0, 1), batch_shape=batch, **options), seed)
+
+    first, second = make(0), make(1)
+    assert combine(first, second) is None  # other periods
+    second.period_length = first.period_length.detach()
+    check_product(first, second, x)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("ard", [None, 2])
+def test_powers_of_rational_quadratics(x, batch, ard):
+    kernel = perturbed(RQKernel(active_dims=(0, 1), ard_num_dims=ard, batch_shape=batch))
+    square = check_product(kernel, kernel, x)
+    cube = check_product(square, kernel, x)
+    torch.testing.assert_close(cube.alpha, 3 * kernel.alpha)
+    other = perturbed(RQKernel(active_dims=(0, 1), ard_num_dims=ard, batch_shape=batch), 5)
+    assert combine(kernel, other) is None
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_products_of_exponentials_in_one_dimension(x, batch):
+    kernels = [perturbed(MaternKernel(0.5, active_dims=(1,), batch_shape=batch), s) for s in (0, 1)]
+    check_product(*kernels, x)
+
+
+def test_no_rule_where_products_leave_the_family():
+    for make in (
+        lambda: MaternKernel(1.5, active_dims=(0,)),
+        lambda: MaternKernel(0.5, active_dims=(0, 1)),
+        lambda: MaternKernel(0.5),
+        lambda: ZeroMeanPeriodicKernel(active_dims=(0,)),
+        lambda: LinearKernel(active_dims=(0,)),
+        lambda: CosineKernel(),
+    ):
+        assert combine(make(), make()) is None
+    assert combine(RBFKernel(), RQKernel()) is None
+    assert combine(PeriodicKernel(active_dims=(0,)), PeriodicKernel(active_dims=(1,))) is None
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        PeriodicKernel(active_dims=(0,), lengthscale_constraint=GreaterThan(0.5)),
+        MaternKernel(0.5, active_dims=(0,), lengthscale_constraint=Interval(0.5, 2.0)),
+        RQKernel(
+            active_dims=(0,),
+            lengthscale_constraint=Interval(0.5, 2.0),
+            alpha_constraint=Interval(0.5, 2.0),
+        ),
+        RBFKernel(active_dims=(0,), lengthscale_constraint=GreaterThan(0.5)),
+    ],
+    ids=lambda kernel: type(kernel).__name__,
+)
+def test_merged_parameters_may_leave_the_bounds_of_the_learned_ones(kernel, x):
+    kernel = kernel.double()
+    kernel.lengthscale = 0.6
+    if hasattr(kernel, "alpha"):
+        kernel.alpha = 1.5
+    check_product(check_product(kernel, kernel, x), kernel, x)
+    torch.testing.assert_close(kernel.lengthscale.item(), 0.6)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_products_of_complex_exponentials_add_frequencies(x, batch):
+    kernels = [
+        perturbed(ComplexExponentialKernel(ard_num_dims=3, batch_shape=batch), s) for s in range(3)
+    ]
+    merged = real_part(kernels)
+    assert type(merged) is ComplexExponentialKernel
+    expected = torch.stack([k.complex_values(x, x) for k in kernels]).prod(0).real
+    torch.testing.assert_close(values(merged, x), expected.detach())
+
+
+def test_real_part_of_mixed_complex_kernels(x):
+    kernels = [
+        perturbed(ComplexExponentialKernel(active_dims=(0,))),
+        perturbed(BivariateComplexExponentialKernel(active_dims=(2,)), 1),
+    ]
+    part = real_part([*kernels, kernels[1]])
+    one, two = (k.complex_values(x[:, c : c + 1], x[:, c : c + 1]) for k, c in zip(kernels, (0, 2)))  # noqa: B905
+    torch.testing.assert_close(values(part, x), (one * two**2).real.detach())
+    assert columns_of(part) == (0, 2)
+    assert name_of(part).startswith("Re(COS*")
+    assert real_part(kernels[:1]) is kernels[0]
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("make", [LinearKernel, CenteredLinearKernel])
+def test_unit_linear(x, batch, make):
+    kernel = perturbed(make(active_dims=(1,), batch_shape=batch))
+    variance, unit = unit_linear(kernel)
+    assert variance.shape == batch
+    torch.testing.assert_close(variance[..., None, None] * values(unit, x), values(kernel, x))
+    assert unit_linear(make(active_dims=(0, 1))) is None
+    assert unit_linear(make()) is None
+
+
+def test_unit_linear_under_a_constraint_that_forbids_one(x):
+    kernel = LinearKernel(active_dims=(1,), variance_constraint=Interval(1e-3, 0.5))
+    variance, unit = unit_linear(kernel)
+    torch.testing.assert_close(variance * values(unit, x), values(kernel, x))
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("lengthscale", [0.05, 0.9, 30.0])
+def test_split_of_a_periodic_kernel_is_exact(x, batch, lengthscale):
+    kernel = PeriodicKernel(active_dims=(1,), batch_shape=batch)
+    kernel.lengthscale, kernel.period_length = lengthscale, 0.77
+    level, rest = split_periodic(kernel)
+    assert level.shape == batch
+    level = level[..., None, None]
+    torch.testing.assert_close(level + (1 - level) * values(rest, x), values(kernel, x))
+    # the level is the average over a period, by quadrature
+    grid = torch.zeros(512, 3)
+    grid[:, 1] = torch.arange(512) / 512 * 0.77
+    average = kernel(grid[:1], grid).to_dense().detach().mean(-1, keepdim=True)
+    torch.testing.assert_close(average, level.expand_as(average), rtol=1e-9, atol=1e-12)
+
+
+def test_what_cannot_be_split():
+    assert split_periodic(RBFKernel(active_dims=(0,))) is None
+    assert split_periodic(PeriodicKernel(active_dims=(0, 1))) is None
+    assert split_periodic(ZeroMeanPeriodicKernel(active_dims=(0,))) is None
+    assert split_linear(LinearKernel(active_dims=(0,))) is None
+    assert split_linear(LinearKernel()) is None
+    assert split_linear(PolynomialKernel(1, active_dims=(0, 1))) is None
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("ard", [None, 2])
+@pytest.mark.parametrize("make", [LinearKernel, CenteredLinearKernel])
+def test_split_of_a_linear_kernel_is_exact(x, batch, ard, make):
+    kernel = perturbed(make(active_dims=(2, 0), ard_num_dims=ard, batch_shape=batch))
+    if make is CenteredLinearKernel:
+        kernel.initialize(center=torch.randn_like(kernel.center))
+    parts = split_linear(kernel)
+    assert [columns_of(part) for part in parts] == [(2,), (0,)]
+    torch.testing.assert_close(sum(values(part, x) for part in parts), values(kernel, x))
+
+
+def test_on_columns_copies(x):
+    kernel = RBFKernel(active_dims=(0,))
+    copy = on_columns(kernel, (2,))
+    copy.lengthscale = 3.0
+    assert columns_of(kernel) == (0,) and columns_of(copy) == (2,)
+    assert kernel.lengthscale.item() != pytest.approx(3.0)
+    assert columns_of(on_columns(kernel, None)) is None
+
+
+def test_labels_are_in_units_of_the_data():
+    units = Units(
+        x_offset=np.zeros(2), x_scale=np.array([10.0, 0.5]), names=("age", "dose"), x_unit="yr"
+    )
+    kernel = RBFKernel(active_dims=(0, 1), ard_num_dims=2)
+    kernel.lengthscale = torch.tensor([[0.34, 2.0]])
+    assert label_of(kernel, units) == "RBF[age, dose](3.40 yr, 1.00)"
+    kernel = PeriodicKernel(active_dims=(1,))
+    kernel.period_length = 2.0
+    assert label_of(kernel, units) == "PER[dose](1.00)"
+    assert label_of(LinearKernel(active_dims=(1,)), units) == "LIN[dose]"
+    batch = MaternKernel(1.5, active_dims=(1,), batch_shape=torch.Size([2]))
+    batch.lengthscale = torch.tensor([1.0, 4.0]).view(2, 1, 1)
+    assert label_of(batch, units) == "MATERN3/2[dose](0.500 to 2.00)"
+
+
+def test_labels_of_many_columns_are_short():
+    units = Units.plain(9)
+    kernel = RBFKernel(active_dims=tuple(range(9)), ard_num_dims=9)
+    kernel.lengthscale = torch.arange(1.0, 10.0).unsqueeze(0)
+    assert label_of(kernel, units) == "RBF[x0..x8](1.00 to 9.00)"
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ((0, 1, 2, 3), "x0, x1, x2, x3"),
+        ((0, 1, 3, 4, 5, 6), "x0, x1, x3..x6"),
+        ((6, 5, 4, 3, 0), "x0, x3..x6"),
+        ((0, 2, 4, 6, 8), "5 columns"),
+        ((0, 1, 2, 4, 6, 7, 8), "x0..x2, x4, x6..x8"),
+    ],
+)
+def test_labels_of_many_columns_leave_out_those_that_are_not_seen(columns, text):
+    kernel = MaternKernel(2.5, active_dims=columns, ard_num_dims=len(columns))
+    assert label_of(kernel, Units.plain(9)).startswith(f"MATERN5/2[{text}](")

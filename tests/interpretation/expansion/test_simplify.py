@@ -1,0 +1,443 @@
+import math
+import pickle
+import subprocess
+import sys
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize, Standardize
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import (
+    AdditiveKernel,
+    LinearKernel,
+    PeriodicKernel,
+    ProductKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ConstantMean
+from gpytorch.models import ExactGP
+from scipy.stats import multivariate_normal, norm
+
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.fit import Recipe, fit_best_of
+from gpytorch_nkn.interpretation import expand
+from gpytorch_nkn.interpretation.expansion.simplification import words_of
+from gpytorch_nkn.interpretation.expansion.simplify import simplify
+from gpytorch_nkn.interpretation.expansion.stock_kernels import (
+    Part,
+    as_network,
+    as_stock,
+    fitted_parts,
+    shorter,
+    split,
+    stock_sum,
+)
+from gpytorch_nkn.interpretation.units import Units
+from gpytorch_nkn.kernels import (
+    CenteredLinearKernel,
+    ComplexExponentialKernel,
+    NeuralKernelNetwork,
+    SpectralComponentKernel,
+    ZeroMeanPeriodicKernel,
+)
+
+LIKE = torch.zeros((), dtype=torch.float64)
+
+
+class GP(ExactGP):
+    def __init__(self, x, y, kernel, noise=0.01):
+        super().__init__(x, y, GaussianLikelihood().initialize(noise=noise))
+        self.mean_module, self.covar_module = ConstantMean(), kernel
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def squared_exponential(d, lengthscale):
+    return np.exp(-0.5 * (d / lengthscale) ** 2)
+
+
+def periodic(d, period, lengthscale):
+    return np.exp(-2 * np.sin(np.pi * d / period) ** 2 / lengthscale)
+
+
+def draw(covariance, seed, noise=0.1):
+    rng = np.random.default_rng(seed)
+    n = len(covariance)
+    return rng.multivariate_normal(np.zeros(n), covariance + noise**2 * np.eye(n))
+
+
+def cycle_and_trend(seed, n=100):
+    t = np.arange(float(n))
+    d = t[:, None] - t
+    return t, draw(squared_exponential(d, 25) + periodic(d, 12, 1.0), seed)
+
+
+@pytest.fixture(scope="module")
+def forecaster():
+    t, y = cycle_and_trend(2)
+    return NKNForecaster(restarts=3, random_state=0).fit(t[:84], 5 + 3 * y[:84])
+
+
+@pytest.fixture(scope="module")
+def heldout():
+    t, y = cycle_and_trend(2)
+    return t[84:], 5 + 3 * y[84:]
+
+
+@pytest.fixture(scope="module")
+def simple(forecaster, heldout):
+    return simplify(forecaster, heldout=heldout)
+
+
+def families(result):
+    return sorted("*".join(sorted(term.signature)) for term in result.terms)
+
+
+def test_a_cycle_and_a_trend_are_found(simple):
+    assert families(simple) == ["PER[0]", "RBF[0]"]
+    labels = {term.label[:3]: float(term.label[4:-1]) for term in simple.terms}
+    assert labels["PER"] == pytest.approx(12, rel=0.03) and 12 < labels["RBF"] < 50
+    text = str(simple)
+    assert "a cycle of 12.0" in text and "variation over" in text
+    assert simple.densities["blocked_cv"][0] > simple.densities["blocked_cv"][1] - 0.05
+
+
+def test_a_linear_trend_beside_a_changing_cycle_is_found():
+    t = np.arange(100.0)
+    d, c = t[:, None] - t, (t - 50) / 15
+    y = 2 * c + draw(squared_exponential(d, 40) * periodic(d, 10, 1.0), 0)
+    x, y = torch.as_tensor((t - t.mean()) / t.std())[:, None], torch.as_tensor(y / y.std())
+    model = GP(x, y, NeuralKernelNetwork.time_series())
+    fit_best_of(model, restarts=4, progress=False)
+    result = simplify(model)
+    assert families(result) == ["LIN[0]", "PER[0]*RBF[0]"]
+    assert "a linear trend" in str(result)
+    assert "a cycle of 0.34" in str(result) and "whose shape drifts over" in str(result)
+
+
+def test_criterion_is_the_bic_of_the_kernel_that_is_returned(simple):
+    model = simple.model
+    x, y = model.train_inputs[0], model.train_targets
+    with torch.no_grad():
+        covariance = simple.kernel(x).to_dense() + model.likelihood.noise * torch.eye(len(y))
+        likelihood = multivariate_normal.logpdf(y, model.mean_module(x), covariance)
+    free = 2 + 3 + 2 + 1  # RBF and its scale, periodic and its scale, slope and level, noise
+    assert simple.history[-1].criterion == pytest.approx(
+        likelihood - 0.5 * free * math.log(len(y)), abs=1e-4
+    )
+    assert simple.history[-1].criterion == max(step.criterion for step in simple.history)
+
+
+def test_held_out_density_is_that_of_the_forecaster(simple, forecaster, heldout):
+    expected = forecaster.log_predictive_density(*heldout).mean()
+    assert simple.compared == "heldout"
+    assert simple.network_log_density == pytest.approx(expected, abs=1e-6)
+    x = torch.as_tensor(forecaster.standardised_time(heldout[0]))[:, None]
+    with torch.no_grad():
+        prediction = simple.model.likelihood(simple.model(x))
+    scale = forecaster.y_scale_
+    mean = forecaster.y_offset_ + scale * prediction.mean.numpy()
+    std = scale * prediction.stddev.numpy()
+    expected = norm.logpdf(heldout[1], mean, std).mean()
+    assert simple.log_density == pytest.approx(expected, abs=1e-6)
+    assert simple.loss == simple.network_log_density - simple.log_density
+
+
+def test_leave_one_out_density_is_that_of_refits_without_each_point(simple, forecaster):
+    model = simple.model
+    x, y = model.train_inputs[0], model.train_targets
+    with torch.no_grad():
+        k = (simple.kernel(x).to_dense() + model.likelihood.noise * torch.eye(len(y))).numpy()
+        residual = (y - model.mean_module(x)).numpy()
+    total = 0.0
+    for i in range(len(y)):
+        rest = np.arange(len(y)) != i
+        weights = np.linalg.solve(k[np.ix_(rest, rest)], k[rest, i])
+        variance = k[i, i] - weights @ k[rest, i]
+        total += norm.logpdf(residual[i], weights @ residual[rest], math.sqrt(variance))
+    expected = total / len(y) - math.log(forecaster.y_scale_)
+    assert simple.densities["loo"][0] == pytest.approx(expected, abs=1e-6)
+
+
+def test_kernel_works_and_unpickles_without_this_package(simple, tmp_path):
+    path = tmp_path / "kernel.pkl"
+    path.write_bytes(pickle.dumps(simple.kernel))
+    code = (
+        "import pickle, sys, torch; sys.modules['gpytorch_nkn'] = None\n"
+        f"kernel = pickle.loads(open({str(path)!r}, 'rb').read())\n"
+        "print(kernel(torch.tensor([[0.1], [0.7]]).double()).to_dense().flatten().tolist())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    expected = simple.kernel(torch.tensor([[0.1], [0.7]])).to_dense().flatten()
+    torch.testing.assert_close(torch.tensor(eval(run.stdout)), expected.detach())
+    assert all(
+        type(m).__module__.startswith(("gpytorch", "torch")) for m in simple.kernel.modules()
+    )
+    assert list(simple.kernel.named_priors()) == []
+    pickle.loads(pickle.dumps(simple))
+
+
+def test_model_and_random_state_are_left_alone(forecaster):
+    model = deepcopy(forecaster.model_)
+    model.train()
+    before, state = deepcopy(model.state_dict()), torch.get_rng_state()
+    first = simplify(model, max_terms=1, max_candidates=4, restarts=1)
+    assert model.training and torch.equal(torch.get_rng_state(), state)
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, before[key]), key
+    second = simplify(model, max_terms=1, max_candidates=4, restarts=1)
+    assert first.expression == second.expression and first.history == second.history
+    assert not first.model.training and len(first.terms) == 1
+
+
+def test_ctrl_c_keeps_the_best_so_far(forecaster, monkeypatch):
+    module = sys.modules["gpytorch_nkn.interpretation.expansion.simplify"]
+    calls, original = [], module.run_lbfgs
+
+    def interrupt(*args, **kwargs):
+        calls.append(1)
+        if len(calls) > limit:
+            raise KeyboardInterrupt
+        original(*args, **kwargs)
+
+    monkeypatch.setattr(module, "run_lbfgs", interrupt)
+    limit = 40
+    result = simplify(forecaster, max_candidates=6, restarts=0)
+    assert result.interrupted and "interrupted" in str(result) and len(result.terms) >= 1
+    calls.clear()
+    limit = 3  # before a kernel was accepted, the best one that was fitted counts
+    result = simplify(forecaster, max_candidates=6)
+    assert result.interrupted and len(result.terms) >= 1
+    calls.clear()
+    limit = 0
+    with pytest.raises(KeyboardInterrupt):
+        simplify(forecaster, max_candidates=6)
+
+
+def test_what_is_not_within_the_tolerance_is_said(forecaster):
+    result = simplify(forecaster, max_terms=1, max_candidates=3, tolerance=0.0, restarts=0)
+    assert result.compared == "blocked_cv"
+    assert result.met == (result.loss <= 0) and len(result.terms) == 1
+    assert ("NOT within" in str(result)) == (not result.met)
+
+
+@pytest.mark.parametrize("criterion", ["loo", "blocked_cv"])
+def test_left_out_data_can_be_the_criterion(forecaster, criterion):
+    options = {"max_terms": 2, "max_candidates": 5, "restarts": 0}
+    result = simplify(forecaster, criterion=criterion, **options)
+    assert result.compared == criterion and result.criterion == criterion
+    n, log_scale = 84, math.log(forecaster.y_scale_)
+    last = result.history[-1]
+    assert last.criterion == pytest.approx(n * (last.log_density + log_scale), abs=1e-6)
+    assert result.log_density == pytest.approx(last.log_density, abs=1e-4)
+
+
+def test_single_task_gp_keeps_its_transforms_and_finds_the_columns():
+    torch.manual_seed(1)
+    x = 10 * torch.rand(90, 3)
+    y = (torch.sin(x[:, 0]) + 0.3 * x[:, 2] + 0.05 * torch.randn(90)).unsqueeze(-1) * 7 + 40
+    kernel = NeuralKernelNetwork.additive(3, wiring="Linear4-Product2-Linear1")
+    model = SingleTaskGP(
+        x[:70], y[:70], covar_module=kernel, input_transform=Normalize(3),
+        outcome_transform=Standardize(1),
+    )  # fmt: skip
+    fit_best_of(model, restarts=1, recipe=Recipe(adam_steps=100), progress=False)
+    result = simplify(model, heldout=(x[70:], y[70:]))
+    assert isinstance(result.model.outcome_transform, Standardize)
+    posterior = result.model.posterior(x[70:], observation_noise=True)
+    mean, std = posterior.mean.detach().numpy(), posterior.variance.detach().sqrt().numpy()
+    assert result.log_density == pytest.approx(norm.logpdf(y[70:], mean, std).mean(), abs=1e-5)
+    assert {c for term in result.terms for c in term.columns} == {0, 2}
+    assert simplify(model, max_terms=1, max_candidates=2, restarts=0).compared == "loo"
+    assert str(result.kernel(x[:4, :3]).to_dense().shape) == "torch.Size([4, 4])"
+
+
+def test_a_network_with_a_skip_connection_becomes_a_sum():
+    """The constant of a simplex and the kernel over all columns are no part of what is found."""
+    x = torch.rand(60, 3)
+    y = torch.sin(7 * x[:, :1]) + torch.cos(6 * x[:, 2:]) + 0.05 * torch.randn(60, 1)
+    kernel = ScaleKernel(NeuralKernelNetwork.optimization(3))
+    model = SingleTaskGP(x, y, covar_module=kernel)
+    model.likelihood.noise = 0.01
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    result = simplify(model, max_terms=2, max_candidates=5, restarts=0)
+    assert families(result) == ["RBF[0]", "RBF[2]"]
+    assert "variation over" in str(result) and "in x2" in str(result) and not result.skipped
+    assert list(model.state_dict()) == list(before)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    with torch.no_grad():  # the sum is the kernel of the model that is returned
+        own = sum(
+            part.outputscale * part.base_kernel(x).to_dense() for part in result.kernel.kernels
+        )
+        torch.testing.assert_close(result.model.covar_module(x).to_dense(), own)
+
+
+def test_a_kernel_over_all_columns_loses_those_that_are_not_needed():
+    x = torch.rand(40, 4)
+    y = 6 * (x[:, 1:2] - 0.5) * (x[:, 3:] - 0.5) + 0.02 * torch.randn(40, 1)
+    network = NeuralKernelNetwork.optimization(4)
+    network.layers[-1].weight = torch.tensor([[0.01, 0.01, 0.02, 0.02, 0.02, 0.02, 0.85]])
+    model = SingleTaskGP(x, y, covar_module=ScaleKernel(network))
+    model.likelihood.noise = 0.01
+    result = simplify(model, max_terms=1, max_candidates=2, restarts=0)
+    assert [term.columns for term in result.terms] == [frozenset({1, 3})]
+    assert result.terms[0].label.startswith("MATERN5/2[x1, x3](")
+
+
+def test_several_outputs_and_batches_are_refused():
+    x = torch.rand(10, 1)
+    model = SingleTaskGP(x, torch.randn(10, 2), outcome_transform=None)
+    with pytest.raises(NotImplementedError, match=r"one output.*targets of shape \(2, 10\)"):
+        simplify(model)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"criterion": "aic"}, "criterion must be one of 'bic', .*got 'aic'"),
+        ({"max_terms": 0}, "max_terms must be an integer of at least 1, got 0"),
+        ({"max_candidates": 1.5}, "max_candidates must be an integer of at least 1, got 1.5"),
+        ({"restarts": -1}, "restarts must be an integer of at least 0, got -1"),
+        ({"tolerance": math.nan}, "tolerance must be a number .* got nan"),
+        ({"heldout": ([1.0, 2.0], [1.0])}, r"targets must have shape \(2,\), got \(1,\)"),
+        ({"heldout": ([1.0], [math.nan])}, "held-out targets contain NaN"),
+        ({"heldout": [1.0]}, "heldout must be a pair"),
+    ],
+)
+def test_bad_options_are_refused(forecaster, options, message):
+    with pytest.raises(ValueError, match=message):
+        simplify(forecaster, **options)
+
+
+def test_terms_without_a_counterpart_are_refused():
+    kernel = NeuralKernelNetwork.time_series(wiring="Linear1")
+    x = torch.linspace(-1, 1, 12)[:, None]
+
+    class OwnKernel(RBFKernel):
+        pass
+
+    with pytest.raises(ValueError, match="None of the terms has a counterpart.*Own"):
+        simplify(GP(x, x[:, 0].sin(), OwnKernel()))
+    assert len(expand(kernel, x).terms) > 1
+
+
+def example_parts():
+    per = PeriodicKernel().initialize(period_length=0.9, lengthscale=0.6)
+    rbf = RBFKernel().initialize(lengthscale=0.7)
+    linear = LinearKernel().initialize(variance=1.0)
+    linear.raw_variance.requires_grad_(False)
+    return (
+        Part(0.5, (per, rbf)),
+        Part(2.0, (deepcopy(linear),)),
+        Part(0.3, ()),
+        Part(0.1, (deepcopy(linear), deepcopy(linear), deepcopy(rbf))),
+    )
+
+
+def test_network_and_stock_kernel_have_the_value_of_the_formula():
+    parts = example_parts()
+    x, z = torch.randn(6, 1), torch.randn(4, 1)
+    d, product = (x - z.T).numpy(), (x @ z.T).numpy()
+    rbf = squared_exponential(d, 0.7)
+    expected = 0.5 * periodic(d, 0.9, 0.6) * rbf + 2 * product + 0.3 + 0.1 * product**2 * rbf
+    network, stock = as_network(parts, LIKE), stock_sum(parts, LIKE)
+    for kernel in (network, stock):
+        torch.testing.assert_close(kernel(x, z).to_dense(), torch.as_tensor(expected))
+        assert kernel(x).to_dense().shape == (6, 6)
+    assert isinstance(stock, AdditiveKernel) and isinstance(stock.kernels[1], LinearKernel)
+    assert [part.num_parameters for part in parts] == [4, 1, 1, 2]
+    free = sum(p.numel() for p in stock.parameters() if p.requires_grad)
+    assert free == sum(p.numel() for p in network.parameters() if p.requires_grad) == 8
+    again = stock_sum(fitted_parts(network, parts), LIKE)
+    torch.testing.assert_close(again(x, z).to_dense(), torch.as_tensor(expected))
+
+
+def test_a_constant_alone_works_too():
+    parts = (Part(0.7, ()),)
+    x = torch.randn(3, 1)
+    for kernel in (as_network(parts, LIKE), stock_sum(parts, LIKE)):
+        torch.testing.assert_close(kernel(x).to_dense(), torch.full((3, 3), 0.7))
+
+
+def test_kernels_of_this_package_become_gpytorchs():
+    zero_mean = ZeroMeanPeriodicKernel().initialize(period_length=1.3, lengthscale=0.4)
+    stock = as_stock(zero_mean, 1)
+    assert type(stock) is PeriodicKernel and stock.period_length.item() == pytest.approx(1.3)
+    assert stock.lengthscale.item() == pytest.approx(0.4)
+    assert type(as_stock(CenteredLinearKernel(), 1)) is LinearKernel
+    complex_kernel = ComplexExponentialKernel()
+    complex_kernel.frequency.data.fill_(2.5)
+    x = torch.randn(5, 1)
+    cosine = as_stock(complex_kernel, 1)(x).to_dense()
+    torch.testing.assert_close(cosine, torch.cos(2.5 * (x - x.T)))
+    with_prior = NeuralKernelNetwork.time_series().primitives[0]
+    assert list(with_prior.named_priors()) and not list(as_stock(with_prior, 1).named_priors())
+    assert as_stock(RBFKernel(active_dims=(0, 1)), 2).active_dims is None
+    assert as_stock(RBFKernel(active_dims=(1,)), 2).active_dims.tolist() == [1]
+    assert as_stock(SpectralComponentKernel(), 1) is None
+
+
+def test_shorter_products():
+    rbf = RBFKernel(ard_num_dims=2, active_dims=(0, 3))
+    rbf.lengthscale = torch.tensor([[0.5, 2.0]])
+    rq = RQKernel(active_dims=(1,)).initialize(lengthscale=0.8)
+    x = torch.randn(4, 4)
+    d = x[:, None] - x
+    found = {}
+    for done, part in shorter(Part(1.0, (rbf, rq))):
+        found.setdefault(done, stock_sum([part], LIKE)(x).to_dense())
+    assert len(found) == 5
+    rbf_0, rbf_3 = (torch.exp(-0.5 * (d[..., c] / s) ** 2) for c, s in ((0, 0.5), (3, 2.0)))
+    rbf_1 = torch.exp(-0.5 * (d[..., 1] / 0.8) ** 2)
+    torch.testing.assert_close(found["drop RQ of RBF*RQ"], rbf_0 * rbf_3)
+    torch.testing.assert_close(found["RBF for RQ in RBF*RQ"], rbf_0 * rbf_3 * rbf_1)
+    torch.testing.assert_close(
+        found["drop column 0 of RBF in RBF*RQ"], rbf_3 * found["drop RBF of RBF*RQ"]
+    )
+    torch.testing.assert_close(
+        found["drop column 3 of RBF in RBF*RQ"], rbf_0 * found["drop RBF of RBF*RQ"]
+    )
+    ((_, (first, second)),) = split(Part(1.0, (rbf, rq)))
+    assert first.factors == (rbf,) and second.factors == (rq,)
+
+
+def test_words():
+    x = torch.linspace(-1, 1, 20)[:, None]
+    per = PeriodicKernel().initialize(period_length=0.5)
+    rbf = RBFKernel().initialize(lengthscale=2.0)
+    units = Units(x_scale=np.array([3.0]), x_unit="yr")
+
+    def words(kernel):
+        return words_of(expand(kernel, x, split=False).terms[0], units)
+
+    assert words(per) == "a cycle of 1.50 yr"
+    assert words(ScaleKernel(per * rbf)) == "a cycle of 1.50 yr, whose shape drifts over 6.00 yr"
+    assert words(per * LinearKernel()) == (
+        "a cycle of 1.50 yr, whose amplitude grows as a linear function"
+    )
+    assert words(rbf) == "variation over 6.00 yr"
+    assert words(ProductKernel(LinearKernel(), LinearKernel())) == "a quadratic trend"
+
+
+def test_zero_mean_keeps_periodic_kernels_without_their_constant_part():
+    x = torch.linspace(-1.7, 1.7, 70).unsqueeze(-1)
+    y = 1.2 * x[:, 0] + torch.sin(12 * x[:, 0]) * torch.exp(-(x[:, 0] ** 2))
+    y = y + 0.05 * torch.randn(70)
+    kernel = ScaleKernel(RBFKernel() * PeriodicKernel()) + LinearKernel()
+    kernel.kernels[0].base_kernel.kernels[1].period_length = 0.52
+    found = simplify(GP(x, y, kernel), zero_mean=True, restarts=0)
+    factors = [factor for term in found.terms for factor in term.factors]
+    assert any(isinstance(factor, ZeroMeanPeriodicKernel) for factor in factors)
+    assert not any(isinstance(factor, PeriodicKernel) for factor in factors)
+    assert ("LIN",) in {tuple(words.split("[")[0] for words in t.signature) for t in found.terms}
+    torch.testing.assert_close(  # what is said to be the kernel is that of the model
+        found.kernel(x).to_dense(), found.model.covar_module(x).to_dense()
+    )

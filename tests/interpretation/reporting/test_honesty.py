@@ -1,0 +1,178 @@
+"""What is said must be true where structure is not there, hidden, or hard to see."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import ChainedInputTransform, Normalize, Warp
+from gpytorch.constraints import Interval
+from gpytorch.kernels import CosineKernel, LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+
+from gpytorch_nkn.interpretation import decompose, expand, report, simplify
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.layers import parse_wiring
+from tests.interpretation.components.test_decompose import GP
+
+
+def periodic(period, lengthscale=1.0):
+    kernel = PeriodicKernel()
+    kernel.period_length, kernel.lengthscale = period, lengthscale
+    return ScaleKernel(kernel)
+
+
+def rbf(lengthscale, outputscale=1.0):
+    kernel = ScaleKernel(RBFKernel())
+    kernel.base_kernel.lengthscale, kernel.outputscale = lengthscale, outputscale
+    return kernel
+
+
+def with_noise(model, noise):
+    model.likelihood.noise = noise
+    return model
+
+
+def test_noise_is_not_told_as_structure():
+    x = torch.arange(120.0).unsqueeze(-1)
+    y = torch.randn(120)
+    model = with_noise(GP(x, y, rbf(1.0) + periodic(7.3)), 0.02)  # over-fits
+    split = decompose(model)
+    assert split.explained[-1] > 0.9 and split.negligible.all()
+    assert "this may all be noise" in report(model).summary[0]
+    assert "(may be noise)" in str(split)
+
+
+def test_structure_is_told_though_other_structure_hides_it():
+    x = torch.arange(96.0).unsqueeze(-1)
+    y = 0.2 * x[:, 0] + torch.sin(2 * math.pi * x[:, 0] / 12) + 0.1 * torch.randn(96)
+    split = decompose(with_noise(GP(x, y, periodic(12.0) + LinearKernel()), 0.01))
+    assert not split.negligible.any()
+
+
+def test_errors_of_all_components_are_those_of_the_model():
+    x = torch.linspace(0, 1, 40).unsqueeze(-1)
+    y = 100 + torch.randn(40)
+    model = with_noise(GP(x, y, rbf(0.2)), 1.0)
+    covariance = model.covar_module(x).to_dense().detach()
+    misses = []
+    for block in torch.arange(40).tensor_split(10):
+        others = torch.tensor([n for n in range(40) if n not in block])
+        noisy = covariance[others][:, others] + torch.eye(len(others))
+        found = covariance[block][:, others] @ torch.linalg.solve(noisy, y[others])
+        misses.append((y[block] - found).abs())
+    assert decompose(model).errors[-1] == pytest.approx(float(torch.cat(misses).mean()))
+
+
+def test_a_cycle_has_the_period_that_carries_it():
+    x = torch.arange(150.0).unsqueeze(-1)
+    y = 2 * torch.sin(2 * math.pi * x[:, 0] / 30)
+    kernel = periodic(30.0) + periodic(60.0)
+    kernel.kernels[1].outputscale = 0.4
+    names = {part.name for part in decompose(with_noise(GP(x, y, kernel), 0.01)).components}
+    assert "cycle of 30.0" in names
+
+
+def test_sines_have_no_sharp_features():
+    x = torch.linspace(0, 10, 80).unsqueeze(-1)
+    kernel = CosineKernel()
+    kernel.period_length = 1.0  # cos(pi d / p): a period of two
+    made = report(with_noise(GP(x, torch.cos(math.pi * x[:, 0]), ScaleKernel(kernel)), 0.01))
+    assert "close to a sine wave" in made.text and "sharp" not in made.text
+
+
+def test_what_comes_back_is_not_said_to_fade():
+    x = torch.linspace(0, 10, 60).unsqueeze(-1)
+    y = torch.sin(2 * math.pi * x[:, 0] / 11)
+    assert "fades" not in report(with_noise(GP(x, y, periodic(11.0)), 0.01)).text
+    assert "fades" in report(with_noise(GP(x, y, rbf(1.5)), 0.01)).text
+
+
+def test_groups_of_columns_do_not_depend_on_how_many_components_are_shown():
+    x = torch.rand(60, 4)
+    y = torch.sin(5 * x[:, 0]) + x[:, 1] * x[:, 2]
+    kernel = NeuralKernelNetwork.additive(4)
+    model = with_noise(GP(x, y, kernel), 0.01)
+    few, all_of_them = (decompose(model, max_components=n) for n in (3, 50))
+    assert len(few.components) < len(all_of_them.components)
+    assert few.column_groups() == all_of_them.column_groups() != []
+
+
+def test_columns_that_hardly_vary_are_in_the_expansion():
+    x = torch.rand(1000, 2)
+    x[:, 1] = (torch.arange(1000) % 4 == 1).double()
+    single = torch.rand(600, 2)
+    single[:, 1] = 0.0
+    single[5, 1] = 1.0
+    kernel = NeuralKernelNetwork(
+        [RBFKernel(active_dims=(0,)), LinearKernel(active_dims=(1,))],
+        parse_wiring("Linear4-Product2-Linear1", 2),
+    )
+    for inputs in (x, single):
+        found = expand(kernel, inputs)
+        some = inputs[:20]
+        torch.testing.assert_close(found.evaluate(some), kernel(some).to_dense().detach())
+        assert found.dropped < 1e-9
+
+
+def test_residuals_are_checked_in_single_precision_and_under_large_priors():
+    x = torch.linspace(0, 10, 200).unsqueeze(-1)
+    single = with_noise(GP(x, torch.sin(x[:, 0]), rbf(3.0)), 1e-4).float()
+    assert report(single).residual_checks is not None
+    years = 2000 + torch.arange(240.0).unsqueeze(-1) / 12
+    kernel = ScaleKernel(LinearKernel() * LinearKernel()) + rbf(5.0)
+    assert report(with_noise(GP(years, torch.randn(240), kernel), 0.01)).sections
+
+
+def test_noise_that_is_frozen_or_bounded_stays_so_in_a_simpler_model():
+    x = torch.rand(40).sort()[0].unsqueeze(-1)
+    y = torch.sin(6 * x[:, 0]) + 0.1 * torch.randn(40)
+    model = with_noise(GP(x, y, rbf(0.3)), 0.01)
+    model.likelihood.raw_noise.requires_grad_(False)
+    found = simplify(model, max_candidates=2, restarts=0)
+    assert float(found.model.likelihood.noise) == pytest.approx(0.01)
+    bounded = GaussianLikelihood(noise_constraint=Interval(1e-6, 2e-2))
+    found = simplify(GP(x, y, rbf(0.3), bounded), max_candidates=2, restarts=0)
+    assert 1e-6 <= float(found.model.likelihood.noise) <= 2e-2
+
+
+def warped(top):
+    x = torch.linspace(0, top, 40).unsqueeze(-1)
+    transform = ChainedInputTransform(scale=Normalize(1), warp=Warp(d=1, indices=[0]))
+    transform.warp.concentration0.data.fill_(2.0)
+    model = SingleTaskGP(
+        x, torch.sin(6 * x / top), covar_module=rbf(0.3).double(), input_transform=transform
+    )
+    return x, model.eval()
+
+
+@pytest.mark.parametrize("top", [1.0, 1e5, 1e7])
+def test_transforms_that_are_not_affine_give_no_places_and_no_lengths(top):
+    x, model = warped(top)
+    split = decompose(model)
+    np.testing.assert_allclose(
+        split.posterior(x).total_mean.numpy(), model.posterior(x).mean[:, 0].detach(), atol=1e-6
+    )
+    with pytest.raises(ValueError, match="not affine"):
+        split.curves()
+    assert expand(model).terms[0].label == "RBF(0.300)"  # of the transformed input
+
+
+def test_held_out_densities_of_a_simpler_model_are_those_of_its_posterior():
+    x, model = warped(100.0)
+    new = torch.linspace(3, 90, 9).unsqueeze(-1)
+    y = torch.sin(6 * new[:, 0] / 100)
+    found = simplify(model, heldout=(new, y), max_candidates=2, restarts=0, max_terms=2)
+    posterior = found.model.posterior(new, observation_noise=True)
+    normal = torch.distributions.Normal(posterior.mean[:, 0], posterior.variance[:, 0].sqrt())
+    assert found.log_density == pytest.approx(float(normal.log_prob(y).mean().detach()), abs=1e-6)
+
+
+def test_units_of_single_precision_models_far_from_zero():
+    x = (1e6 + 100 * torch.rand(30, 1)).float()
+    y = torch.sin(x / 20)
+    model = SingleTaskGP(x, y, covar_module=rbf(0.2).float(), input_transform=Normalize(1)).eval()
+    label = expand(model).terms[0].label
+    span = float(x.max() - x.min())
+    assert float(label.split("(")[1][:-1]) == pytest.approx(0.2 * span, rel=0.01)

@@ -1,0 +1,109 @@
+import warnings
+
+import pytest
+import torch
+from linear_operator.utils.warnings import NumericalWarning
+
+from gpytorch_nkn.linalg.grid.conjugate_gradients import (
+    Solution,
+    conjugate_gradients,
+    warn_of_residual,
+)
+
+
+def systems(*batch, n=12):
+    root = torch.randn(*batch, n, n)
+    matrix = root @ root.mT / n + 0.5 * torch.eye(n)
+    return matrix, torch.randn(*batch, 3, 4)
+
+
+def product(matrix):
+    return lambda x: (matrix @ x.flatten(-2).unsqueeze(-1)).squeeze(-1).view(x.shape)
+
+
+def solve(matrix, target, **options):
+    options = {"tolerance": 1e-12, "max_iterations": 200, **options}
+    return conjugate_gradients(product(matrix), target, num_dims=2, **options)
+
+
+@pytest.mark.parametrize("batch", [(), (4,), (2, 3)])
+def test_solution_equals_that_of_a_dense_solve(batch):
+    matrix, target = systems(*batch)
+    solution = solve(matrix, target)
+    expected = torch.linalg.solve(matrix, target.flatten(-2).unsqueeze(-1)).view(target.shape)
+    torch.testing.assert_close(solution.value, expected)
+    residual = (target - product(matrix)(solution.value)).flatten(-2).norm(dim=-1)
+    assert solution.residual <= 1e-12
+    assert (residual / target.flatten(-2).norm(dim=-1)).max() < 1e-11
+    assert solution.iterations > 5
+
+
+def test_residual_is_relative_and_honest_when_there_are_too_few_iterations():
+    matrix, target = systems(3)
+    solution = solve(matrix, 1e5 * target, max_iterations=3)
+    left = 1e5 * target - product(matrix)(solution.value)
+    expected = (left.flatten(-2).norm(dim=-1) / (1e5 * target).flatten(-2).norm(dim=-1)).max()
+    assert solution.iterations == 3
+    assert solution.residual == pytest.approx(expected.item())
+
+
+def test_an_exact_preconditioner_takes_one_iteration():
+    matrix, target = systems()
+    solution = solve(matrix, target, preconditioner=product(matrix.inverse()), tolerance=1e-10)
+    assert solution.iterations == 1
+    torch.testing.assert_close(product(matrix)(solution.value), target)
+
+
+def test_a_warm_start_gives_the_same_answer_sooner():
+    matrix, target = systems(2)
+    cold = solve(matrix, target)
+    near = solve(matrix, target, start=cold.value + 1e-9 * torch.randn_like(target))
+    torch.testing.assert_close(near.value, cold.value)
+    assert near.iterations < cold.iterations
+    far = solve(matrix, target, start=1e3 * torch.randn_like(target))
+    torch.testing.assert_close(far.value, cold.value)
+
+
+def test_an_entry_of_zeros_has_the_solution_zero():
+    matrix, target = systems(3)
+    target[1] = 0.0
+    solution = solve(matrix, target)
+    assert (solution.value[1] == 0).all() and solution.residual <= 1e-12
+    again = solve(matrix, target, start=solution.value)
+    torch.testing.assert_close(again.value, solution.value)
+
+
+@pytest.mark.parametrize(
+    "size, dtype", [(0.0, torch.float64), (1e-150, torch.float64), (1e-25, torch.float32)]
+)
+def test_targets_so_small_that_their_squares_vanish(size, dtype):
+    matrix, target = (t.to(dtype) for t in systems(2))
+    target[0] *= size
+    expected = torch.linalg.solve(matrix, target.flatten(-2).unsqueeze(-1)).view(target.shape)
+    tolerance = 1e-11 if dtype == torch.float64 else 1e-5
+    for start in (None, torch.randn_like(target)):  # much worse than zero is
+        solution = solve(matrix, target, start=start, tolerance=tolerance)
+        assert solution.residual <= tolerance
+        close = {"rtol": 1e3 * tolerance, "atol": 1e2 * size * tolerance}
+        torch.testing.assert_close(solution.value[0], expected[0], **close)
+        torch.testing.assert_close(solution.value[1], expected[1], **close)
+
+
+def test_a_matrix_with_nan_ends_at_once_and_is_told():
+    matrix, target = systems()
+    solution = solve(matrix * torch.nan, target)
+    assert solution.iterations <= 2 and solution.value.isfinite().all()
+    solution = solve(matrix, target * torch.nan)
+    assert not solution.residual <= 1e-12
+
+
+def test_the_warning_names_what_and_how_far_and_comes_only_then():
+    with pytest.warns(
+        NumericalWarning, match=r"Holes: after 7 .* residual is 0\.25, above the tolerance 0\.1\."
+    ):
+        warn_of_residual(Solution(torch.ones(1), 7, 0.25), 0.1, "Holes")
+    with pytest.warns(NumericalWarning, match="nan"):
+        warn_of_residual(Solution(torch.ones(1), 7, float("nan")), 0.1, "Holes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_residual(Solution(torch.ones(1), 7, 0.1), 0.1, "Holes")

@@ -1,0 +1,343 @@
+import math
+import warnings
+
+import pytest
+import torch
+from linear_operator.utils.errors import NotPSDError
+from linear_operator.utils.warnings import NumericalWarning
+
+from gpytorch_nkn.linalg import GridLikelihood, LeftOutBlocks, LogDeterminant, PartialGrid
+from tests.linalg.grid.dense_grid import (
+    TIGHT,
+    density,
+    factors_of,
+    left_out,
+    random_grid,
+    scaled_density,
+    symmetric,
+)
+
+GRIDS = [
+    ((7, 9), 0.2),
+    ((7, 9), 0.7),
+    ((7, 9), 0.0),
+    ((34, 5), 0.3),  # one factor is split into even and odd
+    ((12,), 0.3),
+    ((12,), 0.7),
+    ((4, 5, 6), 0.2),
+    ((4, 5, 6), 0.6),
+    ((6, 1, 4), 0.3),
+    ((3, 4, 2, 3), 0.3),
+    ((3, 4, 2, 3), 0.0),
+]
+CLOSE = {"rtol": 1e-7, "atol": 1e-8}
+
+
+def exact(kind="unbiased"):
+    return LogDeterminant(kind, num_probes=10**4, lanczos_steps=300, tolerance=1e-12)
+
+
+def sources(shape, batches=(), batch=()):
+    residual = torch.randn(*batch, *shape).requires_grad_()
+    noise = torch.tensor(0.3, requires_grad=True)
+    return residual, noise, factors_of(shape, batches)
+
+
+def compare(value, expected, residual, noise, factors):
+    torch.testing.assert_close(value, expected, **CLOSE)
+    tensors = [residual, noise, *factors]
+    weights = torch.rand(value.shape)
+    got = torch.autograd.grad((weights * value).sum(), tensors)
+    wanted = torch.autograd.grad((weights * expected).sum(), tensors, retain_graph=True)
+    assert all(g.abs().max() > 1e-4 for g in wanted)
+    torch.testing.assert_close(got[:2], wanted[:2], **CLOSE)
+    torch.testing.assert_close(list(got[2:]), symmetric(wanted[2:]), **CLOSE)
+
+
+@pytest.mark.parametrize("shape, share", GRIDS)
+@pytest.mark.parametrize("kind", ["unbiased", "scaled"])
+def test_value_and_every_gradient_equal_the_dense_ones(shape, share, kind):
+    residual, noise, factors = sources(shape)
+    grid = random_grid(shape, share)
+    loss = GridLikelihood(grid, log_determinant=exact(kind), **TIGHT)
+    dense = density if kind == "unbiased" or share == 0 else scaled_density
+    expected = dense(residual, grid.observed, noise, factors)
+    compare(loss(residual, noise, factors), expected, residual, noise, factors)
+    with torch.no_grad():
+        torch.testing.assert_close(loss(residual, noise, factors), expected.detach(), **CLOSE)
+
+
+BATCHES = [
+    ((2,), [(2,), (2,)], (2,), ()),  # kernels of their own, one noise
+    ((2,), [(), ()], (2,), (2,)),  # shared factors
+    ((2,), [(2,), ()], (), (2,)),  # one array
+    ((), [(2,), ()], (2,), ()),  # one mask
+    ((2, 3), [(3,), (2, 1)], (2, 3), (3,)),
+    ((3,), [(1,), ()], (2, 3), (2, 1)),
+    ((2, 3), [(1, 3), (1, 1)], (2, 3), (1, 3)),
+]
+
+
+@pytest.mark.parametrize("mask_batch, batches, batch, noise_batch", BATCHES)
+@pytest.mark.parametrize("share", [0.25, 0.7, 0.0])
+def test_a_batch_is_its_entries_and_shared_parts_get_the_sum_of_gradients(
+    mask_batch, batches, batch, noise_batch, share
+):
+    shape = (4, 5)
+    grid = random_grid(shape, share, mask_batch)
+    residual, _, factors = sources(shape, batches, batch)
+    noise = (0.2 + torch.rand(noise_batch)).requires_grad_()
+    loss = GridLikelihood(grid, log_determinant=exact("scaled"), **TIGHT)
+    value = loss(residual, noise, factors)
+    full = torch.broadcast_shapes(mask_batch, batch, noise_batch, *batches)
+    assert value.shape == full
+    masks = grid.observed.expand(*full, *shape).reshape(-1, *shape)
+    arrays = residual.expand(*full, *shape).reshape(-1, *shape)
+    noises = noise.expand(full).reshape(-1)
+    parts = [f.expand(*full, *f.shape[-2:]).reshape(-1, *f.shape[-2:]) for f in factors]
+    dense = scaled_density if share else density
+    expected = torch.stack(
+        [
+            dense(arrays[i], masks[i], noises[i], [part[i] for part in parts])
+            for i in range(len(masks))
+        ]
+    ).view(full)
+    compare(value, expected, residual, noise, factors)
+
+
+@pytest.mark.parametrize("share", [0.25, 0.7])
+def test_random_vectors_for_a_batch_are_unbiased_in_value_and_gradient(share):
+    shape = (4, 5)
+    grid = random_grid(shape, share, (2,))
+    residual, noise, factors = sources(shape, [(2,), ()], (2,))
+    expected = torch.stack(
+        [
+            density(residual[i], grid.observed[i], noise, [factors[0][i], factors[1]])
+            for i in range(2)
+        ]
+    )
+    wanted = torch.autograd.grad(expected.sum(), [noise, *factors])
+    wanted = torch.cat(
+        [expected.detach(), wanted[0][None], *map(torch.flatten, symmetric(wanted[1:]))]
+    )
+    draws = []
+    for seed in range(60):
+        determinant = LogDeterminant("unbiased", num_probes=3, seed=seed, tolerance=1e-8)
+        value = GridLikelihood(grid, log_determinant=determinant, **TIGHT)(residual, noise, factors)
+        got = torch.autograd.grad(value.sum(), [noise, *factors])
+        draws.append(torch.cat([value.detach(), got[0][None], *map(torch.flatten, got[1:])]))
+    draws = torch.stack(draws)
+    error = draws.std(0) / len(draws) ** 0.5
+    assert ((draws.mean(0) - wanted).abs() < 4.5 * error + 1e-7).all()
+
+
+def test_the_estimate_is_a_smooth_function_with_its_own_slope():
+    residual, noise, factors = sources((7, 9))
+    determinant = LogDeterminant("unbiased", num_probes=3, tolerance=1e-11, lanczos_steps=100)
+    loss = GridLikelihood(random_grid((7, 9), 0.7), log_determinant=determinant, **TIGHT)
+    (slope,) = torch.autograd.grad(loss(residual, noise, factors), noise)
+    with torch.no_grad():
+        step = 1e-5
+        high, low = (loss(residual, noise + s, factors) for s in (step, -step))
+    torch.testing.assert_close(slope, (high - low) / (2 * step), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.7])
+def test_missing_cells_do_not_matter(share):
+    residual, noise, factors = sources((7, 9))
+    grid = random_grid((7, 9), share)
+    holed = residual.detach().masked_fill(~grid.observed, math.nan).requires_grad_()
+    loss = GridLikelihood(grid, **TIGHT)
+    value = loss(holed, noise, factors)
+    torch.testing.assert_close(value, loss(residual, noise, factors))
+    (slope,) = torch.autograd.grad(value, holed)
+    assert (slope[~grid.observed] == 0).all() and slope.isfinite().all()
+
+
+@pytest.mark.parametrize("share", [0.2, 0.7])
+@pytest.mark.parametrize("kind", ["unbiased", "scaled"])
+def test_a_warm_start_changes_no_result_and_saves_iterations(share, kind):
+    residual, noise, factors = sources((15, 16))
+    grid = random_grid((15, 16), share)
+    determinant = LogDeterminant(kind, num_probes=3, tolerance=1e-9)
+    warm = GridLikelihood(grid, log_determinant=determinant, tolerance=1e-9)
+    assert warm.iterations == 0
+    for shift in (1.3, 1.0):
+        value = warm(residual, shift * noise, factors)
+    determinant = LogDeterminant(kind, num_probes=3, tolerance=1e-9)
+    cold = GridLikelihood(grid, log_determinant=determinant, tolerance=1e-9)
+    other = cold(residual, noise, factors)
+    torch.testing.assert_close(value, other)
+    torch.testing.assert_close(
+        torch.autograd.grad(value, factors),
+        torch.autograd.grad(other, factors),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+    again = cold.iterations
+    cold(residual, noise, factors)
+    assert cold.iterations - again < again / 2
+
+
+def test_too_few_iterations_are_told_and_enough_are_not():
+    residual, noise, factors = sources((15, 16))
+    for share in (0.2, 0.7):
+        grid = random_grid((15, 16), share)
+        with pytest.warns(NumericalWarning, match=r"after 2 .* residual is .* tolerance 1e-08"):
+            GridLikelihood(grid, tolerance=1e-8, max_iterations=2)(residual, noise, factors)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            GridLikelihood(grid, tolerance=1e-8)(residual, noise, factors)
+
+
+def test_values_without_the_log_determinant_have_the_same_gradient():
+    residual, noise, factors = sources((7, 9))
+    grid = random_grid((7, 9), 0.3)
+    with_it, without = (
+        GridLikelihood(grid, log_determinant=exact(), with_value=flag, **TIGHT)
+        for flag in (True, False)
+    )
+    one, two = with_it(residual, noise, factors), without(residual, noise, factors)
+    assert (one - two).abs() > 1
+    torch.testing.assert_close(torch.autograd.grad(one, noise), torch.autograd.grad(two, noise))
+    with torch.no_grad():  # there is no gradient to save time with
+        torch.testing.assert_close(without(residual, noise, factors), one.detach())
+
+
+def test_gradients_that_are_not_wanted_are_left_out():
+    residual, noise, factors = sources((7, 9))
+    value = GridLikelihood(random_grid((7, 9), 0.3), **TIGHT)(
+        residual.detach(), noise, [factors[0], factors[1].detach()]
+    )
+    value.backward()
+    assert residual.grad is None and factors[1].grad is None
+    assert factors[0].grad.abs().max() > 0 and noise.grad.abs() > 0
+
+
+def test_a_second_derivative_is_refused():
+    residual, noise, factors = sources((7, 9))
+    grid = random_grid((7, 9), 0.3)
+    blocks = grid.observed.clone()[None]
+    blocks[0, 2:] = False
+    for loss in (GridLikelihood(grid, **TIGHT), LeftOutBlocks(grid, blocks, **TIGHT)):
+        value = loss(residual, noise, factors).sum()
+        with pytest.raises(NotImplementedError, match="cannot be differentiated again"):
+            torch.autograd.grad(value, noise, create_graph=True)
+
+
+def test_an_indefinite_factor_is_an_error():
+    residual, noise, _ = sources((3, 2))
+    with pytest.raises(NotPSDError, match="Factor 1 "):
+        GridLikelihood(random_grid((3, 2), 0.0))(residual, noise, [torch.eye(3), -torch.eye(2)])
+
+
+# --- blocks ---
+
+
+def some_blocks(grid, number=3, batch=()):
+    """Boxes and scattered cells, some of which are missing."""
+    blocks = torch.zeros(number, *batch, *grid.shape, dtype=torch.bool)
+    cells = grid.num_cells
+    flat = blocks.view(number, *batch, cells)
+    for i in range(number):
+        flat[i, ..., i :: number + 1] = True
+        flat[i, ..., : cells // 4] = i == 0
+        flat[i, ..., -1] = i > 0  # observed, as is the first cell
+    return blocks
+
+
+@pytest.mark.parametrize("shape, share", GRIDS)
+def test_block_errors_and_every_gradient_equal_the_dense_ones(shape, share):
+    residual, noise, factors = sources(shape)
+    grid = random_grid(shape, share)
+    blocks = some_blocks(grid)
+    loss = LeftOutBlocks(grid, blocks, **TIGHT)
+    expected = torch.stack(
+        [left_out(residual, grid.observed, b, noise, factors)[0].mean() for b in blocks]
+    )
+    compare(loss(residual, noise, factors), expected, residual, noise, factors)
+    compare(loss(residual, noise, factors), expected, residual, noise, factors)  # warm
+    chosen = loss(residual, noise, factors, [2, 0])
+    compare(chosen, expected[[2, 0]], residual, noise, factors)
+
+
+@pytest.mark.parametrize("mask_batch, batches, batch, noise_batch", BATCHES)
+@pytest.mark.parametrize("share", [0.2, 0.0])
+def test_block_errors_of_a_batch(mask_batch, batches, batch, noise_batch, share):
+    shape = (4, 5)
+    grid = random_grid(shape, share, mask_batch)
+    residual, _, factors = sources(shape, batches, batch)
+    noise = (0.2 + torch.rand(noise_batch)).requires_grad_()
+    blocks = torch.zeros(2, *shape, dtype=torch.bool)
+    blocks[0, 0] = blocks[1, -1, 2:] = True
+    value = LeftOutBlocks(grid, blocks, **TIGHT)(residual, noise, factors)
+    full = torch.broadcast_shapes(mask_batch, batch, noise_batch, *batches)
+    assert value.shape == (2, *full)
+    masks = grid.observed.expand(*full, *shape).reshape(-1, *shape)
+    arrays = residual.expand(*full, *shape).reshape(-1, *shape)
+    noises = noise.expand(full).reshape(-1)
+    parts = [f.expand(*full, *f.shape[-2:]).reshape(-1, *f.shape[-2:]) for f in factors]
+    expected = torch.stack(
+        [
+            left_out(arrays[i], masks[i], block, noises[i], [part[i] for part in parts])[0].mean()
+            for block in blocks
+            for i in range(len(masks))
+        ]
+    ).view(2, *full)
+    compare(value, expected, residual, noise, factors)
+
+
+def test_blocks_may_differ_over_a_batch():
+    grid = random_grid((4, 5), 0.2, (2,))
+    residual, noise, factors = sources((4, 5), batch=(2,))
+    blocks = torch.zeros(1, 2, 4, 5, dtype=torch.bool)
+    blocks[0, 0, 0] = blocks[0, 1, :, -1] = True
+    value = LeftOutBlocks(grid, blocks, **TIGHT)(residual, noise, factors)
+    expected = [
+        left_out(residual[i], grid.observed[i], blocks[0, i], noise, factors)[0].mean()
+        for i in range(2)
+    ]
+    compare(value, torch.stack(expected)[None], residual, noise, factors)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.7, 0.0])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_scale_is_the_mean_ratio_of_squared_errors_and_predicted_variances(share, batch):
+    shape = (6, 7)
+    grid = random_grid(shape, share, batch)
+    residual, noise, factors = sources(shape, [batch, ()], batch)
+    blocks = some_blocks(grid)
+    loss = LeftOutBlocks(grid, blocks, **TIGHT)
+    state = torch.get_rng_state()
+    scale = loss.scale(residual, noise, factors, num_probes=1500)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(scale, loss.scale(residual, noise, factors, num_probes=1500))
+    masks, arrays = grid.observed.view(-1, *shape), residual.view(-1, *shape)
+    expected = []
+    for number, (mask, array) in enumerate(zip(masks, arrays, strict=True)):
+        own = [factors[0][number] if batch else factors[0], factors[1]]
+        parts = [left_out(array, mask, block, noise, own) for block in blocks]
+        ratios = [errors.sum() / variances.sum() for errors, variances in parts]
+        expected.append(torch.stack(ratios).mean().detach())
+    torch.testing.assert_close(scale, torch.stack(expected).view(batch), rtol=0.04, atol=0)
+    double = loss.scale(residual, 2 * noise, [2 * factors[0], factors[1]], num_probes=1500)
+    torch.testing.assert_close(double, scale / 2)  # predictions stay, variances double
+
+
+@pytest.mark.parametrize("share", [0.2, 0.7])
+def test_too_few_iterations_for_blocks_are_told(share):
+    grid = random_grid((15, 16), share)
+    residual, noise, factors = sources((15, 16))
+    loss = LeftOutBlocks(grid, some_blocks(grid), tolerance=1e-8, max_iterations=2)
+    with pytest.warns(NumericalWarning, match="after 2 conjugate gradient iterations"):
+        loss(residual, noise, factors)
+
+
+def test_blocks_without_an_observed_cell_or_without_others_are_refused():
+    observed = torch.ones(3, 4, dtype=torch.bool)
+    observed[0] = False
+    grid = PartialGrid(observed, 2)
+    with pytest.raises(ValueError, match="must have an observed cell"):
+        LeftOutBlocks(grid, ~observed[None])
+    with pytest.raises(ValueError, match="no observed cell in the grid"):
+        LeftOutBlocks(grid, observed[None])

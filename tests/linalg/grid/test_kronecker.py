@@ -1,0 +1,133 @@
+import math
+
+import pytest
+import torch
+from linear_operator.utils.errors import NotPSDError
+
+from gpytorch_nkn.linalg import KroneckerEigen, kronecker_multiply
+from gpytorch_nkn.linalg.grid.kronecker import paired_sum, symmetric_eigen
+from tests.linalg.grid.dense_grid import kron
+
+
+def toeplitz(n):
+    x = torch.arange(n) / 7.0
+    return torch.exp(-((x[:, None] - x) ** 2)) * torch.cos(3 * (x[:, None] - x))
+
+
+def positive(n):
+    root = torch.randn(n, n)
+    return root @ root.mT
+
+
+SHAPES = [
+    ([(4, 3)], (3,)),
+    ([(4, 3), (2, 5)], (3, 5)),
+    ([(2, 4, 3), (2, 5)], (3, 5)),  # one factor with a batch
+    ([(4, 3), (2, 5)], (2, 3, 5)),  # an array with one
+    ([(3, 1, 4, 3), (2, 2, 5)], (2, 3, 5)),
+    ([(4, 3), (1, 1), (2, 5)], (3, 1, 5)),
+    ([(4, 3), (2, 4), (2, 6, 5)], (2, 3, 4, 5)),
+    ([(2, 3), (3, 2), (4, 4), (1, 2)], (3, 2, 4, 2)),
+]
+
+
+@pytest.mark.parametrize("shapes, size", SHAPES)
+def test_product_equals_that_of_the_dense_matrix(shapes, size):
+    factors, array = [torch.randn(shape) for shape in shapes], torch.randn(size)
+    num_dims = len(shapes)
+    flat = array.flatten(array.dim() - num_dims).unsqueeze(-1)
+    expected = (kron(factors) @ flat).squeeze(-1)
+    rows = [shape[-2] for shape in shapes]
+    expected = expected.view(*expected.shape[:-1], *rows)
+    torch.testing.assert_close(kronecker_multiply(factors, array), expected)
+
+
+@pytest.mark.parametrize("size", [(5,), (4, 5), (3, 4, 5), (2, 3, 4, 5)])
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_paired_sum_equals_the_sum_written_out(size, batch):
+    left, right = torch.randn(*batch, *size), torch.randn(*batch, *size)
+    for dim in range(len(size)):
+        one, two = (t.movedim(dim - len(size), -1) for t in (left, right))
+        one, two = (t.reshape(*batch, -1, size[dim]) for t in (one, two))
+        expected = torch.einsum("...ri,...rj->...ij", one, two)
+        torch.testing.assert_close(paired_sum(left, right, dim, len(size)), expected)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 31, 32, 33, 64, 65])
+@pytest.mark.parametrize("centrosymmetric", [True, False])
+def test_eigendecomposition_of_one_matrix(n, centrosymmetric):
+    matrix = toeplitz(n) if centrosymmetric else positive(n)
+    values, vectors = symmetric_eigen(matrix)
+    torch.testing.assert_close(vectors @ vectors.mT, torch.eye(n))
+    torch.testing.assert_close(vectors * values @ vectors.mT, matrix)
+    torch.testing.assert_close(values.sort().values, torch.linalg.eigvalsh(matrix))
+
+
+@pytest.mark.parametrize("n", [40, 41])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_eigendecomposition_of_a_batch(n, mixed):
+    other = positive(n) if mixed else 2 * torch.eye(n)
+    matrix = torch.stack([toeplitz(n), other])[:, None]  # 2 x 1 x n x n
+    values, vectors = symmetric_eigen(matrix)
+    torch.testing.assert_close(vectors * values.unsqueeze(-2) @ vectors.mT, matrix)
+    torch.testing.assert_close(vectors.mT @ vectors, torch.eye(n).expand_as(matrix))
+
+
+def test_centrosymmetric_matrices_are_split_and_others_are_not(monkeypatch):
+    sizes = []
+    eigh = torch.linalg.eigh
+    monkeypatch.setattr(torch.linalg, "eigh", lambda m: sizes.append(m.size(-1)) or eigh(m))
+    symmetric_eigen(toeplitz(41))
+    assert sizes == [21, 20]
+    almost = toeplitz(41)
+    almost[0, 0] += 1e-6
+    symmetric_eigen(almost)
+    assert sizes[2:] == [41]
+
+
+def test_float32_is_split_too():
+    values, vectors = symmetric_eigen(toeplitz(50).float())
+    assert values.dtype == vectors.dtype == torch.float32
+    torch.testing.assert_close(vectors * values @ vectors.mT, toeplitz(50).float())
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("n", [3, 50])
+def test_entries_that_are_not_finite_are_refused(n, bad):
+    matrix = toeplitz(n)
+    matrix[0, 0] = matrix[-1, -1] = bad
+    with pytest.raises(NotPSDError, match="not finite"):
+        KroneckerEigen([matrix])
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3, 4])
+def test_eigenbasis_of_a_product(dims):
+    factors = [positive(n) for n in (3, 4, 2, 5)[:dims]]
+    eigen, dense = KroneckerEigen(factors), kron(factors)
+    torch.testing.assert_close(
+        eigen.products.flatten().sort().values, torch.linalg.eigvalsh(dense), rtol=1e-8, atol=1e-8
+    )
+    array = torch.randn([f.size(-1) for f in factors])
+    back = eigen.from_basis(eigen.products * eigen.to_basis(array))
+    torch.testing.assert_close(back.flatten(), dense @ array.flatten())
+    torch.testing.assert_close(eigen.from_basis(eigen.to_basis(array)), array)
+    for dim in range(dims):
+        values = eigen.values[dim].view([-1 if d == dim else 1 for d in range(dims)])
+        torch.testing.assert_close(eigen.others(dim) * values, eigen.products)
+
+
+def test_rounding_is_no_reason_to_refuse_a_singular_factor():
+    smooth = torch.exp(-0.5 * ((torch.arange(30.0)[:, None] - torch.arange(30.0)) / 20) ** 2)
+    assert torch.linalg.eigvalsh(smooth)[0] < 0
+    assert (KroneckerEigen([smooth, torch.zeros(3, 3)]).values[0] >= 0).all()
+    assert (KroneckerEigen([smooth.float()]).products >= 0).all()
+
+
+def test_an_indefinite_factor_is_named_with_its_eigenvalues():
+    with pytest.raises(NotPSDError, match=r"Factor 1 .* eigenvalues reach from -1 to 2\."):
+        KroneckerEigen([torch.eye(3), torch.diag(torch.tensor([2.0, -1.0]))])
+    batch = torch.stack([torch.eye(2), -torch.eye(2)])
+    with pytest.raises(NotPSDError, match="Factor 0 .* from -1 to 1"):
+        KroneckerEigen([batch])
+    with pytest.raises(NotPSDError, match="Factor 0 "):
+        KroneckerEigen([-torch.eye(2)])

@@ -1,0 +1,526 @@
+import copy
+import math
+import random
+import time
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import (
+    MaternKernel,
+    PeriodicKernel,
+    RBFKernel,
+    ScaleKernel,
+    SpectralMixtureKernel,
+)
+from gpytorch.likelihoods import GaussianLikelihood
+from linear_operator.utils.warnings import NumericalWarning
+
+import gpytorch_nkn.models.grid.fit_grid as fit_grid
+from gpytorch_nkn.initialization import initialize_grid_kernels
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.linalg import GridLikelihood, LeftOutBlocks
+from gpytorch_nkn.models import GridFit, KroneckerGridGP, fit_grid_gp
+from tests.models.grid.small_grids import all_points, dense, some_kernels
+
+SHORT = {"likelihood_steps": 6, "block_steps": 4, "blocks": 3}
+
+
+def texture(size=32, noise=0.1, seed=0):
+    """A quasi-periodic image, of which a square in the middle is missing; and the whole image."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.arange(float(size))
+    rows = torch.sin(2 * math.pi * x / 7.3) + 0.4 * torch.sin(4 * math.pi * x / 7.3 + 1)
+    columns = torch.cos(2 * math.pi * x / 5.1) * (1 + 0.01 * x)
+    clean = 40 * torch.outer(rows, columns) + 100
+    image = clean + 40 * noise * torch.randn(size, size, generator=generator)
+    low, high = 3 * size // 8, 5 * size // 8
+    image[low:high, low:high] = math.nan
+    return image, clean
+
+
+def small(size=12, kernels=None, **options):
+    image, _ = texture(size)
+    x = torch.arange(float(size))
+    kernels = kernels or [ScaleKernel(PeriodicKernel()), RBFKernel()]
+    return KroneckerGridGP([x, x], image, kernels, **options)
+
+
+def smse(model, clean):
+    hole = model.missing
+    error = (model.grid_mean() - clean)[hole].square().mean()
+    return (error / clean[hole].var()).item()
+
+
+def raw(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_a_texture_is_continued_where_an_rbf_kernel_fails():
+    image, clean = texture()
+    x = torch.arange(32.0) / 10  # any unit will do
+    errors = {}
+    for name in ("network", "rbf"):
+        if name == "network":
+            kernels = [NeuralKernelNetwork.texture() for _ in range(2)]
+        else:
+            kernels = [ScaleKernel(RBFKernel()), RBFKernel()]
+        model = KroneckerGridGP([x, x], image, kernels)
+        fit = fit_grid_gp(model, likelihood_steps=40, block_steps=20, blocks=4)
+        assert fit.model is model and not model.training
+        errors[name] = smse(model, clean)
+        mean, variance = model.predict(observation_noise=True)
+        deviation = (mean - clean[model.missing]) / variance.sqrt()
+        assert deviation.abs().mean() < 3  # the uncertainty knows of the errors
+    assert errors["network"] < 0.2 and errors["network"] < 0.4 * errors["rbf"]
+    assert errors["rbf"] < 1.5
+
+
+def test_spectral_mixtures_continue_it_too():
+    image, clean = texture()
+    x = torch.arange(32.0)
+    model = KroneckerGridGP([x, x], image, [SpectralMixtureKernel(num_mixtures=5) for _ in "ab"])
+    fit_grid_gp(model, likelihood_steps=40, block_steps=20, blocks=4)
+    assert smse(model, clean) < 0.3
+
+
+def test_the_result_comes_from_the_seed_and_global_state_is_left_alone():
+    first = small(kernels=[NeuralKernelNetwork.texture(), RBFKernel()])
+    models = [first, copy.deepcopy(first), copy.deepcopy(first)]
+    state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
+    python_state, flags = random.getstate(), [p.requires_grad for p in first.parameters()]
+    with torch.no_grad():  # training turns gradients on for itself
+        for model, seed in zip(models, (0, 0, 1), strict=True):
+            fit_grid_gp(model, seed=seed, restarts=2, **SHORT)
+        assert not torch.is_grad_enabled()
+    torch.testing.assert_close(raw(models[0]), raw(models[1]), rtol=0, atol=0)
+    assert not torch.allclose(raw(models[0]), raw(models[2]))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert (np.random.get_state()[1] == numpy_state).all()
+    assert random.getstate() == python_state
+    assert torch.get_default_dtype() == torch.float64
+    assert [p.requires_grad for p in first.parameters()] == flags
+    assert all(p.grad is None for p in first.parameters())
+
+
+def test_training_lowers_the_block_error_and_keeps_the_best():
+    model = small(16)
+    blocks = torch.zeros(3, 16, 16, dtype=torch.bool)
+    blocks[0, :4, :4] = blocks[1, -4:, :4] = blocks[2, 2:6, -4:] = True
+    before = model.block_errors(blocks).mean().item()
+    fit = fit_grid_gp(model, blocks=blocks, calibrate=False, likelihood_steps=30, block_steps=20)
+    after = model.block_errors(blocks).mean().item()
+    assert after < 0.5 * before
+    assert fit.restarts[0].block_error == pytest.approx(after, rel=0.05)
+    assert fit.scale == 1.0
+
+
+def test_the_start_with_the_smallest_block_error_wins():
+    model = small(16)
+    fit = fit_grid_gp(model, restarts=4, calibrate=False, likelihood_steps=10, block_steps=0)
+    errors = [record.block_error for record in fit.restarts]
+    assert len(set(errors)) > 1 and fit.best == errors.index(min(errors))
+    alone = small(16)
+    only = fit_grid_gp(alone, calibrate=False, likelihood_steps=10, block_steps=0)
+    assert only.restarts[0].block_error == errors[0]
+    assert str(fit).splitlines()[1 + fit.best].split()[0] == f"{fit.best}*"
+    assert [record.status for record in fit.restarts] == ["done"] * 4
+
+
+@pytest.mark.parametrize("determinant", ["scaled", "unbiased"])
+def test_without_blocks_the_likelihood_decides_and_is_what_is_reported(determinant):
+    def make():
+        return small(likelihood=GaussianLikelihood(), log_determinant=determinant)
+
+    model = make()
+    expected = model.log_marginal_likelihood().item() / model.grid.num_observed.item()
+    fit = fit_grid_gp(
+        model, start=None, likelihood_steps=1, block_steps=0, blocks=0, learning_rate=1e-9
+    )
+    assert fit.restarts[0].likelihood == pytest.approx(expected, rel=1e-2)
+    assert math.isnan(fit.restarts[0].block_error)
+    fit = fit_grid_gp(make(), restarts=3, likelihood_steps=5, blocks=0)
+    values = [record.likelihood for record in fit.restarts]
+    assert len(set(values)) > 1 and fit.best == values.index(max(values))
+
+
+def test_start_none_begins_at_the_parameters_of_the_model():
+    model = small()
+    model.kernels[0].base_kernel.period_length = 7.3
+    before = raw(model)
+    fit_grid_gp(model, start=None, likelihood_steps=0, block_steps=0, calibrate=False)
+    torch.testing.assert_close(raw(model), before)
+    fit_grid_gp(model, likelihood_steps=0, block_steps=0, calibrate=False)
+    assert not torch.allclose(raw(model), before)
+
+
+# --- what goes wrong ---
+
+
+def raise_at(monkeypatch, cls, call, error):
+    """Let a loss raise an error at one of its calls."""
+    count, original = [0], cls.__call__
+
+    def wrapped(self, *args, **kwargs):
+        count[0] += 1
+        if count[0] == call or (call is None):
+            raise error
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(cls, "__call__", wrapped)
+
+
+def test_ctrl_c_in_the_second_start_keeps_the_first(monkeypatch):
+    options = {"calibrate": False, "block_steps": 0, "likelihood_steps": 6}
+    expected = small()
+    fit_grid_gp(expected, **options)
+    model = small()
+    raise_at(monkeypatch, GridLikelihood, 9, KeyboardInterrupt)
+    with pytest.warns(UserWarning, match="interrupted; the best parameters so far are kept"):
+        fit = fit_grid_gp(model, restarts=3, **options)
+    assert [record.status for record in fit.restarts] == ["done", "interrupted"]
+    assert fit.best == 0 and not model.training
+    torch.testing.assert_close(raw(model), raw(expected))
+    assert model.grid_mean().isfinite().all()
+
+
+def test_ctrl_c_in_the_steps_on_blocks(monkeypatch):
+    options = {"calibrate": False, "likelihood_steps": 6, "blocks": 3}
+    expected = small()
+    fit_grid_gp(expected, block_steps=0, **options)
+    model = small()
+    raise_at(monkeypatch, LeftOutBlocks, 4, KeyboardInterrupt)
+    with pytest.warns(UserWarning, match="interrupted"):
+        fit = fit_grid_gp(model, block_steps=9, **options)
+    assert fit.restarts[0].status == "interrupted"
+    torch.testing.assert_close(raw(model), raw(expected))
+
+
+def test_ctrl_c_in_the_first_steps(monkeypatch):
+    model = small()
+    with monkeypatch.context() as patch:
+        raise_at(patch, GridLikelihood, 3, KeyboardInterrupt)
+        with pytest.warns(UserWarning, match="interrupted"):
+            fit = fit_grid_gp(model, **SHORT)
+        assert fit.restarts[0].status == "interrupted" and math.isfinite(fit.scale)
+    with monkeypatch.context() as patch:
+        raise_at(patch, GridLikelihood, 1, KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            fit_grid_gp(model, **SHORT)
+    assert not model.training
+
+
+@pytest.mark.parametrize("where", ["start values", "calibration"])
+def test_ctrl_c_between_the_steps(monkeypatch, where):
+    options = {"likelihood_steps": 6, "block_steps": 0}
+    expected = small()
+    fit_grid_gp(expected, calibrate=False, **options)
+    calls = []
+
+    def start(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        initialize_grid_kernels(*args, **kwargs)
+
+    def scale(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    if where == "start values":
+        monkeypatch.setattr(fit_grid, "initialize_grid_kernels", start)
+    else:
+        monkeypatch.setattr(LeftOutBlocks, "scale", scale)
+    model = small()
+    with pytest.warns(UserWarning, match="interrupted"):
+        fit = fit_grid_gp(model, restarts=2 if where == "start values" else 1, **options)
+    assert fit.restarts[-1].status == "interrupted" and not model.training
+    torch.testing.assert_close(raw(model), raw(expected))
+
+
+def test_one_warning_tells_of_all_solves_that_went_wrong():
+    kernels = [RBFKernel(), RBFKernel()]
+    for kernel in kernels:
+        kernel.lengthscale = 6.0
+    model = small(16, kernels=kernels, max_iterations=1)
+    model.likelihood.noise = 1e-5
+    with pytest.warns(NumericalWarning) as caught:
+        fit_grid_gp(model, start=None, likelihood_steps=4, block_steps=0, calibrate=False)
+    messages = [str(w.message) for w in caught if w.category is NumericalWarning]
+    assert len(messages) == 1 and "left with relative residuals of up to" in messages[0]
+
+
+@pytest.mark.parametrize("budget, restarts", [(6.0, 1), (40.0, 9), (1e-6, 2)])
+def test_the_budget_ends_it(monkeypatch, budget, restarts):
+    clock = [0.0]
+
+    def tick():
+        clock[0] += 1.0
+        return clock[0]
+
+    model, expected = small(), small()
+    options = {"likelihood_steps": 10, "block_steps": 0, "calibrate": False}
+    fit_grid_gp(expected, **options)
+    monkeypatch.setattr(time, "monotonic", tick)
+    fit = fit_grid_gp(model, budget=budget, restarts=restarts, **options)
+    assert clock[0] < budget + 12
+    assert not model.training and model.grid_mean().isfinite().all()
+    if budget == 40.0:
+        assert fit.restarts[-1].status == "budget" and 1 < len(fit.restarts) < 9
+        assert fit.restarts[0].status == "done"
+        best = min((r for r in fit.restarts if r.status == "done"), key=lambda r: r.block_error)
+        assert fit.best == best.number
+        if fit.best == 0:
+            torch.testing.assert_close(raw(model), raw(expected))
+    else:
+        assert fit.restarts[0].status == "budget" and len(fit.restarts) == 1
+
+
+def test_a_start_that_fails_and_one_that_does_not(monkeypatch):
+    model = small()
+    raise_at(monkeypatch, GridLikelihood, 1, RuntimeError("no luck"))
+    fit = fit_grid_gp(model, restarts=2, **SHORT)
+    assert [r.status for r in fit.restarts] == ["failed: no luck", "done"] and fit.best == 1
+
+
+def test_every_start_fails(monkeypatch):
+    model = small()
+    raise_at(monkeypatch, GridLikelihood, None, RuntimeError("no luck"))
+    with pytest.raises(RuntimeError, match="Every start failed: failed: no luck"):
+        fit_grid_gp(model, restarts=2, **SHORT)
+    assert not model.training
+
+
+def test_an_error_in_the_middle_is_survived_by_a_smaller_step(monkeypatch):
+    model = small()
+    raise_at(monkeypatch, GridLikelihood, 4, ArithmeticError("too far"))
+    fit = fit_grid_gp(model, **SHORT)
+    assert fit.restarts[0].status == "done"
+
+
+@pytest.mark.parametrize(
+    "options, error, match",
+    [
+        ({"start": "random"}, ValueError, "start must be 'spectrum' or None, got 'random'"),
+        ({"restarts": 0}, ValueError, "restarts must be at least 1, got 0"),
+        ({"restarts": 1.5}, TypeError, "float"),
+        ({"likelihood_steps": -1}, ValueError, "likelihood_steps must be at least 0, got -1"),
+        ({"block_steps": -2}, ValueError, "block_steps must be at least 0, got -2"),
+        ({"blocks": -1}, ValueError, "blocks must be at least 0, got -1"),
+        ({"blocks": torch.ones(2, 12, 12)}, ValueError, r"boolean .* \('B', 12, 12\).*float"),
+        (
+            {"blocks": torch.ones(12, 12, dtype=torch.bool)},
+            ValueError,
+            r"shape \('B', 12, 12\), got torch\.bool of shape \(12, 12\)",
+        ),
+        (
+            {"blocks": torch.ones(1, 12, 12, dtype=torch.bool)},
+            ValueError,
+            "no observed cell in the grid",
+        ),
+        ({"learning_rate": 0.0}, ValueError, r"positive number, got 0\.0"),
+        ({"learning_rate": math.nan}, ValueError, "positive number, got nan"),
+        ({"budget": 0}, ValueError, "positive number of seconds, got 0"),
+        ({"step_limit": 3}, TypeError, "unexpected keyword"),
+    ],
+)
+def test_bad_options_are_refused(options, error, match):
+    model = small()
+    before = raw(model)
+    with pytest.raises(error, match=match):
+        fit_grid_gp(model, **options)
+    torch.testing.assert_close(raw(model), before)
+
+
+def test_other_models_are_refused():
+    with pytest.raises(TypeError, match="must be a KroneckerGridGP, got RBFKernel"):
+        fit_grid_gp(RBFKernel())
+
+
+# --- variances ---
+
+
+def block_ratio(model, image, blocks):
+    """Squared errors of left-out blocks over predicted variances, by dense matrices."""
+    missing, points = model.missing, all_points(model.coordinates)
+    errors = variances = 0.0
+    for block in blocks:
+        mean, covariance = dense(model, image, missing | block, points)
+        cells = (block & ~missing).flatten()
+        noise = model.likelihood.noise * model.outcome_transform.stdvs.squeeze() ** 2
+        errors += (mean - image.flatten())[cells].square().sum().item()
+        variances += (covariance.diagonal() + noise)[cells].sum().item()
+    return errors / variances
+
+
+@pytest.mark.parametrize("factor", [1.0, 25.0])
+@pytest.mark.parametrize("twice", [False, True], ids=["two kernels", "one kernel twice"])
+def test_calibration_scales_all_variances_to_the_errors_of_blocks(factor, twice):
+    shared = ScaleKernel(RBFKernel())
+    kernels = [shared, shared] if twice else [ScaleKernel(RBFKernel()), RBFKernel()]
+    for kernel in kernels:
+        getattr(kernel, "base_kernel", kernel).lengthscale = 1.5
+    model = small(kernels=kernels)
+    kernels[0].outputscale = factor ** (0.5 if twice else 1.0)
+    model.likelihood.noise = 0.1 * factor
+    mean, variance = model.eval().predict(observation_noise=True)
+    blocks = torch.zeros(3, 12, 12, dtype=torch.bool)
+    blocks[0, :3, :3] = blocks[1, -3:, 4:8] = blocks[2, 2:5, -3:] = True
+    image = texture(12)[0].nan_to_num()
+    before = block_ratio(copy.deepcopy(model), image, blocks)
+    fit = fit_grid_gp(model, start=None, likelihood_steps=0, block_steps=0, blocks=blocks)
+    found, scaled = model.predict(observation_noise=True)
+    torch.testing.assert_close(found, mean, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(scaled, fit.scale * variance, rtol=1e-4, atol=1e-4)
+    assert fit.scale == pytest.approx(before, rel=0.35)  # two random vectors per block
+    assert block_ratio(model, image, blocks) == pytest.approx(1.0, rel=0.35)
+
+
+def test_calibration_of_a_batch_with_kernels_of_its_own():
+    image, _ = texture(12)
+    images = torch.stack([image, image.mT.contiguous() * 2])
+    x, batch = torch.arange(12.0), torch.Size([2])
+    kernels = [
+        ScaleKernel(RBFKernel(batch_shape=batch), batch_shape=batch),
+        RBFKernel(batch_shape=batch),
+    ]
+    for kernel in (kernels[0].base_kernel, kernels[1]):
+        kernel.lengthscale = 1.5
+    model = KroneckerGridGP([x, x], images, kernels)
+    kernels[0].outputscale = torch.tensor([1.0, 30.0])
+    model.likelihood.noise = torch.tensor([[0.1], [3.0]])
+    _, before = model.eval().predict(observation_noise=True)
+    fit = fit_grid_gp(model, start=None, likelihood_steps=0, block_steps=0, blocks=4)
+    _, after = model.predict(observation_noise=True)
+    ratio = after / before
+    torch.testing.assert_close(ratio, ratio[:, :1].expand_as(ratio), rtol=1e-4, atol=1e-6)
+    assert ratio[0, 0] / ratio[1, 0] == pytest.approx(30.0, rel=0.6)
+    assert fit.scale == pytest.approx(ratio[:, 0].mean().item(), rel=1e-3)
+
+
+def test_frozen_parameters_stay():
+    kernels = [ScaleKernel(PeriodicKernel()), RBFKernel()]
+    kernels[0].base_kernel.period_length = 7.0
+    kernels[0].base_kernel.raw_period_length.requires_grad_(False)
+    kernels[1].raw_lengthscale.requires_grad_(False)
+    model = small(kernels=kernels)
+    model.likelihood.noise = 0.05
+    model.likelihood.noise_covar.raw_noise.requires_grad_(False)
+    frozen = [p for p in model.parameters() if not p.requires_grad]
+    before, moving = [p.clone() for p in frozen], kernels[0].outputscale.item()
+    fit = fit_grid_gp(model, restarts=2, **SHORT)
+    assert len(frozen) == 3
+    torch.testing.assert_close(frozen, before, rtol=0, atol=0)
+    assert kernels[0].outputscale.item() != moving and fit.scale == 1.0
+    assert not any(p.requires_grad for p in frozen)
+
+
+def test_nothing_to_train():
+    model = small()
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    with pytest.raises(ValueError, match="no trainable parameters"):
+        fit_grid_gp(model, **SHORT)
+
+
+# --- other grids ---
+
+
+def test_a_small_video():
+    t, x, y = torch.arange(10.0), torch.arange(9.0), torch.arange(8.0)
+    wave = torch.sin(2 * math.pi * t / 4)[:, None, None]
+    clean = wave * torch.cos(2 * math.pi * x / 4.5)[:, None] * torch.sin(2 * math.pi * y / 4)
+    video = clean + 0.05 * torch.randn(10, 9, 8)
+    video[4:7, 3:6, 3:6] = math.nan
+    kernels = [ScaleKernel(PeriodicKernel()), PeriodicKernel(), PeriodicKernel()]
+    model = KroneckerGridGP([t, x, y], video, kernels)
+    fit = fit_grid_gp(model, likelihood_steps=25, block_steps=10, blocks=4)
+    assert smse(model, clean) < 0.2
+    assert math.isfinite(fit.restarts[0].block_error)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own kernels", "shared kernels"])
+@pytest.mark.parametrize("same_holes", [True, False])
+def test_a_batch_of_grids(own, same_holes):
+    image, clean = texture(16)
+    images, cleans = torch.stack([image, 3 * image]), torch.stack([clean, 3 * clean])
+    if not same_holes:
+        images[1] = 3 * clean
+        images[1, 2:6, 7:11] = math.nan
+    batch = torch.Size([2] if own else [])
+    kernels = [
+        ScaleKernel(PeriodicKernel(batch_shape=batch), batch_shape=batch),
+        PeriodicKernel(batch_shape=batch),
+    ]
+    x = torch.arange(16.0)
+    model = KroneckerGridGP([x, x], images, kernels)
+    fit = fit_grid_gp(model, likelihood_steps=25, block_steps=5, blocks=3)
+    assert fit.restarts[0].status == "done"
+    for number in range(2):
+        hole = model.missing[number]
+        error = (model.grid_mean() - cleans)[number][hole].square().mean()
+        assert error / cleans[number][hole].var() < 0.3
+
+
+def test_float32():
+    single = KroneckerGridGP(
+        [torch.arange(12.0).float()] * 2, texture(12)[0].float(), some_kernels(2)
+    )
+    fit_grid_gp(single, **SHORT)
+    assert single.grid_mean().dtype == torch.float32 and single.grid_mean().isfinite().all()
+    assert all(p.dtype == torch.float32 for p in single.parameters())
+
+
+@pytest.mark.parametrize("shape", [(1, 9), (9, 1), (30,), (2, 2), (1, 1, 7), (20, 3)])
+def test_odd_grids(shape):
+    values = torch.randn(shape)
+    kernels = [ScaleKernel(RBFKernel()), *[RBFKernel() for _ in shape[1:]]]
+    model = KroneckerGridGP([torch.arange(float(n)) for n in shape], values, kernels)
+    fit = fit_grid_gp(model, **SHORT)
+    assert isinstance(fit, GridFit) and fit.restarts[0].status == "done"
+    assert model.grid_mean().isfinite().all()
+
+
+def test_scattered_cells_and_a_forecast():
+    image, clean = texture(16)
+    x = torch.arange(16.0)
+    scattered = torch.rand(16, 16, generator=torch.Generator().manual_seed(9)) < 0.3
+    future = torch.zeros(16, 16, dtype=torch.bool)
+    future[12:] = True
+    for missing in (scattered, future, scattered | future):
+        kernels = [ScaleKernel(PeriodicKernel()), MaternKernel(nu=2.5)]
+        model = KroneckerGridGP([x, x], clean, kernels, missing=missing)
+        fit = fit_grid_gp(model, likelihood_steps=30, block_steps=4, blocks=3)
+        assert math.isfinite(fit.restarts[0].block_error)
+        assert smse(model, clean) < 0.5
+
+
+def test_a_constant_image():
+    values = torch.full((12, 12), 4.0)
+    values[3:6, 3:6] = math.nan
+    model = KroneckerGridGP([torch.arange(12.0)] * 2, values, some_kernels(2))
+    with pytest.warns(NumericalWarning, match="could not be fitted .* whose ratio is"):
+        fit = fit_grid_gp(model, **SHORT)  # blocks without any error
+    assert fit.scale == 1.0
+    mean, variance = model.predict()
+    torch.testing.assert_close(mean, torch.full((9,), 4.0), rtol=1e-3, atol=0)
+    assert variance.isfinite().all()
+
+
+def test_a_joint_kernel():
+    model = small(kernels=ScaleKernel(RBFKernel(ard_num_dims=2)))
+    blocks = torch.zeros(1, 12, 12, dtype=torch.bool)
+    blocks[0, 1:4, 1:4] = True
+    fit = fit_grid_gp(model, likelihood_steps=10, block_steps=10, blocks=blocks)
+    assert fit.restarts[0].status == "done"
+    lengthscale = model.kernels[0].joint.base_kernel.lengthscale
+    assert lengthscale.shape == (1, 2) and lengthscale.isfinite().all()
+
+
+def test_networks_learn_their_weights():
+    network = NeuralKernelNetwork.texture()
+    model = small(kernels=[network, RBFKernel()])
+    fit_grid_gp(model, likelihood_steps=1, block_steps=0, calibrate=False)
+    before = {name: p.clone() for name, p in network.named_parameters() if p.requires_grad}
+    fit_grid_gp(model, start=None, likelihood_steps=3, block_steps=0, calibrate=False)
+    after = dict(network.named_parameters())
+    assert all(not torch.equal(after[name], value) for name, value in before.items())

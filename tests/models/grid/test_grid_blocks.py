@@ -1,0 +1,103 @@
+import pytest
+import torch
+
+from gpytorch_nkn.models.grid.grid_blocks import hole_blocks, is_scattered
+
+MASKS = {
+    "square": ((24, 24), (slice(8, 14), slice(9, 15))),
+    "corner": ((24, 24), (slice(0, 6), slice(18, 24))),
+    "bar": ((24, 20), (slice(10, 13), slice(0, 20))),
+    "forecast": ((24, 20), (slice(20, 24), slice(0, 20))),
+    "large": ((24, 24), (slice(3, 19), slice(4, 20))),
+    "line": ((40,), (slice(15, 20),)),
+    "cube": ((10, 11, 9), (slice(3, 6), slice(4, 7), slice(5, 7))),
+    "row": ((1, 20), (slice(0, 1), slice(8, 11))),
+}
+
+
+def mask(name):
+    shape, hole = MASKS[name]
+    missing = torch.zeros(shape, dtype=torch.bool)
+    missing[hole] = True
+    return missing
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_blocks_are_observed_cells_and_leave_most_of_them(name, seed):
+    missing = mask(name)
+    before = missing.clone()
+    state = torch.get_rng_state()
+    blocks = hole_blocks(missing, 5, seed=seed)
+    assert torch.equal(torch.get_rng_state(), state) and torch.equal(missing, before)
+    assert blocks.dtype == torch.bool and blocks.shape[1:] == missing.shape
+    assert 1 <= len(blocks) <= 5
+    assert not (blocks & missing).any()
+    sizes = blocks.flatten(1).sum(1)
+    assert (sizes > 0).all() and (sizes <= 0.25 * (~missing).sum()).all()
+    assert len({tuple(b.flatten().tolist()) for b in blocks}) == len(blocks)
+    assert torch.equal(blocks, hole_blocks(missing, 5, seed=seed))
+
+
+@pytest.mark.parametrize("name", ["square", "corner", "cube", "line", "row"])
+def test_each_block_is_the_hole_moved_within_the_grid(name):
+    missing = mask(name)
+    for block in hole_blocks(missing, 4):
+        shifts = [
+            (dim, shift)
+            for dim in range(missing.dim())
+            for shift in range(-missing.size(dim), missing.size(dim))
+        ]
+        assert shifts
+        first_hole, first_block = missing.nonzero(), block.nonzero()
+        assert int(block.sum()) >= 0.7 * int(missing.sum())
+        extent = first_hole.amax(0) - first_hole.amin(0)
+        assert (first_block.amax(0) - first_block.amin(0) <= extent).all()
+
+
+def test_blocks_are_far_from_each_other():
+    blocks = hole_blocks(mask("square"), 4).double()
+    overlap = torch.einsum("aij,bij->ab", blocks, blocks)
+    assert (overlap - overlap.diagonal().diag() == 0).all()
+    many = hole_blocks(mask("square"), 1000)
+    assert 10 < len(many) <= 81
+    centers = torch.stack([b.nonzero().double().mean(0) for b in hole_blocks(mask("square"), 4)])
+    assert torch.pdist(centers).min() > 6
+
+
+@pytest.mark.parametrize("shape", [(30,), (7,), (12, 9), (1, 9), (8, 8, 8), (5, 1)])
+def test_a_complete_grid_gets_boxes_of_a_quarter_of_its_sides(shape):
+    blocks = hole_blocks(torch.zeros(shape, dtype=torch.bool), 3)
+    assert len(blocks) == 3
+    for block in blocks:
+        places = block.nonzero()
+        sides = places.amax(0) - places.amin(0) + 1
+        assert int(block.sum()) == int(sides.prod())  # a full box
+        expected = torch.tensor([max(1, size // 4) for size in shape])
+        assert torch.equal(sides, expected)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
+def test_scattered_cells(share):
+    generator = torch.Generator().manual_seed(5)
+    missing = torch.rand(20, 20, generator=generator) < share
+    assert is_scattered(missing)
+    blocks = hole_blocks(missing, 3)
+    assert len(blocks) == 3 and not (blocks & missing).any()
+
+
+def test_what_scattered_means():
+    assert not any(is_scattered(mask(name)) for name in ("square", "corner", "forecast", "cube"))
+    dotted = torch.zeros(9, 9, dtype=torch.bool)
+    dotted[::2, ::2] = True
+    assert is_scattered(dotted)
+    thin = torch.zeros(9, 9, dtype=torch.bool)
+    thin[4] = True  # every cell has an observed neighbour above
+    assert is_scattered(thin)
+
+
+def test_no_room_at_all():
+    almost = torch.ones(6, 6, dtype=torch.bool)
+    almost[0, 0] = almost[5, 5] = False
+    assert hole_blocks(almost, 3).shape == (0, 6, 6)
+    assert hole_blocks(torch.ones(4, 4, dtype=torch.bool), 3).shape == (0, 4, 4)

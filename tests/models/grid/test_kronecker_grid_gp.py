@@ -1,0 +1,622 @@
+import copy
+import io
+import math
+import pickle
+
+import pytest
+import torch
+from botorch.models.transforms import Log, Standardize
+from gpytorch.kernels import (
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    RBFKernel,
+    ScaleKernel,
+)
+from gpytorch.means import LinearMean, ZeroMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+import gpytorch_nkn.models.grid.grid_posterior as grid_posterior
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.linalg import LogDeterminant
+from gpytorch_nkn.models import KroneckerGridGP
+from tests.models.grid.small_grids import (
+    all_points,
+    columns,
+    dense,
+    grid_data,
+    make,
+    move,
+    product,
+    some_kernels,
+)
+
+GRIDS = [
+    ((8, 9), 0.2, ()),
+    ((8, 9), 0.75, ()),
+    ((6, 7), 0.0, ()),
+    ((10,), 0.3, ()),
+    ((5, 4, 6), 0.3, ()),
+    ((5, 6), 0.25, (2,)),
+    ((5, 6), 0.7, (2,)),
+    ((4, 3, 4), 0.3, (2, 2)),
+]
+CLOSE = {"rtol": 1e-6, "atol": 1e-7}
+
+
+def diagonal(matrix):
+    return matrix.diagonal(dim1=-2, dim2=-1)
+
+
+@pytest.fixture(params=["dense", "iterative"])
+def solver(request, monkeypatch):
+    if request.param == "iterative":
+        monkeypatch.setattr(grid_posterior, "_DENSE_CELLS", 0)
+
+
+def everywhere(model, **options):
+    whole = torch.ones([len(x) for x in model.coordinates], dtype=torch.bool)
+    return model.predict(whole, **options)
+
+
+@pytest.mark.parametrize("shape, share, batch", GRIDS)
+@pytest.mark.parametrize("own", [True, False], ids=["own kernels", "shared kernels"])
+@pytest.mark.usefixtures("solver")
+def test_mean_and_variance_at_cells_equal_the_dense_ones(shape, share, batch, own):
+    model, values, missing = make(
+        shape, share, batch, some_kernels(len(shape), batch if own else ())
+    )
+    mean, covariance = dense(model, values, missing, all_points(model.coordinates))
+    torch.testing.assert_close(model.grid_mean(), mean.view(values.shape), **CLOSE)
+    found, variance = everywhere(model)
+    torch.testing.assert_close(found, mean, **CLOSE)
+    torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
+    cells = missing.reshape(-1, *shape).any(0)
+    torch.testing.assert_close(model.missing, missing)
+    found, variance = model.predict()
+    torch.testing.assert_close(found, mean[..., cells.flatten()], **CLOSE)
+    torch.testing.assert_close(variance, diagonal(covariance)[..., cells.flatten()], **CLOSE)
+    noise = model.likelihood.noise.expand(*batch, 1)
+    scale = model.outcome_transform.stdvs.squeeze(-1) ** 2
+    found, noisy = model.predict(observation_noise=True)
+    torch.testing.assert_close(noisy, variance + noise * scale, **CLOSE)
+
+
+@pytest.mark.parametrize("shape, batch", [((2, 5), (2,)), ((3, 4), (2, 3)), ((3, 2, 3), (3,))])
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_as_many_rows_as_grids(shape, batch, share):
+    """GPyTorch takes variances ``B x n`` for a matrix ``n x n`` where B is n."""
+    model, values, missing = make(shape, share, batch, seed=3)
+    mean, covariance = dense(model, values, missing, all_points(model.coordinates))
+    found, variance = everywhere(model)
+    torch.testing.assert_close(found, mean, **CLOSE)
+    torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
+
+
+@pytest.mark.parametrize("other", ["complete", "rows gone", "mostly gone"])
+@pytest.mark.usefixtures("solver")
+def test_grids_of_a_batch_that_lack_very_different_cells(other):
+    coordinates, values, _ = grid_data((6, 7), 0.0, (3,))
+    missing = torch.zeros(3, 6, 7, dtype=torch.bool)
+    missing[0, 1, 2] = missing[0, 4, 5] = missing[2, 0, 0] = True
+    if other == "rows gone":
+        missing[1, 3:] = True
+    elif other == "mostly gone":
+        missing[1, :, 1:] = missing[1, :4] = True
+    model = KroneckerGridGP(
+        coordinates, values, some_kernels(2, (3,)), missing=missing, tolerance=1e-11
+    )
+    move(model)
+    mean, covariance = dense(model.eval(), values, missing, all_points(coordinates))
+    found, variance = everywhere(model)
+    torch.testing.assert_close(found, mean, **CLOSE)
+    torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
+    cells = missing.any(0)
+    found, variance = model.predict()
+    torch.testing.assert_close(variance, diagonal(covariance)[:, cells.flatten()], **CLOSE)
+    points = torch.rand(3, 2)
+    posterior = model.posterior(points).distribution
+    mean, covariance = dense(model, values, missing, points)
+    torch.testing.assert_close(posterior.covariance_matrix, covariance, **CLOSE)
+    samples = model.sample(2)
+    assert samples.shape == (2, 3, 6, 7) and samples.isfinite().all()
+    assert model.log_marginal_likelihood().shape == (3,)
+
+
+@pytest.mark.parametrize("shape, share, batch", GRIDS)
+@pytest.mark.usefixtures("solver")
+def test_posterior_off_the_grid_and_its_gradient_equal_the_dense_ones(shape, share, batch):
+    model, values, missing = make(shape, share, batch)
+    points = torch.rand(4, len(shape), requires_grad=True)
+    posterior = model.posterior(points)
+    mean, covariance = dense(model, values, missing, points)
+    torch.testing.assert_close(posterior.mean, mean.unsqueeze(-1), **CLOSE)
+    torch.testing.assert_close(posterior.variance[..., 0], diagonal(covariance), **CLOSE)
+    torch.testing.assert_close(posterior.distribution.covariance_matrix, covariance, **CLOSE)
+    weights = torch.randn(covariance.shape)
+    ours = (posterior.distribution.covariance_matrix * weights).sum() + posterior.mean.sum()
+    theirs = (covariance * weights).sum() + mean.sum()
+    gradients = [torch.autograd.grad(loss, points)[0] for loss in (ours, theirs)]
+    assert gradients[1].abs().max() > 0.1
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-6)
+    noisy = model.posterior(points, observation_noise=True).variance[..., 0]
+    extra = model.likelihood.noise * model.outcome_transform.stdvs.squeeze(-1) ** 2
+    torch.testing.assert_close(noisy, posterior.variance[..., 0] + extra, **CLOSE)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.75])
+@pytest.mark.usefixtures("solver")
+def test_batches_of_points(share):
+    model, values, missing = make((6, 7), share)
+    points = torch.rand(2, 3, 4, 2)
+    posterior = model.posterior(points)
+    assert posterior.mean.shape == (2, 3, 4, 1)
+    mean, covariance = dense(model, values, missing, points[1, 2])
+    torch.testing.assert_close(posterior.mean[1, 2, :, 0], mean, **CLOSE)
+    torch.testing.assert_close(posterior.distribution.covariance_matrix[1, 2], covariance, **CLOSE)
+    model, values, missing = make((5, 4), share, (2,))
+    own = model.posterior(points[:, 0])  # 2 x 4 x 2: one set of points for each grid
+    shared = model.posterior(points[:, :, None][..., :2, :])  # 2 x 3 x 1 x 2 x 2
+    assert own.mean.shape == (2, 4, 1) and shared.mean.shape == (2, 3, 2, 2, 1)
+    for number in range(2):
+        mean, covariance = dense(model, values, missing, points[number, 0])
+        torch.testing.assert_close(own.mean[number, :, 0], mean[number], **CLOSE)
+        found = own.distribution.covariance_matrix[number]
+        torch.testing.assert_close(found, covariance[number], **CLOSE)
+        mean, covariance = dense(model, values, missing, points[1, 2, :2])
+        torch.testing.assert_close(shared.mean[1, 2, number, :, 0], mean[number], **CLOSE)
+        found = shared.distribution.covariance_matrix[1, 2, number]
+        torch.testing.assert_close(found, covariance[number], **CLOSE)
+
+
+@pytest.mark.parametrize("q", [1, 2, 3])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7])
+@pytest.mark.parametrize("kernel_batch", [(), (1,), (2,)])
+def test_points_of_grids_that_lack_the_same_cells(q, share, kernel_batch):
+    kernels = some_kernels(2, kernel_batch)
+    model, values, missing = make((5, 4), share, (2,), kernels, shared_mask=True)
+    points = torch.rand(q, 2)
+    mean, covariance = dense(model, values, missing, points)
+    posterior = model.posterior(points)
+    torch.testing.assert_close(posterior.mean[..., 0], mean, **CLOSE)
+    torch.testing.assert_close(posterior.distribution.covariance_matrix, covariance, **CLOSE)
+    found, variance = everywhere(model)
+    mean, covariance = dense(model, values, missing, all_points(model.coordinates))
+    torch.testing.assert_close(found, mean, **CLOSE)
+    torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
+
+
+@pytest.mark.parametrize("shape, share, batch", [GRIDS[i] for i in (0, 1, 2, 4, 5)])
+def test_samples_have_the_mean_and_covariance_of_the_posterior(shape, share, batch):
+    model, values, missing = make(shape, share, batch)
+    model.tolerance = 1e-4
+    size = 250
+    model.train().eval()
+    samples = model.sample(size, seed=1)
+    assert samples.shape == (size, *batch, *shape)
+    flat = samples.flatten(-len(shape))  # S x ... x N
+    mean, covariance = dense(model, values, missing, all_points(model.coordinates))
+    error = (diagonal(covariance) / size).sqrt()
+    assert ((flat.mean(0) - mean).abs() < 5 * error + 1e-3).all()
+    deviation = flat - mean
+    found = torch.einsum("s...i,s...j->...ij", deviation, deviation) / size
+    variance = diagonal(covariance)
+    spread = (variance.unsqueeze(-1) * variance.unsqueeze(-2) + covariance**2) / size
+    assert ((found - covariance).abs() < 6 * spread.sqrt() + 1e-3).all()
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_joint_samples_on_another_grid(batch):
+    model, values, missing = make((6, 5), 0.3, batch)
+    model.tolerance = 1e-4
+    other = [torch.tensor([0.33, 0.77]), torch.tensor([-0.1, 0.5, 0.9])]
+    size = 250
+    samples = model.sample(size, other, observation_noise=True, seed=3).flatten(-2)
+    mean, covariance = dense(model, values, missing, all_points(other))
+    torch.testing.assert_close(model.grid_mean(other).flatten(-2), mean, rtol=1e-3, atol=1e-3)
+    noise = model.likelihood.noise * model.outcome_transform.stdvs.squeeze(-1) ** 2
+    covariance = covariance + torch.diag_embed(noise.expand(*batch, 6))
+    variance = diagonal(covariance)
+    assert ((samples.mean(0) - mean).abs() < 5 * (variance / size).sqrt()).all()
+    deviation = samples - mean
+    found = torch.einsum("s...i,s...j->...ij", deviation, deviation) / size
+    spread = (variance.unsqueeze(-1) * variance.unsqueeze(-2) + covariance**2) / size
+    assert ((found - covariance).abs() < 6 * spread.sqrt()).all()
+
+
+def test_samples_come_from_the_seed_and_leave_the_global_state_alone():
+    model, _, _ = make((6, 5), 0.3)
+    state = torch.get_rng_state()
+    one, two, other = (model.sample(2, seed=s) for s in (4, 4, 5))
+    assert torch.equal(one, two) and not torch.allclose(one, other)
+    assert not torch.allclose(one[0], one[1])
+    variances = [everywhere(model, num_samples=4, seed=s)[1] for s in (0, 0, 1)]
+    assert torch.equal(variances[0], variances[1]) and not torch.equal(variances[0], variances[2])
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_default_dtype() == torch.float64
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_variances_from_samples_are_close_to_exact_ones(batch):
+    model, _, _ = make((6, 7), 0.3, batch)
+    model.tolerance = 1e-4
+    mean, exact = everywhere(model)
+    found, variance = everywhere(model, num_samples=300)
+    torch.testing.assert_close(found, mean)
+    ratio = variance / exact
+    assert ((ratio - 1).abs() < 6 * math.sqrt(2 / 300)).all()
+    assert (ratio.mean() - 1).abs() < 0.08
+
+
+def test_factors_of_several_columns():
+    stations = torch.rand(7, 2)
+    time = torch.rand(6).sort().values
+    values, missing = torch.randn(7, 6), torch.rand(7, 6) < 0.3
+    kernels = [RBFKernel(ard_num_dims=2), MaternKernel(nu=2.5)]
+    kernels[0].lengthscale = torch.tensor([[0.3, 0.8]])
+    model = KroneckerGridGP([stations, time], values, kernels, missing=missing, tolerance=1e-11)
+    move(model)
+    model.eval()
+    points = torch.rand(5, 3)
+    mean, covariance = dense(model, values, missing, points)
+    posterior = model.posterior(points)
+    torch.testing.assert_close(posterior.mean[:, 0], mean, **CLOSE)
+    torch.testing.assert_close(posterior.distribution.covariance_matrix, covariance, **CLOSE)
+    other = [torch.rand(2, 2), torch.rand(3)]
+    mean, _ = dense(model, values, missing, all_points(other))
+    torch.testing.assert_close(model.grid_mean(other).flatten(), mean, **CLOSE)
+
+
+@pytest.mark.parametrize("steps", ["regular", "irregular", "descending", "repeated", "integers"])
+def test_steps_of_the_coordinates(steps):
+    x = torch.arange(8.0) / 3
+    if steps == "irregular":
+        x = x**2
+    elif steps == "descending":
+        x = x.flip(0)
+    elif steps == "repeated":
+        x[3] = x[4]
+    elif steps == "integers":
+        x = torch.arange(8)
+    _, values, missing = grid_data((8, 8), 0.3)
+    kernels = [PeriodicKernel() * RBFKernel(), LinearKernel() + MaternKernel()]
+    model = KroneckerGridGP([x, x], values, kernels, missing=missing, tolerance=1e-11)
+    move(model)
+    mean, covariance = dense(model, values, missing, all_points([x, x]).double())
+    found, variance = everywhere(model.eval())
+    torch.testing.assert_close(found, mean, **CLOSE)
+    torch.testing.assert_close(variance, diagonal(covariance), rtol=1e-5, atol=1e-6)
+
+
+class Ramp(RBFKernel):
+    """Not stationary, though GPyTorch takes every kernel with a lengthscale for stationary."""
+
+    def forward(self, x1, x2, diag=False, **params):
+        first, second = x1[..., 0], x2[..., 0]
+        scale = first * second if diag else first.unsqueeze(-1) * second.unsqueeze(-2)
+        return super().forward(x1, x2, diag=diag, **params) * (1 + scale)
+
+
+def test_a_kernel_that_calls_itself_stationary_but_is_not():
+    x = torch.linspace(0, 1, 9)
+    _, values, missing = grid_data((9, 9), 0.3)
+    model = KroneckerGridGP([x, x], values, [Ramp(), Ramp()], missing=missing, tolerance=1e-11)
+    assert Ramp().is_stationary
+    move(model)
+    matrix = model.factor_matrices()[0]
+    torch.testing.assert_close(matrix, Ramp()(x[:, None]).to_dense())
+    mean, covariance = dense(model.eval(), values, missing, all_points([x, x]))
+    found, variance = everywhere(model)
+    torch.testing.assert_close(found, mean, **CLOSE)
+    torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
+
+
+@pytest.mark.parametrize("transform", ["none", "log", "standardize"])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_outcome_transforms(transform, batch):
+    coordinates, values, missing = grid_data((6, 7), 0.3, batch, shared_mask=True)
+    values = (values / 4).exp()
+    chosen = {
+        "none": None,
+        "log": Log(),
+        "standardize": Standardize(m=1, batch_shape=torch.Size(batch)),
+    }[transform]
+    model = KroneckerGridGP(
+        coordinates,
+        values,
+        some_kernels(2),
+        missing=missing,
+        outcome_transform=chosen,
+        tolerance=1e-11,
+    )
+    move(model)
+    model.eval()
+    inner = values.log() if transform == "log" else values
+    plain = transform != "standardize"
+    mean, covariance = dense(model, inner, missing, all_points(coordinates), not plain)
+    variance = diagonal(covariance)
+    middle = mean
+    if transform == "log":  # moments of a log-normal variable
+        mean, variance = (mean + variance / 2).exp(), variance.expm1() * (2 * mean + variance).exp()
+        middle = middle.exp()
+    found, spread = everywhere(model)
+    torch.testing.assert_close(found, mean, **CLOSE)
+    torch.testing.assert_close(spread, variance, **CLOSE)
+    torch.testing.assert_close(model.grid_mean().flatten(-2), middle, **CLOSE)
+    posterior = model.posterior(all_points(coordinates)[:5])
+    torch.testing.assert_close(posterior.mean[..., 0], mean[..., :5], **CLOSE)
+    torch.testing.assert_close(posterior.variance[..., 0], variance[..., :5], **CLOSE)
+    samples = model.sample(150).flatten(-2)
+    assert (samples > 0).all() or transform != "log"
+    error = (variance / 150).sqrt()
+    assert ((samples.mean(0) - mean).abs() < 6 * error).all()
+
+
+@pytest.mark.parametrize("mean_module", ["linear", "zero"])
+def test_other_means(mean_module):
+    module = LinearMean(2) if mean_module == "linear" else ZeroMean()
+    model, values, missing = make((6, 7), 0.3, mean_module=module)
+    mean, covariance = dense(model, values, missing, all_points(model.coordinates))
+    found, variance = everywhere(model)
+    torch.testing.assert_close(found, mean, **CLOSE)
+    torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
+    other = [torch.rand(3), torch.rand(2)]
+    mean, _ = dense(model, values, missing, all_points(other))
+    torch.testing.assert_close(model.grid_mean(other).flatten(), mean, **CLOSE)
+
+
+def test_slices_without_an_observed_cell_are_predicted():
+    coordinates, values, _ = grid_data((9, 7), 0.0)
+    missing = torch.rand(9, 7) < 0.2
+    missing[6:] = missing[2] = missing[:, 3] = True
+    values[missing & (torch.rand(9, 7) < 0.5)] = math.nan  # one or the other
+    model = KroneckerGridGP(
+        coordinates, values, some_kernels(2), missing=missing | values.isnan(), tolerance=1e-11
+    )
+    other = KroneckerGridGP(
+        coordinates, values.masked_fill(missing, math.nan), some_kernels(2), tolerance=1e-11
+    )
+    missing = missing | values.isnan()
+    for own in (model, other):
+        move(own)
+        own.eval()
+        assert [len(x) for x in own.train_coordinates] == [5, 6]
+        torch.testing.assert_close(own.missing, missing)
+        clean = values.masked_fill(missing, 0.0)
+        mean, covariance = dense(own, clean, missing, all_points(coordinates))
+        found, variance = own.predict()
+        torch.testing.assert_close(found, mean[missing.flatten()], **CLOSE)
+        torch.testing.assert_close(variance, diagonal(covariance)[missing.flatten()], **CLOSE)
+        found, variance = everywhere(own)
+        torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
+        torch.testing.assert_close(own.grid_mean().flatten(), mean, **CLOSE)
+        samples = own.sample(800).flatten(1)
+        variance = samples[:, missing.flatten()].var(0)
+        expected = diagonal(covariance)[missing.flatten()]
+        assert ((variance / expected - 1).abs() < 6 * math.sqrt(2 / 150)).all()
+
+
+def test_a_mask_broadcasts_over_the_batch_and_the_dimensions():
+    coordinates, values, _ = grid_data((4, 5), 0.0, (3,))
+    row = torch.tensor([True, False, False, True, False])
+    model = KroneckerGridGP(coordinates, values, some_kernels(2), missing=row)
+    assert torch.equal(model.missing, row.expand(3, 4, 5))
+
+
+def test_a_complete_grid_has_no_missing_cells_to_predict():
+    for batch in ((), (2,)):
+        model, _, _ = make((4, 5), 0.0, batch)
+        mean, variance = model.predict()
+        assert mean.shape == variance.shape == (*batch, 0)
+
+
+def test_float32():
+    model, values, missing = make((8, 9), 0.3)
+    coordinates = [x.float() for x in model.coordinates]
+    single = KroneckerGridGP(coordinates, values.float(), some_kernels(2), missing=missing)
+    move(single)
+    single.eval()
+    found, variance = everywhere(single)
+    assert found.dtype == variance.dtype == single.sample(1).dtype == torch.float32
+    mean, exact = everywhere(model)
+    torch.testing.assert_close(found.double(), mean, rtol=1e-3, atol=1e-2)
+    torch.testing.assert_close(variance.double(), exact, rtol=1e-2, atol=1e-2)
+    assert single.posterior(torch.rand(2, 2).float()).mean.dtype == torch.float32
+    likelihood = [m.log_marginal_likelihood() for m in (single, model)]
+    assert likelihood[0].dtype == torch.float32
+    torch.testing.assert_close(likelihood[0].double(), likelihood[1], rtol=1e-3, atol=0)
+    torch.set_default_dtype(torch.float32)  # as most scripts have it
+    other, _, _ = make((6, 5), 0.3)
+    assert everywhere(other)[1].dtype == torch.float32
+    made = KroneckerGridGP(model.coordinates, values, some_kernels(2), missing=missing)
+    assert made.grid_mean().dtype == torch.float64
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_conversion_between_dtypes_after_use():
+    model, _, _ = make((8, 9), 0.3, log_determinant="unbiased")
+    mean, likelihood = model.grid_mean(), model.log_marginal_likelihood()
+    likelihood.backward()
+    model.zero_grad()
+    model.float()
+    assert model.grid_mean().dtype == torch.float32
+    model.tolerance = 1e-4
+    torch.testing.assert_close(model.grid_mean().double(), mean, rtol=1e-3, atol=1e-2)
+    single = model.log_marginal_likelihood()
+    single.backward()
+    torch.testing.assert_close(single.double(), likelihood.detach(), rtol=1e-2, atol=0)
+    model.to(torch.float64)
+    assert model.grid_mean().dtype == torch.float64
+
+
+def test_copies_and_pickles_predict_the_same():
+    model, _, _ = make((6, 7), 0.3, (2,))
+    before = everywhere(model)
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        torch.testing.assert_close(everywhere(copied), before)
+        copied.likelihood.noise = 3.0
+        assert not torch.allclose(everywhere(copied)[0], before[0])
+    torch.testing.assert_close(everywhere(model), before)
+    stream = io.BytesIO()
+    torch.save(model.state_dict(), stream)
+    stream.seek(0)
+    fresh, _, _ = make((6, 7), 0.3, (2,))
+    for parameter in fresh.parameters():
+        parameter.data += 0.5
+    assert not torch.allclose(everywhere(fresh)[0], before[0])
+    fresh.load_state_dict(torch.load(stream, weights_only=True))
+    torch.testing.assert_close(everywhere(fresh), before)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_the_state_of_a_model_of_other_values_brings_its_scale_along(used):
+    source, values, missing = make((6, 7), 0.3, seed=1)
+    shift, scale = values[~missing].mean(), values[~missing].std()
+    model, values, missing = make((6, 7), 0.2, seed=2)
+    values = 10 * values - 4
+    model = KroneckerGridGP(
+        model.coordinates, values, some_kernels(2), missing=missing, tolerance=1e-11
+    )
+    model.load_state_dict(source.state_dict())  # the same parameters
+    if used:
+        model = KroneckerGridGP(
+            model.coordinates, values, some_kernels(2), missing=missing, tolerance=1e-11
+        )
+        move(model)
+        everywhere(model.eval())
+        model.load_state_dict(source.state_dict())
+    model.eval()
+    points = all_points(model.coordinates)
+    mean, covariance = dense(model, values, missing, points, standardize=(shift, scale))
+    found, variance = everywhere(model)
+    torch.testing.assert_close(found, mean, **CLOSE)
+    torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
+
+
+CHANGES = {
+    "setter": lambda m: setattr(m.kernels[1], "lengthscale", 0.05),
+    "noise": lambda m: setattr(m.likelihood, "noise", 2.0),
+    "data": lambda m: m.kernels[1].raw_lengthscale.data.fill_(-2.0),
+    "new data": lambda m: setattr(m.kernels[1].raw_lengthscale, "data", -2 * torch.ones(1, 1)),
+    "in place": lambda m: m.mean_module.raw_constant.detach().fill_(1.0),
+    "initialize": lambda m: m.initialize(**{"likelihood.noise": 1.0}),
+    "optimizer": lambda m: optimizer_step(m),
+}
+
+
+def optimizer_step(model):
+    model.log_marginal_likelihood().backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.3 * parameter.grad.sign()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_parameter_changes_predictions_in_eval_mode(change):
+    model, values, missing = make((6, 7), 0.3)
+    before = everywhere(model)
+    CHANGES[change](model)
+    assert not model.training
+    mean, covariance = dense(model, values, missing, all_points(model.coordinates))
+    assert not torch.allclose(mean, before[0], rtol=1e-3)
+    found, variance = everywhere(model)
+    torch.testing.assert_close(found, mean, **CLOSE)
+    torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
+
+
+def test_predictions_leave_the_mode_and_gradients_alone():
+    model, _, _ = make((6, 7), 0.3)
+    for mode in (True, False):
+        model.train(mode)
+        model.grid_mean(), model.predict(), model.sample(1)
+        model.log_marginal_likelihood()
+        assert model.training is mode
+    assert all(p.grad is None for p in model.parameters())
+    assert not model.grid_mean().requires_grad
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("own", [True, False])
+def test_the_marginal_likelihood_and_its_gradients_equal_those_of_the_dense_prior(batch, own):
+    """In training the model is its prior, of which GPyTorch knows the density."""
+    model, values, missing = make(
+        (5, 4), 0.0, batch, some_kernels(2, batch if own else ()), outcome_transform=None
+    )
+    model.train()
+    model.zero_grad()
+    value = model.log_marginal_likelihood()
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    prior = mll.likelihood(model(all_points(model.coordinates)))
+    expected = prior.log_prob(values.flatten(-2))
+    torch.testing.assert_close(value, expected)
+    parameters = list(model.parameters())
+    found = torch.autograd.grad(value.sum(), parameters)
+    torch.testing.assert_close(found, torch.autograd.grad(expected.sum(), parameters), **CLOSE)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_the_marginal_likelihood_of_observed_cells(share):
+    determinant = LogDeterminant("unbiased", num_probes=1000, lanczos_steps=200, tolerance=1e-12)
+    model, values, missing = make((5, 6), share, log_determinant=determinant)
+    seen = ~missing.flatten()
+    cells = all_points(model.coordinates)[seen]
+    y = values.flatten()[seen]
+    y = (y - y.mean()) / y.std()
+    normal = torch.distributions.MultivariateNormal(
+        model.mean_module(cells),
+        product(model, cells, cells) + model.likelihood.noise * torch.eye(len(y)),
+    )
+    expected, value = normal.log_prob(y), model.log_marginal_likelihood()
+    torch.testing.assert_close(value, expected)
+    parameters = list(model.parameters())
+    found = torch.autograd.grad(value, parameters)
+    torch.testing.assert_close(found, torch.autograd.grad(expected, parameters), **CLOSE)
+
+
+def test_block_errors_are_those_of_predicting_without_the_block():
+    model, values, missing = make((6, 7), 0.2)
+    blocks = torch.zeros(2, 6, 7, dtype=torch.bool)
+    blocks[0, :2, :3] = blocks[1, 3, 4:] = True
+    seen = ~missing
+    scaled = (values - values[seen].mean()) / values[seen].std()
+    errors = model.block_errors(blocks)
+    for error, block in zip(errors, blocks, strict=True):
+        mean, _ = dense(model, scaled, missing | block, all_points(model.coordinates), False)
+        expected = (mean.view(6, 7) - scaled)[block & seen].square().mean()
+        torch.testing.assert_close(error, expected)
+    gradient = torch.autograd.grad(errors.sum(), model.likelihood.noise_covar.raw_noise)[0]
+    assert gradient.abs() > 1e-4
+
+
+def test_networks_of_kernels_on_a_grid():
+    torch.manual_seed(1)
+    kernels = [NeuralKernelNetwork.regression(1), ScaleKernel(RBFKernel())]
+    model, values, missing = make((7, 6), 0.3, kernels=kernels)
+    mean, covariance = dense(model, values, missing, all_points(model.coordinates))
+    found, variance = everywhere(model)
+    torch.testing.assert_close(found, mean, **CLOSE)
+    torch.testing.assert_close(variance, diagonal(covariance), rtol=1e-5, atol=1e-6)
+
+
+def test_a_joint_kernel_that_is_a_product_is_split():
+    joint = ScaleKernel(RBFKernel(ard_num_dims=2))
+    joint.base_kernel.lengthscale = torch.tensor([[0.3, 0.6]])
+    joint.outputscale = 0.7
+    model, values, missing = make((6, 7), 0.3, kernels=joint)
+    points = torch.rand(5, 2)
+    torch.testing.assert_close(product(model, points, points), joint(points).to_dense())
+    mean, covariance = dense(model, values, missing, all_points(model.coordinates))
+    found, variance = everywhere(model)
+    torch.testing.assert_close(found, mean, **CLOSE)
+    torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
+    model.log_marginal_likelihood().backward()
+    assert (joint.base_kernel.raw_lengthscale.grad.abs() > 1e-4).all()
+    again = pickle.loads(pickle.dumps(model))
+    torch.testing.assert_close(everywhere(again), everywhere(model))
+    assert len(list(model.parameters())) == 4
+
+
+def test_columns_are_kept_as_given():
+    model, _, _ = make((6, 7), 0.3)
+    assert [x.shape for x in model.coordinates] == [(6, 1), (7, 1)]
+    assert columns(model.coordinates)[0] is model.coordinates[0]

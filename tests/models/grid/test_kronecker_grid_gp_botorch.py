@@ -1,0 +1,171 @@
+import warnings
+
+import pytest
+import torch
+from botorch.acquisition import qExpectedImprovement, qLogExpectedImprovement
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import ModelListGP
+from botorch.models.model import Model
+from botorch.optim import optimize_acqf
+from botorch.sampling import SobolQMCNormalSampler
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator.utils.warnings import NumericalWarning
+
+import gpytorch_nkn.models.grid.kronecker_grid_gp as kronecker_grid_gp
+from gpytorch_nkn.models import KroneckerGridGP
+from tests.models.grid.small_grids import all_points, dense, make
+
+BOUNDS = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+
+
+def peak(x):
+    return 4 - 9 * (x[..., 0] - 0.62) ** 2 - 7 * (x[..., 1] - 0.31) ** 2
+
+
+def peak_model(**options):
+    """Values of a hill on a grid, its top missing."""
+    rows, columns = torch.linspace(0, 1, 9), torch.linspace(0, 1, 8)
+    values = peak(all_points([rows, columns])).view(9, 8)
+    values[4:7, 1:4] = torch.nan
+    kernels = [ScaleKernel(RBFKernel()), RBFKernel()]
+    for base in (kernels[0].base_kernel, kernels[1]):
+        base.lengthscale = 0.5
+    model = KroneckerGridGP([rows, columns], values, kernels, **options)
+    model.likelihood.noise = 1e-3
+    return model.eval()
+
+
+def test_what_a_botorch_model_has():
+    model, _, _ = make((5, 6), 0.3, (2,))
+    assert isinstance(model, Model) and model.num_outputs == 1
+    assert model.batch_shape == (2,)
+    assert peak_model().batch_shape == ()
+    posterior = model.posterior(torch.rand(3, 2))
+    assert posterior.rsample(torch.Size([4])).shape == (4, 2, 3, 1)
+
+
+def test_samples_of_the_posterior_have_its_moments():
+    model, values, missing = make((6, 7), 0.3)
+    points = torch.rand(3, 2)
+    mean, covariance = dense(model, values, missing, points)
+    sampler = SobolQMCNormalSampler(torch.Size([2048]), seed=0)
+    samples = sampler(model.posterior(points))[..., 0]
+    scale = covariance.diagonal().mean()
+    torch.testing.assert_close(samples.mean(0), mean, rtol=0, atol=0.02 * scale.sqrt().item())
+    torch.testing.assert_close(samples.T.cov(), covariance, rtol=0, atol=0.05 * scale.item())
+
+
+@pytest.mark.parametrize("acquisition", [qLogExpectedImprovement, qExpectedImprovement])
+def test_acquisition_functions_find_the_top_of_a_hill_between_the_cells(acquisition):
+    model = peak_model()
+    sampler = SobolQMCNormalSampler(torch.Size([64]), seed=0)
+    function = acquisition(model, best_f=3.4, sampler=sampler)
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NumericalWarning)
+        found, value = optimize_acqf(
+            function, BOUNDS, q=1, num_restarts=2, raw_samples=32, options={"maxiter": 30}
+        )
+    assert (found - torch.tensor([[0.62, 0.31]])).abs().max() < 0.08
+    gradient = torch.autograd.grad(
+        function(x := torch.tensor([[[0.5, 0.4]]], requires_grad=True)).sum(), x
+    )[0]
+    step = 1e-5 * torch.eye(2)[:, None]
+    numeric = [(function(x + s) - function(x - s)).item() / 2e-5 for s in step]
+    torch.testing.assert_close(gradient.flatten(), torch.tensor(numeric), rtol=1e-4, atol=1e-6)
+
+
+def test_a_batch_of_candidates_jointly():
+    model = peak_model()
+    function = qLogExpectedImprovement(
+        model, best_f=3.0, sampler=SobolQMCNormalSampler(torch.Size([32]), seed=0)
+    )
+    candidates = torch.rand(5, 3, 2)
+    values = function(candidates)
+    assert values.shape == (5,)
+    one_by_one = torch.cat([function(c[None]) for c in candidates])
+    torch.testing.assert_close(values, one_by_one, rtol=1e-5, atol=1e-6)
+
+
+def test_a_list_of_two_models():
+    first, values, missing = make((6, 7), 0.3)
+    second, others, gone = make((5, 4), 0.2, seed=1)
+    models = ModelListGP(first, second)
+    points = torch.rand(3, 2)
+    posterior = models.posterior(points)
+    assert posterior.mean.shape == (3, 2)
+    expected = [dense(first, values, missing, points), dense(second, others, gone, points)]
+    for number, (mean, covariance) in enumerate(expected):
+        torch.testing.assert_close(posterior.mean[:, number], mean, rtol=1e-6, atol=1e-7)
+        variance = posterior.variance[:, number]
+        torch.testing.assert_close(variance, covariance.diagonal(), rtol=1e-5, atol=1e-6)
+
+
+def test_too_many_points_at_once_are_refused_before_memory_is_taken(monkeypatch):
+    model = peak_model()
+    monkeypatch.setattr(kronecker_grid_gp, "_MAX_ELEMENTS", 200)
+    model.posterior(torch.rand(2, 2))
+    with pytest.raises(ValueError, match=r"joint posterior of 3 points .* needs 216 numbers"):
+        model.posterior(torch.rand(3, 2))
+    with pytest.raises(ValueError, match=r"x q x 2, got \(4, 3\)"):
+        model.posterior(torch.rand(4, 3))
+    with pytest.raises(ValueError, match=r"\.\.\. x q x 2, got \(2,\)"):
+        model.posterior(torch.rand(2))
+
+
+def test_further_points_are_refused_for_they_are_no_grid():
+    model = peak_model()
+    with pytest.raises(NotImplementedError, match="cannot take in further points"):
+        model.condition_on_observations(torch.rand(1, 2), torch.rand(1, 1))
+
+
+def test_the_prior_in_training():
+    model = peak_model().train()
+    points = torch.rand(4, 2)
+    prior = model(points)
+    expected = (
+        model.kernels[0](points[:, :1]).to_dense() * model.kernels[1](points[:, 1:]).to_dense()
+    )
+    torch.testing.assert_close(prior.covariance_matrix, expected)
+    torch.testing.assert_close(prior.mean, torch.zeros(4))
+    torch.testing.assert_close(model.forward(points).covariance_matrix, expected)
+
+
+# --- fit_gpytorch_mll ---
+
+
+def mll_of(model):
+    return ExactMarginalLogLikelihood(model.likelihood, model)
+
+
+def test_fit_gpytorch_mll_trains_as_fit_grid_gp_does():
+    from gpytorch_nkn.models import fit_grid_gp
+
+    options = {"likelihood_steps": 6, "block_steps": 4, "blocks": 3, "seed": 2}
+    one, two = peak_model(), peak_model()
+    before = one.likelihood.noise.item()
+    mll = mll_of(one)
+    assert fit_gpytorch_mll(mll, **options) is mll
+    fit_grid_gp(two, **options)
+    assert not mll.training and not one.training
+    assert one.likelihood.noise.item() != before
+    torch.testing.assert_close(one.state_dict(), two.state_dict())
+
+
+@pytest.mark.parametrize(
+    "options, match",
+    [
+        ({"step_limit": 3}, r"Expected options of fit_grid_gp .*got \['step_limit'\]"),
+        ({"optimizer": print}, "trained by fit_grid_gp only"),
+        ({"optimizer_kwargs": {"options": {}}}, "trained by fit_grid_gp only"),
+        ({"closure": lambda: None}, "trained by fit_grid_gp only"),
+        ({"seed": 1, "max_attempts": 2}, "Expected options of fit_grid_gp"),
+    ],
+)
+def test_foreign_options_are_refused(options, match):
+    model = peak_model()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(TypeError, match=match):
+        fit_gpytorch_mll(mll_of(model), **options)
+    torch.testing.assert_close(model.state_dict(), state)

@@ -1,0 +1,353 @@
+"""Inputs that are refused, and odd ones that are not."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from botorch.models.transforms import Log, Standardize
+from gpytorch.kernels import (
+    AdditiveKernel,
+    MaternKernel,
+    ProductKernel,
+    RBFKernel,
+    RBFKernelGrad,
+    ScaleKernel,
+)
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.means import ConstantMean
+from gpytorch.priors import GammaPrior
+from linear_operator.utils.errors import NotPSDError
+from linear_operator.utils.warnings import NumericalWarning
+
+from gpytorch_nkn.models import KroneckerGridGP
+from tests.models.grid.small_grids import all_points, dense, make, move, some_kernels
+
+ROWS, COLUMNS = torch.arange(4.0, dtype=torch.float64), torch.arange(5.0, dtype=torch.float64)
+VALUES = torch.arange(20.0, dtype=torch.float64).view(4, 5).sin()
+
+
+def build(coordinates=(ROWS, COLUMNS), targets=VALUES, kernels=None, **options):
+    kernels = [RBFKernel(), RBFKernel()] if kernels is None else kernels
+    return KroneckerGridGP(coordinates, targets, kernels, **options)
+
+
+def with_entry(values, value, *index):
+    changed = values.clone()
+    changed[index] = value
+    return changed
+
+
+BAD = {
+    "a list": ({"targets": VALUES.tolist()}, TypeError, "floating-point numbers, got list"),
+    "an array": ({"targets": VALUES.numpy()}, TypeError, "floating-point numbers, got ndarray"),
+    "integers": (
+        {"targets": torch.ones(4, 5, dtype=torch.long)},
+        TypeError,
+        r"floating-point numbers, got torch\.int64",
+    ),
+    "half": ({"targets": VALUES.half()}, TypeError, r"float32 or float64, got torch\.float16"),
+    "infinite": (
+        {"targets": with_entry(VALUES, math.inf, 1, 2)},
+        ValueError,
+        "finite or NaN .* infinite values",
+    ),
+    "transposed": ({"targets": VALUES.mT}, ValueError, r"sizes \(4, 5\) .* shape \(5, 4\)"),
+    "flat": ({"targets": VALUES.flatten()}, ValueError, r"sizes \(4, 5\) .* shape \(20,\)"),
+    "one tensor": ({"coordinates": VALUES}, ValueError, r"one tensor per dimension .*\(4, 5\)"),
+    "no coordinates": ({"coordinates": []}, ValueError, r"one tensor per dimension .*\[\]"),
+    "empty coordinates": (
+        {"coordinates": [ROWS, COLUMNS[:0]]},
+        ValueError,
+        r"dimension 1 must be of shape n or n x c, got \(0, 1\)",
+    ),
+    "cubic coordinates": (
+        {"coordinates": [ROWS.view(4, 1, 1), COLUMNS]},
+        ValueError,
+        r"dimension 0 must be of shape n or n x c, got \(4, 1, 1\)",
+    ),
+    "NaN coordinates": (
+        {"coordinates": [ROWS, with_entry(COLUMNS, math.nan, 2)]},
+        ValueError,
+        "coordinates of dimension 1 must be finite",
+    ),
+    "infinite coordinates": (
+        {"coordinates": [with_entry(ROWS, math.inf, 0), COLUMNS]},
+        ValueError,
+        "coordinates of dimension 0 must be finite",
+    ),
+    "other dtype": (
+        {"coordinates": [ROWS, COLUMNS.float()]},
+        TypeError,
+        r"one dtype, got torch\.float32 in dimension 1 and torch\.float64",
+    ),
+    "mask of numbers": (
+        {"missing": torch.zeros(4, 5)},
+        TypeError,
+        r"boolean tensor, True where missing, got torch\.float",
+    ),
+    "mask as array": (
+        {"missing": np.zeros((4, 5), dtype=bool)},
+        TypeError,
+        "boolean tensor, True where missing, got ndarray",
+    ),
+    "mask of another shape": (
+        {"missing": torch.zeros(5, 4, dtype=torch.bool)},
+        ValueError,
+        r"shape \(4, 5\) of targets .* got \(5, 4\)",
+    ),
+    "mask with a batch": (
+        {"missing": torch.zeros(2, 4, 5, dtype=torch.bool)},
+        ValueError,
+        r"shape \(4, 5\) of targets .* got \(2, 4, 5\)",
+    ),
+    "nothing": ({"targets": VALUES * math.nan}, ValueError, "at least 2 observed .* 0 of 20"),
+    "one cell": (
+        {"missing": ~with_entry(torch.zeros(4, 5, dtype=torch.bool), True, 1, 1)},
+        ValueError,
+        "at least 2 observed cells, got 1 of 20",
+    ),
+    "an empty entry": (
+        {"targets": torch.stack([VALUES, VALUES * math.nan])},
+        ValueError,
+        "Every entry of the batch needs at least 2 observed cells, got 0 of 20",
+    ),
+    "one kernel too few": (
+        {"kernels": [RBFKernel()]},
+        ValueError,
+        "one kernel for each of 2 .*, got 1",
+    ),
+    "no kernel": (
+        {"kernels": [RBFKernel(), torch.nn.Linear(1, 1)]},
+        TypeError,
+        "kernels must be .*, got Linear",
+    ),
+    "kernel of two outputs": (
+        {"kernels": [RBFKernelGrad(), RBFKernel()]},
+        (ValueError, NotImplementedError),
+        "dimension 0|outputs per input",
+    ),
+    "a sum": (
+        {"kernels": AdditiveKernel(RBFKernel(active_dims=(0,)), RBFKernel(active_dims=(1,)))},
+        ValueError,
+        r"AdditiveKernel .* is not a product over the groups",
+    ),
+    "isotropic Matern": (
+        {"kernels": MaternKernel(ard_num_dims=2)},
+        ValueError,
+        "MaternKernel is not a product over the groups of columns",
+    ),
+    "batch of kernels": (
+        {"kernels": [RBFKernel(batch_shape=torch.Size([3])), RBFKernel()]},
+        ValueError,
+        r"broadcast to that of the targets, \(\), got \(3,\), \(\)\.",
+    ),
+    "batch of kernels beside a likelihood": (
+        {
+            "kernels": [RBFKernel(batch_shape=torch.Size([3])), RBFKernel()],
+            "likelihood": GaussianLikelihood(),
+        },
+        ValueError,
+        r"of the kernels must broadcast to that of the targets, \(\), got \(3,\), \(\)\.",
+    ),
+    "batches that differ": (
+        {
+            "targets": torch.stack([VALUES, VALUES]),
+            "kernels": [RBFKernel(batch_shape=torch.Size([b])) for b in (2, 3)],
+        },
+        ValueError,
+        r"broadcast to that of the targets, \(2,\), got \(2,\), \(3,\)\.",
+    ),
+    "batch of likelihoods": (
+        {"likelihood": GaussianLikelihood(batch_shape=torch.Size([3]))},
+        ValueError,
+        r"likelihood must broadcast to that of the targets, \(\), got \(3,\)",
+    ),
+    "batch of means": (
+        {"mean_module": ConstantMean(batch_shape=torch.Size([3]))},
+        ValueError,
+        r"mean_module must broadcast to that of the targets, \(\), got \(3,\)",
+    ),
+    "fixed noise": (
+        {"likelihood": FixedNoiseGaussianLikelihood(torch.ones(20))},
+        TypeError,
+        "GaussianLikelihood; got FixedNoiseGaussianLikelihood",
+    ),
+    "tolerance": ({"tolerance": 0.0}, ValueError, r"tolerance must be between 0 and 1, got 0\.0"),
+    "log-determinant": (
+        {"log_determinant": "lanczos"},
+        ValueError,
+        r"one of \('scaled', 'unbiased'\), got 'lanczos'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_arguments_are_refused_with_what_came(name):
+    options, error, match = BAD[name]
+    with pytest.raises(error, match=match):
+        build(**options)
+
+
+def test_options_are_keyword_only():
+    with pytest.raises(TypeError, match="positional"):
+        KroneckerGridGP([ROWS, COLUMNS], VALUES, [RBFKernel(), RBFKernel()], VALUES > 0)
+
+
+def test_a_transform_that_needs_the_same_cells_in_every_grid():
+    targets = torch.stack([VALUES, VALUES]) + 2
+    targets[0, 0, 0] = math.nan
+    with pytest.raises(NotImplementedError, match="need Standardize .* got Log"):
+        build(targets=targets, outcome_transform=Log())
+    targets[1, 0, 0] = math.nan
+    assert build(targets=targets, outcome_transform=Log()).grid_mean().isfinite().all()
+
+
+def test_bad_arguments_of_predictions():
+    model = build(missing=VALUES > 0.5).eval()
+    with pytest.raises(ValueError, match=r"boolean tensor of shape \(4, 5\), got .*\(5, 4\)"):
+        model.predict(torch.ones(5, 4, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"boolean tensor of shape \(4, 5\), got torch\.float64"):
+        model.predict(VALUES)
+    with pytest.raises(TypeError, match="boolean tensor of the grid's cells, got list"):
+        model.predict([ROWS, COLUMNS])
+    with pytest.raises(ValueError, match="num_samples must be at least 2, got 1"):
+        model.predict(num_samples=1)
+    with pytest.raises(ValueError, match="num_samples must be at least 1, got 0"):
+        model.sample(0)
+    with pytest.raises(ValueError, match=r"\[1, 1\] columns in 2 dimensions, got \[1\]"):
+        model.grid_mean([ROWS])
+    with pytest.raises(ValueError, match=r"\[1, 1\] columns in 2 dimensions, got \[1, 2\]"):
+        model.sample(1, [ROWS, torch.ones(2, 2)])
+    with pytest.raises(TypeError, match="one dtype"):
+        model.grid_mean([ROWS.float(), COLUMNS])
+    with pytest.raises(ValueError, match=r"those of the grid, \(4, 5\), got shape \(1, 3, 5\)"):
+        model.block_errors(torch.ones(1, 3, 5, dtype=torch.bool))
+    with pytest.raises(ValueError, match="Every block must have an observed cell"):
+        model.block_errors((VALUES > 0.5)[None])
+
+
+class Indefinite(RBFKernel):
+    def forward(self, x1, x2, diag=False, **params):
+        return -super().forward(x1, x2, diag=diag, **params)
+
+
+def test_a_kernel_that_is_no_kernel_is_named_by_its_dimension():
+    model = build(kernels=[RBFKernel(), Indefinite()])
+    with pytest.raises(NotPSDError, match="Factor 1 of the covariance is not positive semi-def"):
+        model.grid_mean()
+
+
+def test_a_warning_tells_of_too_few_iterations():
+    model, _, _ = make((15, 14), 0.3, max_iterations=2)
+    model.likelihood.noise = 1e-3
+    with pytest.warns(NumericalWarning, match="after 2 conjugate gradient iterations"):
+        model.grid_mean()
+    with pytest.warns(NumericalWarning, match="after 2 conjugate gradient iterations"):
+        model.log_marginal_likelihood()
+
+
+ODD = {
+    "one row": ((1, 9), 0.3),
+    "one column": ((9, 1), 0.3),
+    "one cell in a dimension of three": ((4, 1, 5), 0.3),
+    "one dimension": ((7,), 0.3),
+    "two cells": ((2,), 0.0),
+    "two of many": ((4, 4), 0.8),
+    "complete": ((4, 5), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_odd_grids_are_predicted_as_by_dense_matrices(name, dtype):
+    shape, share = ODD[name]
+    values, missing = torch.randn(shape), torch.rand(shape) < share
+    missing.view(-1)[0] = missing.view(-1)[-1] = False
+    coordinates = [torch.arange(n, dtype=dtype) / 4 for n in shape]
+    model = KroneckerGridGP(
+        coordinates, values.to(dtype), some_kernels(len(shape)), missing=missing
+    )
+    move(model)
+    whole = torch.ones(shape, dtype=torch.bool)
+    found, variance = model.eval().predict(whole)
+    assert found.dtype == variance.dtype == dtype
+    model = model.double()  # the numbers it stands for
+    mean, covariance = dense(
+        model, values.to(dtype).double(), missing, all_points(model.coordinates)
+    )
+    close = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float64 else {"rtol": 1e-2, "atol": 1e-2}
+    torch.testing.assert_close(found.double(), mean, **close)
+    torch.testing.assert_close(variance.double(), covariance.diagonal(), **close)
+    assert model.log_marginal_likelihood().isfinite()
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_a_constant_image_is_continued(batch):
+    values = torch.full((*batch, 5, 6), 4.0)
+    values[..., 1:3, 2:4] = math.nan
+    model = build([torch.arange(5.0), torch.arange(6.0)], values).eval()
+    mean, variance = model.predict()
+    torch.testing.assert_close(mean, torch.full((*batch, 4), 4.0))
+    assert (variance > 0).all() and variance.isfinite().all()
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e9])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_unit_of_the_values_does_not_matter(size, dtype):
+    missing = VALUES > 0.5
+    coordinates = [ROWS.to(dtype), COLUMNS.to(dtype)]
+    expected, variance = build(coordinates, VALUES.to(dtype), missing=missing).predict()
+    found, scaled = build(coordinates, (size * VALUES).to(dtype), missing=missing).predict()
+    torch.testing.assert_close(found / size, expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(scaled / size / size, variance, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("level", [0.1, 1e7 + 0.1, -3e-9])
+def test_rounding_of_a_constant_is_not_taken_for_a_signal(level):
+    values = torch.full((5, 6), level)
+    values[1:3, 2:4] = math.nan
+    model = build([torch.arange(5.0), torch.arange(6.0)], values).eval()
+    torch.testing.assert_close(model.predict()[0], torch.full((4,), level))
+
+
+def test_values_whose_squares_are_no_numbers_are_refused():
+    with pytest.raises(
+        ValueError, match=r"squares are finite numbers, got some of up to 9.*e\+199"
+    ):
+        build(targets=1e200 * VALUES)
+
+
+def test_standardization_sees_the_observed_cells_of_each_grid_only():
+    targets = torch.stack([VALUES, 3 * VALUES + 7])
+    missing = torch.zeros(2, 4, 5, dtype=torch.bool)
+    missing[0, 0], missing[1, 2:, 3:] = True, True
+    targets[missing] = 1e6
+    model = build(targets=targets, missing=missing)
+    means, deviations = model.outcome_transform.means, model.outcome_transform.stdvs
+    for number in range(2):
+        seen = targets[number][~missing[number]]
+        torch.testing.assert_close(means[number].squeeze(), seen.mean())
+        torch.testing.assert_close(deviations[number].squeeze(), seen.std())
+
+
+def test_arguments_are_left_as_they_are():
+    values, missing = VALUES.clone(), VALUES > 0.5
+    holed = with_entry(values, math.nan, 0, 0)
+    before = holed.clone()
+    transform = Standardize(m=1)
+    model = build(targets=holed, missing=missing, outcome_transform=transform)
+    model.grid_mean()
+    torch.testing.assert_close(holed, before, equal_nan=True)
+    assert torch.equal(missing, VALUES > 0.5)
+
+
+def test_given_parts_are_used():
+    likelihood = GaussianLikelihood(noise_prior=GammaPrior(2.0, 1.0))
+    model = build(likelihood=likelihood, kernels=ProductKernel(*product_parts()))
+    assert model.likelihood is likelihood
+    assert model.kernels[0].dtype == torch.float64
+
+
+def product_parts():
+    return ScaleKernel(RBFKernel(active_dims=(0,))), MaternKernel(active_dims=(1,))

@@ -1,0 +1,541 @@
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+from botorch.acquisition.thompson_sampling import PathwiseThompsonSampling
+from botorch.exceptions.errors import UnsupportedError
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
+from botorch.optim import optimize_acqf
+from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
+from botorch.sampling.pathwise.features import KernelFeatureMap, gen_kernel_features
+from botorch.utils.sampling import optimize_posterior_samples
+from gpytorch.kernels import (
+    ConstantKernel,
+    CosineKernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    PolynomialKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from scipy import stats
+from scipy.special import iv
+
+from gpytorch_nkn.kernels import (
+    BivariateComplexExponentialKernel,
+    CenteredLinearKernel,
+    ComplexExponentialKernel,
+    NeuralKernelNetwork,
+    NonStationarySpectralKernel,
+    SpectralComponentKernel,
+    ZeroMeanPeriodicKernel,
+)
+from gpytorch_nkn.layers import Activation, Layer, Linear, Product
+from gpytorch_nkn.models import NKNSingleTaskGP, SpectralFeatureMap, spectral_features
+from gpytorch_nkn.models.pathwise.frequency_draws import uniforms
+
+
+def spread(kernel):
+    """The kernel with parameters that differ, and constants that matter."""
+    for number, (name, parameter) in enumerate(kernel.named_parameters()):
+        generator = torch.Generator().manual_seed(number)
+        if parameter.dim() == 0 or name.split(".")[-1] not in ("frequency", "center"):
+            shift = 1.0 if name.endswith("raw_bias") else 0.0
+            parameter.data += shift + 0.4 * torch.randn(parameter.shape, generator=generator)
+        else:
+            parameter.data = 1.5 * torch.randn(parameter.shape, generator=generator)
+    return kernel
+
+
+def two_layers(*primitives, weights="softplus"):
+    layers = [
+        Linear(len(primitives), 4, weights=weights),
+        Product(4, 2),
+        Linear(2, 1, weights=weights, seed=1),
+    ]
+    return NeuralKernelNetwork(primitives, layers)
+
+
+def waves(kernel):
+    """With frequencies that change the sign of values within the inputs."""
+    kernel.frequency.data += torch.tensor([1.0, -0.5, 2.0])[: kernel.frequency.size(-1)]
+    return kernel
+
+
+def nested():
+    inner = NeuralKernelNetwork(
+        [RBFKernel(active_dims=(1,)), MaternKernel(nu=0.5)],
+        [Linear(2, 2), Product(2, 1)],
+        active_dims=(2, 0),
+    )
+    return two_layers(inner, ScaleKernel(inner.__class__([RBFKernel()], [Linear(1, 1)])))
+
+
+def skip_after_product():
+    return NeuralKernelNetwork(
+        [RBFKernel(active_dims=(0,)), PeriodicKernel(active_dims=(1,))],
+        [Linear(2, 4), Product(4, 2), Product(4, 1)],
+        skip=True,
+    )
+
+
+STATIONARY = {
+    "optimization": lambda: NeuralKernelNetwork.optimization(3),
+    "additive": lambda: NeuralKernelNetwork.additive(3),
+    "RQ, periodic and RBF": lambda: two_layers(
+        RQKernel(ard_num_dims=3), PeriodicKernel(active_dims=(1,)), RBFKernel()
+    ),
+    "periodic, ARD": lambda: two_layers(PeriodicKernel(ard_num_dims=3), weights="simplex"),
+    "zero-mean periodic": lambda: two_layers(
+        ZeroMeanPeriodicKernel(ard_num_dims=2, active_dims=(0, 2)), ZeroMeanPeriodicKernel()
+    ),
+    "Matern 1/2": lambda: two_layers(MaternKernel(nu=0.5, ard_num_dims=3)),
+    "Matern 3/2": lambda: two_layers(MaternKernel(nu=1.5, ard_num_dims=3)),
+    "Matern 5/2": lambda: two_layers(MaternKernel(nu=2.5, ard_num_dims=2, active_dims=(2, 0))),
+    "spectral components": lambda: two_layers(
+        waves(SpectralComponentKernel(ard_num_dims=3)),
+        ScaleKernel(waves(SpectralComponentKernel(active_dims=(2, 0)))),
+    ),
+    "nested": nested,
+    "skip after a product": skip_after_product,
+    "scale outside and inside": lambda: ScaleKernel(
+        two_layers(ScaleKernel(RBFKernel(active_dims=(1,))), ScaleKernel(ScaleKernel(RQKernel())))
+    ),
+    "sums and products inside": lambda: two_layers(
+        RBFKernel(active_dims=(0,)) * RQKernel(active_dims=(2,)) + ConstantKernel(),
+        ScaleKernel(MaternKernel(active_dims=(1,)) + RBFKernel()) * RBFKernel(),
+    ),
+    "sum and product outside": lambda: (
+        ScaleKernel(two_layers(RBFKernel())) + RBFKernel(active_dims=(0,)) * RQKernel()
+    ),
+    "active dimensions": lambda: ScaleKernel(
+        NeuralKernelNetwork(
+            [RBFKernel(ard_num_dims=2), MaternKernel(active_dims=(1,))],
+            [Linear(2, 2), Product(2, 1)],
+            active_dims=(2, 0),
+        )
+    ),
+    "complex": lambda: two_layers(ComplexExponentialKernel(ard_num_dims=3), RBFKernel()),
+    "complex in real": lambda: two_layers(
+        two_layers(ComplexExponentialKernel(), RBFKernel()),
+        ScaleKernel(ComplexExponentialKernel(ard_num_dims=3)),
+    ),
+    "polynomial": lambda: NeuralKernelNetwork(
+        [RBFKernel(), ComplexExponentialKernel()],
+        [Linear(2, 2), Activation(2, (0.5, 0.0, 0.5, 0.3)), Linear(2, 1)],
+    ),
+    "exponential": lambda: NeuralKernelNetwork(
+        [MaternKernel(), RBFKernel(active_dims=(0,))],
+        [Linear(2, 2), Activation(2, "exp"), Product(2, 1)],
+    ),
+}
+LINEAR = {
+    "regression": lambda: NeuralKernelNetwork.regression(3),
+    "centred linear": lambda: two_layers(
+        CenteredLinearKernel(ard_num_dims=3), LinearKernel(active_dims=(1,)), RBFKernel()
+    ),
+    "square of a linear kernel": lambda: NeuralKernelNetwork(
+        [LinearKernel(ard_num_dims=3), RQKernel()],
+        [Linear(2, 2), Activation(2, (0, 1, 1)), Linear(2, 1)],
+    ),
+}
+
+
+def gram(feature_map, x):
+    features = feature_map(x)
+    return features @ features.mT
+
+
+@pytest.mark.parametrize("case", [*STATIONARY, *LINEAR])
+def test_inner_products_are_the_kernel(case):
+    kernel = spread((STATIONARY | LINEAR)[case]())
+    x = 1.5 * torch.rand(8, 3)
+    expected = kernel(x).to_dense().detach()
+    assert expected.std() > 0.03 * expected.max()  # a constant would agree with anything
+    feature_map = gen_kernel_features(kernel, num_inputs=3, num_outputs=100_000)
+    assert feature_map.num_outputs == feature_map(x).size(-1) == 100_000
+    largest = expected.max().item()
+    torch.testing.assert_close(gram(feature_map, x), expected, rtol=0, atol=0.015 * largest)
+
+
+@pytest.mark.parametrize("case", STATIONARY)
+def test_a_stationary_kernel_has_its_variance_with_any_number_of_features(case):
+    kernel = spread(STATIONARY[case]())
+    x = torch.randn(4, 3)
+    values = gram(spectral_features(kernel, num_inputs=3, num_outputs=6), x).diagonal()
+    torch.testing.assert_close(values, kernel(x, diag=True).detach())
+
+
+@pytest.mark.parametrize("zero_mean", [False, True])
+def test_series_preset(zero_mean):
+    kernel = spread(NeuralKernelNetwork.time_series(zero_mean=zero_mean))
+    x = torch.linspace(-2, 2, 9).unsqueeze(-1)
+    expected = kernel(x).to_dense().detach()
+    values = gram(spectral_features(kernel, num_inputs=1, num_outputs=100_000), x)
+    scale = expected.diagonal().outer(expected.diagonal()).sqrt()
+    assert ((values - expected).abs() / scale).max() < 0.03
+
+
+def test_linear_kernels_on_another_scale_than_one():
+    kernel = NeuralKernelNetwork([LinearKernel(), RBFKernel()], [Linear(2, 1, bias=False)])
+    kernel.primitives[0].variance = 1e-6
+    kernel.layers[0].weight = 1.0
+    x = torch.linspace(-1000, 1000, 5).unsqueeze(-1)
+    values = gram(spectral_features(kernel, num_inputs=1, num_outputs=1024), x)
+    torch.testing.assert_close(values, kernel(x).to_dense().detach(), rtol=0, atol=0.15)
+
+
+def squared_mixture():
+    """A square, whose factors choose between a kernel and a constant with equal chances."""
+    linear = Linear(1, 1, weights="simplex")
+    linear.weight = 0.5
+    return NeuralKernelNetwork([RBFKernel()], [linear, Activation(1, (0.0, 0.0, 1.0))])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: spread(two_layers(RBFKernel(), PeriodicKernel(), weights="simplex")), squared_mixture],
+    ids=["products", "square"],
+)
+def test_few_features_have_no_bias(make):
+    # with two frequencies each, dependence within one of them would show in the mean of many
+    kernel = make().expand_batch(torch.Size([20_000]))
+    x = torch.linspace(0, 3, 6).unsqueeze(-1)
+    expected = kernel[0](x).to_dense().detach()
+    values = gram(spectral_features(kernel, num_inputs=1, num_outputs=4), x).mean(0)
+    torch.testing.assert_close(values, expected, rtol=0, atol=0.015 * expected.max().item())
+
+
+def test_uniform_numbers_are_inside_the_interval():
+    points = 2.0**31 * uniforms(torch.zeros(1000, dtype=torch.long), 2)
+    assert (points % 2 == 1).all()  # odd multiples of 2^-31 are neither 0 nor 1
+    assert (points > 0).all() and (points < 2.0**31).all()
+
+
+@pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
+def test_frequencies_of_a_matern_kernel_have_a_t_distribution(nu):
+    kernel = NeuralKernelNetwork([MaternKernel(nu=nu)], [Linear(1, 1, bias=False)])
+    kernel.primitives[0].lengthscale = 0.3
+    frequency = spectral_features(kernel, num_inputs=1, num_outputs=8000).frequency
+    assert stats.kstest(0.3 * frequency.flatten().numpy(), stats.t(2 * nu).cdf).pvalue > 0.01
+
+
+def test_harmonics_have_bessel_weights():
+    kernel = NeuralKernelNetwork([PeriodicKernel()], [Linear(1, 1, bias=False)])
+    kernel.primitives[0].initialize(lengthscale=0.8, period_length=0.4)
+    frequency = spectral_features(kernel, num_inputs=1, num_outputs=8000).frequency
+    harmonic = frequency.flatten() * 0.4 / (2 * math.pi)
+    torch.testing.assert_close(harmonic, harmonic.round(), atol=1e-9, rtol=0)
+    for n in range(-3, 4):
+        expected = math.exp(-1 / 0.8) * iv(abs(n), 1 / 0.8)
+        assert (harmonic.round() == n).double().mean() == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.parametrize("lengthscale", [1e-6, 1e-3, 1e4, 1e9])
+@pytest.mark.parametrize("make", [PeriodicKernel, ZeroMeanPeriodicKernel])
+def test_extreme_lengthscales_of_periodic_kernels(make, lengthscale):
+    kernel = NeuralKernelNetwork([make()], [Linear(1, 1)])
+    kernel.primitives[0].lengthscale = lengthscale
+    x = torch.tensor([[0.0], [0.1], [0.25], [0.7]])
+    values = gram(spectral_features(kernel, num_inputs=1, num_outputs=20_000), x)
+    torch.testing.assert_close(values, kernel(x).to_dense().detach(), rtol=0, atol=0.02)
+
+
+def test_a_constant_comes_as_often_as_it_weighs():
+    kernel = NeuralKernelNetwork([RBFKernel()], [Linear(1, 1, weights="simplex")])
+    kernel.layers[0].weight = 0.7
+    frequency = spectral_features(kernel, num_inputs=1, num_outputs=2000).frequency
+    assert abs(int((frequency == 0).sum()) - 300) <= 1
+    constant = NeuralKernelNetwork([ConstantKernel()], [Linear(1, 1)])
+    x = torch.randn(4, 2)
+    values = gram(spectral_features(constant, num_inputs=2, num_outputs=2), x)
+    torch.testing.assert_close(values, constant(x).to_dense().detach())
+
+
+def test_draws_are_better_than_independent_ones():
+    kernel = NeuralKernelNetwork.optimization(3)
+    x = torch.rand(10, 3)
+    expected = kernel(x).to_dense().detach()
+    # variance of cos(w d): (1 + k(2 d)) / 2 - k(d)^2, and 256 frequencies
+    independent = ((1 + kernel(2 * x).to_dense().detach()) / 2 - expected**2) / 256
+    maps = [spectral_features(kernel, num_inputs=3, num_outputs=512) for _ in range(30)]
+    mean_square = torch.stack([(gram(m, x) - expected).square() for m in maps]).mean(0)
+    assert mean_square.mean() < 0.4 * independent.mean()
+
+
+@pytest.mark.parametrize("case", ["network", "scale of a batch", "scale of one network", "linear"])
+def test_elements_of_a_batch_have_frequencies_of_their_own(case):
+    shape = torch.Size([2, 3])
+    if case == "linear":
+        kernel = NeuralKernelNetwork.regression(2, batch_shape=shape)
+    else:
+        inner = shape if case != "scale of one network" else torch.Size([])
+        kernel = NeuralKernelNetwork.optimization(2, batch_shape=inner)
+        if case != "network":
+            kernel = ScaleKernel(kernel, batch_shape=torch.Size([3]) if inner else shape)
+    kernel, x = spread(kernel), torch.rand(7, 2)
+    feature_map = gen_kernel_features(kernel, num_inputs=2, num_outputs=20_000)
+    assert feature_map.batch_shape == kernel.batch_shape == shape
+    frequency = feature_map.frequency.flatten(0, 1)
+    assert frequency.shape == (6, 10_000, 2)
+    assert (frequency[0] != frequency[1:]).double().mean() > 0.4
+    expected = kernel(x).to_dense().detach()
+    tolerance = 0.02 * expected.max().item()
+    torch.testing.assert_close(gram(feature_map, x), expected, rtol=0, atol=tolerance)
+    own_inputs = torch.rand(2, 3, 7, 2)
+    expected = kernel(own_inputs).to_dense().detach()
+    torch.testing.assert_close(gram(feature_map, own_inputs), expected, rtol=0, atol=tolerance)
+
+
+def test_columns_are_selected_once_where_the_buffers_are_copies():
+    # as they are on a device other than the CPU
+    network = NeuralKernelNetwork([RBFKernel(ard_num_dims=2)], [Linear(1, 1)], active_dims=(1, 0))
+    network.primitives[0].lengthscale = torch.tensor([[0.2, 2.0]])
+    kernel = ScaleKernel(network)
+    kernel.active_dims = kernel.active_dims.clone()
+    x = torch.tensor([[0.0, 0.1], [0.3, 0.2], [0.5, 0.9]])
+    values = gram(gen_kernel_features(kernel, num_inputs=2, num_outputs=20_000), x)
+    expected = kernel(x).to_dense().detach()
+    assert (kernel(x.flip(-1)).to_dense() - expected).abs().max() > 0.05
+    torch.testing.assert_close(values, expected, rtol=0, atol=0.01)
+
+
+def test_single_precision_and_another_default():
+    kernel = spread(NeuralKernelNetwork.regression(3)).float()
+    torch.manual_seed(3)
+    single = spectral_features(kernel, num_inputs=3, num_outputs=100)
+    assert {b.dtype for b in single.buffers()} == {torch.float32}
+    torch.set_default_dtype(torch.float32)
+    torch.manual_seed(3)
+    double = spectral_features(kernel.double(), num_inputs=3, num_outputs=100)
+    assert double.frequency.dtype == torch.float64
+    torch.testing.assert_close(single.frequency.double(), double.frequency, rtol=1e-5, atol=1e-5)
+    assert single(torch.rand(4, 3)).dtype == torch.float32
+
+
+def test_another_default_device():
+    kernel = NeuralKernelNetwork.regression(2)
+    with torch.device("meta"):
+        feature_map = spectral_features(kernel, num_inputs=2, num_outputs=8)
+    assert {b.device.type for b in feature_map.buffers()} == {"cpu"}
+
+
+def test_the_global_random_state_decides():
+    kernel = two_layers(RQKernel(), PeriodicKernel(), ComplexExponentialKernel())
+    torch.manual_seed(5)
+    first, second = (spectral_features(kernel, num_inputs=1, num_outputs=64) for _ in range(2))
+    torch.manual_seed(5)
+    again = spectral_features(kernel, num_inputs=1, num_outputs=64)
+    assert torch.equal(first.frequency, again.frequency)
+    assert not torch.equal(first.frequency, second.frequency)
+
+
+def test_features_keep_the_parameters_of_the_draw():
+    kernel = ScaleKernel(NeuralKernelNetwork.optimization(2))
+    x = torch.rand(5, 2, requires_grad=True)
+    feature_map = gen_kernel_features(kernel, num_inputs=2, num_outputs=20_000)
+    before = gram(feature_map, x)
+    kernel.outputscale = 3.0
+    kernel.base_kernel.primitives[0].lengthscale = 0.05
+    assert torch.equal(gram(feature_map, x), before)
+    after = gram(gen_kernel_features(kernel, num_inputs=2, num_outputs=20_000), x)
+    torch.testing.assert_close(after, kernel(x).to_dense(), rtol=0, atol=0.03)
+    (gradient,) = torch.autograd.grad(before[0, 1], x)
+    assert gradient.abs().max() > 0
+    assert all(p.grad is None for p in kernel.parameters())
+
+
+def test_maps_can_be_copied_and_stored():
+    kernel = spread(NeuralKernelNetwork.regression(2, active_dims=(2, 0)))
+    feature_map = spectral_features(kernel, num_inputs=3, num_outputs=32)
+    x = torch.rand(4, 3)
+    for other in (copy.deepcopy(feature_map), pickle.loads(pickle.dumps(feature_map))):
+        assert torch.equal(other(x), feature_map(x))
+    assert feature_map.float()(x.float()).dtype == torch.float32
+
+
+class _MyRBF(RBFKernel):
+    def forward(self, x1, x2, **params):
+        return super().forward(x1, x2, **params) ** 2
+
+
+class _MyLayer(Layer):
+    def forward(self, values):
+        return values.square()
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: two_layers(PolynomialKernel(2)), "PolynomialKernel.*posterior.*MaxPosterior"),
+        (lambda: two_layers(RBFKernel() + CosineKernel()), "CosineKernel"),
+        (lambda: two_layers(_MyRBF()), "_MyRBF"),
+        (lambda: two_layers(BivariateComplexExponentialKernel()), "BivariateComplex"),
+        (lambda: ScaleKernel(BivariateComplexExponentialKernel()), "BivariateComplex"),
+        (lambda: NeuralKernelNetwork([RBFKernel()], [_MyLayer(1, 1)]), "_MyLayer"),
+        (
+            lambda: NeuralKernelNetwork([LinearKernel()], [Activation(1, "exp")]),
+            "exponential of kernels that are not stationary",
+        ),
+    ],
+)
+def test_kernels_without_known_features_are_named(make, match):
+    with pytest.raises(NotImplementedError, match=match):
+        gen_kernel_features(make(), num_inputs=1, num_outputs=8)
+
+
+def test_wrong_sizes_are_named():
+    with pytest.raises(UnsupportedError, match="even and positive, got 7"):
+        spectral_features(two_layers(RBFKernel()), num_inputs=1, num_outputs=7)
+    with pytest.raises(UnsupportedError, match="even and positive, got 0"):
+        spectral_features(two_layers(RBFKernel()), num_inputs=1, num_outputs=0)
+    with pytest.raises(ValueError, match="RBFKernel has a lengthscale of size 3, got 2 columns"):
+        spectral_features(two_layers(RBFKernel(ard_num_dims=3)), num_inputs=2, num_outputs=8)
+
+
+def test_kernels_that_botorch_knows_are_left_to_it():
+    for kernel in (RBFKernel(), ScaleKernel(MaternKernel()), ScaleKernel(ScaleKernel(RBFKernel()))):
+        assert type(gen_kernel_features(kernel, num_inputs=2, num_outputs=8)) is KernelFeatureMap
+    for kernel in (two_layers(RBFKernel()), ScaleKernel(ZeroMeanPeriodicKernel())):
+        assert type(gen_kernel_features(kernel, num_inputs=1, num_outputs=8)) is SpectralFeatureMap
+
+
+def data(num_outputs=1, num_points=8):
+    """Few points, and others between which and beyond there is much to learn."""
+    generator = torch.Generator().manual_seed(1)
+    X, x = (torch.rand(n, 3, generator=generator) for n in (num_points, 4))
+    Y = torch.stack([torch.sin(5 * X[:, 0]) + X[:, 1], torch.cos(4 * X[:, 2])], -1)[:, :num_outputs]
+    return X, Y + 0.1 * torch.randn(Y.shape, generator=generator), x
+
+
+def draw(sampler, model, num_samples, num_features, x):
+    """Values ``S x ... x N`` of paths with a given number of features."""
+
+    def prior(model, sample_shape):
+        return draw_kernel_feature_paths(model, sample_shape, num_features=num_features)
+
+    with torch.no_grad():
+        if sampler is draw_matheron_paths:
+            return sampler(model, torch.Size([num_samples]), prior_sampler=prior)(x)
+        return prior(model, torch.Size([num_samples]))(x)
+
+
+@pytest.mark.parametrize("transformed", [False, True])
+def test_paths_have_the_moments_of_the_posterior(transformed):
+    X, Y, x = data()
+    if transformed:
+        X, x = 50 * X - 10, 50 * x - 10
+    covar_module = ScaleKernel(NeuralKernelNetwork.optimization(3))
+    transform = Normalize(3, bounds=torch.stack([X.amin(0), X.amax(0)])) if transformed else None
+    model = SingleTaskGP(X, Y, covar_module=covar_module, input_transform=transform)
+    fit_gpytorch_mll(
+        ExactMarginalLogLikelihood(model.likelihood, model),
+        optimizer_kwargs={"options": {"maxiter": 15}},
+    )
+    model.eval()
+    samples = draw(draw_matheron_paths, model, 4096, 4096, x)
+    posterior = model.posterior(x)
+    mean = posterior.mean.detach().squeeze(-1)
+    covariance = posterior.distribution.covariance_matrix.detach()
+    prior_variance = covar_module.outputscale.item() * Y.var().item()
+    assert covariance.diagonal().max() > 0.1 * prior_variance  # else the data alone would decide
+    error = 4 * (covariance.diagonal() / 4096).sqrt()
+    assert ((samples.mean(0) - mean).abs() < error + 0.01 * prior_variance**0.5).all()
+    scale = covariance.diagonal().outer(covariance.diagonal()).sqrt()
+    assert ((samples.T.cov() - covariance).abs() < 0.1 * scale + 0.01 * prior_variance).all()
+
+
+def test_prior_paths_have_the_moments_of_the_prior():
+    X, Y, x = data()
+    kernel = spread(NeuralKernelNetwork.additive(3))
+    model = SingleTaskGP(X, Y, covar_module=kernel, outcome_transform=None)
+    samples = draw(draw_kernel_feature_paths, model, 2048, 2048, x)
+    expected = model.covar_module(x).to_dense().detach()
+    scale = expected.max().item()
+    assert (samples.mean(0) - model.mean_module(x)).abs().max() < 4 * (scale / 2048) ** 0.5
+    torch.testing.assert_close(samples.T.cov(), expected, rtol=0, atol=0.12 * scale)
+
+
+@pytest.mark.parametrize("shared_kernel", [False, True])
+def test_several_outputs(shared_kernel):
+    X, Y, x = data(num_outputs=2)
+    model = NKNSingleTaskGP(X, Y, shared_kernel=shared_kernel).eval()
+    samples = draw(draw_matheron_paths, model, 4096, 2048, x)  # S x 2 x 4
+    posterior = model.posterior(x)
+    mean, variance = (m.detach().mT for m in (posterior.mean, posterior.variance))
+    assert ((samples.mean(0) - mean).abs() < 4 * (variance / 4096).sqrt() + 0.02).all()
+    torch.testing.assert_close(samples.var(0), variance, rtol=0.15, atol=0.01)
+    for column in range(4):  # outputs are independent
+        assert torch.corrcoef(samples[..., column].T)[0, 1].abs() < 0.1
+
+
+def test_posterior_samples_are_optimised():
+    X, Y, _ = data()
+    model = NKNSingleTaskGP(X, Y).eval()
+    paths = draw_matheron_paths(model, torch.Size([4]))
+    bounds = torch.tensor([[0.0] * 3, [1.0] * 3])
+    best_x, best_f = optimize_posterior_samples(paths, bounds, raw_samples=512, num_restarts=8)
+    assert best_x.shape == (4, 3)
+    with torch.no_grad():
+        on_grid = paths(torch.rand(300, 3)).amax(-1)
+    assert (best_f.squeeze(-1) >= on_grid - 1e-6).all()
+
+
+def test_a_step_of_thompson_sampling():
+    X, Y, _ = data()
+    model = NKNSingleTaskGP(X, Y).eval()
+    acquisition = PathwiseThompsonSampling(model)
+    bounds = torch.tensor([[0.0] * 3, [1.0] * 3])
+    candidates, value = optimize_acqf(acquisition, bounds, q=2, num_restarts=2, raw_samples=32)
+    assert candidates.shape == (2, 3)
+    with torch.no_grad():
+        assert value > acquisition(torch.rand(200, 2, 3)).max()
+
+
+def pairs(name, **options):
+    batch_shape = options.pop("batch_shape", torch.Size())
+    kernel = NonStationarySpectralKernel(
+        6, 2, correlation=0.3, active_dims=(2, 0), batch_shape=batch_shape, **options
+    )
+    kernel = spread(kernel)
+    return {"alone": kernel, "scaled": ScaleKernel(kernel, batch_shape=batch_shape)}[name]
+
+
+@pytest.mark.parametrize("name", ["alone", "scaled"])
+@pytest.mark.parametrize("features", ["psi", "phi"])
+@pytest.mark.parametrize("batch_shape", [(), (3,)])
+def test_features_of_frequency_pairs_are_all_taken_and_exact(name, features, batch_shape):
+    kernel = pairs(name, features=features, batch_shape=torch.Size(batch_shape))
+    feature_map = gen_kernel_features(kernel, num_inputs=3, num_outputs=10)
+    x = torch.randn(5, 3)
+    values = feature_map(x)
+    assert values.shape == (*batch_shape, 5, 12)
+    torch.testing.assert_close(values @ values.mT, kernel(x).to_dense())
+
+
+def test_frequency_pairs_in_sums_and_products_are_right_in_expectation():
+    kernel = (RBFKernel(active_dims=(1,)) + pairs("alone", features="phi")) * pairs("scaled")
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    draws = [spectral_features(kernel, num_inputs=3, num_outputs=8192)(x) for _ in range(30)]
+    mean = torch.stack([phi @ phi.mT for phi in draws]).mean(0)
+    expected = kernel(x).to_dense()
+    assert expected.diagonal().std() > 0.05
+    torch.testing.assert_close(mean, expected, rtol=0.0, atol=0.01)
+
+
+def test_thompson_samples_of_frequency_pairs():
+    x = torch.rand(12, 3)
+    model = SingleTaskGP(x, x.sum(-1, keepdim=True).sin(), covar_module=pairs("scaled"))
+    paths = draw_matheron_paths(model.eval(), torch.Size([3000]))
+    test = torch.rand(4, 3)
+    draws, posterior = paths(test), model.posterior(test)
+    torch.testing.assert_close(draws.mean(0), posterior.mean.squeeze(-1), rtol=0.0, atol=0.05)
+    torch.testing.assert_close(draws.var(0), posterior.variance.squeeze(-1), rtol=0.15, atol=1e-4)

@@ -1,0 +1,524 @@
+import copy
+import pickle
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from botorch.acquisition import qLogExpectedImprovement, qLogNoisyExpectedImprovement
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import Normalize, Warp
+from botorch.optim import optimize_acqf
+from botorch.optim.fit import fit_gpytorch_mll_scipy
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.means import ConstantMean, LinearMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gpytorch_nkn.fit.optimize import FlatParameters
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.models import SparseNKNGP, fit_sparse_gp
+from gpytorch_nkn.models.sparse.collapsed_bound import collapsed_bound
+from gpytorch_nkn.models.sparse.fit_sparse import _Bound
+from tests.models.small_models import data, moved
+
+SMALL = "Linear4-Product2-Linear1"
+
+
+def network(d=2, batch_shape=None):
+    return NeuralKernelNetwork.regression(d, wiring=SMALL, batch_shape=batch_shape)
+
+
+def sparse(m=1, n=40, number=9, batch_shape=(), **options):
+    x, y = data(m, n, 2, batch_shape)
+    y = y + 0.1 * torch.randn_like(y)
+    options = {"structure": network(), "inducing_points": number} | options
+    return moved_but_for_points(SparseNKNGP(x, y, **options), batch_shape)
+
+
+def moved_but_for_points(model, batch_shape=()):
+    points = model.inducing_points.detach().clone()
+    moved(model, batch_shape).inducing_points.data.copy_(points)
+    return model
+
+
+def dense_parts(model):
+    """Kernel matrices of a model of one output as NumPy arrays, residuals and noise."""
+    model.eval()
+    x, z = model.train_inputs[0], model.inducing_points
+    kernel = model.covar_module.base_kernel
+    with torch.no_grad():
+        parts = kernel(z).to_dense(), kernel(z, x).to_dense(), kernel(x).to_dense()
+        residual = model.train_targets - model.mean_module(x)
+        return [p.numpy() for p in (*parts, residual)] + [model.likelihood.noise.item()]
+
+
+def trained(model):
+    return tuple(p for p in model.parameters() if p.requires_grad)
+
+
+def test_posterior_equals_the_formulas_of_the_book():
+    model = sparse(outcome_transform=None)
+    kuu, kuf, _, residual, noise = dense_parts(model)
+    test = torch.rand(6, 2)
+    kernel, z = model.covar_module.base_kernel, model.inducing_points
+    with torch.no_grad():
+        ksu, kss = kernel(test, z).to_dense().numpy(), kernel(test).to_dense().numpy()
+        prior_mean = model.mean_module(test).numpy()
+    inner = np.linalg.inv(kuu + kuf @ kuf.T / noise)  # Titsias (2009), equations 6 and 10
+    mean = prior_mean + ksu @ inner @ kuf @ residual / noise
+    covariance = kss - ksu @ (np.linalg.inv(kuu) - inner) @ ksu.T
+    posterior = model.posterior(test)
+    np.testing.assert_allclose(posterior.mean.detach().numpy()[:, 0], mean, rtol=1e-5, atol=1e-5)
+    found = posterior.distribution.covariance_matrix.detach().numpy()
+    np.testing.assert_allclose(found, covariance, rtol=1e-4, atol=1e-6)
+    assert np.abs(mean - prior_mean).max() > 0.3 and np.ptp(np.diag(covariance)) > 1e-3
+    noisy = model.posterior(test, observation_noise=True).variance - posterior.variance
+    torch.testing.assert_close(noisy, torch.full_like(noisy, noise))
+
+
+def test_bound_equals_the_formula_of_titsias():
+    model = sparse()
+    kuu, kuf, kff, residual, noise = dense_parts(model)
+    low_rank = kuf.T @ np.linalg.solve(kuu, kuf)
+    covariance = low_rank + noise * np.eye(len(residual))
+    _, log_det = np.linalg.slogdet(2 * np.pi * covariance)
+    density = -0.5 * (log_det + residual @ np.linalg.solve(covariance, residual))
+    trace = np.trace(kff - low_rank) / (2 * noise)
+    assert trace > 0.1
+    assert model.bound().item() == pytest.approx(density - trace, rel=1e-5)
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize("chunk", [7 * 9, 10**7])
+def test_loss_and_gradient_equal_those_of_gpytorch(chunk, m, batch_shape, monkeypatch):
+    monkeypatch.setattr("gpytorch_nkn.models.sparse.collapsed_bound._CHUNK_ENTRIES", chunk)
+    model = sparse(m, batch_shape=batch_shape, mean_module=None).train()
+    ours = _Bound(model)()
+    found = torch.autograd.grad(ours.sum(), trained(model))
+    output = model(*model.train_inputs)
+    value = model.likelihood(output).log_prob(model.train_targets).sum()
+    value = value + sum(term.loss().sum() for term in model.added_loss_terms())
+    priors = list(model.named_priors())
+    assert len({id(prior) for _, _, prior, _, _ in priors}) == len(priors)  # each one once
+    value = value + sum(p.log_prob(get(part)).sum() for _, part, p, get, _ in priors)
+    expected = torch.autograd.grad(-value, trained(model))
+    torch.testing.assert_close(ours.sum(), -value, rtol=1e-7, atol=1e-6)
+    for own, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-5 * other.abs().max().item())
+
+
+def test_gradient_weighs_the_elements_of_a_batch():
+    model = sparse(2).train()
+    weights = torch.tensor([2.0, -0.5])
+    parameters = trained(model)
+    whole = collapsed_bound(model.collapsed(), parameters)
+    both = torch.autograd.grad((weights * whole).sum(), parameters)
+    parts = [
+        torch.autograd.grad(collapsed_bound(model.collapsed(), parameters)[i], parameters)
+        for i in range(2)
+    ]
+    for together, *single in zip(both, *parts, strict=True):
+        torch.testing.assert_close(together, 2.0 * single[0] - 0.5 * single[1])
+
+
+def test_gradient_reaches_a_transform_that_learns():
+    x, y = data(n=30)
+    warp = Warp(d=2, indices=[0])
+    model = SparseNKNGP(x, y, structure=network(), inducing_points=8, input_transform=warp).train()
+    (found,) = torch.autograd.grad(_Bound(model)().sum(), [warp.concentration0])
+    raw, step = warp.concentration0, 1e-5
+    values = []
+    for sign in (1, -1):
+        raw.data += sign * step
+        values.append(_Bound(model)().item())
+        raw.data -= sign * step
+    assert found.item() == pytest.approx((values[0] - values[1]) / (2 * step), rel=1e-4)
+    assert abs(found.item()) > 1e-2
+
+
+def test_all_points_as_inducing_points_give_the_exact_gp():
+    model = sparse(number=1000)
+    assert model.inducing_points.shape == (40, 2)
+    exact = SingleTaskGP(
+        *data(n=40),
+        likelihood=model.likelihood,
+        covar_module=model.covar_module.base_kernel,
+        mean_module=model.mean_module,
+        outcome_transform=None,
+    )
+    exact.set_train_data(model.train_inputs, model.train_targets, strict=False)
+    exact.eval()
+    test = torch.rand(8, 2)
+    with torch.no_grad():
+        ours, theirs = model(test), exact(test)
+    torch.testing.assert_close(ours.mean, theirs.mean, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        ours.covariance_matrix, theirs.covariance_matrix, rtol=1e-4, atol=1e-6
+    )
+    log_density = exact.likelihood(exact.train()(*exact.train_inputs)).log_prob(exact.train_targets)
+    assert model.bound().item() == pytest.approx(log_density.item(), abs=1e-4)
+
+
+def test_repeated_rows_reduce_the_inducing_points_to_the_distinct_ones():
+    x, y = data(n=10)
+    x, y = x.repeat(4, 1), y.repeat(4, 1) + 0.1 * torch.randn(40, 1)
+    model = moved_but_for_points(SparseNKNGP(x, y, structure=network(), inducing_points=30))
+    assert model.inducing_points.shape == (10, 2)
+    kernel = model.covar_module.base_kernel
+    exact = SingleTaskGP(x, y, None, model.likelihood, kernel, model.mean_module)
+    torch.testing.assert_close(
+        model.posterior(x[:10]).mean, exact.posterior(x[:10]).mean, rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_every_output_and_element_is_a_model_of_its_own(batch_shape):
+    model = sparse(2, batch_shape=batch_shape)
+    test = torch.rand(3, *batch_shape, 5, 2)
+    mean, variance = model.predict(test)
+    joint = model.posterior(test)
+    torch.testing.assert_close(joint.mean.detach(), mean)
+    torch.testing.assert_close(joint.variance.detach(), variance)
+    own = batch_shape + (2,)
+    for index in np.ndindex(*own):
+        kernel = model.covar_module.base_kernel[index]
+        batch, output = index[:-1], index[-1]
+        single = SparseNKNGP(
+            model.train_inputs[0][index],
+            model.train_targets[index].unsqueeze(-1),
+            structure=kernel,
+            inducing_points=model.inducing_points.reshape(*batch_shape, 9, 2)[batch],
+            likelihood=GaussianLikelihood().initialize(noise=model.likelihood.noise[index]),
+            mean_module=ConstantMean().initialize(constant=model.mean_module.constant[index]),
+            outcome_transform=None,
+        )
+        means, variances = single.predict(test[(slice(None), *batch)])
+        scale = model.outcome_transform.stdvs[(*batch, 0, output)]
+        shift = model.outcome_transform.means[(*batch, 0, output)]
+        at = (slice(None), *batch, ..., output)
+        torch.testing.assert_close(mean[at], shift + scale * means[..., 0])
+        torch.testing.assert_close(variance[at], scale**2 * variances[..., 0])
+
+
+class Largest(TorchDispatchMode):
+    """The most elements of any tensor that an operation returns."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for value in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(value, torch.Tensor):
+                self.elements = max(self.elements, value.untyped_storage().nbytes() // 8)
+        return result
+
+
+def test_nothing_of_n_times_n_is_formed():
+    n, number = 20_000, 5
+    x, y = data(n=n)
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
+    with Largest() as largest:
+        kernel(x[:1500]).to_dense()
+    assert largest.elements >= 1500**2  # it would notice
+    with Largest() as largest:
+        model = SparseNKNGP(x, y, structure=network(), inducing_points=number).train()
+        _Bound(model)().sum().backward()
+        output = model(*model.train_inputs)
+        ExactMarginalLogLikelihood(model.likelihood, model)(output, model.train_targets).backward()
+        model.predict(x)
+        with torch.no_grad():
+            posterior = model.posterior(x, observation_noise=True)
+            assert posterior.mean.shape == posterior.variance.shape == (n, 1)
+    assert largest.elements < 20 * n * number
+
+
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_noise_free_data_are_followed(dtype):
+    x, y = (t.to(dtype) for t in data(n=120))
+    model = SparseNKNGP(x, y, structure=network(), inducing_points=60)
+    fit_sparse_gp(model, max_iterations=10, restarts=1)
+    test, truth = (t.to(dtype) for t in data(n=50))
+    mean, variance = model.predict(test)
+    assert mean.dtype == dtype and (variance >= 0).all()
+    assert model.likelihood.noise.item() < 1e-4
+    assert (mean - truth).abs().max() < 0.02 * truth.std()
+
+
+def test_default_fit_raises_the_bound_and_beats_its_start():
+    x, y = data(n=150)
+    y = y + 0.1 * torch.randn_like(y)
+    before = torch.get_rng_state()
+    model = SparseNKNGP(x, y, structure=network(), inducing_points=12)
+    start = model.bound()
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll, restarts=1, max_iterations=0)
+    after_blocks = -_Bound(model.train())()
+    points = model.inducing_points.detach().clone()
+    fit_gpytorch_mll(mll, start=None, max_iterations=10)
+    assert not model.training and not torch.equal(points, model.inducing_points)
+    assert model.bound() > start
+    assert -_Bound(model.train())() > after_blocks
+    assert torch.equal(before, torch.get_rng_state())
+    noise = model.likelihood.noise.sqrt().item() * y.std().item()
+    assert noise == pytest.approx(0.1, rel=0.3)
+
+
+def test_fit_depends_on_the_seed_alone():
+    fits = []
+    for noise in (0, 1):
+        torch.manual_seed(0)
+        model = sparse(n=60)
+        torch.manual_seed(noise)
+        fit_sparse_gp(model, restarts=1, block_size=25, max_iterations=2, seed=4)
+        fits.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.equal(*fits)
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_greedy_points_are_selected_again_under_what_was_learned(m):
+    model = sparse(m, selection="greedy_variance", learn_inducing_points=False)
+    before = model.inducing_points.clone()
+    fit_sparse_gp(model, restarts=1, max_iterations=1)
+    assert not torch.equal(before, model.inducing_points)
+    rows = model.train_inputs[0].reshape(-1, 40, 2)[0]
+    assert ((model.inducing_points.unsqueeze(1) == rows).all(-1).sum(-1) == 1).all()
+    given = sparse(m, selection="greedy_variance", inducing_points=before[:4])
+    fit_sparse_gp(given, restarts=1, max_iterations=0)
+    assert torch.equal(given.inducing_points, before[:4])
+
+
+def test_fixed_points_stay_and_several_outputs_are_trained():
+    model = sparse(2, learn_inducing_points=False)
+    points, bound = model.inducing_points.clone(), model.bound()
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), restarts=1)
+    assert torch.equal(points, model.inducing_points)
+    assert (model.bound() > bound).all()
+
+
+def test_an_optimiser_of_botorch_trains_it_too():
+    model = sparse()
+    bound = model.bound()
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the optimiser stops early
+        fit_gpytorch_mll(
+            mll, optimizer=fit_gpytorch_mll_scipy, optimizer_kwargs={"options": {"maxiter": 5}}
+        )
+    assert model.bound() > bound
+    with pytest.raises(TypeError, match=r"options of fit_sparse_gp .* got \['max_iter'\]"):
+        fit_gpytorch_mll(mll, max_iter=3)
+
+
+def test_interruption_keeps_the_best_and_the_budget_ends(monkeypatch):
+    model = sparse()
+    bound, calls = -_Bound(model.train())(), []
+    original = _Bound.__call__
+
+    def interrupted(self):
+        calls.append(0)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return original(self)
+
+    monkeypatch.setattr(_Bound, "__call__", interrupted)
+    with pytest.warns(UserWarning, match="Interrupted after 5 evaluations"):
+        fit_sparse_gp(model, start=None)
+    monkeypatch.undo()
+    assert -_Bound(model.train())() > bound
+    first = [p.detach().clone() for p in model.parameters()]
+    fit_sparse_gp(model, start=None, budget=1e-9)
+    assert all(torch.equal(a, b) for a, b in zip(first, model.parameters(), strict=True))
+
+
+def test_interruption_of_the_start_ends_the_fit(monkeypatch):
+    model = sparse(n=60)
+    interrupt, evaluate = [], FlatParameters.evaluate
+
+    def interrupted(self):
+        interrupt.append(0)
+        if len(interrupt) == 5:
+            raise KeyboardInterrupt
+        return evaluate(self)
+
+    monkeypatch.setattr(FlatParameters, "evaluate", interrupted)
+    fit_sparse_gp(model, restarts=1)
+    assert len(interrupt) == 5 and not model.training
+
+
+@pytest.mark.parametrize("remake", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+@pytest.mark.parametrize("training", [True, False])
+def test_copies_predict_alike_and_learn_alone(training, remake):
+    model = sparse().train(training)
+    if training:
+        model(*model.train_inputs)  # leaves the term of a loss
+    else:
+        model.predict(torch.rand(2, 2))
+    other = remake(model)
+    x = torch.rand(5, 2)
+    assert other.training == training
+    assert torch.equal(other.predict(x)[1], model.predict(x)[1])
+    assert other.covar_module.likelihood is other.likelihood is not model.likelihood
+    before = copy.deepcopy(model.state_dict())
+    fit_sparse_gp(other, start=None, max_iterations=2)
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    assert not torch.equal(other.predict(x)[1], model.predict(x)[1])
+
+
+def test_state_moves_to_another_model_even_after_a_prediction():
+    model = sparse(outcome_transform=None)
+    other = sparse(outcome_transform=None)
+    other.set_train_data(model.train_inputs, model.train_targets, strict=False)
+    x = torch.rand(5, 2)
+    other.predict(x)
+    assert not torch.equal(other.predict(x)[0], model.predict(x)[0])
+    assert not any("likelihood" in name for name in model.covar_module.state_dict())
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.predict(x)[0], model.predict(x)[0])
+
+
+def test_float32_predicts_what_float64_does():
+    model = sparse()
+    x = torch.rand(7, 2)
+    mean, variance = model.predict(x)
+    single = copy.deepcopy(model).float()
+    means, variances = single.predict(x.float())
+    torch.testing.assert_close(means.double(), mean, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(variances.double(), variance, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 4, None])
+def test_chunks_and_transforms_do_not_change_predictions(chunk_size):
+    x, y = data(n=40)
+    options = {"structure": network(), "inducing_points": x[:9]}
+    plain = SparseNKNGP(x, y, **options)
+    options["inducing_points"] = (x[:9] - x.min(0).values) / (x.max(0).values - x.min(0).values)
+    model = SparseNKNGP(10 * x - 3, y, input_transform=Normalize(2), **options)
+    for own, other in zip(model.parameters(), plain.parameters(), strict=True):
+        if own is not model.inducing_points:
+            assert torch.equal(own, other)
+    test = torch.rand(11, 2)
+    mean, variance = model.predict(10 * test - 3, observation_noise=True, chunk_size=chunk_size)
+    with torch.no_grad():
+        posterior = model.posterior(10 * test - 3, observation_noise=True)
+    torch.testing.assert_close(mean, posterior.mean)
+    torch.testing.assert_close(variance, posterior.variance)
+    by_hand = (model.train_targets * y.std() + y.mean()).unsqueeze(-1)
+    torch.testing.assert_close(by_hand, y)
+    assert (mean - y.mean()).abs().max() > 0.5
+
+
+def test_acquisition_functions_are_optimised():
+    model = sparse(n=60, number=20)
+    fit_sparse_gp(model, restarts=1, max_iterations=3)
+    x = torch.rand(3, 2, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: model.posterior(x).variance, [x], atol=1e-4)
+    best = model.train_targets.max() * model.outcome_transform.stdvs.item()
+    best = best + model.outcome_transform.means.item()
+    acquisitions = [
+        qLogExpectedImprovement(model, best),
+        qLogNoisyExpectedImprovement(model, model.train_inputs[0]),
+    ]
+    bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
+    for acquisition in acquisitions:
+        points, value = optimize_acqf(acquisition, bounds, q=2, num_restarts=2, raw_samples=16)
+        assert points.shape == (2, 2) and value.isfinite()
+
+
+def test_test_batches_do_not_copy_the_factor():
+    model = sparse(n=200, number=100)
+    x = torch.rand(500, 1, 2)
+    model.posterior(x[:1])
+    with Largest() as largest, torch.no_grad():
+        model.posterior(x)
+    assert largest.elements < 20 * 500 * 100
+
+
+@pytest.mark.parametrize("structure", ["tabular", "additive", "optimization", "paper"])
+def test_structures_by_name(structure):
+    x, y = data(m=2, n=20, d=3)
+    model = SparseNKNGP(x, y, structure=structure, inducing_points=5)
+    assert model.covar_module.base_kernel.batch_shape == (2,)
+    assert model.posterior(x[:2]).mean.shape == (2, 2)
+
+
+def test_any_kernel_is_copied_and_may_be_the_structure():
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
+    mean = LinearMean(2)
+    x, y = data(n=20)
+    model = SparseNKNGP(x, y, structure=kernel, inducing_points=5, mean_module=mean)
+    assert model.covar_module.base_kernel is not kernel and model.mean_module is mean
+    model.covar_module.base_kernel.outputscale = 3.0
+    assert kernel.outputscale != 3.0
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"structure": "deep"}, ValueError, "got 'deep'"),
+        ({"structure": torch.nn.Linear(2, 2)}, TypeError, "got Linear"),
+        ({"structure": RBFKernel(ard_num_dims=3)}, ValueError, "does not fit 2 input columns"),
+        ({"selection": "random"}, ValueError, "got 'random'"),
+        ({"inducing_points": 0}, ValueError, "got 0"),
+        ({"inducing_points": torch.rand(4, 3)}, ValueError, r"\('m', 2\), got shape \(4, 3\)"),
+        ({"inducing_points": torch.rand(2, 4, 2)}, ValueError, r"got shape \(2, 4, 2\)"),
+        (
+            {"likelihood": FixedNoiseGaussianLikelihood(torch.ones(9))},
+            TypeError,
+            "got FixedNoiseGaussianLikelihood",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(options, error, message):
+    with pytest.raises(error, match=message):
+        SparseNKNGP(*data(n=9), **{"structure": network(), "inducing_points": 4} | options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"start": "adam"}, "got 'adam'"),
+        ({"max_iterations": -1}, "got -1"),
+        ({"budget": 0.0}, "got 0.0"),
+    ],
+)
+def test_options_of_the_fit_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        fit_sparse_gp(sparse(n=10), **options)
+
+
+def test_what_it_cannot_do_is_said():
+    with pytest.raises(TypeError, match="SparseNKNGP, got SingleTaskGP"):
+        fit_sparse_gp(SingleTaskGP(torch.rand(5, 2), torch.randn(5, 1), outcome_transform=None))
+    model = sparse(n=10)
+    model.posterior(torch.rand(1, 2))
+    with pytest.raises(NotImplementedError, match="no fantasies"):
+        model.condition_on_observations(torch.rand(1, 2), torch.rand(1, 1))
+    with pytest.raises(ValueError, match="chunk_size must be at least 1, got 0"):
+        model.predict(torch.rand(2, 2), chunk_size=0)
+
+
+SCALE = """
+import resource, torch
+from gpytorch_nkn.models import SparseNKNGP
+torch.manual_seed(0)
+x = torch.randn(50_000, 8, dtype=torch.float64)
+y = x.sin().sum(-1, keepdim=True)
+model = SparseNKNGP(x, y, inducing_points=1000)
+mean, variance = model.predict(x)
+assert mean.shape == (50_000, 1) and bool(variance.isfinite().all())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+
+
+@pytest.mark.slow
+def test_fifty_thousand_rows_fit_into_three_gigabytes():
+    run = subprocess.run([sys.executable, "-c", SCALE], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert float(run.stdout) < 3.0

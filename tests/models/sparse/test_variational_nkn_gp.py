@@ -1,0 +1,354 @@
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from botorch.acquisition import qLogExpectedImprovement
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskVariationalGP
+from botorch.models.transforms.input import Normalize, Warp
+from botorch.models.transforms.outcome import Standardize
+from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
+from botorch.optim import optimize_acqf
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.mlls import VariationalELBO
+
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.models import SparseNKNGP, VariationalNKNGP, fit_variational_gp
+from gpytorch_nkn.models.sparse.collapsed_bound import collapsed_bound
+from gpytorch_nkn.models.sparse.fit_variational import _State
+from tests.models.small_models import data, moved
+
+SMALL = "Linear4-Product2-Linear1"
+
+
+def variational(n=60, number=8, **options):
+    x, y = data(n=n)
+    y = y + 0.1 * torch.randn_like(y)
+    network = NeuralKernelNetwork.regression(2, wiring=SMALL)
+    return VariationalNKNGP(x, y, **{"structure": network, "inducing_points": number} | options)
+
+
+def fit(model, **options):
+    return fit_variational_gp(model, **{"epochs": 2, "batch_size": 20, "start": None} | options)
+
+
+def set_distribution(model):
+    """A distribution of the inducing values that is no optimum."""
+    size = model.inducing_points.size(0)
+    root = 0.3 * torch.randn(size, size)
+    mean = torch.randn(size)
+    model.set_variational_distribution(mean, root)
+    return mean.numpy(), root.numpy()
+
+
+def bound(model):
+    gp = model.collapsed()
+    return gp.statistics().bound(gp.noise_variance()).item()
+
+
+def elbo(model):
+    model.train()
+    mll = VariationalELBO(model.likelihood, model.model, model.model.train_targets.numel())
+    with torch.no_grad():
+        output = model.model(model.model.train_inputs[0])
+        density = mll.likelihood.expected_log_prob(model.model.train_targets, output).sum()
+        return (density - model.model.variational_strategy.kl_divergence()).item()
+
+
+def test_posterior_equals_the_formula_of_the_book():
+    model = moved(variational(outcome_transform=None))
+    mean, root = set_distribution(model)
+    x, z = torch.rand(6, 2), model.inducing_points
+    kernel = model.model.covar_module
+    with torch.no_grad():
+        kuu, ksu, kss = (kernel(*pair).to_dense().numpy() for pair in ((z, z), (x, z), (x, x)))
+        prior = model.model.mean_module(x).numpy()
+    factor = np.linalg.cholesky(kuu)
+    s = factor @ root @ root.T @ factor.T  # of the inducing values: Hensman et al. (2013), eq. 4
+    a = ksu @ np.linalg.inv(kuu)
+    posterior = model.posterior(x)
+    np.testing.assert_allclose(
+        posterior.mean.detach().numpy()[:, 0], prior + a @ factor @ mean, rtol=1e-4, atol=1e-4
+    )
+    covariance = kss + a @ (s - kuu) @ a.T
+    found = posterior.distribution.covariance_matrix.detach().numpy()
+    np.testing.assert_allclose(found, covariance, rtol=1e-3, atol=1e-4)
+    noisy = model.posterior(x, observation_noise=True).variance - posterior.variance
+    torch.testing.assert_close(noisy, model.likelihood.noise.expand(6, 1))
+
+
+def test_predictions_agree_with_the_base_class():
+    model = moved(variational(outcome_transform=None))
+    set_distribution(model)
+    other = SingleTaskVariationalGP(
+        model.model.train_inputs[0],
+        likelihood=model.likelihood,
+        covar_module=model.model.covar_module,
+        mean_module=model.model.mean_module,
+        inducing_points=model.inducing_points.detach(),
+    )
+    other.load_state_dict(model.state_dict(), keep_transforms=False)
+    x = torch.rand(3, 4, 2)
+    ours, theirs = model.posterior(x), other.posterior(x)
+    torch.testing.assert_close(ours.mean, theirs.mean, rtol=1e-2, atol=1e-2)  # it adds a jitter
+    torch.testing.assert_close(ours.variance, theirs.variance, rtol=1e-2, atol=1e-2)
+
+
+def test_fit_ends_with_the_distribution_of_a_sparse_gp():
+    model = fit(variational())
+    sparse = SparseNKNGP(
+        model.model.train_inputs[0],
+        model.model.train_targets.unsqueeze(-1),
+        structure=model.model.covar_module,
+        inducing_points=model.inducing_points,
+        likelihood=model.likelihood,
+        mean_module=model.model.mean_module,
+        outcome_transform=None,
+    )
+    x = torch.rand(7, 2)
+    scale, shift = model.outcome_transform.stdvs.item(), model.outcome_transform.means.item()
+    mean, variance = sparse.predict(x)
+    found = model.predict(x)
+    torch.testing.assert_close(found[0], scale * mean + shift, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found[1], scale**2 * variance, rtol=1e-5, atol=1e-7)
+
+
+def test_closed_form_is_the_highest_elbo_and_equals_the_bound():
+    model = fit(variational())
+    best = elbo(model)
+    assert best == pytest.approx(bound(model), abs=0.05 * 60)  # GPyTorch adds a jitter
+    distribution = model.model.variational_strategy._variational_distribution
+    for parameter in distribution.parameters():
+        kept = parameter.data.clone()
+        for sign in (1, -1):
+            change = 0.03 * torch.randn_like(parameter)
+            parameter.data += sign * (change.tril() if change.dim() == 2 else change)
+            assert elbo(model) < best
+            parameter.data.copy_(kept)
+
+
+def test_gradient_of_a_whole_batch_is_that_of_the_bound():
+    model = moved(variational()).train()
+    state = _State(model, 1e-2)
+    state.finish_epoch()
+    gp = model.collapsed()
+    parameters = tuple(state.parameters)
+    # at the optimal distribution the bound moves as the expectation under it does
+    loss = -collapsed_bound(gp, parameters) - state.log_prior()
+    expected = torch.autograd.grad(loss, parameters)
+    state.optimizer = torch.optim.SGD(parameters, lr=0.0)
+    state.step(gp.inputs(), gp.targets)
+    for parameter, gradient in zip(parameters, expected, strict=True):
+        scale = gradient.abs().max().item()
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-4 * scale)
+
+
+def test_natural_gradient_steps_reach_the_optimum():
+    model = moved(variational())
+    state = _State(model, 1e-2)
+    state.finish_epoch()
+    mean, precision = state.mean.clone(), state.precision.clone()
+    state.parameters = []  # hyperparameters stand still
+    state.set_distribution(torch.eye(8), torch.zeros(8))
+    gp = model.collapsed()
+    state.step(gp.inputs(), gp.targets)
+    torch.testing.assert_close(state.precision, 0.9 * torch.eye(8) + 0.1 * precision)
+    for _ in range(200):
+        state.step(gp.inputs(), gp.targets)
+    torch.testing.assert_close(state.precision, precision, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(state.mean, mean, rtol=1e-4, atol=1e-5)
+
+
+def test_mini_batches_stand_for_all_rows():
+    x, y = data(n=30)
+    model = moved(VariationalNKNGP(x.repeat(4, 1), y.repeat(4, 1), inducing_points=6))
+    state = _State(model, 1e-2)
+    state.finish_epoch()
+    precision, shift = state.precision.clone(), state.shift.clone()
+    state.parameters = []
+    state.step(model.collapsed().inputs()[:30], model.collapsed().targets[:30])
+    torch.testing.assert_close(state.precision, precision)
+    torch.testing.assert_close(state.shift, shift)
+
+
+def test_training_raises_the_bound_of_every_start():
+    model = variational()
+    before = bound(model)
+    fit(model, epochs=0)
+    assert bound(model) == pytest.approx(before)
+    fit(model, epochs=15, learning_rate=0.03)
+    after = bound(model)
+    assert after > before + 5 and not model.training
+    fit_variational_gp(model, epochs=0, restarts=1, block_size=30)
+    assert bound(model) > after  # by the start alone, which L-BFGS ends
+
+
+def test_fit_depends_on_the_seed_alone_and_leaves_the_global_state():
+    model = variational()
+    fits = []
+    for seed, noise in ((0, 1), (0, 2), (1, 1)):
+        other = copy.deepcopy(model)
+        torch.manual_seed(noise)
+        before = torch.get_rng_state()
+        fit(other, seed=seed)
+        assert torch.equal(before, torch.get_rng_state())
+        fits.append(torch.cat([p.detach().flatten() for p in other.parameters()]))
+    assert torch.equal(fits[0], fits[1]) and not torch.equal(fits[0], fits[2])
+    fresh = VariationalNKNGP(*data(n=20), inducing_points=4)
+    x = torch.rand(2, 2)
+    before = torch.get_rng_state()
+    fresh.predict(x)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_best_is_kept_on_interruption_budget_and_failure(monkeypatch):
+    model = fit(variational(), epochs=4)
+    value, parameters = bound(model), [p.detach().clone() for p in model.parameters()]
+    step, calls = _State.step, []
+
+    def interrupted(self, x, y):
+        calls.append(0)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        step(self, x, y)
+
+    monkeypatch.setattr(_State, "step", interrupted)
+    with pytest.warns(UserWarning, match="Interrupted after 4 mini-batches"):
+        fit(model, learning_rate=1.0)  # goes nowhere good
+    assert bound(model) == pytest.approx(value)
+    monkeypatch.undo()
+    fit(model, budget=1e-9)
+    for before, parameter in zip(parameters, model.parameters(), strict=True):
+        torch.testing.assert_close(before, parameter.detach(), rtol=1e-6, atol=1e-6)
+    model.model.train_targets[:] = 1e200
+    with pytest.raises(RuntimeError):
+        fit(model)
+
+
+def test_bounds_without_a_transform_are_kept():
+    likelihood = get_gaussian_likelihood_with_lognormal_prior()
+    x, y = data(n=40)
+    model = VariationalNKNGP(x, y, inducing_points=30, likelihood=likelihood)
+    fit(model, epochs=8, learning_rate=0.2)
+    assert likelihood.noise.item() >= 1e-4
+
+
+def test_greedy_points_are_selected_again():
+    model = variational(selection="greedy_variance", learn_inducing_points=False)
+    before = model.inducing_points.clone()
+    fit_variational_gp(model, epochs=1, restarts=1)
+    assert model.inducing_points.shape == before.shape
+    assert not torch.equal(before, model.inducing_points)
+    options = {"inducing_points": before, "learn_inducing_points": False}
+    given = variational(selection="greedy_variance", **options)
+    fit_variational_gp(given, epochs=0, restarts=1)
+    assert torch.equal(before, given.inducing_points)
+
+
+def test_transforms_keep_the_constants_of_the_whole_table():
+    x, y = data(n=40)
+    model = VariationalNKNGP(
+        5 * x - 1, y, structure="additive", inducing_points=10, input_transform=Normalize(2)
+    )
+    torch.testing.assert_close(model.model.train_targets.std(), torch.tensor(1.0))
+    model.train()
+    model((5 * x - 1)[:3])  # a mini-batch of a loop of the user's
+    fit(model)
+    plain = VariationalNKNGP(
+        (x - x.min(0).values) / (x.max(0).values - x.min(0).values),
+        y,
+        structure="additive",
+        inducing_points=10,
+        outcome_transform=Standardize(1),
+    )
+    fit(plain)
+    torch.testing.assert_close(
+        model.predict(5 * x - 1)[0], plain.predict(plain.model.train_inputs[0])[0]
+    )
+    assert (model.predict(5 * x - 1)[0] - y).abs().mean() < 0.5 * y.std()
+
+
+def test_it_is_a_model_of_botorch():
+    model = fit(variational(number=20), epochs=5)
+    mean, variance = model.predict(torch.rand(3, 50, 2), chunk_size=7)
+    assert mean.shape == variance.shape == (3, 50, 1)
+    best = model.model.train_targets.max() * model.outcome_transform.stdvs.item()
+    acquisition = qLogExpectedImprovement(model, best + model.outcome_transform.means.item())
+    bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
+    points, value = optimize_acqf(acquisition, bounds, q=2, num_restarts=2, raw_samples=16)
+    assert points.shape == (2, 2) and value.isfinite()
+    x = torch.rand(3, 2, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: model.posterior(x).variance, [x], atol=1e-4)
+
+
+@pytest.mark.parametrize("remake", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_predict_alike_and_learn_alone(remake):
+    model = fit(variational())
+    x = torch.rand(4, 2)
+    mean, _ = model.predict(x)
+    other = remake(model)
+    assert torch.equal(other.predict(x)[0], mean)
+    fit(other, learning_rate=0.1, epochs=6)
+    assert torch.equal(model.predict(x)[0], mean)
+    assert not torch.equal(other.predict(x)[0], mean)
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.predict(x)[0], mean)
+
+
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
+def test_float32_is_trained_too():
+    x, y = (t.float() for t in data(n=60))
+    model = fit(VariationalNKNGP(x, y, structure="additive", inducing_points=10), epochs=8)
+    mean, variance = model.predict(x, observation_noise=True)
+    assert mean.dtype == variance.dtype == torch.float32
+    assert (mean - y).abs().mean() < 0.3 * y.std()
+
+
+def test_the_loss_of_gpytorch_trains_it_too():
+    model = variational(number=6)
+    before = elbo(model)
+    mll = VariationalELBO(model.likelihood, model.model, 60)
+    fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 20}}, max_attempts=1)
+    assert elbo(model) > before + 1
+
+
+def test_any_kernel_may_be_the_structure():
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
+    model = VariationalNKNGP(*data(n=30), structure=kernel, inducing_points=1000)
+    assert model.inducing_points.shape == (30, 2) and model.model.covar_module is not kernel
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"m": 2}, NotImplementedError, r"one output n x 1, got shapes \(9, 2\) and \(9, 2\)"),
+        ({"batch_shape": (2,)}, NotImplementedError, r"got shapes \(2, 9, 2\)"),
+        ({"structure": "deep"}, ValueError, "got 'deep'"),
+        ({"inducing_points": torch.rand(3, 5)}, ValueError, r"got shape \(3, 5\)"),
+        ({"input_transform": Warp(d=2, indices=[0])}, NotImplementedError, "parameters to learn"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options, error, message):
+    options = dict(options)
+    of_data = {key: options.pop(key) for key in ("m", "batch_shape") if key in options}
+    with pytest.raises(error, match=message):
+        VariationalNKNGP(*data(n=9, **of_data), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": -1}, "got -1 and 20"),
+        ({"batch_size": 0}, "got 2 and 0"),
+        ({"learning_rate": 0.0}, "got 0.0"),
+        ({"start": "x"}, "got 'x'"),
+        ({"budget": -1.0}, "got -1.0"),
+    ],
+)
+def test_options_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        fit(variational(n=10), **options)
+    with pytest.raises(TypeError, match="VariationalNKNGP, got Linear"):
+        fit(torch.nn.Linear(2, 2))

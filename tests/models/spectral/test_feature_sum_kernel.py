@@ -1,0 +1,95 @@
+import copy
+import pickle
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from gpytorch_nkn.kernels import NonStationarySpectralKernel
+from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel, InducingFeatureKernel
+from tests.kernels.contract import check_kernel
+
+
+def rbf(*batch_shape):
+    shape = torch.Size(batch_shape)
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=2, batch_shape=shape), batch_shape=shape)
+    for number, parameter in enumerate(kernel.parameters()):
+        draws = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number))
+        parameter.data += 0.3 * draws
+    return kernel
+
+
+def points(count, *batch_shape, seed=7):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*batch_shape, count, 2, generator=generator)
+
+
+@pytest.mark.parametrize("batch_shape", [(), (3,)])
+def test_features_are_those_of_nystrom_and_the_rest_is_what_they_leave(batch_shape):
+    base = rbf(*batch_shape)
+    kernel = InducingFeatureKernel(base, points(6))
+    x, y = points(5, seed=1), points(4, seed=2)
+    z = kernel.inducing_points
+    inner = base(z).to_dense() + 1e-8 * base.outputscale[..., None, None] * torch.eye(6)
+
+    def nystrom(x, y):
+        return base(x, z).to_dense() @ torch.linalg.solve(inner, base(z, y).to_dense())
+
+    assert kernel.feature_dim == kernel.features(x).size(-1) == 6
+    torch.testing.assert_close(kernel(x, y).to_dense(), nystrom(x, y))
+    rest = base(x).to_dense() - nystrom(x, x)
+    torch.testing.assert_close(kernel.rest(x, diag=False), rest)
+    diagonal = rest.diagonal(dim1=-1, dim2=-2)
+    torch.testing.assert_close(kernel.rest(x, diag=True), diagonal)
+    assert diagonal.max() > 0.05
+    near = kernel.rest(z[..., :2, :], diag=True)
+    assert (near >= 0).all() and near.max() < 1e-6  # nothing is left out at the points themselves
+
+
+def test_inducing_points_stay_unless_they_are_to_be_trained():
+    kernel = InducingFeatureKernel(rbf(), points(6))
+    assert not kernel.inducing_points.requires_grad
+    kernel.inducing_points.requires_grad_(True)
+    kernel(points(5, seed=1)).to_dense().sum().backward()
+    assert kernel.inducing_points.grad.abs().sum() > 0
+
+
+def test_a_sum_puts_features_side_by_side():
+    first = InducingFeatureKernel(rbf(), points(6))
+    second = NonStationarySpectralKernel(4, 2, correlation=0.2)
+    kernel = FeatureSumKernel(first, second)
+    x, y = points(5, seed=1), points(4, seed=2)
+    assert kernel.feature_dim == 6 + 8 and kernel.leaves_rest and not kernel.is_stationary
+    expected = first(x, y).to_dense() + second(x, y).to_dense()
+    torch.testing.assert_close(kernel(x, y).to_dense(), expected)
+    torch.testing.assert_close(kernel.rest(x, diag=True), first.rest(x, diag=True))
+    twice = FeatureSumKernel(first, copy.deepcopy(first))
+    torch.testing.assert_close(twice.rest(x, diag=False), 2 * first.rest(x, diag=False))
+    alone = FeatureSumKernel(second, NonStationarySpectralKernel(3, 2, stationary=True))
+    assert not alone.leaves_rest
+
+
+def make_sum(*batch_shape):
+    return FeatureSumKernel(
+        InducingFeatureKernel(rbf(*batch_shape), points(6)),
+        NonStationarySpectralKernel(4, 2, batch_shape=torch.Size(batch_shape)),
+    )
+
+
+def test_the_contract_of_kernels():
+    x1, x2 = points(9, seed=1), points(6, seed=2)
+    check_kernel(make_sum(), x1, x2, last_dim_is_batch=False)
+
+
+def test_column_by_column_is_refused():
+    with pytest.raises(NotImplementedError, match="last_dim_is_batch"):
+        make_sum().forward(points(3), points(3), last_dim_is_batch=True)
+
+
+def test_copies():
+    kernel = make_sum(2)
+    x = points(5, seed=1)
+    expected = kernel(x).to_dense()
+    for other in (copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
+        torch.testing.assert_close(other(x).to_dense(), expected)
+    torch.testing.assert_close(kernel[1](x).to_dense(), expected[1])

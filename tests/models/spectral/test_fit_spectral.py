@@ -1,0 +1,695 @@
+import copy
+import resource
+import sys
+import warnings
+from unittest import mock
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
+from botorch.optim.fit import fit_gpytorch_mll_scipy
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ConstantMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+from gpytorch_nkn.fit.optimize import FlatParameters
+from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
+from gpytorch_nkn.models import SpectralGP, fit_spectral_gp
+from gpytorch_nkn.models.spectral import fit_spectral, spectral_gp, spectral_training
+from gpytorch_nkn.models.spectral.spectral_rows import RowsGP
+from gpytorch_nkn.models.spectral.spectral_training import Training
+
+BOTH = pytest.mark.parametrize("rbf", [True, False], ids=["beside", "alone"])
+ALL = pytest.mark.parametrize(
+    "rbf", [True, "points", False], ids=["beside", "at inducing points", "alone"]
+)
+QUICK = {"restarts": 1, "max_iterations": 12}
+OFF = 1e-6
+
+
+def make(*tensors, rbf=True, **options):
+    """A model whose RBF kernel is dense, or at inducing points as with many rows, or missing."""
+    limit = 0 if rbf == "points" else 2000
+    with mock.patch.object(spectral_gp, "_MAX_DENSE", limit):
+        return SpectralGP(*tensors, rbf=bool(rbf), **options)
+
+
+def uniform(*shape, seed=0):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def normal(*shape, seed=1):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def waves(x):
+    """A wave across the columns, for which an RBF kernel has no lengthscales."""
+    return (4 * x.sum(-1)).sin()
+
+
+def drawn(x, seed=0):
+    """A function drawn from an RBF kernel."""
+    kernel = ScaleKernel(RBFKernel())
+    kernel.base_kernel.lengthscale = 0.6
+    covariance = kernel(x).to_dense().detach() + 1e-8 * torch.eye(len(x))
+    return torch.linalg.cholesky(covariance) @ normal(len(x), seed=seed)
+
+
+def gp(rbf, m=1, n=40, **options):
+    """A model of outcomes with noise."""
+    x = uniform(n, 2)
+    y = torch.stack([(5 * x[:, 0] + k).sin() + k * x[:, 1] for k in range(m)], -1)
+    options = {"num_features": 4, "inducing_points": 15} | options
+    return make(x, y + 0.2 * normal(n, m), rbf=rbf, **options)
+
+
+def state(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.fixture(scope="module")
+def two_outputs():
+    """A wave, and a draw of an RBF kernel; with pairs, and with the RBF kernel alone."""
+    x = uniform(420, 4)
+    y = torch.stack([waves(x), drawn(x)], -1)
+    noisy = y[:120] + 0.1 * normal(120, 4, seed=5)[:, [0, 2]]
+    model, plain = (SpectralGP(x[:120], noisy, num_features=4) for _ in range(2))
+    fit_spectral_gp(model, restarts=1)
+    fit_spectral_gp(plain, restarts=1, max_iterations=0)
+    return model, plain, x[120:], y[120:]
+
+
+def test_pairs_earn_their_place_across_columns(two_outputs):
+    model, plain, x, y = two_outputs
+    errors = [(m.predict(x)[0] - y)[:, 0].square().mean().sqrt() for m in (model, plain)]
+    assert errors[0] < 0.6 * errors[1]
+    assert model.spectral_kernel.outputscale[0] > 1e-2
+
+
+def test_pairs_are_off_where_the_rbf_kernel_is_right(two_outputs):
+    model, plain, x, _ = two_outputs
+    assert model.spectral_kernel.outputscale[1] < OFF
+    for found, expected in zip(model.predict(x), plain.predict(x), strict=True):
+        torch.testing.assert_close(found[:, 1], expected[:, 1], rtol=1e-5, atol=1e-6)
+        assert (found[:, 0] - expected[:, 0]).abs().max() > 1e-3
+    own, other = model.rbf_kernel.base_kernel, plain.rbf_kernel.base_kernel
+    assert torch.equal(own.lengthscale[1], other.lengthscale[1])
+    assert not torch.equal(own.lengthscale[0], other.lengthscale[0])
+    assert torch.equal(model.likelihood.noise[1], plain.likelihood.noise[1])
+
+
+def test_without_steps_it_is_an_rbf_kernel_of_highest_likelihood(two_outputs):
+    """Its value is that of a SingleTaskGP with the same kernel that BoTorch has trained."""
+    _, plain, _, _ = two_outputs
+    assert (plain.spectral_kernel.outputscale < OFF).all()
+    x, y = plain.train_inputs[0][0], plain.train_targets[1]
+    shape = torch.Size()
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=4), batch_shape=shape)
+    stock = SingleTaskGP(x, y.unsqueeze(-1), covar_module=kernel, outcome_transform=None)
+    mll = ExactMarginalLogLikelihood(stock.likelihood, stock)
+    fit_gpytorch_mll(mll)
+    stock.train()
+    best = mll(stock(*stock.train_inputs), stock.train_targets).item()
+    kernel.base_kernel.lengthscale = plain.rbf_kernel.base_kernel.lengthscale[1]
+    kernel.outputscale = plain.rbf_kernel.outputscale[1]
+    stock.likelihood.noise = plain.likelihood.noise[1]
+    stock.mean_module.constant.data = plain.mean_module.constant[1].detach()
+    assert mll(stock(*stock.train_inputs), stock.train_targets).item() > best - 1e-3
+
+
+class Script:
+    """Folds whose gains in density are given: one of each check, output and row."""
+
+    def __init__(self, monkeypatch, gains):
+        self.gains, self.calls, self.descents, self.left, self.kept = gains, 0, [], [], []
+        monkeypatch.setattr(Training, "maximize", lambda *args: None)
+        monkeypatch.setattr(Training, "descend", self.descend)
+        monkeypatch.setattr(fit_spectral, "left_out_density", self.density)
+
+    def density(self, gp, rows):
+        check, self.calls = self.calls % (1 + len(self.gains)), self.calls + 1
+        if check == 0:
+            self.left.append(rows)
+            self.kept.append(gp.rows)
+            return torch.ones(rows.y.shape)
+        return 1 + self.gains[check - 1][..., : len(rows)].expand(rows.y.shape)
+
+    def descend(self, gp, steps, check=None):
+        if check is None:
+            self.descents.append(steps)
+            gp.covar_module.kernels[1].outputscale = steps / 100
+            return
+        for step in range(1, steps + 1):
+            check(step)
+
+
+def gains(*means, spread=0.0):
+    """For 10 rows of each fold; their deviation is ``spread`` (nearly)."""
+    wave = spread * torch.tensor([1.0, -1.0]).repeat(5)
+    return torch.tensor(means).unsqueeze(-1) + wave
+
+
+# 30 rows: two standard errors of a mean are twice the deviation over the root of 30
+@pytest.mark.parametrize(
+    ("found", "steps"),
+    [
+        (gains(0.1, 0.3, 0.2), 20),
+        (gains(0.3, 0.2, 0.1), 10),
+        (gains(-0.1, -0.2, -0.3), 0),
+        (gains(0.1, 0.2, 0.6, spread=1.5), 30),
+        (gains(0.1, 0.2, 0.5, spread=1.5), 0),
+        (gains(0.2, -torch.inf, -torch.inf), 10),
+        (gains(torch.nan, 0.1, torch.nan), 20),
+        (gains(-torch.inf, -torch.inf, -torch.inf), 0),
+    ],
+)
+def test_the_gain_must_exceed_two_standard_errors(found, steps, monkeypatch):
+    script = Script(monkeypatch, found)
+    model = gp(True, n=30)
+    fit_spectral_gp(model, restarts=1, max_iterations=30)
+    assert script.descents == ([steps] if steps else [])
+    expected = steps / 100 if steps else 0.0
+    assert model.spectral_kernel.outputscale.item() == pytest.approx(expected, abs=OFF)
+    assert script.calls == 3 * 4
+
+
+def test_every_output_has_its_own_steps(monkeypatch):
+    by_output = [gains(0.1, 0.3, 0.2), gains(-0.1, -0.2, -0.3), gains(0.3, 0.2, 0.1)]
+    script = Script(monkeypatch, torch.stack(by_output, 1))  # checks x outputs x rows
+    model = gp(True, 3, 30)
+    fit_spectral_gp(model, restarts=1, max_iterations=30)
+    assert sorted(script.descents) == [10, 20]
+    expected = torch.tensor([0.2, 0.0, 0.1])
+    torch.testing.assert_close(model.spectral_kernel.outputscale, expected, rtol=0.0, atol=OFF)
+
+
+def test_the_seed_decides_which_rows_are_left_out(monkeypatch):
+    left = []
+    for seed in (0, 0, 1):
+        script = Script(monkeypatch, gains(-1.0))
+        fit_spectral_gp(gp(True, n=30), restarts=1, max_iterations=10, seed=seed)
+        left.append(script.left[0].x)
+    assert torch.equal(left[0], left[1]) and not torch.equal(left[0], left[2])
+
+
+@pytest.mark.parametrize("folds", [2, 3, 4])
+def test_every_row_is_left_out_once(folds, monkeypatch):
+    script = Script(monkeypatch, torch.full((1, 31), -1.0))
+    model = gp(True, n=31, outcome_transform=None)
+    fit_spectral_gp(model, restarts=1, max_iterations=10, folds=folds)
+    assert len(script.left) == folds
+    rows = torch.cat([part.x for part in script.left])
+    assert torch.equal(rows.sort(0).values, model.train_inputs[0].sort(0).values)
+    for left, kept in zip(script.left, script.kept, strict=True):
+        assert len(left) + len(kept) == 31 and len(left) in (31 // folds, 31 // folds + 1)
+        together = torch.cat([left.y, kept.y]).sort().values
+        assert torch.equal(together, model.train_targets.sort().values)
+
+
+def test_without_folds_the_pairs_stay():
+    x = uniform(60, 2)
+    model = SpectralGP(x, drawn(x).unsqueeze(-1) + 0.1 * normal(60, 1), num_features=4)
+    fit_spectral_gp(model, restarts=1, max_iterations=10, folds=0)
+    assert model.spectral_kernel.outputscale > 1e-2
+
+
+@ALL
+def test_a_mean_and_a_noise_that_outputs_share(rbf):
+    model = gp(rbf, 3, likelihood=GaussianLikelihood(), mean_module=ConstantMean())
+    start = state(model)
+    fit_spectral_gp(model, **QUICK, folds=0)
+    assert model.likelihood.noise.shape == (1,) and model.mean_module.constant.shape == ()
+    assert not torch.equal(start, state(model))
+    assert model.likelihood.noise < 0.5  # of standardised outcomes
+
+
+@ALL
+@pytest.mark.parametrize("n", [1, 2, 3, 6])
+@pytest.mark.filterwarnings("ignore:.*data is not standardized", "ignore:.*Data.*standard")
+def test_very_few_rows(rbf, n):
+    model = make(uniform(n, 2), normal(n, 1), rbf=rbf, outcome_transform=None)
+    fit_spectral_gp(model, **QUICK)
+    mean, variance = model.predict(uniform(4, 2))
+    assert mean.isfinite().all() and (variance > 0).all()
+
+
+@BOTH
+@pytest.mark.parametrize("case", ["constant", "repeated", "outlier", "column", "noise", "scale"])
+@pytest.mark.filterwarnings("ignore:.*scaled|.*standardized", "ignore:Very small noise")
+def test_odd_data(rbf, case):
+    x, y, noise = uniform(30, 2), normal(30, 1), None
+    if case == "constant":
+        y = torch.full_like(y, 3.0)
+    elif case == "repeated":
+        x = x[:1].repeat(30, 1)
+    elif case == "outlier":
+        y[0] = 1e6
+    elif case == "column":
+        x[:, 1] = 0.5
+    elif case == "noise":
+        x, noise = x[:10].repeat(3, 1), torch.full_like(y, 1e-9)
+    else:
+        x, y = 1e8 * x, 1e-8 * y
+    model = SpectralGP(x, y, noise, rbf=rbf, num_features=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit_spectral_gp(model, **QUICK)
+        mean, variance = model.predict(x)
+    assert mean.isfinite().all() and (variance >= 0).all()
+
+
+def overfitting():
+    """Few rows, and pairs enough to fit their noise."""
+    x = uniform(60, 2)
+    y = (8 * x[:, :1]).cos() * (8 * x[:, 1:]).cos() + 0.3 * normal(60, 1)
+    options = {"num_features": 25, "frequency_prior": None, "difference_prior": None}
+    return SpectralGP(x, y, rbf=False, correlation=0.5, **options)
+
+
+def test_training_stops_where_left_out_rows_are_foretold_best(monkeypatch):
+    density, trace = RowsGP.log_density, []
+
+    def watched(self, rows):
+        found = density(self, rows)
+        values = torch.cat([p.detach().flatten() for p in self.covar_module.parameters()])
+        trace.append((found.mean().item(), values, len(rows), len(self.rows)))
+        return found
+
+    monkeypatch.setattr(RowsGP, "log_density", watched)
+    model = overfitting()
+    fit_spectral_gp(model, restarts=1, max_iterations=100, validation_fraction=0.3)
+    assert {entry[2:] for entry in trace} == {(20, 40)}
+    best = 0
+    for number, (value, *_) in enumerate(trace):
+        if value > trace[best][0] + 1e-4:
+            best = number
+    found = torch.cat([p.detach().flatten() for p in model.covar_module.parameters()])
+    torch.testing.assert_close(found, trace[best][1], rtol=0.0, atol=0.0)
+    patience, warm_up = spectral_training._PATIENCE, spectral_training._WARM_UP
+    assert best < len(trace) - 1 == max(best + patience, warm_up) < 90
+
+
+def test_all_rows_are_in_the_predictions():
+    model = gp(False, outcome_transform=None)
+    fit_spectral_gp(model, **QUICK)
+    x, test = model.train_inputs[0], uniform(5, 2, seed=9)
+    with torch.no_grad():
+        kernel = model.covar_module
+        known = kernel(x).to_dense() + model.likelihood.noise * torch.eye(40)
+        residual = model.train_targets - model.mean_module(x)
+        expected = kernel(test, x).to_dense() @ torch.linalg.solve(known, residual)
+        expected = expected + model.mean_module(test)
+    torch.testing.assert_close(model.predict(test)[0].squeeze(-1), expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.99])
+def test_how_many_rows_are_left_out(fraction, monkeypatch):
+    sizes = set()
+    density = RowsGP.log_density
+
+    def watched(self, rows):
+        sizes.add((len(rows), len(self.rows)))
+        return density(self, rows)
+
+    monkeypatch.setattr(RowsGP, "log_density", watched)
+    fit_spectral_gp(gp(False, n=100), restarts=1, max_iterations=1, validation_fraction=fraction)
+    assert sizes == {0.0: set(), 0.1: {(20, 80)}, 0.99: {(50, 50)}}[fraction]
+
+
+@ALL
+@pytest.mark.parametrize("m", [1, 2])
+def test_training_makes_better_predictions_than_the_start(rbf, m):
+    model = gp(rbf, m, 60, num_features=4 if rbf is True else 12)
+    test = uniform(200, 2, seed=8)
+    truth = torch.stack([(5 * test[:, 0] + k).sin() + k * test[:, 1] for k in range(m)], -1)
+    fit_spectral_gp(model, restarts=1, max_iterations=20)
+    mean, variance = model.predict(test)
+    assert ((mean - truth).square().mean(0) < 0.15 * truth.var(0)).all()
+    noise = model.likelihood.noise.view(-1) * model.outcome_transform.stdvs.view(-1).square()
+    if rbf is True:
+        expected = torch.full((m,), 0.2)
+        torch.testing.assert_close(noise.sqrt().detach(), expected, rtol=0.35, atol=0.0)
+    assert (variance > 0).all() and not model.training
+
+
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
+@BOTH
+def test_float32_and_known_noise(rbf):
+    x, y = uniform(40, 2), waves(uniform(40, 2)).unsqueeze(-1)
+    noise = torch.full_like(y, 0.01)
+    means = []
+    for dtype in (torch.float64, torch.float32):
+        model = SpectralGP(*(t.to(dtype) for t in (x, y, noise)), rbf=rbf, num_features=4)
+        level = model.likelihood.noise.clone()
+        fit_spectral_gp(model, **QUICK)
+        assert torch.equal(model.likelihood.noise, level)
+        assert {p.dtype for p in model.parameters()} == {dtype}
+        means.append(model.predict(x.to(dtype))[0].double())
+    torch.testing.assert_close(*means, rtol=0.0, atol=0.1)
+
+
+@ALL
+def test_inputs_are_transformed(rbf):
+    x, y = uniform(40, 2), waves(uniform(40, 2)).unsqueeze(-1) + 0.1 * normal(40, 1)
+    bounds = torch.tensor([[0.0, 0.0], [128.0, 128.0]])  # nothing is rounded
+    plain = make(x, y, rbf=rbf, num_features=4)
+    model = make(128 * x, y, rbf=rbf, num_features=4, input_transform=Normalize(2, bounds=bounds))
+    for part in (plain, model):
+        fit_spectral_gp(part, **QUICK)
+    torch.testing.assert_close(state(model), state(plain), rtol=1e-4, atol=1e-5)
+    assert torch.equal(model.input_transform.bounds, bounds)
+
+
+@BOTH
+def test_elements_of_a_batch_of_data(rbf):
+    x = uniform(2, 30, 2)
+    y = waves(x).unsqueeze(-1) + 0.1 * normal(2, 30, 1)
+    model = SpectralGP(x, y, rbf=rbf, num_features=4 if rbf is True else 12)
+    fit_spectral_gp(model, **QUICK, folds=0)
+    assert model.spectral_kernel.outputscale.shape == (2,)
+    assert model.predict(x)[0].shape == (2, 30, 1)
+    assert ((model.predict(x)[0] - y).square().mean(-2) < 0.5 * y.var(-2)).all()
+
+
+@BOTH
+def test_the_seed_determines_all_and_the_settings_stay(rbf):
+    fits, before = [], torch.get_rng_state()
+    settings = [
+        gpytorch.settings.fast_computations.log_prob.on(),
+        gpytorch.settings.cholesky_jitter.value(torch.float64),
+    ]
+    for global_seed, seed in ((0, 4), (1, 4), (0, 5)):
+        model = gp(rbf, n=50)
+        torch.manual_seed(global_seed)
+        fit_spectral_gp(model, restarts=2, max_iterations=10, start_rows=20, seed=seed)
+        fits.append(state(model))
+        torch.set_rng_state(before)
+    assert torch.equal(fits[0], fits[1])
+    assert not torch.equal(fits[0], fits[2])
+    fit_spectral_gp(gp(rbf, n=20), **QUICK)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_default_dtype() == torch.float64
+    assert settings == [
+        gpytorch.settings.fast_computations.log_prob.on(),
+        gpytorch.settings.cholesky_jitter.value(torch.float64),
+    ]
+
+
+@BOTH
+def test_it_works_where_gradients_are_off(rbf):
+    plain, without, inference = gp(rbf), gp(rbf), gp(rbf)
+    fit_spectral_gp(plain, **QUICK)
+    with torch.no_grad():
+        fit_spectral_gp(without, **QUICK)
+        assert not torch.is_grad_enabled()
+    with torch.inference_mode():
+        fit_spectral_gp(inference, **QUICK)
+    assert torch.equal(state(plain), state(without))
+    assert torch.equal(state(plain), state(inference))
+    x = uniform(3, 2).requires_grad_()
+    inference.posterior(x).mean.sum().backward()
+    assert x.grad.abs().sum() > 0
+    assert all(p.grad is None for p in plain.parameters())
+
+
+@ALL
+def test_the_budget_ends_the_training(rbf, monkeypatch):
+    counts, evaluate = [], FlatParameters.evaluate
+
+    def counted(self):
+        counts[-1] += 1
+        return evaluate(self)
+
+    monkeypatch.setattr(FlatParameters, "evaluate", counted)
+    for budget in (None, 1e-9):
+        counts.append(0)
+        model = gp(rbf)
+        fit_spectral_gp(model, **QUICK, budget=budget)
+        assert model.predict(uniform(3, 2))[0].isfinite().all()
+    assert counts[1] < 0.2 * counts[0]
+    if rbf:  # what has not been compared has not earned its place
+        assert model.spectral_kernel.outputscale < OFF
+
+
+def interrupted(monkeypatch, model, at, **options):
+    """A fit in which Ctrl-C comes at an evaluation; returns how many there were."""
+    calls, evaluate = [], FlatParameters.evaluate
+
+    def interrupt(self):
+        calls.append(0)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return evaluate(self)
+
+    with monkeypatch.context() as patch, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        patch.setattr(FlatParameters, "evaluate", interrupt)
+        try:
+            fit_spectral_gp(model, **QUICK, **options)
+        except KeyboardInterrupt:  # would end the tests
+            assert at == 1, f"Ctrl-C at evaluation {at} was not caught"
+    return len(calls), [str(entry.message) for entry in caught]
+
+
+def evaluations_of_the_start(monkeypatch, rbf):
+    """Evaluations of the RBF kernel of all rows, and all."""
+    counts = [0, 0]
+    learn, evaluate = Training.learn_rbf, FlatParameters.evaluate
+
+    def counted(self):
+        counts[1] += 1
+        return evaluate(self)
+
+    def learned(self, *args):
+        learn(self, *args)
+        counts[0] = counts[1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FlatParameters, "evaluate", counted)
+        patch.setattr(Training, "learn_rbf", learned)
+        fit_spectral_gp(gp(rbf), **QUICK)
+    return counts
+
+
+@ALL
+def test_ctrl_c_ends_the_training_at_once(rbf, monkeypatch):
+    start, total = evaluations_of_the_start(monkeypatch, rbf)
+    assert 5 < start < total - 5
+    model = gp(rbf)
+    assert interrupted(monkeypatch, model, 1)[0] == 1
+    assert not model.training
+    begin = model.predict(uniform(3, 2))[0]
+    for at in (5, start + 4, total - 1):
+        model = gp(rbf)
+        count, messages = interrupted(monkeypatch, model, at)
+        assert count == at and not model.training
+        assert any("nterrupted" in message for message in messages) or at == 5
+        assert not torch.equal(model.predict(uniform(3, 2))[0], begin)
+        if rbf and at < total - 1:
+            assert model.spectral_kernel.outputscale < OFF
+
+
+def test_ctrl_c_at_any_time_leaves_no_pairs_that_were_not_trained(monkeypatch):
+    start, total = evaluations_of_the_start(monkeypatch, True)
+    plain = gp(True)
+    fit_spectral_gp(plain, restarts=1, max_iterations=0)
+    expected = plain.predict(uniform(5, 2))
+    for at in range(start + 1, total, 17):
+        model = gp(True)
+        interrupted(monkeypatch, model, at)
+        torch.testing.assert_close(model.predict(uniform(5, 2)), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_ctrl_c_while_left_out_rows_are_foretold(at, monkeypatch):
+    calls, density = [], RowsGP.log_density
+
+    def interrupt(self, rows):
+        calls.append(0)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return density(self, rows)
+
+    model = gp(True)
+    with monkeypatch.context() as patch:
+        patch.setattr(RowsGP, "log_density", interrupt)
+        with pytest.warns(UserWarning, match="nterrupted"):
+            fit_spectral_gp(model, **QUICK)
+    assert len(calls) == at
+    assert model.spectral_kernel.outputscale < OFF and not model.training
+
+
+@pytest.mark.parametrize("error", [torch.linalg.LinAlgError, ValueError])
+def test_a_loss_that_fails_in_one_fold_does_not_end_the_fit(error, monkeypatch):
+    evaluate, folds = FlatParameters._differentiate, []
+    descend = Training.descend
+
+    def counted(self, gp, steps, check=None):
+        folds.append(0)
+        with monkeypatch.context() as patch:
+            if len(folds) == 2:
+                calls = []
+
+                def fails(self):
+                    calls.append(0)
+                    if len(calls) > 12:
+                        raise error("not positive definite")
+                    return evaluate(self)
+
+                patch.setattr(FlatParameters, "_differentiate", fails)
+            return descend(self, gp, steps, check)
+
+    monkeypatch.setattr(Training, "descend", counted)
+    model = gp(True)
+    fit_spectral_gp(model, restarts=1, max_iterations=30)
+    assert len(folds) >= 3
+    assert model.predict(uniform(3, 2))[0].isfinite().all()
+
+
+class Terminal:
+    """A stream that says it is a terminal, or not."""
+
+    def __init__(self, is_terminal):
+        self.is_terminal, self.text = is_terminal, ""
+
+    def isatty(self):
+        return self.is_terminal
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+
+@BOTH
+@pytest.mark.parametrize("progress", [False, True])
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_progress_is_shown_on_a_terminal_alone(rbf, progress, is_terminal, monkeypatch):
+    stream = Terminal(is_terminal)
+    monkeypatch.setattr(sys, "stderr", stream)
+    fit_spectral_gp(gp(rbf, n=20), restarts=1, max_iterations=2, progress=progress)
+    assert ("pairs of frequencies" in stream.text) == (progress and is_terminal)
+    assert bool(stream.text) == (progress and is_terminal)
+
+
+OWN = {
+    "restarts": 3,
+    "start_rows": 20,
+    "max_iterations": 7,
+    "validation_fraction": 0.2,
+    "folds": 2,
+    "budget": 5.0,
+    "seed": 3,
+    "progress": True,
+}
+
+
+def test_fit_gpytorch_mll_takes_our_options(monkeypatch):
+    assert set(OWN) == fit_spectral.OPTIONS
+    calls = []
+    monkeypatch.setattr(fit_spectral, "fit_spectral_gp", lambda m, **o: calls.append((m, o)))
+    model = gp(True)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    assert fit_gpytorch_mll(mll) is mll and not mll.training
+    fit_gpytorch_mll(mll, **OWN)
+    assert calls == [(model, {}), (model, OWN)]
+    with pytest.raises(TypeError, match=r"options of fit_spectral_gp .* got \['max_iter'\]"):
+        fit_gpytorch_mll(mll, max_iter=3)
+    with pytest.raises(TypeError, match="fit_spectral_gp"):
+        fit_gpytorch_mll(mll, optimizer=fit_gpytorch_mll_scipy, restarts=2)
+    assert len(calls) == 2
+
+
+@BOTH
+@pytest.mark.parametrize("cls", [ExactMarginalLogLikelihood, AnalyticExactMarginalLogLikelihood])
+def test_botorch_trains_it_too(rbf, cls, monkeypatch):
+    monkeypatch.setattr(fit_spectral, "fit_spectral_gp", None)  # would fail
+    model = gp(rbf)
+    mll = cls(model.likelihood, model)
+    start = mll(model.train()(*model.train_inputs), model.train_targets)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the optimiser stops early
+        fit_gpytorch_mll(
+            mll, optimizer=fit_gpytorch_mll_scipy, optimizer_kwargs={"options": {"maxiter": 5}}
+        )
+    assert mll(model.train()(*model.train_inputs), model.train_targets) > start + 0.05
+
+
+@ALL
+@pytest.mark.parametrize("remake", [copy.deepcopy, lambda model: model])
+def test_it_can_be_trained_again(rbf, remake):
+    model = gp(rbf, outcome_transform=None)
+    fit_spectral_gp(model, **QUICK)
+    model.predict(uniform(3, 2))  # fills caches
+    again = remake(model)
+    fit_spectral_gp(again, restarts=1, max_iterations=5)
+    fresh = gp(rbf, outcome_transform=None)
+    fresh.load_state_dict(again.state_dict())
+    torch.testing.assert_close(again.predict(uniform(3, 2)), fresh.predict(uniform(3, 2)))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"restarts": 0}, ValueError, "restarts must be at least 1, got 0"),
+        ({"start_rows": 1}, ValueError, "start_rows must be at least 2, got 1"),
+        ({"max_iterations": -1}, ValueError, "max_iterations must be at least 0, got -1"),
+        ({"max_iterations": 2.5}, TypeError, "float"),
+        ({"folds": 1}, ValueError, "folds must be at least 0 and not 1, got 1"),
+        ({"folds": -2}, ValueError, "folds must be at least 0 and not 1, got -2"),
+        ({"validation_fraction": 1.0}, ValueError, "below 1, got 1.0"),
+        ({"validation_fraction": -0.1}, ValueError, "below 1, got -0.1"),
+        ({"validation_fraction": np.nan}, ValueError, "below 1, got nan"),
+        ({"budget": 0.0}, ValueError, "positive number of seconds, got 0.0"),
+        ({"budget": np.nan}, ValueError, "positive number of seconds, got nan"),
+        ({"steps": 3}, TypeError, "steps"),
+    ],
+)
+def test_options_are_checked(options, error, message):
+    model = gp(True, n=5)
+    before = state(model)
+    with pytest.raises(error, match=message):
+        fit_spectral_gp(model, **options)
+    assert torch.equal(state(model), before) and model.training
+
+
+def test_what_it_cannot_train_is_said():
+    with pytest.raises(TypeError, match="SpectralGP, got SingleTaskGP"):
+        fit_spectral_gp(SingleTaskGP(uniform(5, 2), normal(5, 1)))
+    for name in ("inputs", "targets"):
+        model = gp(True)
+        (model.train_inputs[0] if name == "inputs" else model.train_targets)[..., -1] = torch.nan
+        with pytest.raises(ValueError, match=f"training {name} contain NaN"):
+            fit_spectral_gp(model)
+    with pytest.raises(ValueError, match="20"):
+        fit_spectral_gp(SpectralGP(uniform(30, 2), normal(20, 1)))
+
+
+def test_thirty_thousand_rows_need_no_matrix_of_them():
+    x = uniform(30_000, 1)
+    y = (9 * x).sin() + 0.1 * normal(30_000, 1)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    model = SpectralGP(x, y, num_features=8, inducing_points=5)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll, restarts=1, start_rows=60, max_iterations=8)
+    mean, _ = model.predict(x[:2000])
+    assert (mean - (9 * x[:2000]).sin()).square().mean().sqrt() < 0.1
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert kilobytes < 10**6  # a matrix has 7 GB
+
+
+@pytest.mark.parametrize("budget", [None, 1e-9])
+def test_no_steps_are_taken_after_the_budget(budget):
+    model = gp(False).train()
+    training = Training(model, 5, 1, budget, 0, False)
+    assert training.is_over == (budget is not None)
+    rows = RowsGP(training.rows, model.covar_module, model.mean_module, model.likelihood)
+    before = state(model)
+    training.maximize(rows, 5)
+    assert torch.equal(state(model), before) == (budget is not None)

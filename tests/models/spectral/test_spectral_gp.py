@@ -1,0 +1,439 @@
+import copy
+import pickle
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from botorch.acquisition import LogExpectedImprovement, qLogNoisyExpectedImprovement
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models.transforms import Normalize
+from botorch.optim import optimize_acqf
+from botorch.sampling import SobolQMCNormalSampler
+from gpytorch.kernels import AdditiveKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.means import LinearMean
+from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
+from gpytorch.priors import NormalPrior
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gpytorch_nkn.kernels import NonStationarySpectralKernel
+from gpytorch_nkn.models import SpectralGP, draw_weight_space_paths, fit_spectral_gp
+from gpytorch_nkn.models.spectral import spectral_gp
+from tests.models.small_models import data, moved
+
+BOTH = pytest.mark.parametrize("rbf", [True, False], ids=["beside", "alone"])
+ALL = pytest.mark.parametrize(
+    "rbf", [True, "points", False], ids=["beside", "at inducing points", "alone"]
+)
+
+
+def make(*tensors, rbf=True, **options):
+    """A model whose RBF kernel is dense, or at inducing points as with many rows, or missing."""
+    limit = 0 if rbf == "points" else 2000
+    with mock.patch.object(spectral_gp, "_MAX_DENSE", limit):
+        return SpectralGP(*tensors, rbf=bool(rbf), **options)
+
+
+def gp(rbf, m=1, n=30, batch_shape=(), **options):
+    """A model whose parameters have moved, of data with noise."""
+    x, y = data(m, n, 2, batch_shape)
+    y = y + 0.2 * torch.randn_like(y)
+    options = {"num_features": 4, "correlation": 0.3, "inducing_points": 8} | options
+    model = make(x, y, rbf=rbf, **options)
+    if rbf != "points":
+        return moved(model, batch_shape)
+    points = model.covar_module.kernels[0].inducing_points.detach().clone()
+    moved(model, batch_shape).covar_module.kernels[0].inducing_points.data.copy_(points)
+    return model
+
+
+def waves_times_envelopes(kernel, x, y, at):
+    """Values of an element of a spectral kernel as the docstring has them."""
+    part = {name: value.detach().numpy()[at] for name, value in kernel.named_parameters()}
+    scale, outputscale = kernel.lengthscale.detach().numpy()[at], kernel.outputscale.detach()
+    z, w = (x - part["center"]) / scale, (y - part["center"]) / scale
+    total = 0.0
+    for m, d, phase in zip(
+        part["mean_frequencies"], part["half_differences"], part["envelope_phases"], strict=True
+    ):
+        left, right = np.cos(z @ d + phase), np.cos(w @ d + phase)
+        total = total + np.outer(left, right) * np.cos(np.subtract.outer(z @ m, w @ m))
+    return outputscale.numpy()[at] / kernel.num_features * total
+
+
+def rbf_values(model, x, y, at):
+    rbf = model.rbf_kernel
+    scale = rbf.base_kernel.lengthscale.detach().numpy()[at]
+    squares = np.square((x[:, None] - y[None]) / scale).sum(-1)
+    return rbf.outputscale.detach().numpy()[at] * np.exp(-0.5 * squares)
+
+
+def covariance(model, x, y, at, *, prior=False):
+    """Of the model, or of the kernel that it stands for."""
+    found = waves_times_envelopes(model.spectral_kernel, x, y, at)
+    if model.rbf_kernel is None:
+        return found
+    if prior or isinstance(model.covar_module, AdditiveKernel):
+        return found + rbf_values(model, x, y, at)
+    points = model.covar_module.kernels[0].inducing_points.detach().numpy()[at]
+    left, right = rbf_values(model, x, points, at), rbf_values(model, points, y, at)
+    return found + left @ np.linalg.solve(rbf_values(model, points, points, at), right)
+
+
+@ALL
+@pytest.mark.parametrize(
+    ("m", "batch_shape", "options"),
+    [
+        (1, (), {}),
+        (2, (), {}),
+        (1, (3,), {}),
+        (2, (3,), {}),
+        (1, (), {"num_features": 40}),
+        (1, (), {"train_Yvar": 0.04}),
+        (2, (), {"train_Yvar": 0.04, "num_features": 40}),
+    ],
+)
+def test_posterior_and_predictions_are_those_of_dense_algebra(rbf, m, batch_shape, options):
+    options = dict(options)
+    if "train_Yvar" in options:
+        level = options["train_Yvar"]
+        options["train_Yvar"] = level * (1 + torch.rand(*batch_shape, 30, m))
+    model = gp(rbf, m, 30, batch_shape, outcome_transform=None, learn_envelopes=True, **options)
+    test = torch.rand(*batch_shape, 5, 2)
+    posterior = model.posterior(test)
+    mean, variance = model.predict(test)
+    noisy = model.predict(test, observation_noise=True)[1]
+    inputs = model.train_inputs[0]
+    center = model.mean_module(inputs)[..., 0].detach()
+    joint = posterior.distribution.covariance_matrix.detach()
+    train_noise = model.likelihood.noise.detach().expand(model.train_targets.shape)
+    for element in np.ndindex(batch_shape):
+        for k in range(m):
+            at = (*element, k) if m > 1 else element
+            x, t = inputs[at].numpy(), test[element].numpy()
+            known = covariance(model, x, x, at) + np.diag(train_noise[at].numpy())
+            between = covariance(model, t, x, at)
+            prior = float(center[at])
+            residual = model.train_targets[at].numpy() - prior
+            expected = prior + between @ np.linalg.solve(known, residual)
+            spread = covariance(model, t, t, at, prior=True)
+            spread = spread - between @ np.linalg.solve(known, between.T)
+            column = (*element, slice(None), k)
+            for own in (posterior.mean.detach(), mean):
+                np.testing.assert_allclose(own[column], expected, rtol=1e-5, atol=1e-5)
+            for own in (posterior.variance.detach(), variance):
+                np.testing.assert_allclose(own[column], np.diag(spread), rtol=1e-5, atol=1e-6)
+            block = slice(5 * k, 5 * (k + 1))  # of outputs that are independent
+            np.testing.assert_allclose(joint[(*element, block, block)], spread, atol=1e-6)
+            assert np.abs(expected - prior).max() > 0.1
+            added = (noisy - variance)[column]
+            level = train_noise[at].mean() if "train_Yvar" in options else train_noise[at][0]
+            np.testing.assert_allclose(added, np.full(5, level), rtol=1e-6)
+
+
+def test_which_kernels_it_has():
+    def kernels(n, **options):
+        model = SpectralGP(torch.rand(n, 3), torch.rand(n, 1), **options)
+        kind = type(model.covar_module)
+        return kind is AdditiveKernel, model.spectral_kernel.num_features
+
+    assert kernels(20) == (True, 5)  # the fewest
+    assert kernels(400) == (True, 20)
+    assert kernels(2000) == (True, 50)  # the most
+    assert kernels(2001) == (False, 133)
+    assert kernels(6000) == (False, 300)  # the most
+    assert kernels(20, rbf=False) == (False, 50)  # the fewest
+    assert kernels(20, rbf=False, num_features=7) == (False, 7)
+    assert kernels(20, num_features=7) == (True, 7)
+    many = SpectralGP(torch.rand(2001, 3), torch.rand(2001, 1))
+    assert many.covar_module.kernels[0].inducing_points.shape == (300, 3)
+    assert many.covar_module.feature_dim == 300 + 2 * 133
+    few = SpectralGP(torch.rand(2001, 3), torch.rand(2001, 1), inducing_points=9)
+    assert few.covar_module.kernels[0].feature_dim == 9
+
+
+@BOTH
+def test_options_reach_the_kernel(rbf):
+    prior = NormalPrior(0.0, 2.0)
+    x, y = data(2, 20, 3)
+    model = SpectralGP(
+        x,
+        y,
+        rbf=rbf,
+        num_features=6,
+        learn_envelopes=True,
+        correlation=0.5,
+        frequency_prior=prior,
+        difference_prior=0.7,
+        seed=3,
+        mean_module=LinearMean(3, batch_shape=torch.Size([2])),
+    )
+    kernel = model.spectral_kernel
+    expected = NonStationarySpectralKernel(6, 3, correlation=0.5, seed=3)
+    assert kernel.batch_shape == (2,) and kernel.envelope_phases.requires_grad
+    for element in range(2):
+        torch.testing.assert_close(kernel.frequencies[element], expected.frequencies)
+    assert kernel.frequency_prior.scale == 2.0
+    assert (kernel.difference_prior.scale == 0.7).all()
+    assert isinstance(model.mean_module, LinearMean)
+    assert not model.predict(x)[0].isnan().any()
+    stationary = SpectralGP(x, y, rbf=rbf, num_features=6, stationary=True)
+    names = [name for name, *_ in stationary.spectral_kernel.named_priors()]
+    assert stationary.spectral_kernel.stationary and names == ["frequency_prior"] * rbf
+    plain = SpectralGP(x, y, rbf=rbf, frequency_prior=None, difference_prior=None)
+    assert not list(plain.spectral_kernel.named_priors())
+    default = SpectralGP(x, y, rbf=rbf)
+    if rbf:
+        assert (default.spectral_kernel.frequency_prior.scale == 0.3).all()
+    else:
+        assert not hasattr(default.spectral_kernel, "frequency_prior")
+    assert (default.spectral_kernel.difference_prior.scale == 0.1).all()
+
+
+def test_its_kernels_are_those_of_the_sum():
+    model = gp(True, 2)
+    assert isinstance(model.covar_module, AdditiveKernel)
+    assert list(model.covar_module.kernels) == [model.rbf_kernel, model.spectral_kernel]
+    other = model.make_rbf_kernel()
+    assert other is not model.rbf_kernel
+    assert other.batch_shape == other.base_kernel.batch_shape == (2,)
+    assert other.base_kernel.lengthscale.shape == model.rbf_kernel.base_kernel.lengthscale.shape
+    alone = gp(False)
+    assert alone.rbf_kernel is None and alone.covar_module is alone.spectral_kernel
+    assert alone.make_rbf_kernel().base_kernel.lengthscale.shape == (1, 2)
+
+
+@ALL
+@pytest.mark.parametrize("m", [1, 2])
+def test_chunks_and_transforms_do_not_change_predictions(rbf, m):
+    torch.manual_seed(1)
+    plain = gp(rbf, m)
+    model = make(
+        *(10 * data_of(plain)[0] - 3, data_of(plain)[1]),
+        rbf=rbf,
+        num_features=4,
+        inducing_points=8,
+        correlation=0.3,
+        input_transform=Normalize(2, bounds=torch.tensor([[-3.0, -3.0], [7.0, 7.0]])),
+    )
+    own = model.state_dict()
+    model.load_state_dict(own | plain.state_dict(), strict=True)
+    test = torch.rand(11, 2)
+    expected = plain.posterior(test, observation_noise=True)
+    for chunk_size in (1, 4, None):
+        mean, variance = model.predict(10 * test - 3, observation_noise=True, chunk_size=chunk_size)
+        torch.testing.assert_close(mean, expected.mean.detach(), rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(variance, expected.variance.detach(), rtol=1e-6, atol=1e-8)
+        assert not mean.requires_grad
+    batch = model.predict((10 * test - 3)[:10].view(5, 2, 2))[0]
+    torch.testing.assert_close(batch.reshape(10, m), mean[:10])
+    assert (mean - mean.mean(0)).abs().max() > 0.1
+    with pytest.raises(ValueError, match="chunk_size must be at least 1, got 0"):
+        model.predict(test, chunk_size=0)
+
+
+def data_of(model):
+    """Inputs and outcomes of a model without an input transform."""
+    x, y = model.train_inputs[0], model.train_targets
+    if y.dim() > 1:
+        x, y = x[0], y.mT
+    else:
+        y = y.unsqueeze(-1)
+    return x, model.outcome_transform.untransform(y)[0]
+
+
+@ALL
+@pytest.mark.parametrize("remake", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_predict_alike_and_learn_alone(rbf, remake):
+    model, x = gp(rbf, 2), torch.rand(5, 2)
+    expected = model.predict(x)
+    other = remake(model)
+    torch.testing.assert_close(other.predict(x), expected, rtol=0.0, atol=0.0)
+    before = copy.deepcopy(model.state_dict())
+    other.spectral_kernel.mean_frequencies.data += 1.0
+    other.likelihood.noise = 0.5
+    other.train().eval()
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    assert not torch.equal(other.predict(x)[1], model.predict(x)[1])
+
+
+@ALL
+def test_state_moves_to_another_model(rbf):
+    options = {"outcome_transform": None}
+    model, other, x = gp(rbf, 2, **options), gp(rbf, 2, seed=5, **options), torch.rand(5, 2)
+    other.set_train_data(model.train_inputs[0], model.train_targets, strict=False)
+    assert not torch.allclose(other.predict(x)[0], model.predict(x)[0])
+    other.load_state_dict(model.state_dict())
+    torch.testing.assert_close(other.predict(x), model.predict(x))
+
+
+@ALL
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
+def test_float32_predicts_what_float64_does(rbf):
+    model, x = gp(rbf, 2), torch.rand(7, 2)
+    mean, variance = model.predict(x)
+    single = copy.deepcopy(model).float()
+    means, variances = single.predict(x.float())
+    assert means.dtype == variances.dtype == torch.float32
+    torch.testing.assert_close(means.double(), mean, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(variances.double(), variance, rtol=1e-2, atol=1e-4)
+    made = make(*(t.float() for t in data(n=20)), rbf=rbf)
+    assert {p.dtype for p in made.parameters()} == {torch.float32}
+    assert {b.dtype for b in made.buffers() if b.is_floating_point()} <= {torch.float32}
+
+
+@ALL
+@pytest.mark.parametrize("m", [1, 2])
+def test_conditioning_is_a_model_of_more_data(rbf, m):
+    model, x = gp(rbf, m, outcome_transform=None), torch.rand(5, 2)
+    model.posterior(x)
+    more = torch.rand(3, 2), torch.rand(3, m)
+    found = model.condition_on_observations(*more).posterior(x)
+    all_x = torch.cat([model.train_inputs[0].reshape(-1, 30, 2)[0], more[0]])
+    all_y = torch.cat([model.train_targets.view(-1, 30).mT, more[1]])
+    options = {"num_features": 4, "inducing_points": 8, "outcome_transform": None}
+    whole = make(all_x, all_y, rbf=rbf, **options)
+    whole.load_state_dict(model.state_dict())
+    expected = whole.posterior(x)
+    torch.testing.assert_close(found.mean, expected.mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.variance, expected.variance, rtol=1e-4, atol=1e-6)
+    assert (found.mean - model.posterior(x).mean).abs().max() > 1e-3
+
+
+@ALL
+def test_fantasies(rbf):
+    model = gp(rbf, 2)
+    sampler = SobolQMCNormalSampler(torch.Size([3]), seed=0)
+    fantasies = model.fantasize(torch.rand(4, 2, 2), sampler)
+    posterior = fantasies.posterior(torch.rand(5, 2))
+    assert posterior.mean.shape == posterior.variance.shape == (3, 4, 5, 2)
+    assert (posterior.variance > 0).all()
+    # fantasies differ in what is observed, not in where
+    torch.testing.assert_close(posterior.variance[0], posterior.variance[1])
+    assert (posterior.mean[0] - posterior.mean[1]).abs().max() > 1e-3
+
+
+@ALL
+@pytest.mark.parametrize("outputs", [[0], [2], [2, 0], [0, 1, 2]])
+def test_outputs_can_be_taken_out(rbf, outputs):
+    model, x = gp(rbf, 3), torch.rand(4, 2)
+    subset = model.subset_output(outputs)
+    posterior, whole = subset.posterior(x), model.posterior(x)
+    assert subset.num_outputs == len(outputs)
+    torch.testing.assert_close(posterior.mean, whole.mean[:, outputs])
+    torch.testing.assert_close(posterior.variance, whole.variance[:, outputs])
+    fit_spectral_gp(subset, restarts=1, max_iterations=1)
+    assert subset.posterior(x).mean.shape == (4, len(outputs))
+
+
+@ALL
+@pytest.mark.parametrize("m", [1, 2])
+def test_gradients_by_the_inputs(rbf, m):
+    model, x = gp(rbf, m), torch.rand(3, 2, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: model.posterior(x).mean, [x])
+    assert torch.autograd.gradcheck(lambda x: model.posterior(x).variance, [x], atol=1e-4)
+    assert torch.autograd.grad(model.posterior(x).variance.sum(), x)[0].abs().max() > 1e-3
+
+
+@ALL
+def test_acquisition_functions_are_optimised(rbf):
+    model = gp(rbf, outcome_transform=None)
+    bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
+    best = model.train_targets.max()
+    acquisitions = [
+        (LogExpectedImprovement(model, best), 1),
+        (qLogNoisyExpectedImprovement(model, model.train_inputs[0]), 2),
+    ]
+    for acquisition, q in acquisitions:
+        points, value = optimize_acqf(
+            acquisition, bounds, q=q, num_restarts=2, raw_samples=16, options={"maxiter": 5}
+        )
+        with torch.no_grad():
+            random = acquisition(torch.rand(16, q, 2))
+        assert points.shape == (q, 2) and value > random.median()
+
+
+@BOTH
+def test_in_a_list_of_models(rbf, monkeypatch):
+    first, second = gp(rbf), SingleTaskGP(*data(n=20))
+    options = []
+    monkeypatch.setattr(
+        "gpytorch_nkn.models.spectral.fit_spectral.fit_spectral_gp",
+        lambda model: options.append(model),
+    )
+    both = ModelListGP(first, second)
+    fit_gpytorch_mll(SumMarginalLogLikelihood(both.likelihood, both))
+    assert options == [first]
+    x = torch.rand(4, 2)
+    torch.testing.assert_close(both.posterior(x).mean[:, :1], first.posterior(x).mean)
+
+
+def test_functions_are_drawn_in_the_space_of_the_features():
+    model, x = gp(False, 2), torch.rand(4, 2)
+    draws = draw_weight_space_paths(model, torch.Size([4000]), seed=0)(x).detach()
+    posterior = model.posterior(x)
+    error = posterior.variance.mT / 4000**0.5
+    assert ((draws.mean(0) - posterior.mean.mT).abs() < 5 * error.sqrt()).all()
+    torch.testing.assert_close(draws.var(0), posterior.variance.mT.detach(), rtol=0.12, atol=0.0)
+
+
+class Largest(TorchDispatchMode):
+    """The most elements of any tensor that an operation returns."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for value in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(value, torch.Tensor):
+                self.elements = max(self.elements, value.untyped_storage().nbytes() // 8)
+        return result
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("m", [1, 2])
+def test_predictions_need_no_matrix_of_the_data(m, known):
+    x, y = data(m, 30_000)
+    noise = torch.full_like(y, 0.01) if known else None
+    model = SpectralGP(x, y, noise, num_features=5, inducing_points=5)
+    test = torch.rand(20, 2, requires_grad=True)
+    with Largest() as largest:
+        posterior = model.posterior(test)
+        posterior.rsample(torch.Size([3])).sum().backward()
+        model.predict(x[:5000])
+    assert test.grad.isfinite().all()
+    assert largest.elements < 20 * m * 30_000 * 15
+
+
+def test_rows_of_a_large_model_are_checked():
+    x, y = data(n=30)
+    with pytest.raises(ValueError, match="Expected inputs of 2 columns, got shape"):
+        SpectralGP(x, y, rbf=False).posterior(torch.rand(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"num_features": 0}, ValueError, "num_features must be at least 1, got 0"),
+        ({"correlation": 1.0}, ValueError, "correlation must be"),
+        ({"frequency_prior": -1.0}, ValueError, "must be positive, got -1.0"),
+        ({"difference_prior": "wide"}, ValueError, "difference_prior must be"),
+        ({"stationary": True, "learn_envelopes": True}, ValueError, "no envelopes"),
+        ({"bandwidth": 1.0}, TypeError, "bandwidth"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options, error, message):
+    with pytest.raises(error, match=message):
+        SpectralGP(*data(n=9), **options)
+
+
+def test_known_noise_stays():
+    noise = 0.1 + torch.rand(30, 1)
+    model = gp(True, train_Yvar=noise, outcome_transform=None)
+    assert isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
+    fit_gpytorch_mll(
+        ExactMarginalLogLikelihood(model.likelihood, model), restarts=1, max_iterations=1
+    )
+    torch.testing.assert_close(model.likelihood.noise, noise.squeeze(-1))

@@ -1,0 +1,219 @@
+"""Densities of rows that a GP has not seen, against dense matrices in NumPy."""
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.means import ConstantMean, LinearMean
+from scipy.stats import norm
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gpytorch_nkn.kernels import NonStationarySpectralKernel
+from gpytorch_nkn.linalg import low_rank_gaussian
+from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel, InducingFeatureKernel
+from gpytorch_nkn.models.spectral.spectral_rows import Rows, RowsGP
+
+
+def draws(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def pairs(number, batch_shape=()):
+    kernel = NonStationarySpectralKernel(
+        number, 2, correlation=0.3, batch_shape=torch.Size(batch_shape)
+    )
+    for seed, parameter in enumerate(kernel.parameters()):
+        parameter.data += 0.3 * draws(*parameter.shape, seed=seed)
+    return kernel
+
+
+def rbf(batch_shape=()):
+    shape = torch.Size(batch_shape)
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=2, batch_shape=shape), batch_shape=shape)
+    kernel.outputscale = 0.5 + torch.arange(max(1, shape.numel())).to(draws(1)).view(shape)
+    return kernel
+
+
+KERNELS = {
+    "few features": lambda b: pairs(3, b),
+    "as many features as rows": lambda b: pairs(9, b),
+    "more features": lambda b: pairs(15, b),
+    "scaled": lambda b: ScaleKernel(pairs(3, b), batch_shape=torch.Size(b)),
+    "rbf": rbf,
+    "beside": lambda b: AdditiveKernel(rbf(b), pairs(3, b)),
+    "at inducing points": lambda b: at_points(b, 4),
+    "at many points": lambda b: at_points(b, 15),
+}
+
+
+def at_points(batch_shape, number):
+    base = InducingFeatureKernel(rbf(batch_shape), draws(number, 2, seed=7))
+    return FeatureSumKernel(base, pairs(3, batch_shape))
+
+
+def problem(name="few features", batch_shape=(), *, known=False, own_inputs=False, mean=None):
+    """A GP of 18 rows and 7 others."""
+    x = draws(*(batch_shape if own_inputs else ()), 25, 2, seed=1)
+    y = x.sum(-1).sin() + draws(*batch_shape, 25, seed=2)
+    noise = 0.1 + draws(*batch_shape, 25, seed=3).square() if known else None
+    everything = Rows(x, y, noise)
+    shape = torch.Size(batch_shape)
+    likelihood = GaussianLikelihood(batch_shape=shape)
+    likelihood.noise = (0.2 + 0.3 * torch.arange(max(1, shape.numel()))).view(*shape, 1)
+    if mean is None:
+        mean = ConstantMean(batch_shape=shape)
+        mean.constant.data += 0.7 + draws(*shape, seed=4)
+    index = torch.arange(25)
+    gp = RowsGP(everything[index < 18], KERNELS[name](batch_shape), mean, likelihood)
+    return gp, everything[index >= 18]
+
+
+def dense(gp, rows):
+    """Joint covariance without noise, and noise and residuals, of all rows as arrays of NumPy."""
+    shape = rows.y.shape[:-1]
+    with torch.no_grad():
+        x = torch.cat([part.x.expand(*shape, *part.x.shape[-2:]) for part in (gp.rows, rows)], -2)
+        covariance = gp.covar_module(x).to_dense().numpy()
+        residual = torch.cat([gp.rows.y, rows.y], -1) - gp.mean_module(x)
+        if rows.noise is None:
+            noise = gp.likelihood.noise.expand(residual.shape)
+        else:
+            noise = torch.cat([gp.rows.noise, rows.noise], -1)
+    return covariance, noise.numpy(), residual.numpy()
+
+
+def rest(gp, rows):
+    """Variance of an RBF kernel that its inducing points leave out."""
+    if not isinstance(gp.covar_module, FeatureSumKernel):
+        return np.zeros(rows.y.shape)
+    base = gp.covar_module.kernels[0]
+    with torch.no_grad():
+        points = base.inducing_points
+        x = rows.x.expand(*points.shape[:-2], *rows.x.shape[-2:])
+        between = base.base_kernel(x, points).to_dense()
+        known = between @ torch.linalg.solve(base.base_kernel(points).to_dense(), between.mT)
+        return (base.base_kernel(x, diag=True) - known.diagonal(dim1=-2, dim2=-1)).numpy()
+
+
+def oracle(gp, rows):
+    """Log densities of one element after another."""
+    covariance, noise, residual = dense(gp, rows)
+    found, n = np.empty(rows.y.shape), len(gp.rows)
+    for at in np.ndindex(*rows.y.shape[:-1]):
+        k, s, r = covariance[at], noise[at], residual[at]
+        gain = k[n:, :n] @ np.linalg.inv(k[:n, :n] + np.diag(s[:n]))
+        variance = np.diag(k[n:, n:] - gain @ k[:n, n:]) + s[n:] + rest(gp, rows)[at]
+        found[at] = norm.logpdf(r[n:], gain @ r[:n], np.sqrt(variance))
+    return found
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["one noise", "noise of rows"])
+@pytest.mark.parametrize("batch_shape", [(), (2,), (3, 2)])
+@pytest.mark.parametrize("name", KERNELS)
+def test_densities_are_those_of_dense_matrices(name, batch_shape, known):
+    gp, rows = problem(name, batch_shape, known=known)
+    found = gp.log_density(rows)
+    expected = oracle(gp, rows)
+    assert found.shape == (*batch_shape, 7) and not found.requires_grad
+    tolerance = 1e-5 if name == "at many points" else 1e-8  # they need some jitter
+    np.testing.assert_allclose(found.numpy(), expected, rtol=tolerance, atol=tolerance)
+    alone = norm.logpdf(dense(gp, rows)[2][..., 18:], 0.0, 1.0)
+    assert np.abs(expected - alone).mean() > 0.1  # the rows that it has seen matter
+
+
+@pytest.mark.parametrize("name", ["few features", "more features", "beside"])
+def test_elements_with_inputs_of_their_own(name):
+    gp, rows = problem(name, (2,), own_inputs=True)
+    np.testing.assert_allclose(gp.log_density(rows).numpy(), oracle(gp, rows), rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["few features", "more features"])
+def test_a_mean_and_a_noise_that_elements_share(name):
+    gp, rows = problem(name, (2,), mean=LinearMean(2))
+    gp.likelihood = GaussianLikelihood()
+    np.testing.assert_allclose(gp.log_density(rows).numpy(), oracle(gp, rows), rtol=1e-8)
+
+
+def test_chunks_of_rows_do_not_matter(monkeypatch):
+    gp, rows = problem()
+    whole = gp.log_density(rows)
+    monkeypatch.setattr(low_rank_gaussian, "_CHUNK_ENTRIES", 20)
+    torch.testing.assert_close(gp.log_density(rows), whole)
+
+
+@pytest.mark.parametrize("name", ["few features", "beside"])
+def test_float32(name):
+    gp, rows = problem(name, (2,))
+    expected = gp.log_density(rows)
+    single = RowsGP(
+        Rows(gp.rows.x.float(), gp.rows.y.float()),
+        gp.covar_module.float(),
+        gp.mean_module.float(),
+        gp.likelihood.float(),
+    )
+    found = single.log_density(Rows(rows.x.float(), rows.y.float()))
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_what_the_gp_has_seen_twice_is_not_forgotten():
+    """Parameters that change are seen at once: nothing is cached."""
+    gp, rows = problem()
+    before = gp.log_density(rows)
+    gp.likelihood.noise = 3.0
+    gp.covar_module.mean_frequencies.data += 1.0
+    after = gp.log_density(rows)
+    assert (after - before).abs().max() > 0.1
+    np.testing.assert_allclose(after.numpy(), oracle(gp, rows), rtol=1e-8)
+
+
+class Largest(TorchDispatchMode):
+    """The most elements of any tensor that an operation returns."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for value in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(value, torch.Tensor):
+                self.elements = max(self.elements, value.untyped_storage().nbytes() // 8)
+        return result
+
+
+def test_no_matrix_of_the_data_is_formed():
+    x = draws(20_000, 2)
+    rows = Rows(x, x.sum(-1).sin())
+    index = torch.arange(20_000)
+    gp = RowsGP(rows[index < 15_000], pairs(5), ConstantMean(), GaussianLikelihood())
+    with Largest() as largest:
+        density = gp.log_density(rows[index >= 15_000])
+    assert density.isfinite().all()
+    assert largest.elements < 20_000 * 2 * 5 * 2
+
+
+def test_rows_are_chosen_with_their_noise():
+    rows = Rows(draws(2, 6, 3), draws(2, 6, seed=1), draws(2, 6, seed=2).exp())
+    assert len(rows) == 6
+    for index in (torch.tensor([4, 1]), torch.arange(6) > 3):
+        some = rows[index]
+        assert len(some) == 2
+        assert torch.equal(some.x, rows.x[:, index])
+        assert torch.equal(some.y, rows.y[:, index])
+        assert torch.equal(some.noise, rows.noise[:, index])
+    likelihood = GaussianLikelihood()
+    known = rows.likelihood(likelihood)
+    assert isinstance(known, FixedNoiseGaussianLikelihood)
+    assert torch.equal(known.noise, rows.noise)
+    unknown = Rows(rows.x, rows.y)
+    assert unknown[torch.tensor([0])].noise is None
+    assert unknown.likelihood(likelihood) is likelihood
+
+
+def test_parts_are_shared_and_the_prior_is_theirs():
+    gp, _ = problem("beside")
+    kernel, mean = gp.covar_module, gp.mean_module
+    other = RowsGP(gp.rows, kernel, mean, gp.likelihood)
+    assert other.covar_module is kernel and other.likelihood is gp.likelihood
+    prior = other.train()(*other.train_inputs)
+    torch.testing.assert_close(prior.mean, mean(gp.rows.x))
+    torch.testing.assert_close(prior.covariance_matrix, kernel(gp.rows.x).to_dense())
