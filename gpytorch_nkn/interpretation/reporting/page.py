@@ -53,7 +53,7 @@ def render_page(report: Report) -> str:
     Raises:
         ImportError: matplotlib is missing.
     """
-    template = files("gpytorch_nkn.interpretation").joinpath("page.html.jinja").read_text("utf-8")
+    template = files("gpytorch_nkn.interpretation.reporting").joinpath("page.html.jinja").read_text("utf-8")
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
