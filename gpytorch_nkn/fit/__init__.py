@@ -16,6 +16,15 @@ from gpytorch_nkn.fit.result import (
     copy_model as copy_model,
     with_kernel as with_kernel,
 )
+from gpytorch_nkn.fit.session import (
+    Best as Best,
+    Session as Session,
+    check_budget as check_budget,
+    check_counts as check_counts,
+    options_of as options_of,
+    progress_bar as progress_bar,
+    warn_user as warn_user,
+)
 from gpytorch_nkn.fit.stacking import (
     WIDTHS as WIDTHS,
     stack_predictions as stack_predictions,

@@ -1,0 +1,172 @@
+"""One training: the time that it has, Ctrl-C, what it shows, its random draws, its options."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import operator
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+import torch
+from tqdm import tqdm
+
+__all__ = [
+    "Best",
+    "Session",
+    "check_budget",
+    "check_counts",
+    "options_of",
+    "progress_bar",
+    "warn_user",
+]
+
+S = TypeVar("S")
+
+# Frames that a warning is not about: those of the package and of decorators and managers.
+_OURS = (
+    os.path.dirname(os.path.dirname(__file__)) + os.sep,
+    os.path.join(os.path.dirname(torch.__file__), "utils", "_contextlib.py"),
+    contextmanager.__code__.co_filename,
+)
+
+
+class Session:
+    """One training of anything: how long it may go on, and what is shown and drawn meanwhile.
+
+    Args:
+        budget: Wall time in seconds from now on; ``None`` for no limit.
+        seed: Of :meth:`generator`.
+        progress: Show bars, if standard error is a terminal.
+
+    Attributes:
+        end: Time of the monotonic clock at which to stop; infinite without a budget.
+        interrupted: Whether Ctrl-C came in a block of :meth:`interruptible`, or a part of the
+            training said so.
+
+    Raises:
+        TypeError: ``seed`` is not an integer.
+        ValueError: ``budget`` is not positive.
+    """
+
+    def __init__(self, *, budget: float | None = None, seed: int = 0, progress: bool = True):
+        check_budget(budget)
+        check_counts(None, seed=seed)
+        self.budget, self.seed, self.progress = budget, seed, progress
+        self.end = math.inf if budget is None else time.monotonic() + budget
+        self.interrupted = False
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that are left, infinite without a budget; negative where it is exceeded."""
+        return self.end - time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more training is due."""
+        return self.interrupted or time.monotonic() >= self.end
+
+    def part(self, share: float = 1.0) -> float | None:
+        """Budget of a part of the training: a share of the time that is left."""
+        return None if self.budget is None else max(share * self.seconds_left, 1e-3)
+
+    def generator(self) -> torch.Generator:
+        """A new source of random numbers; the global random state is left alone."""
+        return torch.Generator().manual_seed(self.seed)
+
+    def bar(self, total: int | None, desc: str, unit: str = "it") -> tqdm:
+        """A progress bar, to be used in a ``with`` statement."""
+        return progress_bar(self.progress, total, desc, unit)
+
+    @contextmanager
+    def interruptible(
+        self,
+        reached: Callable[[], object] = lambda: True,
+        message: str | Callable[[], str] | None = None,
+    ) -> Iterator[None]:
+        """A block that Ctrl-C ends without an error, if something has been reached by then.
+
+        Args:
+            reached: Whether there is anything to keep; else Ctrl-C is raised again.
+            message: Of a warning that says what is kept; ``None`` for none.
+        """
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.interrupted = True
+            if not reached():
+                raise
+            if message is not None:
+                warn_user(message if isinstance(message, str) else message())
+
+
+class Best(Generic[S]):
+    """The state with the highest value so far.
+
+    Attributes:
+        value: Its value, minus infinity before the first.
+        state: The state, ``None`` before the first, which is taken whatever its value.
+    """
+
+    def __init__(self) -> None:
+        self.value = -math.inf
+        self.state: S | None = None
+
+    def offer(self, value: float, state: Callable[[], S]) -> bool:
+        """Keep a state, which is made only if its value is higher; returns whether it is."""
+        if self.state is not None and not value > self.value:
+            return False
+        self.value, self.state = value, state()
+        return True
+
+
+def check_budget(budget: float | None) -> None:
+    """Refuse a budget that is not a positive number of seconds."""
+    if budget is not None and not budget > 0:
+        raise ValueError(f"budget must be a positive number of seconds, got {budget}.")
+
+
+def check_counts(least: int | None, **counts: Any) -> None:
+    """Refuse options that are not integers of at least so much (``None`` for any).
+
+    Raises:
+        TypeError: A value is not an integer.
+        ValueError: A value is too small.
+    """
+    for name, value in counts.items():
+        try:
+            number = operator.index(value)  # NumPy's, too
+        except TypeError:
+            number = None
+        if number is None or isinstance(value, bool):
+            raise TypeError(f"{name} must be an integer, got {value!r}.")
+        if least is not None and number < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}.")
+
+
+def options_of(trainer: Callable[..., Any]) -> set[str]:
+    """The names of a trainer's options: what it takes by keyword only."""
+    parameters = inspect.signature(trainer).parameters.values()
+    return {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def progress_bar(
+    progress: bool, total: int | None = None, desc: str | None = None, unit: str = "it"
+) -> tqdm:
+    """A bar that is shown if it is wanted and standard error is a terminal."""
+    stream = sys.stderr
+    shown = progress and stream is not None and stream.isatty()
+    return tqdm(total=total, desc=desc, unit=unit, disable=not shown, leave=False)
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line outside the package that led here, through however many calls."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level + 1)

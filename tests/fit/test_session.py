@@ -1,0 +1,139 @@
+import math
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from gpytorch_nkn.fit import (
+    Best,
+    Session,
+    check_counts,
+    fit_best_of,
+    options_of,
+    progress_bar,
+    warn_user,
+)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The monotonic clock, as a list of one value."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_budget_and_its_parts(clock):
+    session = Session(budget=10.0)
+    assert session.end == 110.0 and session.part(0.3) == pytest.approx(3.0)
+    clock[0] = 108.0
+    assert session.seconds_left == pytest.approx(2.0)
+    assert session.part(0.5) == pytest.approx(1.0)
+    assert not session.is_over
+    clock[0] = 110.0
+    assert session.is_over
+    clock[0] = 115.0
+    assert session.part() == 1e-3  # a budget is positive
+
+
+def test_without_a_budget_there_is_no_end():
+    session = Session()
+    assert session.end == session.seconds_left == math.inf
+    assert session.part(0.5) is None and not session.is_over
+
+
+@pytest.mark.parametrize("budget", [0, -1.0, math.nan])
+def test_budget_must_be_positive(budget):
+    with pytest.raises(ValueError, match=f"positive number of seconds, got {budget}"):
+        Session(budget=budget)
+
+
+def test_seed():
+    state = torch.get_rng_state()
+    draws = [torch.rand(3, generator=Session(seed=seed).generator()) for seed in (5, 5, 6)]
+    assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
+    assert torch.equal(torch.get_rng_state(), state)
+    with pytest.raises(TypeError, match=r"seed must be an integer, got 1\.5"):
+        Session(seed=1.5)
+
+
+def test_ctrl_c_ends_a_block_once_there_is_something_to_keep():
+    session, reached = Session(), []
+    with pytest.raises(KeyboardInterrupt), session.interruptible(lambda: reached, "kept"):
+        raise KeyboardInterrupt
+    assert session.interrupted and session.is_over
+    reached.append(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with Session().interruptible(lambda: reached):
+            raise KeyboardInterrupt
+    with (
+        pytest.warns(UserWarning, match="^1 kept$"),
+        session.interruptible(lambda: reached, lambda: f"{len(reached)} kept"),
+    ):
+        raise KeyboardInterrupt
+
+
+def test_other_errors_pass_through():
+    session = Session()
+    with pytest.raises(RuntimeError, match="no matrix"), session.interruptible():
+        raise RuntimeError("no matrix")
+    with session.interruptible(lambda: False):
+        pass
+    assert not session.interrupted
+
+
+def test_a_warning_names_the_line_of_the_caller():
+    with pytest.warns(UserWarning) as caught:
+        warn_user("here")
+        with Session().interruptible(message="there"):
+            raise KeyboardInterrupt
+    assert [warning.filename for warning in caught] == [__file__] * 2
+
+
+@pytest.mark.parametrize("progress", [False, True])
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_bar_is_shown_on_a_terminal_alone(progress, is_terminal, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal, raising=False)
+    with Session(progress=progress).bar(3, "steps") as bar:
+        bar.update()
+    assert ("steps" in capsys.readouterr().err) == (progress and is_terminal)
+
+
+def test_a_process_may_have_no_standard_error(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    with progress_bar(True) as bar:
+        bar.update()
+
+
+def test_best_keeps_the_highest_value_and_makes_no_other_state():
+    best, made = Best(), []
+
+    def state():
+        made.append(len(made))
+        return made[-1]
+
+    assert best.offer(-math.inf, state)  # the first counts whatever its value
+    assert not best.offer(math.nan, state)
+    assert best.offer(1.0, state) and not best.offer(1.0, state)
+    assert (best.value, best.state, made) == (1.0, 1, [0, 1])
+
+
+def test_counts():
+    check_counts(1, restarts=np.int64(2), steps=1)
+    with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
+        check_counts(1, restarts=2, steps=0)
+    for value in (2.0, "2", None, True):
+        with pytest.raises(TypeError, match=f"restarts must be an integer, got {value!r}"):
+            check_counts(1, restarts=value)
+
+
+def test_options_are_those_of_the_signature():
+    def trainer(model, *, restarts=1, seed=0):
+        pass
+
+    assert options_of(trainer) == {"restarts", "seed"}
+    assert {"restarts", "budget", "seed", "progress"} <= options_of(fit_best_of)
