@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -18,10 +18,40 @@ from torch import Tensor
 
 from gpytorch_nkn.interpretation.units import Units
 
-__all__ = ["FittedGP", "Source", "check_fit", "fitted_gp", "is_table", "source_of"]
+__all__ = [
+    "FittedGP",
+    "NetworkEstimator",
+    "Source",
+    "TableEstimator",
+    "check_fit",
+    "evaluating",
+    "fitted_gp",
+    "raw_inputs",
+    "source_of",
+]
 
 _YEAR = 365.2425  # days
 _DAY = 86_400_000  # milliseconds
+
+
+@runtime_checkable
+class NetworkEstimator(Protocol):
+    """An estimator whose Gaussian process is read in the units of its data.
+
+    Once it is fitted, it also has ``model_`` and the scales ``x_offset_``, ``x_scale_``,
+    ``y_offset_`` and ``y_scale_``; one of a series has ``standardised_time`` and ``time_is_date_``.
+    """
+
+    structure: Any
+
+    def fit(self, X: Any, y: Any, /) -> Any: ...
+
+
+@runtime_checkable
+class TableEstimator(NetworkEstimator, Protocol):
+    """One over a table of input columns, which are named in ``columns_``."""
+
+    def standardised_inputs(self, X: Any, /) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +106,7 @@ class FittedGP:
             )
         if not bool(x.isfinite().all()):
             raise ValueError("x contains NaN or infinite values.")
-        with _evaluating(self.model):
+        with evaluating(self.model):
             return _transformed(self.model, x)
 
     @property
@@ -111,7 +141,7 @@ class FittedGP:
 
     def prior_mean(self, inputs: Tensor) -> Tensor:
         """Prior mean ``... x M`` at inputs of the kernel."""
-        with _evaluating(self.model), torch.no_grad():
+        with evaluating(self.model), torch.no_grad():
             return self.model.forward(inputs).mean.detach()
 
 
@@ -128,7 +158,7 @@ def source_of(thing: Any, x: Any = None) -> Source:
             inputs = _as_inputs(x, thing)
         return Source(thing, inputs, None)
     estimator, model = _unwrap(thing)
-    with _evaluating(model), torch.no_grad():
+    with evaluating(model), torch.no_grad():
         kernel, inputs = _kernel_of(model), model.train_inputs[0].detach()
         if x is not None and estimator is not None:
             inputs = _standardised(estimator, x, inputs)
@@ -156,7 +186,7 @@ def fitted_gp(thing: Any) -> FittedGP:
             "The posterior splits into components under a Gaussian likelihood, got "
             f"{type(model.likelihood).__name__}."
         )
-    with _evaluating(model), torch.no_grad():
+    with evaluating(model), torch.no_grad():
         kernel, inputs, targets = _kernel_of(model), model.train_inputs[0], model.train_targets
         if not bool(targets.isfinite().all()):
             raise ValueError("The training targets contain NaN or infinite values.")
@@ -196,7 +226,7 @@ def check_fit(kernel: Kernel, inputs: Tensor) -> None:
 def _unwrap(thing: Any) -> tuple[Any, ExactGP]:
     estimator = None
     model = getattr(thing, "model", thing)  # the record of a fit
-    if hasattr(thing, "structure"):  # an estimator
+    if isinstance(thing, NetworkEstimator):
         estimator, model = thing, getattr(thing, "model_", None)
         if model is None:
             raise ValueError(f"This {type(thing).__name__} is not fitted yet.")
@@ -232,7 +262,7 @@ def _as_inputs(x: Any, kernel: Kernel, width: int | None = None) -> Tensor:
 
 
 @contextmanager
-def _evaluating(model: ExactGP) -> Iterator[None]:
+def evaluating(model: ExactGP) -> Iterator[None]:
     """In eval mode, where BoTorch's models hold their inputs transformed."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -242,6 +272,15 @@ def _evaluating(model: ExactGP) -> Iterator[None]:
         model.train(modes[0][1])
         for module, mode in modes:  # parts may have modes of their own
             module.training = mode
+
+
+def raw_inputs(model: ExactGP) -> Tensor:
+    """Training inputs as they were given, in double precision; the model is left in eval mode."""
+    model.train()  # where BoTorch's models hold them so
+    assert model.train_inputs is not None
+    inputs = model.train_inputs[0].detach().double().clone()
+    model.eval()
+    return inputs
 
 
 def _transformed(model: ExactGP, x: Tensor) -> Tensor:
@@ -254,7 +293,8 @@ def _standardised(estimator: Any, x: Any, like: Tensor) -> Tensor:
 
     Those of a table may also be arrays ``... x M x d`` of the columns in use only.
     """
-    if is_table(estimator):
+    table = isinstance(estimator, TableEstimator)
+    if table:
         plain = isinstance(x, np.ndarray | Tensor)
         if not plain or x.shape[-1:] != like.shape[-1:]:
             return torch.as_tensor(estimator.standardised_inputs(x)).to(like)
@@ -266,18 +306,14 @@ def _standardised(estimator: Any, x: Any, like: Tensor) -> Tensor:
     return torch.as_tensor(estimator.standardised_time(x)).to(like).unsqueeze(-1)
 
 
-def is_table(thing: Any) -> bool:
-    """Whether a thing is an estimator over a table of input columns."""
-    return hasattr(thing, "standardised_inputs")
-
-
 def _counts_days(estimator: Any) -> bool:
     """Whether the numbers of an estimator are days since 1970, and its units may be years."""
     return bool(getattr(estimator, "time_is_date_", False))
 
 
 def _units_of(estimator: Any, model: ExactGP) -> Units:
-    if is_table(estimator):
+    table = isinstance(estimator, TableEstimator)
+    if table:
         return Units(
             x_offset=estimator.x_offset_,
             x_scale=estimator.x_scale_,
@@ -313,10 +349,7 @@ def _affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarr
     plain = np.zeros(input_dim), np.ones(input_dim), False
     if getattr(model, "input_transform", None) is None:
         return *plain[:2], True
-    assert model.train_inputs is not None
-    model.train()  # BoTorch's models hold the inputs as they were given now
-    raw = model.train_inputs[0].detach().double()
-    model.eval()
+    raw = raw_inputs(model)
     if raw.size(-1) != input_dim:
         return plain
     raw = raw.reshape(-1, input_dim)

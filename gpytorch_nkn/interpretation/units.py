@@ -1,16 +1,57 @@
-"""The data's own units."""
+"""The data's own units, and numbers, lengths of time and periods as people write them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from torch import Tensor
 
-from gpytorch_nkn.interpretation.amounts import length_text
+__all__ = [
+    "YEARS",
+    "Units",
+    "count",
+    "length_text",
+    "listed",
+    "percent",
+    "period_name",
+    "rounded",
+    "singular",
+    "three_digits",
+]
 
-__all__ = ["Units"]
+_YEAR = 365.2425  # days
+_SIZES = {"yr": 1.0, "months": 1 / 12, "weeks": 7 / _YEAR, "days": 1 / _YEAR}
+_SIZES |= {"hours": _SIZES["days"] / 24, "minutes": _SIZES["days"] / 1440}
+_SIZES |= {"seconds": _SIZES["days"] / 86_400, "milliseconds": _SIZES["days"] / 86_400_000}
+_WORDS = {
+    "yr": ("yr", "year", "years"),
+    "months": ("month", "months"),
+    "weeks": ("week", "weeks"),
+    "days": ("d", "day", "days"),
+    "hours": ("h", "hour", "hours"),
+    "minutes": ("min", "minute", "minutes"),
+    "seconds": ("s", "second", "seconds"),
+    "milliseconds": ("ms", "millisecond", "milliseconds"),
+}
+#: Length in years of the units of time that are understood.
+YEARS = {word: _SIZES[unit] for unit, words in _WORDS.items() for word in words}
+
+_LADDER = ("yr", "days", "hours", "minutes", "seconds", "milliseconds")
+_LEAST, _MOST = 0.95, 1000.0  # of a unit, before another one is taken
+_NAMED = {
+    "yearly": 1.0,
+    "half-yearly": 0.5,
+    "quarterly": 0.25,
+    "monthly": 1 / 12,
+    "weekly": _SIZES["weeks"],
+    "daily": _SIZES["days"],
+    "hourly": _SIZES["hours"],
+}
+_LARGE = {"million": 1e6, "billion": 1e9, "trillion": 1e12}
+_NEAR = 0.01  # relative distance at which a period has the name
 
 
 @dataclass(frozen=True)
@@ -69,3 +110,93 @@ class Units:
         unit = self.x_unit if column == 0 else ""
         ends = [length_text(float(end), unit) for end in (lengths.min(), lengths.max())]
         return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+
+
+def period_name(period: float, unit: str) -> str:
+    """Such as ``yearly`` for a period in a unit of time; empty if it has no name."""
+    years = period * YEARS.get(unit, math.nan)
+    return next((name for name, own in _NAMED.items() if abs(years / own - 1) < _NEAR), "")
+
+
+def length_text(value: float, unit: str) -> str:
+    """A length with its unit; one of time in another unit where its number would be odd."""
+    years = YEARS.get(unit)
+    if years is not None and math.isfinite(value) and not _LEAST <= value < _MOST:
+        for other in _LADDER:
+            shown = value * years / _SIZES[other]
+            if shown >= _LEAST:
+                return f"{three_digits(shown)} {other}"
+    return f"{three_digits(value)} {unit}".rstrip()
+
+
+def singular(unit: str) -> str:
+    """One unit, after the word "per"."""
+    if unit in YEARS and unit.endswith("s") and len(unit) > 2:
+        return unit[:-1]
+    return unit or "unit of time"
+
+
+def three_digits(value: float) -> str:
+    """Three digits, written out where that is not too long."""
+    value = float(value)
+    size = abs(value)
+    if value == 0:
+        return "0"
+    if not math.isfinite(value):
+        return f"{value}"
+    for name, least in _LARGE.items():
+        if least <= size < 1000 * least:
+            return f"{_plain(value / least)} {name}"
+    if 1e-3 <= size < 1e5:
+        return _plain(value)
+    if 1e5 <= size < 1e6:
+        return f"{value:.0f}"
+    return f"{value:#.3g}" if 1e-4 <= size < 1e-3 else _scientific(value, 2)
+
+
+def rounded(value: float, change: float) -> str:
+    """A number with as many digits as tell apart what differs by a hundredth of ``change``."""
+    value, change = float(value), abs(float(change))
+    if not (change > 0 and math.isfinite(change) and math.isfinite(value)):
+        return three_digits(value)
+    size = max(abs(value), change)
+    for name, least in _LARGE.items():
+        if least <= size < 1000 * least:
+            return f"{rounded(value / least, change / least)} {name}"
+    last = math.floor(math.log10(change)) - 1  # power of ten of the last digit
+    if 1e-4 <= size < 1e6 and last > -8:
+        text = f"{value:.{max(0, -last)}f}"
+        return "0" if float(text) == 0 else text
+    if value == 0:
+        return "0"
+    return _scientific(value, min(15, max(1, math.floor(math.log10(abs(value))) - last)))
+
+
+def count(value: int, word: str) -> str:
+    """Such as ``1 component`` or ``2 components``."""
+    return f"{value} {word}" + ("" if value == 1 else "s")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Such as ``a, b and c``."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def percent(value: float) -> str:
+    """A share with one digit, or what tells it apart from nothing and from everything."""
+    if 0 < abs(value) < 0.0005:
+        return "less than 0.1 %"
+    if 0.9995 < value < 1:
+        return "more than 99.9 %"
+    return f"{100 * value:.1f} %"
+
+
+def _plain(value: float) -> str:
+    """Three digits of a number between a thousandth and a hundred thousand."""
+    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:#.3g}".rstrip(".")
+
+
+def _scientific(value: float, digits: int) -> str:
+    mantissa, exponent = f"{value:.{digits}e}".split("e")
+    return f"{mantissa}e{int(exponent)}"

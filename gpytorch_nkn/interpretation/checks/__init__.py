@@ -1,10 +1,6 @@
-"""What residuals and left-out points say of a model."""
+"""What residuals and held-out points say of a model."""
 
-from gpytorch_nkn.interpretation.checks.checks import (
-    LeaveOneOut,
-    ResidualChecks,
-    check_residuals,
-    leave_one_out,
-)
+from gpytorch_nkn.interpretation.checks.leave_one_out import LeaveOneOut, leave_one_out
+from gpytorch_nkn.interpretation.checks.residual_checks import ResidualChecks, check_residuals
 
 __all__ = ["LeaveOneOut", "ResidualChecks", "check_residuals", "leave_one_out"]

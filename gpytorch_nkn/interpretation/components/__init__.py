@@ -2,10 +2,11 @@
 
 from gpytorch_nkn.interpretation.components.behaviour import Geometry, behaviours_of
 from gpytorch_nkn.interpretation.components.column_use import ColumnUse
-from gpytorch_nkn.interpretation.components.curves import Z95, ComponentCurve, component_curves
 from gpytorch_nkn.interpretation.components.decompose import decompose, decompose_gp
 from gpytorch_nkn.interpretation.components.decomposition import (
+    Z95,
     Component,
+    ComponentCurve,
     ComponentPosterior,
     Decomposition,
 )
@@ -19,7 +20,6 @@ __all__ = [
     "Decomposition",
     "Geometry",
     "behaviours_of",
-    "component_curves",
     "decompose",
     "decompose_gp",
 ]

@@ -22,7 +22,6 @@ from gpytorch_nkn.interpretation.expansion import (
 )
 from gpytorch_nkn.interpretation.solver import Solver
 from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
-from gpytorch_nkn.interpretation.units import Units
 
 __all__ = ["decompose"]
 
@@ -96,9 +95,9 @@ def decompose_gp(
 
 
 def _components(expansion: Expansion, by: str, gp: FittedGP) -> list[Component]:
-    units, terms = expansion.units, expansion.terms
+    terms = expansion.terms
     if by == "role":
-        return _by_role(terms, gp, units)
+        return _by_role(terms, gp)
     if by == "signature":
         groups = expansion.groups
         single = gp.inputs.size(-1) == 1
@@ -106,13 +105,13 @@ def _components(expansion: Expansion, by: str, gp: FittedGP) -> list[Component]:
     else:
         groups = group_terms(terms, [term.columns for term in terms])
         parts = [
-            Component(_columns_name(g.terms[0].columns, units), g.terms, columns=g.terms[0].columns)
+            Component(_columns_name(g.terms[0].columns, gp), g.terms, columns=g.terms[0].columns)
             for g in groups
         ]
     return [*parts, Component("mean function", (), columns=frozenset(), has_mean=True)]
 
 
-def _by_role(terms: Sequence[Term], gp: FittedGP, units: Units) -> list[Component]:
+def _by_role(terms: Sequence[Term], gp: FittedGP) -> list[Component]:
     """Trend, cycles, variation; the level and the mean function belong to the trend."""
     alpha = Solver(gp).alpha.unsqueeze(-1)
 
@@ -128,17 +127,17 @@ def _by_role(terms: Sequence[Term], gp: FittedGP, units: Units) -> list[Componen
     parts = []
     for group in group_terms(terms, roles):
         role = number[id(group.terms[0])]
-        name = group.label if role.kind == "other" else _role_name(role, units)
+        name = group.label if role.kind == "other" else _role_name(role, gp)
         parts.append(Component(name, group.terms, role, has_mean=role.kind == "trend"))
     if not any(part.has_mean for part in parts):
         parts.append(Component("trend", (), Role("trend"), has_mean=True))
     return parts
 
 
-def _role_name(role: Role, units: Units) -> str:
+def _role_name(role: Role, gp: FittedGP) -> str:
     if role.period is None:
         return {"variation": "smooth variation"}.get(role.kind, role.kind)
-    return f"cycle of {units.length(torch.tensor(role.period, dtype=torch.float64))}"
+    return f"cycle of {gp.units.length(torch.tensor(role.period, dtype=torch.float64))}"
 
 
 def _signature_name(group: TermGroup, single: bool) -> str:
@@ -146,10 +145,10 @@ def _signature_name(group: TermGroup, single: bool) -> str:
     return name.replace("[0]", "") if single else name
 
 
-def _columns_name(columns: frozenset[int] | None, units: Units) -> str:
+def _columns_name(columns: frozenset[int] | None, gp: FittedGP) -> str:
     if columns is None or not columns:
         return "unknown columns" if columns is None else "constant"
-    names = [units.names[column] for column in sorted(columns)]
+    names = [gp.units.names[column] for column in sorted(columns)]
     return ", ".join(names) if len(names) <= 4 else f"{len(names)} columns together"
 
 

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from gpytorch_nkn.interpretation.components.behaviour import Role
 from gpytorch_nkn.interpretation.components.column_use import ColumnUse, use_of_columns
-from gpytorch_nkn.interpretation.components.curves import ComponentCurve, component_curves
 from gpytorch_nkn.interpretation.expansion import Term, evaluate_groups, evaluate_strips
 from gpytorch_nkn.interpretation.solver import Levels, Solver, root
 from gpytorch_nkn.interpretation.source import FittedGP
 
-__all__ = ["Component", "ComponentPosterior", "Decomposition"]
+__all__ = ["Z95", "Component", "ComponentCurve", "ComponentPosterior", "Decomposition"]
 
+Z95 = 1.959964
+_GRID = 400  # points of a curve, next to the data
 _PAST = 200  # points of a curve past the data
 _JOINT = 0.2  # of the share from which on a component links columns, that their interactions need
 _MINOR = 0.05  # of the largest interactions in a component, below which a column does not take part
@@ -48,6 +49,30 @@ class Component:
         """Its leading terms in short words."""
         shown = " + ".join(term.label for term in self.terms[:3])
         return shown + (" + ..." if len(self.terms) > 3 else "")
+
+
+@dataclass(frozen=True, eq=False)
+class ComponentCurve:
+    """Posterior of a component over time, in units of the targets.
+
+    Attributes:
+        label: Title of a figure.
+        x: Times ``M``, numbers or ``datetime64``, sorted.
+        mean: Posterior mean ``M``.
+        lower: Lower end ``M`` of the 95 % band of the component.
+        upper: Upper end ``M``.
+        data: Training times and what the component explains of the targets ``N``: its mean plus
+            what no component explains.
+        boundary: Time of the last training point; None for a curve that ends there.
+    """
+
+    label: str
+    x: np.ndarray
+    mean: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    data: tuple[np.ndarray, np.ndarray]
+    boundary: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +202,42 @@ class Decomposition:
         """
         last, length = float(self.gp.inputs.max()), self.gp.time_span(horizon)
         past = last + np.linspace(0, length, _PAST + 1)[1:]
-        return component_curves(self, past if length else past[:0], centered=centered, labels=True)
+        return self.curves_at(past if length else past[:0], centered=centered, labels=True)
+
+    def curves_at(
+        self, past: np.ndarray, *, centered: bool = True, labels: bool = False
+    ) -> list[ComponentCurve]:
+        """As :meth:`curves`, with values ``M`` of the kernel's input past the data."""
+        gp = self.gp
+        if gp.inputs.size(-1) > 1 or gp.targets.dim() > 1:
+            raise ValueError(
+                "Curves are for one input column and one output, got inputs of shape "
+                f"{tuple(gp.inputs.shape)} and targets of shape {tuple(gp.targets.shape)}."
+            )
+        order = gp.inputs[:, 0].argsort(stable=True).cpu().numpy()
+        train = gp.inputs[:, 0].double().cpu().numpy()[order]
+        inside = np.union1d(np.linspace(train[0], train[-1], _GRID), train)
+        grid = np.concatenate([inside, past])
+        inputs = torch.as_tensor(grid).to(gp.inputs).unsqueeze(-1)
+        posterior = self.posterior_at(inputs, centered=centered)
+        means = posterior.mean.double().cpu().numpy()
+        halves = Z95 * posterior.variance.sqrt().double().cpu().numpy()
+        at_train = np.searchsorted(grid, train)
+        y = gp.units.y_offset + gp.units.y_scale * gp.targets.double().cpu().numpy()[order]
+        leftover = y - means.sum(0)[at_train]
+        times, grid_times = gp.to_times(train), gp.to_times(grid)
+        return [
+            ComponentCurve(
+                label=component.name if labels else "",
+                x=grid_times,
+                mean=mean,
+                lower=mean - half,
+                upper=mean + half,
+                data=(times, mean[at_train] + leftover),
+                boundary=times[-1] if len(past) else None,
+            )
+            for component, mean, half in zip(self.components, means, halves, strict=True)
+        ]
 
     def column_groups(self, threshold: float = 0.02) -> list[tuple[int, ...]]:
         """Input columns that act together, for a decomposition by columns.

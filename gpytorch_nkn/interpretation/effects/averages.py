@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import numpy as np
 import torch
-from gpytorch.models import ExactGP
 from scipy.stats import qmc
 from torch import Tensor
 
@@ -20,9 +18,7 @@ __all__ = [
     "Part",
     "draw_rows",
     "independent_copies",
-    "raw_inputs",
     "set_columns",
-    "undisturbed",
 ]
 
 _COPIES = 200  # least number of rows whose columns are made independent
@@ -170,25 +166,3 @@ def set_columns(rows: np.ndarray, values: dict[int, np.ndarray]) -> np.ndarray:
     for column, value in values.items():
         points[..., column] = value
     return points
-
-
-@contextmanager
-def undisturbed(model: ExactGP) -> Iterator[None]:
-    """Leave every part of a model in the mode that it was in before."""
-    whole = model.training
-    modes = [(part, part.training) for part in model.modules()]
-    try:
-        yield
-    finally:
-        model.train(whole)
-        for part, mode in modes:
-            part.training = mode
-
-
-def raw_inputs(model: ExactGP) -> np.ndarray:
-    """Training inputs ``N x D`` in the user's units; the model is in eval mode afterwards."""
-    model.train()  # where BoTorch's models hold them as they came
-    assert model.train_inputs is not None
-    inputs = model.train_inputs[0].detach().double().cpu().numpy().copy()
-    model.eval()
-    return inputs

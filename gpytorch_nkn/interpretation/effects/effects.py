@@ -19,12 +19,15 @@ from gpytorch_nkn.interpretation.effects.averages import (
     Empirical,
     draw_rows,
     independent_copies,
-    raw_inputs,
     set_columns,
-    undisturbed,
 )
-from gpytorch_nkn.interpretation.source import fitted_gp, is_table
-from gpytorch_nkn.interpretation.units import Units
+from gpytorch_nkn.interpretation.source import (
+    NetworkEstimator,
+    TableEstimator,
+    evaluating,
+    fitted_gp,
+    raw_inputs,
+)
 
 __all__ = ["Effect", "Effects", "effects"]
 
@@ -185,19 +188,18 @@ def effects(
             raise TypeError(f"{name} must be an integer, got {value!r}.")
         if value < least:
             raise ValueError(f"{name} must be at least {least}, got {value}.")
-    with undisturbed(gp_model), torch.no_grad():
-        inputs = raw_inputs(gp_model)
-        table = is_table(model)
+    with evaluating(gp_model), torch.no_grad():
+        inputs = raw_inputs(gp_model).cpu().numpy()
+        table = isinstance(model, TableEstimator)
         gp = fitted_gp(model if table else gp_model)
         if table:
             inputs = gp.units.x_offset + gp.units.x_scale * inputs
-        columns = gp.units.names if table and columns is None else columns
-        names = _names(columns, inputs.shape[1])
         if gp.inputs.size(-1) != inputs.shape[1]:
             raise NotImplementedError(
                 f"The input transform makes {gp.inputs.size(-1)} columns of {inputs.shape[1]}: "
                 "effects needs one that keeps the columns."
             )
+        names = gp.units.named(columns).names
         process = Averages(gp, inputs)
         rng = np.random.default_rng(seed)
         rows = draw_rows(inputs, _ROWS, rng)
@@ -335,9 +337,9 @@ def _grid(values: np.ndarray, points: int) -> np.ndarray:
 
 
 def _checked_model(thing: Any) -> ExactGP:
-    if is_table(thing):
+    if isinstance(thing, TableEstimator):
         return fitted_gp(thing).model
-    if hasattr(thing, "structure"):
+    if isinstance(thing, NetworkEstimator):
         raise TypeError(
             "effects is for models with input columns; the parts of a forecaster are roles in "
             f"time: take decompose(...). Got {type(thing).__name__}."
@@ -357,16 +359,6 @@ def _checked_model(thing: Any) -> ExactGP:
             f"Expected a fitted ExactGP or the record of a fit, got {type(thing).__name__}."
         )
     return model
-
-
-def _names(columns: Sequence[str] | None, dim: int) -> tuple[str, ...]:
-    if columns is None:
-        return Units.plain(dim).names
-    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
-        raise TypeError(f"columns must be a sequence of names, got {columns!r}.")
-    if len(columns) != dim:
-        raise ValueError(f"columns must name {dim} input columns, got {len(columns)} names.")
-    return tuple(columns)
 
 
 def _plain(effect: Effect) -> dict[str, Any]:

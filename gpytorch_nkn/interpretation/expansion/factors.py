@@ -19,8 +19,7 @@ from gpytorch.kernels import (
 )
 from torch import Tensor
 
-from gpytorch_nkn.interpretation.amounts import three_digits
-from gpytorch_nkn.interpretation.units import Units
+from gpytorch_nkn.interpretation.units import Units, three_digits
 from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
     ComplexExponentialKernel,

@@ -8,7 +8,6 @@ from typing import Any
 from gpytorch.kernels import Kernel, RQKernel
 from gpytorch.models import ExactGP
 
-from gpytorch_nkn.interpretation.amounts import three_digits
 from gpytorch_nkn.interpretation.expansion.expansion import Term
 from gpytorch_nkn.interpretation.expansion.factors import (
     LINEAR,
@@ -17,7 +16,7 @@ from gpytorch_nkn.interpretation.expansion.factors import (
     columns_of,
     label_of,
 )
-from gpytorch_nkn.interpretation.units import Units
+from gpytorch_nkn.interpretation.units import Units, three_digits
 
 __all__ = ["Simplification", "SimplificationStep", "words_of"]
 

@@ -1,24 +1,43 @@
-"""What a report holds."""
+"""What a report holds, and how it is written as text, as a dictionary and as a page."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import base64
+import io
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jinja2 import Environment, StrictUndefined
 
-from gpytorch_nkn.interpretation.amounts import percent
+from gpytorch_nkn import __version__, plotting
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, ResidualChecks
 from gpytorch_nkn.interpretation.components import ComponentCurve, Decomposition
+from gpytorch_nkn.interpretation.effects import Effect, Effects
 from gpytorch_nkn.interpretation.expansion import Expansion
 from gpytorch_nkn.interpretation.reporting.words import describe_effects
-from gpytorch_nkn.interpretation.units import Units
+from gpytorch_nkn.interpretation.units import Units, percent
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.evaluation import unwrap_scales
+from gpytorch_nkn.layers import Layer
 
 if TYPE_CHECKING:
-    from gpytorch_nkn.interpretation.effects import Effects
+    from matplotlib.axes import Axes
 
 __all__ = ["Forecast", "Report", "Section"]
+
+_SIZE = (5.2, 2.8)  # inches; with ten-point letters, to be read on a phone too
+_DPI = 160
+_SHOWN_TERMS = 12
+_HISTORY = 4  # lengths of the continuation that are shown before it
+_SHOWN_POINTS = 30  # of the data before the continuation, at least
+_HIGH, _WIDE = 30, 60  # characters of a label along the axes
+_LONG = 24  # characters of a component's name beside its bar
+_WIDEST = 16  # units of a network that can be drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,9 +180,7 @@ class Report:
 
     def to_html(self) -> str:
         """One self-contained page, figures included. Needs matplotlib."""
-        from gpytorch_nkn.interpretation.reporting.page import render_page
-
-        return render_page(self)
+        return _render_page(self)
 
     def save(self, path: str | Path) -> Path:
         """Write the page of :meth:`to_html` to a file, and return its path."""
@@ -189,3 +206,235 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float | np.floating):
         return float(value) if np.isfinite(value) else None
     return value
+
+
+@dataclass(frozen=True)
+class _Picture:
+    """A figure in the page, with a text for those who cannot see it."""
+
+    source: str
+    text: str
+
+
+def _render_page(report: Report) -> str:
+    """The page as text.
+
+    Raises:
+        ImportError: matplotlib is missing.
+    """
+    template = (
+        files("gpytorch_nkn.interpretation.reporting")
+        .joinpath("page.html.jinja")
+        .read_text("utf-8")
+    )
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["percent"] = percent
+    sections = [
+        {
+            "section": section,
+            "picture": _draw_component(report, place),
+            "terms": component.terms[:_SHOWN_TERMS],
+            "hidden": max(0, len(component.terms) - _SHOWN_TERMS),
+        }
+        for place, (section, component) in enumerate(
+            zip(report.sections, report.decomposition.components, strict=True)
+        )
+    ]
+    return environment.from_string(template).render(
+        report=report,
+        sections=sections,
+        overview=_draw_overview(report),
+        cumulative=_draw_cumulative(report),
+        effects=_draw_effects(report),
+        sentences=[] if report.effects is None else describe_effects(report.effects, report.units),
+        forecast=_draw_forecast(report),
+        checks=_draw_checks(report),
+        network=_draw_network(report),
+        version=__version__,
+    )
+
+
+def _draw(
+    text: str, paint: Callable[[Axes], object], size: tuple[float, float] = _SIZE
+) -> _Picture:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    paint(figure.add_subplot())
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
+    return _Picture(f"data:image/png;base64,{encoded}", text)
+
+
+def _labels(report: Report) -> tuple[str, str]:
+    """Labels of the axes, with units."""
+    units = report.units
+    x_label, y_label = units.names[0], units.y_name
+    if not _is_dates(report.x):
+        x_label = _with_unit(x_label, units.x_unit)
+    y_label = _with_unit(y_label, units.y_unit)
+    return _literal(x_label, _WIDE), _literal(y_label, _HIGH)
+
+
+def _with_unit(label: str, unit: str) -> str:
+    return label if not unit or f"({unit})" in label else f"{label} ({unit})"
+
+
+def _literal(text: str, characters: int = _HIGH) -> str:
+    """A text that is no formula, in at most two lines."""
+    text = textwrap.fill(text, characters, max_lines=2, placeholder=" ...")
+    return text.replace("$", r"\$")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONG else f"{name[: _LONG - 3].rstrip()}..."
+
+
+def _is_dates(values: np.ndarray) -> bool:
+    return np.issubdtype(values.dtype, np.datetime64)
+
+
+def _draw_overview(report: Report) -> _Picture | None:
+    """The data and the fit, in time."""
+    fit = report.fit
+    if fit is None:
+        return None
+    _, y_label = _labels(report)
+    return _draw_curve(report, fit, "The data, and the sum of all components", y_label, "data")
+
+
+def _draw_curve(
+    report: Report, curve: ComponentCurve, text: str, y_label: str, data_label: str
+) -> _Picture:
+    x_label, _ = _labels(report)
+
+    def paint(ax: Axes) -> None:
+        plotting.plot_components(
+            [ax], [curve], x_label=x_label, y_label=y_label, data_label=data_label
+        )
+        if curve is report.fit and report.units.log_targets:
+            _call_it_median(ax)
+
+    return _draw(text, paint)
+
+
+def _call_it_median(ax: Axes) -> None:
+    """In the legend: the exponential of a mean of logarithms is no mean."""
+    legend = ax.get_legend()
+    for text in legend.get_texts() if legend is not None else ():
+        if text.get_text() == "mean":
+            text.set_text("median")
+
+
+def _draw_cumulative(report: Report) -> _Picture:
+    names = [_short(section.name).replace("$", r"\$") for section in report.sections]
+    explained = np.array([section.explained for section in report.sections])
+    unit = f" ({report.units.y_unit})" if report.units.y_unit else ""
+    label = _literal(f"mean absolute error,\ncross-validated{unit}")
+    errors = np.array([section.error for section in report.sections])
+    height = 1.1 + 0.4 * len(names)
+    return _draw(
+        "Share of the variance explained by the components, one after another",
+        lambda ax: plotting.plot_cumulative(ax, names, explained, errors=errors, error_label=label),
+        (_SIZE[0], height),
+    )
+
+
+def _draw_component(report: Report, place: int) -> _Picture | None:
+    curve = report.sections[place].curve
+    if curve is None:
+        return None
+    _, y_label = _labels(report)
+    if report.units.log_targets:
+        y_label = _literal(f"log of {report.units.y_name}")
+    text = f"Component {place + 1}: {report.sections[place].title}"
+    return _draw_curve(report, curve, text, y_label, "data less the other parts")
+
+
+def _draw_forecast(report: Report) -> _Picture | None:
+    forecast = report.forecast
+    if forecast is None:
+        return None
+    x_label, y_label = _labels(report)
+    begin = forecast.x[0] - _HISTORY * (forecast.x[-1] - forecast.x[0])
+    shown = report.x >= min(begin, report.x[-_SHOWN_POINTS:][0])
+
+    def paint(ax: Axes) -> None:
+        plotting.plot_forecast(
+            ax, forecast.x, forecast.mean, forecast.lower, forecast.upper,
+            train=(report.x[shown], report.y[shown]), x_label=x_label, y_label=y_label,
+        )  # fmt: skip
+        for draw in forecast.samples:
+            ax.plot(forecast.x, draw, color="#2a9d78", linewidth=0.8, alpha=0.7)
+        if report.units.log_targets:
+            _call_it_median(ax)
+
+    return _draw("Continuation of the series, with draws from the posterior", paint)
+
+
+def _draw_effects(report: Report) -> list[_Picture]:
+    if report.effects is None:
+        return []
+    pictures = [_draw_effect(report, effect, "Effect") for effect in report.effects.main]
+    return pictures + [_draw_effect(report, e, "Interaction") for e in report.effects.pairs]
+
+
+def _draw_effect(report: Report, effect: Effect, kind: str) -> _Picture:
+    _, y_label = _labels(report)
+    names = tuple(_literal(name) for name in effect.names)
+    shown = replace(effect, label=effect.label.replace("$", r"\$"), names=names)
+    return _draw(
+        f"{kind} of {effect.label}",
+        lambda ax: plotting.plot_effects([ax], [shown], y_label=y_label),
+    )
+
+
+def _draw_checks(report: Report) -> list[_Picture]:
+    checks, size = report.residual_checks, (_SIZE[0], 2.4)
+    pictures: list[_Picture] = []
+
+    def draw(check: Any, plot: Callable[..., object], text: str, **options: Any) -> None:
+        if check is not None:
+            curves = check.x, check.observed, check.lower, check.upper
+            pictures.append(_draw(text, lambda ax: plot(ax, *curves, **options), size))
+
+    unit = report.units.x_unit or "unit of time"
+    draw(checks.autocorrelation, plotting.plot_autocorrelation, "Autocorrelation of the residuals")
+    draw(
+        checks.periodogram, plotting.plot_periodogram, "Periodogram of the residuals", x_label=unit
+    )
+    draw(checks.qq, plotting.plot_qq, "Quantiles of the residuals against those of the noise")
+    levels = np.array([c.level for c in report.left_out.coverage])
+    fractions = np.array([c.fraction for c in report.left_out.coverage])
+    number = report.left_out.z_scores.size
+    pictures.append(
+        _draw(
+            "Share of held-out observations inside predictive intervals",
+            lambda ax: plotting.plot_calibration(ax, levels, fractions, num_points=number),
+            size,
+        )
+    )
+    return pictures
+
+
+def _draw_network(report: Report) -> _Picture | None:
+    """The network, if it is one and small enough to be drawn."""
+    kernel, _ = unwrap_scales(report.decomposition.gp.kernel)
+    if not isinstance(kernel, NeuralKernelNetwork):
+        return None
+    widths = [layer.out_features for layer in kernel.layers if isinstance(layer, Layer)]
+    widest = max(len(kernel.primitives), *widths)
+    if widest > _WIDEST:
+        return None
+    gp, names = report.decomposition.gp, [_literal(name) for name in report.units.names]
+    step = max(1, gp.inputs.size(-2) // 200)
+    return _draw(
+        "The network, from its primitives on the left to the kernel on the right",
+        lambda ax: plotting.plot_network(ax, gp.kernel, x=gp.inputs[::step], names=names),
+        (8.6, 0.62 * (widest + kernel.skip)),
+    )

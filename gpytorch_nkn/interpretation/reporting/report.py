@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from gpytorch_nkn.interpretation.amounts import YEARS, count, length_text, percent, three_digits
 from gpytorch_nkn.interpretation.checks import ResidualChecks, check_residuals, leave_one_out
 from gpytorch_nkn.interpretation.components import (
     Z95,
@@ -19,7 +18,6 @@ from gpytorch_nkn.interpretation.components import (
     ComponentCurve,
     Decomposition,
     Geometry,
-    component_curves,
     decompose_gp,
 )
 from gpytorch_nkn.interpretation.effects import effects
@@ -27,7 +25,14 @@ from gpytorch_nkn.interpretation.expansion import expand_source
 from gpytorch_nkn.interpretation.reporting.findings import Forecast, Report, Section
 from gpytorch_nkn.interpretation.reporting.words import Description, describe_component, title_of
 from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
-from gpytorch_nkn.interpretation.units import Units
+from gpytorch_nkn.interpretation.units import (
+    YEARS,
+    Units,
+    count,
+    length_text,
+    percent,
+    three_digits,
+)
 
 __all__ = ["report"]
 
@@ -217,7 +222,7 @@ def _series(
     points = int(np.clip(2 * length / geometry.step, _PAST, _MOST_PAST))
     past = train.max() + np.linspace(0, length, points)[1:]
     near = past[past <= train.max() + geometry.span]  # a longer one would dwarf the data
-    curves = component_curves(split, near, centered=True, labels=False)
+    curves = split.curves_at(near)
     times, _ = curves[0].data
     order = train.argsort(kind="stable")
     y = _targets(gp)[order]

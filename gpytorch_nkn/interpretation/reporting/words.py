@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import i0e, i1e
 
-from gpytorch_nkn.interpretation.amounts import (
+from gpytorch_nkn.interpretation.components import Component, Geometry, behaviours_of
+from gpytorch_nkn.interpretation.effects import Effects
+from gpytorch_nkn.interpretation.expansion import PERIODIC, SMOOTH, Term, period_of
+from gpytorch_nkn.interpretation.units import (
+    Units,
     length_text,
     listed,
     percent,
@@ -19,12 +22,6 @@ from gpytorch_nkn.interpretation.amounts import (
     singular,
     three_digits,
 )
-from gpytorch_nkn.interpretation.components import Component, Geometry, behaviours_of
-from gpytorch_nkn.interpretation.expansion import PERIODIC, SMOOTH, Term, period_of
-from gpytorch_nkn.interpretation.units import Units
-
-if TYPE_CHECKING:
-    from gpytorch_nkn.interpretation.effects import Effects
 
 __all__ = [
     "Description",

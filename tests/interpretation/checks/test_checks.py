@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import signal, stats
 
-from gpytorch_nkn.interpretation.checks.checks import check_residuals, leave_one_out
-from gpytorch_nkn.interpretation.checks.residual_curves import lomb_scargle, residual_draws
+from gpytorch_nkn.interpretation import check_residuals, leave_one_out
+from gpytorch_nkn.interpretation.checks.residual_checks import lomb_scargle, residual_draws
 
 NAMES = ("autocorrelation", "periodogram", "qq")
 

@@ -17,8 +17,7 @@ from scipy.stats import qmc
 
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import fit_best_of
-from gpytorch_nkn.interpretation.components.decompose import decompose
-from gpytorch_nkn.interpretation.effects.effects import effects
+from gpytorch_nkn.interpretation import decompose, effects
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 PI = math.pi
@@ -317,7 +316,7 @@ def test_plots_take_effects():
     pytest.importorskip("matplotlib")
     from matplotlib import pyplot as plt
 
-    from gpytorch_nkn.plotting.effects import plot_effects
+    from gpytorch_nkn.plotting import plot_effects
 
     found = product_effects()
     shown = found.main + found.pairs
@@ -380,7 +379,7 @@ def test_transforms_that_are_no_units_are_refused():
         ({"points": True}, TypeError, "points must be an integer, got True"),
         ({"columns": "ab"}, TypeError, "sequence of names, got 'ab'"),
         ({"columns": [1, 2]}, TypeError, r"sequence of names, got \[1, 2\]"),
-        ({"columns": ["a"]}, ValueError, "name 2 input columns, got 1"),
+        ({"columns": ["a"]}, ValueError, "columns must hold 2 names, got 1"),
     ],
 )
 def test_wrong_options_are_named(options, error, message):

@@ -6,14 +6,6 @@ import torch
 from gpytorch.kernels import CosineKernel, PeriodicKernel, RBFKernel
 from scipy.special import iv
 
-from gpytorch_nkn.interpretation.amounts import (
-    length_text,
-    listed,
-    period_name,
-    rounded,
-    singular,
-    three_digits,
-)
 from gpytorch_nkn.interpretation.components.behaviour import Geometry, Role
 from gpytorch_nkn.interpretation.components.decomposition import Component
 from gpytorch_nkn.interpretation.expansion.expansion import Term
@@ -22,7 +14,15 @@ from gpytorch_nkn.interpretation.reporting.words import (
     describe_effect,
     title_of,
 )
-from gpytorch_nkn.interpretation.units import Units
+from gpytorch_nkn.interpretation.units import (
+    Units,
+    length_text,
+    listed,
+    period_name,
+    rounded,
+    singular,
+    three_digits,
+)
 from gpytorch_nkn.kernels import CenteredLinearKernel, ZeroMeanPeriodicKernel
 
 X = np.linspace(0, 10, 201)

@@ -1,4 +1,4 @@
-"""Checks of a fitted Gaussian process: are its residuals noise, do its predictions hold."""
+"""Residuals of a fitted Gaussian process, compared with the noise that it assumes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import fft, linalg, stats
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.checks.check_tools import (
@@ -22,24 +22,14 @@ from gpytorch_nkn.interpretation.checks.check_tools import (
     symmetric_matrix,
     vector,
 )
-from gpytorch_nkn.interpretation.checks.left_out import Coverage, LeaveOneOut, leave_one_out
-from gpytorch_nkn.interpretation.checks.residual_curves import (
-    autocorrelations,
-    in_chunks,
-    periodogram_of,
-    residual_draws,
-    standardize,
-)
 
-__all__ = [
-    "Check",
-    "Coverage",
-    "LeaveOneOut",
-    "ResidualChecks",
-    "check_residuals",
-    "leave_one_out",
-]
+__all__ = ["Check", "ResidualChecks", "check_residuals", "lomb_scargle", "residual_draws"]
 
+_JITTERS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 0.1)  # in variances of the noise
+_OFF_GRID = 0.01  # times this far from a regular grid, in steps, count as evenly spaced
+_OVERSAMPLING = 2  # frequencies per resolution element of unevenly spaced times
+_WORK = 8e9  # products of draws, times and frequencies for a periodogram of uneven times
+_CHUNK = 4_000_000  # numbers in a temporary matrix
 _MAX_LAGS = 100
 _TAIL = 1e-3  # on each side, where the deviation of a quantile counts as 1
 
@@ -191,19 +181,117 @@ def check_residuals(
     autocorrelation = periodogram = None
     if x is not None:
         order = np.argsort(x, kind="stable")
-        ordered, pure = standardize(residuals[:, order]), standardize(fresh)
+        ordered, pure = _standardize(residuals[:, order]), _standardize(fresh)
         lags = np.arange(1.0, min(n // 2, _MAX_LAGS) + 1)
         autocorrelation = _compare(
             "autocorrelation",
             lags,
-            autocorrelations(ordered, lags.size),
-            autocorrelations(pure, lags.size),
+            _autocorrelations(ordered, lags.size),
+            _autocorrelations(pure, lags.size),
         )
-        frequencies, power, used = periodogram_of(x[order], draws)
+        frequencies, power, used = _periodogram_of(x[order], draws)
         periodogram = _compare(
             "periodogram", frequencies, power(ordered[:used]), power(pure[:used])
         )
     return ResidualChecks(autocorrelation, periodogram, _compare_quantiles(residuals, fresh))
+
+
+def residual_draws(center: np.ndarray, covariance: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """Draws ``S x N`` of the residuals, everything in standard deviations of the noise.
+
+    Args:
+        center: Targets minus posterior mean, ``N``.
+        covariance: Posterior covariance ``N x N``; its diagonal is overwritten.
+        drawn: Standard normal numbers ``S x N``.
+    """
+    added = 0.0
+    for jitter in _JITTERS:
+        added += jitter
+        np.fill_diagonal(covariance, covariance.diagonal() + jitter)
+        try:
+            factor = linalg.cholesky(covariance, lower=True, check_finite=False)
+        except linalg.LinAlgError:
+            continue
+        # A jitter is noise on top of that of the data: after this division, the residuals of a
+        # right model are exactly standard normal again.
+        return (center - drawn @ factor.T) / np.sqrt(1 + added)
+    raise ValueError(
+        "covariance must be positive semi-definite, got one with an eigenvalue below "
+        f"{-_JITTERS[-1]:g} variances of the noise; is it in single precision?"
+    )
+
+
+def _standardize(residuals: np.ndarray) -> np.ndarray:
+    """Rows of mean zero and variance one; rows of equal numbers become zero."""
+    centered = residuals - residuals.mean(-1, keepdims=True)
+    std = centered.std(-1, keepdims=True)
+    return centered / np.where(std > 0, std, 1.0)
+
+
+def _in_chunks(function: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """The function of all rows, evaluated for some of them at a time to save memory."""
+    size = max(1, _CHUNK // (2 * rows.shape[1]))
+    return np.concatenate([function(rows[i : i + size]) for i in range(0, len(rows), size)])
+
+
+def _autocorrelations(residuals: np.ndarray, lags: int) -> np.ndarray:
+    """Autocorrelations ``S x lags`` of standardised residuals ``S x N``, from lag 1."""
+    n = residuals.shape[1]
+    length = fft.next_fast_len(n + lags, real=True)
+
+    def evaluate(part: np.ndarray) -> np.ndarray:
+        power = np.abs(fft.rfft(part, length)) ** 2
+        return fft.irfft(power, length)[:, 1 : lags + 1] / n
+
+    return _in_chunks(evaluate, residuals)
+
+
+def _periodogram_of(
+    x: np.ndarray, draws: int
+) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray], int]:
+    """Frequencies, a function from ``S x N`` residuals to power, and for how many draws."""
+    n, span = x.size, x[-1] - x[0]
+    step = span / (n - 1)
+    if np.abs(x - np.linspace(x[0], x[-1], n)).max() <= _OFF_GRID * step:
+        count = (n - 1) // 2
+
+        def power(residuals: np.ndarray) -> np.ndarray:
+            return _in_chunks(
+                lambda part: np.abs(fft.rfft(part)[:, 1 : count + 1]) ** 2 / n, residuals
+            )
+
+        return np.arange(1, count + 1) / (n * step), power, draws
+    different = np.unique(x)
+    resolution = (different.size - 1) / (different.size * span)
+    highest = 0.5 / np.median(np.diff(different))
+    # From one cycle per span on; the small number keeps the Nyquist frequency despite rounding.
+    count = min(_OVERSAMPLING * n, int(_OVERSAMPLING * highest / resolution + 1e-9))
+    numbers = np.arange(_OVERSAMPLING, max(count, _OVERSAMPLING) + 1)
+    frequencies = numbers * resolution / _OVERSAMPLING
+    used = min(draws, max(1, int(_WORK / (n * frequencies.size))))
+    return frequencies, lambda residuals: lomb_scargle(x, residuals, frequencies), used
+
+
+def lomb_scargle(x: np.ndarray, residuals: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
+    """As scipy.signal.lombscargle, with sines shared by all the rows of residuals ``S x N``."""
+    n = x.size
+    power = np.empty((len(residuals), frequencies.size))
+    size = max(1, _CHUNK // n)
+    for start in range(0, frequencies.size, size):
+        part = slice(start, start + size)
+        angle = 2 * np.pi * (x - x.mean())[:, None] * frequencies[part]
+        cos, sin = np.cos(angle), np.sin(angle)
+        doubled = (cos * cos - sin * sin).sum(0) + 1j * (2 * cos * sin).sum(0)
+        shift, length = np.angle(doubled) / 2, np.abs(doubled)
+        # After a shift in time, the sum of the products of sine and cosine is zero.
+        along, across = residuals @ cos, residuals @ sin
+        in_phase = along * np.cos(shift) + across * np.sin(shift)
+        quadrature = across * np.cos(shift) - along * np.sin(shift)
+        rest = n - length  # zero where the sine vanishes at all times
+        quadrature = np.where(rest > 1e-9 * n, quadrature, 0.0)
+        rest = np.where(rest > 1e-9 * n, rest, 1.0)
+        power[:, part] = in_phase**2 / (n + length) + quadrature**2 / rest
+    return power
 
 
 def _p_value(observed: np.ndarray, fresh: np.ndarray) -> float:
@@ -233,8 +321,8 @@ def _compare_quantiles(residuals: np.ndarray, fresh: np.ndarray) -> Check:
 
     residuals.sort(axis=-1)
     fresh.sort(axis=-1)
-    statistic = in_chunks(deviation, residuals)
-    p_value = _p_value(statistic, in_chunks(deviation, fresh))
+    statistic = _in_chunks(deviation, residuals)
+    p_value = _p_value(statistic, _in_chunks(deviation, fresh))
     observed = residuals.mean(0)
     return Check("qq", p_value, float(statistic.mean()), center, observed, lower, upper)
 
