@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-import warnings
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -13,7 +11,15 @@ from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 from torch import Tensor, nn
 
-from gpytorch_nkn.fit import FitResult, Recipe, check_model, fit_best_of
+from gpytorch_nkn.fit import (
+    FitResult,
+    Recipe,
+    Session,
+    check_counts,
+    check_model,
+    fit_best_of,
+    warn_user,
+)
 from gpytorch_nkn.initialization import (
     STRUCTURES,
     initialize_model,
@@ -34,7 +40,7 @@ def fit_bo_model(
     fresh_starts: int = 2,
     max_iterations: int = 75,
     seed: int = 0,
-    progress: bool = False,
+    progress: bool = True,
 ) -> M:
     """Train a BoTorch model from the parameters of the last one and from fresh starts, in place.
 
@@ -71,39 +77,33 @@ def fit_bo_model(
         KeyboardInterrupt: Ctrl-C came before any start had taken a step; later it ends the
             training with the best parameters so far.
     """
-    fresh_starts, max_iterations = operator.index(fresh_starts), operator.index(max_iterations)
-    if fresh_starts < 0 or max_iterations < 1 or seed < 0:
-        raise ValueError(
-            "fresh_starts must be at least 0, max_iterations at least 1 and seed at least 0, got "
-            f"{fresh_starts}, {max_iterations} and {seed}."
-        )
+    check_counts(0, fresh_starts=fresh_starts, seed=seed)
+    check_counts(1, max_iterations=max_iterations)
     for whole in _members(model):
         _check(whole)
     _check_apart(_members(model))
     if previous is not None:
         warm_start(model, previous)
     units = [(whole, part) for whole in _members(model) for part in enumerate(_outputs(whole))]
+    session = Session(seed=seed, progress=progress)
     for position, (whole, (number, part)) in enumerate(units):
-        try:
-            with torch.enable_grad():
-                result = fit_best_of(
-                    part,
-                    restarts=1 + fresh_starts,
-                    initialize=_start,
-                    recipe=Recipe(adam_steps=0, lbfgs_iterations=max_iterations),
-                    seed=seed,
-                    progress=progress,
-                )
-        except KeyboardInterrupt:
-            if position == 0:
-                raise
+        with torch.enable_grad(), session.interruptible(lambda position=position: position):  # type: ignore[misc]
+            result = fit_best_of(
+                part,
+                restarts=1 + fresh_starts,
+                initialize=_start,
+                recipe=Recipe(adam_steps=0, lbfgs_iterations=max_iterations),
+                seed=seed,
+                progress=progress,
+            )
+        if session.interrupted:
             break
         _tell_failures(result)
         if part is not whole:
             fitted = dict(part.named_parameters())
             for name, parameter in whole.named_parameters():
                 parameter.data[number] = fitted[name].data
-        if any("interrupted" in record.status for record in result.restarts):
+        if result.interrupted:
             break
     _forget_predictions(model)
     return model.eval()
@@ -166,7 +166,7 @@ def _tell_failures(result: FitResult) -> None:
     failed = [record for record in result.restarts if record.status.startswith("failed: ")]
     for record in failed:
         if "interrupted" not in record.status:
-            warnings.warn(f"Start {record.number} {record.status}", RuntimeWarning, stacklevel=3)
+            warn_user(f"Start {record.number} {record.status}", RuntimeWarning)
 
 
 def _check_same_structure(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 
 import numpy as np
 import torch
@@ -22,6 +20,7 @@ from gpytorch_nkn.fit.objective import Objective, check_model
 from gpytorch_nkn.fit.optimize import FlatParameters, has_closed_form, run_adam, run_lbfgs
 from gpytorch_nkn.fit.recipe import Recipe
 from gpytorch_nkn.fit.result import FitResult, RestartRecord, copy_model
+from gpytorch_nkn.fit.session import Session, check_counts
 from gpytorch_nkn.initialization import initialize_model
 from gpytorch_nkn.kernels.evaluation import is_compiled
 
@@ -101,7 +100,8 @@ def fit_best_of(
         KeyboardInterrupt: Ctrl-C came before any restart had taken a step.
     """
     recipe = Recipe() if recipe is None else recipe
-    _check_options(restarts, criterion, num_blocks, initialize, budget)
+    _check_options(restarts, criterion, num_blocks, initialize)
+    session = Session(budget=budget, seed=seed, progress=progress)
     given = model if isinstance(model, nn.Module) else None
     automatic = initialize == "auto"
     if automatic:
@@ -119,38 +119,32 @@ def fit_best_of(
                 "let it draw start values, or take initialize='data'."
             )
         runs = _prepare(model, restarts, "data", seed)
-    deadline = math.inf if budget is None else time.monotonic() + budget
     pending = [run for run in runs if run.status == "ok"]
-    interrupted = False
-    shown = progress and sys.stderr.isatty()
     steps = (recipe.adam_steps + recipe.lbfgs_iterations) * restarts
-    with tqdm(total=steps, desc="fit", unit="step", disable=not shown, leave=False) as bar:
-        try:
-            rest = recipe
-            if n_jobs == 1 and recipe.adam_steps:
-                stacked = _stack([run.model for run in pending])
-                if stacked is not None:
-                    _adam_in_one_batch(stacked, pending, recipe, deadline, bar)
-                    rest = replace(recipe, adam_steps=0)
-            if n_jobs == 1 or len(pending) == 1:
-                for run in pending:
-                    _train(run, rest, deadline, lambda: _advance(bar))
-            else:
-                _train_in_processes(runs, pending, rest, deadline, n_jobs, bar)
-        except KeyboardInterrupt:
-            interrupted = True
+    with session.bar(steps, "fit", "step") as bar, session.interruptible():
+        rest = recipe
+        if n_jobs == 1 and recipe.adam_steps:
+            stacked = _stack([run.model for run in pending])
+            if stacked is not None:
+                _adam_in_one_batch(stacked, pending, recipe, session.end, bar)
+                rest = replace(recipe, adam_steps=0)
+        if n_jobs == 1 or len(pending) == 1:
+            for run in pending:
+                _train(run, rest, session.end, bar.update)
+        else:
+            _train_in_processes(runs, pending, rest, session, n_jobs, bar)
     records = []
     for run in runs:
-        if interrupted and not math.isfinite(run.loss):
+        if session.interrupted and not math.isfinite(run.loss):
             run.status = "failed: interrupted before its first step"
-        try:
-            records.append(_record(run, criterion, num_blocks))
-        except KeyboardInterrupt:
-            interrupted = True
+        value = math.nan
+        with session.interruptible():
+            value = _judge(run, criterion, num_blocks)
+        if math.isnan(value) and not run.status.startswith("failed"):
             run.status = "failed: interrupted before its criterion"
-            records.append(_record(run, criterion, num_blocks))
+        records.append(_record(run, value))
     members = {r.number: r.model for r, c in zip(runs, records, strict=True) if _usable(c)}
-    if not members and interrupted:
+    if not members and session.interrupted:
         raise KeyboardInterrupt
     if not members:
         reasons = "; ".join(f"{record.number}: {record.status}" for record in records)
@@ -160,26 +154,18 @@ def fit_best_of(
     chosen.load_state_dict(members[best].state_dict())
     chosen.train()  # a BoTorch model transforms its inputs anew, by what its transforms learned
     chosen.eval()
-    return FitResult(chosen, records, best, criterion, members)
+    return FitResult(chosen, records, best, criterion, members, interrupted=session.interrupted)
 
 
-def _check_options(
-    restarts: int, criterion: str, num_blocks: int, initialize: object, budget: float | None
-) -> None:
-    if not isinstance(restarts, Integral):  # NumPy's, too
-        raise TypeError(f"restarts must be an integer, got {restarts!r}.")
-    if restarts < 1:
-        raise ValueError(f"restarts must be at least 1, got {restarts}.")
+def _check_options(restarts: int, criterion: str, num_blocks: int, initialize: object) -> None:
+    check_counts(1, restarts=restarts)
     if criterion not in CRITERIA:
         raise ValueError(f"criterion must be one of {CRITERIA}, got {criterion!r}.")
-    if num_blocks < 2:
-        raise ValueError(f"num_blocks must be at least 2, got {num_blocks}.")
+    check_counts(2, num_blocks=num_blocks)
     if isinstance(initialize, str) and initialize not in ("auto", "data"):
         raise ValueError(
             f"initialize must be 'auto', 'data', None or a function, got {initialize!r}."
         )
-    if budget is not None and not budget > 0:
-        raise ValueError(f"budget must be a positive number of seconds, got {budget}.")
 
 
 def _prepare(
@@ -264,6 +250,8 @@ def _adam_in_one_batch(
     start = time.monotonic()
     models = [run.model for run in runs]
     flat = FlatParameters(Objective(stacked, len(runs)))
+    for run in runs:
+        run.status = "interrupted"  # unless it comes to its end
     try:
         run_adam(
             flat,
@@ -271,12 +259,10 @@ def _adam_in_one_batch(
             learning_rate=recipe.learning_rate,
             anneal=recipe.anneal,
             deadline=deadline,
-            on_step=lambda: _advance(bar, len(runs)),
+            on_step=lambda: bar.update(len(runs)),
         )
-    except KeyboardInterrupt:
         for run in runs:
-            run.status = "interrupted"
-        raise
+            run.status = "ok"
     finally:  # an interruption keeps the best points as well
         flat.release()
         unstack_model(stacked, models)
@@ -285,10 +271,11 @@ def _adam_in_one_batch(
             run.seconds = (time.monotonic() - start) / len(runs)
 
 
-def _train(run: _Run, recipe: Recipe, deadline: float, on_step: Callable[[], None]) -> None:
+def _train(run: _Run, recipe: Recipe, deadline: float, on_step: Callable[[], object]) -> None:
     """Train one restart as far as the deadline lets it; a failure goes into its status."""
     start = time.monotonic()
     flat = FlatParameters(Objective(run.model))
+    run.status = "interrupted"  # unless it comes to its end
     try:
         if recipe.adam_steps and start < deadline:
             run_adam(
@@ -301,15 +288,10 @@ def _train(run: _Run, recipe: Recipe, deadline: float, on_step: Callable[[], Non
             )
         if recipe.lbfgs_iterations and time.monotonic() < deadline:
             run_lbfgs(flat, iterations=recipe.lbfgs_iterations, deadline=deadline, on_step=on_step)
-        if flat.evaluations == 0 and not math.isfinite(
-            run.loss
-        ):  # no steps, or no time for one: it stands as it began
-            flat.evaluate()
-        if time.monotonic() > deadline:
-            run.status = "interrupted"
-    except KeyboardInterrupt:
-        run.status = "interrupted"
-        raise
+        if flat.evaluations == 0 and not math.isfinite(run.loss):
+            flat.evaluate()  # no steps, or no time for one: it stands as it began
+        if time.monotonic() <= deadline:
+            run.status = "ok"
     except Exception as error:  # whatever a model's forward may raise: the others go on
         run.status = f"failed: {type(error).__name__}: {error}"
     finally:
@@ -327,12 +309,12 @@ def _train_in_processes(
     runs: list[_Run],
     pending: Sequence[_Run],
     recipe: Recipe,
-    deadline: float,
+    session: Session,
     n_jobs: int,
     bar: tqdm,
 ) -> None:
     # wall time: the monotonic clock of another machine has another zero
-    end = time.time() + deadline - time.monotonic()
+    end = time.time() + session.seconds_left
     jobs = (delayed(_train_in_worker)(run, recipe, end) for run in pending)
     for run in Parallel(n_jobs=n_jobs, return_as="generator_unordered")(jobs):
         runs[run.number] = run
@@ -345,19 +327,21 @@ def _train_in_worker(run: _Run, recipe: Recipe, end: float) -> _Run:
     return run
 
 
-def _advance(bar: tqdm, steps: int = 1) -> None:
-    bar.update(steps)
+def _judge(run: _Run, criterion: str, num_blocks: int) -> float:
+    """Value of the criterion; a failure goes into the status of the run."""
+    if run.status.startswith("failed"):
+        return math.nan
+    try:
+        value = evaluate_criterion(run.model, criterion, run.loss, num_blocks)
+    except Exception as error:
+        run.status = f"failed: {type(error).__name__}: {error}"
+        return math.nan
+    if not math.isfinite(value):
+        run.status = f"failed: its criterion is {value}"
+    return value
 
 
-def _record(run: _Run, criterion: str, num_blocks: int) -> RestartRecord:
-    value = math.nan
-    if not run.status.startswith("failed"):
-        try:
-            value = evaluate_criterion(run.model, criterion, run.loss, num_blocks)
-        except Exception as error:
-            run.status = f"failed: {type(error).__name__}: {error}"
-        if not math.isfinite(value) and not run.status.startswith("failed"):
-            run.status = f"failed: its criterion is {value}"
+def _record(run: _Run, value: float) -> RestartRecord:
     return RestartRecord(
         number=run.number,
         origin=run.origin,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from gpytorch_nkn.fit.result import (
     copy_model,
     predict_observations,
 )
+from gpytorch_nkn.fit.session import Session, check_counts
 from gpytorch_nkn.initialization import initialize_model
 
 __all__ = ["fit_in_stages"]
@@ -88,10 +88,7 @@ def fit_in_stages(
             "block_size must be at least 2 and max_blocks at least 1, got "
             f"{block_size} and {max_blocks}."
         )
-    if not isinstance(restarts, Integral):
-        raise TypeError(f"restarts must be an integer, got {restarts!r}.")
-    if restarts < 1:
-        raise ValueError(f"restarts must be at least 1, got {restarts}.")
+    check_counts(1, restarts=restarts)
     check_model(model)
     inputs, targets = model.train_inputs[0], model.train_targets
     if len(model.train_inputs) != 1 or inputs.dim() != 2 or targets.dim() != 1:
@@ -100,15 +97,15 @@ def fit_in_stages(
             f"{[tuple(x.shape) for x in model.train_inputs]} and {tuple(targets.shape)}."
         )
     recipe = Recipe(adam_steps=0, lbfgs_iterations=120) if recipe is None else recipe
-    end = None if budget is None else time.monotonic() + budget
+    session = Session(budget=budget, seed=seed, progress=progress)
     options: dict[str, Any] = {"seed": seed, "n_jobs": n_jobs, "progress": progress}
     num_rows = targets.numel()
     if num_rows < _FEW_ROWS:
         return fit_best_of(model, restarts=restarts, recipe=recipe, budget=budget, **options)
-    rows = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed))
+    rows = torch.randperm(num_rows, generator=session.generator())
     rows = rows.to(inputs.device)
     if _WORTH_IT * num_rows < _START_ROWS:
-        return _fit_in_folds(model, rows, restarts, recipe, end, options)
+        return _fit_in_folds(model, rows, restarts, recipe, session, options)
     try:
         some = rows[:_START_ROWS]
         model.set_train_data(inputs[some], targets[some], strict=False)
@@ -119,12 +116,12 @@ def fit_in_stages(
             budget=budget,
             **options,
         )
-        left = None if end is None else end - time.monotonic()
-        stopped = any("interrupted" in record.status for record in result.restarts)
-        if not stopped and (left is None or left > 0):
+        session.interrupted = result.interrupted
+        if not session.is_over:
             last_inputs, last_targets = inputs, targets
             starts = [result.members[number] for number in sorted(result.members)]
-            try:
+            # without anything better, what some of the rows gave stands
+            with suppress(RuntimeError), session.interruptible():
                 if num_rows > 2 * block_size:
                     blocks = rows[: min(max_blocks, num_rows // block_size) * block_size]
                     blocks = blocks.view(-1, block_size)
@@ -135,13 +132,12 @@ def fit_in_stages(
                     restarts=len(starts),
                     initialize=None,
                     recipe=_part_of(recipe, 1 - _SHARE_OF_STARTS),
-                    budget=left,
+                    budget=session.part(),
                     **options,
                 )
-            except KeyboardInterrupt:  # what some of the rows gave stands
+            if session.interrupted:
                 result.restarts = [replace(r, status="interrupted") for r in result.restarts]
-            except RuntimeError:
-                pass  # nothing better came of it
+                result.interrupted = True
     finally:
         model.set_train_data(inputs, targets, strict=False)
     for member in result.members.values():
@@ -156,7 +152,7 @@ def _fit_in_folds(
     rows: Tensor,
     restarts: int,
     recipe: Recipe,
-    end: float | None,
+    session: Session,
     options: dict[str, Any],
 ) -> FitResult:
     """Starts that see all folds of the rows but one first, and predict that."""
@@ -166,8 +162,7 @@ def _fit_in_folds(
     held_out: dict[int, HeldOut] = {}
     records: list[RestartRecord] = []
     for number in range(restarts):
-        left = None if end is None else (end - time.monotonic()) / (2 * (restarts - number))
-        if left is not None and left <= 0 and starts:
+        if session.is_over and starts:
             break
         fold = folds[number % _FOLDS]
         seen = torch.cat([f for f in folds if f is not fold])
@@ -178,50 +173,48 @@ def _fit_in_folds(
             initialize_model(made, seed=seed, restart=number)
 
         try:
-            result = fit_best_of(
-                start,
-                restarts=1,
-                initialize=initialize,
-                recipe=_part_of(recipe, _SHARE_OF_STARTS),
-                budget=None if left is None else max(left, 1e-3),
-                **options,
-            )
-        except KeyboardInterrupt:
-            if not starts:
-                raise
-            break
+            with session.interruptible(lambda: starts):
+                result = fit_best_of(
+                    start,
+                    restarts=1,
+                    initialize=initialize,
+                    recipe=_part_of(recipe, _SHARE_OF_STARTS),
+                    budget=session.part(1 / (2 * (restarts - number))),
+                    **options,
+                )
         except RuntimeError as error:
             records.append(_failed(number, str(error)))
             continue
+        if session.interrupted:
+            break
+        session.interrupted = result.interrupted
         mean, variance = predict_observations(start, inputs[fold])
         held_out[number] = HeldOut(fold, mean, variance)
         starts[number] = start
         (record,) = result.restarts
         records.append(replace(record, number=number))
-        if end is None and record.status == "interrupted":
-            break
     if not starts:
         raise RuntimeError(f"Every restart failed ({'; '.join(r.status for r in records)}).")
-    interrupted = end is None and any(record.status == "interrupted" for record in records)
-    left = None if end is None else end - time.monotonic()
-    numbers = list(starts)
-    if not interrupted and (left is None or left > 0):
-        try:
+    last = None
+    if not session.is_over:
+        # without anything better, what some of the rows gave stands
+        with suppress(RuntimeError), session.interruptible():
             last = fit_best_of(
                 _next_of(list(starts.values()), inputs, targets),
                 restarts=len(starts),
                 initialize=None,
                 recipe=_part_of(recipe, 1 - _SHARE_OF_STARTS),
-                budget=left,
+                budget=session.part(),
                 **options,
             )
-            starts = {numbers[place]: member for place, member in last.members.items()}
-            done = [replace(r, number=numbers[r.number]) for r in last.restarts]
-            records = [r for r in records if r.number not in numbers] + done
-        except KeyboardInterrupt:
-            records = [replace(r, status="interrupted") for r in records]
-        except RuntimeError:
-            pass  # what some of the rows gave stands
+    if last is not None:
+        numbers = list(starts)
+        starts = {numbers[place]: member for place, member in last.members.items()}
+        done = [replace(r, number=numbers[r.number]) for r in last.restarts]
+        records = [r for r in records if r.number not in numbers] + done
+        session.interrupted = last.interrupted
+    elif session.interrupted:
+        records = [replace(r, status="interrupted") if r.number in starts else r for r in records]
     records.sort(key=lambda record: record.number)
     by_number = {record.number: record for record in records}
     best = max(starts, key=lambda number: by_number[number].criterion)
@@ -230,7 +223,9 @@ def _fit_in_folds(
         member.eval()
     model.load_state_dict(starts[best].state_dict())
     held_out = {number: held_out[number] for number in starts}
-    return FitResult(model.eval(), records, best, "marginal_likelihood", starts, held_out)
+    return FitResult(
+        model.eval(), records, best, "marginal_likelihood", starts, held_out, session.interrupted
+    )
 
 
 def _failed(number: int, why: str) -> RestartRecord:

@@ -229,7 +229,7 @@ def run_adam(
     learning_rate: float,
     anneal: bool,
     deadline: float,
-    on_step: Callable[[], None],
+    on_step: Callable[[], object],
 ) -> None:
     """Move every restart by Adam, and then to the best point that it visited.
 
@@ -266,7 +266,7 @@ def _step_back(flat: FlatParameters, optimizer: torch.optim.Adam, entries: Tenso
 
 
 def run_lbfgs(
-    flat: FlatParameters, *, iterations: int, deadline: float, on_step: Callable[[], None]
+    flat: FlatParameters, *, iterations: int, deadline: float, on_step: Callable[[], object]
 ) -> None:
     """Polish one restart by SciPy's L-BFGS-B, and move to the best point that it visited."""
     failures = 0

@@ -77,8 +77,9 @@ class FitResult:
         best: Number of the best restart.
         criterion: Name of the criterion that chose it.
         members: Trained copies of the restarts that did not fail, in order, by number.
-        held_out: What members foretold of rows that they saw only later, by number; empty if all
+        held_out: What members predicted of rows that they saw only later, by number; empty if all
             saw all rows from the start.
+        interrupted: Whether Ctrl-C ended the training.
     """
 
     model: ExactGP
@@ -87,6 +88,7 @@ class FitResult:
     criterion: str
     members: dict[int, ExactGP]
     held_out: dict[int, HeldOut] = field(default_factory=dict)
+    interrupted: bool = False
 
     def weights(self, temperature: float = 1.0) -> dict[int, float]:
         """Share of each restart in an average: softmax of the criterion over all data points.

@@ -105,7 +105,7 @@ def test_starts_of_a_network_of_convex_combinations(fits):
 def test_options_reach_the_training(fits):
     fit_bo_model(NKNSingleTaskGP(*data()), fresh_starts=1, max_iterations=3, seed=8)
     options = fits[0].options
-    assert (options["restarts"], options["seed"], options["progress"]) == (2, 8, False)
+    assert (options["restarts"], options["seed"], options["progress"]) == (2, 8, True)
     assert (options["recipe"].adam_steps, options["recipe"].lbfgs_iterations) == (0, 3)
     assert max(len(r.trace) for r in fits[0].result.restarts) <= 3 * 20
 
@@ -459,9 +459,9 @@ def test_nothing_to_train():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fresh_starts": -1}, "got -1, 75 and 0"),
-        ({"max_iterations": 0}, "got 2, 0 and 0"),
-        ({"seed": -1}, "got 2, 75 and -1"),
+        ({"fresh_starts": -1}, "fresh_starts must be at least 0, got -1"),
+        ({"max_iterations": 0}, "max_iterations must be at least 1, got 0"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
     ],
 )
 def test_options_without_meaning(options, message):
@@ -566,7 +566,7 @@ def test_training_without_gradients_around():
 
 @pytest.mark.parametrize("options", [{"max_iterations": 2.5}, {"fresh_starts": 1.0}])
 def test_numbers_that_are_not_integers(options):
-    with pytest.raises(TypeError, match="float"):
+    with pytest.raises(TypeError, match=r"must be an integer, got \d\.\d"):
         fit_bo_model(NKNSingleTaskGP(*data()), **options)
 
 
