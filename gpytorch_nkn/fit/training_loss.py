@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,14 +21,12 @@ from gpytorch_nkn.fit.log_prior import LogPrior
 from gpytorch_nkn.fit.parameter_pool import ParameterPool, UnknownPartError, require, to_numpy
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import (
-    Kind,
     NativeEvaluator,
     Program,
     Slot,
     describe,
     program_matrix,
     unwrap_scales,
-    zero_mean_factor,
 )
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.linalg import Evaluator, solve_in_place
@@ -106,10 +105,9 @@ class TrainingLoss:
         """Negative log likelihood of one output; its gradient goes into ``gradient``."""
         own, basis = self._own[element], self._basis[element]
         theta = own[self._of_theta]
-        if self._factors.size:
-            lengthscales = torch.from_numpy(theta[self._lengthscales])
-            factors = zero_mean_factor(lengthscales)
-            theta[self._factors] = factors.numpy()
+        for formula, first, derived in self._derived:
+            number = formula.derived(torch.from_numpy(theta[first]))
+            theta[derived] = number.numpy()
         residual = self._targets[element] - basis @ own[self._of_mean]
         noise = own[self._of_noise].sum()
         fixed = None if self._fixed_noise is None else self._fixed_noise[element]
@@ -130,9 +128,9 @@ class TrainingLoss:
         gradient[self._of_mean] = -(solved @ basis)
         trace = self._buffer.diagonal().sum().item()
         gradient[self._of_noise] = 0.5 * (trace - solved @ solved)
-        if self._factors.size:
-            slopes = _zero_mean_slope(lengthscales, factors).numpy()
-            gradient[self._lengthscales] += slopes * gradient[self._factors]
+        for formula, first, derived in self._derived:
+            values = torch.from_numpy(theta[first]), torch.from_numpy(theta[derived])
+            gradient[first] += formula.derived_slope(*values).numpy() * gradient[derived]
         return loss
 
     def _evaluator(self, element: int) -> Evaluator:
@@ -167,14 +165,21 @@ class TrainingLoss:
         if matrix is None:
             raise UnknownPartError("a network that is to be evaluated otherwise")
         self._matrix = matrix
-        periodic = [p.slots for p in program.primitives if p.kind is Kind.ZERO_MEAN_PERIODIC]
-        self._lengthscales = np.array([slots[0].start for slots in periodic], dtype=int)
-        self._factors = np.array([slots[-1].start for slots in periodic], dtype=int)
+        # Places of the numbers that formulas derive from a parameter, and of that parameter.
+        own = [p for p in program.primitives if p.formula.derived is not None]
+        self._derived: list[tuple[Any, np.ndarray, np.ndarray]] = [
+            (
+                formula,
+                np.array([p.slots[0].start for p in own if p.formula is formula]),
+                np.array([p.slots[-1].start for p in own if p.formula is formula]),
+            )
+            for formula in {p.formula for p in own}
+        ]
         stops = {slot.start: slot.stop for slot in _slots(program)}
         places, start = self._pool.add_constants(theta), 0
         for part in vector.parts:
             stop = stops[start]
-            if not isinstance(part, Tensor):  # else the factor of a kernel without constant part
+            if not isinstance(part, Tensor):  # else a derived number
                 module, name = part
                 found: np.ndarray | None
                 if isinstance(module, Linear) and module.is_simplex:
@@ -276,12 +281,6 @@ def _slots(program: Program) -> Iterator[Slot]:
             yield primitive.scale
     for layer in program.layers:
         yield from (slot for slot in (layer.weight, layer.bias) if slot is not None)
-
-
-def _zero_mean_slope(lengthscale: Tensor, factor: Tensor) -> Tensor:
-    """Derivative of 1 / (1 - exp(-z) I0(z)) by the lengthscale 1 / z."""
-    z = lengthscale.reciprocal()
-    return factor.square() * (torch.special.i0e(z) - torch.special.i1e(z)) * z.square()
 
 
 def _kernel_and_inputs(model: ExactGP) -> tuple[Module, Tensor]:

@@ -1,5 +1,6 @@
 """Covariance functions."""
 
+from gpytorch_nkn.kernels.algebra import same_columns as same_columns
 from gpytorch_nkn.kernels.batch_kernel import (
     BatchKernel as BatchKernel,
     expand_kernel_batch as expand_kernel_batch,
@@ -9,7 +10,7 @@ from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
     BivariateComplexExponentialKernel,
 )
 from gpytorch_nkn.kernels.bivariate_spectral_mixture_kernel import BivariateSpectralMixtureKernel
-from gpytorch_nkn.kernels.catalogue import short_name as short_name
+from gpytorch_nkn.kernels.catalogue import ROWS as ROWS
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel
@@ -19,8 +20,18 @@ from gpytorch_nkn.kernels.feature_prediction_strategy import (
     feature_function as feature_function,
     rest_function as rest_function,
 )
+from gpytorch_nkn.kernels.formula import Formula
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
     GeneralizedSpectralMixtureKernel,
+)
+from gpytorch_nkn.kernels.kernel_row import (
+    KernelRow,
+    own_row as own_row,
+    register,
+    role_of as role_of,
+    row_of as row_of,
+    row_of_values as row_of_values,
+    short_name as short_name,
 )
 from gpytorch_nkn.kernels.kronecker_kernel import KroneckerKernel
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork
@@ -39,11 +50,14 @@ __all__ = [
     "ComplexExponentialKernel",
     "ComplexKernel",
     "DataAdaptiveHadamardKernel",
+    "Formula",
     "GeneralizedSpectralMixtureKernel",
+    "KernelRow",
     "KroneckerKernel",
     "NeuralKernelNetwork",
     "NonStationarySpectralKernel",
     "SeparableGridInterpolationKernel",
     "SpectralComponentKernel",
     "ZeroMeanPeriodicKernel",
+    "register",
 ]

@@ -1,4 +1,19 @@
-"""Short names of kernels in the literature's words."""
+"""The catalogue of kernels: one row for each class of which the package knows more than values.
+
+A row says how a kernel is called, which parameters it has and of what kind, how networks of it are
+evaluated in closed form, from which spectral measure random features are drawn, and what reports
+and expansions say and do with it; :class:`gpytorch_nkn.kernels.kernel_row.KernelRow` lists the
+fields. All but the class and the name may be left out: a kernel of which nothing else is known
+takes part in networks by its values, and in expansions under its name.
+
+To add a kernel, write its class in a file of its own, with a
+:class:`gpytorch_nkn.kernels.formula.Formula` where it is to have a closed form, and add a row here.
+A kernel of your own is entered by ``gpytorch_nkn.kernels.register(KernelRow(MyKernel, ...))``.
+
+What counts for subclasses: the closed form, exact products and the name are those of the very
+class; random features also those of a base class whose ``forward`` is inherited; role, words and
+periods those of the nearest base class that has a row.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +30,7 @@ from gpytorch.kernels import (
     SpectralMixtureKernel,
 )
 
+from gpytorch_nkn.kernels import algebra, evaluation, measures
 from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
     BivariateComplexExponentialKernel,
 )
@@ -22,42 +38,137 @@ from gpytorch_nkn.kernels.bivariate_spectral_mixture_kernel import BivariateSpec
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
 from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import DataAdaptiveHadamardKernel
+from gpytorch_nkn.kernels.formula import Formula
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
     GeneralizedSpectralMixtureKernel,
 )
+from gpytorch_nkn.kernels.kernel_row import KernelRow, register
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork
 from gpytorch_nkn.kernels.non_stationary_spectral_kernel import NonStationarySpectralKernel
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 
-__all__ = ["short_name"]
-
-_NAMES: dict[type[Kernel], str] = {
-    BivariateComplexExponentialKernel: "BCEXP",
-    BivariateSpectralMixtureKernel: "BSM",
-    CenteredLinearKernel: "LIN",
-    ComplexExponentialKernel: "COS",
-    ConstantKernel: "CONST",
-    CosineKernel: "COS",
-    DataAdaptiveHadamardKernel: "DANK",
-    GeneralizedSpectralMixtureKernel: "GSM",
-    LinearKernel: "LIN",
-    NeuralKernelNetwork: "NKN",
-    NonStationarySpectralKernel: "NSS",
-    PeriodicKernel: "PER",
-    RBFKernel: "RBF",
-    RQKernel: "RQ",
-    SpectralComponentKernel: "SC",
-    SpectralMixtureKernel: "SM",
-    ZeroMeanPeriodicKernel: "PER",
-}
+__all__ = ["ROWS"]
 
 
-def short_name(kernel: Kernel) -> str:
-    """Name of a kernel's family, such as ``RBF`` or ``PER``; that of its class for others."""
-    if isinstance(kernel, MaternKernel):
-        return f"MATERN{round(2 * kernel.nu)}/2"
-    if isinstance(kernel, PolynomialKernel):
-        return f"POLY{int(kernel.power)}"
-    name = _NAMES.get(type(kernel))
-    return type(kernel).__name__.removesuffix("Kernel") if name is None else name
+def _matern_name(kernel: Kernel) -> str:
+    return f"MATERN{round(2 * kernel.nu)}/2"
+
+
+def _matern_formula(kernel: Kernel) -> Formula | None:
+    return evaluation.MATERN.get(kernel.nu)
+
+
+def _polynomial_name(kernel: Kernel) -> str:
+    return f"POLY{int(kernel.power)}"
+
+
+ROWS = (
+    KernelRow(
+        RBFKernel,
+        "RBF",
+        {"lengthscale": "lengthscale"},
+        role="smooth",
+        words="over",
+        formula=evaluation.RBF,
+        measure=measures.rbf,
+        multiply=algebra.multiply_rbf,
+    ),
+    KernelRow(
+        MaternKernel,
+        _matern_name,
+        {"lengthscale": "lengthscale"},
+        role="smooth",
+        words="over",
+        formula=_matern_formula,
+        measure=measures.matern,
+        multiply=algebra.multiply_matern,
+    ),
+    KernelRow(
+        RQKernel,
+        "RQ",
+        {"alpha": "exponent", "lengthscale": "lengthscale"},
+        role="smooth",
+        words="over scales around",
+        formula=evaluation.RATIONAL_QUADRATIC,
+        measure=measures.rational_quadratic,
+        multiply=algebra.multiply_rational_quadratic,
+        simpler=algebra.rbf_for_rational_quadratic,
+    ),
+    KernelRow(
+        PeriodicKernel,
+        "PER",
+        {"lengthscale": "shape", "period_length": "period"},
+        role="periodic",
+        formula=evaluation.PERIODIC,
+        measure=measures.periodic,
+        period=algebra.period_of_periodic,
+        multiply=algebra.multiply_periodic,
+        terms=algebra.periodic_terms,
+    ),
+    KernelRow(
+        ZeroMeanPeriodicKernel,
+        "PER",
+        {"lengthscale": "shape", "period_length": "period"},
+        role="periodic",
+        formula=evaluation.ZERO_MEAN_PERIODIC,
+        measure=measures.zero_mean_periodic,
+        period=algebra.period_of_periodic,
+        stock=algebra.stock_periodic,
+    ),
+    KernelRow(
+        LinearKernel,
+        "LIN",
+        {"variance": "variance"},
+        role="linear",
+        formula=evaluation.LINEAR,
+        measure=measures.linear,
+        unit=algebra.unit_linear,
+        columns=algebra.linear_per_column,
+        stock=algebra.stock_linear,
+    ),
+    KernelRow(
+        CenteredLinearKernel,
+        "LIN",
+        {"variance": "variance", "center": "center"},
+        role="linear",
+        formula=evaluation.CENTERED_LINEAR,
+        measure=measures.centered_linear,
+        unit=algebra.unit_linear,
+        columns=algebra.linear_per_column,
+        stock=algebra.stock_linear,
+    ),
+    KernelRow(
+        SpectralComponentKernel,
+        "SC",
+        {"lengthscale": "lengthscale", "frequency": "frequency"},
+        formula=evaluation.SPECTRAL_COMPONENT,
+        measure=measures.spectral_component,
+    ),
+    KernelRow(
+        CosineKernel,
+        "COS",
+        {"period_length": "period"},
+        period=algebra.period_of_cosine,
+    ),
+    KernelRow(
+        ComplexExponentialKernel,
+        "COS",
+        {"frequency": "frequency"},
+        measure=measures.complex_exponential,
+        period=algebra.period_of_exponential,
+        stock=algebra.cosine_of_exponential,
+    ),
+    KernelRow(ConstantKernel, "CONST", {"constant": "constant"}, measure=measures.constant),
+    KernelRow(PolynomialKernel, _polynomial_name),
+    KernelRow(SpectralMixtureKernel, "SM"),
+    KernelRow(BivariateComplexExponentialKernel, "BCEXP"),
+    KernelRow(BivariateSpectralMixtureKernel, "BSM"),
+    KernelRow(GeneralizedSpectralMixtureKernel, "GSM"),
+    KernelRow(NonStationarySpectralKernel, "NSS", measure=measures.spectral_pairs),
+    KernelRow(DataAdaptiveHadamardKernel, "DANK"),
+    KernelRow(NeuralKernelNetwork, "NKN"),
+)
+
+for _row in ROWS:
+    register(_row)

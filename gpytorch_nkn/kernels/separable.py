@@ -12,7 +12,7 @@ from gpytorch.module import Module
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel, expand_kernel_batch, index_kernel_batch
-from gpytorch_nkn.kernels.catalogue import short_name
+from gpytorch_nkn.kernels.kernel_row import short_name
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork, primitive_values
 from gpytorch_nkn.linalg import broadcast_batch_shapes
 

@@ -11,14 +11,8 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
-from gpytorch_nkn.interpretation.expansion import (
-    LINEAR,
-    SMOOTH,
-    Term,
-    columns_of,
-    name_of,
-    period_of,
-)
+from gpytorch_nkn.interpretation.expansion import Term, columns_of, name_of, period_of
+from gpytorch_nkn.kernels import role_of
 
 __all__ = ["Behaviour", "Geometry", "Role", "behaviours_of", "roles_of"]
 
@@ -98,11 +92,11 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
             period = _period(factor)
             if period is not None and period < geometry.span:
                 periods.append(period)
-            elif period is not None or isinstance(factor, SMOOTH):  # nothing comes back
+            elif period is not None or role_of(factor) == "smooth":  # nothing comes back
                 if id(factor) not in curves:
                     curves[id(factor)] = _correlation(factor, distances)
                 curve = curve * curves[id(factor)]
-            elif isinstance(factor, LINEAR):
+            elif role_of(factor) == "linear":
                 degree += 1
             else:
                 others.append(name_of(factor))

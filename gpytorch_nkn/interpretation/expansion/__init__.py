@@ -9,21 +9,11 @@ from gpytorch_nkn.interpretation.expansion.expansion import (
     evaluate_strips,
     group_terms,
 )
-from gpytorch_nkn.interpretation.expansion.factors import (
-    LINEAR,
-    PERIODIC,
-    SMOOTH,
-    columns_of,
-    name_of,
-    period_of,
-)
+from gpytorch_nkn.interpretation.expansion.factors import columns_of, name_of, period_of
 from gpytorch_nkn.interpretation.expansion.simplification import Simplification
 from gpytorch_nkn.interpretation.expansion.simplify import simplify
 
 __all__ = [
-    "LINEAR",
-    "PERIODIC",
-    "SMOOTH",
     "Expansion",
     "Simplification",
     "Term",

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from gpytorch_nkn.interpretation.expansion.expand import expand_source
 from gpytorch_nkn.interpretation.expansion.expansion import Term, evaluate_groups, group_terms
-from gpytorch_nkn.interpretation.expansion.factors import PERIODIC, SMOOTH, columns_of, name_of
+from gpytorch_nkn.interpretation.expansion.factors import columns_of, lengthscale_of, name_of
 from gpytorch_nkn.interpretation.expansion.stock_kernels import Part, as_stock
 from gpytorch_nkn.interpretation.source import FittedGP, Source
+from gpytorch_nkn.kernels import role_of
 
 __all__ = ["Candidate", "find_candidates", "product_key"]
 
@@ -122,7 +123,7 @@ def product_key(factors: Sequence[Kernel]) -> tuple[object, ...]:
 
 def _factor_key(kernel: Kernel) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
     periods: tuple[int, ...] = ()
-    if isinstance(kernel, PERIODIC):
+    if role_of(kernel) == "periodic":
         logs = kernel.period_length.detach().double().log().flatten() / _PERIOD_STEP
         periods = tuple(logs.round().int().tolist())
     return name_of(kernel), columns_of(kernel) or (), periods
@@ -134,8 +135,8 @@ def _scales(factors: Sequence[Kernel]) -> tuple[int, ...]:
 
 
 def _lengths(factors: Sequence[Kernel]) -> list[float]:
-    smooth = [factor for factor in factors if isinstance(factor, SMOOTH)]
-    return sorted(float(f.lengthscale.detach().double().log().mean().exp()) for f in smooth)
+    lengths = [lengthscale_of(factor) for factor in factors]
+    return sorted(float(v.double().log().mean().exp()) for v in lengths if v is not None)
 
 
 def _leaders(terms: Sequence[Term]) -> Iterator[Term]:

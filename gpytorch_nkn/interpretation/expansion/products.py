@@ -9,13 +9,7 @@ from typing import Any
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gpytorch_nkn.interpretation.expansion.factors import (
-    columns_of,
-    combine,
-    split_linear,
-    split_periodic,
-    unit_linear,
-)
+from gpytorch_nkn.interpretation.expansion.factors import columns_of, combine, rewrite
 
 __all__ = ["ProductRules"]
 
@@ -48,7 +42,7 @@ class ProductRules:
         if not self.split:
             return [(factors, scale)]
         if len(factors) == 1:
-            columns = self._cached(factors[0], "linear", split_linear)
+            columns = self._cached(factors[0], "columns")
             if columns is not None:
                 units = [self._unit(part) if self.merge else (1.0, part) for part in columns]
                 return [([unit], scale * variance) for variance, unit in units]
@@ -56,7 +50,7 @@ class ProductRules:
         counts = Counter(id(factor) for factor in factors)
         for factor in {id(factor): factor for factor in factors}.values():
             power = counts[id(factor)]
-            pair = self._cached(factor, "periodic", split_periodic)
+            pair = self._cached(factor, "terms")
             if pair is None:
                 parts = [(own + [factor] * power, share) for own, share in parts]
                 continue
@@ -73,7 +67,7 @@ class ProductRules:
 
     def _unit(self, kernel: Kernel) -> tuple[Tensor | float, Kernel]:
         """Linear kernels of one column differ by their variance only, which is a weight."""
-        made = self._cached(kernel, "unit", unit_linear)
+        made = self._cached(kernel, "unit")
         if made is None:
             return 1.0, kernel
         variance, unit = made
@@ -107,8 +101,8 @@ class ProductRules:
             self._pairs[key] = combine(old, new)
         return self._pairs[key]
 
-    def _cached(self, kernel: Kernel, what: Any, make: Any) -> Any:
-        key = id(kernel), what
+    def _cached(self, kernel: Kernel, rule: str) -> Any:
+        key = id(kernel), rule
         if key not in self._splits:
-            self._splits[key] = make(kernel)
+            self._splits[key] = rewrite(kernel, rule)
         return self._splits[key]

@@ -5,18 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gpytorch.kernels import Kernel, RQKernel
+from gpytorch.kernels import Kernel
 from gpytorch.models import ExactGP
 
 from gpytorch_nkn.interpretation.expansion.expansion import Term
-from gpytorch_nkn.interpretation.expansion.factors import (
-    LINEAR,
-    PERIODIC,
-    SMOOTH,
-    columns_of,
-    label_of,
-)
+from gpytorch_nkn.interpretation.expansion.factors import columns_of, label_of, period_of
 from gpytorch_nkn.interpretation.units import Units, three_digits
+from gpytorch_nkn.kernels import role_of, row_of
 
 __all__ = ["Simplification", "SimplificationStep", "words_of"]
 
@@ -136,18 +131,20 @@ def words_of(term: Term, units: Units) -> str:
         >>> words_of(expand(kernel, split=False).terms[0], Units.plain(1))
         'a cycle of 12.0'
     """
-    smooth = [f for f in term.factors if isinstance(f, SMOOTH)]
-    cycles = [f for f in term.factors if isinstance(f, PERIODIC)]
-    linear = [f for f in term.factors if isinstance(f, LINEAR)]
-    others = [f for f in term.factors if not isinstance(f, (*SMOOTH, *PERIODIC, *LINEAR))]
+    smooth, cycles, linear, others = (
+        [factor for factor in term.factors if role_of(factor) == role]
+        for role in ("smooth", "periodic", "linear", None)
+    )
     if others:
-        return f"{term.label}"
+        phrases = [getattr(row_of(factor), "words", None) for factor in term.factors]
+        return term.label if None in phrases else " times ".join(map(str, phrases))
     degree = {0: "", 1: "linear", 2: "quadratic", 3: "cubic"}.get(
         len(linear), f"degree-{len(linear)}"
     )
     where = _columns(linear, units)
     if cycles:
-        lengths = [units.length(f.period_length, (columns_of(f) or (0,))[0]) for f in cycles]
+        periods = [(f, period_of(f)) for f in cycles]
+        lengths = [units.length(p, (columns_of(f) or (0,))[0]) for f, p in periods if p is not None]
         text = f"a cycle of {' times one of '.join(lengths)}{_columns(cycles, units)}"
         if smooth:
             text += f", whose shape drifts {_scale(smooth, units)}"
@@ -166,7 +163,8 @@ def _scale(kernels: list[Any], units: Units) -> str:
     for kernel in kernels:
         label = label_of(kernel, units)
         lengths = label[label.rindex("(") + 1 : -1]
-        how = "over scales around" if isinstance(kernel, RQKernel) else "over"
+        row = row_of(kernel)
+        how = "over" if row is None or row.words is None else row.words
         parts.append(f"{how} {lengths}{_columns([kernel], units)}")
     return " and ".join(parts)
 

@@ -27,7 +27,6 @@ from gpytorch_nkn.fit import (
 from gpytorch_nkn.interpretation.expansion.candidates import Candidate, find_candidates, product_key
 from gpytorch_nkn.interpretation.expansion.densities import Densities
 from gpytorch_nkn.interpretation.expansion.expand import expand_source
-from gpytorch_nkn.interpretation.expansion.factors import PERIODIC
 from gpytorch_nkn.interpretation.expansion.posterior_shares import with_posterior_shares
 from gpytorch_nkn.interpretation.expansion.simplification import Simplification, SimplificationStep
 from gpytorch_nkn.interpretation.expansion.stock_kernels import (
@@ -40,7 +39,7 @@ from gpytorch_nkn.interpretation.expansion.stock_kernels import (
     stock_sum,
 )
 from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels import NeuralKernelNetwork, role_of
 from gpytorch_nkn.linalg import gaussian_negative_log_likelihood
 
 __all__ = ["simplify"]
@@ -190,7 +189,7 @@ class _Search:
         self.first: _State | None = None  # the best before any was accepted
         self.density = -math.inf  # of the best
         self.wanted = -math.inf
-        self.periodic = [f for c in candidates for f in c.part.factors if isinstance(f, PERIODIC)]
+        self.periodic = [f for c in candidates for f in c.part.factors if role_of(f) == "periodic"]
         self.history: list[SimplificationStep] = []
         self.interrupted = False
 

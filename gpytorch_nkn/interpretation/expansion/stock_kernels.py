@@ -11,29 +11,15 @@ import torch
 from gpytorch.kernels import (
     AdditiveKernel,
     ConstantKernel,
-    CosineKernel,
     Kernel,
     LinearKernel,
-    PeriodicKernel,
     ProductKernel,
-    RBFKernel,
-    RQKernel,
     ScaleKernel,
 )
 from torch import Tensor
 
-from gpytorch_nkn.interpretation.expansion.factors import (
-    LINEAR,
-    PERIODIC,
-    SMOOTH,
-    columns_of,
-    name_of,
-)
-from gpytorch_nkn.kernels import (
-    ComplexExponentialKernel,
-    NeuralKernelNetwork,
-    ZeroMeanPeriodicKernel,
-)
+from gpytorch_nkn.interpretation.expansion.factors import columns_of, name_of
+from gpytorch_nkn.kernels import NeuralKernelNetwork, own_row, role_of, row_of
 from gpytorch_nkn.layers import Layer, Linear, Product
 
 __all__ = [
@@ -86,24 +72,12 @@ def as_stock(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kernel 
             ``active_dims=None``.
         zero_mean: Leave periodic kernels without constant part as they are.
     """
-    columns = columns_of(kernel)
-    stock: Kernel
-    if isinstance(kernel, ZeroMeanPeriodicKernel):
-        width = kernel.lengthscale.size(-1)
-        made = ZeroMeanPeriodicKernel if zero_mean else PeriodicKernel
-        stock = _like(kernel, made(ard_num_dims=width))
-        stock.lengthscale = kernel.lengthscale.detach()
-        stock.period_length = kernel.period_length.detach()
-    elif isinstance(kernel, LINEAR):
-        width = kernel.variance.size(-1)
-        stock = _like(kernel, LinearKernel(ard_num_dims=width if width > 1 else None))
-        stock.variance = kernel.variance.detach() if width > 1 else 1.0
-        stock.raw_variance.requires_grad_(width > 1)
-    elif isinstance(kernel, ComplexExponentialKernel):
-        if kernel.frequency.numel() > 1:
-            return None  # GPyTorch's cosine is one of the distance
-        stock = _like(kernel, CosineKernel())
-        stock.period_length = math.pi / kernel.frequency.detach().abs().clamp_min(1e-6)
+    columns, row = columns_of(kernel), row_of(kernel)
+    stock: Kernel | None
+    if row is not None and row.stock is not None:
+        stock = row.stock(kernel, zero_mean)
+        if stock is None:
+            return None
     elif type(kernel).__module__.partition(".")[0] == "gpytorch":
         stock = deepcopy(kernel)
         _forget_priors(stock)
@@ -161,12 +135,10 @@ def shorter(part: Part) -> Iterator[tuple[str, Part]]:
         others = part.factors[:place] + part.factors[place + 1 :]
         if others:
             yield f"drop {name_of(factor)} of {part.name}", replace(part, factors=others)
-        if type(factor) is RQKernel:
-            for length in (1.0, 0.2):  # one of heavy tails falls far within its lengthscale
-                smooth = _like(factor, RBFKernel(ard_num_dims=factor.ard_num_dims))
-                smooth.active_dims = factor.active_dims
-                smooth.lengthscale = length * factor.lengthscale.detach()
-                yield f"RBF for RQ in {part.name}", replace(part, factors=(*others, smooth))
+        row = own_row(factor)
+        for simple in () if row is None or row.simpler is None else row.simpler(factor):
+            done = f"{name_of(simple)} for {name_of(factor)} in {part.name}"
+            yield done, replace(part, factors=(*others, simple))
         for column, narrower in _narrower(factor):
             done = f"drop column {column} of {name_of(factor)} in {part.name}"
             yield done, replace(part, factors=(*others, narrower))
@@ -185,7 +157,7 @@ def split(part: Part) -> Iterator[tuple[str, tuple[Part, Part]]]:
 def other_periods(part: Part, kernels: Sequence[Kernel]) -> Iterator[tuple[str, Part]]:
     """The product with one of its periods replaced by each that is different; what was done."""
     for place, factor in enumerate(part.factors):
-        if not isinstance(factor, PERIODIC):
+        if role_of(factor) != "periodic":
             continue
         others = part.factors[:place] + part.factors[place + 1 :]
         tried = [factor]
@@ -207,7 +179,7 @@ def _have_one_period(kernel: Kernel, other: Kernel) -> bool:
 def _narrower(kernel: Kernel) -> Iterator[tuple[int, Kernel]]:
     """The kernel without each of its columns, if it has a parameter for each of them."""
     width = kernel.ard_num_dims or 1
-    if width == 1 or not isinstance(kernel, (*SMOOTH, *PERIODIC, LinearKernel)):
+    if width == 1 or role_of(kernel) is None:
         return
     columns = columns_of(kernel) or tuple(range(width))
     for place, column in enumerate(columns):
@@ -256,11 +228,6 @@ def _hand_out(parts: Sequence[Part], count: int, width: int) -> Linear:
                 bias[number * width + slot] = 1.0
     layer.weight, layer.bias = weight, bias
     return layer.requires_grad_(False)
-
-
-def _like(kernel: Kernel, new: Kernel) -> Kernel:
-    parameter: Tensor = next(kernel.parameters())
-    return new.to(parameter)
 
 
 def _forget_priors(kernel: Kernel) -> None:

@@ -11,7 +11,7 @@ from scipy.special import i0e, i1e
 
 from gpytorch_nkn.interpretation.components import Component, Geometry, behaviours_of
 from gpytorch_nkn.interpretation.effects import Effects
-from gpytorch_nkn.interpretation.expansion import PERIODIC, SMOOTH, Term, period_of
+from gpytorch_nkn.interpretation.expansion import Term, period_of, words_of
 from gpytorch_nkn.interpretation.units import (
     Units,
     length_text,
@@ -22,6 +22,7 @@ from gpytorch_nkn.interpretation.units import (
     singular,
     three_digits,
 )
+from gpytorch_nkn.kernels import role_of
 
 __all__ = [
     "Description",
@@ -260,7 +261,7 @@ def _variation(
         )
     text = length_text(length, units.x_unit)
     sentences = [f"It varies over about {text}; {size}"]
-    fading = [any(isinstance(f, SMOOTH) for f in term.factors) for term in component.terms]
+    fading = [any(role_of(f) == "smooth" for f in term.factors) for term in component.terms]
     shares = [term.mean_share() for term in component.terms]
     if np.dot(fading, shares) > 0.5 * sum(shares):  # a long period would come back
         sentences.append(f"Past the data it fades within a few times {text}.")
@@ -315,7 +316,7 @@ def _first_harmonic(term: Term, period: float) -> float:
         own = period_of(factor)
         if own is None or abs(float(own.mean()) / period - 1) > _OWN:
             continue
-        if not isinstance(factor, PERIODIC):  # a cosine
+        if role_of(factor) != "periodic":  # a cosine
             return 1.0
         z = 1 / float(factor.lengthscale.detach().double().mean())
         return 1.0 if z < 1e-3 else float(2 * i1e(z) / (1 - i0e(z)))

@@ -1,5 +1,17 @@
 """How a network's values and gradients are computed: formulas, tiles, compiled code."""
 
+from gpytorch_nkn.kernels.evaluation.formulas import (
+    CENTERED_LINEAR,
+    LINEAR,
+    MATERN,
+    PERIODIC,
+    RATIONAL_QUADRATIC,
+    RBF,
+    SPECTRAL_COMPONENT,
+    ZERO_MEAN_PERIODIC,
+)
+from gpytorch_nkn.kernels.evaluation.group import Block, Group, Tile
+from gpytorch_nkn.kernels.evaluation.inputs import Inputs
 from gpytorch_nkn.kernels.evaluation.native import NativeEvaluator, instruction_set, is_compiled
 from gpytorch_nkn.kernels.evaluation.network_matrix import (
     is_ordinary,
@@ -7,14 +19,26 @@ from gpytorch_nkn.kernels.evaluation.network_matrix import (
     program_matrix,
     unwrap_scales,
 )
-from gpytorch_nkn.kernels.evaluation.parameter_vector import has_softplus
-from gpytorch_nkn.kernels.evaluation.program import Kind, Program, Slot, describe, zero_mean_factor
+from gpytorch_nkn.kernels.evaluation.parameter_vector import Slot, has_softplus
+from gpytorch_nkn.kernels.evaluation.program import Primitive, Program, describe
 
 __all__ = [
-    "Kind",
+    "CENTERED_LINEAR",
+    "LINEAR",
+    "MATERN",
+    "PERIODIC",
+    "RATIONAL_QUADRATIC",
+    "RBF",
+    "SPECTRAL_COMPONENT",
+    "ZERO_MEAN_PERIODIC",
+    "Block",
+    "Group",
+    "Inputs",
     "NativeEvaluator",
+    "Primitive",
     "Program",
     "Slot",
+    "Tile",
     "describe",
     "has_softplus",
     "instruction_set",
@@ -23,5 +47,4 @@ __all__ = [
     "network_matrix",
     "program_matrix",
     "unwrap_scales",
-    "zero_mean_factor",
 ]

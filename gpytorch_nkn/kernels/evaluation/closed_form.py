@@ -8,17 +8,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.kernels.evaluation.differentiable import differentiable_values
-from gpytorch_nkn.kernels.evaluation.formulas import bind_primitives
-from gpytorch_nkn.kernels.evaluation.group import Block, Group, Tile
+from gpytorch_nkn.kernels.evaluation.group import Block, Group, Tile, bind_primitives
 from gpytorch_nkn.kernels.evaluation.inputs import Inputs
 from gpytorch_nkn.kernels.evaluation.layer_formulas import (
     BoundLayer,
     Memory,
     bind_layers,
+    layer_values,
     with_ones,
 )
-from gpytorch_nkn.kernels.evaluation.program import Program
+from gpytorch_nkn.kernels.evaluation.program import Primitive, Program
 from gpytorch_nkn.linalg import Pool, Scratch, TileEvaluator, add_all
 
 __all__ = ["ClosedFormEvaluator", "differentiable_values"]
@@ -164,3 +163,27 @@ class _Workspace:
             self.memories.append(memory)
             values, adjoint = results, memory.outputs
         self.result = values[0].view(shape)
+
+
+def differentiable_values(program: Program, theta: Tensor, x1: Tensor, x2: Tensor) -> Tensor:
+    """The matrix ``N x M`` by operations that can be differentiated twice.
+
+    Args:
+        program: The network.
+        theta: Its parameters ``T``.
+        x1, x2: Inputs ``N x D`` and ``M x D``; the same tensor for a symmetric matrix.
+    """
+    values = torch.stack([_primitive_values(p, theta, x1, x2) for p in program.primitives])
+    primitives = values
+    for layer in program.layers:
+        if layer.skip:
+            values = torch.cat([values, primitives])
+        values = layer_values(layer, theta, values)
+    return values[0]
+
+
+def _primitive_values(primitive: Primitive, theta: Tensor, x1: Tensor, x2: Tensor) -> Tensor:
+    left = x1[:, list(primitive.dims)]
+    right = left if x1 is x2 else x2[:, list(primitive.dims)]
+    value = primitive.formula.values(left, right, *primitive.parameters(theta))
+    return value if primitive.scale is None else value * primitive.scale.of(theta)

@@ -1,39 +1,79 @@
-"""Values and gradients of primitive kernels on a tile, in closed form."""
+"""Formulas of the primitives: values, and values and gradients on tiles, in closed form.
+
+Of each family there are the values by ordinary operations, which can be differentiated twice, and
+a group: the same in the memory of tiles, with the gradient written out.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from gpytorch_nkn.kernels.evaluation.group import Block, Group, Tile, add_dots
 from gpytorch_nkn.kernels.evaluation.inputs import Inputs, Moments
-from gpytorch_nkn.kernels.evaluation.program import Kind, Primitive
+from gpytorch_nkn.kernels.evaluation.program import Primitive
+from gpytorch_nkn.kernels.formula import Formula
 
-__all__ = ["bind_primitives"]
-
-
-def bind_primitives(primitives: Sequence[Primitive], theta: Tensor, inputs: Inputs) -> list[Group]:
-    """Groups of primitives that are neighbours and alike, with the values of their parameters."""
-    groups: list[list[Primitive]] = []
-    for primitive in primitives:
-        if groups and _likeness(groups[-1][0]) == _likeness(primitive):
-            groups[-1].append(primitive)
-        else:
-            groups.append([primitive])
-    bound: list[Group] = []
-    start = 0
-    for members in groups:
-        bound.append(_GROUPS[members[0].kind](members, start, theta, inputs))
-        start += len(members)
-    return bound
+__all__ = [
+    "CENTERED_LINEAR",
+    "LINEAR",
+    "MATERN",
+    "PERIODIC",
+    "RATIONAL_QUADRATIC",
+    "RBF",
+    "SPECTRAL_COMPONENT",
+    "ZERO_MEAN_PERIODIC",
+]
 
 
-def _likeness(primitive: Primitive) -> tuple:
-    sizes = tuple(slot.stop - slot.start for slot in primitive.slots)
-    return primitive.kind, primitive.dims, sizes, primitive.scale is None
+def _scaled_square(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
+    """Squared distances in units of the lengthscales."""
+    symmetric = x1 is x2
+    x1, x2 = x1 / lengthscale, x2 / lengthscale
+    if x1.size(-1) == 1:
+        return (x1 - x2.mT).square()
+    center = x1.mean(0).detach()  # differences of squares are exact near zero only
+    x1, x2 = x1 - center, x2 - center
+    norms1, norms2 = x1.square().sum(-1, keepdim=True), x2.square().sum(-1, keepdim=True)
+    square = (norms1 + norms2.mT - 2 * x1 @ x2.mT).clamp_min(0.0)
+    if not symmetric:
+        return square
+    # Rounding there would be magnified by the square root of a Matern kernel.
+    on_diagonal = torch.eye(len(x1), dtype=torch.bool, device=x1.device)
+    return square.masked_fill(on_diagonal, 0.0)
+
+
+def _scaled_distance(x1: Tensor, x2: Tensor, lengthscale: Tensor, factor: float) -> Tensor:
+    """Root of the squared distances times a factor, for Matern kernels."""
+    square = factor * _scaled_square(x1, x2, lengthscale)
+    return square.clamp_min(1e-30).sqrt()  # not quite zero, for the sake of the derivative
+
+
+def _rbf(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
+    return (-0.5 * _scaled_square(x1, x2, lengthscale)).exp()
+
+
+def _matern12(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
+    return (-_scaled_distance(x1, x2, lengthscale, 1.0)).exp()
+
+
+def _matern32(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
+    distance = _scaled_distance(x1, x2, lengthscale, 3.0)
+    return (1 + distance) * (-distance).exp()
+
+
+def _matern52(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
+    square = _scaled_square(x1, x2, lengthscale)
+    distance = (5 * square).clamp_min(1e-30).sqrt()
+    return (1 + distance + 5 / 3 * square) * (-distance).exp()
+
+
+def _rational_quadratic(x1: Tensor, x2: Tensor, alpha: Tensor, lengthscale: Tensor) -> Tensor:
+    square = _scaled_square(x1, x2, lengthscale)
+    return (-alpha * (square / (2 * alpha)).log1p()).exp()
 
 
 class _Radial(Group):
@@ -41,17 +81,24 @@ class _Radial(Group):
 
     The constants make the functions simple: ``exp(z)`` of an RBF kernel, ``(1 + z)^-alpha`` of a
     rational quadratic one, polynomials of ``sqrt(z)`` times ``exp(-sqrt(z))`` of Matern kernels.
+
+    Attributes:
+        constant: What the squared distance is multiplied by.
+        slope_factor: Of the derivative by ``z``.
     """
+
+    constant: float = 1.0
+    slope_factor: float = 1.0
 
     def __init__(self, primitives: Sequence[Primitive], start: int, theta: Tensor, inputs: Inputs):
         super().__init__(primitives, start, theta, inputs)
         *alpha, self._lengthscale = self.parameters
         self._alpha = alpha[0] if alpha else None
+        constant: Tensor | float = self.constant
+        self._slope_factor: Tensor | float = self.slope_factor
         if alpha:
             constant, self._exponent = 0.5 / alpha[0], -alpha[0]
             self._slope_factor = self._exponent
-        else:
-            constant, self._slope_factor = _CONSTANTS[self.kind], _SLOPE_FACTORS[self.kind]
         self._coefficient = constant / self._lengthscale.square()  # G x 1 or G x d
         self._offset = 1.0 if alpha else 0.0
         self._shared = self._coefficient.size(1) == 1
@@ -68,10 +115,7 @@ class _Radial(Group):
         moments = [] if self._moments is None else self._moments.zeros(self.size)
         return [zeros(self.size), zeros(self.size), *moments]
 
-    def _evaluate(self, tile: Tile, out: Block) -> None:
-        _RADIAL_VALUES[self.kind](self, tile, out)
-
-    def argument(self, tile: Tile, out: Block) -> Tensor:
+    def _argument(self, tile: Tile, out: Block) -> Tensor:
         """Write ``z`` (``1 + z`` for rational quadratic kernels) into ``out``, ``G x E``."""
         if self._shared:
             torch.mul(tile.square(self.dims), self._coefficient, out=out.flat)
@@ -80,54 +124,24 @@ class _Radial(Group):
         torch.bmm(left, right, out=out.matrices)
         if tile.on_diagonal:
             out.matrices.diagonal(dim1=1, dim2=2).fill_(self._offset)
-        if self.kind is Kind.RBF:
-            return out.flat.clamp_max_(0.0)
-        return out.flat.clamp_min_(self._offset)
-
-    def rbf(self, tile: Tile, out: Block) -> None:
-        self.argument(tile, out).exp_()
-
-    def rational_quadratic(self, tile: Tile, out: Block) -> None:
-        base, log = self.block(tile, "base"), self.block(tile, "log")
-        torch.log(self.argument(tile, base), out=log.flat)
-        torch.mul(log.flat, self._exponent, out=out.flat).exp_()
-
-    def matern12(self, tile: Tile, out: Block) -> None:
-        distance = self.argument(tile, self.block(tile, "distance")).sqrt_()
-        torch.neg(distance, out=out.flat).exp_()
-
-    def matern32(self, tile: Tile, out: Block) -> None:
-        distance = self.argument(tile, self.block(tile, "distance")).sqrt_()
-        decay = torch.neg(distance, out=self.block(tile, "slope").flat).exp_()
-        torch.addcmul(decay, distance, decay, out=out.flat)
-
-    def matern52(self, tile: Tile, out: Block) -> None:
-        square = self.argument(tile, self.block(tile, "square"))
-        distance = torch.sqrt(square, out=self.block(tile, "distance").flat)
-        decay = torch.neg(distance, out=out.flat).exp_()
-        slope = torch.addcmul(decay, distance, decay, out=self.block(tile, "slope").flat)
-        torch.addcmul(slope, square, decay, value=1 / 3, out=out.flat)
+        return out.flat.clamp_max_(0.0) if self.constant < 0 else out.flat.clamp_min_(self._offset)
 
     def _pull_back(self, tile: Tile, values: Block, weights: Block, sums: list[Tensor]) -> None:
         of_coefficient, of_exponent, *of_moments = sums
         flat = weights.flat
-        if self.kind in (Kind.MATERN32, Kind.MATERN52):
-            flat.mul_(self.block(tile, "slope").flat)
-        else:
-            flat.mul_(values.flat)
-        if self.kind is Kind.RATIONAL_QUADRATIC:
-            log = self.block(tile, "log").flat
-            add_dots(of_exponent, flat, log, tile, out=log)
-            flat.div_(self.block(tile, "base").flat)
-        elif self.kind is Kind.MATERN12:
-            distance = self.block(tile, "distance").flat
-            flat.div_(distance).masked_fill_(distance == 0, 0.0)
+        self._pull_back_slope(tile, values, flat, of_exponent)
         if self._shared:
             of_coefficient.addmv_(flat, tile.square(self.dims)[0])
         if self._moments is not None:
             if tile.on_diagonal:  # no distance: what moments leave of it would be rounding
                 weights.matrices.diagonal(dim1=1, dim2=2).zero_()
             self._moments.add(tile.rows, tile.columns, weights.matrices, of_moments)
+
+    def _pull_back_slope(
+        self, tile: Tile, values: Block, weights: Tensor, of_exponent: Tensor
+    ) -> None:
+        """Turn weights of values into those of ``z``, but for ``slope_factor``."""
+        raise NotImplementedError
 
     def _gradients(self, sums: list[Tensor]) -> list[Tensor]:
         of_coefficient, of_exponent, *of_moments = sums
@@ -149,15 +163,107 @@ class _Radial(Group):
         return [factor * part for part in self._moments.of_differences(sums[2:])]
 
 
-_CONSTANTS = {Kind.RBF: -0.5, Kind.MATERN12: 1.0, Kind.MATERN32: 3.0, Kind.MATERN52: 5.0}
-_SLOPE_FACTORS = {Kind.RBF: 1.0, Kind.MATERN12: -0.5, Kind.MATERN32: -0.5, Kind.MATERN52: -1 / 6}
-_RADIAL_VALUES: dict[Kind, Callable[[_Radial, Tile, Block], None]] = {
-    Kind.RBF: _Radial.rbf,
-    Kind.MATERN12: _Radial.matern12,
-    Kind.MATERN32: _Radial.matern32,
-    Kind.MATERN52: _Radial.matern52,
-    Kind.RATIONAL_QUADRATIC: _Radial.rational_quadratic,
+class _RBF(_Radial):
+    constant, slope_factor = -0.5, 1.0
+
+    def _evaluate(self, tile: Tile, out: Block) -> None:
+        self._argument(tile, out).exp_()
+
+    def _pull_back_slope(
+        self, tile: Tile, values: Block, weights: Tensor, of_exponent: Tensor
+    ) -> None:
+        weights.mul_(values.flat)
+
+
+class _RationalQuadratic(_Radial):
+    def _evaluate(self, tile: Tile, out: Block) -> None:
+        base, log = self.block(tile, "base"), self.block(tile, "log")
+        torch.log(self._argument(tile, base), out=log.flat)
+        torch.mul(log.flat, self._exponent, out=out.flat).exp_()
+
+    def _pull_back_slope(
+        self, tile: Tile, values: Block, weights: Tensor, of_exponent: Tensor
+    ) -> None:
+        weights.mul_(values.flat)
+        log = self.block(tile, "log").flat
+        add_dots(of_exponent, weights, log, tile, out=log)
+        weights.div_(self.block(tile, "base").flat)
+
+
+class _Matern12(_Radial):
+    constant, slope_factor = 1.0, -0.5
+
+    def _evaluate(self, tile: Tile, out: Block) -> None:
+        distance = self._argument(tile, self.block(tile, "distance")).sqrt_()
+        torch.neg(distance, out=out.flat).exp_()
+
+    def _pull_back_slope(
+        self, tile: Tile, values: Block, weights: Tensor, of_exponent: Tensor
+    ) -> None:
+        distance = self.block(tile, "distance").flat
+        weights.mul_(values.flat).div_(distance).masked_fill_(distance == 0, 0.0)
+
+
+class _Matern32(_Radial):
+    constant, slope_factor = 3.0, -0.5
+
+    def _evaluate(self, tile: Tile, out: Block) -> None:
+        distance = self._argument(tile, self.block(tile, "distance")).sqrt_()
+        decay = torch.neg(distance, out=self.block(tile, "slope").flat).exp_()
+        torch.addcmul(decay, distance, decay, out=out.flat)
+
+    def _pull_back_slope(
+        self, tile: Tile, values: Block, weights: Tensor, of_exponent: Tensor
+    ) -> None:
+        weights.mul_(self.block(tile, "slope").flat)
+
+
+class _Matern52(_Matern32):
+    constant, slope_factor = 5.0, -1 / 6
+
+    def _evaluate(self, tile: Tile, out: Block) -> None:
+        square = self._argument(tile, self.block(tile, "square"))
+        distance = torch.sqrt(square, out=self.block(tile, "distance").flat)
+        decay = torch.neg(distance, out=out.flat).exp_()
+        slope = torch.addcmul(decay, distance, decay, out=self.block(tile, "slope").flat)
+        torch.addcmul(slope, square, decay, value=1 / 3, out=out.flat)
+
+
+RBF = Formula(_rbf, group=_RBF, code=0)
+MATERN = {  # by smoothness
+    0.5: Formula(_matern12, group=_Matern12, code=1),
+    1.5: Formula(_matern32, group=_Matern32, code=2),
+    2.5: Formula(_matern52, group=_Matern52, code=3),
 }
+RATIONAL_QUADRATIC = Formula(_rational_quadratic, group=_RationalQuadratic, code=4)
+
+
+def _periodic(
+    x1: Tensor, x2: Tensor, lengthscale: Tensor, period: Tensor, *factor: Tensor
+) -> Tensor:
+    angle = math.pi * (x1.unsqueeze(1) - x2) / period
+    exponent = (-2 * angle.sin().square() / lengthscale).sum(-1)
+    return 1 + exponent.expm1() * factor[0] if factor else exponent.exp()
+
+
+def _zero_mean_factor(lengthscale: Tensor) -> Tensor:
+    """``1 / (1 - exp(-z) I0(z))`` for ``z = 1 / lengthscale``, exact where z is small too."""
+    z = lengthscale.reciprocal()
+    small = z < 0.05
+    tiny = torch.where(small, z, 0.01)
+    # 1 - i0e(z) = sum_k (-1)^(k+1) c_k z^k with c_k = (2k)! / (2^k (k!)^3)
+    series = sum(
+        (-1) ** (k + 1) * math.factorial(2 * k) / (2**k * math.factorial(k) ** 3) * tiny**k
+        for k in range(1, 9)
+    )
+    plain = 1 - torch.special.i0e(torch.where(small, 1.0, z))
+    return torch.where(small, series, plain).reciprocal()
+
+
+def _zero_mean_slope(lengthscale: Tensor, factor: Tensor) -> Tensor:
+    """Derivative of 1 / (1 - exp(-z) I0(z)) by the lengthscale 1 / z."""
+    z = lengthscale.reciprocal()
+    return factor.square() * (torch.special.i0e(z) - torch.special.i1e(z)) * z.square()
 
 
 class _Periodic(Group):
@@ -232,6 +338,21 @@ class _Periodic(Group):
         return self.block(tile, f"angle {number}"), self.block(tile, f"square {number}").flat
 
 
+PERIODIC = Formula(_periodic, group=_Periodic, code=5)
+ZERO_MEAN_PERIODIC = Formula(
+    _periodic,
+    group=_Periodic,
+    code=8,
+    derived=_zero_mean_factor,
+    derived_slope=_zero_mean_slope,
+    max_columns=1,
+)
+
+
+def _linear(x1: Tensor, x2: Tensor, variance: Tensor, center: Tensor | float = 0.0) -> Tensor:
+    return ((x1 - center) * variance) @ (x2 - center).mT
+
+
 class _Linear(Group):
     """``sum v (x - c) (x' - c)``, with or without centers."""
 
@@ -282,6 +403,16 @@ class _Linear(Group):
     def _input_gradients(self, sums: list[Tensor]) -> list[Tensor]:
         variance = self.parameters[0].unsqueeze(1)
         return [variance * part[..., :-1] for part in sums]
+
+
+LINEAR = Formula(_linear, group=_Linear, code=6)
+CENTERED_LINEAR = Formula(_linear, group=_Linear, code=7)
+
+
+def _spectral_component(x1: Tensor, x2: Tensor, lengthscale: Tensor, frequency: Tensor) -> Tensor:
+    middle = x1.mean(0).detach()
+    phases1, phases2 = (((x - middle) * frequency).sum(-1) for x in (x1, x2))
+    return _rbf(x1, x2, lengthscale) * (phases1.unsqueeze(1) - phases2).cos()
 
 
 class _SpectralComponent(Group):
@@ -343,11 +474,4 @@ class _SpectralComponent(Group):
         ]
 
 
-_GROUPS: dict[Kind, type[Group]] = {
-    **dict.fromkeys(_RADIAL_VALUES, _Radial),
-    Kind.PERIODIC: _Periodic,
-    Kind.ZERO_MEAN_PERIODIC: _Periodic,
-    Kind.LINEAR: _Linear,
-    Kind.CENTERED_LINEAR: _Linear,
-    Kind.SPECTRAL_COMPONENT: _SpectralComponent,
-}
+SPECTRAL_COMPONENT = Formula(_spectral_component, group=_SpectralComponent, code=9)

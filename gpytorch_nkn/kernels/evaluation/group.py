@@ -11,7 +11,29 @@ from gpytorch_nkn.kernels.evaluation.inputs import Inputs
 from gpytorch_nkn.kernels.evaluation.program import Primitive
 from gpytorch_nkn.linalg import Pool
 
-__all__ = ["Block", "Group", "Tile", "add_dots"]
+__all__ = ["Block", "Group", "Tile", "add_dots", "bind_primitives"]
+
+
+def bind_primitives(primitives: Sequence[Primitive], theta: Tensor, inputs: Inputs) -> list[Group]:
+    """Groups of primitives that are neighbours and alike, with the values of their parameters."""
+    groups: list[list[Primitive]] = []
+    for primitive in primitives:
+        if groups and _likeness(groups[-1][0]) == _likeness(primitive):
+            groups[-1].append(primitive)
+        else:
+            groups.append([primitive])
+    bound: list[Group] = []
+    start = 0
+    for members in groups:
+        make = members[0].formula.group or _SingleKernels
+        bound.append(make(members, start, theta, inputs))
+        start += len(members)
+    return bound
+
+
+def _likeness(primitive: Primitive) -> tuple:
+    sizes = tuple(slot.stop - slot.start for slot in primitive.slots)
+    return primitive.formula, primitive.dims, sizes, primitive.scale is None
 
 
 class Block:
@@ -94,7 +116,11 @@ class Tile:
 
 
 class Group:
-    """Primitives of one kind on the same columns, evaluated together.
+    """Primitives of one formula on the same columns, evaluated together.
+
+    A subclass states the values on a tile and, as sums over the entries that are added up tile by
+    tile, what the gradients are made of: ``_zeros``, ``_evaluate``, ``_pull_back``, ``_gradients``
+    and ``_input_gradients``.
 
     Args:
         primitives: ``G`` primitives whose parameters follow upon each other.
@@ -105,7 +131,7 @@ class Group:
 
     def __init__(self, primitives: Sequence[Primitive], start: int, theta: Tensor, inputs: Inputs):
         first, last = primitives[0], primitives[-1]
-        self.kind, self.dims = first.kind, first.dims
+        self.formula, self.dims = first.formula, first.dims
         self.size = len(primitives)
         self.units = slice(start, start + self.size)
         self.slot = slice(first.slots[0].start, (last.scale or last.slots[-1]).stop)
@@ -176,6 +202,66 @@ class Group:
     def _input_gradients(self, sums: list[Tensor]) -> list[Tensor]:
         """Gradients ``G x N x d`` and ``G x M x d`` of the inputs' columns."""
         raise NotImplementedError
+
+
+class _SingleKernels(Group):
+    """Primitives one by one, by the values of their formula and its gradient or autograd's."""
+
+    def __init__(self, primitives: Sequence[Primitive], start: int, theta: Tensor, inputs: Inputs):
+        super().__init__(primitives, start, theta, inputs)
+        self._x1, self._x2 = inputs.columns(self.dims)
+
+    def _zeros(self) -> list[Tensor]:
+        sums = [torch.zeros_like(parameter) for parameter in self.parameters]
+        inputs = (self._x1, self._x2) if self.inputs.with_gradients else ()
+        return [*sums, *(x.new_zeros(self.size, *x.shape) for x in inputs)]
+
+    def _evaluate(self, tile: Tile, out: Block) -> None:
+        for number in range(self.size):
+            arguments = self._arguments(tile, number)
+            out.matrices[number].copy_(self.formula.values(*arguments))
+
+    def _pull_back(self, tile: Tile, values: Block, weights: Block, sums: list[Tensor]) -> None:
+        of_parameters = sums[: len(self.parameters)]
+        of_inputs = sums[len(self.parameters) :]
+        for number in range(self.size):
+            arguments = self._arguments(tile, number)
+            of_x1, of_x2, *others = self._pulled_back(weights.matrices[number], arguments)
+            for total, part in zip(of_parameters, others, strict=True):
+                total[number] += part
+            if of_inputs:
+                of_inputs[0][number, tile.rows] += of_x1
+                of_inputs[1][number, tile.columns] += of_x2
+
+    def _pulled_back(self, weights: Tensor, arguments: list[Tensor]) -> Sequence[Tensor]:
+        if self.formula.pull_back is not None:
+            return self.formula.pull_back(weights, *arguments)
+        x1, x2, *parameters = arguments
+        one = x1.detach().requires_grad_(True)
+        other = one if x1 is x2 else x2.detach().requires_grad_(True)
+        given = [parameter.detach().requires_grad_(True) for parameter in parameters]
+        sources = [one, *([] if x1 is x2 else [other]), *given]
+        with torch.enable_grad():
+            values = self.formula.values(one, other, *given)
+        found = torch.autograd.grad(values, sources, weights, allow_unused=True)
+        gradients = [
+            torch.zeros_like(source) if part is None else part
+            for source, part in zip(sources, found, strict=True)
+        ]
+        if x1 is x2:
+            gradients.insert(1, torch.zeros_like(x1))
+        return gradients
+
+    def _arguments(self, tile: Tile, number: int) -> list[Tensor]:
+        left = self._x1[tile.rows]
+        right = left if tile.on_diagonal else self._x2[tile.columns]
+        return [left, right, *(parameter[number] for parameter in self.parameters)]
+
+    def _gradients(self, sums: list[Tensor]) -> list[Tensor]:
+        return sums[: len(self.parameters)]
+
+    def _input_gradients(self, sums: list[Tensor]) -> list[Tensor]:
+        return sums[len(self.parameters) :]
 
 
 def add_dots(total: Tensor, first: Tensor, second: Tensor, tile: Tile, out: Tensor) -> None:

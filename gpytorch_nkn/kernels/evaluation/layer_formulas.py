@@ -11,7 +11,7 @@ from torch import Tensor
 from gpytorch_nkn.kernels.evaluation.program import LayerKind, LayerStep
 from gpytorch_nkn.linalg import Pool
 
-__all__ = ["BoundLayer", "Memory", "bind_layers", "polynomial", "with_ones"]
+__all__ = ["BoundLayer", "Memory", "bind_layers", "layer_values", "with_ones"]
 
 
 class Memory:
@@ -210,15 +210,29 @@ class _Exponential(_WithoutParameters):
 
 class _Polynomial(_WithoutParameters):
     def evaluate(self, memory: Memory) -> None:
-        memory.outputs.copy_(polynomial(self._coefficients, memory.inputs))
+        memory.outputs.copy_(_polynomial(self._coefficients, memory.inputs))
 
     def pull_back(self, memory: Memory, adjoint: Tensor, sums: list[Tensor]) -> None:
         slopes = [power * factor for power, factor in enumerate(self._coefficients)][1:]
-        slope = polynomial(slopes or [0.0], memory.inputs)
+        slope = _polynomial(slopes or [0.0], memory.inputs)
         torch.mul(adjoint, slope, out=memory.adjoint)
 
 
-def polynomial(coefficients: Sequence[float], values: Tensor) -> Tensor:
+def layer_values(step: LayerStep, theta: Tensor, values: Tensor) -> Tensor:
+    """Outputs ``O x N x M`` of a layer for ``C x N x M``, by ordinary operations."""
+    if step.kind is LayerKind.LINEAR:
+        assert step.weight is not None
+        weight = step.weight.of(theta).view(step.out_features, step.in_features)
+        result = torch.einsum("oc,cnm->onm", weight, values)
+        return result if step.bias is None else result + step.bias.of(theta)[:, None, None]
+    if step.kind is LayerKind.PRODUCT:
+        return values.unflatten(0, (step.out_features, -1)).prod(1)
+    if step.kind is LayerKind.EXPONENTIAL:
+        return values.exp()
+    return _polynomial(step.coefficients, values)
+
+
+def _polynomial(coefficients: Sequence[float], values: Tensor) -> Tensor:
     """The polynomial with these coefficients, lowest power first, entry by entry."""
     result = torch.full_like(values, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):  # Horner's scheme

@@ -15,7 +15,7 @@ from gpytorch_nkn import settings
 from gpytorch_nkn.kernels.evaluation.program import LayerKind, Program
 from gpytorch_nkn.linalg import add_all, broadcast_batch_shapes, in_threads, symmetric_strips
 
-__all__ = ["NativeEvaluator", "applies_to", "instruction_set", "is_compiled"]
+__all__ = ["NativeEvaluator", "applies_to", "instruction_set", "is_compiled", "knows"]
 
 _ENTRIES_PER_THREAD = 30_000  # fewer are not worth starting a thread for
 
@@ -51,6 +51,11 @@ def is_compiled() -> bool:
 def applies_to(x: Tensor) -> bool:
     """Whether compiled functions exist for this device and dtype."""
     return x.device.type == "cpu" and x.dtype == torch.float64 and _library() is not None
+
+
+def knows(program: Program) -> bool:
+    """Whether there is compiled code for all formulas of a program."""
+    return all(primitive.formula.code is not None for primitive in program.primitives)
 
 
 class _Share(NamedTuple):
@@ -209,7 +214,8 @@ def _encode(program: Program, input_dim: int) -> tuple[ctypes.Array, ctypes.Arra
     constants: list[float] = []
     for primitive in program.primitives:
         ard = int(any(slot.stop - slot.start > 1 for slot in primitive.slots))
-        codes += [int(primitive.kind), len(primitive.dims), dims_offset + len(columns)]
+        assert primitive.formula.code is not None
+        codes += [primitive.formula.code, len(primitive.dims), dims_offset + len(columns)]
         codes += [primitive.slots[0].start, ard]
         codes += [-1 if primitive.scale is None else primitive.scale.start]
         columns += primitive.dims

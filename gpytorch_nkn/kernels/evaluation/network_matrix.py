@@ -173,7 +173,7 @@ def program_matrix(
     if theta.dtype != x1.dtype or theta.device != x1.device:  # plain evaluation tells what is wrong
         return None
     batch_shape = broadcast_batch_shapes(theta.shape[:-1], x1.shape[:-2], x2.shape[:-2])
-    compiled = native.applies_to(x1)
+    compiled = native.applies_to(x1) and native.knows(program)
     if path == "compiled" and not compiled:
         return None
     compiled = compiled and path != "closed_form"

@@ -14,19 +14,6 @@ from gpytorch_nkn.layers import Linear
 
 __all__ = ["ParameterVector", "Slot", "has_softplus"]
 
-# Trailing dimensions of a parameter that do not belong to the batch.
-_EVENT_DIMS = {
-    "lengthscale": 2,
-    "period_length": 2,
-    "variance": 2,
-    "center": 2,
-    "frequency": 2,
-    "weight": 2,
-    "alpha": 1,
-    "bias": 1,
-    "outputscale": 0,
-}
-
 
 class Slot(NamedTuple):
     """Where a parameter lies in the vector of all of them."""
@@ -55,14 +42,15 @@ class ParameterVector:
         self.size = 0
         self.parts: list[tuple[Module, str] | Tensor] = []
         self._counts: list[int] = []
+        self._event_dims: list[int] = []  # trailing dimensions that do not belong to the batch
 
-    def add(self, module: Module, name: str, count: int) -> Slot:
+    def add(self, module: Module, name: str, count: int, event_dims: int = 2) -> Slot:
         """Reserve the place of a parameter of ``count`` numbers per element of the batch."""
-        return self._add((module, name), count)
+        return self._add((module, name), count, event_dims)
 
     def add_derived(self, value: Tensor) -> Slot:
         """Reserve the place of a number, one per element of the batch, that is no parameter."""
-        return self._add(value.unsqueeze(-1), 1)
+        return self._add(value.unsqueeze(-1), 1, 1)
 
     def values(self) -> Tensor | None:
         """The vector ``... x T``, differentiable; None if a parameter is not of its size."""
@@ -70,8 +58,8 @@ class ParameterVector:
         raw: list[Tensor] = []
         runs: list[int] = []  # how many numbers each None stands for
         shares: dict[int, Tensor] = {}
-        for part, count in zip(self.parts, self._counts, strict=True):
-            value, event_dims, is_raw = _value(part, shares)
+        for part, count, event_dims in zip(self.parts, self._counts, self._event_dims, strict=True):
+            value, is_raw = _value(part, shares)
             flat = self._flat(value, event_dims, count)
             if flat is None:
                 return None
@@ -92,9 +80,10 @@ class ParameterVector:
             pieces = [next(parts) if piece is None else piece for piece in pieces]
         return _joined(pieces)  # type: ignore[arg-type]
 
-    def _add(self, part: tuple[Module, str] | Tensor, count: int) -> Slot:
+    def _add(self, part: tuple[Module, str] | Tensor, count: int, event_dims: int) -> Slot:
         self.parts.append(part)
         self._counts.append(count)
+        self._event_dims.append(event_dims)
         self.size += count
         return Slot(self.size - count, self.size)
 
@@ -112,28 +101,25 @@ class ParameterVector:
         return value.expand(*self.batch_shape, *event).reshape(*self.batch_shape, -1)
 
 
-def _value(
-    part: tuple[Module, str] | Tensor, shares: dict[int, Tensor]
-) -> tuple[Tensor, int, bool]:
-    """Value of a part, its event dimensions, and whether softplus has yet to be applied.
+def _value(part: tuple[Module, str] | Tensor, shares: dict[int, Tensor]) -> tuple[Tensor, bool]:
+    """Value of a part, and whether softplus has yet to be applied.
 
     ``shares`` collects the softmax of each layer, which its weights and its bias have in common.
     """
     if isinstance(part, Tensor):
-        return part, 1, False
+        return part, False
     module, name = part
-    event_dims = _EVENT_DIMS[name]
     if type(module) is Linear and module.is_simplex:
         if id(module) not in shares:
             shares[id(module)] = module.shares
         both, width = shares[id(module)], module.in_features
-        return (both[..., :width] if name == "weight" else both[..., width]), event_dims, False
+        return (both[..., :width] if name == "weight" else both[..., width]), False
     raw = module._parameters.get(f"raw_{name}")
     if raw is not None:
         constraint = module._constraints.get(f"raw_{name}_constraint")
         if type(constraint) is Positive and has_softplus(constraint):
-            return raw, event_dims, True
-    return getattr(module, name), event_dims, False
+            return raw, True
+    return getattr(module, name), False
 
 
 def has_softplus(constraint: Interval) -> bool:

@@ -3,54 +3,20 @@
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from gpytorch.kernels import (
-    Kernel,
-    LinearKernel,
-    MaternKernel,
-    PeriodicKernel,
-    RBFKernel,
-    RQKernel,
-    ScaleKernel,
-)
+from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
 
-from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.evaluation.parameter_vector import ParameterVector, Slot
-from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
-from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
+from gpytorch_nkn.kernels.formula import Formula
+from gpytorch_nkn.kernels.kernel_row import own_row
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
 from gpytorch_nkn.linalg import broadcast_batch_shapes
 
-__all__ = [
-    "Kind",
-    "LayerKind",
-    "LayerStep",
-    "Primitive",
-    "Program",
-    "describe",
-    "is_hooked",
-    "zero_mean_factor",
-]
-
-
-class Kind(enum.IntEnum):
-    """Formulas of primitives; the numbers are those of the compiled evaluator."""
-
-    RBF = 0
-    MATERN12 = 1
-    MATERN32 = 2
-    MATERN52 = 3
-    RATIONAL_QUADRATIC = 4
-    PERIODIC = 5
-    LINEAR = 6
-    CENTERED_LINEAR = 7
-    ZERO_MEAN_PERIODIC = 8
-    SPECTRAL_COMPONENT = 9
+__all__ = ["LayerKind", "LayerStep", "Primitive", "Program", "describe", "is_hooked"]
 
 
 class LayerKind(enum.IntEnum):
@@ -65,7 +31,7 @@ class LayerKind(enum.IntEnum):
 class Primitive(NamedTuple):
     """A formula, the columns that it sees, and the places of its parameters."""
 
-    kind: Kind
+    formula: Formula
     dims: tuple[int, ...]
     slots: tuple[Slot, ...]
     scale: Slot | None
@@ -96,25 +62,6 @@ class Program(NamedTuple):
     primitives: tuple[Primitive, ...]
     layers: tuple[LayerStep, ...]
     num_parameters: int
-
-
-_FORMULAS: dict[type[Kernel], tuple[Kind, tuple[str, ...]]] = {
-    RBFKernel: (Kind.RBF, ("lengthscale",)),
-    RQKernel: (Kind.RATIONAL_QUADRATIC, ("alpha", "lengthscale")),
-    PeriodicKernel: (Kind.PERIODIC, ("lengthscale", "period_length")),
-    LinearKernel: (Kind.LINEAR, ("variance",)),
-    CenteredLinearKernel: (Kind.CENTERED_LINEAR, ("variance", "center")),
-    ZeroMeanPeriodicKernel: (Kind.ZERO_MEAN_PERIODIC, ("lengthscale", "period_length")),
-    SpectralComponentKernel: (Kind.SPECTRAL_COMPONENT, ("lengthscale", "frequency")),
-}
-_RAW_NAMES = {
-    "lengthscale": "raw_lengthscale",
-    "period_length": "raw_period_length",
-    "variance": "raw_variance",
-    "center": "center",
-    "frequency": "frequency",
-}
-_MATERN = {0.5: Kind.MATERN12, 1.5: Kind.MATERN32, 2.5: Kind.MATERN52}
 
 
 def describe(
@@ -152,7 +99,7 @@ def describe(
     for scale in scales:
         if is_hooked(scale):
             return None
-        layers.append(LayerStep(LayerKind.LINEAR, 1, 1, vector.add(scale, "outputscale", 1)))
+        layers.append(LayerStep(LayerKind.LINEAR, 1, 1, vector.add(scale, "outputscale", 1, 0)))
     width = len(primitives)
     for step in layers:
         if step.in_features != width + (len(primitives) if step.skip else 0):
@@ -174,39 +121,37 @@ def _describe_primitive(
         primitive = _describe_base(kernel.base_kernel, dims, vector)
         if primitive is None:
             return None
-        return primitive._replace(scale=vector.add(kernel, "outputscale", 1))
+        return primitive._replace(scale=vector.add(kernel, "outputscale", 1, 0))
     return _describe_base(kernel, dims, vector)
 
 
 def _describe_base(
     kernel: Kernel, dims: tuple[int, ...], vector: ParameterVector
 ) -> Primitive | None:
-    formula: tuple[Kind, tuple[str, ...]] | None
-    if type(kernel) is MaternKernel:
-        kind = _MATERN.get(kernel.nu)
-        formula = None if kind is None else (kind, ("lengthscale",))
-    else:
-        formula = _FORMULAS.get(type(kernel))
-    if formula is None or is_hooked(kernel) or not dims:
+    row = own_row(kernel)
+    formula = None if row is None else row.formula_of(kernel)
+    if row is None or formula is None or is_hooked(kernel) or not dims:
         return None
-    kind, names = formula
-    if kind is Kind.ZERO_MEAN_PERIODIC and len(dims) > 1:
+    if formula.max_columns is not None and len(dims) > formula.max_columns:
         return None
     # One number or one for each column; where not, the kernel itself says what is wrong.
-    size = getattr(kernel, _RAW_NAMES[names[-1]]).size(-1)
-    if size != 1 and not size == len(dims) == kernel.ard_num_dims:
+    per_column = [name for name in row.parameters if row.event_dims(name) == 2]
+    sizes = {_raw(kernel, name).size(-1) for name in per_column}
+    size = sizes.pop() if sizes else 1
+    if sizes or (size != 1 and not size == len(dims) == kernel.ard_num_dims):
         return None
-    slots = []
-    for name in names:
-        if name == "alpha":
-            slots.append(vector.add(kernel, name, 1))
-            continue
-        if getattr(kernel, _RAW_NAMES[name]).size(-1) != size:
-            return None
-        slots.append(vector.add(kernel, name, size))
-    if kind is Kind.ZERO_MEAN_PERIODIC:
-        slots.append(vector.add_derived(zero_mean_factor(kernel.lengthscale)[..., 0, 0]))
-    return Primitive(kind, dims, tuple(slots), None)
+    slots = [
+        vector.add(kernel, name, size if name in per_column else 1, row.event_dims(name))
+        for name in row.parameters
+    ]
+    if formula.derived is not None:
+        first = getattr(kernel, next(iter(row.parameters)))
+        slots.append(vector.add_derived(formula.derived(first)[..., 0, 0]))
+    return Primitive(formula, dims, tuple(slots), None)
+
+
+def _raw(kernel: Kernel, name: str) -> Tensor:
+    return getattr(kernel, f"raw_{name}" if hasattr(kernel, f"raw_{name}") else name)
 
 
 def _describe_layer(layer: Layer, vector: ParameterVector) -> LayerStep | None:
@@ -215,7 +160,7 @@ def _describe_layer(layer: Layer, vector: ParameterVector) -> LayerStep | None:
         return None
     if type(layer) is Linear:
         weight = vector.add(layer, "weight", sizes[0] * sizes[1])
-        bias = None if layer.raw_bias is None else vector.add(layer, "bias", sizes[1])
+        bias = None if layer.raw_bias is None else vector.add(layer, "bias", sizes[1], 1)
         return LayerStep(LayerKind.LINEAR, *sizes, weight, bias)
     if type(layer) is Product:
         return LayerStep(LayerKind.PRODUCT, *sizes)
@@ -239,17 +184,3 @@ def _columns(kernel: Kernel, dims: tuple[int, ...]) -> tuple[int, ...]:
 def is_hooked(module: torch.nn.Module) -> bool:
     """Whether something watches the module's calls, or takes their place."""
     return "forward" in vars(module) or bool(module._forward_hooks or module._forward_pre_hooks)
-
-
-def zero_mean_factor(lengthscale: Tensor) -> Tensor:
-    """``1 / (1 - exp(-z) I0(z))`` for ``z = 1 / lengthscale``, exact where z is small too."""
-    z = lengthscale.reciprocal()
-    small = z < 0.05
-    tiny = torch.where(small, z, 0.01)
-    # 1 - i0e(z) = sum_k (-1)^(k+1) c_k z^k with c_k = (2k)! / (2^k (k!)^3)
-    series = sum(
-        (-1) ** (k + 1) * math.factorial(2 * k) / (2**k * math.factorial(k) ** 3) * tiny**k
-        for k in range(1, 9)
-    )
-    plain = 1 - torch.special.i0e(torch.where(small, 1.0, z))
-    return torch.where(small, series, plain).reciprocal()

@@ -9,10 +9,9 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork
+from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork, row_of_values
+from gpytorch_nkn.kernels.measures import Draws, Measure, RandomFeatures, flat, stratified
 from gpytorch_nkn.layers import Activation, Linear, Product
-from gpytorch_nkn.models.pathwise.frequency_draws import Draws, RandomFeatures, stratified
-from gpytorch_nkn.models.pathwise.primitive_measures import Measure, flat, primitive_measure
 
 __all__ = ["draw_random_features", "selected"]
 
@@ -70,8 +69,34 @@ def _measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size) -> Measur
         ones = torch.ones(batch_shape.numel(), 1, len(parts), dtype=torch.float64)
         is_sum = forward is AdditiveKernel.forward
         return _Composite(parts, [_Mixture(ones) if is_sum else _Products(1)])
-    measure = primitive_measure(kernel, columns, batch_shape)
+    measure = _primitive_measure(kernel, columns, batch_shape)
     return _RealPart(measure) if isinstance(kernel, ComplexKernel) else measure
+
+
+def _primitive_measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size) -> Measure:
+    """The measure of a kernel that is not made of others; a ComplexKernel keeps its values."""
+    row = row_of_values(kernel)
+    if row is None or row.measure is None:
+        raise NotImplementedError(
+            f"No random features are known for {type(kernel).__name__}. Draw from the posterior "
+            "at points with model.posterior(X).rsample(), or choose among candidates with "
+            "botorch.generation.MaxPosteriorSampling."
+        )
+    parameters = []
+    for name in row.parameters:
+        event_dims = row.event_dims(name)
+        value = flat(getattr(kernel, name), event_dims, batch_shape)
+        value = value.squeeze(-1) if event_dims == 1 else value
+        if event_dims == 2:
+            value = value.squeeze(-2)
+            if value.size(-1) not in (1, len(columns)):
+                raise ValueError(
+                    f"{type(kernel).__name__} has a {name} of size {value.size(-1)}, got "
+                    f"{len(columns)} columns."
+                )
+            value = value.expand(-1, len(columns))
+        parameters.append(value)
+    return row.measure(kernel, columns, batch_shape, *parameters)
 
 
 def _network_measure(
@@ -81,7 +106,7 @@ def _network_measure(
     for kernel in network.primitives:
         seen = selected(kernel, columns)
         if isinstance(kernel, ComplexKernel):  # the real part is that of the output
-            parts.append(primitive_measure(kernel, seen, batch_shape))
+            parts.append(_primitive_measure(kernel, seen, batch_shape))
             is_complex = True
         else:
             parts.append(_measure(kernel, seen, batch_shape))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpytorch_nkn.kernels import BatchKernel, NonStationarySpectralKernel
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
-from gpytorch_nkn.models.pathwise.frequency_draws import RandomFeatures
+from gpytorch_nkn.kernels.measures import RandomFeatures
 from gpytorch_nkn.models.pathwise.frequency_measures import draw_random_features
 
 __all__ = ["SpectralFeatureMap", "spectral_features"]

@@ -19,9 +19,7 @@ from gpytorch_nkn.interpretation.expansion.factors import (
     name_of,
     on_columns,
     real_part,
-    split_linear,
-    split_periodic,
-    unit_linear,
+    rewrite,
 )
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import (
@@ -184,16 +182,16 @@ def test_real_part_of_mixed_complex_kernels(x):
 @pytest.mark.parametrize("make", [LinearKernel, CenteredLinearKernel])
 def test_unit_linear(x, batch, make):
     kernel = perturbed(make(active_dims=(1,), batch_shape=batch))
-    variance, unit = unit_linear(kernel)
+    variance, unit = rewrite(kernel, "unit")
     assert variance.shape == batch
     torch.testing.assert_close(variance[..., None, None] * values(unit, x), values(kernel, x))
-    assert unit_linear(make(active_dims=(0, 1))) is None
-    assert unit_linear(make()) is None
+    assert rewrite(make(active_dims=(0, 1)), "unit") is None
+    assert rewrite(make(), "unit") is None
 
 
 def test_unit_linear_under_a_constraint_that_forbids_one(x):
     kernel = LinearKernel(active_dims=(1,), variance_constraint=Interval(1e-3, 0.5))
-    variance, unit = unit_linear(kernel)
+    variance, unit = rewrite(kernel, "unit")
     torch.testing.assert_close(variance * values(unit, x), values(kernel, x))
 
 
@@ -202,7 +200,7 @@ def test_unit_linear_under_a_constraint_that_forbids_one(x):
 def test_split_of_a_periodic_kernel_is_exact(x, batch, lengthscale):
     kernel = PeriodicKernel(active_dims=(1,), batch_shape=batch)
     kernel.lengthscale, kernel.period_length = lengthscale, 0.77
-    level, rest = split_periodic(kernel)
+    level, rest = rewrite(kernel, "terms")
     assert level.shape == batch
     level = level[..., None, None]
     torch.testing.assert_close(level + (1 - level) * values(rest, x), values(kernel, x))
@@ -214,12 +212,12 @@ def test_split_of_a_periodic_kernel_is_exact(x, batch, lengthscale):
 
 
 def test_what_cannot_be_split():
-    assert split_periodic(RBFKernel(active_dims=(0,))) is None
-    assert split_periodic(PeriodicKernel(active_dims=(0, 1))) is None
-    assert split_periodic(ZeroMeanPeriodicKernel(active_dims=(0,))) is None
-    assert split_linear(LinearKernel(active_dims=(0,))) is None
-    assert split_linear(LinearKernel()) is None
-    assert split_linear(PolynomialKernel(1, active_dims=(0, 1))) is None
+    assert rewrite(RBFKernel(active_dims=(0,)), "terms") is None
+    assert rewrite(PeriodicKernel(active_dims=(0, 1)), "terms") is None
+    assert rewrite(ZeroMeanPeriodicKernel(active_dims=(0,)), "terms") is None
+    assert rewrite(LinearKernel(active_dims=(0,)), "columns") is None
+    assert rewrite(LinearKernel(), "columns") is None
+    assert rewrite(PolynomialKernel(1, active_dims=(0, 1)), "columns") is None
 
 
 @pytest.mark.parametrize("batch", BATCHES)
@@ -229,7 +227,7 @@ def test_split_of_a_linear_kernel_is_exact(x, batch, ard, make):
     kernel = perturbed(make(active_dims=(2, 0), ard_num_dims=ard, batch_shape=batch))
     if make is CenteredLinearKernel:
         kernel.initialize(center=torch.randn_like(kernel.center))
-    parts = split_linear(kernel)
+    parts = rewrite(kernel, "columns")
     assert [columns_of(part) for part in parts] == [(2,), (0,)]
     torch.testing.assert_close(sum(values(part, x) for part in parts), values(kernel, x))
 

@@ -37,9 +37,9 @@ from gpytorch_nkn.kernels import (
     SpectralComponentKernel,
     ZeroMeanPeriodicKernel,
 )
+from gpytorch_nkn.kernels.measures import uniforms
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
 from gpytorch_nkn.models import NKNSingleTaskGP, SpectralFeatureMap, spectral_features
-from gpytorch_nkn.models.pathwise.frequency_draws import uniforms
 
 
 def spread(kernel):

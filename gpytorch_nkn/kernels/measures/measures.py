@@ -1,32 +1,16 @@
-"""Random features of single kernels: frequencies from their spectral densities."""
+"""Spectral measures of single kernels, from which random features are drawn."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from gpytorch.kernels import (
-    ConstantKernel,
-    Kernel,
-    LinearKernel,
-    MaternKernel,
-    PeriodicKernel,
-    RBFKernel,
-    RQKernel,
-)
 from scipy.special import gammaincinv, ive
 from torch import Tensor
 
-from gpytorch_nkn.kernels import (
-    CenteredLinearKernel,
-    ComplexExponentialKernel,
-    ComplexKernel,
-    NonStationarySpectralKernel,
-    SpectralComponentKernel,
-    ZeroMeanPeriodicKernel,
-)
-from gpytorch_nkn.models.pathwise.frequency_draws import (
+from gpytorch_nkn.kernels.measures.draws import (
     Draws,
     RandomFeatures,
     choose,
@@ -34,7 +18,22 @@ from gpytorch_nkn.models.pathwise.frequency_draws import (
     uniforms,
 )
 
-__all__ = ["Measure", "flat", "primitive_measure"]
+__all__ = [
+    "Frequencies",
+    "Measure",
+    "centered_linear",
+    "complex_exponential",
+    "constant",
+    "flat",
+    "linear",
+    "matern",
+    "periodic",
+    "rational_quadratic",
+    "rbf",
+    "spectral_component",
+    "spectral_pairs",
+    "zero_mean_periodic",
+]
 
 
 class Measure:
@@ -54,8 +53,15 @@ class Measure:
         raise NotImplementedError
 
 
-class _Frequencies(Measure):
-    """Frequencies from uniform numbers."""
+class Frequencies(Measure):
+    """Frequencies from uniform numbers, with the mass one.
+
+    Args:
+        columns: The ``D`` columns that the kernel sees.
+        num_elements: Elements ``B`` of the batch.
+        num_uniforms: Uniform numbers ``U`` per draw.
+        frequency: Maps them ``n x U`` and the elements ``n`` that they are for to ``n x D``.
+    """
 
     def __init__(
         self,
@@ -111,7 +117,7 @@ class _Pairs(Measure):
     Its draws have factors, but bounded ones: the mass is the largest value, as of the others.
     """
 
-    def __init__(self, kernel: NonStationarySpectralKernel, columns: Tensor, shape: torch.Size):
+    def __init__(self, kernel: Any, columns: Tensor, shape: torch.Size):
         scale = flat(kernel.lengthscale, 2, shape)
         pairs = flat(kernel.frequencies, 3, shape) / scale.unsqueeze(-3)
         self.mass = flat(kernel.outputscale, 0, shape)
@@ -152,42 +158,6 @@ class _Pairs(Measure):
         features.waves.append((draws.row, wide, offset))
 
 
-def primitive_measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size) -> Measure:
-    """The measure of a kernel that is not made of others.
-
-    A :class:`ComplexKernel` keeps its complex values.
-
-    Args:
-        kernel: The kernel, with its parameters as they are now.
-        columns: The columns that it sees.
-        batch_shape: A shape to which its batch shape broadcasts.
-
-    Raises:
-        NotImplementedError: No features of this kernel are known.
-        ValueError: It has a parameter per column, for another number of columns.
-    """
-    # a subclass has the density of its base only while it has the values of its base
-    values = "complex_values" if isinstance(kernel, ComplexKernel) else "forward"
-    make = _MAKERS.get(getattr(type(kernel), values))
-    if make is None:
-        raise NotImplementedError(
-            f"No random features are known for {type(kernel).__name__}. Draw from the posterior "
-            "at points with model.posterior(X).rsample(), or choose among candidates with "
-            "botorch.generation.MaxPosteriorSampling."
-        )
-
-    def parameter(name: str) -> Tensor:
-        value = flat(getattr(kernel, name), 2, batch_shape).squeeze(-2)
-        if value.size(-1) not in (1, len(columns)):
-            raise ValueError(
-                f"{type(kernel).__name__} has a {name} of size {value.size(-1)}, got "
-                f"{len(columns)} columns."
-            )
-        return value.expand(-1, len(columns))
-
-    return make(kernel, columns, batch_shape, parameter)
-
-
 def flat(value: Tensor, event_dims: int, batch_shape: torch.Size) -> Tensor:
     """A parameter ``... x E`` as it is now, as ``B x E`` in float64 on the CPU."""
     event = value.shape[value.dim() - event_dims :]
@@ -195,14 +165,11 @@ def flat(value: Tensor, event_dims: int, batch_shape: torch.Size) -> Tensor:
     return value.expand(torch.Size([*batch_shape, *event])).reshape(batch_shape.numel(), *event)
 
 
-Parameter = Callable[[str], Tensor]
-
-
 def _gaussian(columns: Tensor, lengthscale: Tensor) -> Measure:
     def frequency(points: Tensor, element: Tensor) -> Tensor:
         return torch.special.ndtri(points) / lengthscale[element]
 
-    return _Frequencies(columns, len(lengthscale), len(columns), frequency)
+    return Frequencies(columns, len(lengthscale), len(columns), frequency)
 
 
 def _gaussian_mixture(columns: Tensor, lengthscale: Tensor, shape: Tensor, power: float) -> Measure:
@@ -215,7 +182,7 @@ def _gaussian_mixture(columns: Tensor, lengthscale: Tensor, shape: Tensor, power
         scale = gamma.clamp_min(torch.finfo(gamma.dtype).tiny) ** power
         return torch.special.ndtri(points[:, :-1]) * scale.unsqueeze(-1) / lengthscale[element]
 
-    return _Frequencies(columns, len(lengthscale), len(columns) + 1, frequency)
+    return Frequencies(columns, len(lengthscale), len(columns) + 1, frequency)
 
 
 def _harmonics(columns: Tensor, lengthscale: Tensor, period: Tensor, zero_mean: bool) -> Measure:
@@ -238,91 +205,69 @@ def _harmonics(columns: Tensor, lengthscale: Tensor, period: Tensor, zero_mean: 
         harmonic = order[choose(weights, group.flatten(), points.flatten())].view_as(points)
         return 2 * math.pi * harmonic / period[element]
 
-    return _Frequencies(columns, len(period), num_columns, frequency)
+    return Frequencies(columns, len(period), num_columns, frequency)
 
 
-def _rbf(kernel: Kernel, columns: Tensor, _: torch.Size, parameter: Parameter) -> Measure:
-    return _gaussian(columns, parameter("lengthscale"))
+def rbf(kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tensor) -> Measure:
+    return _gaussian(columns, lengthscale)
 
 
-def _matern(kernel: Kernel, columns: Tensor, _: torch.Size, parameter: Parameter) -> Measure:
-    lengthscale = parameter("lengthscale")  # multivariate t with 2 nu degrees of freedom
+def matern(kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tensor) -> Measure:
+    # multivariate t with 2 nu degrees of freedom
     nu = torch.full((len(lengthscale),), float(kernel.nu), dtype=torch.float64)
     return _gaussian_mixture(columns, lengthscale, nu, -0.5)
 
 
-def _rational_quadratic(
-    kernel: Kernel, columns: Tensor, batch_shape: torch.Size, parameter: Parameter
+def rational_quadratic(
+    kernel: Any, columns: Tensor, batch_shape: torch.Size, alpha: Tensor, lengthscale: Tensor
 ) -> Measure:
-    alpha = flat(kernel.alpha, 1, batch_shape).squeeze(-1)
-    return _gaussian_mixture(columns, parameter("lengthscale"), alpha, 0.5)
+    return _gaussian_mixture(columns, lengthscale, alpha, 0.5)
 
 
-def _periodic(kernel: Kernel, columns: Tensor, _: torch.Size, parameter: Parameter) -> Measure:
-    return _harmonics(columns, parameter("lengthscale"), parameter("period_length"), False)
-
-
-def _zero_mean_periodic(
-    kernel: Kernel, columns: Tensor, _: torch.Size, parameter: Parameter
+def periodic(
+    kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tensor, period: Tensor
 ) -> Measure:
-    return _harmonics(columns, parameter("lengthscale"), parameter("period_length"), True)
+    return _harmonics(columns, lengthscale, period, False)
 
 
-def _complex_exponential(
-    kernel: Kernel, columns: Tensor, _: torch.Size, parameter: Parameter
+def zero_mean_periodic(
+    kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tensor, period: Tensor
 ) -> Measure:
-    frequency = parameter("frequency")
-    return _Frequencies(columns, len(frequency), 0, lambda points, element: frequency[element])
+    return _harmonics(columns, lengthscale, period, True)
 
 
-def _spectral_component(
-    kernel: Kernel, columns: Tensor, _: torch.Size, parameter: Parameter
+def complex_exponential(
+    kernel: Any, columns: Tensor, batch_shape: torch.Size, frequency: Tensor
 ) -> Measure:
-    lengthscale, center = parameter("lengthscale"), parameter("frequency")
+    return Frequencies(columns, len(frequency), 0, lambda points, element: frequency[element])
 
+
+def spectral_component(
+    kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tensor, center: Tensor
+) -> Measure:
     def frequency(points: Tensor, element: Tensor) -> Tensor:
         sign = torch.where(points[:, -1:] < 0.5, -1.0, 1.0)
         spread = torch.special.ndtri(points[:, :-1]) / lengthscale[element]
         return sign * center[element] + spread
 
-    return _Frequencies(columns, len(lengthscale), len(columns) + 1, frequency)
+    return Frequencies(columns, len(lengthscale), len(columns) + 1, frequency)
 
 
-def _spectral_pairs(
-    kernel: NonStationarySpectralKernel, columns: Tensor, batch_shape: torch.Size, _: Parameter
-) -> Measure:
+def spectral_pairs(kernel: Any, columns: Tensor, batch_shape: torch.Size) -> Measure:
     if len(columns) != kernel.input_dim:
         raise ValueError(f"The kernel expects {kernel.input_dim} columns, got {len(columns)}.")
     return _Pairs(kernel, columns, batch_shape)
 
 
-def _constant(
-    kernel: Kernel, columns: Tensor, batch_shape: torch.Size, parameter: Parameter
-) -> Measure:
-    return _Constant(flat(kernel.constant, 1, batch_shape).squeeze(-1))
+def constant(kernel: Any, columns: Tensor, batch_shape: torch.Size, value: Tensor) -> Measure:
+    return _Constant(value)
 
 
-def _linear(kernel: Kernel, columns: Tensor, _: torch.Size, parameter: Parameter) -> Measure:
-    variance = parameter("variance")
+def linear(kernel: Any, columns: Tensor, batch_shape: torch.Size, variance: Tensor) -> Measure:
     return _Linear(columns, variance, torch.zeros_like(variance))
 
 
-def _centered_linear(
-    kernel: Kernel, columns: Tensor, _: torch.Size, parameter: Parameter
+def centered_linear(
+    kernel: Any, columns: Tensor, batch_shape: torch.Size, variance: Tensor, center: Tensor
 ) -> Measure:
-    return _Linear(columns, parameter("variance"), parameter("center"))
-
-
-_MAKERS: dict[Callable, Callable[[Kernel, Tensor, torch.Size, Parameter], Measure]] = {
-    CenteredLinearKernel.forward: _centered_linear,
-    ComplexExponentialKernel.complex_values: _complex_exponential,
-    ConstantKernel.forward: _constant,
-    LinearKernel.forward: _linear,
-    NonStationarySpectralKernel.forward: _spectral_pairs,
-    MaternKernel.forward: _matern,
-    PeriodicKernel.forward: _periodic,
-    RBFKernel.forward: _rbf,
-    RQKernel.forward: _rational_quadratic,
-    SpectralComponentKernel.forward: _spectral_component,
-    ZeroMeanPeriodicKernel.forward: _zero_mean_periodic,
-}
+    return _Linear(columns, variance, center)
