@@ -142,6 +142,7 @@ ROWS = (
         SpectralComponentKernel,
         "SC",
         {"lengthscale": "lengthscale", "frequency": "frequency"},
+        words="waves whose phase is lost over a while",
         formula=evaluation.SPECTRAL_COMPONENT,
         measure=measures.spectral_component,
     ),

@@ -10,7 +10,7 @@ from gpytorch_nkn.interpretation.expansion.expansion import (
     group_terms,
 )
 from gpytorch_nkn.interpretation.expansion.factors import columns_of, name_of, period_of
-from gpytorch_nkn.interpretation.expansion.simplification import Simplification
+from gpytorch_nkn.interpretation.expansion.simplification import Simplification, words_of
 from gpytorch_nkn.interpretation.expansion.simplify import simplify
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "name_of",
     "period_of",
     "simplify",
+    "words_of",
 ]

@@ -117,7 +117,10 @@ def title_of(component: Component, units: Units, unused: Collection[int] = ()) -
         return f"What depends on {listed(names)} together{hardly}"
     if component.role is None and component.terms and not component.name.endswith("components"):
         return f"The part of the kernels {component.name}"
-    return component.name[:1].upper() + component.name[1:]
+    name = component.name
+    if component.role is not None and component.role.kind == "other":
+        name = words_of(component.terms[0], units)
+    return name[:1].upper() + name[1:]
 
 
 def describe_effects(effects: Effects, units: Units) -> list[str]:

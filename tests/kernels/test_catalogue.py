@@ -1,0 +1,271 @@
+"""One row makes a kernel known everywhere: two kernels that the package has no other word of."""
+
+import math
+
+import pytest
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import (
+    Kernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ConstantMean
+from gpytorch.models import ExactGP
+
+from gpytorch_nkn.fit import fit_best_of
+from gpytorch_nkn.interpretation import decompose, expand, report
+from gpytorch_nkn.interpretation.expansion import words_of
+from gpytorch_nkn.interpretation.units import Units
+from gpytorch_nkn.kernels import (
+    ROWS,
+    CenteredLinearKernel,
+    Formula,
+    KernelRow,
+    NeuralKernelNetwork,
+    SpectralComponentKernel,
+    ZeroMeanPeriodicKernel,
+    kernel_row,
+    register,
+    row_of,
+    short_name,
+)
+from gpytorch_nkn.kernels.measures import Frequencies
+from gpytorch_nkn.layers import Linear, Product
+from gpytorch_nkn.models import spectral_features
+from gpytorch_nkn.plotting.kernel_names import kernel_name
+from gpytorch_nkn.settings import kernel_evaluation
+from tests.kernels.contract import perturb
+from tests.kernels.evaluation.conftest import ran as ran
+from tests.kernels.evaluation.networks import assert_same, evaluate
+
+
+class SechKernel(Kernel):
+    """1 / cosh(distance / lengthscale) in one dimension, the Fourier transform of its like."""
+
+    has_lengthscale = True
+
+    def forward(self, x1, x2, diag=False, **params):
+        distance = self.covar_dist(x1 / self.lengthscale, x2 / self.lengthscale, diag=diag)
+        return 1 / distance.cosh()
+
+
+class WalkKernel(Kernel):
+    """min(x, x') - origin behind an origin, zero ahead of it: a Wiener process."""
+
+    is_stationary = False
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.register_parameter("origin", torch.nn.Parameter(-torch.ones(1, 1)))
+
+    def forward(self, x1, x2, diag=False, **params):
+        if diag:
+            return torch.minimum(x1, x2).sub(self.origin).clamp_min(0).squeeze(-1)
+        return walk_values(x1, x2, self.origin)
+
+
+def sech_values(x1, x2, lengthscale):
+    return 1 / ((x1 - x2.mT) / lengthscale).cosh()
+
+
+def sech_pull_back(weights, x1, x2, lengthscale):
+    scaled = (x1 - x2.mT) / lengthscale
+    slope = -weights * scaled.tanh() / scaled.cosh()  # by the scaled difference
+    of_difference = slope / lengthscale
+    of_lengthscale = -(slope * scaled).sum() / lengthscale
+    return of_difference.sum(1, keepdim=True), -of_difference.sum(0).unsqueeze(-1), of_lengthscale
+
+
+def sech_measure(kernel, columns, batch_shape, lengthscale):
+    def frequency(points, element):
+        return 2 / math.pi * (math.pi / 2 * points).tan().log() / lengthscale[element]
+
+    return Frequencies(columns, len(lengthscale), 1, frequency)
+
+
+def walk_values(x1, x2, origin):
+    return torch.minimum(x1, x2.mT).sub(origin).clamp_min(0)
+
+
+def sech_row(**formula):
+    return KernelRow(
+        SechKernel,
+        "SECH",
+        {"lengthscale": "lengthscale"},
+        role="smooth",
+        words="over",
+        formula=Formula(sech_values, max_columns=1, **formula),
+        measure=sech_measure,
+        simpler=lambda kernel: [RBFKernel().initialize(lengthscale=kernel.lengthscale.detach())],
+    )
+
+
+WALK = KernelRow(
+    WalkKernel,
+    "WALK",
+    {"origin": "center"},
+    words="a random walk",
+    formula=Formula(walk_values, max_columns=1),
+)
+
+
+@pytest.fixture(autouse=True)
+def rows(monkeypatch):
+    monkeypatch.setattr(kernel_row, "_ROWS", dict(kernel_row._ROWS))
+    register(sech_row())
+    register(WALK)
+
+
+def toy_network():
+    primitives = [SechKernel(), ScaleKernel(SechKernel()), WalkKernel(), RBFKernel()]
+    return perturb(NeuralKernelNetwork(primitives, [Linear(4, 4), Product(4, 2), Linear(2, 1)]))
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["autograd", "written out"])
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("size", [7, 300])
+def test_values_and_gradients_of_the_closed_form(written, symmetric, size, ran):
+    if written:
+        register(sech_row(pull_back=sech_pull_back))
+    network = toy_network()
+    x1 = (3 * torch.rand(size, 1)).requires_grad_(True)
+    x2 = None if symmetric else torch.rand(5, 1).requires_grad_(True)
+    actual = evaluate("closed_form", network, x1, x2)
+    assert set(ran) == {"closed_form"}
+    assert_same(actual, evaluate("plain", network, x1, x2))
+
+
+def test_without_compiled_code_the_python_form_is_chosen(ran):
+    x = torch.rand(80, 1)
+    actual = evaluate("auto", toy_network(), x)
+    assert set(ran) == {"closed_form"}
+    assert_same(actual, evaluate("plain", toy_network(), x))
+
+
+def test_second_derivatives_of_the_closed_form():
+    network, x = toy_network(), torch.linspace(0, 1, 4).unsqueeze(-1).requires_grad_(True)
+    with kernel_evaluation("closed_form"):
+        assert torch.autograd.gradgradcheck(lambda x: network(x, x.detach() + 0.1).to_dense(), x)
+
+
+def test_names():
+    assert short_name(SechKernel()) == "SECH"
+    assert kernel_name(SechKernel(active_dims=(1,)), "ab".__getitem__) == "SECH (b)"
+
+
+def test_expansion_and_its_words():
+    network, x = toy_network(), torch.rand(30, 1)
+    expansion = expand(network, x)
+    torch.testing.assert_close(expansion.evaluate(x), network(x).to_dense().detach())
+    single = expand(SechKernel().initialize(lengthscale=0.5), x).terms[0]
+    assert single.label == "SECH(0.500)"
+    assert words_of(single, Units.plain(1)) == "variation over 0.500"
+    walk = expand(WalkKernel(), x).terms[0]
+    assert walk.label == "WALK"
+    assert words_of(walk, Units.plain(1)) == "a random walk"
+
+
+class SeriesGP(ExactGP):
+    def __init__(self, x, y, kernel):
+        super().__init__(x, y, GaussianLikelihood().initialize(noise=0.01))
+        self.mean_module, self.covar_module = ConstantMean(), kernel
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def test_report():
+    x = torch.linspace(0, 10, 60)
+    y = torch.sin(3 * x) + 0.3 * x
+    kernel = ScaleKernel(SechKernel()) + ScaleKernel(WalkKernel())
+    model = SeriesGP(x, y, kernel).eval()
+    model.covar_module.kernels[0].base_kernel.lengthscale = 0.5
+    kinds = {component.role.kind for component in decompose(model).components if component.role}
+    assert "variation" in kinds and "other" in kinds  # the smooth one, and the one of its own words
+    text = str(report(model))
+    assert "A random walk" in text and "smooth variation" in text
+
+
+def test_training_from_data():
+    x = torch.linspace(0, 5, 40).unsqueeze(-1)
+    y = torch.sin(2 * x[:, 0])
+
+    def make():
+        network = NeuralKernelNetwork([SechKernel(), WalkKernel()], [Linear(2, 1)])
+        return SeriesGP(x, y, network)
+
+    model = fit_best_of(make, restarts=1).model
+    assert model.covar_module.primitives[0].lengthscale.item() > 0.2
+
+
+def test_random_features():
+    kernel = ScaleKernel(SechKernel().initialize(lengthscale=0.7)).double()
+    network = NeuralKernelNetwork([SechKernel(), PeriodicKernel()], [Product(2, 1)])
+    x = torch.rand(6, 1)
+    for one in (kernel, network):
+        features = spectral_features(one, num_inputs=1, num_outputs=40_000)(x)
+        torch.testing.assert_close(
+            features @ features.mT, one(x).to_dense().detach(), atol=0.03, rtol=0
+        )
+
+
+def test_a_subclass_has_the_words_of_its_base_and_its_own_values():
+    class Twice(SechKernel):
+        def forward(self, *args, **kwargs):
+            return 2 * super().forward(*args, **kwargs)
+
+    class Same(SechKernel):
+        pass
+
+    x = torch.rand(6, 1)
+    assert row_of(Twice()).role == "smooth" and short_name(Twice()) == "Twice"
+    spectral_features(NeuralKernelNetwork([Same()], []), num_inputs=1, num_outputs=2)
+    with pytest.raises(NotImplementedError, match="No random features are known for Twice"):
+        spectral_features(NeuralKernelNetwork([Twice()], []), num_inputs=1, num_outputs=2)
+    network = NeuralKernelNetwork([Twice()], [])
+    assert_same(evaluate("closed_form", network, x), evaluate("plain", network, x))
+
+
+def test_only_classes_of_kernels_are_registered():
+    with pytest.raises(TypeError, match="subclass of gpytorch.kernels.Kernel, got <class 'int'>"):
+        register(KernelRow(int, "INT"))
+
+
+PRESETS = {
+    "time_series": NeuralKernelNetwork.time_series(),
+    "time_series-zero_mean": NeuralKernelNetwork.time_series(zero_mean=True, variances=True),
+    "regression": NeuralKernelNetwork.regression(2),
+    "tabular": NeuralKernelNetwork.tabular(2, columns=True, spectral=1),
+    "additive": NeuralKernelNetwork.additive(2),
+    "texture": NeuralKernelNetwork.texture(),
+    "optimization": NeuralKernelNetwork.optimization(2),
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_primitive_of_a_preset_has_a_full_row(name):
+    for kernel in PRESETS[name].primitives:
+        base = kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
+        row = kernel_row.own_row(base)
+        assert row is not None and row.parameters and row.measure is not None
+        assert row.role is not None or row.words is not None
+        formula = row.formula_of(base)
+        assert formula.group is not None and formula.code is not None
+        for parameter in row.parameters:  # those that the row names are all that there are
+            assert parameter in base._parameters or f"raw_{parameter}" in base._parameters
+        assert len(row.parameters) == len(base._parameters)
+
+
+def test_classes_and_codes_are_there_once():
+    assert len({row.cls for row in ROWS}) == len(ROWS)
+    kernels = [RBFKernel(), RQKernel(), PeriodicKernel(), LinearKernel(), CenteredLinearKernel()]
+    kernels += [ZeroMeanPeriodicKernel(), SpectralComponentKernel()]
+    kernels += [MaternKernel(nu=nu) for nu in (0.5, 1.5, 2.5)]
+    codes = [kernel_row.own_row(kernel).formula_of(kernel).code for kernel in kernels]
+    assert sorted(codes) == list(range(len(kernels)))  # as cpp/native_plan.h numbers them
