@@ -1,6 +1,6 @@
 """Estimators in the manner of scikit-learn."""
 
-from gpytorch_nkn.estimators.askl import ASKLClassifier, ASKLRegressor, ExcessRiskBound
+from gpytorch_nkn.estimators.askl import ASKLClassifier, ASKLRegressor
 from gpytorch_nkn.estimators.dank import Candidate, DANKClassifier, DANKRegressor
 from gpytorch_nkn.estimators.nkn import NKNForecaster, NKNRegressor
 
@@ -10,7 +10,6 @@ __all__ = [
     "Candidate",
     "DANKClassifier",
     "DANKRegressor",
-    "ExcessRiskBound",
     "NKNForecaster",
     "NKNRegressor",
 ]

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["Standardisation", "offset_and_scale", "refuse_other_values", "warn_of_copies"]
+__all__ = [
+    "Standardisation",
+    "offset_and_scale",
+    "refuse_constant",
+    "refuse_other_values",
+    "warn_of_copies",
+]
 
 # Of the spread of a column to its largest value, below which it is rounding error.
 _SPREAD = 1e-12
@@ -92,14 +98,18 @@ def _holds_numbers(X: pd.DataFrame) -> bool:
     return not any(pd.api.types.is_datetime64_any_dtype(kind) for kind in X.dtypes)
 
 
+def refuse_constant(y: np.ndarray) -> None:
+    """Refuse targets ``N`` without variation."""
+    if np.ptp(y) <= _SPREAD * np.abs(y).max():
+        raise ValueError(f"The targets are constant ({y[0]}): nothing can be learned.")
+
+
 def offset_and_scale(y: np.ndarray) -> tuple[float, float]:
     """Mean and standard deviation of targets ``N``.
 
     Raises:
-        ValueError: They are constant, or too large or too small to be standardised.
+        ValueError: They are too large or too small to be standardised.
     """
-    if np.ptp(y) <= _SPREAD * np.abs(y).max():
-        raise ValueError(f"The targets are constant ({y[0]}): nothing can be learned.")
     with np.errstate(over="ignore", invalid="ignore"):
         offset, scale = float(y.mean()), float(y.std())
     if not 0 < scale < np.inf:

@@ -5,25 +5,36 @@ from __future__ import annotations
 import math
 import time
 from numbers import Integral
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from gpytorch_nkn.estimators.askl.askl_fitted import FittedSpectral
 from gpytorch_nkn.estimators.askl.askl_inputs import InputMap, choose_input_map
-from gpytorch_nkn.estimators.askl.askl_losses import LOSSES
+from gpytorch_nkn.estimators.askl.askl_network import LOSSES, SpectralNetwork
 from gpytorch_nkn.estimators.askl.askl_optimizers import OPTIMIZERS, Optimizer
 from gpytorch_nkn.estimators.askl.askl_options import check_options
-from gpytorch_nkn.estimators.askl.askl_selection import Outcome, Plan, Task, doubling_cycles, train
+from gpytorch_nkn.estimators.askl.askl_selection import (
+    Outcome,
+    Plan,
+    Task,
+    doubling_cycles,
+    held_out_parts,
+    train,
+)
 from gpytorch_nkn.estimators.askl.askl_start import METHODS, start_network
 from gpytorch_nkn.estimators.askl.askl_training import Objective, Trainer
-from gpytorch_nkn.estimators.askl.hold_out import held_out_parts
+from gpytorch_nkn.estimators.table_input import refuse_other_values
+from gpytorch_nkn.kernels import NonStationarySpectralKernel
 
-__all__ = ["SpectralLearner"]
+__all__ = ["SpectralLearner", "describe_shared"]
+
+C = TypeVar("C", bound="SpectralLearner")
 
 _FEATURE_PENALTY = 1e-4
 # Gradients of fitted rows vanish, and Adam would go on by full steps in random directions with
@@ -51,45 +62,184 @@ def _batch_size(count: int, dim: int) -> int:
     return max(least, min(256, 2 ** int(math.log2(max(count, 100) / 100))))
 
 
-class SpectralLearner(FittedSpectral):
-    """Fitting, features and diagnostics of ASKL; see :class:`ASKLClassifier`.
+def describe_shared(cls: type[C]) -> type[C]:
+    """Put what the docstring of :class:`SpectralLearner` says at the places marked in another."""
+    if cls.__doc__ and SpectralLearner.__doc__:  # not with python -OO
+        arguments, attributes = SpectralLearner.__doc__.split("Args:")[1].split("Attributes:")
+        for part in (arguments, attributes):
+            cls.__doc__ = cls.__doc__.replace("{shared}", part.strip(), 1)
+    return cls
 
-    A subclass turns targets into what its loss takes, and outputs into predictions.
+
+class SpectralLearner(BaseEstimator):
+    """Fitting, features and diagnostics of ASKL, for classes and for numbers.
+
+    A subclass turns targets into what its loss takes, and outputs into predictions. Its docstring
+    gets the following by :func:`describe_shared`.
+
+    Args:
+        method: A row of the paper's table 1:
+
+            - ``"SK"``: stationary (``Omega = Omega'``), frequencies as drawn;
+            - ``"NSK"``: non-stationary, frequencies as drawn;
+            - ``"SKL"``: stationary, frequencies learned;
+            - ``"NSKL"``: non-stationary, frequencies learned;
+            - ``"ASKL"``: the same with the trace norm and the norm of the features.
+
+            All but the last penalise the squared Frobenius norm of ``W``.
+        n_components: Number ``D`` of features.
+        gamma: Of the RBF kernel ``exp(-gamma r^2)`` whose frequencies are the first: a number,
+            ``"median"`` for half the inverse square of the median distance, or ``"auto"`` for that
+            whose ridge regression predicts left-out rows best, among 800 rows.
+        weight_penalty: Factor of the norm of ``W``, ``lambda_1`` of the paper; in a regression for
+            targets of unit deviation. With ``"sgd"`` it
+            is that of the objective above. Adam divides gradients entry by entry by their root
+            mean square, but not the proximal step: with it the factor is in units of gradients so
+            divided, and the same value shrinks ``W`` less or more than with ``"sgd"`` (in an
+            example with 7 outputs, 10 did what 1 does there). Squared norms are part of the
+            gradient with either; a large factor makes ``"adam"`` swing about zero, and must stay
+            below ``1 / (2 learning_rate)`` with ``"sgd"``.
+        feature_penalty: Factor of the mean squared norm of features in the mini-batch,
+            ``lambda_2``. ``None`` is 1e-4 with ``"ASKL"`` and 0 with others, which take no other.
+        depth: Number of layers; features of one are inputs of the next, whose scale follows the
+            median rule.
+        fit_intercept: Learn ``c``. In a regression without, it is the mean of the targets.
+        solver: ``"adam"``, or ``"sgd"`` with Nesterov's momentum, where the proximal step is as
+            long as those of a lasting gradient.
+        learning_rate: Of ``W`` and ``c``; ``None`` is 0.05 with Adam, and otherwise 1 with the log
+            loss, 0.5 with the hinge loss, 0.25 with the squared loss.
+        frequency_learning_rate: Of the frequencies; ``None`` is a step of angles over the mean
+            absolute sum of what a layer sees with Adam (0.5, or a twentieth of the square root of
+            the number of columns from 100 on; 0.15 for regression), and otherwise ``D / 50`` over
+            its mean squared norm.
+        batch_size: Rows of a mini-batch; ``"auto"`` is a hundredth of all, a power of two from 32
+            to 256, and at least 128 for 5000 rows of 200 columns or more.
+        max_iter: Largest number of epochs.
+        early_stopping: Choose the number of epochs by held-out rows: five parts of 20 % in turn
+            below 600 rows, three below 1000, beyond one of 1000 rows, but no less than 10 % and no
+            more than 20 %. A cycle is preferred to a better later one if half a standard error
+            explains the difference. ``False`` trains for ``max_iter`` epochs, in one cycle, and so
+            do fewer than 10 rows; ``validation_fraction``, ``n_iter_no_change``, ``refit`` and
+            ``ridge`` then have no effect.
+        validation_fraction: Share of a single part to hold out instead, of every class if possible.
+        n_iter_no_change: Cycles without a better score after which to stop, with a single part.
+        refit: Train on all rows for the number of epochs chosen; ``"auto"`` does below 20,000.
+            Several parts always ask for it, so ``False`` counts from 1000 rows on, or with a
+            ``validation_fraction``.
+        ridge: With early stopping and an intercept, let ridge regression on the features to start
+            from be a candidate, too, its penalty chosen by left-out rows. In a regression it also
+            solves for the weights at the end of cycles; ``False`` keeps those of the training, and
+            with them the rank that ``weight_penalty`` gives. With ``"SK"`` and ``"NSK"``, whose
+            features stay, this ridge regression is the whole of a regression: there is no epoch of
+            training, and ``weight_penalty``, ``solver``, ``learning_rate``, ``batch_size``,
+            ``max_iter``, ``n_iter_no_change`` and ``budget`` (but for the start) have no effect.
+        standardize: ``"auto"`` chooses how columns are scaled, and weights them by their relevance,
+            with kernel ridge regression on up to 900 rows (see
+            :func:`~gpytorch_nkn.estimators.askl.askl_inputs.choose_input_map`); ``True`` scales
+            them, with tails drawn in; ``False`` takes them as they are, in float32 (with a warning
+            where most distinct values of a column are the same in it).
+        budget: Seconds of a fit; ``None`` for no limit. Learning rates fall within them. After a
+            quarter of them no more scalings are tried, after 40 % ``gamma`` follows the median
+            rule, and what remains of parts, ridge regressions and the training on all rows is left
+            out at the end. What has begun is not cut: a step of the choice of scalings, the search
+            for ``gamma``, a mini-batch, and above all a ridge regression of ``D = 2000`` features
+            can each take seconds more.
+        device: Torch device of the computation, such as ``"cuda"``. Pickles hold everything on the
+            CPU, where the estimator then is.
+        random_state: Seed, or NumPy random state; an integer makes fits reproducible.
+        progress: Show a progress bar on a terminal.
+
+    Attributes:
+        coef_, intercept_: Weights ``D x K`` and intercepts ``K``, in units of the targets.
+        frequencies_, phases_: Lists with an entry for each layer, ``2 x D x d`` (or ``1 x D x d``)
+            and ``D``, for inputs as the network sees them.
+        input_map_: What makes these of rows: columns in use (constant ones are left out), their
+            scaling and weights.
+        singular_values_, rank_: Singular values of the weights, and number of those that are not
+            zero.
+        loss_curve_: Mean training loss of each epoch, without penalties, of the last training, and
+            of each call of :meth:`partial_fit` after it.
+        validation_scores_: Scores of held-out rows: of the ridge regression, then at the end of
+            each cycle. For classes minus the sum of the share of wrong ones and the Brier score;
+            otherwise minus the mean squared error, for targets of unit deviation.
+        best_iteration_: Number of epochs of the parameters that are kept; 0 for ridge regression.
+        n_iter_: Number of epochs in all, calls of :meth:`partial_fit` included.
+        gamma_, frequency_learning_rates_: What the rules gave, layer by layer.
     """
 
-    method: str
-    gamma: float | str
-    weight_penalty: float
-    feature_penalty: float | None
-    depth: int
-    fit_intercept: bool
-    solver: str
-    learning_rate: float | None
-    frequency_learning_rate: float | None
-    batch_size: int | str
-    max_iter: int
-    early_stopping: bool
-    validation_fraction: float | None
-    refit: bool | str
-    ridge: bool
-    n_iter_no_change: int
-    standardize: bool | str
-    budget: float | None
-    device: str | None
-    random_state: int | np.random.RandomState | None
-    progress: bool
-
+    n_features_in_: int
+    input_map_: InputMap
     gamma_: list[float]
     frequency_learning_rates_: list[float]
     loss_curve_: list[float]
     validation_scores_: list[float]
     best_iteration_: int
     n_iter_: int
+    _network: SpectralNetwork
+    _trained_loss: str
     _optimizer: Optimizer | None
     _rule_rates: list[float]
     _rng: np.random.RandomState
 
+    def __init__(
+        self,
+        method: str = "ASKL",
+        *,
+        n_components: int = 2000,
+        gamma: float | str = "auto",
+        weight_penalty: float = 1e-5,
+        feature_penalty: float | None = None,
+        depth: int = 1,
+        fit_intercept: bool = True,
+        solver: str = "adam",
+        learning_rate: float | None = None,
+        frequency_learning_rate: float | None = None,
+        batch_size: int | str = "auto",
+        max_iter: int = 80,
+        early_stopping: bool = True,
+        validation_fraction: float | None = None,
+        refit: bool | str = "auto",
+        ridge: bool = True,
+        n_iter_no_change: int = 2,
+        standardize: bool | str = "auto",
+        budget: float | None = None,
+        device: str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        progress: bool = False,
+    ):
+        self.method = method
+        self.n_components = n_components
+        self.gamma = gamma
+        self.weight_penalty = weight_penalty
+        self.feature_penalty = feature_penalty
+        self.depth = depth
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.learning_rate = learning_rate
+        self.frequency_learning_rate = frequency_learning_rate
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.refit = refit
+        self.ridge = ridge
+        self.n_iter_no_change = n_iter_no_change
+        self.standardize = standardize
+        self.budget = budget
+        self.device = device
+        self.random_state = random_state
+        self.progress = progress
+
     # What a subclass provides.
+
+    @property
+    def _loss_name(self) -> str:
+        """One of ``LOSSES``."""
+        raise NotImplementedError
+
+    def _output_scale(self) -> tuple[np.ndarray | float, np.ndarray | float]:
+        """Offset and scale of the outputs."""
+        return 0.0, 1.0
 
     def _read(self, X: ArrayLike, y: ArrayLike, first: bool) -> tuple[np.ndarray, np.ndarray]:
         """Table and targets as arrays; of the first call if so, which fixes the columns."""
@@ -342,3 +492,114 @@ class SpectralLearner(FittedSpectral):
 
     def _targets(self, encoded: np.ndarray) -> Tensor:
         return torch.from_numpy(encoded).to(self._network.values.device)
+
+    # Reading a fit.
+
+    def features(self, X: ArrayLike) -> np.ndarray:
+        """The learned feature map; its inner products are the learned kernel.
+
+        Args:
+            X: Rows ``M x d``.
+
+        Returns:
+            Features ``M x D``, of the last layer: outputs are ``features(X) @ coef_ + intercept_``.
+        """
+        inputs = self._standardised(X)
+        with torch.inference_mode(False), torch.no_grad():
+            blocks = [part.cpu() for part in self._network.features_in_double(inputs)]
+            return torch.cat(blocks).numpy()
+
+    def _outputs(self, X: ArrayLike) -> np.ndarray:
+        """Outputs ``M x K`` in float64."""
+        inputs = self._standardised(X)
+        network = self._network
+        with torch.inference_mode(False), torch.no_grad():
+            weight, intercept = network.weight.mT.double(), network.intercept.double()
+            blocks = [
+                torch.addmm(intercept, part, weight) for part in network.features_in_double(inputs)
+            ]
+            outputs = torch.cat(blocks).cpu().numpy()
+        offset, scale = self._output_scale()
+        return offset + scale * outputs
+
+    def kernel(self, *, learn_frequencies: bool = False) -> NonStationarySpectralKernel:
+        """The learned kernel, for Gaussian processes.
+
+        Args:
+            learn_frequencies: Let the training of a Gaussian process move them further; by
+                default they are frozen (``requires_grad`` is ``False``).
+
+        Returns:
+            A float64 kernel with :meth:`features` as its features. Its inputs are
+            ``input_map_(X)``, the table as the features see it. It has an output scale (and a
+            lengthscale) of its own, so it goes into a model without a ``ScaleKernel``, whose scale
+            would be the same once more.
+
+        Raises:
+            NotImplementedError: There are several layers.
+        """
+        check_is_fitted(self, "input_map_")
+        frequencies, phases = self.frequencies_, self.phases_
+        if len(frequencies) > 1:
+            raise NotImplementedError(
+                f"A kernel of one layer can be returned, got depth={len(frequencies)}."
+            )
+        pairs = torch.from_numpy(frequencies[0])
+        kernel = NonStationarySpectralKernel(
+            pairs.size(1),
+            pairs.size(2),
+            features="phi",
+            stationary=len(pairs) == 1,
+            learn_frequencies=learn_frequencies,
+        ).double()
+        kernel.initialize(lengthscale=1.0, phases=torch.from_numpy(phases[0]))
+        kernel.frequencies = pairs.expand(2, -1, -1)
+        return kernel
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """Weights ``D x K`` of the features."""
+        return self._weight().numpy() * self._output_scale()[1]
+
+    @property
+    def intercept_(self) -> np.ndarray:
+        """Intercepts ``K``."""
+        check_is_fitted(self, "input_map_")
+        offset, scale = self._output_scale()
+        return offset + scale * self._network.intercept.double().cpu().numpy()
+
+    @property
+    def frequencies_(self) -> list[np.ndarray]:
+        """Frequencies of each layer, ``2 x D x d`` (``1 x D x d`` if stationary)."""
+        check_is_fitted(self, "input_map_")
+        return [part.double().cpu().numpy() for part in self._network.stacked_frequencies()]
+
+    @property
+    def phases_(self) -> list[np.ndarray]:
+        """Phases of each layer, ``D``."""
+        check_is_fitted(self, "input_map_")
+        size = self._network.num_features
+        return [layer.phases[:size].double().cpu().numpy() for layer in self._network.layers]
+
+    @property
+    def singular_values_(self) -> np.ndarray:
+        """Singular values of the weights, for targets of unit deviation."""
+        return torch.linalg.svdvals(self._weight()).numpy()
+
+    @property
+    def rank_(self) -> int:
+        """Number of singular values above the rounding of float32."""
+        values = self.singular_values_
+        limit = max(self._weight().shape) * np.finfo(np.float32).eps * values.max()
+        return int(np.sum(values > limit))
+
+    def _weight(self) -> Tensor:
+        check_is_fitted(self, "input_map_")
+        return self._network.weight.mT.double().cpu()
+
+    def _standardised(self, X: ArrayLike) -> Tensor:
+        check_is_fitted(self, "input_map_")
+        refuse_other_values("X", X)
+        table = validate_data(self, X, dtype=np.float64, reset=False, order="C")
+        rows = self.input_map_(table)
+        return torch.from_numpy(rows).to(self._network.values.device)

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from scipy.special import log_softmax, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from gpytorch_nkn.estimators.askl.askl_base import SpectralLearner
+from gpytorch_nkn.estimators.askl.askl_base import SpectralLearner, describe_shared
 from gpytorch_nkn.estimators.table_input import refuse_other_values
 
 __all__ = ["ASKLClassifier"]
@@ -29,7 +29,8 @@ def _has_probabilities(estimator: Any) -> bool:
     return True
 
 
-class ASKLClassifier(ClassifierMixin, SpectralLearner, BaseEstimator):
+@describe_shared
+class ASKLClassifier(ClassifierMixin, SpectralLearner):
     r"""Classification by automated spectral kernel learning: features and weights together.
 
     .. math::
@@ -53,88 +54,12 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner, BaseEstimator):
     train on all rows. The penalties change little, with Adam above all.
 
     Args:
-        method: A row of the paper's table 1:
-
-            - ``"SK"``: stationary (``Omega = Omega'``), frequencies as drawn;
-            - ``"NSK"``: non-stationary, frequencies as drawn;
-            - ``"SKL"``: stationary, frequencies learned;
-            - ``"NSKL"``: non-stationary, frequencies learned;
-            - ``"ASKL"``: the same with the trace norm and the norm of the features.
-
-            All but the last penalise the squared Frobenius norm of ``W``.
-        n_components: Number ``D`` of features.
-        gamma: Of the RBF kernel ``exp(-gamma r^2)`` whose frequencies are the first: a number,
-            ``"median"`` for half the inverse square of the median distance, or ``"auto"`` for that
-            whose ridge regression predicts left-out rows best, among 800 rows.
         loss: ``"log_loss"``, or ``"hinge"``, the paper's: one minus the lead of the right class.
-        weight_penalty: Factor of the norm of ``W``, ``lambda_1`` of the paper. With ``"sgd"`` it
-            is that of the objective above. Adam divides gradients entry by entry by their root
-            mean square, but not the proximal step: with it the factor is in units of gradients so
-            divided, and the same value shrinks ``W`` less or more than with ``"sgd"`` (in an
-            example with 7 outputs, 10 did what 1 does there). Squared norms are part of the
-            gradient with either; a large factor makes ``"adam"`` swing about zero, and must stay
-            below ``1 / (2 learning_rate)`` with ``"sgd"``.
-        feature_penalty: Factor of the mean squared norm of features in the mini-batch,
-            ``lambda_2``. ``None`` is 1e-4 with ``"ASKL"`` and 0 with others, which take no other.
-        depth: Number of layers; features of one are inputs of the next, whose scale follows the
-            median rule.
-        fit_intercept: Learn ``c``.
-        solver: ``"adam"``, or ``"sgd"`` with Nesterov's momentum, where the proximal step is as
-            long as those of a lasting gradient.
-        learning_rate: Of ``W`` and ``c``; ``None`` is 0.05 with Adam, and otherwise 1 with the log
-            loss, 0.5 with the hinge loss, 0.25 with the squared loss.
-        frequency_learning_rate: Of the frequencies; ``None`` is a step of angles over the mean
-            absolute sum of what a layer sees with Adam (0.5, or a twentieth of the square root of
-            the number of columns from 100 on; 0.15 for regression), and otherwise ``D / 50`` over
-            its mean squared norm.
-        batch_size: Rows of a mini-batch; ``"auto"`` is a hundredth of all, a power of two from 32
-            to 256, and at least 128 for 5000 rows of 200 columns or more.
-        max_iter: Largest number of epochs.
-        early_stopping: Choose the number of epochs by held-out rows: five parts of 20 % in turn
-            below 600 rows, three below 1000, beyond one of 1000 rows, but no less than 10 % and no
-            more than 20 %. A cycle is preferred to a better later one if half a standard error
-            explains the difference. ``False`` trains for ``max_iter`` epochs, in one cycle, and so
-            do fewer than 10 rows; ``validation_fraction``, ``n_iter_no_change``, ``refit`` and
-            ``ridge`` then have no effect.
-        validation_fraction: Share of a single part to hold out instead, of every class if possible.
-        n_iter_no_change: Cycles without a better score after which to stop, with a single part.
-        refit: Train on all rows for the number of epochs chosen; ``"auto"`` does below 20,000.
-            Several parts always ask for it, so ``False`` counts from 1000 rows on, or with a
-            ``validation_fraction``.
-        ridge: With early stopping and an intercept, let ridge regression on the features to start
-            from be a candidate, too, its penalty chosen by left-out rows.
-        standardize: ``"auto"`` chooses how columns are scaled, and weights them by their relevance,
-            with kernel ridge regression on up to 900 rows (see
-            :func:`~gpytorch_nkn.estimators.askl.askl_inputs.choose_input_map`); ``True`` scales
-            them, with tails drawn in; ``False`` takes them as they are, in float32 (with a warning
-            where most distinct values of a column are the same in it).
-        budget: Seconds of a fit; ``None`` for no limit. Learning rates fall within them. After a
-            quarter of them no more scalings are tried, after 40 % ``gamma`` follows the median
-            rule, and what remains of parts, ridge regressions and the training on all rows is left
-            out at the end. What has begun is not cut: a step of the choice of scalings, the search
-            for ``gamma``, a mini-batch, and above all a ridge regression of ``D = 2000`` features
-            can each take seconds more.
-        device: Torch device of the computation, such as ``"cuda"``. Pickles hold everything on the
-            CPU, where the estimator then is.
-        random_state: Seed, or NumPy random state; an integer makes fits reproducible.
-        progress: Show a progress bar on a terminal.
+        {shared}
 
     Attributes:
         classes_: The classes.
-        coef_, intercept_: Weights ``D x K`` and intercepts ``K``.
-        frequencies_, phases_: Lists with an entry for each layer, ``2 x D x d`` (or ``1 x D x d``)
-            and ``D``, for inputs as the network sees them.
-        input_map_: What makes these of rows: columns in use (constant ones are left out), their
-            scaling and weights.
-        singular_values_, rank_: Singular values of the weights, and number of those that are not
-            zero.
-        loss_curve_: Mean training loss of each epoch, without penalties, of the last training, and
-            of each call of :meth:`partial_fit` after it.
-        validation_scores_: Scores of held-out rows: of the ridge regression, then at the end of
-            each cycle. Minus the sum of the share of wrong classes and the Brier score.
-        best_iteration_: Number of epochs of the parameters that are kept; 0 for ridge regression.
-        n_iter_: Number of epochs in all, calls of :meth:`partial_fit` included.
-        gamma_, frequency_learning_rates_: What the rules gave, layer by layer.
+        {shared}
 
     Training computes in float32, predictions in float64. Ctrl-C and the budget end a training; the
     best parameters so far predict.
@@ -178,29 +103,31 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner, BaseEstimator):
         random_state: int | np.random.RandomState | None = None,
         progress: bool = False,
     ):
-        self.method = method
-        self.n_components = n_components
-        self.gamma = gamma
+        super().__init__(
+            method,
+            n_components=n_components,
+            gamma=gamma,
+            weight_penalty=weight_penalty,
+            feature_penalty=feature_penalty,
+            depth=depth,
+            fit_intercept=fit_intercept,
+            solver=solver,
+            learning_rate=learning_rate,
+            frequency_learning_rate=frequency_learning_rate,
+            batch_size=batch_size,
+            max_iter=max_iter,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            refit=refit,
+            ridge=ridge,
+            n_iter_no_change=n_iter_no_change,
+            standardize=standardize,
+            budget=budget,
+            device=device,
+            random_state=random_state,
+            progress=progress,
+        )
         self.loss = loss
-        self.weight_penalty = weight_penalty
-        self.feature_penalty = feature_penalty
-        self.depth = depth
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.learning_rate = learning_rate
-        self.frequency_learning_rate = frequency_learning_rate
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.refit = refit
-        self.ridge = ridge
-        self.n_iter_no_change = n_iter_no_change
-        self.standardize = standardize
-        self.budget = budget
-        self.device = device
-        self.random_state = random_state
-        self.progress = progress
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """One pass over a part of the data, at the full learning rates.

@@ -3,18 +3,56 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.estimators.askl.askl_losses import Loss
-
-__all__ = ["Layer", "SpectralNetwork"]
+__all__ = ["LOSSES", "Layer", "Loss", "SpectralNetwork"]
 
 _BLOCK = 2**18  # angles at a time on a CPU, which its second-level cache holds
 _DEVICE_BLOCK = 2**26  # and on a device, which it has memory for
+
+
+# Takes outputs M x K, which it overwrites by the gradient of the sum of the losses, and labels
+# M x 1 or targets M x K; returns that sum.
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def _log_loss(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of the softmax."""
+    logs = torch.log_softmax(outputs, 1)
+    total = logs.gather(1, labels).sum().neg_()
+    torch.exp(logs, out=outputs)
+    outputs.scatter_add_(1, labels, torch.full_like(logs[:, :1], -1.0))
+    return total
+
+
+def _hinge_loss(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Crammer and Singer's: one minus the lead of the right class, clamped at zero."""
+    right = outputs.gather(1, labels)
+    best, rival = outputs.scatter_(1, labels, -math.inf).max(1, keepdim=True)
+    excess = best.sub_(right).add_(1.0)
+    active = (excess > 0).to(outputs.dtype)
+    outputs.zero_().scatter_(1, rival, active)
+    outputs.scatter_(1, labels, active.neg_())
+    return excess.clamp_min_(0.0).sum()
+
+
+def _squared_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Squared distance, summed over the outputs."""
+    outputs.sub_(targets)
+    total = outputs.square().sum()
+    outputs.mul_(2.0)
+    return total
+
+
+LOSSES: dict[str, Loss] = {
+    "hinge": _hinge_loss,
+    "log_loss": _log_loss,
+    "squared_error": _squared_loss,
+}
 
 
 class Layer(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -19,7 +20,7 @@ _NOT_NEGATIVE = ("weight_penalty", "feature_penalty")
 _OPTIONAL = (*_POSITIVE, "feature_penalty", "validation_fraction")
 
 
-def check_options(options: dict[str, Any]) -> None:
+def check_options(options: Mapping[str, Any]) -> None:
     """Refuse options without a meaning.
 
     Args:

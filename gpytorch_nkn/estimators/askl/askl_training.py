@@ -13,8 +13,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from gpytorch_nkn.estimators.askl.askl_losses import Loss
-from gpytorch_nkn.estimators.askl.askl_network import SpectralNetwork
+from gpytorch_nkn.estimators.askl.askl_network import Loss, SpectralNetwork
 from gpytorch_nkn.estimators.askl.askl_optimizers import Momentum, Optimizer
 from gpytorch_nkn.linalg import singular_value_threshold
 

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Protocol
 
 import numpy as np
 import torch
 from gpytorch.models import ExactGP
 from linear_operator.utils.errors import NotPSDError
+from scipy.special import logsumexp, ndtr
 from scipy.stats import norm
 from torch import Tensor
 
 from gpytorch_nkn.estimators.nkn.conditioned_gp import ConditionedGP
-from gpytorch_nkn.estimators.nkn.mixtures import mixture_log_density
 from gpytorch_nkn.fit import WIDTHS, FitResult, stack_predictions, stacking_weights
 
-__all__ = ["SELECTIONS", "Ensemble", "Predictor", "sparse_predictors"]
+__all__ = [
+    "SELECTIONS",
+    "Ensemble",
+    "mixture_log_density",
+    "mixture_quantile",
+    "sparse_predictors",
+]
 
 SELECTIONS = ("stacking", "loo", "marginal_likelihood")
 
@@ -45,6 +52,53 @@ class Predictor(Protocol):
 
     def release(self) -> None:
         """Forget what can be computed again."""
+
+
+class SparsePredictor:
+    """Titsias' posterior at the hyperparameters of an exact GP; see ``SparseNKNGP``.
+
+    Args:
+        model: A GP with ``mean_module``, ``covar_module``, homoskedastic Gaussian noise and inputs
+            ``N x D``.
+        points: Inducing points ``m x D``.
+    """
+
+    num_bytes = 0  # nothing that would be worth forgetting
+
+    def __init__(self, model: ExactGP, points: Tensor):
+        self.model = model.eval()
+        assert model.train_inputs is not None
+        # BoTorch, which the models stand on, is loaded where it is needed only
+        from gpytorch_nkn.models import SparseNKNGP
+
+        self._sparse = SparseNKNGP(
+            model.train_inputs[0],
+            model.train_targets.unsqueeze(-1),
+            structure=model.covar_module,
+            inducing_points=points,
+            learn_inducing_points=False,
+            likelihood=deepcopy(model.likelihood),
+            mean_module=deepcopy(model.mean_module),
+            outcome_transform=None,
+        ).eval()
+
+    @property
+    def noise(self) -> float:
+        """Variance of the noise."""
+        return self.model.likelihood.noise.item()
+
+    def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
+        """Mean and variance ``M`` of the function at rows ``M x D``, without noise."""
+        mean, own = self._sparse.predict(x)
+        return mean.squeeze(-1), own.squeeze(-1) if variance else None
+
+    @torch.no_grad()
+    def covariance(self, x: Tensor) -> Tensor:
+        """Covariance ``M x M`` of the function at rows ``M x D``, without noise."""
+        return self._sparse(x).covariance_matrix
+
+    def release(self) -> None:
+        """Nothing to forget."""
 
 
 class Ensemble:
@@ -181,10 +235,9 @@ class Ensemble:
 
 def sparse_predictors(inputs: Tensor, count: int, seed: int) -> Callable[[ExactGP], Predictor]:
     """What makes sparse predictors of models over rows ``N x D``, with ``count`` points."""
-    # BoTorch, which the models stand on, is loaded where it is needed only
-    from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor, select_points
+    from gpytorch_nkn.models import select_inducing_points
 
-    points = select_points(inputs, count, seed)
+    points = select_inducing_points(inputs, count, method="kmeans", seed=seed)
     return lambda model: SparsePredictor(model, points)
 
 
@@ -227,3 +280,23 @@ def _left_out(predictor: ConditionedGP) -> np.ndarray:
     """Targets, and their means and variances given all others, ``3 x N``."""
     mean, variance = predictor.leave_one_out()
     return torch.stack([predictor.targets, mean, variance]).cpu().numpy()
+
+
+def mixture_log_density(
+    shares: np.ndarray, means: np.ndarray, stds: np.ndarray, values: np.ndarray
+) -> np.ndarray:
+    """Log density of values ``M`` under mixtures of ``R`` Gaussians, with moments ``R x M``."""
+    return logsumexp(norm.logpdf(values, means, stds), axis=0, b=shares[:, None])
+
+
+def mixture_quantile(
+    shares: np.ndarray, means: np.ndarray, stds: np.ndarray, probability: float
+) -> np.ndarray:
+    """Quantile of a mixture of Gaussians by bisection between those of its parts."""
+    parts = means + stds * norm.ppf(probability)
+    lower, upper = parts.min(0), parts.max(0)
+    for _ in range(60):
+        middle = (lower + upper) / 2
+        below = shares @ ndtr((middle - means) / stds) < probability
+        lower, upper = np.where(below, middle, lower), np.where(below, upper, middle)
+    return (lower + upper) / 2

@@ -21,8 +21,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gpytorch_nkn.estimators.nkn.mixtures import mixture_quantile
+from gpytorch_nkn.estimators.nkn.ensemble import mixture_quantile
 from gpytorch_nkn.estimators.nkn.series_input import as_time, as_vector, is_date
+from gpytorch_nkn.estimators.table_input import offset_and_scale, refuse_constant
 from gpytorch_nkn.fit import FitResult, Recipe, fit_best_of
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import log_normal_prior
@@ -141,13 +142,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             target = np.log(target)
         self.n_features_in_ = 1
         self.x_offset_, self.x_scale_ = time.mean(), time.std()
-        with np.errstate(over="ignore", invalid="ignore"):
-            self.y_offset_, self.y_scale_ = target.mean(), target.std()
-        if not 0 < self.y_scale_ < np.inf:
-            raise ValueError(
-                f"The targets, from {target.min():g} to {target.max():g}, are too large or too "
-                "small to be standardised."
-            )
+        self.y_offset_, self.y_scale_ = offset_and_scale(target)
         model = _SeriesGP(
             self._tensor((time - self.x_offset_) / self.x_scale_).unsqueeze(-1),
             self._tensor((target - self.y_offset_) / self.y_scale_),
@@ -301,8 +296,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             raise ValueError(f"A series needs at least 3 points, got {time.size}.")
         if np.ptp(time) == 0:
             raise ValueError(f"All {time.size} points have the same time, {time[0]}.")
-        if np.ptp(target) <= 1e-12 * np.abs(target).max():
-            raise ValueError(f"The targets are constant ({target[0]}): nothing can be learned.")
+        refuse_constant(target)
         if self.log_targets and target.min() <= 0:
             raise ValueError(f"log_targets needs positive targets, got {target.min()}.")
 

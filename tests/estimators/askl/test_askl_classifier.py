@@ -510,28 +510,3 @@ def test_the_device_is_used():
     assert model._network.values.device == torch.device("cpu")
     with pytest.raises(ValueError, match="nonsense"):
         classifier(device="nonsense").fit(*moons())
-
-
-@pytest.mark.parametrize("loss", ["log_loss", "hinge"])
-def test_terms_of_the_bound(loss):
-    X, y = rings(100)
-    model = classifier(loss=loss, n_components=3000, frequency_learning_rate=1e-9).fit(X, y)
-    bound = model.excess_risk_bound(X)
-    norm = np.linalg.norm(model.coef_, "nuc")
-    features = model.features(X)
-    assert bound.trace_norm == pytest.approx(norm, rel=1e-6)
-    assert bound.mean_squared_norm == pytest.approx(np.square(features).sum() / 100)
-    expected = norm / 100 * np.sqrt(4 * np.square(features).sum())
-    assert bound.rademacher == pytest.approx(expected, rel=1e-6)
-    omega, other = model.frequencies_[0]
-    waves = np.cos(model.input_map_(X) @ (omega - other).T)
-    expected = norm / 100 * np.sqrt(4 / 3000 * np.sum(0.5 * (waves + 1)))
-    assert bound.rademacher_spectral == pytest.approx(expected, rel=1e-6)
-    # phases are uniform: the forms agree up to the chance of their draw
-    assert bound.rademacher == pytest.approx(bound.rademacher_spectral, rel=0.02)
-    assert bound.lipschitz == pytest.approx(np.sqrt(2))
-    assert bound.complexity == pytest.approx(8 * bound.rademacher)
-    with pytest.raises(AttributeError):
-        bound.trace_norm = 0.0
-    stationary = classifier("SK").fit(X, y).excess_risk_bound(X)
-    assert stationary.rademacher_spectral == pytest.approx(stationary.trace_norm * np.sqrt(4 / 100))

@@ -17,10 +17,15 @@ from gpytorch_nkn.estimators.askl import (
     leave_one_out,
 )
 from gpytorch_nkn.estimators.askl.askl_inputs import InputMap, choose_input_map
-from gpytorch_nkn.estimators.askl.askl_selection import Plan, Task, doubling_cycles, train
+from gpytorch_nkn.estimators.askl.askl_selection import (
+    Plan,
+    Task,
+    doubling_cycles,
+    held_out_parts,
+    train,
+)
 from gpytorch_nkn.estimators.askl.askl_start import METHODS, start_network
 from gpytorch_nkn.estimators.askl.askl_training import Trainer
-from gpytorch_nkn.estimators.askl.hold_out import held_out_parts
 from gpytorch_nkn.estimators.askl.leave_one_out import (
     kernel_ridge,
     relevance,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from gpytorch_nkn.estimators.askl.askl_losses import LOSSES
+from gpytorch_nkn.estimators.askl.askl_network import LOSSES
 from gpytorch_nkn.estimators.askl.askl_optimizers import OPTIMIZERS
 from gpytorch_nkn.estimators.askl.askl_training import Objective, Trainer
 from tests.estimators.askl.test_askl_network import formula, loss_value, network, rows, targets

@@ -17,7 +17,7 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_nkn.estimators import NKNRegressor
-from gpytorch_nkn.estimators.nkn import fitted_table, table_models
+from gpytorch_nkn.estimators.nkn import nkn_regressor, table_models
 from gpytorch_nkn.fit import Recipe, fit_in_stages
 from gpytorch_nkn.interpretation import decompose, effects, expand, report
 from gpytorch_nkn.kernels import NeuralKernelNetwork
@@ -435,7 +435,7 @@ def test_ctrl_c_between_the_stages_of_a_network_ends_the_training(monkeypatch):
 def test_ctrl_c_after_the_training_loses_nothing(monkeypatch):
     X, y = table()
     model = regressor("joint")
-    monkeypatch.setattr(fitted_table, "Ensemble", _interrupted)
+    monkeypatch.setattr(nkn_regressor, "Ensemble", _interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     monkeypatch.undo()
