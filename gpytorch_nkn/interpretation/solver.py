@@ -2,79 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.source import FittedGP
-from gpytorch_nkn.linalg import factorize
+from gpytorch_nkn.linalg import ExactPosterior
 
-__all__ = ["Levels", "Solver", "root"]
+__all__ = ["Levels", "Solver"]
 
 
-class Solver:
-    """One factorisation of the training covariance for all components.
+class Solver(ExactPosterior):
+    """The posterior of a fitted process, whose one factorisation serves all its components.
 
     Args:
         gp: The fitted process.
-
-    Attributes:
-        residual: Targets less prior mean ``... x N``.
-        alpha: The residual solved by covariance plus noise, ``... x N``.
     """
 
     def __init__(self, gp: FittedGP):
-        self.residual = gp.targets - gp.mean
-        noisy = gp.covariance + torch.diag_embed(gp.noise)
-        self._factor, failed = factorize(noisy)
-        _refuse(failed)
-        self.alpha = self.solve(self.residual.unsqueeze(-1))[..., 0]
-
-    @cached_property
-    def precision(self) -> Tensor:
-        """Inverse of covariance plus noise, ``... x N x N``."""
-        return torch.cholesky_inverse(self._factor)
-
-    def solve(self, right: Tensor) -> Tensor:
-        """Solve for ``... x N x R``."""
-        return torch.cholesky_solve(right, self._factor)
-
-    def mean(self, cross: Tensor) -> Tensor:
-        """Posterior mean ``... x M`` for cross covariances ``... x M x N``."""
-        return (cross @ self.alpha.unsqueeze(-1))[..., 0]
-
-    def whiten(self, cross: Tensor) -> Tensor:
-        """Cross covariances ``... x M x N`` as ``... x N x M``, whose products reduce variances."""
-        return torch.linalg.solve_triangular(self._factor, cross.mT, upper=False)
-
-    def reduction(self, cross: Tensor) -> Tensor:
-        """By how much the data reduce variances, ``... x M``."""
-        return self.whiten(cross).square().sum(-2)
-
-    def leave_out(self, blocks: Sequence[Tensor]) -> Tensor:
-        """Solved residuals ``... x N x B``, each without one block of the data (zeros there)."""
-        precision, columns = self.precision, []
-        for block in blocks:
-            inner = precision[..., block, :][..., block]
-            own = self.alpha[..., block].unsqueeze(-1)
-            removed = torch.linalg.solve(inner, own)
-            column = self.alpha - (precision[..., block] @ removed)[..., 0]
-            column[..., block] = 0.0
-            columns.append(column)
-        return torch.stack(columns, dim=-1)
-
-
-def root(matrix: Tensor) -> Tensor:
-    """A matrix F with F F^T equal to one that rounding may have made indefinite."""
-    factor, failed = factorize(matrix)
-    if not bool(failed.any()):
-        return factor
-    values, vectors = torch.linalg.eigh(matrix)
-    root = vectors * values.clamp_min(0).sqrt().unsqueeze(-2)
-    return torch.where(failed[..., None, None], root, factor)
+        super().__init__(gp.covariance + torch.diag_embed(gp.noise), gp.targets - gp.mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +60,3 @@ class Levels:
             levels = self.variances[others].sum(0).unsqueeze(-1)
             variances[self.home] = prior[self.home] + levels
         return *moved, variances
-
-
-def _refuse(failed: Tensor) -> None:
-    if bool(failed.any()):
-        raise torch.linalg.LinAlgError("A covariance matrix is not positive definite.")

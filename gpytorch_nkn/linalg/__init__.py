@@ -1,10 +1,10 @@
 """Structure of covariance matrices; nothing here knows of kernels."""
 
-from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, to_dense
+from gpytorch_nkn.linalg.cholesky import factorize_inducing, psd_root
+from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, broadcast_batch_shapes, to_dense
+from gpytorch_nkn.linalg.exact_posterior import ExactPosterior
 from gpytorch_nkn.linalg.gaussian import (
-    block_predictions,
     entrywise_negative_log_likelihood,
-    factorize,
     gaussian_negative_log_likelihood,
     solve_in_place,
 )
@@ -18,12 +18,10 @@ from gpytorch_nkn.linalg.grid import (
     PartialKronecker,
     kronecker_multiply,
 )
-from gpytorch_nkn.linalg.inducing import factorize_inducing
 from gpytorch_nkn.linalg.low_rank_gaussian import (
     low_rank_negative_log_likelihood,
     low_rank_posterior,
 )
-from gpytorch_nkn.linalg.shapes import broadcast_batch_shapes
 from gpytorch_nkn.linalg.singular_values import singular_value_threshold
 from gpytorch_nkn.linalg.tiles import (
     Evaluator,
@@ -39,6 +37,7 @@ __all__ = [
     "LOG_DETERMINANTS",
     "EntrywiseMatrix",
     "Evaluator",
+    "ExactPosterior",
     "GridLikelihood",
     "KroneckerEigen",
     "LeftOutBlocks",
@@ -48,16 +47,15 @@ __all__ = [
     "Scratch",
     "TileEvaluator",
     "add_all",
-    "block_predictions",
     "broadcast_batch_shapes",
     "entrywise_negative_log_likelihood",
-    "factorize",
     "factorize_inducing",
     "gaussian_negative_log_likelihood",
     "in_threads",
     "kronecker_multiply",
     "low_rank_negative_log_likelihood",
     "low_rank_posterior",
+    "psd_root",
     "singular_value_threshold",
     "solve_in_place",
     "symmetric_strips",

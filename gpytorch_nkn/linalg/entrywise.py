@@ -12,8 +12,7 @@ from torch.autograd import Function
 
 from gpytorch_nkn.linalg.tiles import Evaluator, Gradients, mirror
 
-__all__ = ["EntrywiseMatrix", "GradientSum", "elements", "to_dense"]
-
+__all__ = ["EntrywiseMatrix", "GradientSum", "broadcast_batch_shapes", "elements", "to_dense"]
 
 _KEEP_ENTRIES = 10_000  # for fewer, memory for a tile is large beside the matrix
 
@@ -43,6 +42,18 @@ class EntrywiseMatrix(Protocol):
 
     def differentiable(self, tensors: Sequence[Tensor]) -> Tensor:
         """One element of the batch in ordinary differentiable operations."""
+
+
+def broadcast_batch_shapes(*shapes: torch.Size) -> torch.Size:
+    """``torch.broadcast_shapes``, which takes longer than evaluating a small network.
+
+    Raises:
+        RuntimeError: The shapes do not broadcast.
+    """
+    distinct = set(filter(None, shapes))
+    if not distinct:
+        return torch.Size()
+    return distinct.pop() if len(distinct) == 1 else torch.broadcast_shapes(*distinct)
 
 
 def to_dense(matrix: EntrywiseMatrix) -> Tensor:

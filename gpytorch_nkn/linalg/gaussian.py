@@ -1,25 +1,23 @@
-"""Gaussian likelihood with its gradient in closed form, and predictions of left-out blocks."""
+"""Gaussian likelihood with its gradient in closed form."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from gpytorch_nkn.linalg.cholesky import JITTERS, factorize
 from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, GradientSum, elements
 
 __all__ = [
-    "block_predictions",
     "entrywise_negative_log_likelihood",
-    "factorize",
     "gaussian_negative_log_likelihood",
     "solve_in_place",
 ]
 
-_JITTERS = (0.0, 1e-8, 1e-6)  # relative to the mean diagonal
 _SMALL = 200  # rows up to which a batch is factorised together
 
 
@@ -166,7 +164,7 @@ def solve_in_place(
     """
     transposed = buffer.mT  # LAPACK works on columns: this one it takes as it is, without a copy
     info = torch.empty((), dtype=torch.int32, device=buffer.device)
-    for jitter in _JITTERS:
+    for jitter in JITTERS:
         fill(buffer)
         if jitter:
             diagonal = buffer.diagonal()
@@ -234,62 +232,3 @@ def _evaluate_together(
         gradient[failed] = 0
         solution[failed] = 0
     return value, gradient, solution
-
-
-def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Lower Cholesky factors, and which of them failed (those are identities).
-
-    A jitter of up to a millionth of the mean diagonal helps where a matrix is nearly singular.
-
-    Args:
-        matrices: Symmetric matrices ``... x N x N``.
-    """
-    scale = matrices.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
-    eye = torch.eye(matrices.size(-1), dtype=matrices.dtype, device=matrices.device)
-    bad = ~scale.isfinite() | ~matrices.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
-    matrices = torch.where(bad, eye, matrices)
-    factor, failed = torch.linalg.cholesky_ex(matrices)
-    for jitter in _JITTERS[1:]:
-        if not bool(failed.any()):
-            break
-        again, still = torch.linalg.cholesky_ex(matrices + jitter * scale * eye)
-        repaired = (failed > 0) & (still == 0)
-        factor = torch.where(repaired[..., None, None], again, factor)
-        failed = torch.where(repaired, 0, failed)
-    lost = (failed > 0) | bad[..., 0, 0]
-    return torch.where(lost[..., None, None], eye, factor), lost
-
-
-def block_predictions(
-    covariance: Tensor, residual: Tensor, blocks: Sequence[Tensor]
-) -> list[tuple[Tensor, Tensor]]:
-    r"""Mean and variance of each block given all the other entries, from one inverse.
-
-    .. math::
-        \mu_b = r_b - \Lambda_{bb}^{-1} (\Lambda r)_b, \qquad
-        \Sigma_b = \Lambda_{bb}^{-1}, \qquad \Lambda = K^{-1}
-
-    Args:
-        covariance: Symmetric matrix ``N x N``, noise included.
-        residual: Vector ``N`` of zero prior mean.
-        blocks: Index vectors.
-
-    Returns:
-        For each block the mean and the variance (noise included) of its entries.
-
-    Raises:
-        torch.linalg.LinAlgError: The matrix is not positive definite.
-
-    Reference: Rasmussen and Williams (2006), equations 5.12 for blocks of one.
-    """
-    factor, failed = factorize(covariance)
-    if bool(failed.any()):
-        raise torch.linalg.LinAlgError("The covariance matrix is not positive definite.")
-    precision = torch.cholesky_inverse(factor)
-    weighted = precision @ residual
-    predictions = []
-    for block in blocks:
-        inner = torch.linalg.cholesky(precision[block][:, block])
-        mean = residual[block] - torch.cholesky_solve(weighted[block, None], inner)[:, 0]
-        predictions.append((mean, torch.cholesky_inverse(inner).diagonal()))
-    return predictions

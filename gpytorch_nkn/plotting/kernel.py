@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from linear_operator.utils.cholesky import psd_safe_cholesky
-from linear_operator.utils.warnings import NumericalWarning
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from gpytorch_nkn.linalg import psd_root
 from gpytorch_nkn.plotting.inputs import InputLine, check_kernel, kernel_values, line_of_inputs
 from gpytorch_nkn.plotting.style import GRAY, PALETTE, as_array, finish, put_legend_above
 
@@ -126,10 +124,6 @@ def _look(number: int) -> dict[str, Any]:
 def _sample(kernel: Kernel, inputs: Tensor, samples: int, seed: int) -> Tensor:
     """Functions ``N x samples`` at the inputs, in float64 on the CPU."""
     covariance = kernel_values(kernel, inputs, inputs).double().cpu()
-    scale = covariance.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NumericalWarning)  # jitter is what we want here
-        factor = psd_safe_cholesky(covariance / scale, max_tries=6)
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(len(inputs), samples, generator=generator, dtype=torch.float64)
-    return scale.sqrt() * factor @ noise
+    return psd_root(covariance) @ noise

@@ -5,7 +5,6 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from gpytorch_nkn.linalg import (
-    block_predictions,
     entrywise_negative_log_likelihood,
     gaussian_negative_log_likelihood,
     solve_in_place,
@@ -58,24 +57,6 @@ def test_a_bad_matrix_gets_infinity_and_does_not_disturb_the_batch(broken):
 def test_a_singular_matrix_is_repaired_by_a_jitter():
     vector = torch.randn(5)
     assert gaussian_negative_log_likelihood(torch.outer(vector, vector), vector).isfinite()
-
-
-def test_block_predictions_equal_conditioning_on_the_rest():
-    covariance, residual = random_covariance(7), torch.randn(7)
-    blocks = [torch.tensor([0]), torch.tensor([2, 5]), torch.tensor([1, 3, 4, 6])]
-    for block, (mean, variance) in zip(
-        blocks, block_predictions(covariance, residual, blocks), strict=True
-    ):
-        rest = torch.tensor([i for i in range(7) if i not in block])
-        gain = covariance[block][:, rest] @ covariance[rest][:, rest].inverse()
-        torch.testing.assert_close(mean, gain @ residual[rest])
-        expected = covariance[block][:, block] - gain @ covariance[rest][:, block]
-        torch.testing.assert_close(variance, expected.diagonal())
-
-
-def test_block_predictions_refuse_an_indefinite_matrix():
-    with pytest.raises(torch.linalg.LinAlgError, match="not positive definite"):
-        block_predictions(-torch.eye(3), torch.ones(3), [torch.tensor([0])])
 
 
 def expected_density(matrix, residual, noise):

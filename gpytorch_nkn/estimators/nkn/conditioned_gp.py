@@ -10,7 +10,7 @@ import torch
 from gpytorch.models import ExactGP
 from torch import Tensor
 
-from gpytorch_nkn.linalg import solve_in_place
+from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = ["ConditionedGP", "max_exact_rows"]
 
@@ -39,16 +39,16 @@ class ConditionedGP:
         self.model = model.eval()
         assert model.train_inputs is not None
         self._inputs, self._targets = model.train_inputs[0], model.train_targets
-        self._weights: Tensor | None = None
-        self._factor: Tensor | None = None
+        self._alpha: Tensor | None = None  # what means need, which outlives the factor
+        self._kept: ExactPosterior | None = None
 
     def __getstate__(self) -> dict:
-        return {**self.__dict__, "_factor": None}
+        return {**self.__dict__, "_kept": None}
 
     @property
     def num_bytes(self) -> int:
         """Memory of the factor."""
-        return 0 if self._factor is None else self._factor.nbytes
+        return 0 if self._kept is None else self._kept.factor.nbytes
 
     @property
     def noise(self) -> float:
@@ -57,7 +57,7 @@ class ConditionedGP:
 
     def release(self) -> None:
         """Forget the factor until it is needed again."""
-        self._factor = None
+        self._kept = None
 
     def blocks(self, size: int, max_rows: int) -> Iterator[ConditionedGP]:
         """The same model conditioned on blocks of its rows only, in the order of the rows."""
@@ -72,13 +72,10 @@ class ConditionedGP:
         return self._targets
 
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
-        r"""Mean and variance ``N`` of each target (noise included) given all the others.
-
-        Reference: Rasmussen and Williams (2006), equations 5.12.
-        """
-        weights, factor = self._condition()
-        precision = torch.cholesky_inverse(factor).diagonal()
-        return self._targets - weights / precision, 1 / precision
+        """Mean and variance ``N`` of each target (noise included) given all the others."""
+        posterior = self._posterior()
+        mean, variance = posterior.leave_one_out()
+        return self._targets - posterior.residual + mean, variance
 
     def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
         """Mean and variance ``M`` of the function at rows ``M x D``, without noise."""
@@ -90,31 +87,23 @@ class ConditionedGP:
     @torch.no_grad()
     def covariance(self, x: Tensor) -> Tensor:
         """Covariance ``M x M`` of the function at rows ``M x D``, without noise."""
-        half = self._half(x)
+        half = self._posterior().whiten(self._kernel(x, self._inputs))
         return self._kernel(x, x) - half.mT @ half
 
     @torch.no_grad()
     def _moments(self, x: Tensor, variance: bool) -> tuple[Tensor, Tensor | None]:
-        weights = self._condition()[0] if self._weights is None else self._weights
+        alpha = self._posterior().alpha if self._alpha is None else self._alpha
         between = self._kernel(x, self._inputs)
-        mean = self.model.mean_module(x) + between @ weights
+        mean = self.model.mean_module(x) + between @ alpha
         if not variance:
             return mean, None
-        _, factor = self._condition()
-        half = torch.linalg.solve_triangular(factor, between.mT, upper=False)
         prior = self.model.covar_module(x, diag=True)
-        return mean, (prior - half.square().sum(0)).clamp_min(0)
-
-    def _half(self, x: Tensor) -> Tensor:
-        _, factor = self._condition()
-        return torch.linalg.solve_triangular(factor, self._kernel(self._inputs, x), upper=False)
+        return mean, (prior - self._posterior().reduction(between)).clamp_min(0)
 
     @torch.no_grad()
-    def _condition(self) -> tuple[Tensor, Tensor]:
-        """Weights ``N`` of the training rows in a mean, and the factor (its lower triangle)."""
-        if self._factor is None or self._weights is None:
+    def _posterior(self) -> ExactPosterior:
+        if self._kept is None:
             inputs, n = self._inputs, self._targets.numel()
-            buffer = inputs.new_empty(n, n)
 
             def fill(out: Tensor) -> None:
                 for rows in torch.arange(n).split(max(1, _CHUNK_ENTRIES // n)):
@@ -123,11 +112,9 @@ class ConditionedGP:
                 out.diagonal().add_(self.noise)
 
             residual = self._targets - self.model.mean_module(inputs)
-            loss, weights = solve_in_place(fill, residual, buffer, invert=False)
-            if weights is None or not math.isfinite(loss):
-                raise torch.linalg.LinAlgError("The covariance matrix is not positive definite.")
-            self._factor, self._weights = buffer, weights
-        return self._weights, self._factor
+            self._kept = ExactPosterior.from_fill(fill, residual)
+            self._alpha = self._kept.alpha
+        return self._kept
 
     def _kernel(self, x1: Tensor, x2: Tensor) -> Tensor:
         return self.model.covar_module(x1, x2).to_dense()

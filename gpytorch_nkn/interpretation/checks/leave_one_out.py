@@ -20,7 +20,7 @@ from gpytorch_nkn.interpretation.checks.check_tools import (
     symmetric_matrix,
     vector,
 )
-from gpytorch_nkn.linalg import block_predictions
+from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = ["Coverage", "LeaveOneOut", "leave_one_out"]
 
@@ -131,17 +131,16 @@ def leave_one_out(
         y = vector("y", y)
         check_size("y", y, n)
         offset = y - residual
-    blocks = list(torch.arange(n)[:, None])
     try:
-        predictions = block_predictions(
-            torch.from_numpy(np.array(covariance)), torch.from_numpy(np.array(residual)), blocks
+        posterior = ExactPosterior(
+            torch.from_numpy(np.array(covariance)), torch.from_numpy(np.array(residual))
         )
     except torch.linalg.LinAlgError as error:
         raise ValueError(
             f"covariance must be positive definite, got one of shape {covariance.shape} that is "
             "not; it must include the noise."
         ) from error
-    mean, variance = (torch.cat(parts).numpy() for parts in zip(*predictions, strict=True))
+    mean, variance = (part.numpy() for part in posterior.leave_one_out())
     std = np.sqrt(variance)
     z_scores = (residual - mean) / std
     coverage = []

@@ -156,7 +156,7 @@ def _ordered(parts: list[Component], gp: FittedGP, max_components: int) -> Decom
     """Components in order; those that vary least together."""
     solver = Solver(gp)
     blocks = _blocks(gp.inputs)
-    weights = torch.cat([solver.alpha.unsqueeze(-1), solver.leave_out(blocks)], dim=-1)
+    weights = torch.cat([solver.alpha.unsqueeze(-1), solver.alpha_without(blocks)], dim=-1)
     values, own = _products(parts, gp, weights, solver)  # J x ... x N x (1 + B), J x ... x N
     own = values[..., 0] - own * (solver.alpha / solver.precision.diagonal(dim1=-1, dim2=-2))
     values = torch.cat([values, own.unsqueeze(-1)], dim=-1)  # each point left out, last

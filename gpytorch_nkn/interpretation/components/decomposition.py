@@ -12,8 +12,9 @@ from torch import Tensor
 from gpytorch_nkn.interpretation.components.behaviour import Role
 from gpytorch_nkn.interpretation.components.column_use import ColumnUse, use_of_columns
 from gpytorch_nkn.interpretation.expansion import Term, evaluate_groups, evaluate_strips
-from gpytorch_nkn.interpretation.solver import Levels, Solver, root
+from gpytorch_nkn.interpretation.solver import Levels, Solver
 from gpytorch_nkn.interpretation.source import FittedGP
+from gpytorch_nkn.linalg import psd_root
 
 __all__ = ["Z95", "Component", "ComponentCurve", "ComponentPosterior", "Decomposition"]
 
@@ -336,7 +337,7 @@ class Decomposition:
             matrix = self._matrix(number, both, both)
             shape = (num_samples, *batch, matrix.size(-1), 1)
             noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(matrix)
-            draws.append((root(matrix) @ noise)[..., 0])
+            draws.append((psd_root(matrix) @ noise)[..., 0])
         prior = torch.stack(draws, dim=1)  # S x J x ... x (N + M)
         shape = (num_samples, *batch, n)
         noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(self.gp.noise)

@@ -13,7 +13,7 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_nkn.kernels import feature_function, rest_function
-from gpytorch_nkn.linalg import low_rank_posterior
+from gpytorch_nkn.linalg import ExactPosterior, low_rank_posterior
 
 __all__ = ["Rows", "RowsGP"]
 
@@ -92,8 +92,5 @@ class RowsGP(ExactGP):
         between = self.covar_module(rows.x, self.rows.x).to_dense()
         prior = self.covar_module(rows.x, diag=True)
         noisy = own + torch.diag_embed(self.noise_of(self.rows))
-        factor = torch.linalg.cholesky(noisy)
-        half = torch.linalg.solve_triangular(factor, between.mT, upper=False)
-        residual = self.rows.y - self.mean_module(self.rows.x)
-        solved = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False)
-        return (half.mT @ solved).squeeze(-1), prior - half.square().sum(-2)
+        posterior = ExactPosterior(noisy, self.rows.y - self.mean_module(self.rows.x))
+        return posterior.mean(between), prior - posterior.reduction(between)

@@ -499,7 +499,7 @@ def test_left_out_blocks_against_refits():
     solver = Solver(decomposition.gp)
     x, y = model.train_inputs[0], model.train_targets
     blocks = [torch.as_tensor(block) for block in blocks_of(x)]
-    solved = solver.leave_out(blocks)
+    solved = solver.alpha_without(blocks)
     covariance = model.covar_module(x).to_dense().detach()
     for number, block in enumerate(blocks):
         kept = torch.tensor([i for i in range(36) if i not in set(block.tolist())])

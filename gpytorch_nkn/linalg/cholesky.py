@@ -1,0 +1,76 @@
+"""Cholesky factors, and what is added to the diagonal of matrices that rounding made indefinite.
+
+There are two rules for this jitter, which is relative to the mean diagonal. :func:`factorize` adds
+none where the matrix is positive definite, as those with noise on their diagonal are: results are
+exact. :func:`factorize_inducing` adds some always: covariances without noise are nearly singular,
+and a loss that is differentiated through them must not jump where a jitter starts to be needed.
+"""
+
+from __future__ import annotations
+
+import torch
+from linear_operator.utils.errors import NotPSDError
+from torch import Tensor
+
+__all__ = ["JITTERS", "factorize", "factorize_inducing", "psd_root"]
+
+JITTERS = (0.0, 1e-8, 1e-6)  # of noisy matrices
+
+_INDUCING_JITTERS = {
+    torch.float64: (1e-8, 1e-7, 1e-6, 1e-5, 1e-4),
+    torch.float32: (1e-6, 1e-5, 1e-4),
+}
+
+
+def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Lower Cholesky factors, and which of them failed (those are identities).
+
+    A jitter of up to a millionth of the mean diagonal helps where a matrix is nearly singular.
+
+    Args:
+        matrices: Symmetric matrices ``... x N x N``.
+    """
+    scale = matrices.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+    eye = torch.eye(matrices.size(-1), dtype=matrices.dtype, device=matrices.device)
+    bad = ~scale.isfinite() | ~matrices.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
+    matrices = torch.where(bad, eye, matrices)
+    factor, failed = torch.linalg.cholesky_ex(matrices)
+    for jitter in JITTERS[1:]:
+        if not bool(failed.any()):
+            break
+        again, still = torch.linalg.cholesky_ex(matrices + jitter * scale * eye)
+        repaired = (failed > 0) & (still == 0)
+        factor = torch.where(repaired[..., None, None], again, factor)
+        failed = torch.where(repaired, 0, failed)
+    lost = (failed > 0) | bad[..., 0, 0]
+    return torch.where(lost[..., None, None], eye, factor), lost
+
+
+def factorize_inducing(covariance: Tensor) -> tuple[Tensor, float]:
+    """Cholesky factor ``... x m x m`` in float64 of a matrix plus a jitter, and the jitter.
+
+    The jitter is the least that works out of a few.
+
+    Raises:
+        NotPSDError: None of them works.
+    """
+    scale = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None].double()
+    eye = torch.eye(covariance.size(-1), dtype=torch.float64, device=covariance.device)
+    for jitter in _INDUCING_JITTERS.get(covariance.dtype, (1e-4,)):
+        factor, info = torch.linalg.cholesky_ex(covariance.double() + jitter * scale * eye)
+        if not bool(info.any()) and bool(factor.isfinite().all()):
+            return factor, jitter
+    raise NotPSDError(
+        "The covariance of the inducing points is not positive definite, with "
+        f"{jitter:g} of its mean diagonal added; they are {covariance.size(-1)} points."
+    )
+
+
+def psd_root(matrix: Tensor) -> Tensor:
+    """A matrix F with F F^T equal to one that rounding may have made indefinite."""
+    factor, failed = factorize(matrix)
+    if not bool(failed.any()):
+        return factor
+    values, vectors = torch.linalg.eigh(matrix)
+    root = vectors * values.clamp_min(0).sqrt().unsqueeze(-2)
+    return torch.where(failed[..., None, None], root, factor)

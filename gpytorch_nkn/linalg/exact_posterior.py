@@ -1,0 +1,123 @@
+"""The posterior of a Gaussian process given noisy values, from one dense factorisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from gpytorch_nkn.linalg.cholesky import factorize
+from gpytorch_nkn.linalg.gaussian import solve_in_place
+
+__all__ = ["ExactPosterior"]
+
+
+class ExactPosterior:
+    r"""A zero-mean Gaussian process given noisy values at N points.
+
+    .. math::
+        \alpha = K^{-1} r, \qquad m_* = k_*^\top \alpha, \qquad
+        v_* = k_{**} - \lVert L^{-1} k_* \rVert^2, \qquad K = L L^\top
+
+    Nothing is known of kernels here: callers bring the covariances of the points with the N ones.
+
+    Args:
+        covariance: Symmetric matrices ``... x N x N``, noise included. A jitter of up to a
+            millionth of the mean diagonal is added where they are not positive definite.
+        residual: Values less their prior mean, ``... x N``.
+
+    Attributes:
+        alpha: ``... x N``.
+        factor: L, ``... x N x N``; its lower triangle counts.
+        residual: As given.
+
+    Raises:
+        torch.linalg.LinAlgError: A matrix is not positive definite.
+
+    Reference: Rasmussen and Williams (2006), sections 2.2 and 5.4.2.
+    """
+
+    def __init__(self, covariance: Tensor, residual: Tensor):
+        self.residual = residual
+        self.factor, failed = factorize(covariance)
+        if bool(failed.any()):
+            raise _not_positive_definite()
+        self.alpha = self.solve(residual.unsqueeze(-1))[..., 0]
+
+    @classmethod
+    def from_fill(cls, fill: Callable[[Tensor], None], residual: Tensor) -> ExactPosterior:
+        """The same in the memory of one matrix ``N x N``, which ``fill`` writes into a tensor."""
+        self = cls.__new__(cls)
+        n = residual.numel()
+        self.residual, self.factor = residual, residual.new_empty(n, n)
+        _, alpha = solve_in_place(fill, residual, self.factor, invert=False)
+        if alpha is None:
+            raise _not_positive_definite()
+        self.alpha = alpha
+        return self
+
+    @cached_property
+    def precision(self) -> Tensor:
+        """Inverse of the covariance, ``... x N x N``."""
+        return torch.cholesky_inverse(self.factor)
+
+    def solve(self, right: Tensor) -> Tensor:
+        """Solve for ``... x N x R``."""
+        return torch.cholesky_solve(right, self.factor)
+
+    def mean(self, cross: Tensor) -> Tensor:
+        """Posterior mean ``... x M`` for cross covariances ``... x M x N``."""
+        return (cross @ self.alpha.unsqueeze(-1))[..., 0]
+
+    def whiten(self, cross: Tensor) -> Tensor:
+        """Cross covariances ``... x M x N`` as ``... x N x M``, whose products reduce variances."""
+        return torch.linalg.solve_triangular(self.factor, cross.mT, upper=False)
+
+    def reduction(self, cross: Tensor) -> Tensor:
+        """By how much the values reduce variances, ``... x M``."""
+        return self.whiten(cross).square().sum(-2)
+
+    def leave_one_out(self) -> tuple[Tensor, Tensor]:
+        """Mean and variance (noise included) ``... x N`` of each value given all the others."""
+        inverse = torch.cholesky_inverse(self.factor)  # not kept: N x N
+        precision = inverse.diagonal(dim1=-2, dim2=-1)
+        return self.residual - self.alpha / precision, 1 / precision
+
+    def leave_blocks_out(self, blocks: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        r"""Mean and variance (noise included) ``... x b`` of blocks given all other values.
+
+        .. math::
+            \mu_b = r_b - \Lambda_{bb}^{-1} \alpha_b, \qquad
+            \Sigma_b = \Lambda_{bb}^{-1}, \qquad \Lambda = K^{-1}
+
+        Args:
+            blocks: Index vectors ``b``.
+        """
+        predictions = []
+        for block in blocks:
+            inverse = torch.linalg.inv(self.precision[..., block, :][..., block])
+            removed = (inverse @ self.alpha[..., block].unsqueeze(-1))[..., 0]
+            variance = inverse.diagonal(dim1=-2, dim2=-1)
+            predictions.append((self.residual[..., block] - removed, variance))
+        return predictions
+
+    def alpha_without(self, blocks: Sequence[Tensor]) -> Tensor:
+        """``alpha`` without one block of the values after another, ``... x N x B`` (zeros there).
+
+        Args:
+            blocks: Index vectors ``b``.
+        """
+        columns = []
+        for block in blocks:
+            inner = self.precision[..., block, :][..., block]
+            removed = torch.linalg.solve(inner, self.alpha[..., block].unsqueeze(-1))
+            column = self.alpha - (self.precision[..., block] @ removed)[..., 0]
+            column[..., block] = 0.0
+            columns.append(column)
+        return torch.stack(columns, dim=-1)
+
+
+def _not_positive_definite() -> torch.linalg.LinAlgError:
+    return torch.linalg.LinAlgError("The covariance matrix is not positive definite.")
