@@ -26,6 +26,7 @@ from gpytorch_nkn.kernels import (
     DataAdaptiveHadamardKernel,
     NonStationarySpectralKernel,
     SpectralComponentKernel,
+    row_of,
 )
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.layers import Linear
@@ -118,10 +119,9 @@ def initialize_from_data(
         if isinstance(part, DataAdaptiveHadamardKernel) and part.weights.requires_grad:
             draws = torch.as_tensor(rng.standard_normal(tuple(part.weights.shape)))
             part.initialize(weights=_FACTOR * draws.to(part.weights))
-        if isinstance(part, NonStationarySpectralKernel | BivariateSpectralMixtureKernel):
-            center = x[:, columns].mean(0).to(part.center)
-            center = center if part.center.size(-1) > 1 else center.mean(-1, keepdim=True)
-            part.initialize(center=center.expand_as(part.center))
+        row = row_of(part)
+        if row is not None and row.start is not None:
+            row.start(part, x[:, columns])
         if isinstance(part, BivariateSpectralMixtureKernel) and part.frequencies.requires_grad:
             if medians is None:
                 medians = median_distances(x)

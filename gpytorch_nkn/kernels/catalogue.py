@@ -29,6 +29,7 @@ from gpytorch.kernels import (
     RQKernel,
     SpectralMixtureKernel,
 )
+from torch import Tensor
 
 from gpytorch_nkn.kernels import algebra, evaluation, measures
 from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
@@ -61,6 +62,13 @@ def _matern_formula(kernel: Kernel) -> Formula | None:
 
 def _polynomial_name(kernel: Kernel) -> str:
     return f"POLY{int(kernel.power)}"
+
+
+def _start_at_mean(kernel: Kernel, x: Tensor) -> None:
+    """The origin of waves at the mean of the inputs."""
+    center = x.mean(0).to(kernel.center)
+    center = center if kernel.center.size(-1) > 1 else center.mean(-1, keepdim=True)
+    kernel.initialize(center=center.expand_as(kernel.center))
 
 
 ROWS = (
@@ -164,9 +172,11 @@ ROWS = (
     KernelRow(PolynomialKernel, _polynomial_name),
     KernelRow(SpectralMixtureKernel, "SM"),
     KernelRow(BivariateComplexExponentialKernel, "BCEXP"),
-    KernelRow(BivariateSpectralMixtureKernel, "BSM"),
+    KernelRow(BivariateSpectralMixtureKernel, "BSM", start=_start_at_mean),
     KernelRow(GeneralizedSpectralMixtureKernel, "GSM"),
-    KernelRow(NonStationarySpectralKernel, "NSS", measure=measures.spectral_pairs),
+    KernelRow(
+        NonStationarySpectralKernel, "NSS", measure=measures.spectral_pairs, start=_start_at_mean
+    ),
     KernelRow(DataAdaptiveHadamardKernel, "DANK"),
     KernelRow(NeuralKernelNetwork, "NKN"),
 )

@@ -36,6 +36,8 @@ class KernelRow:
         measure: ``measure(kernel, columns, batch_shape, *parameters)`` gives its spectral measure
             for random features, see :mod:`gpytorch_nkn.kernels.measures`. Parameters come as
             ``B x D``, those of fewer dimensions as ``B``.
+        start: ``start(kernel, x)`` sets start values from the inputs ``N x D`` that the kernel
+            sees, such as an origin; those of common names are set without it.
         period: Periods ``... x 1 x D`` of a kernel that repeats.
         multiply: The product of two kernels of the class as one of the class, exactly; ``None``
             where there is none.
@@ -53,6 +55,7 @@ class KernelRow:
     words: str | None = None
     formula: Formula | Callable[[Kernel], Formula | None] | None = None
     measure: Callable[..., Measure] | None = None
+    start: Callable[[Kernel, Tensor], None] | None = None
     period: Callable[[Kernel], Tensor] | None = None
     multiply: Callable[[Kernel, Kernel], Kernel | None] | None = None
     unit: Callable[[Kernel], tuple[Tensor, Kernel] | None] | None = None

@@ -19,6 +19,7 @@ from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 
 from gpytorch_nkn.fit import fit_best_of
+from gpytorch_nkn.initialization import initialize_from_data
 from gpytorch_nkn.interpretation import decompose, expand, report
 from gpytorch_nkn.interpretation.expansion import words_of
 from gpytorch_nkn.interpretation.units import Units
@@ -111,6 +112,7 @@ WALK = KernelRow(
     "WALK",
     {"origin": "center"},
     words="a random walk",
+    start=lambda kernel, x: kernel.initialize(origin=x.min() - 1.0) and None,
     formula=Formula(walk_values, max_columns=1),
 )
 
@@ -191,6 +193,13 @@ def test_report():
     assert "variation" in kinds and "other" in kinds  # the smooth one, and the one of its own words
     text = str(report(model))
     assert "A random walk" in text and "smooth variation" in text
+
+
+def test_start_values():
+    x = torch.rand(20, 2) + torch.tensor([0.0, 5.0])
+    kernel = ScaleKernel(WalkKernel(active_dims=(1,))) * RBFKernel()
+    initialize_from_data(kernel, x, x[:, 0])
+    torch.testing.assert_close(kernel.kernels[0].base_kernel.origin.squeeze(), x[:, 1].min() - 1)
 
 
 def test_training_from_data():

@@ -30,7 +30,7 @@ from gpytorch_nkn.interpretation.expansion.products import ProductRules
 from gpytorch_nkn.interpretation.source import Source, check_fit, fitted_gp, source_of
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork
-from gpytorch_nkn.layers import Activation, Linear, Product
+from gpytorch_nkn.layers import Operation, operation_of
 
 __all__ = ["expand"]
 
@@ -166,14 +166,16 @@ class _Builder:
             for part in network.primitives
         ]
         stage = primitives = stack(parts)
-        for number, layer in enumerate(network.layers, start=1):
+        layers: list[Any] = list(network.layers)
+        for number, layer in enumerate(layers, start=1):
             if network.skip and number == len(network.layers):
                 stage = stack([stage, primitives])  # as the network itself puts them
-            if type(layer) is Linear:
+            operation = operation_of(layer)
+            if operation is Operation.SUMS:
                 stage = stage.linear(layer.weight, layer.bias)
-            elif type(layer) is Product:
+            elif operation is Operation.PRODUCTS:
                 stage = stage.product(layer.out_features, self.bounds)
-            elif type(layer) is Activation:
+            elif operation is Operation.SERIES:
                 coefficients = layer.coefficients
                 if isinstance(coefficients, str):
                     stage = stage.exponential(self.bounds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel, ScaleKernel
@@ -13,7 +13,7 @@ from torch import Tensor
 from gpytorch_nkn.kernels.evaluation.parameter_vector import ParameterVector, Slot
 from gpytorch_nkn.kernels.formula import Formula
 from gpytorch_nkn.kernels.kernel_row import own_row
-from gpytorch_nkn.layers import Activation, Layer, Linear, Product
+from gpytorch_nkn.layers import Operation, operation_of
 from gpytorch_nkn.linalg import broadcast_batch_shapes
 
 __all__ = ["LayerKind", "LayerStep", "Primitive", "Program", "describe", "is_hooked"]
@@ -150,21 +150,21 @@ def _describe_base(
     return Primitive(formula, dims, tuple(slots), None)
 
 
-def _raw(kernel: Kernel, name: str) -> Tensor:
-    return getattr(kernel, f"raw_{name}" if hasattr(kernel, f"raw_{name}") else name)
+def _raw(module: torch.nn.Module, name: str) -> Any:
+    return getattr(module, f"raw_{name}" if hasattr(module, f"raw_{name}") else name)
 
 
-def _describe_layer(layer: Layer, vector: ParameterVector) -> LayerStep | None:
+def _describe_layer(layer: Any, vector: ParameterVector) -> LayerStep | None:
     sizes = layer.in_features, layer.out_features
-    if is_hooked(layer):
-        return None
-    if type(layer) is Linear:
+    operation = None if is_hooked(layer) else operation_of(layer)
+    if operation is Operation.SUMS:
         weight = vector.add(layer, "weight", sizes[0] * sizes[1])
-        bias = None if layer.raw_bias is None else vector.add(layer, "bias", sizes[1], 1)
+        has_bias = _raw(layer, "bias") is not None
+        bias = vector.add(layer, "bias", sizes[1], 1) if has_bias else None
         return LayerStep(LayerKind.LINEAR, *sizes, weight, bias)
-    if type(layer) is Product:
+    if operation is Operation.PRODUCTS:
         return LayerStep(LayerKind.PRODUCT, *sizes)
-    if type(layer) is Activation:
+    if operation is Operation.SERIES:
         if isinstance(layer.coefficients, str):
             return LayerStep(LayerKind.EXPONENTIAL, *sizes)
         return LayerStep(LayerKind.POLYNOMIAL, *sizes, coefficients=tuple(layer.coefficients))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from gpytorch.kernels import (
@@ -255,51 +256,13 @@ _PRIORS = {
 }
 
 
-def _get_lengthscale(kernel: Kernel) -> Tensor:
-    return positive(kernel.lengthscale)
+def _get(kernel: Kernel, name: str) -> Tensor:
+    return positive(getattr(kernel, name))
 
 
-def _set_lengthscale(kernel: Kernel, value: Tensor) -> None:
-    kernel.lengthscale = value
+def _set(kernel: Kernel, value: Tensor, name: str) -> None:
+    setattr(kernel, name, value)
 
 
-def _get_period_length(kernel: PeriodicKernel) -> Tensor:
-    return positive(kernel.period_length)
-
-
-def _set_period_length(kernel: PeriodicKernel, value: Tensor) -> None:
-    kernel.period_length = value
-
-
-def _get_variance(kernel: LinearKernel) -> Tensor:
-    return positive(kernel.variance)
-
-
-def _set_variance(kernel: LinearKernel, value: Tensor) -> None:
-    kernel.variance = value
-
-
-def _get_outputscale(kernel: ScaleKernel) -> Tensor:
-    return positive(kernel.outputscale)
-
-
-def _set_outputscale(kernel: ScaleKernel, value: Tensor) -> None:
-    kernel.outputscale = value
-
-
-def _get_alpha(kernel: RQKernel) -> Tensor:
-    return positive(kernel.alpha)
-
-
-def _set_alpha(kernel: RQKernel, value: Tensor) -> None:
-    kernel.alpha = value
-
-
-# Module-level functions, because GPyTorch's own lambdas (periodic, linear) do not pickle.
-_CLOSURES = {
-    "lengthscale": (_get_lengthscale, _set_lengthscale),
-    "period_length": (_get_period_length, _set_period_length),
-    "variance": (_get_variance, _set_variance),
-    "outputscale": (_get_outputscale, _set_outputscale),
-    "alpha": (_get_alpha, _set_alpha),
-}
+# Functions of the module, because GPyTorch's own lambdas (periodic, linear) do not pickle.
+_CLOSURES = {name: (partial(_get, name=name), partial(_set, name=name)) for name in _PRIORS}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
-from torch import Tensor, nn
+from torch import Tensor
 
 from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork, row_of_values
 from gpytorch_nkn.kernels.measures import Draws, Measure, RandomFeatures, flat, stratified
-from gpytorch_nkn.layers import Activation, Linear, Product
+from gpytorch_nkn.layers import Operation, operation_of
 
 __all__ = ["draw_random_features", "selected"]
 
@@ -115,14 +116,14 @@ def _network_measure(
     return _RealPart(measure) if is_complex else measure
 
 
-def _step(layer: nn.Module, batch_shape: torch.Size) -> _Step:
-    forward = type(layer).forward
-    if isinstance(layer, Linear) and forward is Linear.forward:
+def _step(layer: Any, batch_shape: torch.Size) -> _Step:
+    operation = operation_of(layer, inherited=True)
+    if operation is Operation.SUMS:
         bias = None if layer.bias is None else flat(layer.bias, 1, batch_shape)
         return _Mixture(flat(layer.weight, 2, batch_shape), bias)
-    if isinstance(layer, Product) and forward is Product.forward:
+    if operation is Operation.PRODUCTS:
         return _Products(layer.out_features)
-    if isinstance(layer, Activation) and forward is Activation.forward:
+    if operation is Operation.SERIES:
         return _PowerSeries(layer.coefficients)
     raise NotImplementedError(f"No random features are known for the layer {layer!r}.")
 
