@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from scipy.signal import find_peaks
 from torch import Tensor
 
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels import NeuralKernelNetwork, short_name
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
 from gpytorch_nkn.plotting.inputs import as_inputs, check_kernel
-from gpytorch_nkn.plotting.kernel_names import input_dim, kernel_name
-from gpytorch_nkn.plotting.stages import Stage, choose_units, draw_stages
+from gpytorch_nkn.plotting.style import BLUE, GRAY, ORANGE, PALETTE, size_in_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +30,13 @@ _POINTS = 401  # of a thumbnail
 _SWINGS = 12  # that a thumbnail shows at most
 _ORIGIN = 0.35  # place of x0 within a thumbnail
 _FINE, _FINEST = 2_000, 20_000  # points by which swings are counted
+# Layers stand one unit apart, and the units of the widest one stand one unit apart.
+_WIDTH, _HEIGHT = 0.5, 0.76  # of a thumbnail
+_SMALLEST, _CONSTANT = 0.02, 0.1  # relative contributions and constants that are drawn
+_SIGN = 0.11  # distance of a multiplication sign from its unit
+_PALE = 0.3  # opacity of what leads into pale units
+_LANE, _NOTE = 3.2, 14.0  # points that a connection below the layers takes, and a line of text
+_PAST, _FRAME = PALETTE[2], "#9aa5b1"
 
 
 def plot_network(
@@ -49,7 +56,7 @@ def plot_network(
     35 % of the way, not in the middle: of data around zero the middle is where linear kernels
     vanish. Lines into a sum are as strong as their contribution, which is the weight
     times the mean variance ``k(x, x)`` of the unit that comes in, relative to the largest of the
-    sum; what is below 2 % is left out. A short line from below into a sum, marked ``c``, is its
+    sum; what is below 2 % is not drawn. A short line from below into a sum, marked ``c``, is its
     constant, where that is above 10 %. Units that contribute less than 2 % to the output are
     pale, and so is what leads into them. Lines into a product are thin and alike, and a
     multiplication sign joins them. Of a network with a skip connection the lines from the
@@ -88,9 +95,9 @@ def plot_network(
     if names is not None and len(names) < columns:
         raise ValueError(f"A name per input column is needed, {columns}, got {len(names)}.")
     stages = _stages(network, path.inputs)
-    choose_units(stages, max_units)
+    _choose_units(stages, max_units)
     _add_thumbnails(network, stages, path)
-    draw_stages(ax, stages, _labels(network, names))
+    _draw_stages(ax, stages, _labels(network, names))
     return ax
 
 
@@ -116,23 +123,41 @@ def _labels(network: NeuralKernelNetwork, names: Sequence[str] | None) -> list[s
         return str(column) if names is None else str(names[column])
 
     primitives: list[Kernel] = list(network.primitives)
-    return [kernel_name(kernel, column_name) for kernel in primitives]
+    return [_kernel_name(kernel, column_name) for kernel in primitives]
+
+
+def _kernel_name(kernel: Kernel, column_name: Callable[[int], str]) -> str:
+    """Such as ``RBF``, or ``PER (month)`` for a kernel of some columns; scales are not named."""
+    name, columns = short_name(kernel), kernel.active_dims
+    if isinstance(kernel, ScaleKernel):
+        name = _kernel_name(kernel.base_kernel, column_name)
+        if kernel.base_kernel.active_dims is not None:
+            return name  # GPyTorch gives the columns of its part to a ScaleKernel
+    elif type(kernel) in (AdditiveKernel, ProductKernel):
+        sign = " + " if isinstance(kernel, AdditiveKernel) else " \N{MULTIPLICATION SIGN} "
+        name = sign.join(_kernel_name(part, column_name) for part in kernel.kernels)
+        name = name if columns is None else f"[{name}]"
+    if columns is None:
+        return name
+    return f"{name} ({', '.join(column_name(column) for column in columns.tolist())})"
+
+
+def _input_dim(kernel: Kernel) -> int:
+    """Smallest number of input columns that a kernel can be evaluated with."""
+    if kernel.active_dims is not None:
+        return int(kernel.active_dims.max()) + 1
+    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part is not kernel]
+    return max([kernel.ard_num_dims or 1, *(_input_dim(part) for part in parts)])
 
 
 @dataclass(frozen=True, eq=False)
 class _Path:
-    """A straight line through the inputs.
+    """A straight line through the inputs."""
 
-    Attributes:
-        inputs: Inputs ``N x D``, at most 201 of those that came in.
-        start, end: Ends of the line ``D``.
-        step: Distance of neighbouring inputs, as a fraction of the line.
-    """
-
-    inputs: Tensor
-    start: Tensor
-    end: Tensor
-    step: float
+    inputs: Tensor  # N x D, at most 201 of those that came in
+    start: Tensor  # D
+    end: Tensor  # D
+    step: float  # distance of neighbouring inputs, as a fraction of the line
 
     def window(self, width: float, count: int) -> Tensor:
         """An even grid ``count x D`` of which ``x0`` lies where it lies on the whole line."""
@@ -143,7 +168,7 @@ class _Path:
 
 
 def _path(network: NeuralKernelNetwork, x: Any) -> _Path:
-    columns = input_dim(network)
+    columns = _input_dim(network)
     if x is None:
         like = next(network.parameters(), torch.empty(0)).detach()
         ramp = torch.linspace(-2, 2, _VARIANCES).to(like).unsqueeze(-1).repeat(1, columns)
@@ -184,23 +209,75 @@ def _unit_values(network: NeuralKernelNetwork, x1: Tensor, x2: Tensor) -> list[T
     return [v.double().cpu() for v in values]
 
 
-def _stages(network: NeuralKernelNetwork, inputs: Tensor) -> list[Stage]:
+@dataclass(eq=False)
+class _Stage:
+    """The units of one layer: how much they count, and where they are drawn."""
+
+    head: str
+    # Which stages come in, and the contributions U x C of their units, as fractions of them all and
+    # the constant (of a product: where its factors are). With a skip connection there are two.
+    inputs: list[tuple[int, np.ndarray]]
+    constants: np.ndarray  # fractions U
+    importance: np.ndarray  # fractions U of the output
+    is_product: bool = False
+    shown: list[int] = field(default_factory=list)  # numbers of the units that are drawn
+    values: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))  # U x N of k(x, x0)
+    left: float = 0.0  # edges of the thumbnails, their height, and how far down each of shown is
+    right: float = 0.0
+    height: float = 0.0
+    middles: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def is_pale(self) -> np.ndarray:
+        """Whether units hardly count for the output, ``U``."""
+        return self.importance < _SMALLEST
+
+    def strengths(self) -> tuple[list[np.ndarray], np.ndarray]:
+        """What comes in and the constants, relative to the largest contribution to each unit."""
+        largest = np.hstack([shares for _, shares in self.inputs]).max(1)
+        largest = np.where(largest > 0, largest, 1.0)
+        parts = [shares / largest[:, None] for _, shares in self.inputs]
+        return parts, np.minimum(self.constants / largest, 1.0)
+
+
+def _stages(network: NeuralKernelNetwork, inputs: Tensor) -> list[_Stage]:
     values = _unit_values(network, inputs, inputs)
     variances = [v.diagonal(dim1=-2, dim2=-1).mean(-1).numpy() for v in values]
     none = np.zeros(len(variances[0]))
-    stages = [Stage("primitives", np.zeros((len(none), 0)), none)]
+    stages = [_Stage("primitives", [], none, none.copy())]
     layers: list[Layer] = list(network.layers)  # type: ignore[arg-type]
     for number, layer in enumerate(layers):
-        incoming = variances[number]
-        before = len(incoming)
+        sources = [number]
         if network.skip and number == len(layers) - 1:
-            incoming = np.concatenate([incoming, variances[0]])
-        shares, constants = _shares(layer, incoming)
+            sources.append(0)
+        shares, constants = _shares(layer, np.concatenate([variances[n] for n in sources]))
+        parts = np.split(shares, [len(variances[number])], axis=1)
+        pairs = list(zip(sources, parts, strict=False))
         is_product = isinstance(layer, Product)
-        stages.append(
-            Stage(_head(layer), shares[:, :before], constants, shares[:, before:], is_product)
-        )
+        none = np.zeros(len(constants))
+        stages.append(_Stage(_head(layer), pairs, constants, none, is_product))
     return stages
+
+
+def _choose_units(stages: list[_Stage], max_units: int) -> None:
+    """Rate units from the output backwards, and choose those that are drawn.
+
+    A factor counts as much as its product, and what comes into a sum by its share of it. The
+    factors of a product are drawn together or not at all, where ``max_units`` allows that.
+    """
+    stages[-1].importance += 1.0
+    group = 1  # units that belong together
+    for stage in reversed(stages):
+        of_groups = stage.importance.reshape(-1, group).max(1)
+        chosen = np.argsort(-of_groups, kind="stable")[: max_units // group]
+        units = np.arange(len(stage.importance)).reshape(-1, group)
+        stage.shown = sorted(units[chosen].ravel().tolist())
+        for number, shares in stage.inputs:
+            stages[number].importance += stage.importance @ (
+                (shares > 0) if stage.is_product else shares
+            )
+        size = stage.inputs[0][1].shape[1] // len(stage.constants) if stage.is_product else 1
+        group = size if size <= max_units else 1
 
 
 def _head(layer: Layer) -> str:
@@ -210,7 +287,7 @@ def _head(layer: Layer) -> str:
     return f"{name}\nsimplex" if isinstance(layer, Linear) and layer.is_simplex else name
 
 
-def _add_thumbnails(network: NeuralKernelNetwork, stages: list[Stage], path: _Path) -> None:
+def _add_thumbnails(network: NeuralKernelNetwork, stages: list[_Stage], path: _Path) -> None:
     """Slices of all units, over a window narrow enough for the fastest of those that count."""
     origin = path.start + _ORIGIN * (path.end - path.start)
 
@@ -226,7 +303,7 @@ def _add_thumbnails(network: NeuralKernelNetwork, stages: list[Stage], path: _Pa
         for unit in values[~stage.is_pale]:
             window = min(window, _SWINGS * _period(unit) * width / (count - 1))
     for stage, values in zip(stages, slices(window, _POINTS), strict=True):
-        stage.slices = values
+        stage.values = values
 
 
 def _period(values: np.ndarray) -> float:
@@ -253,3 +330,139 @@ def _shares(layer: Layer, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray
     total = shares.sum(1) + constants
     total[total == 0] = 1
     return shares / total[:, None], constants / total
+
+
+def _draw_stages(ax: Axes, stages: list[_Stage], labels: list[str]) -> None:
+    """Draw layers from left to right, the primitives with their labels."""
+    rows = max(len(stage.shown) for stage in stages)
+    hidden = [len(stage.constants) - len(stage.shown) for stage in stages]
+    passing: list[int] = []  # primitives whose connections past the layers are drawn, from above
+    if len(stages[-1].inputs) > 1:
+        strengths = stages[-1].strengths()[0][1][0]
+        passing = [unit for unit in stages[0].shown if strengths[unit] >= _SMALLEST]
+    width, height = size_in_points(ax)
+    # points under the layers, for notes and for lanes with their name
+    above = 1.5 * _NOTE if passing and any(hidden) else 0.0
+    below = min(0.3 * height, len(passing) * _LANE + 1.5 * _NOTE) if passing else 0.0
+    left, right = -0.6 * _WIDTH, len(stages) - 1 + 0.6 * _WIDTH
+    per_column, per_row = width / (right - left), (height - above - below) / rows
+    ax.set_axis_off()
+    ax.set_xlim(left, right)
+    ax.set_ylim(height / per_row, 0)
+    for number, stage in enumerate(stages):  # thumbnails grow a little where there are few
+        room = rows / len(stage.shown)
+        growth = min(room, 1.7) ** 0.5
+        half = 0.5 * _WIDTH * min(growth, 1.15)
+        stage.left, stage.right = number - half, number + half
+        # not taller than wide, whatever the shape of the axes
+        stage.height = min(_HEIGHT * growth, 1.8 * half * per_column / per_row)
+        stage.middles = (np.arange(len(stage.shown)) + 0.5) * room
+    bottom = rows + (above + below - _NOTE) / per_row
+    lanes = np.linspace(rows + above / per_row, bottom, len(passing) + 2)[1:-1]
+    size = float(np.clip(0.27 * height / rows, 5.5, 9.0))
+    for number, stage in enumerate(stages):
+        if stage.inputs:
+            _draw_inputs(ax, stages, stage, dict(zip(passing, lanes, strict=True)))
+        _draw_units(ax, stage, ORANGE if stage is stages[-1] else BLUE)
+        _write(ax, stage.head, (number, 0), (0, 5), size + 1)
+        if hidden[number]:
+            _write(ax, f"and {hidden[number]} more", (number, rows), (0, -4), size)
+    for unit, middle in zip(stages[0].shown, stages[0].middles, strict=True):
+        label = textwrap.fill(labels[unit], 18, max_lines=2, placeholder=" ...")
+        _write(ax, label, (stages[0].left, middle), (-5, 0), size, "black")
+    if passing:
+        _write(ax, "skip connection", ((len(stages) - 1) / 2, bottom), (0, -2), 8, _PAST)
+
+
+def _write(
+    ax: Axes,
+    text: str,
+    place: Any,
+    offset: tuple[float, float],
+    size: float,
+    color: Any = GRAY,
+    bbox: Any = None,
+) -> None:
+    """A text on that side of a place to which the offset, in points, leads."""
+    ax.annotate(
+        text,
+        place,
+        xytext=offset,
+        textcoords="offset points",
+        annotation_clip=False,
+        ha="right" if offset[0] else "center",
+        va="bottom" if offset[1] > 0 else "top" if offset[1] < 0 else "center",
+        fontsize=size,
+        color=color,
+        bbox=bbox,
+    )
+
+
+def _draw_inputs(ax: Axes, stages: list[_Stage], target: _Stage, lanes: dict[int, float]) -> None:
+    """Lines into the units of a stage; those past the layers run in lanes below them."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import to_rgba
+
+    lines = []
+    parts, constants = target.strengths()
+    end = target.left - (_SIGN if target.is_product else 0.0)
+    for unit, y in zip(target.shown, target.middles, strict=True):
+        opacity = _PALE if target.is_pale[unit] else 1.0
+        gray, has_factor = to_rgba(GRAY, opacity), False
+        for past, (number, _) in enumerate(target.inputs):
+            source = stages[number]
+            color = _PAST if past else GRAY if target.is_product else BLUE
+            for other, start in zip(source.shown, source.middles, strict=True):
+                strength = float(parts[past][unit, other])
+                if strength < _SMALLEST:
+                    continue
+                line = np.array([(source.right, start), (end, y)])
+                if past:
+                    down = _bend(line[0], (stages[1].left, lanes[other]))
+                    line = np.vstack([down, _bend((stages[-2].right, lanes[other]), line[1])])
+                width, own = 0.3 + 2.5 * strength, 0.06 + 0.74 * strength**1.5
+                if target.is_product:
+                    width, own, has_factor = 0.8, 0.8, True
+                lines.append((past, strength, line, width, to_rgba(color, opacity * own)))
+        if has_factor:
+            ax.plot([end, target.left], [y, y], color=gray, linewidth=0.8, zorder=1)
+            ax.plot(end, y, "o", ms=8, mfc="white", mec=gray, mew=0.7, zorder=2)
+            ax.plot(end, y, "x", ms=3.6, color=gray, mew=1, zorder=2.1)
+        if constants[unit] >= _CONSTANT:
+            foot = target.left - 0.07, y + 0.5 * target.height
+            line = np.array([foot, (target.left, foot[1] - 0.12)])
+            width, color = 0.3 + 2.5 * constants[unit], to_rgba(GRAY, 0.9 * opacity)
+            lines.append((0, constants[unit], line, width, color))
+            white = {"boxstyle": "circle,pad=0.1", "facecolor": "white", "linewidth": 0}
+            _write(ax, "c", foot, (-1, 0), 7, to_rgba(GRAY, 0.5 + 0.5 * opacity), bbox=white)
+    lines.sort(key=lambda line: line[:2])  # the strongest on top
+    widths, colors = [line[3] for line in lines], [line[4] for line in lines]
+    drawn = LineCollection([line[2] for line in lines], linewidths=widths, colors=colors, zorder=1)
+    ax.add_collection(drawn, autolim=False)
+
+
+def _bend(start: Any, end: Any) -> np.ndarray:
+    """A curve ``41 x 2`` that is level at both ends."""
+    t = np.linspace(0, 1, 41)
+    rise = t**2 * (3 - 2 * t)
+    return np.column_stack([s + r * (e - s) for s, e, r in zip(start, end, (t, rise), strict=True)])
+
+
+def _draw_units(ax: Axes, stage: _Stage, color: str) -> None:
+    from matplotlib.patches import Rectangle
+
+    height, width = stage.height, stage.right - stage.left
+    for unit, middle in zip(stage.shown, stage.middles, strict=True):
+        corner = stage.left, middle - height / 2
+        frame = Rectangle(corner, width, height, fc="white", ec=_FRAME, lw=0.8, zorder=3)
+        ax.add_patch(frame)
+        values = stage.values[unit]
+        low, high = min(values.min(), 0.0), max(values.max(), 0.0)
+        scale = 0.84 * height / ((high - low) or 1.0)
+        zero = middle + 0.42 * height + scale * low
+        x, curve = np.linspace(stage.left, stage.right, len(values)), zero - scale * values
+        alpha = 0.35 if stage.is_pale[unit] else 1.0
+        ax.fill_between(x, zero, curve, color=color, alpha=0.15 * alpha, linewidth=0, zorder=3.1)
+        if low < 0:
+            ax.plot(x[[0, -1]], [zero, zero], color=_FRAME, linewidth=0.5, zorder=3.2)
+        ax.plot(x, curve, color=color, alpha=alpha, linewidth=1.2, zorder=3.3)

@@ -39,19 +39,30 @@ def curve_in(ax, box):
     raise AssertionError("no curve in the thumbnail")
 
 
+def lines(ax):
+    """Points, width and opacity of every line that leads into a unit."""
+    found = [item for item in ax.collections if isinstance(item, LineCollection)]
+    return [
+        (np.asarray(points), width, color[3])
+        for item in found
+        for points, width, color in zip(
+            item.get_segments(), item.get_linewidths(), item.get_colors(), strict=True
+        )
+    ]
+
+
 def connections(ax):
-    """Lines between layers: ``(from layer, y start, y end, width, opacity)``."""
-    lines = []
-    for collection in ax.collections:
-        if isinstance(collection, LineCollection):
-            for segment, width, color in zip(
-                collection.get_segments(),
-                collection.get_linewidths(),
-                collection.get_colors(),
-                strict=True,
-            ):
-                lines.append((segment[0][0], segment[0][1], segment[1][1], width, color[3]))
-    return lines
+    """Straight lines between layers: ``(from layer, y start, y end, width, opacity)``."""
+    return [
+        (points[0, 0], points[0, 1], points[1, 1], width, opacity)
+        for points, width, opacity in lines(ax)
+        if len(points) == 2
+    ]
+
+
+def skips(ax):
+    """Curves past the layers, in the order of their start: ``(points, width, opacity)``."""
+    return sorted([line for line in lines(ax) if len(line[0]) > 2], key=lambda c: c[0][0, 1])
 
 
 def texts(ax):
@@ -300,19 +311,6 @@ def test_faults_are_named(ax):
 
 
 # --- skip connections and convex combinations ---------------------------------------------------
-
-
-def skips(ax):
-    """Curves past the layers, in the order of their start: ``(points, width, opacity)``."""
-    found = [c for c in ax.collections if isinstance(c, LineCollection) and c.get_gid() == "skip"]
-    curves = []
-    for collection in found:
-        colors = collection.get_colors()
-        for segment, width, color in zip(
-            collection.get_segments(), collection.get_linewidths(), colors, strict=True
-        ):
-            curves.append((np.asarray(segment), width, color[3]))
-    return sorted(curves, key=lambda curve: curve[0][0, 1])
 
 
 @pytest.mark.parametrize("dim", [1, 3, 10])
