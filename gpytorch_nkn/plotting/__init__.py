@@ -6,15 +6,14 @@ from gpytorch_nkn.plotting.checks import (
     plot_periodogram,
     plot_qq,
 )
-from gpytorch_nkn.plotting.components import Curve, plot_components
+from gpytorch_nkn.plotting.components import plot_components
 from gpytorch_nkn.plotting.convergence import plot_convergence
 from gpytorch_nkn.plotting.cumulative import plot_cumulative
-from gpytorch_nkn.plotting.effects import Effect, plot_effects
+from gpytorch_nkn.plotting.effects import plot_effects
 from gpytorch_nkn.plotting.forecast import plot_forecast
-from gpytorch_nkn.plotting.inpainting import Inpainting, plot_inpainting
+from gpytorch_nkn.plotting.inpainting import plot_inpainting
 from gpytorch_nkn.plotting.kernel import plot_kernel
 from gpytorch_nkn.plotting.learned_factor import (
-    Classifier,
     plot_decision_boundary,
     plot_hadamard_factor,
 )
@@ -24,10 +23,6 @@ from gpytorch_nkn.plotting.spectrum import plot_spectrum
 from gpytorch_nkn.plotting.style import draw_outline as draw_outline, put_title as put_title
 
 __all__ = [
-    "Classifier",
-    "Curve",
-    "Effect",
-    "Inpainting",
     "plot_autocorrelation",
     "plot_calibration",
     "plot_components",

@@ -10,13 +10,16 @@ from scipy.stats import binom
 
 from gpytorch_nkn.plotting.style import (
     BLUE,
+    DASHES,
     GRAY,
     ORANGE,
     PERIODS_HEIGHT,
     add_periods_above,
-    as_vectors,
+    draw_band,
     finish,
     put_legend_above,
+    sorted_vectors,
+    tick_percents,
 )
 
 if TYPE_CHECKING:
@@ -59,11 +62,11 @@ def plot_qq(
     Raises:
         ValueError: The lengths differ, there is no point, or a value is not finite.
     """
-    x, observed, lower, upper = _sorted(
+    x, observed, lower, upper = sorted_vectors(
         theoretical=theoretical, observed=observed, lower=lower, upper=upper
     )
-    _draw_band(ax, x, lower, upper, level)
-    ax.plot(x, x, color=GRAY, linewidth=1, linestyle=(0, (4, 3)), label="equal")
+    draw_band(ax, x, lower, upper, level, color=GRAY)
+    ax.plot(x, x, color=GRAY, linewidth=1, linestyle=DASHES, label="equal")
     _draw_observed(ax, x, observed, lower, upper)
     finish(ax, x_label, y_label)
     put_legend_above(ax)
@@ -97,8 +100,10 @@ def plot_autocorrelation(
     Raises:
         ValueError: The lengths differ, there is no lag, or a value is not finite.
     """
-    x, observed, lower, upper = _sorted(lags=lags, observed=observed, lower=lower, upper=upper)
-    _draw_band(ax, x, lower, upper, level)
+    x, observed, lower, upper = sorted_vectors(
+        lags=lags, observed=observed, lower=lower, upper=upper
+    )
+    draw_band(ax, x, lower, upper, level, color=GRAY)
     ax.vlines(x, 0, observed, color=BLUE, linewidth=1)
     ax.axhline(0, color=GRAY, linewidth=0.8)
     _draw_observed(ax, x, observed, lower, upper)
@@ -137,7 +142,7 @@ def plot_periodogram(
         ValueError: The lengths differ, there is no frequency, a value is not finite, a frequency
             or an upper end is not positive, or another value is negative.
     """
-    x, observed, lower, upper = _sorted(
+    x, observed, lower, upper = sorted_vectors(
         frequencies=frequencies, observed=observed, lower=lower, upper=upper
     )
     for name, least in (("frequencies", x.min()), ("upper", upper.min())):
@@ -149,7 +154,7 @@ def plot_periodogram(
     # Zero has no logarithm: it goes to the lower edge.
     floor = min(values[values > 0].min() for values in (observed, lower, upper) if values.any())
     lower, observed = lower.clip(floor), observed.clip(floor)
-    _draw_band(ax, x, lower, upper, level)
+    draw_band(ax, x, lower, upper, level, color=GRAY)
     ax.plot(x, observed, color=BLUE, linewidth=0.8, alpha=0.6)
     _draw_observed(ax, x, observed, lower, upper)
     ax.set_yscale("log")
@@ -186,7 +191,7 @@ def plot_calibration(
         ValueError: The lengths differ, there is no level, a value is not between 0 and 1, or
             ``num_points`` is below 1.
     """
-    x, observed = _sorted(levels=levels, coverage=coverage)
+    x, observed = sorted_vectors(levels=levels, coverage=coverage)
     for name, values in (("levels", x), ("coverage", observed)):
         if values.min() < 0 or values.max() > 1:
             raise ValueError(
@@ -199,32 +204,19 @@ def plot_calibration(
         tail = (1 - level) / 2
         grid = np.linspace(0, 1, 201)
         low, high = (np.asarray(binom.ppf(q, num_points, grid)) for q in (tail, 1 - tail))
-        _draw_band(ax, grid, low / num_points, high / num_points, level)
+        draw_band(ax, grid, low / num_points, high / num_points, level, color=GRAY)
         low, high = (np.asarray(binom.ppf(q, num_points, x)) for q in (tail, 1 - tail))
         lower, upper = low / num_points, high / num_points
-    ax.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=(0, (4, 3)), label="calibrated")
+    ax.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=DASHES, label="calibrated")
     ax.plot(x, observed, color=BLUE, linewidth=1, alpha=0.6)
     _draw_observed(ax, x, observed, lower, upper)
     finish(ax, "probability of the interval", "share of the data inside")
-    ticks = np.linspace(0, 1, 6)
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_ticks(ticks, [f"{100 * tick:.0f} %" for tick in ticks])
+    tick_percents(ax.xaxis)
+    tick_percents(ax.yaxis)
     ax.set_xlim(-0.02, 1.02)
     ax.set_ylim(-0.02, 1.02)
     put_legend_above(ax)
     return ax
-
-
-def _sorted(**named: ArrayLike) -> list[np.ndarray]:
-    """Vectors of one length in the order of the first."""
-    vectors = as_vectors(**named)
-    order = np.argsort(vectors[0], kind="stable")
-    return [vector[order] for vector in vectors]
-
-
-def _draw_band(ax: Axes, x: np.ndarray, lower: np.ndarray, upper: np.ndarray, level: float) -> None:
-    label = f"{100 * level:g} % band"
-    ax.fill_between(x, lower, upper, color=GRAY, alpha=0.16, linewidth=0, label=label)
 
 
 def _draw_observed(

@@ -3,65 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from gpytorch_nkn.plotting.style import (
     BLUE,
+    DASHES,
     GRAY,
     as_array,
     as_list_of_axes,
     as_vectors,
+    draw_band,
     draw_points,
     finish,
     label_dates,
     put_legend_above,
     put_title,
+    sorted_vectors,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Curve", "plot_components"]
+__all__ = ["plot_components"]
 
 Given = TypeVar("Given")
 
 
-class Curve(Protocol):
-    """What :func:`plot_components` needs to know of a component.
-
-    Attributes:
-        label: Its title.
-        x: Times ``M``, numbers or ``datetime64``, in any order.
-        mean: Posterior means ``M``.
-        lower: Lower ends ``M`` of the band.
-        upper: Upper ends ``M`` of the band.
-        data: Times ``N`` and partial residuals ``N``, the points that the component explains;
-            None for none.
-        boundary: Time where the training data end; None for no line.
-    """
-
-    @property
-    def label(self) -> str: ...
-    @property
-    def x(self) -> ArrayLike: ...
-    @property
-    def mean(self) -> ArrayLike: ...
-    @property
-    def lower(self) -> ArrayLike: ...
-    @property
-    def upper(self) -> ArrayLike: ...
-    @property
-    def data(self) -> tuple[ArrayLike, ArrayLike] | None: ...
-    @property
-    def boundary(self) -> Any: ...
-
-
 def plot_components(
     axes: Given,
-    components: Sequence[Curve],
+    components: Sequence[Any],
     *,
     level: float = 0.95,
     x_label: str = "time",
@@ -74,7 +46,11 @@ def plot_components(
 
     Args:
         axes: One Axes per component, a sequence or an array of any shape, read row by row.
-        components: The components, at least one; see :class:`Curve`.
+        components: At least one, such as ``decompose(...).curves()``. Each has a ``label`` (its
+            title), times ``x`` (``M``, numbers or ``datetime64``, in any order), posterior
+            ``mean``, ``lower`` and ``upper`` ends of the band (``M``), ``data`` (times ``N`` and
+            partial residuals ``N``, the points that it explains; None for none) and ``boundary``
+            (the time where the training data end; None for no line).
         level: Probability of the bands, for the legend.
         x_label: Label of the time axes, with its unit.
         y_label: Label of the value axes, with its unit.
@@ -105,30 +81,20 @@ def plot_components(
     return axes
 
 
-def _draw(ax: Axes, component: Curve, number: int, level: float, data_label: str) -> None:
+def _draw(ax: Axes, component: Any, number: int, level: float, data_label: str) -> None:
     prefix = f"components[{number}]."
-    x, mean, lower, upper = as_vectors(
+    x, mean, lower, upper = sorted_vectors(
         **{f"{prefix}{name}": getattr(component, name) for name in ("x", "mean", "lower", "upper")}
     )
-    order = np.argsort(x, kind="stable")
-    x, mean, lower, upper = x[order], mean[order], lower[order], upper[order]
-    label = f"{100 * level:g} % band"
-    ax.fill_between(x, lower, upper, color=BLUE, alpha=0.22, linewidth=0, label=label)
+    draw_band(ax, x, lower, upper, level)
     ax.plot(x, mean, color=BLUE, linewidth=1.4, label="mean", zorder=3)
     if component.data is not None:
         times, residuals = component.data
-        points = as_vectors(
-            **{f"{prefix}data[0]": times, f"{prefix}data[1]": residuals},
-        )
+        points = as_vectors(**{f"{prefix}data[0]": times, f"{prefix}data[1]": residuals})
         draw_points(ax, *points, color=GRAY, label=data_label)
     if component.boundary is not None:
         boundary: Any = as_array(f"{prefix}boundary", component.boundary, ndim=0)
-        ax.axvline(
-            boundary[()],
-            color="black",
-            linewidth=0.8,
-            linestyle=(0, (4, 3)),
-        )
+        ax.axvline(boundary[()], color="black", linewidth=0.8, linestyle=DASHES)
     label_dates(ax, x)
 
 

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpytorch_nkn.plotting.style import BLUE, GRAY, ORANGE, as_array, size_in_points
+from gpytorch_nkn.plotting.style import (
+    BLUE,
+    GRAY,
+    ORANGE,
+    as_array,
+    finish,
+    size_in_points,
+    tick_percents,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,23 +86,21 @@ def plot_cumulative(
     ends = np.maximum(explained, before).clip(0)
     for row, (share, end) in enumerate(zip(explained.tolist(), ends.tolist(), strict=True)):
         text = "> 99.9 %" if 0.9995 <= share < 1 else f"{100 * share:.1f} %"
-        _write(ax, end, row, text, size)
-    _set_axes(ax, rows, wrapped, size, explained, room=0.13 if errors is None else 0.24)
+        ax.annotate(
+            text, (end, row), xytext=(4, 0), textcoords="offset points", va="center",
+            fontsize=size, color=GRAY,
+        )  # fmt: skip
+    finish(ax, "variance explained by this part and those above", "")
+    ax.grid(False, axis="y")
+    ax.set_yticks(rows, wrapped, fontsize=size)
+    ax.tick_params(axis="y", length=0)
+    ax.set_ylim(rows[-1] + 0.6, -0.6)
+    room = 0.13 if errors is None else 0.24  # for the text of a full bar
+    ax.set_xlim(min(0.0, 1.1 * explained.min()), 1 + room)
+    tick_percents(ax.xaxis)
     if errors is not None:
         _add_column(ax, rows, [f"{error:.3g}" for error in errors], error_label, size)
     return ax
-
-
-def _write(ax: Axes, x: float, row: int, text: str, size: float) -> None:
-    ax.annotate(
-        text,
-        (x, row),
-        xytext=(4, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=size,
-        color=GRAY,
-    )
 
 
 def _fit_labels(ax: Axes, labels: Sequence[str]) -> tuple[list[str], float]:
@@ -109,21 +115,6 @@ def _fit_labels(ax: Axes, labels: Sequence[str]) -> tuple[list[str], float]:
         if size >= _READABLE:
             break
     return wrapped, float(np.clip(size, 5.0, 9.5))
-
-
-def _set_axes(
-    ax: Axes, rows: np.ndarray, labels: list[str], size: float, explained: np.ndarray, room: float
-) -> None:
-    ax.set_yticks(rows, labels, fontsize=size)
-    ax.set_ylim(rows[-1] + 0.6, -0.6)
-    ax.set_xlim(min(0.0, 1.1 * explained.min()), 1 + room)  # room for the text of a full bar
-    ticks = np.linspace(0, 1, 6)
-    ax.set_xticks(ticks, [f"{100 * tick:.0f} %" for tick in ticks])
-    ax.set_xlabel("variance explained by this part and those above")
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x", alpha=0.25, linewidth=0.6)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
 
 
 def _add_column(ax: Axes, rows: np.ndarray, texts: list[str], head: str, size: float) -> None:

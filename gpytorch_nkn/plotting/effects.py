@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from gpytorch_nkn.plotting.style import (
     BLUE,
     GRAY,
+    add_bar,
     as_array,
     as_list_of_axes,
     as_vectors,
+    draw_band,
     draw_points,
     finish,
     label_dates,
     put_title,
+    sorted_vectors,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Effect", "plot_effects"]
+__all__ = ["plot_effects"]
 
 Given = TypeVar("Given")
 
@@ -32,41 +34,8 @@ _ABOUT_ZERO = 0.005  # shares are estimates, which may even be negative
 _LEVELS = 18  # contours; an even number, so that zero lies in the middle of a colour
 
 
-class Effect(Protocol):
-    """What :func:`plot_effects` needs to know of an effect.
-
-    Attributes:
-        label: Its title.
-        names: One or two names of input columns.
-        grid: One vector per name, of ``A`` and ``B`` positions.
-        mean: Posterior means ``A``, or ``A x B``.
-        lower: Lower ends of the band, as ``mean``; drawn for one column only.
-        upper: Upper ends of the band, as ``mean``.
-        data: Positions ``N`` (``N x 2`` for two columns) and values ``N`` of the data; None for
-            none. Of data in two columns the positions only are drawn.
-        share: Share of the variance that it explains, a fraction of 1.
-    """
-
-    @property
-    def label(self) -> str: ...
-    @property
-    def names(self) -> tuple[str, ...]: ...
-    @property
-    def grid(self) -> tuple[ArrayLike, ...]: ...
-    @property
-    def mean(self) -> ArrayLike: ...
-    @property
-    def lower(self) -> ArrayLike: ...
-    @property
-    def upper(self) -> ArrayLike: ...
-    @property
-    def data(self) -> tuple[ArrayLike, ArrayLike] | None: ...
-    @property
-    def share(self) -> float: ...
-
-
 def plot_effects(
-    axes: Given, effects: Sequence[Effect], *, y_label: str = "value", share_y: bool = True
+    axes: Given, effects: Sequence[Any], *, y_label: str = "value", share_y: bool = True
 ) -> Given:
     """Draw effects of one column as a curve with its band, those of two as filled contours.
 
@@ -75,7 +44,12 @@ def plot_effects(
 
     Args:
         axes: One Axes per effect, a sequence or an array of any shape, read row by row.
-        effects: The effects, at least one; see :class:`Effect`.
+        effects: At least one, such as ``effects(...).main``. Each has a ``label`` (its title), one
+            or two ``names`` of input columns, a ``grid`` of one vector of positions per name (``A``
+            and ``B``), posterior ``mean``, ``lower`` and ``upper`` ends of the band (``A``, or
+            ``A x B``; the band is drawn for one column only), ``data`` (positions ``N``, of two
+            columns ``N x 2``, and values ``N``; None for none; of two columns the positions only
+            are drawn) and the ``share`` of the variance that it explains, a fraction of 1.
         y_label: Label of the effects, with their unit.
         share_y: Give the curves the same vertical limits, so that no effect looks like none.
 
@@ -116,8 +90,8 @@ def _percent(share: float) -> str:
     return "about 0 %" if abs(share) < _ABOUT_ZERO else f"{100 * share:.1f} %"
 
 
-def _draw_curve(ax: Axes, effect: Effect, prefix: str, y_label: str) -> None:
-    grid, mean, lower, upper = as_vectors(
+def _draw_curve(ax: Axes, effect: Any, prefix: str, y_label: str) -> None:
+    grid, mean, lower, upper = sorted_vectors(
         **{
             f"{prefix}grid[0]": effect.grid[0],
             f"{prefix}mean": effect.mean,
@@ -125,9 +99,7 @@ def _draw_curve(ax: Axes, effect: Effect, prefix: str, y_label: str) -> None:
             f"{prefix}upper": effect.upper,
         }
     )
-    order = np.argsort(grid, kind="stable")
-    grid, mean, lower, upper = grid[order], mean[order], lower[order], upper[order]
-    ax.fill_between(grid, lower, upper, color=BLUE, alpha=0.22, linewidth=0)
+    draw_band(ax, grid, lower, upper)
     ax.plot(grid, mean, color=BLUE, linewidth=1.5, zorder=3)
     ax.axhline(0, color=GRAY, linewidth=0.6)
     if effect.data is not None:
@@ -139,7 +111,7 @@ def _draw_curve(ax: Axes, effect: Effect, prefix: str, y_label: str) -> None:
     ax.margins(x=0.01)
 
 
-def _draw_contours(ax: Axes, effect: Effect, prefix: str, y_label: str) -> None:
+def _draw_contours(ax: Axes, effect: Any, prefix: str, y_label: str) -> None:
     first, second = (as_array(f"{prefix}grid[{i}]", g) for i, g in enumerate(effect.grid))
     if min(first.size, second.size) < 2:
         raise ValueError(
@@ -160,8 +132,7 @@ def _draw_contours(ax: Axes, effect: Effect, prefix: str, y_label: str) -> None:
         cmap=_COLORS,
     )
     drawn.set_edgecolor("face")  # or white lines show between the levels of a PDF
-    bar = ax.figure.colorbar(drawn, ax=ax, label=y_label, ticks=_bar_ticks(largest))
-    bar.outline.set_visible(False)
+    add_bar(ax, drawn, label=y_label, ticks=_bar_ticks(largest))
     if effect.data is not None:
         positions = as_array(f"{prefix}data[0]", effect.data[0], ndim=2)
         if positions.shape[1] != 2:

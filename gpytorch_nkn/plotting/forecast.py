@@ -9,8 +9,11 @@ from numpy.typing import ArrayLike
 
 from gpytorch_nkn.plotting.style import (
     BLUE,
+    DASHES,
     GRAY,
     ORANGE,
+    draw_band,
+    draw_points,
     finish,
     label_dates,
     put_legend_above,
@@ -20,8 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["plot_forecast"]
-
-_FEW_POINTS = 250  # as many markers can be told apart
 
 
 def plot_forecast(
@@ -73,38 +74,20 @@ def plot_forecast(
             "train must hold times and values of one length, at least one, got shapes "
             f"{train_x.shape} and {train_y.shape}."
         )
-    ax.fill_between(
-        x, lower, upper, color=BLUE, alpha=0.22, linewidth=0, label=f"{100 * level:g} % band"
-    )
-    (mean_line,) = ax.plot(x, mean, color=BLUE, linewidth=1.4, label="mean")
-    size = 3.2 if train_x.size <= _FEW_POINTS else 2.2
-    _draw_data(ax, train_x, train_y, GRAY, size, "training data")
+    draw_band(ax, x, lower, upper, level)
+    ax.plot(x, mean, color=BLUE, linewidth=1.4, label="mean", zorder=3)
+    draw_points(ax, train_x, train_y, color=GRAY, label="training data", front=True)
     if test is not None:
         test_x, test_y = (np.asarray(values) for values in test)
-        _draw_data(ax, test_x, test_y, ORANGE, size, "held-out data")
+        draw_points(ax, test_x, test_y, color=ORANGE, label="held-out data", front=True)
     boundary = train_x.max()
     if test is not None and test_x.size and test_x.min() > boundary:
         boundary = boundary + (test_x.min() - boundary) / 2
-    ax.axvline(boundary, color="black", linewidth=0.8, linestyle=(0, (4, 3)))
+    ax.axvline(boundary, color="black", linewidth=0.8, linestyle=DASHES)
     label_dates(ax, train_x)
-    mean_line.set_zorder(3)
     finish(ax, x_label, y_label)
     ax.margins(x=0.01)
     height = put_legend_above(ax, ["training data", "held-out data", "mean"])
     if title:
         ax.set_title(title, loc="left", pad=height)
     return ax
-
-
-def _draw_data(ax: Axes, x: np.ndarray, y: np.ndarray, color: str, size: float, label: str) -> None:
-    ax.plot(
-        x,
-        y,
-        color=color,
-        marker="o",
-        markersize=size,
-        markeredgewidth=0,
-        linestyle="none",
-        label=label,
-        zorder=4,
-    )

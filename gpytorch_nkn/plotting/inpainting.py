@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpytorch_nkn.plotting.style import as_array, as_list_of_axes, draw_outline, put_title
+from gpytorch_nkn.plotting.style import add_bar, as_array, as_list_of_axes, draw_outline, put_title
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["Inpainting", "plot_inpainting"]
+__all__ = ["plot_inpainting"]
 
 Given = TypeVar("Given")
 
@@ -21,26 +18,9 @@ _MISSING = (0.82, 0.35, 0.04)  # ORANGE
 _PALE = 0.25  # contrast of the known cells below the standard deviations
 
 
-class Inpainting(Protocol):
-    """What :func:`plot_inpainting` needs to know; :func:`gpytorch_nkn.grids.inpaint` gives it.
-
-    Attributes:
-        filled: The image without holes, ``H x W``, with a dimension of channels or one of frames.
-        std: Standard deviations, of the same shape.
-        missing: Which cells were filled, of the same shape.
-    """
-
-    @property
-    def filled(self) -> ArrayLike: ...
-    @property
-    def std(self) -> ArrayLike: ...
-    @property
-    def missing(self) -> ArrayLike: ...
-
-
 def plot_inpainting(
     axes: Given,
-    result: Inpainting,
+    result: Any,
     *,
     truth: ArrayLike | None = None,
     channel_axis: int | None = None,
@@ -55,7 +35,9 @@ def plot_inpainting(
 
     Args:
         axes: Three Axes, four with ``truth``, as a sequence or an array of any shape.
-        result: What was filled; see :class:`Inpainting`.
+        result: What :func:`gpytorch_nkn.grids.inpaint` gives: the image ``filled`` without holes
+            (``H x W``, with a dimension of channels or one of frames), its standard deviations
+            ``std`` and the booleans ``missing``, of one shape.
         truth: What was really there, of the shape of the image; drawn last.
         channel_axis: Which dimension holds the three colours; ``None`` for gray images.
         frame: Which image of a video ``T x H x W`` is drawn.
@@ -113,8 +95,7 @@ def plot_inpainting(
         ax.set_yticks([])
         ax.spines[:].set_visible(False)
         put_title(ax, title)
-    bar = flat[2].figure.colorbar(scale, ax=flat[2], location="bottom", shrink=0.9, label=label)
-    bar.outline.set_visible(False)
+    add_bar(flat[2], scale, location="bottom", shrink=0.9, label=label)
     for ax in flat:
         ax.set_anchor("N")  # in one row, although there is a bar below one of them
     return axes

@@ -14,7 +14,14 @@ from torch import Tensor
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.plotting.style import as_array
 
-__all__ = ["InputLine", "as_inputs", "check_kernel", "kernel_values", "line_of_inputs"]
+__all__ = [
+    "InputLine",
+    "as_inputs",
+    "check_kernel",
+    "check_positive",
+    "kernel_values",
+    "line_of_inputs",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +67,12 @@ def check_kernel(kernel: Kernel) -> None:
         )
 
 
+def check_positive(name: str, value: float) -> None:
+    """Refuse what is no positive number."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a positive number, got {value}.")
+
+
 def as_inputs(kernel: Kernel, x: Any) -> Tensor:
     """Return finite inputs ``N x D`` in the kernel's precision from ``N`` or ``N x D``.
 
@@ -87,7 +100,7 @@ def line_of_inputs(kernel: Kernel, x: Any, offset: float = 0.0, scale: float = 1
     """Return inputs ``N`` or ``N x D`` along the one column that varies.
 
     Args:
-        kernel: Whose precision the inputs take.
+        kernel: Whose precision the inputs take; see :func:`check_kernel`.
         x: Inputs, the column that varies in the user's units.
         offset, scale: The kernel sees ``(x - offset) / scale`` of the column that varies.
 
@@ -96,10 +109,10 @@ def line_of_inputs(kernel: Kernel, x: Any, offset: float = 0.0, scale: float = 1
         ValueError: Not exactly one column varies, the offset is not finite, or the scale is not
             positive; or as in :func:`as_inputs`.
     """
+    check_kernel(kernel)
     if not math.isfinite(offset):
         raise ValueError(f"x_offset must be a finite number, got {offset}.")
-    if not 0 < scale < math.inf:
-        raise ValueError(f"x_scale must be a positive number, got {scale}.")
+    check_positive("x_scale", scale)
     array = _as_matrix(x).astype(float)
     (varying,) = np.nonzero((array != array[0]).any(0))
     if len(varying) != 1:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from gpytorch_nkn.linalg import psd_root
-from gpytorch_nkn.plotting.inputs import InputLine, check_kernel, kernel_values, line_of_inputs
+from gpytorch_nkn.plotting.inputs import InputLine, kernel_values, line_of_inputs
 from gpytorch_nkn.plotting.style import GRAY, PALETTE, as_array, finish, put_legend_above
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ def plot_kernel(
     """
     if show not in ("slices", "samples"):
         raise ValueError(f"show must be 'slices' or 'samples', got {show!r}.")
-    check_kernel(kernel)
     line = line_of_inputs(kernel, x, x_offset, x_scale)
     if show == "slices":
         _draw_slices(ax, kernel, line, origins)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +13,7 @@ from gpytorch_nkn.plotting.style import (
     GRAY,
     ORANGE,
     PALETTE,
+    add_bar,
     as_array,
     finish,
     put_legend_above,
@@ -21,7 +22,7 @@ from gpytorch_nkn.plotting.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Classifier", "plot_decision_boundary", "plot_hadamard_factor"]
+__all__ = ["plot_decision_boundary", "plot_hadamard_factor"]
 
 _COLORS = "RdBu_r"  # diverging, white in the middle
 _FEW_GROUPS = 12  # as many have labels of their own
@@ -32,21 +33,9 @@ _MARGIN = 0.05  # of the range of the data, on either side
 _NARROWEST = 1e-6  # half width of the scale of colours
 
 
-class Classifier(Protocol):
-    """What :func:`plot_decision_boundary` needs to know of a classifier.
-
-    With a ``decision_function`` of two classes, whose values are positive for the second, it also
-    draws a smooth boundary.
-    """
-
-    @property
-    def classes_(self) -> Any: ...
-    def predict(self, X: Any, /) -> Any: ...
-
-
 def plot_decision_boundary(
     ax: Axes,
-    classifiers: Mapping[str, Classifier],
+    classifiers: Mapping[str, Any],
     X: ArrayLike,
     y: ArrayLike,
     *,
@@ -60,7 +49,8 @@ def plot_decision_boundary(
 
     Args:
         ax: Axes to draw on.
-        classifiers: Fitted classifiers by name, in scikit-learn's manner; see :class:`Classifier`.
+        classifiers: Fitted classifiers by name, in scikit-learn's manner. The boundary is smooth
+            where there is a ``decision_function`` of two classes, positive for the second.
         X: Inputs ``N x 2``.
         y: Classes ``N``, numbers or texts.
         resolution: Number of places on each side of the grid on which boundaries are found.
@@ -179,10 +169,7 @@ def plot_hadamard_factor(
         values, cmap=_COLORS, vmin=1.0 - limit, vmax=1.0 + limit, interpolation="nearest"
     )
     extend = "both" if below and above else "min" if below else "max" if above else "neither"
-    bar = ax.figure.colorbar(
-        image, ax=ax, extend=extend, format=ScalarFormatter(useOffset=False), label="entry of F"
-    )
-    bar.outline.set_visible(False)
+    add_bar(ax, image, extend=extend, format=ScalarFormatter(useOffset=False), label="entry of F")
     finish(ax, label, label)
     ax.grid(False)
     if ticks is not None:
@@ -198,7 +185,7 @@ def _lines(inputs: np.ndarray, resolution: int) -> list[np.ndarray]:
     return [np.linspace(a, b, resolution) for a, b in zip(low - margin, high + margin, strict=True)]
 
 
-def _sides(classifier: Classifier, grid: np.ndarray) -> list[np.ndarray]:
+def _sides(classifier: Any, grid: np.ndarray) -> list[np.ndarray]:
     """Functions of the places whose zeros are the boundaries."""
     classes = np.asarray(classifier.classes_)
     decide = getattr(classifier, "decision_function", None)

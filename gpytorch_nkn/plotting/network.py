@@ -23,7 +23,7 @@ from gpytorch_nkn.plotting.style import BLUE, GRAY, ORANGE, PALETTE, size_in_poi
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_network"]
+__all__ = ["kernel_name", "plot_network"]
 
 _VARIANCES = 201  # inputs over which variances are averaged
 _POINTS = 401  # of a thumbnail
@@ -123,19 +123,19 @@ def _labels(network: NeuralKernelNetwork, names: Sequence[str] | None) -> list[s
         return str(column) if names is None else str(names[column])
 
     primitives: list[Kernel] = list(network.primitives)
-    return [_kernel_name(kernel, column_name) for kernel in primitives]
+    return [kernel_name(kernel, column_name) for kernel in primitives]
 
 
-def _kernel_name(kernel: Kernel, column_name: Callable[[int], str]) -> str:
+def kernel_name(kernel: Kernel, column_name: Callable[[int], str]) -> str:
     """Such as ``RBF``, or ``PER (month)`` for a kernel of some columns; scales are not named."""
     name, columns = short_name(kernel), kernel.active_dims
     if isinstance(kernel, ScaleKernel):
-        name = _kernel_name(kernel.base_kernel, column_name)
+        name = kernel_name(kernel.base_kernel, column_name)
         if kernel.base_kernel.active_dims is not None:
             return name  # GPyTorch gives the columns of its part to a ScaleKernel
     elif type(kernel) in (AdditiveKernel, ProductKernel):
         sign = " + " if isinstance(kernel, AdditiveKernel) else " \N{MULTIPLICATION SIGN} "
-        name = sign.join(_kernel_name(part, column_name) for part in kernel.kernels)
+        name = sign.join(kernel_name(part, column_name) for part in kernel.kernels)
         name = name if columns is None else f"[{name}]"
     if columns is None:
         return name
@@ -431,8 +431,8 @@ def _draw_inputs(ax: Axes, stages: list[_Stage], target: _Stage, lanes: dict[int
         if constants[unit] >= _CONSTANT:
             foot = target.left - 0.07, y + 0.5 * target.height
             line = np.array([foot, (target.left, foot[1] - 0.12)])
-            width, color = 0.3 + 2.5 * constants[unit], to_rgba(GRAY, 0.9 * opacity)
-            lines.append((0, constants[unit], line, width, color))
+            strength = float(constants[unit])
+            lines.append((0, strength, line, 0.3 + 2.5 * strength, to_rgba(GRAY, 0.9 * opacity)))
             white = {"boxstyle": "circle,pad=0.1", "facecolor": "white", "linewidth": 0}
             _write(ax, "c", foot, (-1, 0), 7, to_rgba(GRAY, 0.5 + 0.5 * opacity), bbox=white)
     lines.sort(key=lambda line: line[:2])  # the strongest on top

@@ -10,8 +10,14 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
 
 from gpytorch_nkn.kernels import BivariateSpectralMixtureKernel, NonStationarySpectralKernel
-from gpytorch_nkn.plotting.inputs import InputLine, check_kernel, kernel_values, line_of_inputs
-from gpytorch_nkn.plotting.style import finish
+from gpytorch_nkn.plotting.inputs import (
+    InputLine,
+    check_kernel,
+    check_positive,
+    kernel_values,
+    line_of_inputs,
+)
+from gpytorch_nkn.plotting.style import add_bar, finish
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +78,7 @@ def plot_spectral_surface(
         ValueError: The kernel has a batch shape, there is no such column, ``max_frequency`` or
             ``x_scale`` is not positive, or ``width`` is negative.
     """
-    _check_positive("x_scale", x_scale)
+    check_positive("x_scale", x_scale)
     centers, masses, widths, correlations = spectral_bumps(kernel, column)
     centers, widths = centers / x_scale, widths / x_scale
     if max_frequency is None:
@@ -81,7 +87,7 @@ def plot_spectral_surface(
         share = masses[order].cumsum() / masses.sum()
         largest = reach[order][min(np.searchsorted(share, _MOST_POWER), len(reach) - 1)]
         max_frequency = float(1.08 * largest) or 1.0
-    _check_positive("max_frequency", max_frequency)
+    check_positive("max_frequency", max_frequency)
     width = max_frequency / _FINE if width is None else width
     if not 0 <= width < math.inf:
         raise ValueError(f"width must be a frequency, not negative, got {width}.")
@@ -229,11 +235,10 @@ def plot_local_spectrum(
     Reference: Martin and Flandrin (1985), Wigner-Ville spectral analysis of nonstationary
     processes.
     """
-    check_kernel(kernel)
     line = line_of_inputs(kernel, x, x_offset, x_scale)
     low, high = line.place[[0, -1]]
     window = (high - low) / 24 if window is None else window
-    _check_positive("window", window)
+    check_positive("window", window)
     places = np.linspace(low, high, _PLACES)
     frequencies, power = expected_spectrogram(kernel, line, places, window, max_frequency)
     _draw_image(ax, places, frequencies, power, f"power per (cycle per {unit})")
@@ -267,7 +272,7 @@ def expected_spectrogram(
     low, high = places[0] - _REACH * window, places[-1] + _REACH * window
     count = _FINEST
     if max_frequency is not None:
-        _check_positive("max_frequency", max_frequency)
+        check_positive("max_frequency", max_frequency)
         # Waves up to twice that frequency must not pass for slower ones.
         count = max(count, math.ceil(4 * max_frequency * (high - low)))
     count = max(count, math.ceil(3 * (high - low) / window))
@@ -313,11 +318,5 @@ def _draw_image(ax: Axes, x: np.ndarray, y: np.ndarray, values: np.ndarray, labe
 
     norm = PowerNorm(0.5, 0.0, float(values.max()) or 1.0)
     mesh = ax.pcolormesh(x, y, values, cmap="magma", norm=norm, shading="nearest", rasterized=True)
-    bar = ax.figure.colorbar(mesh, ax=ax, label=label)
-    bar.outline.set_visible(False)
+    add_bar(ax, mesh, label=label)
     ax.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a positive number, got {value}.")

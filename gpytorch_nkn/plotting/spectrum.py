@@ -1,4 +1,4 @@
-"""The periodogram that a kernel foretells."""
+"""The periodogram that a kernel predicts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from scipy.signal import lombscargle
 
-from gpytorch_nkn.plotting.inputs import InputLine, check_kernel, kernel_values, line_of_inputs
+from gpytorch_nkn.plotting.inputs import InputLine, kernel_values, line_of_inputs
 from gpytorch_nkn.plotting.style import (
     BLUE,
     ORANGE,
@@ -51,7 +51,7 @@ def plot_spectrum(
     :math:`F K F^H / N`. That holds for any kernel, stationary or not. See
     :func:`prior_periodogram` for the range.
 
-    The frequency zero is left out: it holds the mean. With many frequencies their axis is
+    The frequency zero is not drawn: it holds the mean. With many frequencies their axis is
     logarithmic. Periods stand above.
 
     Args:
@@ -78,12 +78,11 @@ def plot_spectrum(
             are too few inputs, ``y`` has another length, ``noise`` is negative, ``level`` is not
             between 0 and 1, ``x_scale`` is not positive, or a value is not finite.
     """
-    check_kernel(kernel)
+    line = line_of_inputs(kernel, x, x_offset, x_scale)
     if not noise >= 0 or not np.isfinite(noise):
         raise ValueError(f"noise must be a variance, not negative, got {noise}.")
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}.")
-    line = line_of_inputs(kernel, x, x_offset, x_scale)
     place = line.place
     different = len(np.unique(place))
     if different < 4:

@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLUE",
+    "DASHES",
     "GRAY",
     "ORANGE",
     "PALETTE",
     "PERIODS_HEIGHT",
+    "add_bar",
     "add_periods_above",
     "as_array",
     "as_list_of_axes",
     "as_vectors",
+    "draw_band",
     "draw_outline",
     "draw_points",
     "finish",
@@ -29,10 +32,13 @@ __all__ = [
     "put_legend_above",
     "put_title",
     "size_in_points",
+    "sorted_vectors",
+    "tick_percents",
     "wrap_to",
 ]
 
 BLUE, ORANGE, GRAY = "#1f5fa8", "#d1580b", "#404040"
+DASHES = (0, (4, 3))
 # Told apart by eyes of any kind, and by their brightness: after Okabe and Ito.
 PALETTE = (BLUE, ORANGE, "#2a9d78", "#b3649b", "#e0a100", "#5ab4e0")
 PERIODS_HEIGHT = 32.0  # points that the ticks and the label of add_periods_above take
@@ -84,6 +90,13 @@ def as_vectors(**named: Any) -> list[np.ndarray]:
     return vectors
 
 
+def sorted_vectors(**named: Any) -> list[np.ndarray]:
+    """As :func:`as_vectors`, all in the order of the first one."""
+    vectors = as_vectors(**named)
+    order = np.argsort(vectors[0], kind="stable")
+    return [vector[order] for vector in vectors]
+
+
 def as_list_of_axes(axes: Any, count: int, what: str) -> list[Axes]:
     """Return a flat list of ``count`` Axes from one of them, a sequence or an array.
 
@@ -102,8 +115,25 @@ def as_list_of_axes(axes: Any, count: int, what: str) -> list[Axes]:
     return flat
 
 
-def draw_points(ax: Axes, x: np.ndarray, y: np.ndarray, *, color: str, label: str = "") -> None:
-    """Draw data as dots, smaller and paler where there are many of them."""
+def draw_band(
+    ax: Axes,
+    x: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    level: float | None = None,
+    *,
+    color: str = BLUE,
+) -> None:
+    """Fill the space between two curves; with a level it is named in the legend."""
+    label = "_band" if level is None else f"{100 * level:g} % band"
+    alpha = 0.22 if color == BLUE else 0.16
+    ax.fill_between(x, lower, upper, color=color, alpha=alpha, linewidth=0, label=label)
+
+
+def draw_points(
+    ax: Axes, x: np.ndarray, y: np.ndarray, *, color: str, label: str = "", front: bool = False
+) -> None:
+    """Draw data as dots, smaller where there are many of them, and paler unless in front."""
     many = x.size > _FEW_POINTS
     ax.plot(
         x,
@@ -113,10 +143,21 @@ def draw_points(ax: Axes, x: np.ndarray, y: np.ndarray, *, color: str, label: st
         markersize=2.0 if many else 3.2,
         markeredgewidth=0,
         linestyle="none",
-        alpha=0.55 if many else 0.8,
+        alpha=1.0 if front else 0.55 if many else 0.8,
         label=label or "_data",
-        zorder=2.5,
+        zorder=4 if front else 2.5,
     )
+
+
+def add_bar(ax: Axes, colored: Any, **options: Any) -> None:
+    """Add a colour bar without a frame."""
+    ax.figure.colorbar(colored, ax=ax, **options).outline.set_visible(False)
+
+
+def tick_percents(axis: Any) -> None:
+    """Ticks from 0 to 100 % along an axis of fractions."""
+    ticks = np.linspace(0, 1, 6)
+    axis.set_ticks(ticks, [f"{100 * tick:.0f} %" for tick in ticks])
 
 
 def label_dates(ax: Axes, x: np.ndarray) -> None:

@@ -39,7 +39,7 @@ from gpytorch_nkn.kernels import (
 from gpytorch_nkn.kernels.measures import Frequencies
 from gpytorch_nkn.layers import Linear, Product
 from gpytorch_nkn.models import spectral_features
-from gpytorch_nkn.plotting.kernel_names import kernel_name
+from gpytorch_nkn.plotting.network import kernel_name
 from gpytorch_nkn.settings import kernel_evaluation
 from tests.kernels.contract import perturb
 from tests.kernels.evaluation.conftest import ran as ran
