@@ -51,23 +51,43 @@ class Ridge(NamedTuple):
     left_out: Tensor
 
 
+def _spectrum_beside_constants(gram: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Eigenvalues and eigenvectors of a centred matrix, whose constants get a large eigenvalue.
+
+    Left at zero, they mix with the eigenvectors of small eigenvalues: an error of rounding over
+    these eigenvalues, which is too much where a row has little freedom.
+    """
+    level = gram.diagonal().mean()
+    values, vectors = torch.linalg.eigh(gram + level / len(gram))
+    return values.clamp_min(0), vectors, level
+
+
 def _left_out_residuals(
-    values: Tensor, vectors: Tensor, projected: Tensor, rest: Tensor | float, penalty: float
+    values: Tensor,
+    vectors: Tensor,
+    projected: Tensor,
+    rest: Tensor | float,
+    penalty: float,
+    level: Tensor | None,
 ) -> Tensor:
     """Residuals ``N x K`` of a ridge regression with an intercept at rows left out one by one.
 
     Args:
-        values: Eigenvalues of the centred product of features, or centred kernel matrix.
+        values: Eigenvalues of the centred product of features.
         vectors: Eigenvectors, ``N`` rows.
         projected: Centred targets times the eigenvectors.
         rest: Centred targets without their projection on the eigenvectors.
         penalty: Of the squared weights.
+        level: Eigenvalue of constants, if the eigenvectors span all rows.
     """
     count = len(vectors)
-    shares = values / (values + penalty)
-    leverage = vectors.square() @ shares + 1 / count
-    residuals = rest + vectors @ ((1 - shares).unsqueeze(1) * projected)
-    return residuals / (1 - leverage).clamp_min(_LEAST_FREEDOM).unsqueeze(1)
+    remaining = penalty / (values + penalty)
+    if level is None:
+        freedom = 1 - 1 / count - vectors.square() @ (values / (values + penalty))
+    else:
+        freedom = vectors.square() @ remaining - penalty / (level + penalty) / count
+    residuals = rest + vectors @ (remaining.unsqueeze(1) * projected)
+    return residuals / freedom.clamp_min(_LEAST_FREEDOM).unsqueeze(1)
 
 
 def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -> KernelRidge:
@@ -84,22 +104,21 @@ def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -
     centred = targets - targets.mean(0)
     level = float(centred.square().mean()) or 1.0
     best = KernelRidge(1 / median, 1.0, math.inf)
-    penalties = torch.from_numpy(_PENALTIES)
+    penalties = torch.from_numpy(_PENALTIES) * len(x)
     for factor in gammas:
         gamma = factor / median
         kernel = torch.exp(-gamma * squares)
         kernel = kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
-        values, vectors = torch.linalg.eigh(kernel)
-        values = values.clamp_min(0)
+        values, vectors, above = _spectrum_beside_constants(kernel)
         projected = vectors.mT @ centred
-        shares = values.unsqueeze(1) / (values.unsqueeze(1) + penalties * len(x))  # N x P
-        leverage = vectors.square() @ shares + 1 / len(x)
-        residuals = vectors @ ((1 - shares).unsqueeze(2) * projected.unsqueeze(1)).flatten(1)
+        remaining = penalties / (values.unsqueeze(1) + penalties)  # N x P
+        freedom = vectors.square() @ remaining - penalties / (above + penalties) / len(x)
+        residuals = vectors @ (remaining.unsqueeze(2) * projected.unsqueeze(1)).flatten(1)
         residuals = residuals.view(len(x), len(penalties), -1)
-        residuals /= (1 - leverage).clamp_min(_LEAST_FREEDOM).unsqueeze(2)
+        residuals /= freedom.clamp_min(_LEAST_FREEDOM).unsqueeze(2)
         error, number = residuals.square().mean(dim=(0, 2)).min(0)
         if float(error) / level < best.error:
-            best = KernelRidge(gamma, float(penalties[number]), float(error) / level)
+            best = KernelRidge(gamma, float(_PENALTIES[number]), float(error) / level)
     return best
 
 
@@ -167,9 +186,9 @@ def ridge_by_left_out_rows(
     features, own = features - centre, own - level
     count, width = features.shape
     if count <= width:
-        values, vectors = torch.linalg.eigh(features @ features.mT)
-        values = values.clamp_min(0)
+        values, vectors, above = _spectrum_beside_constants(features @ features.mT)
     else:
+        above = None
         values, axes = torch.linalg.eigh(features.mT @ features)
         values = values.clamp_min(1e-12)
         vectors = (features @ axes) / values.sqrt()
@@ -177,7 +196,7 @@ def ridge_by_left_out_rows(
     rest = own - vectors @ projected
     best, penalty, residuals = float("inf"), 1.0, own
     for candidate in (_PENALTIES * count).tolist():
-        found = _left_out_residuals(values, vectors, projected, rest, candidate)
+        found = _left_out_residuals(values, vectors, projected, rest, candidate, above)
         error = float(found.square().mean())
         if error < best:
             best, penalty, residuals = error, candidate, found
