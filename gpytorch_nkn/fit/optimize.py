@@ -13,6 +13,7 @@ from gpytorch.models import ExactGP
 from scipy.optimize import Bounds, minimize
 from torch import Tensor
 
+from gpytorch_nkn.fit.adam import Adam
 from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.fit.training_loss import TrainingLoss
 
@@ -187,7 +188,6 @@ class FlatParameters:
 
     def _release(self) -> None:
         self.values.copy_(self.best_values)
-        self.values.grad = None
         for parameter in self._parameters:
             parameter.data = parameter.data.clone()
             parameter.grad = None
@@ -235,8 +235,8 @@ def run_adam(
 
     A restart whose loss is not finite goes back to its best point with a clean momentum.
     """
-    optimizer = torch.optim.Adam([flat.values], lr=learning_rate, betas=(0.9, 0.99))
-    flat.values.grad = flat.gradients
+    adam = Adam(flat.values, decays=(0.9, 0.99))
+    rate = learning_rate
     failures = torch.zeros_like(flat.best_loss)
     for step in range(steps):
         finite = flat.evaluate().isfinite()
@@ -244,11 +244,10 @@ def run_adam(
         if bool((failures > _MAX_FAILURES).all()):
             break
         if not bool(finite.all()):
-            _step_back(flat, optimizer, ~finite[flat.restart])
+            _step_back(flat, adam, ~finite[flat.restart])
         if anneal:  # constant for the first half, then down to zero in a straight line
             rate = learning_rate * min(1.0, 2 * (1 - (step + 1) / (steps + 1)))
-            optimizer.param_groups[0]["lr"] = rate
-        optimizer.step()
+        adam.step(flat.gradients, rate)
         torch.clamp(flat.values, *flat.bounds, out=flat.values)
         on_step()
         if time.monotonic() > deadline:
@@ -256,13 +255,11 @@ def run_adam(
     flat.values.copy_(flat.best_values)
 
 
-def _step_back(flat: FlatParameters, optimizer: torch.optim.Adam, entries: Tensor) -> None:
+def _step_back(flat: FlatParameters, adam: Adam, entries: Tensor) -> None:
     flat.values[entries] = flat.best_values[entries]
     flat.gradients[entries] = 0
-    state = optimizer.state.get(flat.values, {})
-    for name in ("exp_avg", "exp_avg_sq"):
-        if name in state:
-            state[name][entries] = 0
+    adam.first[entries] = 0
+    adam.second[entries] = 0
 
 
 def run_lbfgs(

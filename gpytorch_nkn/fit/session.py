@@ -121,7 +121,7 @@ class Best(Generic[S]):
         """Keep a state, which is made only if its value is higher; returns whether it is."""
         if self.state is not None and not value > self.value:
             return False
-        self.value, self.state = value, state()
+        self.value, self.state = -math.inf if math.isnan(value) else value, state()
         return True
 
 

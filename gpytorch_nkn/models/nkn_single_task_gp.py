@@ -7,7 +7,6 @@ from copy import deepcopy
 from typing import Any
 
 import torch
-from botorch.fit import _fit_fallback
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -25,16 +24,14 @@ from torch import Tensor
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit import Objective
 from gpytorch_nkn.kernels import index_kernel_batch
-from gpytorch_nkn.models.custom_fit import is_own_fit
+from gpytorch_nkn.models.custom_fit import TRAINERS, CustomFit
 from gpytorch_nkn.models.output_subset import subset_outputs
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
 __all__ = ["NKNSingleTaskGP"]
 
-_OPTIONS = {"previous", "fresh_starts", "max_iterations", "seed", "progress"}
 
-
-class NKNSingleTaskGP(SingleTaskGP):
+class NKNSingleTaskGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
     """Exact GP whose kernel is a network that learns its structure: use it for SingleTaskGP.
 
     Data, noise, mean and transforms are those of :class:`botorch.models.SingleTaskGP`, with the
@@ -119,37 +116,12 @@ class NKNSingleTaskGP(SingleTaskGP):
         self.to(self.train_targets)
         check_columns(self.covar_module, num_columns, self.train_targets)
 
-    def custom_fit(
-        self,
-        mll: MarginalLogLikelihood,
-        closure: Callable | None = None,
-        closure_kwargs: dict[str, Any] | None = None,
-        optimizer_kwargs: dict[str, Any] | None = None,
-        **kwargs: Any,
+    def _stock_fit(
+        self, mll: MarginalLogLikelihood, *, closure: Callable | None = None, **options: Any
     ) -> MarginalLogLikelihood:
-        """What ``fit_gpytorch_mll`` calls.
-
-        Args:
-            mll: Marginal log likelihood of this model.
-            closure, closure_kwargs, optimizer_kwargs: As in BoTorch.
-            **kwargs: Options of :func:`gpytorch_nkn.bo.fit_bo_model`, or BoTorch's.
-
-        Raises:
-            TypeError: An option is neither, or there are some of both.
-        """
-        stock = (closure, closure_kwargs, optimizer_kwargs)
-        if is_own_fit(self, mll, stock, kwargs, _OPTIONS, "fit_bo_model"):
-            fit_bo_model(self, **kwargs)
-            return mll.eval()
         if self.shared_kernel and self._num_outputs > 1 and closure is None:
             closure = self._joint_closure(mll)
-        return _fit_fallback(
-            mll,
-            closure=closure,
-            closure_kwargs=closure_kwargs,
-            optimizer_kwargs=optimizer_kwargs,
-            **kwargs,
-        )
+        return super()._stock_fit(mll, closure=closure, **options)
 
     def _joint_closure(self, mll: MarginalLogLikelihood) -> ForwardBackwardClosure:
         """Loss and gradients of all outputs together, each prior once.
@@ -208,6 +180,9 @@ class NKNSingleTaskGP(SingleTaskGP):
         subset: NKNSingleTaskGP
         subset = subset_outputs(self, super().subset_output, idcs, subset_kernel)
         return subset
+
+
+TRAINERS[NKNSingleTaskGP] = fit_bo_model
 
 
 def _subset_kernel(kernel: Kernel, idcs: list[int], shared: bool) -> Kernel:

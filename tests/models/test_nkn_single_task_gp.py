@@ -1,6 +1,7 @@
 import pickle
 import warnings
 from copy import deepcopy
+from functools import wraps
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ from gpytorch.mlls import (
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
-from gpytorch_nkn.models import NKNSingleTaskGP, nkn_single_task_gp as module
+from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP, custom_fit
 from tests.models.small_models import SMALL, STRUCTURES, data, moved, structure_of
 
 
@@ -240,11 +241,12 @@ def fitted_by_us(monkeypatch):
     """Models that fit_bo_model was called with; it stays untouched."""
     calls = []
 
+    @wraps(fit_bo_model)
     def spy(model, **options):
         calls.append((model, options))
         return model.eval()
 
-    monkeypatch.setattr(module, "fit_bo_model", spy)
+    monkeypatch.setitem(TRAINERS, NKNSingleTaskGP, spy)
     return calls
 
 
@@ -321,7 +323,7 @@ def test_fit_of_a_shared_kernel_by_botorch_counts_each_prior_once():
 
 def test_fit_of_another_likelihood_is_botorch_s(fitted_by_us, monkeypatch):
     calls = []
-    monkeypatch.setattr(module, "_fit_fallback", lambda mll, **options: calls.append(mll))
+    monkeypatch.setattr(custom_fit, "_fit_fallback", lambda mll, **options: calls.append(mll))
     model = NKNSingleTaskGP(*data())
     mll = LeaveOneOutPseudoLikelihood(model.likelihood, model)
     fit_gpytorch_mll(mll)

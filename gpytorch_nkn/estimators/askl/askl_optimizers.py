@@ -1,18 +1,18 @@
-"""Adam and stochastic gradient descent on a vector of parameters, by hand."""
+"""Adam and stochastic gradient descent on a vector of parameters, in groups."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-__all__ = ["OPTIMIZERS", "Adam", "Momentum", "Optimizer"]
+from gpytorch_nkn.fit import move_by_adam
+
+__all__ = ["OPTIMIZERS", "AdamDescent", "Momentum", "Optimizer"]
 
 _PIECE = 2**16  # parameters at a time on a CPU, which its second-level cache holds
-_DECAY, _SQUARE_DECAY = 0.9, 0.999
 _MOMENTUM = 0.9
 
 
@@ -87,13 +87,10 @@ class Optimizer:
         raise NotImplementedError
 
 
-class Adam(Optimizer):
-    """Adam. (The first use of torch.optim loads a compiler, which takes seconds.)
+class AdamDescent(Optimizer):
+    """Adam. Its step is in units of the gradient's deviation and so matches no proximal step.
 
-    Its step is in units of the gradient's deviation and so matches no proximal step; as in the
-    paper's experiments, that one takes the learning rate as it is.
-
-    Reference: Kingma and Ba (2015), algorithm 1.
+    As in the paper's experiments, that one takes the learning rate as it is.
     """
 
     num_moments = 2
@@ -101,15 +98,12 @@ class Adam(Optimizer):
     def step(self, rates: Sequence[float]) -> None:
         """Move every group by its mean gradient in units of its deviation."""
         self.steps += 1
-        correction = math.sqrt(1 - _SQUARE_DECAY**self.steps)
-        factor = -correction / (1 - _DECAY**self.steps)
         for piece in self._pieces:
-            _, values, gradient, first, second, scratch = piece
-            first.lerp_(gradient, 1 - _DECAY)
-            second.mul_(_SQUARE_DECAY).addcmul_(gradient, gradient, value=1 - _SQUARE_DECAY)
-            torch.sqrt(second, out=scratch)
-            scratch.add_(self.epsilon * correction)
-            values.addcdiv_(first, scratch, value=factor * rates[piece.group])
+            moments = piece.first, piece.second, piece.scratch
+            rate = rates[piece.group]
+            move_by_adam(
+                piece.values, piece.gradient, moments, rate, self.steps, epsilon=self.epsilon
+            )
 
 
 class Momentum(Optimizer):
@@ -130,4 +124,4 @@ class Momentum(Optimizer):
             values.add_(velocity, alpha=-_MOMENTUM * rates[group])
 
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": Adam, "sgd": Momentum}
+OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": AdamDescent, "sgd": Momentum}

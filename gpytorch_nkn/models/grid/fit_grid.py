@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import math
-import operator
-import sys
-import time
-import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
+from gpytorch_nkn.fit import Session, check_counts
 from gpytorch_nkn.initialization import assign, initialize_grid_kernels
+from gpytorch_nkn.models.custom_fit import trains
 from gpytorch_nkn.models.grid.grid_blocks import hole_blocks, is_scattered
 from gpytorch_nkn.models.grid.grid_training import GridRestart, GridTraining
+from gpytorch_nkn.models.grid.kronecker_grid_gp import KroneckerGridGP
 
-if TYPE_CHECKING:
-    from gpytorch_nkn.models.grid.kronecker_grid_gp import KroneckerGridGP
-
-__all__ = ["OPTIONS", "GridFit", "GridRestart", "fit_grid_gp"]
-
-OPTIONS = {
-    "start",
-    "restarts",
-    "likelihood_steps",
-    "block_steps",
-    "blocks",
-    "learning_rate",
-    "calibrate",
-    "budget",
-    "seed",
-    "progress",
-}
+__all__ = ["GridFit", "GridRestart", "fit_grid_gp"]
 
 _BLOCK_STEPS = 40
 _FEW = 8  # blocks of which none are set aside
@@ -69,6 +50,7 @@ class GridFit:
         return "\n".join(lines)
 
 
+@trains(KroneckerGridGP)
 def fit_grid_gp(
     model: KroneckerGridGP,
     *,
@@ -81,7 +63,7 @@ def fit_grid_gp(
     calibrate: bool = True,
     budget: float | None = None,
     seed: int = 0,
-    progress: bool = False,
+    progress: bool = True,
 ) -> GridFit:
     """Train a Gaussian process on a grid in place.
 
@@ -125,49 +107,41 @@ def fit_grid_gp(
         RuntimeError: Every start failed.
         KeyboardInterrupt: Ctrl-C came before the first step.
     """
-    from gpytorch_nkn.models.grid.kronecker_grid_gp import KroneckerGridGP
-
-    if not isinstance(model, KroneckerGridGP):
-        raise TypeError(f"model must be a KroneckerGridGP, got {type(model).__name__}.")
-    _check(start, restarts, likelihood_steps, block_steps, learning_rate, budget)
+    _check(start, restarts, likelihood_steps, block_steps, learning_rate)
+    session = Session(budget=budget, seed=seed, progress=progress)
     if block_steps is None:
         block_steps = 0 if is_scattered(_missing(model)) else _BLOCK_STEPS
-    end = math.inf if budget is None else time.monotonic() + budget
     model.train()
-    training = GridTraining(model, *_blocks(model, blocks, seed), learning_rate, end, seed)
-    shown = progress and sys.stderr.isatty()
+    training = GridTraining(model, *_blocks(model, blocks, seed), learning_rate, session)
     fit = GridFit(model)
     total = restarts * likelihood_steps + block_steps
+    message = "The training was interrupted; the best parameters so far are kept."
     try:
-        with tqdm(total=total, desc="grid", disable=not shown, leave=False) as bar:
-            for number in range(restarts):
-                record = GridRestart(number)
-                fit.restarts.append(record)
-                if start is not None:
-                    _initialize(model, seed, number)
-                training.climb(record, likelihood_steps, bar.update)
-                if record.status == "budget":
-                    break
-            best = training.best
-            if best is None:
-                raise RuntimeError(f"Every start failed: {fit.restarts[0].status}.")
-            if fit.restarts[-1].status != "budget":
-                bar.n = restarts * likelihood_steps
-                training.tune(fit.restarts[best.number], block_steps, bar.update)
-        training.use_best()
-        if calibrate:
-            fit.scale = training.calibrate()
-        training.warn_of_residuals()
-    except KeyboardInterrupt:
-        if training.best is None:
-            raise
-        fit.restarts[-1].status = "interrupted"
-        message = "The training was interrupted; the best parameters so far are kept."
-        warnings.warn(message, stacklevel=2)
-        training.use_best()
+        with session.interruptible(training.reached, message):
+            with session.bar(total, "grid") as bar:
+                for number in range(restarts):
+                    record = GridRestart(number)
+                    fit.restarts.append(record)
+                    if start is not None:
+                        _initialize(model, seed, number)
+                    training.climb(record, likelihood_steps, bar.update)
+                    if record.status == "budget":
+                        break
+                if not training.has_best():
+                    raise RuntimeError(f"Every start failed: {fit.restarts[0].status}.")
+                if fit.restarts[-1].status != "budget":
+                    bar.n = restarts * likelihood_steps
+                    training.tune(fit.restarts[training.best_number], block_steps, bar.update)
+            training.use_best()
+            if calibrate:
+                fit.scale = training.calibrate()
+            training.warn_of_residuals()
+        if session.interrupted:
+            fit.restarts[-1].status = "interrupted"
+            training.use_best()
     finally:
-        if training.best is not None:
-            fit.best = training.best.number
+        if training.has_best():
+            fit.best = training.best_number
         model.train().eval()  # forgets what was computed with other parameters
     return fit
 
@@ -200,8 +174,7 @@ def _blocks(
             )
         own = model.trimmed(blocks.to(model.missing.device))
         return own, own
-    if operator.index(blocks) < 0:
-        raise ValueError(f"blocks must be at least 0, got {blocks}.")
+    check_counts(0, blocks=blocks)
     if not blocks:
         return None, None
     count = blocks + (blocks + 1) // 2
@@ -226,16 +199,12 @@ def _check(
     likelihood_steps: int,
     block_steps: int | None,
     learning_rate: float,
-    budget: float | None,
 ) -> None:
     if start not in ("spectrum", None):
         raise ValueError(f"start must be 'spectrum' or None, got {start!r}.")
-    if operator.index(restarts) < 1:
-        raise ValueError(f"restarts must be at least 1, got {restarts}.")
-    for name, steps in (("likelihood_steps", likelihood_steps), ("block_steps", block_steps)):
-        if steps is not None and operator.index(steps) < 0:
-            raise ValueError(f"{name} must be at least 0, got {steps}.")
+    check_counts(1, restarts=restarts)
+    check_counts(0, likelihood_steps=likelihood_steps)
+    if block_steps is not None:
+        check_counts(0, block_steps=block_steps)
     if not 0 < learning_rate < math.inf:
         raise ValueError(f"learning_rate must be a positive number, got {learning_rate}.")
-    if budget is not None and not budget > 0:
-        raise ValueError(f"budget must be a positive number of seconds, got {budget}.")

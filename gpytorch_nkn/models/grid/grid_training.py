@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import torch
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
+from gpytorch_nkn.fit import Best, Session, warn_user
 from gpytorch_nkn.initialization import assign, rescale_kernel
 from gpytorch_nkn.linalg import GridLikelihood, LeftOutBlocks
 from gpytorch_nkn.linalg.grid import Solution
+from gpytorch_nkn.models.grid.kronecker_grid_gp import KroneckerGridGP
 from gpytorch_nkn.models.grid.log_adam import LogAdam, LogParameters, period_counts
-
-if TYPE_CHECKING:
-    from gpytorch_nkn.models.grid.kronecker_grid_gp import KroneckerGridGP
 
 __all__ = ["GridRestart", "GridTraining"]
 
@@ -56,14 +54,6 @@ class GridRestart:
     status: str = "done"
 
 
-class _Best(NamedTuple):
-    """Raw values of parameters, and how good they are (smaller is better)."""
-
-    score: float
-    number: int
-    raw: Tensor
-
-
 class GridTraining:
     """Steps on a model's marginal likelihood and on the errors of left-out blocks."""
 
@@ -73,14 +63,14 @@ class GridTraining:
         blocks: Tensor | None,
         further: Tensor | None,
         learning_rate: float,
-        end: float,
-        seed: int,
+        session: Session,
     ):
         self.model = model
         self.learning_rate = learning_rate
-        self.end = end
-        self.seed = seed
-        self.best: _Best | None = None
+        self.session = session
+        self._best: Best[Tensor] = Best()
+        self.best_number = 0  # of its restart
+        self._climb: tuple[GridRestart, LogParameters, LogAdam] | None = None  # the present one
         self._unsolved: list[float] = []  # residuals of the solves that were too far off
         grid, limit = model.grid, min(model.max_iterations, _MAX_ITERATIONS)
         self.likelihood = GridLikelihood(
@@ -104,7 +94,8 @@ class GridTraining:
         """Maximise the marginal likelihood from the present parameters."""
         begin = time.monotonic()
         parameters = self._parameters()
-        climber = LogAdam(parameters, on_step, self.end)
+        climber = LogAdam(parameters, on_step, self.session.end)
+        self._climb = record, parameters, climber
         error = math.inf
         try:
             for step in range(steps):
@@ -119,18 +110,15 @@ class GridTraining:
                 self._keep(-record.likelihood if steps else 0.0, record, parameters)
             elif not math.isfinite(error):
                 self._keep(self._block_error(), record, parameters)
-        except KeyboardInterrupt:
-            if self.best is None and climber.steps:
-                self._keep(math.inf, record, parameters)
-            raise
         except TimeoutError:
             record.status = "budget"
-            if self.best is None:
+            if not self.has_best():
                 self._keep(math.inf, record, parameters)
         except (ArithmeticError, RuntimeError) as problem:
             record.status = f"failed: {problem}"
         if not self.likelihood.with_value and self.likelihood.log_determinant.kind != "scaled":
             record.likelihood = math.nan  # its value was not computed
+        self._climb = None
         record.seconds += time.monotonic() - begin
 
     def tune(self, record: GridRestart, steps: int, on_step: Callable[[], object]) -> None:
@@ -138,7 +126,7 @@ class GridTraining:
         begin = time.monotonic()
         self.use_best()
         parameters = self._parameters()
-        climber = LogAdam(parameters, on_step, self.end)
+        climber = LogAdam(parameters, on_step, self.session.end)
         try:
             for step, chosen in enumerate(self._order(steps)):
                 rate = self.learning_rate * _rate(step, steps)
@@ -160,28 +148,39 @@ class GridTraining:
         if self.blocks is not None and math.isfinite(score):
             known = not math.isnan(record.block_error)
             record.block_error = min(score, record.block_error) if known else score
-        if self.best is None or score < self.best.score:
-            self.best = _Best(score, record.number, parameters.snapshot())
+        if self._best.offer(-score, parameters.snapshot):
+            self.best_number = record.number
 
     def _note(self, solution: Solution, tolerance: float, what: str) -> None:
         if not solution.residual <= _FAR_OFF * tolerance:
             self._unsolved.append(solution.residual)
 
+    def has_best(self) -> bool:
+        """Whether there are parameters to keep."""
+        return self._best.state is not None
+
+    def reached(self) -> bool:
+        """Whether there are any to keep when Ctrl-C comes: those of the first steps, too."""
+        if self._climb is not None and not self.has_best():
+            record, parameters, climber = self._climb
+            if climber.steps:
+                self._keep(math.inf, record, parameters)
+        return self.has_best()
+
     def warn_of_residuals(self) -> None:
         """One warning of all solves that were too far off."""
         if self._unsolved:
-            warnings.warn(
+            warn_user(
                 f"{len(self._unsolved)} systems were left with relative residuals of up to "
                 f"{max(self._unsolved):.2g} in the training: gradients, or the scale of the "
                 "variances, may be wrong. More noise, more max_iterations or float64 would help.",
                 NumericalWarning,
-                stacklevel=3,
             )
 
     def use_best(self) -> None:
         """Set the parameters of the model to the best ones so far."""
-        assert self.best is not None
-        LogParameters(self.model, {}).restore(self.best.raw)
+        assert self._best.state is not None
+        LogParameters(self.model, {}).restore(self._best.state)
 
     def calibrate(self) -> float:
         """Multiply all variances such that they fit the errors of blocks; the factor."""
@@ -190,7 +189,7 @@ class GridTraining:
             return 1.0
         with torch.no_grad():
             factors, noise = model.factor_matrices(), model.noise_variance()
-            late = time.monotonic() >= self.end  # a budget is used up
+            late = self.session.is_over
             chosen = range(min(_LATE_BLOCKS, len(self.further.parts))) if late else None
             ratio = self.further.scale(model.residual(), noise, factors, chosen=chosen)
             noise_covar = model.likelihood.noise_covar
@@ -202,11 +201,10 @@ class GridTraining:
                 if not ratio.shape == noise.shape == shape:
                     own = ratio.mean().expand(shape)
                 if not bool((own.isfinite() & (own > 0)).all()):
-                    warnings.warn(
+                    warn_user(
                         "The variances could not be fitted to the errors of left-out blocks, "
                         f"whose ratio is {ratio}; they are those of the likelihood.",
                         NumericalWarning,
-                        stacklevel=3,
                     )
                     return 1.0
                 own = own ** (1 / sum(kernel is other for other in model.kernels))
@@ -241,7 +239,7 @@ class GridTraining:
         """Blocks of each step: all of them in turn, in random order; none without blocks."""
         if self.blocks is None:
             return []
-        generator = torch.Generator().manual_seed(self.seed)
+        generator = self.session.generator()
         count = len(self.blocks.parts)
         waiting: list[int] = []
         order = []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,10 +15,10 @@ from gpytorch.means import Mean
 from gpytorch.mlls import MarginalLogLikelihood
 from linear_operator import to_linear_operator
 from torch import Tensor
-from tqdm import tqdm
 
+from gpytorch_nkn.fit import progress_bar
 from gpytorch_nkn.linalg import GridLikelihood, LeftOutBlocks, LogDeterminant, PartialKronecker
-from gpytorch_nkn.models.custom_fit import is_own_fit
+from gpytorch_nkn.models.custom_fit import CustomFit
 from gpytorch_nkn.models.grid.factor_matrix import cross_matrix, factor_diagonal
 from gpytorch_nkn.models.grid.grid_data import check_grid, untransform_moments
 from gpytorch_nkn.models.grid.grid_posterior import GridPosterior
@@ -32,7 +31,7 @@ _LOOSE = 1e-3  # tolerance of solves for variances that are estimated
 _MAX_ELEMENTS = 2**27  # numbers that a joint posterior at points may take
 
 
-class KroneckerGridGP(GridPrior):
+class KroneckerGridGP(CustomFit, GridPrior):
     r"""Exact Gaussian process on a grid, of which cells may be missing.
 
     .. math::
@@ -162,29 +161,11 @@ class KroneckerGridGP(GridPrior):
         )
         return loss(self.residual(), self.noise_variance(), self.factor_matrices())
 
-    def custom_fit(
-        self,
-        mll: MarginalLogLikelihood,
-        closure: Callable | None = None,
-        closure_kwargs: dict[str, Any] | None = None,
-        optimizer_kwargs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> MarginalLogLikelihood:
-        """What ``fit_gpytorch_mll`` calls; takes the options of :func:`fit_grid_gp` only.
-
-        Raises:
-            TypeError: An option is not one of those.
-        """
-        from gpytorch_nkn.models.grid.fit_grid import OPTIONS, fit_grid_gp
-
-        stock = (closure, closure_kwargs, optimizer_kwargs)
-        if not is_own_fit(self, mll, stock, kwargs, OPTIONS, "fit_grid_gp"):
-            raise TypeError(
-                "KroneckerGridGP is trained by fit_grid_gp only, with ExactMarginalLogLikelihood "
-                "and without a closure or an optimizer of BoTorch's."
-            )
-        fit_grid_gp(self, **kwargs)
-        return mll.eval()
+    def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
+        raise TypeError(
+            "KroneckerGridGP is trained by fit_grid_gp only, with ExactMarginalLogLikelihood "
+            "and without a closure or an optimizer of BoTorch's."
+        )
 
     # --- predictions ---
 
@@ -215,7 +196,7 @@ class KroneckerGridGP(GridPrior):
         observation_noise: bool = False,
         num_samples: int | None = None,
         seed: int = 0,
-        progress: bool = False,
+        progress: bool = True,
     ) -> tuple[Tensor, Tensor]:
         """Means and variances at chosen cells of the grid, without gradients.
 
@@ -257,10 +238,11 @@ class KroneckerGridGP(GridPrior):
             mean = self._grid_posterior().mean(self._crosses(self.coordinates))
             if num_samples is not None:
                 variance = torch.zeros_like(mean[..., cells])
-                shown = progress and sys.stderr.isatty()
                 draws = self._samples(num_samples, None, seed, tolerance=_LOOSE)
-                for draw in tqdm(draws, "samples", num_samples, disable=not shown, leave=False):
-                    variance += (draw - mean)[..., cells].square() / num_samples
+                with progress_bar(progress, num_samples, "samples") as bar:
+                    for draw in draws:
+                        variance += (draw - mean)[..., cells].square() / num_samples
+                        bar.update()
             else:
                 variance = self._cell_variance(cells)
             mean = (mean + self._mean_on(self.coordinates))[..., cells]

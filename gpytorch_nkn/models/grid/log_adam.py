@@ -14,6 +14,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from gpytorch_nkn.fit import Adam
 from gpytorch_nkn.kernels.evaluation import has_softplus
 
 __all__ = ["LogAdam", "LogParameters", "period_counts"]
@@ -139,7 +140,7 @@ class LogAdam:
         self._failures = 0
         self._good: Tensor | None = None
         self._last = torch.zeros_like(parameters.values)
-        self._moments = _Moments(parameters.values)
+        self._adam = Adam(parameters.values)
 
     def step(self, loss: Callable[[], Tensor], rate: float) -> float:
         """Make one step.
@@ -175,7 +176,7 @@ class LogAdam:
                     raise
                 self.parameters.restore(self._good)
                 self._shrink *= 0.5
-                self._moments = _Moments(self.parameters.values)
+                self._adam = Adam(self.parameters.values)
                 self._move(self._last, rate)
         self._failures = 0
         self._good, self._last = self.parameters.snapshot(), gradient
@@ -185,31 +186,8 @@ class LogAdam:
         return float(value.detach())
 
     def _move(self, gradient: Tensor, rate: float) -> None:
-        self.parameters.values -= rate * self._shrink * self._moments.direction(gradient)
+        self._adam.step(gradient, rate * self._shrink)
         self.parameters.write()
-
-
-class _Moments:
-    """Adam's direction. (The first use of torch.optim loads a compiler, which takes seconds.)
-
-    Reference: Kingma and Ba (2015), algorithm 1.
-    """
-
-    _DECAY = 0.9, 0.999
-
-    def __init__(self, values: Tensor):
-        self._first = torch.zeros_like(values)
-        self._second = torch.zeros_like(values)
-        self._count = 0
-
-    def direction(self, gradient: Tensor) -> Tensor:
-        first, second = self._DECAY
-        self._count += 1
-        self._first = first * self._first + (1 - first) * gradient
-        self._second = second * self._second + (1 - second) * gradient.square()
-        mean = self._first / (1 - first**self._count)
-        scale = (self._second / (1 - second**self._count)).sqrt()
-        return mean / (scale + 1e-8)
 
 
 def period_counts(kernels: Iterable[Module], coordinates: Iterable[Tensor]) -> dict[int, Tensor]:

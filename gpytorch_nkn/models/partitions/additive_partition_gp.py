@@ -20,6 +20,7 @@ from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.models import ExactGP
 from torch import Tensor
 
+from gpytorch_nkn.models.custom_fit import CustomFit
 from gpytorch_nkn.models.partitions.partition_kernel import PartitionKernel
 from gpytorch_nkn.models.partitions.partition_sample import PartitionSample
 from gpytorch_nkn.models.partitions.partitions import Partition
@@ -27,7 +28,7 @@ from gpytorch_nkn.models.partitions.partitions import Partition
 __all__ = ["AdditivePartitionGP"]
 
 
-class AdditivePartitionGP(SingleTaskGP):
+class AdditivePartitionGP(CustomFit, SingleTaskGP):
     r"""Additive GP that averages over partitions of the input columns: the paper's Model MCMC.
 
     .. math:: f(x) = m + \sum_{g \in P} f_g(x_g), \qquad P \sim p(P \mid y)
@@ -193,30 +194,11 @@ class AdditivePartitionGP(SingleTaskGP):
             X = X.unsqueeze(MCMC_DIM).expand(*Y.shape[:-1], X.size(-1))
         return cast(AdditivePartitionGP, super().condition_on_observations(X, Y, **kwargs))
 
-    def custom_fit(
-        self,
-        mll: MarginalLogLikelihood,
-        closure: Any = None,
-        closure_kwargs: Any = None,
-        optimizer_kwargs: Any = None,
-        **options: Any,
-    ) -> MarginalLogLikelihood:
-        """Sample partitions; BoTorch's ``fit_gpytorch_mll`` calls this.
-
-        Args:
-            mll: Marginal log likelihood of this model.
-            closure, closure_kwargs, optimizer_kwargs: Must be ``None``.
-            **options: Options of :func:`gpytorch_nkn.models.fit_additive_partition_gp`.
-        """
-        from gpytorch_nkn.models.partitions.fit_partitions import fit_additive_partition_gp
-
-        if not closure is closure_kwargs is optimizer_kwargs is None:
-            raise NotImplementedError(
-                "Partitions are sampled and not optimised: closure, closure_kwargs and "
-                "optimizer_kwargs are not supported; see fit_additive_partition_gp."
-            )
-        fit_additive_partition_gp(self, **options)
-        return mll.eval()
+    def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
+        raise NotImplementedError(
+            "Partitions are sampled and not optimised: closure, closure_kwargs and "
+            "optimizer_kwargs are not supported; see fit_additive_partition_gp."
+        )
 
     @classmethod
     def construct_inputs(

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import random
-import sys
-import warnings
 from collections.abc import Callable, Iterable
 from itertools import islice
 
 import torch
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from torch import Tensor
-from tqdm import tqdm
 
+from gpytorch_nkn.fit import Session, check_counts
+from gpytorch_nkn.models.custom_fit import trains
 from gpytorch_nkn.models.partitions.additive_partition_gp import AdditivePartitionGP
 from gpytorch_nkn.models.partitions.partition_evidence import Hyperparameters, PartitionEvidence
 from gpytorch_nkn.models.partitions.partitions import (
@@ -29,6 +28,7 @@ __all__ = ["fit_additive_partition_gp"]
 _WARMUP = 100
 
 
+@trains(AdditivePartitionGP)
 def fit_additive_partition_gp(
     model: AdditivePartitionGP,
     *,
@@ -39,7 +39,7 @@ def fit_additive_partition_gp(
     log_prior: Callable[[Partition], float] | None = None,
     max_iter: int = 25,
     seed: int = 0,
-    progress: bool = False,
+    progress: bool = True,
 ) -> AdditivePartitionGP:
     """Sample partitions of the columns by Metropolis-Hastings and make them the ensemble.
 
@@ -113,18 +113,19 @@ def fit_additive_partition_gp(
     states = [first]
     rng = random.Random(f"{seed}, {steps_before}")
     chain = islice(metropolis(first, log_target, rng), warmup + num_steps)
-    shown = progress and sys.stderr.isatty()
-    with tqdm(
-        chain, total=warmup + num_steps, desc="partitions", disable=not shown, leave=False
-    ) as bar:
-        try:
-            states.extend(bar)
-        except KeyboardInterrupt:
-            warnings.warn(
-                f"Interrupted after {len(states) - 1} of {warmup + num_steps} steps; the ensemble "
-                "is of the partitions sampled so far.",
-                stacklevel=2,
-            )
+    total = warmup + num_steps
+
+    def message() -> str:
+        return (
+            f"Interrupted after {len(states) - 1} of {total} steps; the ensemble is of the "
+            "partitions sampled so far."
+        )
+
+    session = Session(seed=seed, progress=progress)
+    with session.bar(total, "partitions") as bar, session.interruptible(message=message):
+        for state in chain:
+            states.append(state)
+            bar.update()
     kept = states[warmup + 1 :] or states[-1:]
     _set_ensemble(model, kept, evidence)
     # a new tensor: the old one may be that of a state_dict loaded with assign=True
@@ -141,8 +142,6 @@ def _check_options(
     max_iter: int,
 ) -> tuple[int, Partition]:
     """Number of warm-up steps and first partition."""
-    if not isinstance(model, AdditivePartitionGP):
-        raise TypeError(f"model must be an AdditivePartitionGP, got {type(model).__name__}.")
     if model.train_targets.dim() != 2:
         raise ValueError(
             "model must hold one data set, got targets of shape "
@@ -150,13 +149,8 @@ def _check_options(
         )
     if warmup is None:
         warmup = _WARMUP if previous is None else 0
-    for name, value, least in (
-        ("num_steps", num_steps, 1),
-        ("warmup", warmup, 0),
-        ("max_iter", max_iter, 1),
-    ):
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}.")
+    check_counts(0, warmup=warmup)
+    check_counts(1, num_steps=num_steps, max_iter=max_iter)
     num_columns = model.covar_module.ard_num_dims
     first: Partition = tuple((column,) for column in range(num_columns))
     if previous is not None:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import operator
-import sys
-import time
-import warnings
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from gpytorch.distributions import MultivariateNormal
@@ -17,35 +12,25 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from gpytorch.models import ExactGP
 from torch import Tensor
-from tqdm import tqdm
 
 from gpytorch_nkn.fit import (
     FlatParameters,
     Objective,
     Recipe,
+    Session,
+    check_counts,
     fit_best_of,
     fit_in_stages,
     run_lbfgs,
 )
+from gpytorch_nkn.models.custom_fit import trains
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.sparse.collapsed_bound import collapsed_bound
+from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 
-if TYPE_CHECKING:
-    from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
+__all__ = ["check_start", "fit_sparse_gp", "learn_on_blocks", "maximize_bound"]
 
-__all__ = ["OPTIONS", "START_SHARE", "fit_sparse_gp", "learn_on_blocks", "maximize_bound"]
-
-START_SHARE = 0.5  # of a budget
-OPTIONS = {
-    "start",
-    "restarts",
-    "block_size",
-    "max_blocks",
-    "max_iterations",
-    "budget",
-    "seed",
-    "progress",
-}
+_START_SHARE = 0.5  # of a budget
 
 
 class _SubsetGP(ExactGP):
@@ -69,13 +54,11 @@ def learn_on_blocks(
     mean: Mean,
     likelihood: GaussianLikelihood,
     *,
-    restarts: int = 2,
-    block_size: int = 1000,
-    max_blocks: int = 8,
-    budget: float | None = None,
-    seed: int = 0,
-    progress: bool = False,
-) -> bool:
+    restarts: int,
+    block_size: int,
+    max_blocks: int,
+    session: Session,
+) -> None:
     """Learn kernel, mean and noise in place, by exact GPs of random blocks of the rows.
 
     See :func:`gpytorch_nkn.fit.fit_in_stages`. A batch is trained on one block.
@@ -84,35 +67,27 @@ def learn_on_blocks(
         x: Inputs ``... x n x d``.
         y: Targets ``... x n``.
         kernel, mean, likelihood: Parts of the model.
-        restarts, block_size, max_blocks, budget, seed, progress: As there.
-
-    Returns:
-        Whether to go on: Ctrl-C did not end it.
+        restarts, block_size, max_blocks: As there.
+        session: Half of its time is for this; it is told of Ctrl-C.
     """
-    begin = time.monotonic()
     whole = y.dim() == 1 and x.dim() == 2
     if not whole and y.size(-1) > block_size:
-        rows = torch.randperm(y.size(-1), generator=torch.Generator().manual_seed(seed))
+        rows = torch.randperm(y.size(-1), generator=session.generator())
         rows = rows[:block_size].to(y.device)
         x, y = x[..., rows, :], y[..., rows]
     gp = _SubsetGP(x, y, kernel, mean, likelihood)
-    recipe = Recipe(adam_steps=0, lbfgs_iterations=150)
+    options: dict[str, Any] = {
+        "restarts": restarts,
+        "recipe": Recipe(adam_steps=0, lbfgs_iterations=150),
+        "budget": session.part(_START_SHARE),
+        "seed": session.seed,
+        "progress": session.progress,
+    }
     with torch.enable_grad():
         if whole:
-            result = fit_in_stages(
-                gp,
-                block_size=block_size,
-                max_blocks=max_blocks,
-                restarts=restarts,
-                recipe=recipe,
-                budget=budget,
-                seed=seed,
-                progress=progress,
-            )
+            result = fit_in_stages(gp, block_size=block_size, max_blocks=max_blocks, **options)
         else:
-            result = fit_best_of(
-                gp, restarts=restarts, recipe=recipe, budget=budget, seed=seed, progress=progress
-            )
+            result = fit_best_of(gp, **options)
     best: Any = result.model
     for own, learned in (
         (kernel, best.covar_module),
@@ -120,10 +95,10 @@ def learn_on_blocks(
         (likelihood, best.likelihood),
     ):
         own.load_state_dict(learned.state_dict())
-    stopped = any("interrupted" in record.status for record in result.restarts)
-    return not stopped or (budget is not None and time.monotonic() - begin >= budget)
+    session.interrupted = result.interrupted
 
 
+@trains(SparseNKNGP)
 def fit_sparse_gp(
     model: SparseNKNGP,
     *,
@@ -134,7 +109,7 @@ def fit_sparse_gp(
     max_iterations: int = 50,
     budget: float | None = None,
     seed: int = 0,
-    progress: bool = False,
+    progress: bool = True,
 ) -> SparseNKNGP:
     """Train a sparse GP in place.
 
@@ -165,16 +140,16 @@ def fit_sparse_gp(
         RuntimeError: Every start failed, or the bound cannot be computed where they ended.
         KeyboardInterrupt: Ctrl-C came before there was anything better than the start.
     """
-    _check_options(model, start, max_iterations, budget)
-    end = math.inf if budget is None else time.monotonic() + budget
+    check_start(start)
+    check_counts(0, max_iterations=max_iterations)
+    session = Session(budget=budget, seed=seed, progress=progress)
     model.train()
-    go_on = True
     try:
         if start is not None:
             with torch.no_grad():
                 x = model.transform_inputs(model.train_inputs[0])
             kernel = model.covar_module.base_kernel
-            go_on = learn_on_blocks(
+            learn_on_blocks(
                 x,
                 model.train_targets,
                 kernel,
@@ -183,14 +158,12 @@ def fit_sparse_gp(
                 restarts=restarts,
                 block_size=block_size,
                 max_blocks=max_blocks,
-                budget=None if budget is None else START_SHARE * budget,
-                seed=seed,
-                progress=progress,
+                session=session,
             )
             if model.selection == "greedy_variance" and model.selected:
                 _select_again(model, x, seed)
-        if go_on and max_iterations and time.monotonic() < end:
-            maximize_bound(model, max_iterations, end, progress)
+        if max_iterations and not session.is_over:
+            maximize_bound(model, max_iterations, session)
     finally:
         model.train().eval()  # forgets what was computed with other parameters
     return model
@@ -206,34 +179,22 @@ class _Bound(Objective):
         return loss - self._log_prior(loss)
 
 
-def maximize_bound(model: SparseNKNGP, iterations: int, end: float, progress: bool) -> bool:
-    """Iterations of L-BFGS on the bound of a model in training mode.
-
-    Args:
-        model: The model.
-        iterations: Their largest number.
-        end: Time of the monotonic clock at which to stop.
-        progress: Show a progress bar, if standard error is a terminal.
-
-    Returns:
-        Whether to go on: Ctrl-C did not end it.
-    """
+def maximize_bound(model: SparseNKNGP, iterations: int, session: Session) -> None:
+    """Iterations of L-BFGS on the bound of a model in training mode."""
     flat = FlatParameters(_Bound(model))
-    shown = progress and sys.stderr.isatty()
-    with tqdm(total=iterations, desc="bound", disable=not shown, leave=False) as bar:
-        try:
+
+    def message() -> str:
+        return (
+            f"Interrupted after {flat.evaluations} evaluations of the bound; the best parameters "
+            "so far are kept."
+        )
+
+    try:
+        with session.bar(iterations, "bound") as bar, session.interruptible(message=message):
             with torch.enable_grad():
-                run_lbfgs(flat, iterations=iterations, deadline=end, on_step=bar.update)
-        except KeyboardInterrupt:
-            warnings.warn(
-                f"Interrupted after {flat.evaluations} evaluations of the bound; the best "
-                "parameters so far are kept.",
-                stacklevel=4,
-            )
-            return False
-        finally:
-            flat.release()
-    return True
+                run_lbfgs(flat, iterations=iterations, deadline=session.end, on_step=bar.update)
+    finally:
+        flat.release()
 
 
 def _select_again(model: SparseNKNGP, x: Tensor, seed: int) -> None:
@@ -249,16 +210,7 @@ def _select_again(model: SparseNKNGP, x: Tensor, seed: int) -> None:
     points.data = chosen.to(points)
 
 
-def _check_options(
-    model: object, start: str | None, max_iterations: int, budget: float | None
-) -> None:
-    from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
-
-    if not isinstance(model, SparseNKNGP):
-        raise TypeError(f"model must be a SparseNKNGP, got {type(model).__name__}.")
+def check_start(start: str | None) -> None:
+    """Refuse starts that there are not."""
     if start not in ("blocks", None):
         raise ValueError(f"start must be 'blocks' or None, got {start!r}.")
-    if operator.index(max_iterations) < 0:
-        raise ValueError(f"max_iterations must be at least 0, got {max_iterations}.")
-    if budget is not None and not budget > 0:
-        raise ValueError(f"budget must be a positive number of seconds, got {budget}.")

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
-import sys
-import time
-import warnings
 from copy import deepcopy
 from typing import Any
 
@@ -14,12 +10,13 @@ import torch
 from gpytorch.module import Module
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
-from tqdm import tqdm
 
+from gpytorch_nkn.fit import Adam, Best, Session, check_counts
 from gpytorch_nkn.linalg import factorize_inducing
+from gpytorch_nkn.models.custom_fit import trains
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.sparse.collapsed_bound import Statistics
-from gpytorch_nkn.models.sparse.fit_sparse import START_SHARE, learn_on_blocks, maximize_bound
+from gpytorch_nkn.models.sparse.fit_sparse import check_start, learn_on_blocks, maximize_bound
 from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 from gpytorch_nkn.models.sparse.variational_nkn_gp import VariationalNKNGP
 
@@ -30,6 +27,7 @@ _SUBSET_ROWS, _SUBSET_ITERATIONS = 10_000, 20
 _MAX_FAILURES = 5  # steps without a factorisation, after each of which the rate is halved
 
 
+@trains(VariationalNKNGP)
 def fit_variational_gp(
     model: VariationalNKNGP,
     *,
@@ -81,15 +79,18 @@ def fit_variational_gp(
     Reference: Hensman, Fusi and Lawrence (2013), Gaussian Processes for Big Data; Titsias (2009),
     equation 10 (the optimal distribution).
     """
-    _check_options(model, epochs, batch_size, learning_rate, start, budget)
-    end = math.inf if budget is None else time.monotonic() + budget
+    check_start(start)
+    check_counts(0, epochs=epochs)
+    check_counts(1, batch_size=batch_size)
+    if not learning_rate > 0:
+        raise ValueError(f"learning_rate must be positive, got {learning_rate}.")
+    session = Session(budget=budget, seed=seed, progress=progress)
     gp, inner = model.collapsed(), model.model
     x, y = gp.inputs(), gp.targets
     model.train()
-    go_on = True
     try:
         if start is not None:
-            go_on = learn_on_blocks(
+            learn_on_blocks(
                 x,
                 y,
                 inner.covar_module,
@@ -98,25 +99,25 @@ def fit_variational_gp(
                 restarts=restarts,
                 block_size=block_size,
                 max_blocks=max_blocks,
-                budget=None if budget is None else START_SHARE * budget,
-                seed=seed,
-                progress=progress,
+                session=session,
             )
             if model.selection == "greedy_variance" and model.selected:
                 _select_again(model, x, seed)
-            if go_on and time.monotonic() < end:
-                go_on = _learn_on_subset(model, x, y, end, seed, progress)
+            if not session.is_over:
+                _learn_on_subset(model, x, y, session)
         state = _State(model, learning_rate)
         state.finish_epoch()
-        try:
-            if go_on:
-                _run_epochs(state, x, y, epochs, batch_size, end, seed, progress)
-        except KeyboardInterrupt:
-            warnings.warn(
-                f"Interrupted after {state.num_steps} mini-batches; the best parameters so far are "
-                "kept.",
-                stacklevel=2,
+
+        def message() -> str:
+            return (
+                f"Interrupted after {state.num_steps} mini-batches; the best parameters so far "
+                "are kept."
             )
+
+        try:
+            if not session.interrupted:
+                with session.interruptible(message=message):
+                    _run_epochs(state, x, y, epochs, batch_size, session)
         finally:
             state.restore_best()
     finally:
@@ -131,26 +132,23 @@ def _run_epochs(
     y: Tensor,
     epochs: int,
     batch_size: int,
-    end: float,
-    seed: int,
-    progress: bool,
+    session: Session,
 ) -> None:
     num_batches = math.ceil(y.numel() / batch_size)
     total = epochs * num_batches
-    generator = torch.Generator().manual_seed(seed)
-    shown = progress and sys.stderr.isatty()
-    with tqdm(total=total, desc="mini-batches", disable=not shown, leave=False) as bar:
+    generator = session.generator()
+    with session.bar(total, "mini-batches") as bar:
         for _ in range(epochs):
             order = torch.randperm(y.numel(), generator=generator).to(y.device)
             for rows in order.tensor_split(num_batches):
-                if time.monotonic() > end:
+                if session.is_over:
                     break
                 state.anneal(1 - state.num_steps / total)
                 state.step(x[rows], y[rows])
                 bar.update()
             state.finish_epoch()
-            bar.set_postfix(bound=f"{state.best_value / y.numel():.4f}")
-            if time.monotonic() > end:
+            bar.set_postfix(bound=f"{state.best.value / y.numel():.4f}")
+            if session.is_over:
                 break
 
 
@@ -170,17 +168,14 @@ class _State:
         self.bounded = [pair for module in owned for pair in _bounded(module)]
         self.learning_rate = learning_rate
         self.num_steps = self.failures = 0
-        self.best_value = -math.inf
-        self.best: list[Tensor] = []
-        self.best_statistics: Statistics | None = None
+        self.best: Best[tuple[list[Tensor], Statistics]] = Best()
         self.fused = True  # whether a pass over all rows has just been made
-        if self.parameters:
-            self.optimizer = torch.optim.Adam(self.parameters, lr=learning_rate)
+        self.rate = learning_rate
+        self.adams = [Adam(p) for p in self.parameters]
 
     def anneal(self, share: float) -> None:
         """Set the learning rate to a share of the first one."""
-        if self.parameters:
-            self.optimizer.param_groups[0]["lr"] = share * self.learning_rate / 2**self.failures
+        self.rate = share * self.learning_rate / 2**self.failures
 
     def step(self, x: Tensor, y: Tensor) -> None:
         """One mini-batch."""
@@ -199,7 +194,8 @@ class _State:
                 squares = (error - self.mean @ half).square() + variance
                 loss = 0.5 * scale * (squares / noise + noise.log()).sum() - self.log_prior()
                 if self.parameters:
-                    self.optimizer.zero_grad()
+                    for parameter in self.parameters:
+                        parameter.grad = None
                     loss.backward()
             if not all(p.grad is None or bool(p.grad.isfinite().all()) for p in self.parameters):
                 raise NotPSDError("The gradient is not finite.")
@@ -216,16 +212,17 @@ class _State:
                 raise
             self.restore_best(quietly=True)
             return
-        if self.parameters:
-            self.optimizer.step()
-            with torch.no_grad():
-                for parameter, constraint in self.bounded:
-                    lower, upper = constraint.lower_bound, constraint.upper_bound
-                    parameter.clamp_(lower.to(parameter), upper.to(parameter))
+        for parameter, adam in zip(self.parameters, self.adams, strict=True):
+            if parameter.grad is not None:
+                adam.step(parameter.grad, self.rate)
+        with torch.no_grad():
+            for bounded, constraint in self.bounded:
+                lower, upper = constraint.lower_bound, constraint.upper_bound
+                bounded.clamp_(lower.to(bounded), upper.to(bounded))
 
     def finish_epoch(self) -> None:
         """One pass over all rows, after which the distribution is the best one."""
-        if self.best and self.fused:
+        if self.best.state is not None and self.fused:
             return
         try:
             statistics = self.gp.statistics()
@@ -233,12 +230,10 @@ class _State:
                 noise = self.gp.noise_variance()
                 value = (statistics.bound(noise) + self.log_prior()).item()
         except NotPSDError:
-            if not self.best:
+            if self.best.state is None:
                 raise
             value = math.nan
-        if not self.best or value > self.best_value:
-            self.best_value, self.best_statistics = value, statistics
-            self.best = [p.detach().clone() for p in self.parameters] or [noise]
+        self.best.offer(value, lambda: ([p.detach().clone() for p in self.parameters], statistics))
         if math.isfinite(value):
             self.take(statistics)
         else:
@@ -274,15 +269,15 @@ class _State:
 
     def restore_best(self, *, quietly: bool = False) -> None:
         """Go back to the best parameters; into the model too, unless ``quietly``."""
-        if self.best_statistics is None:
+        if self.best.state is None:
             return
-        if self.parameters:
-            for parameter, best in zip(self.parameters, self.best, strict=True):
-                parameter.data.copy_(best)
-                parameter.grad = None
-        self.take(self.best_statistics)
+        values, statistics = self.best.state
+        for parameter, value in zip(self.parameters, values, strict=True):
+            parameter.data.copy_(value)
+            parameter.grad = None
+        self.take(statistics)
         if not quietly:
-            posterior = self.best_statistics.posterior(self.gp.noise_variance().detach())
+            posterior = statistics.posterior(self.gp.noise_variance().detach())
             self.model.set_variational_distribution(posterior.mean, posterior.root)
 
 
@@ -292,15 +287,13 @@ def _bounded(module: Module) -> list[tuple[Tensor, Module]]:
     return [(p, c) for _, p, c in found if c is not None and not c.enforced]
 
 
-def _learn_on_subset(
-    model: VariationalNKNGP, x: Tensor, y: Tensor, end: float, seed: int, progress: bool
-) -> bool:
+def _learn_on_subset(model: VariationalNKNGP, x: Tensor, y: Tensor, session: Session) -> None:
     """Some steps of L-BFGS on the bound of a subset of the rows.
 
     Exact learning knows nothing of the trace term, which asks for more noise: it would take Adam
-    very many small steps to get there. Returns whether to go on.
+    very many small steps to get there.
     """
-    rows = torch.randperm(y.numel(), generator=torch.Generator().manual_seed(seed))
+    rows = torch.randperm(y.numel(), generator=session.generator())
     rows = rows[:_SUBSET_ROWS].to(y.device)
     inner = model.model
     sparse: Any = SparseNKNGP(
@@ -313,7 +306,7 @@ def _learn_on_subset(
         mean_module=deepcopy(inner.mean_module),
         outcome_transform=None,
     )
-    go_on = maximize_bound(sparse.train(), _SUBSET_ITERATIONS, end, progress)
+    maximize_bound(sparse.train(), _SUBSET_ITERATIONS, session)
     for own, learned in (
         (inner.covar_module, sparse.covar_module.base_kernel),
         (inner.mean_module, sparse.mean_module),
@@ -321,7 +314,6 @@ def _learn_on_subset(
     ):
         own.load_state_dict(learned.state_dict())
     model.inducing_points.data.copy_(sparse.inducing_points)
-    return go_on
 
 
 def _select_again(model: VariationalNKNGP, x: Tensor, seed: int) -> None:
@@ -332,25 +324,3 @@ def _select_again(model: VariationalNKNGP, x: Tensor, seed: int) -> None:
     )
     if len(chosen) == len(points):  # the distribution has so many values
         points.data.copy_(chosen)
-
-
-def _check_options(
-    model: object,
-    epochs: int,
-    batch_size: int,
-    learning_rate: float,
-    start: str | None,
-    budget: float | None,
-) -> None:
-    if not isinstance(model, VariationalNKNGP):
-        raise TypeError(f"model must be a VariationalNKNGP, got {type(model).__name__}.")
-    if operator.index(epochs) < 0 or operator.index(batch_size) < 1:
-        raise ValueError(
-            f"epochs must be at least 0 and batch_size at least 1, got {epochs} and {batch_size}."
-        )
-    if not learning_rate > 0:
-        raise ValueError(f"learning_rate must be positive, got {learning_rate}.")
-    if start not in ("blocks", None):
-        raise ValueError(f"start must be 'blocks' or None, got {start!r}.")
-    if budget is not None and not budget > 0:
-        raise ValueError(f"budget must be a positive number of seconds, got {budget}.")

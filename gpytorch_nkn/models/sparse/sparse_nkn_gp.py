@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from botorch.fit import _fit_fallback
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -16,11 +14,10 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
-from gpytorch.mlls import MarginalLogLikelihood
 from torch import Tensor
 
 from gpytorch_nkn.models.chunked_prediction import predict_in_chunks
-from gpytorch_nkn.models.custom_fit import is_own_fit
+from gpytorch_nkn.models.custom_fit import CustomFit
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP
 from gpytorch_nkn.models.sparse.nystrom_kernel import LowRankNormal, NystromKernel
@@ -31,7 +28,7 @@ from gpytorch_nkn.models.structure import check_columns, make_kernel
 __all__ = ["SparseNKNGP"]
 
 
-class SparseNKNGP(SingleTaskGP):
+class SparseNKNGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
     r"""Sparse GP by inducing points, for some thousands of rows up to some ten thousands.
 
     Titsias' approximation (SGPR, VFE): the distribution of the function's values at m inducing
@@ -173,38 +170,6 @@ class SparseNKNGP(SingleTaskGP):
         """
         num_points = self.inducing_points.size(-2)
         return predict_in_chunks(self, X, num_points, observation_noise, chunk_size)
-
-    def custom_fit(
-        self,
-        mll: MarginalLogLikelihood,
-        closure: Callable | None = None,
-        closure_kwargs: dict[str, Any] | None = None,
-        optimizer_kwargs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> MarginalLogLikelihood:
-        """What ``fit_gpytorch_mll`` calls.
-
-        Args:
-            mll: Marginal log likelihood of this model.
-            closure, closure_kwargs, optimizer_kwargs: As in BoTorch.
-            **kwargs: Options of :func:`fit_sparse_gp`, or BoTorch's.
-
-        Raises:
-            TypeError: An option is neither, or there are some of both.
-        """
-        from gpytorch_nkn.models.sparse.fit_sparse import OPTIONS, fit_sparse_gp
-
-        stock = (closure, closure_kwargs, optimizer_kwargs)
-        if is_own_fit(self, mll, stock, kwargs, OPTIONS, "fit_sparse_gp"):
-            fit_sparse_gp(self, **kwargs)
-            return mll.eval()
-        return _fit_fallback(
-            mll,
-            closure=closure,
-            closure_kwargs=closure_kwargs,
-            optimizer_kwargs=optimizer_kwargs,
-            **kwargs,
-        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
         """The prior in training, the posterior otherwise."""

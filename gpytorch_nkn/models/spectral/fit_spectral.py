@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import math
-import operator
-import warnings
 from copy import deepcopy
-from typing import TYPE_CHECKING
 
 import torch
 from gpytorch.kernels import AdditiveKernel, ScaleKernel
 from torch import Tensor
 
+from gpytorch_nkn.fit import Session, check_counts
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
+from gpytorch_nkn.models.custom_fit import trains
+from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
 from gpytorch_nkn.models.spectral.spectral_rows import Rows, RowsGP
 from gpytorch_nkn.models.spectral.spectral_training import Training, Watch, left_out_density
 
-if TYPE_CHECKING:
-    from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
+__all__ = ["fit_spectral_gp"]
 
-__all__ = ["OPTIONS", "fit_spectral_gp"]
-
-OPTIONS = {
-    "restarts",
-    "start_rows",
-    "max_iterations",
-    "validation_fraction",
-    "folds",
-    "budget",
-    "seed",
-    "progress",
-}
 _FEWEST, _MOST = 20, 2000  # rows left out
 # Of the variance of the RBF kernel, with which pairs start beside it. Where all is dense they take
 # few steps, and where it is not they are at their best after many.
@@ -43,6 +30,7 @@ _EVENT_DIMS = {"raw_noise": 1, "raw_constant": 0, "weights": 2, "bias": 1}  # of
 _OFF = 1e-8  # outputscale of pairs that do not
 
 
+@trains(SpectralGP)
 def fit_spectral_gp(
     model: SpectralGP,
     *,
@@ -53,7 +41,7 @@ def fit_spectral_gp(
     folds: int = 3,
     budget: float | None = None,
     seed: int = 0,
-    progress: bool = False,
+    progress: bool = True,
 ) -> SpectralGP:
     """Train a GP of frequency pairs in place.
 
@@ -94,11 +82,21 @@ def fit_spectral_gp(
         RuntimeError: Every start of the RBF kernel failed.
         KeyboardInterrupt: Ctrl-C came before there was anything better than the start.
     """
-    _check_options(model, restarts, start_rows, max_iterations, validation_fraction, folds, budget)
+    check_counts(0, max_iterations=max_iterations)
+    check_counts(1, restarts=restarts)
+    check_counts(2, start_rows=start_rows)
+    check_counts(None, folds=folds)
+    if folds < 0 or folds == 1:
+        raise ValueError(f"folds must be at least 0 and not 1, got {folds}.")
+    if not 0 <= validation_fraction < 1:
+        raise ValueError(
+            f"validation_fraction must be at least 0 and below 1, got {validation_fraction}."
+        )
+    session = Session(budget=budget, seed=seed, progress=progress)
     model.train()
     try:
         with torch.inference_mode(False), torch.enable_grad():
-            training = Training(model, max_iterations, restarts, budget, seed, progress)
+            training = Training(model, max_iterations, restarts, session)
             with training.bar:
                 if isinstance(model.covar_module, AdditiveKernel):
                     _learn_dense(model, training, start_rows, folds)
@@ -125,7 +123,7 @@ def _learn_low_rank(
     kernel = model.make_rbf_kernel() if rbf is None else rbf
     training.learn_rbf(kept[order[: min(start_rows, len(kept))]], kernel, mean, likelihood)
     _start(pairs, kernel, rows, 1.0 if rbf is None else _OFF)
-    if rbf is not None and not training.is_over:
+    if rbf is not None and not training.session.is_over:
         alone = model.covar_module.kernels[0]
         alone.inducing_points.requires_grad_(True)
         try:
@@ -133,17 +131,16 @@ def _learn_low_rank(
         finally:
             alone.inducing_points.requires_grad_(False)
         _start(pairs, kernel, rows, _OFF)
-    if training.is_over or not training.max_iterations:
+    if training.session.is_over or not training.max_iterations:
         return
     gp = RowsGP(kept, model.covar_module, mean, likelihood)
     watch = Watch(gp, left) if num_left else None  # starts with the RBF kernel
     if rbf is not None:
         _start(pairs, kernel, rows, _LOW_RANK_SHARE)
-    try:
+    with training.session.interruptible(message="Interrupted; the pairs are not trained."):
         training.maximize(gp, training.max_iterations, watch)
-    except KeyboardInterrupt:  # before the first step
-        _start(pairs, kernel, rows, 1.0 if rbf is None else _OFF)
-        warnings.warn("Interrupted; the pairs are not trained.", stacklevel=4)
+        return
+    _start(pairs, kernel, rows, 1.0 if rbf is None else _OFF)  # it was before the first step
 
 
 def _learn_dense(model: SpectralGP, training: Training, start_rows: int, folds: int) -> None:
@@ -154,8 +151,11 @@ def _learn_dense(model: SpectralGP, training: Training, start_rows: int, folds: 
     few = rows[torch.arange(min(start_rows, len(rows)), device=rows.y.device)]
     training.learn_rbf(few, rbf, mean, likelihood)
     _start(kernel, rbf, rows, _OFF)  # until they have earned it
-    try:
-        if len(few) < len(rows) and not training.is_over:
+    # the RBF kernel is there
+    with training.session.interruptible(
+        message="Interrupted; the model is that of its RBF kernel."
+    ):
+        if len(few) < len(rows) and not training.session.is_over:
             training.maximize(RowsGP(rows, rbf, mean, likelihood), _REFIT)
             _start(kernel, rbf, rows, _OFF)
         steps = torch.full(kernel.batch_shape, training.max_iterations, device=rows.y.device)
@@ -163,16 +163,13 @@ def _learn_dense(model: SpectralGP, training: Training, start_rows: int, folds: 
             steps = _steps_by_folds(model, training, folds)
         parts = (model.covar_module, mean, likelihood)
         for number in steps.unique().tolist():  # outputs whose pairs take as many steps
-            if number == 0 or training.is_over:
+            if number == 0 or training.session.is_over:
                 continue
             trained = tuple(deepcopy(part) for part in parts)
             _start(trained[0].kernels[1], trained[0].kernels[0], rows, _SHARE)
             training.descend(RowsGP(rows, *trained), number)
             for part, own in zip(parts, trained, strict=True):
                 _copy_elements(part, own, steps == number)
-    except KeyboardInterrupt:  # the RBF kernel is there
-        training.interrupted = True
-        warnings.warn("Interrupted; the model is that of its RBF kernel.", stacklevel=4)
 
 
 def _steps_by_folds(model: SpectralGP, training: Training, folds: int) -> Tensor:
@@ -185,7 +182,7 @@ def _steps_by_folds(model: SpectralGP, training: Training, folds: int) -> Tensor
     position = torch.arange(len(rows), device=rows.y.device)
     gains = []  # of each fold, checks x ... x rows
     for fold in range(folds):
-        if training.is_over:
+        if training.session.is_over:
             return none
         left, kept = rows[position % folds == fold], rows[position % folds != fold]
         parts = (model.covar_module, model.mean_module, model.likelihood)
@@ -194,7 +191,7 @@ def _steps_by_folds(model: SpectralGP, training: Training, folds: int) -> Tensor
         alone, pairs = covariance.kernels
         rbf = RowsGP(kept, alone, mean, likelihood)
         training.maximize(rbf, _REFIT)
-        if training.is_over:
+        if training.session.is_over:
             return none
         before = left_out_density(rbf, left)
         _start(pairs, alone, kept, _SHARE)
@@ -206,7 +203,7 @@ def _steps_by_folds(model: SpectralGP, training: Training, folds: int) -> Tensor
                 to[step // _CHECK_EVERY - 1] = left_out_density(gp, left)
 
         training.descend(both, training.max_iterations, check)
-        if training.is_over:
+        if training.session.is_over:
             return none
         gains.append(found - before)
     gain = torch.cat(gains, -1)
@@ -240,30 +237,3 @@ def _copy_elements(module: torch.nn.Module, other: torch.nn.Module, elements: Te
                 own[elements] = value[elements]
             elif bool(elements.any()):
                 own.copy_(value)
-
-
-def _check_options(
-    model: object,
-    restarts: int,
-    start_rows: int,
-    max_iterations: int,
-    validation_fraction: float,
-    folds: int,
-    budget: float | None,
-) -> None:
-    from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
-
-    if not isinstance(model, SpectralGP):
-        raise TypeError(f"model must be a SpectralGP, got {type(model).__name__}.")
-    least = {"restarts": 1, "start_rows": 2, "max_iterations": 0, "folds": 0}
-    given = (restarts, start_rows, max_iterations, folds)
-    for (name, bound), value in zip(least.items(), given, strict=True):
-        if operator.index(value) < bound or (name == "folds" and value == 1):
-            other = " and not 1" if name == "folds" else ""
-            raise ValueError(f"{name} must be at least {bound}{other}, got {value}.")
-    if not 0 <= validation_fraction < 1:
-        raise ValueError(
-            f"validation_fraction must be at least 0 and below 1, got {validation_fraction}."
-        )
-    if budget is not None and not budget > 0:
-        raise ValueError(f"budget must be a positive number of seconds, got {budget}.")

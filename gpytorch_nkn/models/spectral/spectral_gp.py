@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from botorch.fit import _fit_fallback
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -15,7 +14,6 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel, Kernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
-from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.priors import Prior
 from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
@@ -23,7 +21,7 @@ from torch import Tensor
 from gpytorch_nkn.kernels import FeatureKernel, NonStationarySpectralKernel, index_kernel_batch
 from gpytorch_nkn.mlls import exact_log_density
 from gpytorch_nkn.models.chunked_prediction import predict_in_chunks
-from gpytorch_nkn.models.custom_fit import is_own_fit
+from gpytorch_nkn.models.custom_fit import CustomFit
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.output_subset import subset_outputs
 from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel, InducingFeatureKernel
@@ -39,7 +37,7 @@ _DEVIATION = 0.3  # of a normal prior around the frequencies at the start
 _DIFFERENCE = 0.1  # and of half the differences, around zero
 
 
-class SpectralGP(SingleTaskGP):
+class SpectralGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
     r"""GP with a :class:`NonStationarySpectralKernel` beside an RBF kernel, for SingleTaskGP.
 
     Up to 2000 rows it is exact, with one pair of frequencies per 20 rows (5 to 50). Beyond, with
@@ -202,38 +200,6 @@ class SpectralGP(SingleTaskGP):
         dense = isinstance(self.covar_module, AdditiveKernel)
         width = self.train_targets.size(-1) if dense else self.covar_module.feature_dim
         return predict_in_chunks(self, X, width, observation_noise, chunk_size)
-
-    def custom_fit(
-        self,
-        mll: MarginalLogLikelihood,
-        closure: Callable | None = None,
-        closure_kwargs: dict[str, Any] | None = None,
-        optimizer_kwargs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> MarginalLogLikelihood:
-        """What ``fit_gpytorch_mll`` calls.
-
-        Args:
-            mll: Marginal log likelihood of this model.
-            closure, closure_kwargs, optimizer_kwargs: As in BoTorch.
-            **kwargs: Options of :func:`fit_spectral_gp`, or BoTorch's.
-
-        Raises:
-            TypeError: An option is neither, or there are some of both.
-        """
-        from gpytorch_nkn.models.spectral.fit_spectral import OPTIONS, fit_spectral_gp
-
-        stock = (closure, closure_kwargs, optimizer_kwargs)
-        if is_own_fit(self, mll, stock, kwargs, OPTIONS, "fit_spectral_gp"):
-            fit_spectral_gp(self, **kwargs)
-            return mll.eval()
-        return _fit_fallback(
-            mll,
-            closure=closure,
-            closure_kwargs=closure_kwargs,
-            optimizer_kwargs=optimizer_kwargs,
-            **kwargs,
-        )
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at inputs ``... x n x d``, whose density knows that its rank is low."""

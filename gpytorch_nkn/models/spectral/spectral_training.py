@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import TYPE_CHECKING
 
 import torch
 from gpytorch.kernels import Kernel
@@ -17,14 +14,19 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean
 from gpytorch.models import ExactGP
 from torch import Tensor
-from tqdm import tqdm
 
-from gpytorch_nkn.fit import FlatParameters, Objective, Recipe, fit_best_of, run_lbfgs
+from gpytorch_nkn.fit import (
+    Adam,
+    FlatParameters,
+    Objective,
+    Recipe,
+    Session,
+    fit_best_of,
+    run_lbfgs,
+)
 from gpytorch_nkn.initialization import initialize_model
+from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
 from gpytorch_nkn.models.spectral.spectral_rows import Rows, RowsGP
-
-if TYPE_CHECKING:
-    from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
 
 __all__ = ["Training", "Watch", "left_out_density"]
 
@@ -41,7 +43,6 @@ class Training:
 
     Attributes:
         rows: All rows, in a random order.
-        interrupted: Ctrl-C was pressed.
     """
 
     def __init__(
@@ -49,9 +50,7 @@ class Training:
         model: SpectralGP,
         max_iterations: int,
         restarts: int,
-        budget: float | None,
-        seed: int,
-        progress: bool,
+        session: Session,
     ):
         with torch.no_grad():
             x = model.transform_inputs(model.train_inputs[0]).detach()
@@ -63,23 +62,10 @@ class Training:
         for name, values in (("inputs", x), ("targets", y)):
             if not bool(values.isfinite().all()):
                 raise ValueError(f"The training {name} contain NaN or infinite values.")
-        order = torch.randperm(y.size(-1), generator=torch.Generator().manual_seed(seed))
+        order = torch.randperm(y.size(-1), generator=session.generator())
         self.rows = Rows(x, y, noise)[order.to(y.device)]
-        self.max_iterations, self.restarts, self.seed = max_iterations, restarts, seed
-        self.budget, self._begin = budget, time.monotonic()
-        self.interrupted = False
-        shown = progress and sys.stderr.isatty()
-        self.bar = tqdm(desc="pairs of frequencies", unit="steps", disable=not shown, leave=False)
-
-    @property
-    def deadline(self) -> float:
-        """Time of the monotonic clock at which to stop."""
-        return math.inf if self.budget is None else self._begin + self.budget
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no more training is due."""
-        return self.interrupted or time.monotonic() > self.deadline
+        self.max_iterations, self.restarts, self.session = max_iterations, restarts, session
+        self.bar = session.bar(None, "pairs of frequencies", "steps")
 
     def learn_rbf(self, rows: Rows, kernel: Kernel, mean: Mean, likelihood: Likelihood) -> None:
         """Train parts in place, with an RBF kernel, from start values that the rows give."""
@@ -89,8 +75,8 @@ class Training:
             restarts=self.restarts,
             initialize=_start_rbf,
             recipe=Recipe(adam_steps=0, lbfgs_iterations=150),
-            budget=None if self.budget is None else _START_SHARE * self.budget,
-            seed=self.seed,
+            budget=self.session.part(_START_SHARE),
+            seed=self.session.seed,
             progress=False,
         )
         best = result.model
@@ -98,7 +84,7 @@ class Training:
         mean.load_state_dict(best.mean_module.state_dict())
         if rows.noise is None:
             likelihood.load_state_dict(best.likelihood.state_dict())
-        self.interrupted = any("interrupted" in record.status for record in result.restarts)
+        self.session.interrupted = result.interrupted
 
     def maximize(self, gp: RowsGP, iterations: int, watch: Watch | None = None) -> None:
         """Iterations of L-BFGS on the parts of a GP, in place; none where the training is over.
@@ -108,7 +94,7 @@ class Training:
             iterations: Their largest number.
             watch: What ends the training, and says where it was best; ``None`` for the likelihood.
         """
-        if self.is_over:
+        if self.session.is_over:
             return
         flat = FlatParameters(Objective(gp.train()))
 
@@ -118,7 +104,7 @@ class Training:
                 watch(flat.values)
 
         with self._released(flat, watch):
-            run_lbfgs(flat, iterations=iterations, deadline=self.deadline, on_step=on_step)
+            run_lbfgs(flat, iterations=iterations, deadline=self.session.end, on_step=on_step)
 
     def descend(self, gp: RowsGP, steps: int, check: Callable[[int], None] | None = None) -> None:
         """The first steps of Adam, out of as many as there may be, on the parts of a GP.
@@ -130,7 +116,7 @@ class Training:
             check: Is called with the number of each step, at the point to which it leads.
         """
         flat = FlatParameters(Objective(gp.train()))
-        mean, square = torch.zeros_like(flat.values), torch.zeros_like(flat.values)
+        adam = Adam(flat.values)
         with self._released(flat):
             for step in range(steps + 1):
                 if not bool(flat.evaluate().isfinite()):
@@ -138,30 +124,26 @@ class Training:
                 flat.best_values = flat.values.clone()  # the last one, not the one of least loss
                 if step and check is not None:
                     check(step)
-                if step == steps or time.monotonic() > self.deadline:
+                if step == steps or time.monotonic() > self.session.end:
                     break
-                mean.lerp_(flat.gradients, 0.1)
-                square.lerp_(flat.gradients.square(), 0.001)
                 rate = _RATE * 0.5 * (1 + math.cos(math.pi * step / self.max_iterations))
-                slope = (square / (1 - 0.999 ** (step + 1))).sqrt().add_(1e-8)
-                flat.values.sub_(rate * mean / (1 - 0.9 ** (step + 1)) / slope)
+                adam.step(flat.gradients, rate)
                 torch.clamp(flat.values, *flat.bounds, out=flat.values)
                 self.bar.update()
 
     @contextmanager
     def _released(self, flat: FlatParameters, watch: Watch | None = None) -> Iterator[None]:
         """Leave the model at the best point, whatever ends the training."""
-        try:
-            yield
-        except KeyboardInterrupt:
-            self.interrupted = True
-            if flat.evaluations == 0:
-                raise
-            warnings.warn(
+
+        def message() -> str:
+            return (
                 f"Interrupted after {flat.evaluations} evaluations; the best parameters so far "
-                "are kept.",
-                stacklevel=6,
+                "are kept."
             )
+
+        try:
+            with self.session.interruptible(lambda: flat.evaluations, message):
+                yield
         finally:
             if watch is not None:
                 flat.best_values = watch.best_values

@@ -302,7 +302,7 @@ def test_an_error_in_the_middle_is_survived_by_a_smaller_step(monkeypatch):
     [
         ({"start": "random"}, ValueError, "start must be 'spectrum' or None, got 'random'"),
         ({"restarts": 0}, ValueError, "restarts must be at least 1, got 0"),
-        ({"restarts": 1.5}, TypeError, "float"),
+        ({"restarts": 1.5}, TypeError, r"restarts must be an integer, got 1\.5"),
         ({"likelihood_steps": -1}, ValueError, "likelihood_steps must be at least 0, got -1"),
         ({"block_steps": -2}, ValueError, "block_steps must be at least 0, got -2"),
         ({"blocks": -1}, ValueError, "blocks must be at least 0, got -1"),

@@ -545,9 +545,9 @@ def test_progress_is_shown_on_a_terminal_only(capsys, monkeypatch):
     fitted(progress=True)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    fitted()
+    fitted(progress=False)
     assert capsys.readouterr().err == ""
-    fitted(progress=True)
+    fitted()
     assert "partitions" in capsys.readouterr().err
 
 

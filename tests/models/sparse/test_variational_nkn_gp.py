@@ -150,7 +150,7 @@ def test_natural_gradient_steps_reach_the_optimum():
     state = _State(model, 1e-2)
     state.finish_epoch()
     mean, precision = state.mean.clone(), state.precision.clone()
-    state.parameters = []  # hyperparameters stand still
+    state.parameters, state.adams = [], []  # hyperparameters stand still
     state.set_distribution(torch.eye(8), torch.zeros(8))
     gp = model.collapsed()
     state.step(gp.inputs(), gp.targets)
@@ -167,7 +167,7 @@ def test_mini_batches_stand_for_all_rows():
     state = _State(model, 1e-2)
     state.finish_epoch()
     precision, shift = state.precision.clone(), state.shift.clone()
-    state.parameters = []
+    state.parameters, state.adams = [], []
     state.step(model.collapsed().inputs()[:30], model.collapsed().targets[:30])
     torch.testing.assert_close(state.precision, precision)
     torch.testing.assert_close(state.shift, shift)
@@ -340,8 +340,8 @@ def test_what_does_not_fit_is_refused(options, error, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epochs": -1}, "got -1 and 20"),
-        ({"batch_size": 0}, "got 2 and 0"),
+        ({"epochs": -1}, "epochs must be at least 0, got -1"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"learning_rate": 0.0}, "got 0.0"),
         ({"start": "x"}, "got 'x'"),
         ({"budget": -1.0}, "got -1.0"),

@@ -2,6 +2,7 @@ import copy
 import resource
 import sys
 import warnings
+from functools import wraps
 from unittest import mock
 
 import gpytorch
@@ -17,9 +18,10 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
+from gpytorch_nkn.fit import Session, options_of
 from gpytorch_nkn.fit.optimize import FlatParameters
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
-from gpytorch_nkn.models import SpectralGP, fit_spectral_gp
+from gpytorch_nkn.models import TRAINERS, SpectralGP, fit_spectral_gp
 from gpytorch_nkn.models.spectral import fit_spectral, spectral_gp, spectral_training
 from gpytorch_nkn.models.spectral.spectral_rows import RowsGP
 from gpytorch_nkn.models.spectral.spectral_training import Training
@@ -591,9 +593,14 @@ OWN = {
 
 
 def test_fit_gpytorch_mll_takes_our_options(monkeypatch):
-    assert set(OWN) == fit_spectral.OPTIONS
+    assert set(OWN) == options_of(fit_spectral_gp)
     calls = []
-    monkeypatch.setattr(fit_spectral, "fit_spectral_gp", lambda m, **o: calls.append((m, o)))
+
+    @wraps(fit_spectral_gp)
+    def trainer(model, **options):
+        calls.append((model, options))
+
+    monkeypatch.setitem(TRAINERS, SpectralGP, trainer)
     model = gp(True)
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     assert fit_gpytorch_mll(mll) is mll and not mll.training
@@ -609,7 +616,11 @@ def test_fit_gpytorch_mll_takes_our_options(monkeypatch):
 @BOTH
 @pytest.mark.parametrize("cls", [ExactMarginalLogLikelihood, AnalyticExactMarginalLogLikelihood])
 def test_botorch_trains_it_too(rbf, cls, monkeypatch):
-    monkeypatch.setattr(fit_spectral, "fit_spectral_gp", None)  # would fail
+    @wraps(fit_spectral_gp)
+    def trainer(model, **options):
+        raise AssertionError("BoTorch's optimiser was asked for")
+
+    monkeypatch.setitem(TRAINERS, SpectralGP, trainer)
     model = gp(rbf)
     mll = cls(model.likelihood, model)
     start = mll(model.train()(*model.train_inputs), model.train_targets)
@@ -640,7 +651,7 @@ def test_it_can_be_trained_again(rbf, remake):
         ({"restarts": 0}, ValueError, "restarts must be at least 1, got 0"),
         ({"start_rows": 1}, ValueError, "start_rows must be at least 2, got 1"),
         ({"max_iterations": -1}, ValueError, "max_iterations must be at least 0, got -1"),
-        ({"max_iterations": 2.5}, TypeError, "float"),
+        ({"max_iterations": 2.5}, TypeError, r"must be an integer, got 2\.5"),
         ({"folds": 1}, ValueError, "folds must be at least 0 and not 1, got 1"),
         ({"folds": -2}, ValueError, "folds must be at least 0 and not 1, got -2"),
         ({"validation_fraction": 1.0}, ValueError, "below 1, got 1.0"),
@@ -687,8 +698,8 @@ def test_thirty_thousand_rows_need_no_matrix_of_them():
 @pytest.mark.parametrize("budget", [None, 1e-9])
 def test_no_steps_are_taken_after_the_budget(budget):
     model = gp(False).train()
-    training = Training(model, 5, 1, budget, 0, False)
-    assert training.is_over == (budget is not None)
+    training = Training(model, 5, 1, Session(budget=budget))
+    assert training.session.is_over == (budget is not None)
     rows = RowsGP(training.rows, model.covar_module, model.mean_module, model.likelihood)
     before = state(model)
     training.maximize(rows, 5)

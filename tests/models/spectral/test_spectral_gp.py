@@ -19,7 +19,7 @@ from gpytorch.priors import NormalPrior
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
-from gpytorch_nkn.models import SpectralGP, draw_weight_space_paths, fit_spectral_gp
+from gpytorch_nkn.models import TRAINERS, SpectralGP, draw_weight_space_paths, fit_spectral_gp
 from gpytorch_nkn.models.spectral import spectral_gp
 from tests.models.small_models import data, moved
 
@@ -358,14 +358,11 @@ def test_acquisition_functions_are_optimised(rbf):
 @BOTH
 def test_in_a_list_of_models(rbf, monkeypatch):
     first, second = gp(rbf), SingleTaskGP(*data(n=20))
-    options = []
-    monkeypatch.setattr(
-        "gpytorch_nkn.models.spectral.fit_spectral.fit_spectral_gp",
-        lambda model: options.append(model),
-    )
+    trained = []
+    monkeypatch.setitem(TRAINERS, SpectralGP, lambda model: trained.append(model))
     both = ModelListGP(first, second)
     fit_gpytorch_mll(SumMarginalLogLikelihood(both.likelihood, both))
-    assert options == [first]
+    assert trained == [first]
     x = torch.rand(4, 2)
     torch.testing.assert_close(both.posterior(x).mean[:, :1], first.posterior(x).mean)
 
