@@ -26,7 +26,7 @@ from gpytorch_nkn.models.grid.grid_data import (
     standardize,
     transform_outcomes,
 )
-from gpytorch_nkn.models.sparse_parts import make_likelihood
+from gpytorch_nkn.models.likelihood import check_likelihood, make_likelihood
 
 __all__ = ["GridPrior"]
 
@@ -66,14 +66,8 @@ class GridPrior(GPyTorchModel, GP):
         self.kernels = nn.ModuleList(self._check_kernels(kernels))
         shapes = [kernel.batch_shape for kernel in self.kernels]
         kernel_shape = self._check_batch("the kernels", *shapes)
-        if likelihood is None:
-            likelihood = make_likelihood(kernel_shape)
-        elif type(likelihood) is not GaussianLikelihood:
-            raise TypeError(
-                "KroneckerGridGP needs the same noise in every cell, a GaussianLikelihood; got "
-                f"{type(likelihood).__name__}."
-            )
-        self.likelihood = likelihood
+        check_likelihood(likelihood)
+        self.likelihood = make_likelihood(kernel_shape) if likelihood is None else likelihood
         if mean_module is None:
             mean_module = ConstantMean(batch_shape=self._batch_shape)
         self.mean_module = mean_module

@@ -70,6 +70,7 @@ def learn_on_blocks(
         restarts, block_size, max_blocks: As there.
         session: Half of its time is for this; it is told of Ctrl-C.
     """
+    x, y = x.detach(), y.detach()  # models of slices that need gradients cannot be copied
     whole = y.dim() == 1 and x.dim() == 2
     if not whole and y.size(-1) > block_size:
         rows = torch.randperm(y.size(-1), generator=session.generator())

@@ -16,19 +16,17 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
-from gpytorch_nkn.models.chunked_prediction import predict_in_chunks
 from gpytorch_nkn.models.custom_fit import CustomFit
-from gpytorch_nkn.models.inducing_points import select_inducing_points
-from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP
+from gpytorch_nkn.models.likelihood import make_likelihood
+from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
+from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
 from gpytorch_nkn.models.sparse.nystrom_kernel import LowRankNormal, NystromKernel
-from gpytorch_nkn.models.sparse.whitened_posterior import WhitenedPosterior
-from gpytorch_nkn.models.sparse_parts import check_likelihood, given_points, make_likelihood
-from gpytorch_nkn.models.structure import check_columns, make_kernel
+from gpytorch_nkn.models.structure import make_kernel
 
 __all__ = ["SparseNKNGP"]
 
 
-class SparseNKNGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
+class SparseNKNGP(CustomFit, InducingPointGP, SingleTaskGP):  # type: ignore[misc]
     r"""Sparse GP by inducing points, for some thousands of rows up to some ten thousands.
 
     Titsias' approximation (SGPR, VFE): the distribution of the function's values at m inducing
@@ -65,7 +63,7 @@ class SparseNKNGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
         TypeError: ``structure`` is neither a name nor a kernel, the likelihood is not a
             GaussianLikelihood.
         ValueError: ``structure`` is not a known name, or it or the inducing points do not fit the
-            data.
+            data, or inputs and outcomes are not of the same number of rows.
 
     Reference: Titsias (2009), Variational Learning of Inducing Variables in Sparse Gaussian
     Processes; Sun et al. (2018), section 5.2.
@@ -95,7 +93,7 @@ class SparseNKNGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
         input_transform: InputTransform | None = None,
         seed: int = 0,
     ) -> None:
-        check_likelihood(likelihood, selection)
+        self._check_arguments(train_X, train_Y, likelihood, selection)
         batch_shape = torch.Size([])
         if train_X.dim() == train_Y.dim() > 1:  # the base class refuses anything else
             _, batch_shape = self.get_batch_dimensions(train_X, train_Y)
@@ -113,15 +111,10 @@ class SparseNKNGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
         self.selected = not isinstance(inducing_points, Tensor)  # not given by the user
         with torch.no_grad():
             inputs = self.transform_inputs(train_X).to(self.train_targets)
-        check_columns(kernel, inputs.size(-1), self.train_targets)
-        points = given_points(inducing_points, inputs)
-        if points is None:
-            points = select_inducing_points(
-                inputs, int(inducing_points), method=selection, kernel=kernel, seed=seed
-            )
+        points = self._choose_points(inducing_points, inputs, kernel, selection, seed)
         if self._num_outputs > 1 and points.dim() > 2:  # the outputs share them
             points = points.unsqueeze(-3)
-        self.covar_module = NystromKernel(kernel, points.clone(), self.likelihood)
+        self.covar_module = NystromKernel(kernel, points, self.likelihood)
         self.covar_module.inducing_points.requires_grad_(learn_inducing_points)
         self.to(self.train_targets)
 
@@ -151,25 +144,6 @@ class SparseNKNGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
         """Lower bound ``...`` of the log marginal likelihood of the (transformed) outcomes."""
         gp = self.collapsed()
         return gp.statistics().bound(gp.noise_variance())
-
-    def predict(
-        self, X: Tensor, *, observation_noise: bool = False, chunk_size: int | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Means and variances at any number of points, in chunks of them, without gradients.
-
-        Args:
-            X: Inputs ``... x q x d``.
-            observation_noise: Add the variance of the noise.
-            chunk_size: Points at a time; ``None`` takes as many as need some 100 MB.
-
-        Returns:
-            Mean and variance ``... x q x m`` in the units of ``train_Y``.
-
-        Raises:
-            ValueError: ``chunk_size`` is below 1.
-        """
-        num_points = self.inducing_points.size(-2)
-        return predict_in_chunks(self, X, num_points, observation_noise, chunk_size)
 
     def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
         """The prior in training, the posterior otherwise."""

@@ -19,17 +19,15 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
 from gpytorch_nkn.linalg import factorize_inducing
-from gpytorch_nkn.models.chunked_prediction import predict_in_chunks
-from gpytorch_nkn.models.inducing_points import select_inducing_points
-from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP
-from gpytorch_nkn.models.sparse.whitened_posterior import WhitenedPosterior
-from gpytorch_nkn.models.sparse_parts import check_likelihood, given_points, make_likelihood
-from gpytorch_nkn.models.structure import check_columns, make_kernel
+from gpytorch_nkn.models.likelihood import make_likelihood
+from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
+from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
+from gpytorch_nkn.models.structure import make_kernel
 
 __all__ = ["VariationalNKNGP"]
 
 
-class VariationalNKNGP(SingleTaskVariationalGP):
+class VariationalNKNGP(InducingPointGP, SingleTaskVariationalGP):
     """Stochastic variational GP (SVGP) whose kernel is a network: for above 50,000 rows.
 
     A free Gaussian distribution of the function's values at m inducing points is trained by
@@ -62,7 +60,7 @@ class VariationalNKNGP(SingleTaskVariationalGP):
         TypeError: ``structure`` is neither a name nor a kernel, or the likelihood is not a
             GaussianLikelihood.
         ValueError: ``structure`` is not a known name, or it or the inducing points do not fit the
-            data.
+            data, or inputs and outcomes are not of the same number of rows.
         NotImplementedError: There are several outputs or a batch of data sets, or the input
             transform learns.
 
@@ -92,7 +90,7 @@ class VariationalNKNGP(SingleTaskVariationalGP):
         input_transform: InputTransform | None = None,
         seed: int = 0,
     ) -> None:
-        check_likelihood(likelihood, selection)
+        self._check_arguments(train_X, train_Y, likelihood, selection)
         if train_X.dim() != 2 or train_Y.dim() != 2 or train_Y.size(-1) != 1:
             raise NotImplementedError(
                 "VariationalNKNGP is for inputs n x d and one output n x 1, got shapes "
@@ -114,12 +112,7 @@ class VariationalNKNGP(SingleTaskVariationalGP):
             outcomes = train_Y
             if transform is not None:
                 outcomes, _ = transform.train()(train_Y, X=inputs)
-        check_columns(kernel, inputs.size(-1), inputs)
-        points = given_points(inducing_points, inputs)
-        if points is None:
-            points = select_inducing_points(
-                inputs, int(inducing_points), method=selection, kernel=kernel, seed=seed
-            )
+        points = self._choose_points(inducing_points, inputs, kernel, selection, seed)
         super().__init__(
             inputs,
             outcomes,
@@ -187,25 +180,6 @@ class VariationalNKNGP(SingleTaskVariationalGP):
             distribution.chol_variational_covar.copy_((signs.unsqueeze(-1) * upper).mT)
             strategy.variational_params_initialized.fill_(1)
         strategy._clear_cache()
-
-    def predict(
-        self, X: Tensor, *, observation_noise: bool = False, chunk_size: int | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Means and variances at any number of points, in chunks of them, without gradients.
-
-        Args:
-            X: Inputs ``... x q x d``.
-            observation_noise: Add the variance of the noise.
-            chunk_size: Points at a time; ``None`` takes as many as need some 100 MB.
-
-        Returns:
-            Mean and variance ``... x q x 1`` in the units of ``train_Y``.
-
-        Raises:
-            ValueError: ``chunk_size`` is below 1.
-        """
-        num_points = self.inducing_points.size(-2)
-        return predict_in_chunks(self, X, num_points, observation_noise, chunk_size)
 
     def load_state_dict(  # type: ignore[override]
         self,

@@ -171,7 +171,7 @@ BAD = {
     "fixed noise": (
         {"likelihood": FixedNoiseGaussianLikelihood(torch.ones(20))},
         TypeError,
-        "GaussianLikelihood; got FixedNoiseGaussianLikelihood",
+        "GaussianLikelihood, got FixedNoiseGaussianLikelihood",
     ),
     "tolerance": ({"tolerance": 0.0}, ValueError, r"tolerance must be between 0 and 1, got 0\.0"),
     "log-determinant": (

@@ -14,8 +14,8 @@ from botorch.models.transforms.input import Normalize, Warp
 from botorch.optim import optimize_acqf
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
-from gpytorch.means import ConstantMean, LinearMean
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -446,38 +446,6 @@ def test_structures_by_name(structure):
     model = SparseNKNGP(x, y, structure=structure, inducing_points=5)
     assert model.covar_module.base_kernel.batch_shape == (2,)
     assert model.posterior(x[:2]).mean.shape == (2, 2)
-
-
-def test_any_kernel_is_copied_and_may_be_the_structure():
-    kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
-    mean = LinearMean(2)
-    x, y = data(n=20)
-    model = SparseNKNGP(x, y, structure=kernel, inducing_points=5, mean_module=mean)
-    assert model.covar_module.base_kernel is not kernel and model.mean_module is mean
-    model.covar_module.base_kernel.outputscale = 3.0
-    assert kernel.outputscale != 3.0
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"structure": "deep"}, ValueError, "got 'deep'"),
-        ({"structure": torch.nn.Linear(2, 2)}, TypeError, "got Linear"),
-        ({"structure": RBFKernel(ard_num_dims=3)}, ValueError, "does not fit 2 input columns"),
-        ({"selection": "random"}, ValueError, "got 'random'"),
-        ({"inducing_points": 0}, ValueError, "got 0"),
-        ({"inducing_points": torch.rand(4, 3)}, ValueError, r"\('m', 2\), got shape \(4, 3\)"),
-        ({"inducing_points": torch.rand(2, 4, 2)}, ValueError, r"got shape \(2, 4, 2\)"),
-        (
-            {"likelihood": FixedNoiseGaussianLikelihood(torch.ones(9))},
-            TypeError,
-            "got FixedNoiseGaussianLikelihood",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused(options, error, message):
-    with pytest.raises(error, match=message):
-        SparseNKNGP(*data(n=9), **{"structure": network(), "inducing_points": 4} | options)
 
 
 @pytest.mark.parametrize(

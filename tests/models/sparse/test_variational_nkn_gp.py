@@ -11,7 +11,6 @@ from botorch.models.transforms.input import Normalize, Warp
 from botorch.models.transforms.outcome import Standardize
 from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
 from botorch.optim import optimize_acqf
-from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.mlls import VariationalELBO
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
@@ -314,19 +313,11 @@ def test_the_loss_of_gpytorch_trains_it_too():
     assert elbo(model) > before + 1
 
 
-def test_any_kernel_may_be_the_structure():
-    kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
-    model = VariationalNKNGP(*data(n=30), structure=kernel, inducing_points=1000)
-    assert model.inducing_points.shape == (30, 2) and model.model.covar_module is not kernel
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         ({"m": 2}, NotImplementedError, r"one output n x 1, got shapes \(9, 2\) and \(9, 2\)"),
         ({"batch_shape": (2,)}, NotImplementedError, r"got shapes \(2, 9, 2\)"),
-        ({"structure": "deep"}, ValueError, "got 'deep'"),
-        ({"inducing_points": torch.rand(3, 5)}, ValueError, r"got shape \(3, 5\)"),
         ({"input_transform": Warp(d=2, indices=[0])}, NotImplementedError, "parameters to learn"),
     ],
 )

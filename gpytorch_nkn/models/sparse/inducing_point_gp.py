@@ -1,0 +1,96 @@
+"""What the models with inducing points have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+from torch import Tensor
+
+from gpytorch_nkn.models.chunked_prediction import predict_in_chunks
+from gpytorch_nkn.models.inducing_points import SELECTIONS, select_inducing_points
+from gpytorch_nkn.models.likelihood import check_likelihood
+from gpytorch_nkn.models.structure import check_columns
+
+__all__ = ["InducingPointGP"]
+
+
+class InducingPointGP:
+    """Checks, the choice of inducing points, and predictions at many points.
+
+    Attributes:
+        selection: How inducing points are chosen.
+        selected: Whether they were: not given by the user.
+    """
+
+    selection: str
+    selected: bool
+
+    @staticmethod
+    def _check_arguments(
+        train_X: Tensor, train_Y: Tensor, likelihood: GaussianLikelihood | None, selection: str
+    ) -> None:
+        """Refuse other likelihoods, unknown selections and data that do not belong together."""
+        check_likelihood(likelihood)
+        if selection not in SELECTIONS:
+            raise ValueError(f"selection must be one of {SELECTIONS}, got {selection!r}.")
+        both = train_X.dim() > 1 and train_Y.dim() > 1
+        if both and train_X.size(-2) != train_Y.size(-2):
+            raise ValueError(
+                "train_X and train_Y must have the same number of rows, got shapes "
+                f"{tuple(train_X.shape)} and {tuple(train_Y.shape)}."
+            )
+
+    @staticmethod
+    def _choose_points(
+        given: int | Tensor, inputs: Tensor, kernel: Kernel, selection: str, seed: int
+    ) -> Tensor:
+        """Inducing points ``... x m x d`` for transformed inputs ``... x n x d``, for a kernel.
+
+        Raises:
+            ValueError: Kernel or points do not fit the inputs, or these are not finite.
+        """
+        check_columns(kernel, inputs.size(-1), inputs)
+        if isinstance(given, Tensor):
+            return _checked_points(given, inputs)
+        return select_inducing_points(
+            inputs, int(given), method=selection, kernel=kernel, seed=seed
+        ).clone()
+
+    def predict(
+        self: Any, X: Tensor, *, observation_noise: bool = False, chunk_size: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Means and variances at any number of points, in chunks of them, without gradients.
+
+        Args:
+            X: Inputs ``... x q x d``.
+            observation_noise: Add the variance of the noise.
+            chunk_size: Points at a time; ``None`` takes as many as need some 100 MB.
+
+        Returns:
+            Mean and variance ``... x q x m`` in the units of ``train_Y``.
+
+        Raises:
+            ValueError: ``chunk_size`` is below 1.
+        """
+        num_points = self.inducing_points.size(-2)
+        return predict_in_chunks(self, X, num_points, observation_noise, chunk_size)
+
+
+def _checked_points(points: Tensor, inputs: Tensor) -> Tensor:
+    """A copy of the points of a user, with the batch shape of the inputs."""
+    batch_shape, width = inputs.shape[:-2], inputs.size(-1)
+    fits = points.dim() >= 2 and points.size(-1) == width and points.size(-2) > 0
+    if fits:
+        try:
+            fits = torch.broadcast_shapes(points.shape[:-2], batch_shape) == batch_shape
+        except RuntimeError:
+            fits = False
+    if not fits or not bool(points.isfinite().all()):
+        raise ValueError(
+            "inducing_points must be a number or finite points of shape "
+            f"{(*batch_shape, 'm', width)}, got shape {tuple(points.shape)}."
+        )
+    return points.detach().to(inputs).expand(*batch_shape, -1, -1).clone()
