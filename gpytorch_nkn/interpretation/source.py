@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,6 +18,7 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.units import Units
+from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = [
     "FittedGP",
@@ -93,6 +95,12 @@ class FittedGP:
     noise: Tensor
     units: Units
     _estimator: Any
+
+    @cached_property
+    def posterior(self) -> ExactPosterior:
+        """Of the process less its prior mean: one factorisation, which serves all components."""
+        noisy = self.covariance + torch.diag_embed(self.noise)
+        return ExactPosterior(noisy, self.targets - self.mean)
 
     def to_inputs(self, x: Any) -> Tensor:
         """Inputs ``... x M x D`` of the kernel for inputs in the user's units."""

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.expansion import Term, evaluate_strips
-from gpytorch_nkn.interpretation.solver import Solver
 from gpytorch_nkn.interpretation.source import FittedGP
 
 __all__ = ["ColumnUse", "use_of_columns"]
@@ -33,9 +32,7 @@ class ColumnUse:
     interactions: dict[int, float]
 
 
-def use_of_columns(
-    terms: Sequence[Term], columns: Sequence[int], gp: FittedGP, solver: Solver
-) -> ColumnUse:
+def use_of_columns(terms: Sequence[Term], columns: Sequence[int], gp: FittedGP) -> ColumnUse:
     r"""Take the posterior mean of terms apart by partial dependence.
 
     With :math:`\bar m_i(a) = \frac{1}{R} \sum_{r=1}^{R} m(a, x_{r, \setminus i})` over up to 30
@@ -47,7 +44,6 @@ def use_of_columns(
         terms: Of a component.
         columns: On which they depend.
         gp: The fitted process.
-        solver: With its factorisation.
     """
     if len(columns) < 2:
         return ColumnUse(0.0, dict.fromkeys(columns, 1.0), dict.fromkeys(columns, 0.0))
@@ -60,7 +56,7 @@ def use_of_columns(
 
     def mean(inputs: Tensor) -> Tensor:
         strips = evaluate_strips([leading], inputs, gp.inputs)
-        return torch.cat([solver.mean(strip[0]) for strip in strips], dim=-1)
+        return torch.cat([gp.posterior.mean(strip[0]) for strip in strips], dim=-1)
 
     n = gp.inputs.size(-2)
     chosen = torch.randperm(n, generator=torch.Generator().manual_seed(0))[:_ROWS]

@@ -20,7 +20,6 @@ from gpytorch_nkn.interpretation.expansion import (
     expand_source,
     group_terms,
 )
-from gpytorch_nkn.interpretation.solver import Solver
 from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
 
 __all__ = ["decompose"]
@@ -113,7 +112,7 @@ def _components(expansion: Expansion, by: str, gp: FittedGP) -> list[Component]:
 
 def _by_role(terms: Sequence[Term], gp: FittedGP) -> list[Component]:
     """Trend, cycles, variation; the level and the mean function belong to the trend."""
-    alpha = Solver(gp).alpha.unsqueeze(-1)
+    alpha = gp.posterior.alpha.unsqueeze(-1)
 
     def importance(groups: list[list[Term]]) -> list[float]:
         """Variance of the posterior mean of each group over the data."""
@@ -154,10 +153,10 @@ def _columns_name(columns: frozenset[int] | None, gp: FittedGP) -> str:
 
 def _ordered(parts: list[Component], gp: FittedGP, max_components: int) -> Decomposition:
     """Components in order; those that vary least together."""
-    solver = Solver(gp)
+    solver = gp.posterior
     blocks = _blocks(gp.inputs)
     weights = torch.cat([solver.alpha.unsqueeze(-1), solver.alpha_without(blocks)], dim=-1)
-    values, own = _products(parts, gp, weights, solver)  # J x ... x N x (1 + B), J x ... x N
+    values, own = _products(parts, gp, weights)  # J x ... x N x (1 + B), J x ... x N
     own = values[..., 0] - own * (solver.alpha / solver.precision.diagonal(dim1=-1, dim2=-2))
     values = torch.cat([values, own.unsqueeze(-1)], dim=-1)  # each point left out, last
     mean = gp.mean.unsqueeze(-1)
@@ -221,7 +220,6 @@ def _ordered(parts: list[Component], gp: FittedGP, max_components: int) -> Decom
         shares=np.array(_shares(fitted))[order],
         negligible=np.array(negligible),
         gp=gp,
-        _solver=solver,
         _unmerged=before_merging,
     )
 
@@ -242,15 +240,13 @@ def _falls(before: Tensor, after: Tensor) -> bool:
     return float(drops.mean()) > _SURE * spread
 
 
-def _products(
-    parts: list[Component], gp: FittedGP, weights: Tensor, solver: Solver
-) -> tuple[Tensor, Tensor]:
+def _products(parts: list[Component], gp: FittedGP, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Training matrices of the components times vectors, ``J x ... x N x R``.
 
     Also the diagonals ``J x ... x N`` of the matrices times the inverse of the whole.
     """
     groups = [part.terms for part in parts]
-    precision, start = solver.precision, 0
+    precision, start = gp.posterior.precision, 0
     products, diagonals = [], []
     for strip in evaluate_strips(groups, gp.inputs, gp.inputs):
         products.append(strip @ weights)

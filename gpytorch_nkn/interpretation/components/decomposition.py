@@ -12,7 +12,6 @@ from torch import Tensor
 from gpytorch_nkn.interpretation.components.behaviour import Role
 from gpytorch_nkn.interpretation.components.column_use import ColumnUse, use_of_columns
 from gpytorch_nkn.interpretation.expansion import Term, evaluate_groups, evaluate_strips
-from gpytorch_nkn.interpretation.solver import Levels, Solver
 from gpytorch_nkn.interpretation.source import FittedGP
 from gpytorch_nkn.linalg import psd_root
 
@@ -127,7 +126,6 @@ class Decomposition:
     shares: np.ndarray
     negligible: np.ndarray
     gp: FittedGP
-    _solver: Solver
     _unmerged: tuple[tuple[Component, float], ...] = ()  # before small ones become one, with shares
 
     def __str__(self) -> str:
@@ -157,7 +155,7 @@ class Decomposition:
         means, variances, totals = [], [], []
         levels = self._levels() if centered else None
         for cross, prior in self._parts(inputs):
-            mean, whitened = self._solver.mean(cross), self._solver.whiten(cross)
+            mean, whitened = self.gp.posterior.mean(cross), self.gp.posterior.whiten(cross)
             total = prior.sum(0) - whitened.sum(0).square().sum(-2)
             totals.append(total.clamp_min(0))
             if levels is not None:
@@ -183,7 +181,8 @@ class Decomposition:
         for number in (first, second):
             self._check_number(number)
         left, right = (
-            self._solver.whiten(self._matrix(n, inputs, self.gp.inputs)) for n in (first, second)
+            self.gp.posterior.whiten(self._matrix(n, inputs, self.gp.inputs))
+            for n in (first, second)
         )
         covariance = -left.mT @ right
         if first % len(self.components) == second % len(self.components):
@@ -301,7 +300,7 @@ class Decomposition:
 
     def _column_use(self, component: Component) -> ColumnUse:
         columns = sorted(component.columns or ())
-        return use_of_columns(component.terms, columns, self.gp, self._solver)
+        return use_of_columns(component.terms, columns, self.gp)
 
     def _check_number(self, number: int) -> None:
         if not -len(self.components) <= number < len(self.components):
@@ -341,8 +340,8 @@ class Decomposition:
         prior = torch.stack(draws, dim=1)  # S x J x ... x (N + M)
         shape = (num_samples, *batch, n)
         noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(self.gp.noise)
-        misfit = self._solver.residual - prior[..., :n].sum(1) - noise * self.gp.noise.sqrt()
-        weights = self._solver.solve(misfit.unsqueeze(-1))  # S x ... x N x 1
+        misfit = self.gp.posterior.residual - prior[..., :n].sum(1) - noise * self.gp.noise.sqrt()
+        weights = self.gp.posterior.solve(misfit.unsqueeze(-1))  # S x ... x N x 1
         corrections = []
         for cross, _ in self._parts(inputs):
             corrections.append((cross.unsqueeze(0) @ weights.unsqueeze(1))[..., 0])
@@ -356,8 +355,8 @@ class Decomposition:
         """
         # targets less noise, and its covariance by the noise: K - K (K + S)^-1 K would cancel
         noise = self.gp.noise.double()
-        mean = self.gp.targets - noise * self._solver.alpha
-        precision = self._solver.precision.double()
+        mean = self.gp.targets - noise * self.gp.posterior.alpha
+        precision = self.gp.posterior.precision.double()
         reduced = noise.unsqueeze(-1) * precision * noise.unsqueeze(-2)
         return mean, torch.diag_embed(noise) - (reduced + reduced.mT) / 2
 
@@ -385,14 +384,14 @@ class Decomposition:
         with torch.no_grad():
             return self.gp.kernel(x1, x2).to_dense() - evaluate_groups(others, x1, x2).sum(0)
 
-    def _levels(self) -> Levels:
+    def _levels(self) -> _Levels:
         """Averages of the components over the training inputs."""
         averages = [cross.mean(-1) for cross, _ in self._parts(self.gp.inputs)]
         average = torch.cat(averages, dim=-1)  # J x ... x N, covariances with the targets
         variances = average.mean(-1)
         home = next((n for n, part in enumerate(self.components) if part.has_mean), None)
-        whitened = self._solver.whiten(average.unsqueeze(-2))
-        return Levels(home, self._solver.mean(average.unsqueeze(-2)), whitened, variances)
+        whitened = self.gp.posterior.whiten(average.unsqueeze(-2))
+        return _Levels(home, self.gp.posterior.mean(average.unsqueeze(-2)), whitened, variances)
 
     def _rest(self) -> int | None:
         places = [place for place, part in enumerate(self.components) if part.is_rest]
@@ -410,3 +409,41 @@ class Decomposition:
         mean = self.gp.prior_mean(inputs) * self._scale(inputs) + shift
         chosen = torch.tensor([float(part.has_mean) for part in self.components]).to(mean)
         return chosen.view(-1, *[1] * mean.dim()) * mean
+
+
+@dataclass(frozen=True, eq=False)
+class _Levels:
+    """Averages of all components, which belong to the component ``home``.
+
+    Attributes:
+        home: Number of a component; None where there is none, and averages are only taken away.
+        means: ``J x ... x 1``.
+        whitened: Covariances with the targets, whitened, ``J x ... x N x 1``.
+        variances: Prior variances ``J x ...``.
+    """
+
+    home: int | None
+    means: Tensor
+    whitened: Tensor
+    variances: Tensor
+
+    def move(
+        self, mean: Tensor, whitened: Tensor, prior: Tensor, cross: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Take the averages away from values at new inputs.
+
+        Args:
+            mean: ``J x ... x M``.
+            whitened: ``J x ... x N x M``.
+            prior: Prior variances ``J x ... x M``.
+            cross: Prior covariances of values and averages ``J x ... x M``.
+        """
+        moved = mean - self.means, whitened - self.whitened
+        variances = prior - 2 * cross + self.variances.unsqueeze(-1)
+        if self.home is not None:  # which keeps its own average and gets the others'
+            others = [n for n in range(len(mean)) if n != self.home]
+            moved[0][self.home] = mean[self.home] + self.means[others].sum(0)
+            moved[1][self.home] = whitened[self.home] + self.whitened[others].sum(0)
+            levels = self.variances[others].sum(0).unsqueeze(-1)
+            variances[self.home] = prior[self.home] + levels
+        return *moved, variances

@@ -9,7 +9,6 @@ import torch
 from scipy.stats import qmc
 from torch import Tensor
 
-from gpytorch_nkn.interpretation.solver import Solver
 from gpytorch_nkn.interpretation.source import FittedGP
 
 __all__ = [
@@ -40,7 +39,7 @@ class Averages:
     """
 
     def __init__(self, gp: FittedGP, inputs: np.ndarray):
-        self._gp, self._solver = gp, Solver(gp)
+        self._gp = gp
         self._scale, self._offset = float(gp.units.y_scale), float(gp.units.y_offset)
         self.targets = gp.targets.double().cpu().numpy() * self._scale + self._offset
         self.residuals = self.targets - self.mean(inputs)
@@ -57,7 +56,9 @@ class Averages:
         mean = sum(sign * value for sign, value, _ in moments)
         cross = sum(sign * value for sign, _, value in moments)
         assert isinstance(mean, Tensor) and isinstance(cross, Tensor)
-        variance = -self._solver.reduction(cross.reshape(-1, cross.size(-1))).reshape(mean.shape)
+        variance = -self._gp.posterior.reduction(cross.reshape(-1, cross.size(-1))).reshape(
+            mean.shape
+        )
         for place, (sign, points) in enumerate(parts):
             variance = variance + self._covariance(points, points)
             for other_sign, other in parts[:place]:
@@ -76,7 +77,7 @@ class Averages:
             cross = self._gp.kernel(x, self._gp.inputs).to_dense()
             cross = cross.reshape(stop - start, n, -1).mean(1)
             prior = self._gp.prior_mean(x).reshape(stop - start, n).mean(1)
-            means.append(prior + self._solver.mean(cross))
+            means.append(prior + self._gp.posterior.mean(cross))
             crosses.append(cross if with_cross else cross[:, :0])
         return torch.cat(means).reshape(shape), torch.cat(crosses).reshape(*shape, -1)
 

@@ -12,7 +12,6 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_nkn.fit import copy_model, evaluate_criterion
-from gpytorch_nkn.interpretation.solver import Solver
 from gpytorch_nkn.interpretation.source import FittedGP, fitted_gp
 
 __all__ = ["Densities"]
@@ -70,7 +69,7 @@ class Densities:
 
     def _heldout(self, model: ExactGP) -> float:
         gp = fitted_gp(copy_model(model).eval())
-        solver = Solver(gp)
+        solver = gp.posterior
         with torch.no_grad():
             cross = gp.kernel(self._inputs, gp.inputs).to_dense()
             prior = gp.kernel(self._inputs, diag=True)

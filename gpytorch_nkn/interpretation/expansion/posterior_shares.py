@@ -7,7 +7,6 @@ from dataclasses import replace
 import torch
 
 from gpytorch_nkn.interpretation.expansion.expansion import Expansion, evaluate_strips
-from gpytorch_nkn.interpretation.solver import Solver
 from gpytorch_nkn.interpretation.source import FittedGP
 
 __all__ = ["with_posterior_shares"]
@@ -22,7 +21,7 @@ def with_posterior_shares(expansion: Expansion, gp: FittedGP) -> Expansion:
     outputs. Shares add up to one but for what was dropped, and are negative for terms that move
     against the others.
     """
-    alpha = Solver(gp).alpha.unsqueeze(-1)
+    alpha = gp.posterior.alpha.unsqueeze(-1)
     groups = [[term] for term in expansion.terms]
     strips = [(strip @ alpha)[..., 0] for strip in evaluate_strips(groups, gp.inputs, gp.inputs)]
     means = torch.cat(strips, dim=-1)  # T x ... x N

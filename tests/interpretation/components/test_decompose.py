@@ -24,7 +24,6 @@ from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.interpretation import decompose
 from gpytorch_nkn.interpretation.expansion import expansion as expansion_module
-from gpytorch_nkn.interpretation.solver import Solver
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 
@@ -496,7 +495,7 @@ def left_out_parts(model, decomposition):
 def test_left_out_blocks_against_refits():
     model = series_model()
     decomposition = decompose(model)
-    solver = Solver(decomposition.gp)
+    solver = decomposition.gp.posterior
     x, y = model.train_inputs[0], model.train_targets
     blocks = [torch.as_tensor(block) for block in blocks_of(x)]
     solved = solver.alpha_without(blocks)
