@@ -30,8 +30,8 @@ batch shapes come from the data; options are plain values, so that Ax can store 
     )
 
 The first is trained by :func:`gpytorch_nkn.bo.fit_bo_model`, the second by BoTorch. The structure
-of a kernel is the name of a preset of :class:`NeuralKernelNetwork` (default: ``"optimization"``,
-here with a variance of one, as BoTorch's own default kernel has), beside the options of the preset.
+of a kernel is a name as :class:`NKNSingleTaskGP` takes it (default: ``"optimization"``, here with
+a variance of one, as BoTorch's own default kernel has), beside options of the preset it stands for.
 :class:`AdditivePartitionGP` is known to Ax, too.
 
 Import this module before a stored experiment is loaded, too: Ax finds classes by name.
@@ -55,6 +55,7 @@ from torch import Tensor
 
 from gpytorch_nkn.bo import coordinate_sweep_initial_conditions
 from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_network
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP
 
@@ -89,7 +90,6 @@ except ImportError as error:
 __all__ = ["CoordinateSweepAcquisition", "make_generation_strategy"]
 
 _MODELS = (AdditivePartitionGP, NKNSingleTaskGP)
-_PRESETS = ("additive", "optimization", "regression", "texture", "time_series")
 
 
 class CoordinateSweepAcquisition(Acquisition):
@@ -249,8 +249,6 @@ def _network_arguments(
     """Arguments of the constructor, from the name and the options of a preset."""
     if "primitives" in options:  # no plain data, but what the constructor takes
         return {**options, "active_dims": active_dims}
-    if structure not in _PRESETS:
-        raise UserInputError(f"structure must be one of {_PRESETS}, got {structure!r}.")
     # Ax's own defaults, as for a kernel with one lengthscale per column
     found = covar_module_argparse(
         LinearKernel,
@@ -263,14 +261,11 @@ def _network_arguments(
     )
     if found["batch_shape"] is not DEFAULT:
         options["batch_shape"] = found["batch_shape"]
-    if structure not in ("texture", "time_series"):
-        options["input_dim"] = found["ard_num_dims"]
-    elif found["ard_num_dims"] != 1:
-        raise UserInputError(
-            f"structure={structure!r} is for one input column, got {found['ard_num_dims']}: "
-            "choose one with active_dims."
-        )
-    network = getattr(covar_module_class, structure)(**options)
+    try:
+        check_word(structure, NETWORKS, "primitives and layers")
+        network = named_network(structure, found["ard_num_dims"], **options)
+    except ValueError as error:
+        raise UserInputError(str(error)) from error
     return {
         "primitives": network.primitives,
         "layers": network.layers,

@@ -248,7 +248,7 @@ def make_network(data, model_class=SingleTaskGP, **options):
 
 
 @pytest.mark.parametrize("num_outcomes", [1, 2])
-@pytest.mark.parametrize("structure", ["additive", "regression", "optimization"])
+@pytest.mark.parametrize("structure", ["additive", "regression", "tabular", "optimization"])
 def test_dimensions_and_batch_shape_come_from_the_data(structure, num_outcomes):
     kernel = make_network(dataset(3, num_outcomes), structure=structure, wiring=WIRING)
     batch_shape = torch.Size([] if num_outcomes == 1 else [num_outcomes])
@@ -308,7 +308,7 @@ def test_a_network_from_parts_is_taken_as_it_is():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"structure": "paper"}, UserInputError, "structure must be one of .*got 'paper'"),
+        ({"structure": "tree"}, UserInputError, "structure must be one of .*'paper'.*got 'tree'"),
         ({"structure": "texture"}, UserInputError, "one input column, got 3"),
         ({"wirings": "Linear1"}, TypeError, "wirings"),
     ],

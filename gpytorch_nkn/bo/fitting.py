@@ -21,7 +21,7 @@ from gpytorch_nkn.fit import (
     warn_user,
 )
 from gpytorch_nkn.initialization import (
-    STRUCTURES,
+    STARTS,
     initialize_model,
     is_convex,
     start_from_structure,
@@ -221,8 +221,8 @@ def _start(model: ExactGP, seed: int, number: int) -> None:
         mean.constant = targets.sum_to_size(shape) * (shape.numel() / targets.numel())
     network, _ = unwrap_scales(model.covar_module)
     if is_convex(network):
-        structure = STRUCTURES[(number - 1) % len(STRUCTURES)]
-        start_from_structure(network, structure, seed=seed * 1_000_003 + number)
+        near = STARTS[(number - 1) % len(STARTS)]
+        start_from_structure(network, near, seed=seed * 1_000_003 + number)
 
 
 def _outputs(model: Model) -> list[ExactGP]:

@@ -9,23 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from gpytorch.kernels import (
-    Kernel,
-    PeriodicKernel,
-    RBFKernel,
-    ScaleKernel,
-    SpectralMixtureKernel,
-)
+from gpytorch.kernels import Kernel, ScaleKernel
 from numpy.typing import ArrayLike
 
-from gpytorch_nkn.kernels import NeuralKernelNetwork, expand_kernel_batch
+from gpytorch_nkn.kernels import expand_kernel_batch
+from gpytorch_nkn.kernels.network import check_word, named_kernel
 from gpytorch_nkn.models import GridFit, KroneckerGridGP, fit_grid_gp
 
 __all__ = ["STRUCTURES", "InpaintResult", "inpaint"]
 
 STRUCTURES = ("texture", "spectral_mixture", "periodic", "rbf")
 
-_MIXTURES = 10
 _EXACT_CELLS = 6000  # missing cells up to which variances are exact by default
 _SAMPLES = 64  # joint samples for the variances of more cells
 
@@ -280,17 +274,10 @@ def _check(
 
 def _kernels(structure: str | Sequence[Kernel], num_dims: int) -> list[Kernel]:
     if isinstance(structure, str):
-        makers = {
-            "texture": lambda: NeuralKernelNetwork.texture(priors=False),
-            "spectral_mixture": lambda: SpectralMixtureKernel(num_mixtures=_MIXTURES),
-            "periodic": lambda: ScaleKernel(PeriodicKernel()),
-            "rbf": lambda: ScaleKernel(RBFKernel()),
-        }
-        if structure not in makers:
-            raise ValueError(
-                f"structure must be one of {STRUCTURES} or kernels, got {structure!r}."
-            )
-        return [makers[structure]() for _ in range(num_dims)]
+        check_word(structure, STRUCTURES, "kernels")
+        named = [named_kernel(structure, 1, priors=False) for _ in range(num_dims)]
+        scaled = structure in ("periodic", "rbf")  # others have variances of their own
+        return [ScaleKernel(kernel) if scaled else kernel for kernel in named]
     if isinstance(structure, Kernel):
         raise TypeError(
             f"structure must be a name or one kernel for each of the {num_dims} dimensions, got "

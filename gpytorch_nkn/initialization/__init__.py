@@ -7,7 +7,7 @@ from gpytorch_nkn.initialization.grid_start import initialize_grid_kernels, resc
 from gpytorch_nkn.initialization.initialize import initialize_from_data, initialize_model
 from gpytorch_nkn.initialization.periods import candidate_periods, periodogram_peaks
 from gpytorch_nkn.initialization.structures import (
-    STRUCTURES as STRUCTURES,
+    STARTS as STARTS,
     is_convex as is_convex,
     start_from_structure,
 )

@@ -16,7 +16,7 @@ from gpytorch_nkn.initialization.assign import assign, assign_weight
 from gpytorch_nkn.initialization.distances import median_distances
 from gpytorch_nkn.initialization.periods import periodogram_peaks
 from gpytorch_nkn.initialization.structures import (
-    STRUCTURES,
+    STARTS,
     draw_shares,
     is_convex,
     joint_kernels,
@@ -156,7 +156,7 @@ def initialize_from_data(
         ):
             assign_weight(module, generator)
     for network in convex:
-        draw_shares(network, STRUCTURES[restart % len(STRUCTURES)], generator)
+        draw_shares(network, STARTS[restart % len(STARTS)], generator)
     return kernel
 
 

@@ -13,16 +13,16 @@ from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import SHARES, convex_shares
 from gpytorch_nkn.layers import Layer, Linear
 
-__all__ = ["STRUCTURES", "draw_shares", "is_convex", "joint_kernels", "start_from_structure"]
+__all__ = ["STARTS", "draw_shares", "is_convex", "joint_kernels", "start_from_structure"]
 
-STRUCTURES = ("additive", "joint")
+STARTS = ("additive", "joint")  # where most of the variance is: see start_from_structure
 
 _LENGTHSCALE = 0.3  # in the unit cube, for one column; distances grow as the root of the columns
 _SPREAD = 0.5  # of the logarithms
 
 
 def start_from_structure(
-    network: NeuralKernelNetwork, structure: str, *, seed: int = 0
+    network: NeuralKernelNetwork, near: str, *, seed: int = 0
 ) -> NeuralKernelNetwork:
     r"""Set the start values of a network of convex combinations near a structure, in place.
 
@@ -36,7 +36,7 @@ def start_from_structure(
             unit cube: with a skip connection and convex combinations (``weights="simplex"``),
             its one-dimensional primitives first. Frozen parameters keep their values, and
             lengthscales stay within their constraints.
-        structure: ``"additive"`` or ``"joint"``.
+        near: ``"additive"``, the one-dimensional primitives, or ``"joint"``, the others.
         seed: Determines every draw; the global random state is neither used nor changed.
 
     Returns:
@@ -44,12 +44,12 @@ def start_from_structure(
 
     Raises:
         TypeError: ``network`` is not a NeuralKernelNetwork.
-        ValueError: It is not of that form, or ``structure`` is unknown.
+        ValueError: It is not of that form, or ``near`` is unknown.
     """
     if not isinstance(network, NeuralKernelNetwork):
         raise TypeError(f"network must be a NeuralKernelNetwork, got {type(network).__name__}.")
-    if structure not in STRUCTURES:
-        raise ValueError(f"structure must be one of {STRUCTURES}, got {structure!r}.")
+    if near not in STARTS:
+        raise ValueError(f"near must be one of {STARTS}, got {near!r}.")
     fault = _fault(network)
     if fault is not None:
         raise ValueError(
@@ -64,7 +64,7 @@ def start_from_structure(
         if kernel.raw_lengthscale.requires_grad:
             typical = _LENGTHSCALE * math.sqrt(_num_columns(kernel, num_single))
             assign(kernel, "lengthscale", typical * (_SPREAD * draws).exp())
-    draw_shares(network, structure, generator)
+    draw_shares(network, near, generator)
     return network
 
 
@@ -78,13 +78,13 @@ def joint_kernels(network: NeuralKernelNetwork) -> list[Kernel]:
     return [kernel for kernel in network.primitives if not _sees_one_column(kernel)]
 
 
-def draw_shares(network: NeuralKernelNetwork, structure: str, generator: torch.Generator) -> None:
+def draw_shares(network: NeuralKernelNetwork, near: str, generator: torch.Generator) -> None:
     """Set the shares of all Linear layers near a structure."""
     layers: list[Layer] = list(network.layers)  # type: ignore[arg-type]
     num_joint = len(joint_kernels(network))
     num_single = len(network.primitives) - num_joint
     draws = [
-        convex_shares(layers, num_single, num_joint, SHARES[structure], generator)
+        convex_shares(layers, num_single, num_joint, SHARES[near], generator)
         for _ in range(network.batch_shape.numel())
     ]
     for layer, shares in zip(layers, zip(*draws, strict=True), strict=True):

@@ -47,6 +47,8 @@ class NKNSingleTaskGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
             - ``"optimization"``: :meth:`NeuralKernelNetwork.optimization` in a ScaleKernel: near
               a sum of one-dimensional kernels while there are few points.
             - ``"additive"``, ``"regression"``, ``"tabular"``: the presets of these names.
+            - ``"columns"``, ``"spectral"``: :meth:`NeuralKernelNetwork.tabular` with
+              ``columns=True``, a kernel per column, or ``spectral=4``, frequencies across columns.
             - ``"time_series"``, ``"texture"``: the presets of these names, for one input column.
             - ``"paper"``: the network of the paper's section 5.3: ``"additive"`` without priors,
               for maximum likelihood.

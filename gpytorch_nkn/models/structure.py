@@ -10,22 +10,12 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork, expand_kernel_batch
-from gpytorch_nkn.kernels.network import with_outputscale
+from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_network, with_outputscale
 from gpytorch_nkn.layers import Linear
 
-__all__ = ["STRUCTURES", "check_columns", "make_kernel"]
+__all__ = ["check_columns", "make_kernel"]
 
 K = TypeVar("K", bound=Kernel)
-
-STRUCTURES = (
-    "optimization",
-    "additive",
-    "regression",
-    "tabular",
-    "time_series",
-    "texture",
-    "paper",
-)
 
 
 def make_kernel(
@@ -39,7 +29,7 @@ def make_kernel(
     """The kernel that a name, a network or a ScaleKernel of one stands for, with a batch shape.
 
     Args:
-        structure: A name among ``STRUCTURES``, or a kernel, of which a copy is taken.
+        structure: A name among ``NETWORKS``, or a kernel, of which a copy is taken.
         num_columns: Input columns of the named networks.
         batch_shape: Batch shape of the kernel.
         shared: One network for the last batch dimension, that of the outputs.
@@ -54,7 +44,8 @@ def make_kernel(
     if shared:  # one network for the last batch dimension, that of the outputs
         network_shape = torch.Size([*batch_shape[:-1], 1] if len(batch_shape) > 1 else [])
     if isinstance(structure, str):
-        network = _named_network(structure, num_columns, network_shape)
+        check_word(structure, NETWORKS, "a network")
+        network = named_network(structure, num_columns, batch_shape=network_shape)
     else:
         network = structure.base_kernel if type(structure) is ScaleKernel else structure
         if not isinstance(network, NeuralKernelNetwork):
@@ -111,24 +102,6 @@ def _columns(kernel: Kernel, num_columns: int) -> set[int]:
     if isinstance(kernel, AdditiveKernel | ProductKernel):
         return set().union(*(_columns(part, num_columns) for part in kernel.kernels))
     return set(range(num_columns))
-
-
-def _named_network(name: str, num_columns: int, batch_shape: torch.Size) -> NeuralKernelNetwork:
-    make = NeuralKernelNetwork
-    if name == "optimization":
-        return make.optimization(num_columns, batch_shape=batch_shape)
-    if name in ("additive", "paper"):
-        return make.additive(num_columns, priors=name == "additive", batch_shape=batch_shape)
-    if name == "regression":
-        return make.regression(num_columns, batch_shape=batch_shape)
-    if name == "tabular":
-        return make.tabular(num_columns, batch_shape=batch_shape)
-    if name not in STRUCTURES:
-        raise ValueError(f"structure must be one of {STRUCTURES} or a network, got {name!r}.")
-    if num_columns != 1:
-        raise ValueError(f"structure={name!r} is for one input column, got {num_columns}.")
-    preset = make.time_series if name == "time_series" else make.texture
-    return preset(batch_shape=batch_shape)
 
 
 def _copied(kernel: K, batch_shape: torch.Size) -> K:

@@ -11,7 +11,7 @@ from copy import deepcopy
 import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
+from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
@@ -19,12 +19,12 @@ from torch import Tensor
 
 from gpytorch_nkn.fit import FitResult, Recipe, fit_in_stages
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.network import with_outputscale
+from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_kernel, with_outputscale
 from gpytorch_nkn.layers import Linear, log_normal_prior
 
 __all__ = ["TableGP", "check_structures", "named_structures", "train_structures"]
 
-STRUCTURES = ("joint", "columns", "additive", "spectral", "rbf", "matern", "regression")
+_WORDS = (*NETWORKS, "matern", "rbf")
 
 # Columns up to which networks with a kernel per column, and several networks, are worth their time.
 _MANY_COLUMNS, _TOO_MANY_COLUMNS = 25, 50
@@ -32,7 +32,6 @@ _MANY_COLUMNS, _TOO_MANY_COLUMNS = 25, 50
 _MANY_ROWS = 2000
 # Rows up to which a single kernel may be all that they tell.
 _FEW_ROWS = 500
-_NUM_COMPONENTS = 4
 # Mode of the prior on the noise, in parts of the targets' variance. Where there is little signal,
 # noise and a kernel of short lengthscales explain the targets equally well, and this decides.
 _NOISE = 0.1
@@ -74,10 +73,8 @@ def check_structures(structure: object) -> list[str | Kernel]:
         raise ValueError("structure must name at least one network, got none.")
     for one in structures:
         if isinstance(one, str):
-            if one not in STRUCTURES and (several or one != "auto"):
-                raise ValueError(
-                    f"structure must be 'auto', one of {STRUCTURES} or a kernel, got {one!r}."
-                )
+            if several or one != "auto":
+                check_word(one, _WORDS, "a kernel" if several else "'auto', or a kernel")
         elif not isinstance(one, Kernel):
             raise TypeError(
                 "structure must be a name, a kernel or a sequence of such, got "
@@ -108,7 +105,7 @@ def _named(
     structures: Sequence[str | Kernel], num_rows: int, input_dim: int
 ) -> dict[str, str | Kernel]:
     if list(structures) == ["auto"]:
-        names = ["joint"]
+        names = ["tabular"]
         if 1 < input_dim <= _TOO_MANY_COLUMNS:
             if num_rows > _MANY_ROWS:
                 names += ["spectral"]
@@ -191,11 +188,6 @@ def _was_interrupted(result: FitResult) -> bool:
     return any("interrupted" in record.status for record in result.restarts)
 
 
-def _single(kernel: Kernel) -> NeuralKernelNetwork:
-    """A network of one kernel, for the speed with which networks are trained."""
-    return NeuralKernelNetwork([kernel], [Linear(1, 1)])
-
-
 def _make_kernel(structure: str | Kernel, x: Tensor) -> Kernel:
     """A new kernel for rows ``N x D``.
 
@@ -204,17 +196,12 @@ def _make_kernel(structure: str | Kernel, x: Tensor) -> Kernel:
     """
     input_dim = x.size(-1)
     if isinstance(structure, str):
-        make = {
-            "joint": lambda: NeuralKernelNetwork.tabular(input_dim),
-            "columns": lambda: NeuralKernelNetwork.tabular(input_dim, columns=True),
-            "additive": lambda: NeuralKernelNetwork.additive(input_dim),
-            "spectral": lambda: NeuralKernelNetwork.tabular(input_dim, spectral=_NUM_COMPONENTS),
-            "rbf": lambda: _single(RBFKernel(ard_num_dims=input_dim)),
-            "matern": lambda: _single(MaternKernel(nu=2.5, ard_num_dims=input_dim)),
-            "regression": lambda: NeuralKernelNetwork.regression(input_dim),
-        }[structure]
-        return make().to(x)
-    kernel = deepcopy(structure).to(x)
+        kernel = named_kernel(structure, input_dim)
+        if structure not in NETWORKS:  # one of one kernel, for the speed of their training
+            kernel = NeuralKernelNetwork([kernel], [Linear(1, 1)])
+    else:
+        kernel = deepcopy(structure)
+    kernel = kernel.to(x)
     if isinstance(kernel, NeuralKernelNetwork) and len(kernel.layers):
         last = kernel.layers[-1]
         if isinstance(last, Linear) and last.is_simplex:  # its variance is one

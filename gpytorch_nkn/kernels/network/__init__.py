@@ -4,5 +4,21 @@ from gpytorch_nkn.kernels.network.convex_shares import SHARES, convex_shares
 from gpytorch_nkn.kernels.network.neural_kernel_network import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network.parts import primitive_values
 from gpytorch_nkn.kernels.network.presets import with_outputscale
+from gpytorch_nkn.kernels.network.vocabulary import (
+    NETWORKS,
+    check_word,
+    named_kernel,
+    named_network,
+)
 
-__all__ = ["SHARES", "NeuralKernelNetwork", "convex_shares", "primitive_values", "with_outputscale"]
+__all__ = [
+    "NETWORKS",
+    "SHARES",
+    "NeuralKernelNetwork",
+    "check_word",
+    "convex_shares",
+    "named_kernel",
+    "named_network",
+    "primitive_values",
+    "with_outputscale",
+]

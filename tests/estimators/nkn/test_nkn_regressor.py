@@ -42,7 +42,7 @@ def fitted():
 
 
 def test_scikit_learns_own_checks():
-    check_estimator(regressor("joint", recipe=Recipe(adam_steps=0, lbfgs_iterations=5)))
+    check_estimator(regressor("tabular", recipe=Recipe(adam_steps=0, lbfgs_iterations=5)))
 
 
 def test_a_function_is_learned_and_the_bands_hold():
@@ -125,8 +125,8 @@ def test_outliers_in_the_noise_make_tails_and_not_a_wide_band():
     X, y = table(150, noise=0.05)
     rng = np.random.default_rng(1)
     y = y + rng.choice([0, 1.5], 150, p=[0.93, 0.07]) * rng.choice([-1, 1], 150)
-    model = regressor("joint").fit(X, y)
-    plain = regressor("joint", calibrate=False).fit(X, y)
+    model = regressor("tabular").fit(X, y)
+    plain = regressor("tabular", calibrate=False).fit(X, y)
     new, truth = table(300, noise=0.05, seed=2)
     far = plain.log_predictive_density(new, truth + 3).mean()
     assert model.log_predictive_density(new, truth + 3).mean() > far + 1
@@ -178,10 +178,10 @@ def test_what_is_selected():
     assert len(stacked.members_) == 10 and len(best.members_) == 1
     assert best.members_[0] in stacked.members_
     assert abs(best.left_out_log_density_ - stacked.left_out_log_density_) < 0.1
-    likeliest = regressor("joint", restarts=2, selection="marginal_likelihood").fit(X, y)
-    assert likeliest.members_ == [("joint", likeliest.results_["joint"].best)]
-    for structure in ("auto", ["joint", "additive"]):
-        with pytest.raises(ValueError, match="compares starts of one network.*joint, .*additive"):
+    likeliest = regressor("tabular", restarts=2, selection="marginal_likelihood").fit(X, y)
+    assert likeliest.members_ == [("tabular", likeliest.results_["tabular"].best)]
+    for structure in ("auto", ["tabular", "additive"]):
+        with pytest.raises(ValueError, match="compares starts of one network.*tabular, .*additive"):
             regressor(structure, selection="marginal_likelihood").fit(X, y)
     one = regressor("rbf", selection="marginal_likelihood").fit(X, y)
     assert one.members_ == [("rbf", 0)]
@@ -191,11 +191,11 @@ def test_structures_by_name_number_of_columns_and_as_kernels():
     def names(structures, num_rows, num_columns):
         return list(table_models.named_structures(structures, "loo", num_rows, num_columns))
 
-    assert names(["auto"], 9999, 1) == names(["auto"], 500, 51) == ["joint"]
-    assert names(["auto"], 2000, 25) == ["joint", "columns", "additive"]
-    assert names(["auto"], 2000, 26) == ["joint", "additive"]
-    assert names(["auto"], 2001, 2) == ["joint", "spectral"]
-    assert names(["auto"], 499, 2) == ["joint", "columns", "additive", "rbf", "matern"]
+    assert names(["auto"], 9999, 1) == names(["auto"], 500, 51) == ["tabular"]
+    assert names(["auto"], 2000, 25) == ["tabular", "columns", "additive"]
+    assert names(["auto"], 2000, 26) == ["tabular", "additive"]
+    assert names(["auto"], 2001, 2) == ["tabular", "spectral"]
+    assert names(["auto"], 499, 2) == ["tabular", "columns", "additive", "rbf", "matern"]
     kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
     assert names([kernel, "additive", kernel], 9, 2) == [
         "ScaleKernel", "additive", "ScaleKernel 2",
@@ -215,7 +215,7 @@ def test_structures_by_name_number_of_columns_and_as_kernels():
     ("structure", "error", "message"),
     [
         ("deep", ValueError, "got 'deep'"),
-        (["joint", "auto"], ValueError, "got 'auto'"),
+        (["tabular", "auto"], ValueError, "got 'auto'"),
         ([], ValueError, "got none"),
         (3, TypeError, "got int"),
         (RBFKernel(ard_num_dims=5), ValueError, "does not take 2 columns"),
@@ -258,7 +258,7 @@ def test_options_that_have_no_meaning(options, message):
 def test_options_of_a_wrong_type(options, message):
     with pytest.raises(TypeError, match=message):
         regressor(**options).fit(*table())
-    assert regressor("joint", restarts=np.int64(1)).fit(*table()).members_
+    assert regressor("tabular", restarts=np.int64(1)).fit(*table()).members_
 
 
 def test_data_frames_keep_their_names_and_constant_columns_are_left_out():
@@ -279,7 +279,7 @@ def test_columns_that_are_not_numbers_are_named():
     frame = pd.DataFrame(X, columns=["a", "b"]).assign(town="Rome", day=pd.Timestamp(2020, 1, 1))
     with pytest.raises(ValueError, match="'town'.*'day'.*OneHotEncoder"):
         regressor().fit(frame, y)
-    model = regressor("joint").fit(frame[["a", "b"]], y)
+    model = regressor("tabular").fit(frame[["a", "b"]], y)
     with pytest.raises(ValueError, match="'b'"):
         model.predict(frame[["a", "b"]].assign(b="x"))
     as_objects = frame[["a", "b"]].astype(object)
@@ -301,7 +301,7 @@ def test_columns_that_are_not_numbers_are_named():
 )
 def test_data_that_cannot_be_learned_from(change, message):
     with pytest.raises(ValueError, match=message), np.errstate(over="ignore"):
-        regressor("joint").fit(*change(*table()))
+        regressor("tabular").fit(*change(*table()))
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (5, 40), (30, 60)])
@@ -318,10 +318,10 @@ def test_rows_and_columns_that_come_twice():
     model = regressor().fit(np.column_stack([twice[0], twice[0][:, 0]]), twice[1])
     assert np.isfinite(model.predict(np.column_stack([X, X[:, 0]]))).all()
     with pytest.warns(UserWarning, match="30 of 60 rows are exact copies"):
-        regressor("joint").fit(twice[0], np.concatenate([y, y]))
+        regressor("tabular").fit(twice[0], np.concatenate([y, y]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        regressor("joint").fit(*twice)
+        regressor("tabular").fit(*twice)
 
 
 def test_dates_and_masked_values_are_refused():
@@ -337,11 +337,11 @@ def test_dates_and_masked_values_are_refused():
 
 def test_float32_and_integers_come_in():
     X, y = table()
-    expected = regressor("joint").fit(X.astype(np.float32), y.astype(np.float32))
-    got = regressor("joint").fit(X.astype(np.float32).astype(float), y.astype(np.float32))
+    expected = regressor("tabular").fit(X.astype(np.float32), y.astype(np.float32))
+    got = regressor("tabular").fit(X.astype(np.float32).astype(float), y.astype(np.float32))
     np.testing.assert_allclose(expected.predict(X), got.predict(X), rtol=1e-6)
     counts = np.arange(20)
-    assert regressor("joint").fit(counts[:, None], counts).predict([[3]]).dtype == np.float64
+    assert regressor("tabular").fit(counts[:, None], counts).predict([[3]]).dtype == np.float64
 
 
 def test_few_noisy_rows_are_left_to_a_single_kernel():
@@ -368,9 +368,9 @@ def test_copies_pickles_clones_and_pipelines(fitted):
         clone(fitted).predict(X)
     with pytest.raises(NotFittedError):
         _ = clone(fitted).members_
-    pipeline = make_pipeline(MinMaxScaler(), regressor("joint"))
+    pipeline = make_pipeline(MinMaxScaler(), regressor("tabular"))
     assert cross_val_score(pipeline, X, y, cv=2).min() > 0.5
-    search = GridSearchCV(regressor("joint"), {"structure": ["joint", "regression"]}, cv=2)
+    search = GridSearchCV(regressor("tabular"), {"structure": ["tabular", "regression"]}, cv=2)
     assert search.fit(X, y).best_score_ > 0.5
 
 
@@ -385,7 +385,7 @@ def test_ctrl_c_keeps_what_was_learned(monkeypatch):
 
     monkeypatch.setattr(table_models, "fit_in_stages", interrupted)
     model = regressor().fit(*table())
-    assert set(model.results_) == {"joint"} and len(calls) == 2
+    assert set(model.results_) == {"tabular"} and len(calls) == 2
     assert np.isfinite(model.predict(table()[0])).all()
     calls[:] = [1]
     with pytest.raises(KeyboardInterrupt):
@@ -402,11 +402,11 @@ def test_a_network_that_fails_is_told_and_the_others_go_on(monkeypatch):
         return fit_in_stages(*args, **options)
 
     monkeypatch.setattr(table_models, "fit_in_stages", failing)
-    with pytest.warns(RuntimeWarning, match="joint: no finite loss"):
+    with pytest.warns(RuntimeWarning, match="tabular: no finite loss"):
         model = regressor().fit(*table())
     assert set(model.results_) == {"columns", "additive", "rbf", "matern"}
     monkeypatch.setattr(table_models, "fit_in_stages", _always_failing)
-    with pytest.raises(RuntimeError, match="joint: never; columns: never; additive: never; rbf"):
+    with pytest.raises(RuntimeError, match="tabular: never; columns: never; additive: never; rbf"):
         regressor().fit(*table())
 
 
@@ -428,18 +428,18 @@ def test_ctrl_c_between_the_stages_of_a_network_ends_the_training(monkeypatch):
     in_stages_fit = in_stages.fit_best_of
     monkeypatch.setattr(in_stages, "fit_best_of", interrupted)
     model = regressor().fit(*table(520))
-    assert len(calls) == 2 and set(model.results_) == {"joint"}
-    assert {r.status for r in model.results_["joint"].restarts} == {"interrupted"}
+    assert len(calls) == 2 and set(model.results_) == {"tabular"}
+    assert {r.status for r in model.results_["tabular"].restarts} == {"interrupted"}
 
 
 def test_ctrl_c_after_the_training_loses_nothing(monkeypatch):
     X, y = table()
-    model = regressor("joint")
+    model = regressor("tabular")
     monkeypatch.setattr(nkn_regressor, "Ensemble", _interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     monkeypatch.undo()
-    np.testing.assert_array_equal(model.predict(X), regressor("joint").fit(X, y).predict(X))
+    np.testing.assert_array_equal(model.predict(X), regressor("tabular").fit(X, y).predict(X))
 
 
 def _interrupted(*args, **options):
@@ -448,7 +448,7 @@ def _interrupted(*args, **options):
 
 def test_a_fit_that_fails_leaves_nothing_of_the_one_before(monkeypatch):
     X, y = table()
-    model = regressor("joint").fit(X, y)
+    model = regressor("tabular").fit(X, y)
     with pytest.raises(ValueError, match="constant"):
         model.fit(X[:, :1], np.ones(50))
     with pytest.raises(NotFittedError):
@@ -457,16 +457,16 @@ def test_a_fit_that_fails_leaves_nothing_of_the_one_before(monkeypatch):
 
 def test_gradients_that_are_switched_off_outside_do_no_harm():
     X, y = table()
-    expected = regressor("joint").fit(X, y).predict(X)
+    expected = regressor("tabular").fit(X, y).predict(X)
     for switched_off in (torch.no_grad, torch.inference_mode):
         with switched_off():
-            np.testing.assert_array_equal(regressor("joint").fit(X, y).predict(X), expected)
+            np.testing.assert_array_equal(regressor("tabular").fit(X, y).predict(X), expected)
             assert not torch.is_grad_enabled()
 
 
 def test_a_device_that_is_set_later_is_that_of_the_next_fit():
     X, y = table()
-    model = regressor("joint").fit(X, y)
+    model = regressor("tabular").fit(X, y)
     expected = model.predict(X)
     np.testing.assert_array_equal(model.set_params(device="meta").predict(X), expected)
 
@@ -480,8 +480,8 @@ def test_a_budget_is_kept():
 
 def test_sparse_predictions_with_all_rows_as_points_are_the_exact_ones():
     X, y = table(40)
-    exact = regressor("joint").fit(X, y)
-    sparse = regressor("joint", method="sparse", num_inducing=40).fit(X, y)
+    exact = regressor("tabular").fit(X, y)
+    sparse = regressor("tabular", method="sparse", num_inducing=40).fit(X, y)
     assert (exact.method_, sparse.method_) == ("exact", "sparse")
     new = table(6, seed=7)[0]
     np.testing.assert_allclose(
@@ -490,15 +490,15 @@ def test_sparse_predictions_with_all_rows_as_points_are_the_exact_ones():
     np.testing.assert_allclose(
         sparse.predict(new, return_cov=True)[1], exact.predict(new, return_cov=True)[1], atol=1e-3
     )
-    few = regressor("joint", max_exact=30, num_inducing=10).fit(X, y)
+    few = regressor("tabular", max_exact=30, num_inducing=10).fit(X, y)
     assert few.method_ == "sparse" and few.score(X, y) > 0.5
     np.testing.assert_allclose(pickle.loads(pickle.dumps(few)).predict(new), few.predict(new))
 
 
 def test_many_rows_are_learned_in_blocks():
     X, y = table(620)
-    model = regressor("joint", block_size=200, restarts=2).fit(X, y)
-    assert model.members_ == [("joint", 0)] and model.model_.train_targets.numel() == 620
+    model = regressor("tabular", block_size=200, restarts=2).fit(X, y)
+    assert model.members_ == [("tabular", 0)] and model.model_.train_targets.numel() == 620
     assert model.score(*table(100, seed=8)) > 0.9
 
 

@@ -1,0 +1,90 @@
+"""The words for kernels: what a name given as ``structure`` stands for, wherever there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from gpytorch.kernels import Kernel, MaternKernel, PeriodicKernel, RBFKernel, SpectralMixtureKernel
+
+from gpytorch_nkn.kernels.network.neural_kernel_network import NeuralKernelNetwork
+
+__all__ = ["NETWORKS", "check_word", "named_kernel", "named_network"]
+
+# The preset of NeuralKernelNetwork that a word stands for, and its options.
+NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "additive": ("additive", {}),
+    "columns": ("tabular", {"columns": True}),
+    "optimization": ("optimization", {}),
+    "paper": ("additive", {"priors": False}),
+    "regression": ("regression", {}),
+    "spectral": ("tabular", {"spectral": 4}),
+    "tabular": ("tabular", {}),
+    "texture": ("texture", {}),
+    "time_series": ("time_series", {}),
+}
+_ONE_COLUMN = ("texture", "time_series")
+
+# Single kernels over all columns, without a scale, which is for those who use them to add.
+_KERNELS: dict[str, Callable[[int], Kernel]] = {
+    "matern": lambda dim: MaternKernel(nu=2.5, ard_num_dims=dim),
+    "periodic": lambda dim: PeriodicKernel(),
+    "rbf": lambda dim: RBFKernel(ard_num_dims=dim),
+    "spectral_mixture": lambda dim: SpectralMixtureKernel(num_mixtures=10, ard_num_dims=dim),
+}
+
+
+def check_word(word: str, words: Collection[str], otherwise: str) -> None:
+    """Refuse a name that is not among those that make sense at a place.
+
+    Args:
+        word: The name.
+        words: Those that do.
+        otherwise: What could be given in place of a name, for the message.
+
+    Raises:
+        ValueError: It is not among them.
+    """
+    if word not in words:
+        raise ValueError(
+            f"structure must be one of {tuple(sorted(words))} or {otherwise}, got {word!r}."
+        )
+
+
+def named_network(word: str, num_columns: int, **options: Any) -> NeuralKernelNetwork:
+    """The network that a word stands for.
+
+    Args:
+        word: One of ``NETWORKS``.
+        num_columns: Input columns.
+        **options: Further options of the preset.
+
+    Raises:
+        ValueError: The network is for one column.
+    """
+    preset, own = NETWORKS[word]
+    make = getattr(NeuralKernelNetwork, preset)
+    network: NeuralKernelNetwork
+    if preset in _ONE_COLUMN:
+        if num_columns != 1:
+            raise ValueError(
+                f"structure={word!r} is for one input column, got {num_columns}: choose one with "
+                "active_dims."
+            )
+        network = make(**{**own, **options})
+    else:
+        network = make(num_columns, **{**own, **options})
+    return network
+
+
+def named_kernel(word: str, num_columns: int, *, priors: bool = True) -> Kernel:
+    """The network, or single kernel without a scale, that a word stands for.
+
+    Args:
+        word: One of ``NETWORKS``, ``"matern"``, ``"periodic"``, ``"rbf"``, ``"spectral_mixture"``.
+        num_columns: Input columns.
+        priors: Whether a network has those of its preset.
+    """
+    if word in NETWORKS:
+        return named_network(word, num_columns, **({} if priors else {"priors": False}))
+    return _KERNELS[word](num_columns)
