@@ -1,5 +1,6 @@
 """Ax with our models: a loop, storage, and what our handlers supply."""
 
+import inspect
 import subprocess
 import sys
 import textwrap
@@ -36,12 +37,11 @@ from gpytorch.kernels import RBFKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
 import gpytorch_nkn.ax as nkn_ax
-import gpytorch_nkn.models.nkn_single_task_gp as nkn_model
 from gpytorch_nkn.ax import CoordinateSweepAcquisition, make_generation_strategy
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
-from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP
+from gpytorch_nkn.models import TRAINERS, AdditivePartitionGP, NKNSingleTaskGP
 from tests.test_structure import side_effects
 
 CHEAP = {"num_restarts": 4, "raw_samples": 32}
@@ -90,6 +90,7 @@ class Spy:
 
     def __init__(self, function):
         self.function, self.calls = function, []
+        self.__signature__ = inspect.signature(function)
 
     def __call__(self, *args, **kwargs):
         self.calls.append((args, kwargs))
@@ -100,9 +101,9 @@ class Spy:
 def loop():
     """A client after eight trials, with the calls of the recipe and of the sweeps."""
     with pytest.MonkeyPatch.context() as patch:
-        recipe = Spy(nkn_model.fit_bo_model)
+        recipe = Spy(TRAINERS[NKNSingleTaskGP])
         sweeps = Spy(nkn_ax.coordinate_sweep_initial_conditions)
-        patch.setattr(nkn_model, "fit_bo_model", recipe)
+        patch.setitem(TRAINERS, NKNSingleTaskGP, recipe)
         patch.setattr(nkn_ax, "coordinate_sweep_initial_conditions", sweeps)
         client = make_client()
         nodes = run_trials(client, 8)
