@@ -1,17 +1,25 @@
 """Settings of every test: one thread, float64, a fixed seed, figures without a screen.
 
-``pytest --evaluation PATH`` forces one of the paths by which networks of kernels are evaluated.
+Other arithmetic, under which tests hold as well (``make test-portable``): TEST_THREADS threads, and
+``--evaluation PATH`` forces one of the paths by which networks of kernels are evaluated,
+``--uncompiled`` goes without the compiled one, ``--perturb`` changes what enters trainings a little.
 """
 
 import os
 
+# Variables that choose the arithmetic of torch, of NumPy and SciPy, and of MKL.
+ARITHMETIC = ("ATEN_CPU_CAPABILITY", "OPENBLAS_CORETYPE", "MKL_CBWR", "TEST_THREADS")
+THREADS = int(os.environ.get("TEST_THREADS", "1"))
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[_name] = "1"  # before NumPy, SciPy or torch read them; subprocesses inherit them
+    os.environ[_name] = str(
+        THREADS
+    )  # before NumPy, SciPy or torch read them; subprocesses inherit them
 os.environ["MPLBACKEND"] = "Agg"
 
 import random  # noqa: E402
 import sys  # noqa: E402
 from contextlib import nullcontext  # noqa: E402
+from functools import cache  # noqa: E402
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
@@ -19,7 +27,7 @@ import torch  # noqa: E402
 
 from gpytorch_nkn.settings import kernel_evaluation  # noqa: E402
 
-torch.set_num_threads(1)
+torch.set_num_threads(THREADS)
 
 
 def pytest_addoption(parser):
@@ -28,11 +36,43 @@ def pytest_addoption(parser):
         choices=["auto", "plain", "autograd", "closed_form", "compiled"],
         help="path by which networks of kernels are evaluated in every test",
     )
+    parser.addoption(
+        "--uncompiled", action="store_true", help="go without the compiled evaluation of networks"
+    )
+    parser.addoption(
+        "--perturb",
+        action="store_true",
+        help="change what enters trainings by a relative 1e-12 (see tests/perturbation.py)",
+    )
+
+
+def pytest_configure(config):
+    if config.getoption("--uncompiled"):
+        from gpytorch_nkn.kernels.evaluation import native
+
+        native._library = cache(lambda: None)
+    if config.getoption("--perturb"):
+        from tests.perturbation import perturb_trainings
+
+        perturb_trainings()
 
 
 def pytest_report_header(config):
-    path = config.getoption("--evaluation")
-    return f"evaluation of networks: {path}" if path else None
+    options = [f"{name} {os.environ[name]}" for name in ARITHMETIC if name in os.environ]
+    if path := config.getoption("--evaluation"):
+        options.append(f"evaluation of networks: {path}")
+    options += [name for name in ("uncompiled", "perturb") if config.getoption(f"--{name}")]
+    return ", ".join(options)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say plainly what this machine could not show."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    count = sum("test_page_in_browser" in report.nodeid for report in skipped)
+    if count:
+        terminalreporter.write_line(
+            f"Reports were NOT looked at in a browser ({count} tests): no Chromium or Chrome here."
+        )
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,8 @@
-"""The page of a report in headless Chromium, if there is one."""
+"""The page of a report in headless Chromium (or what CHROME names), if there is one."""
 
 import html
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,7 +12,11 @@ import pytest
 from gpytorch_nkn.interpretation import report
 from tests.interpretation.small_models import columns_gp, seasonal_gp
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+NAMES = (
+    os.environ.get("CHROME", "chromium"), "chromium", "chromium-browser", "google-chrome",
+    "google-chrome-stable", "chrome", "microsoft-edge",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+)  # fmt: skip
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"none of {', '.join(NAMES)} is installed")
 

@@ -1,0 +1,103 @@
+"""Relative changes of 1e-12 where trainings begin, as other arithmetic would make them.
+
+What a test says holds with them, too, if it does not depend on the path that rounding took. They
+are the same in every call, so what is to be repeatable stays so.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+import torch
+
+__all__ = ["perturb_trainings"]
+
+SIZE = 1e-12
+SINGLE = 1e-7  # where single precision is trained in
+
+
+def perturb_trainings() -> None:
+    """Change what enters trainings, from now on and for good.
+
+    Starting points of SciPy's and PyTorch's optimisers and of models on grids, gradients of exact
+    Gaussian processes, and the data that estimators are given.
+    """
+    from gpytorch_nkn import estimators
+    from gpytorch_nkn.fit.optimize import FlatParameters
+    from gpytorch_nkn.models.grid.log_adam import LogParameters
+
+    scipy.optimize.minimize = _from_near_by(scipy.optimize.minimize)
+    for owner, name in ((FlatParameters, "gradients"), (LogParameters, "values")):
+        method = {"gradients": "evaluate", "values": "__init__"}[name]
+        setattr(owner, method, _then_changed(getattr(owner, method), name))
+    _change_start_of_adam()
+    for name in estimators.__all__:
+        estimator = getattr(estimators, name)
+        if inspect.isclass(estimator) and "fit" in dir(estimator):
+            size = SINGLE if name.startswith("ASKL") else SIZE
+            estimator.fit = _with_changed_data(estimator.fit, size)
+
+
+def changed(values: Any, size: float = SIZE) -> Any:
+    """An array or tensor of floating point numbers with relative changes; else what it is."""
+    if isinstance(values, torch.Tensor) and values.is_floating_point():
+        noise = torch.randn(
+            values.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+        )
+        return values * (1 + size * noise).to(values)
+    if isinstance(values, np.ndarray) and values.dtype == np.float64:
+        return values * (1 + size * np.random.RandomState(1).randn(*values.shape))
+    return values
+
+
+def _from_near_by(minimize: Any) -> Any:
+    @functools.wraps(minimize)
+    def wrapped(fun: Any, x0: Any, *args: Any, **options: Any) -> Any:
+        return minimize(fun, changed(np.asarray(x0, dtype=float)), *args, **options)
+
+    return wrapped
+
+
+def _then_changed(method: Any, attribute: str) -> Any:
+    @functools.wraps(method)
+    def wrapped(self: Any, *args: Any, **options: Any) -> Any:
+        result = method(self, *args, **options)
+        tensor = getattr(self, attribute)
+        tensor.copy_(changed(tensor))
+        return result
+
+    return wrapped
+
+
+def _change_start_of_adam() -> None:
+    begin = torch.optim.Adam.__init__
+
+    @functools.wraps(begin)
+    def wrapped(self: Any, *args: Any, **options: Any) -> None:
+        begin(self, *args, **options)
+        with torch.no_grad():
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.copy_(changed(parameter))
+
+    torch.optim.Adam.__init__ = wrapped  # type: ignore[method-assign]
+
+
+def _with_changed_data(fit: Any, size: float) -> Any:
+    """Inputs of classifiers, else targets: a grid of inputs stays one."""
+
+    @functools.wraps(fit)
+    def wrapped(self: Any, x: Any, y: Any, *args: Any, **options: Any) -> Any:
+        if getattr(self, "_estimator_type", None) == "classifier" or hasattr(
+            type(self), "predict_proba"
+        ):
+            x = changed(x, size)
+        else:
+            y = changed(y, size)
+        return fit(self, x, y, *args, **options)
+
+    return wrapped
