@@ -1,6 +1,6 @@
 # `make help` lists the targets. Each needs Python 3.11 and make, nothing else: the first call
 # makes the environment VENV and installs the tested versions (constraints.txt) into it.
-# Overridable: PYTHON, VENV, WORKERS (test processes), PYTESTFLAGS, BENCHMARKS.
+# Overridable: PYTHON, VENV, WORKERS (test processes), PYTESTFLAGS, SETTINGS, BENCHMARKS.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -9,6 +9,8 @@ BIN = $(VENV)/bin
 WORKERS ?= $(shell $(BIN)/python -c 'import os; print(len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0)))')
 ONE_THREAD = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTESTFLAGS ?=
+# Of tests/portable.py, such as "avx2 threads"; all of them by default.
+SETTINGS ?=
 # Sources of the compiled evaluator; without a C++ compiler the package does without it.
 NATIVE = $(wildcard gpytorch_nkn/kernels/evaluation/cpp/native*)
 BENCHMARKS ?= step fit_speed botorch_fit time_series uci askl dank spectral_gp texture grid_speed recovery stybtang_terms bayesian_optimization reports
@@ -17,16 +19,19 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint tutorials benchmarks clean
+.PHONY: help demo test test-portable lint tutorials benchmarks clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.installed-demo ## Learn the monthly Mauna Loa CO2 series and forecast its last ten years
 	@$(BIN)/gpytorch-nkn demo --report demo/report.html
 
 test: $(VENV)/.installed-dev ## Run the tests, README code and tutorials (in smoke mode)
 	@$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTESTFLAGS)
+
+test-portable: $(VENV)/.installed-dev ## Run the tests that train or compare numbers under other arithmetic
+	@$(BIN)/python -m tests.portable $(SETTINGS) -n $(WORKERS) --dist worksteal $(PYTESTFLAGS)
 
 lint: $(VENV)/.installed-dev ## Check style, formatting, types and the direction of imports
 	$(BIN)/ruff check .

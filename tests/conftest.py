@@ -1,8 +1,9 @@
 """Settings of every test: one thread, float64, a fixed seed, figures without a screen.
 
-Other arithmetic, under which tests hold as well (``make test-portable``): TEST_THREADS threads, and
-``--evaluation PATH`` forces one of the paths by which networks of kernels are evaluated,
-``--uncompiled`` goes without the compiled one, ``--perturb`` changes what enters trainings a little.
+Other arithmetic, under which tests hold as well (``make test-portable``): the variable TEST_THREADS
+is the number of threads, ``--evaluation PATH`` forces one of the paths by which networks of kernels
+are evaluated, ``--uncompiled`` goes without the compiled one, and ``--perturb`` changes what enters
+trainings a little.
 """
 
 import os
