@@ -31,7 +31,7 @@ import torch  # noqa: E402
 
 from benchmarks.askl_references import REFERENCES, fit_reference  # noqa: E402
 from benchmarks.askl_report import METHODS, report  # noqa: E402
-from gpytorch_nkn.datasets import (  # noqa: E402
+from benchmarks.data import (  # noqa: E402
     ClassificationTable,
     RegressionTable,
     load_askl_table,

@@ -31,7 +31,7 @@ from botorch.models import SingleTaskGP  # noqa: E402
 from gpytorch.kernels import RBFKernel, ScaleKernel  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from gpytorch_nkn.datasets.data_folder import data_folder  # noqa: E402
+from benchmarks.data import data_folder  # noqa: E402
 from gpytorch_nkn.fit import FitResult, Recipe, fit_best_of  # noqa: E402
 from gpytorch_nkn.kernels import DataAdaptiveHadamardKernel  # noqa: E402
 

@@ -17,7 +17,7 @@ from sklearn.svm import SVC
 
 from benchmarks.dank_protocol import Split
 from benchmarks.dank_report import Paired
-from gpytorch_nkn.datasets import load_dank_table
+from benchmarks.data import load_dank_table
 from gpytorch_nkn.estimators.dank.dank_classifier import DANKClassifier
 
 __all__ = ["load_eeg", "load_made", "measure_large", "summary"]

@@ -19,7 +19,7 @@ from sklearn.metrics.pairwise import laplacian_kernel
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 from sklearn.svm import SVC, SVR
 
-from gpytorch_nkn.datasets import ClassificationTable, load_askl_table, load_dank_table
+from benchmarks.data import ClassificationTable, load_askl_table, load_dank_table
 from gpytorch_nkn.estimators.dank.dank_classifier import DANKClassifier
 from gpytorch_nkn.estimators.dank.dank_regressor import DANKRegressor
 

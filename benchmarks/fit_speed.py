@@ -34,7 +34,7 @@ from gpytorch.models import ExactGP  # noqa: E402
 from linear_operator.utils.errors import NotPSDError  # noqa: E402
 from scipy.optimize import minimize  # noqa: E402
 
-from gpytorch_nkn.datasets import load_time_series  # noqa: E402
+from benchmarks.data import load_time_series  # noqa: E402
 from gpytorch_nkn.fit.batching import stack_models  # noqa: E402
 from gpytorch_nkn.fit.objective import Objective  # noqa: E402
 from gpytorch_nkn.fit.optimize import FlatParameters, run_adam  # noqa: E402

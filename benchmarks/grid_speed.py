@@ -41,13 +41,13 @@ from gpytorch.kernels import Kernel  # noqa: E402
 from gpytorch.likelihoods import GaussianLikelihood  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
+from benchmarks.data import load_texture  # noqa: E402
 from benchmarks.paper_grid import (  # noqa: E402
     PaperGrid,
     latent_kronecker_loss,
     standardized_grid,
     start_kernels,
 )
-from gpytorch_nkn.datasets import load_texture  # noqa: E402
 from gpytorch_nkn.linalg import GridLikelihood, LogDeterminant  # noqa: E402
 from gpytorch_nkn.models import KroneckerGridGP  # noqa: E402
 from gpytorch_nkn.models.grid.log_adam import LogAdam, LogParameters  # noqa: E402

@@ -16,7 +16,7 @@ import time  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-from gpytorch_nkn.datasets import load_time_series  # noqa: E402
+from benchmarks.data import load_time_series  # noqa: E402
 from gpytorch_nkn.estimators import NKNForecaster  # noqa: E402
 from gpytorch_nkn.interpretation import report  # noqa: E402
 

@@ -24,7 +24,7 @@ from botorch.models import SingleTaskGP  # noqa: E402
 from gpytorch.kernels import RBFKernel, ScaleKernel  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from gpytorch_nkn.datasets import load_askl_table, load_regression  # noqa: E402
+from benchmarks.data import load_askl_table, load_regression  # noqa: E402
 from gpytorch_nkn.fit import Recipe, fit_best_of  # noqa: E402
 from gpytorch_nkn.models import (  # noqa: E402
     SparseNKNGP,

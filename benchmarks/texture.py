@@ -33,6 +33,7 @@ import torch  # noqa: E402
 from joblib import Parallel, delayed  # noqa: E402
 from scipy.stats import norm  # noqa: E402
 
+from benchmarks.data import load_texture  # noqa: E402
 from benchmarks.texture_references import (  # noqa: E402
     harmonic_fill,
     mean_fill,
@@ -40,7 +41,6 @@ from benchmarks.texture_references import (  # noqa: E402
     smse,
 )
 from benchmarks.texture_report import draw, report  # noqa: E402
-from gpytorch_nkn.datasets import load_texture  # noqa: E402
 from gpytorch_nkn.grids import inpaint  # noqa: E402
 from gpytorch_nkn.kernels import NeuralKernelNetwork  # noqa: E402
 from gpytorch_nkn.metrics import interval_coverage  # noqa: E402

@@ -16,8 +16,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.linalg import spsolve
 
-from gpytorch_nkn.datasets import load_texture
-from gpytorch_nkn.datasets.data_folder import data_folder
+from benchmarks.data import data_folder, load_texture
 
 __all__ = ["harmonic_fill", "main", "mean_fill", "published_fill", "smse"]
 

@@ -155,7 +155,7 @@ def _run_one(series: str, method: str, seed: int) -> dict:
 
 
 def _load(name: str) -> tuple:
-    from gpytorch_nkn.datasets import load_time_series
+    from benchmarks.data import load_time_series
 
     series = load_time_series(name.removesuffix("36"))
     test = series.test

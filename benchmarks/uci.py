@@ -33,8 +33,8 @@ from benchmarks.uci_report import report
 if TYPE_CHECKING:
     import numpy as np
 
+    from benchmarks.data import RegressionTable
     from benchmarks.uci_methods import Prediction
-    from gpytorch_nkn.datasets import RegressionTable
 
 __all__ = ["main", "run", "scores"]
 
@@ -137,7 +137,7 @@ def _wanted(args: argparse.Namespace) -> dict[str, _Job]:
     for split in splits:
         for source in sources:
             table = _table(source)
-            if split == "pca" and not table.pca_test.size:
+            if split == "pca" and not table.named_test.size:
                 continue
             num_rows = int((~table.test_mask(_split(split))).sum())
             for method in args.methods:
@@ -307,7 +307,7 @@ def _split(split: str) -> int | str:
 
 @cache
 def _table(source: _Source) -> RegressionTable:
-    from gpytorch_nkn.datasets import load_regression
+    from benchmarks.data import load_regression
 
     return load_regression(source.name) if source.csv is None else _read_csv(source)
 
@@ -317,7 +317,7 @@ def _read_csv(source: _Source) -> RegressionTable:
     import numpy as np
     import pandas as pd
 
-    from gpytorch_nkn.datasets import RegressionTable
+    from benchmarks.data import RegressionTable
 
     try:
         frame = pd.read_csv(source.csv, sep=None, engine="python")  # finds the separator
@@ -346,7 +346,7 @@ def _read_csv(source: _Source) -> RegressionTable:
 
 def _checksum(table: RegressionTable) -> int:
     """Of the data and the splits: runs on other values are other runs."""
-    parts = (table.X, table.y, table.random_tests, table.pca_test)
+    parts = (table.X, table.y, table.random_tests, table.named_test)
     return zlib.crc32(b"".join(part.tobytes() for part in parts))
 
 

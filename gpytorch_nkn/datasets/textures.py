@@ -1,4 +1,4 @@
-"""Textures with a hole to fill: one of the benchmarks, three that come with scikit-image."""
+"""Textures with a hole to fill, which come with scikit-image."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpytorch_nkn.datasets.data_folder import DATA_VARIABLE, data_folder
+__all__ = ["BUNDLED_TEXTURES", "Hole", "Texture", "load_texture", "texture_with_hole"]
 
-__all__ = ["Texture", "load_texture"]
+BUNDLED_TEXTURES = ("brick", "grass", "gravel")
 
 Hole = tuple[tuple[int, int], tuple[int, int]]
 
 _HOLE: Hole = ((60, 120), (80, 160))
-_BUNDLED = ("brick", "grass", "gravel")
 _CENTER = slice(144, 368)  # of 512 x 512
 
 
@@ -39,49 +38,33 @@ def load_texture(name: str, *, hole: Hole = _HOLE) -> Texture:
 
     Args:
         name: ``"brick"``, ``"grass"`` or ``"gravel"``, which come with scikit-image (no download):
-            rows and columns 144 to 367 of 512, the centre. Any other name is a file without
-            ending in the folder ``textures`` of the benchmark data, such as ``"plate"``; the
-            environment variable ``GPYTORCH_NKN_DATA`` names the folder of the benchmark data.
+            rows and columns 144 to 367 of 512, the centre.
         hole: First row and the row after the last one, and the same of the columns.
 
     Raises:
-        FileNotFoundError: The variable is not set, or there is no such file.
         ImportError: scikit-image is not installed.
-        ValueError: The hole is empty, reaches beyond the image, or is all of it; or the file lacks
-            the image.
+        ValueError: There is no such texture, or the hole is empty, reaches beyond the image, or is
+            all of it.
 
     Reference: Sun et al. (2018), section 5.4, after Wilson et al. (2014).
     """
-    if name in _BUNDLED:
-        image, source = _bundled(name), f"scikit-image's {name}, rows and columns 144 to 367"
-    else:
-        image, source = _of_the_benchmarks(name), f"textures/{name}.npz of the benchmark data"
-    return Texture(name, image, _mask(image.shape, hole), source)
-
-
-def _bundled(name: str) -> np.ndarray:
+    if name not in BUNDLED_TEXTURES:
+        raise ValueError(f"name must be one of {', '.join(BUNDLED_TEXTURES)}, got {name!r}.")
     try:
         from skimage import data
     except ImportError as error:
         raise ImportError(
             f"The texture {name!r} comes with scikit-image: pip install scikit-image."
         ) from error
-    return getattr(data, name)()[_CENTER, _CENTER] / 255.0
+    image = getattr(data, name)()[_CENTER, _CENTER] / 255.0
+    return texture_with_hole(
+        name, image, f"scikit-image's {name}, rows and columns 144 to 367", hole=hole
+    )
 
 
-def _of_the_benchmarks(name: str) -> np.ndarray:
-    root = data_folder()
-    path = root / "textures" / f"{name}.npz"
-    if not path.is_file():
-        known = sorted(file.stem for file in path.parent.glob("*.npz") if "_" not in file.stem)
-        raise FileNotFoundError(
-            f"{DATA_VARIABLE}={root} must hold textures/{name}.npz; textures that are there: "
-            f"{', '.join(known) or 'none'}; with scikit-image: {', '.join(_BUNDLED)}."
-        )
-    with np.load(path, allow_pickle=False) as file:
-        if "gray" not in file:
-            raise ValueError(f"{path} must hold gray, got {', '.join(file) or 'nothing'}.")
-        return file["gray"].astype(float)
+def texture_with_hole(name: str, image: np.ndarray, source: str, *, hole: Hole = _HOLE) -> Texture:
+    """Any gray image with a rectangular hole; arguments as of :class:`Texture`."""
+    return Texture(name, image, _mask(image.shape, hole), source)
 
 
 def _mask(shape: tuple[int, ...], hole: Hole) -> np.ndarray:

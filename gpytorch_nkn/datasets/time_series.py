@@ -1,4 +1,4 @@
-"""Time series: what they are, one bundled with statsmodels, and those of the benchmarks."""
+"""Time series: what they are, their times, and one that is bundled with statsmodels."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpytorch_nkn.datasets.data_folder import DATA_VARIABLE, data_folder
-
-__all__ = ["TimeSeries", "decimal_years", "future_times", "load_co2", "load_time_series"]
+__all__ = ["TimeSeries", "decimal_years", "future_times", "load_co2"]
 
 _DAY = np.timedelta64(1, "D")
-_UNITS = {"airline": "passengers (thousands)", "mauna": "CO2 (ppm)"}
 _YEARS_HELD_OUT = 10
 
 
@@ -142,30 +139,3 @@ def load_co2() -> TimeSeries:
         x_label="year",
         y_label="CO2 (ppm)",
     )
-
-
-def load_time_series(name: str) -> TimeSeries:
-    """A series of the benchmark data with its extrapolation split.
-
-    Args:
-        name: File name without ending in the folder ``timeseries`` of the benchmark data, such
-            as ``airline`` or ``mauna``. The environment variable ``GPYTORCH_NKN_DATA`` names
-            the folder of the benchmark data.
-
-    Raises:
-        FileNotFoundError: The variable is not set, or there is no such file.
-    """
-    root = data_folder()
-    folder = root / "timeseries"
-    path, splits_path = folder / f"{name}.csv", folder / "splits.npz"
-    if not path.is_file() or not splits_path.is_file():
-        known = sorted(file.stem for file in folder.glob("*.csv"))
-        raise FileNotFoundError(
-            f"{DATA_VARIABLE}={root} must hold timeseries/splits.npz and timeseries/{name}.csv; "
-            f"series that are there: {', '.join(known) or 'none'}."
-        )
-    x, y = np.loadtxt(path, delimiter=",", skiprows=1, unpack=True)
-    test = np.zeros(x.size, dtype=bool)
-    with np.load(splits_path, allow_pickle=False) as splits:
-        test[splits[f"{name}_extrap_test"]] = True
-    return TimeSeries(name, x, y, test, "year", _UNITS.get(name, name.replace("_", " ")))

@@ -8,10 +8,10 @@ from gpytorch.kernels import InducingPointKernel
 from scipy.stats import norm
 
 from benchmarks import uci, uci_methods
+from benchmarks.data import RegressionTable
 from benchmarks.uci import main, scores
 from benchmarks.uci_methods import METHODS, Prediction, Settings, fit_method, settings_in_use
 from benchmarks.uci_report import PUBLISHED, mean_and_error, report
-from gpytorch_nkn.datasets import RegressionTable
 from gpytorch_nkn.estimators import NKNRegressor
 
 FEW = {"restarts": 1, "iterations": 20, "paper_steps": 3}
