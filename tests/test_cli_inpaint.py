@@ -220,7 +220,7 @@ def test_without_pillow_the_extra_is_named(run, save, inpaint, mask_file, monkey
 def test_uncertainty_shows_the_deviation_in_the_hole_and_outlines_it():
     from matplotlib.figure import Figure
 
-    from gpytorch_nkn.cli.pictures import _draw
+    from gpytorch_nkn.cli.inpaint import _draw
 
     mask, std = a_mask(), np.zeros((20, 16, 2))
     std[HOLE] = 0.3, 0.4

@@ -1,17 +1,26 @@
-"""The entry of the command ``gpytorch-nkn``: which part of it runs, and how faults end it."""
+"""The command ``gpytorch-nkn``: its options, which part of it runs, and how faults end it."""
 
 from __future__ import annotations
 
+import argparse
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
 
+from gpytorch_nkn import __version__
+from gpytorch_nkn.cli.common import UserError
 from gpytorch_nkn.cli.forecast import run_forecast
 from gpytorch_nkn.cli.inpaint import run_inpaint
-from gpytorch_nkn.cli.options import UserError, make_parser
 
 __all__ = ["main"]
 
 _COMMANDS = {"demo": run_forecast, "forecast": run_forecast, "inpaint": run_inpaint}
+_DEMO_RESTARTS = 4
+_DEMO_BUDGET = 60.0
+_KERNELS = ("texture", "spectral_mixture", "periodic", "rbf")  # gpytorch_nkn.grids.STRUCTURES
+_HORIZON_HELP = "train on everything and forecast N future steps (of the median step), no scores"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         Ctrl-C before there was anything to write.
     """
     try:
-        args = make_parser().parse_args(argv)
+        args = _make_parser().parse_args(argv)
         _COMMANDS[args.command](args)
     except UserError as error:
         message = " ".join(str(error).split())  # one line, whatever a library wrote
@@ -35,3 +44,176 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("gpytorch-nkn: interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see {self.prog} --help)")
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    """The parser; it raises a UserError where the options are wrong."""
+    parser = _Parser(
+        prog="gpytorch-nkn",
+        description="Learn the structure of a time series and forecast it, or that of an image and "
+        "fill its holes.",
+    )
+    parser.add_argument("--version", action="version", version=f"gpytorch-nkn {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    about = (
+        "Learn a series from a CSV file with a header and forecast it. Writes forecast.csv (mean, "
+        "standard deviation, 95 % band), forecast.png and summary.json. Times are numbers or dates "
+        "(2001-09-30, 2001-09, ISO 8601), with gaps and irregular steps allowed; rows with an "
+        "empty target are left out. By default the last tenth of the time span is held out, and "
+        "the forecast of it is scored next to an RBF GP and the seasonal naive rule."
+    )
+    forecast = commands.add_parser("forecast", help="forecast a CSV file", description=about)
+    forecast.add_argument("file", type=Path, metavar="FILE.csv")
+    forecast.add_argument("--time", metavar="COL", help="time column (default: the first)")
+    forecast.add_argument(
+        "--target", metavar="COL", help="target column (default: the only other one with numbers)"
+    )
+    part = forecast.add_mutually_exclusive_group()
+    part.add_argument(
+        "--test-fraction",
+        type=_fraction,
+        metavar="F",
+        help="hold out the last part of the time span and score its forecast (default: 0.1)",
+    )
+    part.add_argument("--horizon", type=_positive_int, metavar="N", help=_HORIZON_HELP)
+    _add_common_options(forecast, out="forecast", restarts=None, budget=None)
+
+    about = (
+        "Forecast the last ten years of the monthly Mauna Loa CO2 series, which comes with "
+        "statsmodels: the command `forecast` on a series that needs no file."
+    )
+    demo = commands.add_parser("demo", help="forecast the Mauna Loa CO2 series", description=about)
+    _add_common_options(demo, out="demo", restarts=_DEMO_RESTARTS, budget=_DEMO_BUDGET)
+    _add_inpaint(commands)
+    return parser
+
+
+def _add_inpaint(commands: argparse._SubParsersAction) -> None:
+    about = (
+        "Fill the missing pixels of an image with what the rest of it tells, by a Gaussian process "
+        "whose kernel is learned per dimension. Writes filled.png, uncertainty.png (the standard "
+        "deviation), inpaint.npz (mean, std, mask; 0 is black and 1 is white) and summary.json. "
+        "Missing are the pixels that are not black in the mask, an image of the same size; without "
+        "a mask, the transparent ones. Ctrl-C ends the training, and what there is is written."
+    )
+    inpaint = commands.add_parser("inpaint", help="fill the holes of an image", description=about)
+    inpaint.add_argument("file", type=Path, metavar="IMAGE", help="PNG, JPEG, ...")
+    inpaint.add_argument("--mask", type=Path, metavar="IMAGE", help="what is missing is not black")
+    inpaint.add_argument(
+        "--kernel",
+        default="texture",
+        choices=_KERNELS,
+        metavar="NAME",
+        help="kernel of each dimension: texture (the default), spectral_mixture, periodic or rbf",
+    )
+    channels = inpaint.add_mutually_exclusive_group()
+    channels.add_argument(
+        "--shared",
+        action="store_true",
+        default=True,
+        help="colour channels have one kernel (the default)",
+    )
+    channels.add_argument(
+        "--separate",
+        dest="shared",
+        action="store_false",
+        help="every colour channel has a kernel of its own, which takes longer",
+    )
+    _add_training_options(
+        inpaint, out="inpaint", restarts=None, budget=None, starts="3 for a texture, else 1"
+    )
+
+
+def _add_common_options(
+    parser: argparse.ArgumentParser, *, out: str, restarts: int | None, budget: float | None
+) -> None:
+    starts = "20 up to 250 rows, 6 beyond"
+    _add_training_options(parser, out=out, restarts=restarts, budget=budget, starts=starts)
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE.html",
+        help="write a page on what was found: components in words and figures, model checking",
+    )
+    parser.add_argument(
+        "--time-unit",
+        metavar="UNIT",
+        help="what one unit of time is called in the report, such as yr (default: yr for dates)",
+    )
+    parser.add_argument(
+        "--target-unit", metavar="UNIT", help="what one unit of the target is called there"
+    )
+    parser.add_argument(
+        "--log-targets",
+        action="store_true",
+        help="model the logarithm of the target, for variation that grows with the level",
+    )
+    parser.add_argument(
+        "--jobs", type=_positive_int, metavar="J", help="processes (default: one per core)"
+    )
+    parser.add_argument("--steps", type=_positive_int, help=argparse.SUPPRESS)  # for tests
+
+
+def _add_training_options(
+    parser: argparse.ArgumentParser,
+    *,
+    out: str,
+    restarts: int | None,
+    budget: float | None,
+    starts: str,
+) -> None:
+    parser.add_argument(
+        "--restarts",
+        type=_positive_int,
+        default=restarts,
+        metavar="R",
+        help=f"starts of the training (default: {restarts or starts})",
+    )
+    parser.add_argument("--seed", type=_natural_int, default=0, metavar="S", help="default: 0")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(out),
+        metavar="DIR",
+        help=f"folder that the files go to (default: {out})",
+    )
+    parser.add_argument(
+        "--budget",
+        type=_positive_float,
+        default=budget,
+        metavar="SECONDS",
+        help=f"end the training after so many seconds (default: {budget or 'no limit'})",
+    )
+    parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
+
+
+def _fraction(text: str) -> float:
+    return _checked(float, text, lambda value: 0 < value < 1, "a number between 0 and 1")
+
+
+def _positive_float(text: str) -> float:
+    return _checked(float, text, lambda value: 0 < value < math.inf, "a positive number")
+
+
+def _positive_int(text: str) -> int:
+    return _checked(int, text, lambda value: value >= 1, "a positive whole number")
+
+
+def _natural_int(text: str) -> int:
+    return _checked(int, text, lambda value: 0 <= value < 2**32, "a whole number from 0 to 2^32-1")
+
+
+def _checked(kind: Callable[[str], Any], text: str, valid: Callable[[Any], bool], what: str) -> Any:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not valid(value):
+        raise argparse.ArgumentTypeError(f"expected {what}, got {text!r}")
+    return value

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import importlib.util
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpytorch_nkn.cli.options import UserError
-from gpytorch_nkn.cli.output import MethodForecast, draw, outlook, table, time_text, write_csv
-from gpytorch_nkn.cli.summary import (
+from gpytorch_nkn.cli.common import (
+    UserError,
     is_smoke_test,
     make_folder,
     settings,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run_forecast"]
 
+_GRID = 600  # points of the drawn mean
+_HISTORY = 20  # spans of the forecast that the figure shows before it
 _BATCH_ELEMENTS = 80_000  # restarts of smaller problems run in one batch, not in processes
 _NO_MATPLOTLIB = "a report needs matplotlib: pip install 'gpytorch_nkn[plot]'"
 
@@ -59,8 +62,8 @@ def run_forecast(args: argparse.Namespace) -> None:
     ours = results["NKN"]
 
     try:
-        write_csv(args.out / "forecast.csv", new_x, ours, observed)
-        figure = draw(args.out / "forecast.png", series, train, times, new_x, observed, forecaster)
+        _write_csv(args.out / "forecast.csv", new_x, ours, observed)
+        figure = _draw(args.out / "forecast.png", series, train, times, new_x, observed, forecaster)
         rows = {"total": int(series.y.size), "train": int(train.sum()), "forecast": int(new.size)}
         scores = {name: _scores(result, observed) for name, result in results.items()}
         summary = {
@@ -70,14 +73,14 @@ def run_forecast(args: argparse.Namespace) -> None:
             "versions": versions(),
             "notices": list(series.notices),
             "rows": rows,
-            "time": {"first": time_text(series.x[0]), "last": time_text(new_x[-1])},
+            "time": {"first": _time_text(series.x[0]), "last": _time_text(new_x[-1])},
             "results": scores,
             "seconds": round(time.perf_counter() - started, 2),
         }
         write_summary(args.out, summary)
     except OSError as error:
         raise UserError(f"cannot write to {args.out}: {error.strerror}") from None
-    print(table(scores) if observed is not None else outlook(new_x, ours, series.y_label))
+    print(_table(scores) if observed is not None else _outlook(new_x, ours, series.y_label))
     print(f"Forecast and summary: {args.out / 'forecast.csv'}, {args.out / 'summary.json'}")
     if args.report is not None:
         _write_report(args, series, forecaster, min(float(new.max() - x.max()), 10 * np.ptp(x)))
@@ -165,8 +168,10 @@ def _split(
 def _describe(
     series: TimeSeries, train: np.ndarray, new_x: np.ndarray, observed: np.ndarray | None
 ) -> str:
-    learned = f"{series.name}: learning from {train.sum()} rows to {time_text(series.x[train][-1])}"
-    span = f"{time_text(new_x[0])} to {time_text(new_x[-1])}"
+    learned = (
+        f"{series.name}: learning from {train.sum()} rows to {_time_text(series.x[train][-1])}"
+    )
+    span = f"{_time_text(new_x[0])} to {_time_text(new_x[-1])}"
     if observed is None:
         return f"{learned}; forecasting {new_x.size} steps, {span}."
     return f"{learned}; held out are {new_x.size}, {span}."
@@ -178,7 +183,7 @@ def _forecast_all(
     y: np.ndarray,
     new: np.ndarray,
     observed: np.ndarray | None,
-) -> tuple[dict[str, MethodForecast], NKNForecaster]:
+) -> tuple[dict[str, _MethodForecast], NKNForecaster]:
     from gpytorch_nkn.baselines import rbf_forecast, seasonal_naive_forecast
     from gpytorch_nkn.estimators import NKNForecaster
     from gpytorch_nkn.fit import Recipe
@@ -210,7 +215,7 @@ def _forecast_all(
     lower, upper = forecaster.predict_interval(new)
     density = None if observed is None else forecaster.log_predictive_density(new, observed)
     seconds = time.perf_counter() - start
-    results = {"NKN": MethodForecast(mean, std, lower, upper, density, seconds)}
+    results = {"NKN": _MethodForecast(mean, std, lower, upper, density, seconds)}
     if observed is None:
         return results, forecaster
     baselines = {
@@ -226,7 +231,7 @@ def _forecast_all(
             continue
         seconds = time.perf_counter() - start
         density = made.log_density(observed)
-        results[name] = MethodForecast(made.mean, made.std, *made.interval(), density, seconds)
+        results[name] = _MethodForecast(made.mean, made.std, *made.interval(), density, seconds)
     return results, forecaster
 
 
@@ -243,7 +248,7 @@ def _jobs(args: argparse.Namespace, num_rows: int) -> int:
     return min(cores, restarts)
 
 
-def _scores(result: MethodForecast, observed: np.ndarray | None) -> dict[str, float]:
+def _scores(result: _MethodForecast, observed: np.ndarray | None) -> dict[str, float]:
     from gpytorch_nkn.metrics import forecast_scores
 
     scores: dict[str, float] = {}
@@ -256,3 +261,105 @@ def _scores(result: MethodForecast, observed: np.ndarray | None) -> dict[str, fl
             log_density=result.log_density,
         )
     return {**scores, "seconds": round(result.seconds, 2)}
+
+
+@dataclass
+class _MethodForecast:
+    """Mean, deviation and band of one method at the new times."""
+
+    mean: np.ndarray
+    std: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    log_density: np.ndarray | None
+    seconds: float
+
+
+def _write_csv(
+    path: Path, new_x: np.ndarray, result: _MethodForecast, observed: np.ndarray | None
+) -> None:
+    columns = [result.mean, result.std, result.lower, result.upper]
+    if observed is not None:
+        columns.append(observed)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["time", "mean", "std", "lower95", "upper95", "observed"])
+        for moment, *values in zip(new_x, *columns, strict=True):
+            cells = [f"{value:.10g}" for value in values]
+            writer.writerow([_time_text(moment), *cells, *[""] * (5 - len(cells))])
+
+
+def _draw(
+    path: Path,
+    series: TimeSeries,
+    train: np.ndarray,
+    times: np.ndarray,
+    new_x: np.ndarray,
+    observed: np.ndarray | None,
+    forecaster: NKNForecaster,
+) -> bool:
+    """Draw the forecast; False if matplotlib is missing."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    from gpytorch_nkn.plotting import plot_forecast
+
+    new = times[train.size :]
+    grid = np.union1d(np.linspace(times[: train.size][train].max(), new.max(), _GRID), new)
+    moments: np.ndarray = grid
+    if series.has_dates:  # the dates of the grid, between those that are known
+        seconds = np.concatenate([series.x, new_x]).astype("datetime64[s]").astype(float)
+        order = np.argsort(times, kind="stable")
+        between = np.interp(grid, times[order], seconds[order])
+        moments = between.astype("int64").astype("datetime64[s]")
+    begin = grid[0] - _HISTORY * (grid[-1] - grid[0])
+    shown = train & (times[: train.size] >= begin)
+    dates = "datetime64[s]" if series.has_dates else float
+    figure = Figure(figsize=(9, 4.5), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    plot_forecast(
+        figure.add_subplot(),
+        moments,
+        forecaster.predict(grid),
+        *forecaster.predict_interval(grid),
+        train=(series.x[shown].astype(dates), series.y[shown]),
+        test=None if observed is None else (new_x.astype(dates), observed),
+        x_label=_literal(series.x_label),
+        y_label=_literal(series.y_label),
+        title=_literal(series.name),
+    )
+    figure.savefig(path)
+    return True
+
+
+def _literal(text: str) -> str:
+    return text.replace("$", r"\$")  # not a formula
+
+
+def _table(scores: dict[str, dict[str, float]]) -> str:
+    head = f"{'':<15}{'RMSE':>10}{'MAE':>10}{'log density':>13}{'95 % cover':>12}{'seconds':>9}"
+    lines = [head]
+    for name, values in scores.items():
+        lines.append(
+            f"{name:<15}{values['rmse']:>10.4g}{values['mae']:>10.4g}"
+            f"{values['mean_log_density']:>13.3f}{values['coverage']:>11.0%} "
+            f"{values['seconds']:>9.1f}"
+        )
+    return "\n".join(lines)
+
+
+def _outlook(new_x: np.ndarray, result: _MethodForecast, label: str) -> str:
+    lines = [f"{'time':<20}{'mean':>12}{'95 % band':>27}   ({label})"]
+    for i in sorted({0, new_x.size // 2, new_x.size - 1}):
+        band = f"{result.lower[i]:.5g} to {result.upper[i]:.5g}"
+        lines.append(f"{_time_text(new_x[i]):<20}{result.mean[i]:>12.5g}{band:>27}")
+    return "\n".join(lines) + f"\nTrained in {result.seconds:.1f} seconds."
+
+
+def _time_text(moment: Any) -> str:
+    """A time as it is written: ISO for dates, the shortest number otherwise."""
+    if isinstance(moment, np.datetime64):
+        return str(moment)
+    return f"{moment:.12g}"

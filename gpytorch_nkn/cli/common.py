@@ -1,4 +1,4 @@
-"""What the commands write down alike: folders, settings, versions."""
+"""What all commands share: errors of one line, folders, settings, versions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from gpytorch_nkn import __version__
-from gpytorch_nkn.cli.options import UserError
 
-__all__ = ["is_smoke_test", "make_folder", "settings", "versions", "write_summary"]
+__all__ = ["UserError", "is_smoke_test", "make_folder", "settings", "versions", "write_summary"]
 
 _SMOKE_VARIABLE = "GPYTORCH_NKN_SMOKE"
 _LIBRARIES = ("torch", "gpytorch", "botorch", "linear_operator", "numpy", "scipy")
+
+
+class UserError(Exception):
+    """What ends the command with one line: a fault in the file or in the options has code 2."""
+
+    def __init__(self, message: object, *, code: int = 2):
+        super().__init__(message)
+        self.code = code
 
 
 def is_smoke_test() -> bool:
