@@ -14,14 +14,14 @@ from sklearn.exceptions import ConvergenceWarning
 from benchmarks.dank_large import load_eeg
 from benchmarks.dank_protocol import fit, load_split
 from gpytorch_nkn.estimators.dank.dank_classifier import DANKClassifier
-from gpytorch_nkn.estimators.dank.support_vectors.base_kernel import BaseKernel
+from gpytorch_nkn.estimators.dank.base_kernel import BaseKernel
 from gpytorch_nkn.estimators.dank.support_vectors.dual import (
     Block,
     DualPoint,
     DualProblem,
     classification_blocks,
 )
-from gpytorch_nkn.estimators.dank.support_vectors.machines import Learner
+from gpytorch_nkn.estimators.dank.support_vectors.learner import Learner
 from gpytorch_nkn.estimators.dank.support_vectors.solvers import SOLVERS, solve
 
 __all__ = ["Watched", "measure_gaps"]

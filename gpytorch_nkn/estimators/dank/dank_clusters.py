@@ -1,40 +1,42 @@
-"""Data-adaptive machines for many rows: factors inside clusters, and one machine on all rows."""
+"""Data-adaptive SVMs for many rows: factors inside clusters, and one SVM on all rows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
-from operator import add
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from gpytorch_nkn.estimators.dank.dank_kernel import check_gram
-from gpytorch_nkn.estimators.dank.dank_selection import Candidate
+from gpytorch_nkn.estimators.dank.base_kernel import check_gram
+from gpytorch_nkn.estimators.dank.clustered_kernel import (
+    ClusteredKernel,
+    find_clusters,
+    map_clusters,
+)
+from gpytorch_nkn.estimators.dank.dank_selection import (
+    Candidate,
+    choose,
+    list_candidates,
+    losses_of_etas,
+)
 from gpytorch_nkn.estimators.dank.support_vectors import (
     Block,
-    BlockCertificate,
-    ClusteredKernel,
-    Clusters,
-    Comparison,
-    certify_blocks,
-    compare_etas,
-    find_clusters,
-    learn_extension,
-    learn_machine,
-    map_clusters,
+    Learner,
+    SmoothExtension,
     solve_dual,
-    solve_local,
 )
 
-__all__ = ["ClusterOptions", "ClusteredMachines", "fit_clusters"]
+__all__ = ["DECOMPOSITIONS", "ClusterOptions", "ClusteredSVMs", "fit_clusters"]
 
+DECOMPOSITIONS = ("global", "block")
 _SHARES = (10.0, 1.0, 0.1)  # of eta over the mean squared dual variable of a cluster
 _LEAST = 2.0  # standard errors of a gain
+_HELD_OUT, _COMPARED_ROWS = 0.3, 500  # of a cluster, to compare etas
 _TOL = 1e-3  # of optimality conditions, LIBSVM's default
-_COMPARE_TOL = 1e-2
+_LEARNER = Learner(tol=1e-3, max_iter=500, machine_tol=_TOL)
 
 Kernel = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -59,28 +61,39 @@ class ClusterOptions:
 
 
 @dataclass(frozen=True)
-class _Machine:
-    """One machine: a pair of classes, or a regression."""
+class _EtaRule:
+    """``eta`` of a cluster, given the squared norm of the dual variables of its own SVM."""
+
+    factor: float
+    norm_power: int
+    count_power: int
+
+    def __call__(self, norm: float, count: int) -> float:
+        return float(self.factor * norm**self.norm_power / count**self.count_power)
+
+
+@dataclass(frozen=True)
+class ClusteredSVM:
+    """One SVM: of a pair of classes, or a regression."""
 
     rows: np.ndarray
     kernel: ClusteredKernel
     signed: np.ndarray
     intercept: float
-    block: Block
 
 
 @dataclass(frozen=True)
-class ClusteredMachines:
-    """Machines with factors inside clusters, each with clusters and a kernel of its own.
+class ClusteredSVMs:
+    """SVMs with factors inside clusters, each with clusters and a kernel of its own.
 
     Attributes:
-        machines: One for each block.
+        svms: One for each block.
         count: Number ``n`` of training rows.
         eta: What was given, infinite for ``F = 1``, or NaN where clusters differ.
-        candidates: What was compared, for each block the machine with ``F = 1`` first.
+        candidates: What was compared, for each block the SVM with ``F = 1`` first.
     """
 
-    machines: tuple[_Machine, ...]
+    svms: tuple[ClusteredSVM, ...]
     count: int
     eta: float
     candidates: tuple[Candidate, ...]
@@ -88,182 +101,165 @@ class ClusteredMachines:
     @property
     def signed(self) -> np.ndarray:
         """Signed dual coefficients, ``n x P``."""
-        signed = np.zeros((self.count, len(self.machines)))
-        for column, machine in enumerate(self.machines):
-            signed[machine.rows, column] = machine.signed
+        signed = np.zeros((self.count, len(self.svms)))
+        for column, svm in enumerate(self.svms):
+            signed[svm.rows, column] = svm.signed
         return signed
 
     @property
     def intercepts(self) -> np.ndarray:
         """Intercepts ``P``."""
-        return np.array([machine.intercept for machine in self.machines])
+        return np.array([svm.intercept for svm in self.svms])
 
     def outputs(self, table: np.ndarray) -> np.ndarray:
         """Decision values, ``M x D`` to ``M x P``."""
-        columns = [m.kernel.outputs(table, m.signed) + m.intercept for m in self.machines]
+        columns = [svm.kernel.outputs(table, svm.signed) + svm.intercept for svm in self.svms]
         return np.stack(columns, axis=1)
 
     def gram(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Gram matrix ``M x N`` of the learned kernel.
 
         Raises:
-            ValueError: There are several machines, with a kernel each.
+            ValueError: There are several SVMs, with a kernel each.
         """
-        if len(self.machines) > 1:
+        if len(self.svms) > 1:
             raise ValueError(
-                f"With clusters each of the {len(self.machines)} pairs of classes has a kernel of "
+                f"With clusters each of the {len(self.svms)} pairs of classes has a kernel of "
                 "its own: learned_kernel needs n_clusters=1 or two classes."
             )
-        return self.machines[0].kernel.between_inputs(left, right)
-
-    def certificate(self, eta: float, n_jobs: int | None) -> BlockCertificate:
-        """What the solutions (19) of clusters tell of the whole problem (18).
-
-        Args:
-            eta: Weight of the distance of ``F`` from ones; infinite for ``F = 1``.
-            n_jobs: Processes, as joblib's.
-
-        Raises:
-            ValueError: There are several machines.
-        """
-        if len(self.machines) > 1:
-            raise ValueError(
-                f"The bounds are of one machine of two classes, got {len(self.machines)} pairs."
-            )
-        (machine,) = self.machines
-        kernel, block = machine.kernel, machine.block
-        inputs, clusters = kernel.inputs, kernel.clusters
-        solve = partial(solve_local, eta=eta, bias=False, tol=_TOL)
-        parts = map_clusters(
-            solve, kernel.kernel, inputs, clusters, block.signs, block.upper, n_jobs=n_jobs
-        )
-        signed = np.zeros(len(inputs))
-        for rows, part in zip(clusters.rows, parts, strict=True):
-            signed[rows] = part
-        return certify_blocks(
-            lambda left, right: kernel.kernel(inputs[left], inputs[right]),
-            block.signs,
-            block.upper,
-            clusters.labels,
-            signed,
-            eta,
-        )
+        return self.svms[0].kernel.between_inputs(left, right)
 
 
 def fit_clusters(
     table: np.ndarray, blocks: Sequence[Block], kernel: Kernel, options: ClusterOptions
-) -> ClusteredMachines:
-    """Learn factors inside k-means clusters, then the machines.
+) -> ClusteredSVMs:
+    """Learn factors inside k-means clusters, then the SVMs.
+
+    The paper's theorems 6 and 7, which would bound what its block-diagonal ``F`` loses and screen
+    rows, do not hold as printed: with ``eta`` large the bound is zero where the maxima differ, and
+    no row can meet (21). By lemma 5 the solution of its problem (20) is ``11' + blockdiag(E_c)``,
+    the decomposition ``"global"``.
 
     Args:
         table: Inputs ``n x D``.
-        blocks: The machines.
+        blocks: The SVMs.
         kernel: Base kernel of two tables.
         options: How.
     """
-    fitted = [_fit_block(table[_own_rows(block)], block, kernel, options) for block in blocks]
-    candidates = [candidate for _, _, found in fitted for candidate in found]
+    fitted = [_fit_block(table, block, kernel, options) for block in blocks]
     etas = {eta for _, eta, _ in fitted}
-    return ClusteredMachines(
-        tuple(machine for machine, _, _ in fitted),
+    return ClusteredSVMs(
+        tuple(svm for svm, _, _ in fitted),
         len(table),
         etas.pop() if len(etas) == 1 else math.nan,
-        tuple(candidates),
+        tuple(candidate for _, _, found in fitted for candidate in found),
     )
-
-
-def _own_rows(block: Block) -> np.ndarray:
-    return block.rows if block.epsilon is None else block.rows[: len(block.rows) // 2]
 
 
 def _fit_block(
     table: np.ndarray, block: Block, kernel: Kernel, options: ClusterOptions
-) -> tuple[_Machine, float, list[Candidate]]:
-    """A machine, its ``eta`` and what was compared."""
-    rows = _own_rows(block)
-    count = len(rows)
-    targets = block.signs if block.epsilon is None else block.linear[:count] + block.epsilon
-    upper = block.upper[:count]
-    clusters = find_clusters(table, min(options.n_clusters, count), random_state=options.seed)
+) -> tuple[ClusteredSVM, float, list[Candidate]]:
+    """An SVM, its ``eta`` and what was compared."""
+    rows = block.rows[: block.count]
+    table = table[rows]
+    clusters = find_clusters(table, min(options.n_clusters, block.count), random_state=options.seed)
+    places = np.arange(block.count)
+
+    def on_clusters(function: Callable[..., Any]) -> list[Any]:
+        return map_clusters(function, kernel, table, clusters, places, n_jobs=options.n_jobs)
+
     if not getattr(kernel, "is_definite", False):
-        map_clusters(check_gram, kernel, table, clusters, n_jobs=options.n_jobs)
-    on_clusters = partial(_map, kernel, table, clusters, targets, upper, options.n_jobs)
-    spread = 1.0 if block.epsilon is None else float(np.std(targets)) or 1.0
-    settings: dict[str, Any] = {"epsilon": block.epsilon, "tol": _TOL * spread}
-    eta, weight, candidates = _weight(on_clusters, block, spread, options)
+        on_clusters(_check_cluster)
+    eta, rule, candidates = _choose_eta(on_clusters, block, options)
     if options.decomposition == "block":
-        parts = on_clusters(
-            partial(learn_machine, **({"eta": math.inf} if weight is None else weight), **settings)
-        )
-        learned = ClusteredKernel(
-            kernel, table, clusters, [extension for extension, _ in parts], between=0.0
-        )
-        signed = np.zeros(count)
+        parts = on_clusters(partial(_svm_of_cluster, block=block, rule=rule))
+        learned = ClusteredKernel(kernel, table, clusters, [e for e, _ in parts], between=0.0)
+        signed = np.zeros(block.count)
         for own, (_, part) in zip(clusters.rows, parts, strict=True):
             signed[own] = part
-        return _Machine(rows, learned, signed, 0.0, block), eta, candidates
+        return ClusteredSVM(rows, learned, signed, 0.0), eta, candidates
     extensions: list[Any] = [None] * len(clusters.rows)
-    if weight is not None:
-        extensions = on_clusters(partial(learn_extension, **weight, **settings))
+    if rule is not None:
+        extensions = on_clusters(partial(_factor_of_cluster, block=block, rule=rule))
     learned = ClusteredKernel(kernel, table, clusters, extensions)
+    spread = 1.0 if block.epsilon is None else float(np.std(block.targets)) or 1.0
     solution = solve_dual(
         learned.block,
-        targets,
-        upper,
+        block.targets,
+        block.bounds,
         epsilon=block.epsilon,
         tol=_TOL * spread,
         n_jobs=options.n_jobs,
     )
-    return _Machine(rows, learned, solution.signed, solution.intercept, block), eta, candidates
+    return ClusteredSVM(rows, learned, solution.signed, solution.intercept), eta, candidates
 
 
-def _map(
-    kernel: Kernel,
-    table: np.ndarray,
-    clusters: Clusters,
-    targets: np.ndarray,
-    upper: np.ndarray,
-    n_jobs: int | None,
-    function: Callable[..., Any],
-) -> list[Any]:
-    return map_clusters(function, kernel, table, clusters, targets, upper, n_jobs=n_jobs)
-
-
-def _weight(
-    on_clusters: Callable[[Callable[..., Any]], list[Any]],
-    block: Block,
-    spread: float,
-    options: ClusterOptions,
-) -> tuple[float, dict[str, Any] | None, list[Candidate]]:
-    """``eta`` or its share for each cluster, ``None`` for ``F = 1``, and what was compared."""
-    if options.eta == "norm":  # of each cluster's own machine
-        return math.nan, {}, []
+def _choose_eta(
+    on_clusters: Callable[[Callable[..., Any]], list[Any]], block: Block, options: ClusterOptions
+) -> tuple[float, _EtaRule | None, list[Candidate]]:
+    """``eta``, or NaN where clusters differ; the rule for each, ``None`` for ``F = 1``; trials."""
+    if options.eta == "norm":
+        return math.nan, _EtaRule(1.0, 1, 0), []
     if options.eta != "cv":
         eta = float(options.eta)
-        return eta, ({"eta": eta} if math.isfinite(eta) else None), []
-    compare = partial(
-        compare_etas,
-        shares=_SHARES,
-        epsilon=block.epsilon,
-        tol=_COMPARE_TOL * spread,
-        seed=options.seed,
-    )
-    total: Comparison = reduce(add, on_clusters(compare))
-    best = total.best(_LEAST)
-    names = [{}, *({"eta_share": share} for share in _SHARES)]
-    candidates = [
-        Candidate(
-            stage="eta",
-            params=params,
-            mean_loss=loss,
-            gain=gain,
-            error=error,
-            weight=float(place == (0 if best is None else best + 1)),
-        )
-        for place, (params, (loss, gain, error)) in enumerate(
-            zip(names, total.means(), strict=True)
-        )
-    ]
-    if best is None:
+        return eta, (_EtaRule(eta, 0, 0) if math.isfinite(eta) else None), []
+    compare = partial(_compare_etas, block=block, seed=options.seed)
+    losses = np.concatenate(on_clusters(compare), axis=1)
+    if not losses.shape[1]:
+        return math.inf, None, []
+    weights = choose(losses, _LEAST)
+    names = [{"eta_share": share} for share in _SHARES]
+    candidates = list_candidates("eta", losses, names, weights)
+    best = int(np.argmax(weights))
+    if not best:
         return math.inf, None, candidates
-    return math.nan, {"share": _SHARES[best]}, candidates
+    return math.nan, _EtaRule(_SHARES[best - 1], 1, 1), candidates
+
+
+def _check_cluster(gram: np.ndarray, places: np.ndarray) -> None:
+    check_gram(gram)
+
+
+def _compare_etas(gram: np.ndarray, places: np.ndarray, block: Block, seed: int) -> np.ndarray:
+    """Losses of rows held out of a cluster: with ``F = 1``, then with each share of ``eta``.
+
+    Wrong classes, which count as they do in the SVM, or squared errors.
+    """
+    order = np.random.default_rng(seed).permutation(len(gram))[:_COMPARED_ROWS]
+    cut = round(_HELD_OUT * len(order))
+    test, train = order[:cut], order[cut:]
+    known, held_out = block.restricted(places[train]), block.restricted(places[test])
+    if not cut or (block.epsilon is None and np.ptp(known.targets) == 0.0):
+        return np.zeros((1 + len(_SHARES), 0))
+    weights = held_out.bounds / block.restricted(places).bounds.mean()
+
+    def losses(outputs: np.ndarray) -> np.ndarray:
+        if block.epsilon is None:
+            return weights * ((outputs[:, 0] > 0) != (held_out.targets > 0))
+        return weights * (held_out.targets - outputs[:, 0]) ** 2
+
+    inner, cross = gram[np.ix_(train, train)], gram[np.ix_(test, train)]
+    shares = [share / len(train) for share in _SHARES]
+    return losses_of_etas(_LEARNER, inner, cross, [known], shares, losses)
+
+
+def _factor_of_cluster(
+    gram: np.ndarray, places: np.ndarray, block: Block, rule: _EtaRule
+) -> SmoothExtension | None:
+    """The factor of one cluster as a function of inputs; ``None`` where there is none."""
+    known = [block.restricted(places)]
+    plain = _LEARNER.plain(gram, known)
+    if not plain.norm:
+        return None
+    return _LEARNER.factor(gram, known, rule(plain.norm, len(gram)), plain.variables)
+
+
+def _svm_of_cluster(
+    gram: np.ndarray, places: np.ndarray, block: Block, rule: _EtaRule | None
+) -> tuple[SmoothExtension | None, np.ndarray]:
+    """Factor and signed coefficients of one part of the paper's form, which has no intercept."""
+    known = [block.restricted(places, bias=False)]
+    svm = _LEARNER.plain(gram, known)
+    if rule is not None and svm.norm:
+        svm = _LEARNER.learn(gram, known, rule(svm.norm, len(gram)), svm.variables)
+    return svm.extension, svm.signed[:, 0]

@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.model_selection import KFold
 from sklearn.utils.validation import validate_data
 
-from gpytorch_nkn.estimators.dank.dank_base import DataAdaptiveLearner
+from gpytorch_nkn.estimators.dank.dank_base import BaseDANK
 from gpytorch_nkn.estimators.dank.dank_selection import Fold, Path, average
 from gpytorch_nkn.estimators.dank.support_vectors import Block, regression_blocks
 from gpytorch_nkn.estimators.table_input import refuse_other_values
@@ -21,11 +21,11 @@ __all__ = ["DANKRegressor"]
 _LARGEST = 1e100  # squares are needed
 
 
-class DANKRegressor(RegressorMixin, DataAdaptiveLearner):
+class DANKRegressor(RegressorMixin, BaseDANK):
     r"""Epsilon-insensitive support vector regression whose kernel is adapted to the data.
 
     The base kernel is multiplied, entry by entry, with a factor that is learned together with the
-    machine:
+    SVM:
 
     .. math::
         \max_{\hat\alpha, \check\alpha} \min_{F \succeq 0}
@@ -42,10 +42,10 @@ class DANKRegressor(RegressorMixin, DataAdaptiveLearner):
     paper's; it does what that should: of the tables of the benchmarks most gains are its. Base
     kernels of 1, 2 and 4 times the width are tried with it, some penalties, absolute in place of
     squared differences, and sums with the base kernel; the kernel is an average of all of these and
-    of the base kernel, with weights that fall as left-out rows of ``cv`` folds say that they are
+    of the base kernel, with weights that fall as held-out rows of ``cv`` folds say that they are
     worse than the best, for sure and by much.
 
-    The paper's factor stays only if left-out rows say so, by more than a standard error. With
+    The paper's factor stays only if held-out rows say so, by more than a standard error. With
     neither factor this is ``sklearn.svm.SVR``. Tune ``C``, ``gamma`` and ``epsilon`` with ``SVR``,
     which is faster, and then learn the factors with these values. As there, ``C`` and ``epsilon``
     are in units of the targets: standardise them
@@ -54,68 +54,10 @@ class DANKRegressor(RegressorMixin, DataAdaptiveLearner):
     Args:
         C: Bound of dual variables.
         epsilon: Half width of the tube in which errors do not count.
-        kernel: Base kernel: a name of scikit-learn's (``"rbf"``, ``"laplacian"``, ``"linear"``,
-            ``"poly"``, ``"cosine"``, ``"chi2"``, ...), a function of two tables ``M x D`` and
-            ``N x D`` that returns ``M x N``, a GPyTorch kernel with its present hyperparameters, or
-            ``"precomputed"``: ``X`` is the Gram matrix ``n x n`` then, and kernel values with the
-            training rows ``M x n`` in predictions. A Gram matrix with a negative eigenvalue is
-            refused.
-        gamma: Of named kernels: a number, ``"scale"`` for ``1 / (D var(X))``, ``"auto"`` for
-            ``1 / D``.
-        degree: Of the polynomial kernel.
-        coef0: Of the polynomial and the sigmoid kernel.
-        eta: Weight of ``F``'s distance from ones: a number; ``"norm"``, the paper's: the squared
-            norm of the dual variables of the machine with the base kernel; or ``"cv"``: that times
-            1, ``n^-1/2``, ``1 / n``, ``0.1 / n``, ``0.01 / n``, or infinity (``F_s = 1``), by rows
-            that were left out (of more than 10 classes it is infinity). Infinity is a number.
-        tau: Weight of the nuclear norm of ``F``, relative to ``eta``. It sets the rank of ``F``
-            and little else: predictions with 0 and 0.01 are alike, and 0 needs no eigenvalues.
-            The paper has 0.01. Clusters need 0.
-        relevance: ``"cv"`` learns the relevance factor and keeps it if left-out rows say so,
-            ``None`` does not. ``"auto"`` is ``"cv"``, except where a number of clusters is
-            given, with a precomputed kernel, with the reciprocal extension, with one column (a
-            relevance would be a width), and with more than 10 classes. It learns from a random part
-            of many rows, and has to be better than the base kernel with up to 3000 of them.
-        extension: ``"smooth"`` as above, or ``"reciprocal"``, the paper's: a new row has the column
-            of ``F`` of its reciprocal nearest neighbour. That is no kernel: it depends on what is
-            predicted together and on the order of rows at equal distance, and acts as a vote of
-            neighbours.
-        solver: ``"fista"``, or ``"nesterov"``: the paper's algorithms with the step constants of
-            theorems 4 and 10, far too small to get there unless ``eta`` is large.
-        tol: Certified gap to stop at, relative to the dual objective of the machines.
-        max_iter: Most steps of the solver; ``gap_`` tells what was reached.
-        n_clusters: Clusters to learn factors in: 1 learns one with the Gram matrix of all rows;
-            ``"auto"`` takes one up to 3000 rows, and as many as give 1500 rows each beyond.
-        decomposition: With clusters, ``"global"``: ``F = 11' + blockdiag(E_c)``, one machine on
-            all rows; ``"block"``: the paper's block-diagonal ``F``, a machine for each cluster
-            alone, without an intercept.
-        cv: Folds of the comparisons; fewer than twice as many rows are not compared, and keep the
-            base kernel.
-        n_jobs: Processes of folds and clusters, as joblib's; ``joblib.parallel_config`` chooses
-            another backend, such as Dask's.
-        random_state: Of folds and clusters: a seed, a NumPy random state, or ``None`` for other
-            ones each time.
-        progress: Show a progress bar on a terminal.
+        <shared arguments>
 
     Attributes:
-        support_: Training rows with a dual coefficient.
-        dual_coef_, intercept_: Signed dual coefficients, machines by ``support_``, and intercepts.
-        eta_, eta_norm_: What was used, infinite for ``F_s = 1``, and the paper's. With clusters
-            the first is NaN where it differs between them, and there is no second.
-        ridge_: Of the smooth extension, relative to the mean of the diagonal of the Gram matrix.
-            If it is infinite, dual coefficients have no pattern, and ``F_s = 1`` whatever ``eta_``.
-        C_: ``C`` of the machine; with a widened base kernel it is larger than that given.
-        relevances_: Weights ``D`` of the columns, ``w``; of several kernels, their mean by shares.
-            They are no importances: the more a function bends along a column the larger they are,
-            so that of a column in which it is nearly linear is small. They have units, those of
-            the column to the power of minus ``p``.
-        relevance_kernel_: The kernel with relevances; ``None`` if the base kernel stays.
-        factor_, rank_: Root ``G`` of the learned ``F = G G'``, ``n x rank``, and its rank.
-        gap_: Certified relative gap of the dual problem; NaN where none was certified, without a
-            factor and with clusters.
-        objective_trace_, n_iter_: Objective after each step of the solver; number of these, or 1.
-        cv_results_: What was compared, a :class:`~gpytorch_nkn.estimators.Candidate` each, with its
-            gain over the kernel before it and the standard error of that.
+        <shared attributes>
 
     Targets that all lie within the tube have no dual coefficients: the prediction is a constant.
     Ctrl-C while factors are compared leaves those chosen before, with a warning.
@@ -162,27 +104,9 @@ class DANKRegressor(RegressorMixin, DataAdaptiveLearner):
         cv: int = 5,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
-        progress: bool = False,
+        progress: bool = True,
     ):
-        self.C = C
-        self.epsilon = epsilon
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.eta = eta
-        self.tau = tau
-        self.relevance = relevance
-        self.extension = extension
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_clusters = n_clusters
-        self.decomposition = decomposition
-        self.cv = cv
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.progress = progress
+        self._set_options(locals())
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Predictions ``M``.

@@ -1,9 +1,8 @@
-"""What of a learned kernel to keep, by rows that were left out."""
+"""What of a learned kernel to keep, by held-out rows."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +11,9 @@ import numpy as np
 from joblib import Parallel, delayed
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
-from tqdm import tqdm
 
+from gpytorch_nkn.estimators.dank.base_kernel import BaseKernel
 from gpytorch_nkn.estimators.dank.support_vectors import (
-    BaseKernel,
     Block,
     Learner,
     RelevanceKernel,
@@ -23,8 +21,10 @@ from gpytorch_nkn.estimators.dank.support_vectors import (
     reciprocal_neighbours,
     relevance_path,
 )
+from gpytorch_nkn.fit import progress_bar
 
 __all__ = [
+    "Blocks",
     "Candidate",
     "Fold",
     "Path",
@@ -34,12 +34,15 @@ __all__ = [
     "choose_eta",
     "confirm",
     "learn_relevances",
+    "list_candidates",
+    "losses_of_etas",
 ]
 
+Blocks = Callable[[np.ndarray, float], list[Block]]
 Fold = tuple[np.ndarray, np.ndarray]
 
 _EXCESS = 0.1  # relative excess of the error, over which a kernel's weight falls
-_NEGLIGIBLE = 1e-3  # share below which a kernel is left out of a sum
+_NEGLIGIBLE = 1e-3  # share below which a kernel is dropped from a sum
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,12 @@ class Path:
 
 @dataclass(frozen=True)
 class Task:
-    """Rows to learn from, and what machines there are for them.
+    """Rows to learn from, and what SVMs there are for them.
 
     Attributes:
         gram: Gram matrix of the base kernel, ``n x n``.
         target: Encoded targets, ``n``.
-        blocks: Makes machines of encoded targets and a factor of ``C``.
+        blocks: Makes SVMs of encoded targets and a factor of ``C``.
         losses: Loss of each row, given decision values and encoded targets.
         folds: Rows to train with, and rows to predict; all rows are predicted equally often.
         learner: How factors are learned.
@@ -88,7 +91,7 @@ class Task:
 
     gram: np.ndarray
     target: np.ndarray
-    blocks: Callable[[np.ndarray, float], list[Block]]
+    blocks: Blocks
     losses: Callable[[np.ndarray, np.ndarray], np.ndarray]
     folds: Sequence[Fold]
     learner: Learner
@@ -106,7 +109,7 @@ class Candidate:
             kernel that the first one chose, whose relevances have seen all rows, so mean losses
             are too good there, for all candidates alike.
         params: What it is, by name; empty for the kernel to start from.
-        mean_loss: Over rows that were left out: share of wrong classes, or mean squared error.
+        mean_loss: Over held-out rows: share of wrong classes, or mean squared error.
         gain: Mean loss of the kernel to start from, less this one.
         error: Standard error of that.
         weight: Of the kernel in what was chosen.
@@ -127,14 +130,14 @@ def learn_relevances(
     paths: Sequence[Path],
     weigh: Callable[[np.ndarray], np.ndarray],
 ) -> tuple[RelevanceKernel | None, float, list[Candidate]]:
-    """Kernels with relevances that predict left-out rows better than the base kernel, if any.
+    """Kernels with relevances that predict held-out rows better than the base kernel, if any.
 
     Args:
-        task: Rows and machines.
+        task: Rows and SVMs.
         base: The base kernel.
         table: Inputs ``n x D``.
         paths: What to try. Kernels without a width are not widened.
-        weigh: Makes shares of kernels of their losses, kernels by rows, base kernel first.
+        weigh: Makes weights of kernels of their losses, kernels by rows, base kernel first.
 
     Returns:
         The kernel, or ``None`` for the base kernel; the factor of ``C`` to use with it; all
@@ -175,7 +178,7 @@ def learn_relevances(
         }
         for (path, _, _), place, share in members
     ]
-    candidates = _candidates("relevance", losses, names, weights)
+    candidates = list_candidates("relevance", losses, names, weights)
     terms: list[RelevanceTerm] = []
     cost = 1.0
     for trial in trials:
@@ -206,7 +209,7 @@ def choose(losses: np.ndarray, least: float = 1.0) -> np.ndarray:
         least: Standard errors that its gain must exceed.
 
     Returns:
-        Shares of the kernels: one of them is 1.
+        Weights of the kernels: one of them is 1.
     """
     best = int(np.argmin(losses.mean(axis=1)))
     differences = losses[0] - losses[best]
@@ -228,7 +231,7 @@ def average(losses: np.ndarray) -> np.ndarray:
         losses: Kernels by rows, that to start from first.
 
     Returns:
-        Shares of the kernels, which sum to 1.
+        Weights of the kernels, which sum to 1.
     """
     means = losses.mean(axis=1)
     best = int(np.argmin(means))
@@ -249,7 +252,7 @@ def confirm(task: Task, gram: np.ndarray, cost: float) -> bool:
     """Whether a kernel that was learned from some rows is better than the base kernel with more.
 
     Args:
-        task: More rows, and machines.
+        task: More rows, and SVMs.
         gram: Gram matrix of the kernel, ``n x n``.
         cost: Factor of ``C`` to use with it.
     """
@@ -263,12 +266,12 @@ def confirm(task: Task, gram: np.ndarray, cost: float) -> bool:
 
 
 def choose_eta(task: Task, shares: Sequence[float]) -> tuple[int | None, list[Candidate]]:
-    """``eta``, relative to the squared norm of dual variables, by left-out rows.
+    """``eta``, relative to the squared norm of dual variables, by held-out rows.
 
     Factors are learned without a threshold there, which only sets the rank.
 
     Args:
-        task: Rows and machines.
+        task: Rows and SVMs.
         shares: Values to try, falling.
 
     Returns:
@@ -284,11 +287,11 @@ def choose_eta(task: Task, shares: Sequence[float]) -> tuple[int | None, list[Ca
     weights = choose(losses)
     best = int(np.argmax(weights))
     names = [{"eta_share": share} for share in shares]
-    candidates = _candidates("eta", losses, names, weights)
+    candidates = list_candidates("eta", losses, names, weights)
     return (best - 1 if best else None), candidates
 
 
-def _candidates(
+def list_candidates(
     stage: str, losses: np.ndarray, names: Sequence[dict[str, Any]], weights: np.ndarray
 ) -> list[Candidate]:
     candidates = []
@@ -302,21 +305,19 @@ def _candidates(
 
 
 def _by_row(parts: Sequence[np.ndarray], folds: Sequence[Fold], count: int) -> np.ndarray:
-    """Mean losses of the rows that were left out, kernels by rows."""
+    """Mean losses of the held-out rows, kernels by rows."""
     sums, times = np.zeros((len(parts[0]), count)), np.zeros(count)
-    for losses, (_, left_out) in zip(parts, folds, strict=True):
-        sums[:, left_out] += losses
-        times[left_out] += 1.0
+    for losses, (_, held_out) in zip(parts, folds, strict=True):
+        sums[:, held_out] += losses
+        times[held_out] += 1.0
     return sums[:, times > 0] / times[times > 0]
 
 
 def _fold_losses(task: Task, gram: np.ndarray, cost: float, fold: Fold) -> np.ndarray:
-    """Losses of left-out rows with machines of a given kernel."""
-    known, left_out = fold
-    machines = task.learner.compared(
-        gram[np.ix_(known, known)], task.blocks(task.target[known], cost)
-    )
-    return task.losses(machines.outputs(gram[np.ix_(left_out, known)]), task.target[left_out])
+    """Losses of held-out rows with SVMs of a given kernel."""
+    known, held_out = fold
+    svms = task.learner.compared(gram[np.ix_(known, known)], task.blocks(task.target[known], cost))
+    return task.losses(svms.outputs(gram[np.ix_(held_out, known)]), task.target[held_out])
 
 
 Trial = tuple[Path, BaseKernel, float]
@@ -343,7 +344,7 @@ def _path(
 def _path_losses(
     task: Task, base: BaseKernel, table: np.ndarray, trial: Trial, fold: Fold
 ) -> np.ndarray:
-    """Losses of left-out rows, candidates of a path by rows."""
+    """Losses of held-out rows, candidates of a path by rows."""
     path, kernel, _ = trial
     found = _path(task, task.gram, table, trial, fold[0], len(path.penalties))
     losses = []
@@ -355,26 +356,53 @@ def _path_losses(
 
 
 def _eta_losses(task: Task, shares: Sequence[float], fold: Fold) -> np.ndarray:
-    """Losses of left-out rows: of the base kernel, then of each value of ``eta``."""
-    known, left_out = fold
-    gram, cross = task.gram[np.ix_(known, known)], task.gram[np.ix_(left_out, known)]
-    blocks, truth = task.blocks(task.target[known], 1.0), task.target[left_out]
-    plain = task.learner.compared(gram, blocks)
-    losses = [task.losses(plain.outputs(cross), truth)]
-    norm = float(plain.variables @ plain.variables)
-    spectrum = eigh(gram) if task.distances is None else None
-    partners = None
-    if task.distances is not None:
-        partners = reciprocal_neighbours(task.distances[np.ix_(known, left_out)])
+    """Losses of held-out rows: of the base kernel, then of each value of ``eta``."""
+    known, held_out = fold
+    truth = task.target[held_out]
+    distances = None if task.distances is None else task.distances[np.ix_(known, held_out)]
+    return losses_of_etas(
+        task.learner,
+        task.gram[np.ix_(known, known)],
+        task.gram[np.ix_(held_out, known)],
+        task.blocks(task.target[known], 1.0),
+        shares,
+        lambda outputs: task.losses(outputs, truth),
+        distances,
+    )
+
+
+def losses_of_etas(
+    learner: Learner,
+    gram: np.ndarray,
+    cross: np.ndarray,
+    blocks: Sequence[Block],
+    shares: Sequence[float],
+    losses: Callable[[np.ndarray], np.ndarray],
+    distances: np.ndarray | None = None,
+) -> np.ndarray:
+    """Losses of held-out rows: of the base kernel, then of each value of ``eta``.
+
+    Args:
+        learner: How factors are learned.
+        gram: Gram matrix of the rows to train with, ``n x n``.
+        cross: Kernel between held-out rows and these, ``M x n``.
+        blocks: SVMs of the rows to train with.
+        shares: Of the squared norm of dual variables, falling.
+        losses: Of held-out rows, ``M``, given decision values ``M x P``.
+        distances: Between the rows, ``n x M``, for the reciprocal extension.
+    """
+    plain = learner.compared(gram, blocks)
+    found = [losses(plain.outputs(cross))]
+    if not plain.norm:  # nothing is a support vector, so nothing is learned
+        return np.stack(found * (1 + len(shares)))
+    spectrum = eigh(gram) if distances is None else None
+    partners = None if distances is None else reciprocal_neighbours(distances)
     start = plain.variables
     for share in shares:
-        if not norm:  # nothing is a support vector, so nothing is learned
-            losses.append(losses[0])
-            continue
-        machines = task.learner.quick(gram, blocks, share * norm, start, spectrum)
-        start = start if machines.learned is None else machines.learned
-        losses.append(task.losses(machines.outputs(cross, partners), truth))
-    return np.stack(losses)
+        svms = learner.quick(gram, blocks, share * plain.norm, start, spectrum)
+        start = start if svms.learned is None else svms.learned
+        found.append(losses(svms.outputs(cross, partners)))
+    return np.stack(found)
 
 
 def _scale(kernel: BaseKernel, power: int, table: np.ndarray) -> float:
@@ -391,6 +419,9 @@ def _scale(kernel: BaseKernel, power: int, table: np.ndarray) -> float:
 
 
 def _parallel(task: Task, name: str, jobs: Iterable[Any], count: int) -> list[Any]:
-    shown = task.progress and sys.stderr.isatty()
-    results = Parallel(n_jobs=task.n_jobs, return_as="generator")(jobs)
-    return list(tqdm(results, total=count, desc=name, disable=not shown, leave=False))
+    results = []
+    with progress_bar(task.progress, count, name) as bar:
+        for result in Parallel(n_jobs=task.n_jobs, return_as="generator")(jobs):
+            results.append(result)
+            bar.update()
+    return results

@@ -10,7 +10,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC, SVR, LinearSVC
 
 from gpytorch_nkn.estimators import DANKClassifier, DANKRegressor
-from gpytorch_nkn.estimators.dank import dank_options
+from gpytorch_nkn.estimators.dank import dank_base
 
 GAMMA = 1.0
 
@@ -188,7 +188,7 @@ def test_what_was_compared_is_told_per_row_with_the_plain_machine_first(make):
     seed = np.random.RandomState(0).randint(2**31)
     # 100 rows in each cluster, 30 of them held out.
     losses = []
-    for inside in model._machines.machines[0].kernel.clusters.rows:
+    for inside in model._svms.svms[0].kernel.clusters.rows:
         order = inside[np.random.default_rng(seed).permutation(len(inside))]
         test, train = order[:30], order[30:]
         if make is classifier:
@@ -278,10 +278,10 @@ def test_certificate_bounds_the_dense_optimum():
 
 def test_number_of_clusters_is_found(monkeypatch):
     X, labels, _ = rows()
-    monkeypatch.setattr(dank_options, "_WHOLE", 50)
-    monkeypatch.setattr(dank_options, "_CLUSTER", 40)
+    monkeypatch.setattr(dank_base, "_WHOLE", 50)
+    monkeypatch.setattr(dank_base, "_CLUSTER", 40)
     model = classifier(n_clusters="auto").fit(X, labels)
-    kernel = model._machines.machines[0].kernel
+    kernel = model._svms.svms[0].kernel
     assert len(kernel.clusters.rows) == 3  # of 30 rows each
     assert classifier(n_clusters="auto").fit(X[:50], labels[:50]).factor_.shape[0] == 50
     gram = rbf_kernel(X, gamma=GAMMA)
@@ -317,7 +317,7 @@ def test_relevances_are_learned_before_clusters_if_asked_for():
     assert any("relevance_penalty" in c.params for c in model.cv_results_)
     assert classifier().fit(wide, labels).relevance_kernel_ is None
     if model.relevance_kernel_ is not None:
-        labels_of = model._machines.machines[0].kernel.clusters.assign
+        labels_of = model._svms.svms[0].kernel.clusters.assign
         gram = model.learned_kernel(wide)
         different = labels_of(wide)[:, None] != labels_of(wide)
         expected = model.relevance_kernel_(wide, wide)

@@ -334,7 +334,7 @@ def test_predictions_in_parts_are_those_of_all_rows(monkeypatch):
     model = fitted(DANKClassifier, eta=0.05, relevance=None)
     reciprocal = fitted(DANKClassifier, eta=0.05, extension="reciprocal")
     whole = [m.decision_function(X) for m in (model, reciprocal)]
-    monkeypatch.setattr("gpytorch_nkn.estimators.dank.dank_fitted._CHUNK", 60 * 7)
+    monkeypatch.setattr("gpytorch_nkn.estimators.dank.dank_base._CHUNK", 60 * 7)
     parts = [m.decision_function(X) for m in (model, reciprocal)]
     np.testing.assert_allclose(parts, whole, rtol=1e-9, atol=1e-12)
 

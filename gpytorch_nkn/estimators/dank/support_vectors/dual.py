@@ -9,14 +9,20 @@ from itertools import combinations
 import numpy as np
 
 from gpytorch_nkn.estimators.dank.support_vectors.factor import FactorStep, HadamardFactor
-from gpytorch_nkn.estimators.dank.support_vectors.projection import project_box_hyperplane
 
-__all__ = ["Block", "DualPoint", "DualProblem", "classification_blocks", "regression_blocks"]
+__all__ = [
+    "Block",
+    "DualPoint",
+    "DualProblem",
+    "classification_blocks",
+    "project_box_hyperplane",
+    "regression_blocks",
+]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Dual variables ``u`` (``m``) of one machine: ``0 <= u <= upper``, ``signs' u = 0``.
+    """Dual variables ``u`` (``m``) of one SVM: ``0 <= u <= upper``, ``signs' u = 0``.
 
     Attributes:
         rows: Training rows ``m`` that the variables belong to.
@@ -24,6 +30,7 @@ class Block:
         linear: Linear term of the objective, ``m``.
         upper: Bounds, ``m``.
         epsilon: Half width of the insensitive tube; ``None`` for classification.
+        bias: Whether there is an intercept; without one the sum ``signs' u`` is free.
     """
 
     rows: np.ndarray
@@ -31,10 +38,42 @@ class Block:
     linear: np.ndarray
     upper: np.ndarray
     epsilon: float | None = None
+    bias: bool = True
+
+    @property
+    def count(self) -> int:
+        """Number of rows: of a regression each has two variables."""
+        return len(self.rows) if self.epsilon is None else len(self.rows) // 2
+
+    @property
+    def targets(self) -> np.ndarray:
+        """Labels 1 and -1, or the targets of a regression, of each row."""
+        if self.epsilon is None:
+            return self.signs
+        return self.linear[: self.count] + self.epsilon
+
+    @property
+    def bounds(self) -> np.ndarray:
+        """Bounds of each row."""
+        return self.upper[: self.count]
+
+    def restricted(self, places: np.ndarray, *, bias: bool = True) -> Block:
+        """The same with some of its rows alone, given by place, which are numbered from 0 on."""
+        numbers = np.arange(len(places))
+        if self.epsilon is not None:
+            places, numbers = np.append(places, places + self.count), np.tile(numbers, 2)
+        return Block(
+            numbers,
+            self.signs[places],
+            self.linear[places],
+            self.upper[places],
+            self.epsilon,
+            bias,
+        )
 
 
 def classification_blocks(codes: np.ndarray, num_classes: int, upper: np.ndarray) -> list[Block]:
-    """Machines of all pairs of classes, those of ``sklearn.svm.SVC``: the first class is positive.
+    """SVMs of all pairs of classes, those of ``sklearn.svm.SVC``: the first class is positive.
 
     For two classes the second is positive, as scikit-learn has it there.
 
@@ -53,7 +92,7 @@ def classification_blocks(codes: np.ndarray, num_classes: int, upper: np.ndarray
 
 
 def regression_blocks(targets: np.ndarray, epsilon: float, upper: np.ndarray) -> list[Block]:
-    """The machine of epsilon-insensitive regression: two variables for each row.
+    """The SVM of epsilon-insensitive regression: two variables for each row.
 
     Args:
         targets: Targets, ``n``.
@@ -88,6 +127,44 @@ class DualPoint:
     gradient: np.ndarray
 
 
+def project_box_hyperplane(point: np.ndarray, signs: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """Nearest point of ``{u : 0 <= u <= upper, signs' u = 0}``, exactly.
+
+    It is ``clip(point - t signs, 0, upper)`` for a root ``t`` of ``signs' u(t)``, which falls
+    piecewise linearly in ``t``: sorted breakpoints give the piece, the piece gives the root. (To
+    clip and to project onto the hyperplane in turn, as in the paper, ends in the set, but not in
+    its nearest point.)
+
+    Args:
+        point: Any point, ``m``.
+        signs: 1 or -1, ``m``.
+        upper: Positive bounds, ``m``.
+
+    Returns:
+        The nearest point, ``m``. The set holds 0, so there is one.
+
+    Reference: Held, Wolfe and Crowder (1974), Validation of subgradient optimization.
+    """
+    first = np.where(signs > 0, point - upper, -point)  # entry i moves for t in [first, first + c]
+    ends = np.concatenate([first, first + upper])
+    order = np.argsort(ends, kind="stable")
+    slopes = np.concatenate([np.full(len(point), -1.0), np.ones(len(point))])[order].cumsum()
+    ends = ends[order]
+    total = upper[signs > 0].sum()  # of signs' u for t at minus infinity
+    sums = total + np.concatenate([[0.0], (slopes[:-1] * np.diff(ends)).cumsum()])
+    piece = min(int(np.searchsorted(-sums, 0.0, side="right")) - 1, len(ends) - 2)
+    piece = max(piece, 0)
+    root = ends[piece]
+    if slopes[piece] < 0:
+        root += sums[piece] / -slopes[piece]
+    projected = np.clip(point - root * signs, 0.0, upper)
+    free = (projected > 0) & (projected < upper)
+    if free.any():  # once more without the rounding of the sums
+        root += (signs @ projected) / free.sum()
+        projected = np.clip(point - root * signs, 0.0, upper)
+    return projected
+
+
 class DualProblem:
     r"""Max over dual variables, min over ``F``: the objectives (4) and (22) of the paper in one.
 
@@ -96,14 +173,14 @@ class DualProblem:
             - \tfrac{1}{2} s_p^\top (F \circ K) s_p\bigr]
             + \eta \lVert F - 11^\top \rVert_F^2 + \tau \eta \lVert F \rVert_*
 
-    with a block ``p`` for each machine, and ``s_p`` its signed dual coefficients. All blocks share
+    with a block ``p`` for each SVM, and ``s_p`` its signed dual coefficients. All blocks share
     one ``F``, hence one kernel. For one block it is the paper's. (There the constraint of (22)
     reads ``(a - b)'y = 0``; it is ``1'(a - b) = 0``, that of the intercept, and the gradient (25)
     with respect to ``b`` has ``+ F o K (a - b)``.)
 
     Args:
         gram: Gram matrix ``K``, ``n x n``, symmetric positive semi-definite.
-        blocks: The machines.
+        blocks: The SVMs.
         eta: Weight of the distance of ``F`` from the matrix of ones, positive.
         tau: Weight of the nuclear norm of ``F``, relative to ``eta``; not negative.
 
@@ -124,6 +201,8 @@ class DualProblem:
         return np.concatenate(
             [
                 project_box_hyperplane(variables[part], block.signs, block.upper)
+                if block.bias
+                else np.clip(variables[part], 0.0, block.upper)
                 for block, part in zip(self.blocks, self.parts, strict=True)
             ]
         )
@@ -159,7 +238,7 @@ class DualProblem:
         return np.concatenate(parts)
 
     def gap(self, point: DualPoint) -> float:
-        """Duality gap of the machines at the kernel ``F o K`` of the point, which is feasible.
+        """Duality gap of the SVMs at the kernel ``F o K`` of the point, which is feasible.
 
         It bounds ``max_u H(u, F) - h``, hence what ``h`` lacks to its maximum, from above.
         """
@@ -168,7 +247,7 @@ class DualProblem:
         return float(primal - dual)
 
     def primal(self, signed: np.ndarray, products: np.ndarray) -> float:
-        """Primal objective of the machines with these coefficients and the best intercepts.
+        """Primal objective of the SVMs with these coefficients and the best intercepts.
 
         Args:
             signed: Signed dual coefficients ``n x P``.
@@ -196,6 +275,8 @@ class DualProblem:
 
 def _best_intercept(block: Block, function: np.ndarray) -> float:
     """Weighted median of where the slacks vanish; the middle if a whole interval is best."""
+    if not block.bias:
+        return 0.0
     places = block.signs * block.linear - function[block.rows]
     order = np.argsort(places, kind="stable")
     rise = block.upper[order].cumsum() - block.upper[block.signs > 0].sum()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import eigh
 
 from gpytorch_nkn.estimators.dank.support_vectors.factor import threshold_root
 
-__all__ = ["SmoothExtension", "reciprocal_neighbours"]
+__all__ = ["LearnedKernel", "SmoothExtension", "reciprocal_neighbours"]
+
+Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 # Ridge penalties relative to the mean of the diagonal of K.
 _PENALTIES = 10.0 ** np.arange(-3.0, 3.5, 0.5)
-_DECOMPOSED = 1000  # rows up to which left-out rows are all predicted
+_DECOMPOSED = 1000  # rows up to which held-out rows are all predicted
 
 
 class SmoothExtension:
@@ -26,11 +29,11 @@ class SmoothExtension:
     .. math::
         F(x, x') = 1 + \frac{k(x, x')}{4 \eta} \sum_p \hat s_p(x) \hat s_p(x')
 
-    for training inputs, too, so a machine that is trained with it finds the same kernel at new
+    for training inputs, too, so an SVM that is trained with it finds the same kernel at new
     inputs. The product of kernels and the sum of such are kernels, whatever ``s`` is, so Gram
     matrices of ``F`` and of ``F k`` on any inputs are positive semi-definite, and no entry depends
     on what else is predicted. The smaller the ridge, the closer it is to the learned ``F``. The
-    ridge is that which predicts left-out coefficients best (in closed form); if none is better
+    ridge is that which predicts held-out coefficients best (in closed form); if none is better
     than zero, ``s`` is zero and ``F`` is one: coefficients without a pattern stay out.
 
     With ``tau > 0`` eigenfunctions of this ``F`` whose eigenvalues (on the training inputs) are
@@ -98,6 +101,29 @@ class SmoothExtension:
     @staticmethod
     def _product(gram: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return 1.0 + (left @ right.T) * gram
+
+
+class LearnedKernel:
+    """``k(x, x') F(x, x')`` with a factor that is defined at all inputs.
+
+    Args:
+        base: ``k``, maps tables ``M x D`` and ``N x D`` to ``M x N``.
+        rows: Training inputs ``n x D`` of the extension.
+        extension: ``None`` for ``F = 1``.
+    """
+
+    def __init__(self, base: Function, rows: np.ndarray, extension: SmoothExtension | None = None):
+        self.base, self.rows = base, rows
+        self.extension = None if extension is None or extension.is_trivial else extension
+
+    def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Gram matrix ``M x N`` between tables ``M x D`` and ``N x D``."""
+        gram = self.base(left, right)
+        if self.extension is None:
+            return gram
+        left_features = self.extension.features(self.base(left, self.rows))
+        right_features = self.extension.features(self.base(right, self.rows))
+        return gram * self.extension.factor(gram, left_features, right_features)
 
 
 def _smooth(

@@ -14,7 +14,7 @@ __all__ = ["FactorStep", "HadamardFactor", "threshold_root"]
 _LANCZOS_SIZE = 200  # smaller matrices are decomposed in full
 _LANCZOS_SHARE = 8  # Lanczos for at most 1 / _LANCZOS_SHARE of all eigenvalues
 _SHRINK = 0.7  # a kept set of rows is dropped when less than this share of it is in use
-_FEW_BLOCKS = 2  # so many machines multiply without the matrix F
+_FEW_BLOCKS = 2  # so many SVMs multiply without the matrix F
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
 from gpytorch_nkn.estimators.dank.support_vectors.dual import Block, DualProblem
-from gpytorch_nkn.estimators.dank.support_vectors.svm import solve_machines
+from gpytorch_nkn.estimators.dank.support_vectors.svm import solve_svms
 
-__all__ = ["relevance_factor", "relevance_path"]
+__all__ = ["RelevanceKernel", "RelevanceTerm", "relevance_factor", "relevance_path"]
+
+Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 _CUBE = 2**24  # differences that are kept, 128 MB
 _COLUMNS = 100  # with relevances, at most
 # Of LIBSVM at one point of a path, whose slope need not be exact.
 _STEPS, _STEPS_OF_A_ROW = 3000, 30
+
+
+@dataclass(frozen=True)
+class RelevanceTerm:
+    r"""A kernel that is narrowed along the inputs that matter.
+
+    .. math::
+        a\, k_m(x, x') \exp\Bigl(-\tfrac{1}{2} \sum_d w_d |x_d - x'_d|^p\Bigr)
+
+    Attributes:
+        share: ``a``, positive.
+        wide: ``k_m``.
+        weights: Relevances ``w``, ``D``.
+        power: ``p``, 1 or 2.
+    """
+
+    share: float
+    wide: Function
+    weights: np.ndarray
+    power: int
+
+    def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Gram matrix ``M x N`` between tables ``M x D`` and ``N x D``."""
+        factor = relevance_factor(left, right, self.weights, self.power)
+        return self.share * self.wide(left, right) * factor
+
+
+@dataclass(frozen=True)
+class RelevanceKernel:
+    """Base kernel and kernels with relevances, in shares that sum to one.
+
+    All summands are kernels, so the sum is.
+
+    Attributes:
+        base: The base kernel.
+        share: Its share.
+        terms: The others.
+    """
+
+    base: Function
+    share: float
+    terms: tuple[RelevanceTerm, ...]
+
+    def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Gram matrix ``M x N`` between tables ``M x D`` and ``N x D``."""
+        gram = np.zeros((len(left), len(right)))
+        if self.share:
+            gram += self.share * self.base(left, right)
+        for term in self.terms:
+            gram += term(left, right)
+        return gram
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether the base kernel is known to be positive semi-definite, hence this one."""
+        return bool(getattr(self.base, "is_definite", False))
+
+    @property
+    def relevances(self) -> np.ndarray:
+        """Mean of the relevances over the kernels in the sum, by their shares, ``D``."""
+        return np.sum([term.share * term.weights for term in self.terms], axis=0)
 
 
 def relevance_factor(
@@ -44,7 +108,7 @@ def relevance_path(
     tol: float,
     max_iter: int,
 ) -> list[np.ndarray]:
-    r"""Relevances that are learned with the machines, for falling penalties.
+    r"""Relevances that are learned with the SVMs, for falling penalties.
 
     .. math::
         \min_{w \ge 0} \; \frac{J(w)}{J(0)} + \lambda \rho \sum_d w_d, \qquad
@@ -54,14 +118,14 @@ def relevance_path(
     factors and another penalty: ``F_w`` is positive semi-definite for any ``w``, one for
     ``w = 0``, and a function of inputs from the outset. The penalty, linear in ``w``, makes
     relevances of inputs that do not help exactly zero. By Danskin's theorem the gradient of ``J``
-    is that at the machines' solution. Of more than 100 columns those take part whose relevance has
+    is that at the SVMs' solution. Of more than 100 columns those take part whose relevance has
     the steepest descent at 0. Minimised by L-BFGS-B, each penalty from where the one before
     ended. ``J`` is not convex in ``w``, so what is found is a minimum next to ``w = 0``.
 
     Args:
         gram: ``K``, ``n x n``.
         rows: Inputs ``n x D``.
-        blocks: The machines.
+        blocks: The SVMs.
         penalties: Values of ``lambda``, falling.
         scale: ``rho``, in units of the differences to their power: makes penalties free of units.
         power: ``p`` of the factor, 1 or 2.
@@ -73,7 +137,7 @@ def relevance_path(
     """
     problem = DualProblem(gram, blocks, 1.0, 0.0)
     if rows.shape[1] > _COLUMNS:
-        variables, _ = solve_machines(gram, problem.blocks, tol)
+        variables, _ = solve_svms(gram, problem.blocks, tol)
         signed = problem.signed(variables)
         slopes = _Differences(rows, power).sums((signed @ signed.T) * gram)
         used = np.sort(np.argsort(slopes, kind="stable")[:_COLUMNS])
@@ -85,7 +149,7 @@ def relevance_path(
 
     def optimum(weights: np.ndarray) -> tuple[float, np.ndarray]:
         learned = gram * np.exp(-0.5 * differences.weighted(weights))
-        variables, _ = solve_machines(
+        variables, _ = solve_svms(
             learned, problem.blocks, tol, max_steps=_STEPS + _STEPS_OF_A_ROW * len(rows)
         )
         signed = problem.signed(variables)

@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpytorch_nkn.estimators.dank.support_vectors.dual import DualPoint, DualProblem
-from gpytorch_nkn.estimators.dank.support_vectors.newton import newton_target
-from gpytorch_nkn.estimators.dank.support_vectors.svm import comparison_steps, solve_machines
+from gpytorch_nkn.estimators.dank.support_vectors.svm import (
+    comparison_steps,
+    solve_quadratic,
+    solve_svms,
+)
 
-__all__ = ["SOLVERS", "Solution", "solve"]
+__all__ = ["SOLVERS", "Solution", "lipschitz_constant", "newton_target", "solve"]
 
 _GROWTH, _DECAY = 2.0, 0.9  # of the step constant
-_FIRST_LOOK, _LOOK_GROWTH = 10, 1.5  # iterations between certificates by a machine
+_FIRST_LOOK, _LOOK_GROWTH = 10, 1.5  # iterations between certificates by an SVM
 _GOOD = 0.5  # of the gap is left after one that is worth another at once
 _FIRST_TOL, _LEAST_TOL = 1e-3, 1e-7  # of LIBSVM, from one certificate to the next
 
@@ -27,7 +30,7 @@ class Solution:
     Attributes:
         point: The best dual variables, with their factor.
         gap: Certified bound of what the objective lacks to its maximum.
-        relative_gap: ``gap`` over the absolute value of the objective of the machines.
+        relative_gap: ``gap`` over the absolute value of the objective of the SVMs.
         iterations: Steps taken.
         converged: Whether ``relative_gap`` is within the tolerance.
         trace: Objective after each iteration.
@@ -58,11 +61,11 @@ class _Best:
             self.point = point
 
     def certify(self) -> None:
-        """Bound the maximum by machines at the factor of the best point."""
+        """Bound the maximum by SVMs at the factor of the best point."""
         problem, point = self.problem, self.point
         gram = point.factor.dense() * problem.gram
         steps = comparison_steps(len(gram))
-        target, _ = solve_machines(gram, problem.blocks, self.machine_tol, max_steps=steps)
+        target, _ = solve_svms(gram, problem.blocks, self.machine_tol, max_steps=steps)
         signed = problem.signed(target)
         primal = problem.primal(signed, gram @ signed)
         self.bound = min(self.bound, primal + point.factor.penalty)
@@ -109,7 +112,7 @@ def fista(problem: DualProblem, start: np.ndarray, tol: float, max_iter: int) ->
     """Accelerated projected gradients, with the step found by backtracking.
 
     Momentum starts anew when it points downhill. Now and then, and as long as that pays, Newton's
-    step from the best point is searched, and machines with its kernel are solved, which certifies
+    step from the best point is searched, and SVMs with its kernel are solved, which certifies
     how good it is.
 
     Reference: Beck and Teboulle (2009), A Fast Iterative Shrinkage-Thresholding Algorithm;
@@ -191,6 +194,35 @@ def nesterov(problem: DualProblem, start: np.ndarray, tol: float, max_iter: int)
             best.certify()
             look = math.ceil(_LOOK_GROWTH * look)
     return best.solution(iteration)
+
+
+def newton_target(problem: DualProblem, point: DualPoint, tol: float) -> np.ndarray:
+    r"""Where Newton's step ends: feasible dual variables ``m`` that maximise a quadratic model.
+
+    The model has the gradient ``g`` of ``h`` at ``s``, and with ``M = K \circ K`` the curvature
+
+    .. math::
+        B_p = F \circ K + \tfrac{1}{4 \eta}
+            \bigl[\operatorname{diag}(M s_p^2) + \operatorname{diag}(s_p) M \operatorname{diag}(s_p)
+            \bigr]
+
+    which is minus the Hessian for one SVM and ``tau = 0``. A threshold lessens the second part;
+    between SVMs of several classes it is left out, so the way to the target must be searched.
+
+    One quadratic program for each SVM, by LIBSVM at the tolerance ``tol``.
+    """
+    learned = point.factor.dense() * problem.gram
+    squares = problem.gram**2
+    parts = []
+    for column, block in enumerate(problem.blocks):
+        signed = point.signed[:, column]
+        curved = (signed[:, None] * signed) * squares
+        curved[np.diag_indices_from(curved)] += squares @ signed**2
+        curvature = learned + curved / (4.0 * problem.step.eta)
+        slope = curvature @ signed - point.products[:, column]
+        steps = comparison_steps(block.count)
+        parts.append(solve_quadratic(block, curvature, slope, tol, steps))
+    return np.concatenate(parts)
 
 
 def lipschitz_constant(problem: DualProblem) -> float:

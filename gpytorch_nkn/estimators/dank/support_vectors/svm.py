@@ -1,39 +1,41 @@
-"""Machines with a fixed kernel, by scikit-learn's LIBSVM."""
+"""SVMs with a fixed kernel, by scikit-learn's LIBSVM."""
 
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
-from sklearn import config_context
-from sklearn.svm import SVC, SVR
+
+# What SVC and SVR call after checks that take many times as long as small problems do.
+from sklearn.svm import _libsvm
 
 from gpytorch_nkn.estimators.dank.support_vectors.dual import Block
 
-__all__ = ["comparison_steps", "solve_machines", "solve_regression"]
+__all__ = ["comparison_steps", "solve_quadratic", "solve_svms"]
 
 _CACHE = 500  # MB
 _STEPS = 10_000_000
+_FAR = 1e3  # times the range of targets, of the row that takes up the sum
 
 
 def comparison_steps(count: int) -> int:
-    """Pairs to update at most where machines are compared, given the number of rows.
+    """Pairs to update at most where SVMs are compared, given the number of rows.
 
-    Many times what a machine takes, unless ``C`` is huge and the kernel all but singular.
+    Many times what an SVM takes, unless ``C`` is huge and the kernel all but singular.
     """
     return 5_000 + 100 * count
 
 
-def solve_machines(
-    gram: np.ndarray, blocks: tuple[Block, ...], tol: float, *, max_steps: int = _STEPS
+def solve_svms(
+    gram: np.ndarray, blocks: Sequence[Block], tol: float, *, max_steps: int = _STEPS
 ) -> tuple[np.ndarray, np.ndarray]:
     """Dual variables and intercepts of support vector machines with all rows.
 
     Args:
         gram: Gram matrix of all rows, ``n x n``.
-        blocks: One machine, or those of all pairs of classes.
+        blocks: One SVM, or those of all pairs of classes.
         tol: Tolerance of the optimality conditions, relative to the labels, or to the standard
             deviation of the targets.
         max_steps: Pairs of variables to update at most; what is returned then is feasible. The
@@ -42,108 +44,135 @@ def solve_machines(
     Returns:
         Variables ``m`` of all blocks, one after the other, and intercepts ``P``.
     """
-    with _unchecked():
-        if len(blocks) > 1:
-            return _solve_pairs_of_classes(gram, blocks, tol, max_steps)
-        variables, intercept = _solve(gram, blocks[0], tol, max_steps)
-    return variables, np.array([intercept])
+    if len(blocks) > 1:
+        return _solve_pairs_of_classes(gram, blocks, tol, max_steps)
+    (block,) = blocks
+    if not block.bias:
+        return solve_quadratic(block, gram, np.zeros(len(gram)), tol, max_steps), np.zeros(1)
+    upper, targets = block.bounds, block.targets
+    if block.epsilon is not None:
+        signed, intercepts = _regression(
+            gram, targets, upper, block.epsilon, tol * (float(np.std(targets)) or 1.0), max_steps
+        )
+        return _of_both_signs(signed, block), intercepts
+    if np.ptp(targets) == 0.0:  # one class alone
+        return np.zeros(len(targets)), targets[:1]
+    support, _, coefficients, intercepts = _train(
+        gram, (targets > 0).astype(np.float64), upper, tol, max_steps
+    )
+    variables = np.zeros(len(gram))
+    variables[support] = -coefficients[0] * block.signs[support]  # LIBSVM's first class is positive
+    return np.clip(variables, 0.0, upper), -intercepts
+
+
+def solve_quadratic(
+    block: Block, curvature: np.ndarray, slope: np.ndarray, tol: float, max_steps: int
+) -> np.ndarray:
+    """Variables of one SVM that maximise ``c'u + slope's - s'Bs / 2``.
+
+    For labels, signed variables lie between 0 and C or -C and 0. From the middle m of that on it
+    is a regression without a tube, but for their sum, which one more row takes up, far away.
+    Without a bias nothing is asked of the sum, and two rows at the edges of the tube take it up.
+
+    Args:
+        block: What is linear, and the bounds.
+        curvature: ``B``, ``n x n``.
+        slope: ``n``.
+        tol: LIBSVM's tolerance, relative to the labels or the deviation of the targets.
+        max_steps: Pairs of variables to update at most.
+    """
+    upper, width = block.bounds, block.epsilon or 0.0
+    if block.epsilon is not None:
+        middle, targets = np.zeros(len(upper)), block.targets + slope
+        tol *= float(np.std(block.linear[: len(upper)])) or 1.0
+    else:
+        curvature = curvature[np.ix_(block.rows, block.rows)]
+        middle, upper = 0.5 * block.signs * upper, 0.5 * upper
+        targets = block.signs * block.linear + slope[block.rows] - curvature @ middle
+    count, total = len(middle), float(middle.sum())
+    if not block.bias:
+        aims, reach = [width, -width], 4.0 * float(upper.sum())
+    elif total:
+        spread = float(np.abs(curvature).sum(axis=1).max()) * 2.0 * float(upper.max())
+        aims = [np.sign(total) * _FAR * (float(np.abs(targets).max()) + spread)]
+        reach = abs(total)
+    else:
+        aims, reach = [], 0.0
+    if aims:
+        widened = np.zeros((count + len(aims),) * 2)
+        widened[:count, :count] = curvature
+        curvature, targets = widened, np.append(targets, aims)
+        upper = np.append(upper, np.full(len(aims), reach))
+    moved = _regression(curvature, targets, upper, width, tol, max_steps)[0][:count]
+    if block.epsilon is not None:
+        return _of_both_signs(moved, block)
+    return np.clip(block.signs * (middle + moved), 0.0, block.upper)
 
 
 def _solve_pairs_of_classes(
-    gram: np.ndarray, blocks: tuple[Block, ...], tol: float, max_steps: int
+    gram: np.ndarray, blocks: Sequence[Block], tol: float, max_steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The machines of all pairs of classes, by one call of LIBSVM."""
+    """The SVMs of all pairs of classes, by one call of LIBSVM."""
     num_classes = (1 + math.isqrt(1 + 8 * len(blocks))) // 2
-    codes, upper = np.zeros(len(gram), dtype=np.intp), np.empty(len(gram))
+    codes, upper = np.zeros(len(gram)), np.empty(len(gram))
     for second, block in enumerate(blocks[: num_classes - 1], start=1):
         codes[block.rows[block.signs < 0]] = second
         upper[block.rows] = block.upper
-    machine = _classifier(tol, max_steps)
-    machine.fit(gram, codes, sample_weight=upper)
-    ends = np.cumsum([0, *machine.n_support_])
+    support, counts, coefficients, intercepts = _train(gram, codes, upper, tol, max_steps)
+    ends = np.cumsum([0, *counts])
     own = [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
     variables = []
     for (first, second), block in zip(combinations(range(num_classes), 2), blocks, strict=True):
         signed = np.zeros(len(gram))
         for part, row in ((own[first], second - 1), (own[second], first)):
-            signed[machine.support_[part]] = machine.dual_coef_[row, part]
+            signed[support[part]] = coefficients[row, part]
         variables.append(np.clip(signed[block.rows] * block.signs, 0.0, block.upper))
-    return np.concatenate(variables), np.asarray(machine.intercept_, dtype=np.float64)
+    return np.concatenate(variables), intercepts
 
 
-def _solve(gram: np.ndarray, block: Block, tol: float, max_steps: int) -> tuple[np.ndarray, float]:
-    if block.epsilon is None:
-        machine = _classifier(tol, max_steps)
-        machine.fit(gram, block.signs, sample_weight=block.upper)
-        signed = _signed(machine, len(gram))
-        return np.clip(signed * block.signs, 0.0, block.upper), float(machine.intercept_[0])
-    upper = block.upper[: len(gram)]
-    targets = block.linear[: len(gram)] + block.epsilon
-    machine = _regressor(block.epsilon, tol * (float(np.std(targets)) or 1.0), max_steps)
-    machine.fit(gram, targets, sample_weight=upper)
-    signed = _signed(machine, len(gram))
+def _of_both_signs(signed: np.ndarray, block: Block) -> np.ndarray:
+    """The two variables of each row of a regression."""
     both = np.concatenate([np.maximum(signed, 0.0), np.maximum(-signed, 0.0)])
-    return np.minimum(both, block.upper), float(machine.intercept_[0])
+    return np.minimum(both, block.upper)
 
 
-def solve_regression(
+def _regression(
     gram: np.ndarray,
     targets: np.ndarray,
     upper: np.ndarray,
     epsilon: float,
     tol: float,
     max_steps: int,
-) -> np.ndarray:
-    """Signed dual coefficients ``n`` of a regression; ``tol`` is absolute."""
-    with _unchecked():
-        machine = _regressor(epsilon, tol, max_steps).fit(gram, targets, sample_weight=upper)
-    return _signed(machine, len(gram))
+) -> tuple[np.ndarray, np.ndarray]:
+    """Signed dual coefficients ``n``, and the intercept, of shape 1; ``tol`` is absolute."""
+    support, _, coefficients, intercepts = _train(gram, targets, upper, tol, max_steps, epsilon)
+    signed = np.zeros(len(gram))
+    signed[support] = coefficients[0]
+    return signed, intercepts
 
 
-def _signed(machine: SVC | SVR, count: int) -> np.ndarray:
-    signed = np.zeros(count)
-    signed[machine.support_] = machine.dual_coef_[0]
-    return signed
-
-
-class _Classifier(SVC):
-    """Without a warning where the number of steps is reached, which is meant to be."""
-
-    def _warn_from_fit_status(self) -> None:
-        pass
-
-
-class _Regressor(SVR):
-    """Without a warning where the number of steps is reached, which is meant to be."""
-
-    def _warn_from_fit_status(self) -> None:
-        pass
-
-
-def _unchecked() -> AbstractContextManager[None]:
-    """Without checks of what was checked before, which take as long as small machines do."""
-    return config_context(assume_finite=True, skip_parameter_validation=True)
-
-
-def _regressor(epsilon: float, tol: float, max_steps: int) -> SVR:
-    machine = _Regressor(
-        C=1.0,
-        epsilon=epsilon,
+def _train(
+    gram: np.ndarray,
+    targets: np.ndarray,
+    upper: np.ndarray,
+    tol: float,
+    max_steps: int,
+    epsilon: float | None = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """LIBSVM's support vectors, their numbers by class, coefficients, and intercepts."""
+    _libsvm.set_verbosity_wrap(0)
+    support, _, counts, coefficients, intercepts, *_ = _libsvm.fit(
+        np.ascontiguousarray(gram, dtype=np.float64),
+        np.ascontiguousarray(targets, dtype=np.float64),
+        svm_type=0 if epsilon is None else 3,
         kernel="precomputed",
         tol=tol,
+        C=1.0,
+        epsilon=epsilon or 0.0,
+        sample_weight=np.ascontiguousarray(upper, dtype=np.float64),
         cache_size=_CACHE,
         max_iter=max_steps,
     )
-    machine.random_state = 0  # it draws a seed, by default from NumPy's global state
-    return machine
-
-
-def _classifier(tol: float, max_steps: int) -> SVC:
-    return _Classifier(
-        C=1.0,
-        kernel="precomputed",
-        tol=tol,
-        cache_size=_CACHE,
-        max_iter=max_steps,
-        random_state=0,
-    )
+    if not (np.isfinite(coefficients).all() and np.isfinite(intercepts).all()):
+        raise ValueError("Dual coefficients are not finite: values of the kernel are too large.")
+    return support, counts, coefficients, intercepts

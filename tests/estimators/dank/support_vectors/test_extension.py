@@ -4,14 +4,11 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics.pairwise import rbf_kernel
 
 from gpytorch_nkn.estimators.dank.support_vectors.extension import (
+    LearnedKernel,
     SmoothExtension,
     reciprocal_neighbours,
 )
-from gpytorch_nkn.estimators.dank.support_vectors.learned_kernel import (
-    LearnedKernel,
-    RelevanceKernel,
-    RelevanceTerm,
-)
+from gpytorch_nkn.estimators.dank.support_vectors.relevance import RelevanceKernel, RelevanceTerm
 
 
 def rows(count=50, seed=0):

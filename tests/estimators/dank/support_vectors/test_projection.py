@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from gpytorch_nkn.estimators.dank.support_vectors.projection import project_box_hyperplane
+from gpytorch_nkn.estimators.dank.support_vectors.dual import project_box_hyperplane
 
 
 def problem(seed, size, scale):

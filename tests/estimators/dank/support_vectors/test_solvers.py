@@ -10,7 +10,7 @@ from gpytorch_nkn.estimators.dank.support_vectors.dual import (
     regression_blocks,
 )
 from gpytorch_nkn.estimators.dank.support_vectors.solvers import SOLVERS, lipschitz_constant, solve
-from gpytorch_nkn.estimators.dank.support_vectors.svm import solve_machines
+from gpytorch_nkn.estimators.dank.support_vectors.svm import solve_svms
 
 
 def rows(count=40, seed=0):
@@ -37,7 +37,7 @@ KINDS = ["two", "three", "regression"]
 
 
 def started(problem, **options):
-    start, _ = solve_machines(problem.gram, problem.blocks, 1e-6)
+    start, _ = solve_svms(problem.gram, problem.blocks, 1e-6)
     settings = {"solver": "fista", "tol": 1e-6, "max_iter": 1000, **options}
     return solve(problem, problem.project(start), **settings)
 
@@ -127,7 +127,7 @@ def test_trace_ends_at_the_result_and_a_limit_is_kept(solver):
 def test_large_eta_is_the_machine_with_the_base_kernel(kind):
     problem = make_problem(kind, eta=1e9, tau=0.0)
     solution = started(problem, tol=1e-8)
-    plain, _ = solve_machines(problem.gram, problem.blocks, 1e-8)
+    plain, _ = solve_svms(problem.gram, problem.blocks, 1e-8)
     expected = problem.signed(plain)
     np.testing.assert_allclose(solution.point.signed, expected, atol=2e-3)
     np.testing.assert_allclose(solution.point.factor.dense(), 1.0, atol=1e-7)
@@ -139,13 +139,13 @@ def test_machines_are_those_of_scikit_learn():
     codes = np.digitize(y, np.quantile(y, [0.3, 0.7]))
     blocks = classification_blocks(codes, 3, np.full(40, 2.0))
     problem = DualProblem(gram, blocks, 1.0, 0.0)
-    variables, intercepts = solve_machines(gram, tuple(blocks), 1e-8)
+    variables, intercepts = solve_svms(gram, tuple(blocks), 1e-8)
     outputs = gram @ problem.signed(variables) + intercepts
     machine = SVC(C=2.0, kernel="precomputed", tol=1e-8, decision_function_shape="ovo")
     np.testing.assert_allclose(outputs, machine.fit(gram, codes).decision_function(gram), atol=1e-6)
     blocks = regression_blocks(y, 0.1, np.full(40, 2.0))
     problem = DualProblem(gram, blocks, 1.0, 0.0)
-    variables, intercepts = solve_machines(gram, tuple(blocks), 1e-8)
+    variables, intercepts = solve_svms(gram, tuple(blocks), 1e-8)
     outputs = (gram @ problem.signed(variables) + intercepts)[:, 0]
     expected = SVR(C=2.0, epsilon=0.1, kernel="precomputed", tol=1e-8).fit(gram, y).predict(gram)
     np.testing.assert_allclose(outputs, expected, atol=1e-6)

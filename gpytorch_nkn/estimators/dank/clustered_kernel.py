@@ -13,7 +13,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
 
-from gpytorch_nkn.estimators.dank.support_vectors.extension import SmoothExtension
+from gpytorch_nkn.estimators.dank.support_vectors import SmoothExtension
 
 __all__ = [
     "ClusteredKernel",
@@ -87,7 +87,7 @@ def map_clusters(
     kernel: Kernel,
     inputs: Array,
     clusters: Clusters,
-    *arrays: Array,
+    *arrays: NDArray[Any],
     n_jobs: int | None = None,
 ) -> list[Any]:
     """``function(gram, *parts)`` for each cluster, in parallel through joblib.
@@ -134,7 +134,7 @@ class ClusteredKernel:
     For ``b = 1``, ``F = 11' + blockdiag(E_c)`` with positive semi-definite ``E_c = F_c - 11'``, a
     kernel by Schur's product theorem. It is the solution of the paper's problem (20) with
     ``tau = 0``, for entries between clusters do not enter the predictor there and cost least at
-    one. For ``b = 0`` it is the paper's block-diagonal kernel: a set of local machines.
+    one. For ``b = 0`` it is the paper's block-diagonal kernel: a set of local SVMs.
 
     Args:
         kernel: Base kernel of two tables, ``M x D`` and ``N x D`` to ``M x N``.

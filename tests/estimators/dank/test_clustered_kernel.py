@@ -7,14 +7,13 @@ import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC
 
-from gpytorch_nkn.estimators.dank.support_vectors import decomposition
-from gpytorch_nkn.estimators.dank.support_vectors.decomposition import (
+from gpytorch_nkn.estimators.dank import clustered_kernel
+from gpytorch_nkn.estimators.dank.clustered_kernel import (
     ClusteredKernel,
     find_clusters,
     map_clusters,
 )
 from gpytorch_nkn.estimators.dank.support_vectors.extension import SmoothExtension
-from gpytorch_nkn.estimators.dank.support_vectors.local_problem import learn_extension
 
 kernel = partial(rbf_kernel, gamma=3.0)
 
@@ -97,7 +96,7 @@ def test_the_kernel_is_semi_definite_and_the_same_for_new_inputs_in_any_batch(mo
     signed = np.random.default_rng(3).normal(size=120)
     signed[::3] = 0.0
     np.testing.assert_allclose(clustered.outputs(inputs, signed), full @ signed, rtol=1e-8)
-    monkeypatch.setattr(decomposition, "_TILE", 500)
+    monkeypatch.setattr(clustered_kernel, "_TILE", 500)
     new = inputs[:30] + 0.05
     together = clustered.outputs(new, signed)
     alone = np.concatenate([clustered.outputs(x[None], signed) for x in new])
@@ -136,20 +135,3 @@ def test_clusters_are_worked_on_one_by_one_and_given_back_in_order():
     with joblib.parallel_config("threading", n_jobs=2):
         found = map_clusters(gram_size_and_sum, kernel, inputs, clusters, labels)
     np.testing.assert_allclose(found, expected)
-
-
-def test_dask_learns_the_same_factors():
-    distributed = pytest.importorskip("distributed")
-    inputs, labels = blobs(60)
-    clusters = find_clusters(inputs, 3, random_state=0)
-    learn = partial(learn_extension, share=0.1)
-    upper = np.full(60, 5.0)
-    here = map_clusters(learn, kernel, inputs, clusters, labels, upper)
-    cluster = distributed.LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
-    )
-    with cluster, distributed.Client(cluster), joblib.parallel_config("dask"):
-        there = map_clusters(learn, kernel, inputs, clusters, labels, upper)
-    for mine, other in zip(here, there, strict=True):
-        np.testing.assert_array_equal(mine.features_, other.features_)
-    assert any(not extension.is_trivial for extension in here)

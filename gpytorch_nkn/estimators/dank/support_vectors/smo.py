@@ -1,4 +1,4 @@
-"""Support vector machines whose Gram matrix is never formed: working sets and kernel blocks."""
+"""SVMs whose Gram matrix is never formed: sequential minimal optimization in working sets."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from gpytorch_nkn.estimators.dank.support_vectors.sequential import one_sided_terms, solve_pairs
-
-__all__ = ["DualSolution", "apply_kernel", "solve_dual"]
+__all__ = ["DualSolution", "apply_kernel", "solve_dual", "solve_pairs"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 KernelBlock = Callable[[Rows, Rows], Array]
 
 _TILE = 2**22  # entries of a kernel block made at a time, 32 MB
@@ -24,6 +21,8 @@ _ROOM = 1.5  # rows of a working set for each free one, as long as that is not a
 _LEAST_ROOM = 1.2  # beyond
 _FIRST_SIZE = 2048  # of a working set as long as few entries are free
 _WHOLE_SIZE = 8192  # rows up to which a working set is all of them
+_CURVATURE = 1e-12  # least curvature along a pair: equal rows have none
+_LOOK = 16  # steps between tests of the largest violation, a pass over all variables
 
 
 @dataclass(frozen=True)
@@ -35,20 +34,14 @@ class DualSolution:
         residual: :math:`t - K s`, ``n``; the intercept is not in it.
         intercept: Of the decision function :math:`f(x) = k(x, X) s + b`.
         violation: Largest violation of the optimality conditions, in units of ``f``.
-        gap: Primal minus dual value, relative to ``1 + |dual|``.
-        dual: Value of the dual.
         num_rounds: Working sets solved.
-        num_steps: Pairs of entries updated in all.
     """
 
     signed: Array
     residual: Array
     intercept: float
     violation: float
-    gap: float
-    dual: float
     num_rounds: int
-    num_steps: int
 
 
 def solve_dual(
@@ -57,7 +50,6 @@ def solve_dual(
     upper: Array,
     *,
     epsilon: float | None = None,
-    start: Array | None = None,
     tol: float = 1e-3,
     working_size: int = 11_000,
     max_rounds: int = 1000,
@@ -86,47 +78,38 @@ def solve_dual(
         targets: ``n`` labels :math:`t`, 1 or -1, or a regression's targets.
         upper: ``n`` bounds :math:`C`, not below zero.
         epsilon: Half the width of a regression's tube; ``None`` for labels.
-        start: ``n`` signed coefficients to start from, say those of a similar kernel; brought to
-            the feasible set by clipping and by shrinking the heavier sign.
         tol: Stop at a violation of at most this, as LIBSVM does.
         working_size: Most rows in a working set; its kernel takes 8 bytes times the square, less
             than 1 GB by default, and only if so many are free.
         max_rounds: Most working sets; too few leave ``violation`` above ``tol``.
         n_jobs: Threads for kernel blocks, as joblib's; ``None`` leaves it to its context.
 
-    Raises:
-        ValueError: For shapes that differ, labels other than 1 and -1, or bounds or an
-            ``epsilon`` below zero.
-
     Reference: Joachims (1999), Making large-scale SVM learning practical; Fan, Chen and Lin
     (2005), Working set selection using second order information.
     """
-    targets, upper = _check(targets, upper, epsilon, working_size)
     low, high = -upper, upper
     if epsilon is None:
         low, high = np.where(targets > 0, 0.0, low), np.where(targets > 0, high, 0.0)
     width, count = epsilon or 0.0, len(targets)
     everything = np.arange(count)
-    signed, residual = np.zeros(count), targets.copy()
-    if start is not None:
-        signed = _feasible(np.asarray(start, dtype=np.float64), low, high)
-        used = np.flatnonzero(signed)
-        residual -= apply_kernel(kernel_block, everything, used, signed[used], n_jobs=n_jobs)
+    signed, residual = np.zeros(count), np.array(targets, dtype=np.float64)
     order = np.random.default_rng(0).permutation(count)  # ties must not follow the rows
-    num_rounds = num_steps = 0
+    num_rounds = 0
     chosen = np.array([], dtype=np.intp)
     while True:
-        rise, fall = one_sided_terms(signed, low, high, width)
+        rise, fall = _one_sided_terms(signed, low, high, width)
         rise += residual
         fall += residual
         violation = max(0.0, float(rise.max() - fall.min()))
         if violation <= tol or num_rounds == max_rounds:
             break
-        free = _free(signed, low, high)
+        free = (signed > low) & (signed < high) & (signed != 0.0)
         if count <= min(working_size, _WHOLE_SIZE):
             chosen = everything
         else:
-            size = min(working_size, _size(int(free.sum())))
+            room = float(_ROOM * free.sum())
+            room = min(room, max(float(_WHOLE_SIZE), _LEAST_ROOM * free.sum()))
+            size = min(working_size, max(_FIRST_SIZE, int(room)))
             chosen = _working_set(rise, fall, chosen[free[chosen]], order, size)
         whole = len(chosen) == count
         part, part_residual = signed[chosen], residual[chosen]
@@ -141,7 +124,6 @@ def solve_dual(
             epsilon=width,
             max_steps=limit,
         )
-        num_steps += steps
         change = part - signed[chosen]
         moved = np.flatnonzero(change)
         signed[chosen] = part
@@ -155,12 +137,70 @@ def solve_dual(
         if whole and steps == limit:
             max_rounds = num_rounds
     intercept = _intercept(residual, signed, low, high, width)
-    quadratic = signed @ (targets - residual)
-    dual = float(targets @ signed - width * np.abs(signed).sum() - quadratic / 2)
-    error = residual - intercept
-    slack = np.maximum(targets * error if epsilon is None else np.abs(error) - epsilon, 0)
-    gap = float(quadratic / 2 + upper @ slack - dual) / (1 + abs(dual))
-    return DualSolution(signed, residual, intercept, violation, gap, dual, num_rounds, num_steps)
+    return DualSolution(signed, residual, intercept, violation, num_rounds)
+
+
+def solve_pairs(
+    kernel: Array,
+    residual: Array,
+    signed: Array,
+    low: Array,
+    high: Array,
+    tol: float,
+    *,
+    epsilon: float = 0.0,
+    max_steps: int = 10_000_000,
+) -> int:
+    r"""Maximize a quadratic with the sum of ``s`` as it is, two entries at a time.
+
+    .. math:: t^\top s - \epsilon \|s\|_1 - \tfrac12 s^\top K s
+
+    Args:
+        kernel: :math:`K`, ``m x m``.
+        residual: :math:`t - K s` at ``signed``, ``m``; updated in place.
+        signed: :math:`s` between ``low`` and ``high``, ``m``; updated in place.
+        low: Lower bounds, ``m``, not above zero.
+        high: Upper bounds, ``m``, not below zero.
+        tol: Stop when no derivative upwards exceeds one downwards by more.
+        epsilon: Half the width of a regression's tube; an entry stops at zero, where the
+            derivative jumps.
+        max_steps: Most pairs to update.
+
+    Returns:
+        Pairs updated.
+    """
+    diagonal = kernel.diagonal().copy()
+    rise, fall = _one_sided_terms(signed, low, high, epsilon)
+    first, violation, curvature = np.empty((3, len(signed)))
+    for step in range(max_steps):
+        i = int(np.add(residual, rise, out=first).argmax())
+        np.subtract(first[i], residual, out=violation)
+        violation -= fall
+        if step % _LOOK == 0 and not violation.max() > tol:
+            return step
+        np.multiply(kernel[i], -2.0, out=curvature)
+        curvature += diagonal
+        curvature += diagonal[i]
+        np.maximum(curvature, _CURVATURE, out=curvature)
+        gain = np.maximum(violation, 0.0, out=first)  # of the partners of i
+        gain *= gain
+        gain /= curvature
+        j = int(gain.argmax())
+        if not violation[j] > 0:
+            return step
+        top = 0.0 if epsilon and signed[i] < 0.0 else high[i]
+        bottom = 0.0 if epsilon and signed[j] > 0.0 else low[j]
+        length = min(violation[j] / curvature[j], top - signed[i], signed[j] - bottom)
+        signed[i] = top if length >= top - signed[i] else signed[i] + length
+        signed[j] = bottom if length >= signed[j] - bottom else signed[j] - length
+        for k in (i, j):
+            value = signed[k]
+            rise[k] = -np.inf if value >= high[k] else epsilon if value < 0.0 else -epsilon
+            fall[k] = np.inf if value <= low[k] else -epsilon if value > 0.0 else epsilon
+        np.subtract(kernel[i], kernel[j], out=curvature)
+        curvature *= length
+        residual -= curvature
+    return max_steps
 
 
 def apply_kernel(
@@ -200,62 +240,18 @@ def _gram(kernel_block: KernelBlock, rows: Rows, n_jobs: int | None) -> Array:
     return gram
 
 
-def _check(
-    targets: Array, upper: Array, epsilon: float | None, working_size: int
-) -> tuple[Array, Array]:
-    targets = np.asarray(targets, dtype=np.float64)
-    upper = np.asarray(upper, dtype=np.float64)
-    if targets.shape != upper.shape or targets.ndim != 1 or not len(targets):
-        raise ValueError(
-            "targets and upper must be vectors of one positive length, got shapes "
-            f"{targets.shape} and {upper.shape}."
-        )
-    if epsilon is None and not np.isin(targets, (-1, 1)).all():
-        raise ValueError(f"labels must be 1 or -1, got {np.unique(targets)[:5]}.")
-    if epsilon is not None and not epsilon >= 0:
-        raise ValueError(f"epsilon must not be below zero, got {epsilon}.")
-    if not (upper >= 0).all():
-        raise ValueError(f"upper must not be below zero, got {upper.min()}.")
-    if working_size < 2:
-        raise ValueError(f"working_size must be at least 2, got {working_size}.")
-    return targets, upper
-
-
-def _feasible(start: Array, low: Array, high: Array) -> Array:
-    """Clipped to the box; the heavier sign shrunk till the sum is zero."""
-    if start.shape != low.shape:
-        raise ValueError(f"start must have shape {low.shape}, got {start.shape}.")
-    signed = np.clip(start, low, high)
-    rise, fall = signed[signed > 0].sum(), -signed[signed < 0].sum()
-    if rise > fall:
-        signed[signed > 0] *= fall / rise
-    elif fall > rise:
-        signed[signed < 0] *= rise / fall
-    return signed
-
-
-def _free(signed: Array, low: Array, high: Array) -> Mask:
-    """Neither at a bound nor at zero."""
-    return (signed > low) & (signed < high) & (signed != 0.0)
-
-
-def _size(free: int) -> int:
-    """Rows of a working set, given those that are free."""
-    room = min(_ROOM * free, max(float(_WHOLE_SIZE), _LEAST_ROOM * free))
-    return max(_FIRST_SIZE, int(room))
+def _one_sided_terms(signed: Array, low: Array, high: Array, epsilon: float) -> tuple[Array, Array]:
+    """What residuals lack of derivatives upwards and downwards: infinite at a bound, ``m``."""
+    rise = np.where(signed < high, np.where(signed < 0.0, epsilon, -epsilon), -np.inf)
+    fall = np.where(signed > low, np.where(signed > 0.0, -epsilon, epsilon), np.inf)
+    return rise, fall
 
 
 def _working_set(rise: Array, fall: Array, kept: Rows, order: Rows, size: int) -> Rows:
     """Half new and most violating, half from the previous set: free entries stay together.
 
-    Sets of the worst violators alone zigzag as soon as the free entries outnumber a set.
-
-    Args:
-        rise: Derivatives upwards, ``n``.
-        fall: Derivatives downwards, ``n``.
-        kept: Free rows of the previous set.
-        order: Of equals, ``n``.
-        size: Of the set.
+    Sets of the worst violators alone zigzag as soon as the free entries outnumber a set. Of
+    equals those come first that do so in ``order``; ``kept`` are free rows of the previous set.
     """
     if len(rise) <= size:
         return np.arange(len(rise))
@@ -270,10 +266,10 @@ def _working_set(rise: Array, fall: Array, kept: Rows, order: Rows, size: int) -
 
 def _intercept(residual: Array, signed: Array, low: Array, high: Array, epsilon: float) -> float:
     """Mean residual of the free entries; without any, the middle of what is allowed."""
-    free = _free(signed, low, high)
+    free = (signed > low) & (signed < high) & (signed != 0.0)
     if free.any():
         return float(np.mean(residual[free] - epsilon * np.sign(signed[free])))
-    rise, fall = one_sided_terms(signed, low, high, epsilon)
+    rise, fall = _one_sided_terms(signed, low, high, epsilon)
     top, bottom = float((residual + rise).max()), float((residual + fall).min())
     if np.isinf(top) or np.isinf(bottom):
         return bottom if np.isinf(top) else top

@@ -1,4 +1,4 @@
-"""Support vector machines together with the factor that was learned for them."""
+"""SVMs together with the factor that was learned for them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ import numpy as np
 from gpytorch_nkn.estimators.dank.support_vectors.dual import Block, DualProblem
 from gpytorch_nkn.estimators.dank.support_vectors.extension import SmoothExtension
 from gpytorch_nkn.estimators.dank.support_vectors.solvers import Solution, solve
-from gpytorch_nkn.estimators.dank.support_vectors.svm import comparison_steps, solve_machines
+from gpytorch_nkn.estimators.dank.support_vectors.svm import comparison_steps, solve_svms
 
-__all__ = ["EXTENSIONS", "Learner", "Machines"]
+__all__ = ["EXTENSIONS", "LEAST_ETA", "FittedSVMs", "Learner"]
 
 EXTENSIONS = ("smooth", "reciprocal")
+LEAST_ETA = 1e-12  # over the squared norm of dual variables
 _QUICK_TOL, _QUICK_ITER = 1e-3, 50
+
+Spectrum = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Machines:
-    """Machines with a kernel ``k F``.
+class FittedSVMs:
+    """SVMs with a kernel ``k F``.
 
     Attributes:
         variables: Dual variables of all blocks, ``m``.
@@ -39,6 +42,11 @@ class Machines:
     solution: Solution | None = None
     extension: SmoothExtension | None = None
     factor: np.ndarray | None = None
+
+    @property
+    def norm(self) -> float:
+        """Squared norm of the dual variables: the paper's ``eta``."""
+        return float(self.variables @ self.variables)
 
     def outputs(self, cross: np.ndarray, partners: np.ndarray | None = None) -> np.ndarray:
         """Decision values ``M x P``.
@@ -68,66 +76,62 @@ class Learner:
         machine_tol: LIBSVM's tolerance.
     """
 
-    tau: float
-    extension: str
-    solver: str
-    tol: float
-    max_iter: int
-    machine_tol: float
+    tau: float = 0.0
+    extension: str = "smooth"
+    solver: str = "fista"
+    tol: float = 1e-5
+    max_iter: int = 1000
+    machine_tol: float = 1e-3
 
-    def plain(self, gram: np.ndarray, blocks: Sequence[Block]) -> Machines:
-        """Machines with the base kernel itself."""
+    def plain(self, gram: np.ndarray, blocks: Sequence[Block]) -> FittedSVMs:
+        """SVMs with the base kernel itself."""
         return self._plain(gram, blocks, {})
 
-    def compared(self, gram: np.ndarray, blocks: Sequence[Block]) -> Machines:
+    def compared(self, gram: np.ndarray, blocks: Sequence[Block]) -> FittedSVMs:
         """The same in a bounded number of steps, for comparisons."""
         return self._plain(gram, blocks, {"max_steps": comparison_steps(len(gram))})
 
     def _plain(
         self, gram: np.ndarray, blocks: Sequence[Block], options: dict[str, int]
-    ) -> Machines:
-        variables, intercepts = solve_machines(gram, tuple(blocks), self.machine_tol, **options)
+    ) -> FittedSVMs:
+        variables, intercepts = solve_svms(gram, blocks, self.machine_tol, **options)
         problem = DualProblem(gram, blocks, 1.0, 0.0)
-        return Machines(variables, problem.signed(variables), intercepts)
+        return FittedSVMs(variables, problem.signed(variables), intercepts)
 
     def learn(
-        self,
-        gram: np.ndarray,
-        blocks: Sequence[Block],
-        eta: float,
-        start: np.ndarray,
-        spectrum: tuple[np.ndarray, np.ndarray] | None = None,
-    ) -> Machines:
-        """Learn a factor, extend it, and train machines with the kernel that this gives.
+        self, gram: np.ndarray, blocks: Sequence[Block], eta: float, start: np.ndarray
+    ) -> FittedSVMs:
+        """Learn a factor, extend it, and train SVMs with the kernel that this gives.
 
         Args:
             gram: Gram matrix of the base kernel, ``n x n``.
-            blocks: The machines.
+            blocks: The SVMs.
             eta: Weight of the distance of ``F`` from ones, positive.
-            start: Dual variables to start from, ``m``.
-            spectrum: Eigenvalues and eigenvectors of ``gram``, if they are known.
+            start: Dual variables of SVMs with the base kernel, to start from, ``m``.
+
+        Raises:
+            ValueError: ``eta`` is too small for ``F`` to be computed.
         """
-        problem = DualProblem(gram, blocks, eta, self.tau)
-        solution = solve(
-            problem,
-            problem.project(start),
-            solver=self.solver,
-            tol=self.tol,
-            max_iter=self.max_iter,
-        )
+        problem, solution = self._solve(gram, blocks, eta, start)
         point = solution.point
         if self.extension == "reciprocal":
-            intercepts = problem.intercepts(point.products)
-            return Machines(
+            return FittedSVMs(
                 point.variables,
                 point.signed,
-                intercepts,
+                problem.intercepts(point.products),
                 point.variables,
                 solution,
                 factor=point.factor.dense(),
             )
-        extension = SmoothExtension(gram, point.signed, eta, self.tau, spectrum)
+        extension = SmoothExtension(gram, point.signed, eta, self.tau)
         return self._extended(problem, extension, point.variables, solution)
+
+    def factor(
+        self, gram: np.ndarray, blocks: Sequence[Block], eta: float, start: np.ndarray
+    ) -> SmoothExtension:
+        """The extended factor alone; arguments as of :meth:`learn`."""
+        signed = self._solve(gram, blocks, eta, start)[1].point.signed
+        return SmoothExtension(gram, signed, eta, self.tau)
 
     def quick(
         self,
@@ -135,9 +139,9 @@ class Learner:
         blocks: Sequence[Block],
         eta: float,
         start: np.ndarray,
-        spectrum: tuple[np.ndarray, np.ndarray] | None = None,
-    ) -> Machines:
-        """The same without a threshold and to a loose tolerance, for comparisons of ``eta``."""
+        spectrum: Spectrum | None = None,
+    ) -> FittedSVMs:
+        """The same as :meth:`learn` without a threshold and loosely, to compare ``eta``."""
         if self.extension == "reciprocal":
             return self.learn(gram, blocks, eta, start)
         problem = DualProblem(gram, blocks, eta, 0.0)
@@ -148,6 +152,21 @@ class Learner:
         extension = SmoothExtension(gram, problem.signed(learned), eta, 0.0, spectrum)
         return self._extended(problem, extension, learned, None, comparison_steps(len(gram)))
 
+    def _solve(
+        self, gram: np.ndarray, blocks: Sequence[Block], eta: float, start: np.ndarray
+    ) -> tuple[DualProblem, Solution]:
+        least = LEAST_ETA * float(start @ start)
+        if eta < least:
+            raise ValueError(
+                f"eta is too small for F to be computed: it must be at least {least:g} here, "
+                f"got {eta:g}."
+            )
+        problem = DualProblem(gram, blocks, eta, self.tau)
+        start = problem.project(start)
+        return problem, solve(
+            problem, start, solver=self.solver, tol=self.tol, max_iter=self.max_iter
+        )
+
     def _extended(
         self,
         problem: DualProblem,
@@ -155,12 +174,12 @@ class Learner:
         learned: np.ndarray,
         solution: Solution | None,
         max_steps: int | None = None,
-    ) -> Machines:
-        """Machines with the kernel that an extension gives."""
+    ) -> FittedSVMs:
+        """SVMs with the kernel that an extension gives."""
         gram = problem.gram
         if not extension.is_trivial:
             gram = gram * extension.factor(gram, extension.features_, extension.features_)
         options = {} if max_steps is None else {"max_steps": max_steps}
-        variables, intercepts = solve_machines(gram, problem.blocks, self.machine_tol, **options)
+        variables, intercepts = solve_svms(gram, problem.blocks, self.machine_tol, **options)
         signed = problem.signed(variables)
-        return Machines(variables, signed, intercepts, learned, solution, extension)
+        return FittedSVMs(variables, signed, intercepts, learned, solution, extension)
