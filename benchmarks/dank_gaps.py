@@ -13,8 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.dank_large import load_eeg
 from benchmarks.dank_protocol import fit, load_split
-from gpytorch_nkn.estimators.dank.dank_classifier import DANKClassifier
 from gpytorch_nkn.estimators.dank.base_kernel import BaseKernel
+from gpytorch_nkn.estimators.dank.dank_classifier import DANKClassifier
 from gpytorch_nkn.estimators.dank.support_vectors.dual import (
     Block,
     DualPoint,

@@ -232,8 +232,6 @@ def test_three_classes_and_weights():
     assert learned.score(X, labels) > 0.9 and learned.dual_coef_.shape[0] == 3
     with pytest.raises(ValueError, match="each of the 3 pairs of classes"):
         learned.learned_kernel(X)
-    with pytest.raises(ValueError, match="two classes"):
-        learned.block_certificate()
 
 
 @pytest.mark.parametrize("decomposition", ["global", "block"])
@@ -250,30 +248,6 @@ def test_jobs_and_copies_find_the_same(make, decomposition):
         np.testing.assert_allclose(other.dual_coef_, model.dual_coef_, rtol=1e-9)
     assert not hasattr(model, "factor_") and not hasattr(model, "rank_")
     assert np.isnan(model.gap_)
-
-
-def test_certificate_bounds_the_dense_optimum():
-    X, labels, _ = rows()
-    signs, gram = 2.0 * labels - 1, rbf_kernel(X, gamma=GAMMA)
-    for eta in (0.5, 1e6):
-        certificate = classifier(eta=eta).fit(X, labels).block_certificate()
-
-        def value(alpha, eta=eta):
-            s = signs * alpha
-            spread = gram**2 @ s**2
-            h = alpha.sum() - 0.5 * s @ gram @ s - s**2 @ spread / (16 * eta)
-            return -h, -(1 - signs * (gram @ s) - alpha * spread / (4 * eta))
-
-        best = minimize(value, np.zeros(90), jac=True, method="L-BFGS-B", bounds=[(0, 3.0)] * 90,
-                        options={"maxiter": 10**4, "ftol": 1e-14, "gtol": 1e-8})  # fmt: skip
-        lacks = -best.fun - certificate.value
-        assert 0 <= lacks + 1e-9 and lacks <= certificate.gap + 1e-6
-        assert lacks <= certificate.prior_bound + 1e-6
-        assert not (best.x[certificate.screened()] > 1e-6).any()
-    with pytest.raises(ValueError, match="needs a fit with n_clusters > 1"):
-        classifier(n_clusters=1, relevance=None).fit(X, labels).block_certificate()
-    with pytest.raises(ValueError, match="eta must be positive, got nan"):
-        classifier(eta="norm").fit(X, labels).block_certificate()
 
 
 def test_number_of_clusters_is_found(monkeypatch):
@@ -322,3 +296,32 @@ def test_relevances_are_learned_before_clusters_if_asked_for():
         different = labels_of(wide)[:, None] != labels_of(wide)
         expected = model.relevance_kernel_(wide, wide)
         np.testing.assert_allclose(gram[different], expected[different], rtol=1e-9)
+
+
+def test_dask_learns_the_same_factors():
+    distributed = pytest.importorskip("distributed")
+    X, labels, _ = rows()
+    here = classifier().fit(X, labels)
+    cluster = distributed.LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+    )
+    with cluster, distributed.Client(cluster), parallel_config("dask"):
+        there = classifier().fit(X, labels)
+    np.testing.assert_array_equal(there.learned_kernel(X), here.learned_kernel(X))
+    assert not np.allclose(here.learned_kernel(X), rbf_kernel(X, gamma=GAMMA))
+
+
+def test_a_factor_stays_if_it_gains_two_standard_errors_on_rows_held_out():
+    """Noise to learn from, or a wave that a kernel this wide cannot follow but for a factor."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(600, 2))
+    for targets in (rng.normal(size=600), np.sin(4 * X[:, 0]) * np.sin(4 * X[:, 1])):
+        model = regressor(eta="cv", gamma=0.3, C=1.0).fit(X, targets)
+        reference, *others = model.cv_results_
+        sure = [c for c in others if c.gain > 2.0 * c.error]
+        (chosen,) = [c for c in model.cv_results_ if c.weight]
+        assert chosen == (max(sure, key=lambda c: c.gain) if sure else reference)
+        trivial = model._svms.svms[0].kernel.is_trivial
+        assert trivial or chosen.params
+        assert np.isnan(model.eta_) == bool(chosen.params)
+    assert chosen.params and not trivial

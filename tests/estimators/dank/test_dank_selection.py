@@ -316,13 +316,13 @@ def test_few_rows_and_precomputed_kernels_are_compared_as_said(estimator):
 def test_progress_bar_is_for_terminals(monkeypatch, capsys):
     X, y = test_dank_classifier.rows(20)
     monkeypatch.setattr(DANKClassifier, "_paths", DANKClassifier._paths[:1])
-    DANKClassifier(cv=2, random_state=0, progress=True).fit(X, y)
+    DANKClassifier(cv=2, random_state=0).fit(X, y)
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    DANKClassifier(cv=2, random_state=0, progress=True).fit(X, y)
+    DANKClassifier(cv=2, random_state=0).fit(X, y)
     shown = capsys.readouterr().err
     assert "relevances" in shown and "eta" in shown
-    DANKClassifier(cv=2, random_state=0).fit(X, y)
+    DANKClassifier(cv=2, random_state=0, progress=False).fit(X, y)
     assert capsys.readouterr().err == ""
 
 

@@ -123,6 +123,8 @@ def fista(problem: DualProblem, start: np.ndarray, tol: float, max_iter: int) ->
     ahead, momentum = current, 1.0
     constant = float(np.abs(np.diagonal(problem.gram)).max())
     look, pause = 0, _FIRST_LOOK
+    if not problem.blocks[0].bias:  # LIBSVM solves no quadratic programs: gradients do alone
+        look = max_iter
     iteration = 0
     while best.relative_gap > tol and iteration < max_iter:
         if iteration >= look:

@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.svm import _libsvm
 
 from gpytorch_nkn.estimators.dank.support_vectors.dual import Block
+from gpytorch_nkn.estimators.dank.support_vectors.smo import solve_pairs
 
 __all__ = ["comparison_steps", "solve_quadratic", "solve_svms"]
 
@@ -48,7 +49,7 @@ def solve_svms(
         return _solve_pairs_of_classes(gram, blocks, tol, max_steps)
     (block,) = blocks
     if not block.bias:
-        return solve_quadratic(block, gram, np.zeros(len(gram)), tol, max_steps), np.zeros(1)
+        return _solve_without_bias(gram, block, tol, max_steps), np.zeros(1)
     upper, targets = block.bounds, block.targets
     if block.epsilon is not None:
         signed, intercepts = _regression(
@@ -72,7 +73,6 @@ def solve_quadratic(
 
     For labels, signed variables lie between 0 and C or -C and 0. From the middle m of that on it
     is a regression without a tube, but for their sum, which one more row takes up, far away.
-    Without a bias nothing is asked of the sum, and two rows at the edges of the tube take it up.
 
     Args:
         block: What is linear, and the bounds.
@@ -90,23 +90,36 @@ def solve_quadratic(
         middle, upper = 0.5 * block.signs * upper, 0.5 * upper
         targets = block.signs * block.linear + slope[block.rows] - curvature @ middle
     count, total = len(middle), float(middle.sum())
-    if not block.bias:
-        aims, reach = [width, -width], 4.0 * float(upper.sum())
-    elif total:
-        spread = float(np.abs(curvature).sum(axis=1).max()) * 2.0 * float(upper.max())
-        aims = [np.sign(total) * _FAR * (float(np.abs(targets).max()) + spread)]
-        reach = abs(total)
-    else:
-        aims, reach = [], 0.0
-    if aims:
-        widened = np.zeros((count + len(aims),) * 2)
+    if total:
+        reach = float(np.abs(curvature).sum(axis=1).max()) * 2.0 * float(upper.max())
+        far = np.sign(total) * _FAR * (float(np.abs(targets).max()) + reach)
+        widened = np.zeros((count + 1, count + 1))
         widened[:count, :count] = curvature
-        curvature, targets = widened, np.append(targets, aims)
-        upper = np.append(upper, np.full(len(aims), reach))
+        curvature = widened
+        targets, upper = np.append(targets, far), np.append(upper, abs(total))
     moved = _regression(curvature, targets, upper, width, tol, max_steps)[0][:count]
     if block.epsilon is not None:
         return _of_both_signs(moved, block)
     return np.clip(block.signs * (middle + moved), 0.0, block.upper)
+
+
+def _solve_without_bias(gram: np.ndarray, block: Block, tol: float, max_steps: int) -> np.ndarray:
+    """Variables of one SVM whose sum is free: two rows at the edges of the tube take it up."""
+    count, width = block.count, block.epsilon or 0.0
+    kernel = np.zeros((count + 2, count + 2))
+    kernel[:count, :count] = gram
+    residual = np.append(block.targets, [width, -width])
+    low, high = -block.bounds, block.bounds
+    if block.epsilon is None:
+        low, high = np.where(block.signs > 0, 0.0, low), np.where(block.signs > 0, high, 0.0)
+    else:
+        tol *= float(np.std(block.targets)) or 1.0
+    low, high = np.append(low, [0.0, -np.inf]), np.append(high, [np.inf, 0.0])
+    signed = np.zeros(count + 2)
+    solve_pairs(kernel, residual, signed, low, high, tol, epsilon=width, max_steps=max_steps)
+    if block.epsilon is None:
+        return block.signs * signed[:count]
+    return _of_both_signs(signed[:count], block)
 
 
 def _solve_pairs_of_classes(
