@@ -149,7 +149,7 @@ assert gap < 1e-4
 # %% [markdown]
 # ## In plain words
 # `report` does all of this in one call and says it in sentences. It also checks the model: whether
-# the residuals look like noise, and whether left-out points fall where they should.
+# the residuals look like noise, and whether held-out points fall where they should.
 
 # %%
 findings = report(forecaster, y_name="CO2", y_unit="ppm", horizon=DECADE)

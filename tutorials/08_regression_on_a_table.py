@@ -251,7 +251,7 @@ plt.show()
 #
 # ## Can it be trusted?
 # `report` collects the reading in words, and adds checks of the model. Do residuals look like the
-# noise of the model, and do intervals hold as many left-out rows as they should?
+# noise of the model, and do intervals hold as many held-out rows as they should?
 
 # %%
 findings = report(network, y_name="log investment")  # findings.save("report.html") for a page

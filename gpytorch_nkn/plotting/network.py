@@ -250,7 +250,7 @@ def _stages(network: NeuralKernelNetwork, inputs: Tensor) -> list[_Stage]:
         sources = [number]
         if network.skip and number == len(layers) - 1:
             sources.append(0)
-        shares, constants = _shares(layer, np.concatenate([variances[n] for n in sources]))
+        shares, constants = _contributions(layer, np.concatenate([variances[n] for n in sources]))
         parts = np.split(shares, [len(variances[number])], axis=1)
         pairs = list(zip(sources, parts, strict=False))
         is_product = isinstance(layer, Product)
@@ -313,7 +313,7 @@ def _period(values: np.ndarray) -> float:
     return float(np.diff(peaks).mean()) if len(peaks) > _SWINGS else np.inf
 
 
-def _shares(layer: Layer, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _contributions(layer: Layer, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Contributions ``O x C`` of the incoming units, and ``O`` of the constant, that sum to 1."""
     out, incoming = layer.out_features, layer.in_features
     constants = np.zeros(out)

@@ -131,11 +131,10 @@ def spectral_bumps(
     if isinstance(kernel, NonStationarySpectralKernel):
         columns = kernel.input_dim
         pairs = kernel.angular_frequencies.transpose(-3, -2)  # R x 2 x D
-        share = kernel.outputscale / kernel.num_features
-        shares = share.expand(kernel.num_features)
+        weights = (kernel.outputscale / kernel.num_features).expand(kernel.num_features)
         deviations = correlations = pairs.new_zeros(kernel.num_features, columns)
     elif isinstance(kernel, BivariateSpectralMixtureKernel):
-        pairs, shares = kernel.frequencies, kernel.mixture_weights
+        pairs, weights = kernel.frequencies, kernel.mixture_weights
         deviations, correlations = kernel.mixture_scales, kernel.correlations
         columns = pairs.size(-1)
         column = 0 if kernel.ard_num_dims is None else column  # all columns share one
@@ -154,7 +153,7 @@ def spectral_bumps(
     centers = np.concatenate(
         [np.column_stack([u, v]) for u in (first, second) for v in (first, second)]
     )
-    masses = np.tile(factor * as_array(shares) / 8, 8)
+    masses = np.tile(factor * as_array(weights) / 8, 8)
     widths = np.tile(as_array(deviations[..., column]) / (2 * math.pi), 8)
     tilts = np.tile(as_array(correlations[..., column]), 8)
     return np.concatenate([centers, -centers]), masses, widths, tilts

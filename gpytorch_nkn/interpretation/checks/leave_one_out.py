@@ -29,7 +29,7 @@ _LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Coverage:
-    """Share of the left-out observations inside their predictive intervals.
+    """Share of the held-out observations inside their predictive intervals.
 
     Attributes:
         level: Probability of each interval.
@@ -78,7 +78,7 @@ class LeaveOneOut:
         if p_value >= SIGNS:
             shown = next(c for c in self.coverage if c.level == 0.95)
             first = (
-                "The predictive intervals hold as many left-out observations as they should: "
+                "The predictive intervals hold as many held-out observations as they should: "
                 f"{shown.fraction:.1%} in those of 95% ({p_text(p_value)})."
             )
         else:
@@ -86,17 +86,17 @@ class LeaveOneOut:
             wrong = "narrow" if worst.fraction < worst.level else "wide"
             first = (
                 f"The predictive intervals {verb} too {wrong}: those of {worst.level:.0%} hold "
-                f"{worst.fraction:.1%} of the left-out observations, where {worst.lower:.1%} to "
+                f"{worst.fraction:.1%} of the held-out observations, where {worst.lower:.1%} to "
                 f"{worst.upper:.1%} are expected ({p_text(p_value)})."
             )
         if self.p_value >= SIGNS:
             second = (
-                "The left-out observations show no departure from their predictive distributions"
+                "The held-out observations show no departure from their predictive distributions"
             )
         elif self.p_value >= CLEAR:
-            second = "There are signs that the predictive distributions of left-out data are wrong"
+            second = "There are signs that the predictive distributions of held-out data are wrong"
         else:
-            second = "The left-out observations do not follow their predictive distributions"
+            second = "The held-out observations do not follow their predictive distributions"
         return [first, f"{second} ({p_text(self.p_value)})."]
 
     def to_dict(self) -> dict[str, Any]:

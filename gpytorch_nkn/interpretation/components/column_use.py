@@ -14,7 +14,7 @@ from gpytorch_nkn.interpretation.source import FittedGP
 __all__ = ["ColumnUse", "use_of_columns"]
 
 _ROWS = 30  # of the training inputs, over which averages are taken
-_NEARLY_ALL = 0.999  # of the shares of the terms, of which the others are left out
+_NEARLY_ALL = 0.999  # of the shares of the terms; the others are not counted
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ def _ordered(parts: list[Component], gp: FittedGP, max_components: int) -> Decom
     weights = torch.cat([solver.alpha.unsqueeze(-1), solver.alpha_without(blocks)], dim=-1)
     values, own = _products(parts, gp, weights)  # J x ... x N x (1 + B), J x ... x N
     own = values[..., 0] - own * (solver.alpha / solver.precision.diagonal(dim1=-1, dim2=-2))
-    values = torch.cat([values, own.unsqueeze(-1)], dim=-1)  # each point left out, last
+    values = torch.cat([values, own.unsqueeze(-1)], dim=-1)  # each point held out, last
     mean = gp.mean.unsqueeze(-1)
     for place, part in enumerate(parts):
         if part.has_mean:
@@ -184,7 +184,7 @@ def _ordered(parts: list[Component], gp: FittedGP, max_components: int) -> Decom
     predicted = torch.empty_like(fitted)
     for number, block in enumerate(blocks):
         predicted[..., block] = values[..., block, 1 + number]
-    left_out = torch.stack([predicted, values[..., -1]]) - level  # 2 x J x ... x N
+    heldout = torch.stack([predicted, values[..., -1]]) - level  # 2 x J x ... x N
     targets = gp.targets - gp.targets.mean(-1, keepdim=True)
     scale = torch.as_tensor(gp.units.y_scale, dtype=targets.dtype, device=targets.device)
     scale = scale.unsqueeze(-1)
@@ -193,8 +193,8 @@ def _ordered(parts: list[Component], gp: FittedGP, max_components: int) -> Decom
     leveled = gp.targets - level.sum(0)
 
     def misses(order: list[int]) -> Tensor:
-        """Absolute errors of left-out blocks and points ``2 x ... x N``, in units of the data."""
-        return ((leveled - left_out[:, order].sum(1)) * scale).abs()
+        """Absolute errors of held-out blocks and points ``2 x ... x N``, in units of the data."""
+        return ((leveled - heldout[:, order].sum(1)) * scale).abs()
 
     order: list[int] = []
     errors: list[list[float]] = []

@@ -108,11 +108,11 @@ class Decomposition:
         explained: Share of the variance of the targets that the first j components explain, ``J``.
         errors: Cross-validated mean absolute error of the first j components, ``J``, in units of
             the targets (averaged over outputs).
-        point_errors: The same for single points left out, ``J``, which tell of what forgets too
-            soon to foretell a block.
+        point_errors: The same for single held-out points, ``J``, which tell of what forgets too
+            soon to predict a block.
         shares: Share of each component in the variance of the posterior mean at the training
             inputs, ``J``: its covariance with the whole; they add up to one.
-        negligible: Components without which left-out blocks and left-out points are predicted as
+        negligible: Components without which held-out blocks and held-out points are predicted as
             well, but for chance, ``J``: they may be noise.
 
     Reference: Duvenaud (2014), Automatic Model Construction with Gaussian Processes, section

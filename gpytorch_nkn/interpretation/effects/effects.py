@@ -160,7 +160,7 @@ def effects(
             pairs, those of the largest shares.
         points: Positions of a main effect, evenly over the column's range; pairs have a grid of
             up to 25 x 25.
-        pairs: Look for interactions. Pairs that explain less than a thousandth are left out.
+        pairs: Look for interactions. Pairs that explain less than a thousandth are not given.
         samples: For the indices, rounded up to a power of two; there are ``samples * (D + 2)``
             predictions.
         seed: Determines every random draw; the global random state is left as it was.

@@ -288,7 +288,7 @@ def _section(
     sentences = list(words.sentences)
     if split.negligible[place] and words.title != "A constant level":
         without = "them" if words.title.endswith("components") else "it"
-        sentences.append(f"Left-out data are predicted as well without {without}: it may be noise.")
+        sentences.append(f"Held-out data are predicted as well without {without}: it may be noise.")
     name, units = component.name, split.gp.units
     if component.role is not None and component.role.period is not None:
         name = f"cycle of {length_text(component.role.period * units.x_scale[0], units.x_unit)}"
@@ -335,15 +335,15 @@ def _first(number: int) -> str:
 
 
 def _predictive(useful: int, total: int) -> str:
-    """How many components help to predict what was left out."""
+    """How many components help to predict held-out data."""
     if useful == 0:
         who = "none of them predicts" if total > 1 else "it does not predict"
-        return f"In cross-validation {who} left-out data better than chance: this may all be noise."
+        return f"In cross-validation {who} held-out data better than chance: this may all be noise."
     if useful == total:
         subject = "All of them help" if total > 1 else "It helps"
     else:
         subject = f"Only {useful} of them help" + ("s" if useful == 1 else "")
-    return f"{subject} to predict left-out data."
+    return f"{subject} to predict held-out data."
 
 
 def _summary(split: Decomposition, sections: list[Section]) -> list[str]:

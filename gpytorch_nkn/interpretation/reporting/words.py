@@ -260,7 +260,7 @@ def _variation(
     if own < geometry.step:
         return Description(
             f"A variation from point to point{change}",
-            (f"It hardly links one point to the next; {size}", "It foretells nothing."),
+            (f"It hardly links one point to the next; {size}", "It predicts nothing."),
         )
     text = length_text(length, units.x_unit)
     sentences = [f"It varies over about {text}; {size}"]

@@ -325,16 +325,16 @@ def test_leave_one_out_of_right_models_raises_few_alarms():
 
 
 @pytest.mark.parametrize(("factor", "word"), [(4.0, "wide"), (0.25, "narrow")])
-def test_a_wrong_scale_is_found_when_observations_are_left_out(factor, word):
+def test_a_wrong_scale_is_found_when_observations_are_held_out(factor, word):
     covariance, residual = gp_sample(n=100)
     intervals, distribution = leave_one_out(factor * covariance, residual).sentences()
     assert f"The predictive intervals are too {word}: those of" in intervals
     assert "do not follow" in distribution or "There are signs" in distribution
 
 
-def test_verdicts_on_a_right_model_when_observations_are_left_out():
+def test_verdicts_on_a_right_model_when_observations_are_held_out():
     intervals, distribution = leave_one_out(*gp_sample(n=100)).sentences()
-    assert "hold as many left-out observations as they should" in intervals
+    assert "hold as many held-out observations as they should" in intervals
     assert "no departure from their predictive distributions" in distribution
 
 

@@ -77,7 +77,7 @@ def test_parts_of_a_known_series_have_their_words(seasonal):
 def test_summary_adds_up(seasonal):
     head, *lines = seasonal.summary
     assert head.startswith("48 values were split into 2 components, which explain more than 99.9 %")
-    assert "All of them help to predict left-out data." in head
+    assert "All of them help to predict held-out data." in head
     assert "noise with a standard deviation of 0.100 kg." in head
     gains = [line.split("(")[1].split(" %")[0] for line in lines]
     total = head.split("explain ")[1].split(" %")[0].removeprefix("more than ")
