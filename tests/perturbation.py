@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import scipy.optimize
 import torch
+from sklearn.base import is_classifier
 
-__all__ = ["perturb_trainings"]
+__all__ = ["changed", "perturb_trainings"]
 
 SIZE = 1e-12
 SINGLE = 1e-7  # where single precision is trained in
@@ -31,9 +32,8 @@ def perturb_trainings() -> None:
     from gpytorch_nkn.models.grid.log_adam import LogParameters
 
     scipy.optimize.minimize = _from_near_by(scipy.optimize.minimize)
-    for owner, name in ((FlatParameters, "gradients"), (LogParameters, "values")):
-        method = {"gradients": "evaluate", "values": "__init__"}[name]
-        setattr(owner, method, _then_changed(getattr(owner, method), name))
+    FlatParameters.evaluate = _then_changed(FlatParameters.evaluate, "gradients")
+    LogParameters.__init__ = _then_changed(LogParameters.__init__, "values")
     _change_start_of_adam()
     for name in estimators.__all__:
         estimator = getattr(estimators, name)
@@ -92,9 +92,7 @@ def _with_changed_data(fit: Any, size: float) -> Any:
 
     @functools.wraps(fit)
     def wrapped(self: Any, x: Any, y: Any, *args: Any, **options: Any) -> Any:
-        if getattr(self, "_estimator_type", None) == "classifier" or hasattr(
-            type(self), "predict_proba"
-        ):
+        if is_classifier(self):
             x = changed(x, size)
         else:
             y = changed(y, size)
