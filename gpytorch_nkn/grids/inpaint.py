@@ -73,7 +73,7 @@ def inpaint(
     single_precision: bool = True,
     device: str | torch.device | None = None,
     seed: int = 0,
-    progress: bool = False,
+    progress: bool = True,
 ) -> InpaintResult:
     """Fill the missing cells of an image, a video or any other regular grid.
 

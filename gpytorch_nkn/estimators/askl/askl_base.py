@@ -205,7 +205,7 @@ class SpectralLearner(BaseEstimator):
         budget: float | None = None,
         device: str | None = None,
         random_state: int | np.random.RandomState | None = None,
-        progress: bool = False,
+        progress: bool = True,
     ):
         self.method = method
         self.n_components = n_components

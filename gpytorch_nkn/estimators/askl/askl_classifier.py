@@ -101,7 +101,7 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
         budget: float | None = None,
         device: str | None = None,
         random_state: int | np.random.RandomState | None = None,
-        progress: bool = False,
+        progress: bool = True,
     ):
         super().__init__(
             method,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from gpytorch_nkn.estimators.askl.askl_network import LOSSES, SpectralNetwork
 from gpytorch_nkn.estimators.askl.askl_training import Record, Trainer
 from gpytorch_nkn.estimators.askl.leave_one_out import ridge_by_left_out_rows
+from gpytorch_nkn.fit import Session, warn_user
 
 __all__ = ["Outcome", "Plan", "Task", "doubling_cycles", "held_out_parts", "train"]
 
@@ -248,19 +246,16 @@ class _Runs:
         self.network, self.make_trainer, self.plan, self.rng = network, make_trainer, plan, rng
         self.start = network.values.clone()
         self.epochs = self._done = 0
-        self._begin = time.monotonic()
         self._limit = math.inf  # of the present training
         self.ridge_seconds = 0.0  # of the last ridge regression
         self._count = len(plan.held_out) + (plan.refit or not plan.held_out)
-        shown = plan.progress and sys.stderr.isatty()
-        total = self._count * sum(plan.cycles)
-        self.bar = tqdm(total=total, desc="fit", unit="epoch", disable=not shown, leave=False)
+        self._session = Session(budget=plan.budget, progress=plan.progress)
+        self._begin = time.monotonic()
+        self.bar = self._session.bar(self._count * sum(plan.cycles), "fit", "epoch")
 
     def late(self, seconds: float = 0.0) -> bool:
         """Whether the budget has no more than some seconds left."""
-        if self.plan.budget is None:
-            return False
-        return time.monotonic() + seconds >= self._begin + self.plan.budget
+        return self._session.seconds_left <= seconds
 
     def ridge(self, task: Task) -> bool:
         """Set the weights to a ridge regression if there is time; returns whether it did."""
@@ -340,10 +335,7 @@ class _Runs:
             kept = f"the parameters of epoch {epoch} of a training are kept"
             if epoch == 0:
                 kept = "what training was to improve on predicts better so far, and is kept"
-            warnings.warn(
-                f"Interrupted after {self.epochs} epochs; {kept}.",
-                stacklevel=6,
-            )
+            warn_user(f"Interrupted after {self.epochs} epochs; {kept}.")
 
 
 def _set_ridge_weights(network: SpectralNetwork, task: Task, rng: np.random.RandomState) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_network import Loss, SpectralNetwork
 from gpytorch_nkn.estimators.askl.askl_optimizers import Momentum, Optimizer
+from gpytorch_nkn.fit import Session, warn_user
 from gpytorch_nkn.linalg import singular_value_threshold
 
 __all__ = ["Objective", "Record", "Trainer"]
@@ -182,7 +182,8 @@ class Trainer:
         values, record = self.network.values, Record()
         best, top = values.clone(), first
         peak = 0
-        try:
+        session = Session()
+        with session.interruptible(lambda: self.optimizer.steps):
             for number, length in enumerate(cycles, start=1):
                 if not self._cycle(record, x, targets, length, batch_size, rng, end, on_epoch):
                     record.stopped = "diverged"
@@ -207,9 +208,7 @@ class Trainer:
                 if over:
                     record.stopped = "budget"
                     break
-        except KeyboardInterrupt:
-            if not self.optimizer.steps:
-                raise
+        if session.interrupted:
             record.stopped = "interrupted"
             if validate is None or not record.cycles:
                 best.copy_(values)
@@ -270,9 +269,8 @@ class Trainer:
             raise FloatingPointError(
                 f"Epoch {epochs + 1} led to values that are not finite: {rates}."
             )
-        warnings.warn(
+        warn_user(
             f"Epoch {epochs + 1} led to values that are not finite, and those of epoch "
             f"{record.best_epoch} are kept: {rates}.",
             ConvergenceWarning,
-            stacklevel=6,
         )

@@ -94,7 +94,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         n_jobs: int = 1,
         device: str | None = None,
         random_state: int | np.random.RandomState | None = None,
-        progress: bool = False,
+        progress: bool = True,
     ):
         self.structure = structure
         self.restarts = restarts

@@ -150,7 +150,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         n_jobs: int = 1,
         device: str | None = None,
         random_state: int | np.random.RandomState | None = None,
-        progress: bool = False,
+        progress: bool = True,
     ):
         self.structure = structure
         self.restarts = restarts

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
-import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
@@ -17,7 +14,7 @@ from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 from torch import Tensor
 
-from gpytorch_nkn.fit import FitResult, Recipe, fit_in_stages
+from gpytorch_nkn.fit import FitResult, Recipe, Session, fit_in_stages, warn_user
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_kernel, with_outputscale
 from gpytorch_nkn.layers import Linear, log_normal_prior
@@ -147,45 +144,33 @@ def train_structures(
         RuntimeError: All of them failed.
         KeyboardInterrupt: It came before the first step.
     """
-    if budget is not None and not budget > 0:
-        raise ValueError(f"budget must be a positive number of seconds, got {budget}.")
+    session = Session(budget=budget, seed=seed, progress=progress)
     kernels = {name: _make_kernel(structure, inputs) for name, structure in named.items()}
-    end = math.inf if budget is None else time.monotonic() + budget
     results: dict[str, FitResult] = {}
     failures = []
     for number, (name, kernel) in enumerate(kernels.items()):
-        left = (end - time.monotonic()) / (len(kernels) - number)
-        if left <= 0 and results:
+        if session.is_over and results:
             break
         try:
-            results[name] = fit_in_stages(
-                TableGP(inputs, targets, kernel).to(inputs),
-                block_size=block_size,
-                restarts=restarts,
-                recipe=recipe,
-                budget=None if budget is None else max(left, 1e-3),
-                seed=seed,
-                n_jobs=n_jobs,
-                progress=progress,
-            )
-        except KeyboardInterrupt:
-            if not results:
-                raise
-            break
+            with session.interruptible(lambda: results):
+                results[name] = fit_in_stages(
+                    TableGP(inputs, targets, kernel).to(inputs),
+                    block_size=block_size,
+                    restarts=restarts,
+                    recipe=recipe,
+                    budget=session.part(1 / (len(kernels) - number)),
+                    seed=seed,
+                    n_jobs=n_jobs,
+                    progress=progress,
+                )
+                session.interrupted = results[name].interrupted
         except RuntimeError as error:
             failures.append(f"{name}: {error}")
-            continue
-        if budget is None and _was_interrupted(results[name]):
-            break
     if not results:
         raise RuntimeError(f"No network could be trained ({'; '.join(failures)}).")
     for failure in failures:
-        warnings.warn(f"A network could not be trained. {failure}", RuntimeWarning, stacklevel=3)
+        warn_user(f"A network could not be trained. {failure}", RuntimeWarning)
     return results
-
-
-def _was_interrupted(result: FitResult) -> bool:
-    return any("interrupted" in record.status for record in result.restarts)
 
 
 def _make_kernel(structure: str | Kernel, x: Tensor) -> Kernel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,6 +17,8 @@ from tqdm import tqdm
 from gpytorch_nkn.fit import (
     FlatParameters,
     Objective,
+    Session,
+    check_counts,
     copy_model,
     evaluate_criterion,
     noisy_prior,
@@ -63,7 +64,7 @@ def simplify(
     restarts: int = 2,
     zero_mean: bool = False,
     seed: int = 0,
-    progress: bool = False,
+    progress: bool = True,
 ) -> Simplification:
     r"""Replace the kernel of a fitted model by a sum of few products of GPyTorch's kernels.
 
@@ -110,7 +111,8 @@ def simplify(
         kernel so far.
 
     Raises:
-        TypeError: The model is none of these, or its likelihood is not Gaussian.
+        TypeError: The model is none of these, or its likelihood is not Gaussian; or a number is
+            not an integer.
         ValueError: An option has no meaning, the held-out data do not fit, no term has a
             counterpart in GPyTorch, or as for :func:`decompose`.
         NotImplementedError: The model is a batch or has several outputs.
@@ -127,18 +129,16 @@ def simplify(
         )
     densities = Densities(gp, heldout, criterion)
     candidates, skipped = find_candidates(gp, max_candidates, zero_mean)
-    with tqdm(desc="simplify", unit="fit", disable=not (progress and sys.stderr.isatty())) as bar:
+    session = Session(seed=seed, progress=progress)
+    with session.bar(None, "simplify", "fit") as bar:
         search = _Search(gp, criterion, densities, candidates, bar)
-        try:
+        with session.interruptible(lambda: search.first):
             search.run(max_terms, tolerance)
-            search.shake(restarts, seed)
-        except KeyboardInterrupt:
-            if search.first is None:
-                raise
-            if search.best is None:
-                search.accept("interrupted", search.first)
-            search.interrupted = True
-    return _finish(search, gp, densities, tolerance, skipped)
+            search.shake(restarts, session.generator())
+        if search.best is None:
+            assert search.first is not None
+            search.accept("interrupted", search.first)
+    return _finish(search, gp, densities, tolerance, skipped, session.interrupted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +191,6 @@ class _Search:
         self.wanted = -math.inf
         self.periodic = [f for c in candidates for f in c.part.factors if role_of(f) == "periodic"]
         self.history: list[SimplificationStep] = []
-        self.interrupted = False
 
     def run(self, max_terms: int, tolerance: float) -> None:
         """The whole search but for the last refit."""
@@ -222,12 +221,11 @@ class _Search:
             self.accept("go back: more terms do not suffice", best)
         self._improve(max_terms, lambda density: density >= self._least())
 
-    def shake(self, restarts: int, seed: int) -> None:
+    def shake(self, restarts: int, generator: torch.Generator) -> None:
         """Refit to the end, from where it is and from shaken hyperparameters."""
         assert self.best is not None
         trials: list[Trial] = [("refit", self.best, self.best.parts)]
         fits = self._fit_all(trials, _LAST)
-        generator = torch.Generator().manual_seed(seed)
         for number in range(restarts):
             state = replace(self.best, model=copy_model(self.best.model))
             network = state.model.covar_module
@@ -356,6 +354,7 @@ def _finish(
     densities: Densities,
     tolerance: float,
     skipped: tuple[str, ...],
+    interrupted: bool,
 ) -> Simplification:
     assert search.best is not None
     kernel = stock_sum(search.best.parts, gp.targets)
@@ -381,7 +380,7 @@ def _finish(
         tolerance=tolerance,
         criterion=search.criterion,
         history=tuple(search.history),
-        interrupted=search.interrupted,
+        interrupted=interrupted,
         noise=noise,
         skipped=skipped,
         units=gp.units,
@@ -395,9 +394,7 @@ def _check_options(
         raise ValueError(
             f"criterion must be one of {', '.join(map(repr, _CRITERIA))}, got {criterion!r}."
         )
-    counts = (("max_terms", max_terms, 1), ("max_candidates", max_candidates, 1))
-    for name, value, least in (*counts, ("restarts", restarts, 0)):
-        if not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
+    check_counts(1, max_terms=max_terms, max_candidates=max_candidates)
+    check_counts(0, restarts=restarts)
     if not 0 <= tolerance < math.inf:
         raise ValueError(f"tolerance must be a number of nats of at least 0, got {tolerance}.")

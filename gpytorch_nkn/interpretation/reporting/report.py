@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
+from gpytorch_nkn.fit import progress_bar
 from gpytorch_nkn.interpretation.checks import ResidualChecks, check_residuals, leave_one_out
 from gpytorch_nkn.interpretation.components import (
     Z95,
@@ -59,7 +58,7 @@ def report(
     max_components: int | None = None,
     samples: int = 5,
     seed: int = 0,
-    progress: bool = False,
+    progress: bool = True,
 ) -> Report:
     """Say what a fitted Gaussian process has found: components, words, forecast, checks.
 
@@ -115,8 +114,7 @@ def report(
         length = gp.time_span(horizon)
         _check_horizon(gp, length)
 
-    shown = progress and sys.stderr.isatty()
-    with tqdm(total=5, desc="report", disable=not shown, leave=False) as bar:
+    with progress_bar(progress, 5, "report") as bar:
 
         def step(make: Callable[[], Any]) -> Any:
             made = make()

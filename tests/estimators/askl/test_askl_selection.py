@@ -1,6 +1,7 @@
 """How ASKL chooses the length of its training, and what it starts from."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -308,7 +309,7 @@ def test_the_budget_is_shared(monkeypatch):
 def test_progress_is_shown_on_a_terminal_only(monkeypatch, capsys):
     fit(network(), by_turn(0, 1, 9, 2), progress=True)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(askl_selection.sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     fit(network(), by_turn(0, 1, 9, 2), progress=False)
     assert capsys.readouterr().err == ""
     fit(network(), by_turn(0, 1, 9, 2), progress=True)
