@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,11 @@ import torch
 
 from gpytorch_nkn.estimators.askl.askl_optimizers import OPTIMIZERS
 from gpytorch_nkn.estimators.askl.askl_start import GAMMA_RULES, METHODS
+from gpytorch_nkn.fit import check_counts
 
 __all__ = ["check_options"]
 
-_COUNTS = ("n_components", "depth", "batch_size", "max_iter", "n_iter_no_change")
+_COUNTS = ("n_components", "depth", "max_iter", "n_iter_no_change")
 _POSITIVE = ("learning_rate", "frequency_learning_rate", "budget")
 _NOT_NEGATIVE = ("weight_penalty", "feature_penalty")
 _OPTIONAL = (*_POSITIVE, "feature_penalty", "validation_fraction")
@@ -33,14 +34,9 @@ def check_options(options: Mapping[str, Any]) -> None:
     for name, known in (("method", METHODS), ("solver", OPTIMIZERS)):
         if options[name] not in known:
             raise ValueError(f"{name} must be one of {list(known)}, got {options[name]!r}.")
-    for name in _COUNTS:
-        value = options[name]
-        if name == "batch_size" and value == "auto":
-            continue
-        if not isinstance(value, Integral) or isinstance(value, bool):
-            raise TypeError(f"{name} must be an integer, got {value!r}.")
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}.")
+    check_counts(1, **{name: options[name] for name in _COUNTS})
+    if options["batch_size"] != "auto":
+        check_counts(1, batch_size=options["batch_size"])
     for name in (*_POSITIVE, *_NOT_NEGATIVE, "validation_fraction"):
         value = options[name]
         if value is None and name in _OPTIONAL:

@@ -66,28 +66,32 @@ def _left_out_residuals(
     values: Tensor,
     vectors: Tensor,
     projected: Tensor,
-    rest: Tensor | float,
-    penalty: float,
+    rest: Tensor | None,
+    penalties: Tensor,
     level: Tensor | None,
 ) -> Tensor:
-    """Residuals ``N x K`` of a ridge regression with an intercept at rows left out one by one.
+    """Residuals ``N x P x K`` of ridge regressions with an intercept at rows left out one by one.
 
     Args:
-        values: Eigenvalues of the centred product of features.
-        vectors: Eigenvectors, ``N`` rows.
-        projected: Centred targets times the eigenvectors.
-        rest: Centred targets without their projection on the eigenvectors.
-        penalty: Of the squared weights.
+        values: Eigenvalues ``D`` of the centred product of features, or centred kernel matrix.
+        vectors: Eigenvectors ``N x D``.
+        projected: Centred targets times the eigenvectors, ``D x K``.
+        rest: Centred targets without their projection on the eigenvectors, ``N x K``; ``None``
+            where that is nothing.
+        penalties: Of the squared weights, ``P``.
         level: Eigenvalue of constants, if the eigenvectors span all rows.
     """
     count = len(vectors)
-    remaining = penalty / (values + penalty)
+    remaining = penalties / (values.unsqueeze(1) + penalties)  # D x P
     if level is None:
-        freedom = 1 - 1 / count - vectors.square() @ (values / (values + penalty))
+        freedom = 1 - 1 / count - vectors.square() @ (1 - remaining)
     else:
-        freedom = vectors.square() @ remaining - penalty / (level + penalty) / count
-    residuals = rest + vectors @ (remaining.unsqueeze(1) * projected)
-    return residuals / freedom.clamp_min(_LEAST_FREEDOM).unsqueeze(1)
+        freedom = vectors.square() @ remaining - penalties / (level + penalties) / count
+    fits = vectors @ (remaining.unsqueeze(2) * projected.unsqueeze(1)).flatten(1)
+    residuals = fits.view(count, len(penalties), -1)
+    if rest is not None:
+        residuals += rest.unsqueeze(1)
+    return residuals.div_(freedom.clamp_min(_LEAST_FREEDOM).unsqueeze(2))
 
 
 def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -> KernelRidge:
@@ -104,18 +108,14 @@ def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -
     centred = targets - targets.mean(0)
     level = float(centred.square().mean()) or 1.0
     best = KernelRidge(1 / median, 1.0, math.inf)
-    penalties = torch.from_numpy(_PENALTIES) * len(x)
+    penalties = torch.from_numpy(_PENALTIES).to(x) * len(x)
     for factor in gammas:
         gamma = factor / median
         kernel = torch.exp(-gamma * squares)
         kernel = kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
         values, vectors, above = _spectrum_beside_constants(kernel)
         projected = vectors.mT @ centred
-        remaining = penalties / (values.unsqueeze(1) + penalties)  # N x P
-        freedom = vectors.square() @ remaining - penalties / (above + penalties) / len(x)
-        residuals = vectors @ (remaining.unsqueeze(2) * projected.unsqueeze(1)).flatten(1)
-        residuals = residuals.view(len(x), len(penalties), -1)
-        residuals /= freedom.clamp_min(_LEAST_FREEDOM).unsqueeze(2)
+        residuals = _left_out_residuals(values, vectors, projected, None, penalties, above)
         error, number = residuals.square().mean(dim=(0, 2)).min(0)
         if float(error) / level < best.error:
             best = KernelRidge(gamma, float(_PENALTIES[number]), float(error) / level)
@@ -195,11 +195,11 @@ def ridge_by_left_out_rows(
     projected = vectors.mT @ own
     rest = own - vectors @ projected
     best, penalty, residuals = float("inf"), 1.0, own
-    for candidate in (_PENALTIES * count).tolist():
-        found = _left_out_residuals(values, vectors, projected, rest, candidate, above)
+    for candidate in (torch.from_numpy(_PENALTIES).to(values) * count).split(1):
+        found = _left_out_residuals(values, vectors, projected, rest, candidate, above)[:, 0]
         error = float(found.square().mean())
         if error < best:
-            best, penalty, residuals = error, candidate, found
+            best, penalty, residuals = error, float(candidate), found
     if products is None:
         weight = features.mT @ (vectors @ (projected / (values + penalty).unsqueeze(1)))
         if count > width:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -29,29 +28,6 @@ SELECTIONS = ("stacking", "loo", "marginal_likelihood")
 
 _KEPT_BYTES = 2 * 2**30  # of factors, between predictions
 _MAX_LOO_ROWS = 4000  # of models that are not exact, whose rows are left out within blocks
-
-
-class Predictor(Protocol):
-    """What a member of an ensemble can do, at rows ``M x D``, without noise."""
-
-    model: ExactGP
-
-    @property
-    def noise(self) -> float:
-        """Variance of the noise."""
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory that :meth:`release` gives back."""
-
-    def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Mean and variance ``M``."""
-
-    def covariance(self, x: Tensor) -> Tensor:
-        """Covariance ``M x M``."""
-
-    def release(self) -> None:
-        """Forget what can be computed again."""
 
 
 class SparsePredictor:
@@ -99,6 +75,10 @@ class SparsePredictor:
 
     def release(self) -> None:
         """Nothing to forget."""
+
+
+# What a member of an ensemble predicts by.
+Predictor = ConditionedGP | SparsePredictor
 
 
 class Ensemble:

@@ -86,20 +86,6 @@ def test_probabilities_follow_the_fitted_loss():
     assert model.predict_proba(X).shape == (120, 2)
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "match"),
-    [
-        ({"device": 3}, TypeError, "device must be"),
-        ({"device": "meta"}, ValueError, "device='meta' cannot be used"),
-        ({"refit": 1}, ValueError, "refit must be"),
-        ({"standardize": 1}, ValueError, "standardize must be"),
-    ],
-)
-def test_options_are_checked(options, error, match):
-    with pytest.raises(error, match=match):
-        regressor(**options).fit(X, Y)
-
-
 def test_wrong_targets_are_named():
     for labels in (np.where(LABELS, "a", None), np.array(["a", 1] * 60, dtype=object)):
         with pytest.raises(ValueError, match="labels of one kind"):

@@ -6,17 +6,9 @@ from scipy import sparse
 from sklearn.linear_model import Ridge
 from sklearn.utils.estimator_checks import check_estimator
 
-from gpytorch_nkn.estimators import ASKLRegressor
+from gpytorch_nkn.estimators import ASKLClassifier, ASKLRegressor
 from gpytorch_nkn.estimators.askl.askl_training import Trainer
-
-SHORT = {
-    "n_components": 60,
-    "gamma": "median",
-    "early_stopping": False,
-    "max_iter": 5,
-    "standardize": True,
-    "batch_size": 32,
-}
+from tests.estimators.askl.test_askl_classifier import SHORT
 
 
 def regressor(method="ASKL", **options):
@@ -31,6 +23,14 @@ def table(n=200, seed=0):
 
 def test_scikit_learns_own_checks():
     check_estimator(ASKLRegressor(n_components=20, max_iter=3))
+
+
+@pytest.mark.parametrize("estimator", [ASKLClassifier, ASKLRegressor])
+def test_every_argument_is_documented_in_the_class(estimator):
+    arguments, attributes = estimator.__doc__.split("Attributes:")
+    for name in estimator().get_params():
+        assert f"        {name}: " in arguments
+    assert "coef_, intercept_: " in attributes and "{shared}" not in estimator.__doc__
 
 
 def test_defaults_learn_a_function():
