@@ -163,7 +163,7 @@ def _check_apart(models: list[ExactGP]) -> None:
 
 
 def _tell_failures(result: FitResult) -> None:
-    failed = [record for record in result.restarts if record.status.startswith("failed: ")]
+    failed = [record for record in result.restarts if record.failed]
     for record in failed:
         if "interrupted" not in record.status:
             warn_user(f"Start {record.number} {record.status}", RuntimeWarning)

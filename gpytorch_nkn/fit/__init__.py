@@ -12,8 +12,10 @@ from gpytorch_nkn.fit.objective import (
 from gpytorch_nkn.fit.optimize import FlatParameters as FlatParameters, run_lbfgs as run_lbfgs
 from gpytorch_nkn.fit.recipe import Recipe
 from gpytorch_nkn.fit.result import (
+    Fit as Fit,
     FitResult,
     RestartRecord,
+    Start as Start,
     copy_model as copy_model,
     with_kernel as with_kernel,
 )

@@ -143,7 +143,7 @@ def fit_best_of(
         if math.isnan(value) and not run.status.startswith("failed"):
             run.status = "failed: interrupted before its criterion"
         records.append(_record(run, value))
-    members = {r.number: r.model for r, c in zip(runs, records, strict=True) if _usable(c)}
+    members = {r.number: r.model for r, c in zip(runs, records, strict=True) if not c.failed}
     if not members and session.interrupted:
         raise KeyboardInterrupt
     if not members:
@@ -352,7 +352,3 @@ def _record(run: _Run, value: float) -> RestartRecord:
         status=run.status,
         trace=run.trace,
     )
-
-
-def _usable(record: RestartRecord) -> bool:
-    return not record.status.startswith("failed")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -20,11 +20,52 @@ from gpytorch.settings import fast_computations, max_cholesky_size
 from gpytorch.utils.warnings import GPInputWarning
 from torch import Tensor
 
-__all__ = ["FitResult", "HeldOut", "RestartRecord"]
+__all__ = ["Fit", "FitResult", "HeldOut", "RestartRecord", "Start"]
+
+
+class Start:
+    """What every record of a start says: its number, its wall time, and how it ended."""
+
+    number: int
+    seconds: float
+    status: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether nothing came of it; the status says why."""
+        return self.status.startswith("failed")
+
+
+S = TypeVar("S", bound=Start)
+
+
+class Fit(Generic[S]):
+    """What every record of a fit says: the model, its starts, and which of them was best."""
+
+    model: Any
+    restarts: list[S]
+    best: int
+
+    # Heading, attribute and format of what is printed of a start.
+    _columns: ClassVar[tuple[tuple[str, str, str], ...]] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all starts."""
+        return sum(record.seconds for record in self.restarts)
+
+    def __str__(self) -> str:
+        heads = [f"{head:>{form.split('.')[0].rstrip('df')}}" for head, _, form in self._columns]
+        lines = [f"{'restart':>7} {' '.join(heads)}  status"]
+        for record in self.restarts:
+            mark = "*" if record.number == self.best else " "
+            values = [f"{getattr(record, name):>{form}}" for _, name, form in self._columns]
+            lines.append(f"{record.number:>6}{mark} {' '.join(values)}  {record.status}")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
-class RestartRecord:
+class RestartRecord(Start):
     """What one restart came to.
 
     Attributes:
@@ -67,7 +108,7 @@ class HeldOut:
 
 
 @dataclass
-class FitResult:
+class FitResult(Fit[RestartRecord]):
     """The best model of a fit, every restart, and predictions that average them.
 
     Attributes:
@@ -89,6 +130,13 @@ class FitResult:
     members: dict[int, ExactGP]
     held_out: dict[int, HeldOut] = field(default_factory=dict)
     interrupted: bool = False
+
+    _columns: ClassVar = (
+        ("loss", "loss", "10.3f"),
+        ("criterion", "criterion", "10.4f"),
+        ("evals", "evaluations", "6d"),
+        ("s", "seconds", "6.1f"),
+    )
 
     def weights(self, temperature: float = 1.0) -> dict[int, float]:
         """Share of each restart in an average: softmax of the criterion over all data points.
@@ -132,16 +180,6 @@ class FitResult:
         shares = shares.to(means).view(-1, *[1] * (means.dim() - 1))
         mean = (shares * means).sum(0)
         return mean, (shares * (variances + (means - mean).square())).sum(0)
-
-    def __str__(self) -> str:
-        lines = [f"{'restart':>7} {'loss':>10} {'criterion':>10} {'evals':>6} {'s':>6}  status"]
-        for record in self.restarts:
-            mark = "*" if record.number == self.best else " "
-            lines.append(
-                f"{record.number:>6}{mark} {record.loss:>10.3f} {record.criterion:>10.4f} "
-                f"{record.evaluations:>6d} {record.seconds:>6.1f}  {record.status}"
-            )
-        return "\n".join(lines)
 
 
 _LOCK = threading.Lock()

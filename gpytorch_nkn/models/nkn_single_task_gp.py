@@ -24,8 +24,8 @@ from torch import Tensor
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit import Objective
 from gpytorch_nkn.kernels import index_kernel_batch
+from gpytorch_nkn.models.common import subset_outputs
 from gpytorch_nkn.models.custom_fit import TRAINERS, CustomFit
-from gpytorch_nkn.models.output_subset import subset_outputs
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
 __all__ = ["NKNSingleTaskGP"]

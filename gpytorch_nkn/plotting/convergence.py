@@ -60,7 +60,7 @@ def plot_convergence(ax: Axes, result: FitResult) -> Axes:
             evaluations[-1:],
             gap[-1:],
             color=line.get_color(),
-            marker="x" if record.status.startswith("failed") else "o",
+            marker="x" if record.failed else "o",
             markersize=5,
             label="_end",
             zorder=line.get_zorder(),
@@ -75,7 +75,7 @@ def plot_convergence(ax: Axes, result: FitResult) -> Axes:
 def _look(record: RestartRecord, result: FitResult) -> tuple[str, dict]:
     if record.number == result.best:
         return f"restart {record.number}, chosen", {"color": ORANGE, "linewidth": 2, "zorder": 3}
-    if record.status.startswith("failed"):
+    if record.failed:
         return "failed restarts", {"color": GRAY, "linewidth": 1, "linestyle": (0, (2, 2))}
     return "other restarts", {"color": _PALE, "linewidth": 1.2}
 

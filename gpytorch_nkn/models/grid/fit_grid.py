@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.fit import Session, check_counts
+from gpytorch_nkn.fit import Fit, Session, check_counts
 from gpytorch_nkn.initialization import assign, initialize_grid_kernels
 from gpytorch_nkn.models.custom_fit import trains
 from gpytorch_nkn.models.grid.grid_blocks import hole_blocks, is_scattered
@@ -23,7 +24,7 @@ _NOISE = 0.1  # at the start, of the variance of standardised targets
 
 
 @dataclass
-class GridFit:
+class GridFit(Fit[GridRestart]):
     """The record of :func:`fit_grid_gp`.
 
     Attributes:
@@ -39,15 +40,11 @@ class GridFit:
     best: int = 0
     scale: float = 1.0
 
-    def __str__(self) -> str:
-        lines = [f"{'restart':>7} {'likelihood':>11} {'block error':>12} {'s':>7}  status"]
-        for record in self.restarts:
-            mark = "*" if record.number == self.best else " "
-            lines.append(
-                f"{record.number:>6}{mark} {record.likelihood:>11.4f} {record.block_error:>12.4f} "
-                f"{record.seconds:>7.1f}  {record.status}"
-            )
-        return "\n".join(lines)
+    _columns: ClassVar = (
+        ("likelihood", "likelihood", "11.4f"),
+        ("block error", "block_error", "12.4f"),
+        ("s", "seconds", "7.1f"),
+    )
 
 
 @trains(KroneckerGridGP)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.kernels import factor_kernels
 from gpytorch_nkn.linalg import PartialGrid
+from gpytorch_nkn.models.common import check_likelihood, make_likelihood
 from gpytorch_nkn.models.grid.factor_matrix import cross_matrix, factor_matrix
 from gpytorch_nkn.models.grid.grid_data import (
     GridData,
@@ -26,7 +27,6 @@ from gpytorch_nkn.models.grid.grid_data import (
     standardize,
     transform_outcomes,
 )
-from gpytorch_nkn.models.likelihood import check_likelihood, make_likelihood
 
 __all__ = ["GridPrior"]
 

@@ -12,7 +12,7 @@ import torch
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from gpytorch_nkn.fit import Best, Session, warn_user
+from gpytorch_nkn.fit import Best, Session, Start, warn_user
 from gpytorch_nkn.initialization import assign, rescale_kernel
 from gpytorch_nkn.linalg import GridLikelihood, LeftOutBlocks
 from gpytorch_nkn.linalg.grid import Solution
@@ -33,7 +33,7 @@ _LEAST_GAIN = 0.01  # by which their error must fall for more steps on the likel
 
 
 @dataclass
-class GridRestart:
+class GridRestart(Start):
     """What became of one start.
 
     Attributes:

@@ -9,9 +9,8 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
-from gpytorch_nkn.models.chunked_prediction import predict_in_chunks
+from gpytorch_nkn.models.common import check_likelihood, predict_in_chunks
 from gpytorch_nkn.models.inducing_points import SELECTIONS, select_inducing_points
-from gpytorch_nkn.models.likelihood import check_likelihood
 from gpytorch_nkn.models.structure import check_columns
 
 __all__ = ["InducingPointGP"]

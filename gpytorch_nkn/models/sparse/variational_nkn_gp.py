@@ -19,7 +19,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
 from gpytorch_nkn.linalg import factorize_inducing
-from gpytorch_nkn.models.likelihood import make_likelihood
+from gpytorch_nkn.models.common import make_likelihood
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
 from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
 from gpytorch_nkn.models.structure import make_kernel

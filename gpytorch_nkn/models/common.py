@@ -1,16 +1,71 @@
-"""Models of some of the outputs of a model, whatever its kernel is made of."""
+"""What models have in common: their noise, some of their outputs, predictions in chunks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from botorch.models import SingleTaskGP
+from botorch.models.model import Model
 from botorch.utils.transforms import normalize_indices
+from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean, ZeroMean
+from torch import Tensor
 
-__all__ = ["subset_outputs"]
+from gpytorch_nkn.layers import log_normal_prior
+
+__all__ = ["check_likelihood", "make_likelihood", "predict_in_chunks", "subset_outputs"]
+
+_NOISE_FLOOR = 1e-6  # of the variance of standardised targets: noise-free data remain solvable
+_CHUNK_ENTRIES = 4_000_000  # covariances with inducing points: 32 MB, several times that in all
+
+
+def check_likelihood(likelihood: GaussianLikelihood | None) -> None:
+    """Refuse other likelihoods; None is allowed.
+
+    Raises:
+        TypeError: It is not a GaussianLikelihood.
+    """
+    if likelihood is not None and type(likelihood) is not GaussianLikelihood:
+        raise TypeError(
+            f"likelihood must be a GaussianLikelihood, got {type(likelihood).__name__}."
+        )
+
+
+def make_likelihood(batch_shape: torch.Size) -> GaussianLikelihood:
+    """Gaussian likelihood with a weak prior on the noise and a floor below it."""
+    return GaussianLikelihood(
+        noise_prior=log_normal_prior(0.01, 2.0),
+        noise_constraint=GreaterThan(_NOISE_FLOOR, initial_value=0.01),
+        batch_shape=batch_shape,
+    )
+
+
+@torch.no_grad()
+def predict_in_chunks(
+    model: Model, X: Tensor, num_points: int, observation_noise: bool, chunk_size: int | None
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance ``... x q x m`` at inputs ``... x q x d``, a chunk of rows at a time.
+
+    Raises:
+        ValueError: ``chunk_size`` is below 1.
+    """
+    if chunk_size is None:
+        chunk_size = max(1, _CHUNK_ENTRIES // num_points)
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size must be at least 1, got {chunk_size}.")
+    model.eval()
+    means, variances = [], []
+    for part in X.split(chunk_size, dim=-2):
+        # q x ... x 1 x d, a batch of single points: there are no covariances then
+        single = part.movedim(-2, 0).unsqueeze(-2)
+        posterior: Any = model.posterior(single, observation_noise=observation_noise)
+        means.append(posterior.mean.squeeze(-2).movedim(0, -2))
+        variances.append(posterior.variance.squeeze(-2).movedim(0, -2))
+    return torch.cat(means, -2), torch.cat(variances, -2)
 
 
 def subset_outputs(
