@@ -27,6 +27,7 @@ from gpytorch_nkn.kernels import index_kernel_batch
 from gpytorch_nkn.models.common import subset_outputs
 from gpytorch_nkn.models.custom_fit import TRAINERS, CustomFit
 from gpytorch_nkn.models.structure import check_columns, make_kernel
+from gpytorch_nkn.models.training_data import check_training_data
 
 __all__ = ["NKNSingleTaskGP"]
 
@@ -97,6 +98,7 @@ class NKNSingleTaskGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
     ) -> None:
+        check_training_data(train_X, train_Y, train_Yvar)
         super().__init__(
             train_X,
             train_Y,

@@ -1,4 +1,3 @@
-import pickle
 import warnings
 from copy import deepcopy
 from functools import wraps
@@ -364,47 +363,6 @@ def test_every_prior_can_be_sampled(structure, m):
     )
     posterior = model.posterior(x[:3])
     assert bool(posterior.mean.isfinite().all() and (posterior.variance > 0).all())
-
-
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("structure", ["optimization", "regression"])
-def test_copies_have_the_same_posterior(structure, shared):
-    x, y = data(m=2)
-    options = {"structure": structure, "shared_kernel": shared, "input_transform": Normalize(2)}
-    model = moved(NKNSingleTaskGP(x, y, **options))
-    at = torch.rand(4, 2)
-    model.posterior(at).mean.sum().backward()  # leaves caches with graphs
-    expected = model.posterior(at)
-    loaded = NKNSingleTaskGP(x, y, **options)
-    loaded.load_state_dict(model.state_dict())
-    for other in (pickle.loads(pickle.dumps(model)), deepcopy(model), loaded):
-        actual = other.posterior(at)
-        torch.testing.assert_close(actual.mean, expected.mean)
-        torch.testing.assert_close(actual.variance, expected.variance)
-        assert other.shared_kernel is shared
-        sample_all_priors(other)  # its priors belong to its own parameters
-        assert not torch.allclose(other.eval().train().posterior(at).mean, expected.mean)
-        torch.testing.assert_close(model.posterior(at).mean, expected.mean)
-
-
-def test_single_precision_comes_close():
-    x, y = data(m=2)
-    model = moved(NKNSingleTaskGP(x, y, input_transform=Normalize(2)))
-    expected = model.posterior(x + 0.1)
-    model.train().to(torch.float32)
-    assert {p.dtype for p in model.parameters()} == {torch.float32}
-    actual = model.posterior(x.float() + 0.1)
-    assert actual.mean.dtype == torch.float32
-    torch.testing.assert_close(actual.mean.double(), expected.mean, rtol=1e-3, atol=1e-3)
-
-
-def test_made_in_the_precision_of_the_data_whatever_the_default():
-    x, y = data()
-    expected = NKNSingleTaskGP(x, y).posterior(x + 0.1).mean
-    torch.set_default_dtype(torch.float32)
-    model = NKNSingleTaskGP(x, y)
-    assert {p.dtype for p in model.parameters()} == {torch.float64}
-    torch.testing.assert_close(model.posterior(x + 0.1).mean, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_batches_of_folds_are_cross_validated():

@@ -24,6 +24,7 @@ from gpytorch_nkn.models.custom_fit import CustomFit
 from gpytorch_nkn.models.partitions.partition_kernel import PartitionKernel
 from gpytorch_nkn.models.partitions.partition_sample import PartitionSample
 from gpytorch_nkn.models.partitions.partitions import Partition
+from gpytorch_nkn.models.training_data import check_training_data
 
 __all__ = ["AdditivePartitionGP"]
 
@@ -101,6 +102,7 @@ class AdditivePartitionGP(CustomFit, SingleTaskGP):
                 "The posterior is a mixture of Gaussians, so outcome_transform must be linear, got "
                 f"{type(outcome_transform).__name__}: transform train_Y beforehand."
             )
+        check_training_data(train_X, train_Y, train_Yvar)
         super().__init__(
             train_X,
             train_Y,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+from botorch.sampling import MCSampler
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch import Tensor
 from gpytorch_nkn.models.common import check_likelihood, predict_in_chunks
 from gpytorch_nkn.models.inducing_points import SELECTIONS, select_inducing_points
 from gpytorch_nkn.models.structure import check_columns
+from gpytorch_nkn.models.training_data import check_training_data
 
 __all__ = ["InducingPointGP"]
 
@@ -35,12 +37,7 @@ class InducingPointGP:
         check_likelihood(likelihood)
         if selection not in SELECTIONS:
             raise ValueError(f"selection must be one of {SELECTIONS}, got {selection!r}.")
-        both = train_X.dim() > 1 and train_Y.dim() > 1
-        if both and train_X.size(-2) != train_Y.size(-2):
-            raise ValueError(
-                "train_X and train_Y must have the same number of rows, got shapes "
-                f"{tuple(train_X.shape)} and {tuple(train_Y.shape)}."
-            )
+        check_training_data(train_X, train_Y)
 
     @staticmethod
     def _choose_points(
@@ -57,6 +54,18 @@ class InducingPointGP:
         return select_inducing_points(
             inputs, int(given), method=selection, kernel=kernel, seed=seed
         ).clone()
+
+    def condition_on_observations(self, X: Tensor, Y: Tensor, **kwargs: Any) -> NoReturn:
+        """Not available: an observation changes the distribution at all inducing points."""
+        name = type(self).__name__
+        raise NotImplementedError(
+            f"{name} can neither be conditioned on observations nor have fantasies: make a model "
+            "of all the data, with this one's state_dict and inducing_points."
+        )
+
+    def fantasize(self, X: Tensor, sampler: MCSampler, **kwargs: Any) -> NoReturn:
+        """Not available, as :meth:`condition_on_observations`."""
+        self.condition_on_observations(X, X)
 
     def predict(
         self: Any, X: Tensor, *, observation_noise: bool = False, chunk_size: int | None = None

@@ -166,10 +166,3 @@ class SparseNKNGP(CustomFit, InducingPointGP, SingleTaskGP):  # type: ignore[mis
                 posterior = gp.statistics().posterior(gp.noise_variance())
             self.prediction_strategy = posterior
         return posterior
-
-    def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> SparseNKNGP:
-        """Not available: a new observation changes the distribution at all inducing points."""
-        raise NotImplementedError(
-            "SparseNKNGP has no fantasies: make a model of all the data, with this one's "
-            "state_dict and inducing_points."
-        )

@@ -27,7 +27,7 @@ from gpytorch_nkn.models.structure import make_kernel
 __all__ = ["VariationalNKNGP"]
 
 
-class VariationalNKNGP(InducingPointGP, SingleTaskVariationalGP):
+class VariationalNKNGP(InducingPointGP, SingleTaskVariationalGP):  # type: ignore[misc]
     """Stochastic variational GP (SVGP) whose kernel is a network: for above 50,000 rows.
 
     A free Gaussian distribution of the function's values at m inducing points is trained by

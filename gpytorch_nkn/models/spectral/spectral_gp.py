@@ -25,6 +25,7 @@ from gpytorch_nkn.models.custom_fit import CustomFit
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel, InducingFeatureKernel
 from gpytorch_nkn.models.structure import check_columns
+from gpytorch_nkn.models.training_data import check_training_data
 
 __all__ = ["SpectralGP"]
 
@@ -107,6 +108,7 @@ class SpectralGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
     ) -> None:
+        check_training_data(train_X, train_Y, train_Yvar)
         super().__init__(
             train_X,
             train_Y,

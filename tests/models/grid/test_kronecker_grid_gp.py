@@ -1,5 +1,3 @@
-import copy
-import io
 import math
 import pickle
 
@@ -447,25 +445,6 @@ def test_conversion_between_dtypes_after_use():
     torch.testing.assert_close(single.double(), likelihood.detach(), rtol=1e-2, atol=0)
     model.to(torch.float64)
     assert model.grid_mean().dtype == torch.float64
-
-
-def test_copies_and_pickles_predict_the_same():
-    model, _, _ = make((6, 7), 0.3, (2,))
-    before = everywhere(model)
-    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        torch.testing.assert_close(everywhere(copied), before)
-        copied.likelihood.noise = 3.0
-        assert not torch.allclose(everywhere(copied)[0], before[0])
-    torch.testing.assert_close(everywhere(model), before)
-    stream = io.BytesIO()
-    torch.save(model.state_dict(), stream)
-    stream.seek(0)
-    fresh, _, _ = make((6, 7), 0.3, (2,))
-    for parameter in fresh.parameters():
-        parameter.data += 0.5
-    assert not torch.allclose(everywhere(fresh)[0], before[0])
-    fresh.load_state_dict(torch.load(stream, weights_only=True))
-    torch.testing.assert_close(everywhere(fresh), before)
 
 
 @pytest.mark.parametrize("used", [False, True])

@@ -46,14 +46,6 @@ def test_what_does_not_fit_is_refused(model_class, options, error, message):
 
 
 @MODELS
-@pytest.mark.parametrize("rows", [23, 30])
-def test_inputs_and_outcomes_must_have_the_same_rows(model_class, rows):
-    x, y = torch.rand(24, 2), torch.randn(rows, 1)
-    with pytest.raises(ValueError, match=rf"rows, got shapes \(24, 2\) and \({rows}, 1\)"):
-        model_class(x, y, structure="additive", inducing_points=4)
-
-
-@MODELS
 def test_any_kernel_is_copied_and_may_be_the_structure(model_class):
     kernel, mean = ScaleKernel(RBFKernel(ard_num_dims=2)), LinearMean(2)
     x, y = data(n=20)

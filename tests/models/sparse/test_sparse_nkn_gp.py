@@ -1,5 +1,3 @@
-import copy
-import pickle
 import subprocess
 import sys
 import warnings
@@ -352,47 +350,6 @@ def test_interruption_of_the_start_ends_the_fit(monkeypatch):
     assert len(interrupt) == 5 and not model.training
 
 
-@pytest.mark.parametrize("remake", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
-@pytest.mark.parametrize("training", [True, False])
-def test_copies_predict_alike_and_learn_alone(training, remake):
-    model = sparse().train(training)
-    if training:
-        model(*model.train_inputs)  # leaves the term of a loss
-    else:
-        model.predict(torch.rand(2, 2))
-    other = remake(model)
-    x = torch.rand(5, 2)
-    assert other.training == training
-    assert torch.equal(other.predict(x)[1], model.predict(x)[1])
-    assert other.covar_module.likelihood is other.likelihood is not model.likelihood
-    before = copy.deepcopy(model.state_dict())
-    fit_sparse_gp(other, start=None, max_iterations=2)
-    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
-    assert not torch.equal(other.predict(x)[1], model.predict(x)[1])
-
-
-def test_state_moves_to_another_model_even_after_a_prediction():
-    model = sparse(outcome_transform=None)
-    other = sparse(outcome_transform=None)
-    other.set_train_data(model.train_inputs, model.train_targets, strict=False)
-    x = torch.rand(5, 2)
-    other.predict(x)
-    assert not torch.equal(other.predict(x)[0], model.predict(x)[0])
-    assert not any("likelihood" in name for name in model.covar_module.state_dict())
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(other.predict(x)[0], model.predict(x)[0])
-
-
-def test_float32_predicts_what_float64_does():
-    model = sparse()
-    x = torch.rand(7, 2)
-    mean, variance = model.predict(x)
-    single = copy.deepcopy(model).float()
-    means, variances = single.predict(x.float())
-    torch.testing.assert_close(means.double(), mean, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(variances.double(), variance, rtol=1e-2, atol=1e-4)
-
-
 @pytest.mark.parametrize("chunk_size", [1, 4, None])
 def test_chunks_and_transforms_do_not_change_predictions(chunk_size):
     x, y = data(n=40)
@@ -465,9 +422,6 @@ def test_what_it_cannot_do_is_said():
     with pytest.raises(TypeError, match="SparseNKNGP, got SingleTaskGP"):
         fit_sparse_gp(SingleTaskGP(torch.rand(5, 2), torch.randn(5, 1), outcome_transform=None))
     model = sparse(n=10)
-    model.posterior(torch.rand(1, 2))
-    with pytest.raises(NotImplementedError, match="no fantasies"):
-        model.condition_on_observations(torch.rand(1, 2), torch.rand(1, 1))
     with pytest.raises(ValueError, match="chunk_size must be at least 1, got 0"):
         model.predict(torch.rand(2, 2), chunk_size=0)
 

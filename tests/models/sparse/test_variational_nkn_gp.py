@@ -1,5 +1,4 @@
 import copy
-import pickle
 
 import numpy as np
 import pytest
@@ -280,20 +279,6 @@ def test_it_is_a_model_of_botorch():
     assert points.shape == (2, 2) and value.isfinite()
     x = torch.rand(3, 2, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: model.posterior(x).variance, [x], atol=1e-4)
-
-
-@pytest.mark.parametrize("remake", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
-def test_copies_predict_alike_and_learn_alone(remake):
-    model = fit(variational())
-    x = torch.rand(4, 2)
-    mean, _ = model.predict(x)
-    other = remake(model)
-    assert torch.equal(other.predict(x)[0], mean)
-    fit(other, learning_rate=0.1, epochs=6)
-    assert torch.equal(model.predict(x)[0], mean)
-    assert not torch.equal(other.predict(x)[0], mean)
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(other.predict(x)[0], mean)
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")

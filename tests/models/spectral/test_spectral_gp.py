@@ -1,5 +1,3 @@
-import copy
-import pickle
 from unittest import mock
 
 import numpy as np
@@ -242,46 +240,6 @@ def data_of(model):
     else:
         y = y.unsqueeze(-1)
     return x, model.outcome_transform.untransform(y)[0]
-
-
-@ALL
-@pytest.mark.parametrize("remake", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
-def test_copies_predict_alike_and_learn_alone(rbf, remake):
-    model, x = gp(rbf, 2), torch.rand(5, 2)
-    expected = model.predict(x)
-    other = remake(model)
-    torch.testing.assert_close(other.predict(x), expected, rtol=0.0, atol=0.0)
-    before = copy.deepcopy(model.state_dict())
-    other.spectral_kernel.mean_frequencies.data += 1.0
-    other.likelihood.noise = 0.5
-    other.train().eval()
-    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
-    assert not torch.equal(other.predict(x)[1], model.predict(x)[1])
-
-
-@ALL
-def test_state_moves_to_another_model(rbf):
-    options = {"outcome_transform": None}
-    model, other, x = gp(rbf, 2, **options), gp(rbf, 2, seed=5, **options), torch.rand(5, 2)
-    other.set_train_data(model.train_inputs[0], model.train_targets, strict=False)
-    assert not torch.allclose(other.predict(x)[0], model.predict(x)[0])
-    other.load_state_dict(model.state_dict())
-    torch.testing.assert_close(other.predict(x), model.predict(x))
-
-
-@ALL
-@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
-def test_float32_predicts_what_float64_does(rbf):
-    model, x = gp(rbf, 2), torch.rand(7, 2)
-    mean, variance = model.predict(x)
-    single = copy.deepcopy(model).float()
-    means, variances = single.predict(x.float())
-    assert means.dtype == variances.dtype == torch.float32
-    torch.testing.assert_close(means.double(), mean, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(variances.double(), variance, rtol=1e-2, atol=1e-4)
-    made = make(*(t.float() for t in data(n=20)), rbf=rbf)
-    assert {p.dtype for p in made.parameters()} == {torch.float32}
-    assert {b.dtype for b in made.buffers() if b.is_floating_point()} <= {torch.float32}
 
 
 @ALL

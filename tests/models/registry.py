@@ -1,0 +1,205 @@
+"""Every model of the package, in every kind, for the property suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from unittest import mock
+
+import torch
+from botorch.models.model import Model
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+
+from gpytorch_nkn.models import (
+    AdditivePartitionGP,
+    KroneckerGridGP,
+    NKNSingleTaskGP,
+    SparseNKNGP,
+    SpectralGP,
+    VariationalNKNGP,
+    fit_additive_partition_gp,
+)
+from gpytorch_nkn.models.spectral import spectral_gp
+from tests.models.small_models import moved, structure_of
+
+N = 14  # rows, or cells of a grid that are not missing
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kind of model, and what is true of it.
+
+    Attributes:
+        name: Of the test.
+        cls: The public class.
+        make: ``make(inputs, y, **options)``, with the constructor's options ``outcome_transform``,
+            ``input_transform`` and, where the noise may be known, ``train_Yvar``.
+        columns: Of the inputs.
+        outputs, batches, known_noise: Whether there may be several outputs, a batch of data sets,
+            known noise; what cannot be is refused by NotImplementedError or TypeError.
+        takes_rows: It can be conditioned on further rows; otherwise it says so.
+        subsets: Outputs can be taken out.
+        members: An ensemble of so many; posteriors have a dimension of members.
+        exact: GPyTorch's exact marginal likelihood applies to it in training mode.
+        on_grid: Data are coordinates of a grid and values with NaN where missing.
+    """
+
+    name: str
+    cls: type[Model]
+    make: Callable[..., Model]
+    columns: int = 2
+    outputs: bool = True
+    batches: bool = True
+    known_noise: bool = True
+    takes_rows: bool = True
+    subsets: bool = True
+    members: int | None = None
+    exact: bool = True
+    on_grid: bool = False
+
+    def data(self, outputs=1, batch_shape=(), dtype=torch.float64, n=N, seed=0):
+        """Inputs and values that differ in their shape."""
+        generator = torch.Generator().manual_seed(seed)
+        if self.on_grid:
+            coordinates = [torch.linspace(0, 1, k, dtype=torch.float64) for k in (4, 5)]
+            y = torch.sin(5 * coordinates[0])[:, None] + coordinates[1] ** 2
+            y = y + 0.1 * torch.randn(*batch_shape, 4, 5, generator=generator, dtype=y.dtype)
+            y[..., 1:3, 1:4] = torch.nan
+            return [x.to(dtype) for x in coordinates], y.to(dtype)
+        x = torch.rand(*batch_shape, n, self.columns, generator=generator, dtype=torch.float64)
+        y = [torch.sin(5 * x[..., 0] + k) + k * x[..., -1] for k in range(outputs)]
+        noise = 0.1 * torch.randn(
+            *batch_shape, n, outputs, generator=generator, dtype=torch.float64
+        )
+        return x.to(dtype), (3 * torch.stack(y, -1) + 1 + noise).to(dtype)
+
+    def points(self, *shape, dtype=torch.float64):
+        """Points at which to predict."""
+        generator = torch.Generator().manual_seed(7)
+        x = torch.rand(*shape, self.columns, generator=generator, dtype=torch.float64)
+        return x.to(dtype)
+
+    def model(self, outputs=1, batch_shape=(), dtype=torch.float64, seed=0, **options):
+        """A model in eval mode whose parameters have moved away from where they start."""
+        inputs, y = self.data(outputs, batch_shape, dtype, seed=seed)
+        model = self.make(inputs, y, **options)
+        kept = {
+            name: parameter.detach().clone()
+            for name, parameter in model.named_parameters()
+            if "inducing_points" in name
+        }
+        own = all(p.shape[: len(batch_shape)] == batch_shape for p in model.parameters())
+        moved(model, batch_shape if own else ())
+        for name, parameter in model.named_parameters():
+            if name in kept:
+                parameter.data.copy_(kept[name])
+        return model
+
+
+def nkn(inputs, y, *, structure="optimization", **options):
+    return NKNSingleTaskGP(inputs, y, structure=structure, **options)
+
+
+def small_network(x):
+    return structure_of("network", x.size(-1)).to(x.dtype)
+
+
+def sparse(inputs, y, **options):
+    options = {"structure": small_network(inputs), "inducing_points": 6} | options
+    return SparseNKNGP(inputs, y, **options)
+
+
+def variational(inputs, y, **options):
+    model = VariationalNKNGP(
+        inputs, y, structure=small_network(inputs), inducing_points=6, **options
+    )
+    generator = torch.Generator().manual_seed(0)
+    root = 0.3 * torch.randn(6, 6, generator=generator, dtype=torch.float64)
+    mean = torch.randn(6, generator=generator, dtype=torch.float64)
+    model.set_variational_distribution(mean.to(y), root.to(y))
+    return model
+
+
+def spectral(inputs, y, train_Yvar=None, *, rbf=True, **options):
+    """With a dense RBF kernel, one at inducing points as with many rows, or none."""
+    options = {"num_features": 4, "correlation": 0.3, "inducing_points": 6} | options
+    with mock.patch.object(spectral_gp, "_MAX_DENSE", 0 if rbf == "points" else 2000):
+        return SpectralGP(inputs, y, train_Yvar, rbf=bool(rbf), **options)
+
+
+def partitions(inputs, y, *, kernel="rbf", **options):
+    model = AdditivePartitionGP(inputs, y, kernel=kernel, num_samples=3, **options)
+    if y.dtype == torch.float64 and y.size(-1) == 1 and y.dim() == 2:  # members that differ
+        fit_additive_partition_gp(model, num_steps=6, warmup=0, max_iter=3, seed=1)
+    return model
+
+
+def grid(inputs, y, *, own=False, **options):
+    shape = y.shape[:-2] if own else torch.Size([])
+    kernels = [
+        ScaleKernel(RBFKernel(batch_shape=shape), batch_shape=shape),
+        MaternKernel(nu=1.5, batch_shape=shape),
+    ]
+    options = {"tolerance": 1e-10 if y.dtype == torch.float64 else None} | options
+    return KroneckerGridGP(inputs, y, kernels, **options)
+
+
+def of_structure(name, structure, columns):
+    return Case(name, NKNSingleTaskGP, partial(nkn, structure=structure), columns=columns)
+
+
+_SPARSE = Case("sparse", SparseNKNGP, sparse, known_noise=False, takes_rows=False, subsets=False)
+_PARTITIONS = Case(
+    "partitions",
+    AdditivePartitionGP,
+    partitions,
+    columns=3,
+    outputs=False,
+    batches=False,
+    subsets=False,
+    members=3,
+)
+_GRID = Case(
+    "grid",
+    KroneckerGridGP,
+    grid,
+    outputs=False,
+    known_noise=False,
+    takes_rows=False,
+    subsets=False,
+    exact=False,
+    on_grid=True,
+)
+CASES = [
+    Case("nkn", NKNSingleTaskGP, nkn),
+    Case("nkn shared kernel", NKNSingleTaskGP, partial(nkn, shared_kernel=True)),
+    of_structure("nkn regression", "regression", 2),
+    of_structure("nkn time series", "time_series", 1),
+    _SPARSE,
+    replace(_SPARSE, name="sparse greedy", make=partial(sparse, selection="greedy_variance")),
+    Case(
+        "variational",
+        VariationalNKNGP,
+        variational,
+        outputs=False,
+        batches=False,
+        known_noise=False,
+        takes_rows=False,
+        subsets=False,
+        exact=False,
+    ),
+    Case("spectral beside", SpectralGP, spectral),
+    Case("spectral at points", SpectralGP, partial(spectral, rbf="points")),
+    Case("spectral alone", SpectralGP, partial(spectral, rbf=False)),
+    _PARTITIONS,
+    replace(_PARTITIONS, name="partitions matern", make=partial(partitions, kernel="matern")),
+    replace(_PARTITIONS, name="partitions nkn", make=partial(partitions, kernel="nkn")),
+    _GRID,
+    replace(_GRID, name="grid own kernels", make=partial(grid, own=True)),
+]
+
+
+def case_of(cls: type[Model]) -> Case:
+    """The first case of a class."""
+    return next(case for case in CASES if case.cls is cls)
