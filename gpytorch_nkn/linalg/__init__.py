@@ -9,7 +9,6 @@ from gpytorch_nkn.linalg.gaussian import (
     solve_in_place,
 )
 from gpytorch_nkn.linalg.grid import (
-    LOG_DETERMINANTS,
     GridLikelihood,
     KroneckerEigen,
     LeftOutBlocks,
@@ -34,7 +33,6 @@ from gpytorch_nkn.linalg.tiles import (
 )
 
 __all__ = [
-    "LOG_DETERMINANTS",
     "EntrywiseMatrix",
     "Evaluator",
     "ExactPosterior",

@@ -2,14 +2,11 @@
 
 from gpytorch_nkn.linalg.grid.conjugate_gradients import Solution
 from gpytorch_nkn.linalg.grid.grid_likelihood import GridLikelihood, LeftOutBlocks
-from gpytorch_nkn.linalg.grid.grid_log_determinant import LOG_DETERMINANTS, LogDeterminant
+from gpytorch_nkn.linalg.grid.grid_log_determinant import LogDeterminant
 from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multiply
-from gpytorch_nkn.linalg.grid.partial_dense import dense_matrices, unknown_cells
-from gpytorch_nkn.linalg.grid.partial_grid import PartialGrid
-from gpytorch_nkn.linalg.grid.partial_kronecker import PartialKronecker
+from gpytorch_nkn.linalg.grid.partial_kronecker import PartialGrid, PartialKronecker
 
 __all__ = [
-    "LOG_DETERMINANTS",
     "GridLikelihood",
     "KroneckerEigen",
     "LeftOutBlocks",
@@ -17,7 +14,5 @@ __all__ = [
     "PartialGrid",
     "PartialKronecker",
     "Solution",
-    "dense_matrices",
     "kronecker_multiply",
-    "unknown_cells",
 ]

@@ -12,8 +12,7 @@ from torch.autograd import Function
 from gpytorch_nkn.linalg.grid.conjugate_gradients import Report, warn_of_residual
 from gpytorch_nkn.linalg.grid.grid_log_determinant import LogDeterminant
 from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen
-from gpytorch_nkn.linalg.grid.partial_grid import PartialGrid
-from gpytorch_nkn.linalg.grid.partial_kronecker import PartialKronecker
+from gpytorch_nkn.linalg.grid.partial_kronecker import PartialGrid, PartialKronecker
 
 __all__ = ["GridLikelihood", "LeftOutBlocks"]
 

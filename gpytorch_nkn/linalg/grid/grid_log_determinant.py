@@ -7,9 +7,9 @@ from torch import Tensor
 
 from gpytorch_nkn.linalg.grid.partial_kronecker import PartialKronecker
 
-__all__ = ["LOG_DETERMINANTS", "LogDeterminant"]
+__all__ = ["LogDeterminant"]
 
-LOG_DETERMINANTS = ("scaled", "unbiased")
+_KINDS = ("scaled", "unbiased")
 
 
 class LogDeterminant:
@@ -48,8 +48,8 @@ class LogDeterminant:
         lanczos_steps: int = 30,
         tolerance: float = 1e-2,
     ):
-        if kind not in LOG_DETERMINANTS:
-            raise ValueError(f"The log-determinant is one of {LOG_DETERMINANTS}, got {kind!r}.")
+        if kind not in _KINDS:
+            raise ValueError(f"The log-determinant is one of {_KINDS}, got {kind!r}.")
         if num_probes < 1:
             raise ValueError(f"num_probes must be at least 1, got {num_probes}.")
         self.kind = kind

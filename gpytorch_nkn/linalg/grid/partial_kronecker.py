@@ -1,9 +1,9 @@
-"""Gaussian vectors with Kronecker covariance plus noise, some of whose cells are observed."""
+"""Grids with missing cells, and Gaussian vectors with Kronecker covariance on them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,9 +15,88 @@ from gpytorch_nkn.linalg.grid.conjugate_gradients import (
     warn_of_residual,
 )
 from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multiply, paired_sum
-from gpytorch_nkn.linalg.grid.partial_grid import PartialGrid
 
-__all__ = ["PartialKronecker", "Weights"]
+__all__ = ["PartialGrid", "PartialKronecker", "Weights"]
+
+_CHUNK_ELEMENTS = 2**23  # numbers in a temporary array
+_SPARE = 1.5  # a box may hold so many times the cells that are wanted
+
+
+class PartialGrid:
+    """A grid with missing cells, and the smallest sub-grid that holds all of these.
+
+    Args:
+        observed: Whether a cell is observed, ``... x n_1 x ... x n_P``.
+        num_dims: Number of dimensions ``P`` of the grid; those in front of them are a batch.
+
+    Attributes:
+        observed: As given.
+        num_dims: As given.
+        shape: Sizes ``n_1 x ... x n_P``.
+        batch_shape: ``...``.
+        num_cells: Cells of the grid.
+        num_observed: Observed cells ``...``.
+        rows: For each dimension the positions at which a cell of any batch entry is missing.
+        missing: Missing cells of the sub-grid of these, ``... x h_1 x ... x h_P``.
+
+    Raises:
+        ValueError: A batch entry has no observed cell, or there are too few dimensions.
+    """
+
+    def __init__(self, observed: Tensor, num_dims: int):
+        if observed.dtype != torch.bool or observed.dim() < num_dims or num_dims < 1:
+            raise ValueError(
+                f"observed must be boolean with at least {max(num_dims, 1)} dimensions, got "
+                f"{observed.dtype} of shape {tuple(observed.shape)}."
+            )
+        self.observed = observed
+        self.num_dims = num_dims
+        self.shape = observed.shape[observed.dim() - num_dims :]
+        self.batch_shape = observed.shape[: observed.dim() - num_dims]
+        self.num_cells = self.shape.numel()
+        self.num_observed = observed.flatten(-num_dims).sum(-1)
+        if bool((self.num_observed == 0).any()):
+            raise ValueError("There is no observed cell in the grid (or in an entry of its batch).")
+        gone = ~observed.reshape(-1, *self.shape).all(0)
+        self.rows = []
+        for dim in range(num_dims):
+            others = [d for d in range(num_dims) if d != dim]
+            along = gone.any(dim=others) if others else gone
+            self.rows.append(along.nonzero()[:, 0])
+        self.missing = self.restrict(~observed)
+        self._all_missing = bool(self.missing.all())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every cell is observed."""
+        return self.missing.numel() == 0
+
+    @property
+    def is_mostly_missing(self) -> bool:
+        """Whether there are more missing cells than observed ones, over the whole batch."""
+        return bool(2 * self.num_observed.sum() < self.num_observed.numel() * self.num_cells)
+
+    def restrict(self, array: Tensor) -> Tensor:
+        """Part ``... x h_1 x ... x h_P`` of an array ``... x n_1 x ... x n_P``."""
+        for dim, rows in enumerate(self.rows):
+            array = array.index_select(dim - self.num_dims, rows)
+        return array
+
+    def only_missing(self, array: Tensor) -> Tensor:
+        """Zero out the observed cells of an array ``... x h_1 x ... x h_P``."""
+        return array if self._all_missing else array * self.missing
+
+    def only_observed(self, array: Tensor) -> Tensor:
+        """Zero out the missing cells of an array ``... x n_1 x ... x n_P``."""
+        return array if self.is_complete else array * self.observed
+
+    def place(self, array: Tensor) -> Tensor:
+        """Array ``... x n_1 x ... x n_P`` with ``... x h_1 x ... x h_P`` in its place, else 0."""
+        batch = array.shape[: array.dim() - self.num_dims]
+        whole = array.new_zeros(*batch, *self.shape)
+        index: tuple[Any, ...] = torch.meshgrid(*self.rows, indexing="ij")
+        whole[(..., *index)] = array
+        return whole
 
 
 class Weights(NamedTuple):
@@ -258,3 +337,70 @@ class PartialKronecker:
             weighted = weights * self.eigen.others(dim)
             sums.append(weighted.sum(axes) if axes else weighted)
         return sums
+
+    # --- as matrices ---
+
+    def unknown_cells(self) -> Tensor:
+        """Cells ``B x u`` that selfs are solved for, for each of the B entries of the batch."""
+        grid = self.grid
+        mask = grid.missing if self.in_holes else grid.observed
+        cells = mask.shape[mask.dim() - grid.num_dims :]
+        return mask.expand(*self.batch_shape, *cells).reshape(-1, cells.numel())
+
+    def dense_matrices(self) -> Iterator[Tensor]:
+        r"""The matrices :math:`(A^{-1})_{hh}`, or :math:`A_{oo}` where holes are the larger part.
+
+        Yields:
+            One matrix ``h x h`` (or ``o x o``) after the other, for each entry of the batch.
+        """
+        masks = self.unknown_cells()
+        for number, mask in enumerate(masks):
+            if not self.in_holes:
+                yield self._observed_dense(number, mask)
+            elif mask.numel() > _SPARE * int(mask.sum()):
+                yield self._by_columns(number, mask)
+            else:
+                yield self._by_squares(number, mask)
+
+    def _by_squares(self, number: int, mask: Tensor) -> Tensor:
+        """Sums over one dimension after the other, of products of two rows of the eigenvectors."""
+        rows = [self._entry(part, number, 2) for part in self.expand]
+        squares = [(q.unsqueeze(-2) * q.unsqueeze(-3)).flatten(-3, -2) for q in rows]
+        inverse = self._entry(self.inverse, number, self.num_dims)
+        whole = kronecker_multiply(squares, inverse)  # h_1^2 x ... x h_P^2
+        sizes = [part.size(-2) for part in rows]
+        whole = whole.reshape([size for size in sizes for _ in range(2)])
+        whole = whole.permute(*range(0, 2 * len(sizes), 2), *range(1, 2 * len(sizes), 2))
+        whole = whole.reshape(mask.numel(), mask.numel())
+        return whole if bool(mask.all()) else whole[mask][:, mask]
+
+    def _observed_dense(self, number: int, mask: Tensor) -> Tensor:
+        index = torch.unravel_index(mask.nonzero()[:, 0], self.grid.shape)
+        matrix = torch.ones((), dtype=self.inverse.dtype, device=self.inverse.device)
+        for factor, own in zip(self.factors, index, strict=True):
+            one = self._entry(factor, number, 2)
+            matrix = matrix * one[own.unsqueeze(-1), own.unsqueeze(0)]
+        noise = self._entry(self.noise, number, self.num_dims).reshape(())
+        matrix.diagonal().add_(noise)
+        return matrix
+
+    def _by_columns(self, number: int, mask: Tensor) -> Tensor:
+        """Products with unit vectors, some at a time."""
+        places = mask.nonzero()[:, 0]
+        batch = self.batch_shape
+        cells = [rows.numel() for rows in self.grid.rows]
+        chunk = max(1, _CHUNK_ELEMENTS // max(1, self.inverse.numel() * max(1, batch.numel())))
+        columns = [self.inverse.new_zeros(0, len(places))]
+        for some in places.split(chunk):
+            units = torch.zeros(
+                len(some), batch.numel(), len(mask), dtype=self.inverse.dtype, device=mask.device
+            )
+            units[torch.arange(len(some), device=mask.device), number, some] = 1.0
+            image = self.multiply(units.view(len(some), *batch, *cells))
+            columns.append(image.reshape(len(some), batch.numel(), len(mask))[:, number, mask])
+        return torch.cat(columns)
+
+    def _entry(self, tensor: Tensor, number: int, event_dims: int) -> Tensor:
+        """One entry of the batch of a tensor that broadcasts to it."""
+        event = tensor.shape[tensor.dim() - event_dims :]
+        return tensor.expand(*self.batch_shape, *event).reshape(-1, *event)[number]

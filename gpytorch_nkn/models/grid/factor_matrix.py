@@ -15,7 +15,7 @@ from gpytorch_nkn.kernels.evaluation import (
 )
 from gpytorch_nkn.linalg import to_dense
 
-__all__ = ["cross_matrix", "factor_diagonal", "factor_matrix", "toeplitz"]
+__all__ = ["factor_diagonal", "factor_matrix", "toeplitz"]
 
 
 def factor_matrix(kernel: Kernel, x: Tensor, *, regular: bool) -> Tensor:
@@ -44,11 +44,6 @@ def factor_matrix(kernel: Kernel, x: Tensor, *, regular: bool) -> Tensor:
             return toeplitz(rows[..., 0, :])
     compiled = _compiled_matrix(kernel, x)
     return kernel(x).to_dense() if compiled is None else compiled
-
-
-def cross_matrix(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
-    """Covariance ``... x n x m`` between two sets of coordinates of one dimension."""
-    return kernel(x1, x2).to_dense()
 
 
 def factor_diagonal(kernel: Kernel, x: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn.linalg import KroneckerEigen, PartialKronecker, kronecker_multiply
-from gpytorch_nkn.linalg.grid import dense_matrices, unknown_cells
 
 __all__ = ["GridPosterior"]
 
@@ -99,7 +98,7 @@ class GridPosterior:
         factors = self._dense_factors() if system.in_holes else None
         if factors is None:
             return None
-        masks = unknown_cells(system)  # B x u
+        masks = system.unknown_cells()  # B x u
         noise = system.noise.expand(*system.batch_shape, *[1] * self.num_dims).reshape(-1)
         box = torch.zeros(masks.shape, dtype=noise.dtype, device=noise.device)
         for number, (mask, factor) in enumerate(zip(masks, factors, strict=True)):
@@ -222,7 +221,7 @@ class GridPosterior:
         flat = space.reshape(-1, batch.numel(), space.shape[space.dim() - self.num_dims :].numel())
         largest = max(len(factor) for factor in factors)
         parts = []
-        masks = unknown_cells(self.system)
+        masks = self.system.unknown_cells()
         for number, (mask, factor) in enumerate(zip(masks, factors, strict=True)):
             half = torch.linalg.solve_triangular(factor, flat[:, number, mask].mT, upper=False)
             parts.append(torch.nn.functional.pad(half.mT, (0, largest - len(factor))))
@@ -231,12 +230,12 @@ class GridPosterior:
     def _dense_factors(self) -> list[Tensor] | None:
         """Lower Cholesky factors ``u x u`` for each entry of the batch; None if too large."""
         if self._factors is None:
-            sizes = unknown_cells(self.system).sum(-1).tolist()
+            sizes = self.system.unknown_cells().sum(-1).tolist()
             total = sum(size**2 for size in sizes)
             if max(sizes) > _DENSE_CELLS or total > _DENSE_GRIDS * _DENSE_CELLS**2:
                 return None
             factors = []
-            for matrix in dense_matrices(self.system):
+            for matrix in self.system.dense_matrices():
                 factor, failed = torch.linalg.cholesky_ex(matrix)
                 if bool(failed):
                     return None

@@ -2,7 +2,7 @@ import pytest
 import torch
 from linear_operator.utils.warnings import NumericalWarning
 
-from gpytorch_nkn.linalg import LOG_DETERMINANTS, LogDeterminant, PartialGrid, PartialKronecker
+from gpytorch_nkn.linalg import LogDeterminant, PartialGrid, PartialKronecker
 from tests.linalg.grid.dense_grid import TIGHT, factors_of, kron, random_grid, symmetric
 
 EXACT = {"num_probes": 10**4, "lanczos_steps": 300, "tolerance": 1e-12}
@@ -39,7 +39,7 @@ def test_unit_vectors_give_the_exact_value_and_derivatives(shape, share):
     torch.testing.assert_close(in_space_of_cells(matrices, own), symmetric(of_factors))
 
 
-@pytest.mark.parametrize("kind", LOG_DETERMINANTS)
+@pytest.mark.parametrize("kind", ["scaled", "unbiased"])
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_both_kinds_are_exact_on_a_complete_grid(kind, batch):
     shape = (4, 5)
