@@ -39,6 +39,7 @@ def fit_bo_model(
     previous: Model | Mapping[str, Tensor] | None = None,
     fresh_starts: int = 2,
     max_iterations: int = 75,
+    budget: float | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> M:
@@ -62,6 +63,7 @@ def fit_bo_model(
             the kernel over all columns; for other kernels they come from the data, see
             :func:`gpytorch_nkn.initialization.initialize_model`.
         max_iterations: L-BFGS iterations of each start.
+        budget: Wall time in seconds; what was reached by then counts.
         seed: Determines the fresh starts; the global random state is left alone.
         progress: Show a progress bar, if standard error is a terminal.
 
@@ -85,7 +87,7 @@ def fit_bo_model(
     if previous is not None:
         warm_start(model, previous)
     units = [(whole, part) for whole in _members(model) for part in enumerate(_outputs(whole))]
-    session = Session(seed=seed, progress=progress)
+    session = Session(budget=budget, seed=seed, progress=progress)
     for position, (whole, (number, part)) in enumerate(units):
         with torch.enable_grad(), session.interruptible(lambda position=position: position):  # type: ignore[misc]
             result = fit_best_of(
@@ -93,6 +95,7 @@ def fit_bo_model(
                 restarts=1 + fresh_starts,
                 initialize=_start,
                 recipe=Recipe(adam_steps=0, lbfgs_iterations=max_iterations),
+                budget=session.part(1 / (len(units) - position)),
                 seed=seed,
                 progress=progress,
             )

@@ -9,8 +9,11 @@ from gpytorch_nkn.fit.objective import (
     check_model as check_model,
     noisy_prior as noisy_prior,
 )
-from gpytorch_nkn.fit.optimize import FlatParameters as FlatParameters, run_lbfgs as run_lbfgs
-from gpytorch_nkn.fit.recipe import Recipe
+from gpytorch_nkn.fit.optimize import (
+    FlatParameters as FlatParameters,
+    Recipe,
+    run_lbfgs as run_lbfgs,
+)
 from gpytorch_nkn.fit.result import (
     Fit as Fit,
     FitResult,

@@ -17,8 +17,7 @@ from tqdm import tqdm
 from gpytorch_nkn.fit.batching import can_stack, stack_models, unstack_model
 from gpytorch_nkn.fit.criteria import CRITERIA, evaluate_criterion
 from gpytorch_nkn.fit.objective import Objective, check_model
-from gpytorch_nkn.fit.optimize import FlatParameters, has_closed_form, run_adam, run_lbfgs
-from gpytorch_nkn.fit.recipe import Recipe
+from gpytorch_nkn.fit.optimize import FlatParameters, Recipe, has_closed_form, run_adam, run_lbfgs
 from gpytorch_nkn.fit.result import FitResult, RestartRecord, copy_model
 from gpytorch_nkn.fit.session import Session, check_counts
 from gpytorch_nkn.initialization import initialize_model

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gpytorch_nkn.fit.best_of import fit_best_of
 from gpytorch_nkn.fit.objective import Objective, check_model
-from gpytorch_nkn.fit.recipe import Recipe
+from gpytorch_nkn.fit.optimize import Recipe
 from gpytorch_nkn.fit.result import (
     FitResult,
     HeldOut,

@@ -591,3 +591,11 @@ def test_members_of_a_list_that_share_a_kernel_are_refused():
 def test_ensembles_are_sent_elsewhere():
     with pytest.raises(TypeError, match="fit_additive_partition_gp"):
         fit_bo_model(AdditivePartitionGP(*data()))
+
+
+def test_a_budget_ends_the_training_and_keeps_what_was_reached():
+    x, y = data(m=2)
+    model = fit_bo_model(NKNSingleTaskGP(x, y), budget=1e-6)
+    assert not model.training and model.posterior(x).mean.isfinite().all()
+    with pytest.raises(ValueError, match="positive number of seconds, got 0"):
+        fit_bo_model(model, budget=0)

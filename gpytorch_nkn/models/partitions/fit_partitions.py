@@ -38,6 +38,7 @@ def fit_additive_partition_gp(
     start: Iterable[Iterable[int]] | None = None,
     log_prior: Callable[[Partition], float] | None = None,
     max_iter: int = 25,
+    budget: float | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> AdditivePartitionGP:
@@ -54,7 +55,7 @@ def fit_additive_partition_gp(
     later. The members of the ensemble are ``num_samples`` states at equal distances, the last
     one included; ``model.partitions`` counts all.
 
-    Ctrl-C ends the sampling with a warning; what was sampled by then counts.
+    Ctrl-C (with a warning) and the budget end the sampling; what was sampled by then counts.
 
     Args:
         model: Model to fit in place.
@@ -67,6 +68,7 @@ def fit_additive_partition_gp(
             every column on its own.
         log_prior: Log prior of a partition, up to a constant; ``None`` is uniform over partitions.
         max_iter: L-BFGS iterations per partition.
+        budget: Wall time in seconds.
         seed: Determines all draws, together with the steps that ``previous`` has taken. The
             global random state is neither read nor changed.
         progress: Show a progress bar, if standard error is a terminal.
@@ -85,6 +87,7 @@ def fit_additive_partition_gp(
     Optimization; Sun et al. (2018), appendix J.3.
     """
     warmup, first = _check_options(model, num_steps, warmup, previous, start, max_iter)
+    session = Session(budget=budget, seed=seed, progress=progress)
     model.eval()  # makes the transformed inputs the training inputs
     fixed = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
     evidence = PartitionEvidence(
@@ -121,11 +124,12 @@ def fit_additive_partition_gp(
             "partitions sampled so far."
         )
 
-    session = Session(seed=seed, progress=progress)
     with session.bar(total, "partitions") as bar, session.interruptible(message=message):
         for state in chain:
             states.append(state)
             bar.update()
+            if session.is_over:
+                break
     kept = states[warmup + 1 :] or states[-1:]
     _set_ensemble(model, kept, evidence)
     # a new tensor: the old one may be that of a state_dict loaded with assign=True

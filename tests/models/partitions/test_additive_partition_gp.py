@@ -610,3 +610,10 @@ def test_standardize_of_the_user_is_that_of_the_default():
     default = AdditivePartitionGP(x, y, num_samples=2)
     torch.testing.assert_close(own.train_targets, default.train_targets)
     torch.testing.assert_close(own.posterior(x).mean, default.posterior(x).mean)
+
+
+def test_a_budget_ends_the_sampling_and_keeps_what_was_sampled():
+    model = fitted(num_steps=50, budget=1e-6)
+    assert sum(model.partitions.values()) == 1 and not model.training
+    with pytest.raises(ValueError, match="positive number of seconds, got 0"):
+        fitted(budget=0)
