@@ -57,12 +57,6 @@ def find_clusters(
 ) -> Clusters:
     """k-means, from at most ``max_rows`` random rows; clusters left without a row are dropped.
 
-    Args:
-        inputs: ``n x D``.
-        n_clusters: Between 1 and ``n``.
-        random_state: Seed.
-        max_rows: Most rows that the centroids are found from; all rows are assigned.
-
     Raises:
         ValueError: If ``n_clusters`` is not between 1 and ``n``.
     """
@@ -87,30 +81,20 @@ def map_clusters(
     kernel: Kernel,
     inputs: Array,
     clusters: Clusters,
-    *arrays: NDArray[Any],
+    parts: Sequence[Any],
+    *,
     n_jobs: int | None = None,
 ) -> list[Any]:
-    """``function(gram, *parts)`` for each cluster, in parallel through joblib.
+    """``function(gram, part)`` for each cluster, in their order, in parallel through joblib.
 
     A worker gets the inputs of its cluster and makes the Gram matrix itself, so what travels and
     what a worker holds depend on the largest cluster. ``joblib.parallel_config`` chooses the
     backend, Dask's among others.
-
-    Args:
-        function: Called with the Gram matrix ``m x m`` and the parts of ``arrays``.
-        kernel: Base kernel of two tables.
-        inputs: ``n x D``.
-        clusters: Of the inputs.
-        *arrays: Of ``n`` rows; each cluster gets its rows.
-        n_jobs: Jobs, as joblib's.
-
-    Returns:
-        Results in the order of the clusters.
     """
     largest_first = np.argsort([-len(rows) for rows in clusters.rows], kind="stable")
     work = (
-        delayed(_on_cluster)(function, kernel, inputs[rows], *(array[rows] for array in arrays))
-        for rows in (clusters.rows[c] for c in largest_first)
+        delayed(_on_cluster)(function, kernel, inputs[clusters.rows[c]], parts[c])
+        for c in largest_first
     )
     results = Parallel(n_jobs=n_jobs)(work)
     in_order: list[Any] = [None] * len(results)
@@ -119,8 +103,8 @@ def map_clusters(
     return in_order
 
 
-def _on_cluster(function: Callable[..., Any], kernel: Kernel, inputs: Array, *parts: Array) -> Any:
-    return function(kernel(inputs, inputs), *parts)
+def _on_cluster(function: Callable[..., Any], kernel: Kernel, inputs: Array, part: Any) -> Any:
+    return function(kernel(inputs, inputs), part)
 
 
 class ClusteredKernel:

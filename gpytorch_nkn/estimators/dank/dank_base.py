@@ -22,7 +22,6 @@ from gpytorch_nkn.estimators.dank.base_kernel import BaseKernel, check_gram, mak
 from gpytorch_nkn.estimators.dank.dank_clusters import (
     DECOMPOSITIONS,
     ClusteredSVMs,
-    ClusterOptions,
     fit_clusters,
 )
 from gpytorch_nkn.estimators.dank.dank_selection import (
@@ -406,17 +405,8 @@ class BaseDANK(BaseEstimator):
         blocks: Blocks,
         distances: np.ndarray | None = None,
     ) -> Task:
-        return Task(
-            gram,
-            target,
-            blocks,
-            self._losses,
-            folds,
-            learner,
-            distances,
-            self.n_jobs,
-            self.progress,
-        )
+        jobs = (self.n_jobs, self.progress)
+        return Task(gram, target, blocks, self._losses, folds, learner, distances, *jobs)
 
     def _fit_whole(
         self,
@@ -489,9 +479,16 @@ class BaseDANK(BaseEstimator):
         self, table: np.ndarray, target: np.ndarray, kernel: Any, blocks: Blocks, clusters: int
     ) -> None:
         """Learn in clusters, without the Gram matrix of all rows."""
-        seed = int(self._random().randint(2**31))
-        options = ClusterOptions(self.eta, clusters, self.decomposition, seed, self.n_jobs)
-        svms = fit_clusters(table, blocks(target, 1.0), kernel, options)
+        svms = fit_clusters(
+            table,
+            blocks(target, 1.0),
+            kernel,
+            eta=self.eta,
+            n_clusters=clusters,
+            decomposition=self.decomposition,
+            seed=int(self._random().randint(2**31)),
+            n_jobs=self.n_jobs,
+        )
         self._kernel = LearnedKernel(kernel, table)
         self._svms, self._learned_signed = svms, None
         self.cv_results_ = [*self.cv_results_, *svms.candidates]

@@ -29,7 +29,7 @@ from gpytorch_nkn.estimators.dank.support_vectors import (
     solve_dual,
 )
 
-__all__ = ["DECOMPOSITIONS", "ClusterOptions", "ClusteredSVMs", "fit_clusters"]
+__all__ = ["DECOMPOSITIONS", "ClusteredSVM", "ClusteredSVMs", "fit_clusters"]
 
 DECOMPOSITIONS = ("global", "block")
 _SHARES = (10.0, 1.0, 0.1)  # of eta over the mean squared dual variable of a cluster
@@ -39,25 +39,6 @@ _TOL = 1e-3  # of optimality conditions, LIBSVM's default
 _LEARNER = Learner(tol=1e-3, max_iter=500, machine_tol=_TOL)
 
 Kernel = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
-
-@dataclass(frozen=True)
-class ClusterOptions:
-    """How clusters are fitted.
-
-    Attributes:
-        eta: ``"cv"``, ``"norm"``, or a number.
-        n_clusters: Number of clusters.
-        decomposition: ``"global"`` or ``"block"``.
-        seed: Of k-means and of what is held out.
-        n_jobs: Processes, as joblib's.
-    """
-
-    eta: float | str
-    n_clusters: int
-    decomposition: str
-    seed: int
-    n_jobs: int | None
 
 
 @dataclass(frozen=True)
@@ -131,7 +112,15 @@ class ClusteredSVMs:
 
 
 def fit_clusters(
-    table: np.ndarray, blocks: Sequence[Block], kernel: Kernel, options: ClusterOptions
+    table: np.ndarray,
+    blocks: Sequence[Block],
+    kernel: Kernel,
+    *,
+    eta: float | str,
+    n_clusters: int,
+    decomposition: str,
+    seed: int,
+    n_jobs: int | None,
 ) -> ClusteredSVMs:
     """Learn factors inside k-means clusters, then the SVMs.
 
@@ -144,9 +133,14 @@ def fit_clusters(
         table: Inputs ``n x D``.
         blocks: The SVMs.
         kernel: Base kernel of two tables.
-        options: How.
+        eta: ``"cv"``, ``"norm"``, or a number.
+        n_clusters: Number of clusters.
+        decomposition: One of ``DECOMPOSITIONS``.
+        seed: Of k-means and of what is held out.
+        n_jobs: Processes, as joblib's.
     """
-    fitted = [_fit_block(table, block, kernel, options) for block in blocks]
+    options = (eta, n_clusters, decomposition == "block", seed, n_jobs)
+    fitted = [_fit_block(table, block, kernel, *options) for block in blocks]
     etas = {eta for _, eta, _ in fitted}
     return ClusteredSVMs(
         tuple(svm for svm, _, _ in fitted),
@@ -157,30 +151,37 @@ def fit_clusters(
 
 
 def _fit_block(
-    table: np.ndarray, block: Block, kernel: Kernel, options: ClusterOptions
+    table: np.ndarray,
+    block: Block,
+    kernel: Kernel,
+    eta: float | str,
+    n_clusters: int,
+    apart: bool,
+    seed: int,
+    n_jobs: int | None,
 ) -> tuple[ClusteredSVM, float, list[Candidate]]:
     """An SVM, its ``eta`` and what was compared."""
     rows = block.rows[: block.count]
     table = table[rows]
-    clusters = find_clusters(table, min(options.n_clusters, block.count), random_state=options.seed)
-    places = np.arange(block.count)
+    clusters = find_clusters(table, min(n_clusters, block.count), random_state=seed)
 
-    def on_clusters(function: Callable[..., Any]) -> list[Any]:
-        return map_clusters(function, kernel, table, clusters, places, n_jobs=options.n_jobs)
+    def on_clusters(function: Callable[..., Any], bias: bool = True) -> list[Any]:
+        parts = [block.restricted(own, bias=bias) for own in clusters.rows]
+        return map_clusters(function, kernel, table, clusters, parts, n_jobs=n_jobs)
 
     if not getattr(kernel, "is_definite", False):
         on_clusters(_check_cluster)
-    eta, rule, candidates = _choose_eta(on_clusters, block, options)
-    if options.decomposition == "block":
-        parts = on_clusters(partial(_svm_of_cluster, block=block, rule=rule))
-        learned = ClusteredKernel(kernel, table, clusters, [e for e, _ in parts], between=0.0)
+    used, rule, candidates = _choose_eta(on_clusters, eta, seed)
+    if apart:
+        svms = on_clusters(partial(_svm_of_cluster, rule=rule), bias=False)
+        learned = ClusteredKernel(kernel, table, clusters, [e for e, _ in svms], between=0.0)
         signed = np.zeros(block.count)
-        for own, (_, part) in zip(clusters.rows, parts, strict=True):
+        for own, (_, part) in zip(clusters.rows, svms, strict=True):
             signed[own] = part
-        return ClusteredSVM(rows, learned, signed, 0.0), eta, candidates
+        return ClusteredSVM(rows, learned, signed, 0.0), used, candidates
     extensions: list[Any] = [None] * len(clusters.rows)
     if rule is not None:
-        extensions = on_clusters(partial(_factor_of_cluster, block=block, rule=rule))
+        extensions = on_clusters(partial(_factor_of_cluster, rule=rule))
     learned = ClusteredKernel(kernel, table, clusters, extensions)
     spread = 1.0 if block.epsilon is None else float(np.std(block.targets)) or 1.0
     solution = solve_dual(
@@ -189,22 +190,20 @@ def _fit_block(
         block.bounds,
         epsilon=block.epsilon,
         tol=_TOL * spread,
-        n_jobs=options.n_jobs,
+        n_jobs=n_jobs,
     )
-    return ClusteredSVM(rows, learned, solution.signed, solution.intercept), eta, candidates
+    return ClusteredSVM(rows, learned, solution.signed, solution.intercept), used, candidates
 
 
 def _choose_eta(
-    on_clusters: Callable[[Callable[..., Any]], list[Any]], block: Block, options: ClusterOptions
+    on_clusters: Callable[[Callable[..., Any]], list[Any]], eta: float | str, seed: int
 ) -> tuple[float, _EtaRule | None, list[Candidate]]:
     """``eta``, or NaN where clusters differ; the rule for each, ``None`` for ``F = 1``; trials."""
-    if options.eta == "norm":
+    if eta == "norm":
         return math.nan, _EtaRule(1.0, 1, 0), []
-    if options.eta != "cv":
-        eta = float(options.eta)
-        return eta, (_EtaRule(eta, 0, 0) if math.isfinite(eta) else None), []
-    compare = partial(_compare_etas, block=block, seed=options.seed)
-    losses = np.concatenate(on_clusters(compare), axis=1)
+    if eta != "cv":
+        return float(eta), (_EtaRule(float(eta), 0, 0) if math.isfinite(float(eta)) else None), []
+    losses = np.concatenate(on_clusters(partial(_compare_etas, seed=seed)), axis=1)
     if not losses.shape[1]:
         return math.inf, None, []
     weights = choose(losses, _LEAST)
@@ -216,11 +215,11 @@ def _choose_eta(
     return math.nan, _EtaRule(_SHARES[best - 1], 1, 1), candidates
 
 
-def _check_cluster(gram: np.ndarray, places: np.ndarray) -> None:
+def _check_cluster(gram: np.ndarray, block: Block) -> None:
     check_gram(gram)
 
 
-def _compare_etas(gram: np.ndarray, places: np.ndarray, block: Block, seed: int) -> np.ndarray:
+def _compare_etas(gram: np.ndarray, block: Block, seed: int) -> np.ndarray:
     """Losses of rows held out of a cluster: with ``F = 1``, then with each share of ``eta``.
 
     Wrong classes, which count as they do in the SVM, or squared errors.
@@ -228,10 +227,10 @@ def _compare_etas(gram: np.ndarray, places: np.ndarray, block: Block, seed: int)
     order = np.random.default_rng(seed).permutation(len(gram))[:_COMPARED_ROWS]
     cut = round(_HELD_OUT * len(order))
     test, train = order[:cut], order[cut:]
-    known, held_out = block.restricted(places[train]), block.restricted(places[test])
+    known, held_out = block.restricted(train), block.restricted(test)
     if not cut or (block.epsilon is None and np.ptp(known.targets) == 0.0):
         return np.zeros((1 + len(_SHARES), 0))
-    weights = held_out.bounds / block.restricted(places).bounds.mean()
+    weights = held_out.bounds / block.bounds.mean()
 
     def losses(outputs: np.ndarray) -> np.ndarray:
         if block.epsilon is None:
@@ -243,23 +242,19 @@ def _compare_etas(gram: np.ndarray, places: np.ndarray, block: Block, seed: int)
     return losses_of_etas(_LEARNER, inner, cross, [known], shares, losses)
 
 
-def _factor_of_cluster(
-    gram: np.ndarray, places: np.ndarray, block: Block, rule: _EtaRule
-) -> SmoothExtension | None:
+def _factor_of_cluster(gram: np.ndarray, block: Block, rule: _EtaRule) -> SmoothExtension | None:
     """The factor of one cluster as a function of inputs; ``None`` where there is none."""
-    known = [block.restricted(places)]
-    plain = _LEARNER.plain(gram, known)
+    plain = _LEARNER.plain(gram, [block])
     if not plain.norm:
         return None
-    return _LEARNER.factor(gram, known, rule(plain.norm, len(gram)), plain.variables)
+    return _LEARNER.factor(gram, [block], rule(plain.norm, len(gram)), plain.variables)
 
 
 def _svm_of_cluster(
-    gram: np.ndarray, places: np.ndarray, block: Block, rule: _EtaRule | None
+    gram: np.ndarray, block: Block, rule: _EtaRule | None
 ) -> tuple[SmoothExtension | None, np.ndarray]:
     """Factor and signed coefficients of one part of the paper's form, which has no intercept."""
-    known = [block.restricted(places, bias=False)]
-    svm = _LEARNER.plain(gram, known)
+    svm = _LEARNER.plain(gram, [block])
     if rule is not None and svm.norm:
-        svm = _LEARNER.learn(gram, known, rule(svm.norm, len(gram)), svm.variables)
+        svm = _LEARNER.learn(gram, [block], rule(svm.norm, len(gram)), svm.variables)
     return svm.extension, svm.signed[:, 0]

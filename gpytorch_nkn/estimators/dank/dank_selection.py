@@ -249,12 +249,9 @@ def average(losses: np.ndarray) -> np.ndarray:
 
 
 def confirm(task: Task, gram: np.ndarray, cost: float) -> bool:
-    """Whether a kernel that was learned from some rows is better than the base kernel with more.
+    """Whether a kernel learned from some rows is better than the base kernel with more.
 
-    Args:
-        task: More rows, and SVMs.
-        gram: Gram matrix of the kernel, ``n x n``.
-        cost: Factor of ``C`` to use with it.
+    Its Gram matrix is that of the rows of the task; ``cost`` is the factor of ``C`` with it.
     """
     losses = [
         _by_row(

@@ -133,5 +133,6 @@ def test_clusters_are_worked_on_one_by_one_and_given_back_in_order():
     ]
     assert len({size for size, *_ in expected}) == 3
     with joblib.parallel_config("threading", n_jobs=2):
-        found = map_clusters(gram_size_and_sum, kernel, inputs, clusters, labels)
+        parts = [labels[rows] for rows in clusters.rows]
+        found = map_clusters(gram_size_and_sum, kernel, inputs, clusters, parts)
     np.testing.assert_allclose(found, expected)

@@ -14,7 +14,6 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
-from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_nkn.estimators import DANKClassifier
 
@@ -48,15 +47,6 @@ def ridge_of(coefficients, gram):
         errors.append(error)
     assert min(errors) < np.sum(coefficients**2)
     return np.linalg.solve(gram + grid[np.argmin(errors)] * np.eye(count), coefficients)
-
-
-def test_scikit_learns_own_checks():
-    check_estimator(DANKClassifier(eta="norm", relevance=None))
-
-
-@pytest.mark.slow
-def test_scikit_learns_own_checks_of_the_defaults():
-    check_estimator(DANKClassifier())
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4])

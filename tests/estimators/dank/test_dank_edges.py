@@ -1,5 +1,7 @@
 """Data-adaptive support vector machines at the edges of their options and of the data."""
 
+import re
+
 import gpytorch
 import numpy as np
 import pandas as pd
@@ -8,6 +10,7 @@ import torch
 from scipy import sparse
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC
+from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
 
 from gpytorch_nkn.estimators import DANKClassifier, DANKRegressor
 
@@ -22,6 +25,51 @@ def fitted(estimator, inputs=X, targets=None, **options):
     if targets is None:
         targets = (LABELS if estimator is DANKClassifier else Y)[: len(inputs)]
     return estimator(**{"random_state": 0, "cv": 2, **options}).fit(inputs, targets)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", BOTH)
+def test_scikit_learns_own_checks(estimator):
+    check_estimator(estimator(cv=2))  # both factors are learned, in a third of the time of 5 folds
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+def test_scikit_learns_own_checks_without_relevances(estimator):
+    check_estimator(estimator(eta="norm", relevance=None))
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "check_dict_unchanged",
+        "check_estimators_pickle",
+        "check_fit2d_1feature",
+        "check_fit2d_1sample",
+        "check_fit_score_takes_y",
+        "check_methods_sample_order_invariance",
+        "check_no_attributes_set_in_init",
+        "check_parameters_default_constructible",
+    ],
+)
+@pytest.mark.parametrize("estimator", BOTH)
+def test_some_of_these_checks_of_the_defaults(estimator, check):
+    checks = {c.func.__name__: (e, c) for e, c in estimator_checks_generator(estimator())}
+    model, function = checks[check]
+    assert model.get_params() == estimator().get_params()
+    function(model)
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+def test_documentation_is_complete(estimator):
+    for name in estimator().get_params():
+        assert f"\n        {name}: " in estimator.__doc__
+    model = fitted(estimator, eta=0.1, relevance=None)
+    names = [name for name in vars(model) if name.endswith("_") and name != "n_features_in_"]
+    lines = estimator.__doc__.partition("Attributes:")[2]
+    assert len(names) > 8
+    for name in [*names, "factor_", "rank_"]:
+        assert re.search(rf"\n        (\w+, )*{name}[,:]", lines), name
+    assert "<shared" not in estimator.__doc__
 
 
 OPTIONS = [

@@ -14,7 +14,6 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
-from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_nkn.estimators import DANKRegressor
 from tests.estimators.dank.test_dank_classifier import ridge_of
@@ -29,15 +28,6 @@ def rows(count=60, seed=0, columns=3):
 def regressor(**options):
     """Neither factor, unless asked for."""
     return DANKRegressor(**{"eta": np.inf, "relevance": None, "random_state": 0, **options})
-
-
-def test_scikit_learns_own_checks():
-    check_estimator(DANKRegressor(cv=2, relevance=None))
-
-
-@pytest.mark.slow
-def test_scikit_learns_own_checks_of_the_defaults():
-    check_estimator(DANKRegressor())
 
 
 @pytest.mark.parametrize(

@@ -73,14 +73,9 @@ class Block:
 
 
 def classification_blocks(codes: np.ndarray, num_classes: int, upper: np.ndarray) -> list[Block]:
-    """SVMs of all pairs of classes, those of ``sklearn.svm.SVC``: the first class is positive.
+    """SVMs of all pairs of classes ``n``, as ``sklearn.svm.SVC`` has them: the first is positive.
 
     For two classes the second is positive, as scikit-learn has it there.
-
-    Args:
-        codes: Class of each row, 0 to ``num_classes - 1``, ``n``.
-        num_classes: Number of classes, at least 2.
-        upper: Bounds ``C_i`` of the rows, ``n``.
     """
     blocks = []
     for first, second in combinations(range(num_classes), 2):
@@ -92,13 +87,7 @@ def classification_blocks(codes: np.ndarray, num_classes: int, upper: np.ndarray
 
 
 def regression_blocks(targets: np.ndarray, epsilon: float, upper: np.ndarray) -> list[Block]:
-    """The SVM of epsilon-insensitive regression: two variables for each row.
-
-    Args:
-        targets: Targets, ``n``.
-        epsilon: Half width of the tube.
-        upper: Bounds ``C_i`` of the rows, ``n``.
-    """
+    """The SVM of epsilon-insensitive regression of ``n`` targets: two variables for each row."""
     count = len(targets)
     rows = np.tile(np.arange(count), 2)
     signs = np.concatenate([np.ones(count), -np.ones(count)])
@@ -134,14 +123,6 @@ def project_box_hyperplane(point: np.ndarray, signs: np.ndarray, upper: np.ndarr
     piecewise linearly in ``t``: sorted breakpoints give the piece, the piece gives the root. (To
     clip and to project onto the hyperplane in turn, as in the paper, ends in the set, but not in
     its nearest point.)
-
-    Args:
-        point: Any point, ``m``.
-        signs: 1 or -1, ``m``.
-        upper: Positive bounds, ``m``.
-
-    Returns:
-        The nearest point, ``m``. The set holds 0, so there is one.
 
     Reference: Held, Wolfe and Crowder (1974), Validation of subgradient optimization.
     """
@@ -247,12 +228,7 @@ class DualProblem:
         return float(primal - dual)
 
     def primal(self, signed: np.ndarray, products: np.ndarray) -> float:
-        """Primal objective of the SVMs with these coefficients and the best intercepts.
-
-        Args:
-            signed: Signed dual coefficients ``n x P``.
-            products: Kernel times ``signed``, ``n x P``.
-        """
+        """Primal objective at coefficients and kernel times these, with the best intercepts."""
         loss = sum(
             block.upper @ np.maximum(slack, 0.0)
             for block, slack in zip(self.blocks, self._slacks(products), strict=True)

@@ -76,24 +76,14 @@ class SmoothExtension:
         return math.isinf(self.ridge_)
 
     def features(self, cross: np.ndarray) -> np.ndarray:
-        """What describes inputs, ``M x P``, or ``M x rank`` with ``tau > 0``.
-
-        Args:
-            cross: ``k`` between the inputs and those of the training, ``M x n``.
-        """
+        """What describes inputs, ``M x P`` or ``M x rank``, given ``k`` with training rows."""
         smooth = cross @ self.coefficients_ / (2.0 * math.sqrt(self.eta))
         if self._maps is None:
             return smooth
         return self._product(cross, smooth, self._training) @ self._maps
 
     def factor(self, gram: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """``F`` between inputs, ``M x N``.
-
-        Args:
-            gram: ``k`` between them, ``M x N``.
-            left: Features of the first.
-            right: Features of the second.
-        """
+        """``F`` between inputs, ``M x N``, by ``k`` between them and features of both."""
         if self._maps is not None:
             return left @ right.T
         return self._product(gram, left, right)
@@ -161,13 +151,8 @@ def reciprocal_neighbours(distances: np.ndarray) -> np.ndarray:
 
     If new row ``j`` is the r-th neighbour of training row ``i`` among the new rows, and ``i`` the
     s-th of ``j`` among those of the training, the partner makes ``1 / (r s)`` largest, the first
-    of equals. Ranks ``r`` are among what is predicted together: partners depend on it.
-
-    Args:
-        distances: Between training and new rows, ``n x M``.
-
-    Returns:
-        Partners, ``M``.
+    of equals. Ranks ``r`` are among what is predicted together: partners ``M`` depend on it. The
+    distances are those between training and new rows, ``n x M``.
     """
     among_new = _ranks(distances, axis=1)
     among_training = _ranks(distances, axis=0)

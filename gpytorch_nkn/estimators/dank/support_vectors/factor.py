@@ -170,12 +170,7 @@ class FactorStep:
 
 
 def threshold_root(matrix: np.ndarray, threshold: float) -> np.ndarray:
-    """``V diag(w - threshold)^(1/2)`` of the eigenvalues ``w`` above the threshold, falling.
-
-    Args:
-        matrix: Symmetric, ``p x p``.
-        threshold: Not negative.
-    """
+    """``V diag(w - threshold)^(1/2)`` of a symmetric matrix, its eigenvalues ``w`` falling."""
     scale = np.abs(matrix).sum(axis=0).max(initial=0.0)
     lowest = max(threshold, len(matrix) * np.finfo(float).eps * scale)
     values, vectors = eigh(matrix, subset_by_value=(lowest, np.inf), driver="evr")
@@ -185,13 +180,7 @@ def threshold_root(matrix: np.ndarray, threshold: float) -> np.ndarray:
 def _lanczos_root(
     operator: LinearOperator, threshold: float, rank: int | None
 ) -> np.ndarray | None:
-    """The same by Lanczos; ``None`` if too many eigenvalues are above the threshold.
-
-    Args:
-        operator: Symmetric, ``p x p``.
-        threshold: Positive.
-        rank: A guess of how many there are; ``None`` for no idea.
-    """
+    """The same by Lanczos, given a guess of the rank; ``None`` if too many are above."""
     size = operator.shape[0]
     guess = 8 if rank is None else rank + 2 + rank // 4
     while guess <= size // _LANCZOS_SHARE:

@@ -49,11 +49,9 @@ class FittedSVMs:
         return float(self.variables @ self.variables)
 
     def outputs(self, cross: np.ndarray, partners: np.ndarray | None = None) -> np.ndarray:
-        """Decision values ``M x P``.
+        """Decision values ``M x P``, by the base kernel with training rows, ``M x n``.
 
-        Args:
-            cross: Base kernel with training rows, ``M x n``.
-            partners: Training rows to take ``F`` from, ``M``, for the reciprocal extension.
+        The reciprocal extension takes ``F`` from partners ``M`` among the training rows.
         """
         if self.factor is not None:
             cross = cross * self.factor[partners]

@@ -86,14 +86,7 @@ class RelevanceKernel:
 def relevance_factor(
     left: np.ndarray, right: np.ndarray, relevances: np.ndarray, power: int
 ) -> np.ndarray:
-    """``exp(-sum_d w_d |x_d - x'_d|^power / 2)``, ``M x N``.
-
-    Args:
-        left: Rows ``M x D``.
-        right: Rows ``N x D``.
-        relevances: ``w``, ``D``, not negative.
-        power: 1 or 2. Both give kernels: products of exponential or Gaussian ones.
-    """
+    """``exp(-sum_d w_d |x_d - x'_d|^power / 2)``, ``M x N``: a kernel for powers 1 and 2."""
     return np.exp(-0.5 * _weighted(left, right, relevances, power))
 
 

@@ -247,13 +247,5 @@ SOLVERS: dict[str, Callable[[DualProblem, np.ndarray, float, int], Solution]] = 
 def solve(
     problem: DualProblem, start: np.ndarray, *, solver: str, tol: float, max_iter: int
 ) -> Solution:
-    """Maximise the dual objective.
-
-    Args:
-        problem: The problem.
-        start: Feasible dual variables to start from, ``m``.
-        solver: Key of ``SOLVERS``.
-        tol: Relative gap to stop at.
-        max_iter: Largest number of steps.
-    """
+    """Maximise the dual objective from a feasible start, to a relative gap."""
     return SOLVERS[solver](problem, start, tol, max_iter)

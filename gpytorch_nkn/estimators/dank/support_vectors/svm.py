@@ -73,13 +73,6 @@ def solve_quadratic(
 
     For labels, signed variables lie between 0 and C or -C and 0. From the middle m of that on it
     is a regression without a tube, but for their sum, which one more row takes up, far away.
-
-    Args:
-        block: What is linear, and the bounds.
-        curvature: ``B``, ``n x n``.
-        slope: ``n``.
-        tol: LIBSVM's tolerance, relative to the labels or the deviation of the targets.
-        max_steps: Pairs of variables to update at most.
     """
     upper, width = block.bounds, block.epsilon or 0.0
     if block.epsilon is not None:
