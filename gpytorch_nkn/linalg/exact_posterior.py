@@ -22,6 +22,8 @@ class ExactPosterior:
         v_* = k_{**} - \lVert L^{-1} k_* \rVert^2, \qquad K = L L^\top
 
     Nothing is known of kernels here: callers bring the covariances of the points with the N ones.
+    Training has likelihoods of its own (:mod:`gpytorch_nkn.linalg.gaussian`), whose inverse takes
+    the place of the matrix; what has structure (grids, features, inducing points) is solved by it.
 
     Args:
         covariance: Symmetric matrices ``... x N x N``, noise included. A jitter of up to a
@@ -97,7 +99,8 @@ class ExactPosterior:
         """
         predictions = []
         for block in blocks:
-            inverse = torch.linalg.inv(self.precision[..., block, :][..., block])
+            inner = torch.linalg.cholesky(self.precision[..., block, :][..., block])
+            inverse = torch.cholesky_inverse(inner)
             removed = (inverse @ self.alpha[..., block].unsqueeze(-1))[..., 0]
             variance = inverse.diagonal(dim1=-2, dim2=-1)
             predictions.append((self.residual[..., block] - removed, variance))

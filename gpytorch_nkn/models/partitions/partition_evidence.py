@@ -209,6 +209,7 @@ class PartitionEvidence:
         matrix[self._lower] = pairs.detach()
         noise = theta[-1].exp() if self._noise is None else self._noise
         matrix.diagonal().copy_((variance + noise).detach().expand(n))
+        # By hand: the mean is estimated by the inverse that the gradient takes, too.
         factor, info = torch.linalg.cholesky_ex(matrix)  # reads the lower triangle only
         if info:
             return None
