@@ -1,7 +1,7 @@
 """Relative changes of 1e-12 where trainings begin, as other arithmetic would make them.
 
 What a test says holds with them, too, if it does not depend on the path that rounding took. They
-are the same in every call, so what is to be repeatable stays so.
+depend on the numbers alone, so what is to be repeatable stays so.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ __all__ = ["changed", "perturb_trainings"]
 
 SIZE = 1e-12
 SINGLE = 1e-7  # where single precision is trained in
+
+_WILD = 1e4  # what is taken of numbers as a direction
 
 
 def perturb_trainings() -> None:
@@ -43,14 +45,19 @@ def perturb_trainings() -> None:
 
 
 def changed(values: Any, size: float = SIZE) -> Any:
-    """An array or tensor of floating point numbers with relative changes; else what it is."""
+    """An array or tensor of floating point numbers with relative changes; else what it is.
+
+    Equal numbers are changed alike, so that what is constant or a copy stays so, and those that no
+    rounding made (whole ones, halves, eighths) not at all.
+    """
     if isinstance(values, torch.Tensor) and values.is_floating_point():
-        noise = torch.randn(
-            values.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64
-        )
-        return values * (1 + size * noise).to(values)
+        exact = ~values.isfinite() | (8 * values == torch.round(8 * values))
+        near = values * (1 + size * torch.cos(_WILD * values.double())).to(values)
+        return torch.where(exact, values, near)
     if isinstance(values, np.ndarray) and values.dtype == np.float64:
-        return values * (1 + size * np.random.RandomState(1).randn(*values.shape))
+        exact = ~np.isfinite(values) | (8 * values == np.rint(8 * values))
+        factors = 1 + size * np.cos(_WILD * np.where(exact, 0.0, values))
+        return np.where(exact, values, values * factors)
     return values
 
 

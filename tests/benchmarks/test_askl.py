@@ -177,7 +177,7 @@ def test_wrong_options_are_refused(toy, capsys):
     for options, message in [
         (["--cost", "--gp"], "two calls"),
         (["--rows", "5"], "belong to --cost or --gp"),
-        (["--sets", "nothing"], "tables that are there: classes, numbers"),
+        (["--sets", "nothing"], "files that are there: classes, numbers"),
     ]:
         with pytest.raises(SystemExit):
             main([*options, "--results", str(toy)])
