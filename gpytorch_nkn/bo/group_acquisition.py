@@ -11,6 +11,8 @@ from botorch.optim import optimize_acqf
 from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 
+from gpytorch_nkn.fit import check_counts
+
 __all__ = ["optimize_acqf_by_groups"]
 
 _TOLERANCE = 1e-6  # relative gain of a sweep below which the point counts as settled
@@ -162,14 +164,8 @@ def _values(acq_function: AcquisitionFunction, points: Tensor) -> Tensor:
 def _check_options(bounds: Tensor, q: int, num_restarts: int, raw_samples: int, sweeps: int) -> int:
     if bounds.dim() != 2 or len(bounds) != 2 or not bool(bounds.isfinite().all()):
         raise ValueError(f"bounds must be 2 x D and finite, got {bounds}.")
-    for name, value, least in (
-        ("q", q, 1),
-        ("num_restarts", num_restarts, 1),
-        ("raw_samples", raw_samples, 1),
-        ("sweeps", sweeps, 0),
-    ):
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}.")
+    check_counts(1, q=q, num_restarts=num_restarts, raw_samples=raw_samples)
+    check_counts(0, sweeps=sweeps)
     return bounds.size(-1)
 
 

@@ -25,7 +25,6 @@ from gpytorch_nkn.fit.result import (
 from gpytorch_nkn.fit.session import (
     Best as Best,
     Session as Session,
-    check_budget as check_budget,
     check_counts as check_counts,
     options_of as options_of,
     progress_bar as progress_bar,

@@ -83,12 +83,8 @@ def fit_in_stages(
 
     Reference: Varin, Reid and Firth (2011), An overview of composite likelihood methods.
     """
-    if block_size < 2 or max_blocks < 1:
-        raise ValueError(
-            "block_size must be at least 2 and max_blocks at least 1, got "
-            f"{block_size} and {max_blocks}."
-        )
-    check_counts(1, restarts=restarts)
+    check_counts(2, block_size=block_size)
+    check_counts(1, max_blocks=max_blocks, restarts=restarts)
     check_model(model)
     inputs, targets = model.train_inputs[0], model.train_targets
     if len(model.train_inputs) != 1 or inputs.dim() != 2 or targets.dim() != 1:

@@ -19,7 +19,6 @@ from tqdm import tqdm
 __all__ = [
     "Best",
     "Session",
-    "check_budget",
     "check_counts",
     "options_of",
     "progress_bar",
@@ -55,7 +54,8 @@ class Session:
     """
 
     def __init__(self, *, budget: float | None = None, seed: int = 0, progress: bool = True):
-        check_budget(budget)
+        if budget is not None and not budget > 0:
+            raise ValueError(f"budget must be a positive number of seconds, got {budget}.")
         check_counts(None, seed=seed)
         self.budget, self.seed, self.progress = budget, seed, progress
         self.end = math.inf if budget is None else time.monotonic() + budget
@@ -123,12 +123,6 @@ class Best(Generic[S]):
             return False
         self.value, self.state = -math.inf if math.isnan(value) else value, state()
         return True
-
-
-def check_budget(budget: float | None) -> None:
-    """Refuse a budget that is not a positive number of seconds."""
-    if budget is not None and not budget > 0:
-        raise ValueError(f"budget must be a positive number of seconds, got {budget}.")
 
 
 def check_counts(least: int | None, **counts: Any) -> None:

@@ -15,6 +15,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean, ZeroMean
 from torch import Tensor
 
+from gpytorch_nkn.fit import check_counts
 from gpytorch_nkn.layers import log_normal_prior
 
 __all__ = ["check_likelihood", "make_likelihood", "predict_in_chunks", "subset_outputs"]
@@ -55,8 +56,7 @@ def predict_in_chunks(
     """
     if chunk_size is None:
         chunk_size = max(1, _CHUNK_ENTRIES // num_points)
-    if chunk_size < 1:
-        raise ValueError(f"chunk_size must be at least 1, got {chunk_size}.")
+    check_counts(1, chunk_size=chunk_size)
     model.eval()
     means, variances = [], []
     for part in X.split(chunk_size, dim=-2):

@@ -20,6 +20,7 @@ from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.models import ExactGP
 from torch import Tensor
 
+from gpytorch_nkn.fit import check_counts
 from gpytorch_nkn.models.custom_fit import CustomFit
 from gpytorch_nkn.models.partitions.partition_kernel import PartitionKernel
 from gpytorch_nkn.models.partitions.partition_sample import PartitionSample
@@ -86,8 +87,7 @@ class AdditivePartitionGP(CustomFit, SingleTaskGP):
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
     ):
-        if num_samples < 1:
-            raise ValueError(f"num_samples must be at least 1, got {num_samples}.")
+        check_counts(1, num_samples=num_samples)
         if train_X.dim() != 2:
             raise NotImplementedError(
                 f"train_X must be N x D, one data set, got the shape {tuple(train_X.shape)}."
