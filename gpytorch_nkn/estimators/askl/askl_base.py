@@ -325,7 +325,7 @@ class SpectralLearner(BaseEstimator):
             cycles = []  # ridge regression on features that stay is all there is to learn
         budget = self.budget
         if budget is not None:
-            budget = max(budget - (time.monotonic() - begin), 0.0)
+            budget = max(budget - (time.monotonic() - begin), 1e-9)  # which is none
         task = Task(
             self._inputs(rows),
             self._targets(encoded),

@@ -14,14 +14,12 @@ from gpytorch.means import LinearMean
 from gpytorch.models import ExactGP
 from gpytorch.priors import NormalPrior
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
-from scipy.stats import norm
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gpytorch_nkn.estimators.nkn.ensemble import mixture_quantile
+from gpytorch_nkn.estimators.nkn.ensemble import mixture_log_density, mixture_quantile
 from gpytorch_nkn.estimators.nkn.series_input import as_time, as_vector, is_date
 from gpytorch_nkn.estimators.table_input import offset_and_scale, refuse_constant
 from gpytorch_nkn.fit import FitResult, Recipe, fit_best_of
@@ -229,14 +227,12 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         target = as_vector(y, "y")
         if target.shape != means.shape[1:]:
             raise ValueError(f"x has {means.shape[1]} points and y has {target.size}.")
-        if self.log_targets:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                logs = np.log(target)
-            densities = norm.logpdf(logs, means, stds) - logs
-            densities = np.where(target > 0, densities, -np.inf)
-        else:
-            densities = norm.logpdf(target, means, stds)
-        return logsumexp(densities, axis=0, b=shares[:, None])
+        if not self.log_targets:
+            return mixture_log_density(shares, means, stds, target)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(target)
+            densities = mixture_log_density(shares, means, stds, logs) - logs
+        return np.where(target > 0, densities, -np.inf)
 
     def standardised_time(self, x: ArrayLike) -> np.ndarray:
         """Time as :attr:`model_` takes it.

@@ -37,7 +37,7 @@ from gpytorch_nkn.estimators.table_input import (
     refuse_other_values,
     warn_of_copies,
 )
-from gpytorch_nkn.fit import FitResult, Recipe
+from gpytorch_nkn.fit import FitResult, Recipe, check_counts
 
 __all__ = ["NKNRegressor"]
 
@@ -435,15 +435,11 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             raise TypeError(f"recipe must be a Recipe or None, got {self.recipe!r}.")
         if self.budget is not None and not isinstance(self.budget, Real):
             raise TypeError(f"budget must be a number of seconds or None, got {self.budget!r}.")
-        least = {"num_inducing": 1, "block_size": 2, "max_exact": 0, "n_jobs": None}
-        for name, bound in least.items():
-            value = getattr(self, name)
-            if value is None and name == "max_exact":
-                continue
-            if not isinstance(value, Integral):
-                raise TypeError(f"{name} must be an integer, got {value!r}.")
-            if value == 0 if bound is None else value < bound:
-                raise ValueError(
-                    f"{name} must be at least {bound if bound is not None else 1}, got {value}."
-                )
+        check_counts(1, num_inducing=self.num_inducing)
+        check_counts(2, block_size=self.block_size)
+        if self.max_exact is not None:
+            check_counts(0, max_exact=self.max_exact)
+        check_counts(None, n_jobs=self.n_jobs)
+        if self.n_jobs == 0:
+            raise ValueError("n_jobs must be at least 1, got 0.")
         return structures

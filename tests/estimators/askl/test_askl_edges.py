@@ -39,6 +39,11 @@ def test_no_ridge_regression_begins_after_the_budget(monkeypatch):
     assert solved == [0.0] and np.isfinite(model.predict(X)).all() and model.best_iteration_ == 0
 
 
+def test_a_budget_that_the_start_uses_up_is_no_error():
+    model = regressor(budget=1e-6).fit(X, Y)
+    assert np.isfinite(model.predict(X)).all() and model.n_iter_ <= 1
+
+
 @pytest.mark.parametrize("method", ["SK", "NSK"])
 def test_ridge_regression_on_features_that_stay_is_not_trained(method):
     model = regressor(method).fit(X, Y)
