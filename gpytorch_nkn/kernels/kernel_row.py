@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from gpytorch.kernels import Kernel
 from torch import Tensor
@@ -64,9 +65,10 @@ class KernelRow:
     stock: Callable[[Kernel, bool], Kernel | None] | None = None
     simpler: Callable[[Kernel], Sequence[Kernel]] | None = None
 
-    def event_dims(self, name: str) -> int:
-        """Trailing dimensions of a parameter that do not belong to the batch."""
-        return _EVENT_DIMS.get(self.parameters[name], 2)
+    @cached_property
+    def layout(self) -> tuple[tuple[str, int], ...]:
+        """The parameters, each with its trailing dimensions that do not belong to the batch."""
+        return tuple((name, _EVENT_DIMS.get(kind, 2)) for name, kind in self.parameters.items())
 
     def first(self, kernel: Kernel, kind: str) -> Tensor | None:
         """The first parameter of a kind as it is now, detached; None where there is none."""

@@ -135,22 +135,25 @@ def _describe_base(
     if formula.max_columns is not None and len(dims) > formula.max_columns:
         return None
     # One number or one for each column; where not, the kernel itself says what is wrong.
-    per_column = [name for name in row.parameters if row.event_dims(name) == 2]
-    sizes = {_raw(kernel, name).size(-1) for name in per_column}
+    sizes = {_raw(kernel, name).size(-1) for name, event_dims in row.layout if event_dims == 2}
     size = sizes.pop() if sizes else 1
     if sizes or (size != 1 and not size == len(dims) == kernel.ard_num_dims):
         return None
     slots = [
-        vector.add(kernel, name, size if name in per_column else 1, row.event_dims(name))
-        for name in row.parameters
+        vector.add(kernel, name, size if event_dims == 2 else 1, event_dims)
+        for name, event_dims in row.layout
     ]
     if formula.derived is not None:
-        first = getattr(kernel, next(iter(row.parameters)))
+        first = getattr(kernel, row.layout[0][0])
         slots.append(vector.add_derived(formula.derived(first)[..., 0, 0]))
     return Primitive(formula, dims, tuple(slots), None)
 
 
 def _raw(module: torch.nn.Module, name: str) -> Any:
+    """A parameter, not transformed."""
+    for own in (f"raw_{name}", name):
+        if own in module._parameters:
+            return module._parameters[own]
     return getattr(module, f"raw_{name}" if hasattr(module, f"raw_{name}") else name)
 
 

@@ -84,8 +84,7 @@ def _primitive_measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size)
             "botorch.generation.MaxPosteriorSampling."
         )
     parameters = []
-    for name in row.parameters:
-        event_dims = row.event_dims(name)
+    for name, event_dims in row.layout:
         value = flat(getattr(kernel, name), event_dims, batch_shape)
         value = value.squeeze(-1) if event_dims == 1 else value
         if event_dims == 2:
