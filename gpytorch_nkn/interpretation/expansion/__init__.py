@@ -1,7 +1,9 @@
 """A kernel as a weighted sum of products of primitives, and simpler kernels near it."""
 
 from gpytorch_nkn.interpretation.expansion.expand import expand, expand_source
-from gpytorch_nkn.interpretation.expansion.expansion import (
+from gpytorch_nkn.interpretation.expansion.factors import columns_of, name_of, period_of
+from gpytorch_nkn.interpretation.expansion.simplify import Simplification, simplify, words_of
+from gpytorch_nkn.interpretation.expansion.terms import (
     Expansion,
     Term,
     TermGroup,
@@ -9,9 +11,6 @@ from gpytorch_nkn.interpretation.expansion.expansion import (
     evaluate_strips,
     group_terms,
 )
-from gpytorch_nkn.interpretation.expansion.factors import columns_of, name_of, period_of
-from gpytorch_nkn.interpretation.expansion.simplification import Simplification, words_of
-from gpytorch_nkn.interpretation.expansion.simplify import simplify
 
 __all__ = [
     "Expansion",

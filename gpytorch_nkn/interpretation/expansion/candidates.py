@@ -12,9 +12,9 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.expansion.expand import expand_source
-from gpytorch_nkn.interpretation.expansion.expansion import Term, evaluate_groups, group_terms
 from gpytorch_nkn.interpretation.expansion.factors import columns_of, lengthscale_of, name_of
 from gpytorch_nkn.interpretation.expansion.stock_kernels import Part, as_stock
+from gpytorch_nkn.interpretation.expansion.terms import Term, evaluate_groups, group_terms
 from gpytorch_nkn.interpretation.source import FittedGP, Source
 from gpytorch_nkn.kernels import role_of
 

@@ -12,7 +12,6 @@ import torch
 from gpytorch.kernels import AdditiveKernel, ConstantKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
-from gpytorch_nkn.interpretation.expansion.expansion import Expansion, make_term
 from gpytorch_nkn.interpretation.expansion.factors import (
     Columns,
     on_columns,
@@ -25,14 +24,14 @@ from gpytorch_nkn.interpretation.expansion.polynomial import (
     monomial,
     stack,
 )
-from gpytorch_nkn.interpretation.expansion.posterior_shares import with_posterior_shares
 from gpytorch_nkn.interpretation.expansion.products import ProductRules
-from gpytorch_nkn.interpretation.source import Source, check_fit, fitted_gp, source_of
+from gpytorch_nkn.interpretation.expansion.terms import Expansion, evaluate_strips, make_term
+from gpytorch_nkn.interpretation.source import FittedGP, Source, check_fit, fitted_gp, source_of
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork
 from gpytorch_nkn.layers import Operation, operation_of
 
-__all__ = ["expand"]
+__all__ = ["expand", "expand_source", "with_posterior_shares"]
 
 _SAMPLE = 256  # inputs by which monomials are compared on the way
 
@@ -317,3 +316,28 @@ def _sample_inputs(source: Source) -> Tensor:
             dims += [part.ard_num_dims or 1, *(column + 1 for column in own)]
     parameter = next(source.kernel.parameters(), torch.zeros(1))
     return torch.zeros(1, max(dims), dtype=parameter.dtype, device=parameter.device)
+
+
+def with_posterior_shares(expansion: Expansion, gp: FittedGP) -> Expansion:
+    r"""The expansion with the share of each term in the variance of the posterior mean.
+
+    .. math:: \mathrm{cov}(m_t, m) / \mathrm{var}(m), \qquad m_t = w_t K_t\, \alpha
+
+    over the training inputs, where m is the posterior mean less the mean function; averaged over
+    outputs. Shares add up to one but for what was dropped, and are negative for terms that move
+    against the others.
+    """
+    alpha = gp.posterior.alpha.unsqueeze(-1)
+    groups = [[term] for term in expansion.terms]
+    strips = [(strip @ alpha)[..., 0] for strip in evaluate_strips(groups, gp.inputs, gp.inputs)]
+    means = torch.cat(strips, dim=-1)  # T x ... x N
+    centered = means - means.mean(-1, keepdim=True)
+    whole = gp.covariance @ alpha
+    whole = (whole - whole.mean(-2, keepdim=True))[..., 0]
+    variance = whole.square().mean(-1).clamp_min(1e-300)
+    shares = ((centered * whole).mean(-1) / variance).reshape(len(groups), -1).mean(-1)
+    terms = tuple(
+        replace(term, posterior_share=share)
+        for term, share in zip(expansion.terms, shares.tolist(), strict=True)
+    )
+    return replace(expansion, terms=terms)

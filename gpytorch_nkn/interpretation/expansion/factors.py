@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
@@ -14,7 +13,6 @@ from gpytorch_nkn.interpretation.units import Units, three_digits
 from gpytorch_nkn.kernels import (
     ComplexExponentialKernel,
     NeuralKernelNetwork,
-    own_row,
     role_of,
     row_of,
     same_columns,
@@ -24,14 +22,12 @@ from gpytorch_nkn.layers import Product
 
 __all__ = [
     "columns_of",
-    "combine",
     "label_of",
     "lengthscale_of",
     "name_of",
     "on_columns",
     "period_of",
     "real_part",
-    "rewrite",
 ]
 
 Columns = tuple[int, ...] | None
@@ -56,19 +52,6 @@ def columns_of(kernel: Kernel) -> Columns:
     parts = [columns_of(part) for part in kernel.primitives]  # see real_part
     known = [column for columns in parts for column in columns or ()]
     return None if None in parts else tuple(sorted(set(known)))
-
-
-def combine(kernel: Kernel, other: Kernel) -> Kernel | None:
-    """The product of two kernels as one of the same family, exactly; None if there is none."""
-    row = own_row(kernel)
-    known = row is not None and row.multiply is not None and type(kernel) is type(other)
-    return row.multiply(kernel, other) if known else None  # type: ignore[union-attr,misc]
-
-
-def rewrite(kernel: Kernel, rule: str) -> Any:
-    """What a rule of the catalogue makes of a kernel: ``unit``, ``terms`` or ``columns``."""
-    make = getattr(own_row(kernel), rule, None)
-    return None if make is None else make(kernel)
 
 
 def real_part(kernels: Sequence[Kernel]) -> Kernel:

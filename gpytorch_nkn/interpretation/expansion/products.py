@@ -9,9 +9,10 @@ from typing import Any
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gpytorch_nkn.interpretation.expansion.factors import columns_of, combine, rewrite
+from gpytorch_nkn.interpretation.expansion.factors import columns_of
+from gpytorch_nkn.kernels import own_row
 
-__all__ = ["ProductRules"]
+__all__ = ["ProductRules", "combine", "rewrite"]
 
 
 class ProductRules:
@@ -106,3 +107,16 @@ class ProductRules:
         if key not in self._splits:
             self._splits[key] = rewrite(kernel, rule)
         return self._splits[key]
+
+
+def combine(kernel: Kernel, other: Kernel) -> Kernel | None:
+    """The product of two kernels as one of the same family, exactly; None if there is none."""
+    row = own_row(kernel)
+    known = row is not None and row.multiply is not None and type(kernel) is type(other)
+    return row.multiply(kernel, other) if known else None  # type: ignore[union-attr,misc]
+
+
+def rewrite(kernel: Kernel, rule: str) -> Any:
+    """What a rule of the catalogue makes of a kernel: ``unit``, ``terms`` or ``columns``."""
+    make = getattr(own_row(kernel), rule, None)
+    return None if make is None else make(kernel)

@@ -14,13 +14,12 @@ from gpytorch.kernels import (
 
 from gpytorch_nkn.interpretation.expansion.factors import (
     columns_of,
-    combine,
     label_of,
     name_of,
     on_columns,
     real_part,
-    rewrite,
 )
+from gpytorch_nkn.interpretation.expansion.products import combine, rewrite
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import (
     BivariateComplexExponentialKernel,

@@ -27,8 +27,7 @@ from scipy.stats import multivariate_normal, norm
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.interpretation import expand
-from gpytorch_nkn.interpretation.expansion.simplification import words_of
-from gpytorch_nkn.interpretation.expansion.simplify import simplify
+from gpytorch_nkn.interpretation.expansion.simplify import simplify, words_of
 from gpytorch_nkn.interpretation.expansion.stock_kernels import (
     Part,
     as_network,

@@ -8,7 +8,7 @@ from scipy.special import iv
 
 from gpytorch_nkn.interpretation.components.behaviour import Geometry, Role
 from gpytorch_nkn.interpretation.components.decomposition import Component
-from gpytorch_nkn.interpretation.expansion.expansion import Term
+from gpytorch_nkn.interpretation.expansion.terms import Term
 from gpytorch_nkn.interpretation.reporting.words import (
     describe_component,
     describe_effect,
