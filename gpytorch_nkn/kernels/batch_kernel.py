@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
-from gpytorch.constraints import Interval
+from gpytorch.constraints import Interval, Positive
 from gpytorch.kernels import Kernel, ScaleKernel
-from torch import Tensor
+from gpytorch.priors import Prior
+from torch import Tensor, nn
 
 from gpytorch_nkn.layers import Layer
 
@@ -36,6 +38,44 @@ class BatchKernel(Kernel):
     def __getitem__(self: K, index: Any) -> K:
         """Return a copy of the kernel with its batch indexed; itself if it has no batch."""
         return self if len(self.batch_shape) == 0 else index_kernel_batch(self, index)
+
+    def add_constrained(self, name: str, shape: Sequence[int], constraint: Interval | None) -> None:
+        """Register ``raw_<name>``, zeros under a constraint; positive where that is ``None``."""
+        self.register_parameter(f"raw_{name}", nn.Parameter(torch.zeros(shape)))
+        self.register_constraint(f"raw_{name}", Positive() if constraint is None else constraint)
+
+    def constrained(self, name: str) -> Tensor:
+        """The value that ``raw_<name>`` stands for."""
+        raw = self._parameters[f"raw_{name}"]
+        return self.constraint_for_parameter_name(f"raw_{name}").transform(raw)
+
+    def set_constrained(self, name: str, value: Any) -> None:
+        """Set ``raw_<name>`` by the value that it stands for."""
+        raw = self._parameters[f"raw_{name}"]
+        value = torch.as_tensor(value).to(raw)
+        constraint = self.constraint_for_parameter_name(f"raw_{name}")
+        self.initialize(**{f"raw_{name}": constraint.inverse_transform(value).expand_as(raw)})
+
+    def add_prior(self, name: str, prior: Prior | None, attribute: str) -> None:
+        """Register a prior on an attribute, by functions that pickle; ``None`` is no prior.
+
+        Raises:
+            TypeError: It is not a GPyTorch prior.
+        """
+        if prior is None:
+            return
+        if not isinstance(prior, Prior):
+            raise TypeError(f"{name} must be a gpytorch.priors.Prior, got {prior!r}.")
+        closures = partial(_get, attribute=attribute), partial(_set, attribute=attribute)
+        self.register_prior(name, prior, *closures)
+
+
+def _get(kernel: Kernel, attribute: str) -> Tensor:
+    return getattr(kernel, attribute)
+
+
+def _set(kernel: Kernel, value: Any, attribute: str) -> None:
+    kernel.initialize(**{attribute: value})
 
 
 def expand_kernel_batch(kernel: K, batch_shape: torch.Size) -> K:

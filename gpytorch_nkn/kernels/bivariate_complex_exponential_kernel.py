@@ -56,14 +56,7 @@ class BivariateComplexExponentialKernel(ComplexKernel):
         start = torch.tensor([1.0, 1.1]).unsqueeze(-1)
         shape = (*self.batch_shape, 2, ard_num_dims or 1)
         self.register_parameter("frequencies", nn.Parameter(start.expand(shape).clone()))
-        if frequency_prior is not None:
-            if not isinstance(frequency_prior, Prior):
-                raise TypeError(
-                    f"frequency_prior must be a gpytorch.priors.Prior, got {frequency_prior!r}."
-                )
-            self.register_prior(
-                "frequency_prior", frequency_prior, _get_frequencies, _set_frequencies
-            )
+        self.add_prior("frequency_prior", frequency_prior, "frequencies")
 
     @property
     def is_stationary(self) -> bool:
@@ -86,11 +79,3 @@ class BivariateComplexExponentialKernel(ComplexKernel):
             unit_phasor(phase(x, first, last_dim_is_batch))
             + unit_phasor(phase(x, second, last_dim_is_batch))
         )
-
-
-def _get_frequencies(kernel: BivariateComplexExponentialKernel) -> Tensor:
-    return kernel.frequencies
-
-
-def _set_frequencies(kernel: BivariateComplexExponentialKernel, value: Tensor | float) -> None:
-    kernel.initialize(frequencies=value)

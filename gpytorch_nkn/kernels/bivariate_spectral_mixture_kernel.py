@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
-from gpytorch.constraints import Interval, Positive
+from gpytorch.constraints import Interval
 from gpytorch.priors import Prior
 from torch import Tensor, nn
 
@@ -113,15 +111,9 @@ class BivariateSpectralMixtureKernel(BatchKernel):
         self.num_mixtures = num_mixtures
         columns = ard_num_dims or 1
         shape = (*self.batch_shape, num_mixtures, columns)
-        constraints = {
-            "weights": Positive() if weight_constraint is None else weight_constraint,
-            "scales": Positive() if scale_constraint is None else scale_constraint,
-            "correlations": correlation_constraint,
-        }
-        for name, constraint in constraints.items():
-            raw = torch.zeros(shape[:-1] if name == "weights" else shape)
-            self.register_parameter(f"raw_{name}", nn.Parameter(raw))
-            self.register_constraint(f"raw_{name}", constraint)
+        self.add_constrained("weights", shape[:-1], weight_constraint)
+        self.add_constrained("scales", shape, scale_constraint)
+        self.add_constrained("correlations", shape, correlation_constraint)
         start = _start_frequencies(num_mixtures, columns)
         start = start.expand(*self.batch_shape, *start.shape).clone()
         self.register_parameter("frequencies", nn.Parameter(start))
@@ -131,17 +123,10 @@ class BivariateSpectralMixtureKernel(BatchKernel):
             self.mixture_weights = 1 / num_mixtures
         if low.max() < _START_CORRELATION < high.min():
             self.correlations = _START_CORRELATION
-        priors = {
-            "mixture_weights": ("weight_prior", weight_prior),
-            "mixture_scales": ("scale_prior", scale_prior),
-            "correlations": ("correlation_prior", correlation_prior),
-            "frequencies": ("frequency_prior", frequency_prior),
-        }
-        for attribute, (name, prior) in priors.items():
-            if prior is not None:
-                if not isinstance(prior, Prior):
-                    raise TypeError(f"{name} must be a gpytorch.priors.Prior, got {prior!r}.")
-                self.register_prior(name, prior, *_closures(attribute))
+        self.add_prior("weight_prior", weight_prior, "mixture_weights")
+        self.add_prior("scale_prior", scale_prior, "mixture_scales")
+        self.add_prior("correlation_prior", correlation_prior, "correlations")
+        self.add_prior("frequency_prior", frequency_prior, "frequencies")
 
     @property
     def is_stationary(self) -> bool:
@@ -151,35 +136,29 @@ class BivariateSpectralMixtureKernel(BatchKernel):
     @property
     def mixture_weights(self) -> Tensor:
         """Variances of the components at the centre, ``... x Q``."""
-        return self.raw_weights_constraint.transform(self.raw_weights)
+        return self.constrained("weights")
 
     @mixture_weights.setter
     def mixture_weights(self, value: Any) -> None:
-        self._set("raw_weights", value)
+        self.set_constrained("weights", value)
 
     @property
     def mixture_scales(self) -> Tensor:
         """Standard deviations of the frequencies, ``... x Q x D``."""
-        return self.raw_scales_constraint.transform(self.raw_scales)
+        return self.constrained("scales")
 
     @mixture_scales.setter
     def mixture_scales(self, value: Any) -> None:
-        self._set("raw_scales", value)
+        self.set_constrained("scales", value)
 
     @property
     def correlations(self) -> Tensor:
         """Correlations of the two frequencies, ``... x Q x D``."""
-        return self.raw_correlations_constraint.transform(self.raw_correlations)
+        return self.constrained("correlations")
 
     @correlations.setter
     def correlations(self, value: Any) -> None:
-        self._set("raw_correlations", value)
-
-    def _set(self, name: str, value: Any) -> None:
-        raw = getattr(self, name)
-        value = torch.as_tensor(value).to(raw)
-        constraint = self.constraint_for_parameter_name(name)
-        self.initialize(**{name: constraint.inverse_transform(value).expand_as(raw)})
+        self.set_constrained("correlations", value)
 
     def forward(
         self,
@@ -232,15 +211,3 @@ def _start_frequencies(num_mixtures: int, columns: int) -> Tensor:
     odd = torch.arange(num_mixtures).unsqueeze(-1) * torch.arange(columns) % 2
     frequency = (size * (1 - 2 * odd)).to(torch.get_default_dtype())
     return torch.stack([frequency, 1.1 * frequency], dim=-2)
-
-
-def _closures(attribute: str) -> tuple[Callable, Callable]:
-    return partial(_get_value, attribute=attribute), partial(_set_value, attribute=attribute)
-
-
-def _get_value(kernel: BivariateSpectralMixtureKernel, attribute: str) -> Tensor:
-    return getattr(kernel, attribute)
-
-
-def _set_value(kernel: BivariateSpectralMixtureKernel, value: Any, attribute: str) -> None:
-    kernel.initialize(**{attribute: value})

@@ -17,6 +17,8 @@ periods those of the nearest base class that has a row.
 
 from __future__ import annotations
 
+from functools import partial
+
 from gpytorch.kernels import (
     ConstantKernel,
     CosineKernel,
@@ -120,7 +122,7 @@ ROWS = (
         {"lengthscale": "shape", "period_length": "period"},
         role="periodic",
         formula=evaluation.ZERO_MEAN_PERIODIC,
-        measure=measures.zero_mean_periodic,
+        measure=partial(measures.periodic, zero_mean=True),
         period=algebra.period_of_periodic,
         stock=algebra.stock_periodic,
     ),
@@ -130,7 +132,7 @@ ROWS = (
         {"variance": "variance"},
         role="linear",
         formula=evaluation.LINEAR,
-        measure=measures.linear,
+        measure=measures.Linear,
         unit=algebra.unit_linear,
         columns=algebra.linear_per_column,
         stock=algebra.stock_linear,
@@ -141,7 +143,7 @@ ROWS = (
         {"variance": "variance", "center": "center"},
         role="linear",
         formula=evaluation.CENTERED_LINEAR,
-        measure=measures.centered_linear,
+        measure=measures.Linear,
         unit=algebra.unit_linear,
         columns=algebra.linear_per_column,
         stock=algebra.stock_linear,
@@ -168,15 +170,13 @@ ROWS = (
         period=algebra.period_of_exponential,
         stock=algebra.cosine_of_exponential,
     ),
-    KernelRow(ConstantKernel, "CONST", {"constant": "constant"}, measure=measures.constant),
+    KernelRow(ConstantKernel, "CONST", {"constant": "constant"}, measure=measures.Constant),
     KernelRow(PolynomialKernel, _polynomial_name),
     KernelRow(SpectralMixtureKernel, "SM"),
     KernelRow(BivariateComplexExponentialKernel, "BCEXP"),
     KernelRow(BivariateSpectralMixtureKernel, "BSM", start=_start_at_mean),
     KernelRow(GeneralizedSpectralMixtureKernel, "GSM"),
-    KernelRow(
-        NonStationarySpectralKernel, "NSS", measure=measures.spectral_pairs, start=_start_at_mean
-    ),
+    KernelRow(NonStationarySpectralKernel, "NSS", measure=measures.Pairs, start=_start_at_mean),
     KernelRow(DataAdaptiveHadamardKernel, "DANK"),
     KernelRow(NeuralKernelNetwork, "NKN"),
 )

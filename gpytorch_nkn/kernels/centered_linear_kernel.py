@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpytorch.constraints import Interval, Positive
+from gpytorch.constraints import Interval
 from gpytorch.priors import Prior
 from torch import Tensor, nn
 
@@ -55,17 +55,9 @@ class CenteredLinearKernel(BatchKernel):
             ard_num_dims=ard_num_dims, batch_shape=batch_shape, active_dims=active_dims
         )
         shape = (*self.batch_shape, 1, ard_num_dims or 1)
-        self.register_parameter("raw_variance", nn.Parameter(torch.zeros(shape)))
+        self.add_constrained("variance", shape, variance_constraint)
         self.register_parameter("center", nn.Parameter(torch.zeros(shape), learn_center))
-        self.register_constraint(
-            "raw_variance", Positive() if variance_constraint is None else variance_constraint
-        )
-        if variance_prior is not None:
-            if not isinstance(variance_prior, Prior):
-                raise TypeError(
-                    f"variance_prior must be a gpytorch.priors.Prior, got {variance_prior!r}."
-                )
-            self.register_prior("variance_prior", variance_prior, _get_variance, _set_variance)
+        self.add_prior("variance_prior", variance_prior, "variance")
 
     @property
     def is_stationary(self) -> bool:
@@ -75,12 +67,11 @@ class CenteredLinearKernel(BatchKernel):
     @property
     def variance(self) -> Tensor:
         """Variance of the slopes, ``... x 1 x D``."""
-        return self.raw_variance_constraint.transform(self.raw_variance)
+        return self.constrained("variance")
 
     @variance.setter
     def variance(self, value: Any) -> None:
-        value = torch.as_tensor(value).to(self.raw_variance)
-        self.initialize(raw_variance=self.raw_variance_constraint.inverse_transform(value))
+        self.set_constrained("variance", value)
 
     def forward(
         self,
@@ -95,11 +86,3 @@ class CenteredLinearKernel(BatchKernel):
         if last_dim_is_batch:  # one column per batch entry: ... x D x N x 1
             left, right = (t.transpose(-1, -2).unsqueeze(-1) for t in (left, right))
         return (left * right).sum(-1) if diag else left @ right.transpose(-1, -2)
-
-
-def _get_variance(kernel: CenteredLinearKernel) -> Tensor:
-    return kernel.variance
-
-
-def _set_variance(kernel: CenteredLinearKernel, value: Any) -> None:
-    kernel.variance = value

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from gpytorch.priors import Prior
 from torch import Tensor, nn
@@ -51,12 +49,7 @@ class ComplexExponentialKernel(ComplexKernel):
         )
         shape = (*self.batch_shape, 1, ard_num_dims or 1)
         self.register_parameter("frequency", nn.Parameter(torch.ones(shape)))
-        if frequency_prior is not None:
-            if not isinstance(frequency_prior, Prior):
-                raise TypeError(
-                    f"frequency_prior must be a gpytorch.priors.Prior, got {frequency_prior!r}."
-                )
-            self.register_prior("frequency_prior", frequency_prior, _get_frequency, _set_frequency)
+        self.add_prior("frequency_prior", frequency_prior, "frequency")
 
     @property
     def is_stationary(self) -> bool:
@@ -72,11 +65,3 @@ class ComplexExponentialKernel(ComplexKernel):
         if diag:
             return unit_phasor(phase1 - phase2)
         return unit_phasor(phase1.unsqueeze(-1) - phase2.unsqueeze(-2))
-
-
-def _get_frequency(kernel: ComplexExponentialKernel) -> Tensor:
-    return kernel.frequency
-
-
-def _set_frequency(kernel: ComplexExponentialKernel, value: Any) -> None:
-    kernel.initialize(frequency=value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from numbers import Integral
-from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
@@ -138,7 +137,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         self.register_parameter("weights", nn.Parameter(start.clone()))
         if weight_prior is not None:
             prior = _as_prior(weight_prior, self.weights)
-            self.register_prior("weight_prior", prior, _get_weights, _set_weights)
+            self.add_prior("weight_prior", prior, "weights")
 
     @classmethod
     def from_data(
@@ -295,11 +294,3 @@ def _as_prior(prior: Prior | float, weights: Tensor) -> Prior:
     # One distribution per weight: a sample of a single one would make all columns alike.
     zeros = torch.zeros_like(weights.detach()[(0,) * (weights.dim() - 2)])
     return NormalPrior(zeros, torch.full_like(zeros, prior))
-
-
-def _get_weights(kernel: DataAdaptiveHadamardKernel) -> Tensor:
-    return kernel.weights
-
-
-def _set_weights(kernel: DataAdaptiveHadamardKernel, value: Any) -> None:
-    kernel.initialize(weights=value)

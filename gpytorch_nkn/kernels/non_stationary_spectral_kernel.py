@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import torch
-from gpytorch.constraints import Interval, Positive
+from gpytorch.constraints import Interval
 from gpytorch.priors import NormalPrior, Prior
 from torch import Tensor, nn
 
@@ -168,22 +168,13 @@ class NonStationarySpectralKernel(FeatureKernel):
             phases = 2 * math.pi * torch.special.ndtr(draws[:, -1])
             self.register_parameter("phases", parameter(phases, False))
         self.register_parameter("center", parameter(torch.zeros(1, input_dim), False))
-        self.register_parameter("raw_outputscale", nn.Parameter(torch.zeros(self.batch_shape)))
-        constraint = Positive() if outputscale_constraint is None else outputscale_constraint
-        self.register_constraint("raw_outputscale", constraint)
+        self.add_constrained("outputscale", self.batch_shape, outputscale_constraint)
         if outputscale_constraint is None:
             self.outputscale = 1.0
-        priors = {
-            "outputscale": (outputscale_prior, _get_outputscale, _set_outputscale),
-            "frequency": (_around(mean, frequency_prior), _get_means, _set_means),
-            "difference": (_around(0 * mean, difference_prior), _get_halves, _set_halves),
-        }
-        for name, (prior, getter, setter) in priors.items():
-            if prior is None:
-                continue
-            if not isinstance(prior, Prior):
-                raise TypeError(f"{name}_prior must be a gpytorch.priors.Prior, got {prior!r}.")
-            self.register_prior(f"{name}_prior", prior, getter, setter)
+        around = _around(mean, frequency_prior), _around(0 * mean, difference_prior)
+        self.add_prior("outputscale_prior", outputscale_prior, "outputscale")
+        self.add_prior("frequency_prior", around[0], "mean_frequencies")
+        self.add_prior("difference_prior", around[1], "half_differences")
 
     @property
     def is_stationary(self) -> bool:
@@ -193,12 +184,11 @@ class NonStationarySpectralKernel(FeatureKernel):
     @property
     def outputscale(self) -> Tensor:
         """Value at the centre, ``...``; it starts at 1."""
-        return self.raw_outputscale_constraint.transform(self.raw_outputscale)
+        return self.constrained("outputscale")
 
     @outputscale.setter
     def outputscale(self, value: Any) -> None:
-        value = torch.as_tensor(value).to(self.raw_outputscale)
-        self.initialize(raw_outputscale=self.raw_outputscale_constraint.inverse_transform(value))
+        self.set_constrained("outputscale", value)
 
     @property
     def frequencies(self) -> Tensor:
@@ -255,30 +245,6 @@ class NonStationarySpectralKernel(FeatureKernel):
 def _standard_normal(num_rows: int, num_columns: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(num_rows, num_columns, generator=generator, dtype=torch.float64)
-
-
-def _get_outputscale(kernel: NonStationarySpectralKernel) -> Tensor:
-    return kernel.outputscale
-
-
-def _set_outputscale(kernel: NonStationarySpectralKernel, value: Any) -> None:
-    kernel.outputscale = value
-
-
-def _get_means(kernel: NonStationarySpectralKernel) -> Tensor:
-    return kernel.mean_frequencies
-
-
-def _set_means(kernel: NonStationarySpectralKernel, value: Any) -> None:
-    kernel.initialize(mean_frequencies=value)
-
-
-def _get_halves(kernel: NonStationarySpectralKernel) -> Tensor:
-    return kernel.half_differences
-
-
-def _set_halves(kernel: NonStationarySpectralKernel, value: Any) -> None:
-    kernel.initialize(half_differences=value)
 
 
 def _around(location: Tensor, prior: Prior | float | None) -> Prior | None:

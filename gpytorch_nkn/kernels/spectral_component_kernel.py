@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from gpytorch.constraints import Interval
 from gpytorch.priors import Prior
@@ -69,12 +67,7 @@ class SpectralComponentKernel(BatchKernel):
         start = torch.linspace(0.1, 0.3, ard_num_dims or 1)
         start = start.expand(*self.batch_shape, 1, -1).clone()
         self.register_parameter("frequency", nn.Parameter(start))
-        if frequency_prior is not None:
-            if not isinstance(frequency_prior, Prior):
-                raise TypeError(
-                    f"frequency_prior must be a gpytorch.priors.Prior, got {frequency_prior!r}."
-                )
-            self.register_prior("frequency_prior", frequency_prior, _get_frequency, _set_frequency)
+        self.add_prior("frequency_prior", frequency_prior, "frequency")
 
     def forward(
         self,
@@ -99,11 +92,3 @@ class SpectralComponentKernel(BatchKernel):
         if not diag:
             phase1, phase2 = phase1.unsqueeze(-1), phase2.unsqueeze(-2)
         return squared.mul(-0.5).exp() * (phase1 - phase2).cos()
-
-
-def _get_frequency(kernel: SpectralComponentKernel) -> Tensor:
-    return kernel.frequency
-
-
-def _set_frequency(kernel: SpectralComponentKernel, value: Any) -> None:
-    kernel.initialize(frequency=value)

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import torch
-from gpytorch.constraints import Interval, Positive
+from gpytorch.constraints import Interval
 from gpytorch.priors import Prior
-from torch import Tensor, nn
+from torch import Tensor
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 
@@ -65,32 +65,17 @@ class ZeroMeanPeriodicKernel(BatchKernel):
             lengthscale_constraint=lengthscale_constraint,
         )
         shape = (*self.batch_shape, 1, ard_num_dims or 1)
-        self.register_parameter("raw_period_length", nn.Parameter(torch.zeros(shape)))
-        self.register_constraint(
-            "raw_period_length",
-            Positive() if period_length_constraint is None else period_length_constraint,
-        )
-        if period_length_prior is not None:
-            if not isinstance(period_length_prior, Prior):
-                raise TypeError(
-                    "period_length_prior must be a gpytorch.priors.Prior, "
-                    f"got {period_length_prior!r}."
-                )
-            self.register_prior(
-                "period_length_prior", period_length_prior, _get_period, _set_period
-            )
+        self.add_constrained("period_length", shape, period_length_constraint)
+        self.add_prior("period_length_prior", period_length_prior, "period_length")
 
     @property
     def period_length(self) -> Tensor:
         """Period, ``... x 1 x D``, in units of the input."""
-        return self.raw_period_length_constraint.transform(self.raw_period_length)
+        return self.constrained("period_length")
 
     @period_length.setter
     def period_length(self, value: Any) -> None:
-        value = torch.as_tensor(value).to(self.raw_period_length)
-        self.initialize(
-            raw_period_length=self.raw_period_length_constraint.inverse_transform(value)
-        )
+        self.set_constrained("period_length", value)
 
     def forward(
         self,
@@ -135,11 +120,3 @@ def _series(z: Tensor, cos: Tensor) -> Tensor:
         (cos.square() / 2 - 1 / 4)
         + z * (cos**3 / 6 + z * ((cos**4 / 24 - 1 / 64) + z * cos**5 / 120))
     )
-
-
-def _get_period(kernel: ZeroMeanPeriodicKernel) -> Tensor:
-    return kernel.period_length
-
-
-def _set_period(kernel: ZeroMeanPeriodicKernel, value: Any) -> None:
-    kernel.period_length = value

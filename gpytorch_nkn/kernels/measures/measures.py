@@ -19,20 +19,18 @@ from gpytorch_nkn.kernels.measures.draws import (
 )
 
 __all__ = [
+    "Constant",
     "Frequencies",
+    "Linear",
     "Measure",
-    "centered_linear",
+    "Pairs",
     "complex_exponential",
-    "constant",
     "flat",
-    "linear",
     "matern",
     "periodic",
     "rational_quadratic",
     "rbf",
     "spectral_component",
-    "spectral_pairs",
-    "zero_mean_periodic",
 ]
 
 
@@ -84,26 +82,33 @@ class Frequencies(Measure):
             features.frequency.index_put_(index, frequency, accumulate=True)
 
 
-class _Constant(Measure):
+class Constant(Measure):
     """The frequency zero."""
 
-    def __init__(self, value: Tensor):
+    def __init__(self, kernel: Any, columns: Tensor, batch_shape: torch.Size, value: Tensor):
         self.mass = value
 
     def draw(self, draws: Draws, features: RandomFeatures) -> None:
         pass
 
 
-class _Linear(Measure):
+class Linear(Measure):
     """A column, in proportion to its variance."""
 
     is_stationary = False
 
-    def __init__(self, columns: Tensor, variance: Tensor, center: Tensor):
+    def __init__(
+        self,
+        kernel: Any,
+        columns: Tensor,
+        batch_shape: torch.Size,
+        variance: Tensor,
+        center: Tensor | None = None,
+    ):
         self.mass = variance.sum(-1)
         self._columns = columns
         self._variance = variance
-        self._center = center
+        self._center = torch.zeros_like(variance) if center is None else center
 
     def draw(self, draws: Draws, features: RandomFeatures) -> None:
         choice = stratified(self._variance, draws.element, draws.slot)
@@ -111,13 +116,15 @@ class _Linear(Measure):
         features.factors.append((draws.row, self._columns[choice], center))
 
 
-class _Pairs(Measure):
+class Pairs(Measure):
     """Pairs of frequencies, equally often: a wave of their mean times one of half the difference.
 
     Its draws have factors, but bounded ones: the mass is the largest value, as of the others.
     """
 
     def __init__(self, kernel: Any, columns: Tensor, shape: torch.Size):
+        if len(columns) != kernel.input_dim:
+            raise ValueError(f"The kernel expects {kernel.input_dim} columns, got {len(columns)}.")
         scale = flat(kernel.lengthscale, 2, shape)
         pairs = flat(kernel.frequencies, 3, shape) / scale.unsqueeze(-3)
         self.mass = flat(kernel.outputscale, 0, shape)
@@ -165,7 +172,7 @@ def flat(value: Tensor, event_dims: int, batch_shape: torch.Size) -> Tensor:
     return value.expand(torch.Size([*batch_shape, *event])).reshape(batch_shape.numel(), *event)
 
 
-def _gaussian(columns: Tensor, lengthscale: Tensor) -> Measure:
+def rbf(kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tensor) -> Measure:
     def frequency(points: Tensor, element: Tensor) -> Tensor:
         return torch.special.ndtri(points) / lengthscale[element]
 
@@ -185,7 +192,14 @@ def _gaussian_mixture(columns: Tensor, lengthscale: Tensor, shape: Tensor, power
     return Frequencies(columns, len(lengthscale), len(columns) + 1, frequency)
 
 
-def _harmonics(columns: Tensor, lengthscale: Tensor, period: Tensor, zero_mean: bool) -> Measure:
+def periodic(
+    kernel: Any,
+    columns: Tensor,
+    batch_shape: torch.Size,
+    lengthscale: Tensor,
+    period: Tensor,
+    zero_mean: bool = False,
+) -> Measure:
     """Multiples of the fundamental frequency; their weights are modified Bessel functions.
 
     exp(z cos a) = I_0(z) + 2 sum_n I_n(z) cos(n a): signed harmonics with the weights I_|n|(z),
@@ -208,10 +222,6 @@ def _harmonics(columns: Tensor, lengthscale: Tensor, period: Tensor, zero_mean: 
     return Frequencies(columns, len(period), num_columns, frequency)
 
 
-def rbf(kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tensor) -> Measure:
-    return _gaussian(columns, lengthscale)
-
-
 def matern(kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tensor) -> Measure:
     # multivariate t with 2 nu degrees of freedom
     nu = torch.full((len(lengthscale),), float(kernel.nu), dtype=torch.float64)
@@ -222,18 +232,6 @@ def rational_quadratic(
     kernel: Any, columns: Tensor, batch_shape: torch.Size, alpha: Tensor, lengthscale: Tensor
 ) -> Measure:
     return _gaussian_mixture(columns, lengthscale, alpha, 0.5)
-
-
-def periodic(
-    kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tensor, period: Tensor
-) -> Measure:
-    return _harmonics(columns, lengthscale, period, False)
-
-
-def zero_mean_periodic(
-    kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tensor, period: Tensor
-) -> Measure:
-    return _harmonics(columns, lengthscale, period, True)
 
 
 def complex_exponential(
@@ -251,23 +249,3 @@ def spectral_component(
         return sign * center[element] + spread
 
     return Frequencies(columns, len(lengthscale), len(columns) + 1, frequency)
-
-
-def spectral_pairs(kernel: Any, columns: Tensor, batch_shape: torch.Size) -> Measure:
-    if len(columns) != kernel.input_dim:
-        raise ValueError(f"The kernel expects {kernel.input_dim} columns, got {len(columns)}.")
-    return _Pairs(kernel, columns, batch_shape)
-
-
-def constant(kernel: Any, columns: Tensor, batch_shape: torch.Size, value: Tensor) -> Measure:
-    return _Constant(value)
-
-
-def linear(kernel: Any, columns: Tensor, batch_shape: torch.Size, variance: Tensor) -> Measure:
-    return _Linear(columns, variance, torch.zeros_like(variance))
-
-
-def centered_linear(
-    kernel: Any, columns: Tensor, batch_shape: torch.Size, variance: Tensor, center: Tensor
-) -> Measure:
-    return _Linear(columns, variance, center)
