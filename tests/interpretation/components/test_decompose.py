@@ -23,7 +23,7 @@ from gpytorch.models import ExactGP
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.interpretation import decompose
-from gpytorch_nkn.interpretation.expansion import expansion as expansion_module
+from gpytorch_nkn.interpretation.expansion import terms as terms_module
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 
@@ -444,7 +444,7 @@ def test_many_points_in_strips(monkeypatch):
     model = series_model()
     whole = decompose(model)
     posterior = whole.posterior(NEW)
-    monkeypatch.setattr(expansion_module, "_STRIP_BYTES", 1)
+    monkeypatch.setattr(terms_module, "_STRIP_BYTES", 1)
     strips = decompose(model)
     torch.testing.assert_close(strips.posterior(NEW).mean, posterior.mean)
     torch.testing.assert_close(strips.posterior(NEW).variance, posterior.variance)

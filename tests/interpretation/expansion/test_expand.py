@@ -29,7 +29,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.models import ExactGP
 
 from gpytorch_nkn.interpretation import Expansion, expand
-from gpytorch_nkn.interpretation.expansion import expansion as expansion_module
+from gpytorch_nkn.interpretation.expansion import terms as terms_module
 from gpytorch_nkn.kernels import (
     BivariateComplexExponentialKernel,
     CenteredLinearKernel,
@@ -578,7 +578,7 @@ def test_long_inputs_are_evaluated_in_strips(monkeypatch):
     kernel, x = perturbed(NeuralKernelNetwork.time_series()), inputs(1, 60)
     expansion = expand(kernel, x)
     whole = expansion.evaluate(x, x[:7])
-    monkeypatch.setattr(expansion_module, "_STRIP_BYTES", 1)
+    monkeypatch.setattr(terms_module, "_STRIP_BYTES", 1)
     torch.testing.assert_close(expansion.evaluate(x, x[:7]), whole)
     torch.testing.assert_close(
         expansion.evaluate(x), kernel(x).to_dense().detach(), rtol=1e-8, atol=1e-8
