@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from numbers import Integral
 
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
 from gpytorch.priors import LogNormalPrior, NormalPrior, Prior
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels.anchors import kmeans_anchors
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.network import primitive_values
 
 __all__ = ["DataAdaptiveHadamardKernel"]
 
 _LENGTHSCALE_SPREAD = 0.5  # of the logarithm, in the prior
+_MAX_ROWS = 20_000  # a random subset of more rows stands for all, to find anchors
+_ITERATIONS = 25  # later ones hardly move the anchors
 _START_DEVIATION = 0.1  # of the weights: at zero their gradient is zero
 
 
@@ -170,7 +172,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         selected = train_X if active_dims is None else train_X[..., list(active_dims)]
         return cls(
             base_kernel,
-            kmeans_anchors(selected, num_anchors, seed=seed),
+            _kmeans_anchors(selected, num_anchors, seed),
             rank,
             factor_kernel=factor_kernel,
             learn_lengthscale=learn_lengthscale,
@@ -240,6 +242,34 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         unit = torch.eye(covar.size(-1), dtype=covar.dtype, device=covar.device)
         root = psd_safe_cholesky(covar + self.jitter * scale * unit)
         return torch.linalg.solve_triangular(root.mT, self.weights, upper=True)
+
+
+def _kmeans_anchors(x: Tensor, num_anchors: int, seed: int) -> Tensor:
+    """Centres of clusters of rows, columns scaled to unit variance.
+
+    At most so many, ``M x D``; all distinct rows, if these are not more. The global random state is
+    left alone.
+    """
+    if x.dim() != 2 or 0 in x.shape or not bool(x.isfinite().all()):
+        raise ValueError(f"Inputs must be a finite matrix N x D, got shape {tuple(x.shape)}.")
+    if num_anchors < 1:
+        raise ValueError(f"At least one anchor is needed, got num_anchors={num_anchors}.")
+    from sklearn.cluster import KMeans  # takes a second to import
+
+    rows, counts = np.unique(x.detach().double().cpu().numpy(), axis=0, return_counts=True)
+    if len(rows) > num_anchors:
+        limit = max(_MAX_ROWS, num_anchors)
+        if len(rows) > limit:
+            kept = np.sort(np.random.default_rng(seed).choice(len(rows), limit, replace=False))
+            rows, counts = rows[kept], counts[kept]
+        location = np.average(rows, axis=0, weights=counts)
+        scale = np.sqrt(np.average((rows - location) ** 2, axis=0, weights=counts))
+        # rounding leaves constant columns a scale of their own
+        scale[scale <= 1e-9 * np.abs(rows).max(axis=0)] = 1.0
+        means = KMeans(num_anchors, n_init=1, max_iter=_ITERATIONS, random_state=seed)
+        means.fit((rows - location) / scale, sample_weight=counts)
+        rows = means.cluster_centers_ * scale + location
+    return torch.from_numpy(rows).to(x)
 
 
 def _checked_anchors(anchors: Tensor) -> Tensor:

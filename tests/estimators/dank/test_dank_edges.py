@@ -1,6 +1,8 @@
 """Data-adaptive support vector machines at the edges of their options and of the data."""
 
+import pickle
 import re
+from copy import deepcopy
 
 import gpytorch
 import numpy as np
@@ -8,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
@@ -395,3 +398,20 @@ def test_options_set_after_a_fit_wait_for_the_next(estimator):
     np.testing.assert_array_equal(model.predict(X), predictions)
     np.testing.assert_array_equal(model.factor_, factor)
     np.testing.assert_array_equal(model.learned_kernel(X), gram)
+
+
+@pytest.mark.parametrize("copied", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+@pytest.mark.parametrize("estimator", BOTH)
+def test_copies_predict_the_same_and_fits_leave_numpys_state_alone(estimator, copied):
+    np.random.seed(3)
+    before = np.random.get_state()[1].copy()
+    model = fitted(estimator, C=3.0)
+    fitted(estimator, random_state=None)
+    np.testing.assert_array_equal(np.random.get_state()[1], before)
+    other = copied(model)
+    np.testing.assert_allclose(other.predict(X), model.predict(X), rtol=1e-12)
+    assert other.cv_results_ == model.cv_results_
+    fresh = clone(model)
+    assert fresh.get_params() == model.get_params() and not hasattr(fresh, "support_")
+    targets = LABELS if estimator is DANKClassifier else Y
+    np.testing.assert_allclose(fresh.fit(X, targets).predict(X), model.predict(X), rtol=1e-12)
