@@ -8,6 +8,8 @@ from botorch.models.utils.inducing_point_allocators import GreedyVarianceReducti
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from gpytorch_nkn.kernels import index_kernel_batch
+
 __all__ = ["SELECTIONS", "select_inducing_points"]
 
 SELECTIONS = ("greedy_variance", "kmeans")
@@ -36,8 +38,7 @@ def select_inducing_points(
             another, whose variance given the rows before them is largest under ``kernel``
             (:class:`~botorch.models.utils.inducing_point_allocators.GreedyVarianceReduction`), to
             be used with trained hyperparameters. It may find that fewer do.
-        kernel: Kernel of ``"greedy_variance"``, without batch dimensions but those of outputs, of
-            which the first counts.
+        kernel: Kernel of ``"greedy_variance"``; of a batch of kernels the first counts.
         seed: Determines every draw; the global random state is left alone.
 
     Returns:
@@ -103,6 +104,9 @@ def _centres(rows: Tensor, counts: Tensor, num_points: int, rng: np.random.Gener
 
 
 def _greedy(rows: Tensor, num_points: int, kernel: Kernel) -> Tensor:
+    batch = len(kernel.batch_shape) - 1  # dimensions before that of the outputs
+    if batch > 0:
+        kernel = index_kernel_batch(kernel, (0,) * batch)
     with torch.no_grad():
         return GreedyVarianceReduction().allocate_inducing_points(
             inputs=rows,

@@ -7,6 +7,11 @@ import pickle
 import gpytorch
 import pytest
 import torch
+from botorch.acquisition import qLogExpectedImprovement
+from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models.transforms import Normalize
+from botorch.optim import optimize_acqf
 from botorch.posteriors import Posterior
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -59,8 +64,50 @@ def check_gradients_of_points(case: Case):
     assert gradient.abs().max() > 1e-4
 
 
+def check_samples(case: Case):
+    """Samples have the moments of the posterior."""
+    model, points = case.model(), case.points(3)
+    posterior = model.posterior(points)
+    deviation = posterior.variance.sqrt()
+    samples = SobolQMCNormalSampler(torch.Size([512]), seed=0)(posterior)
+    assert ((samples.mean(0) - posterior.mean).abs() < 0.1 * deviation).all()
+    torch.testing.assert_close(samples.std(0), deviation, rtol=0.15, atol=0.0)
+
+
+def check_noise(case: Case):
+    """Noise of the observations comes on top, in the unit of the outcomes."""
+    model, points = case.model(), case.points(4)
+    (mean, variance), noisy = moments(model, points), moments(model, points, observation_noise=True)
+    torch.testing.assert_close(noisy[0], mean)
+    level = model.likelihood.noise.reshape(*mean.shape[:-2], 1, 1)
+    level = level * model.outcome_transform.stdvs.squeeze() ** 2
+    added = noisy[1] - variance
+    torch.testing.assert_close(added, level.expand_as(added), rtol=1e-4, atol=1e-6)
+    if case.known_noise:
+        inputs, y = case.data()
+        known = 0.1 + torch.rand(y.shape)
+        model = case.make(inputs, y, train_Yvar=known).eval()
+        expected = known.squeeze(-1) / model.outcome_transform.stdvs.squeeze() ** 2
+        noise = model.likelihood.noise
+        torch.testing.assert_close(noise, expected.expand_as(noise))
+        noisy = moments(model, points, observation_noise=True)[1]
+        assert (noisy > moments(model, points)[1]).all()
+
+
+def take(single, batched, index):
+    """Put the parameters of one entry of a batch into a model without that batch."""
+    values = dict(batched.named_parameters())
+    for name, parameter in single.named_parameters():
+        value = values[name].data
+        if value.shape != parameter.shape:  # else it belongs to every entry
+            at = [i if n > 1 else 0 for i, n in zip(index, value.shape, strict=False)]
+            value = value[tuple(at)]
+        parameter.data.copy_(value.reshape(parameter.shape))
+    return single.eval()
+
+
 def check_outputs(case: Case):
-    """Several outputs, some of them; or a refusal."""
+    """Each of several outputs is a model of its own, and they can be weighed; or a refusal."""
     if case.on_grid:  # every grid has one
         assert case.model().num_outputs == 1
         return
@@ -68,17 +115,40 @@ def check_outputs(case: Case):
         with pytest.raises(REFUSALS):
             case.model(outputs=2)
         return
-    model, points = case.model(outputs=3), case.points(2)
+    (inputs, y), model, points = case.data(outputs=3), case.model(outputs=3), case.points(4)
     mean, variance = moments(model, points)
-    assert model.num_outputs == 3 and mean.shape == variance.shape == (2, 3)
-    if case.subsets:
-        some = model.subset_output([2, 0])
-        assert some.num_outputs == 2
-        torch.testing.assert_close(moments(some, points)[0], mean[:, [2, 0]])
-        torch.testing.assert_close(moments(some, points)[1], variance[:, [2, 0]])
-    else:
+    assert model.num_outputs == 3 and mean.shape == variance.shape == (4, 3)
+    for k in range(3):
+        found = moments(take(case.make(inputs, y[:, [k]]), model, (k,)), points)
+        torch.testing.assert_close(found[0], mean[:, [k]], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found[1], variance[:, [k]], rtol=1e-4, atol=1e-5)
+    weights = torch.tensor([2.0, -0.5, 1.0])
+    transform = ScalarizedPosteriorTransform(weights)
+    one = moments(model, points, posterior_transform=transform)
+    torch.testing.assert_close(one[0][:, 0], mean @ weights)
+    torch.testing.assert_close(one[1][:, 0], variance @ weights.square())
+
+
+def check_subsets(case: Case):
+    """Some outputs equal columns of all of them; or a refusal."""
+    model, points = case.model(outputs=3 if case.outputs else 1), case.points(4)
+    if not case.subsets:
         with pytest.raises(REFUSALS):
             model.subset_output([0])
+        return
+    before = copy.deepcopy(model.state_dict())
+    mean, variance = moments(model, points, observation_noise=True)
+    for chosen in ([0], [2], [2, 0], [0, 1, 2], [1, 1], [-1, -3]):
+        some = model.subset_output(chosen)
+        assert type(some) is type(model) and some.num_outputs == len(chosen)
+        for subset in (some, some.train().eval()):  # back from the inputs as they were given
+            found = moments(subset, points, observation_noise=True)
+            torch.testing.assert_close(found[0], mean[:, chosen])
+            torch.testing.assert_close(found[1], variance[:, chosen])
+    for bad in ([3], [-4], []):
+        with pytest.raises(ValueError, match="Index|none"):
+            model.subset_output(bad)
+    assert all(torch.equal(before[name], v) for name, v in model.state_dict().items())
 
 
 def check_batches(case: Case):
@@ -87,10 +157,74 @@ def check_batches(case: Case):
         with pytest.raises(REFUSALS):
             case.model(batch_shape=(2,))
         return
-    model, points = case.model(batch_shape=(2,)), case.points(2)
-    mean, variance = moments(model, points.expand(2, 2, -1))
-    assert model.batch_shape == (2,) and mean.shape == (2, 2, 1)
-    assert variance.min() > 0 and not torch.allclose(mean[0], mean[1])
+    for outputs in (1, 2) if case.outputs else (1,):
+        inputs, y = case.data(outputs, (2,))
+        model, points = case.model(outputs, (2,)), case.points(4)
+        mean, variance = moments(model, points.expand(3, 2, 4, -1))
+        assert model.batch_shape == (2,) and mean.shape == (3, 2, 4, outputs)
+        assert variance.min() > 0 and not torch.allclose(mean[:, 0], mean[:, 1])
+        for k in range(2):
+            single = case.make(inputs if case.on_grid else inputs[k], y[k])
+            found = moments(take(single, model, (k,)), points)
+            torch.testing.assert_close(found[0], mean[1, k], rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(found[1], variance[1, k], rtol=1e-4, atol=1e-5)
+
+
+def check_input_transforms(case: Case):
+    """A transform of the inputs is that of every prediction."""
+    if case.on_grid:
+        return
+    inputs, y = case.data()
+    bounds = torch.tensor([[-3.0], [7.0]]).expand(2, case.columns)
+    plain, points = case.model(), case.points(11)
+    model = case.make(10 * inputs - 3, y, input_transform=Normalize(case.columns, bounds=bounds))
+    take(model, plain, ())
+    for one, two in zip(moments(model, 10 * points - 3), moments(plain, points), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+
+
+def check_predict(case: Case):
+    """Predictions in chunks are the posterior's moments, without gradients."""
+    model = case.model(outputs=2 if case.outputs else 1)
+    if case.on_grid or not hasattr(model, "predict"):
+        return
+    points = case.points(11)
+    for noise in (False, True):
+        expected = moments(model, points, observation_noise=noise)
+        for chunk_size in (1, 4, None):
+            found = model.predict(points, observation_noise=noise, chunk_size=chunk_size)
+            for one, two in zip(found, expected, strict=True):
+                torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-6)
+                assert not one.requires_grad
+    batch = model.predict(points[:10].view(5, 2, -1))[0]
+    torch.testing.assert_close(batch.flatten(0, 1), model.predict(points[:10])[0])
+    with pytest.raises(ValueError, match="chunk_size must be at least 1, got 0"):
+        model.predict(points, chunk_size=0)
+
+
+def check_bayesian_optimisation(case: Case):
+    """An acquisition function of it is optimised."""
+    model, y = case.model(), case.data()[1]
+    best = y[~y.isnan()].max() - 0.5
+    sampler = SobolQMCNormalSampler(torch.Size([16]), seed=0)
+    acquisition = qLogExpectedImprovement(model, best, sampler)
+    bounds = torch.tensor([[0.0], [1.0]]).expand(2, case.columns)
+    found, value = optimize_acqf(
+        acquisition, bounds, q=2, num_restarts=2, raw_samples=8, options={"maxiter": 3}
+    )
+    assert found.shape == (2, case.columns) and value.isfinite()
+    with torch.no_grad():
+        assert value >= acquisition(torch.rand(8, 2, case.columns)).median()
+
+
+def check_lists(case: Case):
+    """In a list of models it predicts what it predicts alone."""
+    first, points, x = case.model(), case.points(4), case.points(6)
+    second = SingleTaskGP(x, x.sum(-1, keepdim=True))
+    mean, _ = moments(ModelListGP(first, second), points)
+    torch.testing.assert_close(mean[..., :1], moments(first, points)[0])
+    other = moments(second, points)[0][:, 0]
+    torch.testing.assert_close(mean[..., 1], other.expand(mean.shape[:-1]))
 
 
 def check_copies(case: Case):
@@ -215,6 +349,25 @@ def check_conditioning(case: Case):
     assert (new > mean + 1).all()
     still, _ = moments(model, points)
     torch.testing.assert_close(still, mean)
+    outputs = 2 if case.outputs else 1
+    model = case.model(outputs, outcome_transform=None)
+    inputs, y = case.data(outputs)
+    new_x, new_y = case.points(2), torch.linspace(-1, 2, 2 * outputs).view(2, outputs)
+    at = case.points(5)
+    moments(model, at)
+    found = moments(model.condition_on_observations(new_x, new_y), at)
+    data = torch.cat([inputs, new_x]), torch.cat([y, new_y])
+    whole = case.make(*data, outcome_transform=None)
+    whole.load_state_dict(model.state_dict())
+    for one, two in zip(found, moments(whole.eval(), at), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+    assert (found[0] - moments(model, at)[0]).abs().max() > 1e-3
+    batch = model.fantasize(case.points(4, 2), SobolQMCNormalSampler(torch.Size([3]), seed=0))
+    mean, variance = moments(batch, at)
+    members = () if case.members is None else (case.members,)
+    assert mean.shape == variance.shape == (3, 4, *members, 5, outputs)
+    torch.testing.assert_close(variance[0], variance[1])  # fantasies differ in what is observed
+    assert (mean[0] - mean[1]).abs().max() > 1e-3
 
 
 def check_bad_data(case: Case):
@@ -267,8 +420,15 @@ def _list(value):
 CHECKS = [
     check_posterior,
     check_gradients_of_points,
+    check_samples,
+    check_noise,
     check_outputs,
+    check_subsets,
     check_batches,
+    check_input_transforms,
+    check_predict,
+    check_bayesian_optimisation,
+    check_lists,
     check_copies,
     check_state,
     check_dtypes,

@@ -4,7 +4,6 @@ from functools import wraps
 
 import pytest
 import torch
-from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.cross_validation import batch_cross_validation, efficient_loo_cv, gen_loo_cv_folds
 from botorch.exceptions import InputDataError
 from botorch.fit import fit_gpytorch_mll
@@ -79,38 +78,6 @@ def test_posterior_under_transforms_and_known_noise_equals_dense_algebra():
     torch.testing.assert_close(
         posterior.distribution.covariance_matrix, covariance, rtol=1e-6, atol=1e-8
     )
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_outputs_are_independent_models(shared):
-    """Each of three outputs equals BoTorch's SingleTaskGP with the kernel of that output."""
-    x, y = data(m=3)
-    model = moved(NKNSingleTaskGP(x, y, shared_kernel=shared))
-    at = torch.rand(5, 2)
-    posterior = model.posterior(at)
-    network = model.covar_module.base_kernel
-    assert network.batch_shape == (torch.Size([]) if shared else torch.Size([3]))
-    assert model.covar_module.outputscale.unique().numel() == 3
-    for i in range(3):
-        kernel = ScaleKernel(deepcopy(network) if shared else network[i])
-        kernel.outputscale = model.covar_module.outputscale[i].item()
-        single = SingleTaskGP(x, y[:, [i]], covar_module=kernel)
-        single.likelihood.noise = model.likelihood.noise[i]
-        single.mean_module.initialize(constant=model.mean_module.constant[i].item())
-        expected = single.eval().posterior(at)
-        torch.testing.assert_close(posterior.mean[:, [i]], expected.mean)
-        torch.testing.assert_close(posterior.variance[:, [i]], expected.variance)
-
-
-def test_a_weighted_sum_of_outputs():
-    x, y = data(m=2)
-    model = moved(NKNSingleTaskGP(x, y))
-    both = model.posterior(x[:3] + 0.1)
-    one = model.posterior(
-        x[:3] + 0.1, posterior_transform=ScalarizedPosteriorTransform(torch.tensor([2.0, -0.5]))
-    )
-    torch.testing.assert_close(one.mean, both.mean @ torch.tensor([[2.0], [-0.5]]))
-    torch.testing.assert_close(one.variance, both.variance @ torch.tensor([[4.0], [0.25]]))
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)

@@ -47,23 +47,6 @@ def test_some_outputs_equal_columns_of_all(structure, shared, batch_shape):
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
-def test_outputs_are_counted_from_the_end_too():
-    x, y = data(m=3)
-    model = moved(NKNSingleTaskGP(x, y))
-    at = torch.rand(4, 2)
-    expected = model.posterior(at).mean[..., [2, 0]]
-    torch.testing.assert_close(model.subset_output([-1, -3]).posterior(at).mean, expected)
-    assert NKNSingleTaskGP(x, y[:, :1]).subset_output([-1]).num_outputs == 1
-
-
-@pytest.mark.parametrize(("idcs", "message"), [([3], "Index 3"), ([-4], "Index -1"), ([], "none")])
-def test_outputs_that_are_not_there(idcs, message):
-    model = NKNSingleTaskGP(*data(m=3))
-    with pytest.raises(ValueError, match=message):
-        model.subset_output(idcs)
-    assert isinstance(model.covar_module, ScaleKernel)
-
-
 @pytest.mark.parametrize(
     "mean",
     [

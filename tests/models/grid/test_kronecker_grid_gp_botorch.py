@@ -4,8 +4,6 @@ import pytest
 import torch
 from botorch.acquisition import qExpectedImprovement, qLogExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
-from botorch.models import ModelListGP
-from botorch.models.model import Model
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -34,15 +32,6 @@ def peak_model(**options):
     model = KroneckerGridGP([rows, columns], values, kernels, **options)
     model.likelihood.noise = 1e-3
     return model.eval()
-
-
-def test_what_a_botorch_model_has():
-    model, _, _ = make((5, 6), 0.3, (2,))
-    assert isinstance(model, Model) and model.num_outputs == 1
-    assert model.batch_shape == (2,)
-    assert peak_model().batch_shape == ()
-    posterior = model.posterior(torch.rand(3, 2))
-    assert posterior.rsample(torch.Size([4])).shape == (4, 2, 3, 1)
 
 
 def test_samples_of_the_posterior_have_its_moments():
@@ -86,20 +75,6 @@ def test_a_batch_of_candidates_jointly():
     assert values.shape == (5,)
     one_by_one = torch.cat([function(c[None]) for c in candidates])
     torch.testing.assert_close(values, one_by_one, rtol=1e-5, atol=1e-6)
-
-
-def test_a_list_of_two_models():
-    first, values, missing = make((6, 7), 0.3)
-    second, others, gone = make((5, 4), 0.2, seed=1)
-    models = ModelListGP(first, second)
-    points = torch.rand(3, 2)
-    posterior = models.posterior(points)
-    assert posterior.mean.shape == (3, 2)
-    expected = [dense(first, values, missing, points), dense(second, others, gone, points)]
-    for number, (mean, covariance) in enumerate(expected):
-        torch.testing.assert_close(posterior.mean[:, number], mean, rtol=1e-6, atol=1e-7)
-        variance = posterior.variance[:, number]
-        torch.testing.assert_close(variance, covariance.diagonal(), rtol=1e-5, atol=1e-6)
 
 
 def test_too_many_points_at_once_are_refused_before_memory_is_taken(monkeypatch):

@@ -3,12 +3,8 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from botorch.acquisition import LogExpectedImprovement, qLogNoisyExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP, SingleTaskGP
-from botorch.models.transforms import Normalize
-from botorch.optim import optimize_acqf
-from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.kernels import AdditiveKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.means import LinearMean
@@ -204,113 +200,10 @@ def test_its_kernels_are_those_of_the_sum():
 
 
 @ALL
-@pytest.mark.parametrize("m", [1, 2])
-def test_chunks_and_transforms_do_not_change_predictions(rbf, m):
-    torch.manual_seed(1)
-    plain = gp(rbf, m)
-    model = make(
-        *(10 * data_of(plain)[0] - 3, data_of(plain)[1]),
-        rbf=rbf,
-        num_features=4,
-        inducing_points=8,
-        correlation=0.3,
-        input_transform=Normalize(2, bounds=torch.tensor([[-3.0, -3.0], [7.0, 7.0]])),
-    )
-    own = model.state_dict()
-    model.load_state_dict(own | plain.state_dict(), strict=True)
-    test = torch.rand(11, 2)
-    expected = plain.posterior(test, observation_noise=True)
-    for chunk_size in (1, 4, None):
-        mean, variance = model.predict(10 * test - 3, observation_noise=True, chunk_size=chunk_size)
-        torch.testing.assert_close(mean, expected.mean.detach(), rtol=1e-6, atol=1e-8)
-        torch.testing.assert_close(variance, expected.variance.detach(), rtol=1e-6, atol=1e-8)
-        assert not mean.requires_grad
-    batch = model.predict((10 * test - 3)[:10].view(5, 2, 2))[0]
-    torch.testing.assert_close(batch.reshape(10, m), mean[:10])
-    assert (mean - mean.mean(0)).abs().max() > 0.1
-    with pytest.raises(ValueError, match="chunk_size must be at least 1, got 0"):
-        model.predict(test, chunk_size=0)
-
-
-def data_of(model):
-    """Inputs and outcomes of a model without an input transform."""
-    x, y = model.train_inputs[0], model.train_targets
-    if y.dim() > 1:
-        x, y = x[0], y.mT
-    else:
-        y = y.unsqueeze(-1)
-    return x, model.outcome_transform.untransform(y)[0]
-
-
-@ALL
-@pytest.mark.parametrize("m", [1, 2])
-def test_conditioning_is_a_model_of_more_data(rbf, m):
-    model, x = gp(rbf, m, outcome_transform=None), torch.rand(5, 2)
-    model.posterior(x)
-    more = torch.rand(3, 2), torch.rand(3, m)
-    found = model.condition_on_observations(*more).posterior(x)
-    all_x = torch.cat([model.train_inputs[0].reshape(-1, 30, 2)[0], more[0]])
-    all_y = torch.cat([model.train_targets.view(-1, 30).mT, more[1]])
-    options = {"num_features": 4, "inducing_points": 8, "outcome_transform": None}
-    whole = make(all_x, all_y, rbf=rbf, **options)
-    whole.load_state_dict(model.state_dict())
-    expected = whole.posterior(x)
-    torch.testing.assert_close(found.mean, expected.mean, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(found.variance, expected.variance, rtol=1e-4, atol=1e-6)
-    assert (found.mean - model.posterior(x).mean).abs().max() > 1e-3
-
-
-@ALL
-def test_fantasies(rbf):
-    model = gp(rbf, 2)
-    sampler = SobolQMCNormalSampler(torch.Size([3]), seed=0)
-    fantasies = model.fantasize(torch.rand(4, 2, 2), sampler)
-    posterior = fantasies.posterior(torch.rand(5, 2))
-    assert posterior.mean.shape == posterior.variance.shape == (3, 4, 5, 2)
-    assert (posterior.variance > 0).all()
-    # fantasies differ in what is observed, not in where
-    torch.testing.assert_close(posterior.variance[0], posterior.variance[1])
-    assert (posterior.mean[0] - posterior.mean[1]).abs().max() > 1e-3
-
-
-@ALL
-@pytest.mark.parametrize("outputs", [[0], [2], [2, 0], [0, 1, 2]])
-def test_outputs_can_be_taken_out(rbf, outputs):
-    model, x = gp(rbf, 3), torch.rand(4, 2)
-    subset = model.subset_output(outputs)
-    posterior, whole = subset.posterior(x), model.posterior(x)
-    assert subset.num_outputs == len(outputs)
-    torch.testing.assert_close(posterior.mean, whole.mean[:, outputs])
-    torch.testing.assert_close(posterior.variance, whole.variance[:, outputs])
+def test_outputs_that_were_taken_out_can_be_trained(rbf):
+    subset = gp(rbf, 3).subset_output([2, 0])
     fit_spectral_gp(subset, restarts=1, max_iterations=1)
-    assert subset.posterior(x).mean.shape == (4, len(outputs))
-
-
-@ALL
-@pytest.mark.parametrize("m", [1, 2])
-def test_gradients_by_the_inputs(rbf, m):
-    model, x = gp(rbf, m), torch.rand(3, 2, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: model.posterior(x).mean, [x])
-    assert torch.autograd.gradcheck(lambda x: model.posterior(x).variance, [x], atol=1e-4)
-    assert torch.autograd.grad(model.posterior(x).variance.sum(), x)[0].abs().max() > 1e-3
-
-
-@ALL
-def test_acquisition_functions_are_optimised(rbf):
-    model = gp(rbf, outcome_transform=None)
-    bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
-    best = model.train_targets.max()
-    acquisitions = [
-        (LogExpectedImprovement(model, best), 1),
-        (qLogNoisyExpectedImprovement(model, model.train_inputs[0]), 2),
-    ]
-    for acquisition, q in acquisitions:
-        points, value = optimize_acqf(
-            acquisition, bounds, q=q, num_restarts=2, raw_samples=16, options={"maxiter": 5}
-        )
-        with torch.no_grad():
-            random = acquisition(torch.rand(16, q, 2))
-        assert points.shape == (q, 2) and value > random.median()
+    assert subset.posterior(torch.rand(4, 2)).mean.shape == (4, 2)
 
 
 @BOTH
