@@ -79,17 +79,3 @@ def test_awkward_components_leave_every_text_readable(make_axes, no_overlap, sha
     ]
     plot_components(axes, parts[: axes.size])
     no_overlap(axes.flat[0].figure)
-
-
-def test_faults_are_named(make_axes):
-    axes = make_axes(2, 1)
-    with pytest.raises(ValueError, match="component is needed, got none"):
-        plot_components([], [])
-    with pytest.raises(ValueError, match="3 in all, got 2"):
-        plot_components(axes, [component()] * 3)
-    with pytest.raises(ValueError, match=r"components\[1\]\.lower \(3,\)"):
-        plot_components(axes, [component(), component(lower=np.ones(3))])
-    with pytest.raises(ValueError, match=r"components\[0\]\.mean must be finite, got 20"):
-        plot_components(axes[0], [component(mean=np.full(20, np.nan))])
-    with pytest.raises(ValueError, match=r"data\[0\] \(2,\), components\[0\]\.data\[1\] \(1,\)"):
-        plot_components(axes[0], [component(data=([0, 1], [0]))])

@@ -1,7 +1,6 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from gpytorch_nkn.fit import Recipe, RestartRecord, fit_best_of
@@ -56,9 +55,3 @@ def test_a_fit_is_drawn(ax):
     ends = sorted(line.get_ydata()[-1] for line in curves(ax))
     losses = sorted(record.loss - lowest for record in result.restarts)
     np.testing.assert_allclose(ends, losses)
-
-
-def test_a_fit_without_losses_is_refused(ax):
-    restarts = [record(0, []), record(1, [np.inf])]
-    with pytest.raises(ValueError, match=r"traces of lengths \[0, 1\] without any"):
-        plot_convergence(ax, SimpleNamespace(restarts=restarts, best=0))

@@ -51,14 +51,3 @@ def test_a_negative_share_is_drawn(ax):
     plot_cumulative(ax, ["a", "b"], [-0.1, 0.2])
     assert ax.get_xlim()[0] < -0.1
     assert ax.texts[0].get_text() == "-10.0 %"
-
-
-def test_faults_are_named(ax):
-    with pytest.raises(ValueError, match="got 1 labels and 2 shares"):
-        plot_cumulative(ax, ["a"], [0.1, 0.2])
-    with pytest.raises(ValueError, match="fractions of 1, got 90"):
-        plot_cumulative(ax, ["a", "b"], [50, 90])
-    with pytest.raises(ValueError, match="explained must be finite"):
-        plot_cumulative(ax, ["a"], [np.nan])
-    with pytest.raises(ValueError, match=r"errors must have the shape \(1,\), got \(2,\)"):
-        plot_cumulative(ax, ["a"], [0.1], errors=[1, 2])

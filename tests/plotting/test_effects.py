@@ -106,30 +106,3 @@ def test_awkward_effects_leave_every_text_readable(make_axes, no_overlap):
     ]
     assert plot_effects(axes, effects, y_label="quality") is axes
     no_overlap(axes[0, 0].figure)
-
-
-@pytest.mark.parametrize(
-    ("effect", "match"),
-    [
-        (curve(names=("a", "b", "c")), r"one or two columns .*names = \('a', 'b', 'c'\) and 1"),
-        (curve(names=("a", "b")), r"names = \('a', 'b'\) and 1 grids"),
-        (curve(mean=np.zeros(3)), r"effects\[0\]\.mean \(3,\)"),
-        (curve(upper=np.full(11, np.inf)), r"effects\[0\]\.upper must be finite"),
-        (curve(share=np.nan), r"effects\[0\]\.share must be finite"),
-        (surface(mean=np.zeros((7, 11))), r"mean must have the shape \(11, 7\), got \(7, 11\)"),
-        (surface(lower=np.zeros(3)), r"lower must have the shape \(11, 7\), got \(3,\)"),
-        (surface(grid=(A, [1.0]), mean=np.zeros((11, 1))), r"at least two .* of 11 and 1"),
-        (surface(data=(np.zeros((2, 3)), np.zeros(2))), r"must be N x 2, got shape \(2, 3\)"),
-        (surface(data=(np.zeros((2, 2)), np.zeros(3))), r"shape \(2,\), got \(3,\)"),
-    ],
-)
-def test_faults_are_named(ax, effect, match):
-    with pytest.raises(ValueError, match=match):
-        plot_effects(ax, [effect])
-
-
-def test_numbers_of_axes_and_effects_must_agree(make_axes):
-    with pytest.raises(ValueError, match="effect is needed, got none"):
-        plot_effects([], [])
-    with pytest.raises(ValueError, match="2 in all, got 3"):
-        plot_effects(make_axes(1, 3), [curve(), surface()])

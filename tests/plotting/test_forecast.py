@@ -1,16 +1,7 @@
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from gpytorch_nkn.plotting import plot_forecast
-
-
-@pytest.fixture
-def ax():
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure.add_subplot()
 
 
 def draw(ax, x, **options):
@@ -63,11 +54,3 @@ def test_legend_and_title_cover_no_data(ax, dates):
     assert legend.y0 >= ax.get_window_extent().y1 - 1
     assert ax._left_title.get_window_extent().y0 >= legend.y1 - 6  # the legend's own padding
     assert legend.x1 <= ax.figure.bbox.x1
-
-
-def test_wrong_lengths_are_refused(ax):
-    x = np.arange(3.0)
-    with pytest.raises(ValueError, match=r"shapes \(3,\), \(3,\), \(2,\) and \(3,\)"):
-        plot_forecast(ax, x, x, x[:2], x, train=(x, x))
-    with pytest.raises(ValueError, match=r"at least one, got shapes \(0,\) and \(0,\)"):
-        plot_forecast(ax, x, x, x, x, train=([], []))

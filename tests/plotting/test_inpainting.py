@@ -94,30 +94,3 @@ def test_one_value_and_no_doubt_can_be_drawn(make_axes):
     assert np.isfinite(picture(axes[2])).all()
     axes = make_axes(1, 3)
     plot_inpainting(axes, filled(missing=np.ones((12, 16), dtype=bool)))
-
-
-@pytest.mark.parametrize(
-    ("changes", "options", "error", "match"),
-    [
-        ({}, {"truth": np.zeros((3, 3))}, ValueError, r"truth must have the shape \(12, 16\)"),
-        ({"std": np.zeros(3)}, {}, ValueError, r"std must have the shape \(12, 16\), got \(3,\)"),
-        ({"filled": np.full((12, 16), np.nan)}, {}, ValueError, "filled must be finite"),
-        ({"missing": np.zeros((12, 16))}, {}, TypeError, "must hold booleans, got float64"),
-        ({"missing": np.zeros((12, 16), bool)}, {}, ValueError, "must be missing, got none"),
-        ({}, {"channel_axis": -1}, ValueError, r"three colours, got -1 for .* \(12, 16\)"),
-        ({}, {"frame": 0}, ValueError, r"got 0 for shape \(12, 16\)"),
-    ],
-)
-def test_faults_are_named(make_axes, changes, options, error, match):
-    axes = make_axes(1, 4 if "truth" in options else 3)
-    with pytest.raises(error, match=match):
-        plot_inpainting(axes, filled(**changes), **options)
-
-
-def test_videos_need_a_frame_and_pictures_an_axes_each(make_axes):
-    with pytest.raises(ValueError, match="frame says which image of a video"):
-        plot_inpainting(make_axes(1, 3), filled((5, 12, 16)))
-    with pytest.raises(ValueError, match=r"got 5 for shape \(5, 12, 16\)"):
-        plot_inpainting(make_axes(1, 3), filled((5, 12, 16)), frame=5)
-    with pytest.raises(ValueError, match="3 in all, got 4"):
-        plot_inpainting(make_axes(1, 4), filled())

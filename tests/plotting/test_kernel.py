@@ -3,7 +3,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, RBFKernelGrad, ScaleKernel
+from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 
 from gpytorch_nkn.kernels import ComplexExponentialKernel, NeuralKernelNetwork
 from gpytorch_nkn.plotting import plot_kernel
@@ -144,37 +144,3 @@ def test_networks_and_complex_kernels_are_drawn_by_their_real_part(make_axes):
 def test_single_precision_is_kept(ax):
     plot_kernel(ax, RBFKernel().float(), X, show="samples")
     plot_kernel(ax, RBFKernel().float(), X)
-
-
-def test_faults_are_named(ax):
-    kernel = RBFKernel()
-    with pytest.raises(ValueError, match="'slices' or 'samples', got 'draws'"):
-        plot_kernel(ax, kernel, X, show="draws")
-    with pytest.raises(TypeError, match="Kernel is needed, got int"):
-        plot_kernel(ax, 3, X)
-    with pytest.raises(ValueError, match=r"batch of shape \(2,\); index it first"):
-        plot_kernel(ax, RBFKernel(batch_shape=torch.Size([2])), X)
-    with pytest.raises(ValueError, match=r"must vary, got 2 of 2 .*shape \(9, 2\)"):
-        plot_kernel(ax, kernel, np.column_stack([X, X]))
-    with pytest.raises(ValueError, match="must vary, got 0 of 1"):
-        plot_kernel(ax, kernel, np.ones(4))
-    with pytest.raises(ValueError, match=r"x must be finite, got 1 values"):
-        plot_kernel(ax, kernel, [0.0, np.nan])
-    with pytest.raises(ValueError, match=r"got shape \(2, 2, 2\)"):
-        plot_kernel(ax, kernel, np.zeros((2, 2, 2)))
-    with pytest.raises(TypeError, match="got dates"):
-        plot_kernel(ax, kernel, np.array(["2001", "2002"], dtype="datetime64[Y]"))
-    with pytest.raises(ValueError, match="at least 1, got 0"):
-        plot_kernel(ax, kernel, X, show="samples", samples=0)
-    for scale in (0.0, -1.0, np.inf, np.nan):
-        with pytest.raises(ValueError, match=f"x_scale must be a positive number, got {scale}"):
-            plot_kernel(ax, kernel, X, x_scale=scale)
-    with pytest.raises(ValueError, match="x_offset must be a finite number, got nan"):
-        plot_kernel(ax, kernel, X, x_offset=np.nan)
-    with pytest.raises(ValueError, match="origins must be finite"):
-        plot_kernel(ax, kernel, X, origins=[np.inf])
-    with pytest.raises(NotImplementedError, match="RBFKernelGrad models derivatives"):
-        plot_kernel(ax, RBFKernelGrad(), X)
-    kernel.raw_lengthscale.data.fill_(np.nan)
-    with pytest.raises(ValueError, match="values must be finite"):
-        plot_kernel(ax, kernel, X)

@@ -83,20 +83,6 @@ def test_a_classifier_of_one_mind_has_no_boundary(ax, square):
     assert not contours(ax)
 
 
-def test_faults_of_boundaries_are_named(ax, square):
-    y = Disc(0.5).predict(square)
-    with pytest.raises(ValueError, match=r"two columns, got shape \(80, 3\)"):
-        plot_decision_boundary(ax, {"a": Disc(1)}, np.ones((80, 3)), y)
-    with pytest.raises(ValueError, match=r"y must have the shape \(80,\), got \(3,\)"):
-        plot_decision_boundary(ax, {"a": Disc(1)}, square, y[:3])
-    with pytest.raises(ValueError, match="At least one classifier"):
-        plot_decision_boundary(ax, {}, square, y)
-    with pytest.raises(ValueError, match="resolution must be at least 2, got 1"):
-        plot_decision_boundary(ax, {"a": Disc(1)}, square, y, resolution=1)
-    with pytest.raises(ValueError, match=r"'a' does not know the classes \['in', 'out'\]"):
-        plot_decision_boundary(ax, {"a": Disc(1, ("x", "y"))}, square, y)
-
-
 @pytest.fixture
 def factor():
     return 1 + 0.1 * np.arange(-8, 8.0).reshape(4, 4)
@@ -141,12 +127,3 @@ def test_numbers_sort_without_groups_and_ones_are_white(ax):
     ax.clear()
     plot_hadamard_factor(ax, np.ones((2, 2)))
     assert ax.images[0].get_clim()[0] < 1 < ax.images[0].get_clim()[1]
-
-
-def test_faults_of_factors_are_named(ax, factor):
-    with pytest.raises(ValueError, match=r"factor must be square, got shape \(3, 4\)"):
-        plot_hadamard_factor(ax, factor[:3])
-    with pytest.raises(ValueError, match=r"sort_by must have the shape \(4,\), got \(2,\)"):
-        plot_hadamard_factor(ax, factor, sort_by=[1, 2])
-    with pytest.raises(ValueError, match="limit must be positive and finite, got 0"):
-        plot_hadamard_factor(ax, factor, limit=0.0)

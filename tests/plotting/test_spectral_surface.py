@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import CosineKernel, LinearKernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import CosineKernel, LinearKernel, RBFKernel, ScaleKernel
 from scipy.stats import multivariate_normal, norm
 
 from gpytorch_nkn.kernels import (
@@ -232,34 +232,3 @@ def test_other_columns_and_state_are_left_alone(ax):
     _, frequencies, power = picture(ax)
     assert frequencies[power.sum(1).argmax()] == pytest.approx(1.1, abs=0.15)
     assert kernel.training and torch.equal(torch.get_rng_state(), before)
-
-
-def test_faults_are_named(ax):
-    kernel = pairs([[1.0], [2.0]])
-    with pytest.raises(TypeError, match="ScaleKernels or not, got RBFKernel"):
-        plot_spectral_surface(ax, ScaleKernel(RBFKernel()))
-    with pytest.raises(TypeError, match=r"A gpytorch.kernels.Kernel is needed, got str"):
-        plot_spectral_surface(ax, "psi")
-    with pytest.raises(ValueError, match=r"batch of shape \(3,\)"):
-        plot_spectral_surface(ax, NonStationarySpectralKernel(2, 1, batch_shape=torch.Size([3])))
-    with pytest.raises(ValueError, match="one of the 1 that the kernel sees, got 1"):
-        plot_spectral_surface(ax, kernel, column=1)
-    with pytest.raises(ValueError, match="width must be a frequency, not negative, got -1"):
-        plot_spectral_surface(ax, kernel, width=-1.0)
-    with pytest.raises(ValueError, match="max_frequency must be a positive number, got 0"):
-        plot_spectral_surface(ax, kernel, max_frequency=0)
-    with pytest.raises(ValueError, match="x_scale must be a positive number, got inf"):
-        plot_spectral_surface(ax, kernel, x_scale=math.inf)
-    x = np.linspace(0, 1, 4)
-    with pytest.raises(ValueError, match="window must be a positive number, got 0"):
-        plot_local_spectrum(ax, MaternKernel(), x, window=0.0)
-    with pytest.raises(ValueError, match="max_frequency must be a positive number, got -3"):
-        plot_local_spectrum(ax, MaternKernel(), x, max_frequency=-3)
-    with pytest.raises(ValueError, match="evaluated at 30048 places, of which 4800"):
-        plot_local_spectrum(ax, MaternKernel(), x, window=1e-4)
-    with pytest.raises(ValueError, match="must vary, got 0 of 1"):
-        plot_local_spectrum(ax, MaternKernel(), np.ones(4))
-    zero = ScaleKernel(RBFKernel())
-    zero.raw_outputscale.data.fill_(-1e4)
-    with pytest.raises(ValueError, match="zero at all frequencies"):
-        plot_local_spectrum(ax, zero, x)

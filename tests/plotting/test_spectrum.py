@@ -128,25 +128,3 @@ def test_band_encloses_the_expectation_and_texts_are_apart(make_axes, line_data,
         frequencies, lower, upper = band(ax)
         assert (lower < upper).all() and (line_data(ax, "expected")[1] < upper).all()
     no_overlap(axes[0, 0].figure)
-
-
-def test_faults_are_named(ax):
-    x = np.linspace(0, 1, 9)
-    with pytest.raises(ValueError, match=r"one value per input, \(9,\), got shape \(8,\)"):
-        plot_spectrum(ax, RBFKernel(), x, y=np.zeros(8))
-    with pytest.raises(ValueError, match="y must be finite"):
-        plot_spectrum(ax, RBFKernel(), x, y=np.full(9, np.nan))
-    with pytest.raises(ValueError, match="four different inputs are needed, got 3"):
-        plot_spectrum(ax, RBFKernel(), [0, 0, 1, 2])
-    with pytest.raises(ValueError, match="not negative, got -1"):
-        plot_spectrum(ax, RBFKernel(), x, noise=-1)
-    with pytest.raises(ValueError, match="between 0 and 1, got 90"):
-        plot_spectrum(ax, RBFKernel(), x, level=90)
-    with pytest.raises(ValueError, match="x_scale must be a positive number, got -2"):
-        plot_spectrum(ax, RBFKernel(), x, x_scale=-2.0)
-    with pytest.raises(ValueError, match=r"must vary, got 2 of 2"):
-        plot_spectrum(ax, RBFKernel(), np.column_stack([x, x]))
-    zero = ScaleKernel(RBFKernel())
-    zero.raw_outputscale.data.fill_(-1e4)
-    with pytest.raises(ValueError, match="zero at all frequencies"):
-        plot_spectrum(ax, zero, x)

@@ -1,0 +1,324 @@
+"""What every figure keeps to: it draws into the Axes that it gets, and leaves all else alone."""
+
+import copy
+from types import SimpleNamespace
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel, RBFKernelGrad, ScaleKernel
+from matplotlib import pyplot as plt
+
+from gpytorch_nkn import plotting
+from gpytorch_nkn.kernels import NeuralKernelNetwork, NonStationarySpectralKernel
+
+X = np.linspace(0.0, 5.0, 30)
+WAVE = np.sin(X)
+BANDED = X[1:], X[1:] + 0.4 * WAVE[1:], 0.8 * X[1:], 1.2 * X[1:]
+ROWS = np.random.default_rng(0).uniform(-1, 1, (40, 2))
+KERNEL = ScaleKernel(RBFKernel())
+NETWORK = NeuralKernelNetwork.additive(2)
+PAIRS = NonStationarySpectralKernel(3, 1)
+HOLES = np.zeros((12, 16), dtype=bool)
+HOLES[3:7, 4:10] = True
+
+CURVE = SimpleNamespace(
+    label="trend", x=X, mean=WAVE, lower=WAVE - 1, upper=WAVE + 1, data=(X, WAVE), boundary=4.0
+)
+EFFECT = SimpleNamespace(
+    label="dose", names=("dose",), grid=(X,), mean=WAVE, lower=WAVE - 1, upper=WAVE + 1,
+    data=(X, WAVE), share=0.4,
+)  # fmt: skip
+PAIR = SimpleNamespace(
+    label="dose, age", names=("dose", "age"), grid=(X[:4], X[:3]), mean=np.outer(X[:4], X[:3]),
+    lower=np.zeros((4, 3)), upper=np.ones((4, 3)), data=None, share=0.1,
+)  # fmt: skip
+FILLED = SimpleNamespace(
+    filled=np.arange(192.0).reshape(12, 16), std=HOLES * X.mean(), missing=HOLES
+)
+FIT = SimpleNamespace(
+    best=0,
+    restarts=[
+        SimpleNamespace(number=i, status="ok", trace=np.array([9.0, 5.0 - i])) for i in range(2)
+    ],
+)
+
+
+class Halves:
+    """A classifier by the sign of the first column."""
+
+    classes_ = np.array([0, 1])
+
+    def predict(self, X):
+        return (X[:, 0] > 0).astype(int)
+
+
+Y = Halves().predict(ROWS)
+
+# The number of Axes, positional arguments and options of a call that is right.
+CALLS = {
+    "plot_autocorrelation": (1, BANDED, {}),
+    "plot_calibration": (1, ([0.5, 0.8, 0.95], [0.3, 0.8, 0.9]), {"num_points": 60}),
+    "plot_components": (2, ([CURVE, CURVE],), {"y_label": "ppm"}),
+    "plot_convergence": (1, (FIT,), {}),
+    "plot_cumulative": (1, (["trend", "cycle"], [0.5, 0.9]), {"errors": [2.0, 1.0]}),
+    "plot_decision_boundary": (1, ({"halves": Halves()}, ROWS, Y), {}),
+    "plot_effects": (2, ([EFFECT, PAIR],), {"y_label": "quality"}),
+    "plot_forecast": (1, (X + 6, WAVE, WAVE - 1, WAVE + 1), {"train": (X, WAVE), "title": "CO2"}),
+    "plot_hadamard_factor": (1, (1 + 0.1 * np.outer(WAVE, WAVE),), {"sort_by": X > 2}),
+    "plot_inpainting": (3, (FILLED,), {"label": "std (K)"}),
+    "plot_kernel": (1, (KERNEL, X), {"show": "samples"}),
+    "plot_local_spectrum": (1, (KERNEL, X), {}),
+    "plot_network": (1, (NETWORK,), {"x": ROWS}),
+    "plot_periodogram": (1, BANDED, {"x_label": "month"}),
+    "plot_qq": (1, BANDED, {}),
+    "plot_spectral_surface": (1, (PAIRS,), {}),
+    "plot_spectrum": (1, (KERNEL, X), {"y": WAVE, "x_label": "year"}),
+}
+OVER_INPUTS = ["plot_kernel", "plot_spectrum", "plot_local_spectrum"]
+OF_KERNELS = [*OVER_INPUTS, "plot_network", "plot_spectral_surface"]
+BY_NAME = pytest.mark.parametrize("name", CALLS)
+
+
+def test_every_function_of_the_room_is_here():
+    assert sorted(CALLS) == sorted(plotting.__all__)
+
+
+def draw(name, axes):
+    _, arguments, options = CALLS[name]
+    return getattr(plotting, name)(axes, *arguments, **options)
+
+
+def own_axes(make_axes, name):
+    count = CALLS[name][0]
+    return make_axes(count, 1, (8, 4 * count))
+
+
+@BY_NAME
+def test_what_is_drawn_lies_in_the_axes_that_were_given(make_axes, no_overlap, name):
+    axes = own_axes(make_axes, name)
+    assert draw(name, axes) is axes
+    for ax in np.ravel(axes):
+        assert ax.has_data()
+    no_overlap(np.ravel(axes)[0].figure)
+
+
+@BY_NAME
+def test_neighbours_figures_and_settings_are_left_alone(make_axes, name):
+    count = CALLS[name][0]
+    grid = make_axes(1 + count, 1)
+    settings, numbers = dict(matplotlib.rcParams), plt.get_fignums()
+    draw(name, grid[1] if count == 1 else grid[1:])
+    assert not grid[0].has_data() and not grid[0].texts and grid[0].get_title(loc="left") == ""
+    assert dict(matplotlib.rcParams) == settings and plt.get_fignums() == numbers
+
+
+@BY_NAME
+def test_random_states_and_what_is_drawn_stay_as_they_were(make_axes, name):
+    _, arguments, _ = CALLS[name]
+    kernels = [part for part in arguments if isinstance(part, torch.nn.Module)]
+    before = [copy.deepcopy(kernel.state_dict()) for kernel in kernels]
+    for kernel in kernels:
+        kernel.eval()
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()
+    draw(name, own_axes(make_axes, name))
+    assert torch.equal(torch.get_rng_state(), states[0])
+    np.testing.assert_array_equal(np.random.get_state()[1], states[1])
+    for kernel, values in zip(kernels, before, strict=True):
+        assert not kernel.training and all(p.grad is None for p in kernel.parameters())
+        assert all(torch.equal(values[key], v) for key, v in kernel.state_dict().items())
+
+
+# --- bad input is named ------------------------------------------------------------------------
+
+
+def refuse(make_axes, name, match, *changed, error=ValueError, axes=None, **options):
+    """The right call with the leading arguments and the options changed fails with a message."""
+    count, arguments, right = CALLS[name]
+    arguments = (*changed, *arguments[len(changed) :])
+    axes = own_axes(make_axes, name) if axes is None else axes
+    with pytest.raises(error, match=match):
+        getattr(plotting, name)(axes, *arguments, **(right | options))
+
+
+@pytest.mark.parametrize("name", OF_KERNELS)
+def test_one_kernel_is_needed(make_axes, name):
+    refuse(make_axes, name, "Kernel(Network| is needed), got int", 3, error=TypeError)
+    batches = {
+        "plot_network": NeuralKernelNetwork.additive(2, batch_shape=torch.Size([3])),
+        "plot_spectral_surface": NonStationarySpectralKernel(2, 1, batch_shape=torch.Size([3])),
+    }
+    batch = batches.get(name, RBFKernel(batch_shape=torch.Size([3])))
+    refuse(make_axes, name, r"batch of shape \(3,\); index it first", batch)
+
+
+@pytest.mark.parametrize("name", OVER_INPUTS)
+def test_inputs_lie_on_a_line(make_axes, name):
+    for x, match in (
+        (np.column_stack([X, X]), r"must vary, got 2 of 2 .*shape \(30, 2\)"),
+        (np.ones(4), "must vary, got 0 of 1"),
+        ([0.0, np.nan], "x must be finite, got 1 values"),
+        (np.zeros((2, 2, 2)), r"got shape \(2, 2, 2\)"),
+    ):
+        refuse(make_axes, name, match, KERNEL, x)
+    dates = np.array(["2001", "2002"], dtype="datetime64[Y]")
+    refuse(make_axes, name, "got dates", KERNEL, dates, error=TypeError)
+    for scale in (0.0, -1.0, np.inf, np.nan):
+        match = f"x_scale must be a positive number, got {scale}"
+        refuse(make_axes, name, match, x_scale=scale)
+    refuse(make_axes, name, "x_offset must be a finite number, got nan", x_offset=np.nan)
+
+
+@pytest.mark.parametrize("name", OVER_INPUTS)
+def test_values_of_kernels_are_finite_and_one_per_pair(make_axes, name):
+    match = "RBFKernelGrad models derivatives"
+    refuse(make_axes, name, match, RBFKernelGrad(), error=NotImplementedError)
+    kernel = RBFKernel()
+    kernel.raw_lengthscale.data.fill_(np.nan)
+    refuse(make_axes, name, "values must be finite", kernel)
+
+
+@pytest.mark.parametrize("name", ["plot_spectrum", "plot_local_spectrum"])
+def test_a_kernel_of_zeros_has_no_spectrum(make_axes, name):
+    zero = ScaleKernel(RBFKernel())
+    zero.raw_outputscale.data.fill_(-1e4)
+    refuse(make_axes, name, "zero at all frequencies", zero)
+
+
+@pytest.mark.parametrize("name", ["plot_autocorrelation", "plot_periodogram", "plot_qq"])
+def test_vectors_with_a_band_have_one_length(make_axes, name):
+    x, observed, lower, _ = BANDED
+    refuse(make_axes, name, r"observed \(5,\), lower \(29,\)", x, observed[:5])
+    bad = np.where(x == x[3], np.nan, lower)
+    refuse(make_axes, name, "lower must be finite, got 1 values", x, observed, bad)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("plot_components", "component"), ("plot_effects", "effect"), ("plot_inpainting", "picture")],
+)
+def test_axes_are_counted(make_axes, name, what):
+    match = f"One Axes per {what} is needed, . in all, got 5"
+    refuse(make_axes, name, match, axes=make_axes(5, 1))
+    if what != "picture":
+        refuse(make_axes, name, f"{what} is needed, got none", [], axes=[])
+
+
+def curve(**changes):
+    return [SimpleNamespace(**(vars(CURVE) | changes))] * 2
+
+
+def first_effect(**changes):
+    return [SimpleNamespace(**(vars(EFFECT) | changes)), PAIR]
+
+
+def second_effect(**changes):
+    return [EFFECT, SimpleNamespace(**(vars(PAIR) | changes))]
+
+
+def filled(**changes):
+    return SimpleNamespace(**(vars(FILLED) | changes))
+
+
+def restarts(*traces):
+    parts = [SimpleNamespace(number=i, status="ok", trace=t) for i, t in enumerate(traces)]
+    return SimpleNamespace(best=0, restarts=parts)
+
+
+INFINITE = np.full(30, np.inf)
+VIDEO = np.zeros((5, 12, 16))
+MOVIE = filled(filled=VIDEO, std=VIDEO, missing=np.broadcast_to(HOLES, VIDEO.shape))
+
+FAULTS = [
+    ("plot_calibration", ([0.1, 0.9], [0, 95]), {}, "coverage must lie .* 1, got 0 to 95"),
+    ("plot_calibration", ([-0.1, 0.9], [0, 0.5]), {}, "levels must lie .* got -0.1 to 0.9"),
+    ("plot_calibration", (), {"num_points": 0}, "at least 1, got 0"),
+    ("plot_components", (curve(lower=np.ones(3)),), {}, r"components\[0\]\.lower \(3,\)"),
+    ("plot_components", (curve(mean=np.nan * X),), {}, r"\[0\]\.mean must be finite, got 30"),
+    ("plot_components", (curve(data=([0, 1], [0])),), {}, r"data\[0\] \(2,\), .*data\[1\] \(1,\)"),
+    ("plot_convergence", (restarts([], [np.inf]),), {}, r"traces of lengths \[0, 1\] without any"),
+    ("plot_cumulative", (["a"],), {}, "got 1 labels and 2 shares"),
+    ("plot_cumulative", (["a", "b"], [50, 90]), {}, "fractions of 1, got 90"),
+    ("plot_cumulative", (["a"], [np.nan]), {}, "explained must be finite"),
+    ("plot_cumulative", (["a"], [0.1]), {}, r"errors must have the shape \(1,\), got \(2,\)"),
+    ("plot_decision_boundary", ({},), {}, "At least one classifier"),
+    ("plot_decision_boundary", ({"a": Halves()}, np.ones((4, 3))), {}, r"columns, .* \(4, 3\)"),
+    ("plot_decision_boundary", ({"a": Halves()}, ROWS, Y[:3]), {}, r"\(40,\), got \(3,\)"),
+    ("plot_decision_boundary", ({"a": Halves()}, ROWS, 2 * Y), {}, r"'a' does .* classes \[2\]"),
+    ("plot_decision_boundary", (), {"resolution": 1}, "resolution must be at least 2, got 1"),
+    ("plot_effects", (first_effect(names=("a", "b", "c")),), {}, "one or two columns .* and 1"),
+    ("plot_effects", (first_effect(names=("a", "b")),), {}, r"= \('a', 'b'\) and 1 grids"),
+    ("plot_effects", (first_effect(mean=np.zeros(3)),), {}, r"effects\[0\]\.mean \(3,\)"),
+    ("plot_effects", (first_effect(upper=INFINITE),), {}, r"effects\[0\]\.upper must be finite"),
+    ("plot_effects", (first_effect(share=np.nan),), {}, r"effects\[0\]\.share must be finite"),
+    ("plot_effects", (second_effect(mean=np.zeros((3, 4))),), {}, r"\(4, 3\), got \(3, 4\)"),
+    ("plot_effects", (second_effect(lower=X[:3]),), {}, r"lower .* \(4, 3\), got \(3,\)"),
+    ("plot_effects", (second_effect(grid=(X, [1.0])),), {}, "at least two .* of 30 and 1"),
+    ("plot_effects", (second_effect(data=(VIDEO[0], X)),), {}, r"N x 2, got shape \(12, 16\)"),
+    ("plot_effects", (second_effect(data=(ROWS, X)),), {}, r"shape \(40,\), got \(30,\)"),
+    ("plot_forecast", (X, X, X[:2], X), {}, r"shapes \(30,\), \(30,\), \(2,\) and \(30,\)"),
+    ("plot_forecast", (), {"train": ([], [])}, r"one, got shapes \(0,\) and \(0,\)"),
+    ("plot_hadamard_factor", (np.ones((3, 4)),), {}, r"must be square, got shape \(3, 4\)"),
+    ("plot_hadamard_factor", (), {"sort_by": [1, 2]}, r"the shape \(30,\), got \(2,\)"),
+    ("plot_hadamard_factor", (), {"limit": 0.0}, "limit must be positive and finite, got 0"),
+    ("plot_inpainting", (), {"channel_axis": -1}, r"three colours, got -1 for .* \(12, 16\)"),
+    ("plot_inpainting", (), {"frame": 0}, r"got 0 for shape \(12, 16\)"),
+    ("plot_inpainting", (MOVIE,), {}, "frame says which image of a video"),
+    ("plot_inpainting", (MOVIE,), {"frame": 5}, r"got 5 for shape \(5, 12, 16\)"),
+    ("plot_inpainting", (filled(std=X),), {}, r"std must have the shape \(12, 16\), got \(30,\)"),
+    (
+        "plot_inpainting",
+        (filled(filled=VIDEO[0] + np.nan),),
+        {},
+        "filled must be finite",
+    ),
+    ("plot_inpainting", (filled(missing=HOLES & False),), {}, "must be missing, got none"),
+    ("plot_kernel", (), {"show": "draws"}, "'slices' or 'samples', got 'draws'"),
+    ("plot_kernel", (), {"samples": 0}, "at least 1, got 0"),
+    ("plot_kernel", (), {"show": "slices", "origins": [np.inf]}, "origins must be finite"),
+    ("plot_local_spectrum", (), {"window": 0.0}, "window must be a positive number, got 0"),
+    ("plot_local_spectrum", (), {"window": 5e-4}, "evaluated at 30048 places, of which 4800"),
+    ("plot_local_spectrum", (), {"max_frequency": -3}, "max_frequency .* positive .* got -3"),
+    ("plot_network", (), {"x": np.ones((4, 2))}, "column of x must vary, got 4 equal inputs"),
+    ("plot_network", (), {"x": np.nan * ROWS}, "x must be finite"),
+    ("plot_network", (), {"names": ["a"]}, "per input column is needed, 2, got 1"),
+    ("plot_network", (), {"max_units": 0}, "max_units must be at least 1, got 0"),
+    ("plot_periodogram", (X,), {}, r"got shapes frequencies \(30,\), observed \(29,\)"),
+    ("plot_periodogram", (BANDED[0] - 1,), {}, "frequencies must be positive, got -0.8"),
+    ("plot_periodogram", (X[1:], -X[1:]), {}, "observed must not be negative, got -5"),
+    ("plot_periodogram", (*BANDED[:2], -X[1:]), {}, "lower must not be negative, got -5"),
+    ("plot_periodogram", (*BANDED[:2], X[1:], -X[1:]), {}, "upper must be positive, got -5"),
+    ("plot_spectral_surface", (), {"column": 1}, "one of the 1 that the kernel sees, got 1"),
+    ("plot_spectral_surface", (), {"width": -1.0}, "width must be .* not negative, got -1"),
+    ("plot_spectral_surface", (), {"max_frequency": 0}, "max_frequency .* positive .* got 0"),
+    ("plot_spectral_surface", (), {"x_scale": np.inf}, "x_scale .* positive .* got inf"),
+    ("plot_spectrum", (), {"y": np.zeros(8)}, r"per input, \(30,\), got shape \(8,\)"),
+    ("plot_spectrum", (), {"y": np.nan * X}, "y must be finite"),
+    ("plot_spectrum", (KERNEL, [0, 0, 1, 2]), {}, "four different inputs are needed, got 3"),
+    ("plot_spectrum", (), {"noise": -1}, "not negative, got -1"),
+    ("plot_spectrum", (), {"level": 90}, "between 0 and 1, got 90"),
+]
+
+
+@pytest.mark.parametrize(("name", "changed", "options", "match"), FAULTS)
+def test_faults_are_named(make_axes, name, changed, options, match):
+    refuse(make_axes, name, match, *changed, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "match"),
+    [
+        ("plot_inpainting", filled(missing=1.0 * HOLES), "must hold booleans, got float64"),
+        ("plot_network", ScaleKernel(RBFKernel()), "NeuralKernelNetwork, got RBFKernel"),
+        ("plot_spectral_surface", ScaleKernel(MaternKernel()), "or not, got MaternKernel"),
+    ],
+)
+def test_things_of_a_wrong_type_are_named(make_axes, name, changed, match):
+    refuse(make_axes, name, match, changed, error=TypeError)
+
+
+def test_truth_has_the_shape_of_the_image(make_axes):
+    match, axes = r"truth must have the shape \(12, 16\)", make_axes(1, 4)
+    refuse(make_axes, "plot_inpainting", match, truth=np.zeros((3, 3)), axes=axes)
+    refuse(make_axes, "plot_inpainting", "4 in all, got 3", truth=FILLED.filled)
