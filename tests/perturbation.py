@@ -54,7 +54,7 @@ def changed(values: Any, size: float = SIZE) -> Any:
         exact = ~values.isfinite() | (8 * values == torch.round(8 * values))
         near = values * (1 + size * torch.cos(_WILD * values.double())).to(values)
         return torch.where(exact, values, near)
-    if isinstance(values, np.ndarray) and values.dtype == np.float64:
+    if type(values) is np.ndarray and values.dtype == np.float64:  # no masked one
         exact = ~np.isfinite(values) | (8 * values == np.rint(8 * values))
         factors = 1 + size * np.cos(_WILD * np.where(exact, 0.0, values))
         return np.where(exact, values, values * factors)

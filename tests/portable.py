@@ -28,7 +28,15 @@ ROOMS = ("bo", "estimators", "fit", "initialization", "interpretation", "linalg"
 # What .ci/run runs beside all tests as they are.
 QUICK = "quick"
 QUICK_SETTING = "perturbed"
-QUICK_ROOMS = ("bo", "fit", "initialization", "interpretation/expansion", "models/spectral")
+QUICK_ROOMS = (
+    "bo",
+    "estimators/askl",
+    "estimators/nkn",
+    "fit",
+    "initialization",
+    "interpretation/expansion",
+    "mlls",
+)
 
 
 def main(arguments: list[str]) -> int:

@@ -25,6 +25,8 @@ def test_what_enters_trainings_is_changed_a_little_and_always_in_the_same_way():
         assert 0 < gaps.max() < 10 * SIZE
     exact = np.array([0.0, -2.5, 7.0, np.nan, np.inf])
     np.testing.assert_array_equal(changed(exact), exact)
+    masked = np.ma.masked_greater([0.1, 0.3], 0.2)
+    assert changed(masked) is masked
     assert changed(np.arange(3)).dtype == int and changed("y") == "y"
 
 

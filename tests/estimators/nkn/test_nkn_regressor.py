@@ -353,7 +353,9 @@ def test_few_noisy_rows_are_left_to_a_single_kernel():
     shares = dict.fromkeys(model.results_, 0.0)
     for (name, _), share in zip(model.members_, model.weights_, strict=True):
         shares[name] += share
-    assert shares["rbf"] + shares["matern"] > 0.3
+    # from 0.28 to 0.70 with perturbed targets and other seeds; no network takes over
+    assert shares["rbf"] + shares["matern"] > 0.2
+    assert max(shares[name] for name in shares.keys() - {"rbf", "matern"}) < 0.5
     ours, theirs = (m.log_predictive_density(new, truth).mean() for m in (model, single))
     assert ours > theirs - 0.1
     assert ours > model.left_out_log_density_ - 0.2  # which does not promise more than there is
