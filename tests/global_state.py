@@ -12,14 +12,12 @@ import torch
 def settings_of_gpytorch():
     """Every value of GPyTorch's and linear_operator's settings, by name."""
     return {
-        f"{module.__name__}.{name}.{key}": repr(value)
+        f"{module.__name__}.{name}.{key}": repr(getattr(setting, key))
         for module in (gpytorch.settings, linear_operator.settings)
         for name, setting in vars(module).items()
         if isinstance(setting, type)
-        for key, value in vars(setting).items()
-        if key[:2] != "__"
-        and not callable(value)
-        and not isinstance(value, classmethod | staticmethod | property)
+        for key in dir(setting)  # a setting that was set and reset has values of its own
+        if key[:2] != "__" and not callable(getattr(setting, key))
     }
 
 

@@ -2,7 +2,6 @@ import io
 import math
 import pickle
 import random
-import sys
 import warnings
 from copy import deepcopy
 
@@ -539,16 +538,6 @@ def test_frequencies_are_those_of_the_evidence():
     logs = torch.tensor([evidence.log_evidence(partition) for partition in partitions])
     for partition, share in zip(partitions, logs.softmax(0).tolist(), strict=True):
         assert model.partitions.get(partition, 0) / 3000 == pytest.approx(share, abs=0.06)
-
-
-def test_progress_is_shown_on_a_terminal_only(capsys, monkeypatch):
-    fitted(progress=True)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    fitted(progress=False)
-    assert capsys.readouterr().err == ""
-    fitted()
-    assert "partitions" in capsys.readouterr().err
 
 
 def test_one_column():

@@ -1,11 +1,9 @@
 import copy
 import resource
-import sys
 import warnings
 from functools import wraps
 from unittest import mock
 
-import gpytorch
 import numpy as np
 import pytest
 import torch
@@ -379,30 +377,6 @@ def test_elements_of_a_batch_of_data(rbf):
 
 
 @BOTH
-def test_the_seed_determines_all_and_the_settings_stay(rbf):
-    fits, before = [], torch.get_rng_state()
-    settings = [
-        gpytorch.settings.fast_computations.log_prob.on(),
-        gpytorch.settings.cholesky_jitter.value(torch.float64),
-    ]
-    for global_seed, seed in ((0, 4), (1, 4), (0, 5)):
-        model = gp(rbf, n=50)
-        torch.manual_seed(global_seed)
-        fit_spectral_gp(model, restarts=2, max_iterations=10, start_rows=20, seed=seed)
-        fits.append(state(model))
-        torch.set_rng_state(before)
-    assert torch.equal(fits[0], fits[1])
-    assert not torch.equal(fits[0], fits[2])
-    fit_spectral_gp(gp(rbf, n=20), **QUICK)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert torch.get_default_dtype() == torch.float64
-    assert settings == [
-        gpytorch.settings.fast_computations.log_prob.on(),
-        gpytorch.settings.cholesky_jitter.value(torch.float64),
-    ]
-
-
-@BOTH
 def test_it_works_where_gradients_are_off(rbf):
     plain, without, inference = gp(rbf), gp(rbf), gp(rbf)
     fit_spectral_gp(plain, **QUICK)
@@ -567,17 +541,6 @@ class Terminal:
 
     def flush(self):
         pass
-
-
-@BOTH
-@pytest.mark.parametrize("progress", [False, True])
-@pytest.mark.parametrize("is_terminal", [False, True])
-def test_progress_is_shown_on_a_terminal_alone(rbf, progress, is_terminal, monkeypatch):
-    stream = Terminal(is_terminal)
-    monkeypatch.setattr(sys, "stderr", stream)
-    fit_spectral_gp(gp(rbf, n=20), restarts=1, max_iterations=2, progress=progress)
-    assert ("pairs of frequencies" in stream.text) == (progress and is_terminal)
-    assert bool(stream.text) == (progress and is_terminal)
 
 
 OWN = {

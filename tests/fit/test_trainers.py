@@ -1,0 +1,288 @@
+"""What holds for every function that trains a model; each of them is registered here."""
+
+import contextlib
+import inspect
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from botorch.fit import fit_gpytorch_mll
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+from gpytorch_nkn import bo, fit, models
+from gpytorch_nkn.fit import Recipe, fit_best_of, fit_in_stages, options_of
+from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP
+from tests.fit.models import rbf_model
+from tests.global_state import unchanged
+from tests.models.registry import CASES, case_of
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A trainer, a small model for it, and options with which it is quick.
+
+    Attributes:
+        through_botorch: ``fit_gpytorch_mll`` trains such a model by it.
+        draws: Options with which the result depends on the seed; ``None`` where it may not.
+    """
+
+    train: Callable[..., Any]
+    make: Callable[[], torch.nn.Module]
+    options: dict[str, Any] = field(default_factory=dict)
+    through_botorch: bool = True
+    draws: dict[str, Any] | None = None
+
+    def __str__(self) -> str:
+        return self.train.__name__
+
+    def __call__(self, model, **options):
+        return self.train(model, **{**self.options, **options})
+
+    def has(self, option):
+        return option in options_of(self.train)
+
+
+def model_of(case):
+    return lambda: case.make(*case.data())
+
+
+QUICK = {
+    models.KroneckerGridGP: {"likelihood_steps": 5, "block_steps": 4, "blocks": 2},
+    models.SparseNKNGP: {"restarts": 1, "max_iterations": 4},
+    models.VariationalNKNGP: {"restarts": 1, "epochs": 2, "batch_size": 7},
+    models.SpectralGP: {"restarts": 1, "max_iterations": 4},
+    models.AdditivePartitionGP: {"num_steps": 4, "max_iter": 4},
+    NKNSingleTaskGP: {"max_iterations": 5},
+}
+SHORT = Recipe(adam_steps=4, lbfgs_iterations=4)
+LONG = {
+    "recipe": Recipe(adam_steps=500, lbfgs_iterations=500),
+    "likelihood_steps": 500,
+    "max_iterations": 500,
+    "epochs": 200,
+}
+DRAWS = {
+    models.KroneckerGridGP: {"restarts": 2},
+    models.VariationalNKNGP: {},
+    models.SpectralGP: {"restarts": 2},
+    models.AdditivePartitionGP: {},
+}
+# One kind of each class; those of SpectralGP are trained in different ways.
+KINDS = [case for case in CASES if case is case_of(case.cls) or case.cls is models.SpectralGP]
+TRAINERS_HERE = [
+    Trainer(fit_best_of, rbf_model, {"restarts": 2, "recipe": SHORT}, through_botorch=False),
+    Trainer(fit_in_stages, rbf_model, {"restarts": 2, "recipe": SHORT}, through_botorch=False),
+    *(
+        Trainer(
+            TRAINERS[case.cls],
+            model_of(case),
+            QUICK[case.cls],
+            draws=DRAWS.get(case.cls),
+            through_botorch=case.cls is not models.VariationalNKNGP,  # it has another likelihood
+        )
+        for case in KINDS
+    ),
+]
+each = pytest.mark.parametrize("trainer", TRAINERS_HERE, ids=str)
+
+
+def state_of(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(one, two):
+    return one.keys() == two.keys() and all(
+        torch.equal(value, two[name]) for name, value in one.items()
+    )
+
+
+def predictions(model):
+    """Means at some points, which must be numbers."""
+    model.eval()
+    with torch.no_grad():
+        if hasattr(model, "posterior"):
+            case = case_of(type(model))
+            mean = model.posterior(case.points(3)).mean
+        else:
+            mean = model(model.train_inputs[0][:3] + 0.01).mean
+    assert torch.isfinite(mean).all()
+    return mean
+
+
+def test_every_trainer_is_registered():
+    public = {
+        getattr(room, name)
+        for room in (fit, bo, models)
+        for name in room.__all__
+        if name.startswith("fit_")
+    }
+    assert len(public) > 7 and public == {trainer.train for trainer in TRAINERS_HERE}
+    trained = {getattr(models, name) for name in models.__all__ if name.endswith("GP")}
+    assert trained == TRAINERS.keys()
+
+
+@each
+def test_options_are_keywords_and_those_that_all_have_are_alike(trainer):
+    parameters = inspect.signature(trainer.train).parameters
+    first, *others = parameters.values()
+    assert first.name == "model"
+    assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in others)
+    assert parameters["seed"].default == 0 and parameters["progress"].default is True
+    if trainer.has("budget"):
+        assert parameters["budget"].default is None
+
+
+@each
+def test_it_trains_in_place_and_leaves_the_rest_alone(trainer):
+    model = trainer.make()
+    before = state_of(model)
+    trainable = [p.requires_grad for p in model.parameters()]
+    with unchanged():
+        trainer(model)
+    assert not same(state_of(model), before)
+    assert not any(module.training for module in model.modules())
+    assert [p.requires_grad for p in model.parameters()] == trainable
+    assert all(p.grad is None for p in model.parameters())
+    predictions(model)
+
+
+@each
+def test_the_seed_determines_everything(trainer):
+    states = []
+    for global_seed in (0, 1):
+        torch.manual_seed(0)
+        model = trainer.make()
+        torch.manual_seed(global_seed)
+        np.random.seed(global_seed)
+        trainer(model, seed=3)
+        states.append(state_of(model))
+    assert same(*states)
+
+
+@each
+def test_another_seed_draws_something_else(trainer):
+    if trainer.draws is not None:
+        first, second = trainer.make(), trainer.make()
+        for seed, model in enumerate((first, second)):
+            trainer(model, seed=seed, **trainer.draws)
+        assert not same(state_of(first), state_of(second))
+
+
+@each
+def test_it_trains_where_gradients_are_off(trainer):
+    model = trainer.make()
+    before = state_of(model)
+    with torch.no_grad():
+        trainer(model)
+        assert not torch.is_grad_enabled()
+    assert not same(state_of(model), before)
+
+
+@each
+@pytest.mark.parametrize("seed", [1.5, "1", None])
+def test_a_seed_is_an_integer(trainer, seed):
+    with pytest.raises(TypeError, match="seed must be an integer"):
+        trainer(trainer.make(), seed=seed)
+
+
+@each
+@pytest.mark.parametrize("budget", [0, -1.0, float("nan")])
+def test_a_budget_is_positive(trainer, budget):
+    if trainer.has("budget"):
+        with pytest.raises(ValueError, match="budget must be a positive number of seconds, got"):
+            trainer(trainer.make(), budget=budget)
+
+
+@each
+def test_a_budget_that_is_used_up_at_once_leaves_a_model_that_predicts(trainer):
+    if trainer.has("budget"):
+        model = trainer.make()
+        trainer(model, budget=1e-9)
+        predictions(model)
+
+
+@each
+def test_the_clock_ends_a_training(trainer, monkeypatch):
+    """Each look at the clock takes a second: of a budget of seconds, so many looks are left."""
+    if not trainer.has("budget"):
+        return
+    looks = []
+
+    def clock():
+        looks.append(None)
+        return float(len(looks))
+
+    model = trainer.make()
+    monkeypatch.setattr(time, "monotonic", clock)
+    long = {name: value for name, value in LONG.items() if name in trainer.options}
+    trainer(model, budget=6.0, **long)
+    predictions(model)
+    assert len(looks) <= 40
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of what is kept
+@each
+@pytest.mark.parametrize("after", [1, 2, 4, 8, 16, 32])
+def test_ctrl_c_at_any_look_at_the_clock_leaves_a_model_that_predicts(trainer, after, monkeypatch):
+    model = trainer.make()
+    looks = []
+    real = time.monotonic
+
+    def clock():
+        looks.append(None)
+        if len(looks) == after:
+            raise KeyboardInterrupt
+        return real()
+
+    with unchanged(), monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", clock)
+        with contextlib.suppress(KeyboardInterrupt):  # it came before there was anything to keep
+            trainer(model)
+    predictions(model)
+    assert [p.requires_grad for p in model.parameters()] == [
+        p.requires_grad for p in trainer.make().parameters()
+    ]
+
+
+@each
+def test_options_that_are_not_there_are_refused(trainer):
+    with pytest.raises(TypeError, match="learning_speed"):
+        trainer(trainer.make(), learning_speed=1.0)
+    if trainer.through_botorch:
+        model = trainer.make()
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        names = f"(?s)options of {trainer}.*seed.*learning_speed"
+        with pytest.raises(TypeError, match=names):
+            fit_gpytorch_mll(mll, learning_speed=1.0)
+
+
+@each
+def test_botorch_trains_by_it(trainer):
+    if trainer.through_botorch:
+        model, other = trainer.make(), trainer.make()
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        assert fit_gpytorch_mll(mll, **trainer.options) is mll
+        trainer(other)
+        assert same(state_of(model), state_of(other))
+
+
+@each
+def test_another_model_is_refused(trainer):
+    wrong = torch.nn.Linear(1, 1)
+    with pytest.raises(TypeError, match="(?i)model|ExactGP|Linear"):
+        trainer(wrong)
+
+
+@each
+@pytest.mark.parametrize("progress", [True, False])
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_for_terminals(trainer, progress, terminal, capsys, monkeypatch):
+    model = trainer.make()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    trainer(model, progress=progress)
+    assert bool(capsys.readouterr().err) == (progress and terminal)
