@@ -43,6 +43,7 @@ class _Run:
     trace: np.ndarray = field(default_factory=lambda: np.empty(0))
 
 
+@torch.enable_grad()
 def fit_best_of(
     model: ExactGP | Callable[[], ExactGP],
     *,

@@ -34,6 +34,7 @@ _FOLDS = 3  # of which a start does not see one; fewer rows than so many are not
 _FEW_ROWS = 15
 
 
+@torch.enable_grad()
 def fit_in_stages(
     model: ExactGP,
     *,
