@@ -132,6 +132,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             TypeError: Time or targets are not numbers or dates, or ``structure`` is neither a
                 name nor a network.
         """
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # of another fit: a failure of this one must not predict
         self._check_parameters()
         self.time_is_date_ = is_date(x)
         time, target = as_time(x), as_vector(y, "y")
@@ -141,12 +143,6 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         self.n_features_in_ = 1
         self.x_offset_, self.x_scale_ = time.mean(), time.std()
         self.y_offset_, self.y_scale_ = offset_and_scale(target)
-        model = _SeriesGP(
-            self._tensor((time - self.x_offset_) / self.x_scale_).unsqueeze(-1),
-            self._tensor((target - self.y_offset_) / self.y_scale_),
-            self._make_kernel(),
-            self.priors,
-        )
         steps = np.diff(np.unique(time))
         if np.median(steps) < 1e-7 * self.x_scale_:
             raise ValueError(
@@ -155,16 +151,23 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             )
         restarts = default_restarts(time.size) if self.restarts is None else self.restarts
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.result_: FitResult = fit_best_of(
-            model.to(device=self.device, dtype=torch.float64),
-            restarts=restarts,
-            criterion=self.criterion,
-            recipe=self.recipe,
-            budget=self.budget,
-            seed=seed,
-            n_jobs=self.n_jobs,
-            progress=self.progress,
-        )
+        with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
+            model = _SeriesGP(
+                self._tensor((time - self.x_offset_) / self.x_scale_).unsqueeze(-1),
+                self._tensor((target - self.y_offset_) / self.y_scale_),
+                self._make_kernel(),
+                self.priors,
+            )
+            self.result_: FitResult = fit_best_of(
+                model.to(device=self.device, dtype=torch.float64),
+                restarts=restarts,
+                criterion=self.criterion,
+                recipe=self.recipe,
+                budget=self.budget,
+                seed=seed,
+                n_jobs=self.n_jobs,
+                progress=self.progress,
+            )
         self.model_ = self.result_.model
         return self
 

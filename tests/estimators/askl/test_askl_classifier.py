@@ -475,15 +475,6 @@ def test_copies_predict_the_same(copied):
     assert fresh.get_params() == model.get_params() and not hasattr(fresh, "classes_")
 
 
-def test_names_of_columns_are_kept():
-    X, y = rings(60)
-    frame = pd.DataFrame(X, columns=["a", "b"])
-    model = classifier().fit(frame, y)
-    assert model.feature_names_in_.tolist() == ["a", "b"]
-    with pytest.raises(ValueError, match="feature names"):
-        model.predict(frame[["b", "a"]])
-
-
 def test_it_can_be_searched():
     search = GridSearchCV(classifier(), {"gamma": [0.05, 1.0]}, cv=2).fit(*rings(150))
     assert search.best_params_["gamma"] == 1.0

@@ -1,4 +1,3 @@
-import pickle
 from copy import deepcopy
 
 import numpy as np
@@ -8,8 +7,6 @@ import torch
 from gpytorch.kernels import LinearKernel, RBFKernel
 from scipy.integrate import cumulative_trapezoid, trapezoid
 from scipy.stats import norm
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_nkn.estimators import NKNForecaster
@@ -189,35 +186,6 @@ def test_extreme_units(scale):
     time, y = seasonal_series(40)
     mean = forecaster().fit(scale * time, scale * y).predict(scale * time)
     np.testing.assert_allclose(mean / scale, y, atol=1.0)
-
-
-def test_equal_seeds_give_equal_forecasts_and_global_state_is_left_alone():
-    time, y = seasonal_series(40)
-    before = torch.get_rng_state(), np.random.get_state()[1].copy(), torch.get_default_dtype()
-    first = forecaster().fit(time, y).predict(time + 40)
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert (np.random.get_state()[1] == before[1]).all()
-    assert torch.get_default_dtype() == before[2]
-    np.testing.assert_array_equal(forecaster().fit(time, y).predict(time + 40), first)
-
-
-def test_the_default_dtype_does_not_matter():
-    time, y = seasonal_series(40)
-    reference = forecaster().fit(time, y).predict([45.0])
-    torch.set_default_dtype(torch.float32)  # the fixture of the suite restores it
-    model = forecaster().fit(time, y)
-    assert {p.dtype for p in model.model_.parameters()} == {torch.float64}
-    np.testing.assert_allclose(model.predict([45.0]), reference, rtol=1e-2)
-
-
-def test_pickle_clone_and_parameters(fitted):
-    x = np.array([61.0, 65.0])
-    expected = fitted.predict(x)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(x), expected)
-    np.testing.assert_array_equal(deepcopy(fitted).predict(x), expected)
-    assert clone(fitted).get_params() == fitted.get_params()
-    with pytest.raises(NotFittedError):
-        clone(fitted).predict(x)
 
 
 def test_own_network_is_used_and_not_changed():

@@ -448,24 +448,6 @@ def _interrupted(*args, **options):
     raise KeyboardInterrupt
 
 
-def test_a_fit_that_fails_leaves_nothing_of_the_one_before(monkeypatch):
-    X, y = table()
-    model = regressor("tabular").fit(X, y)
-    with pytest.raises(ValueError, match="constant"):
-        model.fit(X[:, :1], np.ones(50))
-    with pytest.raises(NotFittedError):
-        model.predict(X)
-
-
-def test_gradients_that_are_switched_off_outside_do_no_harm():
-    X, y = table()
-    expected = regressor("tabular").fit(X, y).predict(X)
-    for switched_off in (torch.no_grad, torch.inference_mode):
-        with switched_off():
-            np.testing.assert_array_equal(regressor("tabular").fit(X, y).predict(X), expected)
-            assert not torch.is_grad_enabled()
-
-
 def test_a_device_that_is_set_later_is_that_of_the_next_fit():
     X, y = table()
     model = regressor("tabular").fit(X, y)

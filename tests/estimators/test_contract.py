@@ -1,0 +1,201 @@
+"""What holds for every estimator; each of them is registered here."""
+
+import pickle
+import time
+from copy import deepcopy
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.exceptions import NotFittedError
+
+from gpytorch_nkn import estimators
+from gpytorch_nkn.estimators import (
+    ASKLClassifier,
+    ASKLRegressor,
+    DANKClassifier,
+    DANKRegressor,
+    NKNForecaster,
+    NKNRegressor,
+)
+from gpytorch_nkn.fit import Recipe
+from tests.global_state import unchanged
+
+SHORT = Recipe(adam_steps=0, lbfgs_iterations=5)
+_ASKL = {"n_components": 20, "max_iter": 4, "gamma": 0.5}
+_DANK = {"C": 2.0, "eta": 0.05, "relevance": None, "cv": 2}
+MAKE = {
+    ASKLClassifier: lambda **options: ASKLClassifier(**_ASKL | options),
+    ASKLRegressor: lambda **options: ASKLRegressor(**_ASKL | options),
+    DANKClassifier: lambda **options: DANKClassifier(**_DANK | options),
+    DANKRegressor: lambda **options: DANKRegressor(**_DANK | options),
+    NKNForecaster: lambda **options: NKNForecaster(**{"restarts": 1, "recipe": SHORT} | options),
+    NKNRegressor: lambda **options: NKNRegressor(
+        "tabular", **{"restarts": 1, "recipe": SHORT} | options
+    ),
+}
+each = pytest.mark.parametrize("cls", MAKE, ids=lambda cls: cls.__name__)
+
+
+def data(cls, n=40):
+    """Rows that can be learned from; one column of times for series."""
+    rng = np.random.default_rng(0)
+    if cls is NKNForecaster:
+        times = np.arange(float(n))
+        return times, np.sin(times / 3) + 0.1 * rng.normal(size=n)
+    X = rng.normal(size=(n, 2))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=n)
+    return X, np.where(y > 0, "high", "low") if cls.__name__.endswith("Classifier") else y
+
+
+def fitted(cls, **options):
+    return MAKE[cls](**{"random_state": 0} | options).fit(*data(cls))
+
+
+def values(model, X):
+    """Predictions as finely as the estimator gives them."""
+    return model.decision_function(X) if is_classifier(model) else model.predict(X)
+
+
+def test_every_estimator_is_registered():
+    public = {getattr(estimators, name) for name in estimators.__all__}
+    assert {cls for cls in public if issubclass(cls, BaseEstimator)} == MAKE.keys()
+
+
+@each
+def test_copies_pickles_and_clones(cls):
+    X, y = data(cls)
+    model = fitted(cls)
+    expected = values(model, X)
+    for other in (deepcopy(model), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_allclose(values(other, X), expected, rtol=1e-10, atol=1e-12)
+        assert other.get_params().keys() == model.get_params().keys()
+        other.fit(X[:20], y[:20])  # learns alone
+    np.testing.assert_array_equal(values(model, X), expected)
+    fresh = clone(model)
+    assert repr(fresh.get_params()) == repr(model.get_params())
+    with pytest.raises(NotFittedError):
+        fresh.predict(X)
+
+
+@each
+def test_random_state_decides_and_nothing_else_is_touched(cls):
+    X, y = data(cls)
+    given = X.copy(), y.copy()
+    with unchanged():
+        first = values(fitted(cls), X)
+    torch.manual_seed(5)
+    np.random.seed(5)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode(), unchanged():
+            np.testing.assert_array_equal(values(fitted(cls), X), first)
+    np.testing.assert_array_equal(X, given[0])
+    np.testing.assert_array_equal(y, given[1])
+    model = MAKE[cls](random_state=0)
+    parameters = repr(model.get_params())
+    model.fit(X, y)
+    assert repr(model.get_params()) == parameters  # as scikit-learn's clones need them
+
+
+@each
+def test_the_default_dtype_does_not_matter(cls):
+    X, _ = data(cls)
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        torch.set_default_dtype(dtype)
+        found.append(values(fitted(cls), X))
+        assert torch.get_default_dtype() == dtype
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+
+
+@each
+def test_options_that_are_not_there_are_refused(cls):
+    with pytest.raises(TypeError, match="learning_speed"):
+        MAKE[cls](learning_speed=1.0)
+    with pytest.raises(ValueError, match="learning_speed"):
+        MAKE[cls]().set_params(learning_speed=1.0)
+
+
+@each
+def test_bad_data_are_refused_and_leave_nothing_fitted(cls):
+    X, y = data(cls)
+    model = fitted(cls)
+    for bad in (np.nan, np.inf):
+        broken = X.copy()
+        broken.reshape(-1)[3] = bad
+        with pytest.raises(ValueError, match="(?i)nan|inf"):
+            model.fit(broken, y)
+        with pytest.raises(NotFittedError):
+            model.predict(X)
+    for wrong in ((X[:-1], y), (X, y[:-1]), (X, None)):
+        with pytest.raises((ValueError, TypeError), match="."):
+            MAKE[cls]().fit(*wrong)
+    with pytest.raises((ValueError, TypeError), match="."):
+        fitted(cls).predict(np.ones((3, 5)))
+
+
+@each
+def test_data_frames(cls):
+    X, y = data(cls)
+    expected = values(fitted(cls), X)
+    if cls is NKNForecaster:
+        model = MAKE[cls](random_state=0).fit(pd.Series(X), pd.Series(y))
+        np.testing.assert_allclose(values(model, pd.Series(X)), expected)
+        return
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    model = MAKE[cls](random_state=0).fit(frame, pd.Series(y))
+    np.testing.assert_allclose(values(model, frame), expected)
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame[["b", "a"]])
+
+
+@each
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of what is kept
+def test_a_budget_that_is_used_up_at_once_leaves_what_predicts(cls):
+    X, _ = data(cls)
+    if "budget" in MAKE[cls]().get_params():
+        model = fitted(cls, budget=1e-6)
+        assert len(model.predict(X)) == len(X)
+        with pytest.raises(ValueError, match="budget must be"):
+            fitted(cls, budget=-1.0)
+
+
+@each
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of what is kept
+@pytest.mark.parametrize("after", [1, 3, 6, 12])
+def test_ctrl_c_at_any_look_at_the_clock(cls, after, monkeypatch):
+    """What is kept predicts; a fit that could keep nothing says so and is not fitted."""
+    X, y = data(cls)
+    model = MAKE[cls](random_state=0)
+    looks, real = [], time.monotonic
+
+    def clock():
+        looks.append(None)
+        if len(looks) == after:
+            raise KeyboardInterrupt
+        return real()
+
+    with monkeypatch.context() as patch, unchanged():
+        patch.setattr(time, "monotonic", clock)
+        try:
+            model.fit(X, y)
+        except KeyboardInterrupt:
+            kept = False
+        else:
+            kept = True
+    if kept:
+        assert len(model.predict(X)) == len(X)
+    else:
+        with pytest.raises(NotFittedError):
+            model.predict(X)
+
+
+@each
+def test_nothing_is_shown_without_a_terminal(cls, capsys):
+    options = {"progress": True} if "progress" in MAKE[cls]().get_params() else {}
+    fitted(cls, **options)
+    shown = capsys.readouterr()
+    assert shown.out == shown.err == ""
