@@ -1,0 +1,206 @@
+"""Names that are private to other libraries and used here: each is known, and there."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import textwrap
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+import gpytorch_nkn
+
+PACKAGE = Path(gpytorch_nkn.__file__).parent
+SETUP = PACKAGE.parent / "setup.cfg"
+PRIVATE = re.compile(r"_[A-Za-z]\w*")
+LIBRARIES = ("gpytorch", "botorch", "linear_operator", "sklearn", "torch", "ax")
+
+IMPORTED = {
+    "botorch.fit._fit_fallback",
+    "botorch.utils.types._DefaultType",
+    "sklearn.svm._libsvm",
+    "torch.utils._python_dispatch._get_current_dispatch_mode",
+}
+# Attributes that are read from objects of theirs, and what has them.
+READ = {
+    "_BatchNorm": "torch.nn.modules.batchnorm",
+    "_C": "torch",
+    "_DropoutNd": "torch.nn.modules.dropout",
+    "_InstanceNorm": "torch.nn.modules.instancenorm",
+    "_SubParsersAction": "argparse",
+    "_add_other_terms": "gpytorch.mlls.ExactMarginalLogLikelihood",
+    "_added_loss_terms": "gpytorch.Module",
+    "_clear_cache": "gpytorch.variational.VariationalStrategy",
+    "_constraints": "gpytorch.Module",
+    "_current_level": "torch.autograd.forward_ad",
+    "_diag_tensor": "linear_operator.operators.AddedDiagLinearOperator",
+    "_forward_hooks": "torch.nn.Module",
+    "_forward_pre_hooks": "torch.nn.Module",
+    "_functorch": "torch._C",
+    "_get_param_names": "sklearn.base.BaseEstimator",
+    "_is_linear": "botorch.models.transforms.outcome.OutcomeTransform",
+    "_linear_op": "linear_operator.operators.AddedDiagLinearOperator",
+    "_memoize_cache": "gpytorch.utils.memoize",
+    "_min_stdv": "botorch.models.transforms.outcome.Standardize",
+    "_model": "ax.generators.torch.botorch_modular.acquisition.Acquisition",
+    "_objective_weights": "ax.generators.torch.botorch_modular.acquisition.Acquisition",
+    "_variational_distribution": "gpytorch.variational.VariationalStrategy",
+}
+# Members of their classes that classes of ours read from themselves or define anew.
+INHERITED = {
+    "botorch: _aug_batch_shape",
+    "botorch: _input_batch_shape",
+    "botorch: _is_ensemble",
+    "botorch: _num_outputs",
+    "botorch: _subset_batch_dict",
+    "gpytorch: _add_other_terms",
+    "gpytorch: _added_loss_terms",
+    "gpytorch: _batch_shape",
+    "gpytorch: _get_test_prior_mean_and_covariances",
+    "gpytorch: _inducing_inv_root",
+    "gpytorch: _inducing_mat",
+    "gpytorch: _modules",
+    "gpytorch: _parameters",
+    "gpytorch: _transform",
+    "gpytorch: _variational_distribution",
+    "sklearn: _get_param_names",
+    "torch: _apply",
+    "torch: _load_from_state_dict",
+    "torch: _modules",
+    "torch: _parameters",
+}
+
+
+def package_modules():
+    for info in pkgutil.walk_packages(gpytorch_nkn.__path__, "gpytorch_nkn."):
+        if not info.name.endswith(("__main__", "_native")) and info.name != "gpytorch_nkn.ax":
+            yield importlib.import_module(info.name)
+
+
+def trees():
+    return [ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))]
+
+
+def imported_names():
+    """``library.module.name`` where a part of it is private, outside this package."""
+    found = set()
+    for tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            else:
+                continue
+            found |= {
+                name
+                for name in names
+                if not name.startswith(("gpytorch_nkn", "__future__"))
+                and any(PRIVATE.fullmatch(part) for part in name.split("."))
+            }
+    return found
+
+
+def read_attributes():
+    """Private attributes that the package reads and nothing in it binds."""
+    read, bound = set(), set()
+    for tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute):
+                (bound if isinstance(node.ctx, ast.Store) else read).add(node.attr)
+            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+                bound.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                bound.add(node.id)
+            elif isinstance(node, ast.arg):
+                bound.add(node.arg)
+            elif isinstance(node, ast.alias):
+                bound.add(node.asname or node.name)
+    return {name for name in read - bound if PRIVATE.fullmatch(name)}
+
+
+def own_names(cls):
+    """Private members that the body of a class of ours defines, or reads from itself."""
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    names = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
+    names |= {ast.unparse(t) for n in node.body if isinstance(n, ast.Assign) for t in n.targets}
+    names |= {ast.unparse(n.target) for n in node.body if isinstance(n, ast.AnnAssign)}
+    for child in ast.walk(node):
+        if isinstance(child, ast.Attribute) and ast.unparse(child.value) in ("self", "super()"):
+            names.add(child.attr)
+    return {name for name in names if PRIVATE.fullmatch(name)}
+
+
+def members(cls):
+    """Private members of a class of a library: of its body, and what it sets on itself."""
+    try:
+        assigned = re.findall(r"self\.(_[A-Za-z]\w*)", inspect.getsource(cls))
+    except (OSError, TypeError):  # compiled
+        assigned = []
+    return {name for name in [*vars(cls), *assigned] if PRIVATE.fullmatch(name)}
+
+
+def inherited_names():
+    found = set()
+    classes = {
+        cls
+        for module in package_modules()
+        for _, cls in inspect.getmembers(module, inspect.isclass)
+        if cls.__module__.startswith("gpytorch_nkn.")
+    }
+    for cls in classes:
+        names = own_names(cls)
+        for base in cls.__mro__:
+            library = base.__module__.split(".")[0]
+            if library in LIBRARIES:
+                found |= {f"{library}: {name}" for name in names & members(base)}
+    return found
+
+
+def test_imports():
+    assert imported_names() == IMPORTED
+
+
+def test_attributes():
+    assert read_attributes() == READ.keys()
+
+
+def test_members_of_base_classes():
+    assert inherited_names() == INHERITED
+
+
+@pytest.mark.parametrize("name", READ)
+def test_attributes_are_where_they_are_said_to_be(name):
+    where = READ[name]
+    if where.startswith("ax."):
+        pytest.importorskip("ax", reason="needs ax-platform")
+    try:
+        holder = importlib.import_module(where)
+        source = Path(inspect.getfile(holder)).read_text("utf-8") if where != "torch._C" else ""
+    except ModuleNotFoundError:
+        module, _, cls = where.rpartition(".")
+        holder = getattr(importlib.import_module(module), cls)
+        bases = [base for base in holder.__mro__ if base is not object]
+        source = "".join(map(inspect.getsource, bases))
+    assert hasattr(holder, name) or re.search(rf"\b{name}\b", source)
+
+
+def test_libraries_have_upper_bounds():
+    """What is private may change with the next release."""
+    config = ConfigParser()
+    config.read(SETUP)
+    extras = dict(config["options.extras_require"])
+    lines = [*config["options"]["install_requires"].split(), *extras["ax"].split()]
+    bounds = {re.split(r"[<>=]", line)[0]: line for line in lines}
+    for library in (
+        "ax-platform",
+        "botorch",
+        "gpytorch",
+        "linear_operator",
+        "scikit-learn",
+        "torch",
+    ):
+        assert ",<" in bounds[library] or re.search(r"<[^,]+,>", bounds[library]), library
