@@ -96,7 +96,7 @@ plt.show()
 # A chirp whose frequency rises from 1 to 13 cycles, and a burst in the middle of a slow wave.
 # Sixty noisy points each, the same number of starts for every kernel. `SpectralGP` is a model with
 # a fitting rule of its own: up to 2000 rows it has an RBF kernel, and pairs stand beside it if, and
-# only if, they foretell left-out rows better.
+# only if, they predict left-out rows better.
 
 
 # %%

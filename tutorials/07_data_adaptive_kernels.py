@@ -134,7 +134,7 @@ ranges.round(3)
 # $$F(x, x') = 1 + \frac{k(x, x')}{4 \eta}\, \hat s(x)\, \hat s(x') .$$
 #
 # That is a kernel whatever $\hat s$ is, and the machine is trained once more with it, so that
-# training and prediction see the same one. The ridge is the one that foretells left-out
+# training and prediction see the same one. The ridge is the one that predicts left-out
 # coefficients best. Where none does, $\hat s = 0$ and $F = 1$: noise stays out.
 
 

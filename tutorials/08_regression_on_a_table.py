@@ -125,11 +125,11 @@ known.round(3)
 # %% [markdown]
 # Densities are mean log densities: higher is better, and they judge bands as well as means. The
 # first column was there before a test row was touched: of so few rows every start first sees two
-# thirds, and foretells others before it goes on with all of them. With all rows a model does
+# thirds, and predicts others before it goes on with all of them. With all rows a model does
 # better, so that the first column errs on the safe side; what counts is that it ranks the models.
 #
 # The same predictions decide what is mixed: each network gets the share under which the mixture
-# foretells rows that it has not seen best.
+# predicts rows that it has not seen best.
 
 
 # %%
@@ -309,7 +309,7 @@ noisy = compare(NKNRegressor(restarts=STARTS, random_state=SEED).fit(X, y), X, y
 noisy.round(3)
 
 # %% [markdown]
-# The mixture has not found structure where there is none, because it was asked to foretell rows
+# The mixture has not found structure where there is none, because it was asked to predict rows
 # that its networks had not seen, and single kernels did so as well. But it is no better than they
 # are, and takes longer. The comparison costs a few lines. Make it.
 

@@ -76,7 +76,7 @@ def fit_best_of(
         criterion: ``"marginal_likelihood"``, ``"loo"`` or ``"blocked_cv"``; see
             :func:`gpytorch_nkn.fit.criteria.evaluate_criterion`. For series and extrapolation
             ``"blocked_cv"`` guards against a restart that has over-fitted: what lies in a block
-            must be foretold from the other blocks.
+            must be predicted from the other blocks.
         num_blocks: Contiguous blocks of ``"blocked_cv"``.
         initialize: Start values of each restart: ``"data"`` takes them from the training data
             (:func:`gpytorch_nkn.initialization.initialize_model`); ``None`` keeps those of the

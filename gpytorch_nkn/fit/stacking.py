@@ -14,14 +14,14 @@ _ROUNDS = 20
 _TOLERANCE = 1e-10  # of the change of a weight in a step
 
 # Factors of the standard deviation, in half octaves, and what their shares start from: so many
-# points that were foretold as well as they should, and a part of the points spread over all.
+# points that were predicted as well as they should, and a part of the points spread over all.
 WIDTHS = 2.0 ** np.arange(-1.0, 3.5, 0.5)
-_POINTS_AS_FORETOLD = 5.0
+_POINTS_AS_PREDICTED = 5.0
 _EVENNESS_OF_WIDTHS = 0.005
 
 
 def stacking_weights(log_densities: ArrayLike, *, evenness: float = 0.05) -> np.ndarray:
-    r"""Weights under which a mixture predicts left-out data best.
+    r"""Weights under which a mixture predicts held-out data best.
 
     .. math::
         \max_{w \in \Delta} \; \frac1N \sum_{i} \log \sum_m w_m\, p_m(y_i \mid y_{-i})
@@ -79,7 +79,7 @@ def stack_predictions(
     evenness: float = 0.05,
     weights: ArrayLike | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Weights of models and shares of widths under which left-out targets are foretold best.
+    r"""Weights of models and shares of widths under which held-out targets are predicted best.
 
     .. math:: p(y_i) = \sum_m w_m \sum_k s_k\, N(y_i \mid \mu_{mi}, c_k^2 \sigma_{mi}^2),
         \qquad c_k \in \{2^{-1}, 2^{-1/2}, \dots, 2^3\}
@@ -87,8 +87,8 @@ def stack_predictions(
     As :func:`stacking_weights`, where each prediction is a mixture of Gaussians of several widths.
     The noise of real tables is seldom normal: most targets lie closer to the mean than one
     Gaussian can say without ruling out the few that lie far off. The shares start from five
-    targets that were foretold as they should and half a percent of all, evenly, so that few targets
-    leave a Gaussian nearly as it is, and outliers are never ruled out.
+    targets that were predicted as they should and half a percent of all, evenly, so that few
+    targets leave a Gaussian nearly as it is, and outliers are never ruled out.
 
     Args:
         targets: ``N``.
@@ -109,7 +109,7 @@ def stack_predictions(
         logs = norm.logpdf(y, mean[:, None], deviation)  # M x K x N
     logs[np.isnan(logs)] = -np.inf
     shares = np.where(WIDTHS == 1, 1.0, 0.0)
-    prior = _POINTS_AS_FORETOLD * shares + _EVENNESS_OF_WIDTHS * y.size / WIDTHS.size
+    prior = _POINTS_AS_PREDICTED * shares + _EVENNESS_OF_WIDTHS * y.size / WIDTHS.size
     learned = weights is None
     found = np.full(len(mean), 1 / len(mean)) if learned else np.asarray(weights, dtype=float)
     for _ in range(_ROUNDS):  # both halves only rise; they hardly depend on each other

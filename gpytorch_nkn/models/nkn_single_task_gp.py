@@ -24,10 +24,9 @@ from torch import Tensor
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit import Objective
 from gpytorch_nkn.kernels import index_kernel_batch
-from gpytorch_nkn.models.common import subset_outputs
+from gpytorch_nkn.models.common import check_training_data, subset_outputs
 from gpytorch_nkn.models.custom_fit import TRAINERS, CustomFit
 from gpytorch_nkn.models.structure import check_columns, make_kernel
-from gpytorch_nkn.models.training_data import check_training_data
 
 __all__ = ["NKNSingleTaskGP"]
 

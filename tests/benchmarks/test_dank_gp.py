@@ -56,7 +56,7 @@ def test_scores_are_those_of_the_normal_density_in_units_of_the_targets(toy, mon
     _, _, y, tests = toy
 
     class Constant:
-        """Foretells the mean and the variance of the training targets."""
+        """Predicts the mean and the variance of the training targets."""
 
         def __init__(self, result):
             self.__dict__ |= vars(result)

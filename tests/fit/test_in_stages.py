@@ -36,7 +36,7 @@ def test_very_few_rows_are_fitted_at_once():
         torch.testing.assert_close(first.state_dict()[name], value)
 
 
-def test_few_rows_are_foretold_by_starts_that_have_not_seen_them():
+def test_few_rows_are_predicted_by_starts_that_have_not_seen_them():
     model = rbf_over(60)
     inputs, targets = model.train_inputs[0], model.train_targets.clone()
     result = fit_in_stages(model, recipe=SHORT, restarts=2, seed=3)
@@ -48,7 +48,7 @@ def test_few_rows_are_foretold_by_starts_that_have_not_seen_them():
     own = loss_at(model, inputs, targets)
     assert min(losses) == pytest.approx(own, rel=1e-6)
 
-    # had the held-out targets been others, the same would have been foretold
+    # had the held-out targets been others, the same would have been predicted
     other = rbf_over(60)
     changed = targets.clone()
     changed[first] += 100

@@ -67,7 +67,7 @@ def test_what_has_no_meaning_is_refused():
         stacking_weights(np.full((2, 3), -np.inf))
 
 
-def test_widths_of_normal_noise_that_was_foretold_stay_near_one():
+def test_widths_of_normal_noise_that_was_predicted_stay_near_one():
     y = RNG.normal(size=400)
     weights, shares = stack_predictions(y, np.zeros((1, 400)), np.ones((1, 400)))
     assert weights == [1] and shares.sum() == pytest.approx(1)

@@ -90,7 +90,7 @@ class SpectralLearner(BaseEstimator):
         n_components: Number ``D`` of features.
         gamma: Of the RBF kernel ``exp(-gamma r^2)`` whose frequencies are the first: a number,
             ``"median"`` for half the inverse square of the median distance, or ``"auto"`` for that
-            whose ridge regression predicts left-out rows best, among 800 rows.
+            whose ridge regression predicts held-out rows best, among 800 rows.
         weight_penalty: Factor of the norm of ``W``, ``lambda_1`` of the paper; in a regression for
             targets of unit deviation. With ``"sgd"`` it
             is that of the objective above. Adam divides gradients entry by entry by their root
@@ -127,7 +127,7 @@ class SpectralLearner(BaseEstimator):
             Several parts always ask for it, so ``False`` counts from 1000 rows on, or with a
             ``validation_fraction``.
         ridge: With early stopping and an intercept, let ridge regression on the features to start
-            from be a candidate, too, its penalty chosen by left-out rows. In a regression it also
+            from be a candidate, too, its penalty chosen by held-out rows. In a regression it also
             solves for the weights at the end of cycles; ``False`` keeps those of the training, and
             with them the rank that ``weight_penalty`` gives. With ``"SK"`` and ``"NSK"``, whose
             features stay, this ridge regression is the whole of a regression: there is no epoch of

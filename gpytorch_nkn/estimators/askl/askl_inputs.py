@@ -194,7 +194,7 @@ def choose_input_map(
 ) -> InputMap:
     """The scaling and the weights of columns with which kernel ridge regression predicts best.
 
-    At most 900 rows choose, by closed forms for rows that are left out one by one: the scaling by
+    At most 900 rows choose, by closed forms for rows that are held out one by one: the scaling by
     its mean error on two halves of them; the weights, powers of the slopes of a regression on the
     first half, by their error on the second. Weights other than one, and other scalings than the
     standard one, have to be better by 2 and 3 %.

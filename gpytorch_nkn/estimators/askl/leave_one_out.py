@@ -1,4 +1,4 @@
-"""Ridge regression with a penalty, and a kernel's scale, chosen by left-out rows."""
+"""Ridge regression with a penalty, and a kernel's scale, chosen by held-out rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KernelRidge(NamedTuple):
     Attributes:
         gamma: Of the RBF kernel ``exp(-gamma r^2)``.
         penalty: Of the squared norm, per row.
-        error: Mean squared error at left-out rows over the variance of the targets.
+        error: Mean squared error at held-out rows over the variance of the targets.
     """
 
     gamma: float
@@ -41,7 +41,7 @@ class Ridge(NamedTuple):
     Attributes:
         weight: ``D x K``.
         intercept: ``K``.
-        rows: Numbers of the rows that were left out one by one.
+        rows: Numbers of the rows that were held out one by one.
         left_out: Outputs at these rows without themselves.
     """
 
@@ -95,7 +95,7 @@ def _left_out_residuals(
 
 
 def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -> KernelRidge:
-    """The RBF kernel ridge regression, with an intercept, that predicts left-out rows best.
+    """The RBF kernel ridge regression, with an intercept, that predicts held-out rows best.
 
     Args:
         x: Float64 rows ``N x d``; the cost is that of an eigenproblem of this size for each gamma.
@@ -156,12 +156,12 @@ def _joined(blocks: Iterable[Tensor]) -> Iterator[Tensor]:
 def ridge_by_left_out_rows(
     blocks: Iterable[Tensor], targets: Tensor, rng: np.random.RandomState
 ) -> Ridge:
-    """Ridge regression on features, with the penalty under which left-out rows are predicted best.
+    """Ridge regression on features, with the penalty under which held-out rows are predicted best.
 
     Args:
         blocks: Features of blocks of rows, in float64.
         targets: Targets ``N x K`` in float64.
-        rng: Chooses the rows that are left out, where there are many.
+        rng: Chooses the rows that are held out, where there are many.
     """
     size, device = len(targets), targets.device
     chosen = torch.arange(size, device=device)

@@ -27,7 +27,7 @@ __all__ = [
 SELECTIONS = ("stacking", "loo", "marginal_likelihood")
 
 _KEPT_BYTES = 2 * 2**30  # of factors, between predictions
-_MAX_LOO_ROWS = 4000  # of models that are not exact, whose rows are left out within blocks
+_MAX_LOO_ROWS = 4000  # of models that are not exact, whose rows are held out within blocks
 
 
 class SparsePredictor:
@@ -97,7 +97,7 @@ class Ensemble:
         widths: Factors of the standard deviation of an observation.
         width_shares: Shares of the widths, of sum 1.
         predictors: Their predictions.
-        left_out_log_density: Mean log density of left-out targets under the mixture.
+        left_out_log_density: Mean log density of held-out targets under the mixture.
 
     Raises:
         RuntimeError: No member has a covariance matrix that is positive definite.
@@ -224,7 +224,7 @@ def sparse_predictors(inputs: Tensor, count: int, seed: int) -> Callable[[ExactG
 def _weights(
     targets: np.ndarray, means: np.ndarray, variances: np.ndarray, calibrate: bool
 ) -> np.ndarray:
-    """Weights of members by what they foretold, ``M x N``; those who did alike share theirs."""
+    """Weights of members by what they predicted, ``M x N``; those who did alike share theirs."""
     _, first, alike = np.unique(means, axis=0, return_index=True, return_inverse=True)
     own = targets[0], means[first], variances[first]
     if calibrate:
@@ -237,9 +237,9 @@ def _weights(
 def _held_out(
     results: Mapping[str, FitResult], members: list[tuple[str, int]]
 ) -> np.ndarray | None:
-    """Targets and what networks foretold of rows before they saw them, ``3 x M x N``.
+    """Targets and what networks predicted of rows before they saw them, ``3 x M x N``.
 
-    All starts of a network have what they foretold together: each did so for other rows.
+    All starts of a network have what they predicted together: each did so for other rows.
     """
     if not all(result.held_out for result in results.values()):
         return None

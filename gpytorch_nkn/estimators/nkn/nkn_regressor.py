@@ -49,7 +49,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
 
     Columns and targets are standardised inside; everything that comes out is in the units that
     went in. A few networks of kernels are learned, each from several starts, and their predictions
-    are mixed by the weights under which they foretell left-out rows best, which costs a Gaussian
+    are mixed by the weights under which they predict held-out rows best, which costs a Gaussian
     process nothing further. Nothing needs to be tuned.
 
     Up to twice ``block_size`` rows the networks maximise the posterior of their parameters given
@@ -74,10 +74,10 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             Below 500 rows it takes ``"rbf"`` and ``"matern"``, too.
         restarts: Starts of every network.
         selection: What predicts: ``"stacking"``, a mixture of all starts of all networks by their
-            densities of left-out rows; ``"loo"``, the one with the best such density;
+            densities of held-out rows; ``"loo"``, the one with the best such density;
             ``"marginal_likelihood"``, the one with the highest posterior, for a single network.
         calibrate: Let observations come from several Gaussians around a prediction, of half to
-            eight times its deviation, by shares that left-out rows call for: noise is seldom
+            eight times its deviation, by shares that held-out rows call for: noise is seldom
             normal, and one Gaussian either rules outliers out or is too wide for all else.
             ``False`` leaves them to the Gaussian process.
         method: ``"exact"``, ``"sparse"`` (VFE with inducing points) or ``"auto"``, which is exact
@@ -101,7 +101,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             what ``expand``, ``decompose`` and ``report`` read.
         left_out_log_density_: Mean log density of left-out training rows, per unit of the targets.
             Below 500 rows each third of them is predicted from the others by hyperparameters that
-            have not seen it, so that more rows do better. From there on rows are left out one by
+            have not seen it, so that more rows do better. From there on rows are held out one by
             one, which flatters a little, and more where rows are copies of others; with sparse
             predictions it is that of exact ones within blocks of rows.
         width_shares_: Shares of the widths of predictions, by factor of the deviation.

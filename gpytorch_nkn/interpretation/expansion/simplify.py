@@ -90,7 +90,7 @@ def simplify(
         max_terms: Largest number of terms.
         tolerance: Accepted loss of log predictive density, in nats per point.
         criterion: ``"bic"``, the log marginal likelihood less :math:`\tfrac p2 \log n` for p free
-            hyperparameters; or the log density of left-out data with fixed hyperparameters,
+            hyperparameters; or the log density of held-out data with fixed hyperparameters,
             ``"loo"`` (one point) or ``"blocked_cv"`` (one of 8 blocks along the first column),
             under which more terms are taken.
         heldout: Inputs ``M x D`` and targets ``M`` in the units that the model or estimator

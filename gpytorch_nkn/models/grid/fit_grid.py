@@ -1,4 +1,4 @@
-"""Training of a Gaussian process on a grid: marginal likelihood, then left-out blocks."""
+"""Training of a Gaussian process on a grid: marginal likelihood, then held-out blocks."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def fit_grid_gp(
         restarts: Number of starts.
         likelihood_steps: Steps on the marginal likelihood, at most: from half of them on they end
             when the block error stops falling (then they fit the noise of textures).
-        block_steps: Steps on left-out blocks; ``None`` for 40, or none of them where the missing
+        block_steps: Steps on held-out blocks; ``None`` for 40, or none of them where the missing
             cells are scattered: these the marginal likelihood can judge by their neighbours.
         blocks: Their number, or the blocks ``B x n_1 x ... x n_P`` themselves. With 0, or where
             there is no room for blocks, the marginal likelihood decides alone.

@@ -26,7 +26,7 @@ _FAR_OFF = 10.0  # multiples of the tolerance that gradients can do with
 _MAX_ITERATIONS = 200  # of conjugate gradients: the next step goes on where they ended
 _BLOCKS_PER_STEP = 2
 _LATE_BLOCKS = 2  # that variances are fitted to when the time is over
-_WARM_UP = 5  # steps over which the rate for left-out blocks rises
+_WARM_UP = 5  # steps over which the rate for held-out blocks rises
 _LAST_RATE = 0.1  # share of the rate that is left at the end
 _CHECK_EVERY = 10  # steps after which all blocks are looked at
 _LEAST_GAIN = 0.01  # by which their error must fall for more steps on the likelihood
@@ -40,7 +40,7 @@ class GridRestart(Start):
         number: Of the restart.
         likelihood: Log marginal likelihood per observed cell in the last step that maximised it
             (biased if its log-determinant is), NaN without such steps.
-        block_error: Mean squared error of left-out blocks, for transformed targets (by default
+        block_error: Mean squared error of held-out blocks, for transformed targets (by default
             in units of their variance), of the parameters that were kept; NaN without blocks.
         seconds: Wall time.
         status: ``"done"``, ``"budget"``, ``"interrupted"``, ``"failed: ..."``, or
@@ -55,7 +55,7 @@ class GridRestart(Start):
 
 
 class GridTraining:
-    """Steps on a model's marginal likelihood and on the errors of left-out blocks."""
+    """Steps on a model's marginal likelihood and on the errors of held-out blocks."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class GridTraining:
         record.seconds += time.monotonic() - begin
 
     def tune(self, record: GridRestart, steps: int, on_step: Callable[[], object]) -> None:
-        """Minimise the errors of left-out blocks from the best parameters so far."""
+        """Minimise the errors of held-out blocks from the best parameters so far."""
         begin = time.monotonic()
         self.use_best()
         parameters = self._parameters()
@@ -202,7 +202,7 @@ class GridTraining:
                     own = ratio.mean().expand(shape)
                 if not bool((own.isfinite() & (own > 0)).all()):
                     warn_user(
-                        "The variances could not be fitted to the errors of left-out blocks, "
+                        "The variances could not be fitted to the errors of held-out blocks, "
                         f"whose ratio is {ratio}; they are those of the likelihood.",
                         NumericalWarning,
                     )

@@ -21,11 +21,11 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts
+from gpytorch_nkn.models.common import check_training_data
 from gpytorch_nkn.models.custom_fit import CustomFit
 from gpytorch_nkn.models.partitions.partition_kernel import PartitionKernel
 from gpytorch_nkn.models.partitions.partition_sample import PartitionSample
 from gpytorch_nkn.models.partitions.partitions import Partition
-from gpytorch_nkn.models.training_data import check_training_data
 
 __all__ = ["AdditivePartitionGP"]
 

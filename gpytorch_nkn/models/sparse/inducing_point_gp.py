@@ -10,10 +10,9 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
-from gpytorch_nkn.models.common import check_likelihood, predict_in_chunks
+from gpytorch_nkn.models.common import check_likelihood, check_training_data, predict_in_chunks
 from gpytorch_nkn.models.inducing_points import SELECTIONS, select_inducing_points
 from gpytorch_nkn.models.structure import check_columns
-from gpytorch_nkn.models.training_data import check_training_data
 
 __all__ = ["InducingPointGP"]
 

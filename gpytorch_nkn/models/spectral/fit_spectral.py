@@ -1,4 +1,4 @@
-"""Training of a GP of frequency pairs, guarded by rows that are left out."""
+"""Training of a GP of frequency pairs, guarded by rows that are held out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FEWEST, _MOST = 20, 2000  # rows left out
 # Of the variance of the RBF kernel, with which pairs start beside it. Where all is dense they take
 # few steps, and where it is not they are at their best after many.
 _SHARE, _LOW_RANK_SHARE = 0.1, 1.0
-_STANDARD_ERRORS = 2.0  # of the gain in left-out density, which pairs must exceed
+_STANDARD_ERRORS = 2.0  # of the gain in held-out density, which pairs must exceed
 _INDUCING = 50  # iterations of an RBF kernel and its inducing points
 _REFIT = 30  # iterations of an RBF kernel that starts near its best
 _CHECK_EVERY = 10  # steps
@@ -50,11 +50,11 @@ def fit_spectral_gp(
     earn their place.
 
     Where all is dense both kernels are trained without each third of the rows in turn, by steps of
-    Adam, whose number is that after which left-out rows are foretold best. The pairs stay only if
+    Adam, whose number is that after which held-out rows are predicted best. The pairs stay only if
     the gain in log density exceeds two standard errors.
 
-    Beyond, one tenth of the rows is left out. L-BFGS trains both kernels on the others, and what is
-    kept is what foretells that tenth best, the RBF kernel alone included; predictions then use
+    Beyond, one tenth of the rows is held out. L-BFGS trains both kernels on the others, and what is
+    kept is what predicts that tenth best, the RBF kernel alone included; predictions then use
     all rows.
 
     Ctrl-C and the budget end the training; what was reached by then counts. Input transforms that
@@ -144,7 +144,7 @@ def _learn_low_rank(
 
 
 def _learn_dense(model: SpectralGP, training: Training, start_rows: int, folds: int) -> None:
-    """An RBF kernel, and pairs beside it for outputs whose left-out rows they foretell better."""
+    """An RBF kernel, and pairs beside it for outputs whose held-out rows they predict better."""
     rows, rbf, kernel = training.rows, model.rbf_kernel, model.spectral_kernel
     assert rbf is not None
     mean, likelihood = model.mean_module, model.likelihood
@@ -173,7 +173,7 @@ def _learn_dense(model: SpectralGP, training: Training, start_rows: int, folds: 
 
 
 def _steps_by_folds(model: SpectralGP, training: Training, folds: int) -> Tensor:
-    """Steps ``...`` after which pairs foretell left-out rows best, 0 where they do not at all."""
+    """Steps ``...`` after which pairs predict held-out rows best, 0 where they do not at all."""
     rows, shape = training.rows, model.spectral_kernel.batch_shape
     none = torch.zeros(shape, dtype=torch.long, device=rows.y.device)
     count = training.max_iterations // _CHECK_EVERY

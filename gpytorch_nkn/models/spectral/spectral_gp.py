@@ -20,12 +20,11 @@ from torch import Tensor
 
 from gpytorch_nkn.kernels import FeatureKernel, NonStationarySpectralKernel, index_kernel_batch
 from gpytorch_nkn.mlls import exact_log_density
-from gpytorch_nkn.models.common import predict_in_chunks, subset_outputs
+from gpytorch_nkn.models.common import check_training_data, predict_in_chunks, subset_outputs
 from gpytorch_nkn.models.custom_fit import CustomFit
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel, InducingFeatureKernel
 from gpytorch_nkn.models.structure import check_columns
-from gpytorch_nkn.models.training_data import check_training_data
 
 __all__ = ["SpectralGP"]
 
@@ -44,7 +43,7 @@ class SpectralGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
     one per five rows and column (50 to 300), the RBF kernel is at inducing points (VFE), and all
     takes :math:`O(n (m + R)^2)` time without a matrix of the data, in training and prediction.
     The pairs start from the spectral density of the RBF kernel and have a say only as far as they
-    foretell left-out rows better (:func:`fit_spectral_gp`).
+    predict held-out rows better (:func:`fit_spectral_gp`).
 
     Data, noise, mean and transforms are those of :class:`botorch.models.SingleTaskGP`; several
     outputs are modelled independently, each with a kernel of its own.
@@ -69,7 +68,7 @@ class SpectralGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
     optimiser, a closure or any other option of BoTorch's it does as with every other model.
 
     For what: tables of thousands of rows, where learned frequencies, in any direction across
-    columns, foretell better than an RBF kernel at inducing points. With fewer rows there is little
+    columns, predict better than an RBF kernel at inducing points. With fewer rows there is little
     to win. Learning the frequencies is what counts: that they come in pairs changes little, and for
     a frequency that changes with the place a few pairs whose envelopes are even about the centre
     are no help.

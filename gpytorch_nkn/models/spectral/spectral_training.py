@@ -31,7 +31,7 @@ from gpytorch_nkn.models.spectral.spectral_rows import Rows, RowsGP
 __all__ = ["Training", "Watch", "left_out_density"]
 
 _START_SHARE = 0.4  # of a budget
-_PATIENCE = 30  # iterations without a better density of left-out rows
+_PATIENCE = 30  # iterations without a better density of held-out rows
 _WARM_UP = 40  # iterations before it counts
 _LEAST_GAIN = 1e-4  # of a mean log density
 _RATE = 0.02  # of Adam
@@ -159,7 +159,7 @@ def _start_rbf(gp: ExactGP, seed: int, restart: int) -> None:
 
 
 class Watch:
-    """The parameters that give left-out rows the highest density."""
+    """The parameters that give held-out rows the highest density."""
 
     def __init__(self, gp: RowsGP, rows: Rows):
         self._gp, self._rows = gp, rows
@@ -185,7 +185,7 @@ def _trained(gp: RowsGP) -> list[Tensor]:
 
 
 def left_out_density(gp: RowsGP, rows: Rows) -> Tensor:
-    """Log densities of left-out rows, minus infinity where the GP has none."""
+    """Log densities of held-out rows, minus infinity where the GP has none."""
     try:
         return gp.log_density(rows).nan_to_num(nan=-math.inf)
     except (ArithmeticError, RuntimeError):  # a matrix that is not positive definite

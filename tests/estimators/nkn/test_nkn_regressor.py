@@ -345,7 +345,7 @@ def test_float32_and_integers_come_in():
 
 
 def test_few_noisy_rows_are_left_to_a_single_kernel():
-    """What fits the noise of the rows it has seen does not foretell the others."""
+    """What fits the noise of the rows it has seen does not predict the others."""
     X, y = make_friedman1(100, 10, noise=1.0, random_state=0)
     new, truth = make_friedman1(500, 10, noise=1.0, random_state=1)
     model = NKNRegressor(random_state=0).fit(X, y)

@@ -271,7 +271,7 @@ def overfitting():
     return SpectralGP(x, y, rbf=False, correlation=0.5, **options)
 
 
-def test_training_stops_where_left_out_rows_are_foretold_best(monkeypatch):
+def test_training_stops_where_left_out_rows_are_predicted_best(monkeypatch):
     density, trace = RowsGP.log_density, []
 
     def watched(self, rows):
@@ -482,7 +482,7 @@ def test_ctrl_c_at_any_time_leaves_no_pairs_that_were_not_trained(monkeypatch):
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_ctrl_c_while_left_out_rows_are_foretold(at, monkeypatch):
+def test_ctrl_c_while_left_out_rows_are_predicted(at, monkeypatch):
     calls, density = [], RowsGP.log_density
 
     def interrupt(self, rows):
