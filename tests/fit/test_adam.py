@@ -15,7 +15,7 @@ def test_steps_are_those_of_torch(decays):
         adam.step(gradient, rate)
         other.grad, reference.param_groups[0]["lr"] = gradient.clone(), rate
         reference.step()
-    torch.testing.assert_close(values, other.detach(), rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(values, other.detach(), rtol=1e-10, atol=1e-11)
 
 
 def test_a_parameter_is_moved_in_place():
