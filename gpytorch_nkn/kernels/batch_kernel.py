@@ -54,7 +54,7 @@ class BatchKernel(Kernel):
         raw = self._parameters[f"raw_{name}"]
         value = torch.as_tensor(value).to(raw)
         constraint = self.constraint_for_parameter_name(f"raw_{name}")
-        self.initialize(**{f"raw_{name}": constraint.inverse_transform(value).expand_as(raw)})
+        self.initialize(**{f"raw_{name}": constraint.inverse_transform(value)})
 
     def add_prior(self, name: str, prior: Prior | None, attribute: str) -> None:
         """Register a prior on an attribute, by functions that pickle; ``None`` is no prior.

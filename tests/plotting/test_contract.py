@@ -37,11 +37,10 @@ PAIR = SimpleNamespace(
 FILLED = SimpleNamespace(
     filled=np.arange(192.0).reshape(12, 16), std=HOLES * X.mean(), missing=HOLES
 )
+OK = {"status": "ok", "failed": False}
 FIT = SimpleNamespace(
     best=0,
-    restarts=[
-        SimpleNamespace(number=i, status="ok", trace=np.array([9.0, 5.0 - i])) for i in range(2)
-    ],
+    restarts=[SimpleNamespace(number=i, trace=np.array([9.0, 5.0 - i]), **OK) for i in range(2)],
 )
 
 
@@ -222,7 +221,7 @@ def filled(**changes):
 
 
 def restarts(*traces):
-    parts = [SimpleNamespace(number=i, status="ok", trace=t) for i, t in enumerate(traces)]
+    parts = [SimpleNamespace(number=i, trace=t, **OK) for i, t in enumerate(traces)]
     return SimpleNamespace(best=0, restarts=parts)
 
 
