@@ -16,6 +16,9 @@ __all__ = ["KernelRow", "own_row", "register", "role_of", "row_of", "row_of_valu
 
 # Trailing dimensions of parameters that do not belong to the batch; 2 of all others: 1 x D.
 _EVENT_DIMS = {"exponent": 1, "constant": 1, "outputscale": 0}
+_PER_COLUMN = ("lengthscale", "shape", "period", "frequency", "variance", "center")
+_KINDS = (*_PER_COLUMN, *_EVENT_DIMS)
+_ROLES = ("smooth", "periodic", "linear", None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +91,18 @@ def register(row: KernelRow) -> None:
     """Enter a row into the catalogue, in place of another of the same class.
 
     Raises:
-        TypeError: ``row.cls`` is no class of kernels.
+        TypeError: It is no row, or ``row.cls`` no class of kernels.
+        ValueError: The kind of a parameter or the role is none that a row may have.
     """
+    if not isinstance(row, KernelRow):
+        raise TypeError(f"row must be a KernelRow, got {row!r}.")
     if not (isinstance(row.cls, type) and issubclass(row.cls, Kernel)):
         raise TypeError(f"cls must be a subclass of gpytorch.kernels.Kernel, got {row.cls!r}.")
+    unknown = {name: kind for name, kind in row.parameters.items() if kind not in _KINDS}
+    if unknown:
+        raise ValueError(f"Kinds of parameters must be among {_KINDS}, got {unknown}.")
+    if row.role not in _ROLES:
+        raise ValueError(f"role must be one of {_ROLES}, got {row.role!r}.")
     _ROWS[row.cls] = row
 
 

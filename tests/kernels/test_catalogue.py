@@ -245,6 +245,24 @@ def test_a_subclass_has_the_words_of_its_base_and_its_own_values():
 def test_only_classes_of_kernels_are_registered():
     with pytest.raises(TypeError, match="subclass of gpytorch.kernels.Kernel, got <class 'int'>"):
         register(KernelRow(int, "INT"))
+    with pytest.raises(TypeError, match="row must be a KernelRow, got 3"):
+        register(3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"parameters": {"lengthscale": "width"}}, "among .*'lengthscale': 'width'"),
+        ({"role": "wavy"}, "role must be one of .*, got 'wavy'"),
+    ],
+)
+def test_words_of_a_row_are_checked(fields, message):
+    class Own(RBFKernel):
+        pass
+
+    with pytest.raises(ValueError, match=message):
+        register(KernelRow(Own, "OWN", **fields))
+    assert short_name(Own()) == "Own"
 
 
 PRESETS = {
