@@ -216,30 +216,18 @@ def _start_mixture(
     part.mixture_scales = 0.5 * _log_normal(rng, part.mixture_scales, 0.5) / distances
 
 
-def _parts(kernel: Kernel, columns: list[int]) -> Iterator[tuple[Kernel, list[int]]]:
+def _parts(
+    kernel: Kernel, columns: list[int], selected: bool = False
+) -> Iterator[tuple[Kernel, list[int]]]:
     """Every kernel inside ``kernel`` with the input columns that it sees."""
-    if kernel.active_dims is not None:
+    if kernel.active_dims is not None and not selected:
         columns = [columns[i] for i in kernel.active_dims.tolist()]
     yield kernel, columns
-    for name, child in kernel.named_children():
-        if isinstance(child, Kernel):
-            if isinstance(kernel, ScaleKernel) and name == "base_kernel":
-                # ScaleKernel takes over its base's active_dims and selects columns once
-                yield child, columns
-                for grandchild in _child_kernels(child):
-                    yield from _parts(grandchild, columns)
-            else:
-                yield from _parts(child, columns)
-        elif isinstance(child, torch.nn.ModuleList):
-            for item in child:
-                if isinstance(item, Kernel):
-                    yield from _parts(item, columns)
-
-
-def _child_kernels(kernel: Kernel) -> Iterator[Kernel]:
+    selected = isinstance(kernel, ScaleKernel)  # it has the columns of its base, and selects once
     for child in kernel.children():
-        items = child if isinstance(child, torch.nn.ModuleList) else [child]
-        yield from (item for item in items if isinstance(item, Kernel))
+        for part in child if isinstance(child, torch.nn.ModuleList) else [child]:
+            if isinstance(part, Kernel):
+                yield from _parts(part, columns, selected)
 
 
 def _is_only_variance(kernel: Kernel, scaled: set[int]) -> bool:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from gpytorch.constraints import Positive
+from gpytorch.module import Module
 from gpytorch.priors import NormalPrior, Prior
 from gpytorch.utils.transforms import inv_softplus
 from torch import Tensor, nn
@@ -14,7 +18,7 @@ from gpytorch_nkn.layers.layer import Layer
 
 _LOG_OF_ZERO = -1e3  # a finite number whose softmax beside others is exactly 0
 
-__all__ = ["Linear", "get_weight", "positive", "set_weight"]
+__all__ = ["Linear", "positive", "prior_closures"]
 
 
 class Linear(Layer):
@@ -94,11 +98,10 @@ class Linear(Layer):
             if bias:
                 self.register_constraint("raw_bias", _non_negative())
         self.reset_parameters(torch.Generator().manual_seed(seed))
-        closures = _RAW_CLOSURES if self.is_simplex else _CLOSURES
-        if weight_prior is not None:
-            self.register_prior("weight_prior", weight_prior, *closures["weight"])
-        if bias_prior is not None:
-            self.register_prior("bias_prior", bias_prior, *closures["bias"])
+        raw = "raw_" if self.is_simplex else ""
+        for name, prior in (("weight", weight_prior), ("bias", bias_prior)):
+            if prior is not None:
+                self.register_prior(f"{name}_prior", prior, *prior_closures(raw + name))
 
     @property
     def is_simplex(self) -> bool:
@@ -135,7 +138,7 @@ class Linear(Layer):
             if raw is not None:
                 center = raw.detach()[(0,) * len(self.batch_shape)].clone()
                 prior = NormalPrior(center, torch.full_like(center, scale))
-                self.register_prior(f"{name}_prior", prior, *_RAW_CLOSURES[name])
+                self.register_prior(f"{name}_prior", prior, *prior_closures(f"raw_{name}"))
 
     @property
     def shares(self) -> Tensor:
@@ -252,51 +255,24 @@ def positive(value: Tensor) -> Tensor:
     return value.clamp_min(torch.finfo(value.dtype).tiny)
 
 
-def get_weight(layer: Linear) -> Tensor:
-    """Closure of a prior on the weights (at module level, because a lambda does not pickle)."""
-    return positive(layer.weight)
+def prior_closures(name: str) -> tuple[Callable[..., Any], Callable[..., None]]:
+    """What a prior on a parameter, or on its raw values, reads and sets; they pickle."""
+    return partial(_get, name=name), partial(_set, name=name)
 
 
-def set_weight(layer: Linear, value: Tensor | float) -> None:
-    """Setting closure of a prior on the weights."""
-    layer.weight = value
+def _get(module: Module, name: str) -> Tensor | None:
+    value = getattr(module, name)
+    if value is None or not name.startswith("raw_"):
+        return None if value is None else positive(value)
+    pruned = value <= _LOG_OF_ZERO  # stands for a weight of zero, which priors leave alone
+    return value.masked_fill(pruned, 0.0) if bool(pruned.any()) else value
 
 
-def _get_bias(layer: Linear) -> Tensor | None:
-    return None if layer.bias is None else positive(layer.bias)
-
-
-def _set_bias(layer: Linear, value: Tensor | float) -> None:
-    layer.bias = value
-
-
-def _get_raw_weight(layer: Linear) -> Tensor:
-    return _without_pruned(layer.raw_weight)
-
-
-def _set_raw_weight(layer: Linear, value: Tensor | float) -> None:
-    layer.initialize(raw_weight=value)
-
-
-def _get_raw_bias(layer: Linear) -> Tensor | None:
-    return None if layer.raw_bias is None else _without_pruned(layer.raw_bias)
-
-
-def _without_pruned(raw: Tensor) -> Tensor:
-    """Raw values for a prior, which leaves those alone that stand for a weight of zero."""
-    pruned = raw <= _LOG_OF_ZERO
-    return raw.masked_fill(pruned, 0.0) if bool(pruned.any()) else raw
-
-
-def _set_raw_bias(layer: Linear, value: Tensor | float) -> None:
-    layer.initialize(raw_bias=value)
-
-
-_CLOSURES = {"weight": (get_weight, set_weight), "bias": (_get_bias, _set_bias)}
-_RAW_CLOSURES = {
-    "weight": (_get_raw_weight, _set_raw_weight),
-    "bias": (_get_raw_bias, _set_raw_bias),
-}
+def _set(module: Module, value: Tensor | float, name: str) -> None:
+    if name.startswith("raw_"):
+        module.initialize(**{name: value})
+    else:
+        setattr(module, name, value)
 
 
 def _finite_log(share: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from gpytorch.priors import GammaPrior, LogNormalPrior, Prior
 
 from gpytorch_nkn.layers.half_horseshoe_prior import HalfHorseshoePrior
 from gpytorch_nkn.layers.layer import Layer
-from gpytorch_nkn.layers.linear import Linear, get_weight, set_weight
+from gpytorch_nkn.layers.linear import Linear, prior_closures
 from gpytorch_nkn.layers.product import Product
 
 __all__ = ["PAPER_WIRING", "log_normal_prior", "parse_wiring"]
@@ -104,9 +104,8 @@ def parse_wiring(
                 seed=position,
             )
             if priors and sparsity is None:
-                layer.register_prior(
-                    "weight_shrinkage_prior", GammaPrior(1.0, 2.0), get_weight, set_weight
-                )
+                shrinkage = GammaPrior(1.0, 2.0)
+                layer.register_prior("weight_shrinkage_prior", shrinkage, *prior_closures("weight"))
         elif width % out_features:
             raise ValueError(
                 f"{token} in {wiring!r} gets {width} units, which {out_features} does not divide."

@@ -1,6 +1,7 @@
 """What residuals and held-out points say of a model."""
 
+from gpytorch_nkn.interpretation.checks.check_tools import plain
 from gpytorch_nkn.interpretation.checks.leave_one_out import LeaveOneOut, leave_one_out
 from gpytorch_nkn.interpretation.checks.residual_checks import ResidualChecks, check_residuals
 
-__all__ = ["LeaveOneOut", "ResidualChecks", "check_residuals", "leave_one_out"]
+__all__ = ["LeaveOneOut", "ResidualChecks", "check_residuals", "leave_one_out", "plain"]

@@ -36,7 +36,7 @@ def plain(record: Any) -> dict[str, Any]:
     def simplify(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             return value.tolist()
-        return list(value) if isinstance(value, tuple) else value
+        return [simplify(part) for part in value] if isinstance(value, tuple) else value
 
     return asdict(record, dict_factory=lambda items: {k: simplify(v) for k, v in items})
 

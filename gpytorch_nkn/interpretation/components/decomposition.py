@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,7 +160,8 @@ class Decomposition:
             total = prior.sum(0) - whitened.sum(0).square().sum(-2)
             totals.append(total.clamp_min(0))
             if levels is not None:
-                mean, whitened, prior = levels.move(mean, whitened, prior, cross.mean(-1))
+                values = mean, whitened, prior
+                mean, whitened, prior = self._centered(values, levels, cross.mean(-1))
             means.append(mean)
             variances.append((prior - whitened.square().sum(-2)).clamp_min(0))  # J x ... x M
         scale = self._scale(inputs)
@@ -384,14 +386,25 @@ class Decomposition:
         with torch.no_grad():
             return self.gp.kernel(x1, x2).to_dense() - evaluate_groups(others, x1, x2).sum(0)
 
-    def _levels(self) -> _Levels:
-        """Averages of the components over the training inputs."""
+    def _levels(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Averages of the components over the training inputs: mean, whitened, prior variance."""
         averages = [cross.mean(-1) for cross, _ in self._parts(self.gp.inputs)]
-        average = torch.cat(averages, dim=-1)  # J x ... x N, covariances with the targets
-        variances = average.mean(-1)
+        average = torch.cat(averages, dim=-1).unsqueeze(-2)  # J x ... x 1 x N
+        posterior = self.gp.posterior
+        return posterior.mean(average), posterior.whiten(average), average.mean(-1)
+
+    def _centered(self, values: Sequence[Tensor], levels: Sequence[Tensor], cross: Tensor) -> Any:
+        """Mean, whitened and prior variance without the averages, which go to the mean function.
+
+        ``cross`` has the prior covariances ``J x ... x M`` of values and averages.
+        """
+        moved = values[0] - levels[0], values[1] - levels[1], values[2] - 2 * cross + levels[2]
         home = next((n for n, part in enumerate(self.components) if part.has_mean), None)
-        whitened = self.gp.posterior.whiten(average.unsqueeze(-2))
-        return _Levels(home, self.gp.posterior.mean(average.unsqueeze(-2)), whitened, variances)
+        if home is not None:  # which keeps its own average and gets the others'
+            others = [n for n in range(len(self.components)) if n != home]
+            for new, value, level in zip(moved, values, levels, strict=True):
+                new[home] = value[home] + level[others].sum(0)
+        return moved
 
     def _rest(self) -> int | None:
         places = [place for place, part in enumerate(self.components) if part.is_rest]
@@ -409,41 +422,3 @@ class Decomposition:
         mean = self.gp.prior_mean(inputs) * self._scale(inputs) + shift
         chosen = torch.tensor([float(part.has_mean) for part in self.components]).to(mean)
         return chosen.view(-1, *[1] * mean.dim()) * mean
-
-
-@dataclass(frozen=True, eq=False)
-class _Levels:
-    """Averages of all components, which belong to the component ``home``.
-
-    Attributes:
-        home: Number of a component; None where there is none, and averages are only taken away.
-        means: ``J x ... x 1``.
-        whitened: Covariances with the targets, whitened, ``J x ... x N x 1``.
-        variances: Prior variances ``J x ...``.
-    """
-
-    home: int | None
-    means: Tensor
-    whitened: Tensor
-    variances: Tensor
-
-    def move(
-        self, mean: Tensor, whitened: Tensor, prior: Tensor, cross: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Take the averages away from values at new inputs.
-
-        Args:
-            mean: ``J x ... x M``.
-            whitened: ``J x ... x N x M``.
-            prior: Prior variances ``J x ... x M``.
-            cross: Prior covariances of values and averages ``J x ... x M``.
-        """
-        moved = mean - self.means, whitened - self.whitened
-        variances = prior - 2 * cross + self.variances.unsqueeze(-1)
-        if self.home is not None:  # which keeps its own average and gets the others'
-            others = [n for n in range(len(mean)) if n != self.home]
-            moved[0][self.home] = mean[self.home] + self.means[others].sum(0)
-            moved[1][self.home] = whitened[self.home] + self.whitened[others].sum(0)
-            levels = self.variances[others].sum(0).unsqueeze(-1)
-            variances[self.home] = prior[self.home] + levels
-        return *moved, variances

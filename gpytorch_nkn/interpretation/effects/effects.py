@@ -14,6 +14,7 @@ from scipy.interpolate import RegularGridInterpolator
 from scipy.stats import norm, sobol_indices
 from torch import Tensor
 
+from gpytorch_nkn.interpretation.checks import plain
 from gpytorch_nkn.interpretation.effects.averages import (
     Averages,
     Empirical,
@@ -90,13 +91,7 @@ class Effects:
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as plain numbers, strings, lists and dictionaries."""
-        return {
-            "main": [_plain(effect) for effect in self.main],
-            "pairs": [_plain(effect) for effect in self.pairs],
-            "first_order": self.first_order.tolist(),
-            "total_order": self.total_order.tolist(),
-            "names": list(self.names),
-        }
+        return plain(self)
 
     def __str__(self) -> str:
         labels = [*self.names, *(pair.label for pair in self.pairs)]
@@ -359,17 +354,3 @@ def _checked_model(thing: Any) -> ExactGP:
             f"Expected a fitted ExactGP or the record of a fit, got {type(thing).__name__}."
         )
     return model
-
-
-def _plain(effect: Effect) -> dict[str, Any]:
-    return {
-        "label": effect.label,
-        "columns": list(effect.columns),
-        "names": list(effect.names),
-        "grid": [positions.tolist() for positions in effect.grid],
-        "mean": effect.mean.tolist(),
-        "lower": effect.lower.tolist(),
-        "upper": effect.upper.tolist(),
-        "data": None if effect.data is None else [values.tolist() for values in effect.data],
-        "share": effect.share,
-    }

@@ -134,10 +134,9 @@ class NeuralKernelNetwork(BatchKernel):
 
         Reference: Sun et al. (2018), section 5.1 and appendix J.1.
         """
-        parts = presets.time_series(
-            zero_mean, presets.make_options(wiring, priors, variances, batch_shape, sparsity)
-        )
-        return cls(*parts, active_dims=active_dims)
+        shape = torch.Size(batch_shape or ())
+        options = presets.Options(wiring, priors, variances, shape, sparsity)
+        return cls(*presets.time_series(zero_mean, options), active_dims=active_dims)
 
     @classmethod
     def regression(
@@ -159,10 +158,9 @@ class NeuralKernelNetwork(BatchKernel):
 
         Reference: Sun et al. (2018), section 5.2 and appendix J.2.
         """
-        parts = presets.regression(
-            input_dim, presets.make_options(wiring, priors, variances, batch_shape, sparsity)
-        )
-        return cls(*parts, active_dims=active_dims)
+        shape = torch.Size(batch_shape or ())
+        options = presets.Options(wiring, priors, variances, shape, sparsity)
+        return cls(*presets.regression(input_dim, options), active_dims=active_dims)
 
     @classmethod
     def tabular(
@@ -191,7 +189,7 @@ class NeuralKernelNetwork(BatchKernel):
         The paper's network for this purpose is :meth:`regression`; ``benchmarks/RESULTS.md`` has
         both side by side.
         """
-        shape = torch.Size([] if batch_shape is None else batch_shape)
+        shape = torch.Size(batch_shape or ())
         parts = presets.tabular(input_dim, columns, spectral, wiring, priors, shape)
         return cls(*parts, skip=True, active_dims=active_dims)
 
@@ -215,10 +213,9 @@ class NeuralKernelNetwork(BatchKernel):
 
         Reference: Sun et al. (2018), section 5.3 and appendix J.3.
         """
-        parts = presets.additive(
-            input_dim, presets.make_options(wiring, priors, variances, batch_shape, sparsity)
-        )
-        return cls(*parts, active_dims=active_dims)
+        shape = torch.Size(batch_shape or ())
+        options = presets.Options(wiring, priors, variances, shape, sparsity)
+        return cls(*presets.additive(input_dim, options), active_dims=active_dims)
 
     @classmethod
     def texture(
@@ -239,10 +236,9 @@ class NeuralKernelNetwork(BatchKernel):
         Reference: Sun et al. (2018), section 5.4 and appendix J.4. The paper names the four
         primitives and not the wiring, so that of its other experiments is the default.
         """
-        parts = presets.texture(
-            presets.make_options(wiring, priors, variances, batch_shape, sparsity)
-        )
-        return cls(*parts, active_dims=active_dims)
+        shape = torch.Size(batch_shape or ())
+        options = presets.Options(wiring, priors, variances, shape, sparsity)
+        return cls(*presets.texture(options), active_dims=active_dims)
 
     @classmethod
     def optimization(
@@ -272,7 +268,7 @@ class NeuralKernelNetwork(BatchKernel):
         The paper's network for this purpose is :meth:`additive`; ``benchmarks/RESULTS.md`` has
         both side by side.
         """
-        shape = torch.Size([] if batch_shape is None else batch_shape)
+        shape = torch.Size(batch_shape or ())
         parts = presets.optimization(input_dim, wiring, priors, shape)
         return cls(*parts, skip=True, active_dims=active_dims)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from gpytorch.kernels import (
@@ -18,17 +17,16 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from gpytorch.priors import GammaPrior, LogNormalPrior
-from torch import Tensor
 
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.network.convex_shares import SHARES, convex_shares, set_convex_shares
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
-from gpytorch_nkn.layers import Layer, Linear, log_normal_prior, parse_wiring, positive
+from gpytorch_nkn.layers import Layer, Linear, log_normal_prior, parse_wiring, prior_closures
 
 __all__ = [
+    "Options",
     "additive",
-    "make_options",
     "optimization",
     "regression",
     "tabular",
@@ -41,7 +39,7 @@ Parts = tuple[list[Kernel], list[Layer]]
 
 
 @dataclass(frozen=True)
-class _Options:
+class Options:
     """What all presets have in common."""
 
     wiring: str
@@ -49,18 +47,6 @@ class _Options:
     variances: bool
     batch_shape: torch.Size
     sparsity: str | None
-
-
-def make_options(
-    wiring: str,
-    priors: bool,
-    variances: bool,
-    batch_shape: torch.Size | None,
-    sparsity: str | None,
-) -> _Options:
-    """Collect what all presets have in common."""
-    shape = torch.Size([] if batch_shape is None else batch_shape)
-    return _Options(wiring, priors, variances, shape, sparsity)
 
 
 # Priors on lengthscales in the unit cube. With BoTorch's wider one for single columns, lengthscales
@@ -75,7 +61,7 @@ _LENGTHSCALES = (0.5, 2.0)
 _PERIODS = (0.3, 1.0)
 
 
-def time_series(zero_mean: bool, options: _Options) -> Parts:
+def time_series(zero_mean: bool, options: Options) -> Parts:
     """Two each of RBF, periodic, linear and rational quadratic."""
     periodic = ZeroMeanPeriodicKernel if zero_mean else PeriodicKernel
     linear = CenteredLinearKernel if zero_mean else LinearKernel
@@ -88,7 +74,7 @@ def time_series(zero_mean: bool, options: _Options) -> Parts:
     return _finish(primitives, options)
 
 
-def regression(input_dim: int, options: _Options) -> Parts:
+def regression(input_dim: int, options: Options) -> Parts:
     """Two each of RBF, linear and rational quadratic, with a lengthscale per column."""
     _check_input_dim(input_dim)
     primitives = (
@@ -111,7 +97,7 @@ def tabular(
     _check_input_dim(input_dim)
     if not isinstance(spectral, int) or spectral < 0:
         raise ValueError(f"spectral must be a number of components, got {spectral!r}.")
-    options = make_options(wiring, priors, False, batch_shape, None)
+    options = Options(wiring, priors, False, batch_shape, None)
     joint = {"count": 1 if columns else 2, "ard_num_dims": input_dim}
     primitives: list[Kernel] = []
     for column in range(input_dim if columns else 0):
@@ -132,7 +118,7 @@ def tabular(
     return _finish(primitives, options, skip=True)
 
 
-def additive(input_dim: int, options: _Options) -> Parts:
+def additive(input_dim: int, options: Options) -> Parts:
     """One RBF per input column."""
     _check_input_dim(input_dim)
     primitives: list[Kernel] = []
@@ -152,13 +138,13 @@ def optimization(input_dim: int, wiring: str, priors: bool, batch_shape: torch.S
         kernel.lengthscale = 0.3
         if priors:
             prior = LogNormalPrior(*_SINGLE_LENGTHSCALE)
-            kernel.register_prior("lengthscale_prior", prior, *_CLOSURES["lengthscale"])
+            kernel.register_prior("lengthscale_prior", prior, *prior_closures("lengthscale"))
         primitives.append(kernel)
     joint = MaternKernel(nu=2.5, ard_num_dims=input_dim, batch_shape=batch_shape)
     joint.lengthscale = 0.3 * math.sqrt(input_dim)
     if priors:
         joint_prior = GammaPrior(*_JOINT_LENGTHSCALE)
-        joint.register_prior("lengthscale_prior", joint_prior, *_CLOSURES["lengthscale"])
+        joint.register_prior("lengthscale_prior", joint_prior, *prior_closures("lengthscale"))
     primitives.append(joint)
     layers = parse_wiring(
         wiring, len(primitives), batch_shape=batch_shape, weights="simplex", skip=True
@@ -180,11 +166,11 @@ def with_outputscale(kernel: Kernel, batch_shape: torch.Size) -> ScaleKernel:
     scaled = ScaleKernel(kernel, batch_shape=batch_shape)
     scaled.outputscale = 1.0
     prior = log_normal_prior(*_PRIORS["outputscale"])
-    scaled.register_prior("outputscale_prior", prior, *_CLOSURES["outputscale"])
+    scaled.register_prior("outputscale_prior", prior, *prior_closures("outputscale"))
     return scaled
 
 
-def texture(options: _Options) -> Parts:
+def texture(options: Options) -> Parts:
     """One each of linear, RBF, rational quadratic and periodic."""
     primitives: list[Kernel] = []
     for make in (LinearKernel, RBFKernel, RQKernel, PeriodicKernel):
@@ -197,7 +183,7 @@ def _check_input_dim(input_dim: int) -> None:
         raise ValueError(f"input_dim must be a positive integer, got {input_dim!r}.")
 
 
-def _copies(make: Callable[..., Kernel], count: int, options: _Options, **kwargs) -> list[Kernel]:
+def _copies(make: Callable[..., Kernel], count: int, options: Options, **kwargs) -> list[Kernel]:
     kernels = []
     for copy in range(count):
         kernel = make(batch_shape=options.batch_shape, **kwargs)
@@ -219,7 +205,7 @@ def _copies(make: Callable[..., Kernel], count: int, options: _Options, **kwargs
 
 def _finish(
     primitives: list[Kernel],
-    options: _Options,
+    options: Options,
     *,
     hidden_bias: float = 0.01,
     skip: bool = False,
@@ -232,7 +218,7 @@ def _finish(
                     if skip and name == "lengthscale":
                         mode = mode * math.sqrt(raw.size(-1))
                     prior = log_normal_prior(mode, scale)
-                    part.register_prior(f"{name}_prior", prior, *_CLOSURES[name])
+                    part.register_prior(f"{name}_prior", prior, *prior_closures(name))
     layers = parse_wiring(
         options.wiring,
         len(primitives),
@@ -254,15 +240,3 @@ _PRIORS = {
     "outputscale": (1.0, 1.5),
     "alpha": (1.0, 1.0),
 }
-
-
-def _get(kernel: Kernel, name: str) -> Tensor:
-    return positive(getattr(kernel, name))
-
-
-def _set(kernel: Kernel, value: Tensor, name: str) -> None:
-    setattr(kernel, name, value)
-
-
-# Functions of the module, because GPyTorch's own lambdas (periodic, linear) do not pickle.
-_CLOSURES = {name: (partial(_get, name=name), partial(_set, name=name)) for name in _PRIORS}
