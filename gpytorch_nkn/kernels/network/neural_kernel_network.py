@@ -135,7 +135,7 @@ class NeuralKernelNetwork(BatchKernel):
         Reference: Sun et al. (2018), section 5.1 and appendix J.1.
         """
         shape = torch.Size(batch_shape or ())
-        options = presets.Options(wiring, priors, variances, shape, sparsity)
+        options = presets.make_options(wiring, priors, variances, shape, sparsity)
         return cls(*presets.time_series(zero_mean, options), active_dims=active_dims)
 
     @classmethod
@@ -159,7 +159,7 @@ class NeuralKernelNetwork(BatchKernel):
         Reference: Sun et al. (2018), section 5.2 and appendix J.2.
         """
         shape = torch.Size(batch_shape or ())
-        options = presets.Options(wiring, priors, variances, shape, sparsity)
+        options = presets.make_options(wiring, priors, variances, shape, sparsity)
         return cls(*presets.regression(input_dim, options), active_dims=active_dims)
 
     @classmethod
@@ -214,7 +214,7 @@ class NeuralKernelNetwork(BatchKernel):
         Reference: Sun et al. (2018), section 5.3 and appendix J.3.
         """
         shape = torch.Size(batch_shape or ())
-        options = presets.Options(wiring, priors, variances, shape, sparsity)
+        options = presets.make_options(wiring, priors, variances, shape, sparsity)
         return cls(*presets.additive(input_dim, options), active_dims=active_dims)
 
     @classmethod
@@ -237,7 +237,7 @@ class NeuralKernelNetwork(BatchKernel):
         primitives and not the wiring, so that of its other experiments is the default.
         """
         shape = torch.Size(batch_shape or ())
-        options = presets.Options(wiring, priors, variances, shape, sparsity)
+        options = presets.make_options(wiring, priors, variances, shape, sparsity)
         return cls(*presets.texture(options), active_dims=active_dims)
 
     @classmethod

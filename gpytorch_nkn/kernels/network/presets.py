@@ -25,8 +25,8 @@ from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKerne
 from gpytorch_nkn.layers import Layer, Linear, log_normal_prior, parse_wiring, prior_closures
 
 __all__ = [
-    "Options",
     "additive",
+    "make_options",
     "optimization",
     "regression",
     "tabular",
@@ -39,7 +39,7 @@ Parts = tuple[list[Kernel], list[Layer]]
 
 
 @dataclass(frozen=True)
-class Options:
+class _Options:
     """What all presets have in common."""
 
     wiring: str
@@ -48,6 +48,8 @@ class Options:
     batch_shape: torch.Size
     sparsity: str | None
 
+
+make_options = _Options
 
 # Priors on lengthscales in the unit cube. With BoTorch's wider one for single columns, lengthscales
 # fell to a hundredth of the range on a function with steep valleys; gamma for the joint kernel is
@@ -61,7 +63,7 @@ _LENGTHSCALES = (0.5, 2.0)
 _PERIODS = (0.3, 1.0)
 
 
-def time_series(zero_mean: bool, options: Options) -> Parts:
+def time_series(zero_mean: bool, options: _Options) -> Parts:
     """Two each of RBF, periodic, linear and rational quadratic."""
     periodic = ZeroMeanPeriodicKernel if zero_mean else PeriodicKernel
     linear = CenteredLinearKernel if zero_mean else LinearKernel
@@ -74,7 +76,7 @@ def time_series(zero_mean: bool, options: Options) -> Parts:
     return _finish(primitives, options)
 
 
-def regression(input_dim: int, options: Options) -> Parts:
+def regression(input_dim: int, options: _Options) -> Parts:
     """Two each of RBF, linear and rational quadratic, with a lengthscale per column."""
     _check_input_dim(input_dim)
     primitives = (
@@ -97,7 +99,7 @@ def tabular(
     _check_input_dim(input_dim)
     if not isinstance(spectral, int) or spectral < 0:
         raise ValueError(f"spectral must be a number of components, got {spectral!r}.")
-    options = Options(wiring, priors, False, batch_shape, None)
+    options = _Options(wiring, priors, False, batch_shape, None)
     joint = {"count": 1 if columns else 2, "ard_num_dims": input_dim}
     primitives: list[Kernel] = []
     for column in range(input_dim if columns else 0):
@@ -118,7 +120,7 @@ def tabular(
     return _finish(primitives, options, skip=True)
 
 
-def additive(input_dim: int, options: Options) -> Parts:
+def additive(input_dim: int, options: _Options) -> Parts:
     """One RBF per input column."""
     _check_input_dim(input_dim)
     primitives: list[Kernel] = []
@@ -170,7 +172,7 @@ def with_outputscale(kernel: Kernel, batch_shape: torch.Size) -> ScaleKernel:
     return scaled
 
 
-def texture(options: Options) -> Parts:
+def texture(options: _Options) -> Parts:
     """One each of linear, RBF, rational quadratic and periodic."""
     primitives: list[Kernel] = []
     for make in (LinearKernel, RBFKernel, RQKernel, PeriodicKernel):
@@ -183,7 +185,7 @@ def _check_input_dim(input_dim: int) -> None:
         raise ValueError(f"input_dim must be a positive integer, got {input_dim!r}.")
 
 
-def _copies(make: Callable[..., Kernel], count: int, options: Options, **kwargs) -> list[Kernel]:
+def _copies(make: Callable[..., Kernel], count: int, options: _Options, **kwargs) -> list[Kernel]:
     kernels = []
     for copy in range(count):
         kernel = make(batch_shape=options.batch_shape, **kwargs)
@@ -205,7 +207,7 @@ def _copies(make: Callable[..., Kernel], count: int, options: Options, **kwargs)
 
 def _finish(
     primitives: list[Kernel],
-    options: Options,
+    options: _Options,
     *,
     hidden_bias: float = 0.01,
     skip: bool = False,
