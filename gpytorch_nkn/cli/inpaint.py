@@ -174,15 +174,7 @@ def _fill(image: ImageFile, mask: np.ndarray, args: argparse.Namespace) -> Inpai
 def _draw_uncertainty(
     path: Path, filled: np.ndarray, std: np.ndarray, mask: np.ndarray, name: str
 ) -> bool:
-    """Draw the deviation of the missing pixels over the pale image; False without matplotlib.
-
-    Args:
-        path: The file.
-        filled: Image ``H x W`` or ``H x W x C`` from 0 to 1.
-        std: Standard deviations of the same shape.
-        mask: Booleans ``H x W``, true where a pixel is missing.
-        name: What the image is called.
-    """
+    """Draw the deviation of the missing pixels over the pale image; False without matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -124,11 +124,7 @@ class FittedGP:
         return float(self._estimator.x_scale_ if days else self.units.x_scale[0])
 
     def time_span(self, horizon: Any) -> float:
-        """A length of time in units of the kernel: a number, or a duration for dates.
-
-        Raises:
-            ValueError: It is negative or not finite.
-        """
+        """A length of time in units of the kernel: a number, or a duration for dates."""
         if isinstance(horizon, np.timedelta64 | timedelta):  # pandas' Timedelta is one, too
             horizon = np.timedelta64(horizon) / np.timedelta64(1, "D")
         if not 0 <= float(horizon) < np.inf:
@@ -154,12 +150,7 @@ class FittedGP:
 
 
 def source_of(thing: Any, x: Any = None) -> Source:
-    """What to expand.
-
-    Raises:
-        TypeError: Neither a kernel nor a model or estimator with one.
-        ValueError: ``x`` does not fit.
-    """
+    """What to expand: a kernel, that of a model or an estimator."""
     if isinstance(thing, Kernel):
         inputs = None
         if x is not None:
@@ -176,13 +167,7 @@ def source_of(thing: Any, x: Any = None) -> Source:
 
 
 def fitted_gp(thing: Any) -> FittedGP:
-    """The numbers of a fitted exact Gaussian process.
-
-    Raises:
-        TypeError: Not an ExactGP (or an estimator with one) with a Gaussian likelihood.
-        ValueError: There is no training data, or the model's covariance is not its
-            ``covar_module``.
-    """
+    """The numbers of a fitted exact Gaussian process with a Gaussian likelihood."""
     if isinstance(thing, Kernel):
         raise TypeError(
             "A kernel alone has no posterior: expected an ExactGP, the record of a fit, or an "

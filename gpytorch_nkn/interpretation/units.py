@@ -89,12 +89,7 @@ class Units:
         return cls(x_offset=np.zeros(input_dim), x_scale=np.ones(input_dim), names=names)
 
     def named(self, columns: Sequence[str] | None) -> Units:
-        """The same with other names of the columns; None leaves them.
-
-        Raises:
-            TypeError: The names are not a sequence of strings.
-            ValueError: There are more or fewer names than columns.
-        """
+        """The same with other names of the columns; None leaves them."""
         if columns is None:
             return self
         is_names = isinstance(columns, Sequence) and not isinstance(columns, str)

@@ -57,11 +57,7 @@ class BatchKernel(Kernel):
         self.initialize(**{f"raw_{name}": constraint.inverse_transform(value)})
 
     def add_prior(self, name: str, prior: Prior | None, attribute: str) -> None:
-        """Register a prior on an attribute, by functions that pickle; ``None`` is no prior.
-
-        Raises:
-            TypeError: It is not a GPyTorch prior.
-        """
+        """Register a prior on an attribute, by functions that pickle; ``None`` is no prior."""
         if prior is None:
             return
         if not isinstance(prior, Prior):
@@ -79,17 +75,10 @@ def _set(kernel: Kernel, value: Any, attribute: str) -> None:
 
 
 def expand_kernel_batch(kernel: K, batch_shape: torch.Size) -> K:
-    """Return a copy of ``kernel`` all of whose parts carry ``batch_shape``.
+    """Return a copy of a kernel, nested as deep as you like, all of whose parts have the shape.
 
     GPyTorch's own ``expand_batch`` registers a stray module and leaves the parts of an additive
     or product kernel (and of anything in a ModuleList) as they were.
-
-    Args:
-        kernel: Any kernel, nested as deep as you like.
-        batch_shape: A shape to which the kernel's own batch shape broadcasts.
-
-    Raises:
-        RuntimeError: The kernel's batch shape does not broadcast to ``batch_shape``.
     """
     if _broadcast(kernel.batch_shape, batch_shape) != batch_shape:
         raise RuntimeError(
@@ -105,15 +94,7 @@ def expand_kernel_batch(kernel: K, batch_shape: torch.Size) -> K:
 
 
 def index_kernel_batch(kernel: K, index: Any) -> K:
-    """Return a copy of ``kernel`` whose batch is indexed, whatever the index.
-
-    Args:
-        kernel: Any kernel, nested as deep as you like.
-        index: Index into the batch dimensions: integers, slices, tensors, None or an ellipsis.
-
-    Raises:
-        IndexError: The index does not fit the batch shape.
-    """
+    """Return a copy of a kernel, nested as deep as you like, whose batch is indexed."""
     batch_shape = kernel.batch_shape
     # The entry numbers that the index picks: indexing these can never touch event dimensions.
     index = tuple(_on_cpu(i) for i in index) if isinstance(index, tuple) else _on_cpu(index)

@@ -32,29 +32,16 @@ class FeatureKernel(BatchKernel):
     leaves_rest = False
 
     def features(self, x: Tensor, *, selected: bool = False) -> Tensor:
-        """Features whose inner products are the kernel.
+        """Features ``... x N x feature_dim`` whose inner products are the kernel.
 
-        Args:
-            x: Inputs ``... x N x D``.
-            selected: Their columns are those in ``active_dims`` alone.
-
-        Returns:
-            Features ``... x N x feature_dim``.
-
-        Raises:
-            ValueError: The number of columns that the kernel sees is a wrong one.
+        ``selected`` says that the inputs have the columns in ``active_dims`` alone.
         """
         if self.active_dims is not None and not selected:
             x = x.index_select(-1, self.active_dims)
         return self._features(x, False)
 
     def rest(self, x: Tensor, *, diag: bool) -> Tensor:
-        """Prior covariance that the features leave out, where they stand for another kernel.
-
-        Args:
-            x: Inputs ``... x N x D`` of the columns that the kernel sees.
-            diag: Variances ``... x N`` alone, in place of ``... x N x N``.
-        """
+        """Prior covariance (``diag``: variances) that features leave out of what they stand for."""
         raise NotImplementedError
 
     def forward(

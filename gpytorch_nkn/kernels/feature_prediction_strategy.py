@@ -28,14 +28,7 @@ __all__ = ["FeaturePredictionStrategy", "feature_function", "rest_function"]
 
 
 def feature_function(kernel: Kernel) -> Callable[[Tensor], Tensor] | None:
-    """Features of a :class:`FeatureKernel`, in ScaleKernels or not.
-
-    Args:
-        kernel: Any kernel.
-
-    Returns:
-        A function of the columns that the kernel sees; ``None`` for other kernels.
-    """
+    """Features of a :class:`FeatureKernel`, in ScaleKernels or not; ``None`` for other kernels."""
     inner, scales = unwrap_scales(kernel)
     if not hasattr(inner, "feature_dim"):
         return None
@@ -50,12 +43,7 @@ def feature_function(kernel: Kernel) -> Callable[[Tensor], Tensor] | None:
 
 
 def rest_function(kernel: Kernel, *, diag: bool) -> Callable[[Tensor], Tensor] | None:
-    """Prior covariance that the features of such a kernel leave out, ``None`` for nothing.
-
-    Args:
-        kernel: A :class:`FeatureKernel`, in ScaleKernels or not.
-        diag: Variances alone.
-    """
+    """Prior covariance (``diag``: variances) that its features leave out, ``None`` for nothing."""
     inner, scales = unwrap_scales(kernel)
     if not inner.leaves_rest:
         return None

@@ -29,15 +29,7 @@ def factor_kernels(
 ) -> list[Kernel]:
     """One kernel per group of columns, from such a list or from one separable kernel.
 
-    Args:
-        kernels: One kernel per group, each for inputs of its own columns only, or one kernel
-            over all columns, see :func:`separate`.
-        columns: The groups: every column is in one of them.
-        inputs: Inputs of each group ``... x n_p x c_p``, such as the coordinates of a grid.
-
-    Raises:
-        TypeError, ValueError, NotImplementedError: As :func:`separate`; also where the numbers of
-            kernels and groups differ, or a kernel selects a column beyond those of its group.
+    Each of a list is for inputs of its own columns only; else as :func:`separate`.
     """
     if isinstance(kernels, Kernel):
         return separate(kernels, columns, inputs)
@@ -64,7 +56,7 @@ def factor_kernels(
 def separate(
     kernel: Kernel, columns: Sequence[Sequence[int]], inputs: Sequence[Tensor]
 ) -> list[Kernel]:
-    r"""Factors of a kernel that is a product over groups of columns.
+    r"""Factors of a kernel that is a product over groups of columns, for which inputs are given.
 
     .. math:: k(x, x') = \prod_p k_p(x_p, x'_p)
 
@@ -76,21 +68,9 @@ def separate(
     each of them changed: a sum must not pass because one weight is zero, nor a rational
     quadratic because its exponent is large.
 
-    Args:
-        kernel: Kernel over all columns, with a batch shape if you like.
-        columns: The groups: every column is in one of them.
-        inputs: Inputs of each group ``... x n_p x c_p``, such as the coordinates of a grid.
-
-    Returns:
-        One kernel per group for inputs ``... x n x c_p``. All share the parameters of
-        ``kernel``, which is a part of the first one (once, so that its priors count once): keep
-        them together in one module, and copy, save and train them together.
-
-    Raises:
-        TypeError: ``kernel`` is not a kernel.
-        ValueError: The groups are not a partition of the columns, the shapes of the inputs do not
-            fit them, or the kernel is not a product over them; the message says which part.
-        NotImplementedError: The kernel has several outputs per input.
+    All factors share the parameters of ``kernel``, which is a part of the first one (once, so that
+    its priors count once): keep them together in one module, and copy, save and train them
+    together.
     """
     if not isinstance(kernel, Kernel):
         raise TypeError(f"kernel must be a gpytorch.kernels.Kernel, got {kernel!r}.")

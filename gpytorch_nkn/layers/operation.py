@@ -55,10 +55,7 @@ def register_layer(cls: type[Layer], operation: Operation) -> None:
 def operation_of(layer: Layer, *, inherited: bool = False) -> Operation | None:
     """What a layer does, ``None`` if that is not known.
 
-    Args:
-        layer: A layer.
-        inherited: A subclass that inherits ``forward`` does what its base class does; else only
-            the very classes of the table are known.
+    With ``inherited`` a subclass that inherits ``forward`` does what its base class does.
     """
     for cls in type(layer).__mro__ if inherited else (type(layer),):
         if cls in _OPERATIONS:

@@ -52,12 +52,7 @@ class InputLine:
 
 
 def check_kernel(kernel: Kernel) -> None:
-    """Refuse what is no kernel, or a batch of them.
-
-    Raises:
-        TypeError: It is not a kernel.
-        ValueError: It has a batch shape.
-    """
+    """Refuse what is no kernel, or a batch of them."""
     if not isinstance(kernel, Kernel):
         raise TypeError(f"A gpytorch.kernels.Kernel is needed, got {type(kernel).__name__}.")
     if len(kernel.batch_shape):
@@ -74,12 +69,7 @@ def check_positive(name: str, value: float) -> None:
 
 
 def as_inputs(kernel: Kernel, x: Any) -> Tensor:
-    """Return finite inputs ``N x D`` in the kernel's precision from ``N`` or ``N x D``.
-
-    Raises:
-        TypeError: They are not numbers.
-        ValueError: Another number of dimensions, or an entry that is not finite.
-    """
+    """Return finite inputs ``N x D`` in the kernel's precision from ``N`` or ``N x D``."""
     return _as_tensor(kernel, _as_matrix(x))
 
 
@@ -97,18 +87,7 @@ def _as_tensor(kernel: Kernel, array: np.ndarray) -> Tensor:
 
 
 def line_of_inputs(kernel: Kernel, x: Any, offset: float = 0.0, scale: float = 1.0) -> InputLine:
-    """Return inputs ``N`` or ``N x D`` along the one column that varies.
-
-    Args:
-        kernel: Whose precision the inputs take; see :func:`check_kernel`.
-        x: Inputs, the column that varies in the user's units.
-        offset, scale: The kernel sees ``(x - offset) / scale`` of the column that varies.
-
-    Raises:
-        TypeError: They are not numbers.
-        ValueError: Not exactly one column varies, the offset is not finite, or the scale is not
-            positive; or as in :func:`as_inputs`.
-    """
+    """Return inputs ``N`` or ``N x D`` along the one column that varies, in the user's units."""
     check_kernel(kernel)
     if not math.isfinite(offset):
         raise ValueError(f"x_offset must be a finite number, got {offset}.")
@@ -127,11 +106,7 @@ def line_of_inputs(kernel: Kernel, x: Any, offset: float = 0.0, scale: float = 1
 
 
 def kernel_values(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
-    """Values ``N x M`` without gradients.
-
-    Raises:
-        ValueError: The kernel has several outputs per input, or its values are not finite.
-    """
+    """Values ``N x M`` of a kernel with one output, without gradients."""
     with torch.no_grad():
         # A network of one unit: GPyTorch's own sum with a linear kernel factorises matrices.
         values = NeuralKernelNetwork([kernel], []).unit_values(x1, x2)[0].squeeze(-3)

@@ -113,16 +113,8 @@ def spectral_bumps(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Gaussians of a kernel's spectral density, whose masses add up to its value at the centre.
 
-    Args:
-        kernel: As for :func:`plot_spectral_surface`.
-        column: Of the columns that the kernel sees.
-
-    Returns:
-        Centres ``B x 2`` in cycles per unit of the kernel's inputs, masses ``B``, deviations ``B``
-        (0 for points) in both frequencies, and correlations ``B``.
-
-    Raises:
-        TypeError, ValueError: As :func:`plot_spectral_surface`.
+    Centres ``B x 2`` in cycles per unit of the kernel's inputs, masses ``B``, deviations ``B``
+    (0 for points) in both frequencies, and correlations ``B``.
     """
     check_kernel(kernel)
     factor = 1.0
@@ -253,21 +245,7 @@ def expected_spectrogram(
     window: float,
     max_frequency: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Expected power of functions drawn from a kernel, by frequency and place.
-
-    Args:
-        kernel: A kernel.
-        line: Where to evaluate it.
-        places: Evenly spaced places ``P``.
-        window: Deviation of the squared window.
-        max_frequency: As in :func:`plot_local_spectrum`.
-
-    Returns:
-        Frequencies ``F`` from 0 and power ``F x P``.
-
-    Raises:
-        ValueError: The grid needed is too fine, or as in :func:`plot_local_spectrum`.
-    """
+    """Frequencies ``F`` from 0, and expected power ``F x P`` of functions at even places ``P``."""
     low, high = places[0] - _REACH * window, places[-1] + _REACH * window
     count = _FINEST
     if max_frequency is not None:

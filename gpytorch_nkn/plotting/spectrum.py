@@ -148,14 +148,6 @@ def prior_periodogram(
     normals with these weights: its quantiles are exact. For long stationary series :math:`C`
     vanishes and the ordinate is exponential; for a kernel of rank one, and at the highest
     frequency of an even number of points, :math:`|C| = P`.
-
-    Args:
-        covariance: Covariance ``N x N`` on an evenly spaced grid.
-        level: Probability of the range.
-
-    Returns:
-        Expectation, lower and upper end at the frequencies 1, ..., ``N // 2`` cycles per ``N``
-        points.
     """
     n = len(covariance)
     rows = np.fft.fft(covariance, axis=0)
@@ -179,14 +171,6 @@ def quadratic_form_quantiles(
     In polar coordinates the squared radius is exponential with mean 2 and independent of the
     angle, hence :math:`P(I > t) = E_\theta \exp(-t / (2 (\lambda_1 \cos^2 \theta +
     \lambda_2 \sin^2 \theta)))`: a smooth periodic integral, solved for ``t`` by bisection.
-
-    Args:
-        first: Larger weights ``F``, not negative.
-        second: Smaller weights ``F``, not negative.
-        probability: Of the values below the quantile.
-
-    Returns:
-        Quantiles ``F``.
     """
     total = first + second
     share = np.divide(second, total, out=np.zeros_like(total), where=total > 0)

@@ -50,15 +50,7 @@ _FEW_POINTS = 250  # as many markers can be told apart
 def as_array(name: str, values: Any, *, ndim: int = 1, shape: tuple[int, ...] = ()) -> np.ndarray:
     """Return an array of finite numbers, or of dates, from an array, a tensor or a list.
 
-    Args:
-        name: What the error message calls it.
-        values: Numbers or dates.
-        ndim: Number of dimensions.
-        shape: The shape it must have; empty for any of ``ndim`` dimensions.
-
-    Raises:
-        TypeError: The entries are neither real numbers nor dates.
-        ValueError: It is empty, has another shape, or holds NaN, infinite values or NaT.
+    ``name`` is what the error message calls it; an empty shape stands for any of ``ndim``.
     """
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
@@ -98,12 +90,7 @@ def sorted_vectors(**named: Any) -> list[np.ndarray]:
 
 
 def as_list_of_axes(axes: Any, count: int, what: str) -> list[Axes]:
-    """Return a flat list of ``count`` Axes from one of them, a sequence or an array.
-
-    Raises:
-        TypeError: Something in it is not an Axes.
-        ValueError: There are more or fewer.
-    """
+    """Return a flat list of ``count`` Axes from one of them, a sequence or an array."""
     from matplotlib.axes import Axes
 
     flat = list(np.ravel(np.asarray(axes, dtype=object)))
@@ -180,12 +167,7 @@ def size_in_points(ax: Axes) -> tuple[float, float]:
 
 
 def add_periods_above(ax: Axes, unit: str) -> None:
-    """Add an axis of round periods above an axis of frequencies, linear or logarithmic.
-
-    Args:
-        ax: Axes whose horizontal limits are those of the frequencies, in cycles per unit.
-        unit: Name of the unit.
-    """
+    """Add an axis of round periods above one of frequencies, linear or logarithmic."""
     low, high = ax.get_xlim()
     logarithmic = ax.get_xscale() == "log"
     scale = np.log10 if logarithmic else np.asarray
@@ -231,13 +213,8 @@ def _write_numbers_out(ax: Axes) -> None:
 def put_legend_above(ax: Axes, order: Sequence[str] = (), *, offset: float = 0.0) -> float:
     """Put the legend above the axes, where it covers no data, in as few rows as fit.
 
-    Args:
-        ax: Axes with labelled artists.
-        order: Labels that come first.
-        offset: Points to leave free above the axes.
-
-    Returns:
-        Points above the axes at which a title clears the legend.
+    Labels in ``order`` come first, ``offset`` points stay free below. Returns the points above the
+    axes at which a title clears the legend.
     """
     from matplotlib.transforms import ScaledTranslation
 
@@ -267,13 +244,7 @@ def put_legend_above(ax: Axes, order: Sequence[str] = (), *, offset: float = 0.0
 
 
 def put_title(ax: Axes, text: str, *, height: float = 6.0) -> None:
-    """Put a title at the left, broken into lines where it is wider than the axes.
-
-    Args:
-        ax: Axes.
-        text: The title.
-        height: Points between the axes and the title.
-    """
+    """Put a title so many points above the axes, at the left, broken into lines."""
     if text:
         ax.set_title(wrap_to(ax, text, _TITLE_SIZE), loc="left", fontsize=_TITLE_SIZE, pad=height)
 
@@ -285,12 +256,7 @@ def wrap_to(ax: Axes, text: str, size: float, *, max_lines: int = 3) -> str:
 
 
 def draw_outline(ax: Axes, mask: np.ndarray) -> None:
-    """Draw a line around cells of an image, but not around scattered ones, which it would hide.
-
-    Args:
-        ax: Axes in the units of cells.
-        mask: Booleans ``H x W``.
-    """
+    """Draw a line around cells of an image, but not around scattered ones, which it would hide."""
     padded = np.pad(mask, 1)  # closes the lines at the borders
     edges = sum(int((padded != np.roll(padded, 1, axis)).sum()) for axis in (0, 1))
     if edges <= max(mask.sum(), _FEW_EDGES):

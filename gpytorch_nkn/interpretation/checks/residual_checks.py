@@ -197,12 +197,9 @@ def check_residuals(
 
 
 def residual_draws(center: np.ndarray, covariance: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    """Draws ``S x N`` of the residuals, everything in standard deviations of the noise.
+    """Draws ``S x N`` of the residuals ``center``, everything in standard deviations of the noise.
 
-    Args:
-        center: Targets minus posterior mean, ``N``.
-        covariance: Posterior covariance ``N x N``; its diagonal is overwritten.
-        drawn: Standard normal numbers ``S x N``.
+    From standard normal numbers ``drawn`` ``S x N``; the covariance's diagonal is overwritten.
     """
     added = 0.0
     for jitter in _JITTERS:

@@ -142,13 +142,9 @@ def roles_of(
     geometry: Geometry,
     importance: Callable[[list[list[Term]]], list[float]] | None = None,
 ) -> list[Role]:
-    """The part that each term belongs to.
+    """The part that each term over one column belongs to.
 
-    Args:
-        terms: Terms over one column.
-        geometry: Of the inputs.
-        importance: How much groups of terms matter, which decides on the period of a cycle;
-            default their shares.
+    How much groups of terms matter (``importance``, by default their shares) decides on periods.
     """
     behaviours = behaviours_of(terms, geometry)
     periods = _fundamental_periods(terms, behaviours, geometry, importance or _total_shares)

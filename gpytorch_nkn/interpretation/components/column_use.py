@@ -39,11 +39,6 @@ def use_of_columns(terms: Sequence[Term], columns: Sequence[int], gp: FittedGP) 
     rows of the training inputs, the joint fraction is
     :math:`\mathrm{var}(m - \sum_i \bar m_i) / \mathrm{var}(m)`, which is zero for every sum of
     functions of single columns. Where the columns depend on each other it is an estimate.
-
-    Args:
-        terms: Of a component.
-        columns: On which they depend.
-        gp: The fitted process.
     """
     if len(columns) < 2:
         return ColumnUse(0.0, dict.fromkeys(columns, 1.0), dict.fromkeys(columns, 0.0))

@@ -27,15 +27,10 @@ Part = tuple[float, np.ndarray]  # sign, and points ... x n x D over which the p
 
 
 class Averages:
-    """Means and variances of averages of the posterior, in units of the targets.
+    """Means and variances of averages of the posterior of one output, in units of the targets.
 
-    Args:
-        gp: The fitted process, with one output.
-        inputs: Its training inputs ``N x D`` in the user's units.
-
-    Attributes:
-        targets: Training targets ``N``.
-        residuals: Targets less posterior mean ``N``.
+    ``inputs`` are the training inputs ``N x D`` in the user's units; ``targets`` ``N`` and
+    ``residuals``, targets less posterior mean, belong to them.
     """
 
     def __init__(self, gp: FittedGP, inputs: np.ndarray):
@@ -102,11 +97,7 @@ def _chunks(count: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 class Empirical:
-    """The distribution of values as SciPy's Sobol indices want it: each value equally likely.
-
-    Args:
-        values: Vector ``N``.
-    """
+    """The distribution of values ``N`` as SciPy's Sobol indices want it: each equally likely."""
 
     def __init__(self, values: np.ndarray):
         self._values = np.sort(values)

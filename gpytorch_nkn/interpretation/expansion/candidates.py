@@ -47,11 +47,7 @@ def find_candidates(
     """Products that stand for groups of terms, and labels of what has no counterpart.
 
     In this order, until there are enough: every different factor alone, the groups themselves,
-    groups by another of their terms, products of fewer factors; each by falling variation. With
-    ``zero_mean`` periodic kernels have no constant part.
-
-    Raises:
-        ValueError: No term has a counterpart among GPyTorch's kernels.
+    groups by another of their terms, products of fewer factors; each by falling variation.
     """
     expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), split=zero_mean)
     terms = expansion.terms

@@ -22,17 +22,9 @@ _BLOCKS = 8
 class Densities:
     """Mean log predictive densities, in nats per point, of densities per unit of the targets.
 
-    Args:
-        gp: The given model.
-        heldout: Inputs ``M x D`` and targets ``M`` in the user's units, or None.
-        criterion: ``loo`` or ``blocked_cv`` make it the kind that is compared without them.
-
-    Attributes:
-        kind: ``heldout``, ``blocked_cv`` or ``loo``.
-        network: Density of the given model, of that kind.
-
-    Raises:
-        ValueError: Held-out data do not fit.
+    ``kind`` says which one is compared, ``heldout``, ``blocked_cv`` or ``loo``: that of held-out
+    data where there are any, else that of the criterion, if it is one. ``network`` is the density
+    of the given model.
     """
 
     def __init__(self, gp: FittedGP, heldout: tuple[Any, Any] | None, criterion: str):

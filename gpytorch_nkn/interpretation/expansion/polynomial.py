@@ -36,9 +36,7 @@ class Bounds:
 class Polynomials:
     """Several polynomials over common monomials.
 
-    Args:
-        exponents: ``M x A``, a row per monomial and a column per variable.
-        weights: Coefficients ``... x U x M``, non-negative.
+    Exponents ``M x A`` have a row per monomial; coefficients ``... x U x M`` are not negative.
     """
 
     exponents: np.ndarray

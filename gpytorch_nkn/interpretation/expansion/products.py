@@ -18,10 +18,7 @@ __all__ = ["ProductRules", "combine", "rewrite"]
 class ProductRules:
     """Rules by which products are brought into their final form; equal ones share their kernels.
 
-    Args:
-        merge: Kernels of one family become one kernel where that is exact.
-        split: Periodic kernels become a constant and a rest, linear ones over several columns
-            that stand alone one per column.
+    What they merge and split is told in :func:`gpytorch_nkn.interpretation.expand`.
     """
 
     def __init__(self, merge: bool, split: bool):

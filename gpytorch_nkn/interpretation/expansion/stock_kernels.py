@@ -66,11 +66,7 @@ class Part:
 def as_stock(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kernel | None:
     """A kernel of GPyTorch with the same hyperparameters and no prior; None if there is none.
 
-    Args:
-        kernel: A factor of a term of an expansion.
-        input_dim: Number of input columns; a kernel that sees all of them says so by
-            ``active_dims=None``.
-        zero_mean: Leave periodic kernels without constant part as they are.
+    One that sees all columns says so by ``active_dims=None``; ``zero_mean`` leaves periodic ones.
     """
     columns, row = columns_of(kernel), row_of(kernel)
     stock: Kernel | None

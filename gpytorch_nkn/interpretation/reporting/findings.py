@@ -217,11 +217,7 @@ class _Picture:
 
 
 def _render_page(report: Report) -> str:
-    """The page as text.
-
-    Raises:
-        ImportError: matplotlib is missing.
-    """
+    """The page as text."""
     template = (
         files("gpytorch_nkn.interpretation.reporting")
         .joinpath("page.html.jinja")

@@ -65,16 +65,10 @@ def describe_component(
     geometry: Geometry,
     units: Units,
 ) -> Description:
-    """Say what a component of a series does.
+    """Say what a component of a series does, whose posterior mean at the sorted times is ``mean``.
 
-    Args:
-        component: A component of a series.
-        x: Training times ``N`` in units of the data, sorted.
-        mean: Posterior mean of the component there ``N``, in units of the targets (of their
-            logarithm under ``log_targets``).
-        targets_std: Standard deviation of the targets.
-        geometry: Of the training inputs, in units of the kernel.
-        units: Of the data.
+    Times and mean are in units of the data (under ``log_targets`` of their logarithm), the
+    geometry in those of the kernel.
     """
     kind = component.role.kind if component.role is not None else "other"
     if kind == "cycle":
@@ -92,13 +86,7 @@ def describe_component(
 
 
 def title_of(component: Component, units: Units, unused: Collection[int] = ()) -> str:
-    """A title of a component that has no role in time.
-
-    Args:
-        component: The component.
-        units: With the names of the columns.
-        unused: Columns of its kernel on which it hardly depends.
-    """
+    """A title of a component that has no role in time, and hardly depends on unused columns."""
     if component.columns is not None:
         if not component.terms:
             return "The mean function"
@@ -124,12 +112,7 @@ def title_of(component: Component, units: Units, unused: Collection[int] = ()) -
 
 
 def describe_effects(effects: Effects, units: Units) -> list[str]:
-    """Say what the columns do, and the pairs of them, each in a sentence.
-
-    Args:
-        effects: Of the columns.
-        units: Of the data.
-    """
+    """Say what the columns do, and the pairs of them, each in a sentence."""
     sentences = [describe_effect(e.names[0], e.grid[0], e.mean, units) for e in effects.main]
     for pair in effects.pairs:
         one, other = pair.names
@@ -141,14 +124,7 @@ def describe_effects(effects: Effects, units: Units) -> list[str]:
 
 
 def describe_effect(name: str, grid: np.ndarray, mean: np.ndarray, units: Units) -> str:
-    """Say what the effect of one input column does, in a sentence.
-
-    Args:
-        name: Of the column.
-        grid: Positions ``A`` in the column, in units of the data, sorted.
-        mean: Effect there ``A``, in units of the targets.
-        units: Of the data.
-    """
+    """Say what a column does, whose effect at sorted positions ``grid`` is ``mean``."""
     change = float(np.ptp(mean))
     if grid.size < 2 or not change > 0:
         return f"The prediction does not change with {name}."

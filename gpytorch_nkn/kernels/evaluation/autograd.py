@@ -17,14 +17,10 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class AutogradEvaluator(TileEvaluator):
-    """A network on inputs ``N x D`` and ``M x D``, whose tiles are computed by itself.
+    """A network on inputs ``N x D`` and ``M x D``, tiles of which it computes itself.
 
-    Args:
-        network: The network, whose ``plain_values`` are ordinary differentiable operations.
-        parameters: Values of its parameters.
-        x1, x2: Inputs; the same tensor for a symmetric matrix.
-        needed: Which gradients are wanted, in the order in which they come: of ``x1``, of ``x2``
-            unless the matrix is symmetric, of each parameter.
+    ``needed`` says which gradients are wanted, in the order in which they come: of ``x1``, of
+    ``x2`` unless the matrix is symmetric (one tensor), of each parameter.
     """
 
     cpu_entries = 65_536  # the calls of the kernels cost more than a cache that is missed
@@ -97,10 +93,6 @@ def with_parameters(module: Module, parameters: Sequence[Tensor]) -> Module:
 
     The module itself stays as it is, where :func:`torch.func.functional_call` would change it
     for a moment, in which another thread may use it.
-
-    Args:
-        module: Any module.
-        parameters: One tensor for each of ``module.parameters()``.
     """
     given = dict(zip(map(id, module.parameters()), parameters, strict=True))
     return _replica(module, given, {})

@@ -26,18 +26,11 @@ Gradients = list[Tensor | None]
 
 
 class ClosedFormEvaluator(TileEvaluator):
-    """One element of a batch of networks on inputs ``N x D`` and ``M x D``.
+    """One element of a batch of networks on inputs ``N x D`` and ``M x D``, the same if symmetric.
 
     For each tile only sums over its entries are taken; what the gradients have in common for all
-    tiles is done once, at the end.
-
-    Args:
-        program: The network.
-        theta: Its parameters ``T``.
-        x1, x2: Inputs; the same tensor for a symmetric matrix.
-        with_inputs: Whether gradients of the inputs are wanted.
-
-    Gradients come as ``[x1, x2, theta]``, for a symmetric matrix as ``[x1, theta]``.
+    tiles is done once, at the end. Gradients come as ``[x1, x2, theta]``, for a symmetric matrix
+    as ``[x1, theta]``; those of the inputs only ``with_inputs``.
     """
 
     def __init__(self, program: Program, theta: Tensor, x1: Tensor, x2: Tensor, with_inputs: bool):
@@ -166,13 +159,7 @@ class _Workspace:
 
 
 def differentiable_values(program: Program, theta: Tensor, x1: Tensor, x2: Tensor) -> Tensor:
-    """The matrix ``N x M`` by operations that can be differentiated twice.
-
-    Args:
-        program: The network.
-        theta: Its parameters ``T``.
-        x1, x2: Inputs ``N x D`` and ``M x D``; the same tensor for a symmetric matrix.
-    """
+    """The matrix ``N x M`` by operations that can be differentiated twice."""
     values = torch.stack([_primitive_values(p, theta, x1, x2) for p in program.primitives])
     primitives = values
     for layer in program.layers:

@@ -45,14 +45,7 @@ class Block:
 
 
 class Tile:
-    """Memory for tiles of one size, and what several primitives have in common on a tile.
-
-    Args:
-        inputs: The inputs of the whole matrix.
-        shape: Size ``m x n``.
-        pool: Where memory comes from.
-        ones: Ones ``E``.
-    """
+    """Memory for tiles of one size ``m x n``, and what primitives have in common on a tile."""
 
     def __init__(self, inputs: Inputs, shape: tuple[int, int], pool: Pool, ones: Tensor):
         self.ones = ones
@@ -157,11 +150,7 @@ class Group:
     def pull_back(self, tile: Tile, values: Block, weights: Block, sums: list[Tensor]) -> None:
         """Add to ``sums`` what the gradients of the weighted sum of the values are made of.
 
-        Args:
-            tile: As :meth:`evaluate` has left it; overwritten.
-            values: What it has written; overwritten.
-            weights: Weights; overwritten.
-            sums: What :meth:`zeros` gave.
+        Tile and values are as :meth:`evaluate` has left them; they and the weights are overwritten.
         """
         if self._scale is not None:
             unscaled = self.block(tile, "unscaled")

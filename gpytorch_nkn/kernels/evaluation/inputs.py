@@ -9,12 +9,7 @@ __all__ = ["Inputs", "Moments"]
 
 
 class Inputs:
-    """Inputs ``N x D`` and ``M x D``, with what is made of them once for all tiles.
-
-    Args:
-        x1, x2: The inputs; the same tensor for a symmetric matrix.
-        with_gradients: Whether their gradients are wanted.
-    """
+    """Inputs ``N x D`` and ``M x D``, with what is made of them once for all tiles."""
 
     def __init__(self, x1: Tensor, x2: Tensor, with_gradients: bool):
         self.x1, self.x2 = x1, x2
@@ -57,15 +52,9 @@ class Inputs:
     def scaled_square_factors(
         self, dims: tuple[int, ...], coefficient: Tensor, offset: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Matrices whose products are sums of squared distances times coefficients.
+        """Matrices whose products are sums of squared distances times coefficients, and an offset.
 
-        Args:
-            dims: The ``d`` columns.
-            coefficient: Coefficients ``G x d`` or ``G x 1``.
-            offset: What is added to all entries.
-
-        Returns:
-            Tensors ``G x N x (d + 2)`` and ``G x (d + 2) x M``.
+        ``G x N x (d + 2)`` and ``G x (d + 2) x M`` for ``d`` columns and coefficients ``G x d``.
         """
         x1, x2 = self.centered(dims)
         left = x1 * coefficient.unsqueeze(1)  # G x N x d

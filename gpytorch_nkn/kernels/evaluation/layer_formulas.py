@@ -60,12 +60,9 @@ class BoundLayer(Protocol):
         """Compute the outputs ``O x E`` from the inputs."""
 
     def pull_back(self, memory: Memory, adjoint: Tensor, sums: list[Tensor]) -> None:
-        """Turn the adjoint ``O x E`` of the outputs into that of the inputs.
+        """Turn the adjoint ``O x E`` of the outputs into that of the inputs, and add to ``sums``.
 
-        Args:
-            memory: As :meth:`evaluate` has left it; overwritten.
-            adjoint: Adjoint of the outputs, possibly in their place.
-            sums: What :meth:`zeros` gave; added to.
+        The memory is as :meth:`evaluate` has left it; overwritten.
         """
 
     def write_gradient(self, sums: list[Tensor], of_theta: Tensor) -> None:

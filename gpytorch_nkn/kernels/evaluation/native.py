@@ -70,13 +70,8 @@ class _Share(NamedTuple):
 class NativeEvaluator:
     """Networks on inputs ``... x N x D`` and ``... x M x D``, float64 on a CPU, in one call.
 
-    Args:
-        program: The network.
-        theta: Its parameters ``... x T``.
-        x1, x2: Inputs; the same tensor for symmetric matrices.
-        with_inputs: Whether gradients of the inputs are wanted.
-
-    Gradients come as ``[x1, x2, theta]``, for symmetric matrices as ``[x1, theta]``.
+    Gradients come as ``[x1, x2, theta]``, for symmetric matrices as ``[x1, theta]``; those of the
+    inputs only ``with_inputs``.
     """
 
     def __init__(self, program: Program, theta: Tensor, x1: Tensor, x2: Tensor, with_inputs: bool):

@@ -50,13 +50,9 @@ _NOT_ENTRYWISE = (
 def network_matrix(
     network: Kernel, x1: Tensor, x2: Tensor, scales: Sequence[ScaleKernel] = ()
 ) -> EntrywiseMatrix | None:
-    """The matrix of a network at two inputs, or ``None`` where plain evaluation is the way.
+    """The scaled matrix of a network at two inputs; ``None`` where plain evaluation is the way.
 
-    Args:
-        network: A network: a kernel with ``primitives``, ``layers`` and ``plain_values``.
-        x1: Inputs ``... x N x D``, columns selected.
-        x2: Inputs ``... x M x D``.
-        scales: Kernels that scale the network.
+    The network has ``primitives``, ``layers`` and ``plain_values``, inputs its columns alone.
     """
     path = settings.kernel_evaluation.path()
     if path == "plain" or not is_ordinary(x1, x2):
@@ -161,10 +157,7 @@ def program_matrix(
 ) -> EntrywiseMatrix | None:
     """The matrix of a program, or ``None`` where plain evaluation is the way.
 
-    Args:
-        program: A network whose formulas are known.
-        theta: Its parameters ``... x T``.
-        inputs: ``... x N x D``, one for a symmetric matrix, else one for rows and for columns.
+    Parameters are ``... x T``, inputs ``... x N x D``: one for a symmetric matrix, else two.
     """
     path = settings.kernel_evaluation.path()
     if path in ("plain", "autograd"):

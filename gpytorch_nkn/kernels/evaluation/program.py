@@ -67,15 +67,9 @@ class Program(NamedTuple):
 def describe(
     network: Kernel, input_dim: int, scales: Sequence[ScaleKernel] = ()
 ) -> tuple[Program, ParameterVector] | None:
-    """The program of a network, and where its parameters come from.
+    """The program of a scaled network, and where its parameters come from.
 
-    Args:
-        network: A kernel with ``primitives`` and ``layers``.
-        input_dim: Number of columns that come in.
-        scales: Kernels that scale the network, each by its output scale.
-
-    Returns:
-        ``None`` where a part is none of those whose formulas are known.
+    ``None`` where the formula of a part is not known.
     """
     batch_shapes = [network.batch_shape, *(scale.batch_shape for scale in scales)]
     vector = ParameterVector(broadcast_batch_shapes(*batch_shapes))

@@ -74,9 +74,7 @@ class Draws:
     def split(self, counts: Tensor) -> tuple[Draws, Tensor, Tensor]:
         """Replace each draw by as many independent ones as ``counts`` says.
 
-        Returns:
-            The new draws, the number of the old draw that each comes from, and its number among
-            those of the same old draw.
+        Also returns which old draw each comes from, and its number among those of that draw.
         """
         origin = torch.repeat_interleave(counts)
         number = torch.arange(len(origin)) - (counts.cumsum(0) - counts)[origin]
@@ -92,10 +90,6 @@ def uniforms(element: Tensor, dim: int) -> Tensor:
     The points of an element of the batch are consecutive. Elements, and the draws of each, get
     them in a random order: at equal places two sequences depend on each other, however they are
     scrambled.
-
-    Args:
-        element: Elements ``n`` that the draws belong to.
-        dim: Numbers per draw.
     """
     points = torch.empty(len(element), dim, dtype=torch.float64)
     if points.numel() == 0:

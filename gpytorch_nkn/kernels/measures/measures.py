@@ -52,14 +52,7 @@ class Measure:
 
 
 class Frequencies(Measure):
-    """Frequencies from uniform numbers, with the mass one.
-
-    Args:
-        columns: The ``D`` columns that the kernel sees.
-        num_elements: Elements ``B`` of the batch.
-        num_uniforms: Uniform numbers ``U`` per draw.
-        frequency: Maps them ``n x U`` and the elements ``n`` that they are for to ``n x D``.
-    """
+    """Frequencies ``n x D`` of ``n`` draws from uniform numbers ``n x U``, with the mass one."""
 
     def __init__(
         self,

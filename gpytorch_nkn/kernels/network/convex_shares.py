@@ -24,23 +24,19 @@ def convex_shares(
     shares: tuple[float, float, float],
     generator: torch.Generator | None = None,
 ) -> list[Tensor | None]:
-    """Weights ``O x C`` of each layer; what is missing to one in a row is the bias.
+    """Weights ``O x C`` of each Linear layer; what is missing to one in a row is the bias.
 
     Of the units that a product multiplies, the first mixes all that comes in and the others are
     nearly constant: the product is the mixture at first, and grows into a product where a
-    constant gives way.
+    constant gives way. Weights of a mixture are equal, or drawn between half and one and a half
+    times their mean.
 
     Args:
         layers: Layers of a network with a skip connection.
         num_single: Number of one-dimensional primitives, which come first.
         num_joint: Number of primitives over several columns.
-        shares: Of hidden units, one-dimensional and joint primitives in the output, together at
-            most one.
-        generator: Draws every share of a mixture between half and one and a half times its
-            mean; ``None`` leaves them equal.
-
-    Returns:
-        One tensor per layer, ``None`` for layers without weights.
+        shares: Total weights in the output, see ``SHARES``.
+        generator: Draws the weights.
     """
     found: list[Tensor | None] = []
     for number, layer in enumerate(layers):

@@ -35,16 +35,7 @@ _KERNELS: dict[str, Callable[[int], Kernel]] = {
 
 
 def check_word(word: str, words: Collection[str], otherwise: str) -> None:
-    """Refuse a name that is not among those that make sense at a place.
-
-    Args:
-        word: The name.
-        words: Those that do.
-        otherwise: What could be given in place of a name, for the message.
-
-    Raises:
-        ValueError: It is not among them.
-    """
+    """Refuse a name that is none of the words; the message also says what else could be given."""
     if word not in words:
         raise ValueError(
             f"structure must be one of {tuple(sorted(words))} or {otherwise}, got {word!r}."
@@ -52,16 +43,7 @@ def check_word(word: str, words: Collection[str], otherwise: str) -> None:
 
 
 def named_network(word: str, num_columns: int, **options: Any) -> NeuralKernelNetwork:
-    """The network that a word stands for.
-
-    Args:
-        word: One of ``NETWORKS``.
-        num_columns: Input columns.
-        **options: Further options of the preset.
-
-    Raises:
-        ValueError: The network is for one column.
-    """
+    """The network that a word of ``NETWORKS`` stands for, with further options of its preset."""
     preset, own = NETWORKS[word]
     make = getattr(NeuralKernelNetwork, preset)
     network: NeuralKernelNetwork
@@ -80,10 +62,7 @@ def named_network(word: str, num_columns: int, **options: Any) -> NeuralKernelNe
 def named_kernel(word: str, num_columns: int, *, priors: bool = True) -> Kernel:
     """The network, or single kernel without a scale, that a word stands for.
 
-    Args:
-        word: One of ``NETWORKS``, ``"matern"``, ``"periodic"``, ``"rbf"``, ``"spectral_mixture"``.
-        num_columns: Input columns.
-        priors: Whether a network has those of its preset.
+    Without ``priors`` a network has none, either.
     """
     if word in NETWORKS:
         return named_network(word, num_columns, **({} if priors else {"priors": False}))
