@@ -44,15 +44,15 @@ def initialize_from_data(
 ) -> Kernel:
     """Set the start values of every part of a kernel from data, in place.
 
-    Lengthscales become the median distance of their input column times a log-normal factor, so
-    that copies of a primitive start apart; frequencies of spectral components are normal with the
+    Lengthscales become the median distance of their input column times a log-normal factor, so that
+    copies of a primitive start apart; frequencies of spectral components are normal with the
     deviation 0.3 over that distance. Kernels with an origin of their waves get it at the mean of
-    the inputs. Learned factors start near one. Periods come from the periodogram of the targets
-    over the column, with a cubic trend removed in even restarts and a local one in odd restarts:
-    in restarts 0 and 1 the periodic primitives take the strongest peaks in turn, later they draw
-    them with probability proportional to the peaks' power. Weights of Linear layers are drawn
-    anew; variances and output scales go to 1, exponents near 1. Every batch entry gets draws of
-    its own.
+    the inputs, walks a step ahead of the first one. Learned factors start near one. Periods come
+    from the periodogram of the targets over the column, with a cubic trend removed in even restarts
+    and a local one in odd restarts: in restarts 0 and 1 the periodic primitives take the strongest
+    peaks in turn, later they draw them with probability proportional to the peaks' power. Weights
+    of Linear layers are drawn anew; variances and output scales go to 1, exponents near 1. Every
+    batch entry gets draws of its own.
 
     A network whose last layer is a convex combination has a fixed variance: a ScaleKernel around
     it takes the variance of the targets. Networks as :func:`start_from_structure` knows them
@@ -119,9 +119,6 @@ def initialize_from_data(
         if isinstance(part, DataAdaptiveHadamardKernel) and part.weights.requires_grad:
             draws = torch.as_tensor(rng.standard_normal(tuple(part.weights.shape)))
             part.initialize(weights=_FACTOR * draws.to(part.weights))
-        row = row_of(part)
-        if row is not None and row.start is not None:
-            row.start(part, x[:, columns])
         if isinstance(part, BivariateSpectralMixtureKernel) and part.frequencies.requires_grad:
             if medians is None:
                 medians = median_distances(x)
@@ -146,6 +143,9 @@ def initialize_from_data(
                 if name == "outputscale" and _is_only_variance(part, scaled):
                     value = value * _variance(target)
                 assign(part, name, value)
+        row = row_of(part)
+        if row is not None and row.start is not None:
+            row.start(part, x[:, columns])
     generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
     shares = {id(layer) for network in convex for layer in network.layers}
     for module in kernel.modules():

@@ -24,6 +24,7 @@ from gpytorch_nkn.kernels.formula import Formula
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
     GeneralizedSpectralMixtureKernel,
 )
+from gpytorch_nkn.kernels.integrated_wiener_kernel import IntegratedWienerKernel
 from gpytorch_nkn.kernels.kernel_row import (
     KernelRow,
     own_row as own_row,
@@ -41,6 +42,7 @@ from gpytorch_nkn.kernels.separable_grid_interpolation_kernel import (
     SeparableGridInterpolationKernel,
 )
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
+from gpytorch_nkn.kernels.wiener_kernel import WienerKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 
 __all__ = [
@@ -52,12 +54,14 @@ __all__ = [
     "DataAdaptiveHadamardKernel",
     "Formula",
     "GeneralizedSpectralMixtureKernel",
+    "IntegratedWienerKernel",
     "KernelRow",
     "KroneckerKernel",
     "NeuralKernelNetwork",
     "NonStationarySpectralKernel",
     "SeparableGridInterpolationKernel",
     "SpectralComponentKernel",
+    "WienerKernel",
     "ZeroMeanPeriodicKernel",
     "register",
 ]

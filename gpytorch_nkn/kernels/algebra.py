@@ -14,6 +14,7 @@ from torch import Tensor
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 
 __all__ = [
+    "alone",
     "cosine_of_exponential",
     "linear_per_column",
     "multiply_matern",
@@ -39,6 +40,12 @@ def unit_linear(kernel: Kernel) -> tuple[Tensor, Kernel] | None:
     unit = _unconstrained(kernel)
     unit.variance = torch.ones_like(kernel.variance)
     return kernel.variance.detach()[..., 0, 0], unit
+
+
+def alone(kernel: Kernel) -> tuple[Tensor, Kernel]:
+    """One, and the kernel: it has no variance, and those with equal parameters are one kernel."""
+    like = next(kernel.parameters())
+    return like.new_ones(kernel.batch_shape), kernel
 
 
 def periodic_terms(kernel: Kernel) -> tuple[Tensor, Kernel] | None:

@@ -45,10 +45,13 @@ from gpytorch_nkn.kernels.formula import Formula
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
     GeneralizedSpectralMixtureKernel,
 )
+from gpytorch_nkn.kernels.integrated_wiener_kernel import INTEGRATED_WIENER, IntegratedWienerKernel
 from gpytorch_nkn.kernels.kernel_row import KernelRow, register
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork
 from gpytorch_nkn.kernels.non_stationary_spectral_kernel import NonStationarySpectralKernel
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
+from gpytorch_nkn.kernels.walk_kernel import start_walk
+from gpytorch_nkn.kernels.wiener_kernel import WIENER, WienerKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 
 __all__ = ["ROWS"]
@@ -155,6 +158,24 @@ ROWS = (
         words="waves whose phase is lost over a while",
         formula=evaluation.SPECTRAL_COMPONENT,
         measure=measures.spectral_component,
+    ),
+    KernelRow(
+        WienerKernel,
+        "WIE",
+        {"origin": "center", "unit": "lengthscale"},
+        words="a random walk",
+        formula=WIENER,
+        start=start_walk,
+        unit=algebra.alone,
+    ),
+    KernelRow(
+        IntegratedWienerKernel,
+        "IWIE",
+        {"origin": "center", "unit": "lengthscale"},
+        words="a trend whose slope wanders",
+        formula=INTEGRATED_WIENER,
+        start=start_walk,
+        unit=algebra.alone,
     ),
     KernelRow(
         CosineKernel,

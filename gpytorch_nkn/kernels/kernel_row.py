@@ -41,11 +41,13 @@ class KernelRow:
             for random features, see :mod:`gpytorch_nkn.kernels.measures`. Parameters come as
             ``B x D``, those of fewer dimensions as ``B``.
         start: ``start(kernel, x)`` sets start values from the inputs ``N x D`` that the kernel
-            sees, such as an origin; those of common names are set without it.
+            sees, such as an origin; those of common names (lengthscales, periods, variances) are
+            set without it, and before.
         period: Periods ``... x 1 x D`` of a kernel that repeats.
         multiply: The product of two kernels of the class as one of the class, exactly; ``None``
             where there is none.
-        unit: Its variance ``...`` and the kernel with variance one, of a kernel over one column.
+        unit: Its variance ``...`` and the kernel with variance one, of a kernel over one column;
+            expansions add up those that are equal then.
         terms: Constant ``c`` and the kernel ``k`` of which it is ``c + (1 - c) k``.
         columns: One kernel per column, whose sum it is.
         stock: A kernel of GPyTorch with the same parameters, all of them free, on any columns.

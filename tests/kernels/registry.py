@@ -23,11 +23,13 @@ from gpytorch_nkn.kernels import (
     ComplexExponentialKernel,
     DataAdaptiveHadamardKernel,
     GeneralizedSpectralMixtureKernel,
+    IntegratedWienerKernel,
     KroneckerKernel,
     NeuralKernelNetwork,
     NonStationarySpectralKernel,
     SeparableGridInterpolationKernel,
     SpectralComponentKernel,
+    WienerKernel,
     ZeroMeanPeriodicKernel,
 )
 from gpytorch_nkn.layers import Activation, Linear, Product
@@ -61,6 +63,12 @@ def simple(cls, dims=2, ard=False, **options):
 
     name = cls.__name__ + ("-ard" if ard else "") + "".join(f"-{name}" for name in options)
     return Entry(name, cls, make, dims, ard, columns_alike=not ard)
+
+
+def of_time(cls, **options):
+    """A kernel of one column."""
+    made = simple(cls, dims=1, **options)
+    return Entry(made.name, cls, made.make, dims=1, ard=True)
 
 
 def network(name, primitives, layers=None, *, skip=False, **options):
@@ -264,6 +272,14 @@ def nested(b):
     ]
 
 
+def walks(b):
+    return [
+        WienerKernel(batch_shape=b, origin=-1.0, active_dims=(1,)),
+        ScaleKernel(IntegratedWienerKernel(batch_shape=b, active_dims=(0,)), batch_shape=b),
+        PeriodicKernel(batch_shape=b),
+    ]
+
+
 def network_in_network(b):
     inner = NeuralKernelNetwork(
         [
@@ -329,6 +345,10 @@ REGISTRY = [
     simple(SpectralComponentKernel, dims=3, ard=True),
     simple(ZeroMeanPeriodicKernel),
     simple(ZeroMeanPeriodicKernel, dims=3, ard=True),
+    of_time(WienerKernel),
+    of_time(WienerKernel, origin=-0.7, unit=2.0),
+    of_time(IntegratedWienerKernel),
+    of_time(IntegratedWienerKernel, origin=-1.3, unit=0.9),
     generalized_mixture(2, dims=1),
     generalized_mixture(3, dims=2),
     feature_pairs("psi"),
@@ -351,6 +371,7 @@ REGISTRY = [
     network("ard", ard, ard=True, columns_alike=False),
     network("spectral", spectral, ard=True, columns_alike=False),
     network("nested", nested, columns_alike=False),
+    network("walks", walks, columns_alike=False),
     network("network", network_in_network, columns_alike=False),
     network("activations", bounded_complex, activations),
     network("skip", real, skipped(), skip=True),

@@ -27,9 +27,11 @@ from gpytorch_nkn.kernels import (
     ROWS,
     CenteredLinearKernel,
     Formula,
+    IntegratedWienerKernel,
     KernelRow,
     NeuralKernelNetwork,
     SpectralComponentKernel,
+    WienerKernel,
     ZeroMeanPeriodicKernel,
     kernel_row,
     register,
@@ -294,6 +296,7 @@ def test_classes_and_codes_are_there_once():
     assert len({row.cls for row in ROWS}) == len(ROWS)
     kernels = [RBFKernel(), RQKernel(), PeriodicKernel(), LinearKernel(), CenteredLinearKernel()]
     kernels += [ZeroMeanPeriodicKernel(), SpectralComponentKernel()]
+    kernels += [WienerKernel(), IntegratedWienerKernel()]
     kernels += [MaternKernel(nu=nu) for nu in (0.5, 1.5, 2.5)]
     codes = [kernel_row.own_row(kernel).formula_of(kernel).code for kernel in kernels]
     assert sorted(codes) == list(range(len(kernels)))  # as cpp/native_plan.h numbers them

@@ -64,14 +64,13 @@ class ProductRules:
         return parts
 
     def _unit(self, kernel: Kernel) -> tuple[Tensor | float, Kernel]:
-        """Linear kernels of one column differ by their variance only, which is a weight."""
+        """Linear kernels and walks of one column differ by a variance only, which is a weight."""
         made = self._cached(kernel, "unit")
         if made is None:
             return 1.0, kernel
         variance, unit = made
-        center = getattr(unit, "center", None)
-        place = None if center is None else tuple(center.flatten().tolist())
-        key = type(unit), columns_of(unit), place
+        numbers = [p.detach().flatten().tolist() for p in unit.parameters()]
+        key = type(unit), columns_of(unit), tuple(map(tuple, numbers))
         return variance, self._splits.setdefault(key, unit)
 
     def _power(self, kernel: Kernel, power: int) -> list[Kernel]:

@@ -522,7 +522,10 @@ def words_of(term: Term, units: Units) -> str:
         for role in ("smooth", "periodic", "linear", None)
     )
     if others:
-        phrases = [getattr(row_of(factor), "words", None) for factor in term.factors]
+        phrases = [getattr(row_of(factor), "words", None) for factor in others]
+        rest = tuple(factor for factor in term.factors if role_of(factor) is not None)
+        if rest:
+            phrases.append(words_of(replace(term, factors=rest), units))
         return term.label if None in phrases else " times ".join(map(str, phrases))
     degree = {0: "", 1: "linear", 2: "quadratic", 3: "cubic"}.get(
         len(linear), f"degree-{len(linear)}"

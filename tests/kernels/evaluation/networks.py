@@ -17,8 +17,10 @@ from gpytorch.kernels import (
 
 from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
+    IntegratedWienerKernel,
     NeuralKernelNetwork,
     SpectralComponentKernel,
+    WienerKernel,
     ZeroMeanPeriodicKernel,
 )
 from gpytorch_nkn.kernels.evaluation import is_compiled
@@ -114,6 +116,26 @@ def spectral_and_others(b):
         RBFKernel(batch_shape=b),
         LinearKernel(batch_shape=b),
     ]
+
+
+def walks(b):
+    """Processes from an origin on, beside kernels that use the same columns in other ways."""
+    kernels = [
+        WienerKernel(batch_shape=b, active_dims=(2,)),
+        ScaleKernel(WienerKernel(batch_shape=b, active_dims=(0,)), batch_shape=b),
+        IntegratedWienerKernel(batch_shape=b, active_dims=(2,)),
+        ScaleKernel(IntegratedWienerKernel(batch_shape=b, active_dims=(1,)), batch_shape=b),
+        CenteredLinearKernel(batch_shape=b),
+        RBFKernel(batch_shape=b),
+    ]
+    return trained(*kernels)
+
+
+def trained(*kernels):
+    """The kernels, with all that is a setting trained."""
+    for kernel in kernels:
+        kernel.requires_grad_(True)
+    return list(kernels)
 
 
 def other_constraints(b):
@@ -269,6 +291,10 @@ CASES = {
     "spectral-ard": Case(twice(SpectralComponentKernel)),
     "spectral-one-column": Case(twice(SpectralComponentKernel, active_dims=(1,), dims=1)),
     "spectral-and-others": Case(small_network(spectral_and_others)),
+    "wiener": Case(twice(WienerKernel, None, origin=-1.5), 1),
+    "wiener-of-three-columns": Case(twice(WienerKernel, None, active_dims=(1,), origin=-0.5)),
+    "integrated-wiener": Case(twice(IntegratedWienerKernel, None, origin=-1.0), 1),
+    "walks": Case(small_network(walks)),
     "shared-columns": Case(small_network(shared_columns), kinked=True),
     "active-dims": Case(small_network(columns), kinked=True),
     "active-dims-of-all": Case(

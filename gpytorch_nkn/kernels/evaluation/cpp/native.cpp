@@ -12,7 +12,8 @@
 //                count; then the column numbers.
 //   theta      the parameters; a primitive's stand one after the other, each by column or shared:
 //              RBF, MATERN: l; RATIONAL_QUADRATIC: alpha, l; PERIODIC: l, p; LINEAR: v;
-//              CENTERED_LINEAR: v, c; ZERO_MEAN_PERIODIC: l, p, A; SPECTRAL_COMPONENT: l, mu.
+//              CENTERED_LINEAR: v, c; ZERO_MEAN_PERIODIC: l, p, A; SPECTRAL_COMPONENT: l, mu;
+//              WIENER, INTEGRATED_WIENER: o, u.
 //              DENSE layers have their weights (out x in) at `offset`, and a bias or none.
 //   constants  POLYNOMIAL layers have `count` coefficients at `offset`, constant term first.
 // The kinds are listed in native_plan.h.
@@ -185,7 +186,9 @@ private:
             case PERIODIC:
             case ZERO_MEAN_PERIODIC: column.periodic = true; break;
             case LINEAR: column.linear = true; break;
-            case CENTERED_LINEAR: column.centered = true; break;
+            case CENTERED_LINEAR:
+            case WIENER:
+            case INTEGRATED_WIENER: column.centered = true; break;
             case SPECTRAL_COMPONENT: column.stationary = column.periodic = true; break;
             default: column.stationary = true;
         }
@@ -283,6 +286,16 @@ private:
                 term.slot_a = new_slot(index_a, -2.0 / (a * a * a));
                 term.slot_b = new_slot(index_b, 1.0);
                 break;
+            case WIENER:
+            case INTEGRATED_WIENER: {
+                const double unit = request_.theta[index_b];
+                const double power = kind == WIENER ? 1.0 : 3.0;
+                term.a = kind == WIENER ? 1.0 / unit : 1.0 / (unit * unit * unit);
+                term.b = a;
+                term.slot_a = new_slot(index_b, -power * term.a / unit);
+                term.slot_b = new_slot(index_a, -term.a);
+                break;
+            }
             default:
                 term.a = 1.0 / (a * a);
                 term.slot_a = new_slot(index_a, -2.0 / (a * a * a));

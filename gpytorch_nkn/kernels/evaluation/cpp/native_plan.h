@@ -27,6 +27,8 @@ enum PrimitiveKind : int32_t {
     CENTERED_LINEAR = 7,
     ZERO_MEAN_PERIODIC = 8,
     SPECTRAL_COMPONENT = 9,
+    WIENER = 10,
+    INTEGRATED_WIENER = 11,
 };
 
 enum LayerKind : int32_t { DENSE = 0, PRODUCT = 1, POLYNOMIAL = 2, EXPONENTIAL = 3 };
@@ -56,7 +58,8 @@ struct Request {
 //   PERIODIC and ZERO_MEAN_PERIODIC  a = -2 / l, b = 1 / p,
 //   LINEAR                           a = v,
 //   CENTERED_LINEAR                  a = v, b = c,
-//   SPECTRAL_COMPONENT               a = 1 / l^2, b = mu / (2 pi).
+//   SPECTRAL_COMPONENT               a = 1 / l^2, b = mu / (2 pi),
+//   WIENER and INTEGRATED_WIENER     a = 1 / u and 1 / u^3, b = o.
 // A slot is where the sum for the gradient of the parameter behind a coefficient stands.
 struct Term {
     int32_t column;  // among the columns in use

@@ -295,6 +295,42 @@ NKN_INLINE void spectral_values(const Plan& plan, const Primitive& primitive, do
     }
 }
 
+// Covariance of a walk at the times a and b since its origin, and its derivative by a; times ahead
+// of the origin are zero. What is not a number stays so.
+NKN_INLINE Vec earlier(Vec a, Vec b) {
+    const Vec early = a <= b ? a : b;
+    return a != a ? a : early;
+}
+
+template <int KIND>
+NKN_INLINE Vec walk_covariance(Vec a, Vec b) {
+    const Vec early = earlier(a, b);
+    if (KIND == WIENER) return early;
+    const Vec late = a < b ? b : a;
+    return early * early * (3.0 * late - early) * (1.0 / 6.0);
+}
+
+template <int KIND>
+NKN_INLINE Vec walk_slope(Vec a, Vec b) {
+    const Vec early = earlier(a, b);
+    if (KIND == WIENER) return a < b ? broadcast(1.0) : a == b ? broadcast(0.5) : Vec{};
+    return early * (b - 0.5 * early);
+}
+
+NKN_INLINE Vec time_since(Vec apart) { return apart <= 0.0 ? Vec{} : apart; }
+
+template <int KIND>
+NKN_INLINE void walk_values(const Plan& plan, const Primitive& primitive, double* out) {
+    const Term& term = primitive.terms[0];
+    const double* left = plan.workspace + (plan.left + term.column) * CHUNK;
+    const double* right = plan.workspace + (plan.right + term.column) * CHUNK;
+    for (int v = 0; v < CHUNK; v += WIDTH) {
+        const Vec a = time_since(load(left + v) - term.b);
+        const Vec b = time_since(load(right + v) - term.b);
+        store(out + v, term.a * walk_covariance<KIND>(a, b));
+    }
+}
+
 // The next ones turn a row of exponents or r^2 into values and save what the gradient needs:
 // the Materns their derivative with regard to r^2, the rational quadratic log(1 + z) and z.
 
@@ -387,6 +423,8 @@ static void primitive_forward(const Plan& plan, const Primitive& primitive) {
             zero_mean_values<GRADIENT>(primitive.parameter, row, saved);
             break;
         case SPECTRAL_COMPONENT: spectral_values<GRADIENT>(plan, primitive, saved, row); break;
+        case WIENER: walk_values<WIENER>(plan, primitive, row); break;
+        case INTEGRATED_WIENER: walk_values<INTEGRATED_WIENER>(plan, primitive, row); break;
     }
     if (primitive.scaled)
         for (int v = 0; v < CHUNK; v += WIDTH)
@@ -502,6 +540,31 @@ NKN_INLINE void centered_backward(const Plan& plan, const Primitive& primitive, 
     }
 }
 
+template <int KIND, bool INPUTS>
+NKN_INLINE void walk_backward(const Plan& plan, const Primitive& primitive, const double* d) {
+    const Term& term = primitive.terms[0];
+    const double* left_row = plan.workspace + (plan.left + term.column) * CHUNK;
+    const double* right_row = plan.workspace + (plan.right + term.column) * CHUNK;
+    double* d_left = plan.workspace + (plan.d_left + term.column) * CHUNK;
+    double* d_right = plan.workspace + (plan.d_right + term.column) * CHUNK;
+    Vec sum_a{}, sum_b{};
+    for (int v = 0; v < CHUNK; v += WIDTH) {
+        const Vec adjoint = load(d + v);
+        const Vec left = load(left_row + v) - term.b, right = load(right_row + v) - term.b;
+        const Vec a = time_since(left), b = time_since(right);
+        const Vec of_left = left >= 0.0 ? adjoint * walk_slope<KIND>(a, b) : Vec{};
+        const Vec of_right = right >= 0.0 ? adjoint * walk_slope<KIND>(b, a) : Vec{};
+        sum_a += adjoint * walk_covariance<KIND>(a, b);
+        sum_b += of_left + of_right;
+        if (INPUTS) {
+            store(d_left + v, load(d_left + v) + term.a * of_left);
+            store(d_right + v, load(d_right + v) + term.a * of_right);
+        }
+    }
+    add_to_slot(plan.slots + term.slot_a * LANES, sum_a);
+    add_to_slot(plan.slots + term.slot_b * LANES, sum_b);
+}
+
 // The next ones turn adjoints of values into adjoints of r^2 or of the exponent.
 
 NKN_INLINE void rbf_adjoints(const double* value, double* d) {
@@ -575,6 +638,10 @@ static void primitive_backward(const Plan& plan, const Primitive& primitive, dou
             multiply_into(d, saved);
             rbf_adjoints(value, d);
             spectral_backward<INPUTS>(plan, primitive, d, saved);
+            break;
+        case WIENER: walk_backward<WIENER, INPUTS>(plan, primitive, d); break;
+        case INTEGRATED_WIENER:
+            walk_backward<INTEGRATED_WIENER, INPUTS>(plan, primitive, d);
             break;
     }
 }

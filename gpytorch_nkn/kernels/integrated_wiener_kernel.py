@@ -1,0 +1,61 @@
+"""Trends whose slope is a random walk."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gpytorch_nkn.kernels.walk_kernel import WalkKernel, walk_formula
+
+__all__ = ["INTEGRATED_WIENER", "IntegratedWienerKernel"]
+
+
+def _covariance(a: Tensor, b: Tensor) -> Tensor:
+    early, late = torch.minimum(a, b), torch.maximum(a, b)
+    return early.square() * (3 * late - early) / 6
+
+
+def _slope(a: Tensor, b: Tensor) -> Tensor:
+    early = torch.minimum(a, b)
+    return early * (b - early / 2)
+
+
+class IntegratedWienerKernel(WalkKernel):
+    r"""Trends whose slope is a random walk (integrated Wiener process, local linear trend).
+
+    .. math:: k(x, x') = \Bigl(\frac{m^3}{3} + |a - b| \frac{m^2}{2}\Bigr) / u^3,
+        \qquad m = \min(a, b),\; a = \max(x - o, 0),\; b = \max(x' - o, 0)
+
+    The covariance of :math:`\int_0^a w(t)\, dt` for a Wiener process :math:`w`, hence valid;
+    functions have one derivative, and their mean between data is a cubic spline. The best
+    forecast goes on in the last direction, and the variance of its error grows as the cube of the
+    horizon. Level and slope are zero at the origin :math:`o` and ahead of it: add a constant and
+    a linear kernel where they are not.
+
+    Origin and unit are set as those of :class:`gpytorch_nkn.kernels.WienerKernel`, for the same
+    reasons: an output scale or the weights of a network take the place of the unit, which is
+    the time after which the variance is 1/3.
+
+    Args:
+        origin: :math:`o`, a number or ``... x 1 x 1``, in units of the input; ``None`` is 0 until
+            start values are taken from data.
+        unit: :math:`u`, a positive number or ``... x 1 x 1``, in units of the input; ``None`` is 1
+            until start values are taken from data.
+        batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`; one input column.
+
+    Attributes:
+        origin, unit: ``... x 1 x 1``, in the ``state_dict``. Set them with
+            ``kernel.initialize(origin=...)``; gradients are exact should you train them.
+
+    Raises:
+        ValueError: ``unit`` is not positive, or there are several input columns.
+
+    Reference: Wahba (1978), Improper Priors, Spline Smoothing and the Problem of Guarding Against
+    Model Errors in Regression. JRSS B.
+    """
+
+    power = 3
+    covariance = staticmethod(_covariance)
+
+
+INTEGRATED_WIENER = walk_formula(_covariance, _slope, IntegratedWienerKernel.power, code=11)

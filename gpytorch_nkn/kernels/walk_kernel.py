@@ -1,0 +1,142 @@
+"""What kernels of processes that start at an origin and add up noise have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.formula import Formula
+
+__all__ = ["WalkKernel", "start_walk", "walk_formula"]
+
+
+class WalkKernel(BatchKernel):
+    r"""Covariance of noise that is added up from an origin on.
+
+    .. math:: k(x, x') = u^{-p} \int_0^{\min(a, b)} g(a - s)\, g(b - s)\, ds,
+        \qquad a = \max(x - o, 0),\; b = \max(x' - o, 0)
+
+    An inner product of functions of :math:`s`, hence valid for every response :math:`g`. A
+    subclass states the integral as ``covariance(a, b)`` and the power :math:`p` of time in it.
+
+    Args:
+        origin: Where the process starts, a number or ``... x 1 x 1``; ``None`` is 0 until start
+            values are taken from data.
+        unit: The unit of time, a positive number or ``... x 1 x 1``; ``None`` is 1 until start
+            values are taken from data.
+        batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
+
+    Raises:
+        ValueError: ``unit`` is not positive.
+    """
+
+    power: int
+    covariance: Callable[..., Tensor]
+
+    def __init__(
+        self,
+        *,
+        origin: float | Tensor | None = None,
+        unit: float | Tensor | None = None,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
+        **options: Any,
+    ):
+        super().__init__(batch_shape=batch_shape, active_dims=active_dims, **options)
+        if unit is not None and not bool((torch.as_tensor(unit) > 0).all()):
+            raise ValueError(f"unit must be positive, got {unit!r}.")
+        self._given = frozenset(n for n, v in (("origin", origin), ("unit", unit)) if v is not None)
+        for name, start in (
+            ("origin", 0.0 if origin is None else origin),
+            ("unit", 1.0 if unit is None else unit),
+        ):
+            value = torch.as_tensor(start).detach()
+            if not value.is_floating_point():
+                value = value.to(torch.get_default_dtype())
+            value = value.expand(*self.batch_shape, 1, 1).clone()
+            self.register_parameter(name, nn.Parameter(value, requires_grad=False))
+
+    @property
+    def is_stationary(self) -> bool:
+        """False: values depend on how far the inputs are from the origin."""
+        return False
+
+    def forward(
+        self,
+        x1: Tensor,
+        x2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params,
+    ) -> Tensor:
+        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
+        if x1.size(-1) != 1 and not last_dim_is_batch:
+            raise ValueError(
+                f"{type(self).__name__} is for one input column, got {x1.size(-1)}: choose one "
+                "with active_dims."
+            )
+        left, right = ((x - self.origin).clamp_min(0.0) for x in (x1, x2))
+        unit, shape = self.unit, self._shape()
+        if last_dim_is_batch:  # one column per batch entry: ... x D x N x 1
+            left, right = (t.transpose(-1, -2).unsqueeze(-1) for t in (left, right))
+            unit, *shape = (parameter.unsqueeze(-3) for parameter in (unit, *shape))
+        values = type(self).covariance(left, right if diag else right.mT, *shape)
+        values = values / unit**self.power
+        return values.squeeze(-1) if diag else values
+
+    def _shape(self) -> list[Tensor]:
+        """Parameters ``... x 1 x 1`` of the response."""
+        return []
+
+
+def start_walk(kernel: WalkKernel, x: Tensor) -> None:
+    """The origin a typical step ahead of the inputs ``N x 1``; variance one at the last of them.
+
+    What was given when the kernel was made stays.
+    """
+    times = x.detach().flatten().unique()  # sorted
+    step = times.diff().median() if len(times) > 1 else times.new_ones(())
+    if "origin" not in kernel._given:
+        kernel.initialize(origin=(times[0] - step).to(kernel.origin).expand_as(kernel.origin))
+    if "unit" not in kernel._given:
+        reach = (times[-1].to(kernel.origin) - kernel.origin).clamp_min(0.0)
+        with torch.no_grad():
+            last = type(kernel).covariance(reach, reach, *kernel._shape())
+        unit = last ** (1 / kernel.power)
+        kernel.initialize(unit=torch.where(unit > 0, unit, 1.0))
+
+
+def walk_formula(
+    covariance: Callable[[Tensor, Tensor], Tensor],
+    slope: Callable[[Tensor, Tensor], Tensor],
+    power: int,
+    code: int,
+) -> Formula:
+    """The closed form of a walk without parameters of the response.
+
+    Args:
+        covariance: Of times ``a`` and ``b`` since the origin, symmetric.
+        slope: Its derivative by the first of them.
+        power: Power of time in it.
+        code: Number of the compiled formula.
+    """
+
+    def values(x1: Tensor, x2: Tensor, origin: Tensor, unit: Tensor) -> Tensor:
+        a, b = (x1 - origin).clamp_min(0.0), (x2 - origin).clamp_min(0.0).mT
+        return covariance(a, b) / unit**power
+
+    def pull_back(
+        weights: Tensor, x1: Tensor, x2: Tensor, origin: Tensor, unit: Tensor
+    ) -> tuple[Tensor, ...]:
+        a, b = (x1 - origin).clamp_min(0.0), (x2 - origin).clamp_min(0.0).mT
+        weights = weights / unit**power
+        of_x1 = (weights * slope(a, b)).sum(1, keepdim=True) * (x1 >= origin)
+        of_x2 = (weights * slope(b, a)).sum(0).unsqueeze(-1) * (x2 >= origin)
+        of_unit = -power * (weights * covariance(a, b)).sum() / unit
+        return of_x1, of_x2, -(of_x1.sum() + of_x2.sum()).expand_as(origin), of_unit
+
+    return Formula(values, pull_back, code=code, max_columns=1)

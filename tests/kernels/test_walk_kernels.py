@@ -1,0 +1,224 @@
+"""Processes that start at an origin: against integrals, simulations, filters and what is known."""
+
+import math
+import pickle
+from copy import deepcopy
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import ConstantKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ConstantMean
+from gpytorch.models import ExactGP
+from scipy.integrate import quad
+
+from gpytorch_nkn.fit import fit_best_of
+from gpytorch_nkn.initialization import initialize_from_data
+from gpytorch_nkn.interpretation import decompose, expand, report
+from gpytorch_nkn.interpretation.expansion import words_of
+from gpytorch_nkn.interpretation.units import Units
+from gpytorch_nkn.kernels import IntegratedWienerKernel, NeuralKernelNetwork, WienerKernel
+from gpytorch_nkn.layers import Linear
+
+KERNELS = [WienerKernel, IntegratedWienerKernel]
+RESPONSES = {  # of the process to noise a time ago
+    WienerKernel: lambda time, kernel: 1.0,
+    IntegratedWienerKernel: lambda time, kernel: time,
+}
+POWERS = {WienerKernel: 1, IntegratedWienerKernel: 3}
+
+
+def value(kernel, x, y):
+    return kernel(torch.tensor([[x]]), torch.tensor([[y]])).to_dense().item()
+
+
+@pytest.mark.parametrize("cls", KERNELS)
+@pytest.mark.parametrize("origin, unit", [(0.0, 1.0), (-1.5, 0.4), (100.0, 7.0)])
+def test_values_are_integrals_over_the_noise(cls, origin, unit):
+    kernel = cls(origin=origin, unit=unit)
+    response = RESPONSES[cls]
+    for a, b in [(0.3, 2.0), (2.0, 0.3), (1.7, 1.7), (5.0, 6.0), (1e-3, 4.0)]:
+        expected, _ = quad(
+            lambda s, a=a, b=b: response(a - s, kernel) * response(b - s, kernel), 0, min(a, b)
+        )
+        expected /= unit ** POWERS[cls]
+        assert value(kernel, origin + a, origin + b) == pytest.approx(expected, rel=1e-9)
+
+
+def test_formulas_of_the_literature():
+    assert value(WienerKernel(), 2.0, 5.0) == 2.0
+    # Rasmussen and Williams (2006), equation 6.28
+    m, d = 2.0, 3.0
+    expected = d * m**2 / 2 + m**3 / 3
+    assert value(IntegratedWienerKernel(), 2.0, 5.0) == pytest.approx(expected, rel=1e-14)
+
+
+def test_the_integrated_process_is_the_double_integral_of_the_other():
+    x = (torch.arange(2000) + 0.5).unsqueeze(-1) / 1000  # middles of cells from 0 to 2
+    cells = WienerKernel()(x).to_dense() / 1000**2
+    inside = cells[:, :700].sum()
+    assert value(IntegratedWienerKernel(), 0.7, 2.0) == pytest.approx(inside.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("cls", KERNELS)
+def test_nothing_happens_ahead_of_the_origin(cls):
+    kernel = cls(origin=1.0)
+    x = torch.tensor([[-3.0], [0.5], [1.0], [2.0], [4.0]], requires_grad=True)
+    matrix = kernel(x).to_dense()
+    assert (matrix[:3] == 0).all() and (matrix[:, :3] == 0).all() and (matrix[3:, 3:] > 0).all()
+    (gradient,) = torch.autograd.grad(matrix.sum(), x)
+    assert (gradient[:2] == 0).all() and gradient.isfinite().all()
+
+
+def test_the_best_forecast_is_the_last_level_or_the_last_direction():
+    x, y = torch.tensor([0.5, 1.0, 2.0, 2.25]), torch.tensor([0.3, -1.0, 0.7, 1.1])
+    ahead = torch.tensor([[3.0], [5.0]])
+
+    def forecast(kernel):
+        weights = torch.linalg.solve(kernel(x[:, None]).to_dense(), y)
+        across = kernel(ahead, x[:, None]).to_dense()
+        variance = kernel(ahead).to_dense() - across @ torch.linalg.solve(
+            kernel(x[:, None]).to_dense(), across.mT
+        )
+        return across @ weights, variance.diagonal()
+
+    mean, variance = forecast(WienerKernel())
+    torch.testing.assert_close(mean, y[[-1, -1]])
+    torch.testing.assert_close(variance, torch.tensor([0.75, 2.75]))
+    mean, variance = forecast(IntegratedWienerKernel())
+    slopes = (mean - y[-1]) / (ahead[:, 0] - x[-1])
+    assert slopes[0].item() == pytest.approx(slopes[1].item())
+    assert variance[1] > variance[0] * (2.75 / 0.75) ** 2
+
+
+@pytest.mark.parametrize("cls", KERNELS)
+def test_gradients_of_origin_and_unit(cls):
+    kernel = cls(origin=-0.7, unit=1.3).requires_grad_(True)
+    x, y = torch.rand(4, 1).requires_grad_(True), torch.rand(3, 1).requires_grad_(True)
+    names = ["origin", "unit"]
+
+    def values(x, y, *numbers):
+        given = dict(zip(names, numbers, strict=True))
+        with gpytorch.settings.lazily_evaluate_kernels(False):
+            return torch.func.functional_call(kernel, given, (x, y)).to_dense()
+
+    numbers = [getattr(kernel, name).detach().requires_grad_(True) for name in names]
+    assert torch.autograd.gradcheck(values, (x, y, *numbers))
+
+
+def test_settings_are_kept_by_copies_and_not_trained():
+    kernel = WienerKernel(origin=-2.0, unit=torch.full((3, 1, 1), 4.0), batch_shape=torch.Size([3]))
+    assert not any(parameter.requires_grad for parameter in kernel.parameters())
+    assert kernel.origin.shape == kernel.unit.shape == (3, 1, 1)
+    other = WienerKernel(batch_shape=torch.Size([3]))
+    other.load_state_dict(kernel.state_dict())
+    x = torch.rand(4, 1)
+    matrix = kernel(x).to_dense()
+    for copy in (other, deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
+        assert torch.equal(copy(x).to_dense(), matrix)
+    assert torch.equal(kernel[1](x).to_dense(), matrix[1])
+    moved = pickle.loads(pickle.dumps(kernel))
+    initialize_from_data(moved, x, x[:, 0])
+    assert (moved.origin == -2.0).all() and (moved.unit == 4.0).all()
+
+
+@pytest.mark.parametrize("cls", KERNELS)
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_start_values_from_data(cls, scale):
+    x = torch.stack([torch.rand(50), scale * torch.arange(50.0).flip(0) + 3.0], -1)
+    x[7, 1] = x[8, 1]  # a time that comes twice
+    kernel = ScaleKernel(cls(active_dims=(1,)))
+    initialize_from_data(kernel, x, x[:, 0])
+    walk = kernel.base_kernel
+    assert walk.origin.item() == pytest.approx(3.0 - scale)
+    assert kernel(x[:1]).to_dense().item() == pytest.approx(kernel.outputscale.item())
+    given = cls(origin=1.0, active_dims=(1,))
+    initialize_from_data(given, x, x[:, 0])
+    assert given.origin.item() == 1.0 and given(x[:1]).to_dense().item() == pytest.approx(1.0)
+    for one in (x[:1], torch.zeros(3, 2)):  # no step, no span
+        initialize_from_data(kernel, one, one[:, 0])
+        assert walk.origin.item() == one[0, 1].item() - 1 and walk.unit.item() > 0
+
+
+@pytest.mark.parametrize("cls", KERNELS)
+def test_bad_arguments(cls):
+    with pytest.raises(ValueError, match="unit must be positive, got -1.0"):
+        cls(unit=-1.0)
+    with pytest.raises(ValueError, match="for one input column, got 2: choose one"):
+        cls()(torch.rand(3, 2)).to_dense()
+
+
+def test_expansion_knows_equal_walks_and_keeps_others_apart():
+    layers = [Linear(4, 1, bias=False)]
+    walks = [WienerKernel(origin=o, active_dims=(0,)) for o in (-1.0, -1.0, -2.0)]
+    network = NeuralKernelNetwork([*walks, IntegratedWienerKernel(active_dims=(0,))], layers)
+    x = torch.rand(9, 1)
+    expansion = expand(network, x)
+    assert sorted(term.label for term in expansion.terms) == ["IWIE", "WIE", "WIE"]
+    torch.testing.assert_close(expansion.evaluate(x), network(x).to_dense().detach())
+
+
+def test_words():
+    units = Units.plain(1)
+    walk, trend = WienerKernel(), IntegratedWienerKernel()
+
+    def words(kernel):
+        return words_of(expand(kernel, torch.rand(5, 1), split=False).terms[0], units)
+
+    assert words(walk) == "a random walk"
+    assert words(ScaleKernel(trend)) == "a trend whose slope wanders"
+    smooth = RBFKernel().initialize(lengthscale=2.0)
+    assert words(walk * smooth) == "a random walk times variation over 2.00"
+    cycle = PeriodicKernel().initialize(period_length=12.0)
+    assert words(trend * cycle) == "a trend whose slope wanders times a cycle of 12.0"
+    assert words(walk * trend) == "a trend whose slope wanders times a random walk"
+
+
+class SeriesGP(ExactGP):
+    def __init__(self, x, y, kernel):
+        super().__init__(x, y, GaussianLikelihood().initialize(noise=0.01))
+        self.mean_module, self.covar_module = ConstantMean(), kernel
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def test_a_walk_is_found_and_told():
+    torch.manual_seed(0)
+    x = torch.arange(120.0).unsqueeze(-1)
+    y = torch.randn(120).cumsum(0)
+
+    kernel = ScaleKernel(WienerKernel()) + ScaleKernel(IntegratedWienerKernel())
+    model = fit_best_of(SeriesGP(x, y, kernel), restarts=1).model
+    walk = model.covar_module.kernels[0]
+    assert walk.base_kernel.origin.item() == -1.0
+    step = walk.outputscale.item() / walk.base_kernel.unit.item()  # variance of a step
+    assert step == pytest.approx(1.0, abs=0.5)
+    names = [component.name for component in decompose(model).components]
+    assert "WIE" in " ".join(names)
+    assert "random walk" in str(report(model))
+
+
+def test_a_wiener_process_with_a_constant_forgets_its_origin():
+    """Conditioned on a first value, walks from any two origins ahead of it are the same."""
+    x = torch.tensor([[1.0], [1.5], [3.0]])
+    posteriors = []
+    for origin in (0.0, -50.0):
+        matrix = WienerKernel(origin=origin)(x).to_dense()
+        posteriors.append(matrix - matrix[:, :1] @ matrix[:1] / matrix[0, 0])
+    torch.testing.assert_close(*posteriors)
+    assert posteriors[0][2, 2].item() == pytest.approx(2.0)
+    level = ConstantKernel().initialize(constant=torch.tensor([50.0]))
+    torch.testing.assert_close(
+        (WienerKernel() + level)(x).to_dense(), WienerKernel(origin=-50.0)(x).to_dense()
+    )
+
+
+def test_single_precision_far_from_zero():
+    times = 1.6e9 + 3600 * torch.arange(50.0, dtype=torch.float64).unsqueeze(-1)  # hours in seconds
+    kernel = WienerKernel(origin=1.6e9 - 3600, unit=3600.0)
+    expected = torch.minimum(torch.arange(1.0, 51.0)[:, None], torch.arange(1.0, 51.0))
+    torch.testing.assert_close(kernel(times).to_dense(), expected.double())
+    assert math.isclose(kernel(times).to_dense()[-1, -1].item(), 50.0)
