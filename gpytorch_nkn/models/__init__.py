@@ -1,6 +1,6 @@
 """Gaussian process models for BoTorch."""
 
-from gpytorch_nkn.models.custom_fit import TRAINERS as TRAINERS
+from gpytorch_nkn.models.common import TRAINERS as TRAINERS
 from gpytorch_nkn.models.grid import GridFit, GridRestart, KroneckerGridGP, fit_grid_gp
 from gpytorch_nkn.models.inducing_points import select_inducing_points as select_inducing_points
 from gpytorch_nkn.models.nkn_single_task_gp import NKNSingleTaskGP

@@ -24,8 +24,7 @@ from torch import Tensor
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit import Objective
 from gpytorch_nkn.kernels import index_kernel_batch
-from gpytorch_nkn.models.common import check_training_data, subset_outputs
-from gpytorch_nkn.models.custom_fit import TRAINERS, CustomFit
+from gpytorch_nkn.models.common import TRAINERS, CustomFit, check_training_data, subset_outputs
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
 __all__ = ["NKNSingleTaskGP"]

@@ -24,7 +24,7 @@ from gpytorch.mlls import (
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
-from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP, custom_fit
+from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP, common
 from tests.models.small_models import SMALL, STRUCTURES, data, moved, structure_of
 
 
@@ -289,7 +289,7 @@ def test_fit_of_a_shared_kernel_by_botorch_counts_each_prior_once():
 
 def test_fit_of_another_likelihood_is_botorch_s(fitted_by_us, monkeypatch):
     calls = []
-    monkeypatch.setattr(custom_fit, "_fit_fallback", lambda mll, **options: calls.append(mll))
+    monkeypatch.setattr(common, "_fit_fallback", lambda mll, **options: calls.append(mll))
     model = NKNSingleTaskGP(*data())
     mll = LeaveOneOutPseudoLikelihood(model.likelihood, model)
     fit_gpytorch_mll(mll)

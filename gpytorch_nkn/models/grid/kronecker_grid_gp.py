@@ -29,8 +29,7 @@ from gpytorch_nkn.linalg import (
     PartialGrid,
     PartialKronecker,
 )
-from gpytorch_nkn.models.common import check_likelihood, make_likelihood
-from gpytorch_nkn.models.custom_fit import CustomFit
+from gpytorch_nkn.models.common import CustomFit, check_likelihood, make_likelihood
 from gpytorch_nkn.models.grid.factor_matrix import factor_diagonal, factor_matrix
 from gpytorch_nkn.models.grid.grid_data import (
     check_coordinates,

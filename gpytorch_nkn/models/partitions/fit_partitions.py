@@ -12,7 +12,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from torch import Tensor
 
 from gpytorch_nkn.fit import Session, check_counts
-from gpytorch_nkn.models.custom_fit import trains
+from gpytorch_nkn.models.common import trains
 from gpytorch_nkn.models.partitions.additive_partition_gp import AdditivePartitionGP
 from gpytorch_nkn.models.partitions.partition_evidence import Hyperparameters, PartitionEvidence
 from gpytorch_nkn.models.partitions.partitions import (

@@ -10,7 +10,6 @@ from torch import Tensor
 
 __all__ = [
     "Partition",
-    "all_partitions",
     "canonical_partition",
     "co_occurrence",
     "labels_of",
@@ -56,24 +55,6 @@ def partition_of(labels: Sequence[int]) -> Partition:
     for column, label in enumerate(labels):
         groups.setdefault(label, []).append(column)
     return tuple(tuple(group) for group in groups.values())
-
-
-def all_partitions(num_columns: int) -> list[Partition]:
-    """Return every partition of the columns: 1, 2, 5, 15, 52, ... of them."""
-    partitions: list[Partition] = [()]
-    for column in range(num_columns):
-        partitions = [
-            grown
-            for partition in partitions
-            for grown in (
-                *(
-                    (*partition[:i], (*group, column), *partition[i + 1 :])
-                    for i, group in enumerate(partition)
-                ),
-                (*partition, (column,)),
-            )
-        ]
-    return partitions
 
 
 def co_occurrence(labels: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from gpytorch_nkn.fit import (
     fit_in_stages,
     run_lbfgs,
 )
-from gpytorch_nkn.models.custom_fit import trains
+from gpytorch_nkn.models.common import trains
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.sparse.collapsed_bound import collapsed_bound
 from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP

@@ -16,8 +16,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
-from gpytorch_nkn.models.common import make_likelihood
-from gpytorch_nkn.models.custom_fit import CustomFit
+from gpytorch_nkn.models.common import CustomFit, make_likelihood
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
 from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
 from gpytorch_nkn.models.sparse.nystrom_kernel import LowRankNormal, NystromKernel

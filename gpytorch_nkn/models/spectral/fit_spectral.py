@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpytorch_nkn.fit import Session, check_counts
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
-from gpytorch_nkn.models.custom_fit import trains
+from gpytorch_nkn.models.common import trains
 from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
 from gpytorch_nkn.models.spectral.spectral_rows import Rows, RowsGP
 from gpytorch_nkn.models.spectral.spectral_training import Training, Watch, left_out_density

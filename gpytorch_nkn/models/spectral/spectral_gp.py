@@ -20,8 +20,12 @@ from torch import Tensor
 
 from gpytorch_nkn.kernels import FeatureKernel, NonStationarySpectralKernel, index_kernel_batch
 from gpytorch_nkn.mlls import exact_log_density
-from gpytorch_nkn.models.common import check_training_data, predict_in_chunks, subset_outputs
-from gpytorch_nkn.models.custom_fit import CustomFit
+from gpytorch_nkn.models.common import (
+    CustomFit,
+    check_training_data,
+    predict_in_chunks,
+    subset_outputs,
+)
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel, InducingFeatureKernel
 from gpytorch_nkn.models.structure import check_columns

@@ -23,7 +23,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.models import AdditivePartitionGP, fit_additive_partition_gp
 from gpytorch_nkn.models.partitions.partition_evidence import PartitionEvidence
-from gpytorch_nkn.models.partitions.partitions import all_partitions
+from tests.models.partitions.every_partition import all_partitions
 
 KERNELS = ("rbf", "matern", "nkn")
 BOUNDS = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)

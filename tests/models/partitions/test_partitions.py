@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from gpytorch_nkn.models.partitions.partitions import (
-    all_partitions,
     canonical_partition,
     co_occurrence,
     labels_of,
@@ -16,6 +15,7 @@ from gpytorch_nkn.models.partitions.partitions import (
     partition_of,
     propose,
 )
+from tests.models.partitions.every_partition import all_partitions
 
 FOUR = all_partitions(4)  # fifteen
 
