@@ -26,6 +26,7 @@ from gpytorch_nkn.fit.session import (
     Best as Best,
     Session as Session,
     check_counts as check_counts,
+    check_number as check_number,
     options_of as options_of,
     progress_bar as progress_bar,
     warn_user as warn_user,

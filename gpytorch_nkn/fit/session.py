@@ -9,8 +9,9 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -20,6 +21,7 @@ __all__ = [
     "Best",
     "Session",
     "check_counts",
+    "check_number",
     "options_of",
     "progress_bar",
     "warn_user",
@@ -141,6 +143,47 @@ def check_counts(least: int | None, **counts: Any) -> None:
             raise TypeError(f"{name} must be an integer, got {value!r}.")
         if least is not None and number < least:
             raise ValueError(f"{name} must be at least {least}, got {value}.")
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    positive: bool,
+    infinite: bool = False,
+    most: float = math.inf,
+    words: Sequence[str] = (),
+) -> None:
+    """Refuse an option that is neither one of some words nor a number of its range.
+
+    Args:
+        name: What the option is called.
+        value: What it is.
+        positive: Whether zero is refused; negative numbers are in any case.
+        infinite: Whether infinity is a number here.
+        most: The largest finite number that is allowed.
+        words: What is allowed besides numbers.
+
+    Raises:
+        TypeError: The value is of a wrong type.
+        ValueError: It has no meaning.
+    """
+    expected = " or ".join([*filter(None, [", ".join(map(repr, words))]), "a number"])
+    if isinstance(value, str) and words:
+        if value not in words:
+            raise ValueError(f"{name} must be {expected}, got {value!r}.")
+        return
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{name} must be {expected}, got {value!r}.")
+    number = float(value)
+    if math.isnan(number) or (math.isinf(number) and not infinite):
+        raise ValueError(f"{name} must be finite, got {value}.")
+    if number < 0 or (positive and number == 0):
+        raise ValueError(
+            f"{name} must be {'positive' if positive else 'not negative'}, got {value}."
+        )
+    if most < number < math.inf:
+        raise ValueError(f"{name} must be at most {most:g}, got {value}.")
 
 
 def options_of(trainer: Callable[..., Any]) -> set[str]:

@@ -103,30 +103,10 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
         random_state: int | np.random.RandomState | None = None,
         progress: bool = True,
     ):
-        super().__init__(
-            method,
-            n_components=n_components,
-            gamma=gamma,
-            weight_penalty=weight_penalty,
-            feature_penalty=feature_penalty,
-            depth=depth,
-            fit_intercept=fit_intercept,
-            solver=solver,
-            learning_rate=learning_rate,
-            frequency_learning_rate=frequency_learning_rate,
-            batch_size=batch_size,
-            max_iter=max_iter,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            refit=refit,
-            ridge=ridge,
-            n_iter_no_change=n_iter_no_change,
-            standardize=standardize,
-            budget=budget,
-            device=device,
-            random_state=random_state,
-            progress=progress,
-        )
+        shared = dict(locals())
+        for name in ("self", "loss", "__class__"):
+            del shared[name]
+        super().__init__(**shared)
         self.loss = loss
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,14 @@ import torch
 
 from gpytorch_nkn.estimators.askl.askl_optimizers import OPTIMIZERS
 from gpytorch_nkn.estimators.askl.askl_start import GAMMA_RULES, METHODS
-from gpytorch_nkn.fit import check_counts
+from gpytorch_nkn.fit import check_counts, check_number
 
 __all__ = ["check_options"]
 
 _COUNTS = ("n_components", "depth", "max_iter", "n_iter_no_change")
 _POSITIVE = ("learning_rate", "frequency_learning_rate", "budget")
 _NOT_NEGATIVE = ("weight_penalty", "feature_penalty")
-_OPTIONAL = (*_POSITIVE, "feature_penalty", "validation_fraction")
+_OPTIONAL = (*_POSITIVE, "feature_penalty")
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -37,19 +36,14 @@ def check_options(options: Mapping[str, Any]) -> None:
     check_counts(1, **{name: options[name] for name in _COUNTS})
     if options["batch_size"] != "auto":
         check_counts(1, batch_size=options["batch_size"])
-    for name in (*_POSITIVE, *_NOT_NEGATIVE, "validation_fraction"):
-        value = options[name]
-        if value is None and name in _OPTIONAL:
-            continue
-        if not isinstance(value, Real) or isinstance(value, bool):
-            raise TypeError(f"{name} must be a number, got {value!r}.")
-        if name in _POSITIVE and not 0 < float(value) < float("inf"):
-            raise ValueError(f"{name} must be positive and finite, got {value}.")
-        if name in _NOT_NEGATIVE and not 0 <= float(value) < float("inf"):
-            raise ValueError(f"{name} must be finite and not negative, got {value}.")
+    for name in (*_POSITIVE, *_NOT_NEGATIVE):
+        if options[name] is not None or name not in _OPTIONAL:
+            check_number(name, options[name], positive=name in _POSITIVE)
     share = options["validation_fraction"]
-    if share is not None and not 0 < share < 1:
-        raise ValueError(f"validation_fraction must lie between 0 and 1, got {share}.")
+    if share is not None:
+        check_number("validation_fraction", share, positive=True)
+        if share >= 1:
+            raise ValueError(f"validation_fraction must lie between 0 and 1, got {share}.")
     for name in ("early_stopping", "fit_intercept", "progress", "ridge"):
         if not isinstance(options[name], bool | np.bool_):
             raise TypeError(f"{name} must be True or False, got {options[name]!r}.")
@@ -60,14 +54,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         ):
             raise ValueError(f"{name} must be True, False or 'auto', got {options[name]!r}.")
     _check_device(options["device"])
-    gamma, rules = options["gamma"], " or ".join(map(repr, GAMMA_RULES))
-    if isinstance(gamma, str):
-        if gamma not in GAMMA_RULES:
-            raise ValueError(f"gamma must be {rules} or a number, got {gamma!r}.")
-    elif not isinstance(gamma, Real) or isinstance(gamma, bool):
-        raise TypeError(f"gamma must be {rules} or a number, got {gamma!r}.")
-    elif not 0 < float(gamma) < float("inf"):
-        raise ValueError(f"gamma must be positive and finite, got {gamma}.")
+    check_number("gamma", options["gamma"], positive=True, words=GAMMA_RULES)
     method = METHODS[options["method"]]
     if options["feature_penalty"] and not method.trace_norm:
         raise ValueError(

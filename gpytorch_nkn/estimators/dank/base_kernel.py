@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,8 @@ import torch
 from gpytorch.kernels import Kernel
 from scipy.sparse.linalg import ArpackError, eigsh
 from sklearn.metrics.pairwise import pairwise_kernels
+
+from gpytorch_nkn.fit import check_number
 
 __all__ = ["KERNEL_NAMES", "BaseKernel", "GPyTorchGram", "check_gram", "make_base_kernel"]
 
@@ -158,26 +159,16 @@ def make_base_kernel(
         raise TypeError(
             f"kernel must be a name, a function of two tables or a GPyTorch kernel, got {kernel!r}."
         )
+    check_number("gamma", gamma, positive=True, words=("scale", "auto"))
+    check_number("degree", degree, positive=False)
+    check_number("coef0", coef0, positive=False)
     if isinstance(gamma, str):
-        if gamma not in ("scale", "auto"):
-            raise ValueError(f"gamma must be 'scale', 'auto' or a number, got {gamma!r}.")
         with np.errstate(over="ignore", invalid="ignore"):
             variance = float(X.var()) if gamma == "scale" else 1.0
         if not np.isfinite(variance):
             raise ValueError(f"X holds values that are too large, up to {np.abs(X).max():g}.")
-        value = 1.0 / (X.shape[1] * variance) if variance > 0 else 1.0
-    elif not isinstance(gamma, Real) or isinstance(gamma, bool):
-        raise TypeError(f"gamma must be 'scale', 'auto' or a number, got {gamma!r}.")
-    elif not 0 < gamma < float("inf"):
-        raise ValueError(f"gamma must be positive and finite, got {gamma}.")
-    else:
-        value = float(gamma)
-    for name, number in (("degree", degree), ("coef0", coef0)):
-        if not isinstance(number, Real) or isinstance(number, bool):
-            raise TypeError(f"{name} must be a number, got {number!r}.")
-        if not 0 <= number < float("inf"):
-            raise ValueError(f"{name} must be finite and not negative, got {number}.")
-    return BaseKernel(function, value, float(degree), float(coef0))
+        gamma = 1.0 / (X.shape[1] * variance) if variance > 0 else 1.0
+    return BaseKernel(function, float(gamma), float(degree), float(coef0))
 
 
 def check_gram(gram: np.ndarray) -> None:

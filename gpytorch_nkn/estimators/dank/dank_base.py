@@ -6,7 +6,6 @@ import math
 from abc import abstractmethod
 from dataclasses import replace
 from functools import partial
-from numbers import Real
 from textwrap import indent
 from typing import Any, ClassVar, Self
 
@@ -47,7 +46,7 @@ from gpytorch_nkn.estimators.dank.support_vectors import (
     reciprocal_neighbours,
 )
 from gpytorch_nkn.estimators.table_input import refuse_other_values
-from gpytorch_nkn.fit import Session, check_counts, warn_user
+from gpytorch_nkn.fit import Session, check_counts, check_number, warn_user
 
 __all__ = ["BaseDANK"]
 
@@ -554,15 +553,13 @@ class BaseDANK(BaseEstimator):
                 raise ValueError(f"{name} must be one of {list(known)}, got {value!r}.")
         for name in ("C", "tol", "tau", "epsilon"):
             if hasattr(self, name):
-                _check_number(name, getattr(self, name), positive=name in ("C", "tol"))
+                positive = name in ("C", "tol")
+                check_number(name, getattr(self, name), positive=positive, most=_LARGEST)
         check_counts(1, max_iter=self.max_iter)
         check_counts(2, cv=self.cv)
         if self.n_clusters != "auto":
             check_counts(1, n_clusters=self.n_clusters)
-        if not isinstance(self.eta, str):
-            _check_number("eta", self.eta, positive=True, infinite=True)
-        elif self.eta not in ("cv", "norm"):
-            raise ValueError(f"eta must be 'cv', 'norm' or a number, got {self.eta!r}.")
+        check_number("eta", self.eta, positive=True, infinite=True, words=("cv", "norm"))
         if self.relevance not in ("auto", "cv", None):
             raise ValueError(f"relevance must be 'auto', 'cv' or None, got {self.relevance!r}.")
         if self.relevance == "cv" and self._is_precomputed:
@@ -600,16 +597,3 @@ class BaseDANK(BaseEstimator):
 
 def _scaled_blocks(make: Blocks, scale: float, target: np.ndarray, factor: float) -> list[Block]:
     return make(target, scale * factor)
-
-
-def _check_number(name: str, value: Any, *, positive: bool, infinite: bool = False) -> None:
-    if not isinstance(value, Real) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
-    number = float(value)
-    if np.isnan(number) or (np.isinf(number) and not infinite):
-        raise ValueError(f"{name} must be finite, got {value}.")
-    if not infinite and number > _LARGEST:
-        raise ValueError(f"{name} must be at most {_LARGEST:g}, got {value}.")
-    if number < 0 or (positive and number == 0):
-        wanted = "positive" if positive else "not negative"
-        raise ValueError(f"{name} must be {wanted}, got {value}.")

@@ -84,7 +84,7 @@ OPTIONS = [
     ({"eta": -1}, ValueError, "eta must be positive"),
     ({"eta": np.nan}, ValueError, "eta must be finite"),
     ({"eta": "auto"}, ValueError, "eta must be 'cv', 'norm' or a number, got 'auto'"),
-    ({"eta": None}, TypeError, "eta must be a number"),
+    ({"eta": None}, TypeError, "eta must be .* or a number, got None"),
     ({"tau": -0.1}, ValueError, "tau must be not negative"),
     ({"tau": np.inf}, ValueError, "tau must be finite"),
     ({"tau": 120.0, "relevance": None, "eta": 1.0}, ValueError, "tau must be below 2 n = 120"),
@@ -110,9 +110,9 @@ OPTIONS = [
     ({"gamma": 0.0}, ValueError, "gamma must be positive"),
     ({"gamma": "wide"}, ValueError, "gamma must be 'scale', 'auto' or a number"),
     ({"gamma": None}, TypeError, "gamma must be 'scale', 'auto' or a number"),
-    ({"degree": -1}, ValueError, "degree must be finite and not negative"),
+    ({"degree": -1}, ValueError, "degree must be not negative"),
     ({"coef0": "0"}, TypeError, "coef0 must be a number"),
-    ({"coef0": -1.0}, ValueError, "coef0 must be finite and not negative"),
+    ({"coef0": -1.0}, ValueError, "coef0 must be not negative"),
     ({"random_state": "seed"}, ValueError, "cannot be used to seed"),
 ]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.stats import rankdata
 
 from gpytorch_nkn.estimators.dank.support_vectors.factor import threshold_root
 
@@ -154,14 +155,5 @@ def reciprocal_neighbours(distances: np.ndarray) -> np.ndarray:
     of equals. Ranks ``r`` are among what is predicted together: partners ``M`` depend on it. The
     distances are those between training and new rows, ``n x M``.
     """
-    among_new = _ranks(distances, axis=1)
-    among_training = _ranks(distances, axis=0)
+    among_training, among_new = (rankdata(distances, "ordinal", axis=axis) for axis in (0, 1))
     return np.argmin(among_new * among_training, axis=0)
-
-
-def _ranks(distances: np.ndarray, axis: int) -> np.ndarray:
-    order = np.argsort(distances, axis=axis, kind="stable")
-    ranks = np.empty_like(order)
-    places = np.arange(1, distances.shape[axis] + 1)
-    np.put_along_axis(ranks, order, places[:, None] if axis == 0 else places[None, :], axis)
-    return ranks

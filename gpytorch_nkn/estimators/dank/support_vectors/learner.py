@@ -10,7 +10,11 @@ import numpy as np
 from gpytorch_nkn.estimators.dank.support_vectors.dual import Block, DualProblem
 from gpytorch_nkn.estimators.dank.support_vectors.extension import SmoothExtension
 from gpytorch_nkn.estimators.dank.support_vectors.solvers import Solution, solve
-from gpytorch_nkn.estimators.dank.support_vectors.svm import comparison_steps, solve_svms
+from gpytorch_nkn.estimators.dank.support_vectors.svm import (
+    MAX_STEPS,
+    comparison_steps,
+    solve_svms,
+)
 
 __all__ = ["EXTENSIONS", "LEAST_ETA", "FittedSVMs", "Learner"]
 
@@ -81,20 +85,17 @@ class Learner:
     max_iter: int = 1000
     machine_tol: float = 1e-3
 
-    def plain(self, gram: np.ndarray, blocks: Sequence[Block]) -> FittedSVMs:
+    def plain(
+        self, gram: np.ndarray, blocks: Sequence[Block], max_steps: int = MAX_STEPS
+    ) -> FittedSVMs:
         """SVMs with the base kernel itself."""
-        return self._plain(gram, blocks, {})
+        variables, intercepts = solve_svms(gram, blocks, self.machine_tol, max_steps=max_steps)
+        problem = DualProblem(gram, blocks, 1.0, 0.0)
+        return FittedSVMs(variables, problem.signed(variables), intercepts)
 
     def compared(self, gram: np.ndarray, blocks: Sequence[Block]) -> FittedSVMs:
         """The same in a bounded number of steps, for comparisons."""
-        return self._plain(gram, blocks, {"max_steps": comparison_steps(len(gram))})
-
-    def _plain(
-        self, gram: np.ndarray, blocks: Sequence[Block], options: dict[str, int]
-    ) -> FittedSVMs:
-        variables, intercepts = solve_svms(gram, blocks, self.machine_tol, **options)
-        problem = DualProblem(gram, blocks, 1.0, 0.0)
-        return FittedSVMs(variables, problem.signed(variables), intercepts)
+        return self.plain(gram, blocks, comparison_steps(len(gram)))
 
     def learn(
         self, gram: np.ndarray, blocks: Sequence[Block], eta: float, start: np.ndarray
@@ -171,13 +172,14 @@ class Learner:
         extension: SmoothExtension,
         learned: np.ndarray,
         solution: Solution | None,
-        max_steps: int | None = None,
+        max_steps: int = MAX_STEPS,
     ) -> FittedSVMs:
         """SVMs with the kernel that an extension gives."""
         gram = problem.gram
         if not extension.is_trivial:
             gram = gram * extension.factor(gram, extension.features_, extension.features_)
-        options = {} if max_steps is None else {"max_steps": max_steps}
-        variables, intercepts = solve_svms(gram, problem.blocks, self.machine_tol, **options)
+        variables, intercepts = solve_svms(
+            gram, problem.blocks, self.machine_tol, max_steps=max_steps
+        )
         signed = problem.signed(variables)
         return FittedSVMs(variables, signed, intercepts, learned, solution, extension)

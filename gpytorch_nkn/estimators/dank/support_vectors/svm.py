@@ -14,10 +14,10 @@ from sklearn.svm import _libsvm
 from gpytorch_nkn.estimators.dank.support_vectors.dual import Block
 from gpytorch_nkn.estimators.dank.support_vectors.smo import solve_pairs
 
-__all__ = ["comparison_steps", "solve_quadratic", "solve_svms"]
+__all__ = ["MAX_STEPS", "comparison_steps", "solve_quadratic", "solve_svms"]
 
 _CACHE = 500  # MB
-_STEPS = 10_000_000
+MAX_STEPS = 10_000_000
 _FAR = 1e3  # times the range of targets, of the row that takes up the sum
 
 
@@ -30,7 +30,7 @@ def comparison_steps(count: int) -> int:
 
 
 def solve_svms(
-    gram: np.ndarray, blocks: Sequence[Block], tol: float, *, max_steps: int = _STEPS
+    gram: np.ndarray, blocks: Sequence[Block], tol: float, *, max_steps: int = MAX_STEPS
 ) -> tuple[np.ndarray, np.ndarray]:
     """Dual variables and intercepts of support vector machines with all rows.
 
