@@ -2,7 +2,6 @@ import warnings
 from copy import deepcopy
 from types import SimpleNamespace
 
-import gpytorch
 import pytest
 import torch
 from botorch.models import ModelListGP, SingleTaskGP, SingleTaskVariationalGP
@@ -294,20 +293,6 @@ def test_frozen_parameters_stay(part, fits):
     assert all(torch.equal(model.get_parameter(n), before[n]) for n in before if n not in changed)
 
 
-def test_leaves_global_state_alone():
-    x, y = data(m=2)
-    model = NKNSingleTaskGP(x, y)
-    last = fit_bo_model(NKNSingleTaskGP(x, y), fresh_starts=0, max_iterations=2)
-    torch.set_default_dtype(torch.float32)
-    state = torch.get_rng_state()
-    fit_bo_model(model, previous=last, max_iterations=3)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert torch.get_default_dtype() == torch.float32 and torch.is_grad_enabled()
-    assert gpytorch.settings.debug.on() and gpytorch.settings.fast_pred_var.off()
-    assert {p.dtype for p in model.parameters()} == {torch.float64}
-    assert all(p.requires_grad and p.is_leaf and p.grad is None for p in model.parameters())
-
-
 def test_seed_determines_the_fresh_starts(fits):
     x, y = data()
     for seed in (4, 4, 5):
@@ -554,16 +539,6 @@ def test_fantasies_are_refused_by_name():
         fit_bo_model(model.fantasize(points, sampler))
 
 
-def test_training_without_gradients_around():
-    x, y = data()
-    model = NKNSingleTaskGP(x, y)
-    with torch.no_grad():
-        fit_bo_model(model, fresh_starts=0, max_iterations=3)
-        assert not torch.is_grad_enabled()
-    other = fit_bo_model(NKNSingleTaskGP(x, y), fresh_starts=0, max_iterations=3)
-    torch.testing.assert_close(model.state_dict(), other.state_dict())
-
-
 @pytest.mark.parametrize("options", [{"max_iterations": 2.5}, {"fresh_starts": 1.0}])
 def test_numbers_that_are_not_integers(options):
     with pytest.raises(TypeError, match=r"must be an integer, got \d\.\d"):
@@ -591,11 +566,3 @@ def test_members_of_a_list_that_share_a_kernel_are_refused():
 def test_ensembles_are_sent_elsewhere():
     with pytest.raises(TypeError, match="fit_additive_partition_gp"):
         fit_bo_model(AdditivePartitionGP(*data()))
-
-
-def test_a_budget_ends_the_training_and_keeps_what_was_reached():
-    x, y = data(m=2)
-    model = fit_bo_model(NKNSingleTaskGP(x, y), budget=1e-6)
-    assert not model.training and model.posterior(x).mean.isfinite().all()
-    with pytest.raises(ValueError, match="positive number of seconds, got 0"):
-        fit_bo_model(model, budget=0)

@@ -2,7 +2,7 @@
 
 import contextlib
 import inspect
-import sys
+import io
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -102,15 +102,17 @@ def same(one, two):
 
 
 def predictions(model):
-    """Means at some points, which must be numbers."""
+    """Means at some points, which must be numbers and have gradients."""
     model.eval()
-    with torch.no_grad():
-        if hasattr(model, "posterior"):
-            case = case_of(type(model))
-            mean = model.posterior(case.points(3)).mean
-        else:
-            mean = model(model.train_inputs[0][:3] + 0.01).mean
+    if hasattr(model, "posterior"):
+        points = case_of(type(model)).points(3).requires_grad_()
+        mean = model.posterior(points).mean
+    else:
+        points = (model.train_inputs[0][:3] + 0.01).requires_grad_()
+        mean = model(points).mean
     assert torch.isfinite(mean).all()
+    (gradient,) = torch.autograd.grad(mean.sum(), points)
+    assert torch.isfinite(gradient).all()
     return mean
 
 
@@ -137,13 +139,50 @@ def test_options_are_keywords_and_those_that_all_have_are_alike(trainer):
         assert parameters["budget"].default is None
 
 
+class Stream(io.StringIO):
+    """A standard error that says whether it is a terminal."""
+
+    def __init__(self, is_terminal):
+        super().__init__()
+        self.is_terminal = is_terminal
+
+    def isatty(self):
+        return self.is_terminal
+
+
+def train(trainer, run, *, terminal=False, global_seed=0):
+    """A new model trained by ``run(model)``, and what standard error was told meanwhile."""
+    torch.manual_seed(0)
+    model = trainer.make()
+    torch.manual_seed(global_seed)
+    np.random.seed(global_seed)
+    with contextlib.redirect_stderr(Stream(terminal)) as stream:
+        run(model)
+    return model, stream.getvalue()
+
+
+@pytest.fixture(scope="module")
+def states():
+    """What each trainer leads to with its default options, by its place in the list."""
+    return {}
+
+
+@pytest.fixture
+def expected(trainer, states):
+    number = TRAINERS_HERE.index(trainer)
+    if number not in states:
+        states[number] = state_of(train(trainer, trainer)[0])
+    return states[number]
+
+
 @each
 def test_it_trains_in_place_and_leaves_the_rest_alone(trainer):
     model = trainer.make()
     before = state_of(model)
     trainable = [p.requires_grad for p in model.parameters()]
-    with unchanged():
+    with unchanged(), contextlib.redirect_stderr(Stream(is_terminal=False)) as stream:
         trainer(model)
+    assert not stream.getvalue()
     assert not same(state_of(model), before)
     assert not any(module.training for module in model.modules())
     assert [p.requires_grad for p in model.parameters()] == trainable
@@ -152,16 +191,11 @@ def test_it_trains_in_place_and_leaves_the_rest_alone(trainer):
 
 
 @each
-def test_the_seed_determines_everything(trainer):
-    states = []
-    for global_seed in (0, 1):
-        torch.manual_seed(0)
-        model = trainer.make()
-        torch.manual_seed(global_seed)
-        np.random.seed(global_seed)
-        trainer(model, seed=3)
-        states.append(state_of(model))
-    assert same(*states)
+def test_the_seed_determines_everything_and_progress_is_for_terminals(trainer, expected):
+    model, told = train(trainer, trainer, terminal=True, global_seed=1)
+    assert same(state_of(model), expected) and told
+    model, told = train(trainer, lambda model: trainer(model, progress=False), terminal=True)
+    assert same(state_of(model), expected) and not told
 
 
 @each
@@ -174,13 +208,17 @@ def test_another_seed_draws_something_else(trainer):
 
 
 @each
-def test_it_trains_where_gradients_are_off(trainer):
+def test_it_trains_where_gradients_are_off_and_another_dtype_is_the_default(trainer):
     model = trainer.make()
     before = state_of(model)
+    torch.set_default_dtype(torch.float32)
     with torch.no_grad():
         trainer(model)
         assert not torch.is_grad_enabled()
+    assert torch.get_default_dtype() == torch.float32
+    assert {p.dtype for p in model.parameters()} == {torch.float64}
     assert not same(state_of(model), before)
+    predictions(model)
 
 
 @each
@@ -262,13 +300,13 @@ def test_options_that_are_not_there_are_refused(trainer):
 
 
 @each
-def test_botorch_trains_by_it(trainer):
-    if trainer.through_botorch:
-        model, other = trainer.make(), trainer.make()
+def test_botorch_trains_by_it(trainer, expected):
+    def run(model):
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
         assert fit_gpytorch_mll(mll, **trainer.options) is mll
-        trainer(other)
-        assert same(state_of(model), state_of(other))
+
+    if trainer.through_botorch:
+        assert same(state_of(train(trainer, run)[0]), expected)
 
 
 @each
@@ -276,13 +314,3 @@ def test_another_model_is_refused(trainer):
     wrong = torch.nn.Linear(1, 1)
     with pytest.raises(TypeError, match="(?i)model|ExactGP|Linear"):
         trainer(wrong)
-
-
-@each
-@pytest.mark.parametrize("progress", [True, False])
-@pytest.mark.parametrize("terminal", [True, False])
-def test_progress_is_for_terminals(trainer, progress, terminal, capsys, monkeypatch):
-    model = trainer.make()
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
-    trainer(model, progress=progress)
-    assert bool(capsys.readouterr().err) == (progress and terminal)
