@@ -62,7 +62,7 @@ hole[size[0] // 3 : size[0] * 7 // 10, size[1] // 3 : size[1] * 7 // 10] = True
 # One call fills it. Missing cells are those of the mask, as in scikit-image and OpenCV, or NaN; the
 # values below the mask are not looked at. The kernel of each dimension is a Neural Kernel Network
 # of linear, RBF, rational quadratic and periodic kernels. It is trained by the marginal likelihood,
-# and then by what counts: blocks of the shape of the hole are left out elsewhere and predicted.
+# and then by what counts: blocks of the shape of the hole are held out elsewhere and predicted.
 
 # %%
 result = inpaint(image, hole, budget=BUDGET, seed=SEED)
@@ -108,7 +108,7 @@ print({name: round(float(value), 3) for name, value in woven.items()})
 # %% [markdown]
 # ## How sure is it?
 # `result.std` is the standard deviation of what a camera would see at a missing pixel, noise
-# included. The variances were fitted to the errors of the left-out blocks, so that the bands should
+# included. The variances were fitted to the errors of the held-out blocks, so that the bands should
 # hold as many pixels as they promise. The hole, which the model has not seen, is the check:
 
 

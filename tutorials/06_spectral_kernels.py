@@ -96,7 +96,7 @@ plt.show()
 # A chirp whose frequency rises from 1 to 13 cycles, and a burst in the middle of a slow wave.
 # Sixty noisy points each, the same number of starts for every kernel. `SpectralGP` is a model with
 # a fitting rule of its own: up to 2000 rows it has an RBF kernel, and pairs stand beside it if, and
-# only if, they predict left-out rows better.
+# only if, they predict held-out rows better.
 
 
 # %%
@@ -185,7 +185,7 @@ plt.show()
 # both ends, loses it. Of the burst it misses a part, and is sure of that: the RBF kernel does
 # better there. Five pairs are the worst of all on the chirp, with or without phases of their
 # envelopes: nothing keeps free frequencies from fitting sixty points *and* their noise.
-# `SpectralGP` asks left-out rows, and falls back to its RBF kernel where the pairs do not earn
+# `SpectralGP` asks held-out rows, and falls back to its RBF kernel where the pairs do not earn
 # their place.
 
 # %%
@@ -331,7 +331,7 @@ print(f"deviation of the functions {spread:.3f}, of their mean from the truth {m
 # `ASKLClassifier` (Automated Spectral Kernel Learning, Li et al. 2020) trains the frequencies and
 # the weights of the outputs together, by mini-batches, with the trace norm of the weights as a
 # penalty: a proximal step after each update shrinks their singular values. Nothing needs to be
-# tuned: it standardises, finds the scale of the frequencies, and asks left-out rows for how long
+# tuned: it standardises, finds the scale of the frequencies, and asks held-out rows for how long
 # to train. The rivals are tuned by cross-validation.
 
 # %%
@@ -392,7 +392,7 @@ pd.DataFrame(ranks, index=pd.Index(penalties, name="weight_penalty"))
 # tuned scale. Where fewer features must do, to learn them makes a difference, as the last table of
 # this section shows.
 #
-# The loss is that of the last training, on all rows; it ends after as many epochs as left-out rows
+# The loss is that of the last training, on all rows; it ends after as many epochs as held-out rows
 # asked for. At the right, a rank of nine is all that ten classes need: the outputs of a softmax may
 # be shifted together. Adam's steps are as large whatever the size of the gradient, and next to them
 # the proximal steps are small: with it, the penalty hardly lowers the rank. With `solver="sgd"` it
@@ -453,7 +453,7 @@ phases.round(2)
 # | you have | use |
 # | --- | --- |
 # | few points, and a frequency that changes | `GeneralizedSpectralMixtureKernel`, next to RBF |
-# | few points, and no idea | RBF, or `SpectralGP`, which keeps to it unless left-out rows object |
+# | few points, and no idea | RBF, or `SpectralGP`, which keeps to it unless held-out rows object |
 # | thousands of rows, with uncertainties | `SpectralGP`, also with `stationary=True` |
 # | classes, or mini-batches | `ASKLClassifier`, `ASKLRegressor`, next to a tuned SVC |
 #

@@ -134,7 +134,7 @@ ranges.round(3)
 # $$F(x, x') = 1 + \frac{k(x, x')}{4 \eta}\, \hat s(x)\, \hat s(x') .$$
 #
 # That is a kernel whatever $\hat s$ is, and the machine is trained once more with it, so that
-# training and prediction see the same one. The ridge is the one that predicts left-out
+# training and prediction see the same one. The ridge is the one that predicts held-out
 # coefficients best. Where none does, $\hat s = 0$ and $F = 1$: noise stays out.
 
 
@@ -223,7 +223,7 @@ steps
 # The other factor is not the paper's: $F_w(x, x') = \exp(-\frac{1}{2} \sum_d w_d |x_d - x'_d|)$,
 # with relevances $w \ge 0$ that are learned in the same max-min problem (`DANKRegressor` has
 # squares). It is one for $w = 0$; a penalty keeps relevances at zero that do not help; and it is a
-# function of the inputs from the outset. Some penalties and widths are tried, and left-out rows
+# function of the inputs from the outset. Some penalties and widths are tried, and held-out rows
 # decide. Two examples: classes by the sign of $x_0 x_1$ beside four columns of noise, and
 # Friedman's function of five columns beside five of noise.
 
@@ -268,7 +268,7 @@ plt.show()
 # %% [markdown]
 # The columns of noise have next to none. Yet a relevance is no importance: Friedman's function is
 # linear in columns 3 and 4, for which the wide base kernel does already. What was compared is in
-# `cv_results_`, with gains over the machine before it on left-out rows. A classifier takes the best
+# `cv_results_`, with gains over the machine before it on held-out rows. A classifier takes the best
 # kernel, if its gain is more than a standard error; a regressor averages. The last lines are the
 # paper's factor, on top of the relevances.
 
@@ -351,7 +351,7 @@ plt.show()
 # ## Many rows
 # The paper cuts many rows into clusters with a machine each (`decomposition="block"`). Here one
 # machine stands on all rows by default (from 3000 rows on, if `n_clusters` is left alone), with
-# factors inside clusters if left-out rows ask for them. Once with a good and once with a bad width:
+# factors inside clusters if held-out rows ask for them. Once with a good and once with a bad width:
 
 # %%
 rows = 400 if SMOKE else 4000
@@ -375,7 +375,7 @@ large = pd.DataFrame(large, columns=["", "width", "accuracy", "seconds"])
 large.pivot(index="", columns="width", values=["accuracy", "seconds"])
 
 # %% [markdown]
-# Clusters make it possible to learn a factor, not worthwhile: left-out rows ask for none, and what
+# Clusters make it possible to learn a factor, not worthwhile: held-out rows ask for none, and what
 # remains is the plain machine, after some seconds more. Local machines are worse with a good width.
 # With one that is too large they are better, which tuning is, too.
 #
@@ -459,7 +459,7 @@ plt.show()
 # | --- | --- |
 # | a kernel whose width was never tuned | tune it, with `SVC` or `SVR` |
 # | hundreds of rows, columns that may not matter | after that, `DANKClassifier`, `DANKRegressor` |
-# | many rows | `SVC`; clusters to see whether left-out rows ask for more |
+# | many rows | `SVC`; clusters to see whether held-out rows ask for more |
 # | a function that is livelier in places | `DataAdaptiveHadamardKernel`, after its base kernel |
 # | the paper's method to compare with | `eta="norm", relevance=None, extension="reciprocal"` |
 #

@@ -110,7 +110,7 @@ def compare(network, X, y, X_new, y_new):
         models[name] = single.fit(X, y)
     scores = {
         name: {
-            "left-out density": model.left_out_log_density_,
+            "held-out density": model.left_out_log_density_,
             "test density": model.log_predictive_density(X_new, y_new).mean(),
             "test RMSE": np.sqrt(np.mean((model.predict(X_new) - y_new) ** 2)),
         }

@@ -17,7 +17,7 @@ from gpytorch_nkn.initialization.distances import median_distances
 from gpytorch_nkn.initialization.periods import periodogram_peaks
 from gpytorch_nkn.initialization.structures import (
     STARTS,
-    draw_shares,
+    draw_weights,
     is_convex,
     joint_kernels,
 )
@@ -147,16 +147,16 @@ def initialize_from_data(
         if row is not None and row.start is not None:
             row.start(part, x[:, columns])
     generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-    shares = {id(layer) for network in convex for layer in network.layers}
+    drawn = {id(layer) for network in convex for layer in network.layers}
     for module in kernel.modules():
         if (
             isinstance(module, Linear)
             and module.raw_weight.requires_grad
-            and id(module) not in shares
+            and id(module) not in drawn
         ):
             assign_weight(module, generator)
     for network in convex:
-        draw_shares(network, STARTS[restart % len(STARTS)], generator)
+        draw_weights(network, STARTS[restart % len(STARTS)], generator)
     return kernel
 
 

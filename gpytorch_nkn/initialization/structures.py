@@ -10,10 +10,10 @@ from torch import Tensor
 
 from gpytorch_nkn.initialization.assign import assign, assign_weight
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.network import SHARES, convex_shares
+from gpytorch_nkn.kernels.network import OUTPUT_WEIGHTS, convex_weights
 from gpytorch_nkn.layers import Layer, Linear
 
-__all__ = ["STARTS", "draw_shares", "is_convex", "joint_kernels", "start_from_structure"]
+__all__ = ["STARTS", "draw_weights", "is_convex", "joint_kernels", "start_from_structure"]
 
 STARTS = ("additive", "joint")  # where most of the variance is: see start_from_structure
 
@@ -28,7 +28,7 @@ def start_from_structure(
 
     Nearly all of the variance is that of the sum of the one-dimensional primitives, or that of
     the joint ones, over several columns. Lengthscales are :math:`0.3\, e^{z/2}` for one column
-    and :math:`0.3 \sqrt{d}\, e^{z/2}` for ``d`` columns with standard normal :math:`z`, shares of
+    and :math:`0.3 \sqrt{d}\, e^{z/2}` for ``d`` columns with standard normal :math:`z`, weights of
     the hidden units are drawn, too. Every batch entry gets draws of its own.
 
     Args:
@@ -64,7 +64,7 @@ def start_from_structure(
         if kernel.raw_lengthscale.requires_grad:
             typical = _LENGTHSCALE * math.sqrt(_num_columns(kernel, num_single))
             assign(kernel, "lengthscale", typical * (_SPREAD * draws).exp())
-    draw_shares(network, near, generator)
+    draw_weights(network, near, generator)
     return network
 
 
@@ -78,18 +78,18 @@ def joint_kernels(network: NeuralKernelNetwork) -> list[Kernel]:
     return [kernel for kernel in network.primitives if not _sees_one_column(kernel)]
 
 
-def draw_shares(network: NeuralKernelNetwork, near: str, generator: torch.Generator) -> None:
-    """Set the shares of all Linear layers near a structure."""
+def draw_weights(network: NeuralKernelNetwork, near: str, generator: torch.Generator) -> None:
+    """Set the weights of all Linear layers near a structure."""
     layers: list[Layer] = list(network.layers)  # type: ignore[arg-type]
     num_joint = len(joint_kernels(network))
     num_single = len(network.primitives) - num_joint
     draws = [
-        convex_shares(layers, num_single, num_joint, SHARES[near], generator)
+        convex_weights(layers, num_single, num_joint, OUTPUT_WEIGHTS[near], generator)
         for _ in range(network.batch_shape.numel())
     ]
-    for layer, shares in zip(layers, zip(*draws, strict=True), strict=True):
+    for layer, weights in zip(layers, zip(*draws, strict=True), strict=True):
         if isinstance(layer, Linear) and layer.raw_weight.requires_grad:
-            own: list[Tensor] = [share for share in shares if share is not None]
+            own: list[Tensor] = [weight for weight in weights if weight is not None]
             weight = torch.stack(own[: layer.batch_shape.numel()])
             assign_weight(layer, weight.view(layer.raw_weight.shape))
 

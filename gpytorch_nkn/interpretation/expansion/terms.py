@@ -109,7 +109,7 @@ class Expansion:
     Attributes:
         terms: By falling share.
         dropped: Share of the mean diagonal that is in none of the terms: what was pruned. As all
-            terms are kernels, the entries left out are at most the left-out diagonal large.
+            terms are kernels, the entries left out are at most as large as their diagonal.
         units: Units of the labels.
         batch_shape: Of the kernel.
     """

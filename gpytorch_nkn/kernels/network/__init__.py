@@ -1,6 +1,6 @@
 """Neural Kernel Networks: the kernel, its ready wirings, the parts that it is made of."""
 
-from gpytorch_nkn.kernels.network.convex_shares import SHARES, convex_shares
+from gpytorch_nkn.kernels.network.convex_weights import OUTPUT_WEIGHTS, convex_weights
 from gpytorch_nkn.kernels.network.neural_kernel_network import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network.parts import primitive_values
 from gpytorch_nkn.kernels.network.presets import with_outputscale
@@ -13,10 +13,10 @@ from gpytorch_nkn.kernels.network.vocabulary import (
 
 __all__ = [
     "NETWORKS",
-    "SHARES",
+    "OUTPUT_WEIGHTS",
     "NeuralKernelNetwork",
     "check_word",
-    "convex_shares",
+    "convex_weights",
     "named_kernel",
     "named_network",
     "primitive_values",

@@ -19,7 +19,11 @@ from gpytorch.kernels import (
 from gpytorch.priors import GammaPrior, LogNormalPrior
 
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
-from gpytorch_nkn.kernels.network.convex_shares import SHARES, convex_shares, set_convex_shares
+from gpytorch_nkn.kernels.network.convex_weights import (
+    OUTPUT_WEIGHTS,
+    convex_weights,
+    set_convex_weights,
+)
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 from gpytorch_nkn.layers import Layer, Linear, log_normal_prior, parse_wiring, prior_closures
@@ -151,15 +155,15 @@ def optimization(input_dim: int, wiring: str, priors: bool, batch_shape: torch.S
     layers = parse_wiring(
         wiring, len(primitives), batch_shape=batch_shape, weights="simplex", skip=True
     )
-    set_convex_shares(layers, convex_shares(layers, input_dim, 1, SHARES["center"]))
+    set_convex_weights(layers, convex_weights(layers, input_dim, 1, OUTPUT_WEIGHTS["center"]))
     if priors:
         for layer in layers:
             if isinstance(layer, Linear):
                 layer.add_raw_priors()
-    start = convex_shares(
-        layers, input_dim, 1, SHARES["additive"], torch.Generator().manual_seed(0)
+    start = convex_weights(
+        layers, input_dim, 1, OUTPUT_WEIGHTS["additive"], torch.Generator().manual_seed(0)
     )
-    set_convex_shares(layers, start)
+    set_convex_weights(layers, start)
     return primitives, layers
 
 

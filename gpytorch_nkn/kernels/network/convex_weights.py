@@ -1,4 +1,4 @@
-"""Shares of a network of convex combinations from which structure is to be learned."""
+"""Weights of a network of convex combinations from which structure is to be learned."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from torch import Tensor
 
 from gpytorch_nkn.layers import Layer, Linear, Product
 
-__all__ = ["SHARES", "convex_shares", "set_convex_shares"]
+__all__ = ["OUTPUT_WEIGHTS", "convex_weights", "set_convex_weights"]
 
-# Total shares of the hidden units, the one-dimensional and the joint primitives in the output; the
+# Total weights of the hidden units, the one-dimensional and the joint primitives in the output; the
 # rest is constant. What the prior on the raw weights is centred on, and two places to start from.
-SHARES = {"center": (0.2, 0.45, 0.3), "additive": (0.2, 0.7, 0.05), "joint": (0.2, 0.1, 0.65)}
-_CONSTANT = 0.05  # share of the constant beside a mixture, and of the mixture beside a constant
+OUTPUT_WEIGHTS = {
+    "center": (0.2, 0.45, 0.3),
+    "additive": (0.2, 0.7, 0.05),
+    "joint": (0.2, 0.1, 0.65),
+}
+_CONSTANT = 0.05  # weight of the constant beside a mixture, and of the mixture beside a constant
 
 
-def convex_shares(
+def convex_weights(
     layers: Sequence[Layer],
     num_single: int,
     num_joint: int,
-    shares: tuple[float, float, float],
+    totals: tuple[float, float, float],
     generator: torch.Generator | None = None,
 ) -> list[Tensor | None]:
     """Weights ``O x C`` of each Linear layer; what is missing to one in a row is the bias.
@@ -35,7 +39,7 @@ def convex_shares(
         layers: Layers of a network with a skip connection.
         num_single: Number of one-dimensional primitives, which come first.
         num_joint: Number of primitives over several columns.
-        shares: Total weights in the output, see ``SHARES``.
+        totals: Weights in the output, see ``OUTPUT_WEIGHTS``.
         generator: Draws the weights.
     """
     found: list[Tensor | None] = []
@@ -50,8 +54,8 @@ def convex_shares(
         if number == len(layers) - 1:
             hidden = layer.in_features - num_single - num_joint
             counts = (hidden, num_single, num_joint)
-            parts = zip(shares, counts, strict=True)
-            row = [share / count for share, count in parts for _ in range(count)]
+            parts = zip(totals, counts, strict=True)
+            row = [total / count for total, count in parts for _ in range(count)]
             weight = torch.tensor(row, dtype=torch.float64).expand(shape).clone()
             weight[:, :hidden] *= jitter[:, :hidden]
         else:
@@ -65,8 +69,8 @@ def convex_shares(
     return found
 
 
-def set_convex_shares(layers: Sequence[Layer], shares: Sequence[Tensor | None]) -> None:
-    """Give layers the weights of :func:`convex_shares`."""
-    for layer, weight in zip(layers, shares, strict=True):
+def set_convex_weights(layers: Sequence[Layer], weights: Sequence[Tensor | None]) -> None:
+    """Give layers the weights of :func:`convex_weights`."""
+    for layer, weight in zip(layers, weights, strict=True):
         if isinstance(layer, Linear) and weight is not None:
             layer.weight = weight
