@@ -217,31 +217,6 @@ def test_without_pillow_the_extra_is_named(run, save, inpaint, mask_file, monkey
     assert code == 2 and printed.err == f"gpytorch-nkn: error: {expected}\n"
 
 
-def test_uncertainty_shows_the_deviation_in_the_hole_and_outlines_it():
-    from matplotlib.figure import Figure
-
-    from gpytorch_nkn.cli.inpaint import _draw
-
-    mask, std = a_mask(), np.zeros((20, 16, 2))
-    std[HOLE] = 0.3, 0.4
-    std[3, 5] = 0.6, 0.8
-    figure = Figure()
-    ax = _draw(figure.add_subplot(), draw(20, 16) / 255, std, mask)
-    shown = ax.images[-1].get_array()
-    np.testing.assert_array_equal(shown.mask, ~mask)
-    assert shown[3, 5] == pytest.approx(np.sqrt((0.36 + 0.64) / 2))
-    assert ax.images[-1].get_clim() == (0, pytest.approx(np.sqrt(0.5)))
-    (outline,) = ax.collections
-    (path,) = outline.get_paths()
-    low, high = path.vertices.min(0), path.vertices.max(0)
-    np.testing.assert_allclose([low, high], [[4.5, 2.5], [11.5, 8.5]])
-    assert figure.axes[1].get_ylabel().startswith("standard deviation")
-    scattered = np.zeros((20, 16), dtype=bool)
-    scattered[::3, ::2] = True
-    ax = _draw(Figure().add_subplot(), draw(20, 16) / 255, np.where(scattered, 0.1, 0), scattered)
-    assert len(ax.collections) == 0
-
-
 FAULTS = [
     "no file",
     "a folder",

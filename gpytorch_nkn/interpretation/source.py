@@ -106,16 +106,8 @@ class FittedGP:
         """Inputs ``... x M x D`` of the kernel for inputs in the user's units."""
         if self._estimator is not None:
             return _standardised(self._estimator, x, self.inputs)
-        x = torch.as_tensor(x, dtype=self.inputs.dtype, device=self.inputs.device)
-        x = x.unsqueeze(-1) if x.dim() == 1 else x
-        if x.dim() < 2 or x.size(-2) == 0 or x.size(-1) != self.inputs.size(-1):
-            raise ValueError(
-                f"x must be ... x M x {self.inputs.size(-1)}, got shape {tuple(x.shape)}."
-            )
-        if not bool(x.isfinite().all()):
-            raise ValueError("x contains NaN or infinite values.")
         with evaluating(self.model):
-            return _transformed(self.model, x)
+            return _transformed(self.model, _as_inputs(x, self.inputs, self.inputs.size(-1)))
 
     @property
     def time_scale(self) -> float:
@@ -154,7 +146,8 @@ def source_of(thing: Any, x: Any = None) -> Source:
     if isinstance(thing, Kernel):
         inputs = None
         if x is not None:
-            inputs = _as_inputs(x, thing)
+            like = next(thing.parameters(), torch.zeros(1, dtype=torch.float64))
+            inputs = _as_inputs(x, like)
         return Source(thing, inputs, None)
     estimator, model = _unwrap(thing)
     with evaluating(model), torch.no_grad():
@@ -162,7 +155,7 @@ def source_of(thing: Any, x: Any = None) -> Source:
         if x is not None and estimator is not None:
             inputs = _standardised(estimator, x, inputs)
         elif x is not None:
-            inputs = _transformed(model, _as_inputs(x, kernel, inputs.size(-1)).to(inputs))
+            inputs = _transformed(model, _as_inputs(x, inputs, inputs.size(-1)))
         return Source(kernel, inputs, _units_of(estimator, model))
 
 
@@ -242,9 +235,8 @@ def _kernel_of(model: ExactGP) -> Kernel:
     return kernel
 
 
-def _as_inputs(x: Any, kernel: Kernel, width: int | None = None) -> Tensor:
-    parameter = next(kernel.parameters(), torch.zeros(1, dtype=torch.float64))
-    inputs = torch.as_tensor(x, dtype=parameter.dtype, device=parameter.device)
+def _as_inputs(x: Any, like: Tensor, width: int | None = None) -> Tensor:
+    inputs = torch.as_tensor(x, dtype=like.dtype, device=like.device)
     inputs = inputs.unsqueeze(-1) if inputs.dim() == 1 else inputs
     if inputs.dim() < 2 or inputs.size(-2) == 0 or width not in (None, inputs.size(-1)):
         columns = "D" if width is None else width

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.layers import Layer
 
-__all__ = ["BatchKernel", "expand_kernel_batch", "index_kernel_batch"]
+__all__ = ["BatchKernel", "constrained", "expand_kernel_batch", "index_kernel_batch"]
 
 K = TypeVar("K", bound=Kernel)
 
@@ -33,28 +33,22 @@ class BatchKernel(Kernel):
         """Return a copy of the kernel, all of whose parts carry the given batch shape."""
         one = sizes[0] if len(sizes) == 1 else sizes
         batch_shape = torch.Size([one] if isinstance(one, int) else one)  # type: ignore[arg-type]
-        return self if batch_shape == self.batch_shape else expand_kernel_batch(self, batch_shape)
+        if batch_shape == self.batch_shape:
+            return self
+        return expand_kernel_batch(self._alone(), batch_shape)
 
     def __getitem__(self: K, index: Any) -> K:
         """Return a copy of the kernel with its batch indexed; itself if it has no batch."""
-        return self if len(self.batch_shape) == 0 else index_kernel_batch(self, index)
+        return self if not self.batch_shape else index_kernel_batch(self._alone(), index)
+
+    def _alone(self: K) -> K:
+        """The kernel as one that holds all of its parts, where it only refers to some."""
+        return self
 
     def add_constrained(self, name: str, shape: Sequence[int], constraint: Interval | None) -> None:
         """Register ``raw_<name>``, zeros under a constraint; positive where that is ``None``."""
         self.register_parameter(f"raw_{name}", nn.Parameter(torch.zeros(shape)))
         self.register_constraint(f"raw_{name}", Positive() if constraint is None else constraint)
-
-    def constrained(self, name: str) -> Tensor:
-        """The value that ``raw_<name>`` stands for."""
-        raw = self._parameters[f"raw_{name}"]
-        return self.constraint_for_parameter_name(f"raw_{name}").transform(raw)
-
-    def set_constrained(self, name: str, value: Any) -> None:
-        """Set ``raw_<name>`` by the value that it stands for."""
-        raw = self._parameters[f"raw_{name}"]
-        value = torch.as_tensor(value).to(raw)
-        constraint = self.constraint_for_parameter_name(f"raw_{name}")
-        self.initialize(**{f"raw_{name}": constraint.inverse_transform(value)})
 
     def add_prior(self, name: str, prior: Prior | None, attribute: str) -> None:
         """Register a prior on an attribute, by functions that pickle; ``None`` is no prior."""
@@ -74,13 +68,32 @@ def _set(kernel: Kernel, value: Any, attribute: str) -> None:
     kernel.initialize(**{attribute: value})
 
 
+def constrained(name: str, meaning: str) -> Any:
+    """A property, the value that ``raw_<name>`` of a kernel stands for."""
+
+    def read(kernel: Kernel) -> Tensor:
+        raw = kernel._parameters[f"raw_{name}"]
+        return kernel.constraint_for_parameter_name(f"raw_{name}").transform(raw)
+
+    def write(kernel: Kernel, value: Any) -> None:
+        value = torch.as_tensor(value).to(kernel._parameters[f"raw_{name}"])
+        constraint = kernel.constraint_for_parameter_name(f"raw_{name}")
+        kernel.initialize(**{f"raw_{name}": constraint.inverse_transform(value)})
+
+    return property(read, write, doc=meaning)
+
+
 def expand_kernel_batch(kernel: K, batch_shape: torch.Size) -> K:
     """Return a copy of a kernel, nested as deep as you like, all of whose parts have the shape.
 
     GPyTorch's own ``expand_batch`` registers a stray module and leaves the parts of an additive
     or product kernel (and of anything in a ModuleList) as they were.
     """
-    if _broadcast(kernel.batch_shape, batch_shape) != batch_shape:
+    try:
+        fits = torch.broadcast_shapes(kernel.batch_shape, batch_shape) == batch_shape
+    except RuntimeError:
+        fits = False
+    if not fits:
         raise RuntimeError(
             f"Cannot expand a kernel with batch shape {tuple(kernel.batch_shape)} to "
             f"{tuple(batch_shape)}."
@@ -139,10 +152,3 @@ def _map_batch(
                         setattr(constraint, name, function(bound, old))
         module._batch_shape = batch_shape
     return new_kernel
-
-
-def _broadcast(first: torch.Size, second: torch.Size) -> torch.Size | None:
-    try:
-        return torch.broadcast_shapes(first, second)
-    except RuntimeError:
-        return None

@@ -42,6 +42,8 @@ class BivariateComplexExponentialKernel(ComplexKernel):
     (2018), theorem 5.
     """
 
+    is_stationary = False
+
     def __init__(
         self,
         *,
@@ -57,11 +59,6 @@ class BivariateComplexExponentialKernel(ComplexKernel):
         shape = (*self.batch_shape, 2, ard_num_dims or 1)
         self.register_parameter("frequencies", nn.Parameter(start.expand(shape).clone()))
         self.add_prior("frequency_prior", frequency_prior, "frequencies")
-
-    @property
-    def is_stationary(self) -> bool:
-        """False: values depend on where the inputs are."""
-        return False
 
     def complex_values(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False

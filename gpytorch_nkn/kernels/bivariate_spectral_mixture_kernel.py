@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from gpytorch.constraints import Interval
 from gpytorch.priors import Prior
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
 from gpytorch_nkn.kernels.complex_kernel import phase
 
 __all__ = ["BivariateSpectralMixtureKernel"]
@@ -74,11 +73,21 @@ class BivariateSpectralMixtureKernel(BatchKernel):
     and Roberts (2015), Generalized Spectral Kernels.
     """
 
+    is_stationary = False
     raw_weights: Tensor
     raw_scales: Tensor
     raw_correlations: Tensor
     frequencies: Tensor
     center: Tensor
+    mixture_weights = constrained(
+        "weights", "Variances of the components at the centre, ``... x Q``."
+    )
+    mixture_scales = constrained(
+        "scales", "Standard deviations of the frequencies, ``... x Q x D``."
+    )
+    correlations = constrained(
+        "correlations", "Correlations of the two frequencies, ``... x Q x D``."
+    )
 
     def __init__(
         self,
@@ -127,38 +136,6 @@ class BivariateSpectralMixtureKernel(BatchKernel):
         self.add_prior("scale_prior", scale_prior, "mixture_scales")
         self.add_prior("correlation_prior", correlation_prior, "correlations")
         self.add_prior("frequency_prior", frequency_prior, "frequencies")
-
-    @property
-    def is_stationary(self) -> bool:
-        """False: values depend on where the inputs are."""
-        return False
-
-    @property
-    def mixture_weights(self) -> Tensor:
-        """Variances of the components at the centre, ``... x Q``."""
-        return self.constrained("weights")
-
-    @mixture_weights.setter
-    def mixture_weights(self, value: Any) -> None:
-        self.set_constrained("weights", value)
-
-    @property
-    def mixture_scales(self) -> Tensor:
-        """Standard deviations of the frequencies, ``... x Q x D``."""
-        return self.constrained("scales")
-
-    @mixture_scales.setter
-    def mixture_scales(self, value: Any) -> None:
-        self.set_constrained("scales", value)
-
-    @property
-    def correlations(self) -> Tensor:
-        """Correlations of the two frequencies, ``... x Q x D``."""
-        return self.constrained("correlations")
-
-    @correlations.setter
-    def correlations(self, value: Any) -> None:
-        self.set_constrained("correlations", value)
 
     def forward(
         self,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from gpytorch.constraints import Interval
 from gpytorch.priors import Prior
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
 
 __all__ = ["CenteredLinearKernel"]
 
@@ -41,6 +39,9 @@ class CenteredLinearKernel(BatchKernel):
     Reference: Lloyd et al. (2014), appendix A (its linear kernel with an offset).
     """
 
+    is_stationary = False
+    variance = constrained("variance", "Variance of the slopes, ``... x 1 x D``.")
+
     def __init__(
         self,
         *,
@@ -58,20 +59,6 @@ class CenteredLinearKernel(BatchKernel):
         self.add_constrained("variance", shape, variance_constraint)
         self.register_parameter("center", nn.Parameter(torch.zeros(shape), learn_center))
         self.add_prior("variance_prior", variance_prior, "variance")
-
-    @property
-    def is_stationary(self) -> bool:
-        """False: values depend on where the inputs are."""
-        return False
-
-    @property
-    def variance(self) -> Tensor:
-        """Variance of the slopes, ``... x 1 x D``."""
-        return self.constrained("variance")
-
-    @variance.setter
-    def variance(self, value: Any) -> None:
-        self.set_constrained("variance", value)
 
     def forward(
         self,

@@ -36,6 +36,8 @@ class ComplexExponentialKernel(ComplexKernel):
     Reference: Sun et al. (2018), section 3.1 and theorem 4.
     """
 
+    is_stationary = True
+
     def __init__(
         self,
         *,
@@ -50,11 +52,6 @@ class ComplexExponentialKernel(ComplexKernel):
         shape = (*self.batch_shape, 1, ard_num_dims or 1)
         self.register_parameter("frequency", nn.Parameter(torch.ones(shape)))
         self.add_prior("frequency_prior", frequency_prior, "frequency")
-
-    @property
-    def is_stationary(self) -> bool:
-        """True: values depend on the difference of the inputs only."""
-        return True
 
     def complex_values(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False

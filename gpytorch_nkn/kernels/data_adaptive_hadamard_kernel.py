@@ -95,6 +95,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         (torch.Size([50, 50]), torch.Size([8, 2]))
     """
 
+    is_stationary = False
     weights: Tensor
     anchors: Tensor
 
@@ -184,11 +185,6 @@ class DataAdaptiveHadamardKernel(BatchKernel):
             batch_shape=batch_shape,
             active_dims=active_dims,
         )
-
-    @property
-    def is_stationary(self) -> bool:
-        """False: the factor depends on where the inputs are."""
-        return False
 
     def factors(self, x: Tensor) -> Tensor:
         r"""Values of :math:`g`, of which the learned factor is :math:`1 + g(x)^\top g(x')`.

@@ -60,6 +60,8 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
     the functions are Gaussian processes.
     """
 
+    is_stationary = False
+
     def __init__(
         self,
         num_mixtures: int | None = None,
@@ -111,11 +113,6 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
                         start = start + _start_values(self.num_mixtures, widths[0]).flatten()
                 start = start.to(torch.get_default_dtype())
                 self.register_parameter(f"{name}_{layer}", nn.Parameter(start))
-
-    @property
-    def is_stationary(self) -> bool:
-        """False: values depend on where the inputs are."""
-        return False
 
     def forward(
         self,

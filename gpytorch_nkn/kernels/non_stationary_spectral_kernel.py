@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from gpytorch.constraints import Interval
 from gpytorch.priors import NormalPrior, Prior
 from torch import Tensor, nn
 
+from gpytorch_nkn.kernels.batch_kernel import constrained
 from gpytorch_nkn.kernels.feature_kernel import FeatureKernel
 
 __all__ = ["NonStationarySpectralKernel"]
@@ -100,6 +100,7 @@ class NonStationarySpectralKernel(FeatureKernel):
     half_differences: Tensor
     envelope_phases: Tensor
     phases: Tensor
+    outputscale = constrained("outputscale", "Value at the centre, ``...``; it starts at 1.")
 
     def __init__(
         self,
@@ -180,15 +181,6 @@ class NonStationarySpectralKernel(FeatureKernel):
     def is_stationary(self) -> bool:
         """Whether values depend on differences alone: not with random phases."""
         return self.stationary and self.feature_map == "psi"
-
-    @property
-    def outputscale(self) -> Tensor:
-        """Value at the centre, ``...``; it starts at 1."""
-        return self.constrained("outputscale")
-
-    @outputscale.setter
-    def outputscale(self, value: Any) -> None:
-        self.set_constrained("outputscale", value)
 
     @property
     def frequencies(self) -> Tensor:

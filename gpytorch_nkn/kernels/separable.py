@@ -11,7 +11,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from gpytorch.module import Module
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel, expand_kernel_batch, index_kernel_batch
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.kernel_row import short_name
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork, primitive_values
 from gpytorch_nkn.linalg import broadcast_batch_shapes
@@ -177,16 +177,6 @@ class _Factor(BatchKernel):
         """True if all parts of the slice are stationary."""
         _, own, straddling = self._held[1]
         return all(term.kernel.is_stationary for term in (*own, *straddling))
-
-    def expand_batch(self, *sizes: torch.Size | tuple[int, ...] | int) -> _Factor:
-        """Return a copy with that batch shape, with parameters of its own."""
-        one = sizes[0] if len(sizes) == 1 else sizes
-        shape = torch.Size([one] if isinstance(one, int) else one)  # type: ignore[arg-type]
-        return self if shape == self.batch_shape else expand_kernel_batch(self._alone(), shape)
-
-    def __getitem__(self, index: Any) -> _Factor:
-        """Return a copy with its batch indexed, with parameters of its own."""
-        return self if not self.batch_shape else index_kernel_batch(self._alone(), index)
 
     def _alone(self) -> _Factor:
         options = {"first": self.first, "owner": True}

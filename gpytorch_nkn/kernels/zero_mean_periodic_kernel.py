@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from gpytorch.constraints import Interval
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
 
 __all__ = ["ZeroMeanPeriodicKernel"]
 
@@ -45,6 +44,7 @@ class ZeroMeanPeriodicKernel(BatchKernel):
     """
 
     has_lengthscale = True
+    period_length = constrained("period_length", "Period, ``... x 1 x D``, in units of the input.")
 
     def __init__(
         self,
@@ -67,15 +67,6 @@ class ZeroMeanPeriodicKernel(BatchKernel):
         shape = (*self.batch_shape, 1, ard_num_dims or 1)
         self.add_constrained("period_length", shape, period_length_constraint)
         self.add_prior("period_length_prior", period_length_prior, "period_length")
-
-    @property
-    def period_length(self) -> Tensor:
-        """Period, ``... x 1 x D``, in units of the input."""
-        return self.constrained("period_length")
-
-    @period_length.setter
-    def period_length(self, value: Any) -> None:
-        self.set_constrained("period_length", value)
 
     def forward(
         self,

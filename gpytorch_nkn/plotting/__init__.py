@@ -11,7 +11,10 @@ from gpytorch_nkn.plotting.convergence import plot_convergence
 from gpytorch_nkn.plotting.cumulative import plot_cumulative
 from gpytorch_nkn.plotting.effects import plot_effects
 from gpytorch_nkn.plotting.forecast import plot_forecast
-from gpytorch_nkn.plotting.inpainting import plot_inpainting
+from gpytorch_nkn.plotting.inpainting import (
+    draw_uncertainty as draw_uncertainty,
+    plot_inpainting,
+)
 from gpytorch_nkn.plotting.kernel import plot_kernel
 from gpytorch_nkn.plotting.learned_factor import (
     plot_decision_boundary,
@@ -20,7 +23,7 @@ from gpytorch_nkn.plotting.learned_factor import (
 from gpytorch_nkn.plotting.network import plot_network
 from gpytorch_nkn.plotting.spectral_surface import plot_local_spectrum, plot_spectral_surface
 from gpytorch_nkn.plotting.spectrum import plot_spectrum
-from gpytorch_nkn.plotting.style import draw_outline as draw_outline, put_title as put_title
+from gpytorch_nkn.plotting.style import put_title as put_title
 
 __all__ = [
     "plot_autocorrelation",

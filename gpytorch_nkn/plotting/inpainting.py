@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from gpytorch_nkn.plotting.style import add_bar, as_array, as_list_of_axes, draw_outline, put_title
 
-__all__ = ["plot_inpainting"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw_uncertainty", "plot_inpainting"]
 
 Given = TypeVar("Given")
 
@@ -53,9 +56,6 @@ def plot_inpainting(
         ValueError: The number of axes is wrong, shapes do not fit, ``frame`` is needed or out of
             range, numbers are not finite, or nothing is missing.
     """
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
     given: list[tuple[str, ArrayLike]] = [("filled", result.filled), ("std", result.std)]
     if truth is not None:
         given.append(("truth", truth))
@@ -79,26 +79,39 @@ def plot_inpainting(
         return np.broadcast_to(shown, (*hole.shape, 3))
 
     whole = colors(filled)
-    joint = np.sqrt(np.square(std).mean(-1))
-    norm = Normalize(0.0, float(joint[hole].max()) or 1.0)
-    scale = ScalarMappable(norm, "viridis")
-    uncertain = np.where(hole[..., None], scale.to_rgba(joint)[..., :3], 1 - _PALE * (1 - whole))
-    holes = np.where(hole[..., None], _MISSING, whole)
-    drawn = [("with holes", holes), ("filled", whole), ("how sure", uncertain)]
-    drawn += [("truth", colors(values)) for values in rest]
-    for number, (ax, (title, picture)) in enumerate(zip(flat, drawn, strict=True)):
-        ax.imshow(picture)
-        if number > 0:
-            draw_outline(ax, hole)
-        ax.set(xlim=(-0.75, hole.shape[1] - 0.25), ylim=(hole.shape[0] - 0.25, -0.75))
-        ax.set_xticks([])
-        ax.set_yticks([])
-        ax.spines[:].set_visible(False)
+    _draw_picture(flat[0], np.where(hole[..., None], _MISSING, whole))
+    _draw_picture(flat[1], whole, hole)
+    draw_uncertainty(flat[2], whole, std, hole, label, location="bottom")
+    for ax, values in zip(flat[3:], rest, strict=True):
+        _draw_picture(ax, colors(values), hole)
+    for ax, title in zip(flat, ("with holes", "filled", "how sure", "truth"), strict=False):
         put_title(ax, title)
-    add_bar(flat[2], scale, location="bottom", shrink=0.9, label=label)
-    for ax in flat:
         ax.set_anchor("N")  # in one row, although there is a bar below one of them
     return axes
+
+
+def draw_uncertainty(
+    ax: Axes, whole: np.ndarray, std: np.ndarray, hole: np.ndarray, label: str, *, location: str
+) -> None:
+    """Draw deviations ``H x W x C`` in the holes of a pale image ``H x W x 3`` from 0 to 1."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    joint = np.sqrt(np.square(std).mean(-1))
+    scale = ScalarMappable(Normalize(0.0, float(joint[hole].max()) or 1.0), "viridis")
+    pale = 1 - _PALE * (1 - whole)
+    _draw_picture(ax, np.where(hole[..., None], scale.to_rgba(joint)[..., :3], pale), hole)
+    add_bar(ax, scale, location=location, shrink=0.9, label=label)
+
+
+def _draw_picture(ax: Axes, picture: np.ndarray, hole: np.ndarray | None = None) -> None:
+    """Draw an image without a frame, with an outline of its holes if they are given."""
+    ax.imshow(picture)
+    if hole is not None:
+        draw_outline(ax, hole)
+    height, width = picture.shape[:2]
+    ax.set(xlim=(-0.75, width - 0.25), ylim=(height - 0.25, -0.75), xticks=[], yticks=[])
+    ax.spines[:].set_visible(False)
 
 
 def _pictures(

@@ -622,5 +622,5 @@ def test_errors():
         decomposition.covariance(NEW, 0, 3)
     with pytest.raises(ValueError, match="num_samples must be at least 1, got 0"):
         decomposition.sample(NEW, 0)
-    with pytest.raises(ValueError, match=r"x must be ... x M x 1, got shape \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"x must be ... x N x 1, got shape \(2, 2\)"):
         decomposition.posterior(torch.ones(2, 2))
