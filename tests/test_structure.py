@@ -257,7 +257,8 @@ def state():
 
 torch.manual_seed(0)
 before, loaded = state(), set(sys.modules)
-importlib.import_module(sys.argv[1])
+for module in sys.argv[1:]:
+    importlib.import_module(module)
 after = state()
 print(json.dumps({"loaded": sorted(set(sys.modules) - loaded),
     "changed": [key for key in before if before[key] != after[key]],
@@ -265,9 +266,9 @@ print(json.dumps({"loaded": sorted(set(sys.modules) - loaded),
 """
 
 
-def side_effects(module):
-    """What a fresh interpreter with GPyTorch loads and changes when it imports the module."""
-    command = [sys.executable, "-c", SIDE_EFFECTS, module]
+def side_effects(*modules):
+    """What a fresh interpreter with GPyTorch loads and changes when it imports the modules."""
+    command = [sys.executable, "-c", SIDE_EFFECTS, *modules]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
@@ -279,6 +280,12 @@ def test_import_is_light_and_leaves_global_state_alone():
     heavy = {"botorch", "sklearn", "matplotlib", "statsmodels"}
     assert heavy.isdisjoint(name.split(".")[0] for name in effects["loaded"])
     assert effects["changed"] == []
+
+
+def test_models_and_figures_load_neither_ax_nor_matplotlib():
+    loaded = side_effects(f"{PACKAGE}.models", f"{PACKAGE}.plotting")["loaded"]
+    assert {"botorch", f"{PACKAGE}.models", f"{PACKAGE}.plotting"} <= set(loaded)
+    assert {"ax", "matplotlib"}.isdisjoint(name.split(".")[0] for name in loaded)
 
 
 def test_changed_settings_would_be_noticed():

@@ -28,7 +28,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 
 from gpytorch_nkn.estimators import ASKLClassifier
-from gpytorch_nkn.fit import fit_best_of
+from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.kernels import (
     BivariateSpectralMixtureKernel,
     GeneralizedSpectralMixtureKernel,
@@ -142,7 +142,10 @@ def compare(function):
     x, models = 4 * t - 2, {}
     for name, make in KERNELS.items():
         fit = fit_best_of(
-            lambda make=make: SingleTaskGP(x, y, covar_module=make()), restarts=STARTS, seed=SEED
+            lambda make=make: SingleTaskGP(x, y, covar_module=make()),
+            restarts=STARTS,
+            seed=SEED,
+            recipe=Recipe(adam_steps=10, lbfgs_iterations=5) if SMOKE else None,
         )
         models[name] = fit.model
     models["SpectralGP"] = SpectralGP(x, y)

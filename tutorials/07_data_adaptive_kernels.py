@@ -60,7 +60,7 @@ def clowns(count, generator):
 
 
 generator = np.random.default_rng(SEED)
-X, y = clowns(60 if SMOKE else 200, generator)
+X, y = clowns(40 if SMOKE else 200, generator)
 X_new, y_new = clowns(5000, generator)
 widths = np.array([0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0])
 search = GridSearchCV(SVC(), {"C": [0.1, 1, 10, 100], "gamma": 1 / (2 * widths**2)}, cv=5)
@@ -229,7 +229,7 @@ steps
 
 # %%
 generator = np.random.default_rng(SEED)
-rows = 80 if SMOKE else 200
+rows = 50 if SMOKE else 200
 table = generator.uniform(-1, 1, (rows + 3000, 6))
 sign = table[:, 0] * table[:, 1] > 0
 noisy, outcome = make_friedman1(rows + 3000, noise=1.0, random_state=SEED)

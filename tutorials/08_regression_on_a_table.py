@@ -22,7 +22,7 @@ from gpytorch_nkn.plotting import plot_calibration, plot_cumulative, plot_effect
 
 SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer rows and starts
 BLUE, ORANGE, GRAY = "#1f5fa8", "#d1580b", "#808080"
-SEED, STARTS, ROWS = 0, 1 if SMOKE else 2, 60 if SMOKE else 150
+SEED, STARTS, ROWS = 0, 1 if SMOKE else 2, 30 if SMOKE else 150
 
 # %% [markdown]
 # ## A table whose truth is known
@@ -147,7 +147,7 @@ print_shares(network)
 # of the largest share.
 
 # %%
-found = effects(network, samples=256 if SMOKE else 2048)
+found = effects(network, samples=64 if SMOKE else 2048)
 print(found)
 
 # %% [markdown]
@@ -222,7 +222,7 @@ print(expand(network))
 # them as a kernel of GPyTorch's own classes.
 
 # %%
-options = {"max_terms": 1, "max_candidates": 3} if SMOKE else {"max_terms": 3, "max_candidates": 8}
+options = {"max_terms": 1, "max_candidates": 2} if SMOKE else {"max_terms": 3, "max_candidates": 8}
 simple = simplify(network, restarts=0, **options)
 print(simple)
 
@@ -235,7 +235,7 @@ print(simple)
 # kernel, with one lengthscale per column, cannot be both.
 
 # %%
-influence = effects(network, samples=256 if SMOKE else 2048)
+influence = effects(network, samples=64 if SMOKE else 2048)
 shown = [*influence.main, *influence.pairs[:1]]
 figure, panels = plt.subplots(
     1, 4, figsize=(13, 2.9), width_ratios=[1, 1, 1, 1.5], layout="constrained"
@@ -281,9 +281,9 @@ rest, first = (building[300:], building[:300]) if SMOKE else (building[ROWS:], b
 sparse = NKNRegressor(
     "columns",
     restarts=1,
-    block_size=100 if SMOKE else 250,
+    block_size=60 if SMOKE else 250,
     method="sparse",
-    num_inducing=100 if SMOKE else 200,
+    num_inducing=50 if SMOKE else 200,
     random_state=SEED,
 )
 sparse.fit(rest, meter[rest.index])

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import check_estimator
@@ -160,24 +160,20 @@ def test_units_do_not_matter():
     )
 
 
-def test_results_follow_from_the_seed_and_nothing_else_is_touched():
+def test_results_follow_from_the_seed(fitted):
     X, y = table()
-    before = np.random.get_state()[1].copy(), torch.random.get_rng_state()
-    first, second = regressor().fit(X, y), regressor().fit(X, y)
-    np.testing.assert_array_equal(first.predict(X), second.predict(X))
-    assert np.abs(first.predict(X) - regressor(random_state=1).fit(X, y).predict(X)).max() > 0
-    assert np.array_equal(before[0], np.random.get_state()[1])
-    assert torch.equal(before[1], torch.random.get_rng_state())
-    assert torch.get_default_dtype() == torch.float64
+    again = regressor(restarts=2).fit(X, y)
+    np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
+    first, second = (regressor("tabular", random_state=seed).fit(X, y) for seed in (0, 1))
+    assert np.abs(first.predict(X) - second.predict(X)).max() > 0
 
 
-def test_what_is_selected():
+def test_what_is_selected(fitted):
     X, y = table()
-    stacked = regressor(restarts=2).fit(X, y)
     best = regressor(restarts=2, selection="loo").fit(X, y)
-    assert len(stacked.members_) == 10 and len(best.members_) == 1
-    assert best.members_[0] in stacked.members_
-    assert abs(best.left_out_log_density_ - stacked.left_out_log_density_) < 0.1
+    assert len(fitted.members_) == 10 and len(best.members_) == 1
+    assert best.members_[0] in fitted.members_
+    assert abs(best.left_out_log_density_ - fitted.left_out_log_density_) < 0.1
     likeliest = regressor("tabular", restarts=2, selection="marginal_likelihood").fit(X, y)
     assert likeliest.members_ == [("tabular", likeliest.results_["tabular"].best)]
     for structure in ("auto", ["tabular", "additive"]):
@@ -265,13 +261,13 @@ def test_data_frames_keep_their_names_and_constant_columns_are_left_out():
     X, y = table(dim=3)
     frame = pd.DataFrame(X, columns=["age", "site", "dose"])
     frame["site"] = 7
-    model = regressor().fit(frame, y)
+    model = regressor("tabular").fit(frame, y)
     assert model.columns_ == ("age", "dose") and list(model.feature_names_in_) == list(frame)
     changed = frame.assign(site=1e6)
     np.testing.assert_array_equal(model.predict(frame), model.predict(changed))
     with pytest.raises(ValueError, match="feature names"):
         model.predict(frame[["site", "age", "dose"]])
-    assert regressor().fit(X, y).columns_ == ("x0", "x1", "x2")
+    assert regressor("rbf").fit(X, y).columns_ == ("x0", "x1", "x2")
 
 
 def test_columns_that_are_not_numbers_are_named():
@@ -361,19 +357,17 @@ def test_few_noisy_rows_are_left_to_a_single_kernel():
     assert ours > model.left_out_log_density_ - 0.2  # which does not promise more than there is
 
 
-def test_copies_pickles_clones_and_pipelines(fitted):
+def test_pickles_of_a_mixture_and_pipelines(fitted):
     X, y = table()
     expected = fitted.predict(X, return_std=True)
-    for copy in (pickle.loads(pickle.dumps(fitted)), deepcopy(fitted)):
-        np.testing.assert_allclose(copy.predict(X, return_std=True), expected)
-    with pytest.raises(NotFittedError):
-        clone(fitted).predict(X)
+    copy = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_allclose(copy.predict(X, return_std=True), expected)
     with pytest.raises(NotFittedError):
         _ = clone(fitted).members_
     pipeline = make_pipeline(MinMaxScaler(), regressor("tabular"))
-    assert cross_val_score(pipeline, X, y, cv=2).min() > 0.5
-    search = GridSearchCV(regressor("tabular"), {"structure": ["tabular", "regression"]}, cv=2)
-    assert search.fit(X, y).best_score_ > 0.5
+    structures = {"nknregressor__structure": ["tabular", "regression"]}
+    search = GridSearchCV(pipeline, structures, cv=2).fit(X, y)
+    assert search.cv_results_["mean_test_score"].min() > 0.5
 
 
 def test_ctrl_c_keeps_what_was_learned(monkeypatch):

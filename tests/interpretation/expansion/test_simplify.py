@@ -90,6 +90,13 @@ def forecaster():
 
 
 @pytest.fixture(scope="module")
+def small():
+    t, y = cycle_and_trend(5, n=40)
+    recipe = Recipe(adam_steps=30, lbfgs_iterations=10)
+    return NKNForecaster(restarts=1, recipe=recipe, random_state=0).fit(t, 5 + 3 * y)
+
+
+@pytest.fixture(scope="module")
 def heldout():
     t, y = cycle_and_trend(5)
     return t[84:], 5 + 3 * y[84:]
@@ -204,8 +211,8 @@ def test_kernel_works_and_unpickles_without_this_package(simple, tmp_path):
     pickle.loads(pickle.dumps(simple))
 
 
-def test_model_and_random_state_are_left_alone(forecaster):
-    model = deepcopy(forecaster.model_)
+def test_model_and_random_state_are_left_alone(small):
+    model = deepcopy(small.model_)
     model.train()
     before, state = deepcopy(model.state_dict()), torch.get_rng_state()
     first = simplify(model, max_terms=1, max_candidates=4, restarts=1)
@@ -217,7 +224,7 @@ def test_model_and_random_state_are_left_alone(forecaster):
     assert not first.model.training and len(first.terms) == 1
 
 
-def test_ctrl_c_keeps_the_best_so_far(forecaster, monkeypatch):
+def test_ctrl_c_keeps_the_best_so_far(small, monkeypatch):
     module = sys.modules["gpytorch_nkn.interpretation.expansion.simplify"]
     calls, original = [], module.run_lbfgs
 
@@ -229,31 +236,31 @@ def test_ctrl_c_keeps_the_best_so_far(forecaster, monkeypatch):
 
     monkeypatch.setattr(module, "run_lbfgs", interrupt)
     limit = 40
-    result = simplify(forecaster, max_candidates=6, restarts=0)
+    result = simplify(small, max_candidates=6, restarts=0)
     assert result.interrupted and "interrupted" in str(result) and len(result.terms) >= 1
     calls.clear()
     limit = 3  # before a kernel was accepted, the best one that was fitted counts
-    result = simplify(forecaster, max_candidates=6)
+    result = simplify(small, max_candidates=6)
     assert result.interrupted and len(result.terms) >= 1
     calls.clear()
     limit = 0
     with pytest.raises(KeyboardInterrupt):
-        simplify(forecaster, max_candidates=6)
+        simplify(small, max_candidates=6)
 
 
-def test_what_is_not_within_the_tolerance_is_said(forecaster):
-    result = simplify(forecaster, max_terms=1, max_candidates=3, tolerance=0.0, restarts=0)
+def test_what_is_not_within_the_tolerance_is_said(small):
+    result = simplify(small, max_terms=1, max_candidates=3, tolerance=0.0, restarts=0)
     assert result.compared == "blocked_cv"
     assert result.met == (result.loss <= 0) and len(result.terms) == 1
     assert ("NOT within" in str(result)) == (not result.met)
 
 
 @pytest.mark.parametrize("criterion", ["loo", "blocked_cv"])
-def test_left_out_data_can_be_the_criterion(forecaster, criterion):
+def test_left_out_data_can_be_the_criterion(small, criterion):
     options = {"max_terms": 2, "max_candidates": 5, "restarts": 0}
-    result = simplify(forecaster, criterion=criterion, **options)
+    result = simplify(small, criterion=criterion, **options)
     assert result.compared == criterion and result.criterion == criterion
-    n, log_scale = 84, math.log(forecaster.y_scale_)
+    n, log_scale = 40, math.log(small.y_scale_)
     last = result.history[-1]
     assert last.criterion == pytest.approx(n * (last.log_density + log_scale), abs=1e-6)
     assert result.log_density == pytest.approx(last.log_density, abs=1e-4)
@@ -330,14 +337,14 @@ def test_several_outputs_and_batches_are_refused():
         ({"heldout": [1.0]}, "heldout must be a pair"),
     ],
 )
-def test_bad_options_are_refused(forecaster, options, message):
+def test_bad_options_are_refused(small, options, message):
     with pytest.raises(ValueError, match=message):
-        simplify(forecaster, **options)
+        simplify(small, **options)
 
 
-def test_numbers_that_are_not_integers_are_refused(forecaster):
+def test_numbers_that_are_not_integers_are_refused(small):
     with pytest.raises(TypeError, match=r"max_candidates must be an integer, got 1\.5"):
-        simplify(forecaster, max_candidates=1.5)
+        simplify(small, max_candidates=1.5)
 
 
 def test_terms_without_a_counterpart_are_refused():

@@ -371,7 +371,8 @@ def test_explained_shares_are_those_of_the_decomposition(seasonal):
     np.testing.assert_allclose(shares, split.explained)
 
 
-def test_save_returns_the_path_of_the_page(seasonal, tmp_path):
+def test_save_returns_the_path_of_the_page(seasonal, tmp_path, monkeypatch):
+    monkeypatch.setattr(Report, "to_html", lambda self: f"a page about é, {self.title}")
     path = seasonal.save(str(tmp_path / "report.html"))
     assert path.read_text(encoding="utf-8") == seasonal.to_html()
     deep = tmp_path / "a" / "new" / "report.html"
