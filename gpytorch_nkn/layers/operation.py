@@ -18,7 +18,7 @@ class Operation(enum.Enum):
     Attributes:
         SUMS: Non-negative combinations: ``weight`` ``... x O x C`` and ``bias`` ``... x O`` or
             ``None``; parameters are called so, or ``raw_weight`` and ``raw_bias``.
-        PRODUCTS: Products of ``out_features`` neighbouring groups.
+        PRODUCTS: Products of neighbouring groups, whose sizes are ``groups``.
         SERIES: A power series of each unit: ``coefficients``, non-negative and lowest power first,
             or ``"exp"``.
     """

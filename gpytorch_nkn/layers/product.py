@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -13,34 +15,56 @@ __all__ = ["Product"]
 class Product(Layer):
     r"""Products of neighbouring groups of the incoming kernels.
 
-    .. math:: k_o = \prod_{i = o g}^{(o + 1) g - 1} k_i, \qquad g = C / O
+    .. math:: k_o = \prod_{i = G_o}^{G_o + g_o - 1} k_i, \qquad G_o = \sum_{p < o} g_p
 
     The entry-wise product of positive semi-definite matrices is positive semi-definite (Schur),
     for complex Hermitian ones too. The layer has no parameters.
 
     Args:
         in_features: Number of units that come in, ``C``.
-        out_features: Number of units that go out, ``O``; it must divide ``C``.
+        out_features: Number of units that go out, ``O``.
+        groups: Sizes :math:`g_o` of the groups, ``O`` numbers that add up to ``C``; those of size
+            one pass. ``None`` for equal ones, and then ``out_features`` must divide ``C``.
 
     Raises:
-        ValueError: ``out_features`` does not divide ``in_features``.
+        ValueError: ``out_features`` does not divide ``in_features``, or the groups are not as many
+            or do not add up.
 
     Reference: Sun et al. (2018), section 3.1; groups of two as in its figure 2 and appendix J.
+    Groups of several sizes are not the paper's: they write down sums of known products.
     """
 
-    def __init__(self, in_features: int, out_features: int):
+    def __init__(self, in_features: int, out_features: int, *, groups: Sequence[int] | None = None):
         super().__init__(in_features, out_features)
-        if in_features % out_features:
+        if groups is None and in_features % out_features:
             raise ValueError(
                 "Product multiplies groups of equal size: out_features must divide in_features, "
                 f"got in_features={in_features} and out_features={out_features}."
             )
+        if groups is None:
+            groups = (in_features // out_features,) * out_features
+        self.groups = tuple(groups)
+        if len(groups) != out_features or sum(groups) != in_features or min(groups) < 1:
+            raise ValueError(
+                f"groups must be {out_features} positive sizes that add up to {in_features}, "
+                f"got {self.groups}."
+            )
 
     def forward(self, values: Tensor) -> Tensor:
         """Map values ``... x C x E``, real or complex, to ``... x O x E``."""
-        groups = values.unflatten(-2, (self.out_features, -1))  # ... x O x g x E
-        product, *others = torch.unbind(groups, -2)
-        # One by one rather than torch.prod, whose gradient at zeros has no second derivative.
-        for factor in others:
-            product = product * factor
-        return product
+        if len(set(self.groups)) == 1:
+            return _product(values.unflatten(-2, (self.out_features, -1)))  # ... x O x g x E
+        return torch.stack([_product(group) for group in values.split(self.groups, -2)], -2)
+
+    def extra_repr(self) -> str:
+        equal = len(set(self.groups)) == 1
+        return super().extra_repr() + ("" if equal else f", groups={self.groups}")
+
+
+def _product(factors: Tensor) -> Tensor:
+    """Products ``... x E`` of factors ``... x g x E``."""
+    product, *others = torch.unbind(factors, -2)
+    # One by one rather than torch.prod, whose gradient at zeros has no second derivative.
+    for factor in others:
+        product = product * factor
+    return product

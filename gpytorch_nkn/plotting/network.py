@@ -322,7 +322,7 @@ def _contributions(layer: Layer, variances: np.ndarray) -> tuple[np.ndarray, np.
         if layer.bias is not None:
             constants = layer.bias.detach().double().cpu().numpy()
     elif isinstance(layer, Product):
-        shares = np.kron(np.eye(out), np.ones((1, incoming // out)))
+        shares = np.repeat(np.eye(out), layer.groups, axis=1)
     elif isinstance(layer, Activation):
         shares = np.eye(out)
     else:

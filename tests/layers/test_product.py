@@ -20,6 +20,21 @@ def test_groups_are_neighbours():
     assert Product(4, 2)(values).flatten().tolist() == [6.0, 35.0]
 
 
+@pytest.mark.parametrize("groups", [(1, 2, 1), (3, 1), (1, 1, 2)])
+def test_groups_of_several_sizes(groups):
+    values = torch.randn(2, 4, 5)
+    expected = [part.prod(-2) for part in values.split(groups, -2)]
+    layer = Product(4, len(groups), groups=groups)
+    torch.testing.assert_close(layer(values), torch.stack(expected, -2))
+    assert f"groups={groups}" in repr(layer)
+
+
+@pytest.mark.parametrize("groups", [(2, 1), (4,), (2, 3), (4, 0), (5, -1)])
+def test_groups_must_add_up(groups):
+    with pytest.raises(ValueError, match="2 positive sizes that add up to 4, got"):
+        Product(4, 2, groups=groups)
+
+
 def test_layer_has_no_parameters():
     assert list(Product(4, 2).parameters()) == []
 

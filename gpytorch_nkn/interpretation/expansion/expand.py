@@ -173,7 +173,7 @@ class _Builder:
             if operation is Operation.SUMS:
                 stage = stage.linear(layer.weight, layer.bias)
             elif operation is Operation.PRODUCTS:
-                stage = stage.product(layer.out_features, self.bounds)
+                stage = stage.product(layer.groups, self.bounds)
             elif operation is Operation.SERIES:
                 coefficients = layer.coefficients
                 if isinstance(coefficients, str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,14 +60,21 @@ class Polynomials:
         """The sum of all of them, as one."""
         return Polynomials(self.exponents, self.weights.sum(-2, keepdim=True))
 
-    def product(self, out_features: int, bounds: Bounds) -> Polynomials:
-        """Products of neighbouring groups."""
-        groups = self.weights.unflatten(-2, (out_features, -1))  # ... x O x g x M
-        factors = [Polynomials(self.exponents, part) for part in torch.unbind(groups, -2)]
-        result, *others = factors
-        for factor in others:
-            result = result.times(factor, bounds)
-        return result
+    def product(self, groups: Sequence[int], bounds: Bounds) -> Polynomials:
+        """Products of neighbouring groups of these sizes."""
+        sizes = torch.tensor(groups, device=self.weights.device)
+        starts = sizes.cumsum(0) - sizes
+        parts, order = [], []
+        for size in sorted(set(groups)):
+            units = (sizes == size).nonzero().flatten()
+            rows = [self.weights[..., starts[units] + place, :] for place in range(size)]
+            result, *others = [Polynomials(self.exponents, row) for row in rows]
+            for factor in others:
+                result = result.times(factor, bounds)
+            parts.append(result)
+            order.append(units)
+        whole = stack(parts)
+        return Polynomials(whole.exponents, whole.weights[..., torch.cat(order).argsort(), :])
 
     def times(self, other: Polynomials, bounds: Bounds) -> Polynomials:
         """Products one by one."""

@@ -37,7 +37,6 @@ class Memory:
         self.outputs = results[:num_outputs]
         self.factors = factors
         self.pairs = self.factors[0::2], self.factors[1::2]
-        self.groups = self.factors.unflatten(0, (num_outputs, -1))
 
 
 class BoundLayer(Protocol):
@@ -77,7 +76,7 @@ def bind_layers(steps: Sequence[LayerStep], theta: Tensor) -> list[BoundLayer]:
             layers.append(_Linear(step, theta))
         elif step.kind is LayerKind.PRODUCT:
             before = layers[-1] if layers and not step.skip else None
-            if type(before) is _Linear and step.in_features == 2 * step.out_features:
+            if type(before) is _Linear and set(step.groups) == {2}:
                 layers[-1] = _LinearPairs(before)
             else:
                 layers.append(_Product(step))
@@ -147,7 +146,8 @@ class _LinearPairs:
         torch.mul(*memory.pairs, out=memory.outputs)
 
     def pull_back(self, memory: Memory, adjoint: Tensor, sums: list[Tensor]) -> None:
-        memory.groups.mul_(adjoint.unsqueeze(1))
+        for factor in memory.pairs:
+            factor.mul_(adjoint)
         sums[0].addmm_(memory.factors, memory.inputs_transposed)
         sums[1].addmv_(memory.factors, memory.ones)
         torch.mm(self._swapped, memory.factors, out=memory.adjoint)
@@ -177,23 +177,44 @@ class _WithoutParameters:
 
 
 class _Product(_WithoutParameters):
+    def __init__(self, step: LayerStep):
+        super().__init__(step)
+        self._places = _places_of_factors(step.groups)
+
     def evaluate(self, memory: Memory) -> None:
         memory.factors.copy_(memory.inputs)
-        memory.outputs.copy_(memory.groups[:, 0])
-        for factor in memory.groups.unbind(1)[1:]:
-            memory.outputs.mul_(factor)
+        for units, (first, *others) in self._places:
+            product = memory.factors[first]
+            for rows in others:
+                product = product * memory.factors[rows]
+            memory.outputs[units] = product
 
     def pull_back(self, memory: Memory, adjoint: Tensor, sums: list[Tensor]) -> None:
         # Products of all the other factors, from both ends: right where factors are zero, too.
-        factors = memory.groups.unbind(1)
-        targets = memory.adjoint.view(memory.groups.shape).unbind(1)
-        before, after = adjoint.clone(), torch.ones_like(adjoint)
-        for factor, target in zip(factors, targets, strict=True):
-            target.copy_(before)
-            before.mul_(factor)
-        for factor, target in zip(reversed(factors), reversed(targets), strict=True):
-            target.mul_(after)
-            after.mul_(factor)
+        for units, places in self._places:
+            factors = [memory.factors[rows] for rows in places]
+            before = adjoint[units]
+            after = torch.ones_like(before)
+            targets = []
+            for factor in factors:
+                targets.append(before)
+                before = before * factor
+            for rows, factor, target in zip(
+                reversed(places), reversed(factors), reversed(targets), strict=True
+            ):
+                memory.adjoint[rows] = target * after
+                after.mul_(factor)
+
+
+def _places_of_factors(groups: Sequence[int]) -> list[tuple[slice | Tensor, list]]:
+    """By size of the groups: their units, and the rows of their first, second, ... factors."""
+    if len(set(groups)) == 1:
+        size = groups[0]
+        return [(slice(None), [slice(place, None, size) for place in range(size)])]
+    sizes = torch.tensor(groups)
+    starts = sizes.cumsum(0) - sizes
+    by_size = ((size, (sizes == size).nonzero().flatten()) for size in sorted(set(groups)))
+    return [(units, [starts[units] + place for place in range(size)]) for size, units in by_size]
 
 
 class _Exponential(_WithoutParameters):
@@ -223,7 +244,7 @@ def layer_values(step: LayerStep, theta: Tensor, values: Tensor) -> Tensor:
         result = torch.einsum("oc,cnm->onm", weight, values)
         return result if step.bias is None else result + step.bias.of(theta)[:, None, None]
     if step.kind is LayerKind.PRODUCT:
-        return values.unflatten(0, (step.out_features, -1)).prod(1)
+        return torch.stack([factors.prod(0) for factors in values.split(step.groups)])
     if step.kind is LayerKind.EXPONENTIAL:
         return values.exp()
     return _polynomial(step.coefficients, values)

@@ -219,8 +219,9 @@ def _encode(program: Program, input_dim: int) -> tuple[ctypes.Array, ctypes.Arra
         if layer.kind is LayerKind.LINEAR:
             codes += [layer.weight.start, -1 if layer.bias is None else layer.bias.start, 0]  # type: ignore
         else:
-            codes += [len(constants), -1, len(layer.coefficients)]
-            constants += layer.coefficients
+            numbers_of = layer.groups or layer.coefficients
+            codes += [len(constants), -1, len(numbers_of)]
+            constants += numbers_of
     skip = next((number for number, layer in enumerate(program.layers) if layer.skip), -1)
     head = [num_primitives, num_layers, input_dim, program.num_parameters, len(constants), skip]
     numbers = head + codes + columns

@@ -42,7 +42,7 @@ class Primitive(NamedTuple):
 
 
 class LayerStep(NamedTuple):
-    """A layer, the places of its parameters, and its coefficients where it has fixed ones.
+    """A layer, the places of its parameters, fixed coefficients, and sizes of its groups.
 
     With ``skip``, the primitives stand behind what comes in from the layer before.
     """
@@ -53,6 +53,7 @@ class LayerStep(NamedTuple):
     weight: Slot | None = None
     bias: Slot | None = None
     coefficients: tuple[float, ...] = ()
+    groups: tuple[int, ...] = ()
     skip: bool = False
 
 
@@ -160,7 +161,7 @@ def _describe_layer(layer: Any, vector: ParameterVector) -> LayerStep | None:
         bias = vector.add(layer, "bias", sizes[1], 1) if has_bias else None
         return LayerStep(LayerKind.LINEAR, *sizes, weight, bias)
     if operation is Operation.PRODUCTS:
-        return LayerStep(LayerKind.PRODUCT, *sizes)
+        return LayerStep(LayerKind.PRODUCT, *sizes, groups=layer.groups)
     if operation is Operation.SERIES:
         if isinstance(layer.coefficients, str):
             return LayerStep(LayerKind.EXPONENTIAL, *sizes)

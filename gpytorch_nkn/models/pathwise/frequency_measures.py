@@ -121,7 +121,7 @@ def _step(layer: Any, batch_shape: torch.Size) -> _Step:
         bias = None if layer.bias is None else flat(layer.bias, 1, batch_shape)
         return _Mixture(flat(layer.weight, 2, batch_shape), bias)
     if operation is Operation.PRODUCTS:
-        return _Products(layer.out_features)
+        return _Products(layer.groups)
     if operation is Operation.SERIES:
         return _PowerSeries(layer.coefficients)
     raise NotImplementedError(f"No random features are known for the layer {layer!r}.")
@@ -187,21 +187,18 @@ class _Mixture(_Step):
 class _Products(_Step):
     """Products of neighbouring groups."""
 
-    def __init__(self, out_features: int):
-        self._out_features = out_features
-        self._group_size = 0
+    def __init__(self, groups: Sequence[int]):
+        self._sizes = torch.tensor(groups)
+        self._starts = self._sizes.cumsum(0) - self._sizes
 
     def masses(self, incoming: Tensor, is_stationary: bool) -> Tensor:
-        groups = incoming.unflatten(-1, (self._out_features, -1))
-        self._group_size = groups.size(-1)
-        return groups.prod(-1)
+        return torch.stack([g.prod(-1) for g in incoming.split(self._sizes.tolist(), -1)], -1)
 
     def descend(
         self, draws: Draws, units: Tensor, features: RandomFeatures
     ) -> tuple[Draws, Tensor]:
-        counts = torch.full_like(units, self._group_size)
-        draws, origin, number = draws.split(counts)
-        return draws, units[origin] * self._group_size + number
+        draws, origin, number = draws.split(self._sizes[units])
+        return draws, self._starts[units[origin]] + number
 
 
 class _PowerSeries(_Step):

@@ -109,7 +109,7 @@ def exponential():
 def no_bias():
     return NeuralKernelNetwork(
         [RBFKernel(), PeriodicKernel(), LinearKernel(), RQKernel()],
-        [Linear(4, 4, bias=False), Product(4, 2), Linear(2, 1, bias=False)],
+        [Linear(4, 4, bias=False), Product(4, 2, groups=(3, 1)), Linear(2, 1, bias=False)],
     )
 
 

@@ -233,6 +233,16 @@ def linear_layer(*widths, **options):
     return lambda b: Linear(*widths, batch_shape=b, **options)
 
 
+def groups_of_several_sizes(b):
+    layers = [
+        Product(6, 3, groups=(1, 3, 2)),
+        Linear(3, 3, batch_shape=b),
+        Product(3, 2, groups=(2, 1)),
+        Linear(2, 1, batch_shape=b, seed=1),
+    ]
+    return NeuralKernelNetwork(shared_columns(b), layers)
+
+
 def mixed_weights(b):
     """Simplex layers with and without biases, and other constraints than softplus."""
     layers = [
@@ -337,6 +347,7 @@ CASES = {
         )
     ),
     "mixed-weights": Case(mixed_weights),
+    "groups-of-several-sizes": Case(groups_of_several_sizes, kinked=True),
 }
 
 

@@ -81,7 +81,7 @@ def nested():
 def skip_after_product():
     return NeuralKernelNetwork(
         [RBFKernel(active_dims=(0,)), PeriodicKernel(active_dims=(1,))],
-        [Linear(2, 4), Product(4, 2), Product(4, 1)],
+        [Linear(2, 4), Product(4, 2, groups=(1, 3)), Product(4, 1)],
         skip=True,
     )
 

@@ -15,7 +15,8 @@
 //              CENTERED_LINEAR: v, c; ZERO_MEAN_PERIODIC: l, p, A; SPECTRAL_COMPONENT: l, mu;
 //              WIENER, INTEGRATED_WIENER: o, u.
 //              DENSE layers have their weights (out x in) at `offset`, and a bias or none.
-//   constants  POLYNOMIAL layers have `count` coefficients at `offset`, constant term first.
+//   constants  POLYNOMIAL layers have `count` coefficients at `offset`, constant term first;
+//              PRODUCT layers the sizes of their groups.
 // The kinds are listed in native_plan.h.
 
 #include <algorithm>
@@ -317,7 +318,7 @@ private:
                 layer.bias = request_.theta + record[4];
                 layer.bias_slot = new_slots(record[4], layer.num_out);
             }
-        } else if (layer.kind == POLYNOMIAL) {
+        } else if (layer.kind == POLYNOMIAL || layer.kind == PRODUCT) {
             layer.coefficients = request_.constants + record[3];
             layer.num_coefficients = record[5];
         }

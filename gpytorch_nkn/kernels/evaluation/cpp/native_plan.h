@@ -89,7 +89,7 @@ struct Layer {
     const double* weights;
     const double* bias;  // or null
     int32_t weight_slot, bias_slot;
-    const double* coefficients;
+    const double* coefficients;  // of a PRODUCT the sizes of its groups
     int32_t num_coefficients;
 };
 

@@ -115,22 +115,28 @@ static void dense_weights_gradient(const double* d_out, int num_out, const doubl
 
 // ---------------------------------------------------------------------------------- other layers
 
-static void product_forward(const double* in, int group, double* out, int num_out) {
-    for (int o = 0; o < num_out; ++o)
+static void product_forward(const Layer& layer, const double* in, double* out) {
+    int start = 0;
+    for (int o = 0; o < layer.num_out; ++o) {
+        const int group = static_cast<int>(layer.coefficients[o]);
         for (int v = 0; v < CHUNK; v += WIDTH) {
-            const double* factors = in + o * group * CHUNK + v;
+            const double* factors = in + start * CHUNK + v;
             Vec product = load(factors);
             for (int i = 1; i < group; ++i) product *= load(factors + i * CHUNK);
             store(out + o * CHUNK + v, product);
         }
+        start += group;
+    }
 }
 
-static void product_backward(const double* in, int group, const double* d_out, int num_out,
+static void product_backward(const Layer& layer, const double* in, const double* d_out,
                              double* d_in) {
-    for (int o = 0; o < num_out; ++o)
+    int start = 0;
+    for (int o = 0; o < layer.num_out; ++o) {
+        const int group = static_cast<int>(layer.coefficients[o]);
         for (int v = 0; v < CHUNK; v += WIDTH) {
-            const double* factors = in + o * group * CHUNK + v;
-            double* d_factors = d_in + o * group * CHUNK + v;
+            const double* factors = in + start * CHUNK + v;
+            double* d_factors = d_in + start * CHUNK + v;
             Vec before = load(d_out + o * CHUNK + v);
             for (int i = 0; i < group; ++i) {
                 store(d_factors + i * CHUNK, before);
@@ -142,6 +148,8 @@ static void product_backward(const double* in, int group, const double* d_out, i
                 after *= load(factors + i * CHUNK);
             }
         }
+        start += group;
+    }
 }
 
 static void polynomial_forward(const Layer& layer, const double* in, double* out) {
@@ -184,7 +192,7 @@ static void layer_forward(const Plan& plan, const Layer& layer) {
                     layer.num_out);
             break;
         case PRODUCT:
-            product_forward(in, layer.num_in / layer.num_out, out, layer.num_out);
+            product_forward(layer, in, out);
             break;
         case POLYNOMIAL: polynomial_forward(layer, in, out); break;
         case EXPONENTIAL: exponential_forward(in, out, layer.num_in); break;
@@ -206,7 +214,7 @@ static void layer_backward(const Plan& plan, const Layer& layer, const double* d
                     layer.num_in);
             break;
         case PRODUCT:
-            product_backward(in, layer.num_in / layer.num_out, d_out, layer.num_out, d_in);
+            product_backward(layer, in, d_out, d_in);
             break;
         case POLYNOMIAL: polynomial_backward(layer, in, d_out, d_in); break;
         case EXPONENTIAL: exponential_backward(out, d_out, d_in, layer.num_in); break;
