@@ -69,7 +69,7 @@ def _measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size) -> Measur
         parts = [_measure(k, selected(k, columns), batch_shape) for k in kernel.kernels]
         ones = torch.ones(batch_shape.numel(), 1, len(parts), dtype=torch.float64)
         is_sum = forward is AdditiveKernel.forward
-        return _Composite(parts, [_Mixture(ones) if is_sum else _Products(1)])
+        return _Composite(parts, [_Mixture(ones) if is_sum else _Products((len(parts),))])
     measure = _primitive_measure(kernel, columns, batch_shape)
     return _RealPart(measure) if isinstance(kernel, ComplexKernel) else measure
 
