@@ -156,13 +156,7 @@ def check_number(
 ) -> None:
     """Refuse an option that is neither one of some words nor a number of its range.
 
-    Args:
-        name: What the option is called.
-        value: What it is.
-        positive: Whether zero is refused; negative numbers are in any case.
-        infinite: Whether infinity is a number here.
-        most: The largest finite number that is allowed.
-        words: What is allowed besides numbers.
+    Negative numbers are refused in any case; ``most`` is the largest finite one allowed.
 
     Raises:
         TypeError: The value is of a wrong type.

@@ -123,7 +123,8 @@ def _low_rank(covariance: LinearOperator, residual: Tensor) -> Tensor | None:
     kernel, _ = unwrap_scales(operator.kernel)
     if not isinstance(kernel, FeatureKernel) or operator.params:
         return None
-    if kernel.feature_dim >= residual.size(-1) or not is_ordinary(operator.x1, residual):
+    pays = kernel.feature_dim < residual.size(-1) and is_ordinary(operator.x1, residual)
+    if not (pays or kernel.leaves_rest):  # dense matrices know nothing of the rest
         return None
     features = feature_function(operator.kernel)
     assert features is not None

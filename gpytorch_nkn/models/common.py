@@ -1,4 +1,4 @@
-"""What models have in common: their trainers, checks of data, noise, subsets of outputs, chunks."""
+"""What models have in common: trainers, checks of data, noise, predictions, subsets of outputs."""
 
 from __future__ import annotations
 
@@ -12,23 +12,27 @@ from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from botorch.utils.transforms import normalize_indices
 from gpytorch.constraints import GreaterThan
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ConstantMean, LinearMean, ZeroMean
+from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
+from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts, options_of
+from gpytorch_nkn.kernels import index_kernel_batch
 from gpytorch_nkn.layers import log_normal_prior
 
 __all__ = [
     "TRAINERS",
+    "ChunkedPredictions",
     "CustomFit",
+    "OutputSubsets",
+    "PartsGP",
     "check_likelihood",
     "check_training_data",
     "make_likelihood",
-    "predict_in_chunks",
-    "subset_outputs",
     "trains",
 ]
 
@@ -156,6 +160,18 @@ def check_likelihood(likelihood: GaussianLikelihood | None) -> None:
         )
 
 
+class PartsGP(ExactGP):
+    """An exact GP made of parts."""
+
+    def __init__(self, x: Tensor, y: Tensor, kernel: Kernel, mean: Mean, likelihood: Likelihood):
+        super().__init__(x, y, likelihood)
+        self.covar_module, self.mean_module = kernel, mean
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """The prior at inputs ``... x n x d``."""
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
 def make_likelihood(batch_shape: torch.Size) -> GaussianLikelihood:
     """Gaussian likelihood with a weak prior on the noise and a floor below it."""
     return GaussianLikelihood(
@@ -165,66 +181,81 @@ def make_likelihood(batch_shape: torch.Size) -> GaussianLikelihood:
     )
 
 
-@torch.no_grad()
-def predict_in_chunks(
-    model: Model, X: Tensor, num_points: int, observation_noise: bool, chunk_size: int | None
-) -> tuple[Tensor, Tensor]:
-    """Mean and variance ``... x q x m`` at inputs ``... x q x d``, a chunk of rows at a time.
+class ChunkedPredictions:
+    """Predictions at any number of points, for models that are fast without covariances."""
 
-    Raises:
-        ValueError: ``chunk_size`` is below 1.
-    """
-    if chunk_size is None:
-        chunk_size = max(1, _CHUNK_ENTRIES // num_points)
-    check_counts(1, chunk_size=chunk_size)
-    model.eval()
-    means, variances = [], []
-    for part in X.split(chunk_size, dim=-2):
-        # q x ... x 1 x d, a batch of single points: there are no covariances then
-        single = part.movedim(-2, 0).unsqueeze(-2)
-        posterior: Any = model.posterior(single, observation_noise=observation_noise)
-        means.append(posterior.mean.squeeze(-2).movedim(0, -2))
-        variances.append(posterior.variance.squeeze(-2).movedim(0, -2))
-    return torch.cat(means, -2), torch.cat(variances, -2)
+    def _chunk_width(self) -> int:
+        """How many numbers the prediction at one point takes."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def predict(
+        self: Any, X: Tensor, *, observation_noise: bool = False, chunk_size: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Means and variances at any number of points, in chunks of them, without gradients.
+
+        Args:
+            X: Inputs ``... x q x d``.
+            observation_noise: Add the variance of the noise.
+            chunk_size: Points at a time; ``None`` takes as many as need some 100 MB.
+
+        Returns:
+            Mean and variance ``... x q x m`` in the units of ``train_Y``.
+
+        Raises:
+            ValueError: ``chunk_size`` is below 1.
+        """
+        if chunk_size is None:
+            chunk_size = max(1, _CHUNK_ENTRIES // self._chunk_width())
+        check_counts(1, chunk_size=chunk_size)
+        self.eval()
+        means, variances = [], []
+        for part in X.split(chunk_size, dim=-2):
+            # q x ... x 1 x d, a batch of single points: there are no covariances then
+            single = part.movedim(-2, 0).unsqueeze(-2)
+            posterior = self.posterior(single, observation_noise=observation_noise)
+            means.append(posterior.mean.squeeze(-2).movedim(0, -2))
+            variances.append(posterior.variance.squeeze(-2).movedim(0, -2))
+        return torch.cat(means, -2), torch.cat(variances, -2)
 
 
-def subset_outputs(
-    model: SingleTaskGP,
-    subset_rest: Callable[[list[int]], Any],
-    idcs: list[int],
-    subset_kernel: Callable[[Kernel, list[int]], Kernel],
-) -> Any:
-    """The model of some of the outputs only.
+class OutputSubsets:
+    """Models of some outputs, of models whose outputs are the last dimension of their batch."""
 
-    The base class knows nothing of kernels in lists: it subsets the rest.
+    def _subset_kernel(self, kernel: Kernel, idcs: list[int]) -> Kernel:
+        """The kernel of some outputs."""
+        return index_kernel_batch(kernel, (..., idcs if len(idcs) > 1 else idcs[0]))
 
-    Args:
-        model: A model whose outputs are the last dimension of its batch.
-        subset_rest: ``subset_output`` of the base class.
-        idcs: Numbers of the outputs, from -m to m - 1.
-        subset_kernel: Returns the kernel of some outputs.
+    def subset_output(self, idcs: list[int]) -> Any:
+        """The model of some of the outputs only.
 
-    Raises:
-        ValueError: There are no outputs of these numbers, or none are asked for.
-        NotImplementedError: The mean or the likelihood is not of a kind whose parameters are
-            known to belong to the outputs.
-    """
-    idcs = normalize_indices(idcs, model._num_outputs) or []
-    if not idcs:
-        raise ValueError("At least one output is needed, got none.")
-    if model._num_outputs == 1:
-        return subset_rest(idcs)
-    model._subset_batch_dict = _output_dimensions(model)
-    kernel, model.covar_module = model.covar_module, None
-    try:
-        subset = subset_rest(idcs)
-    finally:
-        model.covar_module = kernel
-    subset.covar_module = subset_kernel(kernel, idcs)
-    if subset._original_train_inputs is not None:  # the base class leaves those of all outputs
-        outputs = idcs if len(idcs) > 1 else idcs[0]
-        subset._original_train_inputs = subset._original_train_inputs[..., outputs, :, :]
-    return subset
+        Args:
+            idcs: Numbers of the outputs, from -m to m - 1.
+
+        Raises:
+            ValueError: There are no outputs of these numbers, or none are asked for.
+            NotImplementedError: The mean or the likelihood is not of a kind whose parameters are
+                known to belong to the outputs.
+        """
+        model: Any = self
+        idcs = normalize_indices(idcs, model._num_outputs) or []
+        if not idcs:
+            raise ValueError("At least one output is needed, got none.")
+        subset_rest = super().subset_output  # type: ignore[misc]
+        if model._num_outputs == 1:
+            return subset_rest(idcs)
+        # the base class knows nothing of kernels in lists: it subsets the rest
+        model._subset_batch_dict = _output_dimensions(model)
+        kernel, model.covar_module = model.covar_module, None
+        try:
+            subset = subset_rest(idcs)
+        finally:
+            model.covar_module = kernel
+        subset.covar_module = self._subset_kernel(kernel, idcs)
+        if subset._original_train_inputs is not None:  # the base class leaves those of all outputs
+            outputs = idcs if len(idcs) > 1 else idcs[0]
+            subset._original_train_inputs = subset._original_train_inputs[..., outputs, :, :]
+        return subset
 
 
 def _output_dimensions(model: SingleTaskGP) -> dict[str, int]:

@@ -1,16 +1,19 @@
-"""The choice of inducing points among inputs."""
+"""Inducing points: their choice among inputs, and kernels and densities of low rank at them."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 from botorch.models.utils.inducing_point_allocators import GreedyVarianceReduction
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from torch import Tensor
+from torch import Tensor, nn
 
-from gpytorch_nkn.kernels import index_kernel_batch
+from gpytorch_nkn.kernels import FeatureKernel, index_kernel_batch
+from gpytorch_nkn.linalg import factorize_inducing
+from gpytorch_nkn.mlls import exact_log_density
 
-__all__ = ["SELECTIONS", "select_inducing_points"]
+__all__ = ["SELECTIONS", "InducingFeatureKernel", "LowRankNormal", "select_inducing_points"]
 
 SELECTIONS = ("greedy_variance", "kmeans")
 
@@ -114,3 +117,65 @@ def _greedy(rows: Tensor, num_points: int, kernel: Kernel) -> Tensor:
             num_inducing=num_points,
             input_batch_shape=torch.Size([]),
         )
+
+
+class InducingFeatureKernel(FeatureKernel):
+    r"""Features :math:`L^{-1} k(Z, x)` of a kernel at inducing points, :math:`k(Z, Z) = L L^\top`.
+
+    Args:
+        base_kernel: The kernel.
+        inducing_points: Z, ``... x m x d``.
+        learned: Whether training moves them.
+
+    Reference: Titsias (2009), Variational Learning of Inducing Variables in Sparse Gaussian
+    Processes.
+    """
+
+    leaves_rest = True
+    inducing_points: Tensor
+
+    def __init__(self, base_kernel: Kernel, inducing_points: Tensor, *, learned: bool = False):
+        super().__init__(batch_shape=base_kernel.batch_shape)
+        self.base_kernel = base_kernel
+        # A parameter even if it stays: a buffer would not say where its batch ends.
+        points = nn.Parameter(inducing_points.clone(), requires_grad=learned)
+        self.register_parameter("inducing_points", points)
+
+    @property
+    def feature_dim(self) -> int:  # type: ignore[override]
+        """Number of inducing points."""
+        return self.inducing_points.size(-2)
+
+    @property
+    def is_stationary(self) -> bool:
+        """False: an approximation depends on the place."""
+        return False
+
+    def rest(self, x: Tensor, *, diag: bool) -> Tensor:
+        """The prior covariance less that of the features; see :class:`FeatureKernel`."""
+        features = self._features(x, False)
+        if diag:
+            left = self.base_kernel(x, diag=True) - features.square().sum(-1)
+            return left.clamp_min(0.0)
+        return self.base_kernel(x).to_dense() - features @ features.mT
+
+    def _features(self, x: Tensor, last_dim_is_batch: bool) -> Tensor:
+        if last_dim_is_batch:
+            raise NotImplementedError("last_dim_is_batch=True is not supported.")
+        points = self.inducing_points
+        shape = torch.broadcast_shapes(x.shape[:-2], points.shape[:-2])
+        between = self.base_kernel(points.expand(*shape, -1, -1), x.expand(*shape, -1, -1))
+        factor, _ = factorize_inducing(self.base_kernel(points).to_dense())
+        values = torch.linalg.solve_triangular(factor, between.to_dense().double(), upper=False)
+        return values.mT.to(x)
+
+
+class LowRankNormal(MultivariateNormal):
+    """A normal distribution whose density knows that its covariance is of low rank.
+
+    BoTorch turns GPyTorch's structured densities off for the whole process.
+    """
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log density ``...`` at a value ``... x n``; the bound of Titsias at inducing points."""
+        return exact_log_density(self, value)

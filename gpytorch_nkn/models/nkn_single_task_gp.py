@@ -23,14 +23,13 @@ from torch import Tensor
 
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit import Objective
-from gpytorch_nkn.kernels import index_kernel_batch
-from gpytorch_nkn.models.common import TRAINERS, CustomFit, check_training_data, subset_outputs
+from gpytorch_nkn.models.common import TRAINERS, CustomFit, OutputSubsets, check_training_data
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
 __all__ = ["NKNSingleTaskGP"]
 
 
-class NKNSingleTaskGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
+class NKNSingleTaskGP(CustomFit, OutputSubsets, SingleTaskGP):  # type: ignore[misc]
     """Exact GP whose kernel is a network that learns its structure: use it for SingleTaskGP.
 
     Data, noise, mean and transforms are those of :class:`botorch.models.SingleTaskGP`, with the
@@ -164,35 +163,14 @@ class NKNSingleTaskGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
             type(prior),
         )
 
-    def subset_output(self, idcs: list[int]) -> NKNSingleTaskGP:
-        """The model of some of the outputs only.
-
-        Args:
-            idcs: Numbers of the outputs, from -m to m - 1.
-
-        Raises:
-            ValueError: There are no outputs of these numbers, or none are asked for.
-            NotImplementedError: The mean or the likelihood is not of a kind whose parameters are
-                known to belong to the outputs.
-        """
-
-        def subset_kernel(kernel: Kernel, idcs: list[int]) -> Kernel:
-            return _subset_kernel(kernel, idcs, self.shared_kernel)
-
-        subset: NKNSingleTaskGP
-        subset = subset_outputs(self, super().subset_output, idcs, subset_kernel)
+    def _subset_kernel(self, kernel: Kernel, idcs: list[int]) -> Kernel:
+        subset = super()._subset_kernel(kernel, idcs)
+        if self.shared_kernel:
+            network = kernel.base_kernel
+            # ... x 1: a single output has no dimension in the batch
+            alone = len(network.batch_shape) > 0 and len(idcs) == 1
+            subset.base_kernel = network[..., 0] if alone else deepcopy(network)
         return subset
 
 
 TRAINERS[NKNSingleTaskGP] = fit_bo_model
-
-
-def _subset_kernel(kernel: Kernel, idcs: list[int], shared: bool) -> Kernel:
-    """The kernel of some outputs, which number the last dimension of its batch."""
-    subset = index_kernel_batch(kernel, (..., idcs if len(idcs) > 1 else idcs[0]))
-    if shared:
-        network = kernel.base_kernel
-        # ... x 1: a single output has no dimension in the batch
-        alone = len(network.batch_shape) > 0 and len(idcs) == 1
-        subset.base_kernel = network[..., 0] if alone else deepcopy(network)
-    return subset

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.fit import Fit, Session, check_counts
+from gpytorch_nkn.fit import Fit, Session, check_counts, check_number
 from gpytorch_nkn.initialization import assign, initialize_grid_kernels
 from gpytorch_nkn.models.common import trains
 from gpytorch_nkn.models.grid.grid_blocks import hole_blocks, is_scattered
@@ -203,5 +202,4 @@ def _check(
     check_counts(0, likelihood_steps=likelihood_steps)
     if block_steps is not None:
         check_counts(0, block_steps=block_steps)
-    if not 0 < learning_rate < math.inf:
-        raise ValueError(f"learning_rate must be a positive number, got {learning_rate}.")
+    check_number("learning_rate", learning_rate, positive=True)

@@ -6,11 +6,9 @@ from copy import deepcopy
 from typing import Any
 
 import torch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
-from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_nkn.fit import (
@@ -23,7 +21,7 @@ from gpytorch_nkn.fit import (
     fit_in_stages,
     run_lbfgs,
 )
-from gpytorch_nkn.models.common import trains
+from gpytorch_nkn.models.common import PartsGP, trains
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.sparse.collapsed_bound import collapsed_bound
 from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
@@ -31,20 +29,6 @@ from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 __all__ = ["check_start", "fit_sparse_gp", "learn_on_blocks", "maximize_bound"]
 
 _START_SHARE = 0.5  # of a budget
-
-
-class _SubsetGP(ExactGP):
-    """Exact GP of some rows, with copies of a model's parts."""
-
-    def __init__(
-        self, x: Tensor, y: Tensor, kernel: Kernel, mean: Mean, likelihood: GaussianLikelihood
-    ):
-        super().__init__(x, y, deepcopy(likelihood))
-        self.covar_module = deepcopy(kernel)
-        self.mean_module = deepcopy(mean)
-
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def learn_on_blocks(
@@ -76,7 +60,7 @@ def learn_on_blocks(
         rows = torch.randperm(y.size(-1), generator=session.generator())
         rows = rows[:block_size].to(y.device)
         x, y = x[..., rows, :], y[..., rows]
-    gp = _SubsetGP(x, y, kernel, mean, likelihood)
+    gp = PartsGP(x, y, deepcopy(kernel), deepcopy(mean), deepcopy(likelihood))
     options: dict[str, Any] = {
         "restarts": restarts,
         "recipe": Recipe(adam_steps=0, lbfgs_iterations=150),

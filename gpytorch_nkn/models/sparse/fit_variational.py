@@ -11,7 +11,7 @@ from gpytorch.module import Module
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
-from gpytorch_nkn.fit import Adam, Best, Session, check_counts
+from gpytorch_nkn.fit import Adam, Best, Session, check_counts, check_number
 from gpytorch_nkn.linalg import factorize_inducing
 from gpytorch_nkn.models.common import trains
 from gpytorch_nkn.models.inducing_points import select_inducing_points
@@ -82,8 +82,7 @@ def fit_variational_gp(
     check_start(start)
     check_counts(0, epochs=epochs)
     check_counts(1, batch_size=batch_size)
-    if not learning_rate > 0:
-        raise ValueError(f"learning_rate must be positive, got {learning_rate}.")
+    check_number("learning_rate", learning_rate, positive=True)
     session = Session(budget=budget, seed=seed, progress=progress)
     gp, inner = model.collapsed(), model.model
     x, y = gp.inputs(), gp.targets

@@ -10,15 +10,15 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
-from gpytorch_nkn.models.common import check_likelihood, check_training_data, predict_in_chunks
+from gpytorch_nkn.models.common import ChunkedPredictions, check_likelihood, check_training_data
 from gpytorch_nkn.models.inducing_points import SELECTIONS, select_inducing_points
 from gpytorch_nkn.models.structure import check_columns
 
 __all__ = ["InducingPointGP"]
 
 
-class InducingPointGP:
-    """Checks, the choice of inducing points, and predictions at many points.
+class InducingPointGP(ChunkedPredictions):
+    """Checks and the choice of inducing points.
 
     Attributes:
         selection: How inducing points are chosen.
@@ -66,24 +66,8 @@ class InducingPointGP:
         """Not available, as :meth:`condition_on_observations`."""
         self.condition_on_observations(X, X)
 
-    def predict(
-        self: Any, X: Tensor, *, observation_noise: bool = False, chunk_size: int | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Means and variances at any number of points, in chunks of them, without gradients.
-
-        Args:
-            X: Inputs ``... x q x d``.
-            observation_noise: Add the variance of the noise.
-            chunk_size: Points at a time; ``None`` takes as many as need some 100 MB.
-
-        Returns:
-            Mean and variance ``... x q x m`` in the units of ``train_Y``.
-
-        Raises:
-            ValueError: ``chunk_size`` is below 1.
-        """
-        num_points = self.inducing_points.size(-2)
-        return predict_in_chunks(self, X, num_points, observation_noise, chunk_size)
+    def _chunk_width(self: Any) -> int:
+        return self.inducing_points.size(-2)
 
 
 def _checked_points(points: Tensor, inputs: Tensor) -> Tensor:

@@ -17,9 +17,9 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from gpytorch_nkn.models.common import CustomFit, make_likelihood
+from gpytorch_nkn.models.inducing_points import InducingFeatureKernel, LowRankNormal
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
 from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
-from gpytorch_nkn.models.sparse.nystrom_kernel import LowRankNormal, NystromKernel
 from gpytorch_nkn.models.structure import make_kernel
 
 __all__ = ["SparseNKNGP"]
@@ -113,8 +113,7 @@ class SparseNKNGP(CustomFit, InducingPointGP, SingleTaskGP):  # type: ignore[mis
         points = self._choose_points(inducing_points, inputs, kernel, selection, seed)
         if self._num_outputs > 1 and points.dim() > 2:  # the outputs share them
             points = points.unsqueeze(-3)
-        self.covar_module = NystromKernel(kernel, points, self.likelihood)
-        self.covar_module.inducing_points.requires_grad_(learn_inducing_points)
+        self.covar_module = InducingFeatureKernel(kernel, points, learned=learn_inducing_points)
         self.to(self.train_targets)
 
     @property
@@ -153,7 +152,7 @@ class SparseNKNGP(CustomFit, InducingPointGP, SingleTaskGP):  # type: ignore[mis
         return self._posterior().joint(kernel, self.mean_module, self.inducing_points, x)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """The low-rank prior at inputs ``... x n x d``, which the loss of GPyTorch is made of."""
+        """The low-rank prior at inputs ``... x n x d``, whose density is the bound."""
         prior = super().forward(x)
         return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
 

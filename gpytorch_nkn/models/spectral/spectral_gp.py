@@ -11,23 +11,26 @@ from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import AdditiveKernel, Kernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.priors import Prior
 from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
-from gpytorch_nkn.kernels import FeatureKernel, NonStationarySpectralKernel, index_kernel_batch
-from gpytorch_nkn.mlls import exact_log_density
+from gpytorch_nkn.kernels import FeatureKernel, NonStationarySpectralKernel
 from gpytorch_nkn.models.common import (
+    ChunkedPredictions,
     CustomFit,
+    OutputSubsets,
     check_training_data,
-    predict_in_chunks,
-    subset_outputs,
 )
-from gpytorch_nkn.models.inducing_points import select_inducing_points
-from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel, InducingFeatureKernel
+from gpytorch_nkn.models.inducing_points import (
+    InducingFeatureKernel,
+    LowRankNormal,
+    select_inducing_points,
+)
+from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel
 from gpytorch_nkn.models.structure import check_columns
 
 __all__ = ["SpectralGP"]
@@ -40,7 +43,7 @@ _DEVIATION = 0.3  # of a normal prior around the frequencies at the start
 _DIFFERENCE = 0.1  # and of half the differences, around zero
 
 
-class SpectralGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
+class SpectralGP(CustomFit, ChunkedPredictions, OutputSubsets, SingleTaskGP):  # type: ignore[misc]
     r"""GP with a :class:`NonStationarySpectralKernel` beside an RBF kernel, for SingleTaskGP.
 
     Up to 2000 rows it is exact, with one pair of frequencies per 20 rows (5 to 50). Beyond, with
@@ -159,6 +162,7 @@ class SpectralGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
             points = select_inducing_points(inputs, inducing_points, seed=seed)
             if self._num_outputs > 1 and points.dim() > 2:  # the outputs share them
                 points = points.unsqueeze(-3)
+            points = points.expand(*batch_shape, *points.shape[-2:])
             base = InducingFeatureKernel(self.make_rbf_kernel(), points)
             self.covar_module = FeatureSumKernel(base, kernel)
         self.to(self.train_targets)
@@ -185,48 +189,14 @@ class SpectralGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
             return kernel.kernels[0]
         return kernel.kernels[0].base_kernel if isinstance(kernel, FeatureSumKernel) else None
 
-    def predict(
-        self, X: Tensor, *, observation_noise: bool = False, chunk_size: int | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Means and variances at any number of points, in chunks of them, without gradients.
-
-        Args:
-            X: Inputs ``... x q x d``.
-            observation_noise: Add the variance of the noise.
-            chunk_size: Points at a time; ``None`` takes as many as need some 100 MB.
-
-        Returns:
-            Mean and variance ``... x q x m`` in the units of ``train_Y``.
-
-        Raises:
-            ValueError: ``chunk_size`` is below 1.
-        """
+    def _chunk_width(self) -> int:
         dense = isinstance(self.covar_module, AdditiveKernel)
-        width = self.train_targets.size(-1) if dense else self.covar_module.feature_dim
-        return predict_in_chunks(self, X, width, observation_noise, chunk_size)
+        return self.train_targets.size(-1) if dense else self.covar_module.feature_dim
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at inputs ``... x n x d``, whose density knows that its rank is low."""
         prior = super().forward(x)
-        return _LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
-
-    def subset_output(self, idcs: list[int]) -> SpectralGP:
-        """The model of some of the outputs only.
-
-        Args:
-            idcs: Numbers of the outputs, from -m to m - 1.
-
-        Raises:
-            ValueError: There are no outputs of these numbers, or none are asked for.
-            NotImplementedError: The mean or the likelihood is not of a kind whose parameters are
-                known to belong to the outputs.
-        """
-
-        def subset_kernel(kernel: Kernel, idcs: list[int]) -> Kernel:
-            return index_kernel_batch(kernel, (..., idcs if len(idcs) > 1 else idcs[0]))
-
-        subset: SpectralGP = subset_outputs(self, super().subset_output, idcs, subset_kernel)
-        return subset
+        return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
 
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
@@ -248,10 +218,3 @@ class SpectralGP(CustomFit, SingleTaskGP):  # type: ignore[misc]
         covariance = prior.lazy_covariance_matrix
         size = test.shape[-2:-1]
         return prior.loc, covariance, unused, prior.batch_shape, size, MultivariateNormal
-
-
-class _LowRankNormal(MultivariateNormal):
-    """BoTorch turns GPyTorch's structured densities off for the whole process."""
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        return exact_log_density(self, value)

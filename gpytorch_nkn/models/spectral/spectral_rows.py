@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 
 import torch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, Likelihood
 from gpytorch.means import Mean
-from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_nkn.kernels import feature_function, rest_function
 from gpytorch_nkn.linalg import ExactPosterior, low_rank_posterior
+from gpytorch_nkn.models.common import PartsGP
 
 __all__ = ["Rows", "RowsGP"]
 
@@ -44,18 +43,12 @@ class Rows:
         return FixedNoiseGaussianLikelihood(self.noise)
 
 
-class RowsGP(ExactGP):
+class RowsGP(PartsGP):
     """An exact GP of some rows. It shares its parts with the model that they come from."""
 
     def __init__(self, rows: Rows, kernel: Kernel, mean: Mean, likelihood: Likelihood):
-        super().__init__(rows.x, rows.y, rows.likelihood(likelihood))
+        super().__init__(rows.x, rows.y, kernel, mean, rows.likelihood(likelihood))
         self.rows = rows
-        self.covar_module = kernel
-        self.mean_module = mean
-
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """The prior at inputs ``... x n x d``."""
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
     def noise_of(self, rows: Rows) -> Tensor:
         """Variances of the noise ``... x n`` of any rows."""

@@ -6,7 +6,8 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
-from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel, InducingFeatureKernel
+from gpytorch_nkn.models.inducing_points import InducingFeatureKernel
+from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel
 from tests.kernels.contract import check_kernel
 
 

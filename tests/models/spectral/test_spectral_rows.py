@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
 from gpytorch_nkn.linalg import low_rank_gaussian
-from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel, InducingFeatureKernel
+from gpytorch_nkn.models.inducing_points import InducingFeatureKernel
+from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel
 from gpytorch_nkn.models.spectral.spectral_rows import Rows, RowsGP
 
 
