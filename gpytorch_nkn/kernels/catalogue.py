@@ -40,6 +40,7 @@ from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
 from gpytorch_nkn.kernels.bivariate_spectral_mixture_kernel import BivariateSpectralMixtureKernel
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
+from gpytorch_nkn.kernels.damped_trend_kernel import DAMPED_TREND, DampedTrendKernel
 from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import DataAdaptiveHadamardKernel
 from gpytorch_nkn.kernels.formula import Formula
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
@@ -174,6 +175,15 @@ ROWS = (
         {"origin": "center", "unit": "lengthscale"},
         words="a trend whose slope wanders",
         formula=INTEGRATED_WIENER,
+        start=start_walk,
+        unit=algebra.alone,
+    ),
+    KernelRow(
+        DampedTrendKernel,
+        "DAMP",
+        {"origin": "center", "unit": "lengthscale", "lengthscale": "lengthscale"},
+        words="a trend whose slope wanders and is forgotten",
+        formula=DAMPED_TREND,
         start=start_walk,
         unit=algebra.alone,
     ),

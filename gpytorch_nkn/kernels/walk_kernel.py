@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
+from gpytorch.constraints import Interval
+from gpytorch.priors import Prior
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
@@ -28,9 +29,11 @@ class WalkKernel(BatchKernel):
             values are taken from data.
         unit: The unit of time, a positive number or ``... x 1 x 1``; ``None`` is 1 until start
             values are taken from data.
-        batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
+        batch_shape, active_dims, lengthscale_prior, lengthscale_constraint: As in
+            :class:`gpytorch.kernels.Kernel`.
 
     Raises:
+        TypeError: A prior or constraint is for a lengthscale that there is not.
         ValueError: ``unit`` is not positive.
     """
 
@@ -44,9 +47,17 @@ class WalkKernel(BatchKernel):
         unit: float | Tensor | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
-        **options: Any,
+        lengthscale_prior: Prior | None = None,
+        lengthscale_constraint: Interval | None = None,
     ):
-        super().__init__(batch_shape=batch_shape, active_dims=active_dims, **options)
+        super().__init__(
+            batch_shape=batch_shape,
+            active_dims=active_dims,
+            lengthscale_prior=lengthscale_prior,
+            lengthscale_constraint=lengthscale_constraint,
+        )
+        if not self.has_lengthscale and (lengthscale_prior or lengthscale_constraint):
+            raise TypeError(f"{type(self).__name__} has no lengthscale.")
         if unit is not None and not bool((torch.as_tensor(unit) > 0).all()):
             raise ValueError(f"unit must be positive, got {unit!r}.")
         self._given = frozenset(n for n, v in (("origin", origin), ("unit", unit)) if v is not None)
@@ -111,32 +122,35 @@ def start_walk(kernel: WalkKernel, x: Tensor) -> None:
 
 
 def walk_formula(
-    covariance: Callable[[Tensor, Tensor], Tensor],
-    slope: Callable[[Tensor, Tensor], Tensor],
-    power: int,
-    code: int,
+    covariance: Callable[..., Tensor], slope: Callable[..., Tensor], power: int, code: int
 ) -> Formula:
-    """The closed form of a walk without parameters of the response.
+    """The closed form of a walk, whose response may have a lengthscale.
 
     Args:
-        covariance: Of times ``a`` and ``b`` since the origin, symmetric.
+        covariance: Of times ``a`` and ``b`` since the origin, symmetric; a lengthscale comes
+            behind them.
         slope: Its derivative by the first of them.
-        power: Power of time in it.
+        power: Power of time in it, the lengthscale's included.
         code: Number of the compiled formula.
     """
 
-    def values(x1: Tensor, x2: Tensor, origin: Tensor, unit: Tensor) -> Tensor:
+    def values(
+        x1: Tensor, x2: Tensor, origin: Tensor, unit: Tensor, *lengthscale: Tensor
+    ) -> Tensor:
         a, b = (x1 - origin).clamp_min(0.0), (x2 - origin).clamp_min(0.0).mT
-        return covariance(a, b) / unit**power
+        return covariance(a, b, *lengthscale) / unit**power
 
     def pull_back(
-        weights: Tensor, x1: Tensor, x2: Tensor, origin: Tensor, unit: Tensor
-    ) -> tuple[Tensor, ...]:
-        a, b = (x1 - origin).clamp_min(0.0), (x2 - origin).clamp_min(0.0).mT
+        weights: Tensor, x1: Tensor, x2: Tensor, origin: Tensor, unit: Tensor, *lengthscale: Tensor
+    ) -> list[Tensor]:
+        a, b = (x1 - origin).clamp_min(0.0), (x2 - origin).clamp_min(0.0)
         weights = weights / unit**power
-        of_x1 = (weights * slope(a, b)).sum(1, keepdim=True) * (x1 >= origin)
-        of_x2 = (weights * slope(b, a)).sum(0).unsqueeze(-1) * (x2 >= origin)
-        of_unit = -power * (weights * covariance(a, b)).sum() / unit
-        return of_x1, of_x2, -(of_x1.sum() + of_x2.sum()).expand_as(origin), of_unit
+        of_a = (weights * slope(a, b.mT, *lengthscale)).sum(1, keepdim=True) * (x1 >= origin)
+        of_b = (weights * slope(b.mT, a, *lengthscale)).sum(0).unsqueeze(-1) * (x2 >= origin)
+        total = power * (weights * covariance(a, b.mT, *lengthscale)).sum()
+        gradients = [of_a, of_b, -(of_a.sum() + of_b.sum()).expand_as(origin), -total / unit]
+        if lengthscale:  # by Euler's theorem: times and lengthscale together have that power
+            gradients.append((total - (a * of_a).sum() - (b * of_b).sum()) / lengthscale[0])
+        return gradients
 
     return Formula(values, pull_back, code=code, max_columns=1)

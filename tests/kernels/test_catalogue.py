@@ -26,6 +26,7 @@ from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import (
     ROWS,
     CenteredLinearKernel,
+    DampedTrendKernel,
     Formula,
     IntegratedWienerKernel,
     KernelRow,
@@ -296,7 +297,7 @@ def test_classes_and_codes_are_there_once():
     assert len({row.cls for row in ROWS}) == len(ROWS)
     kernels = [RBFKernel(), RQKernel(), PeriodicKernel(), LinearKernel(), CenteredLinearKernel()]
     kernels += [ZeroMeanPeriodicKernel(), SpectralComponentKernel()]
-    kernels += [WienerKernel(), IntegratedWienerKernel()]
+    kernels += [WienerKernel(), IntegratedWienerKernel(), DampedTrendKernel()]
     kernels += [MaternKernel(nu=nu) for nu in (0.5, 1.5, 2.5)]
     codes = [kernel_row.own_row(kernel).formula_of(kernel).code for kernel in kernels]
     assert sorted(codes) == list(range(len(kernels)))  # as cpp/native_plan.h numbers them

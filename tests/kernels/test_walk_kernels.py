@@ -12,22 +12,31 @@ from gpytorch.kernels import ConstantKernel, PeriodicKernel, RBFKernel, ScaleKer
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
-from scipy.integrate import quad
+from gpytorch.priors import GammaPrior
+from scipy.integrate import dblquad, quad
 
 from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.initialization import initialize_from_data
 from gpytorch_nkn.interpretation import decompose, expand, report
 from gpytorch_nkn.interpretation.expansion import words_of
 from gpytorch_nkn.interpretation.units import Units
-from gpytorch_nkn.kernels import IntegratedWienerKernel, NeuralKernelNetwork, WienerKernel
+from gpytorch_nkn.kernels import (
+    DampedTrendKernel,
+    IntegratedWienerKernel,
+    NeuralKernelNetwork,
+    WienerKernel,
+)
 from gpytorch_nkn.layers import Linear
 
-KERNELS = [WienerKernel, IntegratedWienerKernel]
+KERNELS = [WienerKernel, IntegratedWienerKernel, DampedTrendKernel]
 RESPONSES = {  # of the process to noise a time ago
     WienerKernel: lambda time, kernel: 1.0,
     IntegratedWienerKernel: lambda time, kernel: time,
+    DampedTrendKernel: lambda time, kernel: (
+        kernel.lengthscale.item() * -math.expm1(-time / kernel.lengthscale.item())
+    ),
 }
-POWERS = {WienerKernel: 1, IntegratedWienerKernel: 3}
+POWERS = {WienerKernel: 1, IntegratedWienerKernel: 3, DampedTrendKernel: 3}
 
 
 def value(kernel, x, y):
@@ -60,6 +69,54 @@ def test_the_integrated_process_is_the_double_integral_of_the_other():
     cells = WienerKernel()(x).to_dense() / 1000**2
     inside = cells[:, :700].sum()
     assert value(IntegratedWienerKernel(), 0.7, 2.0) == pytest.approx(inside.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("lengthscale", [0.02, 0.7, 3.0, 5.0, 100.0, 1e5])
+@pytest.mark.parametrize("a, b", [(0.3, 2.0), (2.0, 0.3), (1.7, 1.7), (1e-3, 4.0), (50.0, 51.0)])
+def test_damped_trends_of_any_lengthscale(lengthscale, a, b):
+    kernel = DampedTrendKernel()
+    kernel.lengthscale = lengthscale
+    response = RESPONSES[DampedTrendKernel]
+    expected, _ = quad(
+        lambda s: response(a - s, kernel) * response(b - s, kernel),
+        *(0, min(a, b)),
+        points=[max(min(a, b) - lengthscale, 0)],
+        epsrel=1e-12,
+    )
+    assert value(kernel, a, b) == pytest.approx(expected, rel=1e-9)
+
+
+def test_damped_trends_are_integrals_of_an_ornstein_uhlenbeck_process():
+    """Of its covariance, which starts from zero: by a route that the formula does not take."""
+    kernel = DampedTrendKernel()
+    kernel.lengthscale = length = 0.8
+
+    def slopes(s, t):  # l / 2 (exp(-|s - t| / l) - exp(-(s + t) / l))
+        return length / 2 * (math.exp(-abs(s - t) / length) - math.exp(-(s + t) / length))
+
+    expected, _ = dblquad(slopes, 0, 1.3, 0, lambda s: s)
+    rest, _ = dblquad(slopes, 0, 1.3, lambda s: s, 2.1)
+    assert value(kernel, 1.3, 2.1) == pytest.approx(expected + rest, rel=1e-6)
+
+
+def test_limits_of_damped_trends():
+    x = 3 * torch.rand(9, 1)
+    kernel = DampedTrendKernel()
+    kernel.lengthscale = 1e6
+    expected = IntegratedWienerKernel()(x).to_dense()
+    torch.testing.assert_close(kernel(x).to_dense(), expected, rtol=1e-5, atol=0)
+    kernel.lengthscale = 1e-7
+    expected = 1e-14 * WienerKernel()(x).to_dense()
+    torch.testing.assert_close(kernel(x).to_dense(), expected, rtol=1e-5, atol=0)
+
+
+def test_forecasts_of_damped_trends_level_off():
+    kernel = DampedTrendKernel()
+    kernel.lengthscale = 2.0
+    x, ahead = torch.arange(1.0, 9.0).unsqueeze(-1), torch.tensor([[9.0], [10.0], [40.0], [41.0]])
+    weights = torch.linalg.solve(kernel(x).to_dense(), 0.5 * x[:, 0])
+    steps = (kernel(ahead, x).to_dense() @ weights).diff()
+    assert 0.1 < steps[0] < 0.5 and steps[2].abs() < 1e-6
 
 
 @pytest.mark.parametrize("cls", KERNELS)
@@ -97,14 +154,14 @@ def test_the_best_forecast_is_the_last_level_or_the_last_direction():
 def test_gradients_of_origin_and_unit(cls):
     kernel = cls(origin=-0.7, unit=1.3).requires_grad_(True)
     x, y = torch.rand(4, 1).requires_grad_(True), torch.rand(3, 1).requires_grad_(True)
-    names = ["origin", "unit"]
+    names = ["origin", "unit", "raw_lengthscale"][: len(list(kernel.parameters()))]
 
     def values(x, y, *numbers):
         given = dict(zip(names, numbers, strict=True))
         with gpytorch.settings.lazily_evaluate_kernels(False):
             return torch.func.functional_call(kernel, given, (x, y)).to_dense()
 
-    numbers = [getattr(kernel, name).detach().requires_grad_(True) for name in names]
+    numbers = [kernel.get_parameter(name).detach().requires_grad_(True) for name in names]
     assert torch.autograd.gradcheck(values, (x, y, *numbers))
 
 
@@ -146,6 +203,9 @@ def test_start_values_from_data(cls, scale):
 def test_bad_arguments(cls):
     with pytest.raises(ValueError, match="unit must be positive, got -1.0"):
         cls(unit=-1.0)
+    if not cls.has_lengthscale:
+        with pytest.raises(TypeError, match=f"{cls.__name__} has no lengthscale"):
+            cls(lengthscale_prior=GammaPrior(2.0, 2.0))
     with pytest.raises(ValueError, match="for one input column, got 2: choose one"):
         cls()(torch.rand(3, 2)).to_dense()
 

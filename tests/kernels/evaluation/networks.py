@@ -17,6 +17,7 @@ from gpytorch.kernels import (
 
 from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
+    DampedTrendKernel,
     IntegratedWienerKernel,
     NeuralKernelNetwork,
     SpectralComponentKernel,
@@ -125,6 +126,7 @@ def walks(b):
         ScaleKernel(WienerKernel(batch_shape=b, active_dims=(0,)), batch_shape=b),
         IntegratedWienerKernel(batch_shape=b, active_dims=(2,)),
         ScaleKernel(IntegratedWienerKernel(batch_shape=b, active_dims=(1,)), batch_shape=b),
+        ScaleKernel(DampedTrendKernel(batch_shape=b, active_dims=(1,)), batch_shape=b),
         CenteredLinearKernel(batch_shape=b),
         RBFKernel(batch_shape=b),
     ]
@@ -304,6 +306,7 @@ CASES = {
     "wiener": Case(twice(WienerKernel, None, origin=-1.5), 1),
     "wiener-of-three-columns": Case(twice(WienerKernel, None, active_dims=(1,), origin=-0.5)),
     "integrated-wiener": Case(twice(IntegratedWienerKernel, None, origin=-1.0), 1),
+    "damped-trend": Case(twice(DampedTrendKernel, None, origin=-1.0), 1),
     "walks": Case(small_network(walks)),
     "shared-columns": Case(small_network(shared_columns), kinked=True),
     "active-dims": Case(small_network(columns), kinked=True),

@@ -8,6 +8,7 @@ from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKern
 
 from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
+    DampedTrendKernel,
     IntegratedWienerKernel,
     NeuralKernelNetwork,
     SpectralComponentKernel,
@@ -34,6 +35,7 @@ KERNELS = {
     "spectral": SpectralComponentKernel,
     "spectral-ard": lambda: SpectralComponentKernel(ard_num_dims=2),
     "wiener": lambda: WienerKernel(origin=-3.0, active_dims=(0,)),
+    "damped-trend": lambda: DampedTrendKernel(origin=-3.0, active_dims=(0,)),
     "integrated-wiener": lambda: IntegratedWienerKernel(origin=-3.0, active_dims=(0,)),
 }
 
@@ -80,7 +82,7 @@ def test_a_bad_input_gives_no_finite_garbage_and_spoils_no_others(name, bad, pat
     far_away = actual[3][actual[3].isfinite()]
     if math.isnan(bad):
         assert not far_away.numel()
-    elif name == "wiener":  # what came before is known all the same
+    elif name in ("damped-trend", "wiener"):  # what came before is known all the same
         torch.testing.assert_close(actual[3], values("plain", network, x1, x2)[3])
     elif far_away.numel():  # a stationary kernel has decayed: what is left is the bias
         torch.testing.assert_close(far_away, network.layers[0].bias.expand_as(far_away))

@@ -13,7 +13,7 @@
 //   theta      the parameters; a primitive's stand one after the other, each by column or shared:
 //              RBF, MATERN: l; RATIONAL_QUADRATIC: alpha, l; PERIODIC: l, p; LINEAR: v;
 //              CENTERED_LINEAR: v, c; ZERO_MEAN_PERIODIC: l, p, A; SPECTRAL_COMPONENT: l, mu;
-//              WIENER, INTEGRATED_WIENER: o, u.
+//              WIENER, INTEGRATED_WIENER: o, u; DAMPED_TREND: o, u, l.
 //              DENSE layers have their weights (out x in) at `offset`, and a bias or none.
 //   constants  POLYNOMIAL layers have `count` coefficients at `offset`, constant term first;
 //              PRODUCT layers the sizes of their groups.
@@ -189,7 +189,8 @@ private:
             case LINEAR: column.linear = true; break;
             case CENTERED_LINEAR:
             case WIENER:
-            case INTEGRATED_WIENER: column.centered = true; break;
+            case INTEGRATED_WIENER:
+            case DAMPED_TREND: column.centered = true; break;
             case SPECTRAL_COMPONENT: column.stationary = column.periodic = true; break;
             default: column.stationary = true;
         }
@@ -232,7 +233,7 @@ private:
         int32_t index;
         if (primitive.kind == RATIONAL_QUADRATIC)
             index = record[3];
-        else if (primitive.kind == ZERO_MEAN_PERIODIC)
+        else if (primitive.kind == ZERO_MEAN_PERIODIC || primitive.kind == DAMPED_TREND)
             index = record[3] + 2;
         else
             return;
@@ -295,6 +296,16 @@ private:
                 term.b = a;
                 term.slot_a = new_slot(index_b, -power * term.a / unit);
                 term.slot_b = new_slot(index_a, -term.a);
+                break;
+            }
+            case DAMPED_TREND: {
+                const double unit = request_.theta[index_b];
+                const double lengthscale = request_.theta[index_b + 1];
+                const double ratio = lengthscale / unit;
+                term.a = ratio * ratio * ratio;
+                term.b = a;
+                term.slot_a = new_slot(index_b, -3.0 * term.a / unit);
+                term.slot_b = new_slot(index_a, -term.a / lengthscale);
                 break;
             }
             default:

@@ -29,6 +29,7 @@ enum PrimitiveKind : int32_t {
     SPECTRAL_COMPONENT = 9,
     WIENER = 10,
     INTEGRATED_WIENER = 11,
+    DAMPED_TREND = 12,
 };
 
 enum LayerKind : int32_t { DENSE = 0, PRODUCT = 1, POLYNOMIAL = 2, EXPONENTIAL = 3 };
@@ -59,7 +60,8 @@ struct Request {
 //   LINEAR                           a = v,
 //   CENTERED_LINEAR                  a = v, b = c,
 //   SPECTRAL_COMPONENT               a = 1 / l^2, b = mu / (2 pi),
-//   WIENER and INTEGRATED_WIENER     a = 1 / u and 1 / u^3, b = o.
+//   WIENER and INTEGRATED_WIENER     a = 1 / u and 1 / u^3, b = o,
+//   DAMPED_TREND                     a = (l / u)^3, b = o.
 // A slot is where the sum for the gradient of the parameter behind a coefficient stands.
 struct Term {
     int32_t column;  // among the columns in use
@@ -72,7 +74,7 @@ struct Primitive {
     int32_t kind;
     int32_t num_terms;
     const Term* terms;
-    double parameter;  // alpha of RATIONAL_QUADRATIC, amplitude of ZERO_MEAN_PERIODIC
+    double parameter;  // alpha of RATIONAL_QUADRATIC, amplitude of ZERO_MEAN_PERIODIC, l of DAMPED_TREND
     int32_t parameter_slot;
     bool scaled;
     double scale;

@@ -304,10 +304,24 @@ NKN_INLINE void spectral_values(const Plan& plan, const Primitive& primitive, do
 }
 
 // Covariance of a walk at the times a and b since its origin, and its derivative by a; times ahead
-// of the origin are zero. What is not a number stays so.
+// of the origin are zero, those of DAMPED_TREND in lengthscales. What is not a number stays so.
 NKN_INLINE Vec earlier(Vec a, Vec b) {
     const Vec early = a <= b ? a : b;
     return a != a ? a : early;
+}
+
+// x - e - e^2 / 2 with e = 1 - exp(-x), as a series where that cancels
+NKN_INLINE Vec damped_variance(Vec x, Vec settled) {
+    constexpr double SERIES[] = {  // highest power first
+        2.1549737648205952e-12, -2.0472094573725967e-11, 1.8424603970627936e-10,
+        -1.5660435427300506e-09, 1.2527583625467223e-08, -9.394540644540644e-08,
+        6.574572546794769e-07, -4.2713844797178134e-06, 2.5603254769921436e-05,
+        -0.00014054232804232804, 0.0006999559082892416, -0.003125, 0.012301587301587301,
+        -0.041666666666666664, 0.11666666666666667, -0.25, 0.3333333333333333,
+    };
+    Vec series{};
+    for (double coefficient : SERIES) series = series * x + coefficient;
+    return x < 0.5 ? series * x * x * x : x - settled - 0.5 * settled * settled;
 }
 
 template <int KIND>
@@ -315,14 +329,19 @@ NKN_INLINE Vec walk_covariance(Vec a, Vec b) {
     const Vec early = earlier(a, b);
     if (KIND == WIENER) return early;
     const Vec late = a < b ? b : a;
-    return early * early * (3.0 * late - early) * (1.0 / 6.0);
+    if (KIND == INTEGRATED_WIENER) return early * early * (3.0 * late - early) * (1.0 / 6.0);
+    const Vec settled = -decay_minus_one(-early);
+    return damped_variance(early, settled) - 0.5 * decay_minus_one(early - late) * settled * settled;
 }
 
 template <int KIND>
 NKN_INLINE Vec walk_slope(Vec a, Vec b) {
     const Vec early = earlier(a, b);
     if (KIND == WIENER) return a < b ? broadcast(1.0) : a == b ? broadcast(0.5) : Vec{};
-    return early * (b - 0.5 * early);
+    if (KIND == INTEGRATED_WIENER) return early * (b - 0.5 * early);
+    const Vec settled = -decay_minus_one(-early), half = 0.5 * settled;
+    const Vec between = -decay_minus_one(a < b ? a - b : b - a);
+    return settled * (a < b ? half + between * (1.0 - half) : (1.0 - between) * half);
 }
 
 NKN_INLINE Vec time_since(Vec apart) { return apart <= 0.0 ? Vec{} : apart; }
@@ -332,9 +351,10 @@ NKN_INLINE void walk_values(const Plan& plan, const Primitive& primitive, double
     const Term& term = primitive.terms[0];
     const double* left = plan.workspace + (plan.left + term.column) * CHUNK;
     const double* right = plan.workspace + (plan.right + term.column) * CHUNK;
+    const double rate = KIND == DAMPED_TREND ? 1.0 / primitive.parameter : 1.0;
     for (int v = 0; v < CHUNK; v += WIDTH) {
-        const Vec a = time_since(load(left + v) - term.b);
-        const Vec b = time_since(load(right + v) - term.b);
+        const Vec a = rate * time_since(load(left + v) - term.b);
+        const Vec b = rate * time_since(load(right + v) - term.b);
         store(out + v, term.a * walk_covariance<KIND>(a, b));
     }
 }
@@ -433,6 +453,7 @@ static void primitive_forward(const Plan& plan, const Primitive& primitive) {
         case SPECTRAL_COMPONENT: spectral_values<GRADIENT>(plan, primitive, saved, row); break;
         case WIENER: walk_values<WIENER>(plan, primitive, row); break;
         case INTEGRATED_WIENER: walk_values<INTEGRATED_WIENER>(plan, primitive, row); break;
+        case DAMPED_TREND: walk_values<DAMPED_TREND>(plan, primitive, row); break;
     }
     if (primitive.scaled)
         for (int v = 0; v < CHUNK; v += WIDTH)
@@ -555,22 +576,27 @@ NKN_INLINE void walk_backward(const Plan& plan, const Primitive& primitive, cons
     const double* right_row = plan.workspace + (plan.right + term.column) * CHUNK;
     double* d_left = plan.workspace + (plan.d_left + term.column) * CHUNK;
     double* d_right = plan.workspace + (plan.d_right + term.column) * CHUNK;
-    Vec sum_a{}, sum_b{};
+    const double rate = KIND == DAMPED_TREND ? 1.0 / primitive.parameter : 1.0;
+    Vec sum_a{}, sum_b{}, sum_length{};
     for (int v = 0; v < CHUNK; v += WIDTH) {
         const Vec adjoint = load(d + v);
         const Vec left = load(left_row + v) - term.b, right = load(right_row + v) - term.b;
-        const Vec a = time_since(left), b = time_since(right);
+        const Vec a = rate * time_since(left), b = rate * time_since(right);
+        const Vec value = adjoint * walk_covariance<KIND>(a, b);
         const Vec of_left = left >= 0.0 ? adjoint * walk_slope<KIND>(a, b) : Vec{};
         const Vec of_right = right >= 0.0 ? adjoint * walk_slope<KIND>(b, a) : Vec{};
-        sum_a += adjoint * walk_covariance<KIND>(a, b);
+        sum_a += value;
         sum_b += of_left + of_right;
+        if (KIND == DAMPED_TREND) sum_length += 3.0 * value - a * of_left - b * of_right;
         if (INPUTS) {
-            store(d_left + v, load(d_left + v) + term.a * of_left);
-            store(d_right + v, load(d_right + v) + term.a * of_right);
+            store(d_left + v, load(d_left + v) + term.a * rate * of_left);
+            store(d_right + v, load(d_right + v) + term.a * rate * of_right);
         }
     }
     add_to_slot(plan.slots + term.slot_a * LANES, sum_a);
     add_to_slot(plan.slots + term.slot_b * LANES, sum_b);
+    if (KIND == DAMPED_TREND)
+        add_to_slot(plan.slots + primitive.parameter_slot * LANES, term.a * rate * sum_length);
 }
 
 // The next ones turn adjoints of values into adjoints of r^2 or of the exponent.
@@ -651,6 +677,7 @@ static void primitive_backward(const Plan& plan, const Primitive& primitive, dou
         case INTEGRATED_WIENER:
             walk_backward<INTEGRATED_WIENER, INPUTS>(plan, primitive, d);
             break;
+        case DAMPED_TREND: walk_backward<DAMPED_TREND, INPUTS>(plan, primitive, d); break;
     }
 }
 

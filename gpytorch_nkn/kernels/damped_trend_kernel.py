@@ -1,0 +1,94 @@
+"""Trends whose slope wanders and is forgotten."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from gpytorch_nkn.kernels.walk_kernel import WalkKernel, walk_formula
+
+__all__ = ["DAMPED_TREND", "DampedTrendKernel"]
+
+# Powers 3 to 19 of the series of x - (1 - exp(-x)) - (1 - exp(-x))^2 / 2 around zero.
+_SERIES = [(-1) ** n * (2**n - 2) / math.factorial(n + 1) for n in range(2, 19)]
+_SERIES_UP_TO = 0.5
+
+
+def _variance(time: Tensor) -> Tensor:
+    """The integral of (1 - exp(-s))^2 up to a time; the plain formula cancels near zero."""
+    small = time < _SERIES_UP_TO
+    near, far = torch.where(small, time, 0.0), torch.where(small, 1.0, time)
+    series = torch.zeros_like(near)
+    for coefficient in reversed(_SERIES):
+        series = series * near + coefficient
+    settled = -torch.expm1(-far)
+    return torch.where(small, series * near**3, far - settled - settled.square() / 2)
+
+
+def _covariance(a: Tensor, b: Tensor, lengthscale: Tensor) -> Tensor:
+    a, b = a / lengthscale, b / lengthscale
+    early = torch.minimum(a, b)
+    settled, between = -torch.expm1(-early), -torch.expm1(-(torch.maximum(a, b) - early))
+    return lengthscale**3 * (_variance(early) + between * settled.square() / 2)
+
+
+def _slope(a: Tensor, b: Tensor, lengthscale: Tensor) -> Tensor:
+    a, b = a / lengthscale, b / lengthscale
+    settled = -torch.expm1(-torch.minimum(a, b))
+    half = settled / 2
+    between = torch.expm1(-(a - b).abs()).neg()
+    ahead = half + between * (1 - half)  # a is the earlier one
+    return lengthscale**2 * settled * torch.where(a < b, ahead, (1 - between) * half)
+
+
+class DampedTrendKernel(WalkKernel):
+    r"""Trends whose slope wanders and is forgotten (integrated Ornstein-Uhlenbeck process).
+
+    .. math::
+        k(x, x') = \frac{\ell^3}{u^3} \Bigl(m - e - \frac{e^2}{2}
+            + \bigl(1 - e^{-|a - b| / \ell}\bigr) \frac{e^2}{2}\Bigr),
+        \qquad m = \min(a, b) / \ell,\; e = 1 - e^{-m}
+
+    with :math:`a = \max(x - o, 0)` and :math:`b = \max(x' - o, 0)`: the covariance of
+    :math:`\int_0^a v(t)\, dt` for a slope that starts at zero and obeys
+    :math:`dv = -v\, dt / \ell + u^{-3/2}\, dw`, hence valid. The response to noise a time
+    :math:`t` ago is :math:`\ell\, (1 - e^{-t / \ell})`, and the integral of the product of two of
+    them over the noise is the formula. The best forecast goes on in the last direction, less and
+    less, and levels off after a few :math:`\ell`. For long lengthscales this is
+    :class:`gpytorch_nkn.kernels.IntegratedWienerKernel`, and for short ones
+    :class:`gpytorch_nkn.kernels.WienerKernel` times :math:`\ell^2 u^{-2}`.
+
+    Origin and unit are set as those of :class:`gpytorch_nkn.kernels.WienerKernel`, for the same
+    reasons; the unit makes the variance one at the last input for the lengthscale at the start.
+
+    Args:
+        origin: :math:`o`, a number or ``... x 1 x 1``, in units of the input; ``None`` is 0 until
+            start values are taken from data.
+        unit: :math:`u`, a positive number or ``... x 1 x 1``, in units of the input; ``None`` is 1
+            until start values are taken from data.
+        batch_shape, active_dims, lengthscale_prior, lengthscale_constraint: As in
+            :class:`gpytorch.kernels.Kernel`; one input column.
+
+    Attributes:
+        lengthscale: :math:`\ell`, ``... x 1 x 1``: how long a slope lasts.
+        origin, unit: ``... x 1 x 1``, in the ``state_dict``. Set them with
+            ``kernel.initialize(origin=...)``; gradients are exact should you train them.
+
+    Raises:
+        ValueError: ``unit`` is not positive, or there are several input columns.
+
+    References: Uhlenbeck and Ornstein (1930), On the Theory of the Brownian Motion, for the
+    process; Gardner and McKenzie (1985), Forecasting Trends in Time Series, for damped trends.
+    """
+
+    has_lengthscale = True
+    power = 3
+    covariance = staticmethod(_covariance)
+
+    def _shape(self) -> list[Tensor]:
+        return [self.lengthscale]
+
+
+DAMPED_TREND = walk_formula(_covariance, _slope, DampedTrendKernel.power, code=12)
