@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run_inpaint"]
 
+Read = TypeVar("Read")
+
 _SMOKE_BUDGET = 1.0  # seconds
 _INCHES = 5.0  # of the longer side
 
@@ -34,7 +37,7 @@ def run_inpaint(args: argparse.Namespace) -> None:
     started = time.perf_counter()
     if is_smoke_test():
         args.restarts, args.budget = 1, args.budget or _SMOKE_BUDGET
-    image = _read(args.file)
+    image = _read(read_image, args.file)
     mask, notices = _missing(image, args.mask)
     make_folder(args.out)
     _try_to_write(args.out)
@@ -94,9 +97,9 @@ def run_inpaint(args: argparse.Namespace) -> None:
     print(f"The filled image is at {args.out / 'filled.png'}")
 
 
-def _read(path: Path) -> ImageFile:
+def _read(read: Callable[[Path], Read], path: Path) -> Read:
     try:
-        return read_image(path)
+        return read(path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from None
     except (ImportError, ValueError) as error:
@@ -110,12 +113,7 @@ def _missing(image: ImageFile, path: Path | None) -> tuple[np.ndarray, tuple[str
         mask = image.transparent
         where = "no pixel is transparent, so --mask must say what is missing"
     else:
-        try:
-            mask, notices = read_mask(path)
-        except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror or error}") from None
-        except (ImportError, ValueError) as error:
-            raise UserError(error) from None
+        mask, notices = _read(read_mask, path)
         where = f"{path} is black everywhere: nothing is missing"
         if mask.shape != image.transparent.shape:
             expected, got = (

@@ -78,7 +78,7 @@ def initialize_grid_kernels(
         if x.size(-1) == 1:
             spectrum = axis_spectrum(array, seen, dim, x[:, 0].detach().double().cpu().numpy())
         rank = 0 if restart == 0 else int(rng.integers(0, 4))
-        for part in _parts(kernel):
+        for part in (module for module in kernel.modules() if isinstance(module, Kernel)):
             roles = id(part) in primitives, id(part) in envelopes
             _start(part, x, spectrum, rank, rng, *roles)
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
@@ -136,15 +136,6 @@ def _envelopes(kernel: Kernel) -> Iterator[Kernel]:
                 yield from (f for f, p in zip(factors, periodic, strict=True) if not p)
 
 
-def _span(x: Tensor) -> float:
-    span = float((x.amax(0) - x.amin(0)).amax())
-    return span if span > 0 else 1.0
-
-
-def _parts(kernel: Kernel) -> Iterator[Kernel]:
-    yield from (module for module in kernel.modules() if isinstance(module, Kernel))
-
-
 def _start(
     part: Kernel,
     x: Tensor,
@@ -173,7 +164,7 @@ def _start(
         low, high = _PERIODIC if periodic else _NEAR if near else _FAR
         scale = 1.0 if periodic else period
         if is_envelope:
-            (low, high), scale = _ENVELOPE, _span(x)
+            (low, high), scale = _ENVELOPE, float((x.amax(0) - x.amin(0)).amax()) or 1.0
         assign(part, "lengthscale", scale * draw(part.lengthscale, low, high))
     if periodic and part.raw_period_length.requires_grad:
         assign(part, "period_length", torch.full_like(part.period_length, period))

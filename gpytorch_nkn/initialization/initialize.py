@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 import torch
@@ -82,7 +83,16 @@ def initialize_from_data(
     target = y.detach() if y.dim() == 1 else y.detach()[:, 0]
     peaks: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by column
     num_periodic: dict[int, int] = {}
-    medians: Tensor | None = None
+
+    @cache
+    def medians() -> Tensor:
+        return median_distances(x)
+
+    def distances(value: Tensor, columns: list[int]) -> Tensor:
+        """Of the columns of a parameter; their mean where it has one for all."""
+        found = medians()[columns].to(value)
+        return found if value.size(-1) > 1 else found.mean()
+
     convex = [module for module in kernel.modules() if is_convex(module)]
     joint = {id(part) for network in convex for part in joint_kernels(network)}
     factors = {
@@ -99,30 +109,21 @@ def initialize_from_data(
             if periodic:  # the lengthscale of a periodic kernel is a shape, not a distance
                 assign(part, "lengthscale", _log_normal(rng, value, 0.7))
             else:
-                if medians is None:
-                    medians = median_distances(x)
-                distances = medians[columns].to(value)
-                typical = distances if value.size(-1) > 1 else distances.mean()
+                typical = distances(value, columns)
                 if id(part) in joint | factors or isinstance(part, NonStationarySpectralKernel):
                     # distances over all columns are longer
                     typical = math.sqrt(len(columns)) * typical
                 share, spread = (1.0, _FACTOR_SPREAD) if id(part) in factors else (0.6, 1.0)
                 assign(part, "lengthscale", share * typical * _log_normal(rng, value, spread))
         if isinstance(part, SpectralComponentKernel) and part.frequency.requires_grad:
-            if medians is None:
-                medians = median_distances(x)
             value = part.frequency.detach()
-            distances = medians[columns].to(value)
-            distances = distances if value.size(-1) > 1 else distances.mean()
             draws = torch.as_tensor(rng.standard_normal(tuple(value.shape)))
-            part.initialize(frequency=_FREQUENCY * draws.to(value) / distances)
+            part.initialize(frequency=_FREQUENCY * draws.to(value) / distances(value, columns))
         if isinstance(part, DataAdaptiveHadamardKernel) and part.weights.requires_grad:
             draws = torch.as_tensor(rng.standard_normal(tuple(part.weights.shape)))
             part.initialize(weights=_FACTOR * draws.to(part.weights))
         if isinstance(part, BivariateSpectralMixtureKernel) and part.frequencies.requires_grad:
-            if medians is None:
-                medians = median_distances(x)
-            _start_mixture(part, rng, medians[columns])
+            _start_mixture(part, rng, distances(part.frequencies.detach(), columns))
         if periodic and part.raw_period_length.requires_grad:
             values = part.period_length.detach().clone()
             for dim in range(values.size(-1)):
@@ -206,8 +207,6 @@ def _start_mixture(
 ) -> None:
     """Draw pairs of frequencies of a mixture, and widths of their distribution."""
     value = part.frequencies.detach()
-    distances = distances.to(value)
-    distances = distances if value.size(-1) > 1 else distances.mean()
     shared, own = (
         torch.as_tensor(rng.standard_normal(tuple(shape))).to(value)
         for shape in (value[..., :1, :].shape, value.shape)
