@@ -15,7 +15,10 @@ from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel
 from gpytorch_nkn.kernels.damped_trend_kernel import DampedTrendKernel
-from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import DataAdaptiveHadamardKernel
+from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import (
+    DataAdaptiveHadamardKernel,
+    cluster_centers as cluster_centers,
+)
 from gpytorch_nkn.kernels.feature_kernel import FeatureKernel as FeatureKernel
 from gpytorch_nkn.kernels.feature_prediction_strategy import (
     feature_function as feature_function,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.network import primitive_values
 
-__all__ = ["DataAdaptiveHadamardKernel"]
+__all__ = ["DataAdaptiveHadamardKernel", "cluster_centers"]
 
 _LENGTHSCALE_SPREAD = 0.5  # of the logarithm, in the prior
 _MAX_ROWS = 20_000  # a random subset of more rows stands for all, to find anchors
@@ -250,22 +250,27 @@ def _kmeans_anchors(x: Tensor, num_anchors: int, seed: int) -> Tensor:
         raise ValueError(f"Inputs must be a finite matrix N x D, got shape {tuple(x.shape)}.")
     if num_anchors < 1:
         raise ValueError(f"At least one anchor is needed, got num_anchors={num_anchors}.")
-    from sklearn.cluster import KMeans  # takes a second to import
-
     rows, counts = np.unique(x.detach().double().cpu().numpy(), axis=0, return_counts=True)
     if len(rows) > num_anchors:
         limit = max(_MAX_ROWS, num_anchors)
         if len(rows) > limit:
             kept = np.sort(np.random.default_rng(seed).choice(len(rows), limit, replace=False))
             rows, counts = rows[kept], counts[kept]
-        location = np.average(rows, axis=0, weights=counts)
-        scale = np.sqrt(np.average((rows - location) ** 2, axis=0, weights=counts))
-        # rounding leaves constant columns a scale of their own
-        scale[scale <= 1e-9 * np.abs(rows).max(axis=0)] = 1.0
-        means = KMeans(num_anchors, n_init=1, max_iter=_ITERATIONS, random_state=seed)
-        means.fit((rows - location) / scale, sample_weight=counts)
-        rows = means.cluster_centers_ * scale + location
+        rows = cluster_centers(rows, counts, num_anchors, seed)
     return torch.from_numpy(rows).to(x)
+
+
+def cluster_centers(rows: np.ndarray, counts: np.ndarray, number: int, seed: int) -> np.ndarray:
+    """Centres of clusters of distinct rows that stand for so many each, columns scaled alike."""
+    from sklearn.cluster import KMeans  # takes a second to import
+
+    location = np.average(rows, axis=0, weights=counts)
+    scale = np.sqrt(np.average((rows - location) ** 2, axis=0, weights=counts))
+    # rounding leaves constant columns a scale of their own
+    scale[scale <= 1e-9 * np.abs(rows).max(axis=0)] = 1.0
+    means = KMeans(number, n_init=1, max_iter=_ITERATIONS, random_state=seed)
+    means.fit((rows - location) / scale, sample_weight=counts)
+    return means.cluster_centers_ * scale + location
 
 
 def _checked_anchors(anchors: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels import FeatureKernel, index_kernel_batch
+from gpytorch_nkn.kernels import FeatureKernel, cluster_centers, index_kernel_batch
 from gpytorch_nkn.linalg import factorize_inducing
 from gpytorch_nkn.mlls import exact_log_density
 
@@ -19,7 +19,6 @@ SELECTIONS = ("greedy_variance", "kmeans")
 
 # Rows that are looked at: k-means takes time in proportion, greedy selection a square matrix.
 _MAX_ROWS = {"kmeans": 20_000, "greedy_variance": 4_000}
-_ITERATIONS = 25  # of k-means; later ones hardly move the centres
 
 
 def select_inducing_points(
@@ -68,7 +67,9 @@ def select_inducing_points(
         if len(rows) <= num_points:
             chosen.append(rows)
         elif method == "kmeans":
-            chosen.append(_centres(rows, counts, num_points, rng))
+            values, weights = (part.double().cpu().numpy() for part in (rows, counts))
+            centers = cluster_centers(values, weights, num_points, int(rng.integers(2**31)))
+            chosen.append(torch.from_numpy(centers).to(rows))
         else:
             assert kernel is not None
             chosen.append(_greedy(rows, num_points, kernel))
@@ -88,22 +89,6 @@ def _check(x: Tensor, num_points: int, method: str, kernel: Kernel | None) -> No
         raise ValueError("x must be finite, got NaN or infinite values.")
     if method == "greedy_variance" and kernel is None:
         raise ValueError("The selection 'greedy_variance' needs a kernel, got None.")
-
-
-def _centres(rows: Tensor, counts: Tensor, num_points: int, rng: np.random.Generator) -> Tensor:
-    """Centres of clusters of distinct rows that stand for so many rows each."""
-    from sklearn.cluster import KMeans  # takes a second to import
-
-    values, weights = rows.double().cpu().numpy(), counts.double().cpu().numpy()
-    location = np.average(values, axis=0, weights=weights)
-    scale = np.sqrt(np.average((values - location) ** 2, axis=0, weights=weights))
-    # rounding leaves constant columns a scale of their own
-    scale[scale <= 1e-9 * np.abs(values).max(axis=0)] = 1.0
-    means = KMeans(
-        num_points, n_init=1, max_iter=_ITERATIONS, random_state=int(rng.integers(2**31))
-    )
-    means.fit((values - location) / scale, sample_weight=weights)
-    return torch.from_numpy(means.cluster_centers_ * scale + location).to(rows)
 
 
 def _greedy(rows: Tensor, num_points: int, kernel: Kernel) -> Tensor:
