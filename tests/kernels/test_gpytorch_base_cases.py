@@ -8,11 +8,14 @@ from gpytorch.kernels import RBFKernel
 from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
 
 from gpytorch_nkn.kernels import (
+    DampedTrendKernel,
     DataAdaptiveHadamardKernel,
     GeneralizedSpectralMixtureKernel,
+    IntegratedWienerKernel,
     KroneckerKernel,
     NonStationarySpectralKernel,
     SeparableGridInterpolationKernel,
+    WienerKernel,
 )
 from tests.kernels.registry import NO_BATCH, REGISTRY, ard, simple
 
@@ -40,6 +43,12 @@ OF_COLUMNS = {
         SeparableGridInterpolationKernel,
     )
 }
+# Kernels of one column, on which the cases run too.
+OF_ONE_COLUMN = {
+    entry.name: entry
+    for entry in REGISTRY
+    if entry.dims == 1 and entry.cls in (DampedTrendKernel, IntegratedWienerKernel, WienerKernel)
+}
 
 
 def test_case(entry):
@@ -55,21 +64,25 @@ def test_case(entry):
             return of_two.make(batch_shape=batch_shape, active_dims=active_dims)
 
         members["create_kernel_ard"] = create_kernel_ard
-    if entry.name in OF_COLUMNS:
+    if entry.name in OF_COLUMNS | OF_ONE_COLUMN:
         members["test_active_dims_list"] = members["test_active_dims_range"] = None
+    if entry.name in OF_ONE_COLUMN:
+        members["create_data_single_batch"] = lambda self: torch.randn(2, 3, 1)
+        members["create_data_double_batch"] = lambda self: torch.randn(3, 2, 50, 1)
     name = "Test" + entry.name.title().replace("-", "").replace(".", "").replace("_", "")
     return type(name, (BaseKernelTestCase, unittest.TestCase), members)
 
 
 test_case.__test__ = False  # a maker of test cases, not a test
-for _entry in [*ANY_COLUMNS, *OF_COLUMNS.values()]:
+for _entry in [*ANY_COLUMNS, *OF_COLUMNS.values(), *OF_ONE_COLUMN.values()]:
     _case = test_case(_entry)
     globals()[_case.__name__] = _case
 del _case, _entry
 
 
 def test_every_registered_kernel_is_covered():
-    covered = {entry.cls for entry in [*ANY_COLUMNS, *OF_COLUMNS.values()]}
+    entries = [*ANY_COLUMNS, *OF_COLUMNS.values(), *OF_ONE_COLUMN.values()]
+    covered = {entry.cls for entry in entries}
     assert covered == {entry.cls for entry in REGISTRY}
     assert len(TWO_COLUMNS) == 7 and all(entry.ard for entry in TWO_COLUMNS.values())
 
