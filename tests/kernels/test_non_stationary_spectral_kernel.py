@@ -11,7 +11,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, NormalPrior
 from linear_operator.operators import LowRankRootLinearOperator, RootLinearOperator
 
-from gpytorch_nkn.fit import fit_best_of
+from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.kernels import (
     BivariateComplexExponentialKernel,
     NeuralKernelNetwork,
@@ -424,10 +424,11 @@ def test_fits_in_botorch_and_with_restarts(fit):
     with torch.no_grad():
         before = mll(model(*model.train_inputs), model.train_targets)
     if fit is None:
-        model = fit_best_of(model, restarts=2, seed=0).model.train()
+        recipe = Recipe(adam_steps=40, lbfgs_iterations=40)
+        model = fit_best_of(model, restarts=2, seed=0, recipe=recipe).model.train()
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
     else:
-        fit(mll)
+        fit(mll, optimizer_kwargs={"options": {"maxiter": 40}}, warning_handler=lambda w: True)
         mll.train()
     with torch.no_grad():
         after = mll(model(*model.train_inputs), model.train_targets)

@@ -25,7 +25,7 @@ def _one_thread_afterwards():
     torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize("path", ["auto", *PATHS])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", ["time_series-zero_mean", "shared-columns"])
 @pytest.mark.parametrize("shape", [(700, None), (3, 700), (620, 650)])
 def test_results_do_not_depend_on_the_number_of_threads(shape, name, path):

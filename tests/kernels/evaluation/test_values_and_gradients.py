@@ -121,7 +121,7 @@ def test_no_points(path):
     assert values.shape == (0, 4)
 
 
-@pytest.mark.parametrize("path", ["auto", *PATHS])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     "name", ["time_series-zero_mean", "shared-columns", "skip-activation", "spectral-and-others"]
 )

@@ -300,8 +300,7 @@ def test_blocks_may_differ_over_a_batch():
     compare(value, torch.stack(expected)[None], residual, noise, factors)
 
 
-@pytest.mark.parametrize("share", [0.2, 0.7, 0.0])
-@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize(("share", "batch"), [(0.2, ()), (0.7, (2,)), (0.2, (2,)), (0.0, ())])
 def test_scale_is_the_mean_ratio_of_squared_errors_and_predicted_variances(share, batch):
     shape = (6, 7)
     grid = random_grid(shape, share, batch)
@@ -311,7 +310,6 @@ def test_scale_is_the_mean_ratio_of_squared_errors_and_predicted_variances(share
     state = torch.get_rng_state()
     scale = loss.scale(residual, noise, factors, num_probes=1500)
     assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(scale, loss.scale(residual, noise, factors, num_probes=1500))
     masks, arrays = grid.observed.view(-1, *shape), residual.view(-1, *shape)
     expected = []
     for number, (mask, array) in enumerate(zip(masks, arrays, strict=True)):
@@ -320,8 +318,10 @@ def test_scale_is_the_mean_ratio_of_squared_errors_and_predicted_variances(share
         ratios = [errors.sum() / variances.sum() for errors, variances in parts]
         expected.append(torch.stack(ratios).mean().detach())
     torch.testing.assert_close(scale, torch.stack(expected).view(batch), rtol=0.04, atol=0)
-    double = loss.scale(residual, 2 * noise, [2 * factors[0], factors[1]], num_probes=1500)
-    torch.testing.assert_close(double, scale / 2)  # predictions stay, variances double
+    once, again = (loss.scale(residual, noise, factors, num_probes=20) for _ in range(2))
+    assert torch.equal(once, again)
+    double = loss.scale(residual, 2 * noise, [2 * factors[0], factors[1]], num_probes=20)
+    torch.testing.assert_close(double, once / 2)  # predictions stay, variances double
 
 
 @pytest.mark.parametrize("share", [0.2, 0.7])

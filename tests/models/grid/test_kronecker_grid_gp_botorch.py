@@ -89,12 +89,6 @@ def test_too_many_points_at_once_are_refused_before_memory_is_taken(monkeypatch)
         model.posterior(torch.rand(2))
 
 
-def test_further_points_are_refused_for_they_are_no_grid():
-    model = peak_model()
-    with pytest.raises(NotImplementedError, match="cannot take in further points"):
-        model.condition_on_observations(torch.rand(1, 2), torch.rand(1, 1))
-
-
 def test_the_prior_in_training():
     model = peak_model().train()
     points = torch.rand(4, 2)
@@ -112,20 +106,6 @@ def test_the_prior_in_training():
 
 def mll_of(model):
     return ExactMarginalLogLikelihood(model.likelihood, model)
-
-
-def test_fit_gpytorch_mll_trains_as_fit_grid_gp_does():
-    from gpytorch_nkn.models import fit_grid_gp
-
-    options = {"likelihood_steps": 6, "block_steps": 4, "blocks": 3, "seed": 2}
-    one, two = peak_model(), peak_model()
-    before = one.likelihood.noise.item()
-    mll = mll_of(one)
-    assert fit_gpytorch_mll(mll, **options) is mll
-    fit_grid_gp(two, **options)
-    assert not mll.training and not one.training
-    assert one.likelihood.noise.item() != before
-    torch.testing.assert_close(one.state_dict(), two.state_dict())
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
 import numpy as np
 import pytest
 import torch
-from botorch.acquisition import qLogExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskVariationalGP
 from botorch.models.transforms.input import Normalize, Warp
 from botorch.models.transforms.outcome import Standardize
 from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
-from botorch.optim import optimize_acqf
 from gpytorch.mlls import VariationalELBO
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
@@ -246,19 +244,6 @@ def test_transforms_keep_the_constants_of_the_whole_table():
         model.predict(5 * x - 1)[0], plain.predict(plain.model.train_inputs[0])[0]
     )
     assert (model.predict(5 * x - 1)[0] - y).abs().mean() < 0.5 * y.std()
-
-
-def test_it_is_a_model_of_botorch():
-    model = fit(variational(number=20), epochs=5)
-    mean, variance = model.predict(torch.rand(3, 50, 2), chunk_size=7)
-    assert mean.shape == variance.shape == (3, 50, 1)
-    best = model.model.train_targets.max() * model.outcome_transform.stdvs.item()
-    acquisition = qLogExpectedImprovement(model, best + model.outcome_transform.means.item())
-    bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
-    points, value = optimize_acqf(acquisition, bounds, q=2, num_restarts=2, raw_samples=16)
-    assert points.shape == (2, 2) and value.isfinite()
-    x = torch.rand(3, 2, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: model.posterior(x).variance, [x], atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
