@@ -1,8 +1,7 @@
 """Learning: restarts, budgets, progress, and the record of a fit."""
 
 from gpytorch_nkn.fit.adam import Adam as Adam, move_by_adam as move_by_adam
-from gpytorch_nkn.fit.best_of import fit_best_of
-from gpytorch_nkn.fit.criteria import evaluate_criterion as evaluate_criterion
+from gpytorch_nkn.fit.best_of import evaluate_criterion as evaluate_criterion, fit_best_of
 from gpytorch_nkn.fit.in_stages import fit_in_stages
 from gpytorch_nkn.fit.objective import (
     Objective as Objective,

@@ -15,15 +15,17 @@ from torch import nn
 from tqdm import tqdm
 
 from gpytorch_nkn.fit.batching import can_stack, stack_models, unstack_model
-from gpytorch_nkn.fit.criteria import CRITERIA, evaluate_criterion
-from gpytorch_nkn.fit.objective import Objective, check_model
+from gpytorch_nkn.fit.objective import Objective, check_model, noisy_prior
 from gpytorch_nkn.fit.optimize import FlatParameters, Recipe, has_closed_form, run_adam, run_lbfgs
 from gpytorch_nkn.fit.result import FitResult, RestartRecord, copy_model
 from gpytorch_nkn.fit.session import Session, check_counts
 from gpytorch_nkn.initialization import initialize_model
 from gpytorch_nkn.kernels.evaluation import is_compiled
+from gpytorch_nkn.linalg import ExactPosterior
 
-__all__ = ["fit_best_of"]
+__all__ = ["CRITERIA", "evaluate_criterion", "fit_best_of"]
+
+CRITERIA = ("marginal_likelihood", "loo", "blocked_cv")
 
 # Points from which on restarts in closed form are trained one by one without compiled code, too.
 _ALONE = 50
@@ -74,7 +76,7 @@ def fit_best_of(
             determines.
         restarts: Number of starts.
         criterion: ``"marginal_likelihood"``, ``"loo"`` or ``"blocked_cv"``; see
-            :func:`gpytorch_nkn.fit.criteria.evaluate_criterion`. For series and extrapolation
+            :func:`gpytorch_nkn.fit.evaluate_criterion`. For series and extrapolation
             ``"blocked_cv"`` guards against a restart that has over-fitted: what lies in a block
             must be predicted from the other blocks.
         num_blocks: Contiguous blocks of ``"blocked_cv"``.
@@ -339,6 +341,38 @@ def _judge(run: _Run, criterion: str, num_blocks: int) -> float:
     if not math.isfinite(value):
         run.status = f"failed: its criterion is {value}"
     return value
+
+
+def evaluate_criterion(model: ExactGP, criterion: str, loss: float, num_blocks: int) -> float:
+    """Value of a criterion for a trained model in training mode.
+
+    ``marginal_likelihood`` is the log posterior per point (with the priors, if there are any).
+    ``loo`` is the leave-one-out log predictive density. ``blocked_cv`` leaves out contiguous
+    blocks along the first input column instead. Both condition with the hyperparameters fixed,
+    which costs one inverse; a restart that has over-fitted its hyperparameters shows in them,
+    because what lies in a block must be predicted from the other blocks.
+    """
+    if criterion == "marginal_likelihood":
+        return -loss / model.train_targets.numel()
+    with torch.no_grad():
+        mean, covariance = noisy_prior(model)
+    targets = model.train_targets
+    try:
+        posterior = ExactPosterior(covariance, targets - mean)
+    except torch.linalg.LinAlgError:
+        return math.nan
+    if criterion == "loo":
+        center, variance = posterior.leave_one_out()
+    else:
+        n = mean.size(-1)
+        column = model.train_inputs[0].reshape(-1, n, model.train_inputs[0].size(-1))[0, :, 0]
+        blocks = list(column.argsort(stable=True).tensor_split(min(num_blocks, n)))
+        parts = zip(*posterior.leave_blocks_out(blocks), strict=True)
+        back = torch.cat(blocks).argsort()
+        center, variance = (torch.cat(part, -1)[..., back] for part in parts)
+    error = posterior.residual - center
+    density = -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
+    return density.mean().item()
 
 
 def _record(run: _Run, value: float) -> RestartRecord:

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from gpytorch_nkn.fit.criteria import evaluate_criterion
+from gpytorch_nkn.fit import evaluate_criterion
 from gpytorch_nkn.fit.objective import Objective, noisy_prior
 from tests.fit.models import network_model
 

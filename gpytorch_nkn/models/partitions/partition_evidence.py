@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from gpytorch_nkn.models.partitions.group_correlation import (
+from gpytorch_nkn.models.partitions.partition_kernel import (
     correlation,
     num_shape_parameters,
     shape_center,
@@ -74,7 +74,7 @@ class PartitionEvidence:
         targets: Targets ``N``.
         noise: Noise variances ``N``; ``None`` learns one for all.
         kernel: Name of the groups' correlation, see
-            :func:`gpytorch_nkn.models.partitions.group_correlation.correlation`.
+            :func:`gpytorch_nkn.models.partitions.partition_kernel.correlation`.
         max_iter: Iterations of L-BFGS per partition, four times as many for the first.
     """
 

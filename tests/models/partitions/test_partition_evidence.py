@@ -6,8 +6,8 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from scipy.stats import multivariate_normal
 
-from gpytorch_nkn.models.partitions.group_correlation import correlation
 from gpytorch_nkn.models.partitions.partition_evidence import PartitionEvidence
+from gpytorch_nkn.models.partitions.partition_kernel import correlation
 
 KERNELS = ("rbf", "matern", "nkn")
 PARTITION = ((0, 2), (1,))

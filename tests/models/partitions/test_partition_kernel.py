@@ -8,8 +8,11 @@ from torch.nn.functional import softmax
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear, Product
-from gpytorch_nkn.models.partitions.group_correlation import correlation, num_shape_parameters
-from gpytorch_nkn.models.partitions.partition_kernel import PartitionKernel
+from gpytorch_nkn.models.partitions.partition_kernel import (
+    PartitionKernel,
+    correlation,
+    num_shape_parameters,
+)
 from tests.kernels import contract
 
 KERNELS = ("rbf", "matern", "nkn")
