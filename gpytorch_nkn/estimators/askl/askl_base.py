@@ -22,13 +22,13 @@ from gpytorch_nkn.estimators.askl.askl_options import check_options
 from gpytorch_nkn.estimators.askl.askl_selection import (
     Outcome,
     Plan,
-    Task,
+    SpectralTask,
     doubling_cycles,
     held_out_parts,
     train,
 )
 from gpytorch_nkn.estimators.askl.askl_start import METHODS, start_network
-from gpytorch_nkn.estimators.askl.askl_training import Objective, Trainer
+from gpytorch_nkn.estimators.askl.askl_training import SpectralObjective, Trainer
 from gpytorch_nkn.estimators.table_input import refuse_other_values
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
 
@@ -326,7 +326,7 @@ class SpectralLearner(BaseEstimator):
         budget = self.budget
         if budget is not None:
             budget = max(budget - (time.monotonic() - begin), 1e-9)  # which is none
-        task = Task(
+        task = SpectralTask(
             self._inputs(rows),
             self._targets(encoded),
             self._targets(self._ridge_targets(encoded)) if ridge else None,
@@ -466,7 +466,7 @@ class SpectralLearner(BaseEstimator):
         feature_penalty = self.feature_penalty
         if feature_penalty is None:
             feature_penalty = _FEATURE_PENALTY if method.trace_norm else 0.0
-        objective = Objective(
+        objective = SpectralObjective(
             LOSSES[self._loss_name], self.weight_penalty, method.trace_norm, feature_penalty
         )
         rate = self.learning_rate

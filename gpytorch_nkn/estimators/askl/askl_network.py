@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["LOSSES", "Layer", "Loss", "SpectralNetwork"]
+__all__ = ["LOSSES", "FeatureLayer", "Loss", "SpectralNetwork"]
 
 _BLOCK = 2**18  # angles at a time on a CPU, which its second-level cache holds
 _DEVICE_BLOCK = 2**26  # and on a device, which it has memory for
@@ -55,7 +55,7 @@ LOSSES: dict[str, Loss] = {
 }
 
 
-class Layer(NamedTuple):
+class FeatureLayer(NamedTuple):
     """A feature map, ``D`` features of ``d`` inputs by ``T`` frequencies each, 1 or 2.
 
     Attributes:
@@ -144,7 +144,7 @@ class SpectralNetwork:
         self.layers = []
         for dim in self._input_dims:
             window = slice(start, start + (dim + 1) * self.terms * self.num_features)
-            self.layers.append(Layer(values[window].view(dim + 1, -1), window))
+            self.layers.append(FeatureLayer(values[window].view(dim + 1, -1), window))
             start = window.stop
         self.scale = math.sqrt((1 if self.terms == 2 else 4) / (2 * self.num_features))
         limit = _BLOCK if values.device.type == "cpu" else _DEVICE_BLOCK

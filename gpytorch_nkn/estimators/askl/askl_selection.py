@@ -17,7 +17,7 @@ from gpytorch_nkn.estimators.askl.askl_training import Record, Trainer
 from gpytorch_nkn.estimators.askl.leave_one_out import ridge_by_left_out_rows
 from gpytorch_nkn.fit import Session, warn_user
 
-__all__ = ["Outcome", "Plan", "Task", "doubling_cycles", "held_out_parts", "train"]
+__all__ = ["Outcome", "Plan", "SpectralTask", "doubling_cycles", "held_out_parts", "train"]
 
 _FIRST_CYCLE = 5  # epochs
 _TOLERANCE = 0.5  # standard errors by which a longer training has to be better
@@ -75,7 +75,7 @@ def held_out_parts(
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class SpectralTask:
     """What is to be learned.
 
     Attributes:
@@ -92,11 +92,11 @@ class Task:
     loss: str
     scores: Callable[[Tensor, Tensor], Tensor]
 
-    def rows(self, numbers: np.ndarray) -> Task:
+    def rows(self, numbers: np.ndarray) -> SpectralTask:
         """The same for some of the rows."""
         rows = torch.from_numpy(numbers).to(self.x.device)
         ridge = None if self.ridge_targets is None else self.ridge_targets[rows]
-        return Task(self.x[rows], self.targets[rows], ridge, self.loss, self.scores)
+        return SpectralTask(self.x[rows], self.targets[rows], ridge, self.loss, self.scores)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Outcome:
 def train(
     network: SpectralNetwork,
     make_trainer: Callable[[], Trainer],
-    task: Task,
+    task: SpectralTask,
     plan: Plan,
     rng: np.random.RandomState,
 ) -> Outcome:
@@ -171,7 +171,7 @@ def train(
         return _select(runs, task)
 
 
-def _select(runs: _Runs, task: Task) -> Outcome:
+def _select(runs: _Runs, task: SpectralTask) -> Outcome:
     """Train without held-out rows, in turn, and then on all of them if the plan says so."""
     plan, network = runs.plan, runs.network
     found: list[list[np.ndarray]] = []
@@ -212,7 +212,7 @@ def _select(runs: _Runs, task: Task) -> Outcome:
     return Outcome(record.losses, means, sum(plan.cycles[:chosen]), runs.epochs)
 
 
-def _refit_ridges(task: Task, chosen: int) -> int:
+def _refit_ridges(task: SpectralTask, chosen: int) -> int:
     """Ridge regressions that a training on all rows has to leave time for."""
     if chosen == 0:
         return int(task.ridge_targets is not None)
@@ -257,7 +257,7 @@ class _Runs:
         """Whether the budget has no more than some seconds left."""
         return self._session.seconds_left <= seconds
 
-    def ridge(self, task: Task) -> bool:
+    def ridge(self, task: SpectralTask) -> bool:
         """Set the weights to a ridge regression if there is time; returns whether it did."""
         if self.plan.cycles and self.late():
             return False
@@ -266,7 +266,7 @@ class _Runs:
         self.ridge_seconds = time.monotonic() - begin
         return done
 
-    def train(self, task: Task, cycles: Sequence[int], **options: Any) -> Record:
+    def train(self, task: SpectralTask, cycles: Sequence[int], **options: Any) -> Record:
         """One training, within its part of the budget."""
         self._done += 1
         end = self._limit = math.inf
@@ -289,7 +289,9 @@ class _Runs:
         self.epochs += len(record.losses)
         return record
 
-    def validate(self, task: Task, held: Task) -> tuple[Record, list[np.ndarray], list[Tensor]]:
+    def validate(
+        self, task: SpectralTask, held: SpectralTask
+    ) -> tuple[Record, list[np.ndarray], list[Tensor]]:
         """Train from the start, and leave the network at the best candidate.
 
         Returns:
@@ -323,7 +325,7 @@ class _Runs:
             record.best_epoch = 0
         return record, scores, states
 
-    def close(self, task: Task) -> Callable[[], object] | None:
+    def close(self, task: SpectralTask) -> Callable[[], object] | None:
         """What ends a cycle: ridge regression on the features, where that minimises the loss."""
         if task.ridge_targets is None or task.loss != "squared_error":
             return None
@@ -338,7 +340,9 @@ class _Runs:
             warn_user(f"Interrupted after {self.epochs} epochs; {kept}.")
 
 
-def _set_ridge_weights(network: SpectralNetwork, task: Task, rng: np.random.RandomState) -> bool:
+def _set_ridge_weights(
+    network: SpectralNetwork, task: SpectralTask, rng: np.random.RandomState
+) -> bool:
     """Set the weights to a ridge regression on the present features; returns whether it did."""
     if task.ridge_targets is None:
         return False

@@ -13,7 +13,7 @@ from torch import Tensor
 from gpytorch_nkn.estimators.askl.askl_network import SpectralNetwork
 from gpytorch_nkn.estimators.askl.leave_one_out import kernel_ridge
 
-__all__ = ["GAMMA_RULES", "METHODS", "Method", "Start", "start_network"]
+__all__ = ["GAMMA_RULES", "METHODS", "Method", "NetworkStart", "start_network"]
 
 GAMMA_RULES = ("auto", "median")
 
@@ -42,7 +42,7 @@ METHODS = {
 }
 
 
-class Start(NamedTuple):
+class NetworkStart(NamedTuple):
     """A network before its training.
 
     Attributes:
@@ -71,7 +71,7 @@ def start_network(
     rng: np.random.RandomState,
     device: torch.device,
     end: float = math.inf,
-) -> Start:
+) -> NetworkStart:
     """Draw frequencies from the Gaussian spectral density of an RBF kernel, layer by layer.
 
     Args:
@@ -134,7 +134,7 @@ def start_network(
         intercept=intercept,
         device=device,
     )
-    return Start(network, gammas, rates)
+    return NetworkStart(network, gammas, rates)
 
 
 def _median_gamma(x: Tensor) -> float:

@@ -17,11 +17,11 @@ from gpytorch_nkn.estimators.askl.askl_optimizers import Momentum, Optimizer
 from gpytorch_nkn.fit import Session, warn_user
 from gpytorch_nkn.linalg import singular_value_threshold
 
-__all__ = ["Objective", "Record", "Trainer"]
+__all__ = ["Record", "SpectralObjective", "Trainer"]
 
 
 @dataclass(frozen=True)
-class Objective:
+class SpectralObjective:
     """What is minimised, equation (4) of the paper.
 
     Attributes:
@@ -72,7 +72,7 @@ class Trainer:
         self,
         network: SpectralNetwork,
         optimizer: Optimizer,
-        objective: Objective,
+        objective: SpectralObjective,
         rates: list[float],
     ):
         self.network, self.optimizer, self.objective = network, optimizer, objective

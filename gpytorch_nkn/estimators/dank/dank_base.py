@@ -37,12 +37,12 @@ from gpytorch_nkn.estimators.dank.support_vectors import (
     EXTENSIONS,
     SOLVERS,
     Block,
+    DualOptimum,
     FactorStep,
     FittedSVMs,
     LearnedKernel,
     Learner,
     RelevanceKernel,
-    Solution,
     reciprocal_neighbours,
 )
 from gpytorch_nkn.estimators.table_input import refuse_other_values
@@ -510,7 +510,7 @@ class BaseDANK(BaseEstimator):
         self._svms = replace(svms, solution=None)  # which holds Gram matrices
 
     def _keep_duals(
-        self, signed: np.ndarray, intercepts: np.ndarray, solution: Solution | None
+        self, signed: np.ndarray, intercepts: np.ndarray, solution: DualOptimum | None
     ) -> None:
         self.support_ = np.flatnonzero(signed.any(axis=1))
         self.dual_coef_ = signed[self.support_].T

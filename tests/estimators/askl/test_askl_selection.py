@@ -20,7 +20,7 @@ from gpytorch_nkn.estimators.askl import (
 from gpytorch_nkn.estimators.askl.askl_inputs import InputMap, choose_input_map
 from gpytorch_nkn.estimators.askl.askl_selection import (
     Plan,
-    Task,
+    SpectralTask,
     doubling_cycles,
     held_out_parts,
     train,
@@ -136,7 +136,7 @@ def plan(count, **options):
 
 def fit(net, score, count=40, ridge=False, **options):
     x, y = rows(count), targets("squared_error", count)
-    task = Task(x, y, y.double() if ridge else None, "squared_error", score)
+    task = SpectralTask(x, y, y.double() if ridge else None, "squared_error", score)
     outcome = train(
         net,
         lambda: trainer(net, loss="squared_error"),
@@ -232,7 +232,7 @@ def test_ridge_regression_on_classes_is_scaled_to_the_loss():
     net, x, y = network(outputs=2), rows(200), torch.zeros(200, 1, dtype=torch.int64)
     y[:, 0] = (x[:, 0] > 0).long()
     signs = 2.0 * torch.eye(2)[y[:, 0]].double() - 1
-    task = Task(x, y, signs, "log_loss", lambda outputs, labels: outputs[:, 0])
+    task = SpectralTask(x, y, signs, "log_loss", lambda outputs, labels: outputs[:, 0])
     assert askl_selection._set_ridge_weights(net, task, np.random.RandomState(0))
     blocks = net.features_in_double(x[:, :-1].double())
     ridge = ridge_by_left_out_rows(blocks, signs, np.random.RandomState(0))

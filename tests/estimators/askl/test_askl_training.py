@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from gpytorch_nkn.estimators.askl.askl_network import LOSSES
 from gpytorch_nkn.estimators.askl.askl_optimizers import OPTIMIZERS
-from gpytorch_nkn.estimators.askl.askl_training import Objective, Trainer
+from gpytorch_nkn.estimators.askl.askl_training import SpectralObjective, Trainer
 from tests.estimators.askl.test_askl_network import formula, loss_value, network, rows, targets
 
 RATES = [0.03, 0.01]
@@ -19,7 +19,7 @@ RATES = [0.03, 0.01]
 
 def trainer(net, solver="adam", penalty=0.1, trace_norm=True, loss="log_loss"):
     optimizer = OPTIMIZERS[solver](net.values, net.gradient, net.windows)
-    objective = Objective(LOSSES[loss], penalty, trace_norm, 0.2)
+    objective = SpectralObjective(LOSSES[loss], penalty, trace_norm, 0.2)
     return Trainer(net, optimizer, objective, RATES[: len(net.windows)])
 
 

@@ -18,12 +18,13 @@ from gpytorch_nkn.estimators.dank.support_vectors.relevance import (
     relevance_path,
 )
 from gpytorch_nkn.estimators.dank.support_vectors.smo import solve_dual
-from gpytorch_nkn.estimators.dank.support_vectors.solvers import SOLVERS, Solution
+from gpytorch_nkn.estimators.dank.support_vectors.solvers import SOLVERS, DualOptimum
 
 __all__ = [
     "EXTENSIONS",
     "SOLVERS",
     "Block",
+    "DualOptimum",
     "FactorStep",
     "FittedSVMs",
     "LearnedKernel",
@@ -31,7 +32,6 @@ __all__ = [
     "RelevanceKernel",
     "RelevanceTerm",
     "SmoothExtension",
-    "Solution",
     "classification_blocks",
     "reciprocal_neighbours",
     "regression_blocks",

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpytorch_nkn.estimators.dank.support_vectors.dual import Block, DualProblem
 from gpytorch_nkn.estimators.dank.support_vectors.extension import SmoothExtension
-from gpytorch_nkn.estimators.dank.support_vectors.solvers import Solution, solve
+from gpytorch_nkn.estimators.dank.support_vectors.solvers import DualOptimum, solve
 from gpytorch_nkn.estimators.dank.support_vectors.svm import (
     MAX_STEPS,
     comparison_steps,
@@ -43,7 +43,7 @@ class FittedSVMs:
     signed: np.ndarray
     intercepts: np.ndarray
     learned: np.ndarray | None = None
-    solution: Solution | None = None
+    solution: DualOptimum | None = None
     extension: SmoothExtension | None = None
     factor: np.ndarray | None = None
 
@@ -153,7 +153,7 @@ class Learner:
 
     def _solve(
         self, gram: np.ndarray, blocks: Sequence[Block], eta: float, start: np.ndarray
-    ) -> tuple[DualProblem, Solution]:
+    ) -> tuple[DualProblem, DualOptimum]:
         least = LEAST_ETA * float(start @ start)
         if eta < least:
             raise ValueError(
@@ -171,7 +171,7 @@ class Learner:
         problem: DualProblem,
         extension: SmoothExtension,
         learned: np.ndarray,
-        solution: Solution | None,
+        solution: DualOptimum | None,
         max_steps: int = MAX_STEPS,
     ) -> FittedSVMs:
         """SVMs with the kernel that an extension gives."""

@@ -15,7 +15,7 @@ from gpytorch_nkn.estimators.dank.support_vectors.svm import (
     solve_svms,
 )
 
-__all__ = ["SOLVERS", "Solution", "lipschitz_constant", "newton_target", "solve"]
+__all__ = ["SOLVERS", "DualOptimum", "lipschitz_constant", "newton_target", "solve"]
 
 _GROWTH, _DECAY = 2.0, 0.9  # of the step constant
 _FIRST_LOOK, _LOOK_GROWTH = 10, 1.5  # iterations between certificates by an SVM
@@ -24,7 +24,7 @@ _FIRST_TOL, _LEAST_TOL = 1e-3, 1e-7  # of LIBSVM, from one certificate to the ne
 
 
 @dataclass
-class Solution:
+class DualOptimum:
     """Where a solver came to.
 
     Attributes:
@@ -100,15 +100,15 @@ class _Best:
         size = abs(self.point.value - self.point.factor.penalty)
         return self.gap / size if size else (0.0 if not self.gap else math.inf)
 
-    def solution(self, iterations: int) -> Solution:
+    def solution(self, iterations: int) -> DualOptimum:
         relative = self.relative_gap
         self.trace[-1] = self.point.value
-        return Solution(
+        return DualOptimum(
             self.point, self.gap, relative, iterations, relative <= self.tol, self.trace
         )
 
 
-def fista(problem: DualProblem, start: np.ndarray, tol: float, max_iter: int) -> Solution:
+def fista(problem: DualProblem, start: np.ndarray, tol: float, max_iter: int) -> DualOptimum:
     """Accelerated projected gradients, with the step found by backtracking.
 
     Momentum starts anew when it points downhill. Now and then, and as long as that pays, Newton's
@@ -169,7 +169,7 @@ def _ascend(problem: DualProblem, point: DualPoint, constant: float) -> tuple[Du
         constant *= _GROWTH
 
 
-def nesterov(problem: DualProblem, start: np.ndarray, tol: float, max_iter: int) -> Solution:
+def nesterov(problem: DualProblem, start: np.ndarray, tol: float, max_iter: int) -> DualOptimum:
     """The paper's algorithms 1 and 2, with its step constant; mended where they err.
 
     Steps of ``beta`` go up the gradient (line 7 has them go down), projections are exact, and what
@@ -238,7 +238,7 @@ def lipschitz_constant(problem: DualProblem) -> float:
     return 2.0 * largest * (len(gram) + 9.0 * squares * norm)
 
 
-SOLVERS: dict[str, Callable[[DualProblem, np.ndarray, float, int], Solution]] = {
+SOLVERS: dict[str, Callable[[DualProblem, np.ndarray, float, int], DualOptimum]] = {
     "fista": fista,
     "nesterov": nesterov,
 }
@@ -246,6 +246,6 @@ SOLVERS: dict[str, Callable[[DualProblem, np.ndarray, float, int], Solution]] = 
 
 def solve(
     problem: DualProblem, start: np.ndarray, *, solver: str, tol: float, max_iter: int
-) -> Solution:
+) -> DualOptimum:
     """Maximise the dual objective from a feasible start, to a relative gap."""
     return SOLVERS[solver](problem, start, tol, max_iter)
