@@ -11,13 +11,13 @@ from sklearn.datasets import load_digits, make_moons
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
-from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_nkn.estimators import ASKLClassifier
 from gpytorch_nkn.estimators.askl import askl_base
 from gpytorch_nkn.estimators.askl.askl_training import Trainer
 from tests.estimators.askl.test_askl_selection import watch_runs
 from tests.estimators.askl.test_askl_training import interrupt
+from tests.estimators.scikit_learn_checks import check_as_scikit_learn_does
 
 SHORT = {
     "n_components": 60,
@@ -45,11 +45,11 @@ def rings(n=300, seed=0):
 
 
 def test_scikit_learns_own_checks():
-    check_estimator(ASKLClassifier(n_components=20, max_iter=3))
+    check_as_scikit_learn_does(ASKLClassifier(n_components=20, max_iter=3))
 
 
 def test_scikit_learns_own_checks_of_the_hinge_loss():
-    check_estimator(classifier(loss="hinge", max_iter=15, n_components=30))
+    check_as_scikit_learn_does(classifier(loss="hinge", max_iter=15, n_components=30))
 
 
 def test_defaults_learn_classes():

@@ -64,7 +64,7 @@ def product_effects():
 @pytest.mark.parametrize("name", ["additive", "rbf"])
 def test_ishigami_indices_equal_the_analytic_ones(name):
     a, b = 7.0, 0.1
-    x = cube(512, 3, -PI, PI)[:300]
+    x = cube(256, 3, -PI, PI)[:200]
     y = torch.sin(x[:, 0]) * (1 + b * x[:, 2] ** 4) + a * torch.sin(x[:, 1]) ** 2
     kernel = {
         "additive": lambda: NeuralKernelNetwork.additive(3),

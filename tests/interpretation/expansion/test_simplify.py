@@ -215,11 +215,11 @@ def test_model_and_random_state_are_left_alone(small):
     model = deepcopy(small.model_)
     model.train()
     before, state = deepcopy(model.state_dict()), torch.get_rng_state()
-    first = simplify(model, max_terms=1, max_candidates=4, restarts=1)
+    first = simplify(model, max_terms=1, max_candidates=2, restarts=1)
     assert model.training and torch.equal(torch.get_rng_state(), state)
     for key, value in model.state_dict().items():
         assert torch.equal(value, before[key]), key
-    second = simplify(model, max_terms=1, max_candidates=4, restarts=1)
+    second = simplify(model, max_terms=1, max_candidates=2, restarts=1)
     assert first.expression == second.expression and first.history == second.history
     assert not first.model.training and len(first.terms) == 1
 
@@ -257,7 +257,7 @@ def test_what_is_not_within_the_tolerance_is_said(small):
 
 @pytest.mark.parametrize("criterion", ["loo", "blocked_cv"])
 def test_left_out_data_can_be_the_criterion(small, criterion):
-    options = {"max_terms": 2, "max_candidates": 5, "restarts": 0}
+    options = {"max_terms": 1, "max_candidates": 3, "restarts": 0}
     result = simplify(small, criterion=criterion, **options)
     assert result.compared == criterion and result.criterion == criterion
     n, log_scale = 40, math.log(small.y_scale_)
