@@ -24,14 +24,10 @@ _HORIZON_HELP = "train on everything and forecast N future steps (of the median 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command.
+    """Run the command with arguments, or those of the process, and return the exit code.
 
-    Args:
-        argv: Arguments without the command's name; None takes those of the process.
-
-    Returns:
-        Exit code: 0, 1 if training failed, 2 if the file or the options are wrong, 130 after
-        Ctrl-C before there was anything to write.
+    That is 0, 1 if training failed, 2 if the file or the options are wrong, 130 after Ctrl-C before
+    there was anything to write.
     """
     try:
         args = _make_parser().parse_args(argv)

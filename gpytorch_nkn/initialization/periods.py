@@ -61,7 +61,9 @@ def periodogram_peaks(
         return nothing
     span = different[-1] - different[0]
     time = (x - different.mean()) / span
-    residual = y - (_cubic_trend if trend == "cubic" else _smooth_trend)(time, y)
+    cubic = trend == "cubic"
+    fit = np.polynomial.Polynomial.fit(time, y, 3)(time) if cubic else _smooth_trend(time, y)
+    residual = y - fit
     residual = residual - residual.mean()
     rounding = 100 * np.finfo(float).eps * np.abs(y).max()
     if residual.std() <= max(1e-9 * y.std(), rounding):
@@ -75,10 +77,6 @@ def periodogram_peaks(
     peaks = 1 + np.flatnonzero((inner >= share[:-2]) & (inner > share[2:]))
     peaks = peaks[np.argsort(share[peaks])[::-1]][:num_candidates]
     return span / frequencies[peaks], share[peaks]
-
-
-def _cubic_trend(time: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.polynomial.Polynomial.fit(time, y, 3)(time)
 
 
 def _smooth_trend(time: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Maps of kernel values that keep them positive semi-definite."""
 
-from gpytorch_nkn.layers.activation import Activation
+from gpytorch_nkn.layers.activation import Activation, polynomial as polynomial
 from gpytorch_nkn.layers.half_horseshoe_prior import HalfHorseshoePrior
 from gpytorch_nkn.layers.layer import Layer
 from gpytorch_nkn.layers.linear import Linear, positive, prior_closures as prior_closures

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpytorch_nkn.layers.layer import Layer
 
-__all__ = ["Activation"]
+__all__ = ["Activation", "polynomial"]
 
 
 class Activation(Layer):
@@ -55,10 +55,15 @@ class Activation(Layer):
         """Map values ``... x C x E``, real or complex, entry by entry."""
         if isinstance(self.coefficients, str):
             return values.exp()
-        result = torch.full_like(values, self.coefficients[-1])
-        for coefficient in reversed(self.coefficients[:-1]):  # Horner's scheme
-            result = result * values + coefficient
-        return result
+        return polynomial(self.coefficients, values)
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.coefficients!r}"
+
+
+def polynomial(coefficients: Sequence[float], values: Tensor) -> Tensor:
+    """The polynomial with these coefficients, lowest power first, entry by entry."""
+    result = torch.full_like(values, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):  # Horner's scheme
+        result = result * values + coefficient
+    return result

@@ -89,7 +89,8 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
         curve = torch.ones_like(distances)
         periods, others, degree = [], [], 0
         for factor in term.factors:
-            period = _period(factor)
+            repeats = period_of(factor)  # averaged over a batch
+            period = None if repeats is None else float(repeats.mean())
             if period is not None and period < geometry.span:
                 periods.append(period)
             elif period is not None or role_of(factor) == "smooth":  # nothing comes back
@@ -106,12 +107,6 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
         lengths = _fall(curve, distances)
         behaviours.append(Behaviour(tuple(seen), *lengths, degree, tuple(others)))
     return behaviours
-
-
-def _period(kernel: Kernel) -> float | None:
-    """Period along the one column, averaged over a batch."""
-    periods = period_of(kernel)
-    return None if periods is None else float(periods.mean())
 
 
 def _correlation(kernel: Kernel, distances: Tensor) -> Tensor:

@@ -365,12 +365,12 @@ class Decomposition:
     def _parts(self, inputs: Tensor) -> Any:
         """Cross covariances ``J x ... x m x N`` and prior variances ``J x ... x m``, in strips."""
         groups = [component.terms for component in self.components]
+        rest = next((n for n, part in enumerate(self.components) if part.is_rest), None)
         start = 0
         for cross in evaluate_strips(groups, inputs, self.gp.inputs):
             part = inputs[..., start : start + cross.size(-2), :]
             start += cross.size(-2)
             prior = evaluate_groups(groups, part, part, diag=True)
-            rest = self._rest()
             if rest is not None:
                 with torch.no_grad():
                     whole = self.gp.kernel(part, self.gp.inputs).to_dense()
@@ -405,10 +405,6 @@ class Decomposition:
             for new, value, level in zip(moved, values, levels, strict=True):
                 new[home] = value[home] + level[others].sum(0)
         return moved
-
-    def _rest(self) -> int | None:
-        places = [place for place, part in enumerate(self.components) if part.is_rest]
-        return places[0] if places else None
 
     def _scale(self, inputs: Tensor) -> Tensor:
         """Scale of the targets ``... x 1``."""

@@ -92,7 +92,8 @@ class Polynomials:
         units = self.weights.shape[:-1]
         result = constant(self.weights.new_full(units, coefficients[-1]))
         for coefficient in reversed(coefficients[:-1]):
-            result = _plus_constant(result.times(self, bounds), coefficient)
+            added = constant(self.weights.new_full(units, coefficient))
+            result = stack_sum(result.times(self, bounds), added)
         return result
 
     def exponential(self, bounds: Bounds, max_order: int = 60) -> Polynomials:
@@ -170,11 +171,6 @@ def stack_sum(left: Polynomials, right: Polynomials) -> Polynomials:
     left, right = _to_width(left, right)
     exponents = np.concatenate([left.exponents, right.exponents])
     return _merge(exponents, _cat([left.weights, right.weights]))
-
-
-def _plus_constant(polynomials: Polynomials, value: float) -> Polynomials:
-    units = polynomials.weights.shape[:-1]
-    return stack_sum(polynomials, constant(polynomials.weights.new_full(units, value)))
 
 
 def _cat(parts: list[Tensor]) -> Tensor:

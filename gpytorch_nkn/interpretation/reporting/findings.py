@@ -271,7 +271,7 @@ def _labels(report: Report) -> tuple[str, str]:
     """Labels of the axes, with units."""
     units = report.units
     x_label, y_label = units.names[0], units.y_name
-    if not _is_dates(report.x):
+    if not np.issubdtype(report.x.dtype, np.datetime64):
         x_label = _with_unit(x_label, units.x_unit)
     y_label = _with_unit(y_label, units.y_unit)
     return _literal(x_label, _WIDE), _literal(y_label, _HIGH)
@@ -289,10 +289,6 @@ def _literal(text: str, characters: int = _HIGH) -> str:
 
 def _short(name: str) -> str:
     return name if len(name) <= _LONG else f"{name[: _LONG - 3].rstrip()}..."
-
-
-def _is_dates(values: np.ndarray) -> bool:
-    return np.issubdtype(values.dtype, np.datetime64)
 
 
 def _draw_overview(report: Report) -> _Picture | None:

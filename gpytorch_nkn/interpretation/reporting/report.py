@@ -129,7 +129,8 @@ def report(
         left_out = step(lambda: leave_one_out(noisy, gp.targets - gp.mean))
         if input_dim > 1:
             influence = step(lambda: effects(model, seed=seed, columns=units.names))
-            sections = _column_sections(split)
+            places = range(len(split.components))
+            sections = [_section(split, n, _describe_columns(split, n), None) for n in places]
             x, y, fit, forecast = gp.inputs.double().cpu().numpy(), _targets(gp), None, None
             x = units.x_offset + units.x_scale * x
         else:
@@ -301,13 +302,6 @@ def _section(
         negligible=bool(split.negligible[place]),
         curve=curve,
     )
-
-
-def _column_sections(split: Decomposition) -> list[Section]:
-    return [
-        _section(split, place, _describe_columns(split, place), None)
-        for place in range(len(split.components))
-    ]
 
 
 def _describe_columns(split: Decomposition, place: int) -> Description:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn.kernels.evaluation.program import LayerKind, LayerStep
+from gpytorch_nkn.layers import polynomial
 from gpytorch_nkn.linalg import Pool
 
 __all__ = ["BoundLayer", "Memory", "bind_layers", "layer_values", "with_ones"]
@@ -228,11 +229,11 @@ class _Exponential(_WithoutParameters):
 
 class _Polynomial(_WithoutParameters):
     def evaluate(self, memory: Memory) -> None:
-        memory.outputs.copy_(_polynomial(self._coefficients, memory.inputs))
+        memory.outputs.copy_(polynomial(self._coefficients, memory.inputs))
 
     def pull_back(self, memory: Memory, adjoint: Tensor, sums: list[Tensor]) -> None:
         slopes = [power * factor for power, factor in enumerate(self._coefficients)][1:]
-        slope = _polynomial(slopes or [0.0], memory.inputs)
+        slope = polynomial(slopes or [0.0], memory.inputs)
         torch.mul(adjoint, slope, out=memory.adjoint)
 
 
@@ -247,15 +248,7 @@ def layer_values(step: LayerStep, theta: Tensor, values: Tensor) -> Tensor:
         return torch.stack([factors.prod(0) for factors in values.split(step.groups)])
     if step.kind is LayerKind.EXPONENTIAL:
         return values.exp()
-    return _polynomial(step.coefficients, values)
-
-
-def _polynomial(coefficients: Sequence[float], values: Tensor) -> Tensor:
-    """The polynomial with these coefficients, lowest power first, entry by entry."""
-    result = torch.full_like(values, coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):  # Horner's scheme
-        result = result * values + coefficient
-    return result
+    return polynomial(step.coefficients, values)
 
 
 def with_ones(pool: Pool, num_units: int, num_entries: int) -> Tensor:
