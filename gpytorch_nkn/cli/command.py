@@ -6,6 +6,7 @@ import argparse
 import math
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -189,23 +190,7 @@ def _add_training_options(
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
 
 
-def _fraction(text: str) -> float:
-    return _checked(float, text, lambda value: 0 < value < 1, "a number between 0 and 1")
-
-
-def _positive_float(text: str) -> float:
-    return _checked(float, text, lambda value: 0 < value < math.inf, "a positive number")
-
-
-def _positive_int(text: str) -> int:
-    return _checked(int, text, lambda value: value >= 1, "a positive whole number")
-
-
-def _natural_int(text: str) -> int:
-    return _checked(int, text, lambda value: 0 <= value < 2**32, "a whole number from 0 to 2^32-1")
-
-
-def _checked(kind: Callable[[str], Any], text: str, valid: Callable[[Any], bool], what: str) -> Any:
+def _checked(kind: Callable[[str], Any], valid: Callable[[Any], bool], what: str, text: str) -> Any:
     try:
         value = kind(text)
     except ValueError:
@@ -213,3 +198,11 @@ def _checked(kind: Callable[[str], Any], text: str, valid: Callable[[Any], bool]
     if value is None or not valid(value):
         raise argparse.ArgumentTypeError(f"expected {what}, got {text!r}")
     return value
+
+
+_fraction = partial(_checked, float, lambda value: 0 < value < 1, "a number between 0 and 1")
+_positive_float = partial(_checked, float, lambda value: 0 < value < math.inf, "a positive number")
+_positive_int = partial(_checked, int, lambda value: value >= 1, "a positive whole number")
+_natural_int = partial(
+    _checked, int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 2^32-1"
+)

@@ -144,14 +144,14 @@ class FitResult(Fit[RestartRecord]):
         With a cross-validated density at temperature 1 these are pseudo-Bayes weights.
 
         Args:
-            temperature: Divides the log weights; above 1 the shares are more even.
+            temperature: Divides the log weights; above 1 they are more even.
         """
         numbers = list(self.members)
         n = self.model.train_targets.numel()
         scores = np.array([self.restarts[number].criterion for number in numbers])
         scores = n * scores / temperature
-        shares = np.exp(scores - scores.max())
-        return dict(zip(numbers, (shares / shares.sum()).tolist(), strict=True))
+        weights = np.exp(scores - scores.max())
+        return dict(zip(numbers, (weights / weights.sum()).tolist(), strict=True))
 
     def member_prediction(self, number: int, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of new observations at ``x`` under one restart; see :meth:`predict`."""
@@ -174,12 +174,12 @@ class FitResult(Fit[RestartRecord]):
         """
         if not average:
             return predict_observations(self.model, x)
-        shares = torch.tensor(list(self.weights(temperature).values()), dtype=x.dtype)
+        weights = torch.tensor(list(self.weights(temperature).values()), dtype=x.dtype)
         moments = [predict_observations(member, x) for member in self.members.values()]
         means, variances = (torch.stack(parts) for parts in zip(*moments, strict=True))
-        shares = shares.to(means).view(-1, *[1] * (means.dim() - 1))
-        mean = (shares * means).sum(0)
-        return mean, (shares * (variances + (means - mean).square())).sum(0)
+        weights = weights.to(means).view(-1, *[1] * (means.dim() - 1))
+        mean = (weights * means).sum(0)
+        return mean, (weights * (variances + (means - mean).square())).sum(0)
 
 
 _LOCK = threading.Lock()

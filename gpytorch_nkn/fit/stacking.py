@@ -13,7 +13,7 @@ _STEPS = 500
 _ROUNDS = 20
 _TOLERANCE = 1e-10  # of the change of a weight in a step
 
-# Factors of the standard deviation, in half octaves, and what their shares start from: so many
+# Factors of the standard deviation, in half octaves, and what their weights start from: so many
 # points that were predicted as well as they should, and a part of the points spread over all.
 WIDTHS = 2.0 ** np.arange(-1.0, 3.5, 0.5)
 _POINTS_AS_PREDICTED = 5.0
@@ -62,8 +62,8 @@ def stacking_weights(log_densities: ArrayLike, *, evenness: float = 0.05) -> np.
     for _ in range(_STEPS):
         with np.errstate(divide="ignore"):
             joint = np.log(weights)[:, None] + logs
-        shares = np.exp(joint - logsumexp(joint, axis=0))
-        new = (shares.sum(1) + pseudo) / (num_points * (1 + evenness))
+        likely = np.exp(joint - logsumexp(joint, axis=0))  # how likely each is at a point
+        new = (likely.sum(1) + pseudo) / (num_points * (1 + evenness))
         change = np.abs(new - weights).max()
         weights = new
         if change < _TOLERANCE:
@@ -79,14 +79,14 @@ def stack_predictions(
     evenness: float = 0.05,
     weights: ArrayLike | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Weights of models and shares of widths under which held-out targets are predicted best.
+    r"""Weights of models and of widths under which held-out targets are predicted best.
 
     .. math:: p(y_i) = \sum_m w_m \sum_k s_k\, N(y_i \mid \mu_{mi}, c_k^2 \sigma_{mi}^2),
         \qquad c_k \in \{2^{-1}, 2^{-1/2}, \dots, 2^3\}
 
     As :func:`stacking_weights`, where each prediction is a mixture of Gaussians of several widths.
     The noise of real tables is seldom normal: most targets lie closer to the mean than one
-    Gaussian can say without ruling out the few that lie far off. The shares start from five
+    Gaussian can say without ruling out the few that lie far off. Those of widths start from five
     targets that were predicted as they should and half a percent of all, evenly, so that few
     targets leave a Gaussian nearly as it is, and outliers are never ruled out.
 
@@ -95,10 +95,10 @@ def stack_predictions(
         means: ``M x N``: prediction of each target by each model, without having seen it.
         variances: ``M x N``, noise included.
         evenness: See :func:`stacking_weights`.
-        weights: Weights ``M``, if only the shares are to be learned; ``None`` learns both.
+        weights: Weights ``M``, if only those of widths are to be learned; ``None`` learns both.
 
     Returns:
-        Weights ``M`` and shares ``K`` of :data:`WIDTHS`, not negative, each of sum 1.
+        Weights ``M``, and ``K`` of :data:`WIDTHS`, not negative, each of sum 1.
 
     Raises:
         ValueError: As :func:`stacking_weights`.
@@ -108,33 +108,33 @@ def stack_predictions(
     with np.errstate(all="ignore"):
         logs = norm.logpdf(y, mean[:, None], deviation)  # M x K x N
     logs[np.isnan(logs)] = -np.inf
-    shares = np.where(WIDTHS == 1, 1.0, 0.0)
-    prior = _POINTS_AS_PREDICTED * shares + _EVENNESS_OF_WIDTHS * y.size / WIDTHS.size
+    of_widths = np.where(WIDTHS == 1, 1.0, 0.0)
+    prior = _POINTS_AS_PREDICTED * of_widths + _EVENNESS_OF_WIDTHS * y.size / WIDTHS.size
     learned = weights is None
     found = np.full(len(mean), 1 / len(mean)) if learned else np.asarray(weights, dtype=float)
     for _ in range(_ROUNDS):  # both halves only rise; they hardly depend on each other
-        before = shares
+        before = of_widths
         with np.errstate(divide="ignore"):
             if learned:
-                by_model = logsumexp(logs, axis=1, b=shares[:, None])
+                by_model = logsumexp(logs, axis=1, b=of_widths[:, None])
                 found = stacking_weights(by_model, evenness=evenness)
             by_width = logsumexp(logs[found > 0], axis=0, b=found[found > 0, None, None])
-        shares = _shares_of_widths(by_width, prior)
-        if not learned or np.abs(shares - before).max() < 1e-6:
+        of_widths = _weights_of_widths(by_width, prior)
+        if not learned or np.abs(of_widths - before).max() < 1e-6:
             break
-    return found, shares
+    return found, of_widths
 
 
-def _shares_of_widths(logs: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """Shares ``K`` that maximise the log density ``K x N`` of their mixture and a Dirichlet."""
+def _weights_of_widths(logs: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Weights ``K`` that maximise the log density ``K x N`` of their mixture and a Dirichlet."""
     logs = logs[:, np.isfinite(logs).any(0)]
-    shares = np.full(len(prior), 1 / len(prior))
+    weights = np.full(len(prior), 1 / len(prior))
     for _ in range(_STEPS):
-        joint = np.log(shares)[:, None] + logs
+        joint = np.log(weights)[:, None] + logs
         counts = np.exp(joint - logsumexp(joint, axis=0)).sum(1) + prior
         new = counts / counts.sum()
-        change = np.abs(new - shares).max()
-        shares = new
+        change = np.abs(new - weights).max()
+        weights = new
         if change < _TOLERANCE:
             break
-    return shares
+    return weights
