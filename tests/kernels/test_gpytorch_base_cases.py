@@ -1,4 +1,4 @@
-"""GPyTorch's own test case on every registered kernel."""
+"""GPyTorch's own test case on every public kernel."""
 
 import unittest
 
@@ -13,14 +13,20 @@ from gpytorch_nkn.kernels import (
     GeneralizedSpectralMixtureKernel,
     IntegratedWienerKernel,
     KroneckerKernel,
+    NeuralKernelNetwork,
     NonStationarySpectralKernel,
     SeparableGridInterpolationKernel,
     WienerKernel,
 )
 from tests.kernels.registry import NO_BATCH, REGISTRY, ard, simple
 
-# Kernels of any number of columns, next to the same kernel with ARD over two columns.
-ANY_COLUMNS = [entry for entry in REGISTRY if not entry.ard]
+# Kernels of any number of columns, next to the same kernel with ARD over two columns. One network
+# stands for all: what differs between them is in our own contract.
+ANY_COLUMNS = [
+    entry
+    for entry in REGISTRY
+    if not entry.ard and (entry.cls is not NeuralKernelNetwork or entry.name == "network-real")
+]
 TWO_COLUMNS = {
     "network-real": next(entry for entry in REGISTRY if entry.name == "network-ard"),
     **{

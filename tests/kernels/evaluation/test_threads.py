@@ -26,8 +26,15 @@ def _one_thread_afterwards():
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("name", ["time_series-zero_mean", "shared-columns"])
-@pytest.mark.parametrize("shape", [(700, None), (3, 700), (620, 650)])
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("time_series-zero_mean", (620, 650)),
+        ("shared-columns", (700, None)),
+        ("shared-columns", (3, 700)),
+        ("shared-columns", (620, 650)),
+    ],
+)
 def test_results_do_not_depend_on_the_number_of_threads(shape, name, path):
     network, dims = make_network(name), CASES[name].dims
     x1 = rough_inputs(shape[0], dims).requires_grad_(shape[1] is not None)
