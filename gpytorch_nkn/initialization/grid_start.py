@@ -20,7 +20,7 @@ from torch import Tensor
 from gpytorch_nkn.initialization.assign import assign, assign_weight
 from gpytorch_nkn.initialization.axis_spectrum import AxisSpectrum, axis_spectrum
 from gpytorch_nkn.initialization.distances import median_distances
-from gpytorch_nkn.kernels import NeuralKernelNetwork, SpectralComponentKernel
+from gpytorch_nkn.kernels import NeuralKernelNetwork, SpectralComponentKernel, row_of
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.layers import Linear
 
@@ -49,9 +49,9 @@ def initialize_grid_kernels(
     start there, lengthscales at a thirtieth to a third of it (of kernels that are multiplied with
     a periodic one: at a third of the grid to all of it), frequencies of spectral mixtures at the
     peaks. Weights of Linear layers are drawn anew; the product of the kernels gets unit
-    variance, on average over the grid. Parts of other kinds and frozen parameters keep their
-    values, but for the variance of a linear primitive of a network, which depends on the unit of
-    the coordinates.
+    variance, on average over the grid. Along a dimension of one coordinate, walks start a step
+    ahead of it. Parts of other kinds and frozen parameters keep their values, but for the variance
+    of a linear primitive of a network, which depends on the unit of the coordinates.
 
     Args:
         kernels: One kernel per dimension.
@@ -175,6 +175,9 @@ def _start(
         edge = float(x.abs().amax().square())
         if edge > 0:
             assign(part, "variance", torch.full_like(part.variance, _LINEAR / edge))
+    row = row_of(part)
+    if row is not None and row.start is not None and x.size(-1) == 1:
+        row.start(part, x)
 
 
 def _start_mixture(

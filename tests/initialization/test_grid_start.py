@@ -15,7 +15,7 @@ from gpytorch.kernels import (
 )
 
 from gpytorch_nkn.initialization import initialize_grid_kernels, rescale_kernel
-from gpytorch_nkn.kernels import NeuralKernelNetwork, SpectralComponentKernel
+from gpytorch_nkn.kernels import NeuralKernelNetwork, SpectralComponentKernel, WienerKernel
 
 PERIODS = 6.2, 4.1
 
@@ -50,6 +50,15 @@ def test_periods_and_frequencies_come_from_the_spectra():
     torch.testing.assert_close(frequency, expected, rtol=0.02, atol=0)
     second = kernels[1].base_kernel.kernels[0]
     assert second.period_length.item() == pytest.approx(PERIODS[1], rel=0.02)
+
+
+def test_walks_start_a_step_ahead_of_their_dimension():
+    kernels = [ScaleKernel(WienerKernel()), NeuralKernelNetwork([WienerKernel(origin=-3.0)], [])]
+    coordinates = start(kernels)
+    assert kernels[0].base_kernel.origin.item() == -1.0
+    assert kernels[1].primitives[0].origin.item() == -3.0
+    variance = kernels[0](coordinates[0]).to_dense().diagonal()
+    assert variance.min() > 0 and variance.mean().item() == pytest.approx(1.0)
 
 
 def test_lengthscales_are_shares_of_the_period_whatever_the_unit():
