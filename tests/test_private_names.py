@@ -59,20 +59,13 @@ INHERITED = {
     "botorch: _num_outputs",
     "botorch: _subset_batch_dict",
     "gpytorch: _add_other_terms",
-    "gpytorch: _added_loss_terms",
     "gpytorch: _batch_shape",
     "gpytorch: _get_test_prior_mean_and_covariances",
-    "gpytorch: _inducing_inv_root",
-    "gpytorch: _inducing_mat",
-    "gpytorch: _modules",
-    "gpytorch: _parameters",
     "gpytorch: _transform",
     "gpytorch: _variational_distribution",
     "sklearn: _get_param_names",
     "torch: _apply",
     "torch: _load_from_state_dict",
-    "torch: _modules",
-    "torch: _parameters",
 }
 
 

@@ -9,6 +9,7 @@ import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from gpytorch.models import ExactGP
+from gpytorch.module import Module
 
 from gpytorch_nkn.layers import Layer
 
@@ -30,7 +31,7 @@ def can_stack(models: Sequence[ExactGP]) -> bool:
     transformed = getattr(first, "input_transform", None) is not None
     if first.train_targets.dim() != 1 or transformed:
         return False
-    if any(getattr(module, "_added_loss_terms", None) for module in first.modules()):
+    if any(isinstance(m, Module) and m._added_loss_terms for m in first.modules()):
         return False
     shapes = [[(n, p.shape) for n, p in model.named_parameters()] for model in models]
     if any(other != shapes[0] for other in shapes[1:]):

@@ -8,6 +8,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.models import ExactGP
+from gpytorch.module import Module
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
@@ -64,7 +65,8 @@ class Objective:
     def __init__(self, model: ExactGP, num_restarts: int | None = None):
         self.model = model
         self.num_restarts = num_restarts
-        self.adds_loss = any(getattr(m, "_added_loss_terms", None) for m in model.modules())
+        parts = [m for m in model.modules() if isinstance(m, Module)]
+        self.adds_loss = any(part._added_loss_terms for part in parts)
         priors = [(m, prior, get) for _, m, prior, get, _ in model.named_priors()]
         self._log_normal = [p for p in priors if _is_scalar_log_normal(p[1])]
         self._other = [p for p in priors if not _is_scalar_log_normal(p[1])]
