@@ -1,5 +1,4 @@
 import pickle
-from copy import deepcopy
 from itertools import pairwise
 
 import gpytorch
@@ -310,12 +309,11 @@ def test_seeds_decide_and_numpys_state_is_left_alone(monkeypatch):
     assert DANKClassifier(C=10.0, cv=2, random_state=state).fit(X, y).cv_results_
 
 
-@pytest.mark.parametrize("copied", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 @pytest.mark.parametrize("extension", ["smooth", "reciprocal"])
-def test_copies_predict_the_same(copied, extension):
+def test_pickles_predict_the_same(extension):
     X, y = rows(classes=3)
     model = classifier(eta=0.05, tau=0.01, extension=extension, kernel="laplacian").fit(X, y)
-    other = copied(model)
+    other = pickle.loads(pickle.dumps(model))
     expected = model.decision_function(X)
     np.testing.assert_allclose(other.decision_function(X), expected, rtol=1e-12)
     np.testing.assert_allclose(other.factor_, model.factor_, rtol=1e-9, atol=1e-9)
