@@ -180,7 +180,7 @@ def _nkn(x, y, new_x, new_y, seed: int, *, warm_up: bool) -> dict:
 
     if warm_up:
         recipe = Recipe(adam_steps=1, lbfgs_iterations=1)
-        forecaster = NKNForecaster(restarts=1, recipe=recipe, random_state=seed)
+        forecaster = NKNForecaster(quality="fast", recipe=recipe, random_state=seed)
     else:
         forecaster = NKNForecaster(random_state=seed)
     forecaster.fit(x, y)

@@ -11,7 +11,7 @@ from gpytorch_nkn.cli import main
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import Recipe
 
-FAST = ["--restarts", "1", "--steps", "5", "--jobs", "1", "--no-progress"]
+FAST = ["--quality", "fast", "--steps", "5", "--jobs", "1", "--no-progress"]
 
 
 def values(n):
@@ -55,10 +55,10 @@ def test_forecast_scores_the_held_out_tail_next_to_the_baselines(run, monthly, t
     assert [row["time"] for row in rows] == ["2004-01", "2004-02", "2004-03", "2004-04"]
     assert float(rows[0]["observed"]) == pytest.approx(values(40)[36], abs=1e-5)
     for row in rows:
-        assert float(row["lower95"]) < float(row["mean"]) < float(row["upper95"])
+        assert float(row["lower95"]) < float(row["median"]) < float(row["upper95"])
         assert float(row["std"]) > 0
     assert list(summary["results"]) == ["NKN", "RBF GP", "seasonal naive"]
-    errors = [float(row["mean"]) - float(row["observed"]) for row in rows]
+    errors = [float(row["median"]) - float(row["observed"]) for row in rows]
     assert summary["results"]["NKN"]["rmse"] == pytest.approx(np.sqrt(np.mean(np.square(errors))))
     assert set(summary["results"]["RBF GP"]) == {
         "rmse",
@@ -84,10 +84,10 @@ def test_forecast_is_that_of_the_estimator(run, tmp_path):
     np.savetxt(path, np.column_stack([time, target]), "%.17g", ",", header="t,y", comments="")
     _, _, rows, _ = run("forecast", path, *FAST, "--test-fraction", "0.2", "--seed", "5")
     recipe = Recipe(adam_steps=5, lbfgs_iterations=1)
-    forecaster = NKNForecaster(restarts=1, recipe=recipe, random_state=5)
+    forecaster = NKNForecaster(quality="fast", horizon=6, recipe=recipe, random_state=5)
     forecaster.fit(time[:24], target[:24])
     assert [float(row["time"]) for row in rows] == time[24:].tolist()
-    means = [float(row["mean"]) for row in rows]
+    means = [float(row["median"]) for row in rows]
     np.testing.assert_allclose(means, forecaster.predict(time[24:]), rtol=1e-6)
 
 
@@ -100,13 +100,13 @@ def test_horizon_goes_on_after_the_end_without_scores(run, monthly):
     assert "RMSE" not in printed.out and "2004-07" in printed.out
 
 
-def test_log_targets_keep_the_band_positive(run, tmp_path):
+def test_logarithms_keep_the_band_positive(run, tmp_path):
     path = tmp_path / "small.csv"
     path.write_text("t,y\n" + "\n".join(f"{t},{np.exp(np.sin(t))}" for t in range(20)))
-    _, _, rows, _ = run("forecast", path, *FAST, "--log-targets", "--horizon", "3")
+    _, _, rows, _ = run("forecast", path, *FAST, "--transform", "log", "--horizon", "3")
     assert min(float(row["lower95"]) for row in rows) > 0
     path.write_text("t,y\n1,1\n2,-2\n3,1\n4,3\n")
-    code, printed, _, _ = run("forecast", path, *FAST, "--log-targets", "--horizon", "2")
+    code, printed, _, _ = run("forecast", path, *FAST, "--transform", "log", "--horizon", "2")
     assert code == 2 and "needs positive targets, got -2" in printed.err
 
 
@@ -121,7 +121,7 @@ def test_columns_are_named_by_options(run, tmp_path):
 def test_smoke_variable_shortens_the_training(run, monthly, monkeypatch):
     monkeypatch.setenv("GPYTORCH_NKN_SMOKE", "1")
     code, _, _, summary = run("forecast", monthly)
-    assert code == 0 and summary["settings"]["restarts"] == 1
+    assert code == 0 and summary["settings"]["quality"] == "fast"
 
 
 def test_demo_ends_by_telling_where_the_figure_is(run, tmp_path):

@@ -18,7 +18,6 @@ from gpytorch_nkn.cli.inpaint import run_inpaint
 __all__ = ["main"]
 
 _COMMANDS = {"demo": run_forecast, "forecast": run_forecast, "inpaint": run_inpaint}
-_DEMO_RESTARTS = 4
 _DEMO_BUDGET = 60.0
 _KERNELS = ("texture", "spectral_mixture", "periodic", "rbf")  # gpytorch_nkn.grids.STRUCTURES
 _HORIZON_HELP = "train on everything and forecast N future steps (of the median step), no scores"
@@ -79,14 +78,14 @@ def _make_parser() -> argparse.ArgumentParser:
         help="hold out the last part of the time span and score its forecast (default: 0.1)",
     )
     part.add_argument("--horizon", type=_positive_int, metavar="N", help=_HORIZON_HELP)
-    _add_common_options(forecast, out="forecast", restarts=None, budget=None)
+    _add_common_options(forecast, out="forecast", budget=None)
 
     about = (
         "Forecast the last ten years of the monthly Mauna Loa CO2 series, which comes with "
         "statsmodels: the command `forecast` on a series that needs no file."
     )
     demo = commands.add_parser("demo", help="forecast the Mauna Loa CO2 series", description=about)
-    _add_common_options(demo, out="demo", restarts=_DEMO_RESTARTS, budget=_DEMO_BUDGET)
+    _add_common_options(demo, out="demo", budget=_DEMO_BUDGET)
     _add_inpaint(commands)
     return parser
 
@@ -122,16 +121,30 @@ def _add_inpaint(commands: argparse._SubParsersAction) -> None:
         action="store_false",
         help="every colour channel has a kernel of its own, which takes longer",
     )
-    _add_training_options(
-        inpaint, out="inpaint", restarts=None, budget=None, starts="3 for a texture, else 1"
+    inpaint.add_argument(
+        "--restarts",
+        type=_positive_int,
+        metavar="R",
+        help="starts of the training (default: 3 for a texture, else 1)",
     )
+    _add_training_options(inpaint, out="inpaint", budget=None)
 
 
-def _add_common_options(
-    parser: argparse.ArgumentParser, *, out: str, restarts: int | None, budget: float | None
-) -> None:
-    starts = "20 up to 250 rows, 6 beyond"
-    _add_training_options(parser, out=out, restarts=restarts, budget=budget, starts=starts)
+def _add_common_options(parser: argparse.ArgumentParser, *, out: str, budget: float | None) -> None:
+    _add_training_options(parser, out=out, budget=budget)
+    parser.add_argument(
+        "--quality",
+        choices=("fast", "default", "best"),
+        default="default",
+        help="how many structures are tried",
+    )
+    parser.add_argument(
+        "--season",
+        type=_positive_float,
+        nargs="+",
+        metavar="P",
+        help="periods in units of time (years for dates; default: what the time axis tells)",
+    )
     parser.add_argument(
         "--report",
         type=Path,
@@ -147,12 +160,13 @@ def _add_common_options(
         "--target-unit", metavar="UNIT", help="what one unit of the target is called there"
     )
     parser.add_argument(
-        "--log-targets",
-        action="store_true",
-        help="model the logarithm of the target, for variation that grows with the level",
+        "--transform",
+        choices=("auto", "identity", "log"),
+        default="auto",
+        help="model the target, its logarithm, or both (the default where it is positive)",
     )
     parser.add_argument(
-        "--jobs", type=_positive_int, metavar="J", help="processes (default: one per core)"
+        "--jobs", type=_positive_int, default=1, metavar="J", help="processes (default: 1)"
     )
     parser.add_argument("--steps", type=_positive_int, help=argparse.SUPPRESS)  # for tests
 
@@ -161,17 +175,8 @@ def _add_training_options(
     parser: argparse.ArgumentParser,
     *,
     out: str,
-    restarts: int | None,
     budget: float | None,
-    starts: str,
 ) -> None:
-    parser.add_argument(
-        "--restarts",
-        type=_positive_int,
-        default=restarts,
-        metavar="R",
-        help=f"starts of the training (default: {restarts or starts})",
-    )
     parser.add_argument("--seed", type=_natural_int, default=0, metavar="S", help="default: 0")
     parser.add_argument(
         "--out",

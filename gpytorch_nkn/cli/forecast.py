@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib.util
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,6 @@ __all__ = ["run_forecast"]
 
 _GRID = 600  # points of the drawn mean
 _HISTORY = 20  # spans of the forecast that the figure shows before it
-_BATCH_ELEMENTS = 80_000  # restarts of smaller problems run in one batch, not in processes
 _NO_MATPLOTLIB = "a report needs matplotlib: pip install 'gpytorch_nkn[plot]'"
 
 
@@ -44,7 +42,7 @@ def run_forecast(args: argparse.Namespace) -> None:
     """Forecast a series and write the files of it; a UserError ends the command."""
     started = time.perf_counter()
     if is_smoke_test():
-        args.restarts, args.steps = 1, args.steps or 20
+        args.quality, args.steps = "fast", args.steps or 20
     series = _load(args)
     for notice in series.notices:
         print(f"Note: {notice}")
@@ -192,11 +190,13 @@ def _forecast_all(
     if args.steps is not None:
         recipe = Recipe(adam_steps=args.steps, lbfgs_iterations=args.steps // 5)
     forecaster = NKNForecaster(
-        restarts=args.restarts,
-        log_targets=args.log_targets,
+        quality=args.quality,
+        seasons="auto" if args.season is None else args.season,
+        transform=args.transform,
+        horizon=new.size,
         recipe=recipe,
         budget=args.budget,
-        n_jobs=_jobs(args, x.size),
+        n_jobs=args.jobs,
         random_state=args.seed,
         progress=not args.no_progress,
     )
@@ -205,12 +205,12 @@ def _forecast_all(
         forecaster.fit(x, y)
     except ValueError as error:
         raise UserError(error) from None
-    except RuntimeError as error:  # every restart failed
+    except RuntimeError as error:  # every candidate failed
         raise UserError(f"training failed: {error}", code=1) from None
-    unfinished = sum(r.status == "interrupted" for r in forecaster.result_.restarts)
+    unfinished = int((forecaster.scores_["status"] == "interrupted").sum())
     if unfinished:
-        total = len(forecaster.result_.restarts)
-        print(f"Note: training was cut short in {unfinished} of {total} restarts.")
+        total = len(forecaster.scores_)
+        print(f"Note: training was cut short in {unfinished} of {total} structures.")
     mean, std = forecaster.predict(new, return_std=True)
     lower, upper = forecaster.predict_interval(new)
     density = None if observed is None else forecaster.log_predictive_density(new, observed)
@@ -233,19 +233,6 @@ def _forecast_all(
         density = made.log_density(observed)
         results[name] = _MethodForecast(made.mean, made.std, *made.interval(), density, seconds)
     return results, forecaster
-
-
-def _jobs(args: argparse.Namespace, num_rows: int) -> int:
-    from gpytorch_nkn.estimators.nkn import default_restarts
-
-    restarts = args.restarts or default_restarts(num_rows)
-    if args.jobs is not None:
-        return min(args.jobs, restarts)
-    if restarts * num_rows**2 <= _BATCH_ELEMENTS:
-        return 1
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return min(cores, restarts)
 
 
 def _scores(result: _MethodForecast, observed: np.ndarray | None) -> dict[str, float]:
@@ -283,7 +270,7 @@ def _write_csv(
         columns.append(observed)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["time", "mean", "std", "lower95", "upper95", "observed"])
+        writer.writerow(["time", "median", "std", "lower95", "upper95", "observed"])
         for moment, *values in zip(new_x, *columns, strict=True):
             cells = [f"{value:.10g}" for value in values]
             writer.writerow([_time_text(moment), *cells, *[""] * (5 - len(cells))])

@@ -2,7 +2,8 @@
 
 from gpytorch_nkn.estimators.askl import ASKLClassifier, ASKLRegressor
 from gpytorch_nkn.estimators.dank import Candidate, DANKClassifier, DANKRegressor
-from gpytorch_nkn.estimators.nkn import NKNForecaster, NKNRegressor
+from gpytorch_nkn.estimators.nkn import NKNRegressor
+from gpytorch_nkn.estimators.series import NKNForecaster
 
 __all__ = [
     "ASKLClassifier",

@@ -319,7 +319,7 @@ def _units_of(estimator: Any, model: ExactGP) -> Units:
             y_scale=float(estimator.y_scale_),
             names=("time",),
             x_unit=unit,
-            log_targets=bool(estimator.log_targets),
+            log_targets=bool(estimator.log_targets_),
         )
     assert model.train_inputs is not None
     input_dim = model.train_inputs[0].size(-1)

@@ -31,7 +31,9 @@ MAKE = {
     ASKLRegressor: lambda **options: ASKLRegressor(**_ASKL | options),
     DANKClassifier: lambda **options: DANKClassifier(**_DANK | options),
     DANKRegressor: lambda **options: DANKRegressor(**_DANK | options),
-    NKNForecaster: lambda **options: NKNForecaster(**{"restarts": 1, "recipe": SHORT} | options),
+    NKNForecaster: lambda **options: NKNForecaster(
+        **{"quality": "fast", "recipe": SHORT} | options
+    ),
     NKNRegressor: lambda **options: NKNRegressor(
         "tabular", **{"restarts": 1, "recipe": SHORT} | options
     ),

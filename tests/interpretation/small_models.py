@@ -28,7 +28,9 @@ def season(n, period=12.0):
 
 
 def forecaster(x, y, **options):
-    return NKNForecaster(restarts=1, recipe=STEPS, random_state=0, **options).fit(x, y)
+    options = {"transform": "identity", **options}
+    model = NKNForecaster("time_series", restarts=1, recipe=STEPS, random_state=0, **options)
+    return model.fit(x, y)
 
 
 class SeasonalGP(ExactGP):

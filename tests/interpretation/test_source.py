@@ -40,7 +40,8 @@ def rbf(*lengthscales):
 
 
 def quick(**options):
-    return NKNForecaster(restarts=1, random_state=0, budget=2.0, **options)
+    options = {"transform": "identity", **options}
+    return NKNForecaster("time_series", restarts=1, random_state=0, budget=2.0, **options)
 
 
 # --- units -------------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ def test_a_short_series_counts_in_days():
 
 def test_a_forecaster_over_numbers():
     time = 100 + 2 * np.arange(40.0)
-    forecaster = quick(log_targets=True).fit(time, np.exp(1 + np.sin(time)))
+    forecaster = quick(transform="log").fit(time, np.exp(1 + np.sin(time)))
     units = source_of(forecaster).units
     assert units.x_scale[0] == pytest.approx(time.std()) and units.x_unit == ""
     assert units.x_offset[0] == pytest.approx(time.mean())

@@ -1,6 +1,5 @@
-"""Neural Kernel Networks for tables and series."""
+"""Gaussian processes with networks of kernels, for tables."""
 
-from gpytorch_nkn.estimators.nkn.nkn_forecaster import NKNForecaster, default_restarts
 from gpytorch_nkn.estimators.nkn.nkn_regressor import NKNRegressor
 
-__all__ = ["NKNForecaster", "NKNRegressor", "default_restarts"]
+__all__ = ["NKNRegressor"]

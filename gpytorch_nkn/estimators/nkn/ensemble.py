@@ -13,7 +13,7 @@ from scipy.special import logsumexp, ndtr
 from scipy.stats import norm
 from torch import Tensor
 
-from gpytorch_nkn.estimators.nkn.conditioned_gp import ConditionedGP
+from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.fit import WIDTHS, FitResult, stack_predictions, stacking_weights
 
 __all__ = [

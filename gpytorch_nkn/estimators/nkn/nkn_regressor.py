@@ -17,7 +17,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from gpytorch_nkn.estimators.nkn.conditioned_gp import max_exact_rows
+from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
 from gpytorch_nkn.estimators.nkn.ensemble import (
     SELECTIONS,
     Ensemble,

@@ -315,7 +315,7 @@ def monthly():
 
 
 def forecaster(**options):
-    return NKNForecaster(restarts=1, random_state=0, budget=3.0, **options)
+    return NKNForecaster("time_series", restarts=1, random_state=0, budget=3.0, **options)
 
 
 @pytest.mark.parametrize("kind", ["numbers", "dates", "log"])
@@ -325,7 +325,7 @@ def test_forecasters(kind, monthly):
     if kind == "dates":
         time = pd.date_range("1999-01-01", periods=60, freq="MS")
         new = pd.DatetimeIndex(["1998-05-05", "2001-01-01", "2004-06-01"])
-    estimator = forecaster(log_targets=kind == "log").fit(time, monthly)
+    estimator = forecaster(transform="log" if kind == "log" else "identity").fit(time, monthly)
     decomposition = decompose(estimator)
     inputs = torch.as_tensor(estimator.standardised_time(new)).unsqueeze(-1)
     mean, covariance = whole_posterior(estimator.model_, inputs)

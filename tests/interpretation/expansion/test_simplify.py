@@ -86,14 +86,18 @@ def cycle_and_trend(seed, n=100):
 @pytest.fixture(scope="module")
 def forecaster():
     t, y = cycle_and_trend(5)
-    return NKNForecaster(restarts=3, random_state=0).fit(t[:84], 5 + 3 * y[:84])
+    return NKNForecaster("time_series", transform="identity", restarts=3, random_state=0).fit(
+        t[:84], 5 + 3 * y[:84]
+    )
 
 
 @pytest.fixture(scope="module")
 def small():
     t, y = cycle_and_trend(5, n=40)
     recipe = Recipe(adam_steps=30, lbfgs_iterations=10)
-    return NKNForecaster(restarts=1, recipe=recipe, random_state=0).fit(t, 5 + 3 * y)
+    return NKNForecaster(
+        "time_series", transform="identity", restarts=1, recipe=recipe, random_state=0
+    ).fit(t, 5 + 3 * y)
 
 
 @pytest.fixture(scope="module")

@@ -145,7 +145,7 @@ def test_draws_are_counted():
 
 
 def test_logarithms_have_a_median():
-    made = forecaster(np.arange(20.0), np.exp(season(20) / 5), log_targets=True)
+    made = forecaster(np.arange(20.0), np.exp(season(20) / 5), transform="log")
     words = " ".join(Page(report(made).to_html()).text("p"))
     assert "Blue: the median and the 95 % band" in words
 

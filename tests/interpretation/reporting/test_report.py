@@ -127,7 +127,7 @@ def test_a_forecaster_is_continued_by_its_own_predictions():
 
 
 def test_logarithms_are_undone():
-    made = forecaster(np.arange(40.0), np.exp(season(40) / 5), log_targets=True)
+    made = forecaster(np.arange(40.0), np.exp(season(40) / 5), transform="log")
     found = check(report(made, x_unit="months", y_unit="kg"))
     np.testing.assert_allclose(found.y, np.exp(season(40) / 5))
     lower, upper = made.predict_interval(found.forecast.x)

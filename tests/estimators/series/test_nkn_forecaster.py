@@ -1,4 +1,4 @@
-from copy import deepcopy
+from time import monotonic
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,8 @@ from scipy.stats import norm
 from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.estimators.series import nkn_forecaster
+from gpytorch_nkn.estimators.series.training import train
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
@@ -23,91 +25,179 @@ def seasonal_series(n=72):
 
 
 def forecaster(**options):
-    return NKNForecaster(**{"restarts": 2, "recipe": SHORT, "random_state": 0, **options})
+    return NKNForecaster(**{"quality": "fast", "random_state": 0, **options})
 
 
 @pytest.fixture(scope="module")
 def fitted():
     time, y = seasonal_series()
-    return forecaster(restarts=3, average=True).fit(time[:60], y[:60])
+    return NKNForecaster(seasons=12, random_state=0).fit(time[:60], y[:60])
 
 
-def test_trend_and_season_are_extrapolated():
+@pytest.mark.parametrize("structure", ["auto", "time_series"])
+def test_trend_and_season_are_extrapolated(structure):
     time, y = seasonal_series()
-    model = NKNForecaster(restarts=3, random_state=0).fit(time[:48], y[:48])
+    model = NKNForecaster(structure, seasons=12, transform="identity", restarts=3, random_state=0)
+    model.fit(time[:48], y[:48])
     assert np.abs(model.predict(time[48:]) - y[48:]).max() < 0.3
     assert model.score(time[48:], y[48:]) > 0.98
 
 
+def test_a_level_that_wanders_is_continued_from_its_end():
+    rng = np.random.default_rng(0)
+    time, y = np.arange(150.0), rng.standard_normal(150).cumsum()
+    model = NKNForecaster(random_state=0, horizon=10).fit(time, y)
+    ahead = np.arange(150.0, 160.0)
+    lower, upper = model.predict_interval(ahead)
+    assert np.abs(model.predict(ahead) - y[-1]).max() < 2.5
+    # the variance of a random walk grows in proportion to the horizon
+    assert 2.0 < (upper - lower)[-1] / (upper - lower)[0] < 4.5
+    assert 0.7 < (upper - lower)[0] / (2 * 1.96) < 1.4
+
+
+def test_a_learned_cycle_is_continued():
+    time = np.arange(120.0)
+    y = np.sin(2 * np.pi * time / 17) + 0.1 * np.random.default_rng(1).standard_normal(120)
+    model = NKNForecaster(random_state=0, horizon=20).fit(time[:100], y[:100])
+    assert model.members_[0].name == "cycle"
+    assert np.abs(model.predict(time[100:]) - y[100:]).max() < 0.6
+
+
 def test_units_do_not_matter():
     time, y = seasonal_series()
-    first = forecaster().fit(time[:60], y[:60])
-    second = forecaster().fit(1900 + time[:60] / 12, 1e6 * y[:60] - 5e6)
+    first = forecaster(seasons=12).fit(time[:60], y[:60])
+    second = forecaster(transform="identity").fit(1900 + time[:60] / 12, 1e6 * y[:60] - 5e6)
+    first = forecaster(seasons=12, transform="identity").fit(time[:60], y[:60])
+    assert first.seasons_ == [12.0] and second.seasons_ == [1.0]
     mean, std = first.predict(time[60:], return_std=True)
     got = second.predict(1900 + time[60:] / 12, return_std=True)
     np.testing.assert_allclose(got[0], 1e6 * mean - 5e6, rtol=1e-2)
     np.testing.assert_allclose(got[1], 1e6 * std, rtol=0.2)
 
 
-def test_mixture_moments_band_and_density_agree(fitted):
+def test_what_is_said_of_an_observation_agrees(fitted):
     x = np.array([66.0])
-    (mean,), (std,) = fitted.predict(x, return_std=True)
-
-    members = fitted.result_.members
-    scaled = torch.tensor([[(66.0 - fitted.x_offset_) / fitted.x_scale_]])
-    parts = [fitted.result_.member_prediction(number, scaled) for number in members]
-    grids = [m.item() + v.sqrt().item() * np.linspace(-10, 10, 801) for m, v in parts]
-    values = fitted.y_offset_ + fitted.y_scale_ * np.sort(np.concatenate(grids))
+    (median,), (std,) = fitted.predict(x, return_std=True)
+    lowest, highest = fitted.predict_quantiles(x, [1e-12, 1 - 1e-12])[0]
+    values = np.linspace(lowest, highest, 40_001)
     density = np.exp(fitted.log_predictive_density(np.repeat(x, values.size), values))
     assert trapezoid(density, values) == pytest.approx(1, rel=1e-4)
-    assert trapezoid(values * density, values) == pytest.approx(mean, abs=1e-3 * std)
-    variance = trapezoid((values - mean) ** 2 * density, values)
-    assert variance == pytest.approx(std**2, rel=1e-3)
-    lower, upper = (end[0] for end in fitted.predict_interval(x, level=0.9))
+    mean = trapezoid(values * density, values)
+    assert trapezoid((values - mean) ** 2 * density, values) == pytest.approx(std**2, rel=1e-3)
     cumulative = cumulative_trapezoid(density, values, initial=0)
-    ends = np.interp([lower, upper], values, cumulative)
-    np.testing.assert_allclose(ends, [0.05, 0.95], atol=1e-3)
+    lower, upper = (end[0] for end in fitted.predict_interval(x, level=0.9))
+    quantiles = fitted.predict_quantiles(x, [0.05, 0.5, 0.95])[0]
+    np.testing.assert_allclose(quantiles, [lower, median, upper])
+    np.testing.assert_allclose(
+        np.interp(quantiles, values, cumulative), [0.05, 0.5, 0.95], atol=1e-3
+    )
 
 
-def test_single_restart_is_gaussian_with_the_gps_moments(fitted):
-    single = deepcopy(fitted).set_params(average=False)
-    x, y = np.array([61.0, 70.0]), np.array([15.0, 16.0])
-    mean, std = single.predict(x, return_std=True)
-    scaled = torch.tensor((x - single.x_offset_) / single.x_scale_).unsqueeze(-1)
-    with torch.no_grad():
-        predictive = single.model_.likelihood(single.model_(scaled))
-    expected = single.y_offset_ + single.y_scale_ * predictive.mean.numpy()
-    np.testing.assert_allclose(mean, expected)
-    np.testing.assert_allclose(std, single.y_scale_ * predictive.stddev.numpy())
-    lower, upper = single.predict_interval(x)
-    np.testing.assert_allclose(upper - lower, 2 * norm.ppf(0.975) * std)
-    np.testing.assert_allclose(single.log_predictive_density(x, y), norm.logpdf(y, mean, std))
-
-
-def test_log_targets_give_log_normal_forecasts():
+def test_one_candidate_has_the_moments_of_its_gaussian_process():
     time, y = seasonal_series()
-    logged = forecaster(log_targets=True).fit(time[:60], np.exp(y[:60] / 5))
-    plain = forecaster().fit(time[:60], y[:60] / 5)
+    model = forecaster(seasons=12, transform="identity").fit(time[:60], y[:60])
+    x = np.array([61.0, 70.0])
+    mean, std = model.predict(x, return_std=True)
+    scaled = torch.tensor(model.standardised_time(x)).unsqueeze(-1)
+    with torch.no_grad():
+        predictive = model.model_.likelihood(model.model_(scaled))
+    np.testing.assert_allclose(mean, model.y_offset_ + model.y_scale_ * predictive.mean.numpy())
+    np.testing.assert_allclose(std, model.y_scale_ * predictive.stddev.numpy(), rtol=1e-6)
+    assert len(model.members_) == 1 and not model.log_targets_
+
+
+def test_all_that_was_tried_is_told(fitted):
+    table = fitted.scores_
+    assert table["structure"].tolist() == [
+        name for name in ("walks", "smooth", "damped", "cycle", "no season") for _ in "12"
+    ]
+    assert table["transform"].tolist() == ["identity", "log"] * 5
+    assert table["weight"].sum() == pytest.approx(1) and (table["weight"] >= 0).all()
+    scored = table[table["status"] == "ok"]
+    order = scored.sort_values("log_density", ascending=False)["weight"]
+    assert order.is_monotonic_decreasing
+    assert [m.weight for m in fitted.members_] == sorted(scored["weight"], reverse=True)
+    # it is the season that these data ask for
+    assert scored.groupby("structure")["weight"].sum().idxmin() == "no season"
+
+
+def test_best_tries_the_network_of_the_paper_too():
+    time, y = seasonal_series(40)
+    model = NKNForecaster(quality="best", restarts=1, recipe=SHORT, transform="identity")
+    assert "time_series" in set(model.fit(time, y).scores_["structure"])
+
+
+def test_processes_give_what_one_gives():
+    time, y = seasonal_series(40)
+    options = {"recipe": SHORT, "random_state": 0, "seasons": 12}
+    one = NKNForecaster(**options).fit(time, y)
+    two = NKNForecaster(n_jobs=2, **options).fit(time, y)
+    np.testing.assert_allclose(two.predict(time + 20), one.predict(time + 20), rtol=1e-6)
+
+
+def test_ctrl_c_keeps_what_has_been_trained(monkeypatch):
+    time, y = seasonal_series(40)
+    calls = []
+
+    def once(*args, **options):
+        calls.append(args)
+        if len(calls) > 2:
+            raise KeyboardInterrupt
+        return train(*args, **options)
+
+    monkeypatch.setattr(nkn_forecaster, "train", once)
+    model = NKNForecaster(recipe=SHORT, random_state=0).fit(time, y)
+    assert len(model.scores_) == 2 and np.isfinite(model.predict(time)).all()
+
+
+def test_budget_is_shared_by_the_candidates():
+    time, y = seasonal_series()
+    start = monotonic()
+    model = NKNForecaster(seasons=12, budget=0.5, random_state=0).fit(time, y)
+    assert monotonic() - start < 5.0
+    assert np.isfinite(model.predict(time)).all()
+
+
+@pytest.mark.parametrize("transform", ["auto", "log"])
+def test_positive_series_have_positive_forecasts(transform):
+    y = np.exp(np.random.default_rng(3).standard_normal(40))
+    model = forecaster(transform=transform).fit(np.arange(40.0), y)
+    x = np.arange(40.0, 60.0)
+    assert model.predict_quantiles(x, [1e-6, 0.001, 0.5]).min() >= 0
+    assert (model.log_predictive_density(x, -np.ones(20)) == -np.inf).all()
+
+
+def test_logarithms_give_log_normal_forecasts():
+    time, y = seasonal_series()
+    logged = forecaster(transform="log").fit(time[:60], np.exp(y[:60] / 5))
+    plain = forecaster(transform="identity").fit(time[:60], y[:60] / 5)
     x = time[60:64]
     # the same but for the path of the training, whose data differ by rounding
     logs = np.log(logged.predict_interval(x))
     np.testing.assert_allclose(logs, plain.predict_interval(x), atol=0.01)
     # what is said is that of one log-normal
     mean, std = logs.mean(0), np.diff(logs, axis=0)[0] / (2 * norm.ppf(0.975))
-    got_mean, got_std = logged.predict(x, return_std=True)
-    np.testing.assert_allclose(got_mean, np.exp(mean + std**2 / 2), rtol=1e-6)
-    np.testing.assert_allclose(got_std, got_mean * np.sqrt(np.expm1(std**2)), rtol=1e-5)
-    target = got_mean * 1.01
+    median, got_std = logged.predict(x, return_std=True)
+    np.testing.assert_allclose(median, np.exp(mean), rtol=1e-6)
+    expected = np.exp(mean + std**2 / 2) * np.sqrt(np.expm1(std**2))
+    np.testing.assert_allclose(got_std, expected, rtol=1e-5)
+    target = median * 1.01
     expected = norm.logpdf(np.log(target), mean, std) - np.log(target)
     np.testing.assert_allclose(logged.log_predictive_density(x, target), expected, rtol=1e-6)
-    assert logged.log_predictive_density(x[:1], [-1.0])[0] == -np.inf
 
 
 def test_very_wide_log_normals_have_infinite_moments_and_no_warning():
     time, y = seasonal_series(40)
-    model = forecaster(log_targets=True, restarts=1).fit(time, np.exp(200 * np.cos(y)))
-    mean, std = model.predict(time + 1e4, return_std=True)
-    assert not np.isnan(mean).any() and not np.isnan(std).any()
+    model = forecaster(transform="log").fit(time, np.exp(200 * np.cos(y)))
+    median, std = model.predict(time + 1e4, return_std=True)
+    assert not np.isnan(median).any() and not np.isnan(std).any()
+
+
+def test_long_series_are_learned_from_their_end_and_conditioned_on_all():
+    time, y = seasonal_series(900)
+    model = forecaster(seasons=12, recipe=SHORT).fit(time, y)
+    assert all(len(member.model.train_targets) == 900 for member in model.members_)
+    np.testing.assert_allclose(model.predict(time[:20]), y[:20], atol=0.5)
 
 
 def test_dates_equal_numbers_of_days():
@@ -169,7 +259,7 @@ def test_irregular_and_repeated_times():
     rng = np.random.default_rng(0)
     time = np.sort(np.concatenate([rng.uniform(0, 60, 70), [10.0, 10.0, 10.0]]))
     y = np.sin(2 * np.pi * time / 12) + 0.1 * rng.standard_normal(time.size)
-    mean, std = forecaster(restarts=3).fit(time, y).predict([10.0, 63.0], return_std=True)
+    mean, std = forecaster(seasons=12).fit(time, y).predict([10.0, 63.0], return_std=True)
     assert np.abs(mean - np.sin(2 * np.pi * np.array([10.0, 63.0]) / 12)).max() < 0.4
     assert (std > 0.05).all()
 
@@ -192,7 +282,7 @@ def test_own_network_is_used_and_not_changed():
     time, y = seasonal_series(40)
     network = NeuralKernelNetwork([RBFKernel(), LinearKernel()], [Linear(2, 1)])
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    model = forecaster(structure=network).fit(time, y)
+    model = forecaster(structure=network, restarts=1, recipe=SHORT).fit(time, y)
     assert len(model.model_.covar_module.primitives) == 2
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
 
@@ -235,9 +325,17 @@ def test_bad_series_are_named(x, y, error, match):
     [
         ({"structure": "texture"}, ValueError, "got 'texture'"),
         ({"structure": RBFKernel()}, TypeError, "got RBFKernel"),
-        ({"temperature": 0.0}, ValueError, "got 0.0"),
-        ({"log_targets": True}, ValueError, "got -1.0"),
-        ({"criterion": "aic"}, ValueError, "got 'aic'"),
+        ({"transform": "log"}, ValueError, "got -1.0"),
+        ({"transform": "sqrt"}, ValueError, "got 'sqrt'"),
+        ({"quality": 3}, ValueError, "got 3"),
+        ({"seasons": "monthly"}, ValueError, "got 'monthly'"),
+        ({"seasons": [12, "a"]}, TypeError, "periods, got"),
+        ({"seasons": -1.0}, ValueError, "at least two steps .1 each., got -1.0"),
+        ({"horizon": 0}, ValueError, "horizon must be at least 1, got 0"),
+        ({"restarts": 1.5}, TypeError, "restarts must be an integer, got 1.5"),
+        ({"n_jobs": 0}, ValueError, "n_jobs.*got 0"),
+        ({"recipe": 3}, TypeError, "got 3"),
+        ({"budget": -1}, ValueError, "got -1"),
     ],
 )
 def test_bad_options_are_named(options, error, match):
@@ -259,4 +357,4 @@ def test_lengths_of_a_density_must_agree(fitted):
 @pytest.mark.filterwarnings("ignore:.*one_d_array|Can't test estimator|.*2darray.*")
 def test_scikit_learns_own_checks():
     """Most of them need two-dimensional inputs and skip an estimator whose tags say otherwise."""
-    check_estimator(forecaster(restarts=1, recipe=Recipe(5, lbfgs_iterations=2)), on_skip=None)
+    check_estimator(forecaster(recipe=Recipe(5, lbfgs_iterations=2)), on_skip=None)

@@ -4,8 +4,8 @@ from copy import deepcopy
 import pytest
 import torch
 
-from gpytorch_nkn.estimators.nkn import conditioned_gp
-from gpytorch_nkn.estimators.nkn.conditioned_gp import ConditionedGP, max_exact_rows
+from gpytorch_nkn.estimators import conditioned_gp
+from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP, max_exact_rows
 from gpytorch_nkn.estimators.nkn.table_models import TableGP
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 

@@ -1,0 +1,196 @@
+"""One of the Gaussian processes that a forecast is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from gpytorch.constraints import GreaterThan
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import LinearMean, ZeroMean
+from gpytorch.models import ExactGP
+from gpytorch.priors import NormalPrior
+from torch import Tensor
+
+from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
+from gpytorch_nkn.estimators.series.mixture import Mixture
+from gpytorch_nkn.fit import FitResult
+from gpytorch_nkn.layers import log_normal_prior
+from gpytorch_nkn.linalg import ExactPosterior
+
+__all__ = ["Member", "Scales", "SeriesGP", "rolling_log_density"]
+
+_ORIGINS = 16  # of rolling forecasts
+
+
+@dataclass(frozen=True)
+class Scales:
+    """How a Gaussian process counts time and targets.
+
+    Attributes:
+        x_offset, x_scale: Of time.
+        y_offset, y_scale: Of targets, or of their logarithms.
+        logs: It is one of the logarithms.
+    """
+
+    x_offset: float
+    x_scale: float
+    y_offset: float
+    y_scale: float
+    logs: bool
+
+    def inputs(self, time: np.ndarray, device: str | None) -> Tensor:
+        """Times ``M`` as inputs ``M x 1``."""
+        scaled = (time - self.x_offset) / self.x_scale
+        return torch.as_tensor(scaled, dtype=torch.float64, device=device).unsqueeze(-1)
+
+    def targets(self, values: np.ndarray, device: str | None) -> Tensor:
+        """Targets ``M`` as the process has them."""
+        values = np.log(values) if self.logs else values
+        scaled = (values - self.y_offset) / self.y_scale
+        return torch.as_tensor(scaled, dtype=torch.float64, device=device)
+
+    def mixture(self, mean: Tensor, variance: Tensor, floor: float) -> Mixture:
+        """The distribution of targets whose scaled values have moments ``M``."""
+        means = self.y_offset + self.y_scale * mean.cpu().numpy()
+        stds = self.y_scale * variance.sqrt().cpu().numpy()
+        return Mixture(np.ones(1), means[None], stds[None], np.array([self.logs]), floor)
+
+
+@dataclass(eq=False)
+class Member:
+    """A Gaussian process that has been tried, and what came of it.
+
+    Attributes:
+        name: Name of its structure.
+        scales: How it counts time and targets.
+        result: Record of its training; None if that failed.
+        log_density: Mean log density of rolling forecasts, per target; NaN if it failed.
+        weight: Its weight in the forecast.
+        seconds: Wall time.
+        status: ``ok``, ``interrupted`` or ``failed: ...``.
+    """
+
+    name: str
+    scales: Scales
+    result: FitResult | None
+    log_density: float = np.nan
+    weight: float = 0.0
+    seconds: float = 0.0
+    status: str = "ok"
+    _conditioned: ConditionedGP | None = field(default=None, repr=False)
+
+    @property
+    def transform(self) -> str:
+        """``"log"`` or ``"identity"``."""
+        return "log" if self.scales.logs else "identity"
+
+    @property
+    def model(self) -> ExactGP:
+        """Its Gaussian process."""
+        assert self.result is not None
+        return self.result.model
+
+    def moments(self, time: np.ndarray, device: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations ``M`` of observations, of logarithms where it has those."""
+        if self._conditioned is None:
+            self._conditioned = ConditionedGP(self.model)
+        mean, variance = self._conditioned.moments(self.scales.inputs(time, device))
+        assert variance is not None
+        noisy = self.scales.mixture(mean, variance + self._conditioned.noise, -np.inf)
+        return noisy.means[0], noisy.stds[0]
+
+
+class SeriesGP(ExactGP):
+    """Exact GP over scaled time and targets.
+
+    Args:
+        x: Inputs ``N x 1``.
+        y: Targets ``N``.
+        kernel: Its kernel.
+        priors: Weak priors on noise and mean.
+        line: The mean is a straight line; else it is zero.
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, kernel: Kernel, priors: bool, *, line: bool):
+        # The floor keeps the covariance matrix of a noise-free series well conditioned.
+        noise = (0.01, 2.0) if line else (0.05, 1.5)
+        likelihood = GaussianLikelihood(
+            noise_prior=log_normal_prior(*noise) if priors else None,
+            noise_constraint=GreaterThan(1e-6),
+        )
+        if not line:
+            likelihood.noise = noise[0]
+        super().__init__(x, y, likelihood)
+        self.mean_module = ZeroMean()
+        if line:
+            with torch.random.fork_rng():  # LinearMean draws its start from the global state
+                self.mean_module = LinearMean(1).initialize(weights=0.0, bias=0.0)
+            if priors:
+                mean = self.mean_module
+                mean.register_prior("weights_prior", NormalPrior(0.0, 1.0), _slope, _set_slope)
+                mean.register_prior("bias_prior", NormalPrior(0.0, 2.0), _bias, _set_bias)
+        self.covar_module = kernel
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+@torch.no_grad()
+def rolling_log_density(
+    model: SeriesGP, scales: Scales, values: np.ndarray, horizon: int, first: int, floor: float
+) -> float:
+    r"""Mean log density of what rolling forecasts say of the targets that come next.
+
+    The Cholesky factor of the covariance of all targets holds the forecasts from every origin:
+
+    .. math:: m = L_{o:o+h,\,:o}\, z_{:o}, \qquad \Sigma = L_{o:o+h,\,o:o+h} L_{o:o+h,\,o:o+h}^\top,
+        \qquad z = L^{-1} r
+
+    The hyperparameters are those of all targets.
+
+    Args:
+        model: A trained process, whose rows are in the order of time.
+        scales: How it counts targets.
+        values: Targets ``N`` in units of the data.
+        horizon: Targets ``h`` that are forecast from each origin.
+        first: The first origin; 16 of them are spread from there to the last target.
+        floor: See :class:`Mixture`.
+    """
+    model.eval()
+    assert model.train_inputs is not None
+    x, y = model.train_inputs[0], model.train_targets
+    covariance = model.covar_module(x).to_dense()
+    covariance.diagonal().add_(model.likelihood.noise)
+    mean = model.mean_module(x)
+    posterior = ExactPosterior(covariance, y - mean)
+    factor = posterior.factor.tril()
+    white = torch.linalg.solve_triangular(factor, posterior.residual.unsqueeze(-1), upper=False)
+    total, count = 0.0, 0
+    for origin in np.unique(np.linspace(first, len(y) - 1, _ORIGINS).astype(int)):
+        ahead = slice(int(origin), min(len(y), int(origin) + horizon))
+        forecast = mean[ahead] + (factor[ahead, :origin] @ white[:origin])[:, 0]
+        variance = factor[ahead, ahead].square().sum(-1)
+        densities = scales.mixture(forecast, variance, floor).log_density(values[ahead])
+        total += float(densities.mean())
+        count += 1
+    return total / count
+
+
+def _slope(mean: LinearMean) -> Tensor:
+    return mean.weights
+
+
+def _set_slope(mean: LinearMean, value: Tensor) -> None:
+    mean.initialize(weights=value)
+
+
+def _bias(mean: LinearMean) -> Tensor:
+    return mean.bias
+
+
+def _set_bias(mean: LinearMean, value: Tensor) -> None:
+    mean.initialize(bias=value)

@@ -1,0 +1,429 @@
+"""Forecasts of one-dimensional series by Gaussian processes of learned structure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from gpytorch.models import ExactGP
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from gpytorch_nkn.estimators.series.member import Member
+from gpytorch_nkn.estimators.series.mixture import Mixture
+from gpytorch_nkn.estimators.series.seasons import check_seasons, find_seasons, typical_step
+from gpytorch_nkn.estimators.series.series_input import as_time, as_vector, is_date
+from gpytorch_nkn.estimators.series.training import NO_SEASON, QUALITIES, Series, Settings, train
+from gpytorch_nkn.estimators.table_input import refuse_constant
+from gpytorch_nkn.fit import FitResult, Recipe, Session, check_counts
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+
+__all__ = ["NKNForecaster"]
+
+_TRANSFORMS = ("auto", "identity", "log")
+# Log densities of rolling forecasts count as those of so many independent targets: few, as all
+# candidates forecast much alike and rolling forecasts overlap.
+_POINTS = 4.0
+_STEPS_AHEAD = 6  # that are judged, without a season and a horizon
+_MANY = 250  # points
+
+
+class NKNForecaster(RegressorMixin, BaseEstimator):
+    """Mixture of Gaussian processes of several structures, for series over time.
+
+    Several networks of kernels, each for the targets and for their logarithms, are trained and
+    judged by the forecasts that they make of the series from many of its points. All of them
+    forecast together, with weights by which none is trusted alone. By default they are sums of
+    random walks, trends that wander, lines, short memory and seasons that drift or shift, with
+    priors that come from everyday series
+    (:meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.forecast`); one of them has a learned cycle.
+
+    Seasons come from the time axis, or are given. Time may be irregular, have gaps and repeat.
+    The fit is exact: its cost grows as the cube of the number of points, its memory as the square;
+    hyperparameters are learned from the last 600 points and forecasts condition on all of them.
+
+    Args:
+        structure: ``"auto"`` for the candidates of ``quality``; ``"time_series"`` for the network
+            of :meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series` alone (the paper's
+            four kinds of primitives), or any network over one input column, whose start values
+            are taken from the data.
+        seasons: ``"auto"`` for those that the time axis tells: days, weeks and years of dates;
+            of numbers, one unit that holds 4, 12, 52, 365, 7, 24, 48 or 96 steps (and weeks
+            where it holds 365). Or periods in units of time (days for dates); an empty list for
+            none. Those that the data do not hold twice are not used.
+        transform: ``"identity"`` models the targets; ``"log"`` their logarithms, for variation
+            that grows with the level; ``"auto"`` both where targets are positive.
+        horizon: Steps by which candidates are judged; ``None`` for one season (6 without one).
+        quality: ``"fast"`` for one structure, ``"default"`` for three, ``"best"`` for the
+            ``"time_series"`` network, too.
+        priors: Log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
+        restarts: Starts of networks with learned wiring; ``None`` takes 20 up to 250 points and
+            6 beyond (a quarter of these beside other candidates). The others have one.
+        recipe: Optimiser settings of a start; ``None`` for the default of each structure.
+        budget: Wall time in seconds for training; ``None`` for no limit.
+        n_jobs: Processes, over candidates.
+        device: Torch device of the computation, such as ``"cuda"``.
+        random_state: Seed, or NumPy random state; an integer makes fits reproducible.
+        progress: Show progress bars on a terminal.
+
+    Attributes:
+        members_: The processes that forecast, of the highest weight first, each with ``name``,
+            ``transform``, ``model``, ``weight``, ``log_density`` and ``result``.
+        scores_: All that were tried, as a data frame: structure, transform, mean log density of
+            rolling forecasts (per target, natural logarithm), weight, seconds, status.
+        seasons_: The seasons that are used, in units of time.
+        result_: Record of the training of the first member, :class:`gpytorch_nkn.fit.FitResult`.
+        model_: The first member's Gaussian process, over scaled time and targets.
+        x_offset_, x_scale_, y_offset_, y_scale_: How it counts them.
+        log_targets_: Whether it is one of logarithms.
+        n_features_in_: 1.
+
+    Example:
+        >>> import numpy as np
+        >>> time = np.arange(60.0)
+        >>> forecaster = NKNForecaster(seasons=12, quality="fast", random_state=0)
+        >>> forecaster.fit(time, np.sin(2 * np.pi * time / 12))  # doctest: +ELLIPSIS
+        NKNForecaster(...)
+        >>> median, std = forecaster.predict(np.arange(60.0, 72.0), return_std=True)
+
+    Reference: Sun et al. (2018), section 5.1; their experiment is ``structure="time_series"`` with
+    ``recipe=Recipe.paper()`` and ``priors=False``. Judging by rolling forecasts, walks and
+    mixtures are not theirs.
+    """
+
+    def __init__(
+        self,
+        structure: str | NeuralKernelNetwork = "auto",
+        *,
+        seasons: str | float | ArrayLike = "auto",
+        transform: str = "auto",
+        horizon: int | None = None,
+        quality: str = "default",
+        priors: bool = True,
+        restarts: int | None = None,
+        recipe: Recipe | None = None,
+        budget: float | None = None,
+        n_jobs: int = 1,
+        device: str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        progress: bool = True,
+    ):
+        self.structure = structure
+        self.seasons = seasons
+        self.transform = transform
+        self.horizon = horizon
+        self.quality = quality
+        self.priors = priors
+        self.restarts = restarts
+        self.recipe = recipe
+        self.budget = budget
+        self.n_jobs = n_jobs
+        self.device = device
+        self.random_state = random_state
+        self.progress = progress
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+    def fit(self, x: ArrayLike, y: ArrayLike) -> NKNForecaster:
+        """Learn the structure of a series.
+
+        Ctrl-C ends the training; what has been trained by then forecasts.
+
+        Args:
+            x: Time ``N`` or ``N x 1``: numbers, durations, or dates (``datetime64``, pandas with or
+                without time zone, periods, ``datetime``).
+            y: Targets ``N``.
+
+        Returns:
+            The fitted estimator.
+
+        Raises:
+            ValueError: Values are NaN or infinite, lengths differ, there are fewer than 3 points
+                or fewer than 2 different times, the targets are constant, they are not
+                positive with ``transform="log"``, or an option has no meaning.
+            TypeError: Time or targets are not numbers or dates, or ``structure`` is neither a
+                name nor a network.
+            RuntimeError: No candidate could be trained; the message lists why.
+        """
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # of another fit: a failure of this one must not predict
+        self._check_parameters()
+        dates = is_date(x)
+        time, target = as_time(x), as_vector(y, "y")
+        self._check_data(time, target)
+        order = np.argsort(time, kind="stable")
+        series = self._series(time[order], target[order], dates)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
+            tried = self._train_all(series, seed)
+        members = [member for member in tried if not member.status.startswith("failed")]
+        if not members:
+            reasons = "; ".join(f"{m.name}, {m.transform}: {m.status}" for m in tried)
+            raise RuntimeError(f"Every candidate failed ({reasons}).")
+        weights = softmax([_POINTS * member.log_density for member in members])
+        for member, weight in zip(members, weights, strict=True):
+            member.weight = float(weight)
+        self.time_is_date_, self.n_features_in_ = dates, 1
+        self.seasons_, self.floor_ = series.seasons, series.floor
+        self.members_ = sorted(members, key=lambda member: -member.weight)
+        self.scores_ = pd.DataFrame(
+            {
+                "structure": [member.name for member in tried],
+                "transform": [member.transform for member in tried],
+                "log_density": [member.log_density for member in tried],
+                "weight": [member.weight for member in tried],
+                "seconds": [member.seconds for member in tried],
+                "status": [member.status for member in tried],
+            }
+        )
+        return self
+
+    def predict(
+        self, x: ArrayLike, return_std: bool = False
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Median of new observations, and their standard deviation on request.
+
+        The median has the least absolute error; unlike the mean it stays sound where a part of
+        the forecast is log-normal and wide.
+
+        Args:
+            x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
+            return_std: Also return the standard deviation (noise included), infinite where a
+                log-normal part is very wide.
+
+        Returns:
+            Median ``M``, or median and standard deviation, in units of the targets.
+        """
+        mixture = self._mixture(x)
+        median = mixture.quantile(0.5)
+        return (median, mixture.std()) if return_std else median
+
+    def predict_quantiles(self, x: ArrayLike, probabilities: ArrayLike) -> np.ndarray:
+        """Quantiles of new observations.
+
+        Args:
+            x: Time ``M`` or ``M x 1``.
+            probabilities: ``Q`` numbers between 0 and 1.
+
+        Returns:
+            Quantiles ``M x Q``, in units of the targets.
+        """
+        wanted = np.atleast_1d(np.asarray(probabilities, dtype=float))
+        if not ((wanted > 0) & (wanted < 1)).all():
+            raise ValueError(f"probabilities must lie between 0 and 1, got {probabilities!r}.")
+        mixture = self._mixture(x)
+        return np.stack([mixture.quantile(probability) for probability in wanted], -1)
+
+    def predict_interval(self, x: ArrayLike, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Central band that holds a new observation with probability ``level``.
+
+        Args:
+            x: Time ``M`` or ``M x 1``.
+            level: Probability between 0 and 1.
+
+        Returns:
+            Lower and upper ends ``M``, in units of the targets.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1, got {level}.")
+        ends = self.predict_quantiles(x, [(1 - level) / 2, (1 + level) / 2])
+        return ends[:, 0], ends[:, 1]
+
+    def log_predictive_density(self, x: ArrayLike, y: ArrayLike) -> np.ndarray:
+        """Log density of observations under the forecast, point by point.
+
+        Args:
+            x: Time ``M`` or ``M x 1``.
+            y: Observations ``M``.
+
+        Returns:
+            Natural logarithms ``M``, of densities per unit of the targets.
+        """
+        mixture, target = self._mixture(x), as_vector(y, "y")
+        if target.shape != mixture.means.shape[1:]:
+            raise ValueError(f"x has {mixture.means.shape[1]} points and y has {target.size}.")
+        return mixture.log_density(target)
+
+    def standardised_time(self, x: ArrayLike) -> np.ndarray:
+        """Time as :attr:`model_` takes it.
+
+        Args:
+            x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
+
+        Raises:
+            TypeError: Dates came where the fit was over numbers, or the reverse.
+        """
+        return (self._time(x) - self.x_offset_) / self.x_scale_
+
+    @property
+    def result_(self) -> FitResult:
+        result = self._first.result
+        assert result is not None
+        return result
+
+    @property
+    def model_(self) -> ExactGP:
+        return self._first.model
+
+    @property
+    def x_offset_(self) -> float:
+        return self._first.scales.x_offset
+
+    @property
+    def x_scale_(self) -> float:
+        return self._first.scales.x_scale
+
+    @property
+    def y_offset_(self) -> float:
+        return self._first.scales.y_offset
+
+    @property
+    def y_scale_(self) -> float:
+        return self._first.scales.y_scale
+
+    @property
+    def log_targets_(self) -> bool:
+        return self._first.scales.logs
+
+    @property
+    def _first(self) -> Member:
+        members = vars(self).get("members_")
+        if members is None:  # what scikit-learn takes for not fitted
+            raise AttributeError("This NKNForecaster is not fitted yet.")
+        return members[0]
+
+    def _time(self, x: ArrayLike) -> np.ndarray:
+        check_is_fitted(self, "members_")
+        if is_date(x) != self.time_is_date_:
+            kinds = {True: "dates", False: "numbers"}
+            raise TypeError(
+                f"The series was fitted over {kinds[self.time_is_date_]}, got {kinds[is_date(x)]}."
+            )
+        return as_time(x)
+
+    def _mixture(self, x: ArrayLike) -> Mixture:
+        time = self._time(x)
+        moments = [member.moments(time, self.device) for member in self.members_]
+        return Mixture(
+            weights=np.array([member.weight for member in self.members_]),
+            means=np.stack([mean for mean, _ in moments]),
+            stds=np.stack([std for _, std in moments]),
+            logs=np.array([member.scales.logs for member in self.members_]),
+            floor=self.floor_,
+        )
+
+    def _series(self, time: np.ndarray, target: np.ndarray, dates: bool) -> Series:
+        if isinstance(self.seasons, str):
+            seasons = find_seasons(time, dates=dates)
+        else:
+            seasons = check_seasons(self.seasons, time)
+        n = len(time)
+        horizon = self.horizon
+        if horizon is None:
+            horizon = round(seasons[0] / typical_step(time)) if seasons else _STEPS_AHEAD
+        positive = self.transform == "auto" and target.min() >= 0
+        return Series(
+            time, target, seasons, max(min(horizon, n // 4), 1), 0 if positive else -np.inf
+        )
+
+    def _train_all(self, series: Series, seed: int) -> list[Member]:
+        network = self.structure if isinstance(self.structure, NeuralKernelNetwork) else None
+        names: tuple[str, ...] = ("network",) if network is not None else (str(self.structure),)
+        names = QUALITIES[self.quality] if self.structure == "auto" else names
+        restarts = self.restarts
+        if restarts is None:
+            restarts = 20 if len(series.time) <= _MANY else 6
+            restarts = restarts if len(names) == 1 else max(restarts // 4, 1)
+        logs = {"identity": [False], "log": [True], "auto": [False, True]}[self.transform]
+        if self.transform == "auto" and series.values.min() <= 0:
+            logs = [False]
+        if not series.seasons:
+            names = tuple(name for name in names if name != NO_SEASON)
+        tasks = [(name, log) for name in names for log in logs]
+        session = Session(budget=self.budget, seed=seed, progress=self.progress)
+        # with several candidates the bar is over these
+        alone = self.progress and len(tasks) == 1
+        settings = Settings(self.priors, restarts, self.recipe, self.device, seed, alone)
+        tried: list[Member] = []
+
+        def reached() -> bool:
+            return any(not member.status.startswith("failed") for member in tried)
+
+        with session.bar(len(tasks), "candidates", "fit") as bar, session.interruptible(reached):
+            if self.n_jobs == 1 or len(tasks) == 1:
+                for number, (name, log) in enumerate(tasks):
+                    if session.is_over and reached():
+                        break
+                    part = session.part(1 / (len(tasks) - number))
+                    tried.append(train(name, network, log, series, settings, part))
+                    bar.update()
+            else:
+                rounds = np.ceil(len(tasks) / min(abs(self.n_jobs), len(tasks)))
+                part = session.part(1 / rounds)
+                jobs = (
+                    delayed(_in_worker)(n, network, g, series, settings, part) for n, g in tasks
+                )
+                for member in Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs):
+                    tried.append(member)
+                    bar.update()
+        return tried
+
+    def _check_parameters(self) -> None:
+        if isinstance(self.structure, str):
+            if self.structure not in ("auto", "time_series"):
+                raise ValueError(
+                    f"structure must be 'auto', 'time_series' or a network, got {self.structure!r}."
+                )
+        elif not isinstance(self.structure, NeuralKernelNetwork):
+            raise TypeError(
+                f"structure must be a name or a NeuralKernelNetwork, got {self.structure!r}."
+            )
+        for name, value, known in (
+            ("transform", self.transform, _TRANSFORMS),
+            ("quality", self.quality, tuple(QUALITIES)),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {known}, got {value!r}.")
+        if isinstance(self.seasons, str) and self.seasons != "auto":
+            raise ValueError(f"seasons must be 'auto' or periods, got {self.seasons!r}.")
+        if self.horizon is not None:
+            check_counts(1, horizon=self.horizon)
+        if self.restarts is not None:
+            check_counts(1, restarts=self.restarts)
+        check_counts(None, n_jobs=self.n_jobs)
+        if self.n_jobs == 0:
+            raise ValueError("n_jobs must be a number of processes, or negative for all, got 0.")
+        if not (self.recipe is None or isinstance(self.recipe, Recipe)):
+            raise TypeError(f"recipe must be a Recipe, got {self.recipe!r}.")
+
+    def _check_data(self, time: np.ndarray, target: np.ndarray) -> None:
+        if time.size != target.size:
+            raise ValueError(f"x has {time.size} points and y has {target.size}.")
+        if time.size < 3:
+            raise ValueError(f"A series needs at least 3 points, got {time.size}.")
+        if np.ptp(time) == 0:
+            raise ValueError(f"All {time.size} points have the same time, {time[0]}.")
+        step = typical_step(time)
+        if step < 1e-7 * time.std():
+            raise ValueError(
+                f"Half of the steps between times are at most {step:g} while the times "
+                f"spread over {np.ptp(time):g}: no structure can be resolved. Fit the parts apart."
+            )
+        refuse_constant(target)
+        if self.transform == "log" and target.min() <= 0:
+            raise ValueError(f"transform='log' needs positive targets, got {target.min()}.")
+
+
+def _in_worker(*arguments: Any) -> Member:
+    torch.set_num_threads(1)  # one thread per process: more of them only wait for each other
+    return train(*arguments)

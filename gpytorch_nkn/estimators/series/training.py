@@ -1,0 +1,233 @@
+"""Which processes are tried for a series, and how each is trained."""
+
+from __future__ import annotations
+
+import time as clock
+from copy import deepcopy
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpytorch_nkn.estimators.series.member import Member, Scales, SeriesGP, rolling_log_density
+from gpytorch_nkn.estimators.series.seasons import typical_step
+from gpytorch_nkn.estimators.table_input import offset_and_scale
+from gpytorch_nkn.fit import FitResult, Recipe, fit_best_of
+from gpytorch_nkn.initialization import candidate_periods
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+
+__all__ = ["NO_SEASON", "QUALITIES", "Series", "Settings", "find_cycles", "train"]
+
+NO_SEASON = "no season"  # the same as the others where there is none
+# Terms of the networks that are tried, by name.
+_TERMS: dict[str, tuple[str, ...]] = {
+    "walks": ("walk", "trend", "line", "rough", "season", "shifting_season"),
+    "smooth": ("walk", "trend", "line", "smooth", "rough", "season", "shifting_season"),
+    "damped": ("walk", "damped", "line", "rough", "season", "shifting_season"),
+    NO_SEASON: ("walk", "trend", "line", "smooth", "rough"),
+    "cycle": ("walk", "trend", "line", "rough", "season", "shifting_season", "cycle"),
+}
+QUALITIES: dict[str, tuple[str, ...]] = {
+    "fast": ("walks",),
+    "default": ("walks", "smooth", "damped", "cycle", NO_SEASON),
+    "best": ("walks", "smooth", "damped", "cycle", NO_SEASON, "time_series"),
+}
+_SUMS = Recipe(adam_steps=0, lbfgs_iterations=60)  # one start, at the modes of the priors
+_STEPS = 4  # per unit of time, without a season
+_MAX_ROWS = 600  # the last ones, that hyperparameters are learned from
+_NUM_CYCLES = 1  # periods that are tried
+_SHORTEST, _LONGEST = 3.0, 1 / 2.5  # of them, in steps and spans
+_HARMONICS = 6
+
+
+@dataclass(frozen=True)
+class Series:
+    """A series in the order of time.
+
+    Attributes:
+        time, values: ``N`` each.
+        seasons: Known periods, shortest first, in units of time.
+        horizon: Steps that are to be forecast.
+        floor: Below which there are no values; minus infinity for none.
+    """
+
+    time: np.ndarray
+    values: np.ndarray
+    seasons: list[float]
+    horizon: int
+    floor: float
+
+    @property
+    def step(self) -> float:
+        """The typical step."""
+        return typical_step(self.time)
+
+    @property
+    def unit(self) -> float:
+        """The unit of time of the priors: the shortest season that has steps enough."""
+        long = [period for period in self.seasons if period >= 2 * self.step]
+        return long[0] if long else _STEPS * self.step
+
+    @property
+    def first_origin(self) -> int:
+        """The first row that is forecast from the rows before it: after two seasons, or a third."""
+        n = len(self.time)
+        seasons = int(np.ceil(2 * self.seasons[0] / self.step)) if self.seasons else 0
+        return max(n // 3, min(seasons, n // 2), 1)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How processes are trained."""
+
+    priors: bool
+    restarts: int
+    recipe: Recipe | None
+    device: str | None
+    seed: int
+    progress: bool
+
+
+def find_cycles(series: Series) -> list[float]:
+    """Periods that stand out of a series without its seasons, strongest first."""
+    time, values = series.time, series.values
+    phases = [
+        2 * np.pi * number * time / period
+        for period in series.seasons
+        for number in range(1, min(int(period / series.step / 2), _HARMONICS) + 1)
+    ]
+    columns = [np.ones_like(time), (time - time[-1]) / np.ptp(time)]
+    design = np.stack([*columns, *map(np.sin, phases), *map(np.cos, phases)], 1)
+    scaled = (values - values.mean()) / np.ptp(values)
+    residual = scaled - design @ np.linalg.lstsq(design, scaled, rcond=None)[0]
+    span = np.ptp(time)
+    found = candidate_periods(time, residual, num_candidates=10)
+    kept = [
+        period
+        for period in found.tolist()
+        if _SHORTEST * series.step <= period <= _LONGEST * span
+        and all(abs(1 / period - round(own / period) / own) > 1.5 / span for own in series.seasons)
+    ]
+    return kept[:_NUM_CYCLES]
+
+
+def train(
+    name: str,
+    network: NeuralKernelNetwork | None,
+    logs: bool,
+    series: Series,
+    settings: Settings,
+    budget: float | None,
+) -> Member:
+    """Train one process and let it forecast the series from several origins.
+
+    Args:
+        name: One of :data:`QUALITIES`' names, or any other for a network of the caller's.
+        network: That network, which is copied.
+        logs: Model the logarithms.
+        series: The series.
+        settings: How to train.
+        budget: Seconds that it has; ``None`` for any number.
+    """
+    begin = clock.monotonic()
+    is_sum = network is None and name in _TERMS
+    values = np.log(series.values) if logs else series.values
+    if is_sum:
+        x_offset, x_scale = float(series.time[-1]), series.unit
+    else:
+        x_offset, x_scale = float(series.time.mean()), float(series.time.std())
+    scales = Scales(x_offset, x_scale, *offset_and_scale(values), logs)
+    member = Member(name, scales, None)
+    try:
+        if is_sum:
+            member.result = _fit_sum(name, series, scales, settings, budget)
+        else:
+            member.result = _fit_network(network, series, scales, settings, budget)
+        model = member.result.model
+        member.log_density = rolling_log_density(
+            model,
+            scales,
+            series.values[-_MAX_ROWS:],
+            series.horizon,
+            min(series.first_origin, len(model.train_targets) - 1),
+            series.floor,
+        )
+        if len(model.train_targets) < len(series.time):
+            x = scales.inputs(series.time, settings.device)
+            model.set_train_data(x, scales.targets(series.values, settings.device), strict=False)
+        if any(record.status == "interrupted" for record in member.result.restarts):
+            member.status = "interrupted"
+        if not np.isfinite(member.log_density):
+            member.status = f"failed: its log density is {member.log_density}"
+    except (RuntimeError, ArithmeticError) as error:  # torch's LinAlgError is a RuntimeError
+        member.status = f"failed: {type(error).__name__}: {error}"
+    member.seconds = clock.monotonic() - begin
+    return member
+
+
+def _fit_sum(
+    name: str, series: Series, scales: Scales, settings: Settings, budget: float | None
+) -> FitResult:
+    starts: list[list[float]] = [[]]
+    if name == "cycle":
+        starts = [[period / scales.x_scale] for period in find_cycles(series)]
+        if not starts:
+            raise ArithmeticError("the series has no cycle")
+    results = []
+    for number, cycles in enumerate(starts):
+        x = scales.inputs(series.time[-_MAX_ROWS:], settings.device)
+        kernel = NeuralKernelNetwork.forecast(
+            origin=float(x[0]) - series.step / scales.x_scale,
+            seasons=[period / scales.x_scale for period in series.seasons],
+            cycles=cycles,
+            terms=_TERMS[name],
+            priors=settings.priors,
+        )
+        y = scales.targets(series.values[-_MAX_ROWS:], settings.device)
+        model = SeriesGP(x, y, kernel, settings.priors, line=False)
+        recipe = settings.recipe or _SUMS
+        left = None if budget is None else budget / (len(starts) - number)
+        begin = clock.monotonic()
+        results.append(_fit(model, settings, left, restarts=1, initialize=None, recipe=recipe))
+        if budget is not None:
+            budget = max(budget - (clock.monotonic() - begin), 1e-3)
+    return min(results, key=lambda result: result.restarts[result.best].loss)
+
+
+def _fit_network(
+    network: NeuralKernelNetwork | None,
+    series: Series,
+    scales: Scales,
+    settings: Settings,
+    budget: float | None,
+) -> FitResult:
+    if network is None:
+        kernel = NeuralKernelNetwork.time_series(priors=settings.priors)
+    else:
+        kernel = deepcopy(network)
+    x = scales.inputs(series.time[-_MAX_ROWS:], settings.device)
+    y = scales.targets(series.values[-_MAX_ROWS:], settings.device)
+    model = SeriesGP(x, y, kernel, settings.priors, line=True)
+    return _fit(
+        model, settings, budget,
+        restarts=settings.restarts, initialize="data", recipe=settings.recipe,
+    )  # fmt: skip
+
+
+def _fit(
+    model: SeriesGP,
+    settings: Settings,
+    budget: float | None,
+    *,
+    restarts: int,
+    initialize: str | None,
+    recipe: Recipe | None,
+) -> FitResult:
+    return fit_best_of(
+        model.to(device=settings.device, dtype=model.train_targets.dtype),
+        restarts=restarts,
+        initialize=initialize,
+        recipe=recipe,
+        budget=budget,
+        seed=settings.seed,
+        progress=settings.progress,
+    )

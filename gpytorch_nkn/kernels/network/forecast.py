@@ -1,0 +1,162 @@
+"""The network of forecasts: a sum of a few products of known processes, with priors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, RBFKernel, RQKernel
+from gpytorch.priors import LogNormalPrior
+
+from gpytorch_nkn.kernels.damped_trend_kernel import DampedTrendKernel
+from gpytorch_nkn.kernels.integrated_wiener_kernel import IntegratedWienerKernel
+from gpytorch_nkn.kernels.wiener_kernel import WienerKernel
+from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
+from gpytorch_nkn.layers import Layer, Linear, Product, log_normal_prior, prior_closures
+
+__all__ = ["TERMS", "forecast"]
+
+_CONSTANT = 10.0  # variance of the level, standardised: all but free
+_SINE = 10.0  # lengthscale within a period at which the periodic kernel is a cosine
+
+# Every prior is the mode of a value and the scale of its logarithm, for standardised targets and
+# time in units of the (shortest) season, or of four steps where there is none.
+_MODES: dict[str, tuple[float, float]] = {
+    "smooth": (3.0, 1.0),  # lengthscale
+    "damped": (2.7, 0.7),
+    "rough": (0.37, 1.0),
+    "shape": (1.5, 1.4),  # within a season
+    "shifting_shape": (1.0, 1.4),
+    "drift": (12.0, 1.0),  # of a season
+    "cycle": (1.0, 0.15),  # period, of the one that is found
+    "coherence": (3.0, 1.0),  # of a cycle, in periods
+}
+
+
+class _Start(NamedTuple):
+    """What the kernels of a term are made from."""
+
+    origin: float
+    period: float
+    priors: bool
+
+
+def _with_prior(kernel: Kernel, name: str, value: tuple[float, float], priors: bool) -> Kernel:
+    kernel.initialize(**{name: value[0]})
+    if priors:
+        kernel.register_prior(f"{name}_prior", log_normal_prior(*value), *prior_closures(name))
+    return kernel
+
+
+def _fixed(kernel: Kernel, name: str, value: float) -> Kernel:
+    kernel.initialize(**{name: value})
+    getattr(kernel, f"raw_{name}").requires_grad_(False)
+    return kernel
+
+
+def _walk(start: _Start) -> list[Kernel]:
+    return [WienerKernel(origin=start.origin, unit=1.0)]
+
+
+def _trend(start: _Start) -> list[Kernel]:
+    return [IntegratedWienerKernel(origin=start.origin, unit=1.0)]
+
+
+def _damped(start: _Start) -> list[Kernel]:
+    kernel = DampedTrendKernel(origin=start.origin, unit=1.0)
+    return [_with_prior(kernel, "lengthscale", _MODES["damped"], start.priors)]
+
+
+def _line(start: _Start) -> list[Kernel]:
+    return [_fixed(LinearKernel(), "variance", 1.0)]
+
+
+def _smooth(start: _Start) -> list[Kernel]:
+    kernel = _fixed(RQKernel(), "alpha", 1.0)
+    return [_with_prior(kernel, "lengthscale", _MODES["smooth"], start.priors)]
+
+
+def _rough(start: _Start) -> list[Kernel]:
+    return [_with_prior(MaternKernel(nu=0.5), "lengthscale", _MODES["rough"], start.priors)]
+
+
+def _periodic(start: _Start, shape: str) -> Kernel:
+    kernel = _fixed(ZeroMeanPeriodicKernel(), "period_length", start.period)
+    return _with_prior(kernel, "lengthscale", _MODES[shape], start.priors)
+
+
+def _season(start: _Start) -> list[Kernel]:
+    mode, scale = _MODES["drift"]
+    drift = (start.period * mode, scale)
+    return [
+        _periodic(start, "shape"),
+        _with_prior(RBFKernel(), "lengthscale", drift, start.priors),
+    ]
+
+
+def _shifting_season(start: _Start) -> list[Kernel]:
+    return [_periodic(start, "shifting_shape"), *_walk(start)]
+
+
+def _cycle(start: _Start) -> list[Kernel]:
+    (mode, scale), (periods, width) = _MODES["cycle"], _MODES["coherence"]
+    wave = _fixed(ZeroMeanPeriodicKernel(), "lengthscale", _SINE)
+    coherence = (periods * start.period, width)
+    return [
+        _with_prior(wave, "period_length", (mode * start.period, scale), start.priors),
+        _with_prior(MaternKernel(nu=0.5), "lengthscale", coherence, start.priors),
+    ]
+
+
+class _Term(NamedTuple):
+    make: Callable[[_Start], list[Kernel]]
+    weight: tuple[float, float]
+
+
+TERMS = {
+    "walk": _Term(_walk, (0.03, 1.5)),
+    "trend": _Term(_trend, (0.0025, 2.0)),
+    "damped": _Term(_damped, (0.02, 1.5)),
+    "line": _Term(_line, (0.22, 1.5)),
+    "smooth": _Term(_smooth, (0.135, 1.2)),
+    "rough": _Term(_rough, (0.135, 1.2)),
+    "season": _Term(_season, (0.22, 1.0)),
+    "shifting_season": _Term(_shifting_season, (0.018, 1.5)),
+    "cycle": _Term(_cycle, (0.135, 1.5)),
+}
+
+
+def forecast(
+    origin: float,
+    seasons: Sequence[float],
+    cycles: Sequence[float],
+    terms: Sequence[str],
+    priors: bool,
+) -> tuple[list[Kernel], list[Layer]]:
+    """A term for each name, those of seasons and cycles for each of their periods."""
+    unknown = [name for name in terms if name not in TERMS]
+    if unknown or not terms:
+        raise ValueError(f"terms must be among {tuple(TERMS)}, got {tuple(terms)}.")
+    for name, periods in (("seasons", seasons), ("cycles", cycles)):
+        if not all(0 < period < math.inf for period in periods):
+            raise ValueError(f"{name} must be finite positive periods, got {tuple(periods)}.")
+    groups, weights = [], []
+    for name in terms:
+        periods = {"season": seasons, "shifting_season": seasons, "cycle": cycles}.get(name, (1.0,))
+        for period in periods:
+            groups.append(TERMS[name].make(_Start(float(origin), float(period), priors)))
+            weights.append(TERMS[name].weight)
+    if not groups:
+        raise ValueError(f"terms {tuple(terms)} need seasons or cycles, got none.")
+    modes, scales = torch.tensor(weights, dtype=torch.float64).T.to(torch.get_default_dtype())
+    prior = LogNormalPrior(modes.log() + scales.square(), scales) if priors else None
+    total = Linear(len(groups), 1, weight_prior=prior, initial_bias=_CONSTANT)
+    total.weight = modes
+    if priors:  # the level is given its variance, as it is not learned from one series
+        assert total.raw_bias is not None
+        total.raw_bias.requires_grad_(False)
+    sizes = [len(group) for group in groups]
+    primitives = [kernel for group in groups for kernel in group]
+    return primitives, [Product(len(primitives), len(groups), groups=sizes), total]

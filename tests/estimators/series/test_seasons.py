@@ -1,0 +1,74 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpytorch_nkn.estimators.series.seasons import check_seasons, find_seasons
+from gpytorch_nkn.estimators.series.series_input import as_time
+
+YEAR = 365.2425
+
+
+@pytest.mark.parametrize(
+    ("frequency", "periods", "expected"),
+    [
+        ("h", 24 * 21, [1.0, 7.0]),
+        ("h", 24 * 10, [1.0]),
+        ("30min", 48 * 3, [1.0]),
+        ("D", 365, [7.0]),
+        ("B", 300, [7.0]),
+        ("D", 3 * 365, [7.0, YEAR]),
+        ("W", 200, [YEAR]),
+        ("MS", 60, [YEAR]),
+        ("ME", 23, []),
+        ("QS", 40, [YEAR]),
+        ("YS", 40, []),
+    ],
+)
+def test_calendar_of_dates(frequency, periods, expected):
+    dates = pd.date_range("2001-01-01", periods=periods, freq=frequency)
+    assert find_seasons(as_time(dates), dates=True) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("per_unit", "n", "expected"),
+    [
+        (12, 60, [1.0]),
+        (4, 40, [1.0]),
+        (4, 7, []),
+        (52.18, 200, [1.0]),
+        (365.25, 400, [7 / 365.25]),
+        (365, 1000, [7 / 365.25, 1.0]),
+        (7, 50, [1.0]),
+        (24, 100, [1.0]),
+        (48, 200, [1.0]),
+        (1, 100, []),
+        (10, 100, []),
+    ],
+)
+def test_steps_per_unit_of_numbers(per_unit, n, expected):
+    assert find_seasons(1990 + np.arange(n) / per_unit, dates=False) == pytest.approx(expected)
+
+
+def test_decimal_years_of_months():
+    days = pd.date_range("1990-01-01", periods=60, freq="MS")
+    years = days.year + (days.dayofyear - 1) / (365 + days.is_leap_year)
+    assert find_seasons(years.to_numpy(dtype=float), dates=False) == [1.0]
+
+
+def test_gaps_and_repeated_times_do_not_hide_a_season():
+    time = np.repeat(np.arange(120) / 12, 2)[np.r_[0:50, 90:240]]
+    assert find_seasons(time, dates=False) == [1.0]
+
+
+def test_given_seasons():
+    time = np.arange(100.0)
+    assert check_seasons(12, time) == [12.0]
+    assert check_seasons([30, 7], time) == [7.0, 30.0]
+    assert check_seasons([7, 90], time) == [7.0]  # the data hold no two of 90
+    assert check_seasons([], time) == []
+    with pytest.raises(ValueError, match=r"at least two steps \(1 each\), got 1"):
+        check_seasons(1, time)
+    with pytest.raises(ValueError, match="finite"):
+        check_seasons(np.inf, time)
+    with pytest.raises(TypeError, match="periods, got {'a'}"):
+        check_seasons({"a"}, time)
