@@ -40,6 +40,7 @@ from gpytorch_nkn.kernels import (
     ZeroMeanPeriodicKernel,
 )
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
+from tests.global_state import unchanged
 
 NEITHER, BOTH = ({"merge": value, "split": value} for value in (False, True))
 ONE = [{"merge": value, "split": not value} for value in (False, True)]
@@ -678,6 +679,15 @@ def test_nothing_changes_in_the_kernel_or_around_it(training):
     assert all(p.requires_grad for p in kernel.parameters())
     assert torch.equal(x, original)
     assert torch.get_default_dtype() == torch.float64
+
+
+def test_many_inputs_draw_nothing_from_the_global_generators():
+    """More rows than monomials are compared on: a sample of them is, always the same one."""
+    kernel, x = perturbed(RBFKernel() + PeriodicKernel()), inputs(1, 600)
+    with unchanged():
+        first = str(expand(kernel, x))
+    torch.manual_seed(7)
+    assert str(expand(kernel, x)) == first
 
 
 @pytest.mark.parametrize("name", ["time_series", "regression", "complex", "common kernels"])
