@@ -53,10 +53,11 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             of :meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series` alone (the paper's
             four kinds of primitives), or any network over one input column, whose start values
             are taken from the data.
-        seasons: ``"auto"`` for those that the time axis tells: days, weeks and years of dates;
-            of numbers, one unit that holds 4, 12, 52, 365, 7, 24, 48 or 96 steps (and weeks
-            where it holds 365). Or periods in units of time (days for dates); an empty list for
-            none. Those that the data do not hold twice are not used.
+        seasons: ``"auto"`` for those that the time axis tells: days, weeks and years of dates,
+            and of numbers of which one unit holds as many steps as a year has quarters, months,
+            weeks, days (at work) or hours, a week days, or a day hours or parts of them. Or
+            periods in units of time (days for dates); an empty list for none. Those that the
+            data do not hold twice are not used.
         transform: ``"identity"`` models the targets; ``"log"`` their logarithms, for variation
             that grows with the level; ``"auto"`` both where targets are positive.
         horizon: Steps by which candidates are judged; ``None`` for one season (6 without one).

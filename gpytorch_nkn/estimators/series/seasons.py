@@ -14,12 +14,16 @@ _YEAR = 365.2425  # days
 _CYCLES = 2.0  # of a season, that the data must hold
 _TOLERANCE = 0.04  # of the number of steps per unit
 
-# Of dates: seasons in days, and the longest step that still shows them.
+# Seasons in days, and the longest step that still shows them.
 _CALENDAR = ((1.0, 1 / 4), (7.0, 1.5), (_YEAR, _YEAR / 3.5))
-# Of numbers: steps per unit of time that stand for a calendar (quarters, months, weeks and days of
-# a year; days of a week; hours and their halves and quarters of a day), and whether they are days
-# of a year, in which there are weeks, too.
-_STEPS_PER_UNIT = (4, 12, 52, 365.25, 7, 24, 48, 96)
+# Units of numbers, in days, and how many steps of such a unit tell that it is one: quarters,
+# months, weeks, days at work, days, hours, halves and quarters of hours of a year; days of a week;
+# hours and their parts, to the minute, of a day.
+_UNITS = (
+    (_YEAR, (4, 12, _YEAR / 7, 5 * _YEAR / 7, *(_YEAR * n for n in (1, 24, 48, 96)))),
+    (7.0, (7,)),
+    (1.0, (24, 48, 96, 144, 288, 1440)),
+)
 
 
 def typical_step(time: np.ndarray) -> float:
@@ -30,20 +34,24 @@ def typical_step(time: np.ndarray) -> float:
 def find_seasons(time: np.ndarray, *, dates: bool) -> list[float]:
     """Periods that the step of the time axis tells, shortest first, in units of time.
 
-    Days, weeks and years for dates (in days). For numbers, one unit if it holds as many steps as
-    a year has quarters, months or weeks, a week days, or a day hours, halves or quarters of an
-    hour; a week and a year if it holds as many as a year has days.
+    Days, weeks and years, where steps are short enough to show them, the data hold two of them
+    and the unit is known: days for dates; for numbers a year, a week or a day, if one unit holds
+    as many steps as one of these has of some part of the calendar.
     """
     step, span = typical_step(time), float(np.ptp(time))
-    if dates:
-        found = [period for period, longest in _CALENDAR if step <= longest * (1 + _TOLERANCE)]
-    else:
-        per_unit = 1 / step
-        close = [n for n in _STEPS_PER_UNIT if abs(per_unit / n - 1) <= _TOLERANCE]
-        found = [1.0] if close else []
-        if close == [365.25]:
-            found = [7 / 365.25, 1.0]
+    units = [1.0] if dates else [unit for unit, counts in _UNITS if _is_among(1 / step, counts)]
+    if not units:
+        return []
+    unit = units[0]
+    calendar = [
+        period for period, longest in _CALENDAR if step * unit <= longest * (1 + _TOLERANCE)
+    ]
+    found = [period / unit for period in calendar]
     return [period for period in found if span + step >= _CYCLES * period * (1 - _TOLERANCE)]
+
+
+def _is_among(value: float, counts: Sequence[float]) -> bool:
+    return any(abs(value / count - 1) <= _TOLERANCE for count in counts)
 
 
 def check_seasons(seasons: Any, time: np.ndarray) -> list[float]:
