@@ -45,8 +45,9 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
     (:meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.forecast`); one of them has a learned cycle.
 
     Seasons come from the time axis, or are given. Time may be irregular, have gaps and repeat.
-    The fit is exact: its cost grows as the cube of the number of points, its memory as the square;
-    hyperparameters are learned from the last 600 points and forecasts condition on all of them.
+    Gaussian processes are exact. Of long series, hyperparameters are learned from the last 600
+    points (up to 1,500 where the longest season asks for them), and forecasts depend on the last
+    4,000.
 
     Args:
         structure: ``"auto"`` for the candidates of ``quality``; ``"time_series"`` for the network

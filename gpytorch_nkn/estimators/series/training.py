@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time as clock
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,7 +33,10 @@ QUALITIES: dict[str, tuple[str, ...]] = {
 }
 _SUMS = Recipe(adam_steps=0, lbfgs_iterations=60)  # one start, at the modes of the priors
 _STEPS = 4  # per unit of time, without a season
-_MAX_ROWS = 600  # the last ones, that hyperparameters are learned from
+# The last rows, that hyperparameters are learned from: so many, or more where they hold fewer than
+# so many of the longest season.
+_ROWS, _MAX_ROWS, _LONGEST_SEASONS = 600, 1500, 2.5
+_CONDITIONED = 4000  # the last rows, that forecasts depend on
 _NUM_CYCLES = 1  # periods that are tried
 _SHORTEST, _LONGEST = 3.0, 1 / 2.5  # of them, in steps and spans
 _HARMONICS = 6
@@ -66,6 +69,16 @@ class Series:
         """The unit of time of the priors: the shortest season that has steps enough."""
         long = [period for period in self.seasons if period >= 2 * self.step]
         return long[0] if long else _STEPS * self.step
+
+    def last(self, rows: int) -> Series:
+        """The same with its last rows only."""
+        return replace(self, time=self.time[-rows:], values=self.values[-rows:])
+
+    @property
+    def num_trained(self) -> int:
+        """Rows that hyperparameters are learned from."""
+        longest = self.seasons[-1] / self.step if self.seasons else 0.0
+        return min(len(self.time), max(_ROWS, int(_LONGEST_SEASONS * longest)), _MAX_ROWS)
 
     @property
     def first_origin(self) -> int:
@@ -130,11 +143,12 @@ def train(
     """
     begin = clock.monotonic()
     is_sum = network is None and name in _TERMS
-    values = np.log(series.values) if logs else series.values
+    whole, series = series.last(_CONDITIONED), series.last(series.num_trained)
+    values = np.log(whole.values) if logs else whole.values
     if is_sum:
-        x_offset, x_scale = float(series.time[-1]), series.unit
+        x_offset, x_scale = float(whole.time[-1]), series.unit
     else:
-        x_offset, x_scale = float(series.time.mean()), float(series.time.std())
+        x_offset, x_scale = float(whole.time.mean()), float(whole.time.std())
     scales = Scales(x_offset, x_scale, *offset_and_scale(values), logs)
     member = Member(name, scales, None)
     try:
@@ -146,14 +160,14 @@ def train(
         member.log_density = rolling_log_density(
             model,
             scales,
-            series.values[-_MAX_ROWS:],
+            series.values,
             series.horizon,
-            min(series.first_origin, len(model.train_targets) - 1),
+            min(series.first_origin, len(series.time) - 1),
             series.floor,
         )
-        if len(model.train_targets) < len(series.time):
-            x = scales.inputs(series.time, settings.device)
-            model.set_train_data(x, scales.targets(series.values, settings.device), strict=False)
+        if len(series.time) < len(whole.time):
+            x = scales.inputs(whole.time, settings.device)
+            model.set_train_data(x, scales.targets(whole.values, settings.device), strict=False)
         if any(record.status == "interrupted" for record in member.result.restarts):
             member.status = "interrupted"
         if not np.isfinite(member.log_density):
@@ -174,7 +188,7 @@ def _fit_sum(
             raise ArithmeticError("the series has no cycle")
     results = []
     for number, cycles in enumerate(starts):
-        x = scales.inputs(series.time[-_MAX_ROWS:], settings.device)
+        x = scales.inputs(series.time, settings.device)
         kernel = NeuralKernelNetwork.forecast(
             origin=float(x[0]) - series.step / scales.x_scale,
             seasons=[period / scales.x_scale for period in series.seasons],
@@ -182,7 +196,7 @@ def _fit_sum(
             terms=_TERMS[name],
             priors=settings.priors,
         )
-        y = scales.targets(series.values[-_MAX_ROWS:], settings.device)
+        y = scales.targets(series.values, settings.device)
         model = SeriesGP(x, y, kernel, settings.priors, line=False)
         recipe = settings.recipe or _SUMS
         left = None if budget is None else budget / (len(starts) - number)
@@ -204,8 +218,8 @@ def _fit_network(
         kernel = NeuralKernelNetwork.time_series(priors=settings.priors)
     else:
         kernel = deepcopy(network)
-    x = scales.inputs(series.time[-_MAX_ROWS:], settings.device)
-    y = scales.targets(series.values[-_MAX_ROWS:], settings.device)
+    x = scales.inputs(series.time, settings.device)
+    y = scales.targets(series.values, settings.device)
     model = SeriesGP(x, y, kernel, settings.priors, line=True)
     return _fit(
         model, settings, budget,
