@@ -219,15 +219,16 @@ class SpectralNetwork:
             out.copy_(room.outputs)
         return result
 
-    def features_in_double(self, x: Tensor) -> Iterator[Tensor]:
+    def features_in_double(self, x: Tensor, depth: int | None = None) -> Iterator[Tensor]:
         """Features of blocks of rows, in float64.
 
         Args:
             x: Float64 rows ``M x d``, without the ones.
+            depth: Number of layers; ``None`` for all.
         """
         maps = [(layer.frequencies.double(), layer.phases.double()) for layer in self.layers]
         for rows in x.split(self.block_rows):
-            for frequencies, phases in maps:
+            for frequencies, phases in maps[:depth]:
                 cosines = torch.addmm(phases, rows, frequencies).cos_()
                 rows = cosines.view(len(rows), self.terms, -1).sum(1).mul_(self.scale)
             yield rows

@@ -296,8 +296,8 @@ def test_an_error_in_the_middle_is_survived_by_a_smaller_step(monkeypatch):
             ValueError,
             "no observed cell in the grid",
         ),
-        ({"learning_rate": 0.0}, ValueError, r"positive number, got 0\.0"),
-        ({"learning_rate": math.nan}, ValueError, "positive number, got nan"),
+        ({"learning_rate": 0.0}, ValueError, r"learning_rate must be positive, got 0\.0"),
+        ({"learning_rate": math.nan}, ValueError, "learning_rate must be finite, got nan"),
     ],
 )
 def test_bad_options_are_refused(options, error, match):
