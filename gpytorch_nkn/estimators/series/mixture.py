@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 __all__ = ["Mixture"]
 
-_HALVINGS = 60
+_HALVINGS = 64  # as many as there are bits
 
 
 @dataclass(frozen=True)
@@ -35,28 +35,35 @@ class Mixture:
         """Natural logarithms ``M`` of densities at values ``M``, per unit of the values."""
         scaled, slope = self._scaled(values)
         inside = np.where(values >= self.floor, 0.0, -np.inf)
-        parts = norm.logpdf(scaled, self.means, self.stds) + slope - self._log_mass() + inside
+        with np.errstate(over="ignore"):
+            parts = norm.logpdf(scaled, self.means, self.stds) + slope - self._log_mass() + inside
         return logsumexp(parts, axis=0, b=self.weights[:, None])
 
     def above(self, values: np.ndarray) -> np.ndarray:
         """Probabilities ``M`` of more than values ``M``."""
-        scaled, _ = self._scaled(values)
-        with np.errstate(invalid="ignore"):
-            logs = log_ndtr((self.means - scaled) / self.stds) - self._log_mass()
-        logs = np.where(values <= self.floor, 0.0, logs)
-        return self.weights @ np.exp(np.minimum(logs, 0.0))
+        return self.weights @ np.exp(self._log_above(values))
+
+    def below(self, values: np.ndarray) -> np.ndarray:
+        """Probabilities ``M`` of less than values ``M``, precise where they are small."""
+        return self.weights @ -np.expm1(self._log_above(values))
 
     def quantile(self, probability: float) -> np.ndarray:
-        """Quantiles ``M``, by bisection between those of the parts."""
+        """Quantiles ``M``, by bisection between those of the parts; infinite if too large."""
         with np.errstate(over="ignore"):
             ends = self.means - self.stds * ndtri_exp(np.log1p(-probability) + self._log_mass())
-            ends = np.where(self.logs[:, None], np.exp(np.where(self.logs[:, None], ends, 0)), ends)
-        lower, upper = ends.min(0), ends.max(0)
+            logs = self.logs[:, None]
+            ends = np.where(logs, np.exp(np.where(logs, ends, 0)), np.maximum(ends, self.floor))
+        # The parts may lie hundreds of decades apart: floats are halved by their number in order.
+        lower, upper = _order(ends.min(0)), _order(ends.max(0))
         for _ in range(_HALVINGS):
-            middle = np.where(np.isinf(upper), upper, (lower + upper) / 2)
-            over = self.above(middle) > 1 - probability
+            middle = (lower & upper) + ((lower ^ upper) >> 1)  # the mean, without overflow
+            values = _of_order(middle)
+            if probability < 0.5:
+                over = self.below(values) < probability
+            else:
+                over = self.above(values) > 1 - probability
             lower, upper = np.where(over, middle, lower), np.where(over, upper, middle)
-        return np.where(np.isinf(upper), lower, (lower + upper) / 2)
+        return _of_order(upper)
 
     def std(self) -> np.ndarray:
         """Standard deviations ``M``, infinite where a log-normal part is very wide."""
@@ -82,7 +89,29 @@ class Mixture:
         logs = self.logs[:, None]
         return np.where(logs, own, values), np.where(logs & (values > 0), -own, 0.0)
 
+    def _log_above(self, values: np.ndarray) -> np.ndarray:
+        """Logarithms ``R x M`` of the parts' probabilities of more than values ``M``."""
+        scaled, _ = self._scaled(values)
+        with np.errstate(invalid="ignore", over="ignore"):
+            logs = log_ndtr((self.means - scaled) / self.stds) - self._log_mass()
+        return np.minimum(np.where(values <= self.floor, 0.0, logs), 0.0)
+
     def _log_mass(self) -> np.ndarray:
         """Logarithms ``R x M`` of what the floor leaves of the parts."""
         floor = np.where(self.logs, -np.inf, self.floor)[:, None]
         return log_ndtr((self.means - floor) / self.stds)
+
+
+def _order(values: np.ndarray) -> np.ndarray:
+    """Integers in the order of floats ``M``, neighbours for neighbours."""
+    return _flipped((values + 0.0).view(np.int64))  # one zero of the two
+
+
+def _of_order(numbers: np.ndarray) -> np.ndarray:
+    """The floats ``M`` of :func:`_order`."""
+    return _flipped(numbers).view(np.float64)
+
+
+def _flipped(bits: np.ndarray) -> np.ndarray:
+    """Bits of negative floats without their sign count downwards."""
+    return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)

@@ -21,7 +21,7 @@ from gpytorch_nkn.estimators.series.seasons import check_seasons, find_seasons, 
 from gpytorch_nkn.estimators.series.series_input import as_time, as_vector, is_date
 from gpytorch_nkn.estimators.series.training import NO_SEASON, QUALITIES, Series, Settings, train
 from gpytorch_nkn.estimators.table_input import refuse_constant
-from gpytorch_nkn.fit import FitResult, Recipe, Session, check_counts
+from gpytorch_nkn.fit import FitResult, Recipe, Session, check_counts, check_number
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 __all__ = ["NKNForecaster"]
@@ -221,10 +221,12 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             Quantiles ``M x Q``, in units of the targets.
         """
         wanted = np.atleast_1d(np.asarray(probabilities, dtype=float))
-        if not ((wanted > 0) & (wanted < 1)).all():
-            raise ValueError(f"probabilities must lie between 0 and 1, got {probabilities!r}.")
+        if wanted.ndim != 1 or not wanted.size or not ((wanted > 0) & (wanted < 1)).all():
+            raise ValueError(
+                f"probabilities must be numbers between 0 and 1, got {probabilities!r}."
+            )
         mixture = self._mixture(x)
-        return np.stack([mixture.quantile(probability) for probability in wanted], -1)
+        return np.stack([mixture.quantile(probability) for probability in wanted.tolist()], -1)
 
     def predict_interval(self, x: ArrayLike, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Central band that holds a new observation with probability ``level``.
@@ -236,6 +238,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         Returns:
             Lower and upper ends ``M``, in units of the targets.
         """
+        check_number("level", level, positive=True)
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, got {level}.")
         ends = self.predict_quantiles(x, [(1 - level) / 2, (1 + level) / 2])
@@ -402,6 +405,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             check_counts(1, horizon=self.horizon)
         if self.restarts is not None:
             check_counts(1, restarts=self.restarts)
+        if self.budget is not None:
+            check_number("budget", self.budget, positive=True, infinite=True)
         check_counts(None, n_jobs=self.n_jobs)
         if self.n_jobs == 0:
             raise ValueError("n_jobs must be a number of processes, or negative for all, got 0.")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import date
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
+from torch import Tensor
 
 __all__ = ["as_time", "as_vector", "is_date"]
 
@@ -19,16 +19,25 @@ def is_date(x: Any) -> bool:
 
 def _as_array(x: Any) -> np.ndarray:
     """An array; dates of every kind (pandas, with time zones, ``datetime``) as ``datetime64``."""
+    x = _off_the_graph(x)
     if isinstance(getattr(x, "dtype", None), pd.PeriodDtype):
         x = pd.PeriodIndex(x).to_timestamp()
     values = np.ma.asanyarray(x) if np.ma.isMaskedArray(x) else np.asarray(x)
-    first = values.flat[0] if values.dtype == object and values.size else None
-    if isinstance(first, pd.Period):
+    kind = pd.api.types.infer_dtype(values.ravel(), skipna=True) if values.dtype == object else ""
+    if kind == "period":
         return pd.PeriodIndex(values.ravel()).to_timestamp().to_numpy().reshape(values.shape)
-    if isinstance(first, date):  # which datetime and pandas' Timestamp are
+    if kind == "timedelta":
+        return pd.to_timedelta(values.ravel()).to_numpy().reshape(values.shape)
+    if kind == "date":  # of any year, unlike pandas' nanoseconds
+        return pd.Series(values.ravel()).to_numpy("datetime64[s]").reshape(values.shape)
+    if kind == "datetime":
         index = pd.DatetimeIndex(pd.to_datetime(values.ravel(), utc=True)).tz_localize(None)
         return index.to_numpy().reshape(values.shape)
     return values
+
+
+def _off_the_graph(x: Any) -> Any:
+    return x.detach().cpu() if isinstance(x, Tensor) else x
 
 
 def as_time(x: ArrayLike) -> np.ndarray:
@@ -41,6 +50,8 @@ def as_time(x: ArrayLike) -> np.ndarray:
             raise ValueError(f"x contains {int(np.isnat(values).sum())} missing dates (NaT).")
         values = (values - np.datetime64(0, "s")) / np.timedelta64(1, "D")
     elif np.issubdtype(values.dtype, np.timedelta64):
+        if np.isnat(values).any():
+            raise ValueError(f"x contains {int(np.isnat(values).sum())} missing durations (NaT).")
         values = values / np.timedelta64(1, "D")
     return as_vector(values, "x")
 
@@ -52,6 +63,7 @@ def as_vector(values: ArrayLike, name: str) -> np.ndarray:
         TypeError: The values are not real numbers.
         ValueError: There are several columns, or NaN, infinite or masked values.
     """
+    values = _off_the_graph(values)
     try:
         masked = np.ma.isMaskedArray(values)
         vector = np.ma.asanyarray(values) if masked else np.asarray(values)

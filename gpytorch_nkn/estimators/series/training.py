@@ -13,7 +13,12 @@ from gpytorch_nkn.estimators.series.seasons import typical_step
 from gpytorch_nkn.estimators.table_input import offset_and_scale
 from gpytorch_nkn.fit import FitResult, Recipe, fit_best_of
 from gpytorch_nkn.initialization import candidate_periods
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels import (
+    DampedTrendKernel,
+    IntegratedWienerKernel,
+    NeuralKernelNetwork,
+    WienerKernel,
+)
 
 __all__ = ["NO_SEASON", "QUALITIES", "Series", "Settings", "find_cycles", "train"]
 
@@ -32,6 +37,7 @@ QUALITIES: dict[str, tuple[str, ...]] = {
     "best": ("walks", "smooth", "damped", "cycle", NO_SEASON, "time_series"),
 }
 _SUMS = Recipe(adam_steps=0, lbfgs_iterations=60)  # one start, at the modes of the priors
+_WALKS = (DampedTrendKernel, IntegratedWienerKernel, WienerKernel)
 _STEPS = 4  # per unit of time, without a season
 # The last rows, that hyperparameters are learned from: so many, or more where they hold fewer than
 # so many of the longest season.
@@ -166,16 +172,28 @@ def train(
             series.floor,
         )
         if len(series.time) < len(whole.time):
-            x = scales.inputs(whole.time, settings.device)
-            model.set_train_data(x, scales.targets(whole.values, settings.device), strict=False)
+            _condition(model, whole, scales, settings.device, is_sum=is_sum)
         if any(record.status == "interrupted" for record in member.result.restarts):
             member.status = "interrupted"
         if not np.isfinite(member.log_density):
             member.status = f"failed: its log density is {member.log_density}"
-    except (RuntimeError, ArithmeticError) as error:  # torch's LinAlgError is a RuntimeError
+    except (RuntimeError, ArithmeticError, np.linalg.LinAlgError) as error:
         member.status = f"failed: {type(error).__name__}: {error}"
     member.seconds = clock.monotonic() - begin
     return member
+
+
+def _condition(
+    model: SeriesGP, series: Series, scales: Scales, device: str | None, *, is_sum: bool
+) -> None:
+    """Condition a model that learned from the last rows of a series on all of its rows."""
+    x = scales.inputs(series.time, device)
+    # A walk is zero ahead of its origin, which was that of the rows that it learned from.
+    origin = float(x[0]) - series.step / scales.x_scale
+    for kernel in model.modules():
+        if is_sum and isinstance(kernel, _WALKS):
+            kernel.initialize(origin=origin)
+    model.set_train_data(x, scales.targets(series.values, device), strict=False)
 
 
 def _fit_sum(

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import lognorm, norm, truncnorm
@@ -59,3 +61,34 @@ def test_one_part_is_normal():
     mixture = Mixture(np.ones(1), MEANS[:1], STDS[:1], np.array([False]))
     np.testing.assert_allclose(mixture.quantile(0.9), MEANS[0] + STDS[0] * norm.ppf(0.9))
     np.testing.assert_allclose(mixture.std(), STDS[0])
+
+
+FAR = Mixture(
+    np.array([0.5, 0.5]), np.array([[0.0], [1.0]]), np.array([[1.0], [50.0]]), np.array([0, 1]) > 0
+)
+
+
+@pytest.mark.parametrize("floor", [-np.inf, 0.0])
+@pytest.mark.parametrize("probability", [1e-300, 1e-12, 0.3, 0.5, 0.8, 1 - 1e-12])
+def test_quantiles_are_exact_where_parts_lie_many_decades_apart(floor, probability):
+    mixture = replace(FAR, floor=floor)
+    quantile = mixture.quantile(probability)
+    assert quantile[0] >= floor
+    tail = mixture.below if probability < 0.5 else mixture.above
+    expected = min(probability, 1 - probability)
+    if quantile[0] != floor and quantile[0] < np.inf:
+        np.testing.assert_allclose(tail(quantile), expected, rtol=1e-6)
+
+
+def test_quantiles_rise_with_their_probability_up_to_infinity():
+    mixture = replace(FAR, means=np.array([[0.0], [600.0]]), floor=0.0)
+    probabilities = [1e-9, 0.025, 0.25, 0.5, 0.75, 0.975, 1 - 1e-9]
+    quantiles = [mixture.quantile(probability)[0] for probability in probabilities]
+    assert quantiles == sorted(quantiles) and quantiles[-1] == np.inf
+
+
+def test_densities_of_values_out_of_all_reach_are_zero():
+    assert (
+        Mixture(np.ones(1), MEANS[:1], STDS[:1], LOGS[:1]).log_density(np.array([1e300]))[0]
+        == -np.inf
+    )

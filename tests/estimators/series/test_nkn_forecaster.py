@@ -200,6 +200,14 @@ def test_long_series_are_learned_from_their_end_and_conditioned_on_all():
     np.testing.assert_allclose(model.predict(time[:20]), y[:20], atol=0.5)
 
 
+def test_long_series_that_wander_are_followed_from_their_beginning():
+    rng = np.random.default_rng(0)
+    time, y = np.arange(900.0), 100 + rng.standard_normal(900).cumsum()
+    model = forecaster(recipe=SHORT, transform="identity").fit(time, y)
+    missed = np.abs(model.predict(time) - y)
+    assert missed[:300].mean() < 1.5 * missed[300:].mean()
+
+
 def test_dates_equal_numbers_of_days():
     dates = pd.date_range("2000-01-01", periods=60, freq="W")
     y = seasonal_series(60)[1]
@@ -336,6 +344,7 @@ def test_bad_series_are_named(x, y, error, match):
         ({"n_jobs": 0}, ValueError, "n_jobs.*got 0"),
         ({"recipe": 3}, TypeError, "got 3"),
         ({"budget": -1}, ValueError, "got -1"),
+        ({"budget": "3"}, TypeError, "budget must be a number, got '3'"),
     ],
 )
 def test_bad_options_are_named(options, error, match):
@@ -347,6 +356,12 @@ def test_bad_options_are_named(options, error, match):
 def test_bad_level_is_named(fitted, level):
     with pytest.raises(ValueError, match=f"got {level}"):
         fitted.predict_interval([1.0], level=level)
+
+
+@pytest.mark.parametrize("probabilities", [[], [[0.1, 0.9]], [np.nan], 1.0])
+def test_bad_probabilities_are_named(fitted, probabilities):
+    with pytest.raises(ValueError, match="probabilities must be numbers between 0 and 1"):
+        fitted.predict_quantiles([1.0], probabilities)
 
 
 def test_lengths_of_a_density_must_agree(fitted):

@@ -1,0 +1,32 @@
+from datetime import date, timedelta
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from gpytorch_nkn.estimators.series.series_input import as_time, as_vector, is_date
+
+
+def test_dates_beyond_the_nanoseconds_of_pandas():
+    days = [date(3000, 1, 1) + timedelta(days=number) for number in range(3)]
+    assert is_date(days)
+    np.testing.assert_array_equal(np.diff(as_time(days)), 1.0)
+
+
+def test_lists_of_durations_are_days():
+    np.testing.assert_array_equal(as_time([timedelta(hours=12), timedelta(2)]), [0.5, 2.0])
+
+
+@pytest.mark.parametrize(
+    "x", [[None, date(2020, 1, 1)], [date(2020, 1, 1), None], pd.to_timedelta([None, 1])]
+)
+def test_missing_times_are_named_wherever_they_are(x):
+    with pytest.raises(ValueError, match="1 missing"):
+        as_time(x)
+
+
+def test_tensors_of_a_graph():
+    values = torch.arange(3.0, requires_grad=True)
+    np.testing.assert_array_equal(as_time(values), np.arange(3.0))
+    np.testing.assert_array_equal(as_vector(values, "y"), np.arange(3.0))
