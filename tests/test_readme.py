@@ -11,7 +11,6 @@ README = ROOT / "README.md"
 
 # Trainings that take long, and what runs here in their place.
 SHORTER = {
-    "NKNForecaster(restarts=2,": "NKNForecaster(restarts=1,",
     "adaptive_gp))": "adaptive_gp), optimizer_kwargs={'options': {'maxiter': 20}})",
     "simplify(forecaster, max_terms=3)": "simplify(forecaster, max_terms=1, max_candidates=2)",
 }

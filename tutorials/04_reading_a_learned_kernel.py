@@ -49,7 +49,10 @@ print(f"{past.sum()} months to learn from, {(~past).sum()} that nobody sees befo
 
 # %%
 forecaster = NKNForecaster(
-    NeuralKernelNetwork.time_series(sparsity="l1"), restarts=1 if SMOKE else 3, random_state=1
+    NeuralKernelNetwork.time_series(sparsity="l1"),
+    transform="identity",
+    restarts=1 if SMOKE else 3,
+    random_state=1,
 )
 forecaster.fit(dates[past], co2[past])
 

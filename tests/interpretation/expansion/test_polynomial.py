@@ -50,7 +50,10 @@ def test_linear_combinations_with_and_without_constants():
 def test_products_of_neighbouring_groups():
     p = random_polynomials(6, 7)
     values = value_at(p, POINT).view(2, 3).prod(-1)
-    torch.testing.assert_close(value_at(p.product(2, bounds()), POINT), values)
+    torch.testing.assert_close(value_at(p.product((3, 3), bounds()), POINT), values)
+    parts = value_at(p, POINT).split((1, 3, 2))
+    expected = torch.stack([part.prod() for part in parts])
+    torch.testing.assert_close(value_at(p.product((1, 3, 2), bounds()), POINT), expected)
 
 
 def test_batches_broadcast_through_every_operation():
@@ -60,7 +63,7 @@ def test_batches_broadcast_through_every_operation():
     values = (weight @ value_at(p, POINT).unsqueeze(-1))[..., 0]
     values = values + value_at(stage, (0.0, 0.0, 0.0)) - weight @ value_at(p, (0.0, 0.0, 0.0))
     torch.testing.assert_close(value_at(stage, POINT), values)
-    product = stage.product(2, bounds())
+    product = stage.product((2, 2), bounds())
     torch.testing.assert_close(value_at(product, POINT), values.unflatten(-1, (2, 2)).prod(-1))
     factor = torch.rand(2, 3)
     torch.testing.assert_close(
