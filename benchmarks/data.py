@@ -6,6 +6,7 @@ where it is not set or the file is missing, and a ValueError where the file lack
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 
 from gpytorch_nkn import datasets
 from gpytorch_nkn.datasets import Texture, TimeSeries
@@ -20,10 +22,13 @@ from gpytorch_nkn.datasets import Texture, TimeSeries
 __all__ = [
     "DATA_VARIABLE",
     "ClassificationTable",
+    "PanelSeries",
     "RegressionTable",
     "data_folder",
     "load_askl_table",
     "load_dank_table",
+    "load_long_series",
+    "load_panel",
     "load_regression",
     "load_texture",
     "load_time_series",
@@ -186,6 +191,56 @@ def load_time_series(name: str) -> TimeSeries:
     with np.load(splits_path, allow_pickle=False) as splits:
         test[splits[f"{name}_extrap_test"]] = True
     return TimeSeries(name, x, y, test, "year", _UNITS.get(name, name.replace("_", " ")))
+
+
+@dataclass(frozen=True, eq=False)
+class PanelSeries:
+    """A series to forecast from its last ends.
+
+    Args:
+        name: What the series is called.
+        time: Time ``N``.
+        y: Observations ``N``.
+        season: Steps of a season; 1 for none.
+        horizon: Steps that are held out at once.
+    """
+
+    name: str
+    time: np.ndarray
+    y: np.ndarray
+    season: int
+    horizon: int
+
+
+def load_panel() -> dict[str, PanelSeries]:
+    """The series of the folder ``forecast_panel`` by name."""
+    root = data_folder()
+    folder = root / "forecast_panel"
+    missing = [name for name in ("panel.csv", "panel.json") if not (folder / name).is_file()]
+    if missing:
+        raise FileNotFoundError(f"{DATA_VARIABLE}={root} must hold forecast_panel/{missing[0]}.")
+    facts = json.loads((folder / "panel.json").read_text(encoding="utf-8"))
+    groups = dict(list(pd.read_csv(folder / "panel.csv").groupby("unique_id")))
+    return {
+        name: PanelSeries(
+            name,
+            groups[name]["x"].to_numpy(dtype=float),
+            groups[name]["y"].to_numpy(dtype=float),
+            int(fact["season"]),
+            int(fact["horizon"]),
+        )
+        for name, fact in facts.items()
+    }
+
+
+def load_long_series(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Time and observations of a series of the folder ``long_series``: its first two columns."""
+    root = data_folder()
+    path = root / "long_series" / f"{name}.csv"
+    if not path.is_file():
+        raise FileNotFoundError(f"{DATA_VARIABLE}={root} must hold long_series/{name}.csv.")
+    table = pd.read_csv(path).to_numpy(dtype=float)
+    return table[:, 0], table[:, 1]
 
 
 def load_texture(name: str, **options: datasets.Hole) -> Texture:
