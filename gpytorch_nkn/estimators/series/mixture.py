@@ -48,11 +48,12 @@ class Mixture:
         return self.weights @ -np.expm1(self._log_above(values))
 
     def quantile(self, probability: float) -> np.ndarray:
-        """Quantiles ``M``, by bisection between those of the parts; infinite if too large."""
+        """Quantiles ``M``, by bisection between those of the parts; at most the largest float."""
         with np.errstate(over="ignore"):
             ends = self.means - self.stds * ndtri_exp(np.log1p(-probability) + self._log_mass())
             logs = self.logs[:, None]
             ends = np.where(logs, np.exp(np.where(logs, ends, 0)), np.maximum(ends, self.floor))
+        ends = np.minimum(ends, np.finfo(float).max)
         # The parts may lie hundreds of decades apart: floats are halved by their number in order.
         lower, upper = _order(ends.min(0)), _order(ends.max(0))
         for _ in range(_HALVINGS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         seasons: ``"auto"`` for those that the time axis tells: days, weeks and years of dates,
             and of numbers of which one unit holds as many steps as a year has quarters, months,
             weeks, days (at work) or hours, a week days, or a day hours or parts of them. Or
-            periods in units of time (days for dates); an empty list for none. Those that the
-            data do not hold twice are not used.
+            periods in units of time (days for dates, or durations); an empty list for none.
+            Those that the data do not hold twice are not used.
         transform: ``"identity"`` models the targets; ``"log"`` their logarithms, for variation
             that grows with the level; ``"auto"`` both where targets are positive.
         horizon: Steps by which candidates are judged; ``None`` for one season (6 without one).
@@ -393,6 +394,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             raise TypeError(
                 f"structure must be a name or a NeuralKernelNetwork, got {self.structure!r}."
             )
+        else:
+            _check_network(self.structure)
         for name, value, known in (
             ("transform", self.transform, _TRANSFORMS),
             ("quality", self.quality, tuple(QUALITIES)),
@@ -429,6 +432,19 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         refuse_constant(target)
         if self.transform == "log" and target.min() <= 0:
             raise ValueError(f"transform='log' needs positive targets, got {target.min()}.")
+
+
+def _check_network(network: NeuralKernelNetwork) -> None:
+    """Refuse a network of the caller's that is not one kernel over one input column."""
+    kernel, times = deepcopy(network).double(), torch.arange(3.0, dtype=torch.float64)
+    expected = "structure must be one kernel over one input column"
+    try:
+        with torch.no_grad():
+            shape = tuple(kernel(times.unsqueeze(-1)).to_dense().shape)
+    except (IndexError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{expected}: {error}") from error
+    if shape != (3, 3):
+        raise ValueError(f"{expected}, got covariances of shape {shape} for 3 times.")
 
 
 def _in_worker(*arguments: Any) -> Member:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 __all__ = ["check_seasons", "find_seasons", "typical_step"]
@@ -55,13 +56,17 @@ def _is_among(value: float, counts: Sequence[float]) -> bool:
 
 
 def check_seasons(seasons: Any, time: np.ndarray) -> list[float]:
-    """Periods that were given, shortest first; those that the data do not hold twice are left out.
+    """Periods that were given, in days if as durations, shortest first.
+
+    Those that the data do not hold twice are left out.
 
     Raises:
         TypeError: They are not numbers.
         ValueError: A period is not positive and finite, or not longer than two steps.
     """
     given: ArrayLike = [seasons] if np.ndim(seasons) == 0 else seasons
+    if pd.api.types.infer_dtype(np.ravel(given)).startswith("timedelta"):
+        given = pd.to_timedelta(np.ravel(given)).to_numpy() / np.timedelta64(1, "D")
     try:
         periods = np.unique(np.asarray(given, dtype=float))
     except (TypeError, ValueError):

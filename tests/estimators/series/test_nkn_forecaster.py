@@ -295,6 +295,20 @@ def test_own_network_is_used_and_not_changed():
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
 
 
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        RBFKernel(ard_num_dims=2),
+        RBFKernel(active_dims=(1,)),
+        RBFKernel(batch_shape=torch.Size([2])),
+    ],
+)
+def test_networks_over_other_inputs_are_refused(kernel):
+    time, y = seasonal_series(40)
+    with pytest.raises(ValueError, match="structure must be one kernel over one input column"):
+        forecaster(structure=NeuralKernelNetwork([kernel], [Linear(1, 1)])).fit(time, y)
+
+
 def test_maximum_likelihood_has_no_priors():
     time, y = seasonal_series(40)
     assert not list(forecaster(priors=False).fit(time, y).model_.named_priors())

@@ -1,3 +1,5 @@
+from datetime import timedelta
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -75,3 +77,10 @@ def test_given_seasons():
         check_seasons(np.inf, time)
     with pytest.raises(TypeError, match="periods, got {'a'}"):
         check_seasons({"a"}, time)
+
+
+@pytest.mark.parametrize(
+    "season", [np.timedelta64(168, "h"), pd.Timedelta("7D"), [timedelta(days=7)]]
+)
+def test_seasons_as_durations_are_days(season):
+    assert check_seasons(season, np.arange(30.0)) == [7.0]

@@ -1,0 +1,21 @@
+import numpy as np
+import pytest
+
+from gpytorch_nkn.estimators.series.training import Series, find_cycles
+
+TIME = np.arange(200.0)
+
+
+def series(values, seasons):
+    return Series(TIME, values, seasons, 6, -np.inf)
+
+
+@pytest.mark.parametrize("period", [5.0, 17.0, 30.0])
+def test_a_cycle_beside_a_season_is_found(period):
+    values = 3 * np.sin(2 * np.pi * TIME / 12) + np.sin(2 * np.pi * TIME / period)
+    assert find_cycles(series(values, [12.0])) == pytest.approx([period], rel=0.01)
+
+
+@pytest.mark.parametrize("values", [2 * TIME, 1 / 3 + TIME / 7 + np.cos(2 * np.pi * TIME / 12)])
+def test_rounding_errors_are_no_cycle(values):
+    assert find_cycles(series(values, [12.0])) == []
