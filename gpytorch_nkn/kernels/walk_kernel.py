@@ -34,7 +34,7 @@ class WalkKernel(BatchKernel):
 
     Raises:
         TypeError: A prior or constraint is for a lengthscale that there is not.
-        ValueError: ``unit`` is not positive.
+        ValueError: ``unit`` is not positive, or a number is not finite.
     """
 
     power: int
@@ -66,6 +66,8 @@ class WalkKernel(BatchKernel):
             ("unit", 1.0 if unit is None else unit),
         ):
             value = torch.as_tensor(start).detach()
+            if not bool(value.isfinite().all()):
+                raise ValueError(f"{name} must be finite, got {start!r}.")
             if not value.is_floating_point():
                 value = value.to(torch.get_default_dtype())
             value = value.expand(*self.batch_shape, 1, 1).clone()

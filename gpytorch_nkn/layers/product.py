@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import torch
@@ -27,6 +28,7 @@ class Product(Layer):
             one pass. ``None`` for equal ones, and then ``out_features`` must divide ``C``.
 
     Raises:
+        TypeError: The groups are not integers.
         ValueError: ``out_features`` does not divide ``in_features``, or the groups are not as many
             or do not add up.
 
@@ -43,8 +45,12 @@ class Product(Layer):
             )
         if groups is None:
             groups = (in_features // out_features,) * out_features
-        self.groups = tuple(groups)
-        if len(groups) != out_features or sum(groups) != in_features or min(groups) < 1:
+        try:
+            self.groups = tuple(operator.index(size) for size in groups)
+        except TypeError:
+            raise TypeError(f"groups must be integers, got {groups!r}.") from None
+        wrong = len(self.groups) != out_features or sum(self.groups) != in_features
+        if wrong or min(self.groups) < 1:
             raise ValueError(
                 f"groups must be {out_features} positive sizes that add up to {in_features}, "
                 f"got {self.groups}."

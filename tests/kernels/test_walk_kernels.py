@@ -210,6 +210,12 @@ def test_bad_arguments(cls):
         cls()(torch.rand(3, 2)).to_dense()
 
 
+@pytest.mark.parametrize("options", [{"origin": math.nan}, {"unit": math.inf}])
+def test_numbers_must_be_finite(options):
+    with pytest.raises(ValueError, match="must be finite, got"):
+        WienerKernel(**options)
+
+
 def test_expansion_knows_equal_walks_and_keeps_others_apart():
     layers = [Linear(4, 1, bias=False)]
     walks = [WienerKernel(origin=o, active_dims=(0,)) for o in (-1.0, -1.0, -2.0)]
@@ -282,3 +288,8 @@ def test_single_precision_far_from_zero():
     expected = torch.minimum(torch.arange(1.0, 51.0)[:, None], torch.arange(1.0, 51.0))
     torch.testing.assert_close(kernel(times).to_dense(), expected.double())
     assert math.isclose(kernel(times).to_dense()[-1, -1].item(), 50.0)
+
+
+def test_one_term_of_a_forecast_may_be_a_word():
+    network = NeuralKernelNetwork.forecast(origin=0.0, terms="walk")
+    assert [type(kernel) for kernel in network.primitives] == [WienerKernel]

@@ -35,6 +35,16 @@ def test_groups_must_add_up(groups):
         Product(4, 2, groups=groups)
 
 
+@pytest.mark.parametrize("groups", [[1.5, 1.5], [2.0, 1.0], ["2", 1], 3])
+def test_groups_must_be_integers(groups):
+    with pytest.raises(TypeError, match="groups must be integers, got"):
+        Product(3, 2, groups=groups)
+
+
+def test_groups_of_numpy():
+    assert repr(Product(3, 2, groups=np.array([2, 1]))) == "Product(3, 2, groups=(2, 1))"
+
+
 def test_layer_has_no_parameters():
     assert list(Product(4, 2).parameters()) == []
 

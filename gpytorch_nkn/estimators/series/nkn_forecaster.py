@@ -371,7 +371,10 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                     if session.is_over and reached():
                         break
                     part = session.part(1 / (len(tasks) - number))
-                    tried.append(train(name, network, log, series, settings, part))
+                    member = train(name, network, log, series, settings, part)
+                    tried.append(member)
+                    if member.result is not None and member.result.interrupted:
+                        session.interrupted = True  # Ctrl-C, after which it was kept as it was
                     bar.update()
             else:
                 rounds = np.ceil(len(tasks) / min(abs(self.n_jobs), len(tasks)))

@@ -136,6 +136,7 @@ def forecast(
     priors: bool,
 ) -> tuple[list[Kernel], list[Layer]]:
     """A term for each name, those of seasons and cycles for each of their periods."""
+    terms = [terms] if isinstance(terms, str) else terms
     unknown = [name for name in terms if name not in TERMS]
     if unknown or not terms:
         raise ValueError(f"terms must be among {tuple(TERMS)}, got {tuple(terms)}.")

@@ -13,6 +13,7 @@ from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.estimators.series import nkn_forecaster
 from gpytorch_nkn.estimators.series.training import train
 from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.fit.optimize import FlatParameters
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 
@@ -148,6 +149,22 @@ def test_ctrl_c_keeps_what_has_been_trained(monkeypatch):
     monkeypatch.setattr(nkn_forecaster, "train", once)
     model = NKNForecaster(recipe=SHORT, random_state=0).fit(time, y)
     assert len(model.scores_) == 2 and np.isfinite(model.predict(time)).all()
+
+
+def test_ctrl_c_within_a_candidate_ends_the_training(monkeypatch):
+    time, y = seasonal_series(40)
+    evaluate, calls = FlatParameters.evaluate, []
+
+    def thirty(*args):
+        calls.append(args)
+        if len(calls) == 30:
+            raise KeyboardInterrupt
+        return evaluate(*args)
+
+    monkeypatch.setattr(FlatParameters, "evaluate", thirty)
+    model = NKNForecaster(recipe=SHORT, random_state=0).fit(time, y)
+    assert len(calls) == 30 and model.scores_.status.iloc[-1] == "interrupted"
+    assert np.isfinite(model.predict(time)).all()
 
 
 def test_budget_is_shared_by_the_candidates():
