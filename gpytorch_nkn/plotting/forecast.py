@@ -46,7 +46,7 @@ def plot_forecast(
     Args:
         ax: Axes to draw on.
         x: Times ``M`` of the forecast, numbers or ``datetime64``, sorted.
-        mean: Means ``M``.
+        mean: Means or medians ``M``.
         lower: Lower ends ``M`` of the band.
         upper: Upper ends ``M`` of the band.
         train: Times and values ``N`` that the model was fitted to.
@@ -75,7 +75,7 @@ def plot_forecast(
             f"{train_x.shape} and {train_y.shape}."
         )
     draw_band(ax, x, lower, upper, level)
-    ax.plot(x, mean, color=BLUE, linewidth=1.4, label="mean", zorder=3)
+    ax.plot(x, mean, color=BLUE, linewidth=1.4, label="forecast", zorder=3)
     draw_points(ax, train_x, train_y, color=GRAY, label="training data", front=True)
     if test is not None:
         test_x, test_y = (np.asarray(values) for values in test)
@@ -87,7 +87,7 @@ def plot_forecast(
     label_dates(ax, train_x)
     finish(ax, x_label, y_label)
     ax.margins(x=0.01)
-    height = put_legend_above(ax, ["training data", "held-out data", "mean"])
+    height = put_legend_above(ax, ["training data", "held-out data", "forecast"])
     if title:
         ax.set_title(title, loc="left", pad=height)
     return ax

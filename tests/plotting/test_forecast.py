@@ -21,13 +21,13 @@ def test_returns_the_axes_with_every_part_and_labels(ax):
         ax, x, test=(x[30:], np.ones(10)), x_label="year", y_label="CO2 (ppm)", title="CO2"
     )
     assert drawn is ax
-    assert texts(ax) == ["training data", "held-out data", "mean", "95 % band"]
+    assert texts(ax) == ["training data", "held-out data", "forecast", "95 % band"]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("year", "CO2 (ppm)")
     assert ax.get_title(loc="left") == "CO2"
     lines = {line.get_label(): line for line in ax.get_lines()}
     np.testing.assert_array_equal(lines["training data"].get_xdata(), x[:30])
     np.testing.assert_array_equal(lines["held-out data"].get_ydata(), np.ones(10))
-    np.testing.assert_array_equal(lines["mean"].get_xdata(), x[30:])
+    np.testing.assert_array_equal(lines["forecast"].get_xdata(), x[30:])
     (band,) = ax.collections
     assert band.get_datalim(ax.transData).y1 == pytest.approx(1 + np.sin(np.arange(30, 40)).max())
 
@@ -41,7 +41,7 @@ def test_boundary_stands_between_training_and_held_out_data(ax):
 def test_boundary_stands_at_the_last_training_point_without_held_out_data(ax):
     draw(ax, np.arange(40.0), level=0.9)
     assert ax.get_lines()[-1].get_xdata() == pytest.approx([29.0, 29.0])
-    assert texts(ax) == ["training data", "mean", "90 % band"]
+    assert texts(ax) == ["training data", "forecast", "90 % band"]
 
 
 @pytest.mark.parametrize("dates", [False, True])

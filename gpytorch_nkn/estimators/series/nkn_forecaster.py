@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from typing import Any
 
@@ -33,6 +35,7 @@ _TRANSFORMS = ("auto", "identity", "log")
 _POINTS = 4.0
 _STEPS_AHEAD = 6  # that are judged, without a season and a horizon
 _MANY = 250  # points
+_FEW = 600  # points, up to which one thread is the fastest
 
 
 class NKNForecaster(RegressorMixin, BaseEstimator):
@@ -371,7 +374,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                     if session.is_over and reached():
                         break
                     part = session.part(1 / (len(tasks) - number))
-                    member = train(name, network, log, series, settings, part)
+                    with _one_thread() if series.num_trained <= _FEW else nullcontext():
+                        member = train(name, network, log, series, settings, part)
                     tried.append(member)
                     if member.result is not None and member.result.interrupted:
                         session.interrupted = True  # Ctrl-C, after which it was kept as it was
@@ -448,6 +452,17 @@ def _check_network(network: NeuralKernelNetwork) -> None:
         raise ValueError(f"{expected}: {error}") from error
     if shape != (3, 3):
         raise ValueError(f"{expected}, got covariances of shape {shape} for 3 times.")
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """On matrices of a few hundred rows, threads mostly wait for each other."""
+    count = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(count)
 
 
 def _in_worker(*arguments: Any) -> Member:
