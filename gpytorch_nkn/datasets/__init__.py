@@ -13,7 +13,13 @@ from gpytorch_nkn.datasets.textures import (
     load_texture,
     texture_with_hole as texture_with_hole,
 )
-from gpytorch_nkn.datasets.time_series import TimeSeries, decimal_years, future_times, load_co2
+from gpytorch_nkn.datasets.time_series import (
+    TimeSeries,
+    decimal_years,
+    future_times,
+    load_co2,
+    shift_to_month as shift_to_month,
+)
 
 __all__ = [
     "Texture",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["TimeSeries", "decimal_years", "future_times", "load_co2"]
+__all__ = ["TimeSeries", "decimal_years", "future_times", "load_co2", "shift_to_month"]
 
 _DAY = np.timedelta64(1, "D")
 _YEARS_HELD_OUT = 10
@@ -65,7 +65,7 @@ def decimal_years(dates: ArrayLike) -> np.ndarray:
         raise TypeError(f"dates must be datetime64, got {dates.dtype}.")
     if np.isnat(dates).any():
         raise ValueError(f"dates must not be missing, got {np.isnat(dates).sum()} NaT.")
-    shift = _shift_to_month(dates)
+    shift = shift_to_month(dates)
     if shift is not None:
         return 1970 + (dates + shift).astype("datetime64[M]").astype(int) / 12
     days = (dates - np.datetime64("1970-01-01")) / _DAY
@@ -89,7 +89,7 @@ def future_times(x: np.ndarray, count: int) -> np.ndarray:
     ahead = np.arange(1, count + 1)
     shift = None
     if np.issubdtype(x.dtype, np.datetime64):
-        shift = _shift_to_month(different)
+        shift = shift_to_month(different)
     if shift is None:
         gaps = np.diff(different)
         step = np.sort(gaps)[gaps.size // 2]  # the median, exact for dates, too
@@ -103,7 +103,7 @@ def future_times(x: np.ndarray, count: int) -> np.ndarray:
     return (months[-1] + ahead * step + within - shift).astype(x.dtype)
 
 
-def _shift_to_month(dates: np.ndarray) -> np.timedelta64 | None:
+def shift_to_month(dates: np.ndarray) -> np.timedelta64 | None:
     """What brings dates to one day of the month that all months have; None if nothing does."""
     for shift in (0 * _DAY, _DAY):
         shifted = dates + shift

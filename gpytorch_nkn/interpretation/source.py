@@ -33,7 +33,6 @@ __all__ = [
 ]
 
 _YEAR = 365.2425  # days
-_DAY = 86_400_000  # milliseconds
 
 
 @runtime_checkable
@@ -132,8 +131,7 @@ class FittedGP:
             )
         if not _counts_days(self._estimator):
             return self.units.x_offset[0] + self.units.x_scale[0] * values
-        times = self._estimator.x_offset_ + self._estimator.x_scale_ * values
-        return np.round(times * _DAY).astype("int64").astype("datetime64[ms]")
+        return self._estimator.original_time(values)
 
     def prior_mean(self, inputs: Tensor) -> Tensor:
         """Prior mean ``... x M`` at inputs of the kernel."""

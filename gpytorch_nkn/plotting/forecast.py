@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,7 +35,7 @@ def plot_forecast(
     *,
     train: tuple[ArrayLike, ArrayLike],
     test: tuple[ArrayLike, ArrayLike] | None = None,
-    level: float = 0.95,
+    level: float | Sequence[float] = 0.95,
     x_label: str = "time",
     y_label: str = "value",
     title: str = "",
@@ -47,11 +48,11 @@ def plot_forecast(
         ax: Axes to draw on.
         x: Times ``M`` of the forecast, numbers or ``datetime64``, sorted.
         mean: Means or medians ``M``.
-        lower: Lower ends ``M`` of the band.
-        upper: Upper ends ``M`` of the band.
+        lower: Lower ends ``M`` of the band, or ``L x M`` of several.
+        upper: Upper ends, likewise.
         train: Times and values ``N`` that the model was fitted to.
         test: Times and values ``T`` that were held out.
-        level: Probability of the band, for the legend.
+        level: Probability of the band, or ``L`` of several, for the legend.
         x_label: Label of the time axis, with its unit.
         y_label: Label of the value axis, with its unit.
         title: Title, above the legend.
@@ -62,19 +63,24 @@ def plot_forecast(
     Raises:
         ValueError: The lengths of the forecast's parts differ, or there is no training data.
     """
-    x, mean, lower, upper = (np.asarray(values) for values in (x, mean, lower, upper))
+    x, mean = np.asarray(x), np.asarray(mean)
+    lower, upper = np.atleast_2d(lower), np.atleast_2d(upper)
+    levels = np.ravel(level).tolist()
     train_x, train_y = (np.asarray(values) for values in train)
-    if x.ndim != 1 or not x.shape == mean.shape == lower.shape == upper.shape:
+    bands = (len(levels), *x.shape)
+    if x.ndim != 1 or x.shape != mean.shape or not bands == lower.shape == upper.shape:
         raise ValueError(
-            "x, mean, lower and upper must be vectors of one length, got shapes "
-            f"{x.shape}, {mean.shape}, {lower.shape} and {upper.shape}."
+            "x, mean, lower and upper must be vectors of one length (several bands one above the "
+            f"other, with a level each), got shapes {x.shape}, {mean.shape}, {lower.shape} and "
+            f"{upper.shape} for {len(levels)} levels."
         )
     if train_x.size == 0 or train_x.shape != train_y.shape:
         raise ValueError(
             "train must hold times and values of one length, at least one, got shapes "
             f"{train_x.shape} and {train_y.shape}."
         )
-    draw_band(ax, x, lower, upper, level)
+    for depth, k in enumerate(np.argsort(levels)[::-1]):  # the wide ones first
+        draw_band(ax, x, lower[k], upper[k], levels[k], depth=depth)
     ax.plot(x, mean, color=BLUE, linewidth=1.4, label="forecast", zorder=3)
     draw_points(ax, train_x, train_y, color=GRAY, label="training data", front=True)
     if test is not None:

@@ -110,10 +110,14 @@ def draw_band(
     level: float | None = None,
     *,
     color: str = BLUE,
+    depth: int = 0,
 ) -> None:
-    """Fill the space between two curves; with a level it is named in the legend."""
+    """Fill the space between two curves; with a level it is named in the legend.
+
+    A band within another has a depth of one more.
+    """
     label = "_band" if level is None else f"{100 * level:g} % band"
-    alpha = 0.22 if color == BLUE else 0.16
+    alpha = (0.22 if color == BLUE else 0.16) * (1 + 0.6 * depth)
     ax.fill_between(x, lower, upper, color=color, alpha=alpha, linewidth=0, label=label)
 
 

@@ -256,7 +256,7 @@ FAULTS = [
     ("plot_effects", (second_effect(grid=(X, [1.0])),), {}, "at least two .* of 30 and 1"),
     ("plot_effects", (second_effect(data=(VIDEO[0], X)),), {}, r"N x 2, got shape \(12, 16\)"),
     ("plot_effects", (second_effect(data=(ROWS, X)),), {}, r"shape \(40,\), got \(30,\)"),
-    ("plot_forecast", (X, X, X[:2], X), {}, r"shapes \(30,\), \(30,\), \(2,\) and \(30,\)"),
+    ("plot_forecast", (X, X, X[:2], X), {}, r"shapes \(30,\), \(30,\), \(1, 2\) and \(1, 30\)"),
     ("plot_forecast", (), {"train": ([], [])}, r"one, got shapes \(0,\) and \(0,\)"),
     ("plot_hadamard_factor", (np.ones((3, 4)),), {}, r"must be square, got shape \(3, 4\)"),
     ("plot_hadamard_factor", (), {"sort_by": [1, 2]}, r"the shape \(30,\), got \(2,\)"),

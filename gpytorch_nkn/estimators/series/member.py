@@ -94,14 +94,38 @@ class Member:
         assert self.result is not None
         return self.result.model
 
+    def scores(
+        self, time: np.ndarray, count: int, rng: np.random.Generator, device: str | None
+    ) -> np.ndarray:
+        """Joint draws ``S x M`` of observations, each less its mean and by its deviation."""
+        conditioned = self._process()
+        covariance = conditioned.covariance(self.scales.inputs(time, device)).cpu().numpy()
+        covariance[np.diag_indices_from(covariance)] += conditioned.noise
+        values, vectors = np.linalg.eigh(covariance)  # sound where rows repeat, too
+        root = vectors * np.sqrt(values.clip(0))
+        return (
+            rng.standard_normal((count, len(time)))
+            @ (root / np.sqrt(np.diag(covariance))[:, None]).T
+        )
+
     def moments(self, time: np.ndarray, device: str | None) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations ``M`` of observations, of logarithms where it has those."""
+        conditioned = self._process()
+        mean, variance = conditioned.moments(self.scales.inputs(time, device))
+        assert variance is not None
+        noisy = self.scales.mixture(mean, variance + conditioned.noise, -np.inf)
+        return noisy.means[0], noisy.stds[0]
+
+    def condition(self, time: np.ndarray, values: np.ndarray, device: str | None) -> None:
+        """Forecast from other observations ``N``, in the order of time, with no new training."""
+        x, y = self.scales.inputs(time, device), self.scales.targets(values, device)
+        self.model.set_train_data(x, y, strict=False)
+        self._conditioned = None
+
+    def _process(self) -> ConditionedGP:
         if self._conditioned is None:
             self._conditioned = ConditionedGP(self.model)
-        mean, variance = self._conditioned.moments(self.scales.inputs(time, device))
-        assert variance is not None
-        noisy = self.scales.mixture(mean, variance + self._conditioned.noise, -np.inf)
-        return noisy.means[0], noisy.stds[0]
+        return self._conditioned
 
 
 class SeriesGP(ExactGP):

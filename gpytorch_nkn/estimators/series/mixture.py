@@ -66,6 +66,15 @@ class Mixture:
             lower, upper = np.where(over, middle, lower), np.where(over, upper, middle)
         return _of_order(upper)
 
+    def draws(self, part: int, scores: np.ndarray) -> np.ndarray:
+        """Values ``S x M`` of one part at standard normal scores, cut as its quantiles are."""
+        mean, std = self.means[part], self.stds[part]
+        with np.errstate(over="ignore"):
+            if self.logs[part]:
+                return np.minimum(np.exp(mean + std * scores), np.finfo(float).max)
+            ends = mean - std * ndtri_exp(log_ndtr(-scores) + self._log_mass()[part])
+        return np.maximum(ends, self.floor)
+
     def std(self) -> np.ndarray:
         """Standard deviations ``M``, infinite where a log-normal part is very wide."""
         start = (self.floor - self.means) / self.stds

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,18 +14,30 @@ from gpytorch.models import ExactGP
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_nkn.estimators.series.member import Member
 from gpytorch_nkn.estimators.series.mixture import Mixture
 from gpytorch_nkn.estimators.series.seasons import check_seasons, find_seasons, typical_step
-from gpytorch_nkn.estimators.series.series_input import as_time, as_vector, is_date
-from gpytorch_nkn.estimators.series.training import NO_SEASON, QUALITIES, Series, Settings, train
+from gpytorch_nkn.estimators.series.series_input import as_times, as_vector, observations
+from gpytorch_nkn.estimators.series.time_axis import TimeAxis
+from gpytorch_nkn.estimators.series.training import (
+    CONDITIONED,
+    NO_SEASON,
+    QUALITIES,
+    Series,
+    Settings,
+    train,
+)
 from gpytorch_nkn.estimators.table_input import refuse_constant
-from gpytorch_nkn.fit import FitResult, Recipe, Session, check_counts, check_number
+from gpytorch_nkn.fit import FitResult, Recipe, Session, check_counts, check_number, warn_user
 from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.plotting import plot_forecast
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["NKNForecaster"]
 
@@ -65,7 +77,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             Those that the data do not hold twice are not used.
         transform: ``"identity"`` models the targets; ``"log"`` their logarithms, for variation
             that grows with the level; ``"auto"`` both where targets are positive.
-        horizon: Steps by which candidates are judged; ``None`` for one season (6 without one).
+        horizon: Steps by which candidates are judged, and of :meth:`forecast`; ``None`` for one
+            season (6 without one).
         quality: ``"fast"`` for one structure, ``"default"`` for three, ``"best"`` for the
             ``"time_series"`` network, too.
         priors: Log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
@@ -84,6 +97,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         scores_: All that were tried, as a data frame: structure, transform, mean log density of
             rolling forecasts (per target, natural logarithm), weight, seconds, status.
         seasons_: The seasons that are used, in units of time.
+        horizon_: Steps that :meth:`forecast` goes ahead.
+        observed_: The series without its gaps, in the order of time, as a pandas series.
         result_: Record of the training of the first member, :class:`gpytorch_nkn.fit.FitResult`.
         model_: The first member's Gaussian process, over scaled time and targets.
         x_offset_, x_scale_, y_offset_, y_scale_: How it counts them.
@@ -92,11 +107,13 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
 
     Example:
         >>> import numpy as np
-        >>> time = np.arange(60.0)
-        >>> forecaster = NKNForecaster(seasons=12, quality="fast", random_state=0)
-        >>> forecaster.fit(time, np.sin(2 * np.pi * time / 12))  # doctest: +ELLIPSIS
-        NKNForecaster(...)
-        >>> median, std = forecaster.predict(np.arange(60.0, 72.0), return_std=True)
+        >>> import pandas as pd
+        >>> months = pd.period_range("2015-01", periods=60, freq="M")
+        >>> series = pd.Series(np.sin(2 * np.pi * np.arange(60) / 12), months)
+        >>> forecaster = NKNForecaster(quality="fast", random_state=0).fit(series)
+        >>> forecaster.forecast(12).index[0]
+        Period('2020-01', 'M')
+        >>> median, std = forecaster.predict(months[:3] + 60, return_std=True)
 
     Reference: Sun et al. (2018), section 5.1; their experiment is ``structure="time_series"`` with
     ``recipe=Recipe.paper()`` and ``priors=False``. Judging by rolling forecasts, walks and
@@ -140,14 +157,15 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         tags.input_tags.two_d_array = False
         return tags
 
-    def fit(self, x: ArrayLike, y: ArrayLike) -> NKNForecaster:
+    def fit(self, x: ArrayLike, y: ArrayLike | None = None) -> NKNForecaster:
         """Learn the structure of a series.
 
         Ctrl-C ends the training; what has been trained by then forecasts.
 
         Args:
             x: Time ``N`` or ``N x 1``: numbers, durations, or dates (``datetime64``, pandas with or
-                without time zone, periods, ``datetime``).
+                without time zone, periods, ``datetime``). Without ``y``, a pandas series (or frame
+                of one column) over its index, in which missing values are gaps.
             y: Targets ``N``.
 
         Returns:
@@ -164,11 +182,14 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # of another fit: a failure of this one must not predict
         self._check_parameters()
-        dates = is_date(x)
-        time, target = as_time(x), as_vector(y, "y")
+        index, target = observations(x, y)
+        axis = TimeAxis.of(index)
+        time = axis.numbers(index)
+        seen = ~np.isnan(target)
+        index, time, target = index[seen], time[seen], target[seen]
         self._check_data(time, target)
         order = np.argsort(time, kind="stable")
-        series = self._series(time[order], target[order], dates)
+        series = self._series(time[order], target[order], axis.has_dates)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
             tried = self._train_all(series, seed)
@@ -179,8 +200,11 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         weights = softmax([_POINTS * member.log_density for member in members])
         for member, weight in zip(members, weights, strict=True):
             member.weight = float(weight)
-        self.time_is_date_, self.n_features_in_ = dates, 1
+        label = x.name if y is None and isinstance(x, pd.Series) else None
+        self.observed_ = pd.Series(target[order], index[order], name=label)
+        self.time_axis_, self.n_features_in_ = axis, 1
         self.seasons_, self.floor_ = series.seasons, series.floor
+        self.horizon_ = self._usual_horizon(series.time, series.seasons)
         self.members_ = sorted(members, key=lambda member: -member.weight)
         self.scores_ = pd.DataFrame(
             {
@@ -263,6 +287,232 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             raise ValueError(f"x has {mixture.means.shape[1]} points and y has {target.size}.")
         return mixture.log_density(target)
 
+    def forecast(
+        self, horizon: int | None = None, *, level: float | Sequence[float] = (80, 95)
+    ) -> pd.DataFrame:
+        """Forecast of the times that follow the series, over the continued index.
+
+        Args:
+            horizon: Steps ahead; ``None`` for those of the estimator, or one season (6 without
+                one). Times go on by the frequency of a pandas index, or else by the usual step,
+                whole months for dates on one day of the month.
+            level: Per cent of the central bands; ``()`` for none.
+
+        Returns:
+            Rows ``horizon`` with the columns ``median``, ``lo-80``, ``hi-80``, ... in units of
+            the targets.
+        """
+        check_is_fitted(self, "members_")
+        return self._table(self.time_axis_.next(self._steps(horizon)), level)
+
+    def cross_validation(
+        self,
+        x: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        horizon: int | None = None,
+        windows: int = 3,
+        step: int | None = None,
+        level: float | Sequence[float] = (80, 95),
+        refit: bool = True,
+    ) -> pd.DataFrame:
+        """Forecasts from several origins, each from what came before, beside what was observed.
+
+        The estimator itself stays as it is. The last window ends at the end of the series. A
+        window that cannot be forecast has NaN, and a warning says why; Ctrl-C keeps those that are
+        finished.
+
+        Args:
+            x, y: The series, as in :meth:`fit`.
+            horizon: Observations of a window; ``None`` for that of the estimator, or one season
+                (6 without one).
+            windows: How many.
+            step: Observations from one window to the next; ``None`` for ``horizon``.
+            level: Per cent of the central bands; ``()`` for none.
+            refit: Train before each window; else before the first only, and :meth:`update`.
+
+        Returns:
+            Rows ``windows * horizon``: ``cutoff`` (the last time that was known), ``time``, ``y``
+            and the columns of :meth:`forecast`.
+
+        Raises:
+            ValueError: Fewer than 3 observations come before the first window.
+        """
+        self._check_parameters()
+        index, target = observations(x, y)
+        axis = TimeAxis.of(index)
+        time = axis.numbers(index)
+        order = np.argsort(time, kind="stable")
+        order = order[~np.isnan(target[order])]
+        index, target = index[order], target[order]
+        self._check_data(time[order], target)
+        if horizon is None:
+            horizon = self._usual_horizon(time[order], self._seasons(time, axis.has_dates))
+        step = horizon if step is None else step
+        check_counts(1, horizon=horizon, windows=windows, step=step)
+        columns = _columns(level)
+        cutoffs = [len(target) - horizon - k * step for k in reversed(range(windows))]
+        if cutoffs[0] < 3:
+            raise ValueError(
+                f"{windows} windows of {horizon} observations need at least "
+                f"{3 + horizon + (windows - 1) * step}, got {len(target)}."
+            )
+        session = Session(progress=self.progress)
+        parts: list[pd.DataFrame] = []
+        fitted: NKNForecaster | None = None
+        with session.bar(windows, "windows") as bar, session.interruptible(lambda: parts):
+            for cutoff in cutoffs:
+                if session.interrupted:
+                    break
+                ahead = slice(cutoff, cutoff + horizon)
+                part = pd.DataFrame({"cutoff": index[cutoff - 1], "time": index[ahead]})
+                part["y"] = target[ahead]
+                try:
+                    if refit or fitted is None:
+                        fresh = clone(self).set_params(progress=False, horizon=horizon)
+                        fitted = fresh.fit(index[:cutoff], target[:cutoff])
+                        session.interrupted = fitted._was_interrupted
+                    else:
+                        fitted.update(index[:cutoff], target[:cutoff])
+                    found = fitted._table(index[ahead], level).to_numpy()
+                except (ValueError, RuntimeError) as error:
+                    warn_user(f"The window after {index[cutoff - 1]} has no forecast: {error}")
+                    found = np.full((horizon, len(columns)), np.nan)
+                part[list(columns)] = found
+                parts.append(part)
+                bar.update()
+        return pd.concat(parts, ignore_index=True)
+
+    def sample_paths(
+        self,
+        num_paths: int = 100,
+        *,
+        horizon: int | None = None,
+        x: ArrayLike | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> pd.DataFrame:
+        """Joint draws of new observations: sums, maxima and waiting times can be read of them.
+
+        Args:
+            num_paths: Paths ``S``.
+            horizon: Steps ahead, as in :meth:`forecast`.
+            x: Times ``M`` in place of steps.
+            random_state: Seed of the draws; ``None`` for that of the estimator.
+
+        Returns:
+            ``M x S``, a path a column, in units of the targets.
+        """
+        check_is_fitted(self, "members_")
+        check_counts(1, num_paths=num_paths)
+        if x is not None and horizon is not None:
+            raise ValueError("x and horizon are two ways to say the same; give one of them.")
+        times = self.time_axis_.next(self._steps(horizon)) if x is None else as_times(x)
+        seed = self.random_state if random_state is None else random_state
+        rng = np.random.default_rng(check_random_state(seed).randint(2**31 - 1))
+        time, mixture = self._time(times), self._mixture(times)
+        counts = rng.multinomial(num_paths, mixture.weights)
+        paths = [
+            mixture.draws(part, member.scores(time, count, rng, self.device))
+            for part, (member, count) in enumerate(zip(self.members_, counts, strict=True))
+            if count
+        ]
+        return pd.DataFrame(rng.permutation(np.concatenate(paths)).T, times)
+
+    def update(self, x: ArrayLike, y: ArrayLike | None = None) -> NKNForecaster:
+        """Forecast from new observations, too, without training anew.
+
+        Hyperparameters and weights of the members stay. An observation of a time that was
+        observed already replaces what was there.
+
+        Args:
+            x, y: New part of the series, as in :meth:`fit`.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            ValueError: Targets are not positive, and all members are of logarithms.
+        """
+        check_is_fitted(self, "members_")
+        index, target = observations(x, y)
+        self._time(index)  # must be of the same kind
+        if isinstance(self.observed_.index, pd.PeriodIndex) != isinstance(index, pd.PeriodIndex):
+            raise TypeError(
+                f"The series was fitted over {self.observed_.index.dtype}, got {index.dtype}."
+            )
+        fresh = pd.Series(target, index)
+        kept = self.observed_[~self.observed_.index.isin(fresh.dropna().index)]
+        both = pd.concat([kept, fresh.dropna()]) if len(kept) else fresh.dropna()
+        both = both.iloc[np.argsort(self._time(both.index), kind="stable")]
+        time, values = self._time(both.index), both.to_numpy()
+        members = [m for m in self.members_ if values.min() > 0 or not m.scales.logs]
+        if not members:
+            raise ValueError(f"Logarithms need positive targets, got {values.min()}.")
+        whole = self.time_axis_.index.append(index)
+        for member in members:
+            member.condition(time[-CONDITIONED:], values[-CONDITIONED:], self.device)
+        total = sum(member.weight for member in members)
+        for member in members:
+            member.weight /= total
+        self.members_ = members
+        self.observed_ = both.rename(self.observed_.name)
+        self.time_axis_ = self.time_axis_.extended(whole)
+        self.floor_ = self.floor_ if values.min() >= self.floor_ else -np.inf
+        return self
+
+    def plot(
+        self,
+        horizon: int | None = None,
+        *,
+        level: float | Sequence[float] = (80, 95),
+        held_out: pd.Series | None = None,
+        history: int | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Draw the end of the series and its forecast.
+
+        Args:
+            horizon: Steps ahead, as in :meth:`forecast`.
+            level: Per cent of the central bands.
+            held_out: Observations that came later, over their times; the forecast then ends with
+                the last of them, if ``horizon`` is not given.
+            history: Observations that are drawn; ``None`` for six times the forecast.
+            ax: Axes to draw on; ``None`` for a new figure of pyplot.
+
+        Returns:
+            The axes.
+        """
+        check_is_fitted(self, "members_")
+        ends = list(_columns(level))[1:]
+        if not ends:
+            raise ValueError("A plot needs the level of at least one band.")
+        if held_out is not None and horizon is None:
+            index = as_times(held_out.index)
+        else:
+            index = self.time_axis_.next(self._steps(horizon))
+        table = self._table(index, level)
+        if history is None:
+            history = max(6 * len(table), 30)
+        check_counts(1, history=history)
+        if ax is None:
+            from matplotlib import pyplot
+
+            _, ax = pyplot.subplots(figsize=(9, 4.5), layout="constrained")
+        shown = self.observed_.iloc[-history:]
+        bands = table[ends].to_numpy().T
+        name = self.observed_.name
+        return plot_forecast(
+            ax,
+            _drawn(index),
+            table["median"].to_numpy(),
+            bands[::2],
+            bands[1::2],
+            train=(_drawn(shown.index), shown.to_numpy()),
+            test=None if held_out is None else (_drawn(held_out.index), held_out.to_numpy()),
+            level=[float(name[3:]) / 100 for name in ends[::2]],
+            y_label="value" if name is None else str(name),
+        )
+
     def standardised_time(self, x: ArrayLike) -> np.ndarray:
         """Time as :attr:`model_` takes it.
 
@@ -273,6 +523,22 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             TypeError: Dates came where the fit was over numbers, or the reverse.
         """
         return (self._time(x) - self.x_offset_) / self.x_scale_
+
+    def original_time(self, scaled: ArrayLike) -> np.ndarray:
+        """Time, as dates if the fit was over dates, of that of :attr:`model_`.
+
+        Args:
+            scaled: Time ``M`` as :meth:`standardised_time` returns it.
+        """
+        check_is_fitted(self, "members_")
+        return self.time_axis_.times(self.x_offset_ + self.x_scale_ * np.asarray(scaled))
+
+    @property
+    def time_is_date_(self) -> bool:
+        axis = vars(self).get("time_axis_")
+        if axis is None:  # what scikit-learn takes for not fitted
+            raise AttributeError("This NKNForecaster is not fitted yet.")
+        return axis.has_dates
 
     @property
     def result_(self) -> FitResult:
@@ -311,14 +577,25 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             raise AttributeError("This NKNForecaster is not fitted yet.")
         return members[0]
 
+    @property
+    def _was_interrupted(self) -> bool:
+        return bool((self.scores_["status"] == "interrupted").any())
+
     def _time(self, x: ArrayLike) -> np.ndarray:
         check_is_fitted(self, "members_")
-        if is_date(x) != self.time_is_date_:
-            kinds = {True: "dates", False: "numbers"}
-            raise TypeError(
-                f"The series was fitted over {kinds[self.time_is_date_]}, got {kinds[is_date(x)]}."
-            )
-        return as_time(x)
+        return self.time_axis_.numbers(x)
+
+    def _steps(self, horizon: int | None) -> int:
+        if horizon is None:
+            horizon = self.horizon_
+        check_counts(1, horizon=horizon)
+        return horizon
+
+    def _table(self, times: pd.Index, level: float | Sequence[float]) -> pd.DataFrame:
+        """Medians and bands at times ``M``, which are the index."""
+        columns = _columns(level)
+        found = self.predict_quantiles(times, list(columns.values()))
+        return pd.DataFrame(found, times, list(columns))
 
     def _mixture(self, x: ArrayLike) -> Mixture:
         time = self._time(x)
@@ -332,18 +609,20 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         )
 
     def _series(self, time: np.ndarray, target: np.ndarray, dates: bool) -> Series:
-        if isinstance(self.seasons, str):
-            seasons = find_seasons(time, dates=dates)
-        else:
-            seasons = check_seasons(self.seasons, time)
-        n = len(time)
-        horizon = self.horizon
-        if horizon is None:
-            horizon = round(seasons[0] / typical_step(time)) if seasons else _STEPS_AHEAD
+        seasons = self._seasons(time, dates)
+        horizon = min(self._usual_horizon(time, seasons), max(len(time) // 4, 1))
         positive = self.transform == "auto" and target.min() >= 0
-        return Series(
-            time, target, seasons, max(min(horizon, n // 4), 1), 0 if positive else -np.inf
-        )
+        return Series(time, target, seasons, horizon, 0 if positive else -np.inf)
+
+    def _seasons(self, time: np.ndarray, dates: bool) -> list[float]:
+        if isinstance(self.seasons, str):
+            return find_seasons(time, dates=dates)
+        return check_seasons(self.seasons, time)
+
+    def _usual_horizon(self, time: np.ndarray, seasons: Sequence[float]) -> int:
+        if self.horizon is not None:
+            return self.horizon
+        return max(round(seasons[0] / typical_step(time)), 1) if seasons else _STEPS_AHEAD
 
     def _train_all(self, series: Series, seed: int) -> list[Member]:
         network = self.structure if isinstance(self.structure, NeuralKernelNetwork) else None
@@ -424,8 +703,6 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             raise TypeError(f"recipe must be a Recipe, got {self.recipe!r}.")
 
     def _check_data(self, time: np.ndarray, target: np.ndarray) -> None:
-        if time.size != target.size:
-            raise ValueError(f"x has {time.size} points and y has {target.size}.")
         if time.size < 3:
             raise ValueError(f"A series needs at least 3 points, got {time.size}.")
         if np.ptp(time) == 0:
@@ -439,6 +716,27 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         refuse_constant(target)
         if self.transform == "log" and target.min() <= 0:
             raise ValueError(f"transform='log' needs positive targets, got {target.min()}.")
+
+
+def _columns(level: float | Sequence[float]) -> dict[str, float]:
+    """Columns of a forecast, by name, and their probabilities."""
+    found = {"median": 0.5}
+    for percent in np.ravel(level).tolist():
+        check_number("level", percent, positive=True)
+        if not 1 <= percent < 100:
+            raise ValueError(f"level must be per cent, from 1 to less than 100, got {percent}.")
+        found[f"lo-{percent:g}"] = (1 - percent / 100) / 2
+        found[f"hi-{percent:g}"] = (1 + percent / 100) / 2
+    return found
+
+
+def _drawn(index: pd.Index) -> np.ndarray:
+    """Times as matplotlib takes them."""
+    if isinstance(index, pd.PeriodIndex):
+        index = index.to_timestamp()
+    if isinstance(index, pd.DatetimeIndex) and index.tz is not None:
+        index = index.tz_localize(None)
+    return index.to_numpy()
 
 
 def _check_network(network: NeuralKernelNetwork) -> None:

@@ -9,31 +9,81 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-__all__ = ["as_time", "as_vector", "is_date"]
+__all__ = ["as_time", "as_times", "as_vector", "observations"]
 
 
-def is_date(x: Any) -> bool:
-    """Whether times are dates of any kind."""
-    return np.issubdtype(_as_array(x).dtype, np.datetime64)
+def observations(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray]:
+    """Times and targets ``N`` of one series.
+
+    Args:
+        x: Times; or, without ``y``, a pandas series (or a frame of one column) over its index,
+            in which missing values are gaps.
+        y: Targets.
+
+    Raises:
+        TypeError: They are not times and numbers.
+        ValueError: They are not one column each, of one length; targets are missing or infinite.
+    """
+    if y is None:
+        if isinstance(x, pd.DataFrame) and x.shape[1] != 1:
+            raise ValueError(
+                f"Without y, a series is one column over its index, got the {x.shape[1]} columns "
+                f"{', '.join(map(str, x.columns[:6]))}; select one."
+            )
+        if not isinstance(x, pd.Series | pd.DataFrame):
+            raise ValueError(
+                "NKNForecaster requires y to be passed, but the target y is None; only a pandas "
+                "series brings its times along."
+            )
+        series = x.iloc[:, 0] if isinstance(x, pd.DataFrame) else x
+        values = series.to_numpy(na_value=np.nan) if series.hasnans else series
+        return as_times(series.index), as_vector(values, "y", gaps=True)
+    times, target = as_times(x), as_vector(y, "y")
+    if len(times) != target.size:
+        raise ValueError(f"x has {len(times)} points and y has {target.size}.")
+    return times, target
 
 
-def _as_array(x: Any) -> np.ndarray:
-    """An array; dates of every kind (pandas, with time zones, ``datetime``) as ``datetime64``."""
+def as_times(x: Any) -> pd.Index:
+    """Times of any kind as an index: of numbers, durations, dates (with their zone) or periods."""
+    if isinstance(x, pd.MultiIndex):
+        raise ValueError(
+            f"A series has one column of times, got the {x.nlevels} levels {list(x.names)}; "
+            "forecast_many takes several series."
+        )
+    if isinstance(x, pd.DataFrame) and x.shape[1] == 1:
+        x = x.iloc[:, 0]
+    if isinstance(x, pd.Index | pd.Series):
+        index = pd.Index(x)
+        return index if index.dtype != object else _of_objects(index.to_numpy(), index.name)
     x = _off_the_graph(x)
-    if isinstance(getattr(x, "dtype", None), pd.PeriodDtype):
-        x = pd.PeriodIndex(x).to_timestamp()
-    values = np.ma.asanyarray(x) if np.ma.isMaskedArray(x) else np.asarray(x)
-    kind = pd.api.types.infer_dtype(values.ravel(), skipna=True) if values.dtype == object else ""
+    if isinstance(x, np.ma.MaskedArray):
+        plain = x if x.dtype.kind in "mM" else x.astype(float)
+        x = np.ma.filled(plain, "NaT" if x.dtype.kind in "mM" else np.nan)
+    values = np.asarray(x)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise ValueError(f"x must be one column, got shape {values.shape}.")
+    if values.dtype == object:
+        return _of_objects(values, None)
+    return pd.Index(values)
+
+
+def _of_objects(values: np.ndarray, name: Any) -> pd.Index:
+    kind = pd.api.types.infer_dtype(values, skipna=True)
     if kind == "period":
-        return pd.PeriodIndex(values.ravel()).to_timestamp().to_numpy().reshape(values.shape)
+        return pd.PeriodIndex(values, name=name)
     if kind == "timedelta":
-        return pd.to_timedelta(values.ravel()).to_numpy().reshape(values.shape)
+        return pd.to_timedelta(values).rename(name)
     if kind == "date":  # of any year, unlike pandas' nanoseconds
-        return pd.Series(values.ravel()).to_numpy("datetime64[s]").reshape(values.shape)
+        return pd.Index(pd.Series(values).to_numpy("datetime64[s]"), name=name)
     if kind == "datetime":
-        index = pd.DatetimeIndex(pd.to_datetime(values.ravel(), utc=True)).tz_localize(None)
-        return index.to_numpy().reshape(values.shape)
-    return values
+        try:
+            return pd.DatetimeIndex(values, name=name)
+        except ValueError:  # of several time zones
+            return pd.DatetimeIndex(pd.to_datetime(values, utc=True), name=name)
+    return pd.Index(values, name=name)
 
 
 def _off_the_graph(x: Any) -> Any:
@@ -41,23 +91,24 @@ def _off_the_graph(x: Any) -> Any:
 
 
 def as_time(x: ArrayLike) -> np.ndarray:
-    """Time as numbers, days for dates and durations."""
-    values = _as_array(x)
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if np.issubdtype(values.dtype, np.datetime64):
-        if np.isnat(values).any():
-            raise ValueError(f"x contains {int(np.isnat(values).sum())} missing dates (NaT).")
-        values = (values - np.datetime64(0, "s")) / np.timedelta64(1, "D")
-    elif np.issubdtype(values.dtype, np.timedelta64):
-        if np.isnat(values).any():
-            raise ValueError(f"x contains {int(np.isnat(values).sum())} missing durations (NaT).")
-        values = values / np.timedelta64(1, "D")
+    """Time as numbers, days for dates (since 1970, by universal time) and durations."""
+    index = as_times(x)
+    if isinstance(index, pd.PeriodIndex):
+        index = index.to_timestamp()
+    if isinstance(index, pd.DatetimeIndex) and index.tz is not None:
+        index = index.tz_convert("UTC").tz_localize(None)
+    values = index.to_numpy()
+    for kind, what in ((np.datetime64, "dates"), (np.timedelta64, "durations")):
+        if np.issubdtype(values.dtype, kind):
+            if np.isnat(values).any():
+                raise ValueError(f"x contains {int(np.isnat(values).sum())} missing {what} (NaT).")
+            start = np.datetime64(0, "s") if kind is np.datetime64 else np.timedelta64(0, "s")
+            return (values - start) / np.timedelta64(1, "D")
     return as_vector(values, "x")
 
 
-def as_vector(values: ArrayLike, name: str) -> np.ndarray:
-    """One column of finite floats.
+def as_vector(values: ArrayLike, name: str, *, gaps: bool = False) -> np.ndarray:
+    """One column of finite floats, or NaN where there may be gaps.
 
     Raises:
         TypeError: The values are not real numbers.
@@ -78,7 +129,7 @@ def as_vector(values: ArrayLike, name: str) -> np.ndarray:
         vector = vector[:, 0]
     if vector.ndim != 1:
         raise ValueError(f"{name} must be one column, got shape {vector.shape}.")
-    bad = ~np.isfinite(vector)
+    bad = np.isinf(vector) if gaps else ~np.isfinite(vector)
     if bad.any():
         raise ValueError(
             f"{name} contains {int(bad.sum())} NaN or infinite values, the first at position "

@@ -20,7 +20,9 @@ from gpytorch_nkn.kernels import (
     WienerKernel,
 )
 
-__all__ = ["NO_SEASON", "QUALITIES", "Series", "Settings", "find_cycles", "train"]
+__all__ = ["CONDITIONED", "NO_SEASON", "QUALITIES", "Series", "Settings", "find_cycles", "train"]
+
+CONDITIONED = 4000  # the last rows, that forecasts depend on
 
 NO_SEASON = "no season"  # the same as the others where there is none
 # Terms of the networks that are tried, by name.
@@ -42,7 +44,6 @@ _STEPS = 4  # per unit of time, without a season
 # The last rows, that hyperparameters are learned from: so many, or more where they hold fewer than
 # so many of the longest season.
 _ROWS, _MAX_ROWS, _LONGEST_SEASONS = 600, 1500, 2.5
-_CONDITIONED = 4000  # the last rows, that forecasts depend on
 _NUM_CYCLES = 1  # periods that are tried
 _SHORTEST, _LONGEST = 3.0, 1 / 2.5  # of them, in steps and spans
 _HARMONICS = 6
@@ -151,7 +152,7 @@ def train(
     """
     begin = clock.monotonic()
     is_sum = network is None and name in _TERMS
-    whole, series = series.last(_CONDITIONED), series.last(series.num_trained)
+    whole, series = series.last(CONDITIONED), series.last(series.num_trained)
     values = np.log(whole.values) if logs else whole.values
     if is_sum:
         x_offset, x_scale = float(whole.time[-1]), series.unit

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 from gpytorch.kernels import LinearKernel, RBFKernel
+from matplotlib.figure import Figure
 from scipy.integrate import cumulative_trapezoid, trapezoid
 from scipy.stats import norm
 from sklearn.utils.estimator_checks import check_estimator
@@ -261,6 +262,204 @@ def test_durations_are_days_whatever_their_unit():
     model = forecaster().fit(days, y)
     expected = model.predict(np.arange(40.0))
     np.testing.assert_allclose(model.predict(days.astype("timedelta64[ns]")), expected)
+
+
+def monthly(n=72, **options):
+    rng = np.random.default_rng(0)
+    values = seasonal_series(n)[1] + 0.2 * rng.standard_normal(n)
+    return pd.Series(values, pd.period_range("2015-01", periods=n, freq="M"), **options)
+
+
+@pytest.fixture(scope="module")
+def by_month():
+    return forecaster().fit(monthly(name="sales"))
+
+
+def test_a_pandas_series_brings_its_times_along(by_month):
+    series = monthly(name="sales")
+    assert by_month.observed_.equals(series) and by_month.observed_.name == "sales"
+    for other in (
+        forecaster().fit(series.index, series.to_numpy()),
+        forecaster().fit(series.to_timestamp()),
+        forecaster().fit(series.to_frame()),
+        forecaster().fit(series.sample(frac=1, random_state=0)),
+    ):
+        np.testing.assert_allclose(other.forecast(3), by_month.forecast(3), rtol=1e-2)
+
+
+def test_missing_values_of_a_pandas_series_are_gaps():
+    series = monthly()
+    series.iloc[[5, 30, 71]] = np.nan
+    model = forecaster().fit(series)
+    reference = forecaster().fit(series.index[series.notna()], series.dropna().to_numpy())
+    ahead = model.forecast(2)
+    assert ahead.index[0] == pd.Period("2021-01", "M")  # after the index, not the last value
+    np.testing.assert_array_equal(ahead["median"], reference.predict(ahead.index))
+    assert len(model.observed_) == 69
+
+
+def test_forecast_is_a_table_of_quantiles(by_month):
+    table = by_month.forecast()
+    assert list(table) == ["median", "lo-80", "hi-80", "lo-95", "hi-95"]
+    assert table.index.equals(pd.period_range("2021-01", periods=12, freq="M"))
+    np.testing.assert_array_equal(table["median"], by_month.predict(table.index))
+    bands = np.stack(by_month.predict_interval(table.index, 0.8), -1)
+    np.testing.assert_allclose(table[["lo-80", "hi-80"]], bands, rtol=1e-12)
+    assert list(by_month.forecast(2, level=99.5)) == ["median", "lo-99.5", "hi-99.5"]
+    assert list(by_month.forecast(2, level=())) == ["median"]
+    assert len(forecaster(horizon=5).fit(monthly()).forecast()) == 5
+
+
+def test_paths_have_the_quantiles_and_the_smoothness_of_the_forecast(fitted):
+    x = np.arange(58.0, 70.0)
+    paths = fitted.sample_paths(4000, x=x, random_state=1)
+    assert paths.shape == (12, 4000) and list(paths.index) == list(x)
+    probabilities = [0.05, 0.25, 0.5, 0.75, 0.95]
+    expected = fitted.predict_quantiles(x, probabilities)
+    for column, probability in zip(expected.T, probabilities, strict=True):
+        share = (paths.lt(column, axis=0)).mean(axis=1)
+        np.testing.assert_allclose(share, probability, atol=0.035)
+    pd.testing.assert_frame_equal(paths, fitted.sample_paths(4000, x=x, random_state=1))
+
+
+def test_paths_are_joint_draws():
+    walk = np.random.default_rng(0).standard_normal(120).cumsum()
+    model = forecaster(transform="identity").fit(np.arange(120.0), walk)
+    x = np.arange(120.0, 126.0)
+    paths = model.sample_paths(6000, x=x).to_numpy()
+    scaled = torch.tensor(model.standardised_time(x)).unsqueeze(-1)
+    with torch.no_grad():
+        wanted = model.model_.likelihood(model.model_(scaled)).covariance_matrix.numpy()
+    np.testing.assert_allclose(np.cov(paths) / model.y_scale_**2, wanted, rtol=0.12)
+
+
+def test_paths_of_positive_series_are_positive():
+    y = np.exp(np.random.default_rng(3).standard_normal(40))
+    model = NKNForecaster(recipe=SHORT, random_state=0).fit(np.arange(40.0), y)
+    assert {member.transform for member in model.members_} == {"identity", "log"}
+    assert model.sample_paths(500).to_numpy().min() >= 0
+
+
+def test_an_update_forecasts_from_all_observations():
+    series = monthly()
+    model = forecaster(transform="identity").fit(series[:60])
+    state = {name: value.clone() for name, value in model.model_.state_dict().items()}
+    model.update(series[60:])
+    assert all(torch.equal(state[name], value) for name, value in model.model_.state_dict().items())
+    assert model.observed_.equals(series)
+    assert model.forecast(1).index[0] == pd.Period("2021-01", "M")
+    scaled = torch.tensor(model.standardised_time(series.index)).unsqueeze(-1)
+    targets = torch.tensor((series.to_numpy() - model.y_offset_) / model.y_scale_)
+    process = model.model_
+    with torch.no_grad():
+        covariance = process.covar_module(scaled).to_dense()
+        covariance += process.likelihood.noise * torch.eye(72)
+        ahead = torch.tensor(model.standardised_time(model.forecast(3).index)).unsqueeze(-1)
+        cross = process.covar_module(ahead, scaled).to_dense()
+    expected = model.y_offset_ + model.y_scale_ * cross @ torch.linalg.solve(covariance, targets)
+    np.testing.assert_allclose(model.forecast(3)["median"], expected, rtol=1e-6)
+
+
+def test_an_update_revises_what_was_observed():
+    series = monthly()
+    revised = series[-3:] + 5
+    model = forecaster().fit(series).update(revised)
+    assert model.observed_.equals(pd.concat([series[:-3], revised]))
+    again = model.forecast(2)
+    pd.testing.assert_frame_equal(model.update(revised).forecast(2), again)
+
+
+def test_an_update_that_logarithms_cannot_take():
+    series = monthly()
+    both = NKNForecaster(recipe=SHORT, random_state=0, seasons=[]).fit(series)
+    low = pd.Series([-1.0], series.index[-1:] + 1)
+    both.update(low)
+    assert {member.transform for member in both.members_} == {"identity"}
+    assert sum(member.weight for member in both.members_) == pytest.approx(1)
+    assert np.isfinite(both.forecast(3)).all(axis=None)
+    with pytest.raises(ValueError, match="positive targets, got -1.0"):
+        forecaster(transform="log").fit(series).update(low)
+    with pytest.raises(TypeError, match="fitted over period"):
+        forecaster().fit(series).update(low.to_timestamp())
+
+
+@pytest.mark.parametrize("refit", [True, False])
+def test_cross_validation_forecasts_every_window_from_what_came_before(refit):
+    series = monthly()
+    table = forecaster().cross_validation(series, horizon=4, windows=2, step=3, refit=refit)
+    assert list(table)[:4] == ["cutoff", "time", "y", "median"]
+    assert table["cutoff"].unique().tolist() == [series.index[64], series.index[67]]
+    np.testing.assert_array_equal(table["y"], series[table["time"]])
+    first = forecaster(horizon=4).fit(series[:65])
+    np.testing.assert_array_equal(table["median"][:4], first.forecast(4)["median"])
+    second = forecaster(horizon=4).fit(series[:68]) if refit else first.update(series[65:68])
+    np.testing.assert_array_equal(table["hi-95"][4:], second.forecast(4)["hi-95"])
+
+
+def test_a_window_without_a_forecast_does_not_lose_the_others():
+    y = np.r_[np.full(40, 3.0), seasonal_series(30)[1]]
+    with pytest.warns(UserWarning, match="after 37 has no forecast.*constant"):
+        table = forecaster().cross_validation(np.arange(70), y, horizon=16, windows=2, level=())
+    assert table["median"].isna().tolist() == [True] * 16 + [False] * 16
+
+
+def test_ctrl_c_keeps_the_windows_that_are_finished(monkeypatch):
+    calls = []
+
+    def twice(*args, **options):
+        calls.append(args)
+        if len(calls) > 2:
+            raise KeyboardInterrupt
+        return train(*args, **options)
+
+    monkeypatch.setattr(nkn_forecaster, "train", twice)
+    model = forecaster(transform="identity")
+    table = model.cross_validation(monthly(), horizon=6, windows=4)
+    assert len(table) == 12 and np.isfinite(table["median"]).all()
+
+
+@pytest.mark.parametrize("history", [None, 20])
+def test_plot_shows_the_end_of_the_series_and_the_forecast(by_month, history):
+    held_out = pd.Series(15.0, pd.period_range("2021-01", periods=6, freq="M"))
+    figure = Figure()
+    ax = by_month.plot(held_out=held_out, history=history, ax=figure.add_subplot())
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    np.testing.assert_allclose(
+        lines["forecast"].get_ydata(), by_month.forecast(6, level=())["median"]
+    )
+    assert len(lines["training data"].get_ydata()) == (history or 36)
+    assert len(lines["held-out data"].get_ydata()) == 6 and ax.get_ylabel() == "sales"
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda model: model.forecast(0), ValueError, "horizon must be at least 1, got 0"),
+        (lambda model: model.forecast(2, level=0.95), ValueError, "per cent, .* got 0.95"),
+        (lambda model: model.forecast(2, level=[80, 100]), ValueError, "got 100"),
+        (lambda model: model.forecast(2, level="95"), TypeError, "level must be a number"),
+        (lambda model: model.plot(level=()), ValueError, "at least one band"),
+        (lambda model: model.sample_paths(0), ValueError, "num_paths must be at least 1"),
+        (lambda model: model.sample_paths(horizon=2, x=[1]), ValueError, "two ways"),
+        (lambda model: model.fit(pd.DataFrame({"a": [1], "b": [2]})), ValueError, "columns a, b"),
+        (lambda model: model.fit([1.0, 2.0, 4.0]), ValueError, "requires y"),
+        (lambda model: model.fit(monthly().where(lambda y: y < 0)), ValueError, "at least 3"),
+        (
+            lambda model: model.fit(pd.concat({"a": monthly(), "b": monthly()})),
+            ValueError,
+            "one column of times, got the 2 levels",
+        ),
+        (
+            lambda model: model.cross_validation(monthly(20), horizon=6, windows=3),
+            ValueError,
+            "3 windows of 6 observations need at least 21, got 20",
+        ),
+    ],
+)
+def test_bad_calls_are_named(call, error, match):
+    model = forecaster(recipe=SHORT, transform="identity").fit(monthly(30))
+    with pytest.raises(error, match=match):
+        call(model)
 
 
 def test_time_of_another_kind_is_refused(fitted):
