@@ -11,6 +11,7 @@ import inspect
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy.optimize
 import torch
 from sklearn.base import is_classifier
@@ -47,16 +48,21 @@ def perturb_trainings() -> None:
 def changed(values: Any, size: float = SIZE) -> Any:
     """An array or tensor of floating point numbers with relative changes; else what it is.
 
-    Equal numbers are changed alike, so that what is constant or a copy stays so, and those that no
-    rounding made (whole ones, halves, eighths) not at all.
+    Equal numbers are changed alike, so that what is constant or a copy stays so, powers of two
+    times a number as the number is, and those that no rounding made (whole ones, halves, eighths)
+    not at all.
     """
+    if isinstance(values, pd.DataFrame):
+        return values.apply(changed, size=size)
+    if isinstance(values, pd.Series):
+        return pd.Series(changed(values.to_numpy(), size), values.index, name=values.name)
     if isinstance(values, torch.Tensor) and values.is_floating_point():
         exact = ~values.isfinite() | (8 * values == torch.round(8 * values))
-        near = values * (1 + size * torch.cos(_WILD * values.double())).to(values)
+        near = values * (1 + size * torch.cos(_WILD * torch.frexp(values.double())[0])).to(values)
         return torch.where(exact, values, near)
     if type(values) is np.ndarray and values.dtype == np.float64:  # no masked one
         exact = ~np.isfinite(values) | (8 * values == np.rint(8 * values))
-        factors = 1 + size * np.cos(_WILD * np.where(exact, 0.0, values))
+        factors = 1 + size * np.cos(_WILD * np.frexp(np.where(exact, 0.0, values))[0])
         return np.where(exact, values, values * factors)
     return values
 
@@ -98,8 +104,8 @@ def _with_changed_data(fit: Any, size: float) -> Any:
     """Inputs of classifiers, else targets: a grid of inputs stays one."""
 
     @functools.wraps(fit)
-    def wrapped(self: Any, x: Any, y: Any, *args: Any, **options: Any) -> Any:
-        if is_classifier(self):
+    def wrapped(self: Any, x: Any, y: Any = None, *args: Any, **options: Any) -> Any:
+        if is_classifier(self) or isinstance(x, pd.Series) and y is None:
             x = changed(x, size)
         else:
             y = changed(y, size)

@@ -3,6 +3,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 
 from tests import portable
@@ -23,6 +24,10 @@ def test_what_enters_trainings_is_changed_a_little_and_always_in_the_same_way():
         np.testing.assert_array_equal(near, changed(values))
         gaps = np.abs(np.asarray(near) / np.asarray(values) - 1)
         assert 0 < gaps.max() < 10 * SIZE
+        frame = pd.DataFrame({"a": np.ravel(values)})
+        np.testing.assert_array_equal(changed(frame)["a"], np.ravel(changed(np.array(frame))))
+    third = np.array([1 / 3])
+    np.testing.assert_array_equal(changed(third / 1024) * 1024, changed(third))
     exact = np.array([0.0, -2.5, 7.0, np.nan, np.inf])
     np.testing.assert_array_equal(changed(exact), exact)
     masked = np.ma.masked_greater([0.1, 0.3], 0.2)
