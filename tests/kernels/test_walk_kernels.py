@@ -293,3 +293,24 @@ def test_single_precision_far_from_zero():
 def test_one_term_of_a_forecast_may_be_a_word():
     network = NeuralKernelNetwork.forecast(origin=0.0, terms="walk")
     assert [type(kernel) for kernel in network.primitives] == [WienerKernel]
+
+
+def test_covariates_of_a_forecast_have_terms_of_their_own():
+    network = NeuralKernelNetwork.forecast(
+        origin=-1.0, terms=["walk"], covariates=[1, 2], curves=[2], priors=False
+    )
+    x = torch.tensor([[0.5, 1.3, -0.4], [2.0, -0.7, 0.9]])
+    weights = network.layers[-1].weight.flatten().tolist()
+    curve = math.exp(-0.5 * (1.3 / network.primitives[-1].lengthscale.item()) ** 2)
+    walk, first, second = 1.5, 1.3 * -0.7, -0.4 * 0.9
+    terms = [walk, first, first * walk, second, second * walk, curve]
+    expected = 10.0 + sum(weight * term for weight, term in zip(weights, terms, strict=True))
+    assert network(x[:1], x[1:]).to_dense().item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("covariates", "curves"), [([0], []), ([1, 1], []), ([1], [2]), ([1.5], [])]
+)
+def test_wrong_columns_of_covariates_are_named(covariates, curves):
+    with pytest.raises(ValueError, match="covariates must"):
+        NeuralKernelNetwork.forecast(origin=0.0, covariates=covariates, curves=curves)

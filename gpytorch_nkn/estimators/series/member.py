@@ -42,10 +42,10 @@ class Scales:
     y_scale: float
     logs: bool
 
-    def inputs(self, time: np.ndarray, device: str | None) -> Tensor:
-        """Times ``M`` as inputs ``M x 1``."""
-        scaled = (time - self.x_offset) / self.x_scale
-        return torch.as_tensor(scaled, dtype=torch.float64, device=device).unsqueeze(-1)
+    def inputs(self, rows: np.ndarray, device: str | None) -> Tensor:
+        """Inputs for rows ``M x (1 + C)`` of time and covariates, which are scaled already."""
+        scaled = np.column_stack([(rows[:, 0] - self.x_offset) / self.x_scale, rows[:, 1:]])
+        return torch.as_tensor(scaled, dtype=torch.float64, device=device)
 
     def targets(self, values: np.ndarray, device: str | None) -> Tensor:
         """Targets ``M`` as the process has them."""
@@ -95,30 +95,33 @@ class Member:
         return self.result.model
 
     def scores(
-        self, time: np.ndarray, count: int, rng: np.random.Generator, device: str | None
+        self, rows: np.ndarray, count: int, rng: np.random.Generator, device: str | None
     ) -> np.ndarray:
-        """Joint draws ``S x M`` of observations, each less its mean and by its deviation."""
+        """Joint draws ``S x M`` of observations, each less its mean and by its deviation.
+
+        See :meth:`Scales.inputs` for the rows.
+        """
         conditioned = self._process()
-        covariance = conditioned.covariance(self.scales.inputs(time, device)).cpu().numpy()
+        covariance = conditioned.covariance(self.scales.inputs(rows, device)).cpu().numpy()
         covariance[np.diag_indices_from(covariance)] += conditioned.noise
         values, vectors = np.linalg.eigh(covariance)  # sound where rows repeat, too
         root = vectors * np.sqrt(values.clip(0))
         return (
-            rng.standard_normal((count, len(time)))
+            rng.standard_normal((count, len(rows)))
             @ (root / np.sqrt(np.diag(covariance))[:, None]).T
         )
 
-    def moments(self, time: np.ndarray, device: str | None) -> tuple[np.ndarray, np.ndarray]:
+    def moments(self, rows: np.ndarray, device: str | None) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations ``M`` of observations, of logarithms where it has those."""
         conditioned = self._process()
-        mean, variance = conditioned.moments(self.scales.inputs(time, device))
+        mean, variance = conditioned.moments(self.scales.inputs(rows, device))
         assert variance is not None
         noisy = self.scales.mixture(mean, variance + conditioned.noise, -np.inf)
         return noisy.means[0], noisy.stds[0]
 
-    def condition(self, time: np.ndarray, values: np.ndarray, device: str | None) -> None:
+    def condition(self, rows: np.ndarray, values: np.ndarray, device: str | None) -> None:
         """Forecast from other observations ``N``, in the order of time, with no new training."""
-        x, y = self.scales.inputs(time, device), self.scales.targets(values, device)
+        x, y = self.scales.inputs(rows, device), self.scales.targets(values, device)
         self.model.set_train_data(x, y, strict=False)
         self._conditioned = None
 
@@ -132,11 +135,11 @@ class SeriesGP(ExactGP):
     """Exact GP over scaled time and targets.
 
     Args:
-        x: Inputs ``N x 1``.
+        x: Inputs ``N x (1 + C)``, time and covariates.
         y: Targets ``N``.
         kernel: Its kernel.
         priors: Weak priors on noise and mean.
-        line: The mean is a straight line; else it is zero.
+        line: The mean is linear; else it is zero.
     """
 
     def __init__(self, x: Tensor, y: Tensor, kernel: Kernel, priors: bool, *, line: bool):
@@ -152,7 +155,7 @@ class SeriesGP(ExactGP):
         self.mean_module = ZeroMean()
         if line:
             with torch.random.fork_rng():  # LinearMean draws its start from the global state
-                self.mean_module = LinearMean(1).initialize(weights=0.0, bias=0.0)
+                self.mean_module = LinearMean(x.size(-1)).initialize(weights=0.0, bias=0.0)
             if priors:
                 mean = self.mean_module
                 mean.register_prior("weights_prior", NormalPrior(0.0, 1.0), _slope, _set_slope)

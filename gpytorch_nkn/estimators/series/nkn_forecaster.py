@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from gpytorch_nkn.estimators.series.covariates import Covariates, covariate_frame
 from gpytorch_nkn.estimators.series.member import Member
 from gpytorch_nkn.estimators.series.mixture import Mixture
 from gpytorch_nkn.estimators.series.seasons import check_seasons, find_seasons, typical_step
@@ -25,6 +28,7 @@ from gpytorch_nkn.estimators.series.series_input import as_times, as_vector, obs
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
 from gpytorch_nkn.estimators.series.training import (
     CONDITIONED,
+    NO_COVARIATES,
     NO_SEASON,
     QUALITIES,
     Series,
@@ -60,6 +64,10 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
     priors that come from everyday series
     (:meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.forecast`); one of them has a learned cycle.
 
+    Covariates are columns whose future is known: prices, temperatures, holidays, laws. Each has
+    a linear effect, which may drift, and a smooth one where it has more than two values; one more
+    candidate does without them.
+
     Seasons come from the time axis, or are given. Time may be irregular, have gaps and repeat.
     Gaussian processes are exact. Of long series, hyperparameters are learned from the last 600
     points (up to 1,500 where the longest season asks for them), and forecasts depend on the last
@@ -68,8 +76,9 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
     Args:
         structure: ``"auto"`` for the candidates of ``quality``; ``"time_series"`` for the network
             of :meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series` alone (the paper's
-            four kinds of primitives), or any network over one input column, whose start values
-            are taken from the data.
+            four kinds of primitives), or any network over one input column (with covariates over
+            time and these, standardised), whose start values are taken from the data. In these
+            two, covariates have linear effects, too.
         seasons: ``"auto"`` for those that the time axis tells: days, weeks and years of dates,
             and of numbers of which one unit holds as many steps as a year has quarters, months,
             weeks, days (at work) or hours, a week days, or a day hours or parts of them. Or
@@ -99,6 +108,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         seasons_: The seasons that are used, in units of time.
         horizon_: Steps that :meth:`forecast` goes ahead.
         observed_: The series without its gaps, in the order of time, as a pandas series.
+        covariates_: Which covariates there are, with ``names``.
+        observed_covariates_: Their values, as a data frame beside ``observed_``.
         result_: Record of the training of the first member, :class:`gpytorch_nkn.fit.FitResult`.
         model_: The first member's Gaussian process, over scaled time and targets.
         x_offset_, x_scale_, y_offset_, y_scale_: How it counts them.
@@ -157,7 +168,9 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         tags.input_tags.two_d_array = False
         return tags
 
-    def fit(self, x: ArrayLike, y: ArrayLike | None = None) -> NKNForecaster:
+    def fit(
+        self, x: ArrayLike, y: ArrayLike | None = None, *, covariates: ArrayLike | None = None
+    ) -> NKNForecaster:
         """Learn the structure of a series.
 
         Ctrl-C ends the training; what has been trained by then forecasts.
@@ -167,6 +180,9 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                 without time zone, periods, ``datetime``). Without ``y``, a pandas series (or frame
                 of one column) over its index, in which missing values are gaps.
             y: Targets ``N``.
+            covariates: Columns ``N x C`` of numbers, whose values at new times every forecast
+                asks for: an array, or a data frame with columns of any order (and rows, if both
+                indices hold dates). Constant columns are left out, with a notice.
 
         Returns:
             The fitted estimator.
@@ -186,10 +202,17 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         axis = TimeAxis.of(index)
         time = axis.numbers(index)
         seen = ~np.isnan(target)
+        frame = covariate_frame(covariates, index)[seen]
         index, time, target = index[seen], time[seen], target[seen]
         self._check_data(time, target)
+        known = Covariates.of(frame, by_name=isinstance(covariates, pd.DataFrame))
+        self._check_structure(len(known.names))
         order = np.argsort(time, kind="stable")
         series = self._series(time[order], target[order], axis.has_dates)
+        if known.names:
+            curves = tuple((np.flatnonzero(~known.is_switch[known.used]) + 1).tolist())
+            scaled = known.scaled(frame)[order]
+            series = replace(series, covariates=scaled, curves=curves)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
             tried = self._train_all(series, seed)
@@ -202,6 +225,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             member.weight = float(weight)
         label = x.name if y is None and isinstance(x, pd.Series) else None
         self.observed_ = pd.Series(target[order], index[order], name=label)
+        self.covariates_, self.observed_covariates_ = known, frame.iloc[order]
         self.time_axis_, self.n_features_in_ = axis, 1
         self.seasons_, self.floor_ = series.seasons, series.floor
         self.horizon_ = self._usual_horizon(series.time, series.seasons)
@@ -219,7 +243,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         return self
 
     def predict(
-        self, x: ArrayLike, return_std: bool = False
+        self, x: ArrayLike, return_std: bool = False, *, covariates: ArrayLike | None = None
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Median of new observations, and their standard deviation on request.
 
@@ -230,20 +254,24 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
             return_std: Also return the standard deviation (noise included), infinite where a
                 log-normal part is very wide.
+            covariates: Their values ``M x C`` at these times, if :meth:`fit` had some.
 
         Returns:
             Median ``M``, or median and standard deviation, in units of the targets.
         """
-        mixture = self._mixture(x)
+        mixture = self._mixture(x, covariates)
         median = mixture.quantile(0.5)
         return (median, mixture.std()) if return_std else median
 
-    def predict_quantiles(self, x: ArrayLike, probabilities: ArrayLike) -> np.ndarray:
+    def predict_quantiles(
+        self, x: ArrayLike, probabilities: ArrayLike, *, covariates: ArrayLike | None = None
+    ) -> np.ndarray:
         """Quantiles of new observations.
 
         Args:
             x: Time ``M`` or ``M x 1``.
             probabilities: ``Q`` numbers between 0 and 1.
+            covariates: As in :meth:`predict`.
 
         Returns:
             Quantiles ``M x Q``, in units of the targets.
@@ -253,15 +281,18 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             raise ValueError(
                 f"probabilities must be numbers between 0 and 1, got {probabilities!r}."
             )
-        mixture = self._mixture(x)
+        mixture = self._mixture(x, covariates)
         return np.stack([mixture.quantile(probability) for probability in wanted.tolist()], -1)
 
-    def predict_interval(self, x: ArrayLike, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    def predict_interval(
+        self, x: ArrayLike, level: float = 0.95, *, covariates: ArrayLike | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Central band that holds a new observation with probability ``level``.
 
         Args:
             x: Time ``M`` or ``M x 1``.
             level: Probability between 0 and 1.
+            covariates: As in :meth:`predict`.
 
         Returns:
             Lower and upper ends ``M``, in units of the targets.
@@ -269,26 +300,52 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         check_number("level", level, positive=True)
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, got {level}.")
-        ends = self.predict_quantiles(x, [(1 - level) / 2, (1 + level) / 2])
+        levels = [(1 - level) / 2, (1 + level) / 2]
+        ends = self.predict_quantiles(x, levels, covariates=covariates)
         return ends[:, 0], ends[:, 1]
 
-    def log_predictive_density(self, x: ArrayLike, y: ArrayLike) -> np.ndarray:
+    def log_predictive_density(
+        self, x: ArrayLike, y: ArrayLike, *, covariates: ArrayLike | None = None
+    ) -> np.ndarray:
         """Log density of observations under the forecast, point by point.
 
         Args:
             x: Time ``M`` or ``M x 1``.
             y: Observations ``M``.
+            covariates: As in :meth:`predict`.
 
         Returns:
             Natural logarithms ``M``, of densities per unit of the targets.
         """
-        mixture, target = self._mixture(x), as_vector(y, "y")
+        mixture, target = self._mixture(x, covariates), as_vector(y, "y")
         if target.shape != mixture.means.shape[1:]:
             raise ValueError(f"x has {mixture.means.shape[1]} points and y has {target.size}.")
         return mixture.log_density(target)
 
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        covariates: ArrayLike | None = None,
+    ) -> float:
+        """Coefficient of determination of the medians, as of scikit-learn's regressors.
+
+        Args:
+            X: Time ``M`` or ``M x 1``.
+            y: Observations ``M``.
+            sample_weight: Weights ``M``.
+            covariates: As in :meth:`predict`.
+        """
+        return r2_score(y, self.predict(X, covariates=covariates), sample_weight=sample_weight)
+
     def forecast(
-        self, horizon: int | None = None, *, level: float | Sequence[float] = (80, 95)
+        self,
+        horizon: int | None = None,
+        *,
+        level: float | Sequence[float] = (80, 95),
+        covariates: ArrayLike | None = None,
     ) -> pd.DataFrame:
         """Forecast of the times that follow the series, over the continued index.
 
@@ -297,13 +354,15 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                 one). Times go on by the frequency of a pandas index, or else by the usual step,
                 whole months for dates on one day of the month.
             level: Per cent of the central bands; ``()`` for none.
+            covariates: Their values ``horizon x C`` at the times that follow, if :meth:`fit` had
+                some; of a data frame over dates, which may hold others, too, these are found.
 
         Returns:
             Rows ``horizon`` with the columns ``median``, ``lo-80``, ``hi-80``, ... in units of
             the targets.
         """
         check_is_fitted(self, "members_")
-        return self._table(self.time_axis_.next(self._steps(horizon)), level)
+        return self._table(self.time_axis_.next(self._steps(horizon)), level, covariates)
 
     def cross_validation(
         self,
@@ -315,6 +374,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         step: int | None = None,
         level: float | Sequence[float] = (80, 95),
         refit: bool = True,
+        covariates: ArrayLike | None = None,
     ) -> pd.DataFrame:
         """Forecasts from several origins, each from what came before, beside what was observed.
 
@@ -330,6 +390,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             step: Observations from one window to the next; ``None`` for ``horizon``.
             level: Per cent of the central bands; ``()`` for none.
             refit: Train before each window; else before the first only, and :meth:`update`.
+            covariates: As in :meth:`fit`; those of a window are known to its forecast.
 
         Returns:
             Rows ``windows * horizon``: ``cutoff`` (the last time that was known), ``time``, ``y``
@@ -344,8 +405,12 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         time = axis.numbers(index)
         order = np.argsort(time, kind="stable")
         order = order[~np.isnan(target[order])]
+        frame = covariate_frame(covariates, index).iloc[order]
         index, target = index[order], target[order]
         self._check_data(time[order], target)
+        if covariates is not None:
+            Covariates.of(frame, by_name=True)
+            covariates = frame
         if horizon is None:
             horizon = self._usual_horizon(time[order], self._seasons(time, axis.has_dates))
         step = horizon if step is None else step
@@ -367,14 +432,19 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                 ahead = slice(cutoff, cutoff + horizon)
                 part = pd.DataFrame({"cutoff": index[cutoff - 1], "time": index[ahead]})
                 part["y"] = target[ahead]
+                past = index[:cutoff], target[:cutoff]
+                known, later = (
+                    None if covariates is None else frame.iloc[rows]
+                    for rows in (slice(cutoff), ahead)
+                )
                 try:
                     if refit or fitted is None:
                         fresh = clone(self).set_params(progress=False, horizon=horizon)
-                        fitted = fresh.fit(index[:cutoff], target[:cutoff])
+                        fitted = fresh.fit(*past, covariates=known)
                         session.interrupted = fitted._was_interrupted
                     else:
-                        fitted.update(index[:cutoff], target[:cutoff])
-                    found = fitted._table(index[ahead], level).to_numpy()
+                        fitted.update(*past, covariates=known)
+                    found = fitted._table(index[ahead], level, later).to_numpy()
                 except (ValueError, RuntimeError) as error:
                     warn_user(f"The window after {index[cutoff - 1]} has no forecast: {error}")
                     found = np.full((horizon, len(columns)), np.nan)
@@ -389,6 +459,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         *,
         horizon: int | None = None,
         x: ArrayLike | None = None,
+        covariates: ArrayLike | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> pd.DataFrame:
         """Joint draws of new observations: sums, maxima and waiting times can be read of them.
@@ -397,6 +468,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             num_paths: Paths ``S``.
             horizon: Steps ahead, as in :meth:`forecast`.
             x: Times ``M`` in place of steps.
+            covariates: As in :meth:`predict`, at these times or those of the steps.
             random_state: Seed of the draws; ``None`` for that of the estimator.
 
         Returns:
@@ -409,16 +481,19 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         times = self.time_axis_.next(self._steps(horizon)) if x is None else as_times(x)
         seed = self.random_state if random_state is None else random_state
         rng = np.random.default_rng(check_random_state(seed).randint(2**31 - 1))
-        time, mixture = self._time(times), self._mixture(times)
+        rows = self._rows(times, covariates)
+        mixture = self._mixture_at(rows)
         counts = rng.multinomial(num_paths, mixture.weights)
         paths = [
-            mixture.draws(part, member.scores(time, count, rng, self.device))
+            mixture.draws(part, member.scores(rows, count, rng, self.device))
             for part, (member, count) in enumerate(zip(self.members_, counts, strict=True))
             if count
         ]
         return pd.DataFrame(rng.permutation(np.concatenate(paths)).T, times)
 
-    def update(self, x: ArrayLike, y: ArrayLike | None = None) -> NKNForecaster:
+    def update(
+        self, x: ArrayLike, y: ArrayLike | None = None, *, covariates: ArrayLike | None = None
+    ) -> NKNForecaster:
         """Forecast from new observations, too, without training anew.
 
         Hyperparameters and weights of the members stay. An observation of a time that was
@@ -426,6 +501,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
 
         Args:
             x, y: New part of the series, as in :meth:`fit`.
+            covariates: Their values at its times, if :meth:`fit` had some.
 
         Returns:
             The estimator.
@@ -440,22 +516,27 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             raise TypeError(
                 f"The series was fitted over {self.observed_.index.dtype}, got {index.dtype}."
             )
-        fresh = pd.Series(target, index)
-        kept = self.observed_[~self.observed_.index.isin(fresh.dropna().index)]
-        both = pd.concat([kept, fresh.dropna()]) if len(kept) else fresh.dropna()
-        both = both.iloc[np.argsort(self._time(both.index), kind="stable")]
-        time, values = self._time(both.index), both.to_numpy()
+        frame = self.covariates_.frame(covariates, index)[~np.isnan(target)]
+        fresh = pd.Series(target, index).dropna()
+        kept = ~self.observed_.index.isin(fresh.index)
+        both = pd.concat([self.observed_[kept], fresh]) if kept.any() else fresh
+        order = np.argsort(self._time(both.index), kind="stable")
+        frame = pd.concat([self.observed_covariates_[kept], frame]).iloc[order]
+        both = both.iloc[order]
+        rows = self._rows(both.index, None if covariates is None else frame)
+        values = both.to_numpy()
         members = [m for m in self.members_ if values.min() > 0 or not m.scales.logs]
         if not members:
             raise ValueError(f"Logarithms need positive targets, got {values.min()}.")
         whole = self.time_axis_.index.append(index)
         for member in members:
-            member.condition(time[-CONDITIONED:], values[-CONDITIONED:], self.device)
+            member.condition(rows[-CONDITIONED:], values[-CONDITIONED:], self.device)
         total = sum(member.weight for member in members)
         for member in members:
             member.weight /= total
         self.members_ = members
         self.observed_ = both.rename(self.observed_.name)
+        self.observed_covariates_ = frame
         self.time_axis_ = self.time_axis_.extended(whole)
         self.floor_ = self.floor_ if values.min() >= self.floor_ else -np.inf
         return self
@@ -467,6 +548,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         level: float | Sequence[float] = (80, 95),
         held_out: pd.Series | None = None,
         history: int | None = None,
+        covariates: ArrayLike | None = None,
         ax: Axes | None = None,
     ) -> Axes:
         """Draw the end of the series and its forecast.
@@ -477,6 +559,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             held_out: Observations that came later, over their times; the forecast then ends with
                 the last of them, if ``horizon`` is not given.
             history: Observations that are drawn; ``None`` for six times the forecast.
+            covariates: As in :meth:`forecast`.
             ax: Axes to draw on; ``None`` for a new figure of pyplot.
 
         Returns:
@@ -490,7 +573,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             index = as_times(held_out.index)
         else:
             index = self.time_axis_.next(self._steps(horizon))
-        table = self._table(index, level)
+        table = self._table(index, level, covariates)
         if history is None:
             history = max(6 * len(table), 30)
         check_counts(1, history=history)
@@ -591,15 +674,25 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         check_counts(1, horizon=horizon)
         return horizon
 
-    def _table(self, times: pd.Index, level: float | Sequence[float]) -> pd.DataFrame:
+    def _table(
+        self, times: pd.Index, level: float | Sequence[float], covariates: ArrayLike | None
+    ) -> pd.DataFrame:
         """Medians and bands at times ``M``, which are the index."""
         columns = _columns(level)
-        found = self.predict_quantiles(times, list(columns.values()))
+        found = self.predict_quantiles(times, list(columns.values()), covariates=covariates)
         return pd.DataFrame(found, times, list(columns))
 
-    def _mixture(self, x: ArrayLike) -> Mixture:
+    def _rows(self, x: ArrayLike, covariates: ArrayLike | None) -> np.ndarray:
+        """Time and covariates ``M x (1 + C)``, the latter as members have them."""
         time = self._time(x)
-        moments = [member.moments(time, self.device) for member in self.members_]
+        frame = self.covariates_.frame(covariates, as_times(x))
+        return np.column_stack([time, self.covariates_.scaled(frame)])
+
+    def _mixture(self, x: ArrayLike, covariates: ArrayLike | None) -> Mixture:
+        return self._mixture_at(self._rows(x, covariates))
+
+    def _mixture_at(self, rows: np.ndarray) -> Mixture:
+        moments = [member.moments(rows, self.device) for member in self.members_]
         return Mixture(
             weights=np.array([member.weight for member in self.members_]),
             means=np.stack([mean for mean, _ in moments]),
@@ -637,6 +730,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             logs = [False]
         if not series.seasons:
             names = tuple(name for name in names if name != NO_SEASON)
+        if series.covariates is None:
+            names = tuple(name for name in names if name != NO_COVARIATES)
         tasks = [(name, log) for name in names for log in logs]
         session = Session(budget=self.budget, seed=seed, progress=self.progress)
         # with several candidates the bar is over these
@@ -680,8 +775,6 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             raise TypeError(
                 f"structure must be a name or a NeuralKernelNetwork, got {self.structure!r}."
             )
-        else:
-            _check_network(self.structure)
         for name, value, known in (
             ("transform", self.transform, _TRANSFORMS),
             ("quality", self.quality, tuple(QUALITIES)),
@@ -701,6 +794,10 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             raise ValueError("n_jobs must be a number of processes, or negative for all, got 0.")
         if not (self.recipe is None or isinstance(self.recipe, Recipe)):
             raise TypeError(f"recipe must be a Recipe, got {self.recipe!r}.")
+
+    def _check_structure(self, num_covariates: int) -> None:
+        if isinstance(self.structure, NeuralKernelNetwork):
+            _check_network(self.structure, 1 + num_covariates)
 
     def _check_data(self, time: np.ndarray, target: np.ndarray) -> None:
         if time.size < 3:
@@ -739,13 +836,15 @@ def _drawn(index: pd.Index) -> np.ndarray:
     return index.to_numpy()
 
 
-def _check_network(network: NeuralKernelNetwork) -> None:
-    """Refuse a network of the caller's that is not one kernel over one input column."""
-    kernel, times = deepcopy(network).double(), torch.arange(3.0, dtype=torch.float64)
-    expected = "structure must be one kernel over one input column"
+def _check_network(network: NeuralKernelNetwork, width: int) -> None:
+    """Refuse a network of the caller's that is not one kernel over these input columns."""
+    kernel = deepcopy(network).double()
+    rows = torch.arange(3.0, dtype=torch.float64).unsqueeze(-1).expand(3, width)
+    columns = "one input column" if width == 1 else f"{width} input columns (time and covariates)"
+    expected = f"structure must be one kernel over {columns}"
     try:
         with torch.no_grad():
-            shape = tuple(kernel(times.unsqueeze(-1)).to_dense().shape)
+            shape = tuple(kernel(rows).to_dense().shape)
     except (IndexError, RuntimeError, ValueError) as error:
         raise ValueError(f"{expected}: {error}") from error
     if shape != (3, 3):

@@ -20,11 +20,21 @@ from gpytorch_nkn.kernels import (
     WienerKernel,
 )
 
-__all__ = ["CONDITIONED", "NO_SEASON", "QUALITIES", "Series", "Settings", "find_cycles", "train"]
+__all__ = [
+    "CONDITIONED",
+    "NO_COVARIATES",
+    "NO_SEASON",
+    "QUALITIES",
+    "Series",
+    "Settings",
+    "find_cycles",
+    "train",
+]
 
 CONDITIONED = 4000  # the last rows, that forecasts depend on
 
-NO_SEASON = "no season"  # the same as the others where there is none
+# The same as others where there are none.
+NO_SEASON, NO_COVARIATES = "no season", "no covariates"
 # Terms of the networks that are tried, by name.
 _TERMS: dict[str, tuple[str, ...]] = {
     "walks": ("walk", "trend", "line", "rough", "season", "shifting_season"),
@@ -32,13 +42,15 @@ _TERMS: dict[str, tuple[str, ...]] = {
     "damped": ("walk", "damped", "line", "rough", "season", "shifting_season"),
     NO_SEASON: ("walk", "trend", "line", "smooth", "rough"),
     "cycle": ("walk", "trend", "line", "rough", "season", "shifting_season", "cycle"),
+    NO_COVARIATES: ("walk", "trend", "line", "rough", "season", "shifting_season"),
 }
 QUALITIES: dict[str, tuple[str, ...]] = {
     "fast": ("walks",),
-    "default": ("walks", "smooth", "damped", "cycle", NO_SEASON),
-    "best": ("walks", "smooth", "damped", "cycle", NO_SEASON, "time_series"),
+    "default": ("walks", "smooth", "damped", "cycle", NO_SEASON, NO_COVARIATES),
+    "best": ("walks", "smooth", "damped", "cycle", NO_SEASON, NO_COVARIATES, "time_series"),
 }
 _SUMS = Recipe(adam_steps=0, lbfgs_iterations=60)  # one start, at the modes of the priors
+_TIME = (0,)  # column of the inputs
 _WALKS = (DampedTrendKernel, IntegratedWienerKernel, WienerKernel)
 _STEPS = 4  # per unit of time, without a season
 # The last rows, that hyperparameters are learned from: so many, or more where they hold fewer than
@@ -58,6 +70,8 @@ class Series:
         seasons: Known periods, shortest first, in units of time.
         horizon: Steps that are to be forecast.
         floor: Below which there are no values; minus infinity for none.
+        covariates: Scaled columns ``N x C``; None for none.
+        curves: Numbers of those of more than two values, from 1 on.
     """
 
     time: np.ndarray
@@ -65,6 +79,15 @@ class Series:
     seasons: list[float]
     horizon: int
     floor: float
+    covariates: np.ndarray | None = None
+    curves: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Time and covariates ``N x (1 + C)``."""
+        if self.covariates is None:
+            return self.time[:, None]
+        return np.column_stack([self.time, self.covariates])
 
     @property
     def step(self) -> float:
@@ -79,7 +102,12 @@ class Series:
 
     def last(self, rows: int) -> Series:
         """The same with its last rows only."""
-        return replace(self, time=self.time[-rows:], values=self.values[-rows:])
+        return replace(
+            self,
+            time=self.time[-rows:],
+            values=self.values[-rows:],
+            covariates=None if self.covariates is None else self.covariates[-rows:],
+        )
 
     @property
     def num_trained(self) -> int:
@@ -108,7 +136,7 @@ class Settings:
 
 
 def find_cycles(series: Series) -> list[float]:
-    """Periods that stand out of a series without its seasons, strongest first."""
+    """Periods that stand out of a series less its seasons and covariates, strongest first."""
     time, values = series.time, series.values
     phases = [
         2 * np.pi * number * time / period
@@ -116,7 +144,8 @@ def find_cycles(series: Series) -> list[float]:
         for number in range(1, min(int(period / series.step / 2), _HARMONICS) + 1)
     ]
     columns = [np.ones_like(time), (time - time[-1]) / np.ptp(time)]
-    design = np.stack([*columns, *map(np.sin, phases), *map(np.cos, phases)], 1)
+    columns += [*map(np.sin, phases), *map(np.cos, phases), *series.rows.T[1:]]
+    design = np.stack(columns, 1)
     scaled = (values - values.mean()) / np.ptp(values)
     residual = scaled - design @ np.linalg.lstsq(design, scaled, rcond=None)[0]
     if residual.std() <= 1e-9 * scaled.std():  # rounding errors alone
@@ -190,9 +219,9 @@ def _condition(
     model: SeriesGP, series: Series, scales: Scales, device: str | None, *, is_sum: bool
 ) -> None:
     """Condition a model that learned from the last rows of a series on all of its rows."""
-    x = scales.inputs(series.time, device)
+    x = scales.inputs(series.rows, device)
     # A walk is zero ahead of its origin, which was that of the rows that it learned from.
-    origin = float(x[0]) - series.step / scales.x_scale
+    origin = float(x[0, 0]) - series.step / scales.x_scale
     for kernel in model.modules():
         if is_sum and isinstance(kernel, _WALKS):
             kernel.initialize(origin=origin)
@@ -208,14 +237,18 @@ def _fit_sum(
         if not starts:
             raise ArithmeticError("the series has no cycle")
     results = []
+    is_alone = name == NO_COVARIATES or series.covariates is None
     for number, cycles in enumerate(starts):
-        x = scales.inputs(series.time, settings.device)
+        x = scales.inputs(series.rows, settings.device)
         kernel = NeuralKernelNetwork.forecast(
-            origin=float(x[0]) - series.step / scales.x_scale,
+            origin=float(x[0, 0]) - series.step / scales.x_scale,
             seasons=[period / scales.x_scale for period in series.seasons],
             cycles=cycles,
             terms=_TERMS[name],
+            covariates=() if is_alone else range(1, x.size(-1)),
+            curves=() if is_alone else series.curves,
             priors=settings.priors,
+            active_dims=_TIME if is_alone and x.size(-1) > 1 else None,
         )
         y = scales.targets(series.values, settings.device)
         model = SeriesGP(x, y, kernel, settings.priors, line=False)
@@ -236,10 +269,10 @@ def _fit_network(
     budget: float | None,
 ) -> FitResult:
     if network is None:
-        kernel = NeuralKernelNetwork.time_series(priors=settings.priors)
+        kernel = NeuralKernelNetwork.time_series(priors=settings.priors, active_dims=_TIME)
     else:
         kernel = deepcopy(network)
-    x = scales.inputs(series.time, settings.device)
+    x = scales.inputs(series.rows, settings.device)
     y = scales.targets(series.values, settings.device)
     model = SeriesGP(x, y, kernel, settings.priors, line=True)
     return _fit(

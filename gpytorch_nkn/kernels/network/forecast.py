@@ -32,6 +32,7 @@ _MODES: dict[str, tuple[float, float]] = {
     "drift": (12.0, 1.0),  # of a season
     "cycle": (1.0, 0.15),  # period, of the one that is found
     "coherence": (3.0, 1.0),  # of a cycle, in periods
+    "curve": (1.5, 0.7),  # along a standardised covariate
 }
 
 
@@ -128,11 +129,27 @@ TERMS = {
 }
 
 
+def _curve(start: _Start) -> list[Kernel]:
+    return [_with_prior(RBFKernel(), "lengthscale", _MODES["curve"], start.priors)]
+
+
+def _drifting_line(start: _Start) -> list[Kernel]:
+    return [*_line(start), *_walk(start)]
+
+
+# Of each covariate: its linear effect, one that drifts over time, and a smooth one.
+_LINE = _Term(_line, (0.02, 2.0))
+_DRIFTING_LINE = _Term(_drifting_line, (0.0005, 2.0))
+_CURVE = _Term(_curve, (0.01, 2.0))
+
+
 def forecast(
     origin: float,
     seasons: Sequence[float],
     cycles: Sequence[float],
     terms: Sequence[str],
+    covariates: Sequence[int],
+    curves: Sequence[int],
     priors: bool,
 ) -> tuple[list[Kernel], list[Layer]]:
     """A term for each name, those of seasons and cycles for each of their periods."""
@@ -151,6 +168,19 @@ def forecast(
             weights.append(TERMS[name].weight)
     if not groups:
         raise ValueError(f"terms {tuple(terms)} need seasons or cycles, got none.")
+    if covariates:
+        for kernel in (kernel for group in groups for kernel in group):
+            kernel.active_dims = torch.tensor([0])  # time
+    _check_columns(covariates, curves)
+    for column in covariates:
+        start = _Start(float(origin), 1.0, priors)
+        for term in (_LINE, _DRIFTING_LINE, *([_CURVE] if column in curves else [])):
+            first, *walks = term.make(start)
+            first.active_dims = torch.tensor([column])
+            for walk in walks:
+                walk.active_dims = torch.tensor([0])
+            groups.append([first, *walks])
+            weights.append(term.weight)
     modes, scales = torch.tensor(weights, dtype=torch.float64).T.to(torch.get_default_dtype())
     prior = LogNormalPrior(modes.log() + scales.square(), scales) if priors else None
     total = Linear(len(groups), 1, weight_prior=prior, initial_bias=_CONSTANT)
@@ -161,3 +191,16 @@ def forecast(
     sizes = [len(group) for group in groups]
     primitives = [kernel for group in groups for kernel in group]
     return primitives, [Product(len(primitives), len(groups), groups=sizes), total]
+
+
+def _check_columns(covariates: Sequence[int], curves: Sequence[int]) -> None:
+    """Refuse columns that are not those of covariates, which come after that of time."""
+    if any(not isinstance(column, int) or column < 1 for column in covariates):
+        raise ValueError(
+            f"covariates must be numbers of input columns from 1 on (0 is time), got {covariates}."
+        )
+    if len(set(covariates)) < len(covariates) or not set(curves) <= set(covariates):
+        raise ValueError(
+            "covariates must differ, and curves be among them, got covariates "
+            f"{tuple(covariates)} and curves {tuple(curves)}."
+        )

@@ -154,6 +154,8 @@ class NeuralKernelNetwork(BatchKernel):
             "season",
             "shifting_season",
         ),
+        covariates: Sequence[int] = (),
+        curves: Sequence[int] = (),
         priors: bool = True,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
@@ -168,25 +170,34 @@ class NeuralKernelNetwork(BatchKernel):
         ``cycles``, ``"cycle"`` is a wave that loses its phase. Constants are part of it, with a
         variance of 10.
 
-        The priors are for standardised targets and time in units of the shortest season (in
-        groups of four steps without one). They were chosen on series of everyday kinds; with them
-        one start finds what many starts without them do not.
+        With ``covariates`` the inputs have columns beside that of time, the first, on which alone
+        these terms depend. Each of the covariates adds a linear effect, one that drifts (linear
+        times Wiener), and those in ``curves`` a smooth one (RBF). What adds nothing is kept small
+        by the priors.
+
+        The priors are for standardised targets and covariates, and time in units of the shortest
+        season (in groups of four steps without one). They were chosen on series of everyday
+        kinds; with them one start finds what many starts without them do not.
 
         Args:
             origin: Where walks start: a step ahead of the first time.
             seasons: Periods that are known, and not learned.
             cycles: Periods to start from.
             terms: Names of the terms; those of seasons or cycles count only where there are some.
+            covariates: Input columns of covariates, from 1 on (counted within ``active_dims``).
+            curves: Those of them that have smooth effects, too.
             priors: Log-normal priors on all that is learned.
-            active_dims: The input column of time, where there are several.
+            active_dims: The input column of time, or those of time and covariates, where there
+                are others.
 
         Raises:
-            ValueError: A term is unknown, a period is not positive, or there is no term at all.
+            ValueError: A term is unknown, a period is not positive, a column is not one of a
+                covariate, or there is no term at all.
 
         Reference: Corani, Benavoli and Zaffalon (2021), Time Series Forecasting with Gaussian
         Processes Needs Priors, for a sum with priors; walks and shifting seasons are not theirs.
         """
-        parts = forecast.forecast(origin, seasons, cycles, terms, priors)
+        parts = forecast.forecast(origin, seasons, cycles, terms, covariates, curves, priors)
         return cls(*parts, active_dims=active_dims)
 
     @classmethod

@@ -13,7 +13,7 @@ def test_rolling_forecasts_are_those_of_processes_that_know_the_past_only(logs, 
     rng = np.random.default_rng(0)
     time, values = np.arange(30.0), 20 + rng.standard_normal(30).cumsum()
     scales = Scales(29.0, 4.0, 2.0, 3.0, logs)
-    x, y = scales.inputs(time, None), scales.targets(values, None)
+    x, y = scales.inputs(time[:, None], None), scales.targets(values, None)
     kernel = NeuralKernelNetwork.forecast(origin=-8.0, seasons=[1.0]).double()
     model = SeriesGP(x, y, kernel, priors=True, line=line).double()
     got = rolling_log_density(model, scales, values, horizon=5, first=10, floor=-np.inf)

@@ -1,0 +1,209 @@
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from gpytorch.kernels import RBFKernel
+from sklearn.base import clone
+
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.layers import Linear
+
+MONTHS = pd.date_range("2000-01-01", periods=132, freq="MS")
+PAST, AHEAD = slice(120), slice(120, 132)
+
+
+def forecaster(**options):
+    return NKNForecaster(**{"quality": "fast", "random_state": 0, **options})
+
+
+def wandering(seed=0):
+    """A level that wanders, with a season."""
+    rng = np.random.default_rng(seed)
+    months = np.arange(len(MONTHS))
+    return 50 + (0.3 * rng.standard_normal(len(months))).cumsum() + np.sin(np.pi * months / 6)
+
+
+def known(seed=1):
+    rng = np.random.default_rng(seed)
+    months = np.arange(len(MONTHS))
+    return pd.DataFrame(
+        {
+            "price": rng.standard_normal(len(months)),
+            "warmth": 12 + 5 * rng.standard_normal(len(months)),
+            "law": (months >= 70).astype(int),
+        },
+        MONTHS,
+    )
+
+
+@pytest.fixture(scope="module")
+def data():
+    frame = known()
+    effect = frame["price"] + ((frame["warmth"] - 12) / 5) ** 2 - 4 * frame["law"]
+    return frame, pd.Series(wandering() + effect.to_numpy(), MONTHS)
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return forecaster().fit(data[1][PAST], covariates=data[0])
+
+
+def error(model, y, **options):
+    return np.abs(model.predict(y.index[AHEAD], **options) - y[AHEAD]).mean()
+
+
+def test_effects_lower_the_error_and_narrow_the_band(data, fitted):
+    frame, y = data
+    alone = forecaster().fit(y[PAST])
+    assert error(fitted, y, covariates=frame) < 0.75 * error(alone, y)
+    ends = fitted.predict_interval(y.index[AHEAD], covariates=frame)
+    ends_alone = alone.predict_interval(y.index[AHEAD])
+    assert np.subtract(*ends[::-1]).mean() < 0.5 * np.subtract(*ends_alone[::-1]).mean()
+    assert ((y[AHEAD] > ends[0]) & (y[AHEAD] < ends[1])).mean() > 0.7
+
+
+def test_a_law_has_its_effect(data, fitted):
+    frame, _ = data
+    ends = [fitted.predict(MONTHS[AHEAD], covariates=frame.assign(law=law)) for law in (0, 1)]
+    np.testing.assert_allclose(ends[1] - ends[0], -4, atol=1.2)
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_noise_costs_next_to_nothing(seed):
+    y = pd.Series(wandering(seed), MONTHS)
+    noise = np.random.default_rng(seed).standard_normal((len(y), 5))
+    alone, beside = forecaster().fit(y[PAST]), forecaster().fit(y[PAST], covariates=noise[PAST])
+    stds = [
+        alone.predict(MONTHS[AHEAD], return_std=True)[1],
+        beside.predict(MONTHS[AHEAD], return_std=True, covariates=noise[AHEAD])[1],
+    ]
+    difference = alone.predict(MONTHS[AHEAD]) - beside.predict(
+        MONTHS[AHEAD], covariates=noise[AHEAD]
+    )
+    assert np.abs(difference).mean() < 0.25 * stds[0].mean()
+    assert 0.9 < stds[1].mean() / stds[0].mean() < 1.1
+
+
+def test_every_method_says_the_same(data, fitted):
+    frame, y = data
+    later = frame[AHEAD]
+    table = fitted.forecast(12, level=80, covariates=later)
+    assert table.index.equals(MONTHS[AHEAD])
+    np.testing.assert_array_equal(table["median"], fitted.predict(MONTHS[AHEAD], covariates=frame))
+    np.testing.assert_array_equal(
+        table[["lo-80", "hi-80"]],
+        fitted.predict_quantiles(
+            MONTHS[AHEAD], [0.1, 0.9], covariates=later[["law", "warmth", "price"]]
+        ),
+    )
+    paths = fitted.sample_paths(800, covariates=later.to_numpy())
+    np.testing.assert_allclose(
+        paths.median(axis=1), table["median"], atol=0.3 * (table["hi-80"] - table["lo-80"]).mean()
+    )
+    density = fitted.log_predictive_density(MONTHS[AHEAD], y[AHEAD], covariates=later)
+    wrong = fitted.log_predictive_density(
+        MONTHS[AHEAD], y[AHEAD], covariates=later[::-1].to_numpy()
+    )
+    assert density.mean() > wrong.mean()
+    assert fitted.score(MONTHS[AHEAD], y[AHEAD], covariates=later) > 0.5
+    copy = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(copy.predict(MONTHS[AHEAD], covariates=frame), table["median"])
+    assert not hasattr(clone(fitted), "covariates_")
+
+
+def test_the_order_of_columns_and_rows_does_not_matter(data, fitted):
+    frame, y = data
+    order = np.random.default_rng(0).permutation(120)
+    other = forecaster().fit(y.index[order], y.to_numpy()[order], covariates=frame.iloc[order])
+    np.testing.assert_allclose(
+        other.predict(MONTHS[AHEAD], covariates=frame),
+        fitted.predict(MONTHS[AHEAD], covariates=frame),
+        rtol=1e-6,
+    )
+
+
+def test_gaps_of_the_series_need_no_covariates(data):
+    frame, y = data
+    y, frame = y[:40].copy(), frame[:40].copy()
+    y.iloc[[3, 20]] = np.nan
+    frame.iloc[3] = np.nan
+    frame["law"] = np.arange(40) % 7 == 0
+    model = forecaster().fit(y, covariates=frame)
+    assert len(model.observed_) == len(model.observed_covariates_) == 38
+    frame.iloc[4, 1] = np.nan
+    with pytest.raises(ValueError, match="warmth has 1 NaN.*2000-05"):
+        model.fit(y, covariates=frame)
+
+
+def test_an_update_forecasts_from_all_rows(data):
+    frame, y = data
+    whole = forecaster().fit(y[:100], covariates=frame)
+    whole.update(y[90:110], covariates=frame[90:110])
+    parts = forecaster().fit(y[:100], covariates=frame)
+    parts.update(y[100:105], covariates=frame).update(y[105:110], covariates=frame)
+    np.testing.assert_allclose(
+        whole.predict(MONTHS[AHEAD], covariates=frame),
+        parts.predict(MONTHS[AHEAD], covariates=frame),
+    )
+    np.testing.assert_array_equal(whole.observed_covariates_, frame[:110])
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_windows_know_their_covariates(data, refit):
+    frame, y = data
+    found = forecaster().cross_validation(y, horizon=6, windows=2, refit=refit, covariates=frame)
+    assert np.abs(found["median"] - found["y"]).mean() < 1.2
+    first = forecaster(horizon=6).fit(y[:120], covariates=frame)
+    np.testing.assert_allclose(
+        found["median"][:6], first.predict(MONTHS[120:126], covariates=frame), rtol=1e-6
+    )
+
+
+def test_long_series_are_conditioned_on_all_rows():
+    rng = np.random.default_rng(0)
+    switch = rng.random(900) < 0.1
+    y = rng.standard_normal(900).cumsum() + 10 * switch
+    model = forecaster().fit(np.arange(900.0), y, covariates=switch)
+    ahead = np.full(2, 900.0)
+    assert np.diff(model.predict(ahead, covariates=[0, 1])) == pytest.approx(10, abs=1)
+
+
+def test_one_candidate_does_without_covariates():
+    y, noise = pd.Series(wandering(), MONTHS), known()[["price"]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = NKNForecaster(random_state=0).fit(y, covariates=noise)
+    assert "no covariates" in set(model.scores_["structure"])
+    assert "no covariates" not in set(NKNForecaster(random_state=0).fit(y).scores_["structure"])
+
+
+def test_learned_networks_take_covariates(data):
+    frame, y = data
+    short = {"restarts": 1, "recipe": Recipe(adam_steps=60, lbfgs_iterations=20)}
+    model = forecaster(structure="time_series", **short).fit(y[PAST], covariates=frame)
+    alone = forecaster(structure="time_series", **short).fit(y[PAST])
+    assert error(model, y, covariates=frame) < error(alone, y)
+    network = NeuralKernelNetwork([RBFKernel(ard_num_dims=4)], [Linear(1, 1)])
+    model = forecaster(structure=network, **short).fit(y[PAST], covariates=frame)
+    assert np.isfinite(error(model, y, covariates=frame))
+    with pytest.raises(ValueError, match=r"over 3 input columns \(time and covariates\)"):
+        model.fit(y[PAST], covariates=frame[["price", "law"]])
+
+
+def test_what_is_lacking_is_named(data, fitted):
+    frame, y = data
+    with pytest.raises(ValueError, match=r"had 3 covariates \(price, warmth, law\).*needed, too"):
+        fitted.forecast(12)
+    with pytest.raises(ValueError, match="3 columns as in the fit .*got 2"):
+        fitted.predict(MONTHS[AHEAD], covariates=frame.to_numpy()[AHEAD, :2])
+    with pytest.raises(ValueError, match="needed, too"):
+        fitted.update(y[AHEAD])
+    with pytest.raises(ValueError, match="no row for 1 of 13 dates, the first is 2011-01-01"):
+        fitted.forecast(13, covariates=frame)
+    alone = forecaster().fit(y[PAST])
+    with pytest.raises(ValueError, match="The fit had no covariates: give them to fit"):
+        alone.forecast(12, covariates=frame)
