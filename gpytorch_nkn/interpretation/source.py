@@ -95,6 +95,11 @@ class FittedGP:
     units: Units
     _estimator: Any
 
+    @property
+    def weight(self) -> float:
+        """Weight of the process in what its estimator predicts; below 1 where several are mixed."""
+        return float(getattr(self._estimator, "model_weight_", 1.0))
+
     @cached_property
     def posterior(self) -> ExactPosterior:
         """Of the process less its prior mean: one factorisation, which serves all components."""

@@ -18,7 +18,7 @@ __all__ = ["KernelRow", "own_row", "register", "role_of", "row_of", "row_of_valu
 _EVENT_DIMS = {"exponent": 1, "constant": 1, "outputscale": 0}
 _PER_COLUMN = ("lengthscale", "shape", "period", "frequency", "variance", "center")
 _KINDS = (*_PER_COLUMN, *_EVENT_DIMS)
-_ROLES = ("smooth", "periodic", "linear", None)
+_ROLES = ("smooth", "periodic", "linear", "walk", None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +32,8 @@ class KernelRow:
             the kind of each: ``"lengthscale"``, ``"shape"`` (within a period), ``"period"``,
             ``"frequency"``, ``"variance"``, ``"center"``, all ``... x 1 x D``; ``"exponent"`` and
             ``"constant"``, ``... x 1``; ``"outputscale"``, ``...``.
-        role: How functions move: ``"smooth"`` over a lengthscale, ``"periodic"`` or ``"linear"``;
-            ``None`` for anything else.
+        role: How functions move: ``"smooth"`` over a lengthscale, ``"periodic"``, ``"linear"`` or
+            ``"walk"`` (from an ``origin`` on); ``None`` for anything else.
         words: A phrase for reports, such as ``"a random walk"``; of a smooth kernel, what stands
             ahead of its lengthscale.
         formula: How it is evaluated in closed form, or a function that gives that for a kernel.

@@ -112,6 +112,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         observed_covariates_: Their values, as a data frame beside ``observed_``.
         result_: Record of the training of the first member, :class:`gpytorch_nkn.fit.FitResult`.
         model_: The first member's Gaussian process, over scaled time and targets.
+        model_weight_: Its weight.
         x_offset_, x_scale_, y_offset_, y_scale_: How it counts them.
         log_targets_: Whether it is one of logarithms.
         n_features_in_: 1.
@@ -632,6 +633,10 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
     @property
     def model_(self) -> ExactGP:
         return self._first.model
+
+    @property
+    def model_weight_(self) -> float:
+        return self._first.weight
 
     @property
     def x_offset_(self) -> float:

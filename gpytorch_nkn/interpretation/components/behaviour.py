@@ -56,6 +56,7 @@ class Behaviour:
         relative_length: Distance at which they have fallen as far (39 %) of all that they fall
             over the data: the scale of what varies in them, however small it is.
         degree: Number of linear factors: the amplitude grows as a polynomial of this degree.
+        walks: Whether it wanders from an origin on.
         others: Names of factors of other families.
     """
 
@@ -63,6 +64,7 @@ class Behaviour:
     length: float
     relative_length: float
     degree: int
+    walks: bool
     others: tuple[str, ...]
 
 
@@ -87,13 +89,14 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
     behaviours = []
     for term in terms:
         curve = torch.ones_like(distances)
-        periods, others, degree = [], [], 0
+        periods, others, degree, walks = [], [], 0, False
         for factor in term.factors:
             repeats = period_of(factor)  # averaged over a batch
             period = None if repeats is None else float(repeats.mean())
             if period is not None and period < geometry.span:
                 periods.append(period)
-            elif period is not None or role_of(factor) == "smooth":  # nothing comes back
+            elif period is not None or role_of(factor) in ("smooth", "walk"):  # nothing comes back
+                walks |= role_of(factor) == "walk"
                 if id(factor) not in curves:
                     curves[id(factor)] = _correlation(factor, distances)
                 curve = curve * curves[id(factor)]
@@ -105,18 +108,26 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
         if any(p < 2 * geometry.step for p in periods):  # an alias: no cycle that can be seen
             curve = curve * (distances == 0)
         lengths = _fall(curve, distances)
-        behaviours.append(Behaviour(tuple(seen), *lengths, degree, tuple(others)))
+        behaviours.append(Behaviour(tuple(seen), *lengths, degree, walks, tuple(others)))
     return behaviours
 
 
 def _correlation(kernel: Kernel, distances: Tensor) -> Tensor:
-    """Correlation at distances along the first column, averaged over a batch."""
+    """Correlation at distances along the first column, averaged over a batch.
+
+    Of a walk, those of its last value, a span after its origin, with the values before.
+    """
     like = next(kernel.parameters())
     columns = 1 + max(columns_of(kernel) or (0,))
     x = torch.zeros(distances.numel(), columns, dtype=like.dtype, device=like.device)
     x[:, columns - 1] = distances.to(x)
+    if role_of(kernel) == "walk":
+        x[:, columns - 1] = (kernel.origin.reshape(-1)[0] + distances[-1] - distances).to(x)
     with torch.no_grad():
         values = to_dense(kernel(x[:1], x))[..., 0, :]
+        if role_of(kernel) == "walk":
+            scale = kernel(x, diag=True).clamp_min(torch.finfo(x.dtype).tiny)
+            values = values / (scale[..., :1] * scale).sqrt()
     return values.reshape(-1, distances.numel()).mean(0).double().cpu()
 
 
@@ -152,6 +163,8 @@ def _role(behaviour: Behaviour, geometry: Geometry, periods: dict[float, float])
     cycles = [periods[p] for p in _cycles(behaviour)]
     if cycles:
         return Role("cycle", min(cycles))
+    if behaviour.walks:
+        return Role("trend")
     # beside a linear factor what does not vary stays visible; alone only what varies does
     length = behaviour.length if behaviour.degree else behaviour.relative_length
     if length < _SLOW * geometry.span:

@@ -517,13 +517,14 @@ def words_of(term: Term, units: Units) -> str:
         >>> words_of(expand(kernel, split=False).terms[0], Units.plain(1))
         'a cycle of 12.0'
     """
-    smooth, cycles, linear, others = (
+    smooth, cycles, linear, walks, others = (
         [factor for factor in term.factors if role_of(factor) == role]
-        for role in ("smooth", "periodic", "linear", None)
+        for role in ("smooth", "periodic", "linear", "walk", None)
     )
-    if others:
-        phrases = [getattr(row_of(factor), "words", None) for factor in others]
-        rest = tuple(factor for factor in term.factors if role_of(factor) is not None)
+    if others or (walks and not cycles):
+        named = [*others, *walks]
+        phrases = [getattr(row_of(factor), "words", None) for factor in named]
+        rest = tuple(factor for factor in term.factors if factor not in named)
         if rest:
             phrases.append(words_of(replace(term, factors=rest), units))
         return term.label if None in phrases else " times ".join(map(str, phrases))
@@ -537,6 +538,8 @@ def words_of(term: Term, units: Units) -> str:
         text = f"a cycle of {' times one of '.join(lengths)}{_columns(cycles, units)}"
         if smooth:
             text += f", whose shape drifts {_scale(smooth, units)}"
+        if walks:
+            text += ", whose shape wanders"
         if linear:
             text += f"{' and' if smooth else ','} whose amplitude grows as a {degree} function"
             text += where

@@ -358,7 +358,13 @@ def _summary(split: Decomposition, sections: list[Section]) -> list[str]:
     size = f"a standard deviation of {three_digits(noise)}{unit}"
     if units.log_targets:
         size = f"a standard deviation of {percent(float(np.expm1(noise)))} of the level"
-    lines = [f"{head} What is left is noise with {size}."]
+    mixed = ""
+    if gp.weight < 1:
+        mixed = (
+            " Several processes predict together; this is the one of the highest weight "
+            f"({percent(gp.weight)})."
+        )
+    lines = [f"{head} What is left is noise with {size}.{mixed}"]
     before = 0.0
     for place, section in enumerate(sections, 1):
         gain, before = section.explained - before, section.explained

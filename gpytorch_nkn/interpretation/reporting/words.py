@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import i0e, i1e
@@ -41,6 +41,7 @@ _FEW = 4  # points of a third whose amplitude says nothing; columns that are nam
 _EXACT = 2.0  # spans over which a cycle that keeps its shape repeats
 _SINE, _SPIKY = 0.9, 0.5  # share of the first harmonic in a cycle's variance
 _MODULATED = 0.2  # share of a cycle that another period shapes
+_WALK = 0.05  # share of a walk in what varies in a trend, to be named
 _OWN = 0.1  # relative distance of a factor's period from that of its cycle
 
 
@@ -76,7 +77,8 @@ def describe_component(
     if kind == "variation":
         return _variation(component, x, mean, geometry, units)
     if component.has_mean:
-        return _trend(x, mean, targets_std, units)
+        trend = _trend(x, mean, targets_std, units)
+        return replace(trend, sentences=(*trend.sentences, *_wandering(component, units)))
     title = title_of(component, units)
     if title == "A constant level":
         return Description(title, ())
@@ -185,6 +187,19 @@ def _trend(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) ->
         bend = " that gets flatter"
     title = f"A smoothly {direction} trend{bend}"
     return Description(title, (f"It {goes} from {start} to {last}.",))
+
+
+def _wandering(component: Component, units: Units) -> list[str]:
+    """What walks in a trend, and so in its forecast."""
+    moving = [t for t in component.terms if t.factors and not _is_line(t)]
+    walks = [t for t in moving if any(role_of(factor) == "walk" for factor in t.factors)]
+    total = sum(term.mean_share() for term in moving)
+    kept = [words_of(term, units) for term in walks if term.mean_share() >= _WALK * total]
+    return [f"Part of it is {listed(kept)}, which its forecast goes on from."] if kept else []
+
+
+def _is_line(term: Term) -> bool:
+    return all(role_of(factor) == "linear" for factor in term.factors)
 
 
 def _cycle(

@@ -15,7 +15,16 @@ from gpytorch.kernels import (
 
 from gpytorch_nkn.interpretation import expand
 from gpytorch_nkn.interpretation.components.behaviour import Geometry, behaviours_of, roles_of
-from gpytorch_nkn.kernels import CenteredLinearKernel, ComplexExponentialKernel
+from gpytorch_nkn.kernels import (
+    CenteredLinearKernel,
+    ComplexExponentialKernel,
+    DampedTrendKernel,
+    IntegratedWienerKernel,
+    NeuralKernelNetwork,
+    WienerKernel,
+    ZeroMeanPeriodicKernel,
+)
+from gpytorch_nkn.layers import Linear, Product
 
 SPAN = 10.0
 X = torch.linspace(0, SPAN, 201, dtype=torch.float64).unsqueeze(-1)  # a step of 0.05
@@ -168,3 +177,21 @@ def test_one_input_only():
     terms = expand(periodic(1.0) + LinearKernel() + rbf(1.0), X[:1] + 1).terms
     kinds = {role.kind for role in roles_of(terms, Geometry.of(X[:1]))}
     assert kinds <= {"constant", "trend"}
+
+
+@pytest.mark.parametrize("walk", [WienerKernel, IntegratedWienerKernel, DampedTrendKernel])
+def test_walks_are_trends_and_make_shapes_of_cycles_wander(walk):
+    period = ZeroMeanPeriodicKernel()
+    period.period_length = 1.0
+    network = NeuralKernelNetwork(
+        [walk(origin=-0.1), period, walk(origin=-0.1)], [Product(3, 2, groups=[1, 2]), Linear(2, 1)]
+    )
+    x = torch.linspace(0, 10, 200, dtype=torch.float64).unsqueeze(-1)
+    terms = expand(network.double(), x).terms
+    geometry = Geometry(span=10.0, step=0.05)
+    walks = [behaviour for behaviour in behaviours_of(terms, geometry) if behaviour.walks]
+    alone, shape = sorted(walks, key=lambda behaviour: len(behaviour.periods))
+    assert shape.periods == (1.0,) and not alone.others and not shape.others
+    assert {"cycle", "trend"} <= {role.kind for role in roles_of(terms, geometry)}
+    if walk is WienerKernel:  # the correlation of its end with what was d before is sqrt(1 - d)
+        assert alone.length == pytest.approx(10 * (1 - math.exp(-1)), rel=0.01)
