@@ -11,48 +11,38 @@ import os
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 
 from gpytorch_nkn.baselines import rbf_forecast
 from gpytorch_nkn.datasets import load_co2
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.interpretation import decompose, expand
-from gpytorch_nkn.plotting import plot_forecast
 
 SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer points and structures
 
 series = load_co2()
-dates, co2, past = series.x, series.y, ~series.test  # the last ten years are held out
+co2 = pd.Series(series.y, pd.PeriodIndex(series.x, freq="M"), name="CO2 (ppm)")
+past, later = co2[~series.test], co2[series.test]  # the last ten years are held out
 if SMOKE:
-    dates, co2, past = dates[-200:], co2[-200:], past[-200:]
-print(f"{past.sum()} months to learn from, {(~past).sum()} to forecast")
+    past = past[-100:]
+print(f"{len(past)} months to learn from, {len(later)} to forecast")
 
 # %% [markdown]
 # ## Three lines
-# Time comes as dates, and may have gaps. The forecaster sees that there is a year in it; `horizon`
-# says how many steps ahead the structures are to be judged.
+# A pandas series brings its times along; they may have gaps. The forecaster sees that there is a
+# year in it; `horizon` says how many steps ahead the structures are to be judged. The forecast goes
+# on where the index ends.
 
 # %%
 forecaster = NKNForecaster(
-    horizon=int((~past).sum()), quality="fast" if SMOKE else "default", random_state=0
+    horizon=len(later), quality="fast" if SMOKE else "default", random_state=0
 )
-forecaster.fit(dates[past], co2[past])
-median, std = forecaster.predict(dates[~past], return_std=True)
-print(f"seasons: {forecaster.seasons_} days")
+forecaster.fit(past)
+forecast = forecaster.forecast(level=(80, 95))
+print(forecast.iloc[[0, 1, -1]].round(2))
 
 # %%
-lower, upper = forecaster.predict_interval(dates)
-figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
-plot_forecast(
-    axes,
-    dates.astype("datetime64[D]"),
-    forecaster.predict(dates),
-    lower,
-    upper,
-    train=(dates[past].astype("datetime64[D]"), co2[past]),
-    test=(dates[~past].astype("datetime64[D]"), co2[~past]),
-    x_label="year",
-    y_label="CO2 (ppm)",
-)
+forecaster.plot(held_out=later, history=400)
 plt.show()
 
 # %% [markdown]
@@ -61,15 +51,17 @@ plt.show()
 # starts, returns to the mean as soon as the data end.
 
 # %%
-days = dates.astype("datetime64[D]").astype(float)
-rbf = rbf_forecast(days[past], co2[past], days[~past])
+months = co2.index.asi8.astype(float)
+rbf = rbf_forecast(months[: len(past)], past.to_numpy(), months[-len(later) :])
+median = forecast["median"][later.index]
 
 
 def rmse(prediction):
-    return float(np.sqrt(np.mean((prediction - co2[~past]) ** 2)))
+    return float(np.sqrt(np.mean((np.asarray(prediction) - later.to_numpy()) ** 2)))
 
 
-covered = np.mean((co2[~past] > lower[~past]) & (co2[~past] < upper[~past]))
+band = forecast.loc[later.index, ["lo-95", "hi-95"]]
+covered = later.between(band["lo-95"], band["hi-95"]).mean()
 print(f"RMSE: forecaster {rmse(median):.2f} ppm, RBF {rmse(rbf.mean):.2f} ppm")
 print(f"the 95 % band holds {covered:.0%} of the ten years")
 
@@ -103,6 +95,44 @@ print(expand(forecaster))
 print(decompose(forecaster))
 
 # %% [markdown]
+# ## Questions of several steps at once
+# Bands are for one month each. When is 370 ppm first passed, and how high will the highest month of
+# the next five years be? `sample_paths` draws whole futures, of which such things are counted.
+
+# %%
+paths = forecaster.sample_paths(400, horizon=360, random_state=0)
+above = paths.loc[:, (paths > 370).any()] > 370  # a few of the futures never get there
+passed = above.idxmax().sort_values().iloc[[len(above.columns) * k // 100 for k in (5, 50, 95)]]
+print(f"{above.shape[1]} of 400 pass 370 ppm within 30 years, first in", *passed, "(5, 50, 95 %)")
+print("highest of five years:", paths[:60].max().quantile([0.05, 0.5, 0.95]).round(1).tolist())
+print(f"it was passed in {later.index[later > 370][0]}; the highest was {later[:60].max():.1f}")
+
+# %% [markdown]
+# ## New observations
+# `update` takes a new year into account without training anew: the forecast starts from it.
+
+# %%
+before = forecaster.forecast(24, level=95)
+forecaster.update(later[:12])
+after = forecaster.forecast(12, level=95)
+for what, table in (("before", before[12:]), ("after", after)):
+    missed = (table["median"] - later[12:24]).abs().mean()
+    width = (table["hi-95"] - table["lo-95"]).mean()
+    print(f"{what} the update: mean error {missed:.2f} ppm, width of the band {width:.2f} ppm")
+
+# %% [markdown]
+# ## How well it would have done
+# `cross_validation` forecasts from several origins, each time from what came before, and puts what
+# was observed beside it.
+
+# %%
+judged = NKNForecaster(quality="fast", random_state=0)
+table = judged.cross_validation(past, horizon=12, windows=3, step=12 if SMOKE else 60)
+table["error"] = (table["median"] - table["y"]).abs()
+table["inside"] = table["y"].between(table["lo-95"], table["hi-95"])
+print(table.groupby("cutoff")[["error", "inside"]].mean().round(2))
+
+# %% [markdown]
 # ## A series without any pattern
 # A random walk has no trend to extrapolate, whatever it looks like: nobody can tell a fall from
 # chance. The forecast starts at the last value and follows the fall so far by a part; its band
@@ -110,12 +140,8 @@ print(decompose(forecaster))
 
 # %%
 rng = np.random.default_rng(1)
-time, walk = np.arange(150.0), rng.standard_normal(150).cumsum()
-ahead = np.arange(150.0, 180.0)
-wandering = NKNForecaster(horizon=30, random_state=0).fit(time, walk)
-lower, upper = wandering.predict_interval(ahead)
-figure, axes = plt.subplots(figsize=(9, 3), layout="constrained")
-plot_forecast(axes, ahead, wandering.predict(ahead), lower, upper, train=(time, walk))
+walk = pd.Series(rng.standard_normal(150).cumsum())
+NKNForecaster(horizon=30, random_state=0).fit(walk).plot(history=150)
 plt.show()
 
 # %% [markdown]
@@ -128,8 +154,8 @@ plt.show()
 
 # %%
 network = NKNForecaster("time_series", transform="identity", restarts=1, random_state=0)
-network.fit(dates[past], co2[past])
-print(f"RMSE: forecaster {rmse(median):.2f} ppm, network {rmse(network.predict(dates[~past])):.2f}")
+network.fit(past)
+print(f"RMSE: forecaster {rmse(median):.2f} ppm, network {rmse(network.predict(later.index)):.2f}")
 
 # %%
 # The claim of this page.
