@@ -118,6 +118,46 @@ def test_columns_are_named_by_options(run, tmp_path):
     assert code == 0 and [row["time"] for row in rows] == ["18", "19"]
 
 
+def test_options_of_the_file_reach_its_reader(run, tmp_path):
+    path = tmp_path / "umsätze.csv"
+    rows = [
+        f"{name};{day:02}.01|2001;{1 + 0.5 * (day % 3):.2f};-99".replace(".", ",", 2)
+        for name in "ab"
+        for day in range(1, 13)
+    ]
+    rows[14] = "b;03,01|2001;x;-99"
+    text = "exported\nLaden;Tag;Größe;Rest\n" + "\n".join(rows)
+    path.write_bytes(text.encode("latin-1"))
+    options = ["--where", "Laden=b", "--time", "Tag", "--target", "Größe", "--sep", ";"]
+    options += ["--date-format", "%d,%m|%Y", "--decimal", ",", "--na-values", "x"]
+    options += ["--encoding", "latin-1", "--skip-rows", "1", "--header"]
+    code, printed, rows, summary = run("forecast", path, *FAST, "--horizon", "2", *options)
+    assert code == 0, printed.err
+    assert [row["time"] for row in rows] == ["2001-01-13", "2001-01-14"]
+    assert summary["rows"]["total"] == 11 and summary["settings"]["where"] == [["Laden", "b"]]
+    assert "Note: 1 row without a value of 'Größe' left out." in printed.out
+    assert "median" in printed.out
+
+
+@pytest.mark.parametrize(
+    ("option", "first"), [("--day-first", "2001-07-01"), ("--month-first", "2001-01-07")]
+)
+def test_days_or_months_come_first_as_is_asked_for(run, tmp_path, option, first):
+    path = tmp_path / "days.csv"
+    path.write_text("t,y\n" + "".join(f"01/0{i}/2001,{i % 3}\n" for i in range(1, 7)))
+    code, _, rows, _ = run("forecast", path, *FAST, "--horizon", "1", option)
+    assert code == 0 and rows[0]["time"] == first
+
+
+def test_quarters_go_on_as_quarters(run, tmp_path):
+    path = tmp_path / "quarters.csv"
+    rows = [f"{1960 + i // 4}Q{i % 4 + 1},{i % 4 + 0.1 * i:.2f}" for i in range(16)]
+    path.write_text("quarter,earnings\n" + "\n".join(rows))
+    code, printed, rows, _ = run("forecast", path, *FAST, "--horizon", "3")
+    assert code == 0 and [row["time"] for row in rows] == ["1964-01", "1964-04", "1964-07"]
+    assert "Note: Times are read as quarters, and dated to their first month." in printed.out
+
+
 def test_smoke_variable_shortens_the_training(run, monthly, monkeypatch):
     monkeypatch.setenv("GPYTORCH_NKN_SMOKE", "1")
     code, _, _, summary = run("forecast", monthly)
@@ -203,9 +243,10 @@ def test_without_matplotlib_the_tables_are_still_written(run, monthly, monkeypat
 
 BAD_FILES = {
     "empty": ("", "is empty"),
-    "text": ("t,y\n1,a\n2,b\n3,c\n", "must hold numbers, got 'a'"),
-    "nan": ("t,y\n1,2\n2,nan\n3,1\n", "finite numbers, got 'nan'"),
-    "inf": ("t,y\n1,2\n2,inf\n3,1\n", "finite numbers, got 'inf'"),
+    "text": ("t,y\n1,a\n2,b\n3,c\n", "must hold finite numbers of one style, got 'a'"),
+    "inf": ("t,y\n1,2\n2,inf\n3,1\n", "finite numbers of one style, got 'inf'"),
+    "order of days": ("t,y\n1/2/20,2\n2/2/20,3\n", "--day-first or --month-first"),
+    "decimal mark": ("t;y\n1;1,234\n2;2,345\n", "(--decimal . or --decimal ,)"),
     "two rows": ("t,y\n1,2\n2,3\n3,\n", "at least 3 rows with a value, got 2"),
     "one time": ("t,y\n1,2\n1,3\n1,1\n", "at least 3 different times are needed, got 1"),
     "constant": ("t,y\n1,5\n2,5\n3,5\n4,5\n", "the target 'y' is constant (5)"),
@@ -237,6 +278,9 @@ BAD_OPTIONS = {
     "no horizon": (["FILE", "--horizon", "0"], "positive whole number, got '0'"),
     "two parts": (["FILE", "--horizon", "3", "--test-fraction", "0.1"], "not allowed with"),
     "no file": ([], "required: FILE.csv"),
+    "day and month first": (["FILE", "--day-first", "--month-first"], "not allowed with"),
+    "where": (["FILE", "--where", "sales"], "expected COL=VALUE, got 'sales'"),
+    "encoding": (["FILE", "--encoding", "foo"], "no encoding 'foo'"),
     "negative seed": (["FILE", "--seed", "-1"], "from 0 to 2^32-1, got '-1'"),
 }
 

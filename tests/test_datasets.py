@@ -9,21 +9,8 @@ from gpytorch_nkn.datasets import (
     future_times,
     load_co2,
     load_texture,
-    read_time_series,
     texture_with_hole,
 )
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Write a CSV file and return its path."""
-
-    def write_text(text, encoding="utf-8"):
-        path = tmp_path / "series.csv"
-        path.write_bytes(text.encode(encoding))
-        return path
-
-    return write_text
 
 
 def test_co2_is_monthly_and_holds_out_its_last_ten_years():
@@ -132,11 +119,23 @@ def test_decimal_years_refuse_numbers_and_missing_dates():
         (["2001-05-15", "2001-08-15", "2001-11-15"], ["2002-02-15", "2002-05-15"]),
         (["2001-01-01", "2001-01-08", "2001-01-15"], ["2001-01-22", "2001-01-29"]),
         (["2001-01-01T22", "2001-01-01T23"], ["2001-01-02T00", "2001-01-02T01"]),
+        (["2001-01-01", "2001-04-01", "2001-07-01"], ["2001-10-01", "2002-01-01"]),
     ],
 )
 def test_future_dates_go_on_in_the_step_of_the_series(times, expected):
     ahead = future_times(np.array(times, "datetime64"), 2)
     assert ahead.tolist() == np.array(expected, "datetime64").tolist()
+
+
+def test_future_days_at_work_are_no_weekends():
+    days = np.arange("2001-01-01", "2001-01-27", dtype="datetime64[D]")
+    at_work = days[np.is_busday(days) & (days != np.datetime64("2001-01-15"))]  # a holiday
+    ahead = future_times(at_work, 6)
+    weeks = np.arange("2001-01-29", "2001-02-06", dtype="datetime64[D]")
+    assert ahead.tolist() == weeks[np.is_busday(weeks)].tolist()
+    evening = at_work + np.timedelta64(18, "h")
+    assert (future_times(evening, 6) == ahead + np.timedelta64(18, "h")).all()
+    assert future_times(at_work[-4:], 1)[0] == np.datetime64("2001-01-27")  # too few to tell
 
 
 def test_future_numbers_go_on_in_the_step_of_the_series():
@@ -145,97 +144,3 @@ def test_future_numbers_go_on_in_the_step_of_the_series():
     assert future_times(days, 12)[-1] - days[-1] == pytest.approx(1.0, abs=0.005)
     with pytest.raises(ValueError, match="two different times, got 1"):
         future_times(np.array([3.0, 3.0]), 2)
-
-
-def test_csv_is_sorted_and_says_what_it_left_out(write):
-    series = read_time_series(write("t,y\n3,1.5\n1,2\n2,\n1,4\n5,NA\n"))
-    assert series.x.tolist() == [1.0, 1.0, 3.0] and series.y.tolist() == [2.0, 4.0, 1.5]
-    assert (series.x_label, series.y_label, series.name) == ("t", "y", "series")
-    assert not series.test.any() and not series.has_dates
-    assert series.notices == (
-        "2 rows without a value of 'y' left out.",
-        "1 row at a time that is there already; all are used.",
-    )
-
-
-@pytest.mark.parametrize(
-    ("cells", "first"),
-    [
-        (["2001-09", "2001-10"], np.datetime64("2001-09")),
-        (["2001/9", "2001/10"], np.datetime64("2001-09")),
-        (["2001-09-01", "2001-10-01"], np.datetime64("2001-09-01")),
-        (["2001-09-01 10:00", "2001-10-01T00:00:05"], np.datetime64("2001-09-01T10:00:00")),
-        (["2001-09-01T02:00+02:00", "2001-10-01T00:00Z"], np.datetime64("2001-09-01")),
-        (["2001", "2002"], np.float64(2001)),
-    ],
-)
-def test_csv_times_keep_their_resolution(write, cells, first):
-    series = read_time_series(write(f"t,y\n{cells[0]},1\n{cells[1]},2\n"))
-    assert series.x.dtype == first.dtype and series.x[0] == first
-
-
-@pytest.mark.parametrize("text", ["t;y\n1;2\n2;3\n", "t\ty\n1\t2\n2\t3\n", '"t","y"\r\n1,2\r\n2,3'])
-def test_csv_separators_quotes_and_line_ends(write, text):
-    series = read_time_series(write(text, encoding="utf-8-sig"))
-    assert (series.x_label, series.y.tolist()) == ("t", [2.0, 3.0])
-
-
-def test_csv_columns_are_chosen_where_there_is_no_doubt(write):
-    path = write(",when,who,load\n0,2001-01,a,5\n1,2001-02,b,6\n")
-    series = read_time_series(path)
-    assert (series.x_label, series.y_label) == ("when", "load")
-    path = write("a,b,c\n1,2,3\n2,3,5\n")
-    assert read_time_series(path, target="a").x_label == "b"
-    assert read_time_series(path, time="c", target="b").y.tolist() == [2.0, 3.0]
-
-
-BAD_FILES = {
-    "": "is empty",
-    "\n \n": "is empty",
-    "t,y\n": "header and no rows",
-    "y\n1\n2\n": "a time and a target column, got only 'y'",
-    "1,2\n2,3\n": "needs a header with column names, got 1, 2",
-    "t,y\n1,a\n": "Line 2: the column 'y' must hold numbers, got 'a'",
-    "t,y\n1,2\n2,nan\n": "Line 3: the column 'y' must hold finite numbers, got 'nan'",
-    "t,y\n1,2\n2,-inf\n": "Line 3: .* finite numbers, got '-inf'",
-    "t,y\ninf,2\n2,1\n": "Line 2: the column 't' .* finite numbers, got 'inf'",
-    "t,y\n1,2\n,3\n": "Line 3: the column 't' must hold numbers, got ''",
-    "t,y\n1/2/2003,2\n": "Line 2: the column 't' must hold numbers or dates .* got '1/2/2003'",
-    "t,y\n2001-13,2\n": "numbers or dates .* got '2001-13'",
-    "t,y\n2001-12,2\n2002,3\n": "the column 't' must hold numbers, got '2001-12'",
-    "t,y\n1,2\n2,3,4\n": "line 3: expected 2 cells as in the header, got 3",
-    "t,y\n1,\n2,\n": "no values in the column 'y'",
-    "t,a,b\n1,2,3\n": "Which column is the target\\? The columns are 't', 'a', 'b'",
-    "t,y\n1,\0\n": "zero bytes",
-}
-
-
-@pytest.mark.parametrize("text", BAD_FILES)
-def test_bad_csv_files_are_explained(write, text):
-    with pytest.raises(ValueError, match=BAD_FILES[text]):
-        read_time_series(write(text))
-
-
-def test_other_encodings_and_columns_are_explained(write):
-    with pytest.raises(ValueError, match="not a text file in UTF-8"):
-        read_time_series(write("t,größe\n1,2\n", encoding="latin-1"))
-    path = write("t,y\n1,2\n")
-    with pytest.raises(ValueError, match="no target column 'z'; the columns are 't', 'y'"):
-        read_time_series(path, target="z")
-    with pytest.raises(ValueError, match="no time column 'z'"):
-        read_time_series(path, time="z")
-    with pytest.raises(ValueError, match="got 'y' for both"):
-        read_time_series(path, time="y", target="y")
-    with pytest.raises(FileNotFoundError):
-        read_time_series(path.parent / "missing.csv")
-
-
-@pytest.mark.parametrize(
-    ("cells", "first"),
-    [(["201501", "201502", "201503"], "2015-01"), (["20150131", "20150228"], "2015-01-31")],
-)
-def test_dates_written_as_digits_are_dates(tmp_path, cells, first):
-    path = tmp_path / "series.csv"
-    path.write_text("t,y\n" + "".join(f"{cell},{i}\n" for i, cell in enumerate(cells)))
-    series = read_time_series(path)
-    assert series.has_dates and series.x[0] == np.datetime64(first)

@@ -58,18 +58,16 @@ def _make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     about = (
-        "Learn a series from a CSV file with a header and forecast it. Writes forecast.csv (mean, "
-        "standard deviation, 95 % band), forecast.png and summary.json. Times are numbers or dates "
-        "(2001-09-30, 2001-09, ISO 8601), with gaps and irregular steps allowed; rows with an "
-        "empty target are left out. By default the last tenth of the time span is held out, and "
+        "Learn a series from a CSV file and forecast it. Writes forecast.csv (median, standard "
+        "deviation, 95 % band), forecast.png and summary.json. Times are numbers or dates "
+        "(2001-09-30, 30/09/2001, 2001-09, Sep 2001, 2001Q3, 2001-W36, with times of day), with "
+        "gaps and irregular steps allowed; rows without a value are left out. What was understood "
+        "of the file is noted. By default the last tenth of the time span is held out, and "
         "the forecast of it is scored next to an RBF GP and the seasonal naive rule."
     )
     forecast = commands.add_parser("forecast", help="forecast a CSV file", description=about)
     forecast.add_argument("file", type=Path, metavar="FILE.csv")
-    forecast.add_argument("--time", metavar="COL", help="time column (default: the first)")
-    forecast.add_argument(
-        "--target", metavar="COL", help="target column (default: the only other one with numbers)"
-    )
+    _add_file_options(forecast)
     part = forecast.add_mutually_exclusive_group()
     part.add_argument(
         "--test-fraction",
@@ -88,6 +86,76 @@ def _make_parser() -> argparse.ArgumentParser:
     _add_common_options(demo, out="demo", budget=_DEMO_BUDGET)
     _add_inpaint(commands)
     return parser
+
+
+def _add_file_options(parser: argparse.ArgumentParser) -> None:
+    """What read_time_series takes under the same names."""
+    parser.add_argument(
+        "--time",
+        action="append",
+        metavar="COL",
+        help="time column (default: the first of dates or numbers); repeated, such as for year "
+        "and month, the columns that tell the time together",
+    )
+    parser.add_argument(
+        "--target", metavar="COL", help="target column (default: the only other one with numbers)"
+    )
+    parser.add_argument(
+        "--where",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="COL=VALUE",
+        help="read only rows with this value, in files of several series",
+    )
+    order = parser.add_mutually_exclusive_group()
+    order.add_argument(
+        "--day-first",
+        dest="dayfirst",
+        action="store_true",
+        default=None,
+        help="01/02/2001 is in February (default: what all dates together tell)",
+    )
+    order.add_argument(
+        "--month-first",
+        dest="dayfirst",
+        action="store_false",
+        default=None,
+        help="01/02/2001 is in January",
+    )
+    parser.add_argument(
+        "--date-format",
+        metavar="FORMAT",
+        help="how times are written, such as %%d.%%m.%%y; excel for Excel's serial dates, unix for "
+        "seconds since 1970",
+    )
+    parser.add_argument(
+        "--decimal",
+        choices=(".", ","),
+        metavar="MARK",
+        help="decimal mark, a point or a comma (default: found out)",
+    )
+    parser.add_argument(
+        "--na-values",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="one more text or number that stands for missing values (repeatable)",
+    )
+    parser.add_argument("--sep", metavar="CHAR", help="separator of cells, tab or space as words")
+    parser.add_argument("--encoding", metavar="NAME", help="such as latin-1 (default: UTF-8)")
+    parser.add_argument(
+        "--header",
+        action=argparse.BooleanOptionalAction,
+        help="whether there are names of columns (default: found out)",
+    )
+    parser.add_argument(
+        "--skip-rows",
+        type=_natural_int,
+        default=0,
+        metavar="N",
+        help="lines to leave out at the beginning",
+    )
 
 
 def _add_inpaint(commands: argparse._SubParsersAction) -> None:
@@ -193,6 +261,13 @@ def _add_training_options(
         help=f"end the training after so many seconds (default: {budget or 'no limit'})",
     )
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    column, equals, value = text.partition("=")
+    if not column or not equals:
+        raise argparse.ArgumentTypeError(f"expected COL=VALUE, got {text!r}")
+    return column, value
 
 
 def _checked(kind: Callable[[str], Any], valid: Callable[[Any], bool], what: str, text: str) -> Any:

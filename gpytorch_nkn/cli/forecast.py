@@ -129,7 +129,20 @@ def _load(args: argparse.Namespace) -> TimeSeries:
     try:
         if args.command == "demo":
             return load_co2()
-        return read_time_series(args.file, time=args.time, target=args.target)
+        return read_time_series(
+            args.file,
+            time=args.time,
+            target=args.target,
+            where=dict(args.where),
+            dayfirst=args.dayfirst,
+            date_format=args.date_format,
+            decimal=args.decimal,
+            na_values=args.na_values,
+            sep=args.sep,
+            encoding=args.encoding,
+            has_header=args.header,
+            skiprows=args.skip_rows,
+        )
     except OSError as error:
         raise UserError(f"cannot read {args.file}: {error.strerror}") from None
     except (ImportError, ValueError) as error:
@@ -338,7 +351,7 @@ def _table(scores: dict[str, dict[str, float]]) -> str:
 
 
 def _outlook(new_x: np.ndarray, result: _MethodForecast, label: str) -> str:
-    lines = [f"{'time':<20}{'mean':>12}{'95 % band':>27}   ({label})"]
+    lines = [f"{'time':<20}{'median':>12}{'95 % band':>27}   ({label})"]
     for i in sorted({0, new_x.size // 2, new_x.size - 1}):
         band = f"{result.lower[i]:.5g} to {result.upper[i]:.5g}"
         lines.append(f"{_time_text(new_x[i]):<20}{result.mean[i]:>12.5g}{band:>27}")

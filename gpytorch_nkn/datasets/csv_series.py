@@ -2,200 +2,243 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 import os
 import re
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from gpytorch_nkn.datasets.csv_table import CsvTable, Row, read_table
 from gpytorch_nkn.datasets.time_series import TimeSeries
+from gpytorch_nkn.datasets.written_numbers import Cells, is_missing, looks_like_number, read_numbers
+from gpytorch_nkn.datasets.written_times import looks_like_date, read_times
 
 __all__ = ["read_time_series"]
 
-_EMPTY = {"", "NA"}
-_YEAR_FIRST = re.compile(r"(\d{4})[-/](\d{1,2})(?:[-/](\d{1,2}))?")
+_YEAR = {"year", "yr"}
+_WITHIN_YEAR = {"month": "M", "mon": "M", "quarter": "Q", "qtr": "Q", "week": "W"}
+_ENOUGH = 1000  # rows that tell what a column holds
 
 
 def read_time_series(
-    path: str | os.PathLike, *, time: str | None = None, target: str | None = None
+    path: str | os.PathLike,
+    *,
+    time: str | Sequence[str] | None = None,
+    target: str | None = None,
+    where: Mapping[str, str] | None = None,
+    dayfirst: bool | None = None,
+    date_format: str | None = None,
+    decimal: str | None = None,
+    na_values: Sequence[str] = (),
+    sep: str | None = None,
+    encoding: str | None = None,
+    has_header: bool | None = None,
+    skiprows: int = 0,
 ) -> TimeSeries:
-    """Read a series from a CSV file with a header; nothing is held out.
+    """Read a series from a CSV file as it is; nothing is held out.
 
-    Times are numbers (years included) or dates (``2001-09-30``, ``2001-09``, ISO 8601 with a time
-    of day). Rows are sorted by time and may be irregular. Rows whose target is empty or NA are
-    left out, which the notices say. Commas separate the cells, or semicolons or tabs where the
-    header has no comma.
+    What the file does not make clear is refused, and the message names the argument that tells
+    it; what was understood is in the notices. Rows are sorted by time and may be irregular. Rows
+    without a value (empty, NA, NaN, null, -, ., ?, #N/A) are left out.
+
+    - Times are numbers (years included) or dates of one format: ``2001-09-30``, ``30/09/2001``,
+      ``30 Sep 2001``, with a time of day or without; ``2001-09``, ``2001M09``, ``Sep 2001``,
+      ``Sep-01``; ``2001Q3``, ``Q3 2001``; ``2001-W36``. Day or month comes first as all dates
+      together tell: by a number over 12, or if one reading alone has no more gaps than dates.
+      Years of two digits are 1930 to 2029. Months and quarters are dated to their first month,
+      weeks to their Monday.
+    - Numbers may have decimal commas, marks between thousands (``1,234.5``, ``1.234,5``,
+      ``1 234,5``) and one unit (``$``, ``%``). ``1,234`` is a thousand where other numbers of
+      the column have no comma.
+    - Cells are separated by commas, semicolons, tabs, bars or spaces. Lines before the header and
+      lines that begin with ``#`` are left out. Text is in UTF-8, or UTF-16 with its mark, or in
+      an encoding that is given; it may be packed by gzip.
 
     Args:
         path: The file.
-        time: Name of the time column; None means the first one (other than the target).
+        time: Name of the time column, or of several that tell it together, such as year and
+            month; None means year and month or quarter where there are such columns, else the
+            first column of dates, else the first of numbers (row numbers without a name excepted).
         target: Name of the target column; None means the only other one with numbers.
+        where: Columns and what stands there in the rows to read, for files of several series.
+        dayfirst: Whether ``01/02/2001`` is in February.
+        date_format: Format of the times as in :func:`pandas.to_datetime`, or "excel" for Excel's
+            serial dates or "unix" for seconds or milliseconds since 1970.
+        decimal: Decimal mark, "." or ",".
+        na_values: More texts or numbers that stand for missing values.
+        sep: What separates cells: a character, "tab" or "space".
+        encoding: Of the text.
+        has_header: Whether there are names of columns; without them they are "column 1", ...
+        skiprows: Lines to leave out at the beginning.
 
     Raises:
         OSError: The file cannot be read.
         ValueError: The file is no such table; the message says what and where.
     """
-    names, rows = _read_table(Path(path))
-    time_column, target_column = _choose_columns(names, rows, time, target)
-    notices = []
-    kept = [(line, cells) for line, cells in rows if cells[target_column] not in _EMPTY]
-    if len(kept) < len(rows):
-        count = len(rows) - len(kept)
-        notices.append(f"{_rows(count)} without a value of {names[target_column]!r} left out.")
+    path = Path(path)
+    table = _only(
+        read_table(path, sep=sep, encoding=encoding, has_header=has_header, skiprows=skiprows),
+        where or {},
+    )
+    time_columns, target_column = _choose_columns(table, time, target)
+    target_name = table.names[target_column]
+    notices = list(table.notices)
+    kept = [row for row in table.rows if not is_missing(row[1][target_column], na_values)]
+    if len(kept) < len(table.rows):
+        count = len(table.rows) - len(kept)
+        notices.append(f"{_rows(count)} without a value of {target_name!r} left out.")
     if not kept:
-        raise ValueError(f"{path} has no values in the column {names[target_column]!r}.")
-    y = np.array([_number(cells[target_column], names[target_column], n) for n, cells in kept])
-    x = _parse_times([(line, cells[time_column]) for line, cells in kept], names[time_column])
+        raise ValueError(f"{path} has no values in the column {target_name!r}.")
+    y, told = read_numbers(
+        [(line, cells[target_column]) for line, cells in kept],
+        target_name,
+        decimal=decimal,
+        sep=table.sep,
+    )
+    notices += [*told, *_stand_ins(y, target_name)]
+    time_names = [table.names[c] for c in time_columns]
+    if len(time_columns) > 1 and time is None:
+        notices.append(f"Times are read from the columns {' and '.join(map(repr, time_names))}.")
+    x_label = " ".join(time_names) or "time"
+    x, told = read_times(
+        _joined(kept, time_columns, time_names),
+        " ".join(time_names),
+        dayfirst=dayfirst,
+        date_format=date_format,
+        decimal=decimal,
+    )
+    notices += told
     order = np.argsort(x, kind="stable")
+    if (np.diff(order) < 0).any():
+        notices.append("Rows are sorted by time.")
     x, y = x[order], y[order]
     repeated = x.size - np.unique(x).size
     if repeated:
+        _check_one_series(table, kept, time_columns, target_column)
         notices.append(f"{_rows(repeated)} at a time that is there already; all are used.")
     test = np.zeros(x.size, dtype=bool)
-    labels = names[time_column] or "time", names[target_column] or "value"
-    return TimeSeries(Path(path).stem, x, y, test, *labels, tuple(notices))
+    stem = Path(path.name.removesuffix(".gz")).stem
+    return TimeSeries(stem, x, y, test, x_label, target_name or "value", tuple(notices))
 
 
 def _rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count} rows"
 
 
-def _read_table(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Header, and the line number and the cells of every row that is not blank."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a text file in UTF-8.") from None
-    if "\0" in text:
-        raise ValueError(f"{path} is not a text file: it holds zero bytes.")
-    first = next((line for line in text.splitlines() if line.strip()), "")
-    separator = next((s for s in ",;\t" if s in first), ",")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    try:
-        table = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
-    except csv.Error as error:
-        raise ValueError(f"{path}, line {reader.line_num}: {error}.") from None
-    table = [(line, cells) for line, cells in table if any(cells)]
-    if not table:
-        raise ValueError(f"{path} is empty.")
-    names, rows = table[0][1], table[1:]
-    if len(names) < 2:
-        raise ValueError(f"{path} needs a time and a target column, got only {names[0]!r}.")
-    if all(_is_number(name) or _date(name) for name in names):
-        raise ValueError(f"{path} needs a header with column names, got {', '.join(names)}.")
-    if not rows:
-        raise ValueError(f"{path} has a header and no rows.")
-    for line, cells in rows:
-        if len(cells) > len(names):
-            raise ValueError(
-                f"{path}, line {line}: expected {len(names)} cells as in the header, "
-                f"got {len(cells)}."
-            )
-        cells += [""] * (len(names) - len(cells))
-    return names, rows
+def _stand_ins(y: np.ndarray, name: str) -> list[str]:
+    """What there is to tell of -99 and the like among values that are not negative else."""
+    lowest, count = y.min(), int((y == y.min()).sum())
+    if not re.fullmatch(r"-9{2,}(\.9+)?", f"{lowest:.12g}") or count < (y < 0).sum():
+        return []
+    return [
+        f"{_rows(count)} of {name!r} with {lowest:g}; if that stands for missing values, say "
+        f"na_values=['{lowest:g}'] (--na-values={lowest:g})."
+    ]
+
+
+def _only(table: CsvTable, where: Mapping[str, str]) -> CsvTable:
+    """The rows in which columns hold what is asked for."""
+    rows = table.rows
+    for name, value in where.items():
+        column = _column(table, name, "where")
+        rows = [row for row in rows if row[1][column] == value]
+        if not rows:
+            known = ", ".join(repr(v) for v in dict.fromkeys(r[1][column] for r in table.rows))
+            raise ValueError(f"There is no row with {value!r} in the column {name!r}, but {known}.")
+    return replace(table, rows=rows)
+
+
+def _column(table: CsvTable, name: str, option: str) -> int:
+    if name not in table.names:
+        listed = ", ".join(map(repr, table.names))
+        raise ValueError(f"There is no {option} column {name!r}; the columns are {listed}.")
+    return table.names.index(name)
 
 
 def _choose_columns(
-    names: Sequence[str],
-    rows: Sequence[tuple[int, list[str]]],
-    time: str | None,
-    target: str | None,
-) -> tuple[int, int]:
-    listed = ", ".join(repr(name) for name in names)
-    for option, name in (("time", time), ("target", target)):
-        if name is not None and name not in names:
-            raise ValueError(f"There is no {option} column {name!r}; the columns are {listed}.")
-    if time is not None and time == target:
-        raise ValueError(f"Time and target must be different columns, got {time!r} for both.")
-    columns = list(range(len(names)))
-    if len(columns) > 2 and not names[0] and _counts_rows([cells[0] for _, cells in rows]):
-        columns = columns[1:]  # row numbers, as R and pandas write them
-    target_column = None if target is None else names.index(target)
-    time_column = (
-        next(c for c in columns if c != target_column) if time is None else names.index(time)
-    )
-    if target_column is None:
-        others = [c for c in columns if c != time_column]
-        if len(others) > 1:
-            numeric = [
-                c for c in others if names[c] and any(_is_number(cells[c]) for _, cells in rows)
-            ]
-            if len(numeric) != 1:
-                raise ValueError(f"Which column is the target? The columns are {listed}.")
-            others = numeric
-        target_column = others[0]
-    return time_column, target_column
-
-
-def _counts_rows(cells: Sequence[str]) -> bool:
-    return any(cells == [str(i + start) for i in range(len(cells))] for start in (0, 1))
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _number(cell: str, name: str, line: int) -> float:
-    if not _is_number(cell):
-        raise ValueError(f"Line {line}: the column {name!r} must hold numbers, got {cell!r}.")
-    value = float(cell)
-    if not math.isfinite(value):
-        raise ValueError(
-            f"Line {line}: the column {name!r} must hold finite numbers, got {cell!r}; a row "
-            "whose target is empty is left out."
-        )
-    return value
-
-
-def _parse_times(cells: Sequence[tuple[int, str]], name: str) -> np.ndarray:
-    digits = _calendar_digits([cell for _, cell in cells])
-    if digits:
-        cells = [(line, "-".join(part)) for (line, _), part in zip(cells, digits, strict=True)]
-    elif any(_is_number(cell) for _, cell in cells):
-        return np.array([_number(cell, name, line) for line, cell in cells])
-    dates = []
-    for line, cell in cells:
-        date = _date(cell)
-        if date is None:
+    table: CsvTable, time: str | Sequence[str] | None, target: str | None
+) -> tuple[list[int], int]:
+    columns = list(range(len(table.names)))
+    if len(columns) > 2 and _counts_rows(table):
+        columns = columns[1:]
+    chosen = None if target is None else _column(table, target, "target")
+    if time is None:
+        times = _time_columns(table, [c for c in columns if c != chosen], chosen is not None)
+    else:
+        times = [_column(table, t, "time") for t in ([time] if isinstance(time, str) else time)]
+    if chosen in times:
+        raise ValueError(f"Time and target must be different columns, got {target!r} for both.")
+    if chosen is None:
+        others = [c for c in columns if c not in times]
+        if len(others) != 1:
+            named = [c for c in others if table.names[c]]
+            others = [c for c in named if _mostly(table, c, looks_like_number)]
+        if len(others) != 1:
+            listed = ", ".join(map(repr, table.names))
             raise ValueError(
-                f"Line {line}: the column {name!r} must hold numbers or dates such as 2001-09-30 "
-                f"or 2001-09, got {cell!r}."
+                f"Which column is the target? The columns are {listed}; name it by target "
+                "(--target)."
             )
-        dates.append(date)
-    values = np.array(dates, dtype="datetime64[us]")
-    for unit in ("M", "D", "s"):  # the coarsest resolution that loses nothing
-        coarse = values.astype(f"datetime64[{unit}]")
-        only_months = all(re.fullmatch(r"\d{4}[-/]\d{1,2}", cell) for _, cell in cells)
-        if (coarse == values).all() and (unit != "M" or only_months):
-            return coarse
-    return values
+        chosen = others[0]
+    return times, chosen
 
 
-def _calendar_digits(cells: Sequence[str]) -> list[tuple[str, ...]] | None:
-    """Year and month (and day) of a column such as 201501, 201502 or 20150131, else None."""
-    month = r"(1[6-9]\d\d|2[01]\d\d)(0[1-9]|1[0-2])"
-    for pattern in (month, month + r"([0-2]\d|3[01])"):
-        matches = [re.fullmatch(pattern, cell) for cell in cells]
-        if len(cells) > 1 and all(matches):
-            return [match.groups() for match in matches if match]
-    return None
+def _time_columns(table: CsvTable, columns: list[int], has_target: bool) -> list[int]:
+    names = {table.names[c].casefold(): c for c in reversed(columns)}
+    year = next((names[name] for name in _YEAR if name in names), None)
+    within = next((names[name] for name in _WITHIN_YEAR if name in names), None)
+    if year is not None and within is not None:
+        return [year, within, *(names[name] for name in ("day",) if name in names)]
+    dates, numbers = (
+        [c for c in columns if _mostly(table, c, test)]
+        for test in (looks_like_date, looks_like_number)
+    )
+    others = numbers if len(numbers) + has_target > 1 else columns
+    return (dates or others)[:1]
 
 
-def _date(cell: str) -> datetime | None:
-    match = _YEAR_FIRST.fullmatch(cell)
-    try:
-        if match:
-            return datetime(int(match[1]), int(match[2]), int(match[3] or 1))
-        date = datetime.fromisoformat(cell)
-    except ValueError:
-        return None
-    return date if date.tzinfo is None else date.astimezone(UTC).replace(tzinfo=None)
+def _mostly(table: CsvTable, column: int, test: Callable[[str], bool]) -> bool:
+    cells = [row[1][column] for row in table.rows[:_ENOUGH]]
+    known = [cell for cell in cells if not is_missing(cell)]
+    return 2 * sum(map(test, known)) > len(known)
+
+
+def _counts_rows(table: CsvTable) -> bool:
+    """Whether the first column holds row numbers, as R and pandas write them."""
+    cells = [row[1][0] for row in table.rows]
+    return table.names[0] in ("", "Unnamed: 0") and any(
+        cells == [str(i + start) for i in range(len(cells))] for start in (0, 1)
+    )
+
+
+def _joined(rows: Sequence[Row], columns: Sequence[int], names: Sequence[str]) -> Cells:
+    """Cells of the time, put together where several columns tell it: 2001-9, 2001Q3, 2001 Sep."""
+    joined = []
+    for line, cells in rows:
+        text = cells[columns[0]]
+        for c, name in zip(columns[1:], names[1:], strict=True):
+            mark = _WITHIN_YEAR.get(name.casefold(), "-") if len(columns) == 2 else "-"
+            text += (mark if cells[c].isdigit() else " ") + cells[c]
+        joined.append((line, text))
+    return joined
+
+
+def _check_one_series(
+    table: CsvTable, rows: Sequence[Row], time_columns: Sequence[int], target_column: int
+) -> None:
+    """Refuse a file of several series, of which a column tells which."""
+    times = [tuple(cells[c] for c in time_columns) for _, cells in rows]
+    if len(set(times)) > 2 * len(times) / 3:
+        return
+    for c, name in enumerate(table.names):
+        cells = [row[1][c] for row in rows]
+        different = len(set(cells))
+        if c in (*time_columns, target_column) or not 1 < different <= len(cells) / 3:
+            continue
+        if len(set(zip(times, cells, strict=True))) == len(cells):
+            raise ValueError(
+                f"The column {name!r} seems to name {different} series: choose one by "
+                f"where={{{name!r}: {cells[0]!r}}} (--where {name}={cells[0]})."
+            )

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 __all__ = ["TimeSeries", "decimal_years", "future_times", "load_co2", "shift_to_month"]
 
 _DAY = np.timedelta64(1, "D")
+_FEWEST_AT_WORK = 10  # days without a weekend among them that tell days at work
 _YEARS_HELD_OUT = 10
 
 
@@ -77,7 +78,8 @@ def future_times(x: np.ndarray, count: int) -> np.ndarray:
 
     Args:
         x: Times ``N``, numbers or ``datetime64``, at least two of them different. Dates that
-            all stand on one day of the month, or on its last day, go on in whole months.
+            all stand on one day of the month, or on its last day, go on in whole months, and
+            daily ones without a weekend (ten or more) from Monday to Friday.
         count: How many.
 
     Raises:
@@ -93,6 +95,11 @@ def future_times(x: np.ndarray, count: int) -> np.ndarray:
     if shift is None:
         gaps = np.diff(different)
         step = np.sort(gaps)[gaps.size // 2]  # the median, exact for dates, too
+        if gaps.dtype.kind == "m" and step == _DAY and different.size >= _FEWEST_AT_WORK:
+            days = different.astype("datetime64[D]")
+            if np.is_busday(days).all():
+                ahead_days = np.busday_offset(days[-1], ahead)
+                return (ahead_days + (different[-1] - days[-1])).astype(x.dtype)
         steps = np.round(gaps / step)
         if gaps.dtype.kind == "f" and (abs(gaps - steps * step) < step / 4).all():
             step = gaps.sum() / steps.sum()  # of steps that vary as months do, the mean

@@ -16,7 +16,6 @@ __all__ = ["TimeAxis"]
 
 _MONTH = 365.2425 / 12  # days
 _DAY = pd.Timedelta(days=1)
-_FEWEST_AT_WORK = 10  # days without a weekend among them that tell days at work
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,13 +158,7 @@ def _stamps(index: pd.Index) -> pd.Index:
 
 
 def _frequency(index: pd.DatetimeIndex) -> Any:
-    """The frequency of sorted dates without gaps, or of days at work; None for any other."""
+    """The frequency of sorted dates without gaps; None for any other."""
     if index.freq is not None:
         return index.freq
-    if len(index) < 3:
-        return None
-    found = pd.infer_freq(index)
-    if found is None and len(index) >= _FEWEST_AT_WORK and (index.dayofweek < 5).all():
-        daily = pd.Series(index).diff().median() == _DAY
-        found = "B" if daily else None
-    return found
+    return pd.infer_freq(index) if len(index) >= 3 else None
