@@ -24,7 +24,12 @@ from gpytorch_nkn.estimators.series.covariates import Covariates, covariate_fram
 from gpytorch_nkn.estimators.series.member import Member
 from gpytorch_nkn.estimators.series.mixture import Mixture
 from gpytorch_nkn.estimators.series.seasons import check_seasons, find_seasons, typical_step
-from gpytorch_nkn.estimators.series.series_input import as_times, as_vector, observations
+from gpytorch_nkn.estimators.series.series_input import (
+    as_times,
+    as_vector,
+    observations,
+    starts,
+)
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
 from gpytorch_nkn.estimators.series.training import (
     CONDITIONED,
@@ -345,7 +350,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         self,
         horizon: int | None = None,
         *,
-        level: float | Sequence[float] = (80, 95),
+        level: float | Sequence[float] | None = (80, 95),
         covariates: ArrayLike | None = None,
     ) -> pd.DataFrame:
         """Forecast of the times that follow the series, over the continued index.
@@ -354,7 +359,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             horizon: Steps ahead; ``None`` for those of the estimator, or one season (6 without
                 one). Times go on by the frequency of a pandas index, or else by the usual step,
                 whole months for dates on one day of the month.
-            level: Per cent of the central bands; ``()`` for none.
+            level: Per cent of the central bands; ``None`` for none.
             covariates: Their values ``horizon x C`` at the times that follow, if :meth:`fit` had
                 some; of a data frame over dates, which may hold others, too, these are found.
 
@@ -373,7 +378,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         horizon: int | None = None,
         windows: int = 3,
         step: int | None = None,
-        level: float | Sequence[float] = (80, 95),
+        level: float | Sequence[float] | None = (80, 95),
         refit: bool = True,
         covariates: ArrayLike | None = None,
     ) -> pd.DataFrame:
@@ -389,7 +394,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                 (6 without one).
             windows: How many.
             step: Observations from one window to the next; ``None`` for ``horizon``.
-            level: Per cent of the central bands; ``()`` for none.
+            level: Per cent of the central bands; ``None`` for none.
             refit: Train before each window; else before the first only, and :meth:`update`.
             covariates: As in :meth:`fit`; those of a window are known to its forecast.
 
@@ -513,10 +518,9 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "members_")
         index, target = observations(x, y)
         self._time(index)  # must be of the same kind
-        if isinstance(self.observed_.index, pd.PeriodIndex) != isinstance(index, pd.PeriodIndex):
-            raise TypeError(
-                f"The series was fitted over {self.observed_.index.dtype}, got {index.dtype}."
-            )
+        kinds = [i.dtype for i in (self.observed_.index, index)]
+        if kinds[0] != kinds[1] and any(isinstance(kind, pd.PeriodDtype) for kind in kinds):
+            raise TypeError(f"The series was fitted over {kinds[0]}, got {kinds[1]}.")
         frame = self.covariates_.frame(covariates, index)[~np.isnan(target)]
         fresh = pd.Series(target, index).dropna()
         kept = ~self.observed_.index.isin(fresh.index)
@@ -546,7 +550,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         self,
         horizon: int | None = None,
         *,
-        level: float | Sequence[float] = (80, 95),
+        level: float | Sequence[float] | None = (80, 95),
         held_out: pd.Series | None = None,
         history: int | None = None,
         covariates: ArrayLike | None = None,
@@ -680,7 +684,10 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         return horizon
 
     def _table(
-        self, times: pd.Index, level: float | Sequence[float], covariates: ArrayLike | None
+        self,
+        times: pd.Index,
+        level: float | Sequence[float] | None,
+        covariates: ArrayLike | None,
     ) -> pd.DataFrame:
         """Medians and bands at times ``M``, which are the index."""
         columns = _columns(level)
@@ -820,10 +827,10 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             raise ValueError(f"transform='log' needs positive targets, got {target.min()}.")
 
 
-def _columns(level: float | Sequence[float]) -> dict[str, float]:
+def _columns(level: float | Sequence[float] | None) -> dict[str, float]:
     """Columns of a forecast, by name, and their probabilities."""
     found = {"median": 0.5}
-    for percent in np.ravel(level).tolist():
+    for percent in np.ravel([] if level is None else level).tolist():
         check_number("level", percent, positive=True)
         if not 1 <= percent < 100:
             raise ValueError(f"level must be per cent, from 1 to less than 100, got {percent}.")
@@ -835,7 +842,7 @@ def _columns(level: float | Sequence[float]) -> dict[str, float]:
 def _drawn(index: pd.Index) -> np.ndarray:
     """Times as matplotlib takes them."""
     if isinstance(index, pd.PeriodIndex):
-        index = index.to_timestamp()
+        index = starts(index)
     if isinstance(index, pd.DatetimeIndex) and index.tz is not None:
         index = index.tz_localize(None)
     return index.to_numpy()

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-__all__ = ["as_time", "as_times", "as_vector", "observations"]
+__all__ = ["as_time", "as_times", "as_vector", "observations", "starts"]
 
 
 def observations(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray]:
@@ -28,7 +28,8 @@ def observations(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray]:
         if isinstance(x, pd.DataFrame) and x.shape[1] != 1:
             raise ValueError(
                 f"Without y, a series is one column over its index, got the {x.shape[1]} columns "
-                f"{', '.join(map(str, x.columns[:6]))}; select one."
+                f"{', '.join(map(str, x.columns[:6]))}; select one, over its times, as by "
+                "frame.set_index(...)[...]."
             )
         if not isinstance(x, pd.Series | pd.DataFrame):
             raise ValueError(
@@ -70,6 +71,14 @@ def as_times(x: Any) -> pd.Index:
     return pd.Index(values)
 
 
+def starts(periods: pd.PeriodIndex) -> pd.DatetimeIndex:
+    """Where periods begin, of any year."""
+    try:
+        return periods.to_timestamp()
+    except pd.errors.OutOfBoundsDatetime:  # of nanoseconds
+        return pd.DatetimeIndex(periods.asfreq("D", how="start").asi8.astype("datetime64[D]"))
+
+
 def _of_objects(values: np.ndarray, name: Any) -> pd.Index:
     kind = pd.api.types.infer_dtype(values, skipna=True)
     if kind == "period":
@@ -94,7 +103,7 @@ def as_time(x: ArrayLike) -> np.ndarray:
     """Time as numbers, days for dates (since 1970, by universal time) and durations."""
     index = as_times(x)
     if isinstance(index, pd.PeriodIndex):
-        index = index.to_timestamp()
+        index = starts(index)
     if isinstance(index, pd.DatetimeIndex) and index.tz is not None:
         index = index.tz_convert("UTC").tz_localize(None)
     values = index.to_numpy()

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from gpytorch_nkn.datasets import future_times, shift_to_month
-from gpytorch_nkn.estimators.series.series_input import as_time, as_times
+from gpytorch_nkn.estimators.series.series_input import as_time, as_times, starts
 
 __all__ = ["TimeAxis"]
 
@@ -60,6 +60,8 @@ class TimeAxis:
             ValueError: Some are missing or infinite.
         """
         times = as_times(x)
+        if not _has_dates(times):
+            numbers = as_time(times)  # or an error: they may be words
         if _has_dates(times) != self.has_dates:
             kinds = {True: "dates", False: "numbers"}
             raise TypeError(
@@ -67,7 +69,7 @@ class TimeAxis:
                 f"got {kinds[_has_dates(times)]}."
             )
         if not self.has_dates:
-            return as_time(times)
+            return numbers
         own, zone = _zone(times), _zone(self.index)
         if (own is None) != (zone is None):
             raise TypeError(
@@ -108,11 +110,15 @@ class TimeAxis:
         if isinstance(known, pd.PeriodIndex):
             ordinals = known.asi8
             step = int(future_times(ordinals, 1)[0] - ordinals[-1]) if len(known) > 1 else 1
-            found = known[-1] + step * np.arange(1, count + 1)
-            return pd.PeriodIndex(found, name=known.name)
+            found = ordinals[-1] + step * np.arange(1, count + 1)
+            return pd.PeriodIndex.from_ordinals(found, freq=known.freq, name=known.name)
         frequency = _frequency(known) if isinstance(known, pd.DatetimeIndex) else None
         if frequency is not None:
-            return pd.date_range(known[-1], periods=count + 1, freq=frequency, name=known.name)[1:]
+            try:
+                ahead = pd.date_range(known[-1], periods=count + 1, freq=frequency)
+            except pd.errors.OutOfBoundsDatetime:  # of nanoseconds
+                ahead = pd.date_range(known[-1], periods=count + 1, freq=frequency, unit="s")
+            return ahead[1:].rename(known.name)
         if _zone(known) is None:
             return pd.Index(future_times(known.to_numpy(), count), name=known.name)
         # By the clock of the zone where a step is of whole days, so that an hour stays that hour.
@@ -131,7 +137,8 @@ def _month(index: pd.Index) -> np.timedelta64 | None:
     shift = shift_to_month(dates) if dates.size > 1 else None
     if shift is None:
         return None
-    return shift - (dates[0] + shift - (dates[0] + shift).astype("datetime64[M]"))
+    moved = shift - (dates[0] + shift - (dates[0] + shift).astype("datetime64[M]"))
+    return moved.astype("timedelta64[ms]")  # nanoseconds reach to the year 2262 only
 
 
 def _by_clock(index: pd.Index) -> bool:
@@ -154,7 +161,7 @@ def _named(zone: Any) -> str:
 
 
 def _stamps(index: pd.Index) -> pd.Index:
-    return index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
+    return starts(index) if isinstance(index, pd.PeriodIndex) else index
 
 
 def _frequency(index: pd.DatetimeIndex) -> Any:

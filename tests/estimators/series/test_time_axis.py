@@ -71,9 +71,34 @@ def test_times_go_on_as_pandas_goes_on(index, gaps):
     assert ahead.dtype.kind == known.dtype.kind and ahead.name == known.name
 
 
-def test_periods_of_every_other_month():
-    index = pd.period_range("2020-01", periods=12, freq="M")[::2]
+@pytest.mark.parametrize(
+    "index",
+    [
+        pd.period_range("2020-01", periods=12, freq="M")[::2],
+        pd.period_range("2020-01", periods=6, freq="2M"),
+    ],
+)
+def test_periods_of_every_other_month(index):
     assert TimeAxis.of(index).next(2).astype(str).tolist() == ["2021-01", "2021-03"]
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        pd.date_range("2250-01-01", periods=12, freq="YS"),
+        pd.period_range("2250-01", periods=12, freq="Y"),
+    ],
+)
+def test_times_go_on_beyond_the_nanoseconds_of_pandas(index):
+    axis = TimeAxis.of(index)
+    ahead = axis.next(30)
+    assert ahead[-1].year == 2291
+    np.testing.assert_allclose(np.diff(axis.numbers(ahead)), 365.2425)
+
+
+def test_words_are_no_times():
+    with pytest.raises(TypeError, match="numbers or dates"):
+        TimeAxis.of(DAYS).numbers(["2020-01-01"])
 
 
 def test_an_axis_that_is_extended_counts_as_before():
