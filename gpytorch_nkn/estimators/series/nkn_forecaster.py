@@ -63,8 +63,9 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
     """Mixture of Gaussian processes of several structures, for series over time.
 
     Several networks of kernels, each for the targets and for their logarithms, are trained and
-    judged by the forecasts that they make of the series from many of its points. All of them
-    forecast together, with weights by which none is trusted alone. By default they are sums of
+    judged by the forecasts that they make of the series from many of its points, which also
+    widen or narrow their bands. All of them forecast together, with weights by which none is
+    trusted alone. By default they are sums of
     random walks, trends that wander, lines, short memory and seasons that drift or shift, with
     priors that come from everyday series
     (:meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.forecast`); one of them has a learned cycle.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpytorch_nkn.estimators.series.member import Member, Scales, SeriesGP, rolling_log_density
+from gpytorch_nkn.estimators.series.member import Member, Scales, SeriesGP, judge
 from gpytorch_nkn.estimators.series.seasons import typical_step
 from gpytorch_nkn.estimators.table_input import offset_and_scale
 from gpytorch_nkn.fit import FitResult, Recipe, fit_best_of
@@ -195,7 +195,7 @@ def train(
         else:
             member.result = _fit_network(network, series, scales, settings, budget)
         model = member.result.model
-        member.log_density = rolling_log_density(
+        member.log_density, member.spread = judge(
             model,
             scales,
             series.values,

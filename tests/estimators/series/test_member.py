@@ -3,7 +3,8 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from gpytorch_nkn.estimators.series.member import Scales, SeriesGP, rolling_log_density
+from gpytorch_nkn.estimators.series.member import Member, Scales, SeriesGP, judge
+from gpytorch_nkn.fit import FitResult
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 
@@ -16,16 +17,33 @@ def test_rolling_forecasts_are_those_of_processes_that_know_the_past_only(logs, 
     x, y = scales.inputs(time[:, None], None), scales.targets(values, None)
     kernel = NeuralKernelNetwork.forecast(origin=-8.0, seasons=[1.0]).double()
     model = SeriesGP(x, y, kernel, priors=True, line=line).double()
-    got = rolling_log_density(model, scales, values, horizon=5, first=10, floor=-np.inf)
+    got = judge(model, scales, values, horizon=5, first=10, floor=-np.inf)
 
-    expected = []
-    for origin in np.unique(np.linspace(10, 29, 16).astype(int)):
+    parts = []
+    for origin in range(10, 30):  # fewer than 48: each of them
         past = SeriesGP(x[:origin], y[:origin], kernel, priors=True, line=line).double().eval()
         past.load_state_dict(model.state_dict())
         with torch.no_grad():
             ahead = past.likelihood(past(x[origin : origin + 5]))
-        mean, std = 2 + 3 * ahead.mean.numpy(), 3 * ahead.stddev.numpy()
         target = values[origin : origin + 5]
         own = np.log(target) if logs else target
-        expected.append(np.mean(norm.logpdf(own, mean, std) - np.log(target) * logs))
-    assert got == pytest.approx(np.mean(expected), rel=1e-6)
+        parts.append([2 + 3 * ahead.mean.numpy(), 3 * ahead.stddev.numpy(), own])
+    mean, std, own = (np.concatenate(part) for part in zip(*parts, strict=True))
+    ratio = np.mean(np.abs(own - mean) / std) / np.sqrt(2 / np.pi)
+    spread = (2 + 20 / 5 * ratio) / (2 + 20 / 5)  # four windows, and two for the process
+    assert got.spread == pytest.approx(spread, rel=1e-6)
+    expected = norm.logpdf(own, mean, spread * std) - own * logs
+    assert got.log_density == pytest.approx(expected.mean(), rel=1e-6)
+
+
+def test_spread_widens_deviations_only():
+    time, values = np.arange(12.0)[:, None], np.sin(np.arange(12.0))
+    scales = Scales(0.0, 4.0, 0.0, 1.0, False)
+    kernel = NeuralKernelNetwork.forecast(origin=-1.0, seasons=[]).double()
+    x, y = scales.inputs(time, None), scales.targets(values, None)
+    model = SeriesGP(x, y, kernel, priors=True, line=False).double()
+    result = FitResult(model, [], 0, "marginal_likelihood", {})
+    plain, wide = (Member("walks", scales, result, spread=spread) for spread in (1.0, 1.5))
+    new = np.array([[12.0], [20.0]])
+    np.testing.assert_array_equal(wide.moments(new, None)[0], plain.moments(new, None)[0])
+    np.testing.assert_allclose(wide.moments(new, None)[1], 1.5 * plain.moments(new, None)[1])
