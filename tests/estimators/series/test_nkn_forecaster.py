@@ -104,7 +104,8 @@ def test_one_candidate_has_the_moments_of_its_gaussian_process():
     with torch.no_grad():
         predictive = model.model_.likelihood(model.model_(scaled))
     np.testing.assert_allclose(mean, model.y_offset_ + model.y_scale_ * predictive.mean.numpy())
-    np.testing.assert_allclose(std, model.y_scale_ * predictive.stddev.numpy(), rtol=1e-6)
+    scale = model.y_scale_ * model.members_[0].spread
+    np.testing.assert_allclose(std, scale * predictive.stddev.numpy(), rtol=1e-6)
     assert len(model.members_) == 1 and not model.log_targets_
 
 
@@ -330,7 +331,8 @@ def test_paths_are_joint_draws():
     scaled = torch.tensor(model.standardised_time(x)).unsqueeze(-1)
     with torch.no_grad():
         wanted = model.model_.likelihood(model.model_(scaled)).covariance_matrix.numpy()
-    np.testing.assert_allclose(np.cov(paths) / model.y_scale_**2, wanted, rtol=0.12)
+    scale = model.y_scale_ * model.members_[0].spread
+    np.testing.assert_allclose(np.cov(paths) / scale**2, wanted, rtol=0.12)
 
 
 def test_paths_of_positive_series_are_positive():
