@@ -27,6 +27,9 @@ __all__ = ["CRITERIA", "evaluate_criterion", "fit_best_of"]
 
 CRITERIA = ("marginal_likelihood", "loo", "blocked_cv")
 
+# Seconds up to which what no training has time for is still done at its end.
+_QUICK = 0.05
+
 # Points from which on restarts in closed form are trained one by one without compiled code, too.
 _ALONE = 50
 
@@ -86,7 +89,9 @@ def fit_best_of(
             ``"auto"`` is ``"data"`` for a model, and for a function whose models all start alike
             (a preset always starts from the same values); else it is ``None``.
         recipe: Optimiser settings; ``Recipe.paper()`` for those of the paper.
-        budget: Wall time in seconds for the training of all restarts together.
+        budget: Wall time in seconds of the whole call. One evaluation of the loss takes place in
+            any case; restarts that have no time left are tried as they start where that is quick,
+            and else recorded as failed.
         seed: Determines every random draw; the global random state is left as it was.
         n_jobs: Processes (joblib; its Dask and Ray backends scale out).
         progress: Show a progress bar, if standard error is a terminal.
@@ -131,8 +136,13 @@ def fit_best_of(
                 _adam_in_one_batch(stacked, pending, recipe, session.end, bar)
                 rest = replace(recipe, adam_steps=0)
         if n_jobs == 1 or len(pending) == 1:
-            for run in pending:
-                _train(run, rest, session.end, bar.update)
+            for number, run in enumerate(pending, 1):
+                spare = 0 if criterion == "marginal_likelihood" else number  # to judge them
+                late = _is_too_late(runs, session.seconds_left, 1 + spare)
+                if late and not math.isfinite(run.loss):
+                    run.status = "failed: interrupted by the budget before its first step"
+                    continue
+                _train(run, rest, session.end, bar.update, spare)
         else:
             _train_in_processes(runs, pending, rest, session, n_jobs, bar)
     records = []
@@ -273,10 +283,27 @@ def _adam_in_one_batch(
             run.seconds = (time.monotonic() - start) / len(runs)
 
 
-def _train(run: _Run, recipe: Recipe, deadline: float, on_step: Callable[[], object]) -> None:
-    """Train one restart as far as the deadline lets it; a failure goes into its status."""
+def _is_too_late(runs: Sequence[_Run], seconds_left: float, evaluations: int) -> bool:
+    """Whether a restart has a loss, and more evaluations take long, and longer than there is."""
+    done = [run for run in runs if math.isfinite(run.loss) and run.evaluations]
+    seconds = max((run.seconds / run.evaluations for run in done), default=0.0)
+    return seconds > _QUICK and evaluations * seconds > seconds_left
+
+
+def _train(
+    run: _Run,
+    recipe: Recipe,
+    deadline: float,
+    on_step: Callable[[], object],
+    spare: int = 0,
+) -> None:
+    """Train one restart as far as the deadline lets it; a failure goes into its status.
+
+    What comes after the training takes as long as ``spare`` evaluations.
+    """
     start = time.monotonic()
     flat = FlatParameters(Objective(run.model))
+    flat.spare, flat.deadline = spare, deadline
     run.status = "interrupted"  # unless it comes to its end
     try:
         if recipe.adam_steps and start < deadline:
@@ -292,7 +319,7 @@ def _train(run: _Run, recipe: Recipe, deadline: float, on_step: Callable[[], obj
             run_lbfgs(flat, iterations=recipe.lbfgs_iterations, deadline=deadline, on_step=on_step)
         if flat.evaluations == 0 and not math.isfinite(run.loss):
             flat.evaluate()  # no steps, or no time for one: it stands as it began
-        if time.monotonic() <= deadline:
+        if flat.has_time:
             run.status = "ok"
     except Exception as error:  # whatever a model's forward may raise: the others go on
         run.status = f"failed: {type(error).__name__}: {error}"

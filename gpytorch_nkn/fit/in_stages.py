@@ -32,6 +32,7 @@ _WORTH_IT = 0.7  # of all rows: starts on more than this share of them save no t
 _SHARE_OF_STARTS = 2 / 3  # of the iterations
 _FOLDS = 3  # of which a start does not see one; fewer rows than so many are not divided
 _FEW_ROWS = 15
+_FEWEST_STEPS = 10  # of a last stage: the time of fewer would go into finding its loss
 
 
 @torch.enable_grad()
@@ -68,7 +69,8 @@ def fit_in_stages(
         model: An exact GP over inputs ``N x D`` and targets ``N`` whose parameters have no batch
             dimension, fitted in place.
         block_size: Rows of a block.
-        max_blocks: Number of blocks; rows beyond take no part in the training.
+        max_blocks: Number of blocks, fewer where the budget asks for it; rows beyond take no part
+            in the training.
         recipe: Optimiser settings of a start; ``None`` for 120 iterations of L-BFGS.
         restarts, budget, seed, n_jobs, progress: As in :func:`fit_best_of`.
 
@@ -114,13 +116,20 @@ def fit_in_stages(
             **options,
         )
         session.interrupted = result.interrupted
-        if not session.is_over:
+        step = _seconds_of_a_step(result)
+        blocks_left = max_blocks
+        if num_rows > 2 * block_size:
+            share = session.seconds_left / (_FEWEST_STEPS * step * (block_size / some.numel()) ** 2)
+            blocks_left = int(min(max_blocks, share))
+        elif session.seconds_left < _FEWEST_STEPS * step * (num_rows / some.numel()) ** 2:
+            blocks_left = 0
+        if not session.is_over and blocks_left:
             last_inputs, last_targets = inputs, targets
             starts = [result.members[number] for number in sorted(result.members)]
             # without anything better, what some of the rows gave stands
             with suppress(RuntimeError), session.interruptible():
                 if num_rows > 2 * block_size:
-                    blocks = rows[: min(max_blocks, num_rows // block_size) * block_size]
+                    blocks = rows[: min(blocks_left, num_rows // block_size) * block_size]
                     blocks = blocks.view(-1, block_size)
                     last_inputs, last_targets = inputs[blocks], targets[blocks]
                     starts = [_best_on(starts, last_inputs, last_targets)]
@@ -223,6 +232,12 @@ def _fit_in_folds(
     return FitResult(
         model.eval(), records, best, "marginal_likelihood", starts, held_out, session.interrupted
     )
+
+
+def _seconds_of_a_step(result: FitResult) -> float:
+    """Wall time of an evaluation of the loss, all that came with it included."""
+    evaluations = sum(record.evaluations for record in result.restarts)
+    return sum(record.seconds for record in result.restarts) / max(evaluations, 1) + 1e-9
 
 
 def _failed(number: int, why: str) -> RestartRecord:

@@ -71,6 +71,9 @@ class FlatParameters:
         best_values: The parameters at those points.
         bounds: Lower and upper bounds of raw values that no transform enforces.
         evaluations: Evaluations so far.
+        seconds: Wall time of the last one.
+        spare: How many more of them what comes after the steps takes.
+        deadline: Time of the monotonic clock at which all that is to be over.
     """
 
     def __init__(self, objective: Objective):
@@ -89,6 +92,8 @@ class FlatParameters:
         self.best_loss = self.values.new_full((self.num_restarts,), math.inf)
         self.best_values = self.values.clone()
         self.evaluations = 0
+        self.seconds = self.spare = 0.0
+        self.deadline = math.inf
         self._trace: list[Tensor] = []
         self.bounds = _raw_bounds(model, self.values)
         offset = 0
@@ -101,19 +106,36 @@ class FlatParameters:
         self._closed_form: TrainingLoss | None = None
         self._confirmed = self.best_loss, self.best_values
 
+    @property
+    def has_time(self) -> bool:
+        """Whether one more evaluation, and what comes after the steps, ends before the deadline.
+
+        The very first evaluation always has time: without it there is nothing to keep.
+        """
+        if self.evaluations == 0:
+            return True
+        more = 1 + self.spare + (self._closed_form is not None)  # which is confirmed in the end
+        return time.monotonic() + more * self.seconds < self.deadline
+
     def evaluate(self) -> Tensor:
         """Losses ``R`` at the present point, infinite where loss or gradient is not finite.
 
         An error that a model raises (a matrix that is not positive definite in its forward, say)
         counts as an infinite loss, from which the optimisers step back; at the very first point,
-        where there is nothing to step back to, it is raised.
+        where there is nothing to step back to, it is raised. In the first evaluation several more
+        show whether there is a closed form, unless these would not end before the deadline.
         """
+        begin = time.monotonic()
+        known: Tensor | None = None
         try:
             if self.evaluations == 0:
-                self._closed_form = self.find_closed_form()
+                self._closed_form, known = self._find_closed_form(self.deadline)
+                begin = time.monotonic() if known is None else begin
             elif self.evaluations % _CONFIRM_EVERY == 0:
                 self._confirm()
-            if self._closed_form is None:
+            if known is not None:
+                losses = known
+            elif self._closed_form is None:
                 losses = self._differentiate()
             else:
                 loss, gradients = self._closed_form()
@@ -124,6 +146,7 @@ class FlatParameters:
                 raise
             losses = torch.full_like(self.best_loss, math.inf)
         self.evaluations += 1
+        self.seconds = time.monotonic() - begin
         losses = self._keep_best(losses)
         self._trace.append(self.best_loss)
         if self.evaluations == 1:  # where the closed form was compared with autograd
@@ -162,30 +185,43 @@ class FlatParameters:
 
     def find_closed_form(self) -> TrainingLoss | None:
         """The loss without autograd, if the model has one and it agrees with autograd."""
+        return self._find_closed_form(math.inf)[0]
+
+    def _find_closed_form(self, deadline: float) -> tuple[TrainingLoss | None, Tensor | None]:
+        """The closed form, and the losses at the present point if the time was over after them."""
         if self.objective.num_restarts is not None or self.objective.adds_loss:
-            return None
+            return None, None
         start = self.values.clone()
         try:
             closed_form = TrainingLoss(self.objective.model, self.values)
             # Away from the start too, where zeros may hide something. By autograd first: both
             # ways need the memory of a matrix, and the closed form keeps its own.
-            points = [start + 0.05, start]
-            expected = []
+            points = [start, start + 0.05]
+            expected: list[tuple[float, Tensor]] = []
+            begin = time.monotonic()
             for point in points:
                 self.values.copy_(point)
-                expected.append((self._differentiate().item(), self.gradients.clone()))
+                losses = self._differentiate()
+                if not expected and self._is_late(begin, deadline) and bool(losses.isfinite()):
+                    return None, losses
+                expected.append((losses.item(), self.gradients.clone()))
             for point, (loss, gradients) in zip(points, expected, strict=True):
                 self.values.copy_(point)
                 own_loss, own_gradients = closed_form()
                 tolerance = 1e-5 * gradients.abs().max().item()
                 same = math.isclose(own_loss, loss, rel_tol=1e-6, abs_tol=1e-6)
                 if not same or not torch.allclose(own_gradients, gradients, 1e-5, tolerance):
-                    return None
+                    return None, None
         except Exception:  # one of the model comes up again in its first evaluation
-            return None
+            return None, None
         finally:
             self.values.copy_(start)
-        return closed_form
+        return closed_form, None
+
+    def _is_late(self, begin: float, deadline: float) -> bool:
+        """Whether a first evaluation by autograd leaves no time for a comparison and a step."""
+        now = time.monotonic()
+        return now + 2.5 * (now - begin) >= deadline
 
     def _confirm(self) -> None:
         """Compare with the model's own loss at the best point, and go on by autograd if it differs.
@@ -194,6 +230,8 @@ class FlatParameters:
         all goes back to the last point where both agreed.
         """
         if self._closed_form is None or not bool(self.best_loss.isfinite().all()):
+            return
+        if self._confirmed[1] is self.best_values:  # nothing better since then
             return
         self._closed_form.release_memory()
         here = self.values.clone()
@@ -269,10 +307,13 @@ def run_adam(
 
     A restart whose loss is not finite goes back to its best point with a clean momentum.
     """
+    flat.deadline = deadline
     adam = Adam(flat.values, decays=(0.9, 0.99))
     rate = learning_rate
     failures = torch.zeros_like(flat.best_loss)
     for step in range(steps):
+        if not flat.has_time:
+            break
         finite = flat.evaluate().isfinite()
         failures = torch.where(finite, 0, failures + 1)
         if bool((failures > _MAX_FAILURES).all()):
@@ -284,8 +325,6 @@ def run_adam(
         adam.step(flat.gradients, rate)
         torch.clamp(flat.values, *flat.bounds, out=flat.values)
         on_step()
-        if time.monotonic() > deadline:
-            break
     flat.values.copy_(flat.best_values)
 
 
@@ -301,9 +340,12 @@ def run_lbfgs(
 ) -> None:
     """Polish one restart by SciPy's L-BFGS-B, and move to the best point that it visited."""
     failures = 0
+    flat.deadline = deadline
 
     def evaluate(point: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal failures
+        if not flat.has_time:
+            raise StopIteration
         flat.values.copy_(torch.from_numpy(point))
         loss = flat.evaluate().item()
         if math.isfinite(loss):
@@ -317,8 +359,6 @@ def run_lbfgs(
 
     def after_iteration(_: np.ndarray) -> None:
         on_step()
-        if time.monotonic() > deadline:
-            raise StopIteration
 
     with suppress(StopIteration):
         minimize(

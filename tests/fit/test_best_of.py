@@ -1,5 +1,6 @@
 import math
 import pickle
+import time
 from copy import deepcopy
 
 import gpytorch
@@ -211,6 +212,28 @@ def test_budget_ends_the_training_and_keeps_what_there_is():
     result = fit_best_of(network_model(), restarts=3, budget=1e-6)
     assert all(record.evaluations <= 1 for record in result.restarts)
     assert len(result.members) == 3
+
+
+class SlowKernel(RBFKernel):
+    """An RBF kernel that takes a tenth of a second, on every machine, and counts."""
+
+    calls = 0
+
+    def forward(self, x1, x2, diag=False, **params):
+        SlowKernel.calls += 1
+        time.sleep(0.1)
+        return super().forward(x1, x2, diag=diag, **params)
+
+
+@pytest.mark.parametrize("criterion", ["marginal_likelihood", "loo"])
+@pytest.mark.parametrize("recipe", [Recipe(), Recipe(adam_steps=0)])
+def test_a_step_that_would_not_end_within_the_budget_is_not_begun(criterion, recipe):
+    SlowKernel.calls = 0
+    model = SmallGP(*seasonal_data(300), SlowKernel())  # too many points for a batch of restarts
+    result = fit_best_of(model, restarts=4, budget=0.75, criterion=criterion, recipe=recipe)
+    assert result.restarts[0].evaluations >= 1
+    assert [record.failed for record in result.restarts[2:]] == [True, True]
+    assert SlowKernel.calls <= 8  # further restarts would have taken one more each
 
 
 def test_botorch_model_with_transforms_keeps_its_units():

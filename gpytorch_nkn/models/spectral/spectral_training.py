@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -116,15 +115,18 @@ class Training:
             check: Is called with the number of each step, at the point to which it leads.
         """
         flat = FlatParameters(Objective(gp.train()))
+        flat.deadline = self.session.end
         adam = Adam(flat.values)
         with self._released(flat):
             for step in range(steps + 1):
+                if not flat.has_time:
+                    break
                 if not bool(flat.evaluate().isfinite()):
                     break
                 flat.best_values = flat.values.clone()  # the last one, not the one of least loss
                 if step and check is not None:
                     check(step)
-                if step == steps or time.monotonic() > self.session.end:
+                if step == steps:
                     break
                 rate = _RATE * 0.5 * (1 + math.cos(math.pi * step / self.max_iterations))
                 adam.step(flat.gradients, rate)
