@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpytorch_nkn.estimators.series.covariates import Covariates, covariate_frame
 from gpytorch_nkn.estimators.series.member import Member
 from gpytorch_nkn.estimators.series.mixture import Mixture
+from gpytorch_nkn.estimators.series.outliers import wild_rows
 from gpytorch_nkn.estimators.series.seasons import check_seasons, find_seasons, typical_step
 from gpytorch_nkn.estimators.series.series_input import (
     as_times,
@@ -57,6 +58,8 @@ _POINTS = 4.0
 _STEPS_AHEAD = 6  # that are judged, without a season and a horizon
 _MANY = 250  # points
 _FEW = 600  # points, up to which one thread is the fastest
+_OUTLIERS = ("auto", "keep")
+_SHORT, _PART = Recipe(adam_steps=0, lbfgs_iterations=25), 0.1  # of the training that finds them
 
 
 class NKNForecaster(RegressorMixin, BaseEstimator):
@@ -96,6 +99,10 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             season (6 without one).
         quality: ``"fast"`` for one structure, ``"default"`` for three, ``"best"`` for the
             ``"time_series"`` network, too.
+        outliers: ``"auto"`` leaves wild values, which all others rule out, out of the training
+            (with a warning): those whose error, predicted from all other values, is more than 12
+            times the others'. At most one in 50 is (and one more); of a level that stays, only
+            values next to the step. ``"keep"`` learns from them.
         priors: Log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
         restarts: Starts of networks with learned wiring; ``None`` takes 20 up to 250 points and
             6 beyond (a quarter of these beside other candidates). The others have one.
@@ -113,6 +120,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             rolling forecasts (per target, natural logarithm), weight, seconds, status.
         seasons_: The seasons that are used, in units of time.
         horizon_: Steps that :meth:`forecast` goes ahead.
+        outliers_: The times of wild values, which do not count.
         observed_: The series without its gaps, in the order of time, as a pandas series.
         covariates_: Which covariates there are, with ``names``.
         observed_covariates_: Their values, as a data frame beside ``observed_``.
@@ -146,6 +154,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         transform: str = "auto",
         horizon: int | None = None,
         quality: str = "default",
+        outliers: str = "auto",
         priors: bool = True,
         restarts: int | None = None,
         recipe: Recipe | None = None,
@@ -160,6 +169,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         self.transform = transform
         self.horizon = horizon
         self.quality = quality
+        self.outliers = outliers
         self.priors = priors
         self.restarts = restarts
         self.recipe = recipe
@@ -222,7 +232,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             series = replace(series, covariates=scaled, curves=curves)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
-            tried = self._train_all(series, seed)
+            tried, wild = self._train_all(series, seed)
         members = [member for member in tried if not member.status.startswith("failed")]
         if not members:
             reasons = "; ".join(f"{m.name}, {m.transform}: {m.status}" for m in tried)
@@ -234,7 +244,14 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         self.observed_ = pd.Series(target[order], index[order], name=label)
         self.covariates_, self.observed_covariates_ = known, frame.iloc[order]
         self.time_axis_, self.n_features_in_ = axis, 1
-        self.seasons_, self.floor_ = series.seasons, series.floor
+        self.outliers_ = self.observed_.index[wild]
+        if wild.any():
+            times = ", ".join(map(str, self.outliers_))
+            warn_user(
+                f"{int(wild.sum())} of {wild.size} observations are left out as all others rule "
+                f"them out, at {times}; outliers='keep' learns from them."
+            )
+        self.seasons_, self.floor_ = series.seasons, self._floor(series.values[~wild])
         self.horizon_ = self._usual_horizon(series.time, series.seasons)
         self.members_ = sorted(members, key=lambda member: -member.weight)
         self.scores_ = pd.DataFrame(
@@ -504,7 +521,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         """Forecast from new observations, too, without training anew.
 
         Hyperparameters and weights of the members stay. An observation of a time that was
-        observed already replaces what was there.
+        observed already replaces what was there. Wild values of :meth:`fit` stay left out.
 
         Args:
             x, y: New part of the series, as in :meth:`fit`.
@@ -530,7 +547,9 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         frame = pd.concat([self.observed_covariates_[kept], frame]).iloc[order]
         both = both.iloc[order]
         rows = self._rows(both.index, None if covariates is None else frame)
-        values = both.to_numpy()
+        outliers = self.outliers_[~self.outliers_.isin(fresh.index)]
+        counts = ~both.index.isin(outliers)
+        rows, values = rows[counts], both.to_numpy()[counts]
         members = [m for m in self.members_ if values.min() > 0 or not m.scales.logs]
         if not members:
             raise ValueError(f"Logarithms need positive targets, got {values.min()}.")
@@ -540,7 +559,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         total = sum(member.weight for member in members)
         for member in members:
             member.weight /= total
-        self.members_ = members
+        self.members_, self.outliers_ = members, outliers
         self.observed_ = both.rename(self.observed_.name)
         self.observed_covariates_ = frame
         self.time_axis_ = self.time_axis_.extended(whole)
@@ -717,8 +736,10 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
     def _series(self, time: np.ndarray, target: np.ndarray, dates: bool) -> Series:
         seasons = self._seasons(time, dates)
         horizon = min(self._usual_horizon(time, seasons), max(len(time) // 4, 1))
-        positive = self.transform == "auto" and target.min() >= 0
-        return Series(time, target, seasons, horizon, 0 if positive else -np.inf)
+        return Series(time, target, seasons, horizon, self._floor(target))
+
+    def _floor(self, target: np.ndarray) -> float:
+        return 0.0 if self.transform == "auto" and target.min() >= 0 else -np.inf
 
     def _seasons(self, time: np.ndarray, dates: bool) -> list[float]:
         if isinstance(self.seasons, str):
@@ -730,7 +751,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             return self.horizon
         return max(round(seasons[0] / typical_step(time)), 1) if seasons else _STEPS_AHEAD
 
-    def _train_all(self, series: Series, seed: int) -> list[Member]:
+    def _train_all(self, series: Series, seed: int) -> tuple[list[Member], np.ndarray]:
+        """All candidates, and the mask ``N`` of wild values that they did without."""
         network = self.structure if isinstance(self.structure, NeuralKernelNetwork) else None
         names: tuple[str, ...] = ("network",) if network is not None else (str(self.structure),)
         names = QUALITIES[self.quality] if self.structure == "auto" else names
@@ -738,19 +760,27 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         if restarts is None:
             restarts = 20 if len(series.time) <= _MANY else 6
             restarts = restarts if len(names) == 1 else max(restarts // 4, 1)
-        logs = {"identity": [False], "log": [True], "auto": [False, True]}[self.transform]
-        if self.transform == "auto" and series.values.min() <= 0:
-            logs = [False]
         if not series.seasons:
             names = tuple(name for name in names if name != NO_SEASON)
         if series.covariates is None:
             names = tuple(name for name in names if name != NO_COVARIATES)
-        tasks = [(name, log) for name in names for log in logs]
         session = Session(budget=self.budget, seed=seed, progress=self.progress)
-        # with several candidates the bar is over these
-        alone = self.progress and len(tasks) == 1
-        settings = Settings(self.priors, restarts, self.recipe, self.device, seed, alone)
+        settings = Settings(self.priors, restarts, self.recipe, self.device, seed, progress=False)
         tried: list[Member] = []
+        wild = np.zeros(len(series.time), bool)
+        if self.outliers == "auto":
+            short = replace(settings, priors=True, restarts=1, recipe=_SHORT)
+            with _threads(series):
+                wild = wild_rows(series, short, session.part(_PART))
+        if wild.any():
+            rest = series.select(~wild)
+            series = replace(rest, floor=self._floor(rest.values))
+        logs = {"identity": [False], "log": [True], "auto": [False, True]}[self.transform]
+        if self.transform == "auto" and series.values.min() <= 0:
+            logs = [False]
+        tasks = [(name, log) for name in names for log in logs]
+        # with several candidates the bar is over these
+        settings = replace(settings, progress=self.progress and len(tasks) == 1)
 
         def reached() -> bool:
             return any(not member.status.startswith("failed") for member in tried)
@@ -761,7 +791,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                     if session.is_over and reached():
                         break
                     part = session.part(1 / (len(tasks) - number))
-                    with _one_thread() if series.num_trained <= _FEW else nullcontext():
+                    with _threads(series):
                         member = train(name, network, log, series, settings, part)
                     tried.append(member)
                     if member.result is not None and member.result.interrupted:
@@ -776,7 +806,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                 for member in Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs):
                     tried.append(member)
                     bar.update()
-        return tried
+        return tried, wild
 
     def _check_parameters(self) -> None:
         if isinstance(self.structure, str):
@@ -791,6 +821,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         for name, value, known in (
             ("transform", self.transform, _TRANSFORMS),
             ("quality", self.quality, tuple(QUALITIES)),
+            ("outliers", self.outliers, _OUTLIERS),
         ):
             if value not in known:
                 raise ValueError(f"{name} must be one of {known}, got {value!r}.")
@@ -862,6 +893,10 @@ def _check_network(network: NeuralKernelNetwork, width: int) -> None:
         raise ValueError(f"{expected}: {error}") from error
     if shape != (3, 3):
         raise ValueError(f"{expected}, got covariances of shape {shape} for 3 times.")
+
+
+def _threads(series: Series) -> AbstractContextManager[None]:
+    return _one_thread() if series.num_trained <= _FEW else nullcontext()
 
 
 @contextmanager

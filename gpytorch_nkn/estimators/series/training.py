@@ -102,11 +102,15 @@ class Series:
 
     def last(self, rows: int) -> Series:
         """The same with its last rows only."""
+        return self.select(slice(-rows, None))
+
+    def select(self, rows: slice | np.ndarray) -> Series:
+        """The same with some of its rows."""
         return replace(
             self,
-            time=self.time[-rows:],
-            values=self.values[-rows:],
-            covariates=None if self.covariates is None else self.covariates[-rows:],
+            time=self.time[rows],
+            values=self.values[rows],
+            covariates=None if self.covariates is None else self.covariates[rows],
         )
 
     @property

@@ -1,0 +1,76 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.estimators.series.outliers import wild_rows
+from gpytorch_nkn.estimators.series.training import Series, Settings
+from gpytorch_nkn.fit import Recipe
+
+_SETTINGS = Settings(True, 1, Recipe(adam_steps=0, lbfgs_iterations=25), None, 0, False)
+_MONTHS = np.arange(96.0)
+
+
+def months():
+    noise = np.random.default_rng(0).standard_normal(96)
+    return 50 + 0.2 * _MONTHS + 8 * np.sin(2 * np.pi * _MONTHS / 12) + noise
+
+
+def found(values):
+    series = Series(_MONTHS[: len(values)], values, [12.0], 12, -np.inf)
+    return np.flatnonzero(wild_rows(series, _SETTINGS, None)).tolist()
+
+
+@pytest.mark.parametrize(
+    "wild",
+    [{}, {40: 5e7}, {95: 5e7}, {0: -1e6}, {94: 500.0}, {30: 1e6, 31: 1e6}, {10: 1e6, 50: 2e3}],
+    ids=str,
+)
+def test_values_that_all_others_rule_out_are_found_wherever_they_are(wild):
+    values = months()
+    values[list(wild)] = list(wild.values())
+    assert found(values) == list(wild)
+
+
+def test_what_a_series_does_often_or_for_good_is_not_wild():
+    sparse = np.zeros(96)
+    sparse[::24] = 5.0
+    assert found(sparse) == []
+    assert found(np.where(_MONTHS == 7, 5.0, 0.0)) == []  # the rest would be constant
+    shifted = months() + 100 * (_MONTHS >= 60)
+    assert set(found(shifted)) <= {59, 60}
+    assert found(np.r_[np.arange(10.0), 1e6]) == []  # too few to tell
+
+
+def test_one_wild_value_does_not_ruin_a_forecast():
+    index = pd.period_range("2012-01", periods=96, freq="M")
+    series = pd.Series(months(), index)
+    options = {"quality": "fast", "random_state": 0, "progress": False}
+    clean = NKNForecaster(**options).fit(series)
+    spoilt = series.copy()
+    spoilt["2015-05"] = -5e7
+    with pytest.warns(UserWarning, match=r"1 of 96 observations are left out .* 2015-05"):
+        robust = NKNForecaster(**options).fit(spoilt)
+    assert clean.outliers_.empty and robust.outliers_.tolist() == [pd.Period("2015-05", "M")]
+    assert robust.floor_ == 0 and len(robust.observed_) == 96
+    wanted, got = clean.forecast(12), robust.forecast(12)
+    width = (wanted["hi-95"] - wanted["lo-95"]).to_numpy()[:, None]
+    assert (np.abs(got - wanted).to_numpy() < 0.1 * width).all()
+
+    more = pd.Series(months()[-3:], pd.period_range("2020-01", periods=3, freq="M"))
+    robust.update(more)  # still without it
+    assert robust.outliers_.size == 1 and robust.forecast(1).iloc[0].between(0, 200).all()
+    robust.update(series["2015-05":"2015-05"])  # now it is as it should be
+    assert robust.outliers_.empty
+    clean.update(more)
+    np.testing.assert_allclose(robust.forecast(12), clean.forecast(12), rtol=0.05)
+
+
+def test_wild_values_are_kept_on_request():
+    values = months()
+    values[40] = 0.0
+    options = {"quality": "fast", "random_state": 0, "progress": False, "transform": "identity"}
+    kept = NKNForecaster(outliers="keep", **options).fit(_MONTHS, values)
+    assert kept.outliers_.size == 0 and kept.model_.train_targets.numel() == 96
+    with pytest.raises(ValueError, match=r"outliers must be one of .*'auto', 'keep'.* got 'drop'"):
+        NKNForecaster(outliers="drop").fit(_MONTHS, values)
