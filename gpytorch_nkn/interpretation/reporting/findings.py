@@ -15,7 +15,7 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 
 from gpytorch_nkn import __version__, plotting
-from gpytorch_nkn.interpretation.checks import LeaveOneOut, ResidualChecks
+from gpytorch_nkn.interpretation.checks import LeaveOneOut, ResidualChecks, RollingForecasts
 from gpytorch_nkn.interpretation.components import ComponentCurve, Decomposition
 from gpytorch_nkn.interpretation.effects import Effect, Effects
 from gpytorch_nkn.interpretation.expansion import Expansion
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Forecast", "Report", "Section"]
 
+_NO_NOISE = 1e-5  # of the variance of the targets
 _SIZE = (5.2, 2.8)  # inches; with ten-point letters, to be read on a phone too
 _DPI = 160
 _SHOWN_TERMS = 12
@@ -102,6 +103,8 @@ class Report:
         effects: Of the input columns; None for one.
         residual_checks: Model checking on residuals.
         left_out: Leave-one-out calibration.
+        rolling: Calibration of forecasts from earlier points of the series; None for several input
+            columns or few points.
         decomposition: The components.
     """
 
@@ -116,12 +119,22 @@ class Report:
     effects: Effects | None
     residual_checks: ResidualChecks
     left_out: LeaveOneOut
+    rolling: RollingForecasts | None
     decomposition: Decomposition
 
     @property
     def units(self) -> Units:
         """Units of the data."""
         return self.decomposition.gp.units
+
+    @property
+    def checks(self) -> list[str]:
+        """What residuals, left-out points and earlier forecasts say of the model, in sentences."""
+        gp = self.decomposition.gp
+        if float(gp.noise.mean()) < _NO_NOISE * float(gp.targets.var(correction=0)):
+            return ["Next to nothing is left as noise: what is left says nothing of the model."]
+        rolling = [] if self.rolling is None else self.rolling.sentences()
+        return [*self.residual_checks.sentences(), *self.left_out.sentences(), *rolling]
 
     @property
     def text(self) -> str:
@@ -137,10 +150,10 @@ class Report:
         for place, section in enumerate(self.sections, 1):
             head = f"{place}. {section.title}"
             lines += [head, "-" * len(head), *section.sentences]
-            lines.append(f"Share of the fit: {percent(section.share)}. Terms: {section.terms}")
+            lines.append(f"Terms: {section.terms}")
             lines.append("")
         lines += ["Model checking", "-" * 14]
-        lines += [*self.residual_checks.sentences(), *self.left_out.sentences(), ""]
+        lines += [*self.checks, ""]
         lines += ["The kernel, by shares of its diagonal", "-" * 37, str(self.expansion)]
         return "\n".join(lines)
 
@@ -175,6 +188,7 @@ class Report:
                 "effects": None if self.effects is None else self.effects.to_dict(),
                 "residual_checks": self.residual_checks.to_dict(),
                 "leave_one_out": self.left_out.to_dict(),
+                "rolling_forecasts": None if self.rolling is None else self.rolling.to_dict(),
             }
         )
 

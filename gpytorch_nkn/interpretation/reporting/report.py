@@ -10,7 +10,13 @@ import numpy as np
 import torch
 
 from gpytorch_nkn.fit import progress_bar
-from gpytorch_nkn.interpretation.checks import ResidualChecks, check_residuals, leave_one_out
+from gpytorch_nkn.interpretation.checks import (
+    ResidualChecks,
+    RollingForecasts,
+    check_residuals,
+    leave_one_out,
+    rolling_forecasts,
+)
 from gpytorch_nkn.interpretation.components import (
     Z95,
     Component,
@@ -32,6 +38,7 @@ from gpytorch_nkn.interpretation.units import (
     percent,
     three_digits,
 )
+from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = ["report"]
 
@@ -39,7 +46,6 @@ _GRID = 400  # points of a drawn curve
 _PAST, _MOST_PAST = 200, 1000  # points of a continuation, at least and at most
 _MOST_SPANS = 100  # of the data that a series is continued
 _LARGEST_LOG = 690.0  # of a number that can be drawn
-_NO_GAIN = 1e-6  # share of the variance that is none
 _NEARLY_NONE = 0.05  # of a component's variance
 _HARDLY = 0.01  # of a component's variance that changes with a column which hardly matters
 
@@ -128,7 +134,7 @@ def report(
         noisy = gp.covariance + torch.diag_embed(gp.noise)
         left_out = step(lambda: leave_one_out(noisy, gp.targets - gp.mean))
         if input_dim > 1:
-            influence = step(lambda: effects(model, seed=seed, columns=units.names))
+            influence, rolling = step(lambda: effects(model, seed=seed, columns=units.names)), None
             places = range(len(split.components))
             sections = [_section(split, n, _describe_columns(split, n), None) for n in places]
             x, y, fit, forecast = gp.inputs.double().cpu().numpy(), _targets(gp), None, None
@@ -136,6 +142,7 @@ def report(
         else:
             influence = None
             x, y, sections, fit, forecast = step(lambda: _series(split, length, samples, seed))
+            rolling = _roll(gp, length, seed)
     return Report(
         title=title or f"What was found in {y_name or 'the data'}",
         summary=tuple(_summary(split, sections)),
@@ -148,6 +155,7 @@ def report(
         effects=influence,
         residual_checks=residual_checks,
         left_out=left_out,
+        rolling=rolling,
         decomposition=split,
     )
 
@@ -204,6 +212,25 @@ def _check_residuals(split: Decomposition, seed: int) -> ResidualChecks:
         covariance.double().cpu().numpy(),
         gp.noise.double().cpu().numpy(),
         seed=seed,
+    )
+
+
+def _roll(gp: FittedGP, length: float | None, seed: int) -> RollingForecasts | None:
+    """Forecasts as far ahead as the series is continued."""
+    geometry = Geometry.of(gp.inputs)
+    ahead = 0.1 * geometry.span if length is None else length
+    order = gp.inputs[:, 0].argsort(stable=True)
+    if bool((order.diff() > 0).all()):
+        factor = gp.posterior.factor
+    else:
+        noisy = (gp.covariance + torch.diag_embed(gp.noise))[order][:, order]
+        factor = ExactPosterior(noisy, gp.targets[order]).factor
+    residual = (gp.targets - gp.mean)[order]
+    return rolling_forecasts(
+        factor.tril().double().cpu().numpy(),
+        residual.double().cpu().numpy(),
+        round(ahead / geometry.step),
+        seed,
     )
 
 
@@ -322,10 +349,6 @@ def _describe_columns(split: Decomposition, place: int) -> Description:
     return Description(title_of(component, units, unused), tuple(sentences))
 
 
-def _first(number: int) -> str:
-    return "the first explains" if number == 1 else f"the first {number} explain"
-
-
 def _predictive(useful: int, total: int) -> str:
     """How many components help to predict held-out data."""
     if useful == 0:
@@ -346,12 +369,6 @@ def _summary(split: Decomposition, sections: list[Section]) -> list[str]:
     head = f"{gp.targets.numel()} values were split into {count(total, 'component')}, which "
     head += ("explain" if total > 1 else "explains") + f" {percent(max(final, 0.0))} of the"
     head += f" variance of {target} that were fitted"
-    if total > 1 and final > 0:
-        needed = [1 + int(np.argmax(split.explained >= level * final)) for level in (0.9, 0.99)]
-        if needed[0] < needed[1]:
-            head += f"; {_first(needed[0])} 90 % of that, {_first(needed[1])} 99 %"
-        else:
-            head += f"; {_first(needed[1])} 99 % of that"
     head += f". {_predictive(useful, total)}"
     noise = float(gp.noise.mean()) ** 0.5 * float(units.y_scale)
     unit = f" {units.y_unit}" if units.y_unit else ""
@@ -365,14 +382,6 @@ def _summary(split: Decomposition, sections: list[Section]) -> list[str]:
             f"({percent(gp.weight)})."
         )
     lines = [f"{head} What is left is noise with {size}.{mixed}"]
-    before = 0.0
     for place, section in enumerate(sections, 1):
-        gain, before = section.explained - before, section.explained
-        more = "of the variance" if place == 1 else "more of the variance"
-        gained = f"{percent(gain)} {more}"
-        if gain < 0:
-            gained = f"{percent(-gain)} less of the variance"
-        if abs(gain) < _NO_GAIN:
-            gained = "no more of the variance" if place > 1 else "none of the variance"
-        lines.append(f"{place}. {section.title} ({gained}).")
+        lines.append(f"{place}. {section.title} ({percent(section.share)} of the fit).")
     return lines

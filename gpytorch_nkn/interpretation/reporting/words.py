@@ -41,7 +41,7 @@ _FEW = 4  # points of a third whose amplitude says nothing; columns that are nam
 _EXACT = 2.0  # spans over which a cycle that keeps its shape repeats
 _SINE, _SPIKY = 0.9, 0.5  # share of the first harmonic in a cycle's variance
 _MODULATED = 0.2  # share of a cycle that another period shapes
-_WALK = 0.05  # share of a walk in what varies in a trend, to be named
+_WALK = 0.05  # standard deviation of a walk over that of all that varies in a trend, to be named
 _OWN = 0.1  # relative distance of a factor's period from that of its cycle
 
 
@@ -191,15 +191,11 @@ def _trend(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) ->
 
 def _wandering(component: Component, units: Units) -> list[str]:
     """What walks in a trend, and so in its forecast."""
-    moving = [t for t in component.terms if t.factors and not _is_line(t)]
+    moving = [term for term in component.terms if term.factors]
     walks = [t for t in moving if any(role_of(factor) == "walk" for factor in t.factors)]
-    total = sum(term.mean_share() for term in moving)
-    kept = [words_of(term, units) for term in walks if term.mean_share() >= _WALK * total]
+    least = _WALK**2 * sum(term.mean_share() for term in moving)
+    kept = [words_of(term, units) for term in walks if term.mean_share() >= least]
     return [f"Part of it is {listed(kept)}, which its forecast goes on from."] if kept else []
-
-
-def _is_line(term: Term) -> bool:
-    return all(role_of(factor) == "linear" for factor in term.factors)
 
 
 def _cycle(

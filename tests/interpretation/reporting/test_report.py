@@ -79,10 +79,9 @@ def test_summary_adds_up(seasonal):
     assert head.startswith("48 values were split into 2 components, which explain more than 99.9 %")
     assert "All of them help to predict held-out data." in head
     assert "noise with a standard deviation of 0.100 kg." in head
-    gains = [line.split("(")[1].split(" %")[0] for line in lines]
-    total = head.split("explain ")[1].split(" %")[0].removeprefix("more than ")
-    assert sum(map(float, gains)) == pytest.approx(float(total), abs=0.3)
-    assert lines[1].endswith(" % more of the variance).")
+    shares = [line.split("(")[1].split(" % of the fit).")[0] for line in lines]
+    assert sum(map(float, shares)) == pytest.approx(100, abs=0.2)
+    assert seasonal.rolling.horizon == 5 and seasonal.rolling.sentences()[0] in seasonal.text
     assert [line[:3] for line in lines] == ["1. ", "2. "]
 
 
@@ -392,3 +391,12 @@ def test_a_walk_is_named_and_so_is_the_weight_of_what_is_read():
     text = report(NKNForecaster(random_state=0).fit(series), progress=False).text
     assert "Part of it is " in text and "which its forecast goes on from." in text
     assert "Several processes predict together; this is the one of the highest weight (" in text
+
+
+def test_without_noise_the_checks_say_nothing():
+    time = np.arange(60.0)
+    series = 10 + 0.1 * time + np.sin(2 * np.pi * time / 12)
+    made = NKNForecaster(seasons=12, quality="fast", random_state=0).fit(time, series)
+    assert report(made, progress=False).checks == [
+        "Next to nothing is left as noise: what is left says nothing of the model."
+    ]
