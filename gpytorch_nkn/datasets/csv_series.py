@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpytorch_nkn.datasets.csv_table import CsvTable, Row, read_table
+from gpytorch_nkn.datasets.csv_table import CsvTable, Row, is_year, read_table
 from gpytorch_nkn.datasets.time_series import TimeSeries
 from gpytorch_nkn.datasets.written_numbers import Cells, is_missing, looks_like_number, read_numbers
 from gpytorch_nkn.datasets.written_times import looks_like_date, read_times
@@ -170,19 +170,22 @@ def _choose_columns(
         times = [_column(table, t, "time") for t in ([time] if isinstance(time, str) else time)]
     if chosen in times:
         raise ValueError(f"Time and target must be different columns, got {target!r} for both.")
-    if chosen is None:
-        others = [c for c in columns if c not in times]
-        if len(others) != 1:
-            named = [c for c in others if table.names[c]]
-            others = [c for c in named if _mostly(table, c, looks_like_number)]
-        if len(others) != 1:
-            listed = ", ".join(map(repr, table.names))
-            raise ValueError(
-                f"Which column is the target? The columns are {listed}; name it by target "
-                "(--target)."
-            )
-        chosen = others[0]
-    return times, chosen
+    listed = ", ".join(map(repr, table.names))
+    others = [c for c in columns if c not in times] if chosen is None else [chosen]
+    if len(others) != 1:
+        named = [c for c in others if table.names[c]]
+        others = [c for c in named if _mostly(table, c, looks_like_number)]
+    wide = sum(map(_is_time_name, table.names)) > 1
+    if wide and time is None and (len(others) != 1 or _is_time_name(table.names[times[0]])):
+        raise ValueError(
+            f"There must be one row for each time, got times as columns: {listed}; turn the table "
+            "first, such as by pandas.melt."
+        )
+    if len(others) != 1:
+        raise ValueError(
+            f"Which column is the target? The columns are {listed}; name it by target (--target)."
+        )
+    return times, others[0]
 
 
 def _time_columns(table: CsvTable, columns: list[int], has_target: bool) -> list[int]:
@@ -197,6 +200,12 @@ def _time_columns(table: CsvTable, columns: list[int], has_target: bool) -> list
     )
     others = numbers if len(numbers) + has_target > 1 else columns
     return (dates or others)[:1]
+
+
+def _is_time_name(name: str) -> bool:
+    """Whether a column is called as a time: 2001, 2001-09, Sep, Q3."""
+    within_year = not name.isdigit() and looks_like_date(f"{name} 2001")
+    return within_year or is_year(name) or looks_like_date(name)
 
 
 def _mostly(table: CsvTable, column: int, test: Callable[[str], bool]) -> bool:

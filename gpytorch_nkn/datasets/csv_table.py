@@ -14,7 +14,7 @@ from pathlib import Path
 from gpytorch_nkn.datasets.written_numbers import is_missing, looks_like_number
 from gpytorch_nkn.datasets.written_times import looks_like_date
 
-__all__ = ["CsvTable", "Row", "read_table"]
+__all__ = ["CsvTable", "Row", "is_year", "read_table"]
 
 _SEPARATORS = "\t;|, "  # a comma is also a decimal mark, and spaces are within dates
 _NAMED_SEPARATORS = {"tab": "\t", r"\t": "\t", "space": " "}
@@ -43,6 +43,11 @@ class CsvTable:
 def _is_value(cell: str) -> bool:
     """Whether a cell is a number or a date."""
     return looks_like_number(cell) or looks_like_date(cell)
+
+
+def is_year(cell: str) -> bool:
+    """Whether a cell is a year of four digits from 1500 to 2199."""
+    return bool(re.fullmatch("(?:1[5-9]|2[01])[0-9]{2}", cell))
 
 
 def read_table(
@@ -160,7 +165,8 @@ def _with_header(
     is_data = _data_test([cells for _, cells in table[begin + 1 :][:_ENOUGH]])
     line, names = table[begin]
     if has_header is None:
-        has_header = not is_data(names)
+        years = [cell for cell in names if is_year(cell)]
+        has_header = not is_data(names) or 1 < len(years) >= len(names) - 3 and years != names
         before = table[begin - 1][1] if begin else []
         if not has_header and len(before) == width - 1 > 1 and not any(map(_is_value, before)):
             raise ValueError(

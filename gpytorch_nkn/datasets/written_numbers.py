@@ -113,7 +113,12 @@ def _no_style(cells: Cells, name: str, styles: Sequence[tuple[str, str]]) -> str
             f"(--na-values={shlex.quote(cell)})."
         )
     other = next((c for c in cells if best.fullmatch(c[1])), None)
-    return f"{text}." if other is None else f"{text} beside {other[1]!r} in line {other[0]}."
+    if other is None:
+        return f"{text}."
+    return (
+        f"{text} beside {other[1]!r} in line {other[0]}. Lines that are no data need a # or "
+        "skiprows (--skip-rows)."
+    )
 
 
 def _fitting(texts: Sequence[str], styles: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -113,8 +113,8 @@ def read_times(
     All cells are of one format of the table. Where several formats fit and mean different dates,
     that one is taken which alone has no more gaps than dates. Days come first in 01.02.2001.
     Years of two digits are 1930 to 2029, as in Excel. Months and quarters are ``datetime64[M]``.
-    Times with an offset are converted to UTC, unless all are of one time of the day by their own
-    clocks.
+    Times with an offset are converted to UTC, unless all have the same offset or are of one time of
+    the day by their own clocks.
 
     Args:
         cells: The column.
@@ -210,7 +210,7 @@ def _with_clock(days: np.ndarray, matches: list[dict[str, str | None]]) -> np.nd
     zoned = [parts["zone"] is not None for parts in matches]
     if any(zoned) != all(zoned) or (clocks > np.timedelta64(24, "h")).any():
         return None
-    if any(zoned) and not _by_own_clock(clocks):
+    if any(zoned) and not _by_own_clock(matches):
         clocks = clocks - np.array([_offset(parts) for parts in matches], dtype="timedelta64[m]")
     return _coarsest(days + clocks)
 
@@ -233,8 +233,9 @@ def _offset(parts: dict[str, str | None]) -> int:
     return int(zone[0] + "1") * (60 * int(digits[:2]) + int(digits[2:]))
 
 
-def _by_own_clock(clocks: np.ndarray) -> bool:
-    return bool((clocks == clocks[0]).all())
+def _by_own_clock(matches: list[dict[str, str | None]]) -> bool:
+    """Whether offsets can be left out: they are equal, or all times are of one time of the day."""
+    return any(len(set(map(part, matches))) == 1 for part in (_offset, _microseconds))
 
 
 def _has_few_gaps(dates: np.ndarray) -> bool:
@@ -261,9 +262,8 @@ def _notices(row: _Format, texts: list[str]) -> list[str]:
     if any(len(parts["y"] or "") == 2 for parts in matches):
         notices.append(f"Years of two digits are read as {1900 + _PIVOT} to {1999 + _PIVOT}.")
     if matches[0].get("zone"):
-        clocks = np.array([_microseconds(parts) for parts in matches])
-        own = "Offsets from UTC are left out, as all times are of one time of the day."
-        notices.append(own if _by_own_clock(clocks) else "Times are converted to UTC.")
+        own = "Times are those of their own clocks: offsets from UTC are left out."
+        notices.append(own if _by_own_clock(matches) else "Times are converted to UTC.")
     return notices
 
 
@@ -297,7 +297,8 @@ def _no_format(cells: Cells, name: str, formats: list[_Format]) -> str:
         other, usual = cells[matching.index(True)]
         return (
             f"Line {line}: {cell!r} in the column {name!r} is written otherwise than {usual!r} in "
-            f"line {other}; times must be numbers or dates of one format."
+            f"line {other}; times must be of one format. Lines that are no data need a # or "
+            "skiprows (--skip-rows)."
         )
     return (
         f"Line {line}: the column {name!r} must hold numbers or dates such as {_EXAMPLES}, got "

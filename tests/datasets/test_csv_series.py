@@ -189,9 +189,11 @@ def test_what_was_understood_of_dates_is_said(read):
     pivot = "Years of two digits are read as 1930 to 2029."
     assert read(table(["Jan-49", "Feb-49"])).notices == (pivot,)
     assert read(table(["2020-W05"])).notices == ("Weeks begin on Mondays.",)
-    assert read(table(["2020-01-01 10:00Z", "2020-01-01 11:00Z"])).notices == (
-        "Times are converted to UTC.",
-    )
+    winter, summer = "2020-01-01 10:00+01:00", "2020-07-01 12:00+02:00"
+    assert read(table([winter, summer])).notices == ("Times are converted to UTC.",)
+    own = "Times are those of their own clocks: offsets from UTC are left out."
+    series = read(table([winter, winter.replace("10", "12")]))
+    assert series.notices == (own,) and str(series.x[0]) == "2020-01-01T10:00:00"
     excel = read(table(["43831", "43832", "43833"]))
     assert excel.x[0] == 43831 and "--date-format excel" in excel.notices[0]
     assert "--date-format unix" in read(table(["1577836800", "1577836801"])).notices[0]
@@ -434,6 +436,9 @@ BAD_FILES = {
     "t,y\n2001-01,1,5\n2001-02,2,5\n": r"2 cells in line 1 and 3 in line 2: .*\(--skip-rows\)",
     "t,y\n1,\n2,\n": "no values in the column 'y'",
     "t,a,b\n1,2,3\n": r"Which column is the target\? .* 't', 'a', 'b'; .*\(--target\)",
+    "Country,2001,2002\nFrance,1,2\nSpain,3,4\n": "one row for each time, .* 'Country', '2001'",
+    "Year,Jan,Feb,Mar\n2001,1,2,3\n": "one row for each time, .* pandas.melt",
+    "x,y\nupdated,2024-01-05\n2001-01,2\n2001-02,3\n": r"Line 2: .*\(--skip-rows\)",
     "t,y\n1,\0\n": r"zero bytes; .*\(--encoding utf-16-le\)",
     "PK\x03\x04": "save it as CSV",
     b"\x1f\x8b12": "cannot be unpacked",
