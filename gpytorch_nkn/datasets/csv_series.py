@@ -12,7 +12,14 @@ import numpy as np
 
 from gpytorch_nkn.datasets.csv_table import CsvTable, Row, is_year, read_table
 from gpytorch_nkn.datasets.time_series import TimeSeries
-from gpytorch_nkn.datasets.written_numbers import Cells, is_missing, looks_like_number, read_numbers
+from gpytorch_nkn.datasets.written_numbers import (
+    Cells,
+    is_missing,
+    listed,
+    looks_like_number,
+    read_numbers,
+    shown,
+)
 from gpytorch_nkn.datasets.written_times import looks_like_date, read_times
 
 __all__ = ["read_time_series"]
@@ -88,9 +95,9 @@ def read_time_series(
     kept = [row for row in table.rows if not is_missing(row[1][target_column], na_values)]
     if len(kept) < len(table.rows):
         count = len(table.rows) - len(kept)
-        notices.append(f"{_rows(count)} without a value of {target_name!r} left out.")
+        notices.append(f"{_rows(count)} without a value of {shown(target_name)} left out.")
     if not kept:
-        raise ValueError(f"{path} has no values in the column {target_name!r}.")
+        raise ValueError(f"{path} has no values in the column {shown(target_name)}.")
     y, told = read_numbers(
         [(line, cells[target_column]) for line, cells in kept],
         target_name,
@@ -133,7 +140,7 @@ def _stand_ins(y: np.ndarray, name: str) -> list[str]:
     if not re.fullmatch(r"-9{2,}(\.9+)?", f"{lowest:.12g}") or count < (y < 0).sum():
         return []
     return [
-        f"{_rows(count)} of {name!r} with {lowest:g}; if that stands for missing values, say "
+        f"{_rows(count)} of {shown(name)} with {lowest:g}; if that stands for missing values, say "
         f"na_values=['{lowest:g}'] (--na-values={lowest:g})."
     ]
 
@@ -145,15 +152,16 @@ def _only(table: CsvTable, where: Mapping[str, str]) -> CsvTable:
         column = _column(table, name, "where")
         rows = [row for row in rows if row[1][column] == value]
         if not rows:
-            known = ", ".join(repr(v) for v in dict.fromkeys(r[1][column] for r in table.rows))
+            known = listed(list(dict.fromkeys(row[1][column] for row in table.rows)))
             raise ValueError(f"There is no row with {value!r} in the column {name!r}, but {known}.")
     return replace(table, rows=rows)
 
 
 def _column(table: CsvTable, name: str, option: str) -> int:
     if name not in table.names:
-        listed = ", ".join(map(repr, table.names))
-        raise ValueError(f"There is no {option} column {name!r}; the columns are {listed}.")
+        raise ValueError(
+            f"There is no {option} column {name!r}; the columns are {listed(table.names)}."
+        )
     return table.names.index(name)
 
 
@@ -170,7 +178,6 @@ def _choose_columns(
         times = [_column(table, t, "time") for t in ([time] if isinstance(time, str) else time)]
     if chosen in times:
         raise ValueError(f"Time and target must be different columns, got {target!r} for both.")
-    listed = ", ".join(map(repr, table.names))
     others = [c for c in columns if c not in times] if chosen is None else [chosen]
     if len(others) != 1:
         named = [c for c in others if table.names[c]]
@@ -178,12 +185,13 @@ def _choose_columns(
     wide = sum(map(_is_time_name, table.names)) > 1
     if wide and time is None and (len(others) != 1 or _is_time_name(table.names[times[0]])):
         raise ValueError(
-            f"There must be one row for each time, got times as columns: {listed}; turn the table "
-            "first, such as by pandas.melt."
+            f"There must be one row for each time, got times as columns: {listed(table.names)}; "
+            "turn the table first, such as by pandas.melt."
         )
     if len(others) != 1:
         raise ValueError(
-            f"Which column is the target? The columns are {listed}; name it by target (--target)."
+            f"Which column is the target? The columns are {listed(table.names)}; name it by "
+            "target (--target)."
         )
     return times, others[0]
 

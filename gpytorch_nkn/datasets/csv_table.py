@@ -6,12 +6,13 @@ import codecs
 import csv
 import gzip
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpytorch_nkn.datasets.written_numbers import is_missing, looks_like_number
+from gpytorch_nkn.datasets.written_numbers import is_missing, listed, looks_like_number, shown
 from gpytorch_nkn.datasets.written_times import looks_like_date
 
 __all__ = ["CsvTable", "Row", "is_year", "read_table"]
@@ -86,7 +87,7 @@ def read_table(
         width = _usual(len(cells) for _, cells in table[:_ENOUGH])
     if width < 2:
         raise ValueError(
-            f"{path} needs a time and a target column, got only {_shown(table[0][1])}; if cells "
+            f"{path} needs a time and a target column, got only {shown(table[0][1][0])}; if cells "
             "are separated by an unusual sign, name it by sep (--sep)."
         )
     return _with_header(path, table, comments, width, sep, has_header)
@@ -97,7 +98,7 @@ def _text(path: Path, encoding: str | None) -> str:
     if content[:2] == b"\x1f\x8b":
         try:
             content = gzip.decompress(content)
-        except (EOFError, OSError, ValueError) as error:
+        except (EOFError, OSError, zlib.error) as error:
             raise ValueError(f"{path} cannot be unpacked: {error}.") from None
     if content[:4] in (b"PK\x03\x04", b"\xd0\xcf\x11\xe0"):
         raise ValueError(f"{path} is no text but a workbook or an archive; save it as CSV first.")
@@ -185,14 +186,14 @@ def _with_header(
         else:
             width = max(len(_trimmed(cells)) for _, cells in rest[:_ENOUGH])
             names = [f"column {i + 1}" for i in range(width)]
-            notices.append(f"No header; the columns are called {', '.join(map(repr, names))}.")
+            notices.append(f"No header; the columns are called {listed(names)}.")
     if begin:
         text = ", ".join(filter(None, table[0][1]))
-        notices.append(f"{_lines(begin)} before the table left out ({text!r}).")
+        notices.append(f"{_lines(begin)} before the table left out ({shown(text)}).")
     first = next((i for i, (_, cells) in enumerate(rest) if any(map(_is_value, cells))), 0)
     if first:
         text = ", ".join(filter(None, rest[0][1]))
-        notices.append(f"{_lines(first)} of text after the header left out ({text!r}).")
+        notices.append(f"{_lines(first)} of text after the header left out ({shown(text)}).")
     names, rest = _rectangle(path, _trimmed(names), rest[first:])
     return CsvTable(names, rest, sep, notices)
 
@@ -227,11 +228,6 @@ def _rectangle(path: Path, names: list[str], rows: list[Row]) -> tuple[list[str]
         different.append(f"{name}.{seen[name]}" if seen[name] else name)  # as pandas does
         seen[name] += 1
     return different, [(line, [cells[c] for c in used]) for line, cells in rows]
-
-
-def _shown(cells: list[str]) -> str:
-    text = cells[0]
-    return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 def _lines(count: int) -> str:

@@ -10,7 +10,15 @@ from itertools import product
 
 import numpy as np
 
-__all__ = ["Cells", "is_missing", "is_plain_number", "looks_like_number", "read_numbers"]
+__all__ = [
+    "Cells",
+    "is_missing",
+    "is_plain_number",
+    "listed",
+    "looks_like_number",
+    "read_numbers",
+    "shown",
+]
 
 Cells = Sequence[tuple[int, str]]  # number of the line, and what stands there
 
@@ -20,6 +28,16 @@ _MISSING |= {"#n/a", "#n/a n/a", "<na>", "nat", "nil", "\u2013", "\u2014", "\u20
 _STYLES = (*product(".", ("", ",", " ", "'")), *product(",", ("", ".", " ", "'")))
 _UNIT = r"(?:[A-Z]{2,3})?[$\u20ac\u00a3\u00a5\u20b9%\u2030]|[A-Z]{3}"
 _WITH_UNIT = re.compile(rf"([+-]?) ?({_UNIT})? ?([+-]?[\d.,][\d.,' ]*?) ?({_UNIT})?", re.ASCII)
+
+
+def shown(text: str) -> str:
+    """A text in quotes as messages show it, shortened."""
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Texts as messages list them, the first ten if there are many."""
+    return ", ".join(map(shown, texts[:10])) + (", ..." if len(texts) > 10 else "")
 
 
 def is_missing(cell: str, na_values: Collection[str] = ()) -> bool:
@@ -74,7 +92,7 @@ def read_numbers(
         fits = _fitting(stripped, styles) if unit else []
         if fits:
             texts = stripped
-            notices.append(f"Values of {name!r} are in {unit}.")
+            notices.append(f"Values of {shown(name)} are in {unit}.")
     if not fits:
         raise ValueError(_no_style(cells, name, styles))
     style = fits[0]
@@ -83,7 +101,7 @@ def read_numbers(
     if len(readings) > 1 and (mark == "," or sep == ";"):
         if all(mark in text for text in texts):
             raise ValueError(
-                f"Numbers such as {texts[0]!r} in the column {name!r} may have a decimal "
+                f"Numbers such as {shown(texts[0])} in the column {shown(name)} may have a decimal "
                 f"{'comma' if mark == ',' else 'point'} or a mark between thousands: say "
                 "decimal='.' or decimal=',' (--decimal . or --decimal ,)."
             )
@@ -92,13 +110,13 @@ def read_numbers(
     if not np.isfinite(values).all():
         line, cell = cells[int(np.argmin(np.isfinite(values)))]
         raise ValueError(
-            f"Line {line}: the column {name!r} must hold finite numbers, got {cell!r}."
+            f"Line {line}: the column {shown(name)} must hold finite numbers, got {shown(cell)}."
         )
     if style[0] == "," and any("," in text for text in texts):
-        notices.append(f"Numbers of {name!r} have decimal commas.")
+        notices.append(f"Numbers of {shown(name)} have decimal commas.")
     if style[1] and any(style[1] in text for text in texts):
         marks = {",": "commas", ".": "points", " ": "spaces", "'": "apostrophes"}[style[1]]
-        notices.append(f"Numbers of {name!r} have {marks} between thousands.")
+        notices.append(f"Numbers of {shown(name)} have {marks} between thousands.")
     return values, notices
 
 
@@ -106,7 +124,10 @@ def _no_style(cells: Cells, name: str, styles: Sequence[tuple[str, str]]) -> str
     counts = [sum(bool(_pattern(*s).fullmatch(cell)) for _, cell in cells) for s in styles]
     best = _pattern(*styles[int(np.argmax(counts))])
     line, cell = next(c for c in cells if not best.fullmatch(c[1]))
-    text = f"Line {line}: the column {name!r} must hold finite numbers of one style, got {cell!r}"
+    text = (
+        f"Line {line}: the column {shown(name)} must hold finite numbers of one style, got "
+        f"{shown(cell)}"
+    )
     if not any(char.isdigit() for char in cell):
         return (
             f"{text}; if it stands for a missing value, say na_values=[{cell!r}] "
@@ -116,7 +137,7 @@ def _no_style(cells: Cells, name: str, styles: Sequence[tuple[str, str]]) -> str
     if other is None:
         return f"{text}."
     return (
-        f"{text} beside {other[1]!r} in line {other[0]}. Lines that are no data need a # or "
+        f"{text} beside {shown(other[1])} in line {other[0]}. Lines that are no data need a # or "
         "skiprows (--skip-rows)."
     )
 

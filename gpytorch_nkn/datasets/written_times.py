@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpytorch_nkn.datasets.time_series import shift_to_month
-from gpytorch_nkn.datasets.written_numbers import Cells, is_plain_number, read_numbers
+from gpytorch_nkn.datasets.written_numbers import Cells, is_plain_number, read_numbers, shown
 
 __all__ = ["looks_like_date", "read_times"]
 
@@ -146,10 +146,9 @@ def read_times(
     if readings:
         row, values = readings[0]
         if row.example == "Sep 2001" and _may_lack_years(texts) and not _has_few_gaps(values):
-            line, cell = cells[0]
             raise ValueError(
-                f"Line {line}: {cell!r} in the column {name!r} may be a day without its year; if "
-                "it is a month of a year, say date_format='%b %y' (--date-format '%b %y')."
+                f"{_at(cells[0], name)} may be a day without its year; if it is a month of a year, "
+                "say date_format='%b %y' (--date-format '%b %y')."
             )
         return values, _notices(row, texts)
     try:
@@ -270,7 +269,6 @@ def _notices(row: _Format, texts: list[str]) -> list[str]:
 def _doubt(cells: Cells, name: str, readings: list[tuple[_Format, np.ndarray]]) -> str:
     (_, first), (_, second) = readings[:2]
     i = int(np.argmax(first != second))
-    line, cell = cells[i]
     orders = {row.order for row, _ in readings}
     if orders <= {"day", "month"}:
         remedy = "say dayfirst=True or dayfirst=False (--day-first or --month-first)"
@@ -278,9 +276,11 @@ def _doubt(cells: Cells, name: str, readings: list[tuple[_Format, np.ndarray]]) 
         remedy = "say date_format='%Y-%m' (--date-format %Y-%m) or write quarters as 2001Q3"
     else:
         remedy = "name the format, such as date_format='%y-%m-%d' (--date-format %y-%m-%d)"
-    return (
-        f"Line {line}: {cell!r} in the column {name!r} may be {first[i]} or {second[i]}: {remedy}."
-    )
+    return f"{_at(cells[i], name)} may be {first[i]} or {second[i]}: {remedy}."
+
+
+def _at(cell: tuple[int, str], name: str) -> str:
+    return f"Line {cell[0]}: {shown(cell[1])} in the column {shown(name)}"
 
 
 def _no_format(cells: Cells, name: str, formats: list[_Format]) -> str:
@@ -288,22 +288,22 @@ def _no_format(cells: Cells, name: str, formats: list[_Format]) -> str:
     matches = [[bool(row.regex.fullmatch(cell)) for _, cell in cells] for row in formats]
     matching = max([*matches, numbers], key=lambda found: sum(found))
     if all(matching):
-        for line, cell in cells:
-            if all(_dates(row, [cell]) is None for row in formats):
-                return f"Line {line}: {cell!r} in the column {name!r} does not exist."
-        return f"Some times of the column {name!r} have an offset from UTC and others have none."
-    (line, cell) = cells[matching.index(False)]
-    if 2 * sum(matching) >= len(cells):
-        other, usual = cells[matching.index(True)]
+        for cell in cells:
+            if all(_dates(row, [cell[1]]) is None for row in formats):
+                return f"{_at(cell, name)} does not exist."
         return (
-            f"Line {line}: {cell!r} in the column {name!r} is written otherwise than {usual!r} in "
-            f"line {other}; times must be of one format. Lines that are no data need a # or "
-            "skiprows (--skip-rows)."
+            f"Some times of the column {shown(name)} have an offset from UTC, and some have none."
+        )
+    bad = cells[matching.index(False)]
+    if 2 * sum(matching) >= len(cells):
+        line, usual = cells[matching.index(True)]
+        return (
+            f"{_at(bad, name)} is written otherwise than {shown(usual)} in line {line}; times must "
+            "be of one format. Lines that are no data need a # or skiprows (--skip-rows)."
         )
     return (
-        f"Line {line}: the column {name!r} must hold numbers or dates such as {_EXAMPLES}, got "
-        f"{cell!r}; name other formats by date_format='%d.%m.%Y %Hh' or the like (--date-format), "
-        "another column by time (--time)."
+        f"{_at(bad, name)} is neither a number nor a date such as {_EXAMPLES}; name other formats "
+        "by date_format='%d.%m.%Y %Hh' or so (--date-format), another column by time (--time)."
     )
 
 
@@ -311,11 +311,14 @@ def _by_format(cells: Cells, name: str, date_format: str, decimal: str | None) -
     """Dates of a format that was given."""
     if date_format in ("excel", "unix"):
         numbers, _ = read_numbers(cells, name, decimal=decimal, grouped=False)
-        if date_format == "excel":
-            dates = pd.to_datetime(numbers, unit="D", origin=_EXCEL)
-        else:
-            dates = pd.to_datetime(numbers, unit="ms" if abs(numbers).min() > 1e11 else "s")
-        return _coarsest(dates.round("ms").to_numpy())
+        unit = "D" if date_format == "excel" else "ms" if abs(numbers).min() > 1e11 else "s"
+        try:
+            origin = _EXCEL if date_format == "excel" else "unix"
+            dates = pd.to_datetime(numbers, unit=unit, origin=origin).round("ms")
+        except (OverflowError, ValueError):
+            worst = cells[int(np.argmax(abs(numbers)))]
+            raise ValueError(f"{_at(worst, name)} is no date of {date_format!r}.") from None
+        return _coarsest(dates.to_numpy())
     texts = pd.Series([cell for _, cell in cells])
     try:
         parsed = pd.to_datetime(
@@ -324,10 +327,9 @@ def _by_format(cells: Cells, name: str, date_format: str, decimal: str | None) -
     except ValueError as error:
         raise ValueError(f"date_format={date_format!r} (--date-format): {error}") from None
     if parsed.isna().any():
-        line, cell = cells[int(parsed.isna().argmax())]
+        bad = cells[int(parsed.isna().argmax())]
         raise ValueError(
-            f"Line {line}: {cell!r} in the column {name!r} is not written as {date_format!r} "
-            "(date_format, --date-format)."
+            f"{_at(bad, name)} is not written as {date_format!r} (date_format, --date-format)."
         )
     dates = parsed.dt.tz_localize(None).to_numpy()
     if "%y" in date_format:

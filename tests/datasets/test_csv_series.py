@@ -220,6 +220,8 @@ def test_serial_numbers_and_other_formats_are_dates_where_that_is_said(read):
     assert str(hours.x[1]) == "2001-02-01T08:00:00"
     months = read(table(["49 Jan", "50 Jan"]), date_format="%y %b")
     assert [str(month) for month in months.x] == ["1949-01", "1950-01"]
+    with pytest.raises(ValueError, match="Line 3: '1e30' .* is no date of 'unix'"):
+        read(table(["1577836800", "1e30"]), date_format="unix")
     with pytest.raises(ValueError, match="Line 3: 'x' .* is not written as '%Y'"):
         read(table(["2001", "x"]), date_format="%Y")
     with pytest.raises(ValueError, match=r"date_format='%K' \(--date-format\): "):
@@ -422,8 +424,8 @@ BAD_FILES = {
     "t,y\n1,$5\n2,6\n": r"Line 2: .* got '\$5' beside '6'",
     "t,y\ninf,2\n2,1\n": "Line 2: 'inf' .* written otherwise than '2' in line 3",
     "t,y\n1,2\n,3\n": "Line 3: '' in the column 't' is written otherwise than '1' in line 2",
-    "t,y\nfoo,2\nbar,1\n": r"Line 2: the column 't' must hold numbers or dates .* got 'foo'; .*--d",
-    "t,y\n2001-13,2\n": "numbers or dates .* got '2001-13'",
+    "t,y\nfoo,2\nbar,1\n": r"Line 2: 'foo' in the column 't' is neither a number nor a date .*--d",
+    "t,y\n2001-13,2\n": "'2001-13' .* neither a number nor a date",
     "t,y\n2001-02-30,2\n": "Line 2: '2001-02-30' in the column 't' does not exist",
     "t,y\n2021-W53,2\n": "Line 2: '2021-W53' in the column 't' does not exist",
     "t,y\n2001-12,2\n2002,3\n": "Line 3: '2002' .* written otherwise than '2001-12' in line 2",
@@ -431,7 +433,7 @@ BAD_FILES = {
     "t,y\n20-01-15,1\n20-02-17,2\n": "may be 2015-01-20 or 2020-01-15: .*--date-format %y-%m-%d",
     table(f"Jan {day:02}" for day in (1, 2, 3, 9)) + "Feb 01,4\n": "may be a day without its year",
     "t,y\n2001-1,1\n2001-2,2\n": "Line 3: '2001-2' .* may be 2001-02 or 2001-04: .*quarters as",
-    "t,y\n2020-01-01T10:00Z,1\n2020-01-01T11:00,2\n": "have an offset from UTC and others",
+    "t,y\n2020-01-01T10:00Z,1\n2020-01-01T11:00,2\n": "have an offset from UTC, and some",
     "t,y\n1,2\n2,3,4\n3,4\n": "line 3: expected 2 cells as in the header, got 3; .* with #",
     "t,y\n2001-01,1,5\n2001-02,2,5\n": r"2 cells in line 1 and 3 in line 2: .*\(--skip-rows\)",
     "t,y\n1,\n2,\n": "no values in the column 'y'",
