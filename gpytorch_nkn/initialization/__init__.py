@@ -2,6 +2,7 @@
 
 from gpytorch_nkn.initialization.assign import assign as assign
 from gpytorch_nkn.initialization.axis_spectrum import AxisSpectrum, axis_spectrum
+from gpytorch_nkn.initialization.change_points import ChangePoint, change_points
 from gpytorch_nkn.initialization.distances import median_distances
 from gpytorch_nkn.initialization.grid_start import initialize_grid_kernels, rescale_kernel
 from gpytorch_nkn.initialization.initialize import initialize_from_data, initialize_model
@@ -14,8 +15,10 @@ from gpytorch_nkn.initialization.structures import (
 
 __all__ = [
     "AxisSpectrum",
+    "ChangePoint",
     "axis_spectrum",
     "candidate_periods",
+    "change_points",
     "initialize_from_data",
     "initialize_grid_kernels",
     "initialize_model",

@@ -14,6 +14,7 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_nkn.initialization.assign import assign, assign_weight
+from gpytorch_nkn.initialization.change_points import change_points
 from gpytorch_nkn.initialization.distances import median_distances
 from gpytorch_nkn.initialization.periods import periodogram_peaks
 from gpytorch_nkn.initialization.structures import (
@@ -24,9 +25,11 @@ from gpytorch_nkn.initialization.structures import (
 )
 from gpytorch_nkn.kernels import (
     BivariateSpectralMixtureKernel,
+    ChangePointKernel,
     DataAdaptiveHadamardKernel,
     NonStationarySpectralKernel,
     SpectralComponentKernel,
+    StepKernel,
     row_of,
 )
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
@@ -37,6 +40,8 @@ __all__ = ["initialize_from_data", "initialize_model"]
 _APART = 0.1  # of the two frequencies of a pair, beside what they share
 _FACTOR = 0.1  # deviation of weights of a learned factor, which is near one
 _FACTOR_SPREAD = 0.3  # of the logarithms of lengthscales of such a factor, which is smooth
+_CHANGES = 3  # of a series, that steps start at
+_STEP_WIDTH = 0.01  # of the inputs' span
 _FREQUENCY = 0.3  # radians per median distance: few points see more than a part of a wave
 
 
@@ -47,8 +52,10 @@ def initialize_from_data(
 
     Lengthscales become the median distance of their input column times a log-normal factor, so that
     copies of a primitive start apart; frequencies of spectral components are normal with the
-    deviation 0.3 over that distance. Kernels with an origin of their waves get it at the mean of
-    the inputs, walks a step ahead of the first one. Learned factors start near one. Periods come
+    deviation 0.3 over that distance. Steps and change points start where the targets change most
+    (:func:`change_points`), in restart 0 at the strongest changes in turn, later also anywhere.
+    Kernels with an origin of their waves get it at the mean of the inputs, walks a step ahead of
+    the first one. Learned factors start near one. Periods come
     from the periodogram of the targets over the column, with a cubic trend removed in even restarts
     and a local one in odd restarts: in restarts 0 and 1 the periodic primitives take the strongest
     peaks in turn, later they draw them with probability proportional to the peaks' power. Weights
@@ -83,6 +90,8 @@ def initialize_from_data(
     target = y.detach() if y.dim() == 1 else y.detach()[:, 0]
     peaks: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by column
     num_periodic: dict[int, int] = {}
+    changes: dict[int, np.ndarray] = {}  # places, by column
+    num_steps: dict[tuple[int, str], int] = {}  # by column and side
 
     @cache
     def medians() -> Tensor:
@@ -137,6 +146,15 @@ def initialize_from_data(
                     rng, values[..., dim], *peaks[column], position, restart
                 )
             assign(part, "period_length", values)
+        if isinstance(part, StepKernel | ChangePointKernel):
+            side = part.side if isinstance(part, StepKernel) else "after"
+            column = columns[0 if isinstance(part, StepKernel) else part.switch_dim]
+            if column not in changes:
+                changes[column] = _changes_of_column(x[:, column], target)
+            count = part.location.size(-1)
+            position = num_steps.get((column, side), 0)
+            num_steps[column, side] = position + count
+            _start_steps(part, x[:, column], changes[column], position, restart, rng)
         for name, spread in (("alpha", 0.5), ("variance", 0.0), ("outputscale", 0.0)):
             raw = part._parameters.get(f"raw_{name}")
             if raw is not None and raw.requires_grad:
@@ -256,6 +274,42 @@ def _peaks_of_column(column: Tensor, target: Tensor, trend: str) -> tuple[np.nda
         span = np.ptp(values) or 1.0
         return span / np.array([4.0, 8.0, 16.0]), np.ones(3)
     return periods, shares
+
+
+def _changes_of_column(column: Tensor, target: Tensor) -> np.ndarray:
+    """Where the targets change, strongest first, and quantiles of the inputs behind them."""
+    values = column.detach().double().cpu().numpy()
+    targets = target.double().cpu().numpy()
+    found = change_points(values, targets, num_candidates=_CHANGES)
+    quantiles = np.quantile(values, [0.5, 0.25, 0.75])
+    return np.array([*(change.location for change in found), *quantiles])
+
+
+def _start_steps(
+    part: StepKernel | ChangePointKernel,
+    column: Tensor,
+    places: np.ndarray,
+    position: int,
+    restart: int,
+    rng: np.random.Generator,
+) -> None:
+    shape = tuple(part.location.shape)
+    low, high = float(column.min()), float(column.max())
+    chosen = np.broadcast_to(places[(position + np.arange(shape[-1])) % places.size], shape)
+    if restart:
+        drawn = np.where(
+            rng.random(shape) < 0.5, rng.choice(places, size=shape), rng.uniform(low, high, shape)
+        )
+        chosen = drawn if restart > 1 else np.where(rng.random(shape) < 0.5, chosen, drawn)
+    values = torch.as_tensor(np.sort(chosen, axis=-1)).to(part.location)
+    if part.raw_location.requires_grad:
+        if hasattr(part, "raw_location_constraint"):
+            assign(part, "location", values)
+        else:
+            part.initialize(location=values)
+    if part.raw_width.requires_grad:
+        width = _STEP_WIDTH * ((high - low) or 1.0)
+        assign(part, "width", width * _log_normal(rng, part.width, 0.5))
 
 
 def _draw_periods(

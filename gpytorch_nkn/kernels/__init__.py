@@ -12,6 +12,7 @@ from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
 from gpytorch_nkn.kernels.bivariate_spectral_mixture_kernel import BivariateSpectralMixtureKernel
 from gpytorch_nkn.kernels.catalogue import ROWS as ROWS
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
+from gpytorch_nkn.kernels.change_point_kernel import ChangePointKernel
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel
 from gpytorch_nkn.kernels.damped_trend_kernel import DampedTrendKernel
@@ -46,6 +47,7 @@ from gpytorch_nkn.kernels.separable_grid_interpolation_kernel import (
     SeparableGridInterpolationKernel,
 )
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
+from gpytorch_nkn.kernels.step_kernel import StepKernel
 from gpytorch_nkn.kernels.wiener_kernel import WienerKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 
@@ -53,6 +55,7 @@ __all__ = [
     "BivariateComplexExponentialKernel",
     "BivariateSpectralMixtureKernel",
     "CenteredLinearKernel",
+    "ChangePointKernel",
     "ComplexExponentialKernel",
     "ComplexKernel",
     "DampedTrendKernel",
@@ -66,6 +69,7 @@ __all__ = [
     "NonStationarySpectralKernel",
     "SeparableGridInterpolationKernel",
     "SpectralComponentKernel",
+    "StepKernel",
     "WienerKernel",
     "ZeroMeanPeriodicKernel",
     "register",

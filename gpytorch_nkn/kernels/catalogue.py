@@ -39,6 +39,7 @@ from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
 )
 from gpytorch_nkn.kernels.bivariate_spectral_mixture_kernel import BivariateSpectralMixtureKernel
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
+from gpytorch_nkn.kernels.change_point_kernel import ChangePointKernel, change_point_products
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
 from gpytorch_nkn.kernels.damped_trend_kernel import DAMPED_TREND, DampedTrendKernel
 from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import DataAdaptiveHadamardKernel
@@ -51,6 +52,7 @@ from gpytorch_nkn.kernels.kernel_row import KernelRow, register
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork
 from gpytorch_nkn.kernels.non_stationary_spectral_kernel import NonStationarySpectralKernel
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
+from gpytorch_nkn.kernels.step_kernel import StepKernel, step_formula
 from gpytorch_nkn.kernels.walk_kernel import start_walk
 from gpytorch_nkn.kernels.wiener_kernel import WIENER, WienerKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
@@ -68,6 +70,10 @@ def _matern_formula(kernel: Kernel) -> Formula | None:
 
 def _polynomial_name(kernel: Kernel) -> str:
     return f"POLY{int(kernel.power)}"
+
+
+def _step_name(kernel: Kernel) -> str:
+    return kernel.side.upper()
 
 
 def _start_at_mean(kernel: Kernel, x: Tensor) -> None:
@@ -190,6 +196,16 @@ ROWS = (
         start=start_walk,
         unit=algebra.alone,
     ),
+    KernelRow(
+        StepKernel,
+        _step_name,
+        {"location": "center", "width": "lengthscale"},
+        role="step",
+        words="a shift of level",
+        formula=step_formula,
+        unit=algebra.alone,
+    ),
+    KernelRow(ChangePointKernel, "CP", products=change_point_products),
     KernelRow(
         CosineKernel,
         "COS",

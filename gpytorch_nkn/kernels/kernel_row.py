@@ -18,7 +18,7 @@ __all__ = ["KernelRow", "own_row", "register", "role_of", "row_of", "row_of_valu
 _EVENT_DIMS = {"exponent": 1, "constant": 1, "outputscale": 0}
 _PER_COLUMN = ("lengthscale", "shape", "period", "frequency", "variance", "center")
 _KINDS = (*_PER_COLUMN, *_EVENT_DIMS)
-_ROLES = ("smooth", "periodic", "linear", "walk", None)
+_ROLES = ("smooth", "periodic", "linear", "walk", "step", None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +32,9 @@ class KernelRow:
             the kind of each: ``"lengthscale"``, ``"shape"`` (within a period), ``"period"``,
             ``"frequency"``, ``"variance"``, ``"center"``, all ``... x 1 x D``; ``"exponent"`` and
             ``"constant"``, ``... x 1``; ``"outputscale"``, ``...``.
-        role: How functions move: ``"smooth"`` over a lengthscale, ``"periodic"``, ``"linear"`` or
-            ``"walk"`` (from an ``origin`` on); ``None`` for anything else.
+        role: How functions move: ``"smooth"`` over a lengthscale, ``"periodic"``, ``"linear"``,
+            ``"walk"`` (from an ``origin`` on) or ``"step"`` (at a ``location``, to the ``side``
+            that it keeps); ``None`` for anything else.
         words: A phrase for reports, such as ``"a random walk"``; of a smooth kernel, what stands
             ahead of its lengthscale.
         formula: How it is evaluated in closed form, or a function that gives that for a kernel.
@@ -50,6 +51,7 @@ class KernelRow:
             expansions add up those that are equal then.
         terms: Constant ``c`` and the kernel ``k`` of which it is ``c + (1 - c) k``.
         columns: One kernel per column, whose sum it is.
+        products: Lists of kernels, the sum of whose products it is.
         stock: A kernel of GPyTorch with the same parameters, all of them free, on any columns.
         simpler: Simpler kernels of GPyTorch that come near it, each with its short name.
     """
@@ -67,6 +69,7 @@ class KernelRow:
     unit: Callable[[Kernel], tuple[Tensor, Kernel] | None] | None = None
     terms: Callable[[Kernel], tuple[Tensor, Kernel] | None] | None = None
     columns: Callable[[Kernel], list[Kernel] | None] | None = None
+    products: Callable[[Kernel], list[list[Kernel]]] | None = None
     stock: Callable[[Kernel, bool], Kernel | None] | None = None
     simpler: Callable[[Kernel], Sequence[Kernel]] | None = None
 

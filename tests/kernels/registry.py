@@ -20,6 +20,7 @@ from gpytorch_nkn.kernels import (
     BivariateComplexExponentialKernel,
     BivariateSpectralMixtureKernel,
     CenteredLinearKernel,
+    ChangePointKernel,
     ComplexExponentialKernel,
     DampedTrendKernel,
     DataAdaptiveHadamardKernel,
@@ -30,6 +31,7 @@ from gpytorch_nkn.kernels import (
     NonStationarySpectralKernel,
     SeparableGridInterpolationKernel,
     SpectralComponentKernel,
+    StepKernel,
     WienerKernel,
     ZeroMeanPeriodicKernel,
 )
@@ -281,6 +283,23 @@ def walks(b):
     ]
 
 
+def steps(b):
+    return [
+        StepKernel(location=0.3, width=0.4, batch_shape=b, active_dims=(1,)),
+        ScaleKernel(StepKernel("before", location=-0.2, batch_shape=b, active_dims=(0,))),
+        RBFKernel(batch_shape=b),
+    ]
+
+
+def change_points(name, kernels, dims=2, **options):
+    def make(batch_shape=NO_BATCH, active_dims=None):
+        shapes = {"batch_shape": batch_shape, "active_dims": active_dims}
+        return ChangePointKernel(*kernels(batch_shape), **shapes, **options)
+
+    label = f"{ChangePointKernel.__name__}-{name}"
+    return Entry(label, ChangePointKernel, make, dims, ard=True, columns_alike=dims == 1)
+
+
 def network_in_network(b):
     inner = NeuralKernelNetwork(
         [
@@ -352,6 +371,11 @@ REGISTRY = [
     of_time(DampedTrendKernel),
     of_time(DampedTrendKernel, origin=-2.0, unit=1.4),
     of_time(IntegratedWienerKernel, origin=-1.3, unit=0.9),
+    of_time(StepKernel, location=0.2, width=0.1),
+    of_time(StepKernel, side="before", location=-0.3, width=0.5),
+    change_points("two", lambda b: real(b)[:2], dims=1, location=0.1, width=0.2),
+    change_points("three", lambda b: real(b)[:3], location=torch.tensor([0.5, -0.2]), width=0.4),
+    change_points("second", lambda b: ard(b)[:2], switch_dim=1, width=0.3),
     generalized_mixture(2, dims=1),
     generalized_mixture(3, dims=2),
     feature_pairs("psi"),
@@ -375,6 +399,7 @@ REGISTRY = [
     network("spectral", spectral, ard=True, columns_alike=False),
     network("nested", nested, columns_alike=False),
     network("walks", walks, columns_alike=False),
+    network("steps", steps, columns_alike=False),
     network("network", network_in_network, columns_alike=False),
     network("activations", bounded_complex, activations),
     network("skip", real, skipped(), skip=True),

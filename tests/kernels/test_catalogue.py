@@ -32,6 +32,7 @@ from gpytorch_nkn.kernels import (
     KernelRow,
     NeuralKernelNetwork,
     SpectralComponentKernel,
+    StepKernel,
     WienerKernel,
     ZeroMeanPeriodicKernel,
     kernel_row,
@@ -299,6 +300,7 @@ def test_classes_and_codes_are_there_once():
     kernels = [RBFKernel(), RQKernel(), PeriodicKernel(), LinearKernel(), CenteredLinearKernel()]
     kernels += [ZeroMeanPeriodicKernel(), SpectralComponentKernel()]
     kernels += [WienerKernel(), IntegratedWienerKernel(), DampedTrendKernel()]
+    kernels += [StepKernel("before"), StepKernel("after")]
     kernels += [MaternKernel(nu=nu) for nu in (0.5, 1.5, 2.5)]
     codes = [kernel_row.own_row(kernel).formula_of(kernel).code for kernel in kernels]
     assert sorted(codes) == list(range(len(kernels)))  # as cpp/native_plan.h numbers them

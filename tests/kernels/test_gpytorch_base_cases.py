@@ -8,6 +8,7 @@ from gpytorch.kernels import RBFKernel
 from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
 
 from gpytorch_nkn.kernels import (
+    ChangePointKernel,
     DampedTrendKernel,
     DataAdaptiveHadamardKernel,
     GeneralizedSpectralMixtureKernel,
@@ -16,6 +17,7 @@ from gpytorch_nkn.kernels import (
     NeuralKernelNetwork,
     NonStationarySpectralKernel,
     SeparableGridInterpolationKernel,
+    StepKernel,
     WienerKernel,
 )
 from tests.kernels.registry import NO_BATCH, REGISTRY, ard, simple
@@ -53,7 +55,15 @@ OF_COLUMNS = {
 OF_ONE_COLUMN = {
     entry.name: entry
     for entry in REGISTRY
-    if entry.dims == 1 and entry.cls in (DampedTrendKernel, IntegratedWienerKernel, WienerKernel)
+    if entry.dims == 1
+    and entry.cls
+    in (
+        ChangePointKernel,
+        DampedTrendKernel,
+        IntegratedWienerKernel,
+        StepKernel,
+        WienerKernel,
+    )
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from gpytorch_nkn.interpretation.expansion.products import ProductRules
 from gpytorch_nkn.interpretation.expansion.terms import Expansion, evaluate_strips, make_term
 from gpytorch_nkn.interpretation.source import FittedGP, Source, check_fit, fitted_gp, source_of
 from gpytorch_nkn.interpretation.units import Units
-from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork
+from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork, own_row
 from gpytorch_nkn.layers import Operation, operation_of
 
 __all__ = ["expand", "expand_source", "with_posterior_shares"]
@@ -133,6 +133,7 @@ class _Builder:
         self.is_complex: list[bool] = []
         self._diagonals: list[Tensor] = []  # each ... x S
         self._places: dict[object, int] = {}
+        self._products: dict[int, list[list[Kernel]]] = {}
         self.bounds = Bounds(self._sizes, max_terms, tolerance)
 
     def of(self, kernel: Kernel, columns: Columns) -> Polynomials:
@@ -155,7 +156,23 @@ class _Builder:
             return result
         if isinstance(kernel, NeuralKernelNetwork):
             return self._of_network(kernel, columns)
+        row = own_row(kernel)
+        if row is not None and row.products is not None:
+            return self._of_products(kernel, row.products, columns)
         return self._atom(kernel, columns, is_complex=False)
+
+    def _of_products(
+        self, kernel: Kernel, rule: Callable[[Kernel], list[list[Kernel]]], columns: Columns
+    ) -> Polynomials:
+        if id(kernel) not in self._products:  # kept: kernels are told apart by their identity
+            self._products[id(kernel)] = rule(kernel)
+        parts = []
+        for first, *others in self._products[id(kernel)]:
+            part = self.of(first, columns)
+            for other in others:
+                part = part.times(self.of(other, columns), self.bounds)
+            parts.append(part)
+        return stack(parts).total()
 
     def _of_network(self, network: NeuralKernelNetwork, columns: Columns) -> Polynomials:
         parts = [

@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.expansion.factors import columns_of
-from gpytorch_nkn.kernels import own_row
+from gpytorch_nkn.kernels import own_row, short_name
 
 __all__ = ["ProductRules", "combine", "rewrite"]
 
@@ -64,13 +64,13 @@ class ProductRules:
         return parts
 
     def _unit(self, kernel: Kernel) -> tuple[Tensor | float, Kernel]:
-        """Linear kernels and walks of one column differ by a variance only, which is a weight."""
+        """Linear kernels of one column differ by a variance only; walks and steps may be equal."""
         made = self._cached(kernel, "unit")
         if made is None:
             return 1.0, kernel
         variance, unit = made
         numbers = [p.detach().flatten().tolist() for p in unit.parameters()]
-        key = type(unit), columns_of(unit), tuple(map(tuple, numbers))
+        key = type(unit), short_name(unit), columns_of(unit), tuple(map(tuple, numbers))
         return variance, self._splits.setdefault(key, unit)
 
     def _power(self, kernel: Kernel, power: int) -> list[Kernel]:

@@ -21,6 +21,7 @@ from gpytorch_nkn.kernels import (
     IntegratedWienerKernel,
     NeuralKernelNetwork,
     SpectralComponentKernel,
+    StepKernel,
     WienerKernel,
     ZeroMeanPeriodicKernel,
 )
@@ -307,6 +308,10 @@ CASES = {
     "wiener-of-three-columns": Case(twice(WienerKernel, None, active_dims=(1,), origin=-0.5)),
     "integrated-wiener": Case(twice(IntegratedWienerKernel, None, origin=-1.0), 1),
     "damped-trend": Case(twice(DampedTrendKernel, None, origin=-1.0), 1),
+    "step": Case(twice(StepKernel, None, location=0.2, width=0.4), 1),
+    "step-of-three-columns": Case(
+        twice(StepKernel, None, side="before", active_dims=(1,), location=-0.5, width=0.7)
+    ),
     "walks": Case(small_network(walks)),
     "shared-columns": Case(small_network(shared_columns), kinked=True),
     "active-dims": Case(small_network(columns), kinked=True),

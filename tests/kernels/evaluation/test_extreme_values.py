@@ -12,6 +12,7 @@ from gpytorch_nkn.kernels import (
     IntegratedWienerKernel,
     NeuralKernelNetwork,
     SpectralComponentKernel,
+    StepKernel,
     WienerKernel,
     ZeroMeanPeriodicKernel,
 )
@@ -34,10 +35,15 @@ KERNELS = {
     "centered": lambda: CenteredLinearKernel(learn_center=True),
     "spectral": SpectralComponentKernel,
     "spectral-ard": lambda: SpectralComponentKernel(ard_num_dims=2),
+    "step-after": lambda: StepKernel(location=0.3, active_dims=(0,)),
+    "step-before": lambda: StepKernel("before", location=0.3, active_dims=(0,)),
     "wiener": lambda: WienerKernel(origin=-3.0, active_dims=(0,)),
     "damped-trend": lambda: DampedTrendKernel(origin=-3.0, active_dims=(0,)),
     "integrated-wiener": lambda: IntegratedWienerKernel(origin=-3.0, active_dims=(0,)),
 }
+
+# At an infinite input, what came before a walk goes on, and a step is over.
+LIMITS = ("damped-trend", "step-after", "step-before", "wiener")
 
 
 def network_of(kernel, *layers):
@@ -82,7 +88,7 @@ def test_a_bad_input_gives_no_finite_garbage_and_spoils_no_others(name, bad, pat
     far_away = actual[3][actual[3].isfinite()]
     if math.isnan(bad):
         assert not far_away.numel()
-    elif name in ("damped-trend", "wiener"):  # what came before is known all the same
+    elif name in LIMITS:
         torch.testing.assert_close(actual[3], values("plain", network, x1, x2)[3])
     elif far_away.numel():  # a stationary kernel has decayed: what is left is the bias
         torch.testing.assert_close(far_away, network.layers[0].bias.expand_as(far_away))

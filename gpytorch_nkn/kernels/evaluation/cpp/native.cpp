@@ -13,7 +13,8 @@
 //   theta      the parameters; a primitive's stand one after the other, each by column or shared:
 //              RBF, MATERN: l; RATIONAL_QUADRATIC: alpha, l; PERIODIC: l, p; LINEAR: v;
 //              CENTERED_LINEAR: v, c; ZERO_MEAN_PERIODIC: l, p, A; SPECTRAL_COMPONENT: l, mu;
-//              WIENER, INTEGRATED_WIENER: o, u; DAMPED_TREND: o, u, l.
+//              WIENER, INTEGRATED_WIENER: o, u; DAMPED_TREND: o, u, l;
+//              STEP_BEFORE, STEP_AFTER: l, w.
 //              DENSE layers have their weights (out x in) at `offset`, and a bias or none.
 //   constants  POLYNOMIAL layers have `count` coefficients at `offset`, constant term first;
 //              PRODUCT layers the sizes of their groups.
@@ -190,7 +191,9 @@ private:
             case CENTERED_LINEAR:
             case WIENER:
             case INTEGRATED_WIENER:
-            case DAMPED_TREND: column.centered = true; break;
+            case DAMPED_TREND:
+            case STEP_BEFORE:
+            case STEP_AFTER: column.centered = true; break;
             case SPECTRAL_COMPONENT: column.stationary = column.periodic = true; break;
             default: column.stationary = true;
         }
@@ -306,6 +309,15 @@ private:
                 term.b = a;
                 term.slot_a = new_slot(index_b, -3.0 * term.a / unit);
                 term.slot_b = new_slot(index_a, -term.a / lengthscale);
+                break;
+            }
+            case STEP_BEFORE:
+            case STEP_AFTER: {
+                const double width = request_.theta[index_b];
+                term.a = (kind == STEP_AFTER ? 1.0 : -1.0) / width;
+                term.b = a;
+                term.slot_a = new_slot(index_b, -1.0 / width);
+                term.slot_b = new_slot(index_a, -term.a);
                 break;
             }
             default:

@@ -30,6 +30,8 @@ enum PrimitiveKind : int32_t {
     WIENER = 10,
     INTEGRATED_WIENER = 11,
     DAMPED_TREND = 12,
+    STEP_BEFORE = 13,
+    STEP_AFTER = 14,
 };
 
 enum LayerKind : int32_t { DENSE = 0, PRODUCT = 1, POLYNOMIAL = 2, EXPONENTIAL = 3 };
@@ -61,7 +63,8 @@ struct Request {
 //   CENTERED_LINEAR                  a = v, b = c,
 //   SPECTRAL_COMPONENT               a = 1 / l^2, b = mu / (2 pi),
 //   WIENER and INTEGRATED_WIENER     a = 1 / u and 1 / u^3, b = o,
-//   DAMPED_TREND                     a = (l / u)^3, b = o.
+//   DAMPED_TREND                     a = (l / u)^3, b = o,
+//   STEP_BEFORE and STEP_AFTER       a = -1 / w and 1 / w, b = l.
 // A slot is where the sum for the gradient of the parameter behind a coefficient stands.
 struct Term {
     int32_t column;  // among the columns in use

@@ -359,6 +359,30 @@ NKN_INLINE void walk_values(const Plan& plan, const Primitive& primitive, double
     }
 }
 
+// Distance from a step in widths, bounded so that a flat end has the slope zero.
+NKN_INLINE Vec step_distance(Vec apart, double rate) {
+    constexpr double FAR = 700.0;
+    const Vec distance = rate * apart;
+    const Vec low = distance < -FAR ? broadcast(-FAR) : distance;
+    return low > FAR ? broadcast(FAR) : low;
+}
+
+NKN_INLINE Vec logistic(Vec z) {
+    const Vec falling = decay(z < 0.0 ? z : -z), share = reciprocal(1.0 + falling);
+    return z < 0.0 ? falling * share : share;
+}
+
+NKN_INLINE void step_values(const Plan& plan, const Primitive& primitive, double* out) {
+    const Term& term = primitive.terms[0];
+    const double* left = plan.workspace + (plan.left + term.column) * CHUNK;
+    const double* right = plan.workspace + (plan.right + term.column) * CHUNK;
+    for (int v = 0; v < CHUNK; v += WIDTH) {
+        const Vec one = logistic(step_distance(load(left + v) - term.b, term.a));
+        const Vec other = logistic(step_distance(load(right + v) - term.b, term.a));
+        store(out + v, one * other);
+    }
+}
+
 // The next ones turn a row of exponents or r^2 into values and save what the gradient needs:
 // the Materns their derivative with regard to r^2, the rational quadratic log(1 + z) and z.
 
@@ -454,6 +478,8 @@ static void primitive_forward(const Plan& plan, const Primitive& primitive) {
         case WIENER: walk_values<WIENER>(plan, primitive, row); break;
         case INTEGRATED_WIENER: walk_values<INTEGRATED_WIENER>(plan, primitive, row); break;
         case DAMPED_TREND: walk_values<DAMPED_TREND>(plan, primitive, row); break;
+        case STEP_BEFORE:
+        case STEP_AFTER: step_values(plan, primitive, row); break;
     }
     if (primitive.scaled)
         for (int v = 0; v < CHUNK; v += WIDTH)
@@ -599,6 +625,31 @@ NKN_INLINE void walk_backward(const Plan& plan, const Primitive& primitive, cons
         add_to_slot(plan.slots + primitive.parameter_slot * LANES, term.a * rate * sum_length);
 }
 
+template <bool INPUTS>
+NKN_INLINE void step_backward(const Plan& plan, const Primitive& primitive, const double* value,
+                              const double* d) {
+    const Term& term = primitive.terms[0];
+    const double* left_row = plan.workspace + (plan.left + term.column) * CHUNK;
+    const double* right_row = plan.workspace + (plan.right + term.column) * CHUNK;
+    double* d_left = plan.workspace + (plan.d_left + term.column) * CHUNK;
+    double* d_right = plan.workspace + (plan.d_right + term.column) * CHUNK;
+    Vec sum_a{}, sum_b{};
+    for (int v = 0; v < CHUNK; v += WIDTH) {
+        const Vec adjoint = load(d + v) * load(value + v);
+        const Vec left = step_distance(load(left_row + v) - term.b, term.a);
+        const Vec right = step_distance(load(right_row + v) - term.b, term.a);
+        const Vec of_left = adjoint * logistic(-left), of_right = adjoint * logistic(-right);
+        sum_a += of_left * left + of_right * right;
+        sum_b += of_left + of_right;
+        if (INPUTS) {
+            store(d_left + v, load(d_left + v) + term.a * of_left);
+            store(d_right + v, load(d_right + v) + term.a * of_right);
+        }
+    }
+    add_to_slot(plan.slots + term.slot_a * LANES, sum_a);
+    add_to_slot(plan.slots + term.slot_b * LANES, sum_b);
+}
+
 // The next ones turn adjoints of values into adjoints of r^2 or of the exponent.
 
 NKN_INLINE void rbf_adjoints(const double* value, double* d) {
@@ -678,6 +729,8 @@ static void primitive_backward(const Plan& plan, const Primitive& primitive, dou
             walk_backward<INTEGRATED_WIENER, INPUTS>(plan, primitive, d);
             break;
         case DAMPED_TREND: walk_backward<DAMPED_TREND, INPUTS>(plan, primitive, d); break;
+        case STEP_BEFORE:
+        case STEP_AFTER: step_backward<INPUTS>(plan, primitive, value, d); break;
     }
 }
 

@@ -1,0 +1,221 @@
+import math
+import pickle
+from copy import deepcopy
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch.constraints import Interval
+from gpytorch.kernels import ConstantKernel, LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.priors import LogNormalPrior, NormalPrior
+
+from gpytorch_nkn.initialization import initialize_from_data
+from gpytorch_nkn.interpretation import expand
+from gpytorch_nkn.kernels import ChangePointKernel, NeuralKernelNetwork, StepKernel
+from gpytorch_nkn.layers import Linear, Product
+
+
+def logistic(x, location, width):
+    return 1 / (1 + math.exp(-(x - location) / width))
+
+
+def test_values_equal_the_formula_written_out():
+    a, b, location, width = 0.7, 1.6, 1.2, 0.3
+    first = RBFKernel().initialize(lengthscale=0.8)
+    second = PeriodicKernel().initialize(lengthscale=1.3, period_length=2.1)
+    s, t = logistic(a, location, width), logistic(b, location, width)
+    smooth = math.exp(-((a - b) ** 2) / (2 * 0.8**2))
+    cycle = math.exp(-2 * math.sin(math.pi * (a - b) / 2.1) ** 2 / 1.3)
+    expected = (1 - s) * smooth * (1 - t) + s * cycle * t
+    x, y = torch.tensor([[a]]), torch.tensor([[b]])
+    kernel = ChangePointKernel(first, second, location=location, width=width)
+    assert expected > 0.05
+    assert kernel(x, y).to_dense().item() == pytest.approx(expected, rel=1e-12)
+    step = StepKernel(location=location, width=width)
+    assert step(x, y).to_dense().item() == pytest.approx(s * t, rel=1e-12)
+    step = StepKernel("before", location=location, width=width)
+    assert step(x, y).to_dense().item() == pytest.approx((1 - s) * (1 - t), rel=1e-12)
+
+
+def test_several_changes_equal_the_formula_of_gpflow():
+    """gpflow.kernels.ChangePoints: starters and stoppers of sorted locations, written in NumPy."""
+    kernels = [RBFKernel(), LinearKernel(), PeriodicKernel()]
+    x = np.linspace(-2, 3, 11)
+    location, width = np.array([-0.4, 1.1]), np.array([0.2, 0.5])
+    sigmoids = 1 / (1 + np.exp(-(x[:, None, None] - location) / width))  # N x 1 x C
+    starters = sigmoids * sigmoids.transpose(1, 0, 2)
+    stoppers = (1 - sigmoids) * (1 - sigmoids.transpose(1, 0, 2))
+    ones = np.ones((11, 11, 1))
+    inputs = torch.as_tensor(x)[:, None]
+    stack = np.stack([k(inputs).to_dense().detach().numpy() for k in kernels], -1)
+    parts = np.concatenate([ones, starters], -1) * np.concatenate([stoppers, ones], -1)
+    expected = torch.as_tensor((stack * parts).sum(-1))
+    # in any order: they are sorted, each with its width
+    for order in ([0, 1], [1, 0]):
+        kernel = ChangePointKernel(
+            *kernels, location=torch.tensor(location[order]), width=torch.tensor(width[order])
+        )
+        torch.testing.assert_close(kernel(inputs).to_dense().detach(), expected)
+
+
+def test_limits_are_independent_blocks_and_one_kernel_alone():
+    x = torch.linspace(0, 10, 21).unsqueeze(-1)
+    first, second = RBFKernel(), ScaleKernel(RBFKernel()).initialize(outputscale=3.0)
+    sharp = ChangePointKernel(first, second, location=4.2, width=1e-9)(x).to_dense()
+    expected = torch.zeros(21, 21)
+    expected[:9, :9] = first(x[:9]).to_dense()
+    expected[9:, 9:] = second(x[9:]).to_dense()
+    torch.testing.assert_close(sharp, expected, rtol=0, atol=1e-12)
+    for location, alone in ((-50.0, second), (60.0, first)):
+        kernel = ChangePointKernel(first, second, location=location, width=0.5)
+        torch.testing.assert_close(kernel(x).to_dense(), alone(x).to_dense())
+    wide = ChangePointKernel(first, first, location=5.0, width=1e9)(x).to_dense()
+    torch.testing.assert_close(wide, first(x).to_dense() / 2)
+
+
+def test_two_steps_are_a_window():
+    x = torch.linspace(0, 10, 21).unsqueeze(-1)
+    kernel = RBFKernel()
+    steps = StepKernel(location=3.1, width=0.2), StepKernel("before", location=6.1, width=0.2)
+    window = (kernel * steps[0] * steps[1])(x).to_dense()
+    none = ConstantKernel().initialize(constant=torch.tensor([1e-300]))
+    parts = ChangePointKernel(none, kernel, none, location=torch.tensor([3.1, 6.1]), width=0.2)
+    torch.testing.assert_close(window, parts(x).to_dense())
+    assert window[0, 0] < 1e-10 and window[9, 9] > 0.99 and window[-1, -1] < 1e-10
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [1e-12, 1e-6, 1e12])
+def test_sharp_and_wide_changes_are_finite_with_their_gradients(dtype, width):
+    x = torch.linspace(0, 1e4, 9, dtype=dtype).unsqueeze(-1).requires_grad_()
+    kernel = ChangePointKernel(RBFKernel(), RBFKernel(), location=2500.0, width=width).to(dtype)
+    total = kernel(x).to_dense().sum()
+    found = torch.autograd.grad(total, [x, *kernel.parameters()], allow_unused=True)
+    assert total.isfinite() and total.dtype == dtype
+    assert all(gradient.isfinite().all() for gradient in found if gradient is not None)
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_gradients_by_inputs_location_and_width(side):
+    kernel = StepKernel(side, location=0.4, width=0.3)
+    names = [name for name, _ in kernel.named_parameters()]
+    x, y = torch.rand(4, 1, requires_grad=True), torch.rand(3, 1, requires_grad=True)
+
+    def values(x, y, *numbers):
+        with gpytorch.settings.lazily_evaluate_kernels(False):
+            given = dict(zip(names, numbers, strict=True))
+            return torch.func.functional_call(kernel, given, (x, y)).to_dense()
+
+    numbers = [p.detach().requires_grad_() for p in kernel.parameters()]
+    assert torch.autograd.gradcheck(values, (x, y, *numbers))
+
+
+def test_parts_see_their_own_columns_and_change_along_another():
+    x = torch.randn(7, 3)
+    first, second = RBFKernel(active_dims=(0,)), LinearKernel(active_dims=(2,))
+    kernel = ChangePointKernel(first, second, location=0.1, width=0.2, switch_dim=1)
+    s = torch.sigmoid((x[:, [1]] - 0.1) / 0.2)
+    expected = (1 - s) * first(x).to_dense() * (1 - s.mT) + s * second(x).to_dense() * s.mT
+    torch.testing.assert_close(kernel(x).to_dense(), expected)
+
+
+def test_priors_constraints_copies_and_batches():
+    kernel = ChangePointKernel(
+        RBFKernel(batch_shape=torch.Size([2])),
+        RBFKernel(batch_shape=torch.Size([2])),
+        location=torch.tensor([[[1.0]], [[2.0]]]),
+        width=0.5,
+        batch_shape=torch.Size([2]),
+        location_prior=NormalPrior(1.0, 2.0),
+        location_constraint=Interval(0.0, 5.0),
+        width_prior=LogNormalPrior(0.0, 1.0),
+    )
+    assert kernel.location.flatten().tolist() == pytest.approx([1.0, 2.0])
+    kernel.location = torch.tensor([[[3.0]], [[4.0]]])
+    kernel.sample_from_prior("width_prior")
+    with pytest.raises(RuntimeError):
+        kernel.location = torch.full((2, 1, 1), 6.0)
+        kernel.location.isfinite().all() or pytest.fail("outside of the constraint")
+    kernel.location = torch.tensor([[[3.0]], [[4.0]]])
+    x = torch.linspace(0, 5, 6).unsqueeze(-1)
+    matrix = kernel(x).to_dense()
+    assert matrix.shape == (2, 6, 6)
+    other = deepcopy(kernel).initialize(width=3.0)
+    other.load_state_dict(kernel.state_dict())
+    for copy in (other, pickle.loads(pickle.dumps(kernel))):
+        assert torch.equal(copy(x).to_dense(), matrix)
+    assert torch.equal(kernel[1](x).to_dense(), matrix[1])
+    log_prior = sum(prior.log_prob(get(m)).sum() for _, m, prior, get, _ in kernel.named_priors())
+    expected = NormalPrior(1.0, 2.0).log_prob(kernel.location).sum()
+    expected = expected + LogNormalPrior(0.0, 1.0).log_prob(kernel.width).sum()
+    torch.testing.assert_close(log_prior, expected)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="side must be 'before' or 'after', got 'left'"):
+        StepKernel("left")
+    with pytest.raises(ValueError, match="width must be finite and positive, got -1.0"):
+        StepKernel(width=-1.0)
+    with pytest.raises(ValueError, match="location must be finite, got nan"):
+        StepKernel(location=math.nan)
+    with pytest.raises(ValueError, match="for one input column, got 2: choose one"):
+        StepKernel()(torch.rand(3, 2)).to_dense()
+    with pytest.raises(ValueError, match="at least two kernels, got 1"):
+        ChangePointKernel(RBFKernel())
+    with pytest.raises(TypeError, match=r"gpytorch\.kernels\.Kernel, got 3"):
+        ChangePointKernel(RBFKernel(), 3)
+    with pytest.raises(ValueError, match="switch_dim must be the number of a column, got -1"):
+        ChangePointKernel(RBFKernel(), RBFKernel(), switch_dim=-1)
+    with pytest.raises(ValueError, match="switch_dim=2 is none of the 1 input columns"):
+        ChangePointKernel(RBFKernel(), RBFKernel(), switch_dim=2)(torch.rand(3, 1)).to_dense()
+
+
+def test_start_values_are_where_the_targets_change():
+    torch.manual_seed(0)
+    x = torch.linspace(0, 20, 100).unsqueeze(-1)
+    y = torch.where(x[:, 0] < 13, 0.0, 4.0) + torch.randn(100)
+    kernel = ScaleKernel(ChangePointKernel(RBFKernel(), RBFKernel()))
+    initialize_from_data(kernel, x, y)
+    assert kernel.base_kernel.location.item() == pytest.approx(13.0, abs=0.6)
+    assert 0 < kernel.base_kernel.width.item() < 2
+    steps = [StepKernel("before", active_dims=(0,)), StepKernel(active_dims=(0,))]
+    initialize_from_data(NeuralKernelNetwork(steps, [Linear(2, 1)]), x, y)
+    assert [step.location.item() for step in steps] == pytest.approx([13.0, 13.0], abs=0.6)
+    bounded = StepKernel(location=2.0, location_constraint=Interval(0.0, 5.0))
+    initialize_from_data(bounded, x, y)
+    assert 4.9 < bounded.location.item() < 5.0
+    frozen = StepKernel(location=2.0)
+    frozen.raw_location.requires_grad_(False)
+    initialize_from_data(frozen, x, y, restart=3)
+    assert frozen.location.item() == 2.0
+    for few in (x[:1], torch.zeros(3, 1)):
+        initialize_from_data(kernel, few, few[:, 0])
+        assert all(p.isfinite().all() for p in kernel.parameters())
+
+
+def test_expansion_splits_change_points_into_products():
+    x = torch.rand(9, 2)
+    parts = RBFKernel(active_dims=(0,)), LinearKernel(active_dims=(1,)), PeriodicKernel()
+    kernel = ScaleKernel(
+        ChangePointKernel(*parts, location=torch.tensor([0.7, 0.3]), width=0.1, switch_dim=1)
+    )
+    expansion = expand(kernel, x)
+    torch.testing.assert_close(expansion.evaluate(x), kernel(x).to_dense().detach())
+    families = {term.signature for term in expansion.terms}
+    assert families == {
+        ("BEFORE[1]", "RBF[0]"),
+        ("AFTER[1]", "BEFORE[1]", "LIN[1]"),
+        ("AFTER[1]", "PER[0, 1]"),
+    }
+
+
+def test_steps_in_a_network_are_those_of_change_points():
+    x = torch.linspace(-1, 1, 12).unsqueeze(-1)
+    steps = [StepKernel(side, location=0.2, width=0.1) for side in ("before", "after")]
+    first, second = RBFKernel(), PeriodicKernel()
+    total = Linear(2, 1, bias=False)
+    total.weight = torch.ones(1, 2)
+    network = NeuralKernelNetwork([first, steps[0], second, steps[1]], [Product(4, 2), total])
+    expected = ChangePointKernel(first, second, location=0.2, width=0.1)(x).to_dense()
+    torch.testing.assert_close(network(x).to_dense(), expected)
