@@ -3,7 +3,7 @@
 from gpytorch_nkn.estimators.askl import ASKLClassifier, ASKLRegressor
 from gpytorch_nkn.estimators.dank import Candidate, DANKClassifier, DANKRegressor
 from gpytorch_nkn.estimators.nkn import NKNRegressor
-from gpytorch_nkn.estimators.series import NKNForecaster
+from gpytorch_nkn.estimators.series import NKNForecaster, forecast_many
 
 __all__ = [
     "ASKLClassifier",
@@ -13,4 +13,5 @@ __all__ = [
     "DANKRegressor",
     "NKNForecaster",
     "NKNRegressor",
+    "forecast_many",
 ]

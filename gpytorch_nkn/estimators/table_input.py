@@ -11,6 +11,7 @@ import pandas as pd
 
 __all__ = [
     "Standardisation",
+    "is_constant",
     "offset_and_scale",
     "refuse_constant",
     "refuse_other_values",
@@ -98,9 +99,14 @@ def _holds_numbers(X: pd.DataFrame) -> bool:
     return not any(pd.api.types.is_datetime64_any_dtype(kind) for kind in X.dtypes)
 
 
+def is_constant(y: np.ndarray) -> bool:
+    """Whether targets ``N`` vary by rounding errors at most."""
+    return bool(np.ptp(y) <= _SPREAD * np.abs(y).max())
+
+
 def refuse_constant(y: np.ndarray) -> None:
     """Refuse targets ``N`` without variation."""
-    if np.ptp(y) <= _SPREAD * np.abs(y).max():
+    if is_constant(y):
         raise ValueError(f"The targets are constant ({y[0]}): nothing can be learned.")
 
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 from gpytorch.models import ExactGP
-from joblib import Parallel, delayed
+from joblib import delayed
 from torch import nn
 from tqdm import tqdm
 
 from gpytorch_nkn.fit.batching import can_stack, stack_models, unstack_model
 from gpytorch_nkn.fit.objective import Objective, check_model, noisy_prior
 from gpytorch_nkn.fit.optimize import FlatParameters, Recipe, has_closed_form, run_adam, run_lbfgs
+from gpytorch_nkn.fit.parallel import as_finished
 from gpytorch_nkn.fit.result import FitResult, RestartRecord, copy_model
 from gpytorch_nkn.fit.session import Session, check_counts
 from gpytorch_nkn.initialization import initialize_model
@@ -345,7 +346,7 @@ def _train_in_processes(
     # wall time: the monotonic clock of another machine has another zero
     end = time.time() + session.seconds_left
     jobs = (delayed(_train_in_worker)(run, recipe, end) for run in pending)
-    for run in Parallel(n_jobs=n_jobs, return_as="generator_unordered")(jobs):
+    for run in as_finished(jobs, n_jobs):
         runs[run.number] = run
         bar.update(recipe.adam_steps + recipe.lbfgs_iterations)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 from gpytorch.models import ExactGP
-from joblib import Parallel, delayed
+from joblib import delayed
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, RegressorMixin, clone
@@ -28,6 +28,7 @@ from gpytorch_nkn.estimators.series.seasons import check_seasons, find_seasons, 
 from gpytorch_nkn.estimators.series.series_input import (
     as_times,
     as_vector,
+    forecast_columns,
     observations,
     starts,
 )
@@ -42,7 +43,15 @@ from gpytorch_nkn.estimators.series.training import (
     train,
 )
 from gpytorch_nkn.estimators.table_input import refuse_constant
-from gpytorch_nkn.fit import FitResult, Recipe, Session, check_counts, check_number, warn_user
+from gpytorch_nkn.fit import (
+    FitResult,
+    Recipe,
+    Session,
+    as_finished,
+    check_counts,
+    check_number,
+    warn_user,
+)
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.plotting import plot_forecast
 
@@ -439,7 +448,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             horizon = self._usual_horizon(time[order], self._seasons(time, axis.has_dates))
         step = horizon if step is None else step
         check_counts(1, horizon=horizon, windows=windows, step=step)
-        columns = _columns(level)
+        columns = forecast_columns(level)
         cutoffs = [len(target) - horizon - k * step for k in reversed(range(windows))]
         if cutoffs[0] < 3:
             raise ValueError(
@@ -591,7 +600,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             The axes.
         """
         check_is_fitted(self, "members_")
-        ends = list(_columns(level))[1:]
+        ends = list(forecast_columns(level))[1:]
         if not ends:
             raise ValueError("A plot needs the level of at least one band.")
         if held_out is not None and horizon is None:
@@ -689,10 +698,6 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             raise AttributeError("This NKNForecaster is not fitted yet.")
         return members[0]
 
-    @property
-    def _was_interrupted(self) -> bool:
-        return bool((self.scores_["status"] == "interrupted").any())
-
     def _time(self, x: ArrayLike) -> np.ndarray:
         check_is_fitted(self, "members_")
         return self.time_axis_.numbers(x)
@@ -710,7 +715,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         covariates: ArrayLike | None,
     ) -> pd.DataFrame:
         """Medians and bands at times ``M``, which are the index."""
-        columns = _columns(level)
+        columns = forecast_columns(level)
         found = self.predict_quantiles(times, list(columns.values()), covariates=covariates)
         return pd.DataFrame(found, times, list(columns))
 
@@ -803,9 +808,11 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                 jobs = (
                     delayed(_in_worker)(n, network, g, series, settings, part) for n, g in tasks
                 )
-                for member in Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs):
+                for member in as_finished(jobs, self.n_jobs):
                     tried.append(member)
                     bar.update()
+                tried.sort(key=lambda member: tasks.index((member.name, member.scales.logs)))
+        self._was_interrupted = session.interrupted  # by Ctrl-C, not by the end of the budget
         return tried, wild
 
     def _check_parameters(self) -> None:
@@ -857,18 +864,6 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         refuse_constant(target)
         if self.transform == "log" and target.min() <= 0:
             raise ValueError(f"transform='log' needs positive targets, got {target.min()}.")
-
-
-def _columns(level: float | Sequence[float] | None) -> dict[str, float]:
-    """Columns of a forecast, by name, and their probabilities."""
-    found = {"median": 0.5}
-    for percent in np.ravel([] if level is None else level).tolist():
-        check_number("level", percent, positive=True)
-        if not 1 <= percent < 100:
-            raise ValueError(f"level must be per cent, from 1 to less than 100, got {percent}.")
-        found[f"lo-{percent:g}"] = (1 - percent / 100) / 2
-        found[f"hi-{percent:g}"] = (1 + percent / 100) / 2
-    return found
 
 
 def _drawn(index: pd.Index) -> np.ndarray:

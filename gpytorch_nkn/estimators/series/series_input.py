@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-__all__ = ["as_time", "as_times", "as_vector", "observations", "starts"]
+from gpytorch_nkn.fit import check_number
+
+__all__ = ["as_time", "as_times", "as_vector", "forecast_columns", "observations", "starts"]
 
 
 def observations(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray]:
@@ -145,3 +148,15 @@ def as_vector(values: ArrayLike, name: str, *, gaps: bool = False) -> np.ndarray
             f"{int(bad.argmax())}; drop those rows."
         )
     return vector
+
+
+def forecast_columns(level: float | Sequence[float] | None) -> dict[str, float]:
+    """Columns of a forecast, by name, and their probabilities."""
+    found = {"median": 0.5}
+    for percent in np.ravel([] if level is None else level).tolist():
+        check_number("level", percent, positive=True)
+        if not 1 <= percent < 100:
+            raise ValueError(f"level must be per cent, from 1 to less than 100, got {percent}.")
+        found[f"lo-{percent:g}"] = (1 - percent / 100) / 2
+        found[f"hi-{percent:g}"] = (1 + percent / 100) / 2
+    return found

@@ -1,0 +1,360 @@
+"""Forecasts of many series, one by one, in parallel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import joblib
+import numpy as np
+import pandas as pd
+import torch
+from joblib import delayed
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from gpytorch_nkn import __version__
+from gpytorch_nkn.estimators.series.checkpoint import Checkpoint
+from gpytorch_nkn.estimators.series.nkn_forecaster import NKNForecaster
+from gpytorch_nkn.estimators.series.series_input import as_times, forecast_columns
+from gpytorch_nkn.estimators.series.time_axis import TimeAxis
+from gpytorch_nkn.estimators.table_input import is_constant
+from gpytorch_nkn.fit import Session, as_finished, check_counts, warn_user
+
+__all__ = ["forecast_many"]
+
+_NAME = "NKN"
+
+
+def forecast_many(
+    frame: pd.DataFrame,
+    horizon: int,
+    *,
+    level: float | Sequence[float] = (80, 95),
+    future: pd.DataFrame | None = None,
+    id_col: str = "unique_id",
+    time_col: str = "ds",
+    target_col: str = "y",
+    checkpoint: str | os.PathLike | None = None,
+    n_jobs: int | None = None,
+    random_state: int | np.random.RandomState | None = 0,
+    progress: bool = True,
+    **options: Any,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Forecast many series, each by an :class:`NKNForecaster` of its own.
+
+    Data are in long form, with the columns and names of Nixtla's statsforecast. Missing targets
+    are gaps. A constant series goes on as it is, in bands of no width. A series that cannot be
+    forecast (fewer than 3 points, infinite values, a missing date, no model that fits) has
+    missing values, and a row in a table of failures; the others go on.
+
+    Series are spread over processes with one thread each, or over what
+    ``joblib.parallel_config(backend=...)`` names: threads, Dask, Ray. A forecast depends neither
+    on the other series nor on their order or the number of jobs (but on the load of the machine,
+    with a ``budget``).
+
+    Args:
+        frame: One row an observation: series, time, target. Further columns are covariates.
+        horizon: Steps ahead of the end of each series, which goes on by its own usual step; also
+            those by which candidates are judged.
+        level: Per cent of the central bands; ``()`` for none.
+        future: Covariates at the times that follow, in long form: series, time, and the further
+            columns of ``frame``. Other times may be among them.
+        id_col: Column of the names of the series.
+        time_col: Column of times: dates (strings only in the manner of ISO 8601), periods,
+            durations or numbers.
+        target_col: Column of targets.
+        checkpoint: File in which finished forecasts are kept, to go on from after Ctrl-C or a
+            crash. Those of other data, options, horizons or versions are not taken from it.
+        n_jobs: Processes, or negative for all; ``None`` for what ``joblib.parallel_config`` says,
+            else 1.
+        random_state: Seed, the same for each series; ``None`` draws one.
+        progress: Show a progress bar on a terminal.
+        **options: Of :class:`NKNForecaster`, such as ``quality="fast"``; ``budget`` is for each
+            series.
+
+    Returns:
+        Forecasts with ``horizon`` rows a series, in the order in which series first appear: its
+        name, time, the median ``NKN`` and bands ``NKN-lo-80``, ``NKN-hi-80``, ...; and the table
+        of failures: name and reason. After Ctrl-C, series that were not reached are among these.
+
+    Raises:
+        TypeError: ``frame`` is no data frame of times and numbers, or an option is of a wrong
+            type or does not exist.
+        ValueError: Columns or names of series are missing, or an option has no meaning.
+        KeyboardInterrupt: Ctrl-C came before any series was finished.
+
+    Example:
+        >>> months = pd.date_range("2015-01-01", periods=48, freq="MS")
+        >>> wave = np.sin(2 * np.pi * np.arange(48) / 12)
+        >>> frame = pd.concat(
+        ...     pd.DataFrame({"unique_id": name, "ds": months, "y": level + wave})
+        ...     for name, level in [("tea", 5.0), ("coffee", 8.0)]
+        ... )
+        >>> forecasts, failures = forecast_many(frame, 12, quality="fast", n_jobs=2)
+        >>> forecasts.columns[:4].tolist()
+        ['unique_id', 'ds', 'NKN', 'NKN-lo-80']
+    """
+    check_counts(1, horizon=horizon)
+    columns = forecast_columns(level)
+    forecaster = _forecaster(options, horizon, random_state)
+    names, tasks = _tasks(frame, future, (id_col, time_col, target_col))
+    forecaster._check_structure(frame.shape[1] - 3)
+    settings = _Settings(forecaster, horizon, tuple(np.ravel(level).tolist()))
+    keys = [""] * len(tasks)
+    if checkpoint is not None:
+        seed = random_state if isinstance(random_state, int | np.integer) else None
+        chosen = forecaster.get_params() | {"random_state": seed}
+        shared = joblib.hash((__version__, horizon, list(columns), chosen))
+        keys = [joblib.hash((shared, task.content)) for task in tasks]
+    found: dict[int, np.ndarray] = {}
+    reasons: dict[int, str] = {}
+    session = Session(progress=progress)
+    with Checkpoint(checkpoint) as kept, session.bar(len(tasks), "series", "series") as bar:
+        for number, key in enumerate(keys):
+            if (result := kept.get(key)) is not None:
+                found[number] = np.array(result, dtype=float).reshape(horizon, len(columns))
+        bar.update(len(found))
+        todo = [number for number in range(len(tasks)) if number not in found]
+        rest = "not reached: interrupted"
+        threads = torch.get_num_threads()
+        jobs = (delayed(_forecast)(settings, number, tasks[number]) for number in todo)
+        # Backends of threads draw from one random state, and one thread a job is a global setting.
+        with (
+            session.interruptible(lambda: found),
+            torch.random.fork_rng(devices=[]),
+            closing(as_finished(jobs, n_jobs)) as results,
+        ):
+            try:
+                for number, values, reason in results:
+                    if values is None:
+                        reasons[number] = reason
+                    else:
+                        found[number] = values
+                        kept.put(keys[number], str(names[number]), values.tolist())
+                    bar.update()
+            except Exception as error:  # of the pool: a job returns what went wrong in it
+                if not found:
+                    raise
+                rest = f"not reached: {type(error).__name__}: {error}"
+            finally:
+                torch.set_num_threads(threads)
+    for number in todo:
+        if number not in found:
+            reasons.setdefault(number, rest)
+    failures = pd.DataFrame(
+        {
+            id_col: names[sorted(reasons)],
+            "reason": pd.Series([reasons[number] for number in sorted(reasons)], dtype=object),
+        }
+    )
+    if len(failures):
+        first = failures.iloc[0]
+        warn_user(
+            f"{len(failures)} of {len(tasks)} series have no forecast (the first, "
+            f"{first[id_col]!r}: {first['reason']}); the second frame returned lists them."
+        )
+    empty = np.full((horizon, len(columns)), np.nan)
+    table = np.concatenate([found.get(number, empty) for number in range(len(tasks))])
+    times = [_continued(task.times, horizon) for task in tasks]
+    forecasts = pd.DataFrame(
+        {
+            id_col: names.repeat(horizon),
+            time_col: times[0].append(times[1:]),
+            **dict(zip(_named(list(columns)), table.T, strict=True)),
+        }
+    )
+    return forecasts, failures
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """One series, and its covariates: known ones over its times, later ones over theirs."""
+
+    times: pd.Index
+    target: np.ndarray
+    known: pd.DataFrame | None
+    later: pd.DataFrame | None
+
+    @property
+    def content(self) -> list[Any]:
+        """All that a forecast depends on, of types that hash alike in every process."""
+        frames = [frame for frame in (self.known, self.later) if frame is not None]
+        parts = [
+            (list(map(str, frame)), frame.to_numpy(), *_plain(frame.index)) for frame in frames
+        ]
+        return [*_plain(self.times), self.target, parts]
+
+
+@dataclass(frozen=True, eq=False)
+class _Settings:
+    """What all series share."""
+
+    forecaster: NKNForecaster
+    horizon: int
+    level: tuple[float, ...]
+
+
+def _forecaster(
+    options: dict[str, Any], horizon: int, random_state: int | np.random.RandomState | None
+) -> NKNForecaster:
+    """A forecaster of checked options, with a seed."""
+    possible = NKNForecaster().get_params().keys() - {"horizon", "n_jobs", "progress"}
+    unknown = sorted(options.keys() - possible)
+    if unknown:
+        raise TypeError(
+            f"forecast_many has no option {unknown[0]!r}; those of NKNForecaster are "
+            f"{', '.join(sorted(possible - {'random_state'}))}."
+        )
+    seed = random_state
+    if not isinstance(seed, int | np.integer):
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+    check_random_state(seed)
+    forecaster = NKNForecaster(**options, horizon=horizon, random_state=seed, progress=False)
+    forecaster._check_parameters()
+    return forecaster
+
+
+def _tasks(
+    frame: pd.DataFrame, future: pd.DataFrame | None, roles: tuple[str, str, str]
+) -> tuple[pd.Index, list[_Task]]:
+    """Names of series, in the order of their appearance, and what is to be forecast of each."""
+    names, codes = _series_of(frame, "frame", roles)
+    id_col, time_col, target_col = roles
+    times = _times(frame[time_col], time_col)
+    target = _numbers(frame[target_col], target_col)
+    extra = [column for column in frame.columns if column not in roles]
+    later = None
+    if extra and future is None:
+        raise ValueError(
+            f"frame has the further columns {', '.join(map(str, extra))}. As covariates, they need "
+            "the values that follow (future=...); else drop them."
+        )
+    if future is not None:
+        later_names, later_codes = _series_of(future, "future", (id_col, time_col, *extra))
+        if not extra:
+            raise ValueError("future has covariates, and frame has none beside its three columns.")
+        later_times = _times(future[time_col], time_col)
+        later = future[extra].set_axis(later_times)
+        groups = dict(zip(later_names, _groups(later_codes, len(later_names)), strict=True))
+    known = frame[extra].set_axis(times) if extra else None
+    tasks = []
+    for name, rows in zip(names, _groups(codes, len(names)), strict=True):
+        ahead = None if later is None else later.iloc[groups.get(name, [])]
+        tasks.append(
+            _Task(times[rows], target[rows], None if known is None else known.iloc[rows], ahead)
+        )
+    return names, tasks
+
+
+def _series_of(
+    frame: pd.DataFrame, argument: str, needed: Sequence[str]
+) -> tuple[pd.Index, np.ndarray]:
+    """Names of the series, and the number of that of each row."""
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(f"{argument} must be a pandas data frame, got {type(frame).__name__}.")
+    if len(set(needed)) < len(needed):
+        raise ValueError(f"Series, time and target are different columns, got {list(needed)}.")
+    missing = [column for column in needed if column not in frame.columns]
+    if missing:
+        raise ValueError(
+            f"{argument} has no column {missing[0]!r}; its columns are "
+            f"{', '.join(map(str, frame.columns))}."
+        )
+    if not frame.columns.is_unique:
+        raise ValueError(f"{argument} has several columns of one name: {list(frame.columns)}.")
+    if not len(frame):
+        raise ValueError(f"{argument} has no rows.")
+    codes, names = pd.factorize(frame[needed[0]])
+    if (codes < 0).any():
+        raise ValueError(f"{argument} has {(codes < 0).sum()} rows without {needed[0]!r}.")
+    return pd.Index(names), codes
+
+
+def _groups(codes: np.ndarray, count: int) -> list[np.ndarray]:
+    """Rows of each series, in their order."""
+    ends = np.bincount(codes, minlength=count).cumsum()[:-1]
+    return np.split(np.argsort(codes, kind="stable"), ends)
+
+
+def _times(column: pd.Series, name: str) -> pd.Index:
+    index = as_times(column)
+    if pd.api.types.infer_dtype(index) == "string":
+        try:
+            index = pd.DatetimeIndex(pd.to_datetime(index, format="ISO8601"))
+        except ValueError as error:
+            raise ValueError(
+                f"Column {name!r} holds dates that are not written as 2024-01-31; read them by "
+                f"pandas.to_datetime with their format first ({error})."
+            ) from None
+    dates = pd.DatetimeIndex | pd.PeriodIndex | pd.TimedeltaIndex
+    if not isinstance(index, dates) and not pd.api.types.is_any_real_numeric_dtype(index.dtype):
+        raise TypeError(f"Column {name!r} must hold dates or numbers, got {index.dtype}.")
+    return index.rename(None)
+
+
+def _numbers(column: pd.Series, name: str) -> np.ndarray:
+    """Targets with NaN where there are none; infinite ones are a matter of their series."""
+    try:
+        if not pd.api.types.is_any_real_numeric_dtype(column.dtype) and column.dtype != object:
+            raise TypeError
+        return column.to_numpy(dtype=float, na_value=np.nan)
+    except (TypeError, ValueError):
+        raise TypeError(f"Column {name!r} must hold numbers, got {column.dtype}.") from None
+
+
+def _forecast(settings: _Settings, number: int, task: _Task) -> tuple[int, np.ndarray | None, str]:
+    """The forecast of one series; Ctrl-C ends it."""
+    torch.set_num_threads(1)
+    try:
+        return number, _values(settings, task), ""
+    except Exception as error:  # whatever it is, the other series go on
+        return number, None, f"{type(error).__name__}: {error}"
+
+
+def _values(settings: _Settings, task: _Task) -> np.ndarray:
+    """Medians and bands ``horizon x C``."""
+    if _is_constant(task):
+        shape = settings.horizon, len(forecast_columns(settings.level))
+        return np.full(shape, task.target[~np.isnan(task.target)][0])
+    forecaster = clone(settings.forecaster)
+    forecaster.fit(pd.Series(task.target, task.times), covariates=task.known)
+    if forecaster._was_interrupted:
+        raise KeyboardInterrupt
+    later = task.later
+    if later is not None and not forecaster.time_axis_.has_dates:
+        later = later.sort_index()  # numbers are found by their order
+        later = later[later.index > task.times.max()].iloc[: settings.horizon]
+    table = forecaster.forecast(settings.horizon, level=settings.level, covariates=later)
+    return table.to_numpy()
+
+
+def _is_constant(task: _Task) -> bool:
+    """Whether there is nothing to learn, of a series that could be forecast else."""
+    seen = ~np.isnan(task.target)
+    values, times = task.target[seen], task.times[seen]
+    enough = values.size >= 3 and times.nunique() >= 2 and not task.times.hasnans
+    return enough and bool(np.isfinite(values).all()) and is_constant(values)
+
+
+def _continued(times: pd.Index, horizon: int) -> pd.Index:
+    """The times that follow, missing where they are not known."""
+    known = times.dropna().unique()
+    if len(known) > 1 or (len(known) == 1 and isinstance(known, pd.PeriodIndex)):
+        return TimeAxis.of(known).next(horizon)
+    if len(known) == 1 and pd.api.types.is_integer_dtype(known.dtype):
+        return known.repeat(horizon) + np.arange(1, horizon + 1)
+    return times[:1].where([False]).repeat(horizon)
+
+
+def _named(columns: Sequence[str]) -> list[str]:
+    """Columns as statsforecast names them."""
+    return [_NAME if column == "median" else f"{_NAME}-{column}" for column in columns]
+
+
+def _plain(index: pd.Index) -> tuple[str, np.ndarray]:
+    """Kind and values of times."""
+    return str(index.dtype), index.asi8 if hasattr(index, "asi8") else index.to_numpy()
