@@ -8,9 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
+import torch
+from joblib.hashing import NumpyHasher
+from torch import nn
+
 from gpytorch_nkn.fit import warn_user
 
-__all__ = ["Checkpoint"]
+__all__ = ["Checkpoint", "content_hash"]
 
 _HEADER = json.dumps({"file": "gpytorch_nkn checkpoint", "version": 1}).encode() + b"\n"
 
@@ -85,3 +89,29 @@ class Checkpoint:
         self._file.write(line)
         self._file.flush()
         os.fsync(self._file.fileno())
+
+
+def content_hash(content: Any) -> str:
+    """Hash of plain data, arrays, tensors and modules, the same in every process."""
+    return _Hasher("md5").hash(content)
+
+
+class _Hasher(NumpyHasher):
+    """That of joblib, to which tensors are their values.
+
+    Modules are their attributes, without hooks, which are counted through a process.
+    """
+
+    def __init__(self, hash_name: str):
+        super().__init__(hash_name)
+        self._numbers: dict[int, int] = {}
+
+    def save(self, obj: Any) -> None:
+        if isinstance(obj, torch.Tensor):
+            obj = type(obj).__name__, obj.detach().cpu().numpy()
+        elif isinstance(obj, nn.Module):
+            first = id(obj) not in self._numbers
+            number = self._numbers.setdefault(id(obj), len(self._numbers))
+            own = {k: v for k, v in vars(obj).items() if "_hooks" not in k} if first else {}
+            obj = type(obj), number, own
+        super().save(obj)

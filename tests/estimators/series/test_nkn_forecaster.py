@@ -420,6 +420,12 @@ def test_ctrl_c_keeps_the_windows_that_are_finished(monkeypatch):
     assert len(table) == 12 and np.isfinite(table["median"]).all()
 
 
+def test_the_end_of_the_budget_ends_no_window():
+    model = forecaster(transform="identity", budget=1e-3)
+    table = model.cross_validation(monthly(), horizon=6, windows=3)
+    assert len(table) == 18 and np.isfinite(table["median"]).all()
+
+
 @pytest.mark.parametrize("history", [None, 20])
 def test_plot_shows_the_end_of_the_series_and_the_forecast(by_month, history):
     held_out = pd.Series(15.0, pd.period_range("2021-01", periods=6, freq="M"))

@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-import joblib
 import numpy as np
 import pandas as pd
 import torch
@@ -17,7 +16,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from gpytorch_nkn import __version__
-from gpytorch_nkn.estimators.series.checkpoint import Checkpoint
+from gpytorch_nkn.estimators.series.checkpoint import Checkpoint, content_hash
 from gpytorch_nkn.estimators.series.nkn_forecaster import NKNForecaster
 from gpytorch_nkn.estimators.series.series_input import as_times, forecast_columns
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
@@ -108,8 +107,8 @@ def forecast_many(
     if checkpoint is not None:
         seed = random_state if isinstance(random_state, int | np.integer) else None
         chosen = forecaster.get_params() | {"random_state": seed}
-        shared = joblib.hash((__version__, horizon, list(columns), chosen))
-        keys = [joblib.hash((shared, task.content)) for task in tasks]
+        shared = content_hash((__version__, horizon, list(columns), chosen))
+        keys = [content_hash((shared, task.content)) for task in tasks]
     found: dict[int, np.ndarray] = {}
     reasons: dict[int, str] = {}
     session = Session(progress=progress)

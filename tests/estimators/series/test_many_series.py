@@ -1,0 +1,274 @@
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+
+from gpytorch_nkn.estimators import NKNForecaster, forecast_many
+from gpytorch_nkn.estimators.series import many_series, nkn_forecaster
+from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.layers import Linear
+
+QUICK = {"quality": "fast", "recipe": Recipe(adam_steps=0, lbfgs_iterations=8)}
+MONTHS = pd.date_range("2015-01-01", periods=40, freq="MS")
+
+
+def series(name, values, times=MONTHS):
+    return pd.DataFrame({"unique_id": name, "ds": times[: len(values)], "y": values})
+
+
+def wave(phase, n=36):
+    rng = np.random.default_rng(phase)
+    return 9 + np.sin(2 * np.pi * np.arange(n) / 12 + phase) + 0.1 * rng.standard_normal(n)
+
+
+@pytest.fixture(scope="module")
+def frame():
+    parts = [series("tea", wave(1)), series("coffee", wave(2)), series("milk", wave(3, 30))]
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def expected(frame):
+    return forecast_many(frame, 6, **QUICK)[0]
+
+
+def by_name(forecasts):
+    return forecasts.set_index(["unique_id", "ds"]).sort_index()
+
+
+def test_each_series_is_forecast_as_by_a_forecaster_of_its_own(frame, expected):
+    bands = ["NKN", "NKN-lo-80", "NKN-hi-80", "NKN-lo-95", "NKN-hi-95"]
+    assert expected.columns.tolist() == ["unique_id", "ds", *bands]
+    assert expected["unique_id"].tolist() == ["tea"] * 6 + ["coffee"] * 6 + ["milk"] * 6
+    for name, part in frame.groupby("unique_id"):
+        model = NKNForecaster(**QUICK, horizon=6, random_state=0).fit(part.set_index("ds")["y"])
+        own = model.forecast(6)
+        found = expected[expected["unique_id"] == name]
+        np.testing.assert_allclose(found[bands], own, rtol=1e-6)
+        assert found["ds"].tolist() == own.index.tolist()
+    assert expected["ds"].dtype == frame["ds"].dtype
+
+
+@pytest.mark.parametrize("backend", ["multiprocessing", "threading"])
+def test_forecasts_depend_on_neither_order_nor_jobs(frame, expected, backend):
+    before = torch.get_num_threads(), torch.get_rng_state()
+    shuffled = frame.sample(frac=1, random_state=0)
+    with joblib.parallel_config(backend=backend, n_jobs=2):
+        found, failures = forecast_many(shuffled, 6, **QUICK)
+    assert failures.empty
+    # joblib's threads share GPyTorch's settings, so that rounding errors may differ
+    pd.testing.assert_frame_equal(by_name(found), by_name(expected), rtol=1e-5)
+    assert torch.get_num_threads() == before[0] and torch.equal(torch.get_rng_state(), before[1])
+
+
+@pytest.mark.parametrize(
+    ("times", "ahead"),
+    [
+        (pd.period_range("2020Q1", periods=24, freq="Q"),
+         pd.PeriodIndex(["2026Q1", "2026Q2"], freq="Q")),
+        (pd.RangeIndex(5, 29), [29, 30]),
+        (np.arange(24) / 4, [6.0, 6.25]),
+        (MONTHS.strftime("%Y-%m-%d"), pd.to_datetime(["2017-01-01", "2017-02-01"])),
+        (MONTHS.tz_localize("UTC"), pd.to_datetime(["2017-01-01", "2017-02-01"], utc=True)),
+    ],
+)  # fmt: skip
+def test_times_of_any_kind_go_on_in_kind(times, ahead):
+    data = pd.DataFrame({"id": 7, "at": times[:24], "sold": wave(0, 24)})
+    found, _ = forecast_many(
+        data, 2, level=50, id_col="id", time_col="at", target_col="sold", **QUICK
+    )
+    assert found.columns.tolist() == ["id", "at", "NKN", "NKN-lo-50", "NKN-hi-50"]
+    pd.testing.assert_series_equal(found["at"], pd.Series(ahead), check_names=False)
+    assert found["id"].tolist() == [7, 7]
+
+
+def test_a_failure_leaves_the_others_alone(frame, expected):
+    bad = {
+        "two points": [1.0, 2.0],
+        "one point": [1.0],
+        "missing": [np.nan] * 5,
+        "infinite": [1.0, 2.0, np.inf, 3.0],
+    }
+    parts = [series(name, values) for name, values in bad.items()]
+    parts.append(series("no date", [1.0, 2.0, 4.0, 3.0], MONTHS[:4].where([True] * 3 + [False])))
+    with pytest.warns(
+        UserWarning, match="5 of 8 series have no forecast.*'two points': ValueError"
+    ):
+        found, failures = forecast_many(pd.concat([*parts, frame]), 6, **QUICK)
+    assert failures["unique_id"].tolist() == [*bad, "no date"]
+    for reason, word in zip(
+        failures["reason"], ("got 2", "got 1", "got 0", "infinite", "NaT"), strict=True
+    ):
+        assert word in reason
+    failed = found["unique_id"].isin(failures["unique_id"])
+    assert len(found) == 8 * 6 and found.loc[failed, "NKN":].isna().all(axis=None)
+    assert found.loc[found["unique_id"] == "two points", "ds"].iloc[0] == MONTHS[2]
+    pd.testing.assert_frame_equal(found[~failed].reset_index(drop=True), expected)
+
+
+def test_a_constant_series_goes_on_and_missing_values_are_gaps():
+    gaps = np.where(np.arange(36) % 5 == 1, np.nan, wave(1))
+    found, failures = forecast_many(
+        pd.concat([series("flat", [4.0, np.nan, 4.0, 4.0]), series("gaps", gaps)]), 3, **QUICK
+    )
+    assert failures.empty and (found.iloc[:3, 2:] == 4.0).all(axis=None)
+    model = NKNForecaster(**QUICK, horizon=3, random_state=0)
+    own = model.fit(pd.Series(gaps, MONTHS[:36]).dropna()).forecast(3)
+    np.testing.assert_allclose(found.iloc[3:, 2:], own, rtol=1e-6)
+
+
+def test_covariates_are_found_by_series_and_time():
+    rng = np.random.default_rng(0)
+    price = rng.standard_normal((2, 40))
+    parts = [
+        series(name, wave(1) + slope * values[:36]).assign(price=values[:36])
+        for name, slope, values in zip("ab", (3.0, -3.0), price, strict=True)
+    ]
+    future = pd.DataFrame(
+        {
+            "unique_id": np.repeat(["b", "a"], 40),
+            "ds": np.tile(MONTHS, 2),
+            "price": price[::-1].ravel(),
+        }
+    )
+    found, failures = forecast_many(pd.concat(parts), 4, future=future, quality="fast")
+    assert failures.empty
+    season = 9 + np.sin(2 * np.pi * np.arange(36, 40) / 12 + 1)
+    truth = np.concatenate([season + 3 * price[0, 36:], season - 3 * price[1, 36:]])
+    assert np.abs(found["NKN"] - truth).max() < 1.0 < np.abs(truth - 9).max()
+    for start in (MONTHS[0], 0):  # numbers as well
+        steps = [part.assign(ds=range(36)) for part in parts] if start == 0 else parts
+        ahead = future.assign(ds=np.tile(range(40), 2)) if start == 0 else future
+        short = ahead[(ahead["unique_id"] == "a") | (ahead["ds"] < ahead["ds"].iloc[38])]
+        with pytest.warns(UserWarning, match="1 of 2 series"):
+            _, failures = forecast_many(pd.concat(steps), 4, future=short, **QUICK)
+        assert failures["unique_id"].tolist() == ["b"]
+
+
+def test_a_checkpoint_is_taken_up_and_never_stale(frame, expected, tmp_path, monkeypatch):
+    path, fits = tmp_path / "finished.jsonl", []
+    fit = NKNForecaster.fit
+    monkeypatch.setattr(NKNForecaster, "fit", lambda *a, **o: fits.append(1) or fit(*a, **o))
+
+    def count(data, horizon=6, **options):
+        fits.clear()
+        return forecast_many(data, horizon, checkpoint=path, **{**QUICK, **options})[0], len(fits)
+
+    assert count(frame[frame["unique_id"] == "coffee"])[1] == 1
+    found, number = count(frame)
+    assert number == 2
+    pd.testing.assert_frame_equal(found, expected)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-9])  # the process died while it wrote
+    assert count(frame)[1] == 1
+    pd.testing.assert_frame_equal(count(frame)[0], expected)
+    assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines())
+    changed = frame.assign(y=frame["y"].where(frame.index != 5, 8.0))
+    assert count(changed)[1] == 1
+    assert count(frame, horizon=5)[1] == count(frame, transform="identity")[1] == 3
+    assert count(frame, level=90)[1] == count(frame, random_state=1)[1] == 3
+    assert count(frame)[1] == 0
+
+
+def test_a_checkpoint_knows_networks(frame, tmp_path, monkeypatch):
+    def network(lengthscale):
+        kernel = RBFKernel()
+        kernel.lengthscale = lengthscale
+        return NeuralKernelNetwork([kernel], [Linear(1, 1)])
+
+    fits, one = [], frame[:30]
+    monkeypatch.setattr(many_series, "_values", lambda *a: fits.append(1) or np.zeros((1, 1)))
+    options = {"checkpoint": tmp_path / "kept", "level": ()}
+    for lengthscale, total in [(1.0, 1), (1.0, 1), (2.0, 2)]:
+        forecast_many(one, 1, structure=network(lengthscale), **options)
+        assert len(fits) == total
+
+
+def test_another_file_is_no_checkpoint(frame, tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("mine")
+    with pytest.raises(ValueError, match="notes.txt is no checkpoint"):
+        forecast_many(frame, 6, checkpoint=path, **QUICK)
+    assert path.read_text() == "mine"
+
+
+def test_ctrl_c_keeps_what_is_finished(frame, expected, tmp_path, monkeypatch):
+    values, calls = many_series._values, []
+
+    def interrupted(settings, task):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return values(settings, task)
+
+    monkeypatch.setattr(many_series, "_values", interrupted)
+    path = tmp_path / "finished"
+    with pytest.warns(UserWarning, match="2 of 3 series"):
+        found, failures = forecast_many(frame, 6, checkpoint=path, **QUICK)
+    assert failures["reason"].tolist() == ["not reached: interrupted"] * 2
+    pd.testing.assert_frame_equal(found[:6], expected[:6])
+    found, _ = forecast_many(frame, 6, checkpoint=path, **QUICK)
+    assert len(calls) == 4
+    pd.testing.assert_frame_equal(found, expected)
+    calls[:] = [1]
+    with pytest.raises(KeyboardInterrupt):
+        forecast_many(frame, 6, **QUICK)
+
+
+def test_ctrl_c_between_candidates_leaves_a_series_unfinished(frame, monkeypatch):
+    train = nkn_forecaster.train
+
+    def interrupted(name, *arguments):
+        if name == "smooth":
+            raise KeyboardInterrupt
+        return train(name, *arguments)
+
+    monkeypatch.setattr(nkn_forecaster, "train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        forecast_many(frame, 6, recipe=QUICK["recipe"])
+
+
+def test_workers_that_die_leave_what_is_finished(frame, expected, monkeypatch):
+    def dying(jobs, n_jobs):
+        function, arguments, options = next(iter(jobs))
+        yield function(*arguments, **options)
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(many_series, "as_finished", dying)
+    with pytest.warns(UserWarning, match="not reached: RuntimeError: out of memory"):
+        found, failures = forecast_many(frame, 6, **QUICK)
+    assert len(failures) == 2
+    pd.testing.assert_frame_equal(found[:6], expected[:6])
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "error", "message"),
+    [
+        (None, {"qualty": "fast"}, TypeError, "no option 'qualty'.*quality"),
+        (None, {"quality": "slow"}, ValueError, "quality must be one of"),
+        (None, {"structure": 3}, TypeError, "structure must be a name"),
+        (None, {"level": 0.8}, ValueError, "level must be per cent"),
+        (None, {"horizon": 0}, ValueError, "horizon must be at least 1, got 0"),
+        (None, {"random_state": -1}, ValueError, "Seed must be"),
+        (None, {"id_col": "name"}, ValueError, "no column 'name'; its.*unique_id, ds, y"),
+        (None, {"id_col": "y"}, ValueError, "different columns"),
+        (lambda f: f["y"], {}, TypeError, "must be a pandas data frame, got Series"),
+        (lambda f: f[:0], {}, ValueError, "no rows"),
+        (lambda f: f.assign(price=1.0), {}, ValueError, "further columns price"),
+        (lambda f: f.assign(y="much"), {}, TypeError, "'y' must hold numbers, got object"),
+        (lambda f: f.assign(ds="1/2/2020"), {}, ValueError, "not written as 2024-01-31"),
+        (lambda f: f.assign(ds=True), {}, TypeError, "'ds' must hold dates or numbers, got bool"),
+        (lambda f: f.assign(unique_id=None), {}, ValueError, "102 rows without 'unique_id'"),
+        (None, {"future": pd.DataFrame({"unique_id": ["a"], "ds": [1]})}, ValueError, "beside its"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_before_anything_runs(
+    frame, change, options, error, message, monkeypatch
+):
+    monkeypatch.setattr(many_series, "_values", lambda *_: pytest.fail("it ran"))
+    data = frame if change is None else change(frame)
+    with pytest.raises(error, match=message):
+        forecast_many(data, **{"horizon": 6, **options})
