@@ -32,7 +32,7 @@ def forecast_many(
     frame: pd.DataFrame,
     horizon: int,
     *,
-    level: float | Sequence[float] = (80, 95),
+    level: float | Sequence[float] | None = (80, 95),
     future: pd.DataFrame | None = None,
     id_col: str = "unique_id",
     time_col: str = "ds",
@@ -59,7 +59,7 @@ def forecast_many(
         frame: One row an observation: series, time, target. Further columns are covariates.
         horizon: Steps ahead of the end of each series, which goes on by its own usual step; also
             those by which candidates are judged.
-        level: Per cent of the central bands; ``()`` for none.
+        level: Per cent of the central bands; ``None`` for none.
         future: Covariates at the times that follow, in long form: series, time, and the further
             columns of ``frame``. Other times may be among them.
         id_col: Column of the names of the series.
@@ -102,7 +102,9 @@ def forecast_many(
     forecaster = _forecaster(options, horizon, random_state)
     names, tasks = _tasks(frame, future, (id_col, time_col, target_col))
     forecaster._check_structure(frame.shape[1] - 3)
-    settings = _Settings(forecaster, horizon, tuple(np.ravel(level).tolist()))
+    settings = _Settings(
+        forecaster, horizon, tuple(np.ravel([] if level is None else level).tolist())
+    )
     keys = [""] * len(tasks)
     if checkpoint is not None:
         seed = random_state if isinstance(random_state, int | np.integer) else None

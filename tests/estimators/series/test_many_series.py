@@ -181,7 +181,7 @@ def test_a_checkpoint_knows_networks(frame, tmp_path, monkeypatch):
 
     fits, one = [], frame[:30]
     monkeypatch.setattr(many_series, "_values", lambda *a: fits.append(1) or np.zeros((1, 1)))
-    options = {"checkpoint": tmp_path / "kept", "level": ()}
+    options = {"checkpoint": tmp_path / "kept", "level": None}
     for lengthscale, total in [(1.0, 1), (1.0, 1), (2.0, 2)]:
         forecast_many(one, 1, structure=network(lengthscale), **options)
         assert len(fits) == total
