@@ -85,11 +85,9 @@ def read_time_series(
         ValueError: The file is no such table; the message says what and where.
     """
     path = Path(path)
-    table = _only(
-        read_table(path, sep=sep, encoding=encoding, has_header=has_header, skiprows=skiprows),
-        where or {},
-    )
+    table = read_table(path, sep=sep, encoding=encoding, has_header=has_header, skiprows=skiprows)
     time_columns, target_column = _choose_columns(table, time, target)
+    table = _only(table, where or {})
     target_name = table.names[target_column]
     notices = list(table.notices)
     kept = [row for row in table.rows if not is_missing(row[1][target_column], na_values)]

@@ -166,8 +166,8 @@ def _with_header(
     is_data = _data_test([cells for _, cells in table[begin + 1 :][:_ENOUGH]])
     line, names = table[begin]
     if has_header is None:
-        years = [cell for cell in names if is_year(cell)]
-        has_header = not is_data(names) or 1 < len(years) >= len(names) - 3 and years != names
+        years = sum(map(is_year, names))  # of a table with a column for each
+        has_header = not is_data(names) or (years > 1 and not _is_value(names[0]))
         before = table[begin - 1][1] if begin else []
         if not has_header and len(before) == width - 1 > 1 and not any(map(_is_value, before)):
             raise ValueError(

@@ -361,6 +361,8 @@ def test_a_file_without_a_header_has_numbered_columns(read):
     assert series.notices == (expected,)
     assert read("2001,5\n2002,6\n", has_header=True).y.tolist() == [6]
     assert read("1,2\n").y.tolist() == [2]
+    counts = read("2001-01,1812,1790\n2001-02,1813,1795\n", target="column 2")  # no years
+    assert counts.y.tolist() == [1812, 1813]
     named = read("t,2001\n1,5\n2,6\n")  # a number as name
     assert named.y_label == "2001" and named.y.tolist() == [5, 6]
 
@@ -405,6 +407,8 @@ def test_files_of_several_series_are_refused_unless_one_is_chosen(read):
         read("id,t,y\n" + "".join(rows))
     with pytest.raises(ValueError, match="no row with 'M3' in the column 'id', but 'M1', 'M2'"):
         read("id,t,y\n" + "".join(rows), where={"id": "M3"})
+    numbered = ",id,t,y\n" + "".join(f"{i},{row}" for i, row in enumerate(rows))
+    assert read(numbered, where={"id": "M2"}).x.tolist() == [0, 1, 2, 3, 4]
     # other columns beside times that repeat
     repeated = "t,y,z\n" + "".join(f"{i // 3},{i},{i % 2}\n" for i in range(12))
     assert read(repeated, target="y").y.size == 12
