@@ -97,7 +97,14 @@ def exact_log_density(output: MultivariateNormal, target: Tensor) -> Tensor:
     Args:
         output: What a Gaussian likelihood returns for the prior of an exact GP.
         target: Targets ``... x N``.
+
+    Raises:
+        ValueError: There are more or fewer targets than the distribution is of.
     """
+    if target.shape[-1:] != output.event_shape:  # one target would be that of every row
+        raise ValueError(
+            f"Expected targets ... x {output.event_shape[-1]}, got the shape {tuple(target.shape)}."
+        )
     residual = target - output.mean
     covariance = output.lazy_covariance_matrix
     low_rank = _low_rank(covariance, residual)

@@ -26,6 +26,7 @@ from gpytorch_nkn.layers import log_normal_prior
 
 __all__ = [
     "TRAINERS",
+    "CheckedData",
     "ChunkedPredictions",
     "CustomFit",
     "OutputSubsets",
@@ -146,6 +147,34 @@ def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
         if len({values.size(-2) for values in present.values()}) > 1:
             shapes = ", ".join(f"{name} {tuple(v.shape)}" for name, v in present.items())
             raise ValueError(f"Data must have the same number of rows, got the shapes {shapes}.")
+
+
+class CheckedData:
+    """Refuses training data that do not belong together when they are set later, too."""
+
+    def set_train_data(
+        self,
+        inputs: Tensor | list[Tensor] | tuple[Tensor, ...] | None = None,
+        targets: Tensor | None = None,
+        strict: bool = True,
+    ) -> None:
+        """As in GPyTorch, for inputs ``... x n x d`` and targets ``... x n``.
+
+        Raises:
+            ValueError: Their numbers of rows differ, from each other or from what stays.
+            RuntimeError: ``strict`` is true, and a shape, type or device is not that of before.
+        """
+        model: Any = self
+        given = (inputs,) if isinstance(inputs, Tensor) else inputs
+        x = (model.train_inputs if given is None else given)[0]
+        y = model.train_targets if targets is None else targets
+        rows = x.size(-2) if x.dim() > 1 else x.numel()
+        if not strict and rows != y.size(-1):
+            raise ValueError(
+                "Inputs ... x n x d and targets ... x n must have the same number of rows, got the "
+                f"shapes {tuple(x.shape)} and {tuple(y.shape)}; set both together."
+            )
+        super().set_train_data(inputs, targets, strict)  # type: ignore[misc]
 
 
 def check_likelihood(likelihood: GaussianLikelihood | None) -> None:

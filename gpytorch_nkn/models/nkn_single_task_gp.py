@@ -23,13 +23,19 @@ from torch import Tensor
 
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit import Objective
-from gpytorch_nkn.models.common import TRAINERS, CustomFit, OutputSubsets, check_training_data
+from gpytorch_nkn.models.common import (
+    TRAINERS,
+    CheckedData,
+    CustomFit,
+    OutputSubsets,
+    check_training_data,
+)
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
 __all__ = ["NKNSingleTaskGP"]
 
 
-class NKNSingleTaskGP(CustomFit, OutputSubsets, SingleTaskGP):  # type: ignore[misc]
+class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # type: ignore[misc]
     """Exact GP whose kernel is a network that learns its structure: use it for SingleTaskGP.
 
     Data, noise, mean and transforms are those of :class:`botorch.models.SingleTaskGP`, with the

@@ -16,8 +16,9 @@ from botorch.posteriors import Posterior
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
+from gpytorch_nkn.models import VariationalNKNGP
 from tests.global_state import unchanged
-from tests.models.registry import Case
+from tests.models.registry import Case, N
 
 REFUSALS = (NotImplementedError, TypeError, ValueError)
 
@@ -399,6 +400,28 @@ def check_bad_data(case: Case):
             case.make(x, z)
 
 
+def check_data_set_later(case: Case):
+    """Data that are set later make the model that they make at the start, row by row."""
+    model, points = case.model(), case.points(3)
+    if case.on_grid or not hasattr(model, "set_train_data"):
+        assert case.on_grid or case.cls is VariationalNKNGP
+        return
+    x, y = case.data(n=N + 3, seed=1)
+    fresh = case.make(x, y, outcome_transform=None)
+    model = case.model(outcome_transform=None)
+    fresh.load_state_dict(model.state_dict())
+    inputs, targets = fresh.train().train_inputs[0], fresh.train_targets
+    for rows in (N - 1, 1, N + 9):
+        wrong = targets[..., :1].expand(*targets.shape[:-1], rows)
+        with pytest.raises(ValueError, match=rf"{N + 3}.*{rows}"):
+            model.set_train_data(inputs, wrong, strict=False)
+        with pytest.raises(ValueError, match="rows"):
+            model.set_train_data(targets=wrong, strict=False)
+    model.set_train_data(inputs, targets, strict=False)
+    for one, two in zip(moments(model, points), moments(fresh.eval(), points), strict=True):
+        torch.testing.assert_close(one, two)
+
+
 def check_likelihood(case: Case):
     """GPyTorch's marginal likelihood of a model in training mode is a number with gradients."""
     if not case.exact:
@@ -436,5 +459,6 @@ CHECKS = [
     check_global_state,
     check_conditioning,
     check_bad_data,
+    check_data_set_later,
     check_likelihood,
 ]

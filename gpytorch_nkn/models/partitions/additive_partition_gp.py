@@ -22,14 +22,14 @@ from gpytorch.models import ExactGP
 from torch import Tensor, nn
 
 from gpytorch_nkn.fit import check_counts
-from gpytorch_nkn.models.common import CustomFit, check_training_data
+from gpytorch_nkn.models.common import CheckedData, CustomFit, check_training_data
 from gpytorch_nkn.models.partitions.partition_kernel import PartitionKernel
 from gpytorch_nkn.models.partitions.partitions import Partition, co_occurrence, partition_of
 
 __all__ = ["AdditivePartitionGP"]
 
 
-class AdditivePartitionGP(CustomFit, SingleTaskGP):
+class AdditivePartitionGP(CheckedData, CustomFit, SingleTaskGP):
     r"""Additive GP that averages over partitions of the input columns: the paper's Model MCMC.
 
     .. math:: f(x) = m + \sum_{g \in P} f_g(x_g), \qquad P \sim p(P \mid y)

@@ -16,7 +16,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
-from gpytorch_nkn.models.common import CustomFit, make_likelihood
+from gpytorch_nkn.models.common import CheckedData, CustomFit, make_likelihood
 from gpytorch_nkn.models.inducing_points import InducingFeatureKernel, LowRankNormal
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
 from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
@@ -25,7 +25,7 @@ from gpytorch_nkn.models.structure import make_kernel
 __all__ = ["SparseNKNGP"]
 
 
-class SparseNKNGP(CustomFit, InducingPointGP, SingleTaskGP):  # type: ignore[misc]
+class SparseNKNGP(CheckedData, CustomFit, InducingPointGP, SingleTaskGP):  # type: ignore[misc]
     r"""Sparse GP by inducing points, for some thousands of rows up to some ten thousands.
 
     Titsias' approximation (SGPR, VFE): the distribution of the function's values at m inducing

@@ -154,6 +154,11 @@ class VariationalNKNGP(InducingPointGP, SingleTaskVariationalGP):  # type: ignor
     def collapsed(self) -> CollapsedGP:
         """The model with its inducing values integrated out."""
         (inputs,), targets = self.model.train_inputs, self.model.train_targets
+        if inputs.shape[:-1] != targets.shape:
+            raise ValueError(
+                "The training data must be inputs n x d and targets n, got the shapes "
+                f"{tuple(inputs.shape)} and {tuple(targets.shape)}."
+            )
         return CollapsedGP(
             kernel=self.model.covar_module,
             mean=self.model.mean_module,

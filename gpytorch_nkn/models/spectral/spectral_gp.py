@@ -20,6 +20,7 @@ from torch import Tensor
 
 from gpytorch_nkn.kernels import FeatureKernel, NonStationarySpectralKernel
 from gpytorch_nkn.models.common import (
+    CheckedData,
     ChunkedPredictions,
     CustomFit,
     OutputSubsets,
@@ -43,7 +44,9 @@ _DEVIATION = 0.3  # of a normal prior around the frequencies at the start
 _DIFFERENCE = 0.1  # and of half the differences, around zero
 
 
-class SpectralGP(CustomFit, ChunkedPredictions, OutputSubsets, SingleTaskGP):  # type: ignore[misc]
+class SpectralGP(  # type: ignore[misc]
+    CheckedData, CustomFit, ChunkedPredictions, OutputSubsets, SingleTaskGP
+):
     r"""GP with a :class:`NonStationarySpectralKernel` beside an RBF kernel, for SingleTaskGP.
 
     Up to 2000 rows it is exact, with one pair of frequencies per 20 rows (5 to 50). Beyond, with
