@@ -437,8 +437,12 @@ def test_posterior_equals_that_with_the_base_class_covariances(shape, m, monkeyp
 def test_a_structure_that_ignores_columns_is_refused():
     x = torch.rand(8, 4, dtype=torch.float64)
     y = x.sum(-1, keepdim=True)
-    with pytest.raises(ValueError, match=r"sees the columns \{2, 3\} of 4"):
+    with pytest.raises(ValueError, match="not fit 4 input columns.*for 2 input columns"):
         NKNSingleTaskGP(x, y, structure=NeuralKernelNetwork.additive(2))
+    preset = NeuralKernelNetwork.additive(2)
+    own = NeuralKernelNetwork(preset.primitives, preset.layers)
+    with pytest.raises(ValueError, match=r"sees the columns \{2, 3\} of 4"):
+        NKNSingleTaskGP(x, y, structure=own)
     chosen = NeuralKernelNetwork.additive(2, active_dims=(0, 3))
     assert NKNSingleTaskGP(x, y, structure=chosen).covar_module.active_dims.tolist() == [0, 3]
 

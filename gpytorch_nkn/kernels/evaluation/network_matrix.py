@@ -52,8 +52,10 @@ def network_matrix(
 ) -> EntrywiseMatrix | None:
     """The scaled matrix of a network at two inputs; ``None`` where plain evaluation is the way.
 
-    The network has ``primitives``, ``layers`` and ``plain_values``, inputs its columns alone.
+    The network has ``primitives``, ``layers``, ``plain_values`` and ``check_columns``, inputs its
+    columns alone.
     """
+    network.check_columns(x1)
     path = settings.kernel_evaluation.path()
     if path == "plain" or not is_ordinary(x1, x2):
         return None

@@ -75,6 +75,8 @@ class NeuralKernelNetwork(BatchKernel):
         torch.Size([5, 5])
     """
 
+    input_dim: int | None = None  # columns that a preset is for
+
     def __init__(
         self,
         primitives: Sequence[Kernel],
@@ -136,7 +138,7 @@ class NeuralKernelNetwork(BatchKernel):
         """
         shape = torch.Size(batch_shape or ())
         options = presets.make_options(wiring, priors, variances, shape, sparsity)
-        return cls(*presets.time_series(zero_mean, options), active_dims=active_dims)
+        return cls._preset(presets.time_series(zero_mean, options), 1, active_dims)
 
     @classmethod
     def forecast(
@@ -198,7 +200,8 @@ class NeuralKernelNetwork(BatchKernel):
         Processes Needs Priors, for a sum with priors; walks and shifting seasons are not theirs.
         """
         parts = forecast.forecast(origin, seasons, cycles, terms, covariates, curves, priors)
-        return cls(*parts, active_dims=active_dims)
+        # beside covariates there may be columns that nothing is to depend on
+        return cls._preset(parts, None if covariates else 1, active_dims)
 
     @classmethod
     def regression(
@@ -222,7 +225,7 @@ class NeuralKernelNetwork(BatchKernel):
         """
         shape = torch.Size(batch_shape or ())
         options = presets.make_options(wiring, priors, variances, shape, sparsity)
-        return cls(*presets.regression(input_dim, options), active_dims=active_dims)
+        return cls._preset(presets.regression(input_dim, options), input_dim, active_dims)
 
     @classmethod
     def tabular(
@@ -253,7 +256,7 @@ class NeuralKernelNetwork(BatchKernel):
         """
         shape = torch.Size(batch_shape or ())
         parts = presets.tabular(input_dim, columns, spectral, wiring, priors, shape)
-        return cls(*parts, skip=True, active_dims=active_dims)
+        return cls._preset(parts, input_dim, active_dims, skip=True)
 
     @classmethod
     def additive(
@@ -277,7 +280,7 @@ class NeuralKernelNetwork(BatchKernel):
         """
         shape = torch.Size(batch_shape or ())
         options = presets.make_options(wiring, priors, variances, shape, sparsity)
-        return cls(*presets.additive(input_dim, options), active_dims=active_dims)
+        return cls._preset(presets.additive(input_dim, options), input_dim, active_dims)
 
     @classmethod
     def texture(
@@ -300,7 +303,7 @@ class NeuralKernelNetwork(BatchKernel):
         """
         shape = torch.Size(batch_shape or ())
         options = presets.make_options(wiring, priors, variances, shape, sparsity)
-        return cls(*presets.texture(options), active_dims=active_dims)
+        return cls._preset(presets.texture(options), 1, active_dims)
 
     @classmethod
     def optimization(
@@ -332,7 +335,37 @@ class NeuralKernelNetwork(BatchKernel):
         """
         shape = torch.Size(batch_shape or ())
         parts = presets.optimization(input_dim, wiring, priors, shape)
-        return cls(*parts, skip=True, active_dims=active_dims)
+        return cls._preset(parts, input_dim, active_dims, skip=True)
+
+    @classmethod
+    def _preset(
+        cls,
+        parts: presets.Parts,
+        input_dim: int | None,
+        active_dims: tuple[int, ...] | None,
+        *,
+        skip: bool = False,
+    ) -> NeuralKernelNetwork:
+        """A network for so many columns, those of ``active_dims`` where these are given."""
+        network = cls(*parts, skip=skip, active_dims=active_dims)
+        if input_dim and active_dims is not None and len(active_dims) != input_dim:
+            raise ValueError(
+                f"The network is for {input_dim} input columns, got active_dims {active_dims}."
+            )
+        network.input_dim = input_dim
+        return network
+
+    def check_columns(self, x: Tensor) -> None:
+        """Refuse inputs of other columns than a preset is for: some would count for nothing.
+
+        Raises:
+            ValueError: Inputs ``... x N x D`` have more or fewer columns than ``input_dim``.
+        """
+        if self.input_dim not in (None, x.size(-1)):
+            raise ValueError(
+                f"The network is for {self.input_dim} input columns, got inputs of the shape "
+                f"{tuple(x.shape)}; make it for {x.size(-1)}, or choose columns by active_dims."
+            )
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -421,6 +454,8 @@ class NeuralKernelNetwork(BatchKernel):
         """Values of the primitives, ``... x P x E``, and the shape that the flat entries had."""
         if last_dim_is_batch:
             params = {**params, "last_dim_is_batch": True}
+        else:
+            self.check_columns(x1)
         num_entry_dims = (1 if diag else 2) + (1 if last_dim_is_batch else 0)
         values = []
         for kernel in self.primitives:

@@ -29,6 +29,7 @@ from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKerne
 from gpytorch_nkn.layers import Layer, Linear, log_normal_prior, parse_wiring, prior_closures
 
 __all__ = [
+    "Parts",
     "additive",
     "make_options",
     "optimization",

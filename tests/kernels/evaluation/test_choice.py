@@ -448,8 +448,11 @@ def test_active_dims_out_of_range_are_an_error(dims, path):
 
 @pytest.mark.parametrize("path", ["plain", "auto", *PATHS])
 def test_a_wrong_number_of_columns_is_an_error(path):
-    with kernel_evaluation(path), pytest.raises(RuntimeError, match=r"dimensionality .* Got 2"):
+    with kernel_evaluation(path), pytest.raises(ValueError, match=r"for 3 input .*\(5, 2\)"):
         make_network("regression")(rough_inputs(5, 2)).to_dense()
+    own = network_of(RBFKernel(ard_num_dims=3))  # GPyTorch's kernels know it, too
+    with kernel_evaluation(path), pytest.raises(RuntimeError, match=r"dimensionality .* Got 2"):
+        own(rough_inputs(5, 2)).to_dense()
 
 
 @needs_compiled

@@ -3,6 +3,7 @@ from copy import deepcopy
 
 import pytest
 import torch
+from botorch.models import SingleTaskGP
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import (
     LinearKernel,
@@ -14,8 +15,10 @@ from gpytorch.kernels import (
 )
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.models import ExactGP
 
+from gpytorch_nkn import settings
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.interpretation import expand
@@ -26,6 +29,7 @@ from gpytorch_nkn.kernels import (
     ZeroMeanPeriodicKernel,
 )
 from gpytorch_nkn.layers import Linear, Product
+from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 from tests.kernels.contract import close, dense
 
 PRESETS = [
@@ -469,3 +473,54 @@ def test_optimization_starts_alike_whatever_the_random_state():
     torch.manual_seed(2)
     for a, b in zip(first.parameters(), build("optimization", (3,)).parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+READY = {
+    "time_series": ((), 1),
+    "forecast": ((), 1),
+    "regression": ((3,), 3),
+    "tabular": ((3,), 3),
+    "additive": ((3,), 3),
+    "texture": ((), 1),
+    "optimization": ((3,), 3),
+}
+
+
+def test_every_preset_is_among_those_that_know_their_columns():
+    made = {n for n, m in vars(NeuralKernelNetwork).items() if isinstance(m, classmethod)}
+    assert {name for name in made if not name.startswith("_")} == set(READY)
+
+
+@pytest.mark.parametrize("evaluation", ["auto", "plain"])
+@pytest.mark.parametrize("name", READY)
+def test_inputs_of_other_columns_than_a_preset_is_for_are_refused(name, evaluation):
+    args, columns = READY[name]
+    options = {"origin": -1.0} if name == "forecast" else {}
+    network = build(name, args, **options)
+    for kernel in (network, ScaleKernel(network), network.expand_batch(torch.Size([2]))):
+        with settings.kernel_evaluation(evaluation):
+            assert kernel(torch.rand(5, columns)).to_dense().shape[-2:] == (5, 5)
+            for other in {1, columns - 1, columns + 1} - {0, columns}:
+                x = torch.rand(5, other)
+                with pytest.raises(ValueError, match=f"for {columns} input columns.*5, {other}"):
+                    kernel(x).to_dense()
+                with pytest.raises(ValueError, match=f"for {columns} input columns"):
+                    kernel(x, diag=True)
+    x = torch.rand(5, columns + 2)
+    chosen = tuple(range(1, columns + 1))
+    network = build(name, args, active_dims=chosen, **options)
+    expected = build(name, args, **options)(x[:, 1 : columns + 1]).to_dense()
+    torch.testing.assert_close(network(x).to_dense(), expected)
+    with pytest.raises(ValueError, match=f"for {columns} input columns, got active_dims"):
+        build(name, args, active_dims=(*chosen, 0), **options)
+
+
+@pytest.mark.parametrize("mll", [ExactMarginalLogLikelihood, AnalyticExactMarginalLogLikelihood])
+def test_a_model_of_other_columns_than_its_network_is_for_has_no_likelihood(mll):
+    x = torch.rand(9, 4)
+    kernel = ScaleKernel(build("additive", (2,)))
+    model = SingleTaskGP(x, x.sum(-1, keepdim=True), covar_module=kernel).train()
+    with pytest.raises(ValueError, match="for 2 input columns"):
+        mll(model.likelihood, model)(model(x), model.train_targets)
+    with pytest.raises(RuntimeError, match="for 2 input columns"):
+        fit_best_of(model, restarts=1)
