@@ -13,7 +13,7 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.priors import Prior
 from torch import Tensor, nn
 
-from gpytorch_nkn.layers import Layer
+from gpytorch_nkn.layers import Layer, for_prior, from_prior
 
 __all__ = ["BatchKernel", "constrained", "expand_kernel_batch", "index_kernel_batch"]
 
@@ -61,11 +61,11 @@ class BatchKernel(Kernel):
 
 
 def _get(kernel: Kernel, attribute: str) -> Tensor:
-    return getattr(kernel, attribute)
+    return for_prior(kernel, getattr(kernel, attribute))
 
 
 def _set(kernel: Kernel, value: Any, attribute: str) -> None:
-    kernel.initialize(**{attribute: value})
+    kernel.initialize(**{attribute: from_prior(getattr(kernel, attribute), value)})
 
 
 def constrained(name: str, meaning: str) -> Any:

@@ -3,7 +3,13 @@
 from gpytorch_nkn.layers.activation import Activation, polynomial as polynomial
 from gpytorch_nkn.layers.half_horseshoe_prior import HalfHorseshoePrior
 from gpytorch_nkn.layers.layer import Layer
-from gpytorch_nkn.layers.linear import Linear, positive, prior_closures as prior_closures
+from gpytorch_nkn.layers.linear import (
+    Linear,
+    for_prior as for_prior,
+    from_prior as from_prior,
+    positive,
+    prior_closures as prior_closures,
+)
 from gpytorch_nkn.layers.operation import Operation, operation_of as operation_of, register_layer
 from gpytorch_nkn.layers.product import Product
 from gpytorch_nkn.layers.wiring import PAPER_WIRING, log_normal_prior, parse_wiring

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.layers.layer import Layer
 
+_NO_BATCH = torch.Size([1, 1, 1, 1])  # as many dimensions as no batch has
 _LOG_OF_ZERO = -1e3  # a finite number whose softmax beside others is exactly 0
 
-__all__ = ["Linear", "positive", "prior_closures"]
+__all__ = ["Linear", "for_prior", "from_prior", "positive", "prior_closures"]
 
 
 class Linear(Layer):
@@ -255,6 +256,27 @@ def positive(value: Tensor) -> Tensor:
     return value.clamp_min(torch.finfo(value.dtype).tiny)
 
 
+def for_prior(module: Module, value: Tensor) -> Tensor:
+    """A parameter as a prior is to read it: without a batch, behind dimensions of one.
+
+    GPyTorch takes as many first dimensions of a prior's values as the data have for those of the
+    batch. A weight ``O x C`` of a kernel without a batch, whose prior counts for every data set of
+    a batch, must not lend it its own dimensions.
+    """
+    return value if module.batch_shape else value.view(*_NO_BATCH, *value.shape)
+
+
+def from_prior(old: Tensor, value: Tensor | float) -> Tensor | float:
+    """A value that a prior draws for a parameter, without the dimensions of ``for_prior``."""
+    width = len(_NO_BATCH)
+    if not isinstance(value, Tensor) or value.dim() - old.dim() < width:
+        return value
+    for start in range(value.dim() - width + 1):  # Pyro's draws have dimensions before these
+        if value.shape[start : start + width] == _NO_BATCH:
+            return value.reshape(value.shape[:start] + value.shape[start + width :])
+    return value
+
+
 def prior_closures(name: str) -> tuple[Callable[..., Any], Callable[..., None]]:
     """What a prior on a parameter, or on its raw values, reads and sets; they pickle."""
     return partial(_get, name=name), partial(_set, name=name)
@@ -262,13 +284,16 @@ def prior_closures(name: str) -> tuple[Callable[..., Any], Callable[..., None]]:
 
 def _get(module: Module, name: str) -> Tensor | None:
     value = getattr(module, name)
-    if value is None or not name.startswith("raw_"):
-        return None if value is None else positive(value)
+    if value is None:
+        return None
+    if not name.startswith("raw_"):
+        return for_prior(module, positive(value))
     pruned = value <= _LOG_OF_ZERO  # stands for a weight of zero, which priors leave alone
-    return value.masked_fill(pruned, 0.0) if bool(pruned.any()) else value
+    return for_prior(module, value.masked_fill(pruned, 0.0) if bool(pruned.any()) else value)
 
 
 def _set(module: Module, value: Tensor | float, name: str) -> None:
+    value = from_prior(getattr(module, name), value)
     if name.startswith("raw_"):
         module.initialize(**{name: value})
     else:

@@ -266,7 +266,9 @@ def test_a_number_for_a_prior_is_a_deviation_from_the_start(batch_shape):
         density[name] = prior.log_prob(get(kernel))
     for name, deviation in (("frequency_prior", 0.3), ("difference_prior", 0.1)):
         expected = -2.0 - math.log(deviation) - 0.5 * math.log(2 * math.pi)
-        torch.testing.assert_close(density[name], torch.full_like(start, expected))
+        torch.testing.assert_close(
+            density[name].view(start.shape), torch.full_like(start, expected)
+        )
 
 
 def test_pairs_can_be_set():

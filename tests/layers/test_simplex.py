@@ -205,7 +205,10 @@ def test_priors_are_on_raw_values_and_can_be_sampled_pickled_and_copied(batch_sh
     for copy in (layer, pickle.loads(pickle.dumps(layer)), deepcopy(layer)):
         torch.testing.assert_close(copy(values), start)
         seen = {name: closure(copy) for name, _, _, closure, _ in copy.named_priors()}
-        assert seen["weight_prior"] is copy.raw_weight and seen["bias_prior"] is copy.raw_bias
+        for name in ("weight", "bias"):
+            raw = getattr(copy, f"raw_{name}")
+            assert seen[f"{name}_prior"].data_ptr() == raw.data_ptr()  # the raw values themselves
+            assert seen[f"{name}_prior"].numel() == raw.numel()
         before = copy.raw_weight.clone(), copy.raw_bias.clone()
         torch.manual_seed(4)
         expected = NormalPrior(-1.0, 0.5).sample().expand_as(copy.raw_weight)

@@ -4,6 +4,7 @@ from copy import deepcopy
 import pytest
 import torch
 from botorch.models import SingleTaskGP
+from botorch.optim.utils.model_utils import sample_all_priors
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import (
     LinearKernel,
@@ -30,6 +31,7 @@ from gpytorch_nkn.kernels import (
 )
 from gpytorch_nkn.layers import Linear, Product
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
+from tests.fit.models import SmallGP
 from tests.kernels.contract import close, dense
 
 PRESETS = [
@@ -524,3 +526,32 @@ def test_a_model_of_other_columns_than_its_network_is_for_has_no_likelihood(mll)
         mll(model.likelihood, model)(model(x), model.train_targets)
     with pytest.raises(RuntimeError, match="for 2 input columns"):
         fit_best_of(model, restarts=1)
+
+
+@pytest.mark.parametrize("mll", [ExactMarginalLogLikelihood, AnalyticExactMarginalLogLikelihood])
+@pytest.mark.parametrize("batch_shape", [(2,), (8,), (2, 3)])
+@pytest.mark.parametrize("name", READY)
+def test_priors_of_an_unbatched_preset_count_for_every_data_set(name, batch_shape, mll):
+    args, columns = READY[name]
+    options = {"origin": -1.0} if name == "forecast" else {}
+    if name in ("additive", "texture"):
+        options["sparsity"] = "horseshoe" if name == "texture" else "l1"
+    network = build(name, args, **options)
+    x = torch.rand(*batch_shape, 5, columns)
+    y = x.sum(-1).cos()
+
+    def value(x, y):
+        model = SmallGP(x, y, network).train()
+        return mll(model.likelihood, model)(model(x), y)
+
+    together = value(x, y)
+    assert together.shape == batch_shape
+    flat = zip(x.flatten(0, -3), y.flatten(0, -2), strict=True)
+    apart = torch.stack([value(*one) for one in flat])
+    torch.testing.assert_close(together.flatten(), apart)
+    before = deepcopy(network.state_dict())
+    model = SmallGP(x, y, network)
+    sample_all_priors(model)  # what BoTorch does before it tries again
+    after = network.state_dict()
+    assert {k: v.shape for k, v in after.items()} == {k: v.shape for k, v in before.items()}
+    assert not torch.equal(network(x).to_dense(), build(name, args, **options)(x).to_dense())
