@@ -16,7 +16,14 @@ from tqdm import tqdm
 
 from gpytorch_nkn.fit.batching import can_stack, stack_models, unstack_model
 from gpytorch_nkn.fit.objective import Objective, check_model, noisy_prior
-from gpytorch_nkn.fit.optimize import FlatParameters, Recipe, has_closed_form, run_adam, run_lbfgs
+from gpytorch_nkn.fit.optimize import (
+    FlatParameters,
+    Recipe,
+    check_recipe,
+    has_closed_form,
+    run_adam,
+    run_lbfgs,
+)
 from gpytorch_nkn.fit.parallel import as_finished
 from gpytorch_nkn.fit.result import FitResult, RestartRecord, copy_model
 from gpytorch_nkn.fit.session import Session, check_counts
@@ -107,6 +114,7 @@ def fit_best_of(
         RuntimeError: Every restart failed; the message lists why.
         KeyboardInterrupt: Ctrl-C came before any restart had taken a step.
     """
+    check_recipe(recipe)
     recipe = Recipe() if recipe is None else recipe
     _check_options(restarts, criterion, num_blocks, initialize)
     session = Session(budget=budget, seed=seed, progress=progress)

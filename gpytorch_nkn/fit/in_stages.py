@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gpytorch_nkn.fit.best_of import fit_best_of
 from gpytorch_nkn.fit.objective import Objective, check_model
-from gpytorch_nkn.fit.optimize import Recipe
+from gpytorch_nkn.fit.optimize import Recipe, check_recipe
 from gpytorch_nkn.fit.result import (
     FitResult,
     HeldOut,
@@ -95,6 +95,7 @@ def fit_in_stages(
             "The model must have one tensor of inputs N x D and targets N, got shapes "
             f"{[tuple(x.shape) for x in model.train_inputs]} and {tuple(targets.shape)}."
         )
+    check_recipe(recipe)
     recipe = Recipe(adam_steps=0, lbfgs_iterations=120) if recipe is None else recipe
     session = Session(budget=budget, seed=seed, progress=progress)
     options: dict[str, Any] = {"seed": seed, "n_jobs": n_jobs, "progress": progress}

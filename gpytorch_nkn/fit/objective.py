@@ -22,7 +22,7 @@ def check_model(model: object) -> None:
 
     Raises:
         TypeError: Not an exact GP with a Gaussian likelihood.
-        ValueError: No training data, or targets that are not finite.
+        ValueError: No training data, or such as are not finite or belong to a graph.
     """
     if not isinstance(model, ExactGP):
         raise TypeError(f"fit_best_of needs a gpytorch ExactGP, got {type(model).__name__}.")
@@ -36,6 +36,11 @@ def check_model(model: object) -> None:
     for name, tensors in (("inputs", model.train_inputs), ("targets", [model.train_targets])):
         if not all(bool(tensor.isfinite().all()) for tensor in tensors):
             raise ValueError(f"The training {name} contain NaN or infinite values.")
+        if not all(tensor.is_leaf for tensor in tensors):
+            raise ValueError(
+                f"The training {name} are results of a differentiable computation, which models "
+                "cannot be copied with: make the model of detached data."
+            )
 
 
 def noisy_prior(model: ExactGP) -> tuple[Tensor, Tensor]:

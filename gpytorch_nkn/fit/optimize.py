@@ -16,9 +16,10 @@ from torch import Tensor
 
 from gpytorch_nkn.fit.adam import Adam
 from gpytorch_nkn.fit.objective import Objective
+from gpytorch_nkn.fit.session import check_counts
 from gpytorch_nkn.fit.training_loss import TrainingLoss
 
-__all__ = ["FlatParameters", "Recipe", "has_closed_form", "run_adam", "run_lbfgs"]
+__all__ = ["FlatParameters", "Recipe", "check_recipe", "has_closed_form", "run_adam", "run_lbfgs"]
 
 _CONFIRM_EVERY = 100  # evaluations
 _MAX_FAILURES = 20  # consecutive evaluations without a finite loss
@@ -44,7 +45,8 @@ class Recipe:
     lbfgs_iterations: int = 60
 
     def __post_init__(self) -> None:
-        if min(self.adam_steps, self.lbfgs_iterations) < 0 or not self.learning_rate > 0:
+        check_counts(None, adam_steps=self.adam_steps, lbfgs_iterations=self.lbfgs_iterations)
+        if min(self.adam_steps, self.lbfgs_iterations) < 0 or not 0 < self.learning_rate < math.inf:
             raise ValueError(
                 "A recipe needs steps of at least 0 and a positive learning rate, got "
                 f"adam_steps={self.adam_steps}, lbfgs_iterations={self.lbfgs_iterations}, "
@@ -55,6 +57,16 @@ class Recipe:
     def paper(cls) -> Recipe:
         """Adam at 1e-3 for 20,000 steps (Sun et al. 2018, appendix J.1)."""
         return cls(adam_steps=20_000, learning_rate=1e-3, anneal=False, lbfgs_iterations=0)
+
+
+def check_recipe(recipe: object) -> None:
+    """Refuse optimiser settings that are no :class:`Recipe`; None is allowed.
+
+    Raises:
+        TypeError: They are not.
+    """
+    if recipe is not None and not isinstance(recipe, Recipe):
+        raise TypeError(f"recipe must be a gpytorch_nkn.fit.Recipe or None, got {recipe!r}.")
 
 
 class FlatParameters:

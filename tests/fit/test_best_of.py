@@ -13,7 +13,7 @@ from botorch.models.transforms import Normalize, Standardize, Warp
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from gpytorch_nkn.fit import Recipe, best_of, fit_best_of
+from gpytorch_nkn.fit import Recipe, best_of, fit_best_of, fit_in_stages
 from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.fit.optimize import FlatParameters
 from gpytorch_nkn.initialization import initialize_model
@@ -312,6 +312,25 @@ def test_bad_options_are_named(options, match):
 def test_bad_recipe_is_named():
     with pytest.raises(ValueError, match="adam_steps=-1"):
         Recipe(adam_steps=-1)
+    with pytest.raises(ValueError, match="learning_rate=inf"):
+        Recipe(learning_rate=float("inf"))
+    with pytest.raises(TypeError, match="adam_steps must be an integer, got 1.5"):
+        Recipe(adam_steps=1.5)
+
+
+@pytest.mark.parametrize("recipe", [3, "paper", {"adam_steps": 2}])
+@pytest.mark.parametrize("fit", [fit_best_of, fit_in_stages])
+def test_what_is_no_recipe_is_named(fit, recipe):
+    with pytest.raises(TypeError, match=f"must be a gpytorch_nkn.fit.Recipe .*{recipe}"):
+        fit(rbf_model(), recipe=recipe)
+
+
+def test_data_of_a_graph_are_refused():
+    x = torch.rand(9, 1, requires_grad=True)
+    with pytest.raises(ValueError, match="targets .* detached data"):
+        fit_best_of(SmallGP(x.detach(), x[:, 0].sin(), RBFKernel()), restarts=1)
+    result = fit_best_of(SmallGP(x, x[:, 0].sin().detach(), RBFKernel()), restarts=1)
+    assert result.model.train_inputs[0].is_leaf
 
 
 def test_recipe_of_the_paper():

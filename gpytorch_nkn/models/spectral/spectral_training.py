@@ -53,7 +53,7 @@ class Training:
     ):
         with torch.no_grad():
             x = model.transform_inputs(model.train_inputs[0]).detach()
-        y, likelihood = model.train_targets, model.likelihood
+        y, likelihood = model.train_targets.detach(), model.likelihood
         known = isinstance(likelihood, FixedNoiseGaussianLikelihood)
         noise = likelihood.noise.detach().expand(y.shape) if known else None
         if x.size(-2) != y.size(-1):
