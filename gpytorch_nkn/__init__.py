@@ -1,7 +1,65 @@
-"""Gaussian process kernels whose structure is learned by gradient descent."""
+"""Gaussian process kernels whose structure is learned by gradient descent.
+
+What most users need stands here as well as in its room, and is loaded when it is first asked for:
+``import gpytorch_nkn`` alone loads nothing else.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 from gpytorch_nkn import settings
 
-__all__ = ["__version__", "settings"]
+__all__ = [
+    "ASKLClassifier",
+    "ASKLRegressor",
+    "AdditivePartitionGP",
+    "DANKClassifier",
+    "DANKRegressor",
+    "KroneckerGridGP",
+    "NKNForecaster",
+    "NKNRegressor",
+    "NKNSingleTaskGP",
+    "NeuralKernelNetwork",
+    "SparseNKNGP",
+    "SpectralGP",
+    "VariationalNKNGP",
+    "__version__",
+    "fit_best_of",
+    "inpaint",
+    "report",
+    "settings",
+]
 
 __version__ = "0.1.0"
+
+_ROOMS = {
+    "ASKLClassifier": "estimators",
+    "ASKLRegressor": "estimators",
+    "AdditivePartitionGP": "models",
+    "DANKClassifier": "estimators",
+    "DANKRegressor": "estimators",
+    "KroneckerGridGP": "models",
+    "NKNForecaster": "estimators",
+    "NKNRegressor": "estimators",
+    "NKNSingleTaskGP": "models",
+    "NeuralKernelNetwork": "kernels",
+    "SparseNKNGP": "models",
+    "SpectralGP": "models",
+    "VariationalNKNGP": "models",
+    "fit_best_of": "fit",
+    "inpaint": "grids",
+    "report": "interpretation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -282,6 +282,42 @@ def test_import_is_light_and_leaves_global_state_alone():
     assert effects["changed"] == []
 
 
+def test_public_names_are_at_the_top_and_loaded_when_they_are_asked_for():
+    code = f"""
+import json, sys
+before = set(sys.modules)
+import {PACKAGE} as top
+light = sorted(set(sys.modules) - before)
+listed = dir(top)
+one = top.NeuralKernelNetwork
+some = sorted(set(sys.modules) - before)
+try:
+    top.NoSuchName
+except AttributeError as error:
+    message = str(error)
+print(json.dumps([light, listed, some, message]))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True
+    )
+    light, listed, some, message = json.loads(run.stdout)
+    heavy = {"torch", "gpytorch", "botorch", "numpy", "scipy", "sklearn", "pandas", "matplotlib"}
+    assert heavy.isdisjoint(name.split(".")[0] for name in light)
+    assert {name for name in light if name.startswith(PACKAGE)} == {PACKAGE, f"{PACKAGE}.settings"}
+    assert f"{PACKAGE}.kernels" in some and f"{PACKAGE}.models" not in some
+    assert message == f"module '{PACKAGE}' has no attribute 'NoSuchName'"
+    top = importlib.import_module(PACKAGE)
+    assert set(top.__all__) <= set(listed)
+    rooms = top._ROOMS
+    assert {*rooms, "settings", "__version__"} == set(top.__all__)
+    for name, room in rooms.items():
+        face = importlib.import_module(f"{PACKAGE}.{room}")
+        assert name in face.__all__ and getattr(top, name) is getattr(face, name)
+    for room, ends in (("estimators", ("Classifier", "Regressor", "Forecaster")), ("models", "GP")):
+        public = importlib.import_module(f"{PACKAGE}.{room}").__all__
+        assert {name for name in public if name.endswith(ends)} <= set(rooms)
+
+
 def test_models_and_figures_load_neither_ax_nor_matplotlib():
     loaded = side_effects(f"{PACKAGE}.models", f"{PACKAGE}.plotting")["loaded"]
     assert {"botorch", f"{PACKAGE}.models", f"{PACKAGE}.plotting"} <= set(loaded)

@@ -23,6 +23,8 @@ OWN = {  # what each kernel has priors on that are no lengthscales
         "correlation_prior": NormalPrior(0.5, 0.05),
         "frequency_prior": SIGNED,
     },
+    kernels.ChangePointKernel: {"location_prior": SIGNED, "width_prior": POSITIVE},
+    kernels.StepKernel: {"location_prior": SIGNED, "width_prior": POSITIVE},
     kernels.CenteredLinearKernel: {"variance_prior": POSITIVE},
     kernels.ComplexExponentialKernel: {"frequency_prior": SIGNED},
     kernels.DataAdaptiveHadamardKernel: {"weight_prior": SIGNED},
@@ -41,6 +43,12 @@ def make(cls, **options):
         return cls(3, 2, **options)
     if cls is kernels.DataAdaptiveHadamardKernel:
         return cls(RBFKernel(), torch.rand(4, 2, generator=torch.Generator().manual_seed(0)), 2)
+    if cls is kernels.ChangePointKernel:
+        return cls(
+            RBFKernel(), RBFKernel(), RBFKernel(), location=torch.tensor([0.2, 0.5]), **options
+        )
+    if cls is kernels.StepKernel:
+        return cls(active_dims=(0,), **options)
     kernel = cls(ard_num_dims=2, **options)
     if isinstance(kernel, kernels.ComplexKernel):
         return kernels.NeuralKernelNetwork([kernel], [Linear(1, 1)])
