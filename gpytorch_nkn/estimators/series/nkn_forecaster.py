@@ -61,9 +61,10 @@ if TYPE_CHECKING:
 __all__ = ["NKNForecaster"]
 
 _TRANSFORMS = ("auto", "identity", "log")
-# Log densities of rolling forecasts count as those of so many independent targets: few, as all
-# candidates forecast much alike and rolling forecasts overlap.
-_POINTS = 4.0
+# Mean log densities of rolling forecasts count as those of so many independent targets, or of one
+# for so many windows of the horizon: few, as all candidates forecast much alike and the errors of a
+# window go together.
+_POINTS, _WINDOWS = 4.0, 2.0
 _STEPS_AHEAD = 6  # that are judged, without a season and a horizon
 _MANY = 250  # points
 _FEW = 600  # points, up to which one thread is the fastest
@@ -246,7 +247,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         if not members:
             reasons = "; ".join(f"{m.name}, {m.transform}: {m.status}" for m in tried)
             raise RuntimeError(f"Every candidate failed ({reasons}).")
-        weights = softmax([_POINTS * member.log_density for member in members])
+        count = max(_POINTS, series.num_windows / _WINDOWS)
+        weights = softmax([count * member.log_density for member in members])
         for member, weight in zip(members, weights, strict=True):
             member.weight = float(weight)
         label = x.name if y is None and isinstance(x, pd.Series) else None

@@ -49,7 +49,8 @@ QUALITIES: dict[str, tuple[str, ...]] = {
     "default": ("walks", "smooth", "damped", "cycle", NO_SEASON, NO_COVARIATES),
     "best": ("walks", "smooth", "damped", "cycle", NO_SEASON, NO_COVARIATES, "time_series"),
 }
-_SUMS = Recipe(adam_steps=0, lbfgs_iterations=60)  # one start, at the modes of the priors
+# One start, at the modes of the priors; forecasts do not change after so many iterations.
+_SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)
 _TIME = (0,)  # column of the inputs
 _WALKS = (DampedTrendKernel, IntegratedWienerKernel, WienerKernel)
 _STEPS = 4  # per unit of time, without a season
@@ -125,6 +126,12 @@ class Series:
         n = len(self.time)
         seasons = int(np.ceil(2 * self.seasons[0] / self.step)) if self.seasons else 0
         return max(n // 3, min(seasons, n // 2), 1)
+
+    @property
+    def num_windows(self) -> float:
+        """Windows of the horizon that are judged and do not overlap."""
+        judged = self.last(self.num_trained)
+        return (len(judged.time) - judged.first_origin) / self.horizon
 
 
 @dataclass(frozen=True)

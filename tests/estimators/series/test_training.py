@@ -19,3 +19,10 @@ def test_a_cycle_beside_a_season_is_found(period):
 @pytest.mark.parametrize("values", [2 * TIME, 1 / 3 + TIME / 7 + np.cos(2 * np.pi * TIME / 12)])
 def test_rounding_errors_are_no_cycle(values):
     assert find_cycles(series(values, [12.0])) == []
+
+
+def test_windows_are_those_of_the_horizon_after_the_first_origin():
+    short = Series(np.arange(60.0), np.zeros(60), [12.0], 6, -np.inf)
+    assert short.num_windows == pytest.approx((60 - 24) / 6)  # after two seasons
+    long = Series(np.arange(2000.0), np.zeros(2000), [], 50, -np.inf)
+    assert long.num_windows == pytest.approx((600 - 200) / 50)  # of what is trained
