@@ -94,11 +94,12 @@ def test_every_method_says_the_same(data, fitted):
     table = fitted.forecast(12, level=80, covariates=later)
     assert table.index.equals(MONTHS[AHEAD])
     np.testing.assert_array_equal(table["median"], fitted.predict(MONTHS[AHEAD], covariates=frame))
-    np.testing.assert_array_equal(
+    np.testing.assert_allclose(  # (1 - 0.8) / 2 is not 0.1
         table[["lo-80", "hi-80"]],
         fitted.predict_quantiles(
             MONTHS[AHEAD], [0.1, 0.9], covariates=later[["law", "warmth", "price"]]
         ),
+        rtol=1e-9,
     )
     paths = fitted.sample_paths(800, covariates=later.to_numpy())
     np.testing.assert_allclose(
