@@ -111,7 +111,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             ``"time_series"`` network, too.
         outliers: ``"auto"`` leaves wild values, which all others rule out, out of the training
             (with a warning): those whose error, predicted from all other values, is more than 12
-            times the others'. At most one in 50 is (and one more); of a level that stays, only
+            times the others' (on both scales where logarithms are modelled, too). At most one in 50 is (and one more); of a level that stays, only
             values next to the step. ``"keep"`` learns from them.
         priors: Log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
         restarts: Starts of networks with learned wiring; ``None`` takes 20 up to 250 points and
@@ -758,6 +758,12 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             return self.horizon
         return max(round(seasons[0] / typical_step(time)), 1) if seasons else _STEPS_AHEAD
 
+    def _logs(self, series: Series) -> list[bool]:
+        """Whether targets or their logarithms are modelled, or both."""
+        if self.transform == "auto":
+            return [False, True] if series.values.min() > 0 else [False]
+        return [self.transform == "log"]
+
     def _train_all(self, series: Series, seed: int) -> tuple[list[Member], np.ndarray]:
         """All candidates, and the mask ``N`` of wild values that they did without."""
         network = self.structure if isinstance(self.structure, NeuralKernelNetwork) else None
@@ -778,14 +784,11 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         if self.outliers == "auto":
             short = replace(settings, priors=True, restarts=1, recipe=_SHORT)
             with _threads(series):
-                wild = wild_rows(series, short, session.part(_PART))
+                wild = wild_rows(series, self._logs(series), short, session.part(_PART))
         if wild.any():
             rest = series.select(~wild)
             series = replace(rest, floor=self._floor(rest.values))
-        logs = {"identity": [False], "log": [True], "auto": [False, True]}[self.transform]
-        if self.transform == "auto" and series.values.min() <= 0:
-            logs = [False]
-        tasks = [(name, log) for name in names for log in logs]
+        tasks = [(name, log) for name in names for log in self._logs(series)]
         # with several candidates the bar is over these
         settings = replace(settings, progress=self.progress and len(tasks) == 1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -15,7 +17,9 @@ _FEWEST = 20  # targets, below which nothing is wild
 _SHARE, _ROUNDS = 0.02, 5
 
 
-def wild_rows(series: Series, settings: Settings, budget: float | None) -> np.ndarray:
+def wild_rows(
+    series: Series, scales: Sequence[bool], settings: Settings, budget: float | None
+) -> np.ndarray:
     """Mask ``N`` of targets that all others rule out.
 
     A target is wild if its standardised error, where it is predicted from all others, is more than
@@ -23,23 +27,32 @@ def wild_rows(series: Series, settings: Settings, budget: float | None) -> np.nd
     since a wild value also widens what it is compared with). The process that predicts is the
     candidate of walks, trends and seasons, which learns anew without what it found wild, as wild
     values hide others. Values of a level that stays predict each other: at most those next to a
-    great step are wild.
+    great step are wild. Where logarithms are modelled, too, a value must be wild on both scales.
 
     Args:
         series: The series.
+        scales: Whether the targets (False) or their logarithms (True) are modelled, or both.
         settings: How to train.
         budget: Seconds; ``None`` for any number.
 
     Raises:
         KeyboardInterrupt: Ctrl-C.
     """
+    wild = np.ones(len(series.time), bool)
+    for logs in scales:
+        if wild.any():
+            part = None if budget is None else budget / (_ROUNDS * len(scales))
+            wild &= _wild_rows(series, logs, settings, part)
+    return wild
+
+
+def _wild_rows(series: Series, logs: bool, settings: Settings, part: float | None) -> np.ndarray:
     wild = np.zeros(len(series.time), bool)
     if len(wild) < _FEWEST:
         return wild
-    part = None if budget is None else budget / _ROUNDS
     for _ in range(_ROUNDS):
         rest = series.select(~wild)
-        member = train("walks", None, False, rest, settings, part)
+        member = train("walks", None, logs, rest, settings, part)
         if member.result is not None and member.result.interrupted:
             raise KeyboardInterrupt  # nothing has been reached that could forecast
         if member.status != "ok":
@@ -47,8 +60,7 @@ def wild_rows(series: Series, settings: Settings, budget: float | None) -> np.nd
         errors = _errors(ConditionedGP(member.model))
         first = len(rest.time) - len(errors)  # of the rows that forecasts depend on
         found = first + _outstanding(errors)
-        kept = np.delete(rest.values, found)
-        if not found.size or np.ptp(kept) == 0:
+        if not found.size or np.ptp(np.delete(rest.values, found)) == 0:
             break
         if wild.sum() + found.size > 1 + _SHARE * len(wild):  # so many are its nature
             break

@@ -16,9 +16,9 @@ def months():
     return 50 + 0.2 * _MONTHS + 8 * np.sin(2 * np.pi * _MONTHS / 12) + noise
 
 
-def found(values):
+def found(values, scales=(False,)):
     series = Series(_MONTHS[: len(values)], values, [12.0], 12, -np.inf)
-    return np.flatnonzero(wild_rows(series, _SETTINGS, None)).tolist()
+    return np.flatnonzero(wild_rows(series, scales, _SETTINGS, None)).tolist()
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,15 @@ def test_what_a_series_does_often_or_for_good_is_not_wild():
     shifted = months() + 100 * (_MONTHS >= 60)
     assert set(found(shifted)) <= {59, 60}
     assert found(np.r_[np.arange(10.0), 1e6]) == []  # too few to tell
+
+
+def test_values_of_positive_series_must_be_wild_in_logarithms_too():
+    values = months()
+    values[40] = 5e7
+    assert found(values, (False, True)) == found(values, (True,)) == [40]
+    skewed = np.exp(6 * np.random.default_rng(1).standard_normal(96))
+    assert found(skewed)  # spikes to those who do not know
+    assert found(skewed, (False, True)) == []
 
 
 def test_one_wild_value_does_not_ruin_a_forecast():
