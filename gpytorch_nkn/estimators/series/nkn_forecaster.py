@@ -111,8 +111,9 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             ``"time_series"`` network, too.
         outliers: ``"auto"`` leaves wild values, which all others rule out, out of the training
             (with a warning): those whose error, predicted from all other values, is more than 12
-            times the others' (on both scales where logarithms are modelled, too). At most one in 50 is (and one more); of a level that stays, only
-            values next to the step. ``"keep"`` learns from them.
+            times the others' (on both scales where logarithms are modelled, too). At most one in
+            50 is (and one more); of a level that stays, only values next to the step. ``"keep"``
+            learns from them.
         priors: Log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
         restarts: Starts of networks with learned wiring; ``None`` takes 20 up to 250 points and
             6 beyond (a quarter of these beside other candidates). The others have one.
