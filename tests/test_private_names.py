@@ -71,7 +71,7 @@ INHERITED = {
 
 def package_modules():
     for info in pkgutil.walk_packages(gpytorch_nkn.__path__, "gpytorch_nkn."):
-        if not info.name.endswith(("__main__", "_native")) and info.name != "gpytorch_nkn.ax":
+        if not info.name.endswith(("__main__", "_native", "nkn.ax", "nkn.sktime")):
             yield importlib.import_module(info.name)
 
 

@@ -1,0 +1,177 @@
+"""Forecasts of series in sktime; needs sktime.
+
+The forecaster of :class:`gpytorch_nkn.estimators.NKNForecaster`, for pipelines, searches and
+evaluations of sktime::
+
+    from gpytorch_nkn.sktime import SktimeNKNForecaster
+    from sktime.datasets import load_airline
+
+    series = load_airline()
+    forecaster = SktimeNKNForecaster(random_state=0).fit(series, fh=range(1, 13))
+    forecaster.predict()
+    forecaster.predict_interval(coverage=[0.8, 0.95])
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+
+try:
+    from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
+except ImportError as error:
+    raise ImportError(
+        f"gpytorch_nkn.sktime needs sktime: pip install 'gpytorch_nkn[sktime]' ({error})."
+    ) from error
+
+__all__ = ["SktimeNKNForecaster"]
+
+
+class SktimeNKNForecaster(BaseForecaster):
+    """:class:`gpytorch_nkn.estimators.NKNForecaster` as a forecaster of sktime.
+
+    Point forecasts are medians. Missing values are gaps, and ``X`` has covariates, whose future
+    values every forecast needs. ``update`` forecasts from new observations without training anew;
+    with ``update_params=False`` it moves the cutoff alone, as sktime has it.
+
+    Args:
+        structure, seasons, transform, quality, outliers, priors, restarts, recipe, budget, n_jobs,
+            device, random_state, progress: As of :class:`gpytorch_nkn.estimators.NKNForecaster`;
+            periods of seasons are in units of time there, too: days for dates.
+        horizon: Steps by which candidates are judged; ``None`` for the last of ``fh`` where
+            ``fit`` has one that is relative, else one season (6 without one).
+
+    Attributes:
+        forecaster_: The estimator, which ``report``, ``decompose`` and the like read.
+
+    Examples:
+        >>> from gpytorch_nkn.sktime import SktimeNKNForecaster
+        >>> from sktime.datasets import load_airline
+        >>> forecaster = SktimeNKNForecaster(quality="fast", random_state=0)
+        >>> forecaster.fit(load_airline()).predict(fh=[1, 2]).index.astype(str).tolist()
+        ['1961-01', '1961-02']
+    """
+
+    _tags = {
+        "authors": ["gpytorch_nkn authors"],
+        "maintainers": ["gpytorch_nkn authors"],
+        "python_dependencies": ["torch", "gpytorch"],
+        "capability:multivariate": False,
+        "capability:exogenous": True,
+        "capability:categorical_in_X": False,
+        "capability:insample": True,
+        "capability:missing_values": True,
+        "capability:pred_int": True,
+        "capability:pred_int:insample": True,
+        "capability:random_state": True,
+        "capability:update": True,
+        "property:randomness": "derandomized",
+        "requires-fh-in-fit": False,
+        "y_inner_mtype": "pd.Series",
+        "X_inner_mtype": "pd.DataFrame",
+    }
+
+    def __init__(
+        self,
+        structure: str | NeuralKernelNetwork = "auto",
+        seasons: str | float | ArrayLike = "auto",
+        transform: str = "auto",
+        horizon: int | None = None,
+        quality: str = "default",
+        outliers: str = "auto",
+        priors: bool = True,
+        restarts: int | None = None,
+        recipe: Recipe | None = None,
+        budget: float | None = None,
+        n_jobs: int = 1,
+        device: str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        progress: bool = True,
+    ):
+        self.structure = structure
+        self.seasons = seasons
+        self.transform = transform
+        self.horizon = horizon
+        self.quality = quality
+        self.outliers = outliers
+        self.priors = priors
+        self.restarts = restarts
+        self.recipe = recipe
+        self.budget = budget
+        self.n_jobs = n_jobs
+        self.device = device
+        self.random_state = random_state
+        self.progress = progress
+        super().__init__()
+
+    def _fit(
+        self, y: pd.Series, X: pd.DataFrame | None, fh: ForecastingHorizon | None
+    ) -> SktimeNKNForecaster:
+        options = self.get_params(deep=False)
+        if self.horizon is None and fh is not None and fh.is_relative:
+            last = int(np.max(fh.to_numpy()))
+            options["horizon"] = last if last > 0 else None
+        self.forecaster_ = NKNForecaster(**options).fit(y, covariates=X)
+        return self
+
+    def _update(
+        self, y: pd.Series, X: pd.DataFrame | None = None, update_params: bool = True
+    ) -> SktimeNKNForecaster:
+        if update_params:
+            self.forecaster_.update(y, covariates=X)
+        return self
+
+    def _predict(self, fh: ForecastingHorizon, X: pd.DataFrame | None) -> pd.Series:
+        times, known = self._at(fh, X)
+        median = self.forecaster_.predict(times, covariates=known)
+        return pd.Series(median, times, name=self.forecaster_.observed_.name)
+
+    def _predict_quantiles(
+        self, fh: ForecastingHorizon, X: pd.DataFrame | None, alpha: list[float]
+    ) -> pd.DataFrame:
+        times, known = self._at(fh, X)
+        columns = pd.MultiIndex.from_product([[self._variable], alpha])
+        quantiles = self.forecaster_.predict_quantiles(times, alpha, covariates=known)
+        return pd.DataFrame(quantiles, times, columns)
+
+    def _predict_var(
+        self, fh: ForecastingHorizon, X: pd.DataFrame | None = None, cov: bool = False
+    ) -> pd.DataFrame:
+        if cov:
+            raise NotImplementedError(
+                "Mixtures have variances of each time only, got cov=True; joint draws are "
+                "forecaster_.sample_paths(...)."
+            )
+        times, known = self._at(fh, X)
+        _, std = self.forecaster_.predict(times, return_std=True, covariates=known)
+        return pd.DataFrame({self._variable: std**2}, times)
+
+    @property
+    def _variable(self) -> Any:
+        """What columns are called: the name of the series, 0 without one."""
+        name = self.forecaster_.observed_.name
+        return 0 if name is None else name
+
+    def _at(
+        self, fh: ForecastingHorizon, X: pd.DataFrame | None
+    ) -> tuple[pd.Index, pd.DataFrame | None]:
+        """Times of a horizon, and the covariates there: those of the fit may be among them."""
+        times = fh.to_absolute_index(self.cutoff)
+        if X is None:
+            return times, None
+        seen = self.forecaster_.observed_covariates_
+        return times, pd.concat([X, seen[~seen.index.isin(X.index)]]).reindex(times)
+
+    @classmethod
+    def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
+        """Options of quick fits, for sktime's tests."""
+        quick = Recipe(adam_steps=0, lbfgs_iterations=5)
+        shared = {"quality": "fast", "recipe": quick, "random_state": 0, "progress": False}
+        return [shared, {**shared, "transform": "identity", "seasons": (), "priors": False}]

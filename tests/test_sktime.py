@@ -1,0 +1,145 @@
+"""The forecaster in sktime: its own checks, values, and what it is combined with."""
+
+import importlib
+import inspect
+import sys
+import textwrap
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("sktime", reason="needs sktime: pip install 'gpytorch_nkn[sktime]'")
+
+from sktime.forecasting.compose import TransformedTargetForecaster
+from sktime.forecasting.model_evaluation import evaluate
+from sktime.forecasting.model_selection import ForecastingGridSearchCV
+from sktime.split import ExpandingWindowSplitter
+from sktime.transformations.difference import Differencer
+from sktime.utils.estimator_checks import check_estimator
+
+import gpytorch_nkn.sktime as nkn_sktime
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.sktime import SktimeNKNForecaster
+
+QUICK = {"quality": "fast", "recipe": Recipe(adam_steps=0, lbfgs_iterations=8), "random_state": 0}
+MONTHS = pd.period_range("2018-01", periods=48, freq="M")
+# Tests of sktime that repeat others for hierarchies and frames of several columns, by loops.
+REPEATED = (
+    "test_hierarchical_with_exogenous",
+    "test_predict_time_index_with_X",
+)
+
+
+def monthly(n=48):
+    steps = np.arange(n)
+    return pd.Series(9 + 0.1 * steps + np.sin(2 * np.pi * steps / 12), MONTHS[:n], name="sales")
+
+
+def own(series, horizon, **options):
+    return NKNForecaster(**QUICK, horizon=horizon, **options).fit(series)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return SktimeNKNForecaster(**QUICK).fit(monthly(36), fh=[1, 2, 6])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_checks_of_sktime():
+    results = check_estimator(SktimeNKNForecaster, verbose=False, tests_to_exclude=REPEATED)
+    assert len(results) > 300
+    assert {name: result for name, result in results.items() if result != "PASSED"} == {}
+
+
+def test_parameters_are_those_of_the_forecaster():
+    expected = inspect.signature(NKNForecaster).parameters
+    found = inspect.signature(SktimeNKNForecaster).parameters
+    assert {name: p.default for name, p in found.items()} == {
+        name: p.default for name, p in expected.items()
+    }
+
+
+def test_forecasts_are_those_of_the_forecaster(fitted):
+    model = own(monthly(36), 6)
+    ahead = MONTHS[[36, 37, 41]]
+    median, std = model.predict(ahead, return_std=True)
+    expected = pd.Series(median, ahead, name="sales")
+    pd.testing.assert_series_equal(fitted.predict(), expected)
+    np.testing.assert_allclose(fitted.predict_var()["sales"], std**2)
+    found = fitted.predict_quantiles(alpha=[0.1, 0.7])
+    np.testing.assert_allclose(found["sales"], model.predict_quantiles(ahead, [0.1, 0.7]))
+    found = fitted.predict_interval(coverage=0.8)["sales"][0.8]
+    np.testing.assert_allclose(found.T, model.predict_interval(ahead, 0.8))
+    with pytest.raises(NotImplementedError, match="cov=True"):
+        fitted.predict_var(cov=True)
+
+
+def test_what_was_observed_is_forecast_too_and_missing_values_are_gaps():
+    series = monthly(36)
+    series.iloc[[3, 20]] = np.nan
+    model = SktimeNKNForecaster(**QUICK).fit(series)
+    found = model.predict(fh=pd.PeriodIndex(MONTHS[[3, 20, 36]]))
+    assert np.abs(found - monthly()[found.index]).max() < 0.2
+
+
+def test_update_forecasts_from_new_observations_without_training():
+    model = SktimeNKNForecaster(**QUICK).fit(monthly(36), fh=[1, 2])
+    trained = model.forecaster_.result_
+    model.update(monthly()[36:40])
+    assert model.forecaster_.result_ is trained and model.predict().index[0] == MONTHS[40]
+    expected = own(monthly(36), 2).update(monthly()[36:40]).forecast(2)["median"]
+    np.testing.assert_allclose(model.predict(), expected)
+    model.update(monthly()[40:42] + 5, update_params=False)  # the cutoff alone
+    assert model.predict().index[0] == MONTHS[42]
+    np.testing.assert_allclose(
+        model.predict(), own(monthly(36), 2).update(monthly()[36:40]).predict(MONTHS[42:44])
+    )
+
+
+@pytest.mark.parametrize("index", [MONTHS, pd.RangeIndex(48)])
+def test_covariates_are_those_of_the_times(index):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"price": rng.standard_normal(48)}, index)
+    series = monthly().set_axis(index) + 3 * X["price"]
+    options = {"quality": "fast", "random_state": 0, "seasons": () if index is MONTHS else 12}
+    model = SktimeNKNForecaster(**options).fit(series[:36], X=X[:36], fh=[2, 4])
+    expected = NKNForecaster(**options, horizon=4).fit(series[:36], covariates=X[:36])
+    expected = expected.predict(index[[37, 39]], covariates=X.iloc[[37, 39]])
+    np.testing.assert_allclose(model.predict(X=X[36:40]), expected, rtol=1e-6)
+    assert np.abs(model.predict(fh=[-3, 1], X=X[36:40]) - series.iloc[[32, 36]]).max() < 2
+
+
+def test_it_enters_pipelines_searches_and_evaluations():
+    series, model = monthly(), SktimeNKNForecaster(**QUICK)
+    windows = ExpandingWindowSplitter(fh=[1, 2, 3], initial_window=40, step_length=4)
+    table = evaluate(model, windows, series, error_score="raise")
+    assert len(table) == 2 and table["test_MeanAbsolutePercentageError"].max() < 0.05
+    pipeline = TransformedTargetForecaster([("difference", Differencer()), ("nkn", model)])
+    found = pipeline.fit(series[:44], fh=[1, 2, 3]).predict()
+    assert np.abs(found - series[44:47]).max() < 0.5
+    search = ForecastingGridSearchCV(
+        model, windows, {"seasons": [(), "auto"]}, error_score="raise", backend=None
+    )
+    search.fit(series, fh=[1, 2, 3])
+    assert len(search.cv_results_) == 2 and np.isfinite(search.predict()).all()
+
+
+def test_without_sktime_the_error_says_what_to_install(monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "sktime"]:
+        monkeypatch.setitem(sys.modules, name, None)  # as where it is not installed
+    monkeypatch.delitem(sys.modules, "gpytorch_nkn.sktime")
+    message = r"gpytorch_nkn\.sktime needs sktime: pip install 'gpytorch_nkn\[sktime\]'"
+    with pytest.raises(ImportError, match=message):
+        importlib.import_module("gpytorch_nkn.sktime")
+
+
+def test_example_of_the_module_runs():
+    _, example = nkn_sktime.__doc__.split("sktime::\n", 1)
+    namespace = {}
+    exec(
+        textwrap.dedent(example).replace("random_state", "quality='fast', random_state"), namespace
+    )
+    assert len(namespace["forecaster"].predict()) == 12
