@@ -10,7 +10,9 @@ import torch
 from botorch.fit import _fit_fallback
 from botorch.models import SingleTaskGP
 from botorch.models.model import Model
+from botorch.models.transforms.outcome import OutcomeTransform, Standardize
 from botorch.utils.transforms import normalize_indices
+from botorch.utils.types import _DefaultType
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
@@ -20,7 +22,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from gpytorch.models import ExactGP
 from torch import Tensor
 
-from gpytorch_nkn.fit import check_counts, options_of
+from gpytorch_nkn.fit import check_counts, options_of, warn_user
 from gpytorch_nkn.kernels import index_kernel_batch
 from gpytorch_nkn.layers import log_normal_prior
 
@@ -34,6 +36,7 @@ __all__ = [
     "check_likelihood",
     "check_training_data",
     "make_likelihood",
+    "outcome_transform_for",
     "trains",
 ]
 
@@ -42,6 +45,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NOISE_FLOOR = 1e-6  # of the variance of standardised targets: noise-free data remain solvable
+_BOTORCH_LEAST = 1e-8  # deviation from which on its Standardize divides by it
+_ROUNDING = 10.0  # deviations of so many last digits are those of constants
 _CHUNK_ENTRIES = 4_000_000  # covariances with inducing points: 32 MB, several times that in all
 
 # The trainer of each class of models: a function of a model, whose options are keywords.
@@ -147,6 +152,38 @@ def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
         if len({values.size(-2) for values in present.values()}) > 1:
             shapes = ", ".join(f"{name} {tuple(v.shape)}" for name, v in present.items())
             raise ValueError(f"Data must have the same number of rows, got the shapes {shapes}.")
+
+
+def outcome_transform_for(
+    outcome_transform: OutcomeTransform | _DefaultType | None, train_Y: Tensor
+) -> OutcomeTransform | None:
+    """The transform that is given; by default one that standardises outcomes of any size.
+
+    BoTorch's default leaves outcomes of a deviation below 1e-8 as they are, of which a kernel
+    whose scale starts at one learns nothing. Here what differs by more than rounding counts.
+
+    Args:
+        outcome_transform: What the user gave.
+        train_Y: Outcomes ``... x n x m``.
+    """
+    if not isinstance(outcome_transform, _DefaultType):
+        return outcome_transform
+    if train_Y.dim() < 2 or train_Y.size(-2) < 2 or not train_Y.is_floating_point():
+        return Standardize(train_Y.size(-1), batch_shape=train_Y.shape[:-2])
+    values = train_Y.detach()
+    rounding = _ROUNDING * torch.finfo(values.dtype).eps * values.abs().amax(-2)
+    least = max(rounding.min().item(), torch.finfo(values.dtype).tiny ** 0.5)  # squares are kept
+    deviations = values.std(-2)
+    small = deviations[(deviations < _BOTORCH_LEAST) & (deviations > least)]
+    if small.numel():
+        warn_user(
+            f"The outcomes have a standard deviation of {small.min():.1e}. Means are predicted as "
+            "for any other, but GPyTorch's smallest variance, 1e-10, is above the square of that: "
+            "for standard deviations give train_Y in a larger unit."
+        )
+    return Standardize(
+        train_Y.size(-1), batch_shape=train_Y.shape[:-2], min_stdv=min(least, _BOTORCH_LEAST)
+    )
 
 
 class CheckedData:

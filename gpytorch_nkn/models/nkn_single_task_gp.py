@@ -29,6 +29,7 @@ from gpytorch_nkn.models.common import (
     CustomFit,
     OutputSubsets,
     check_training_data,
+    outcome_transform_for,
 )
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
@@ -108,7 +109,7 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
             train_Yvar,
             likelihood=likelihood,
             mean_module=mean_module,
-            outcome_transform=outcome_transform,
+            outcome_transform=outcome_transform_for(outcome_transform, train_Y),
             input_transform=input_transform,
         )
         # The base class has put in its own kernel, and checked the data as it does with that one.

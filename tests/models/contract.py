@@ -1,5 +1,6 @@
 """What holds for every model; ``registry.py`` says which there are."""
 
+import contextlib
 import copy
 import io
 import pickle
@@ -314,6 +315,30 @@ def check_units(case: Case):
         torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-6 * two.abs().max().item())
 
 
+@pytest.mark.filterwarnings("ignore:The outcomes have a standard deviation")
+def check_tiny_outcomes(case: Case):
+    """Outcomes of any size are standardised, those that differ by rounding alone are constant."""
+    points = case.points(3)
+    mean, _ = moments(case.model(), points)
+    inputs, y = case.data()
+    for unit, offset in ((1e-9, 0.0), (1e-30, 0.0), (1e-9, 2.0)):
+        context = contextlib.nullcontext()
+        if not case.on_grid:
+            context = pytest.warns(UserWarning, match="standard deviation of .* larger unit")
+        with context:
+            other = case.make(inputs, unit * y + offset)
+        other.load_state_dict({**case.model().state_dict(), **transforms(other)})
+        found = (moments(other.eval(), points)[0] - offset) / unit
+        tolerance = 1e-6 if offset == 0 else 1e-4  # of the digits that the offset leaves
+        torch.testing.assert_close(found, mean, rtol=tolerance, atol=tolerance)
+    if not (case.exact or case.on_grid):  # its distribution is not that of the data
+        return
+    constant = case.make(inputs, torch.where(y.isnan(), y, 0.1)).eval()
+    found = moments(constant, points)
+    torch.testing.assert_close(found[0], torch.full_like(found[0], 0.1))
+    assert found[1].isfinite().all()
+
+
 def transforms(model):
     """What of a state belongs to the data."""
     return {k: v for k, v in model.state_dict().items() if "transform" in k or "scale_of" in k}
@@ -456,6 +481,7 @@ CHECKS = [
     check_state,
     check_dtypes,
     check_units,
+    check_tiny_outcomes,
     check_global_state,
     check_conditioning,
     check_bad_data,

@@ -22,7 +22,12 @@ from gpytorch.models import ExactGP
 from torch import Tensor, nn
 
 from gpytorch_nkn.fit import check_counts
-from gpytorch_nkn.models.common import CheckedData, CustomFit, check_training_data
+from gpytorch_nkn.models.common import (
+    CheckedData,
+    CustomFit,
+    check_training_data,
+    outcome_transform_for,
+)
 from gpytorch_nkn.models.partitions.partition_kernel import PartitionKernel
 from gpytorch_nkn.models.partitions.partitions import Partition, co_occurrence, partition_of
 
@@ -106,7 +111,7 @@ class AdditivePartitionGP(CheckedData, CustomFit, SingleTaskGP):
             train_X,
             train_Y,
             train_Yvar,
-            outcome_transform=outcome_transform,
+            outcome_transform=outcome_transform_for(outcome_transform, train_Y),
             input_transform=input_transform,
         )
         # SingleTaskGP has checked and transformed the data; from here on there is one member per

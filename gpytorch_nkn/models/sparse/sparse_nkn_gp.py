@@ -16,7 +16,12 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
-from gpytorch_nkn.models.common import CheckedData, CustomFit, make_likelihood
+from gpytorch_nkn.models.common import (
+    CheckedData,
+    CustomFit,
+    make_likelihood,
+    outcome_transform_for,
+)
 from gpytorch_nkn.models.inducing_points import InducingFeatureKernel, LowRankNormal
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
 from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
@@ -103,7 +108,7 @@ class SparseNKNGP(CheckedData, CustomFit, InducingPointGP, SingleTaskGP):  # typ
             likelihood=make_likelihood(batch_shape) if likelihood is None else likelihood,
             covar_module=kernel,  # for the time being
             mean_module=mean_module,
-            outcome_transform=outcome_transform,
+            outcome_transform=outcome_transform_for(outcome_transform, train_Y),
             input_transform=input_transform,
         )
         self.selection = selection

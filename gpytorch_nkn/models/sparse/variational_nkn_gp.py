@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from botorch.models import SingleTaskVariationalGP
 from botorch.models.transforms.input import InputTransform
-from botorch.models.transforms.outcome import OutcomeTransform, Standardize
+from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
@@ -19,7 +19,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
 from gpytorch_nkn.linalg import factorize_inducing
-from gpytorch_nkn.models.common import make_likelihood
+from gpytorch_nkn.models.common import make_likelihood, outcome_transform_for
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
 from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
 from gpytorch_nkn.models.structure import make_kernel
@@ -106,7 +106,7 @@ class VariationalNKNGP(InducingPointGP, SingleTaskVariationalGP):  # type: ignor
             )
         shape = torch.Size([])
         kernel = make_kernel(structure, train_X.size(-1), shape, any_kernel=True).to(train_X)
-        transform: Any = Standardize(m=1) if outcome_transform == DEFAULT else outcome_transform
+        transform: Any = outcome_transform_for(outcome_transform, train_Y)
         with torch.no_grad():
             inputs = self.transform_inputs(train_X, input_transform)
             outcomes = train_Y
