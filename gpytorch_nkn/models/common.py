@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -33,6 +34,7 @@ __all__ = [
     "CustomFit",
     "OutputSubsets",
     "PartsGP",
+    "PriorOfCalls",
     "check_likelihood",
     "check_training_data",
     "make_likelihood",
@@ -245,6 +247,45 @@ def make_likelihood(batch_shape: torch.Size) -> GaussianLikelihood:
         noise_constraint=GreaterThan(_NOISE_FLOOR, initial_value=0.01),
         batch_shape=batch_shape,
     )
+
+
+class PriorOfCalls:
+    """Refuses BoTorch's ``loo_cv`` where the prior of ``forward`` leaves out a part of variances.
+
+    That takes the prior from ``forward``, past ``__call__``, and inverts its covariance. What
+    features at inducing points leave out of a kernel is no part of it, so that its standard
+    deviations would be too small: to a half of the right ones.
+    """
+
+    _num_calls = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
+        """As in GPyTorch."""
+        with self._within_call():
+            return super().__call__(*args, **kwargs)  # type: ignore[misc]
+
+    def get_fantasy_model(self, *args: Any, **kwargs: Any) -> Any:
+        """As in GPyTorch."""
+        with self._within_call():
+            model = super().get_fantasy_model(*args, **kwargs)  # type: ignore[misc]
+        model._num_calls = 0  # it is a copy
+        return model
+
+    @contextmanager
+    def _within_call(self) -> Iterator[None]:
+        self._num_calls += 1
+        try:
+            yield
+        finally:
+            self._num_calls -= 1
+
+    def _check_called(self: Any) -> None:
+        if not self.training and not self._num_calls:
+            raise NotImplementedError(
+                f"{type(self).__name__} with inducing points has no prior in closed form in eval "
+                "mode, on which loo_cv relies: call the model, or predict left-out rows by "
+                "botorch.cross_validation.batch_cross_validation."
+            )
 
 
 class ChunkedPredictions:

@@ -10,6 +10,8 @@ import pytest
 import torch
 from botorch.acquisition import qLogExpectedImprovement
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.cross_validation import loo_cv
+from botorch.exceptions import UnsupportedError
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Normalize
 from botorch.optim import optimize_acqf
@@ -17,7 +19,8 @@ from botorch.posteriors import Posterior
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from gpytorch_nkn.models import VariationalNKNGP
+from gpytorch_nkn.models import SpectralGP, VariationalNKNGP
+from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel
 from tests.global_state import unchanged
 from tests.models.registry import Case, N
 
@@ -396,6 +399,34 @@ def check_conditioning(case: Case):
     assert (mean[0] - mean[1]).abs().max() > 1e-3
 
 
+def check_leave_one_out(case: Case):
+    """BoTorch's leave-one-out predictions are those of models without the row; or a refusal."""
+    model = case.model(outcome_transform=None)
+    refusals = (UnsupportedError, NotImplementedError)
+    if case.on_grid or case.cls is VariationalNKNGP or hasattr(model, "inducing_points"):
+        with pytest.raises(refusals, match="loo_cv|LOO"):
+            loo_cv(model)
+        return
+    if isinstance(model, SpectralGP) and isinstance(model.covar_module, FeatureSumKernel):
+        with pytest.raises(NotImplementedError, match="SpectralGP with inducing points.*loo_cv"):
+            loo_cv(model)
+        moments(model, case.points(2))
+        with pytest.raises(NotImplementedError, match="loo_cv"):
+            loo_cv(model)
+        return
+    found = loo_cv(model).posterior
+    (x, y), suffix = case.data(), "mixture_" if case.members else ""
+    for row in (0, 5):
+        kept = torch.arange(N) != row
+        other = case.make(x[kept], y[kept], outcome_transform=None)
+        other.load_state_dict(model.state_dict())
+        with torch.no_grad():
+            expected = other.eval().posterior(x[[row]], observation_noise=True)
+        for name in ("mean", "variance"):
+            one, two = (getattr(p, suffix + name) for p in (found, expected))
+            torch.testing.assert_close(one[row].flatten(), two.flatten())
+
+
 def check_bad_data(case: Case):
     """Values that are no numbers and shapes that do not fit are refused, and named."""
     inputs, y = case.data()
@@ -484,6 +515,7 @@ CHECKS = [
     check_tiny_outcomes,
     check_global_state,
     check_conditioning,
+    check_leave_one_out,
     check_bad_data,
     check_data_set_later,
     check_likelihood,

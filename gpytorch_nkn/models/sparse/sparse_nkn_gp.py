@@ -19,6 +19,7 @@ from torch import Tensor
 from gpytorch_nkn.models.common import (
     CheckedData,
     CustomFit,
+    PriorOfCalls,
     make_likelihood,
     outcome_transform_for,
 )
@@ -30,7 +31,9 @@ from gpytorch_nkn.models.structure import make_kernel
 __all__ = ["SparseNKNGP"]
 
 
-class SparseNKNGP(CheckedData, CustomFit, InducingPointGP, SingleTaskGP):  # type: ignore[misc]
+class SparseNKNGP(  # type: ignore[misc]
+    CheckedData, CustomFit, InducingPointGP, PriorOfCalls, SingleTaskGP
+):
     r"""Sparse GP by inducing points, for some thousands of rows up to some ten thousands.
 
     Titsias' approximation (SGPR, VFE): the distribution of the function's values at m inducing
@@ -158,6 +161,7 @@ class SparseNKNGP(CheckedData, CustomFit, InducingPointGP, SingleTaskGP):  # typ
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The low-rank prior at inputs ``... x n x d``, whose density is the bound."""
+        self._check_called()
         prior = super().forward(x)
         return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
 

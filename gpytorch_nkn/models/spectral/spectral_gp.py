@@ -24,6 +24,7 @@ from gpytorch_nkn.models.common import (
     ChunkedPredictions,
     CustomFit,
     OutputSubsets,
+    PriorOfCalls,
     check_training_data,
     outcome_transform_for,
 )
@@ -46,7 +47,7 @@ _DIFFERENCE = 0.1  # and of half the differences, around zero
 
 
 class SpectralGP(  # type: ignore[misc]
-    CheckedData, CustomFit, ChunkedPredictions, OutputSubsets, SingleTaskGP
+    CheckedData, CustomFit, ChunkedPredictions, OutputSubsets, PriorOfCalls, SingleTaskGP
 ):
     r"""GP with a :class:`NonStationarySpectralKernel` beside an RBF kernel, for SingleTaskGP.
 
@@ -199,6 +200,8 @@ class SpectralGP(  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at inputs ``... x n x d``, whose density knows that its rank is low."""
+        if isinstance(self.covar_module, FeatureSumKernel):
+            self._check_called()
         prior = super().forward(x)
         return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
 
