@@ -62,7 +62,8 @@ class FeaturePredictionStrategy(LinearPredictionStrategy):
     """As GPyTorch's strategy for linear kernels, without the features of all data in memory.
 
     Features are evaluated a chunk of rows at a time, unless gradients are to flow through what
-    is kept of the training data (``gpytorch.settings.detach_test_caches``). Where missing
+    is kept of the training data (``gpytorch.settings.detach_test_caches``, or training data that
+    need gradients, as those of fantasies). Where missing
     observations are allowed (``gpytorch.settings.observation_nan_policy``) they are left out
     altogether, of means and of variances.
     """
@@ -112,7 +113,10 @@ class FeaturePredictionStrategy(LinearPredictionStrategy):
             missing = self.train_labels.isnan()
             residual = residual.masked_fill(missing, 0.0)
             noise = noise.masked_fill(missing, torch.inf)
-        if settings.detach_test_caches.on():
+        # Data of fantasies depend on candidates. GPyTorch computes this as soon as they are made,
+        # whether gradients will be asked for or not.
+        fantasies = operator.x1.requires_grad or self.train_labels.requires_grad
+        if settings.detach_test_caches.on() and not fantasies:
             mean, factor = low_rank_posterior(features, operator.x1, residual, noise)
             return mean.unsqueeze(-1).to(residual), factor.to(residual)
         phi = features(operator.x1) / noise.sqrt().unsqueeze(-1)

@@ -8,7 +8,12 @@ import pickle
 import gpytorch
 import pytest
 import torch
-from botorch.acquisition import qLogExpectedImprovement
+from botorch.acquisition import (
+    qKnowledgeGradient,
+    qLogExpectedImprovement,
+    qSimpleRegret,
+    qUpperConfidenceBound,
+)
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.cross_validation import loo_cv
 from botorch.exceptions import UnsupportedError
@@ -427,6 +432,38 @@ def check_leave_one_out(case: Case):
             torch.testing.assert_close(one[row].flatten(), two.flatten())
 
 
+def check_gradients_of_acquisitions(case: Case):
+    """Gradients of acquisition functions by all of their points, against finite differences."""
+    model, best = case.model(), case.data()[1].nan_to_num(0.0).max() - 0.5
+
+    def sampler(size=8):
+        return SobolQMCNormalSampler(torch.Size([size]), seed=0)
+
+    makes = {
+        "log EI": lambda: qLogExpectedImprovement(model, best, sampler()),
+        "UCB": lambda: qUpperConfidenceBound(model, 0.5, sampler()),
+        "regret": lambda: qSimpleRegret(model, sampler()),
+    }
+    if case.takes_rows and not case.members:
+        makes["KG"] = lambda: qKnowledgeGradient(model, num_fantasies=3, sampler=sampler(3))
+    for name, make in makes.items():
+        acquisition = make()
+        points = case.points(2, 4 if name == "KG" else 2)
+        variable = points.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(acquisition(variable).sum(), variable)
+        first = gradient[..., :1, :] if name == "KG" else gradient  # the candidate
+        assert (first.abs().amax((-2, -1)) > 1e-12).all(), name
+        generator = torch.Generator().manual_seed(3)
+        for others in (0.0, 0.5, 0.5):  # the first point, a candidate, alone at first
+            along = torch.randn(points.shape, generator=generator, dtype=points.dtype)
+            along[..., 1:, :] *= others
+            with torch.no_grad():
+                up, down = (acquisition(points + s * 1e-5 * along).sum() for s in (1, -1))
+            expected = (up - down) / 2e-5
+            found = (gradient * along).sum()
+            assert abs(found - expected) < 1e-5 + 1e-3 * abs(expected), (name, found, expected)
+
+
 def check_bad_data(case: Case):
     """Values that are no numbers and shapes that do not fit are refused, and named."""
     inputs, y = case.data()
@@ -516,6 +553,7 @@ CHECKS = [
     check_global_state,
     check_conditioning,
     check_leave_one_out,
+    check_gradients_of_acquisitions,
     check_bad_data,
     check_data_set_later,
     check_likelihood,
