@@ -40,7 +40,8 @@ class NetworkEstimator(Protocol):
     """An estimator whose Gaussian process is read in the units of its data.
 
     Once it is fitted, it also has ``model_`` and the scales ``x_offset_``, ``x_scale_``,
-    ``y_offset_`` and ``y_scale_``; one of a series has ``standardised_time`` and ``time_is_date_``.
+    ``y_offset_`` and ``y_scale_``; one of a series has ``standardised_time``, ``time_is_date_`` and
+    ``covariates_``.
     """
 
     structure: Any
@@ -107,15 +108,34 @@ class FittedGP:
         return ExactPosterior(noisy, self.targets - self.mean)
 
     def to_inputs(self, x: Any) -> Tensor:
-        """Inputs ``... x M x D`` of the kernel for inputs in the user's units."""
+        """Inputs ``... x M x D`` of the kernel for inputs in the user's units.
+
+        Those of a series with covariates are a pair (time, covariates), or an array of both in
+        the columns and units of ``units``.
+        """
+        columns = self.inputs.size(-1)
+        if _is_series(self._estimator) and columns > 1 and isinstance(x, np.ndarray):
+            rows = _as_inputs(x, self.inputs.double(), columns)
+            offset, scale = map(torch.as_tensor, (self.units.x_offset, self.units.x_scale))
+            return ((rows - offset.to(rows)) / scale.to(rows)).to(self.inputs)
         if self._estimator is not None:
             return _standardised(self._estimator, x, self.inputs)
         with evaluating(self.model):
             return _transformed(self.model, _as_inputs(x, self.inputs, self.inputs.size(-1)))
 
     @property
+    def is_series(self) -> bool:
+        """Whether the first column is time, and others, if there are some, are covariates."""
+        return self.inputs.size(-1) == 1 or _is_series(self._estimator)
+
+    @property
+    def time(self) -> Tensor:
+        """The first column ``... x N x 1`` of the training inputs."""
+        return self.inputs[..., :1]
+
+    @property
     def time_scale(self) -> float:
-        """Units of the user's time (days for dates) per unit of the kernel's only column."""
+        """Units of the user's time (days for dates) per unit of the kernel's first column."""
         days = _counts_days(self._estimator)
         return float(self._estimator.x_scale_ if days else self.units.x_scale[0])
 
@@ -128,7 +148,7 @@ class FittedGP:
         return float(horizon) / self.time_scale
 
     def to_times(self, values: np.ndarray) -> np.ndarray:
-        """The user's times ``M``, dates where they were, of values ``M`` of the only column."""
+        """The user's times ``M``, dates where they were, of values ``M`` of the first column."""
         if not self.units.affine:
             raise ValueError(
                 "The input transform is not affine: places of the model's inputs are not those of "
@@ -291,7 +311,17 @@ def _standardised(estimator: Any, x: Any, like: Tensor) -> Tensor:
             raise ValueError(f"x must be a finite ... x M x D array, got shape {tuple(x.shape)}.")
         offset, scale = map(torch.as_tensor, (estimator.x_offset_, estimator.x_scale_))
         return ((x - offset) / scale).to(like)
-    return torch.as_tensor(estimator.standardised_time(x)).to(like).unsqueeze(-1)
+    if like.size(-1) == 1:
+        return torch.as_tensor(estimator.standardised_time(x)).to(like).unsqueeze(-1)
+    if isinstance(x, tuple) and len(x) == 2:
+        return torch.as_tensor(estimator.standardised_rows(*x)).to(like)
+    raise TypeError(
+        f"Inputs of a series with covariates are a pair (time, covariates), got {type(x).__name__}."
+    )
+
+
+def _is_series(estimator: Any) -> bool:
+    return estimator is not None and not isinstance(estimator, TableEstimator)
 
 
 def _counts_days(estimator: Any) -> bool:
@@ -311,16 +341,17 @@ def _units_of(estimator: Any, model: ExactGP) -> Units:
         )
     if estimator is not None:
         unit, days = "", 1.0  # dates are counted in days
+        beside = estimator.covariates_
         if estimator.time_is_date_:
             assert model.train_inputs is not None
-            span = float(model.train_inputs[0].max() - model.train_inputs[0].min())
+            span = float(np.ptp(model.train_inputs[0][:, 0].cpu().numpy()))
             unit, days = ("yr", _YEAR) if span * estimator.x_scale_ > 2 * _YEAR else ("days", 1.0)
         return Units(
-            x_offset=np.array([estimator.x_offset_]) / days,
-            x_scale=np.array([estimator.x_scale_]) / days,
+            x_offset=np.array([estimator.x_offset_ / days, *beside.offset[beside.used]]),
+            x_scale=np.array([estimator.x_scale_ / days, *beside.scale[beside.used]]),
             y_offset=float(estimator.y_offset_),
             y_scale=float(estimator.y_scale_),
-            names=("time",),
+            names=("time", *beside.names),
             x_unit=unit,
             log_targets=bool(estimator.log_targets_),
         )

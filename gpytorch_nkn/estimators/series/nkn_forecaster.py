@@ -644,6 +644,17 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         """
         return (self._time(x) - self.x_offset_) / self.x_scale_
 
+    def standardised_rows(self, x: ArrayLike, covariates: ArrayLike | None = None) -> np.ndarray:
+        """Time and covariates ``M x (1 + C)`` as :attr:`model_` takes them.
+
+        Args:
+            x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
+            covariates: As in :meth:`predict`.
+        """
+        rows = self._rows(x, covariates)
+        rows[:, 0] = (rows[:, 0] - self.x_offset_) / self.x_scale_
+        return rows
+
     def original_time(self, scaled: ArrayLike) -> np.ndarray:
         """Time, as dates if the fit was over dates, of that of :attr:`model_`.
 

@@ -73,8 +73,8 @@ class Role:
     """A part that a reader would tell apart.
 
     Attributes:
-        kind: ``constant``, ``trend``, ``cycle``, ``variation`` (smooth, faster than a trend) or
-            ``other``.
+        kind: ``constant``, ``trend``, ``cycle``, ``variation`` (smooth, faster than a trend),
+            ``effect`` (of covariates) or ``other``.
         period: Of a cycle, in units of the kernel.
     """
 

@@ -51,7 +51,8 @@ def decompose(
         by: What makes a component: ``"role"`` for series, what a reader tells apart (trend, cycle
             by period, smooth variation); ``"signature"``, the families of kernels; ``"columns"``,
             the input columns on which terms depend (main effects, effects of pairs, ...).
-            ``"auto"`` is ``"role"`` for one input column and ``"columns"`` for several.
+            ``"auto"`` is ``"role"`` for one input column and for a forecaster, whose covariates
+            make components of their own, and ``"columns"`` for several.
         max_components: Largest number of components; those that vary least become one. Default: 8,
             and with ``"columns"`` enough for every column alone and four more, but at most 24.
         max_terms: Of the expansion.
@@ -79,13 +80,13 @@ def decompose_gp(
         raise ValueError(f"by must be one of {', '.join(map(repr, _BY))}, got {by!r}.")
     input_dim = gp.inputs.size(-1)
     if by == "auto":
-        by = "role" if input_dim == 1 else "columns"
+        by = "role" if gp.is_series else "columns"
     if max_components is None:
         max_components = 8 if by != "columns" else min(max(8, input_dim + 4), 24)
     if max_components < 2:
         raise ValueError(f"max_components must be at least 2, got {max_components}.")
-    if by == "role" and input_dim > 1:
-        raise ValueError(f"by='role' is for one input column, got {input_dim}.")
+    if by == "role" and not gp.is_series:
+        raise ValueError(f"by='role' is for series, got {input_dim} input columns.")
     expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), max_terms)
     components = _components(expansion, by, gp)
     if expansion.dropped > max(_EXACT, 100 * torch.finfo(gp.inputs.dtype).eps):
@@ -111,7 +112,12 @@ def _components(expansion: Expansion, by: str, gp: FittedGP) -> list[Component]:
 
 
 def _by_role(terms: Sequence[Term], gp: FittedGP) -> list[Component]:
-    """Trend, cycles, variation; the level and the mean function belong to the trend."""
+    """Trend, cycles, variation; the level and the mean function belong to the trend.
+
+    Terms of covariates make an effect of these, which may change over time.
+    """
+    others = [term for term in terms if _covariates(term)]
+    terms = [term for term in terms if not _covariates(term)]
     alpha = gp.posterior.alpha.unsqueeze(-1)
 
     def importance(groups: list[list[Term]]) -> list[float]:
@@ -120,7 +126,7 @@ def _by_role(terms: Sequence[Term], gp: FittedGP) -> list[Component]:
         variances = torch.cat(means, dim=-2)[..., 0].var(-1, correction=0)
         return variances.reshape(len(groups), -1).mean(-1).tolist()
 
-    roles = roles_of(terms, Geometry.of(gp.inputs), importance)
+    roles = roles_of(terms, Geometry.of(gp.time), importance)
     roles = [Role("trend") if role.kind == "constant" else role for role in roles]
     number = {id(term): role for term, role in zip(terms, roles, strict=True)}
     parts = []
@@ -130,7 +136,15 @@ def _by_role(terms: Sequence[Term], gp: FittedGP) -> list[Component]:
         parts.append(Component(name, group.terms, role, has_mean=role.kind == "trend"))
     if not any(part.has_mean for part in parts):
         parts.append(Component("trend", (), Role("trend"), has_mean=True))
+    for group in group_terms(others, [_covariates(term) for term in others]):
+        names = _columns_name(_covariates(group.terms[0]), gp)
+        parts.append(Component(f"effect of {names}", group.terms, Role("effect")))
     return parts
+
+
+def _covariates(term: Term) -> frozenset[int]:
+    """Columns beside time on which a term depends."""
+    return (term.columns or frozenset()) - {0}
 
 
 def _role_name(role: Role, gp: FittedGP) -> str:
@@ -154,7 +168,7 @@ def _columns_name(columns: frozenset[int] | None, gp: FittedGP) -> str:
 def _ordered(parts: list[Component], gp: FittedGP, max_components: int) -> Decomposition:
     """Components in order; those that vary least together."""
     solver = gp.posterior
-    blocks = _blocks(gp.inputs)
+    blocks = _blocks(gp.time if gp.is_series else gp.inputs)
     weights = torch.cat([solver.alpha.unsqueeze(-1), solver.alpha_without(blocks)], dim=-1)
     values, own = _products(parts, gp, weights)  # J x ... x N x (1 + B), J x ... x N
     own = values[..., 0] - own * (solver.alpha / solver.precision.diagonal(dim1=-1, dim2=-2))

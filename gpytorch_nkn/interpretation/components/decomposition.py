@@ -200,9 +200,10 @@ class Decomposition:
             centered: As in :meth:`posterior`.
 
         Raises:
-            ValueError: There are several input columns or outputs, or the horizon is negative.
+            ValueError: There are several outputs, several input columns that are no covariates,
+                or the horizon is negative, or positive beside covariates.
         """
-        last, length = float(self.gp.inputs.max()), self.gp.time_span(horizon)
+        last, length = float(self.gp.time.max()), self.gp.time_span(horizon)
         past = last + np.linspace(0, length, _PAST + 1)[1:]
         return self.curves_at(past if length else past[:0], centered=centered, labels=True)
 
@@ -211,20 +212,25 @@ class Decomposition:
     ) -> list[ComponentCurve]:
         """As :meth:`curves`, with values ``M`` of the kernel's input past the data."""
         gp = self.gp
-        if gp.inputs.size(-1) > 1 or gp.targets.dim() > 1:
+        if not gp.is_series or gp.targets.dim() > 1:
             raise ValueError(
-                "Curves are for one input column and one output, got inputs of shape "
+                "Curves are for series and one output, got inputs of shape "
                 f"{tuple(gp.inputs.shape)} and targets of shape {tuple(gp.targets.shape)}."
             )
         order = gp.inputs[:, 0].argsort(stable=True).cpu().numpy()
         train = gp.inputs[:, 0].double().cpu().numpy()[order]
-        inside = np.union1d(np.linspace(train[0], train[-1], _GRID), train)
-        grid = np.concatenate([inside, past])
-        inputs = torch.as_tensor(grid).to(gp.inputs).unsqueeze(-1)
+        if gp.inputs.size(-1) == 1:
+            inside = np.union1d(np.linspace(train[0], train[-1], _GRID), train)
+            grid = np.concatenate([inside, past])
+            inputs = torch.as_tensor(grid).to(gp.inputs).unsqueeze(-1)
+        elif past.size:
+            raise ValueError("Curves past the data would need the covariates there: horizon=0.")
+        else:
+            grid, inputs = train, gp.inputs[order.copy()]
         posterior = self.posterior_at(inputs, centered=centered)
         means = posterior.mean.double().cpu().numpy()
         halves = Z95 * posterior.variance.sqrt().double().cpu().numpy()
-        at_train = np.searchsorted(grid, train)
+        at_train = np.searchsorted(grid, train) if gp.inputs.size(-1) == 1 else slice(None)
         y = gp.units.y_offset + gp.units.y_scale * gp.targets.double().cpu().numpy()[order]
         leftover = y - means.sum(0)[at_train]
         times, grid_times = gp.to_times(train), gp.to_times(grid)

@@ -150,7 +150,9 @@ def effects(
     Args:
         model: A fitted ExactGP with one output and a Gaussian likelihood (SingleTaskGP with its
             transforms too), the record of a fit, or a fitted NKNRegressor, of which the model of
-            the largest share is taken.
+            the largest share is taken, or NKNForecaster with covariates, of which the process of
+            the largest weight is taken (effects are those on logarithms if it is one of these,
+            and only covariates have main effects, for what happens over time is in components).
         max_effects: Largest number of main effects, those of the largest total indices, and of
             pairs, those of the largest shares.
         points: Positions of a main effect, evenly over the column's range; pairs have a grid of
@@ -165,8 +167,9 @@ def effects(
         Main effects, pairs and indices.
 
     Raises:
-        TypeError: Not such a model, or an option has the wrong type; a forecaster, whose parts
-            are roles in time: take :func:`gpytorch_nkn.interpretation.decompose`.
+        TypeError: Not such a model, or an option has the wrong type; a forecaster without
+            covariates, whose parts are roles in time: take
+            :func:`gpytorch_nkn.interpretation.decompose`.
         ValueError: An option has no meaning, the model has no training data, its outcome
             transform is not affine, or its covariance is not that of its ``covar_module``.
         NotImplementedError: Several outputs, a batch of models, or an input transform that
@@ -185,9 +188,9 @@ def effects(
             raise ValueError(f"{name} must be at least {least}, got {value}.")
     with evaluating(gp_model), torch.no_grad():
         inputs = raw_inputs(gp_model).cpu().numpy()
-        table = isinstance(model, TableEstimator)
-        gp = fitted_gp(model if table else gp_model)
-        if table:
+        estimated = isinstance(model, NetworkEstimator)
+        gp = fitted_gp(model if estimated else gp_model)
+        if estimated:
             inputs = gp.units.x_offset + gp.units.x_scale * inputs
         if gp.inputs.size(-1) != inputs.shape[1]:
             raise NotImplementedError(
@@ -199,7 +202,10 @@ def effects(
         rng = np.random.default_rng(seed)
         rows = draw_rows(inputs, _ROWS, rng)
         first, total, variance = _indices(process, inputs, samples, rng)
-        order = [int(place) for place in np.argsort(-total, kind="stable")[:max_effects]]
+        # what a series does over time is in its components
+        shown = np.argsort(-total, kind="stable")
+        shown = shown[shown > 0] if gp.is_series else shown
+        order = [int(place) for place in shown[:max_effects]]
         main = [
             _main_effect(process, inputs, rows, i, points, names, float(first[i]), rng)
             for i in order
@@ -332,13 +338,14 @@ def _grid(values: np.ndarray, points: int) -> np.ndarray:
 
 
 def _checked_model(thing: Any) -> ExactGP:
-    if isinstance(thing, TableEstimator):
-        return fitted_gp(thing).model
     if isinstance(thing, NetworkEstimator):
-        raise TypeError(
-            "effects is for models with input columns; the parts of a forecaster are roles in "
-            f"time: take decompose(...). Got {type(thing).__name__}."
-        )
+        gp = fitted_gp(thing)
+        if not isinstance(thing, TableEstimator) and gp.inputs.size(-1) == 1:
+            raise TypeError(
+                "effects is for models with input columns; the parts of a forecaster without "
+                f"covariates are roles in time: take decompose(...). Got {type(thing).__name__}."
+            )
+        return gp.model
     model = getattr(thing, "model", thing)  # the record of a fit
     outputs = getattr(model, "num_outputs", 1)
     targets = getattr(model, "train_targets", None)

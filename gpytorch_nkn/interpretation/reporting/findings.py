@@ -392,6 +392,8 @@ def _draw_effects(report: Report) -> list[_Picture]:
 
 def _draw_effect(report: Report, effect: Effect, kind: str) -> _Picture:
     _, y_label = _labels(report)
+    if report.units.log_targets:
+        y_label = _literal(f"log of {report.units.y_name}")
     names = tuple(_literal(name) for name in effect.names)
     shown = replace(effect, label=effect.label.replace("$", r"\$"), names=names)
     return _draw(

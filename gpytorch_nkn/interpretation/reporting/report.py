@@ -111,7 +111,9 @@ def report(
         )
     input_dim = gp.inputs.size(-1)
     if input_dim > 1:
-        for name, value in (("horizon", horizon), ("x_name", x_name), ("x_unit", x_unit)):
+        refused = {"horizon": horizon, "x_name": x_name}
+        refused |= {} if gp.is_series else {"x_unit": x_unit}
+        for name, value in refused.items():
             if value is not None:
                 raise ValueError(f"{name} is for one input column, got {value!r} for {input_dim}.")
     units = _units(gp, columns, x_name, x_unit, y_name, y_unit)
@@ -133,14 +135,15 @@ def report(
         residual_checks = step(lambda: _check_residuals(split, seed))
         noisy = gp.covariance + torch.diag_embed(gp.noise)
         left_out = step(lambda: leave_one_out(noisy, gp.targets - gp.mean))
+        influence = rolling = None
         if input_dim > 1:
-            influence, rolling = step(lambda: effects(model, seed=seed, columns=units.names)), None
+            influence = step(lambda: effects(model, seed=seed, columns=units.names))
+        if not gp.is_series:
             places = range(len(split.components))
             sections = [_section(split, n, _describe_columns(split, n), None) for n in places]
             x, y, fit, forecast = gp.inputs.double().cpu().numpy(), _targets(gp), None, None
             x = units.x_offset + units.x_scale * x
         else:
-            influence = None
             x, y, sections, fit, forecast = step(lambda: _series(split, length, samples, seed))
             rolling = _roll(gp, length, seed)
     return Report(
@@ -206,7 +209,7 @@ def _check_residuals(split: Decomposition, seed: int) -> ResidualChecks:
     mean, covariance = split.training_posterior()
     x = gp.inputs[:, 0].double().cpu().numpy() * gp.units.x_scale[0]
     return check_residuals(
-        x if gp.inputs.size(-1) == 1 else None,
+        x if gp.is_series else None,
         gp.targets.double().cpu().numpy(),
         mean.double().cpu().numpy(),
         covariance.double().cpu().numpy(),
@@ -217,7 +220,7 @@ def _check_residuals(split: Decomposition, seed: int) -> ResidualChecks:
 
 def _roll(gp: FittedGP, length: float | None, seed: int) -> RollingForecasts | None:
     """Forecasts as far ahead as the series is continued."""
-    geometry = Geometry.of(gp.inputs)
+    geometry = Geometry.of(gp.time)
     ahead = 0.1 * geometry.span if length is None else length
     order = gp.inputs[:, 0].argsort(stable=True)
     if bool((order.diff() > 0).all()):
@@ -240,25 +243,25 @@ def _targets(gp: FittedGP) -> np.ndarray:
 
 def _series(
     split: Decomposition, length: float | None, samples: int, seed: int
-) -> tuple[np.ndarray, np.ndarray, list[Section], ComponentCurve, Forecast]:
+) -> tuple[np.ndarray, np.ndarray, list[Section], ComponentCurve, Forecast | None]:
     gp, units = split.gp, split.gp.units
     train = gp.inputs[:, 0].double().cpu().numpy()
-    geometry = Geometry.of(gp.inputs)
+    geometry, has_covariates = Geometry.of(gp.time), gp.inputs.size(-1) > 1
     length = 0.1 * geometry.span if length is None else length
     points = int(np.clip(2 * length / geometry.step, _PAST, _MOST_PAST))
     past = train.max() + np.linspace(0, length, points)[1:]
     near = past[past <= train.max() + geometry.span]  # a longer one would dwarf the data
-    curves = split.curves_at(near)
+    curves = split.curves_at(near[:0] if has_covariates else near)
     times, _ = curves[0].data
     order = train.argsort(kind="stable")
     y = _targets(gp)[order]
     numbers = units.x_offset[0] + units.x_scale[0] * train[order]
     sections = []
     for place, (component, curve) in enumerate(zip(split.components, curves, strict=True)):
-        own = curve.mean[np.searchsorted(curve.x, times)]
+        own = curve.mean if has_covariates else curve.mean[np.searchsorted(curve.x, times)]
         words = describe_component(component, numbers, own, float(y.std()), geometry, units)
         sections.append(_section(split, place, words, curve))
-    forecast = _forecast(split, past, samples, seed)
+    forecast = None if has_covariates else _forecast(split, past, samples, seed)
     fit = _fit(split, times, y)
     return times, fit.data[1], sections, fit, forecast
 
@@ -266,10 +269,13 @@ def _series(
 def _fit(split: Decomposition, times: np.ndarray, y: np.ndarray) -> ComponentCurve:
     """The sum of all components over the data."""
     gp = split.gp
-    ends = float(gp.inputs.min()), float(gp.inputs.max())
-    inside = torch.linspace(*ends, _GRID, dtype=torch.float64).to(gp.inputs)
-    grid = torch.cat([inside, gp.inputs[:, 0]]).unique()
-    posterior = split.posterior_at(grid.unsqueeze(-1))
+    if gp.inputs.size(-1) == 1:
+        ends = float(gp.inputs.min()), float(gp.inputs.max())
+        inside = torch.linspace(*ends, _GRID, dtype=torch.float64).to(gp.inputs)
+        inputs = torch.cat([inside, gp.inputs[:, 0]]).unique().unsqueeze(-1)
+    else:  # covariates are known at the data
+        inputs = gp.inputs[gp.inputs[:, 0].argsort(stable=True)]
+    grid, posterior = inputs[:, 0], split.posterior_at(inputs)
     mean = posterior.total_mean.double().cpu().numpy()
     half = Z95 * posterior.total_variance.sqrt().double().cpu().numpy()
     y, mean, lower, upper = _undo_logs(gp.units, y, mean, mean - half, mean + half)

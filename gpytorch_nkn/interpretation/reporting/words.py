@@ -130,19 +130,20 @@ def describe_effect(name: str, grid: np.ndarray, mean: np.ndarray, units: Units)
     change = float(np.ptp(mean))
     if grid.size < 2 or not change > 0:
         return f"The prediction does not change with {name}."
+    what = "the logarithm of the prediction" if units.log_targets else "the prediction"
     span = float(grid[-1] - grid[0])
     ends = f"{name} goes from {rounded(grid[0], span)} to {rounded(grid[-1], span)}"
     turns = _turns(mean, _TURN * change)
     by = _with_unit(three_digits(change), units)
     if len(turns) > 1:
-        return f"As {ends}, the prediction goes up and down within a range of {by}."
+        return f"As {ends}, {what} goes up and down within a range of {by}."
     first = "rises" if mean[turns[0] if turns else -1] > mean[0] else "falls"
     if not turns:
-        return f"As {ends}, the prediction {first} by {by}."
+        return f"As {ends}, {what} {first} by {by}."
     one, other = (_with_unit(three_digits(abs(mean[turns[0]] - mean[e])), units) for e in (0, -1))
     second = "falls" if first == "rises" else "rises"
     where = rounded(grid[turns[0]], span)
-    return f"As {ends}, the prediction {first} by {one} up to {where}, then {second} by {other}."
+    return f"As {ends}, {what} {first} by {one} up to {where}, then {second} by {other}."
 
 
 def _trend(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) -> Description:

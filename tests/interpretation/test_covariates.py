@@ -1,0 +1,68 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.interpretation import decompose, effects, report
+
+MONTHS = pd.date_range("2010-01-01", periods=96, freq="MS")
+
+
+@pytest.fixture(scope="module")
+def known():
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({"law": np.arange(96) >= 50, "price": 5 + rng.standard_normal(96)}, MONTHS)
+
+
+@pytest.fixture(scope="module")
+def forecaster(known):
+    season = np.sin(np.arange(96) * np.pi / 6)
+    noise = 0.1 * np.random.default_rng(1).standard_normal(96)
+    y = pd.Series(season + 2 * known["price"] - 3 * known["law"] + noise, MONTHS)
+    model = NKNForecaster(quality="fast", transform="identity", random_state=0)
+    return model.fit(y, covariates=known)
+
+
+@pytest.fixture(scope="module")
+def split(forecaster):
+    return decompose(forecaster)
+
+
+def test_covariates_are_components_beside_those_of_time(split, forecaster, known):
+    names = {component.name for component in split.components}
+    assert {"effect of price", "effect of law", "cycle of 1.00 yr"} <= names
+    # all components together are the process
+    posterior = split.posterior((MONTHS[60:], known))
+    np.testing.assert_allclose(
+        posterior.total_mean, forecaster.predict(MONTHS[60:], covariates=known), rtol=1e-6
+    )
+    np.testing.assert_allclose(posterior.mean.sum(0), posterior.total_mean, rtol=1e-6)
+    curves = {curve.label: curve for curve in split.curves()}
+    assert curves["effect of law"].x.shape == (96,)
+    assert np.diff(curves["effect of law"].mean)[49] == pytest.approx(-3, abs=0.5)
+
+
+def test_effects_have_their_slopes_in_units_of_the_data(forecaster, known):
+    found = effects(forecaster)
+    assert found.names == ("time", "law", "price")
+    by_name = {effect.label: effect for effect in found.main}
+    assert set(by_name) == {"law", "price"}
+    law, price = by_name["law"], by_name["price"]
+    assert law.mean[-1] - law.mean[0] == pytest.approx(-3, abs=0.5)
+    assert price.grid[0][[0, -1]] == pytest.approx([known.price.min(), known.price.max()])
+    assert np.polyfit(price.grid[0], price.mean, 1)[0] == pytest.approx(2, abs=0.2)
+
+
+def test_a_report_names_the_covariates(forecaster):
+    found = report(forecaster, progress=False)
+    assert "As price goes from" in found.text and "Effect of law" in found.text
+    assert found.forecast is None and all(section.curve for section in found.sections)
+
+
+def test_what_would_need_the_future_is_refused(forecaster, split):
+    with pytest.raises(ValueError, match="horizon is for one input column"):
+        report(forecaster, horizon=1.0, progress=False)
+    with pytest.raises(ValueError, match="would need the covariates"):
+        split.curves(1.0)
+    with pytest.raises(TypeError, match=r"pair \(time, covariates\)"):
+        split.posterior(MONTHS)
