@@ -25,6 +25,7 @@ from gpytorch_nkn.kernels import (
     IntegratedWienerKernel,
     NeuralKernelNetwork,
     WienerKernel,
+    ZeroMeanPeriodicKernel,
 )
 from gpytorch_nkn.layers import Linear
 
@@ -303,7 +304,10 @@ def test_covariates_of_a_forecast_have_terms_of_their_own():
     weights = network.layers[-1].weight.flatten().tolist()
     curve = math.exp(-0.5 * (1.3 / network.primitives[-1].lengthscale.item()) ** 2)
     walk, first, second = 1.5, 1.3 * -0.7, -0.4 * 0.9
-    terms = [walk, first, first * walk, second, second * walk, curve]
+    season = network.primitives[5](x[:1], x[1:]).to_dense().item()  # half a period apart
+    assert isinstance(network.primitives[5], ZeroMeanPeriodicKernel) and season < -0.1
+    terms = [walk, first, first * walk, first * season]
+    terms += [second, second * walk, second * season, curve]
     expected = 10.0 + sum(weight * term for weight, term in zip(weights, terms, strict=True))
     assert network(x[:1], x[1:]).to_dense().item() == pytest.approx(expected)
 

@@ -84,8 +84,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
     (:meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.forecast`); one of them has a learned cycle.
 
     Covariates are columns whose future is known: prices, temperatures, holidays, laws. Each has
-    a linear effect, which may drift, and a smooth one where it has more than two values; one more
-    candidate does without them.
+    a linear effect, which may drift and depend on the (shortest) season, and a smooth one where it
+    has more than two values; one more candidate does without them.
 
     Seasons come from the time axis, or are given. Time may be irregular, have gaps and repeat.
     Gaussian processes are exact. Of long series, hyperparameters are learned from the last 600

@@ -137,9 +137,15 @@ def _drifting_line(start: _Start) -> list[Kernel]:
     return [*_line(start), *_walk(start)]
 
 
-# Of each covariate: its linear effect, one that drifts over time, and a smooth one.
+def _seasonal_line(start: _Start) -> list[Kernel]:
+    return [*_line(start), _periodic(start, "shape")]
+
+
+# Of each covariate: its linear effect, one that drifts over time, one that depends on the season
+# (a holiday's day has another shape, heat counts at noon), and a smooth one.
 _LINE = _Term(_line, (0.02, 2.0))
 _DRIFTING_LINE = _Term(_drifting_line, (0.0005, 2.0))
+_SEASONAL_LINE = _Term(_seasonal_line, (0.002, 2.0))
 _CURVE = _Term(_curve, (0.01, 2.0))
 
 
@@ -172,14 +178,16 @@ def forecast(
         for kernel in (kernel for group in groups for kernel in group):
             kernel.active_dims = torch.tensor([0])  # time
     _check_columns(covariates, curves)
+    start = _Start(float(origin), float(min(seasons, default=1.0)), priors)
     for column in covariates:
-        start = _Start(float(origin), 1.0, priors)
-        for term in (_LINE, _DRIFTING_LINE, *([_CURVE] if column in curves else [])):
-            first, *walks = term.make(start)
-            first.active_dims = torch.tensor([column])
-            for walk in walks:
-                walk.active_dims = torch.tensor([0])
-            groups.append([first, *walks])
+        seasonal = [_SEASONAL_LINE] if seasons else []
+        smooth = [_CURVE] if column in curves else []
+        for term in (_LINE, _DRIFTING_LINE, *seasonal, *smooth):
+            effect, *over_time = term.make(start)
+            effect.active_dims = torch.tensor([column])
+            for kernel in over_time:
+                kernel.active_dims = torch.tensor([0])
+            groups.append([effect, *over_time])
             weights.append(term.weight)
     modes, scales = torch.tensor(weights, dtype=torch.float64).T.to(torch.get_default_dtype())
     prior = LogNormalPrior(modes.log() + scales.square(), scales) if priors else None

@@ -174,8 +174,8 @@ class NeuralKernelNetwork(BatchKernel):
 
         With ``covariates`` the inputs have columns beside that of time, the first, on which alone
         these terms depend. Each of the covariates adds a linear effect, one that drifts (linear
-        times Wiener), and those in ``curves`` a smooth one (RBF). What adds nothing is kept small
-        by the priors.
+        times Wiener), one that repeats with the shortest season (linear times periodic), and those
+        in ``curves`` a smooth one (RBF). What adds nothing is kept small by the priors.
 
         The priors are for standardised targets and covariates, and time in units of the shortest
         season (in groups of four steps without one). They were chosen on series of everyday
