@@ -61,7 +61,7 @@ def _half_hourly_demand() -> tuple[pd.Series, pd.DataFrame]:
     for hours in (6, 24):
         known[f"temperature_{hours}h"] = known["temperature"].rolling(2 * hours).mean()
     rows = slice(-_POINTS - 3 * 336, None)
-    return frame["demand"][rows], known[rows]
+    return frame["demand"].iloc[rows], known.iloc[rows]
 
 
 def _rows(
@@ -81,10 +81,11 @@ def _rows(
             begin, scores = time.process_time(), []
             for origin in origins:
                 past, ahead = slice(origin), slice(origin, origin + horizon)
-                beside = (None, None) if known is None else (known[past], known[ahead])
-                found = run(y[past], y.index[ahead], *beside, season)
-                step = np.abs(y[past].to_numpy()[season:] - y[past].to_numpy()[:-season]).mean()
-                scores.append(_scores(found, y[ahead].to_numpy(), step))
+                beside = (None, None) if known is None else (known.iloc[past], known.iloc[ahead])
+                found = run(y.iloc[past], y.index[ahead], *beside, season)
+                values = y.iloc[past].to_numpy()
+                step = np.abs(values[season:] - values[:-season]).mean()
+                scores.append(_scores(found, y.iloc[ahead].to_numpy(), step))
             seconds = (time.process_time() - begin) / len(origins)
             mase, msis, covered = np.mean(scores, axis=0)
             columns = "none" if known is None else ", ".join(known.columns)

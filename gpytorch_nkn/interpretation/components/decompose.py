@@ -86,7 +86,7 @@ def decompose_gp(
     if max_components < 2:
         raise ValueError(f"max_components must be at least 2, got {max_components}.")
     if by == "role" and not gp.is_series:
-        raise ValueError(f"by='role' is for series, got {input_dim} input columns.")
+        raise ValueError(f"by='role' is for one input column, got {input_dim}, or a forecaster.")
     expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), max_terms)
     components = _components(expansion, by, gp)
     if expansion.dropped > max(_EXACT, 100 * torch.finfo(gp.inputs.dtype).eps):

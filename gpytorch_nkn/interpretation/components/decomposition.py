@@ -214,8 +214,8 @@ class Decomposition:
         gp = self.gp
         if not gp.is_series or gp.targets.dim() > 1:
             raise ValueError(
-                "Curves are for series and one output, got inputs of shape "
-                f"{tuple(gp.inputs.shape)} and targets of shape {tuple(gp.targets.shape)}."
+                "Curves are for one input column or a forecaster, and one output, got inputs of "
+                f"shape {tuple(gp.inputs.shape)} and targets of shape {tuple(gp.targets.shape)}."
             )
         order = gp.inputs[:, 0].argsort(stable=True).cpu().numpy()
         train = gp.inputs[:, 0].double().cpu().numpy()[order]

@@ -204,7 +204,7 @@ def effects(
         first, total, variance = _indices(process, inputs, samples, rng)
         # what a series does over time is in its components
         shown = np.argsort(-total, kind="stable")
-        shown = shown[shown > 0] if gp.is_series else shown
+        shown = shown[shown > 0] if gp.is_series and len(names) > 1 else shown
         order = [int(place) for place in shown[:max_effects]]
         main = [
             _main_effect(process, inputs, rows, i, points, names, float(first[i]), rng)
@@ -339,13 +339,13 @@ def _grid(values: np.ndarray, points: int) -> np.ndarray:
 
 def _checked_model(thing: Any) -> ExactGP:
     if isinstance(thing, NetworkEstimator):
-        gp = fitted_gp(thing)
-        if not isinstance(thing, TableEstimator) and gp.inputs.size(-1) == 1:
+        beside = getattr(thing, "covariates_", None)
+        if not (isinstance(thing, TableEstimator) or (beside is not None and beside.names)):
             raise TypeError(
                 "effects is for models with input columns; the parts of a forecaster without "
                 f"covariates are roles in time: take decompose(...). Got {type(thing).__name__}."
             )
-        return gp.model
+        return fitted_gp(thing).model
     model = getattr(thing, "model", thing)  # the record of a fit
     outputs = getattr(model, "num_outputs", 1)
     targets = getattr(model, "train_targets", None)
