@@ -421,3 +421,10 @@ def test_other_ways_to_differentiate_give_gpytorchs_derivatives(kernel):
             tangent = torch.autograd.forward_ad.unpack_dual(value(dual)).tangent
         found.append((reverse, batched, tangent))
     torch.testing.assert_close(found[0], found[1], rtol=1e-8, atol=1e-10)
+
+
+def test_one_target_is_not_that_of_every_row():
+    output = MultivariateNormal(torch.zeros(4), torch.eye(4))
+    for target in (torch.ones(1), torch.ones(2, 1), torch.ones(5)):
+        with pytest.raises(ValueError, match=rf"targets ... x 4, got .*{target.size(-1)}"):
+            exact_log_density(output, target)

@@ -371,7 +371,7 @@ def check_conditioning(case: Case):
     if not case.takes_rows:
         with pytest.raises(NotImplementedError, match=case.cls.__name__):
             model.condition_on_observations(points, torch.ones(1, 1).to(points))
-        with pytest.raises(NotImplementedError, match=case.cls.__name__):
+        with pytest.raises(NotImplementedError, match=f"{case.cls.__name__}|look ahead"):
             model.fantasize(points, SobolQMCNormalSampler(torch.Size([2])))
         return
     fantasies = model.fantasize(points, SobolQMCNormalSampler(torch.Size([2]), seed=0))

@@ -59,7 +59,8 @@ class InducingPointGP(ChunkedPredictions):
         name = type(self).__name__
         raise NotImplementedError(
             f"{name} can neither be conditioned on observations nor have fantasies: make a model "
-            "of all the data, with this one's state_dict and inducing_points."
+            "of all the data, with this one's state_dict and inducing_points. Acquisition "
+            "functions that look ahead (knowledge gradient) take NKNSingleTaskGP or SpectralGP."
         )
 
     def fantasize(self, X: Tensor, sampler: MCSampler, **kwargs: Any) -> NoReturn:

@@ -290,3 +290,12 @@ def test_what_does_not_fit_is_refused(options, error, message):
 def test_options_are_checked(options, message):
     with pytest.raises(ValueError, match=message):
         fit(variational(n=10), **options)
+
+
+@pytest.mark.parametrize("rows", [1, 23, 30])
+def test_training_data_of_unequal_rows_are_refused(rows):
+    x = torch.rand(24, 2)
+    model = VariationalNKNGP(x, x.sum(-1, keepdim=True), inducing_points=5)
+    model.model.train_targets = torch.rand(rows)
+    with pytest.raises(ValueError, match=rf"\(24, 2\) and \({rows},\)"):
+        fit_variational_gp(model, epochs=1, progress=False)
