@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 
 import torch
 from gpytorch.models import ExactGP
 from torch import Tensor
 
+from gpytorch_nkn.fit import free_bytes
 from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = ["ConditionedGP", "max_exact_rows"]
@@ -55,6 +55,11 @@ class ConditionedGP:
         """Variance of the noise."""
         return self.model.likelihood.noise.item()
 
+    def prepare(self) -> None:
+        """Do what all predictions have in common."""
+        if self._alpha is None:
+            self._posterior()
+
     def release(self) -> None:
         """Forget the factor until it is needed again."""
         self._kept = None
@@ -70,6 +75,11 @@ class ConditionedGP:
     def targets(self) -> Tensor:
         """Targets ``N`` that it is conditioned on."""
         return self._targets
+
+    @torch.no_grad()
+    def covariances(self) -> Tensor:
+        """Covariances ``N x N`` of the function at the rows that it is conditioned on."""
+        return self._kernel(self._inputs, self._inputs)
 
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
         """Mean and variance ``N`` of each target (noise included) given all the others."""
@@ -122,11 +132,7 @@ class ConditionedGP:
 
 def max_exact_rows(device: str | None) -> int:
     """Rows up to which exact predictions are quick and fit into half of the memory that is free."""
-    if device is not None and torch.device(device).type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-    else:
-        try:
-            free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        except (AttributeError, OSError, ValueError):  # not a POSIX system
-            return _MAX_EXACT
-    return min(_MAX_EXACT, math.isqrt(free // (2 * 8 * _MATRICES)))
+    free = free_bytes(device)
+    if math.isinf(free):
+        return _MAX_EXACT
+    return min(_MAX_EXACT, math.isqrt(max(int(free), 0) // (2 * 8 * _MATRICES)))

@@ -31,6 +31,13 @@ from gpytorch_nkn.fit.session import (
     progress_bar as progress_bar,
     warn_user as warn_user,
 )
+from gpytorch_nkn.fit.sizes import (
+    SizeWarning,
+    check_dense as check_dense,
+    check_memory as check_memory,
+    free_bytes as free_bytes,
+    warn_of_size as warn_of_size,
+)
 from gpytorch_nkn.fit.stacking import (
     WIDTHS as WIDTHS,
     stack_predictions as stack_predictions,
@@ -41,6 +48,7 @@ __all__ = [
     "FitResult",
     "Recipe",
     "RestartRecord",
+    "SizeWarning",
     "fit_best_of",
     "fit_in_stages",
     "stacking_weights",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, RQKernel
 from gpytorch.models import ExactGP
 from joblib import delayed
 from torch import nn
@@ -27,13 +28,18 @@ from gpytorch_nkn.fit.optimize import (
 from gpytorch_nkn.fit.parallel import as_finished
 from gpytorch_nkn.fit.result import FitResult, RestartRecord, copy_model
 from gpytorch_nkn.fit.session import Session, check_counts
+from gpytorch_nkn.fit.sizes import check_dense
 from gpytorch_nkn.initialization import initialize_model
-from gpytorch_nkn.kernels.evaluation import is_compiled
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.evaluation import is_compiled, unwrap_scales
 from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = ["CRITERIA", "evaluate_criterion", "fit_best_of"]
 
 CRITERIA = ("marginal_likelihood", "loo", "blocked_cv")
+
+# Kernels whose matrices have no structure.
+_DENSE = (NeuralKernelNetwork, MaternKernel, PeriodicKernel, RBFKernel, RQKernel)
 
 # Seconds up to which what no training has time for is still done at its end.
 _QUICK = 0.05
@@ -109,6 +115,7 @@ def fit_best_of(
 
     Raises:
         TypeError: The model is not an exact GP with a Gaussian likelihood.
+        MemoryError: Its covariance matrices do not fit into the memory that is free.
         ValueError: An option has no meaning, the data are not finite, or several restarts would
             all start alike.
         RuntimeError: Every restart failed; the message lists why.
@@ -119,6 +126,9 @@ def fit_best_of(
     _check_options(restarts, criterion, num_blocks, initialize)
     session = Session(budget=budget, seed=seed, progress=progress)
     given = model if isinstance(model, nn.Module) else None
+    if given is not None:
+        check_model(given)
+        _check_size(given)
     automatic = initialize == "auto"
     if automatic:
         initialize = "data" if given is not None else None
@@ -187,6 +197,13 @@ def _check_options(restarts: int, criterion: str, num_blocks: int, initialize: o
         raise ValueError(
             f"initialize must be 'auto', 'data', None or a function, got {initialize!r}."
         )
+
+
+def _check_size(model: ExactGP) -> None:
+    """Refuse dense covariance matrices that do not fit into memory; others have structure."""
+    kernel, _ = unwrap_scales(getattr(model, "covar_module", None))
+    if isinstance(kernel, _DENSE):
+        check_dense("An exact GP", model.train_targets.size(-1), model.train_targets)
 
 
 def _prepare(

@@ -22,7 +22,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_nkn.bo import fit_bo_model
-from gpytorch_nkn.fit import Objective
+from gpytorch_nkn.fit import Objective, check_dense
 from gpytorch_nkn.models.common import (
     TRAINERS,
     CheckedData,
@@ -72,6 +72,8 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
     model: ``fit_bo_model(model, previous=last)``.
 
     Raises:
+        MemoryError: The covariance matrices of so many rows do not fit into the memory that is
+            free; the message names models for more.
         TypeError: ``structure`` is neither a name nor a network.
         ValueError: ``structure`` is not a known name, or does not fit the number of columns or
             the batch shape.
@@ -103,6 +105,7 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
         input_transform: InputTransform | None = None,
     ) -> None:
         check_training_data(train_X, train_Y, train_Yvar)
+        check_dense("NKNSingleTaskGP", train_X.size(-2), train_X)
         super().__init__(
             train_X,
             train_Y,

@@ -1,3 +1,4 @@
+import math
 import pickle
 from copy import deepcopy
 
@@ -92,13 +93,8 @@ def test_a_matrix_that_is_not_positive_definite_is_an_error(model):
         ConditionedGP(model).moments(torch.randn(3, 2))
 
 
-def test_exact_rows_are_bounded_by_memory(monkeypatch):
+@pytest.mark.parametrize(("free", "rows"), [(1e6, 125), (math.inf, 12_000), (-1.0, 0)])
+def test_exact_rows_are_bounded_by_memory(free, rows, monkeypatch):
     assert 0 < max_exact_rows(None) <= 12_000
-    monkeypatch.setattr(conditioned_gp.os, "sysconf", lambda name: 1000)  # a million bytes
-    assert max_exact_rows(None) == 125
-
-    def unknown(name):
-        raise ValueError
-
-    monkeypatch.setattr(conditioned_gp.os, "sysconf", unknown)
-    assert max_exact_rows("cpu") == 12_000
+    monkeypatch.setattr(conditioned_gp, "free_bytes", lambda device: free)
+    assert max_exact_rows("cpu") == rows

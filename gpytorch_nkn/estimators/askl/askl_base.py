@@ -30,6 +30,7 @@ from gpytorch_nkn.estimators.askl.askl_selection import (
 from gpytorch_nkn.estimators.askl.askl_start import METHODS, start_network
 from gpytorch_nkn.estimators.askl.askl_training import SpectralObjective, Trainer
 from gpytorch_nkn.estimators.table_input import refuse_other_values
+from gpytorch_nkn.fit import warn_of_size
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
 
 __all__ = ["SpectralLearner", "describe_shared"]
@@ -46,6 +47,7 @@ _RATES = {  # of the weights; that of gradient descent by the curvature of the l
 }
 _MAX_REFIT = 20_000  # rows, from which on those held out are not missed
 _MIN_ROWS = 10  # below which held-out rows say too little
+_USUAL_ROWS = 200_000
 _MAP_SHARE, _GAMMA_SHARE = 0.25, 0.4  # of the budget, after which the start tries nothing more
 
 
@@ -292,6 +294,14 @@ class SpectralLearner(BaseEstimator):
         self._forget()
         check_options(vars(self))
         table, target = self._read(X, y, first=True)
+        if self.budget is None:
+            warn_of_size(
+                type(self).__name__,
+                len(table),
+                _USUAL_ROWS,
+                "every epoch passes over all of them; a budget ends the training in time, "
+                "and partial_fit takes the rows in parts.",
+            )
         try:
             with torch.inference_mode(False), torch.no_grad():
                 rows = self._begin(table, target, begin=begin)

@@ -46,7 +46,7 @@ from gpytorch_nkn.estimators.dank.support_vectors import (
     reciprocal_neighbours,
 )
 from gpytorch_nkn.estimators.table_input import refuse_other_values
-from gpytorch_nkn.fit import Session, check_counts, check_number, warn_user
+from gpytorch_nkn.fit import Session, check_counts, check_number, warn_of_size, warn_user
 
 __all__ = ["BaseDANK"]
 
@@ -55,6 +55,7 @@ _PAIRS = 45  # of 10 classes: factors of more are not compared by default
 _CHECKED_ROWS = 1000  # of a kernel that need not be definite, at first
 _CONFIRMED_ROWS = 3000  # that relevances must be better with
 _WHOLE = 3000  # rows up to which all are in one cluster by default
+_USUAL_ROWS = 20_000
 _CLUSTER = 1500  # rows of a cluster beyond, on average
 _CHUNK = 2**22  # entries of a Gram matrix that are computed at once in predictions
 _LARGEST = 1e100  # of numbers whose squares are needed
@@ -192,6 +193,14 @@ class BaseDANK(BaseEstimator):
         self._check_options()
         try:
             table, target = self._read(X, y)
+            warn_of_size(
+                type(self).__name__,
+                len(table),
+                _USUAL_ROWS,
+                "more are divided into clusters of some 1,500, each with SVMs of its own, which "
+                f"takes hours; {type(self).__name__.replace('DANK', 'ASKL')} learns spectral "
+                "kernels from many rows in minutes.",
+            )
             table = table.copy()  # predictions need it as it is now
             self._fitted_tau, self._is_gram = self.tau, self._is_precomputed
             self._fit(table, target)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,6 +21,7 @@ from gpytorch_nkn.fit import WIDTHS, FitResult, stack_predictions, stacking_weig
 
 __all__ = [
     "SELECTIONS",
+    "Costs",
     "Ensemble",
     "mixture_log_density",
     "mixture_quantile",
@@ -28,6 +32,9 @@ SELECTIONS = ("stacking", "loo", "marginal_likelihood")
 
 _KEPT_BYTES = 2 * 2**30  # of factors, between predictions
 _MAX_LOO_ROWS = 4000  # of models that are not exact, whose rows are held out within blocks
+_PROBE = 1000  # rows by which the time of others is estimated
+_MANY_ROWS = 20_000  # that clusters are made of, at most
+_LEAST_POINTS = 50
 
 
 class SparsePredictor:
@@ -73,12 +80,68 @@ class SparsePredictor:
         """Covariance ``M x M`` of the function at rows ``M x D``, without noise."""
         return self._sparse(x).covariance_matrix
 
+    def prepare(self) -> None:
+        """Do what all predictions have in common, which takes a pass over the training rows."""
+        assert self.model.train_inputs is not None
+        self._sparse.predict(self.model.train_inputs[0][:1])
+
     def release(self) -> None:
         """Nothing to forget."""
 
 
 # What a member of an ensemble predicts by.
 Predictor = ConditionedGP | SparsePredictor
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds that predictions of a model need to be prepared, by those of some of its rows.
+
+    Attributes:
+        probed: Number of those rows.
+        fill: Seconds of their covariances.
+        solve: Seconds of factorising and inverting them.
+        num_rows: Number of all rows.
+    """
+
+    probed: int
+    fill: float
+    solve: float
+    num_rows: int
+
+    @classmethod
+    def of(cls, model: ExactGP) -> Costs:
+        """Measured on at most 1000 rows of a model."""
+        num_rows = model.train_targets.numel()
+        (part,) = ConditionedGP(model).blocks(_PROBE, _PROBE)
+        begin = time.monotonic()
+        part.covariances()
+        filled = time.monotonic()
+        part.leave_one_out()
+        solve = max(time.monotonic() - filled - (filled - begin), 1e-4)
+        return cls(part.targets.numel(), filled - begin, solve, num_rows)
+
+    @property
+    def exact(self) -> float:
+        """Of an exact member: its factor, and what it predicts of left-out rows."""
+        ratio = self.num_rows / self.probed
+        return self.fill * ratio**2 + self.solve * ratio**3
+
+    def sparse(self, num_points: int, members: int) -> float:
+        """Of inducing points and members that predict by them."""
+        rows = self.num_rows / self.probed
+        points = num_points / self.probed
+        clusters = 0.05 * self.solve * num_points * min(self.num_rows / _MANY_ROWS, 1.0)
+        held_out = min(rows, _MAX_LOO_ROWS / _PROBE) * (self.fill + self.solve)
+        each = held_out + (2 * self.fill + 4 * self.solve * points) * rows * points
+        return clusters + members * each
+
+    def num_points(self, most: int, members: int, seconds: float) -> int:
+        """Inducing points, out of ``most``, that there is time for."""
+        points = most
+        while points > _LEAST_POINTS and self.sparse(points, members) > seconds:
+            points = max(points * 3 // 4, min(most, _LEAST_POINTS))
+        return points
 
 
 class Ensemble:
@@ -90,6 +153,7 @@ class Ensemble:
         calibrate: Learn the shares of several widths of a prediction.
         sparse: Makes a sparse predictor of a model; ``None`` for exact predictions.
         block_size: Rows of a block within which each row is left out, for sparse predictions.
+        end: Time of the monotonic clock, after which no further member is taken in.
 
     Attributes:
         members: Name of the network and number of the start of each member.
@@ -111,30 +175,35 @@ class Ensemble:
         calibrate: bool,
         sparse: Callable[[ExactGP], Predictor] | None,
         block_size: int,
+        end: float = math.inf,
     ):
         found: list[tuple[tuple[str, int], Predictor, np.ndarray]] = []
         kept = 0
-        for name, result in results.items():
-            # the best start first: of starts that weigh the same, the first one is what is read
-            for number in sorted(result.members, key=lambda number: number != result.best):
-                model = result.members[number]
-                if selection == "marginal_likelihood" and number != result.best:
-                    continue
-                exact = ConditionedGP(model)
-                try:
-                    predictor: Predictor = exact if sparse is None else sparse(model)
-                    blocks = [exact]
-                    if sparse is not None:
-                        blocks = list(exact.blocks(block_size, _MAX_LOO_ROWS))
-                    left_out = np.concatenate([_left_out(block) for block in blocks], 1)
-                except (torch.linalg.LinAlgError, NotPSDError):
-                    continue
-                found.append(((name, number), predictor, left_out))
-                kept += predictor.num_bytes
-                if kept > _KEPT_BYTES:
-                    predictor.release()
+        seconds = 0.0  # that a member takes
+        for name, number in _in_turn(results, only_best=selection == "marginal_likelihood"):
+            if found and time.monotonic() + seconds > end:
+                break
+            begin = time.monotonic()
+            model = results[name].members[number]
+            exact = ConditionedGP(model)
+            try:
+                predictor: Predictor = exact if sparse is None else sparse(model)
+                blocks = [exact]
+                if sparse is not None:
+                    blocks = list(exact.blocks(block_size, _MAX_LOO_ROWS))
+                left_out = np.concatenate([_left_out(block) for block in blocks], 1)
+            except (torch.linalg.LinAlgError, NotPSDError):
+                continue
+            found.append(((name, number), predictor, left_out))
+            kept += predictor.num_bytes
+            if kept > _KEPT_BYTES:
+                predictor.release()
+            seconds = time.monotonic() - begin
         if not found:
             raise RuntimeError("No trained network has a positive definite covariance matrix.")
+        # of starts that weigh the same, the first one is what is read: the best of its network
+        names = list(results)
+        found.sort(key=lambda one: names.index(one[0][0]))
         members = [member for member, _, _ in found]
         table = np.stack([left_out for _, _, left_out in found], 1)
         held_out = _held_out(results, members)
@@ -144,6 +213,7 @@ class Ensemble:
         else:
             logs = norm.logpdf(honest[0], honest[1], np.sqrt(honest[2]))
             weights = np.eye(len(found))[np.nanmean(logs, 1).argmax()]
+        weights = _prepared(weights, [predictor for _, predictor, _ in found], end)
         self.widths, self.width_shares = np.ones(1), np.ones(1)
         if calibrate:
             self.widths = WIDTHS
@@ -219,6 +289,32 @@ def sparse_predictors(inputs: Tensor, count: int, seed: int) -> Callable[[ExactG
 
     points = select_inducing_points(inputs, count, method="kmeans", seed=seed)
     return lambda model: SparsePredictor(model, points)
+
+
+def _in_turn(results: Mapping[str, FitResult], *, only_best: bool) -> list[tuple[str, int]]:
+    """Names of networks and numbers of their starts: the best one of each, then the others."""
+    found = [
+        (place, name, number)
+        for name, result in results.items()
+        for place, number in enumerate(
+            sorted(result.members, key=lambda number, best=result.best: number != best)  # type: ignore[misc]
+        )
+        if not (only_best and number != result.best)
+    ]
+    return [(name, number) for _, name, number in sorted(found, key=lambda one: one[0])]
+
+
+def _prepared(weights: np.ndarray, predictors: list[Predictor], end: float) -> np.ndarray:
+    """Weights of the members whose predictions are prepared in time, of the largest ones first."""
+    seconds, done = 0.0, np.zeros_like(weights)
+    for place in np.argsort(-weights, kind="stable"):
+        if weights[place] == 0 or (done.any() and time.monotonic() + seconds > end):
+            break
+        begin = time.monotonic()
+        predictors[place].prepare()
+        seconds = time.monotonic() - begin
+        done[place] = weights[place]
+    return done / done.sum() if (done != weights).any() else weights
 
 
 def _weights(

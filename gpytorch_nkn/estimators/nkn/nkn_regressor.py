@@ -20,6 +20,7 @@ from torch import Tensor
 from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
 from gpytorch_nkn.estimators.nkn.ensemble import (
     SELECTIONS,
+    Costs,
     Ensemble,
     mixture_log_density,
     mixture_quantile,
@@ -29,6 +30,7 @@ from gpytorch_nkn.estimators.nkn.table_models import (
     check_structures,
     named_structures,
     train_structures,
+    untrained_model,
 )
 from gpytorch_nkn.estimators.table_input import (
     Standardisation,
@@ -37,10 +39,20 @@ from gpytorch_nkn.estimators.table_input import (
     refuse_other_values,
     warn_of_copies,
 )
-from gpytorch_nkn.fit import FitResult, Recipe, check_counts
+from gpytorch_nkn.fit import (
+    FitResult,
+    Recipe,
+    Session,
+    check_counts,
+    check_dense,
+    warn_of_size,
+)
 
 __all__ = ["NKNRegressor"]
 
+_SHARE = 0.5  # of a budget, at most, for what predictions need
+_USUAL_ROWS = 100_000
+_MIXED = 2  # members that it is to have time for
 _METHODS = ("auto", "exact", "sparse")
 
 
@@ -87,7 +99,9 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         num_inducing: Inducing points of sparse predictions.
         block_size: Rows of a block, see above.
         recipe: Optimiser settings of a start; ``None`` for 120 iterations of L-BFGS.
-        budget: Wall time in seconds for training; ``None`` for no limit.
+        budget: Wall time in seconds of a fit; ``None`` for no limit. At most half of it is kept
+            for what predictions need: where that is not enough, ``"auto"`` takes inducing points
+            (fewer of them, if need be), and fewer starts are mixed.
         n_jobs: Processes for the starts, from 500 rows on (below, they run in turn).
         device: Torch device of the computation, such as ``"cuda"``.
         random_state: Seed, or NumPy random state; an integer makes fits reproducible.
@@ -133,6 +147,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
     standardisation_: Standardisation
     results_: dict[str, FitResult]
     _ensemble: Ensemble | None
+    _num_points: int
 
     def __init__(
         self,
@@ -187,6 +202,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # of another fit: a failure of this one must not leave a mixture
         structures = self._check_parameters()
+        session = Session(budget=self.budget)
         refuse_other_values("X", X)
         refuse_other_values("y", y)
         table, target = validate_data(
@@ -202,15 +218,22 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         if self.method == "auto":
             limit = max_exact_rows(self.device) if self.max_exact is None else self.max_exact
             self.method_ = "exact" if len(target) <= limit else "sparse"
+        self._num_points = self.num_inducing
+        self._check_size(len(target))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
             inputs = self._tensor(self.standardisation_(table))
             targets = self._tensor((target - self.y_offset_) / self.y_scale_)
+            named = named_structures(structures, self.selection, *inputs.shape)
+            later = 0.0
+            if self.budget is not None:
+                costs = Costs.of(untrained_model(named, inputs, targets))
+                later = self._plan_predictions(costs, _SHARE * self.budget, len(named))
             self.results_ = train_structures(
-                named_structures(structures, self.selection, *inputs.shape),
+                named,
                 inputs,
                 targets,
-                budget=self.budget,
+                budget=session.part(1 - later / max(session.seconds_left, later, 1e-9)),
                 block_size=self.block_size,
                 restarts=self.restarts,
                 recipe=self.recipe,
@@ -220,8 +243,34 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             )
         self.seed_ = seed
         self._ensemble = None
-        self._fitted()
+        self._fitted(session.end)
         return self
+
+    def _check_size(self, num_rows: int) -> None:
+        """Say at once what so many rows lead to."""
+        if self.method_ == "exact":
+            like = torch.empty(0, dtype=torch.float64, device=self.device)
+            check_dense("NKNRegressor(method='exact')", num_rows, like, "method='sparse'")
+        elif self.budget is None:
+            warn_of_size(
+                "NKNRegressor",
+                num_rows,
+                _USUAL_ROWS,
+                f"hyperparameters are learned from blocks of some of them, and {self.num_inducing} "
+                "inducing points see all, which takes long; a budget or fewer num_inducing shorten "
+                "it.",
+            )
+
+    def _plan_predictions(self, costs: Costs, seconds: float, networks: int) -> float:
+        """Choose predictions that are prepared within some seconds; those that they take."""
+        count = networks * self.restarts if self.selection == "stacking" else networks
+        if self.method_ == "exact" and self.method == "auto" and _MIXED * costs.exact > seconds:
+            self.method_ = "sparse"
+        if self.method_ == "exact":
+            return min(count * costs.exact, seconds)
+        members = min(count, _MIXED)
+        self._num_points = costs.num_points(self.num_inducing, members, seconds)
+        return min(costs.sparse(self._num_points, count), seconds)
 
     @property
     def members_(self) -> list[tuple[str, int]]:
@@ -402,17 +451,18 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         means = self.y_offset_ + self.y_scale_ * means
         return self._fitted().weights, means, self.y_scale_**2 * variances
 
-    def _fitted(self) -> Ensemble:
+    def _fitted(self, end: float = math.inf) -> Ensemble:
         check_is_fitted(self, "results_")
         if self._ensemble is None:  # in fit, or after a fit that was interrupted at its very end
             inputs = self._any_model.train_inputs[0]
-            points = self.num_inducing if self.method_ == "sparse" else 0
+            points = self._num_points if self.method_ == "sparse" else 0
             self._ensemble = Ensemble(
                 self.results_,
                 selection=self.selection,
                 calibrate=self.calibrate,
                 sparse=sparse_predictors(inputs, points, self.seed_) if points else None,
                 block_size=self.block_size,
+                end=end,
             )
         return self._ensemble
 

@@ -19,7 +19,13 @@ from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_kernel, with_outputscale
 from gpytorch_nkn.layers import Linear, log_normal_prior
 
-__all__ = ["TableGP", "check_structures", "named_structures", "train_structures"]
+__all__ = [
+    "TableGP",
+    "check_structures",
+    "named_structures",
+    "train_structures",
+    "untrained_model",
+]
 
 _WORDS = (*NETWORKS, "matern", "rbf")
 
@@ -171,6 +177,12 @@ def train_structures(
     for failure in failures:
         warn_user(f"A network could not be trained. {failure}", RuntimeWarning)
     return results
+
+
+def untrained_model(named: Mapping[str, str | Kernel], inputs: Tensor, targets: Tensor) -> TableGP:
+    """A model of the first structure, with the parameters that it starts from."""
+    kernel = _make_kernel(next(iter(named.values())), inputs)
+    return TableGP(inputs, targets, kernel).to(inputs)
 
 
 def _make_kernel(structure: str | Kernel, x: Tensor) -> Kernel:

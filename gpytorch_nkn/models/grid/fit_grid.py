@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.fit import Fit, Session, check_counts, check_number
+from gpytorch_nkn.fit import Fit, Session, check_counts, check_number, warn_of_size
 from gpytorch_nkn.initialization import assign, initialize_grid_kernels
 from gpytorch_nkn.models.common import trains
 from gpytorch_nkn.models.grid.grid_blocks import hole_blocks, is_scattered
@@ -18,6 +19,7 @@ from gpytorch_nkn.models.grid.kronecker_grid_gp import KroneckerGridGP
 __all__ = ["GridFit", "GridRestart", "fit_grid_gp"]
 
 _BLOCK_STEPS = 40
+_USUAL_CELLS = 300_000
 _FEW = 8  # blocks of which none are set aside
 _NOISE = 0.1  # at the start, of the variance of standardised targets
 
@@ -107,6 +109,13 @@ def fit_grid_gp(
     session = Session(budget=budget, seed=seed, progress=progress)
     if block_steps is None:
         block_steps = 0 if is_scattered(_missing(model)) else _BLOCK_STEPS
+    warn_of_size(
+        "KroneckerGridGP",
+        math.prod(x.size(0) for x in model.coordinates),
+        _USUAL_CELLS,
+        "steps take seconds each; train on a part of the grid, or with a budget.",
+        unit="cells",
+    )
     model.train()
     training = GridTraining(model, *_blocks(model, blocks, seed), learning_rate, session)
     fit = GridFit(model)

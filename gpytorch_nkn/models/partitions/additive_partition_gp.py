@@ -21,7 +21,7 @@ from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.models import ExactGP
 from torch import Tensor, nn
 
-from gpytorch_nkn.fit import check_counts
+from gpytorch_nkn.fit import check_counts, check_dense
 from gpytorch_nkn.models.common import (
     CheckedData,
     CustomFit,
@@ -59,6 +59,8 @@ class AdditivePartitionGP(CheckedData, CustomFit, SingleTaskGP):
         input_transform: Transform of the inputs. What it learns by gradients stays as it is.
 
     Raises:
+        MemoryError: The covariance matrices of so many rows do not fit into the memory that is
+            free; the message names models for more.
         ValueError: ``num_samples`` is below one, or the name of the kernel is unknown.
         NotImplementedError: There are several outputs (use one model each in a ``ModelListGP``),
             batches of data sets, or an outcome transform that is not linear.
@@ -107,6 +109,7 @@ class AdditivePartitionGP(CheckedData, CustomFit, SingleTaskGP):
                 f"{type(outcome_transform).__name__}: transform train_Y beforehand."
             )
         check_training_data(train_X, train_Y, train_Yvar)
+        check_dense("AdditivePartitionGP", train_X.size(-2), train_X)
         super().__init__(
             train_X,
             train_Y,

@@ -20,6 +20,7 @@ from gpytorch_nkn.fit import (
     fit_best_of,
     fit_in_stages,
     run_lbfgs,
+    warn_of_size,
 )
 from gpytorch_nkn.models.common import PartsGP, trains
 from gpytorch_nkn.models.inducing_points import select_inducing_points
@@ -29,6 +30,7 @@ from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 __all__ = ["check_start", "fit_sparse_gp", "learn_on_blocks", "maximize_bound"]
 
 _START_SHARE = 0.5  # of a budget
+_USUAL_ROWS = 100_000
 
 
 def learn_on_blocks(
@@ -128,6 +130,13 @@ def fit_sparse_gp(
     check_start(start)
     check_counts(0, max_iterations=max_iterations)
     session = Session(budget=budget, seed=seed, progress=progress)
+    warn_of_size(
+        "SparseNKNGP",
+        model.train_targets.size(-1),
+        _USUAL_ROWS,
+        "every iteration passes over all of them; fewer inducing_points take less, and "
+        "VariationalNKNGP goes by mini-batches.",
+    )
     model.train()
     try:
         if start is not None:

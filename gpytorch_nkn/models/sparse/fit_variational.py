@@ -11,7 +11,7 @@ from gpytorch.module import Module
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
-from gpytorch_nkn.fit import Adam, Best, Session, check_counts, check_number
+from gpytorch_nkn.fit import Adam, Best, Session, check_counts, check_number, warn_of_size
 from gpytorch_nkn.linalg import factorize_inducing
 from gpytorch_nkn.models.common import trains
 from gpytorch_nkn.models.inducing_points import select_inducing_points
@@ -24,6 +24,7 @@ __all__ = ["fit_variational_gp"]
 
 _RATE = 0.1  # of the natural gradient: the distribution averages the last ten batches or so
 _SUBSET_ROWS, _SUBSET_ITERATIONS = 10_000, 20
+_USUAL_ROWS = 500_000
 _MAX_FAILURES = 5  # steps without a factorisation, after each of which the rate is halved
 
 
@@ -85,6 +86,14 @@ def fit_variational_gp(
     check_number("learning_rate", learning_rate, positive=True)
     session = Session(budget=budget, seed=seed, progress=progress)
     gp, inner = model.collapsed(), model.model
+    warn_of_size(
+        "VariationalNKNGP",
+        gp.num_data,
+        _USUAL_ROWS,
+        "it works, but training starts and ends with a pass over all of them, of num_data times "
+        "the square of the inducing points operations; fewer points, or some of the rows, take "
+        "less.",
+    )
     x, y = gp.inputs(), gp.targets
     model.train()
     try:

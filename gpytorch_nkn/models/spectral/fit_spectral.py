@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import AdditiveKernel, ScaleKernel
 from torch import Tensor
 
-from gpytorch_nkn.fit import Session, check_counts
+from gpytorch_nkn.fit import Session, check_counts, warn_of_size
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
 from gpytorch_nkn.models.common import trains
 from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
@@ -25,6 +25,7 @@ _SHARE, _LOW_RANK_SHARE = 0.1, 1.0
 _STANDARD_ERRORS = 2.0  # of the gain in held-out density, which pairs must exceed
 _INDUCING = 50  # iterations of an RBF kernel and its inducing points
 _REFIT = 30  # iterations of an RBF kernel that starts near its best
+_USUAL_ROWS = 100_000
 _CHECK_EVERY = 10  # steps
 _EVENT_DIMS = {"raw_noise": 1, "raw_constant": 0, "weights": 2, "bias": 1}  # of noise and means
 _OFF = 1e-8  # outputscale of pairs that do not
@@ -93,6 +94,13 @@ def fit_spectral_gp(
             f"validation_fraction must be at least 0 and below 1, got {validation_fraction}."
         )
     session = Session(budget=budget, seed=seed, progress=progress)
+    warn_of_size(
+        "SpectralGP",
+        model.train_targets.size(-1),
+        _USUAL_ROWS,
+        "every step passes over all of them; fewer num_features or a random part of the rows take "
+        "less, and VariationalNKNGP goes by mini-batches.",
+    )
     model.train()
     try:
         with torch.inference_mode(False), torch.enable_grad():

@@ -17,10 +17,12 @@ from sklearn.preprocessing import MinMaxScaler
 
 from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.estimators.nkn import nkn_regressor, table_models
+from gpytorch_nkn.estimators.nkn.ensemble import Costs
 from gpytorch_nkn.fit import Recipe, fit_in_stages
 from gpytorch_nkn.interpretation import decompose, effects, expand, report
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
+from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP
 from tests.estimators.scikit_learn_checks import check_as_scikit_learn_does
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=15)
@@ -455,6 +457,38 @@ def test_a_budget_is_kept():
     model = NKNRegressor(restarts=5, budget=0.5, random_state=0).fit(X, y)
     seconds = sum(r.seconds for result in model.results_.values() for r in result.restarts)
     assert seconds < 10 and np.isfinite(model.predict(X[:3])).all()
+
+
+def test_the_first_prediction_passes_over_the_rows_no_more(monkeypatch):
+    X, y = table(80)
+    model = NKNRegressor("tabular", restarts=1, method="sparse", num_inducing=10).fit(X, y)
+
+    def again(self):
+        raise AssertionError("this is work of fit")
+
+    monkeypatch.setattr(CollapsedGP, "statistics", again)
+    assert np.isfinite(model.predict(X[:3], return_std=True)).all()
+
+
+def test_costs_choose_what_a_budget_has_time_for():
+    costs = Costs(probed=1000, fill=0.1, solve=0.2, num_rows=4000)
+    assert costs.exact == pytest.approx(0.1 * 16 + 0.2 * 64)
+    points = [costs.num_points(2000, 2, seconds) for seconds in (1e9, 20.0, 10.0, 1e-3)]
+    assert points[0] == 2000 > points[1] > points[2] > points[3] == 50
+    for count, seconds in zip(points[1:3], (20.0, 10.0), strict=True):
+        assert costs.sparse(count, 2) <= seconds
+    assert costs.num_points(10, 2, 1e-3) == 10
+
+
+def test_predictions_that_a_budget_has_no_time_for_are_sparse_ones():
+    X, y = table(1200)
+    options = {"structure": "rbf", "restarts": 1, "random_state": 0}
+    recipe = Recipe(adam_steps=0, lbfgs_iterations=1)
+    model = NKNRegressor(**options, recipe=recipe, budget=1e-3).fit(X, y)
+    assert model.method_ == "sparse" and len(model.members_) == 1
+    assert np.isfinite(model.predict(X[:3], return_std=True)).all()
+    with pytest.raises(MemoryError, match="take method='sparse'"):
+        NKNRegressor(**options, method="exact").fit(np.arange(1e6)[:, None], np.arange(1e6))
 
 
 def test_sparse_predictions_with_all_rows_as_points_are_the_exact_ones():

@@ -1,0 +1,107 @@
+"""Whether data are of a size that a method is for, said before any long work."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from gpytorch_nkn.fit.session import warn_user
+
+__all__ = ["SizeWarning", "check_dense", "check_memory", "free_bytes", "warn_of_size"]
+
+_CGROUPS = (
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
+# Matrices of rows by rows that a step of an exact GP needs at its peak.
+_MATRICES = 3
+# What takes so many rows.
+_MANY_ROWS = "SparseNKNGP, VariationalNKNGP (by mini-batches) or NKNRegressor"
+
+
+class SizeWarning(UserWarning):
+    """There are more rows than a method is for: it will take long, or do less than usual."""
+
+
+def free_bytes(device: torch.device | str | None = None) -> float:
+    """Memory that is free on the machine (within its control group), or on a CUDA device.
+
+    Infinite where that cannot be known.
+    """
+    if device is not None and torch.device(device).type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    if device is not None and torch.device(device).type != "cpu":
+        return math.inf
+    return min(_free_on_the_machine(), *(_free_in_group(*names) for names in _CGROUPS))
+
+
+def check_memory(
+    name: str, needed: float, size: str, instead: str, device: torch.device | str | None = None
+) -> None:
+    """Refuse what does not fit into the memory that is free, before it is asked for.
+
+    Args:
+        name: Of the class or function.
+        needed: Bytes.
+        size: Of the data, in words, such as ``"1,000,000 rows"``.
+        instead: What takes so many.
+        device: Where.
+
+    Raises:
+        MemoryError: It does not fit.
+    """
+    free = free_bytes(device)
+    if needed > free:
+        raise MemoryError(
+            f"{name} of {size} needs some {needed / 1e9:,.1f} GB of memory, and "
+            f"{free / 1e9:,.1f} GB are free. For so many take {instead}."
+        )
+
+
+def check_dense(name: str, num_rows: int, like: Tensor, instead: str = _MANY_ROWS) -> None:
+    """Refuse rows whose covariance matrices, of the kind of a tensor, do not fit into memory.
+
+    Raises:
+        MemoryError: They do not.
+    """
+    needed = _MATRICES * float(num_rows) ** 2 * like.element_size()
+    check_memory(name, needed, f"{num_rows:,} rows", instead, like.device)
+
+
+def warn_of_size(name: str, count: int, most: int, what: str, unit: str = "rows") -> None:
+    """Warn (:class:`SizeWarning`) of more rows than a method is for.
+
+    Args:
+        name: Of the class or function.
+        count: Rows that there are.
+        most: Rows up to which it is quick.
+        what: What is done beyond, and what to take instead: a sentence.
+        unit: What is counted.
+    """
+    if count > most:
+        warn_user(f"{name} is for up to {most:,} {unit}, got {count:,}: {what}", SizeWarning)
+
+
+def _free_on_the_machine() -> float:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        sizes = dict(line.split(":", 1) for line in lines)
+        return 1024.0 * float(sizes["MemAvailable"].split()[0])
+    except (KeyError, OSError, ValueError):
+        pass
+    try:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):  # not a POSIX system
+        return math.inf
+
+
+def _free_in_group(limit: str, used: str) -> float:
+    folder = Path("/sys/fs/cgroup")
+    try:
+        return float((folder / limit).read_text()) - float((folder / used).read_text())
+    except (OSError, ValueError):  # none, or "max"
+        return math.inf

@@ -1,0 +1,54 @@
+import math
+
+import pytest
+import torch
+
+from gpytorch_nkn.fit import SizeWarning, check_dense, check_memory, fit_best_of, free_bytes, sizes
+from gpytorch_nkn.fit.sizes import warn_of_size
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from tests.fit.models import SmallGP, rbf_model
+
+MANY = 1_000_000
+
+
+def test_free_memory_is_some_of_a_machine():
+    assert 1e6 < free_bytes() < 1e15
+    assert free_bytes("cpu") > 1e6
+    assert free_bytes("meta") == math.inf
+
+
+def test_what_does_not_fit_is_refused_with_the_sizes_and_what_to_take(monkeypatch):
+    monkeypatch.setattr(sizes, "free_bytes", lambda device: 2e9)
+    check_memory("A", 1.9e9, "10 rows", "B")
+    with pytest.raises(MemoryError, match=r"A of 10 rows needs some 2.1 GB .* 2.0 GB .* take B"):
+        check_memory("A", 2.1e9, "10 rows", "B")
+    check_dense("A", 9_000, torch.ones(1))  # three matrices of 324 MB
+    with pytest.raises(MemoryError, match="of 9,200 rows needs some 2.0 GB"):
+        check_dense("A", 9_200, torch.ones(1, dtype=torch.float64), "B")
+
+
+def test_a_limit_of_a_group_counts(tmp_path, monkeypatch):
+    (tmp_path / "memory.max").write_text("5000000\n")
+    (tmp_path / "memory.current").write_text("4000000\n")
+    monkeypatch.setattr(sizes, "Path", lambda path: tmp_path if "cgroup" in path else tmp_path)
+    assert sizes._free_in_group("memory.max", "memory.current") == 1e6
+    (tmp_path / "memory.max").write_text("max\n")
+    assert sizes._free_in_group("memory.max", "memory.current") == math.inf
+
+
+def test_more_than_a_method_is_for_is_warned_about():
+    warn_of_size("A", 10, 10, "too long")
+    with pytest.warns(SizeWarning, match="A is for up to 10 cells, got 1,000: too long"):
+        warn_of_size("A", 1000, 10, "too long", unit="cells")
+
+
+@pytest.mark.parametrize("network", [True, False])
+def test_an_exact_gp_of_too_many_rows_is_refused_before_any_work(network):
+    model = rbf_model(4)
+    if network:
+        x, y = model.train_inputs[0], model.train_targets
+        model = SmallGP(x, y, NeuralKernelNetwork.time_series())
+    x = torch.rand(MANY, 1)
+    model.set_train_data(x, x[:, 0], strict=False)
+    with pytest.raises(MemoryError, match=r"1,000,000 rows needs .* take SparseNKNGP"):
+        fit_best_of(model)
