@@ -68,7 +68,7 @@ def fit_additive_partition_gp(
             every column on its own.
         log_prior: Log prior of a partition, up to a constant; ``None`` is uniform over partitions.
         max_iter: L-BFGS iterations per partition.
-        budget: Wall time in seconds.
+        budget: Wall time in seconds; the first partition has one evaluation in any case.
         seed: Determines all draws, together with the steps that ``previous`` has taken. The
             global random state is neither read nor changed.
         progress: Show a progress bar, if standard error is a terminal.
@@ -96,6 +96,7 @@ def fit_additive_partition_gp(
         model.likelihood.noise[0] if fixed else None,
         kernel=model.covar_module.kernel,
         max_iter=max_iter,
+        end=session.end,
     )
     steps_before = 0
     if previous is not None:

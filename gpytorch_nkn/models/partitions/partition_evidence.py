@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,6 +78,8 @@ class PartitionEvidence:
         kernel: Name of the groups' correlation, see
             :func:`gpytorch_nkn.models.partitions.partition_kernel.correlation`.
         max_iter: Iterations of L-BFGS per partition, four times as many for the first.
+        end: Time of the monotonic clock, after which no evaluation is begun but the first one of
+            a partition.
     """
 
     def __init__(
@@ -86,11 +90,13 @@ class PartitionEvidence:
         *,
         kernel: str = "rbf",
         max_iter: int = 25,
+        end: float = math.inf,
     ):
         x = train_X.detach().to("cpu", torch.float64)
         self.kernel = kernel
         self.max_iter = max_iter
         self.evaluations = 0
+        self.end = end
         self._targets = targets.detach().to("cpu", torch.float64)
         self._noise = None if noise is None else noise.detach().to("cpu", torch.float64)
         self._num_shape = num_shape_parameters(kernel)
@@ -226,6 +232,20 @@ class PartitionEvidence:
         membership = self._membership(partition)
         center, scale = self._prior(partition)
 
+        best = math.inf, start
+        seconds = 0.0  # of an evaluation
+
+        def in_time(values: np.ndarray) -> tuple[float, np.ndarray]:
+            nonlocal best, seconds
+            begin = time.monotonic()
+            if seconds and begin + seconds > self.end:
+                raise StopIteration
+            value, gradient = loss(values)
+            seconds = time.monotonic() - begin
+            if value < best[0]:
+                best = value, torch.from_numpy(values.copy())
+            return value, gradient
+
         def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
             self.evaluations += 1
             theta = torch.from_numpy(values).requires_grad_()
@@ -247,13 +267,14 @@ class PartitionEvidence:
             return -(log_likelihood - 0.5 * (z @ z).item()), -(gradient - z / scale).numpy()
 
         bounds = self._bounds(len(partition))
-        result = minimize(
-            loss,
-            np.clip(start.numpy(), *np.array(bounds).T),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounds,
-            options={"maxiter": max_iter, "maxcor": 20},
-        )
-        value = -result.fun if result.fun < _NOT_PSD else -math.inf
-        return value, torch.from_numpy(np.ascontiguousarray(result.x))
+        with suppress(StopIteration):
+            minimize(
+                in_time,
+                np.clip(start.numpy(), *np.array(bounds).T),
+                jac=True,
+                method="L-BFGS-B",
+                bounds=bounds,
+                options={"maxiter": max_iter, "maxcor": 20},
+            )
+        value = -best[0] if best[0] < _NOT_PSD else -math.inf
+        return value, best[1]
