@@ -101,6 +101,11 @@ class FittedGP:
         """Weight of the process in what its estimator predicts; below 1 where several are mixed."""
         return float(getattr(self._estimator, "model_weight_", 1.0))
 
+    @property
+    def spread(self) -> float:
+        """Factor of the deviations of what its estimator forecasts."""
+        return float(getattr(self._estimator, "model_spread_", 1.0))
+
     @cached_property
     def posterior(self) -> ExactPosterior:
         """Of the process less its prior mean: one factorisation, which serves all components."""

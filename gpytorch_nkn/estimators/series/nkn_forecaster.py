@@ -137,7 +137,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         observed_covariates_: Their values, as a data frame beside ``observed_``.
         result_: Record of the training of the first member, :class:`gpytorch_nkn.fit.FitResult`.
         model_: The first member's Gaussian process, over scaled time and targets.
-        model_weight_: Its weight.
+        model_weight_, model_spread_: Its weight, and the factor of its deviations by the errors of
+            its rolling forecasts.
         x_offset_, x_scale_, y_offset_, y_scale_: How it counts them.
         log_targets_: Whether it is one of logarithms.
         n_features_in_: 1.
@@ -684,6 +685,10 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
     @property
     def model_weight_(self) -> float:
         return self._first.weight
+
+    @property
+    def model_spread_(self) -> float:
+        return self._first.spread
 
     @property
     def x_offset_(self) -> float:

@@ -231,7 +231,7 @@ def _roll(gp: FittedGP, length: float | None, seed: int) -> RollingForecasts | N
     residual = (gp.targets - gp.mean)[order]
     return rolling_forecasts(
         factor.tril().double().cpu().numpy(),
-        residual.double().cpu().numpy(),
+        residual.double().cpu().numpy() / gp.spread,
         round(ahead / geometry.step),
         seed,
     )
@@ -296,10 +296,11 @@ def _forecast(split: Decomposition, past: np.ndarray, samples: int, seed: int) -
     posterior = split.posterior_at(inputs)
     noise = float(gp.noise.mean()) * gp.units.y_scale**2
     mean = posterior.total_mean.double().cpu().numpy()
-    std = (posterior.total_variance.double().cpu().numpy() + noise) ** 0.5
+    std = gp.spread * (posterior.total_variance.double().cpu().numpy() + noise) ** 0.5
     draws = np.empty((0, past.size))
     if samples:
         draws = split.sample_at(inputs, samples, seed=seed).sum(1).double().cpu().numpy()
+        draws = mean + gp.spread * (draws - mean)
     mean, lower, upper, draws = _undo_logs(
         gp.units, mean, mean - Z95 * std, mean + Z95 * std, draws
     )
