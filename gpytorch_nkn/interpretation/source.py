@@ -359,6 +359,7 @@ def _units_of(estimator: Any, model: ExactGP) -> Units:
             names=("time", *beside.names),
             x_unit=unit,
             log_targets=bool(estimator.log_targets_),
+            to_dates=estimator.original_time if estimator.time_is_date_ else None,
         )
     assert model.train_inputs is not None
     input_dim = model.train_inputs[0].size(-1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -50,6 +50,11 @@ _NAMED = {
     "daily": _SIZES["days"],
     "hourly": _SIZES["hours"],
 }
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+)  # fmt: skip
+_HOURS = 4.0  # days of a typical distance from the mean, below which the hour matters
 _LARGE = {"million": 1e6, "billion": 1e9, "trillion": 1e12}
 _NEAR = 0.01  # relative distance at which a period has the name
 
@@ -69,6 +74,8 @@ class Units:
         y_unit: What one unit of the targets is called, such as ``ppm``; may be empty.
         log_targets: The model is one of the logarithm of the targets.
         affine: Offset and scale say all; otherwise lengths are those of the transformed inputs.
+        to_dates: Dates ``M`` of the only column's values ``M`` in the model; None where they are
+            no dates.
     """
 
     x_offset: np.ndarray = field(default_factory=lambda: np.zeros(1))
@@ -81,6 +88,7 @@ class Units:
     y_unit: str = ""
     log_targets: bool = False
     affine: bool = True
+    to_dates: Callable[[np.ndarray], np.ndarray] | None = None
 
     @classmethod
     def plain(cls, input_dim: int) -> Units:
@@ -105,6 +113,23 @@ class Units:
         unit = self.x_unit if column == 0 else ""
         ends = [length_text(float(end), unit) for end in (lengths.min(), lengths.max())]
         return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+
+    def place(self, value: float, column: int = 0) -> str:
+        """A place along a column, given in units of the model, as text: a number or a date."""
+        if self.to_dates is not None and column == 0:
+            return self._date(value)
+        scale = float(self.x_scale[column])
+        number = rounded(float(self.x_offset[column]) + scale * value, scale)
+        return f"{number} {self.x_unit}".rstrip() if column == 0 else number
+
+    def _date(self, value: float) -> str:
+        assert self.to_dates is not None
+        date = self.to_dates(np.array([value]))[0].astype("datetime64[m]").item()
+        month = f"{_MONTHS[date.month - 1]} {date.year}"
+        if self.x_unit == "yr":
+            return month
+        hour = f"{date:%H:%M}, " if self.x_scale[0] * YEARS[self.x_unit] * _YEAR < _HOURS else ""
+        return f"{hour}{date.day} {month}"
 
 
 def period_name(period: float, unit: str) -> str:

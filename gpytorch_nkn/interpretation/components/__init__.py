@@ -1,6 +1,6 @@
 """A posterior as a sum of components."""
 
-from gpytorch_nkn.interpretation.components.behaviour import Geometry, behaviours_of
+from gpytorch_nkn.interpretation.components.behaviour import Geometry, Role, behaviours_of
 from gpytorch_nkn.interpretation.components.column_use import ColumnUse
 from gpytorch_nkn.interpretation.components.decompose import decompose, decompose_gp
 from gpytorch_nkn.interpretation.components.decomposition import (
@@ -19,6 +19,7 @@ __all__ = [
     "ComponentPosterior",
     "Decomposition",
     "Geometry",
+    "Role",
     "behaviours_of",
     "decompose",
     "decompose_gp",

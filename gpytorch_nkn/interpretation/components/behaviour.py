@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
-from gpytorch_nkn.interpretation.expansion import Term, columns_of, name_of, period_of
+from gpytorch_nkn.interpretation.expansion import (
+    Term,
+    columns_of,
+    name_of,
+    period_of,
+    window_of,
+)
 from gpytorch_nkn.kernels import role_of
 
 __all__ = ["Behaviour", "Geometry", "Role", "behaviours_of", "roles_of"]
@@ -76,10 +82,18 @@ class Role:
         kind: ``constant``, ``trend``, ``cycle``, ``variation`` (smooth, faster than a trend),
             ``effect`` (of covariates) or ``other``.
         period: Of a cycle, in units of the kernel.
+        begin, end: Where steps begin and end it, in units of the kernel; infinite without them.
     """
 
     kind: str
     period: float | None = None
+    begin: float = -math.inf
+    end: float = math.inf
+
+    @property
+    def is_window(self) -> bool:
+        """Whether it has a beginning or an end."""
+        return math.isfinite(self.begin) or math.isfinite(self.end)
 
 
 def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
@@ -102,6 +116,8 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
                 curve = curve * curves[id(factor)]
             elif role_of(factor) == "linear":
                 degree += 1
+            elif role_of(factor) == "step":  # see roles_of
+                continue
             else:
                 others.append(name_of(factor))
         seen = sorted({p for p in periods if p >= 2 * geometry.step})
@@ -154,7 +170,16 @@ def roles_of(
     """
     behaviours = behaviours_of(terms, geometry)
     periods = _fundamental_periods(terms, behaviours, geometry, importance or _total_shares)
-    return [_role(behaviour, geometry, periods) for behaviour in behaviours]
+    roles = [_role(behaviour, geometry, periods) for behaviour in behaviours]
+    return [_in_window(role, term) for role, term in zip(roles, terms, strict=True)]
+
+
+def _in_window(role: Role, term: Term) -> Role:
+    """The role with the ends that steps give it; steps alone shift the level, as a trend does."""
+    if all(role_of(factor) == "step" for factor in term.factors):
+        return Role("trend") if term.factors else role
+    begin, end = window_of(term.factors)
+    return replace(role, begin=begin, end=end)
 
 
 def _role(behaviour: Behaviour, geometry: Geometry, periods: dict[float, float]) -> Role:

@@ -19,6 +19,7 @@ from gpytorch_nkn.interpretation.expansion import (
     evaluate_strips,
     expand_source,
     group_terms,
+    window_text,
 )
 from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
 
@@ -127,13 +128,14 @@ def _by_role(terms: Sequence[Term], gp: FittedGP) -> list[Component]:
         return variances.reshape(len(groups), -1).mean(-1).tolist()
 
     roles = roles_of(terms, Geometry.of(gp.time), importance)
-    roles = [Role("trend") if role.kind == "constant" else role for role in roles]
+    roles = [replace(r, kind="trend") if r.kind == "constant" else r for r in roles]
     number = {id(term): role for term, role in zip(terms, roles, strict=True)}
     parts = []
     for group in group_terms(terms, roles):
         role = number[id(group.terms[0])]
         name = group.label if role.kind == "other" else _role_name(role, gp)
-        parts.append(Component(name, group.terms, role, has_mean=role.kind == "trend"))
+        has_mean = role.kind == "trend" and not role.is_window
+        parts.append(Component(name, group.terms, role, has_mean=has_mean))
     if not any(part.has_mean for part in parts):
         parts.append(Component("trend", (), Role("trend"), has_mean=True))
     for group in group_terms(others, [_covariates(term) for term in others]):
@@ -148,9 +150,10 @@ def _covariates(term: Term) -> frozenset[int]:
 
 
 def _role_name(role: Role, gp: FittedGP) -> str:
-    if role.period is None:
-        return {"variation": "smooth variation"}.get(role.kind, role.kind)
-    return f"cycle of {gp.units.length(torch.tensor(role.period, dtype=torch.float64))}"
+    name = {"variation": "smooth variation"}.get(role.kind, role.kind)
+    if role.period is not None:
+        name = f"cycle of {gp.units.length(torch.tensor(role.period, dtype=torch.float64))}"
+    return f"{name} {window_text(role.begin, role.end, gp.units)}".rstrip()
 
 
 def _signature_name(group: TermGroup, single: bool) -> str:

@@ -1,7 +1,13 @@
 """A kernel as a weighted sum of products of primitives, and simpler kernels near it."""
 
 from gpytorch_nkn.interpretation.expansion.expand import expand, expand_source
-from gpytorch_nkn.interpretation.expansion.factors import columns_of, name_of, period_of
+from gpytorch_nkn.interpretation.expansion.factors import (
+    columns_of,
+    name_of,
+    period_of,
+    window_of,
+    window_text,
+)
 from gpytorch_nkn.interpretation.expansion.simplify import Simplification, simplify, words_of
 from gpytorch_nkn.interpretation.expansion.terms import (
     Expansion,
@@ -26,5 +32,7 @@ __all__ = [
     "name_of",
     "period_of",
     "simplify",
+    "window_of",
+    "window_text",
     "words_of",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import deepcopy
 
@@ -28,6 +29,8 @@ __all__ = [
     "on_columns",
     "period_of",
     "real_part",
+    "window_of",
+    "window_text",
 ]
 
 Columns = tuple[int, ...] | None
@@ -86,6 +89,30 @@ def lengthscale_of(kernel: Kernel) -> Tensor | None:
     return row.first(kernel, "lengthscale") if row is not None and row.role == "smooth" else None
 
 
+def window_of(factors: Sequence[Kernel]) -> tuple[float, float]:
+    """Where the steps of a product begin and end it, infinite where they do not.
+
+    Locations are in units of the kernel, averaged over a batch.
+    """
+    begin, end = -math.inf, math.inf
+    for factor in factors:
+        if role_of(factor) == "step":
+            location = float(factor.location.detach().double().mean())
+            if factor.side == "after":
+                begin = max(begin, location)
+            else:
+                end = min(end, location)
+    return begin, end
+
+
+def window_text(begin: float, end: float, units: Units, column: int = 0) -> str:
+    """Such as ``from March 1998 on``; empty where it has neither end."""
+    first, last = (units.place(p, column) if math.isfinite(p) else "" for p in (begin, end))
+    if first and last:
+        return f"between {first} and {last}"
+    return f"from {first} on" if first else f"until {last}" if last else ""
+
+
 def label_of(kernel: Kernel, units: Units) -> str:
     """Name, columns and hyperparameters in the data's units: ``PER(1.00 yr)``, ``RBF[x1](3.4)``."""
     columns = columns_of(kernel)
@@ -93,6 +120,9 @@ def label_of(kernel: Kernel, units: Units) -> str:
     which = ""
     if len(units.x_scale) > 1 and columns is not None:
         which = f"[{_columns_text(places, units)}]"
+    if role_of(kernel) == "step":
+        ends = {units.place(float(v), places[0]) for v in kernel.location.detach().flatten()}
+        return f"{name_of(kernel)}{which}({' to '.join(sorted(ends))})"
     values = period_of(kernel)
     if role_of(kernel) == "smooth":
         values = lengthscale_of(kernel)

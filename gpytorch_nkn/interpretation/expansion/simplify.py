@@ -29,7 +29,13 @@ from gpytorch_nkn.fit import (
 from gpytorch_nkn.interpretation.expansion.candidates import Candidate, find_candidates, product_key
 from gpytorch_nkn.interpretation.expansion.densities import Densities
 from gpytorch_nkn.interpretation.expansion.expand import expand_source, with_posterior_shares
-from gpytorch_nkn.interpretation.expansion.factors import columns_of, label_of, period_of
+from gpytorch_nkn.interpretation.expansion.factors import (
+    columns_of,
+    label_of,
+    period_of,
+    window_of,
+    window_text,
+)
 from gpytorch_nkn.interpretation.expansion.stock_kernels import (
     Part,
     as_network,
@@ -517,6 +523,12 @@ def words_of(term: Term, units: Units) -> str:
         >>> words_of(expand(kernel, split=False).terms[0], Units.plain(1))
         'a cycle of 12.0'
     """
+    steps = [factor for factor in term.factors if role_of(factor) == "step"]
+    if steps:
+        rest = tuple(factor for factor in term.factors if factor not in steps)
+        what = words_of(replace(term, factors=rest), units) + "," if rest else "a shift of level"
+        column = (columns_of(steps[0]) or (0,))[0]
+        return f"{what} {window_text(*window_of(steps), units, column)}"
     smooth, cycles, linear, walks, others = (
         [factor for factor in term.factors if role_of(factor) == role]
         for role in ("smooth", "periodic", "linear", "walk", None)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import i0e, i1e
 
-from gpytorch_nkn.interpretation.components import Component, Geometry, behaviours_of
+from gpytorch_nkn.interpretation.components import Component, Geometry, Role, behaviours_of
 from gpytorch_nkn.interpretation.effects import Effects
-from gpytorch_nkn.interpretation.expansion import Term, period_of, words_of
+from gpytorch_nkn.interpretation.expansion import Term, period_of, window_text, words_of
 from gpytorch_nkn.interpretation.units import (
     Units,
     length_text,
@@ -71,7 +71,10 @@ def describe_component(
     Times and mean are in units of the data (under ``log_targets`` of their logarithm), the
     geometry in those of the kernel.
     """
-    kind = component.role.kind if component.role is not None else "other"
+    role = component.role
+    if role is not None and role.is_window and role.kind != "other":
+        return _in_window(component, role, x, mean, targets_std, geometry, units)
+    kind = role.kind if role is not None else "other"
     if kind == "cycle":
         return _cycle(component, x, mean, geometry, units)
     if kind == "variation":
@@ -85,6 +88,29 @@ def describe_component(
     whose = "Their" if title.endswith("components") else "Its"
     size = f"{whose} standard deviation over the data is {_spread(mean.std(), units)}."
     return Description(title, (size,))
+
+
+def _in_window(
+    component: Component,
+    role: Role,
+    x: np.ndarray,
+    mean: np.ndarray,
+    targets_std: float,
+    geometry: Geometry,
+    units: Units,
+) -> Description:
+    """What it does where it is there, and since when or until when."""
+    scaled = (x - units.x_offset[0]) / units.x_scale[0]
+    inside = (scaled >= role.begin) & (scaled <= role.end)
+    if inside.sum() < _FEW:
+        inside[:] = True
+    own = scaled[inside]  # the first and the last time that it is there
+    begin = own[0] if math.isfinite(role.begin) else role.begin
+    end = own[-1] if math.isfinite(role.end) else role.end
+    whole = replace(component, role=Role(role.kind, role.period), has_mean=role.kind == "trend")
+    found = describe_component(whole, x[inside], mean[inside], targets_std, geometry, units)
+    title = f"{found.title}, {window_text(begin, end, units)}"
+    return Description(title, found.sentences)
 
 
 def title_of(component: Component, units: Units, unused: Collection[int] = ()) -> str:
@@ -191,12 +217,15 @@ def _trend(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) ->
 
 
 def _wandering(component: Component, units: Units) -> list[str]:
-    """What walks in a trend, and so in its forecast."""
+    """What walks in a trend, and so in its forecast, and where its level shifts."""
     moving = [term for term in component.terms if term.factors]
     walks = [t for t in moving if any(role_of(factor) == "walk" for factor in t.factors)]
     least = _WALK**2 * sum(term.mean_share() for term in moving)
     kept = [words_of(term, units) for term in walks if term.mean_share() >= least]
-    return [f"Part of it is {listed(kept)}, which its forecast goes on from."] if kept else []
+    found = [f"Part of it is {listed(kept)}, which its forecast goes on from."] if kept else []
+    shifts = [t for t in moving if all(role_of(factor) == "step" for factor in t.factors)]
+    kept = [words_of(term, units) for term in shifts if term.mean_share() >= least]
+    return [*found, f"Part of it is {listed(kept)}."] if kept else found
 
 
 def _cycle(
