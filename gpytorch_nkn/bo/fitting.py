@@ -148,12 +148,13 @@ def _check(model: Any) -> None:
             f"{type(model).__name__} is an ensemble, which is sampled and not optimised: "
             "fit_gpytorch_mll does that, for AdditivePartitionGP fit_additive_partition_gp."
         )
-    check_model(model)
-    if any(data.requires_grad for data in (*model.train_inputs, model.train_targets)):
+    data = () if model.train_inputs is None else (*model.train_inputs, model.train_targets)
+    if any(part.requires_grad for part in data):
         raise ValueError(
             "The training data are differentiable, as those of fantasies are: train the model that "
             "they come from, or make one of detached data."
         )
+    check_model(model)
 
 
 def _check_apart(models: list[ExactGP]) -> None:
