@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["run_forecast"]
 
-_GRID = 600  # points of the drawn mean
 _HISTORY = 20  # spans of the forecast that the figure shows before it
 _NO_MATPLOTLIB = "a report needs matplotlib: pip install 'gpytorch_nkn[plot]'"
 
@@ -61,7 +60,7 @@ def run_forecast(args: argparse.Namespace) -> None:
 
     try:
         _write_csv(args.out / "forecast.csv", new_x, ours, observed)
-        figure = _draw(args.out / "forecast.png", series, train, times, new_x, observed, forecaster)
+        figure = _draw(args.out / "forecast.png", series, train, times, new_x, observed, ours)
         rows = {"total": int(series.y.size), "train": int(train.sum()), "forecast": int(new.size)}
         scores = {name: _scores(result, observed) for name, result in results.items()}
         summary = {
@@ -296,7 +295,7 @@ def _draw(
     times: np.ndarray,
     new_x: np.ndarray,
     observed: np.ndarray | None,
-    forecaster: NKNForecaster,
+    result: _MethodForecast,
 ) -> bool:
     """Draw the forecast; False if matplotlib is missing."""
     try:
@@ -306,24 +305,21 @@ def _draw(
         return False
     from gpytorch_nkn.plotting import plot_forecast
 
-    new = times[train.size :]
-    grid = np.union1d(np.linspace(times[: train.size][train].max(), new.max(), _GRID), new)
-    moments: np.ndarray = grid
-    if series.has_dates:  # the dates of the grid, between those that are known
-        seconds = np.concatenate([series.x, new_x]).astype("datetime64[s]").astype(float)
-        order = np.argsort(times, kind="stable")
-        between = np.interp(grid, times[order], seconds[order])
-        moments = between.astype("int64").astype("datetime64[s]")
-    begin = grid[0] - _HISTORY * (grid[-1] - grid[0])
+    ahead = times[train.size :]
+    order = np.argsort(ahead, kind="stable")
+    begin = ahead.min() - _HISTORY * max(
+        np.ptp(ahead), ahead.min() - times[: train.size][train].max()
+    )
     shown = train & (times[: train.size] >= begin)
     dates = "datetime64[s]" if series.has_dates else float
     figure = Figure(figsize=(9, 4.5), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     plot_forecast(
         figure.add_subplot(),
-        moments,
-        forecaster.predict(grid),
-        *forecaster.predict_interval(grid),
+        new_x[order].astype(dates),
+        result.mean[order],
+        result.lower[order],
+        result.upper[order],
         train=(series.x[shown].astype(dates), series.y[shown]),
         test=None if observed is None else (new_x.astype(dates), observed),
         x_label=_literal(series.x_label),

@@ -79,6 +79,12 @@ def plot_forecast(
             "train must hold times and values of one length, at least one, got shapes "
             f"{train_x.shape} and {train_y.shape}."
         )
+    if x.size == 1:  # a line of one point is none: a quarter of a step to both sides
+        moments = x.astype("datetime64[ms]") if x.dtype.kind == "M" else x
+        steps = np.diff(np.unique(train_x.astype(moments.dtype)))
+        side = steps[-1:] / 4 if steps.size else np.zeros(1)
+        x = np.concatenate([moments - side, moments + side])
+        mean, lower, upper = mean.repeat(2), lower.repeat(2, axis=1), upper.repeat(2, axis=1)
     for depth, k in enumerate(np.argsort(levels)[::-1]):  # the wide ones first
         draw_band(ax, x, lower[k], upper[k], levels[k], depth=depth)
     ax.plot(x, mean, color=BLUE, linewidth=1.4, label="forecast", zorder=3)

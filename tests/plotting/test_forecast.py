@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from gpytorch_nkn.plotting import plot_forecast
 
@@ -54,3 +55,14 @@ def test_legend_and_title_cover_no_data(ax, dates):
     assert legend.y0 >= ax.get_window_extent().y1 - 1
     assert ax._left_title.get_window_extent().y0 >= legend.y1 - 6  # the legend's own padding
     assert legend.x1 <= ax.figure.bbox.x1
+
+
+@pytest.mark.parametrize("dates", [False, True])
+def test_a_forecast_of_one_step_can_be_seen(dates):
+    x = np.arange("2020-01", "2020-07", dtype="datetime64[M]") if dates else np.arange(6.0)
+    x = x.astype("datetime64[D]") if dates else x
+    ax = Figure().add_subplot()
+    ends = np.array([1.0]), np.array([3.0])
+    plot_forecast(ax, x[-1:], np.array([2.0]), *ends, train=(x[:-1], np.arange(5.0)))
+    (line,) = [line for line in ax.get_lines() if line.get_label() == "forecast"]
+    assert np.ptp(line.get_xdata().astype(float)) > 0 and (line.get_ydata() == 2).all()

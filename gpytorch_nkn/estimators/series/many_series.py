@@ -64,7 +64,7 @@ def forecast_many(
             columns of ``frame``. Other times may be among them.
         id_col: Column of the names of the series.
         time_col: Column of times: dates (strings only in the manner of ISO 8601), periods,
-            durations or numbers.
+            durations or numbers. A series of which a time comes twice fails.
         target_col: Column of targets.
         checkpoint: File in which finished forecasts are kept, to go on from after Ctrl-C or a
             crash. Those of other data, options, horizons or versions are not taken from it.
@@ -318,6 +318,12 @@ def _forecast(settings: _Settings, number: int, task: _Task) -> tuple[int, np.nd
 
 def _values(settings: _Settings, task: _Task) -> np.ndarray:
     """Medians and bands ``horizon x C``."""
+    repeated = task.times[task.times.duplicated()].dropna()
+    if len(repeated):  # in long form a mistake in most cases, such as rows that came twice
+        raise ValueError(
+            f"{len(repeated)} rows repeat a time of the series, the first {repeated[0]}; drop or "
+            "aggregate them."
+        )
     if _is_constant(task):
         shape = settings.horizon, len(forecast_columns(settings.level))
         return np.full(shape, task.target[~np.isnan(task.target)][0])

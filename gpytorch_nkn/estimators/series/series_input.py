@@ -37,7 +37,7 @@ def observations(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray]:
         if not isinstance(x, pd.Series | pd.DataFrame):
             raise ValueError(
                 "NKNForecaster requires y to be passed, but the target y is None; only a pandas "
-                "series brings its times along."
+                f"series brings its times along, got {type(x).__name__} for it."
             )
         series = x.iloc[:, 0] if isinstance(x, pd.DataFrame) else x
         values = series.to_numpy(na_value=np.nan) if series.hasnans else series

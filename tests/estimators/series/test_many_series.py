@@ -272,3 +272,13 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(
     data = frame if change is None else change(frame)
     with pytest.raises(error, match=message):
         forecast_many(data, **{"horizon": 6, **options})
+
+
+def test_a_series_of_which_a_time_comes_twice_fails_alone(frame, expected):
+    twice = pd.concat([frame, frame[frame["unique_id"] == "tea"].head(3)])
+    with pytest.warns(UserWarning, match="1 of 3 series"):
+        found, failures = forecast_many(twice, 6, **QUICK)
+    assert failures["unique_id"].tolist() == ["tea"]
+    assert "3 rows repeat a time of the series, the first 2015-01-01" in failures["reason"][0]
+    assert found["NKN"].isna().tolist() == [True] * 6 + [False] * 12
+    pd.testing.assert_frame_equal(found[6:], expected[6:], rtol=1e-6)
