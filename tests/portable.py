@@ -53,7 +53,8 @@ def _passes(name: str, options: list[str]) -> bool:
     variables, switches = SETTINGS[QUICK_SETTING if name == QUICK else name]
     rooms = QUICK_ROOMS if name == QUICK else ROOMS
     command = [sys.executable, "-m", "pytest", "-q", "--disable-warnings", "--tb=short"]
-    command += [*switches, *options, *(f"tests/{room}" for room in rooms)]
+    command += [*switches, *_fewer(options, int(variables.get("TEST_THREADS", "1")))]
+    command += [f"tests/{room}" for room in rooms]
     begin = time.monotonic()
     run = subprocess.run(
         command, env=os.environ | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -65,6 +66,13 @@ def _passes(name: str, options: list[str]) -> bool:
     summary = run.stdout.strip().splitlines()[-1] if run.stdout.strip() else "no output"
     print(f"{name} ({what}): {summary} [{time.monotonic() - begin:.0f} s]", flush=True)
     return run.returncode == 0
+
+
+def _fewer(options: list[str], threads: int) -> list[str]:
+    """Options with ``-n WORKERS`` divided: workers x threads stay as many as the cores."""
+    at = options.index("-n") + 1 if "-n" in options else len(options)
+    workers = [str(max(int(number) // threads, 1)) for number in options[at : at + 1]]
+    return [*options[:at], *workers, *options[at + 1 :]]
 
 
 if __name__ == "__main__":

@@ -50,4 +50,6 @@ def test_a_failure_under_one_setting_fails_the_whole(monkeypatch, capsys):
     assert lines[0].startswith("perturbed (--perturb): 1 in all")
     assert all("-x" in command for command, _ in runs[:-2])
     assert runs[-1][1]["TEST_THREADS"] == "2" and runs[-1][0][0] == sys.executable
+    portable.main(["threads", "-n", "4", "-x"])
+    assert runs[-1][0][runs[-1][0].index("-n") :][:3] == ["-n", "2", "-x"]
     assert portable.main(["quick"]) == 1 and runs[-1][0][-1] == "tests/" + portable.QUICK_ROOMS[-1]
