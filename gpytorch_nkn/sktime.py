@@ -14,6 +14,7 @@ evaluations of sktime::
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,10 @@ class SktimeNKNForecaster(BaseForecaster):
     with ``update_params=False`` it moves the cutoff alone, as sktime has it.
 
     Args:
-        structure, seasons, transform, quality, outliers, priors, restarts, recipe, budget, n_jobs,
-            device, random_state, progress: As of :class:`gpytorch_nkn.estimators.NKNForecaster`;
-            periods of seasons are in units of time there, too: days for dates.
+        structure, seasons, transform, bounds, quality, outliers, priors, restarts, recipe, budget,
+            n_jobs, device, random_state, progress: As of
+            :class:`gpytorch_nkn.estimators.NKNForecaster`; periods of seasons are in units of time
+            there, too: days for dates.
         horizon: Steps by which candidates are judged; ``None`` for the last of ``fh`` where
             ``fit`` has one that is relative, else one season (6 without one).
 
@@ -83,6 +85,7 @@ class SktimeNKNForecaster(BaseForecaster):
         structure: str | NeuralKernelNetwork = "auto",
         seasons: str | float | ArrayLike = "auto",
         transform: str = "auto",
+        bounds: Sequence[float | None] | None = None,
         horizon: int | None = None,
         quality: str = "default",
         outliers: str = "auto",
@@ -98,6 +101,7 @@ class SktimeNKNForecaster(BaseForecaster):
         self.structure = structure
         self.seasons = seasons
         self.transform = transform
+        self.bounds = bounds
         self.horizon = horizon
         self.quality = quality
         self.outliers = outliers

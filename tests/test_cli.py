@@ -110,6 +110,17 @@ def test_logarithms_keep_the_band_positive(run, tmp_path):
     assert code == 2 and "needs positive targets, got -2" in printed.err
 
 
+def test_bounds_keep_the_band_of_shares(run, tmp_path):
+    path = tmp_path / "shares.csv"
+    path.write_text("t,y\n" + "\n".join(f"{t},{50 + 49 * np.sin(t):.1f}" for t in range(30)))
+    bounds = ("--bounds", "0", "100")
+    _, _, rows, _ = run("forecast", path, *FAST, *bounds, "--horizon", "9")
+    ends = [float(row[name]) for row in rows for name in ("lower95", "upper95")]
+    assert 0 <= min(ends) and max(ends) <= 100
+    code, printed, _, _ = run("forecast", path, *FAST, "--bounds", "0", "50", "--horizon", "2")
+    assert code == 2 and "targets within the bounds" in printed.err
+
+
 def test_columns_are_named_by_options(run, tmp_path):
     path = tmp_path / "wide.csv"
     lines = [f"{i % 3},{v},{i}" for i, v in enumerate(values(20))]

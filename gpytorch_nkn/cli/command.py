@@ -229,9 +229,17 @@ def _add_common_options(parser: argparse.ArgumentParser, *, out: str, budget: fl
     )
     parser.add_argument(
         "--transform",
-        choices=("auto", "identity", "log"),
+        choices=("auto", "identity", "log", "log1p", "sqrt", "box-cox", "logit"),
         default="auto",
-        help="model the target, its logarithm, or both (the default where it is positive)",
+        help="what is modelled of the target (default: it and its logarithm, where it is positive; "
+        "it and its log odds, between two bounds)",
+    )
+    parser.add_argument(
+        "--bounds",
+        type=float,
+        nargs=2,
+        metavar=("LOWER", "UPPER"),
+        help="between which all targets lie, such as 0 100 for percentages (inf for none)",
     )
     parser.add_argument(
         "--jobs", type=_positive_int, default=1, metavar="J", help="processes (default: 1)"

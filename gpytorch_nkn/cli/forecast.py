@@ -205,6 +205,7 @@ def _forecast_all(
         quality=args.quality,
         seasons="auto" if args.season is None else args.season,
         transform=args.transform,
+        bounds=args.bounds,
         horizon=new.size,
         recipe=recipe,
         budget=args.budget,

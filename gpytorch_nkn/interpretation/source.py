@@ -358,7 +358,7 @@ def _units_of(estimator: Any, model: ExactGP) -> Units:
             y_scale=float(estimator.y_scale_),
             names=("time", *beside.names),
             x_unit=unit,
-            log_targets=bool(estimator.log_targets_),
+            link=None if estimator.transform_.is_identity else estimator.transform_,
             to_dates=estimator.original_time if estimator.time_is_date_ else None,
         )
     assert model.train_inputs is not None

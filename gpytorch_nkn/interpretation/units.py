@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -56,6 +57,7 @@ _MONTHS = (
 )  # fmt: skip
 _HOURS = 4.0  # days of a typical distance from the mean, below which the hour matters
 _LARGE = {"million": 1e6, "billion": 1e9, "trillion": 1e12}
+_LARGEST = 1e300
 _NEAR = 0.01  # relative distance at which a period has the name
 
 
@@ -72,7 +74,8 @@ class Units:
         x_unit: What one unit of the first column is called, such as ``yr``; may be empty.
         y_name: What the targets are called.
         y_unit: What one unit of the targets is called, such as ``ppm``; may be empty.
-        log_targets: The model is one of the logarithm of the targets.
+        link: What the model has in place of the targets, such as their logarithm: an object with
+            ``name``, ``noun``, ``forward``, ``inverse`` and ``log_slope``; None for the targets.
         affine: Offset and scale say all; otherwise lengths are those of the transformed inputs.
         to_dates: Dates ``M`` of the only column's values ``M`` in the model; None where they are
             no dates.
@@ -86,7 +89,7 @@ class Units:
     x_unit: str = ""
     y_name: str = "y"
     y_unit: str = ""
-    log_targets: bool = False
+    link: Any = None
     affine: bool = True
     to_dates: Callable[[np.ndarray], np.ndarray] | None = None
 
@@ -95,6 +98,21 @@ class Units:
         """The model's units themselves."""
         names = ("x",) if input_dim == 1 else tuple(f"x{place}" for place in range(input_dim))
         return cls(x_offset=np.zeros(input_dim), x_scale=np.ones(input_dim), names=names)
+
+    @property
+    def log_targets(self) -> bool:
+        """The model is one of the logarithm of the targets."""
+        return self.link is not None and self.link.name == "log"
+
+    def of_model(self, what: str) -> str:
+        """In words, what the model has of the targets, which are called ``what``."""
+        return what if self.link is None else f"the {self.link.noun} of {what}"
+
+    def original(self, values: np.ndarray) -> np.ndarray:
+        """Targets that the model has as values of any shape, such that they can be drawn."""
+        if self.link is None:
+            return values
+        return np.clip(self.link.inverse(values), -_LARGEST, _LARGEST)
 
     def named(self, columns: Sequence[str] | None) -> Units:
         """The same with other names of the columns; None leaves them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.series.mixture import Mixture
+from gpytorch_nkn.estimators.series.transforms import Transform
 from gpytorch_nkn.fit import FitResult
 from gpytorch_nkn.layers import log_normal_prior
 from gpytorch_nkn.linalg import ExactPosterior
@@ -47,15 +48,15 @@ class Scales:
 
     Attributes:
         x_offset, x_scale: Of time.
-        y_offset, y_scale: Of targets, or of their logarithms.
-        logs: It is one of the logarithms.
+        y_offset, y_scale: Of targets on the scale of the transform.
+        transform: What it models of the targets.
     """
 
     x_offset: float
     x_scale: float
     y_offset: float
     y_scale: float
-    logs: bool
+    transform: Transform
 
     def inputs(self, rows: np.ndarray, device: str | None) -> Tensor:
         """Inputs for rows ``M x (1 + C)`` of time and covariates, which are scaled already."""
@@ -64,15 +65,13 @@ class Scales:
 
     def targets(self, values: np.ndarray, device: str | None) -> Tensor:
         """Targets ``M`` as the process has them."""
-        values = np.log(values) if self.logs else values
-        scaled = (values - self.y_offset) / self.y_scale
+        scaled = (self.transform.forward(values) - self.y_offset) / self.y_scale
         return torch.as_tensor(scaled, dtype=torch.float64, device=device)
 
-    def mixture(self, mean: Tensor, variance: Tensor, floor: float) -> Mixture:
-        """The distribution of targets whose scaled values have moments ``M``."""
-        means = self.y_offset + self.y_scale * mean.cpu().numpy()
+    def moments(self, mean: Tensor, variance: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """Means and deviations ``M``, on the scale of the transform, of what the process says."""
         stds = self.y_scale * variance.sqrt().cpu().numpy()
-        return Mixture(np.ones(1), means[None], stds[None], np.array([self.logs]), floor)
+        return self.y_offset + self.y_scale * mean.cpu().numpy(), stds
 
 
 @dataclass(eq=False)
@@ -102,8 +101,8 @@ class Member:
 
     @property
     def transform(self) -> str:
-        """``"log"`` or ``"identity"``."""
-        return "log" if self.scales.logs else "identity"
+        """The name of what it models of the targets, such as ``"log"``."""
+        return self.scales.transform.name
 
     @property
     def model(self) -> ExactGP:
@@ -129,12 +128,19 @@ class Member:
         )
 
     def moments(self, rows: np.ndarray, device: str | None) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations ``M`` of observations, of logarithms where it has those."""
+        """Means and deviations ``M`` of observations, on the scale of its transform."""
         conditioned = self._process()
         mean, variance = conditioned.moments(self.scales.inputs(rows, device))
         assert variance is not None
-        noisy = self.scales.mixture(mean, variance + conditioned.noise, -np.inf)
-        return noisy.means[0], self.spread * noisy.stds[0]
+        means, stds = self.scales.moments(mean, variance + conditioned.noise)
+        return means, self.spread * stds
+
+    def holds(self, values: np.ndarray, *, strict: bool) -> bool:
+        """Whether it can have targets ``N``; if not strict, bounds that they break are dropped."""
+        transform = self.scales.transform
+        if not strict and transform.is_identity and not transform.holds(values):
+            self.scales = replace(self.scales, transform=Transform())
+        return self.scales.transform.holds(values)
 
     def condition(self, rows: np.ndarray, values: np.ndarray, device: str | None) -> None:
         """Forecast from other observations ``N``, in the order of time, with no new training."""
@@ -185,7 +191,7 @@ class SeriesGP(ExactGP):
 
 @torch.no_grad()
 def judge(
-    model: SeriesGP, scales: Scales, values: np.ndarray, horizon: int, first: int, floor: float
+    model: SeriesGP, scales: Scales, values: np.ndarray, horizon: int, first: int
 ) -> Judgement:
     r"""Compare rolling forecasts with the targets that come next.
 
@@ -208,7 +214,6 @@ def judge(
         values: Targets ``N`` in units of the data.
         horizon: Targets ``h`` that are forecast from each origin.
         first: The first origin; 48 of them are spread from there to the last target.
-        floor: See :class:`Mixture`.
     """
     model.eval()
     assert model.train_inputs is not None
@@ -231,8 +236,9 @@ def judge(
     windows = (len(y) - first) / horizon
     ratio = float(errors.mean()) * math.sqrt(math.pi / 2)
     spread = (_WINDOWS + windows * ratio) / (_WINDOWS + windows)
-    densities = scales.mixture(forecast, spread**2 * variance, floor).log_density(values[row])
-    return Judgement(float(densities.mean()), spread)
+    mean_ahead, std = scales.moments(forecast, variance)
+    said = Mixture(np.ones(1), mean_ahead[None], spread * std[None], (scales.transform,))
+    return Judgement(float(said.log_density(values[row]).mean()), spread)
 
 
 def _slope(mean: LinearMean) -> Tensor:

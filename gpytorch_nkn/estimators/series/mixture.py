@@ -1,61 +1,60 @@
-"""Mixtures of Gaussians for values, or for their logarithms."""
+"""Mixtures of Gaussians, each for values on a scale of its own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
 from scipy.special import log_ndtr, logsumexp, ndtri_exp
-from scipy.stats import norm
+
+from gpytorch_nkn.estimators.series.transforms import Transform
 
 __all__ = ["Mixture"]
 
 _HALVINGS = 64  # as many as there are bits
+_NODES = 80  # of Gauss-Hermite quadrature
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """What is forecast of ``M`` values: a mixture of normal and log-normal distributions.
+    """What is forecast of ``M`` values: a mixture of transformed normal distributions.
+
+    A normal distribution that reaches beyond the bounds of its transform is cut there.
 
     Attributes:
         weights: Weights ``R`` of its parts, of sum 1.
-        means, stds: Moments ``R x M`` of the Gaussians, of logarithms where ``logs``.
-        logs: Mask ``R`` of the parts that are for logarithms.
-        floor: A value below which there are none: normal parts are cut there; minus infinity for
-            none.
+        means, stds: Moments ``R x M`` of the Gaussians, on the scales of their transforms.
+        transforms: What the ``R`` parts model.
     """
 
     weights: np.ndarray
     means: np.ndarray
     stds: np.ndarray
-    logs: np.ndarray
-    floor: float = -np.inf
+    transforms: tuple[Transform, ...]
 
     def log_density(self, values: np.ndarray) -> np.ndarray:
         """Natural logarithms ``M`` of densities at values ``M``, per unit of the values."""
-        scaled, slope = self._scaled(values)
-        inside = np.where(values >= self.floor, 0.0, -np.inf)
+        slope = self._by_part([kind.log_slope(values) for kind in self._kinds])
         with np.errstate(over="ignore"):
-            parts = norm.logpdf(scaled, self.means, self.stds) + slope - self._log_mass() + inside
-        return logsumexp(parts, axis=0, b=self.weights[:, None])
+            scores = self._scores(values)
+            parts = -(scores**2 + np.log(2 * np.pi)) / 2 - np.log(self.stds) + slope
+        return logsumexp(parts - self._log_mass, axis=0, b=self.weights[:, None])
 
     def above(self, values: np.ndarray) -> np.ndarray:
-        """Probabilities ``M`` of more than values ``M``."""
-        return self.weights @ np.exp(self._log_above(values))
+        """Probabilities ``M`` of more than values ``M``, precise where they are small."""
+        return self._sum(_log_between(self._scores(values), self._ends[1]))
 
     def below(self, values: np.ndarray) -> np.ndarray:
         """Probabilities ``M`` of less than values ``M``, precise where they are small."""
-        return self.weights @ -np.expm1(self._log_above(values))
+        return self._sum(_log_between(self._ends[0], self._scores(values)))
 
     def quantile(self, probability: float) -> np.ndarray:
-        """Quantiles ``M``, by bisection between those of the parts; at most the largest float."""
-        with np.errstate(over="ignore"):
-            ends = self.means - self.stds * ndtri_exp(np.log1p(-probability) + self._log_mass())
-            logs = self.logs[:, None]
-            ends = np.where(logs, np.exp(np.where(logs, ends, 0)), np.maximum(ends, self.floor))
-        ends = np.minimum(ends, np.finfo(float).max)
+        """Quantiles ``M``, by bisection between all floats."""
         # The parts may lie hundreds of decades apart: floats are halved by their number in order.
-        lower, upper = _order(ends.min(0)), _order(ends.max(0))
+        largest = np.full(self.means.shape[1], np.finfo(float).max)
+        lower, upper = _order(-largest), _order(largest)
         for _ in range(_HALVINGS):
             middle = (lower & upper) + ((lower ^ upper) >> 1)  # the mean, without overflow
             values = _of_order(middle)
@@ -68,48 +67,78 @@ class Mixture:
 
     def draws(self, part: int, scores: np.ndarray) -> np.ndarray:
         """Values ``S x M`` of one part at standard normal scores, cut as its quantiles are."""
-        mean, std = self.means[part], self.stds[part]
-        with np.errstate(over="ignore"):
-            if self.logs[part]:
-                return np.minimum(np.exp(mean + std * scores), np.finfo(float).max)
-            ends = mean - std * ndtri_exp(log_ndtr(-scores) + self._log_mass()[part])
-        return np.maximum(ends, self.floor)
+        low, high = (end[part] for end in self._ends)
+        with np.errstate(invalid="ignore"):
+            sign = np.where(low + high > 0, -1.0, 1.0)  # the tail in which logarithms are precise
+        low = np.where(sign > 0, low, -high)
+        shares = log_ndtr(sign * scores) + self._log_mass[part]
+        cut = sign * ndtri_exp(np.logaddexp(log_ndtr(low), shares))
+        return self.transforms[part].inverse(self.means[part] + self.stds[part] * cut)
 
     def std(self) -> np.ndarray:
         """Standard deviations ``M``, infinite where a log-normal part is very wide."""
-        start = (self.floor - self.means) / self.stds
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            cut = np.isfinite(start)
-            ratio = np.where(cut, np.exp(norm.logpdf(start) - log_ndtr(-start)), 0.0)
-            start = np.where(cut, start, 0.0)
-            means = self.means + self.stds * ratio
-            variances = self.stds**2 * np.clip(1 + start * ratio - ratio**2, 0.0, None)
-            logs = self.logs[:, None]
-            of_logs = np.exp(np.where(logs, self.means + self.stds**2 / 2, 0.0))
-            variances = np.where(logs, of_logs**2 * np.expm1(self.stds**2 * logs), variances)
-            means = np.where(logs, of_logs, means)
+        with np.errstate(over="ignore", invalid="ignore"):
+            moments = [self._moments(part) for part in range(len(self.weights))]
+            means, variances = (np.stack(moment) for moment in zip(*moments, strict=True))
             mean = self.weights @ means
             variance = self.weights @ (variances + (means - mean) ** 2)
         return np.sqrt(np.where(np.isnan(variance), np.inf, variance))
 
-    def _scaled(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values ``R x M`` as each part counts them, and the logarithms of that map's slope."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            own = np.where(values > 0, np.log(values), -np.inf)
-        logs = self.logs[:, None]
-        return np.where(logs, own, values), np.where(logs & (values > 0), -own, 0.0)
+    def _moments(self, part: int) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance ``M`` of one part: closed forms of logarithms, else by quadrature."""
+        kind, std = self.transforms[part], self.stds[part]
+        if kind.power or kind.end < np.inf:
+            nodes, weights = hermegauss(_NODES)
+            weights = weights / weights.sum()
+            values = self.draws(part, nodes[:, None])
+            mean = weights @ values
+            return mean, weights @ (values - mean) ** 2
+        logs = [  # of the first two moments, less what the mean adds
+            (order * std) ** 2 / 2
+            + _log_between(*(end[part] - order * std for end in self._ends))
+            - self._log_mass[part]
+            for order in (1, 2)
+        ]
+        mean = np.exp(self.means[part] + logs[0])
+        return kind.origin + mean, mean**2 * np.expm1(logs[1] - 2 * logs[0])
 
-    def _log_above(self, values: np.ndarray) -> np.ndarray:
-        """Logarithms ``R x M`` of the parts' probabilities of more than values ``M``."""
-        scaled, _ = self._scaled(values)
-        with np.errstate(invalid="ignore", over="ignore"):
-            logs = log_ndtr((self.means - scaled) / self.stds) - self._log_mass()
-        return np.minimum(np.where(values <= self.floor, 0.0, logs), 0.0)
+    @cached_property
+    def _kinds(self) -> list[Transform]:
+        """The transforms that differ."""
+        return list(dict.fromkeys(self.transforms))
 
+    def _by_part(self, of_kinds: list[np.ndarray]) -> np.ndarray:
+        """What each part ``R`` has of that which kinds have."""
+        return np.stack([of_kinds[self._kinds.index(kind)] for kind in self.transforms])
+
+    def _scores(self, values: np.ndarray) -> np.ndarray:
+        """Standardised values ``R x M``."""
+        scaled = self._by_part([kind.forward(values) for kind in self._kinds])
+        with np.errstate(over="ignore"):
+            return (scaled - self.means) / self.stds
+
+    @cached_property
+    def _ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds ``R x M`` as scores."""
+        low, high = np.array([kind.ends for kind in self.transforms]).T
+        return tuple((end[:, None] - self.means) / self.stds for end in (low, high))
+
+    @cached_property
     def _log_mass(self) -> np.ndarray:
-        """Logarithms ``R x M`` of what the floor leaves of the parts."""
-        floor = np.where(self.logs, -np.inf, self.floor)[:, None]
-        return log_ndtr((self.means - floor) / self.stds)
+        """Logarithms ``R x M`` of what the bounds leave of the Gaussians."""
+        return _log_between(*self._ends)
+
+    def _sum(self, logs: np.ndarray) -> np.ndarray:
+        return self.weights @ np.exp(np.minimum(logs - self._log_mass, 0.0))
+
+
+def _log_between(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Logarithms of the probability that a standard normal variable lies between two scores."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        swap = low + high > 0  # into the tail where small probabilities are precise
+        low, high = np.where(swap, -high, low), np.where(swap, -low, high)
+        most, least = log_ndtr(high), log_ndtr(low)
+        return np.where(least < most, most + np.log1p(-np.exp(least - most)), -np.inf)
 
 
 def _order(values: np.ndarray) -> np.ndarray:

@@ -42,6 +42,12 @@ from gpytorch_nkn.estimators.series.training import (
     Settings,
     train,
 )
+from gpytorch_nkn.estimators.series.transforms import (
+    TRANSFORMS,
+    Transform,
+    as_bounds,
+    candidate_transforms,
+)
 from gpytorch_nkn.estimators.table_input import refuse_constant
 from gpytorch_nkn.fit import (
     FitResult,
@@ -60,7 +66,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NKNForecaster"]
 
-_TRANSFORMS = ("auto", "identity", "log")
 # Mean log densities of rolling forecasts count as those of so many independent targets, or of one
 # for so many windows of the horizon: few, as all candidates forecast much alike and the errors of a
 # window go together.
@@ -75,7 +80,7 @@ _SHORT, _PART = Recipe(adam_steps=0, lbfgs_iterations=25), 0.1  # of the trainin
 class NKNForecaster(RegressorMixin, BaseEstimator):
     """Mixture of Gaussian processes of several structures, for series over time.
 
-    Several networks of kernels, each for the targets and for their logarithms, are trained and
+    Several networks of kernels, each for the targets and for transforms of them, are trained and
     judged by the forecasts that they make of the series from many of its points, which also
     widen or narrow their bands. All of them forecast together, with weights by which none is
     trusted alone. By default they are sums of
@@ -104,14 +109,26 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             periods in units of time (days for dates, or durations); an empty list for none.
             Those that the data do not hold twice are not used.
         transform: ``"identity"`` models the targets; ``"log"`` their logarithms, for variation
-            that grows with the level; ``"auto"`` both where targets are positive.
+            that grows with the level; ``"sqrt"`` and ``"box-cox"`` are between the two: square
+            roots, or a power from 0 (logarithms) to 1 that is learned from the series; ``"log1p"``
+            logarithms of targets plus one (or the smallest positive target, unless they are whole
+            numbers); ``"logit"`` the log odds of shares, between ``bounds``. ``"auto"`` tries the
+            targets themselves, and with them logarithms where targets are positive, or log odds
+            where both bounds are given. Of counts, ``"sqrt"`` is of these plus 3/8; forecasts are
+            real numbers.
+        bounds: Numbers between which all targets lie, and all forecasts will (``None`` or infinite
+            for no bound): ``(0, 1)`` for shares, ``(0, 100)`` for percentages. A lower one is what
+            logarithms and roots count from. Of targets at the bounds themselves, ``"logit"`` takes
+            the bounds to be further out, by half the smallest distance of any other target from
+            them. ``None`` for 0 and no upper bound if targets are not negative and the transform
+            is not ``"identity"``.
         horizon: Steps by which candidates are judged, and of :meth:`forecast`; ``None`` for one
             season (6 without one).
         quality: ``"fast"`` for one structure, ``"default"`` for three, ``"best"`` for the
             ``"time_series"`` network, too.
         outliers: ``"auto"`` leaves wild values, which all others rule out, out of the training
             (with a warning): those whose error, predicted from all other values, is more than 12
-            times the others' (on both scales where logarithms are modelled, too). At most one in
+            times the others' (on each scale that is modelled). At most one in
             50 is (and one more); of a level that stays, only values next to the step. ``"keep"``
             learns from them.
         priors: Log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
@@ -137,10 +154,10 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         observed_covariates_: Their values, as a data frame beside ``observed_``.
         result_: Record of the training of the first member, :class:`gpytorch_nkn.fit.FitResult`.
         model_: The first member's Gaussian process, over scaled time and targets.
+        transform_: What it models of the targets, with ``name``, ``forward`` and ``inverse``.
         model_weight_, model_spread_: Its weight, and the factor of its deviations by the errors of
             its rolling forecasts.
         x_offset_, x_scale_, y_offset_, y_scale_: How it counts them.
-        log_targets_: Whether it is one of logarithms.
         n_features_in_: 1.
 
     Example:
@@ -164,6 +181,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         *,
         seasons: str | float | ArrayLike = "auto",
         transform: str = "auto",
+        bounds: Sequence[float | None] | None = None,
         horizon: int | None = None,
         quality: str = "default",
         outliers: str = "auto",
@@ -179,6 +197,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         self.structure = structure
         self.seasons = seasons
         self.transform = transform
+        self.bounds = bounds
         self.horizon = horizon
         self.quality = quality
         self.outliers = outliers
@@ -218,8 +237,9 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
 
         Raises:
             ValueError: Values are NaN or infinite, lengths differ, there are fewer than 3 points
-                or fewer than 2 different times, the targets are constant, they are not
-                positive with ``transform="log"``, or an option has no meaning.
+                or fewer than 2 different times, the targets are constant, the transform has no
+                value for one of them (logarithms of what is not positive) or it lies beyond the
+                bounds, or an option has no meaning.
             TypeError: Time or targets are not numbers or dates, or ``structure`` is neither a
                 name nor a network.
             RuntimeError: No candidate could be trained; the message lists why.
@@ -264,7 +284,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                 f"{int(wild.sum())} of {wild.size} observations are left out as all others rule "
                 f"them out, at {times}; outliers='keep' learns from them."
             )
-        self.seasons_, self.floor_ = series.seasons, self._floor(series.values[~wild])
+        self.seasons_ = series.seasons
         self.horizon_ = self._usual_horizon(series.time, series.seasons)
         self.members_ = sorted(members, key=lambda member: -member.weight)
         self.scores_ = pd.DataFrame(
@@ -544,7 +564,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             The estimator.
 
         Raises:
-            ValueError: Targets are not positive, and all members are of logarithms.
+            ValueError: Targets lie beyond the bounds, or no member's transform has values for
+                them.
         """
         check_is_fitted(self, "members_")
         index, target = observations(x, y)
@@ -563,9 +584,13 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         outliers = self.outliers_[~self.outliers_.isin(fresh.index)]
         counts = ~both.index.isin(outliers)
         rows, values = rows[counts], both.to_numpy()[counts]
-        members = [m for m in self.members_ if values.min() > 0 or not m.scales.logs]
+        members = [m for m in self.members_ if m.holds(values, strict=self.bounds is not None)]
         if not members:
-            raise ValueError(f"Logarithms need positive targets, got {values.min()}.")
+            names = sorted({member.transform for member in self.members_})
+            raise ValueError(
+                f"Targets from {values.min()} to {values.max()} do not suit the transforms of this "
+                f"fit ({', '.join(names)}; bounds={self.bounds}): fit anew."
+            )
         whole = self.time_axis_.index.append(index)
         for member in members:
             member.condition(rows[-CONDITIONED:], values[-CONDITIONED:], self.device)
@@ -576,7 +601,6 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         self.observed_ = both.rename(self.observed_.name)
         self.observed_covariates_ = frame
         self.time_axis_ = self.time_axis_.extended(whole)
-        self.floor_ = self.floor_ if values.min() >= self.floor_ else -np.inf
         return self
 
     def plot(
@@ -707,8 +731,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         return self._first.scales.y_scale
 
     @property
-    def log_targets_(self) -> bool:
-        return self._first.scales.logs
+    def transform_(self) -> Transform:
+        return self._first.scales.transform
 
     @property
     def _first(self) -> Member:
@@ -753,17 +777,13 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             weights=np.array([member.weight for member in self.members_]),
             means=np.stack([mean for mean, _ in moments]),
             stds=np.stack([std for _, std in moments]),
-            logs=np.array([member.scales.logs for member in self.members_]),
-            floor=self.floor_,
+            transforms=tuple(member.scales.transform for member in self.members_),
         )
 
     def _series(self, time: np.ndarray, target: np.ndarray, dates: bool) -> Series:
         seasons = self._seasons(time, dates)
         horizon = min(self._usual_horizon(time, seasons), max(len(time) // 4, 1))
-        return Series(time, target, seasons, horizon, self._floor(target))
-
-    def _floor(self, target: np.ndarray) -> float:
-        return 0.0 if self.transform == "auto" and target.min() >= 0 else -np.inf
+        return Series(time, target, seasons, horizon)
 
     def _seasons(self, time: np.ndarray, dates: bool) -> list[float]:
         if isinstance(self.seasons, str):
@@ -775,11 +795,11 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             return self.horizon
         return max(round(seasons[0] / typical_step(time)), 1) if seasons else _STEPS_AHEAD
 
-    def _logs(self, series: Series) -> list[bool]:
-        """Whether targets or their logarithms are modelled, or both."""
-        if self.transform == "auto":
-            return [False, True] if series.values.min() > 0 else [False]
-        return [self.transform == "log"]
+    def _transforms(self, series: Series) -> list[Transform]:
+        """What may be modelled of the targets."""
+        season = round(series.seasons[0] / series.step) if series.seasons else None
+        bounds = as_bounds(self.bounds)
+        return candidate_transforms(self.transform, series.values, bounds, season)
 
     def _train_all(self, series: Series, seed: int) -> tuple[list[Member], np.ndarray]:
         """All candidates, and the mask ``N`` of wild values that they did without."""
@@ -801,11 +821,11 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         if self.outliers == "auto":
             short = replace(settings, priors=True, restarts=1, recipe=_SHORT)
             with _threads(series):
-                wild = wild_rows(series, self._logs(series), short, session.part(_PART))
+                wild = wild_rows(series, self._transforms(series), short, session.part(_PART))
         if wild.any():
-            rest = series.select(~wild)
-            series = replace(rest, floor=self._floor(rest.values))
-        tasks = [(name, log) for name in names for log in self._logs(series)]
+            series = series.select(~wild)
+        transforms = self._transforms(series)
+        tasks = [(name, transform) for name in names for transform in transforms]
         # with several candidates the bar is over these
         settings = replace(settings, progress=self.progress and len(tasks) == 1)
 
@@ -814,12 +834,12 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
 
         with session.bar(len(tasks), "candidates", "fit") as bar, session.interruptible(reached):
             if self.n_jobs == 1 or len(tasks) == 1:
-                for number, (name, log) in enumerate(tasks):
+                for number, (name, transform) in enumerate(tasks):
                     if session.is_over and reached():
                         break
                     part = session.part(1 / (len(tasks) - number))
                     with _threads(series):
-                        member = train(name, network, log, series, settings, part)
+                        member = train(name, network, transform, series, settings, part)
                     tried.append(member)
                     if member.result is not None and member.result.interrupted:
                         session.interrupted = True  # Ctrl-C, after which it was kept as it was
@@ -828,12 +848,12 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                 rounds = np.ceil(len(tasks) / min(abs(self.n_jobs), len(tasks)))
                 part = session.part(1 / rounds)
                 jobs = (
-                    delayed(_in_worker)(n, network, g, series, settings, part) for n, g in tasks
+                    delayed(_in_worker)(n, network, t, series, settings, part) for n, t in tasks
                 )
                 for member in as_finished(jobs, self.n_jobs):
                     tried.append(member)
                     bar.update()
-                tried.sort(key=lambda member: tasks.index((member.name, member.scales.logs)))
+                tried.sort(key=lambda member: tasks.index((member.name, member.scales.transform)))
         self._was_interrupted = session.interrupted  # by Ctrl-C, not by the end of the budget
         return tried, wild
 
@@ -848,7 +868,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                 f"structure must be a name or a NeuralKernelNetwork, got {self.structure!r}."
             )
         for name, value, known in (
-            ("transform", self.transform, _TRANSFORMS),
+            ("transform", self.transform, ("auto", *TRANSFORMS)),
             ("quality", self.quality, tuple(QUALITIES)),
             ("outliers", self.outliers, _OUTLIERS),
         ):
@@ -856,6 +876,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                 raise ValueError(f"{name} must be one of {known}, got {value!r}.")
         if isinstance(self.seasons, str) and self.seasons != "auto":
             raise ValueError(f"seasons must be 'auto' or periods, got {self.seasons!r}.")
+        as_bounds(self.bounds)
         if self.horizon is not None:
             check_counts(1, horizon=self.horizon)
         if self.restarts is not None:
@@ -884,8 +905,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                 f"spread over {np.ptp(time):g}: no structure can be resolved. Fit the parts apart."
             )
         refuse_constant(target)
-        if self.transform == "log" and target.min() <= 0:
-            raise ValueError(f"transform='log' needs positive targets, got {target.min()}.")
+        candidate_transforms(self.transform, target, as_bounds(self.bounds))  # refuses what it must
 
 
 def _drawn(index: pd.Index) -> np.ndarray:

@@ -9,6 +9,7 @@ import torch
 
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.series.training import Series, Settings, train
+from gpytorch_nkn.estimators.series.transforms import Transform
 
 __all__ = ["wild_rows"]
 
@@ -18,7 +19,7 @@ _SHARE, _ROUNDS = 0.02, 5
 
 
 def wild_rows(
-    series: Series, scales: Sequence[bool], settings: Settings, budget: float | None
+    series: Series, scales: Sequence[Transform], settings: Settings, budget: float | None
 ) -> np.ndarray:
     """Mask ``N`` of targets that all others rule out.
 
@@ -27,11 +28,11 @@ def wild_rows(
     since a wild value also widens what it is compared with). The process that predicts is the
     candidate of walks, trends and seasons, which learns anew without what it found wild, as wild
     values hide others. Values of a level that stays predict each other: at most those next to a
-    great step are wild. Where logarithms are modelled, too, a value must be wild on both scales.
+    great step are wild. Of several scales, a value must be wild on each.
 
     Args:
         series: The series.
-        scales: Whether the targets (False) or their logarithms (True) are modelled, or both.
+        scales: What may be modelled of the targets.
         settings: How to train.
         budget: Seconds; ``None`` for any number.
 
@@ -39,20 +40,22 @@ def wild_rows(
         KeyboardInterrupt: Ctrl-C.
     """
     wild = np.ones(len(series.time), bool)
-    for logs in scales:
+    for transform in scales:
         if wild.any():
             part = None if budget is None else budget / (_ROUNDS * len(scales))
-            wild &= _wild_rows(series, logs, settings, part)
+            wild &= _wild_rows(series, transform, settings, part)
     return wild
 
 
-def _wild_rows(series: Series, logs: bool, settings: Settings, part: float | None) -> np.ndarray:
+def _wild_rows(
+    series: Series, transform: Transform, settings: Settings, part: float | None
+) -> np.ndarray:
     wild = np.zeros(len(series.time), bool)
     if len(wild) < _FEWEST:
         return wild
     for _ in range(_ROUNDS):
         rest = series.select(~wild)
-        member = train("walks", None, logs, rest, settings, part)
+        member = train("walks", None, transform, rest, settings, part)
         if member.result is not None and member.result.interrupted:
             raise KeyboardInterrupt  # nothing has been reached that could forecast
         if member.status != "ok":

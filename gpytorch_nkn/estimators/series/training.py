@@ -10,6 +10,7 @@ import numpy as np
 
 from gpytorch_nkn.estimators.series.member import Member, Scales, SeriesGP, judge
 from gpytorch_nkn.estimators.series.seasons import typical_step
+from gpytorch_nkn.estimators.series.transforms import Transform
 from gpytorch_nkn.estimators.table_input import offset_and_scale
 from gpytorch_nkn.fit import FitResult, Recipe, fit_best_of
 from gpytorch_nkn.initialization import candidate_periods
@@ -70,7 +71,6 @@ class Series:
         time, values: ``N`` each.
         seasons: Known periods, shortest first, in units of time.
         horizon: Steps that are to be forecast.
-        floor: Below which there are no values; minus infinity for none.
         covariates: Scaled columns ``N x C``; None for none.
         curves: Numbers of those of more than two values, from 1 on.
     """
@@ -79,7 +79,6 @@ class Series:
     values: np.ndarray
     seasons: list[float]
     horizon: int
-    floor: float
     covariates: np.ndarray | None = None
     curves: tuple[int, ...] = ()
 
@@ -175,7 +174,7 @@ def find_cycles(series: Series) -> list[float]:
 def train(
     name: str,
     network: NeuralKernelNetwork | None,
-    logs: bool,
+    transform: Transform,
     series: Series,
     settings: Settings,
     budget: float | None,
@@ -185,7 +184,7 @@ def train(
     Args:
         name: One of :data:`QUALITIES`' names, or any other for a network of the caller's.
         network: That network, which is copied.
-        logs: Model the logarithms.
+        transform: What is modelled of the targets.
         series: The series.
         settings: How to train.
         budget: Seconds that it has; ``None`` for any number.
@@ -193,12 +192,12 @@ def train(
     begin = clock.monotonic()
     is_sum = network is None and name in _TERMS
     whole, series = series.last(CONDITIONED), series.last(series.num_trained)
-    values = np.log(whole.values) if logs else whole.values
     if is_sum:
         x_offset, x_scale = float(whole.time[-1]), series.unit
     else:
         x_offset, x_scale = float(whole.time.mean()), float(whole.time.std())
-    scales = Scales(x_offset, x_scale, *offset_and_scale(values), logs)
+    scale = offset_and_scale(transform.forward(whole.values))
+    scales = Scales(x_offset, x_scale, *scale, transform)
     member = Member(name, scales, None)
     try:
         if is_sum:
@@ -212,7 +211,6 @@ def train(
             series.values,
             series.horizon,
             min(series.first_origin, len(series.time) - 1),
-            series.floor,
         )
         if len(series.time) < len(whole.time):
             _condition(model, whole, scales, settings.device, is_sum=is_sum)

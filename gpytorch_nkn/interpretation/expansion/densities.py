@@ -32,7 +32,7 @@ class Densities:
         self._scale = float(np.asarray(gp.units.y_scale))
         self._offset = float(np.asarray(gp.units.y_offset))
         if heldout is not None:
-            self._inputs, self._targets, self._logs = self._prepare(heldout)
+            self._inputs, self._targets, self._heldout_slope = self._prepare(heldout)
             self.kind = "heldout"
         elif criterion in ("loo", "blocked_cv"):
             self.kind = criterion
@@ -56,8 +56,8 @@ class Densities:
         if kind == "heldout":
             return self._heldout(model)
         value = evaluate_criterion(copy_model(model).train(), kind, math.nan, _BLOCKS)
-        logs = self._offset + self._scale * self._gp.targets if self._gp.units.log_targets else None
-        return value - math.log(self._scale) - (0.0 if logs is None else float(logs.mean()))
+        own = self._offset + self._scale * self._gp.targets.double().cpu().numpy()
+        return value - math.log(self._scale) + self._log_slope(self._gp.units.original(own))
 
     def _heldout(self, model: ExactGP) -> float:
         gp = fitted_gp(copy_model(model).eval())
@@ -73,7 +73,12 @@ class Densities:
         density = -0.5 * (
             (self._targets - mean).square() / variance + (2 * math.pi * variance).log()
         )
-        return float(density.mean()) - math.log(self._scale) - self._logs
+        return float(density.mean()) - math.log(self._scale) + self._heldout_slope
+
+    def _log_slope(self, values: np.ndarray) -> float:
+        """Mean log slope of what the model has of targets ``M``."""
+        link = self._gp.units.link
+        return 0.0 if link is None else float(link.log_slope(values).mean())
 
     def _prepare(self, heldout: tuple[Any, Any]) -> tuple[Tensor, Tensor, float]:
         if not isinstance(heldout, tuple | list) or len(heldout) != 2:
@@ -90,13 +95,12 @@ class Densities:
             )
         if not bool(targets.isfinite().all()):
             raise ValueError("The held-out targets contain NaN or infinite values.")
-        logs = 0.0
-        if self._gp.units.log_targets:
-            if not bool((targets > 0).all()):
+        link, values = self._gp.units.link, targets.double().cpu().numpy()
+        if link is not None:
+            if not link.holds(values):
                 raise ValueError(
-                    "The model is one of logarithms: held-out targets must be positive, got "
-                    f"{float(targets.min())}."
+                    f"The model is one of {self._gp.units.of_model('the targets')}, which those "
+                    f"held out do not all have: got {values.min()} to {values.max()}."
                 )
-            targets = targets.log()
-            logs = float(targets.mean())
-        return inputs, (targets - self._offset) / self._scale, logs
+            targets = torch.as_tensor(link.forward(values)).to(inputs)
+        return inputs, (targets - self._offset) / self._scale, self._log_slope(values)

@@ -74,7 +74,7 @@ class Forecast:
 
     Attributes:
         x: Times ``M`` past the data.
-        mean: Mean ``M`` (the median under ``log_targets``).
+        mean: Mean ``M`` (the median under a ``link``).
         lower: Lower end ``M`` of the 95 % band of new observations.
         upper: Upper end ``M``.
         samples: Draws ``S x M`` of the function without noise.
@@ -323,14 +323,14 @@ def _draw_curve(
         plotting.plot_components(
             [ax], [curve], x_label=x_label, y_label=y_label, data_label=data_label
         )
-        if curve is report.fit and report.units.log_targets:
+        if curve is report.fit and report.units.link is not None:
             _call_it_median(ax)
 
     return _draw(text, paint)
 
 
 def _call_it_median(ax: Axes) -> None:
-    """In the legend: the exponential of a mean of logarithms is no mean."""
+    """In the legend: what a mean of logarithms (or others) stands for is no mean."""
     legend = ax.get_legend()
     for text in legend.get_texts() if legend is not None else ():
         if text.get_text() == "mean":
@@ -356,8 +356,8 @@ def _draw_component(report: Report, place: int) -> _Picture | None:
     if curve is None:
         return None
     _, y_label = _labels(report)
-    if report.units.log_targets:
-        y_label = _literal(f"log of {report.units.y_name}")
+    if report.units.link is not None:
+        y_label = _literal(report.units.of_model(report.units.y_name))
     text = f"Component {place + 1}: {report.sections[place].title}"
     return _draw_curve(report, curve, text, y_label, "data less the other parts")
 
@@ -377,7 +377,7 @@ def _draw_forecast(report: Report) -> _Picture | None:
         )  # fmt: skip
         for draw in forecast.samples:
             ax.plot(forecast.x, draw, color="#2a9d78", linewidth=0.8, alpha=0.7)
-        if report.units.log_targets:
+        if report.units.link is not None:
             _call_it_median(ax)
 
     return _draw("Continuation of the series, with draws from the posterior", paint)
@@ -392,8 +392,8 @@ def _draw_effects(report: Report) -> list[_Picture]:
 
 def _draw_effect(report: Report, effect: Effect, kind: str) -> _Picture:
     _, y_label = _labels(report)
-    if report.units.log_targets:
-        y_label = _literal(f"log of {report.units.y_name}")
+    if report.units.link is not None:
+        y_label = _literal(report.units.of_model(report.units.y_name))
     names = tuple(_literal(name) for name in effect.names)
     shown = replace(effect, label=effect.label.replace("$", r"\$"), names=names)
     return _draw(

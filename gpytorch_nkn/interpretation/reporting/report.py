@@ -28,7 +28,12 @@ from gpytorch_nkn.interpretation.components import (
 from gpytorch_nkn.interpretation.effects import effects
 from gpytorch_nkn.interpretation.expansion import expand_source
 from gpytorch_nkn.interpretation.reporting.findings import Forecast, Report, Section
-from gpytorch_nkn.interpretation.reporting.words import Description, describe_component, title_of
+from gpytorch_nkn.interpretation.reporting.words import (
+    Description,
+    describe_component,
+    spread_text,
+    title_of,
+)
 from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
 from gpytorch_nkn.interpretation.units import (
     YEARS,
@@ -36,7 +41,6 @@ from gpytorch_nkn.interpretation.units import (
     count,
     length_text,
     percent,
-    three_digits,
 )
 from gpytorch_nkn.linalg import ExactPosterior
 
@@ -45,7 +49,6 @@ __all__ = ["report"]
 _GRID = 400  # points of a drawn curve
 _PAST, _MOST_PAST = 200, 1000  # points of a continuation, at least and at most
 _MOST_SPANS = 100  # of the data that a series is continued
-_LARGEST_LOG = 690.0  # of a number that can be drawn
 _NEARLY_NONE = 0.05  # of a component's variance
 _HARDLY = 0.01  # of a component's variance that changes with a column which hardly matters
 
@@ -278,7 +281,8 @@ def _fit(split: Decomposition, times: np.ndarray, y: np.ndarray) -> ComponentCur
     grid, posterior = inputs[:, 0], split.posterior_at(inputs)
     mean = posterior.total_mean.double().cpu().numpy()
     half = Z95 * posterior.total_variance.sqrt().double().cpu().numpy()
-    y, mean, lower, upper = _undo_logs(gp.units, y, mean, mean - half, mean + half)
+    parts = (y, mean, mean - half, mean + half)
+    y, mean, lower, upper = map(gp.units.original, parts)
     return ComponentCurve(
         label="",
         x=gp.to_times(grid.double().cpu().numpy()),
@@ -301,17 +305,9 @@ def _forecast(split: Decomposition, past: np.ndarray, samples: int, seed: int) -
     if samples:
         draws = split.sample_at(inputs, samples, seed=seed).sum(1).double().cpu().numpy()
         draws = mean + gp.spread * (draws - mean)
-    mean, lower, upper, draws = _undo_logs(
-        gp.units, mean, mean - Z95 * std, mean + Z95 * std, draws
-    )
+    parts = (mean, mean - Z95 * std, mean + Z95 * std, draws)
+    mean, lower, upper, draws = map(gp.units.original, parts)
     return Forecast(x=gp.to_times(past), mean=mean, lower=lower, upper=upper, samples=draws)
-
-
-def _undo_logs(units: Units, *parts: np.ndarray) -> list[np.ndarray]:
-    """Values in units of the targets; those beyond all numbers become the largest one."""
-    if not units.log_targets:
-        return list(parts)
-    return [np.exp(np.minimum(part, _LARGEST_LOG)) for part in parts]
 
 
 def _section(
@@ -370,7 +366,7 @@ def _predictive(useful: int, total: int) -> str:
 
 def _summary(split: Decomposition, sections: list[Section]) -> list[str]:
     gp, units = split.gp, split.gp.units
-    target = "the logarithm of the targets" if units.log_targets else "the targets"
+    target = units.of_model("the targets")
     useful, total = int((~split.negligible).sum()), len(sections)
     final = float(split.explained[-1])
     head = f"{gp.targets.numel()} values were split into {count(total, 'component')}, which "
@@ -378,10 +374,7 @@ def _summary(split: Decomposition, sections: list[Section]) -> list[str]:
     head += f" variance of {target} that were fitted"
     head += f". {_predictive(useful, total)}"
     noise = float(gp.noise.mean()) ** 0.5 * float(units.y_scale)
-    unit = f" {units.y_unit}" if units.y_unit else ""
-    size = f"a standard deviation of {three_digits(noise)}{unit}"
-    if units.log_targets:
-        size = f"a standard deviation of {percent(float(np.expm1(noise)))} of the level"
+    size = f"a standard deviation of {spread_text(noise, units)}"
     mixed = ""
     if gp.weight < 1:
         mixed = (

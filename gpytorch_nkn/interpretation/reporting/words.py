@@ -29,6 +29,7 @@ __all__ = [
     "describe_component",
     "describe_effect",
     "describe_effects",
+    "spread_text",
     "title_of",
 ]
 
@@ -68,7 +69,7 @@ def describe_component(
 ) -> Description:
     """Say what a component of a series does, whose posterior mean at the sorted times is ``mean``.
 
-    Times and mean are in units of the data (under ``log_targets`` of their logarithm), the
+    Times and mean are in units of the data (under a ``link`` of what it makes of them), the
     geometry in those of the kernel.
     """
     role = component.role
@@ -86,7 +87,7 @@ def describe_component(
     if title == "A constant level":
         return Description(title, ())
     whose = "Their" if title.endswith("components") else "Its"
-    size = f"{whose} standard deviation over the data is {_spread(mean.std(), units)}."
+    size = f"{whose} standard deviation over the data is {spread_text(mean.std(), units)}."
     return Description(title, (size,))
 
 
@@ -156,17 +157,17 @@ def describe_effect(name: str, grid: np.ndarray, mean: np.ndarray, units: Units)
     change = float(np.ptp(mean))
     if grid.size < 2 or not change > 0:
         return f"The prediction does not change with {name}."
-    what = "the logarithm of the prediction" if units.log_targets else "the prediction"
+    what = units.of_model("the prediction")
     span = float(grid[-1] - grid[0])
     ends = f"{name} goes from {rounded(grid[0], span)} to {rounded(grid[-1], span)}"
     turns = _turns(mean, _TURN * change)
-    by = _with_unit(three_digits(change), units)
+    by = _amount(change, units)
     if len(turns) > 1:
         return f"As {ends}, {what} goes up and down within a range of {by}."
     first = "rises" if mean[turns[0] if turns else -1] > mean[0] else "falls"
     if not turns:
         return f"As {ends}, {what} {first} by {by}."
-    one, other = (_with_unit(three_digits(abs(mean[turns[0]] - mean[e])), units) for e in (0, -1))
+    one, other = (_amount(abs(mean[turns[0]] - mean[e]), units) for e in (0, -1))
     second = "falls" if first == "rises" else "rises"
     where = rounded(grid[turns[0]], span)
     return f"As {ends}, {what} {first} by {one} up to {where}, then {second} by {other}."
@@ -187,8 +188,11 @@ def _trend(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) ->
     straight = 1 - ((mean - line) ** 2).sum() / ((mean - mean.mean()) ** 2).sum()
     if straight > _STRAIGHT:
         slope = abs(mean[-1] - mean[0]) / (x[-1] - x[0])
-        rate = _with_unit(three_digits(slope), units)
+        change = abs(float(np.diff(units.original(mean[[0, -1]]))[0]))
+        rate = _with_unit(three_digits(change / (x[-1] - x[0])), units)
         shape = "nearly a straight line"
+        if units.link is not None:
+            shape += f" of the {units.link.noun}"
         if units.log_targets:
             growth = math.expm1(slope) if rises else -math.expm1(-slope)
             shape, rate = "nearly exponential", percent(growth)
@@ -345,7 +349,7 @@ def _first_harmonic(term: Term, period: float) -> float:
 
 def _growth(x: np.ndarray, mean: np.ndarray, length: float, units: Units) -> tuple[str, str]:
     """How the amplitude of what repeats or varies over a length changes, and its size in words."""
-    overall = f"its standard deviation is {_spread(mean.std(), units)}."
+    overall = f"its standard deviation is {spread_text(mean.std(), units)}."
     edges = np.linspace(x[0], x[-1], 4)
     parts = [mean[(x >= low) & (x <= high)] for low, high in zip(edges, edges[1:], strict=False)]
     if length > edges[1] - edges[0] or min(part.size for part in parts) < _FEW:
@@ -353,8 +357,8 @@ def _growth(x: np.ndarray, mean: np.ndarray, length: float, units: Units) -> tup
     first, middle, last = (float(part.std()) for part in parts)
     if first <= 0 or last <= 0:
         return "", overall
-    start, end = _spread(first, units), _spread(last, units)
-    if not units.log_targets and units.y_unit:
+    start, end = spread_text(first, units), spread_text(last, units)
+    if units.link is None and units.y_unit:
         start = start.removesuffix(f" {units.y_unit}")
     ends = f"from {start} in the first third to {end} in the last."
     if last > _GROWTH * first and first <= 1.1 * middle and middle <= 1.1 * last:
@@ -392,17 +396,25 @@ def _weighted_median(values: list[float], shares: np.ndarray) -> float:
 
 def _level(value: float, values: np.ndarray, change: float, units: Units) -> str:
     """A value of a curve, to digits that show a change of that size."""
-    if units.log_targets:
-        change = float(np.exp(values.max()) - np.exp(values.min())) or math.exp(value) * change
-        value = math.exp(value)
+    if units.link is not None:
+        low, high = units.original(np.array([values.min(), values.max()]))
+        own, near = units.original(np.array([value, value + change]))
+        change, value = float(high - low) or float(near - own), float(own)
     return rounded(value, change)
 
 
-def _spread(std: float, units: Units) -> str:
-    """A standard deviation; of a logarithm as a share of the level."""
+def spread_text(std: float, units: Units) -> str:
+    """A standard deviation of what the model has; of logarithms as a share of the level."""
     if units.log_targets:
         return f"{percent(math.expm1(float(std)))} of the level"
-    return _with_unit(three_digits(std), units)
+    within = "" if units.link is None else f" in the {units.link.noun}"
+    return _amount(std, units) + within
+
+
+def _amount(value: float, units: Units) -> str:
+    """A difference of what the model has; it has the targets' unit if that is the targets."""
+    text = three_digits(value)
+    return _with_unit(text, units) if units.link is None else text
 
 
 def _with_unit(text: str, units: Units) -> str:

@@ -2,14 +2,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import integrate
 from scipy.stats import lognorm, norm, truncnorm
 
 from gpytorch_nkn.estimators.series.mixture import Mixture
+from gpytorch_nkn.estimators.series.transforms import Transform
 
 WEIGHTS = np.array([0.2, 0.5, 0.3])
 MEANS = np.array([[1.0, 3.0], [0.0, 1.0], [2.0, -1.0]])
 STDS = np.array([[1.0, 0.5], [0.3, 0.2], [2.0, 1.5]])
-LOGS = np.array([False, True, False])
+LOG = Transform("log", 0.0, power=0.0)
+
+
+def kinds(*logs, floor=-np.inf):
+    return tuple(LOG if log else Transform(lower=floor) for log in logs)
+
+
+LOGS = (False, True, False)
 
 
 def parts(column, floor):
@@ -24,7 +33,7 @@ def parts(column, floor):
 @pytest.mark.parametrize("floor", [-np.inf, 0.0, 0.5])
 @pytest.mark.parametrize("column", [0, 1])
 def test_densities_probabilities_and_moments_are_those_of_scipy(column, floor):
-    mixture = Mixture(WEIGHTS, MEANS, STDS, LOGS, floor)
+    mixture = Mixture(WEIGHTS, MEANS, STDS, kinds(*LOGS, floor=floor))
     own = list(parts(column, floor))
     for value in (0.7, 1.0, 4.0):
         density = mixture.log_density(np.full(2, value))[column]
@@ -45,50 +54,95 @@ def test_densities_probabilities_and_moments_are_those_of_scipy(column, floor):
 @pytest.mark.parametrize("floor", [-np.inf, 0.0])
 @pytest.mark.parametrize("probability", [1e-6, 0.025, 0.5, 0.975, 1 - 1e-6])
 def test_quantiles_have_their_probability(floor, probability):
-    mixture = Mixture(WEIGHTS, MEANS, STDS, LOGS, floor)
+    mixture = Mixture(WEIGHTS, MEANS, STDS, kinds(*LOGS, floor=floor))
     above = mixture.above(mixture.quantile(probability))
     np.testing.assert_allclose(above, 1 - probability, rtol=1e-6, atol=1e-12)
 
 
-def test_nothing_lies_below_the_floor():
-    mixture = Mixture(WEIGHTS, MEANS - 50, STDS, LOGS, 0.0)  # where nearly all mass is cut
+def test_nothing_lies_below_the_floor_where_nearly_all_mass_is_cut():
+    mixture = Mixture(WEIGHTS, MEANS - 50, STDS, kinds(*LOGS, floor=0.0))
     assert (mixture.quantile(0.001) >= 0).all() and np.isfinite(mixture.quantile(0.999)).all()
     assert (mixture.log_density(np.array([-1.0, -1e-9])) == -np.inf).all()
     np.testing.assert_array_equal(mixture.above(np.array([-1.0, 0.0])), 1.0)
 
 
 def test_one_part_is_normal():
-    mixture = Mixture(np.ones(1), MEANS[:1], STDS[:1], np.array([False]))
+    mixture = Mixture(np.ones(1), MEANS[:1], STDS[:1], kinds(False))
     np.testing.assert_allclose(mixture.quantile(0.9), MEANS[0] + STDS[0] * norm.ppf(0.9))
     np.testing.assert_allclose(mixture.std(), STDS[0])
 
 
 FAR = Mixture(
-    np.array([0.5, 0.5]), np.array([[0.0], [1.0]]), np.array([[1.0], [50.0]]), np.array([0, 1]) > 0
+    np.array([0.5, 0.5]), np.array([[0.0], [1.0]]), np.array([[1.0], [50.0]]), kinds(False, True)
 )
 
 
 @pytest.mark.parametrize("floor", [-np.inf, 0.0])
 @pytest.mark.parametrize("probability", [1e-300, 1e-12, 0.3, 0.5, 0.8, 1 - 1e-12])
 def test_quantiles_are_exact_where_parts_lie_many_decades_apart(floor, probability):
-    mixture = replace(FAR, floor=floor)
+    mixture = replace(FAR, transforms=kinds(False, True, floor=floor))
     quantile = mixture.quantile(probability)
     assert quantile[0] >= floor
     tail = mixture.below if probability < 0.5 else mixture.above
     expected = min(probability, 1 - probability)
-    if floor < quantile[0] < np.finfo(float).max:
+    limits = np.finfo(float)
+    if limits.tiny < abs(quantile[0]) < limits.max:
         np.testing.assert_allclose(tail(quantile), expected, rtol=1e-6)
 
 
 def test_quantiles_rise_with_their_probability_up_to_the_largest_float():
-    mixture = replace(FAR, means=np.array([[0.0], [600.0]]), floor=0.0)
+    own = kinds(False, True, floor=0.0)
+    mixture = replace(FAR, means=np.array([[0.0], [600.0]]), transforms=own)
     probabilities = [1e-9, 0.025, 0.25, 0.5, 0.75, 0.975, 1 - 1e-9]
     quantiles = [mixture.quantile(probability)[0] for probability in probabilities]
     assert quantiles == sorted(quantiles) and quantiles[-1] == np.finfo(float).max
 
 
 def test_densities_of_values_out_of_all_reach_are_zero():
-    assert (
-        Mixture(np.ones(1), MEANS[:1], STDS[:1], LOGS[:1]).log_density(np.array([1e300]))[0]
-        == -np.inf
+    mixture = Mixture(np.ones(1), MEANS[:1], STDS[:1], kinds(False))
+    assert mixture.log_density(np.array([1e300]))[0] == -np.inf
+
+
+SHIFTED = Transform("sqrt", 0.0, power=0.5, origin=-0.375)
+CASES = [
+    (Transform("identity", 0.0, 1.0), 0.7, 0.4),
+    (Transform("identity", 0.0, 1.0), 9.0, 0.4),  # all but nothing lies between the bounds
+    (Transform("identity", 0.0, 1.0), -9.0, 0.4),
+    (Transform("log1p", 0.0, power=0.0, origin=-1.0), 0.5, 0.8),
+    (SHIFTED, 1.5, 0.7),
+    (SHIFTED, -3.0, 0.7),
+    (Transform("box-cox", 0.0, power=0.3), 2.0, 0.1),
+    (Transform("logit", 0.0, 100.0, 0.0, 0.0, 100.0), 2.0, 1.5),
+    (Transform("logit", 0.0, 100.0, 0.0, -0.1, 100.1), -4.0, 2.0),
+]
+
+
+@pytest.mark.parametrize(("transform", "mean", "std"), CASES)
+def test_parts_are_cut_normal_distributions_of_what_the_transform_makes_of_values(
+    transform, mean, std
+):
+    mixture = Mixture(np.ones(1), np.array([[mean]]), np.array([[std]]), (transform,))
+    low, high = (np.array(transform.ends) - mean) / std
+    own = truncnorm(low, high, mean, std)
+    probabilities = np.array([1e-6, 1e-3, 0.3, 0.5, 0.9, 1 - 1e-6])
+    quantiles = np.array([mixture.quantile(p)[0] for p in probabilities])
+    np.testing.assert_allclose(quantiles, transform.inverse(own.ppf(probabilities)), 1e-6, 1e-14)
+    drawn = mixture.draws(0, norm.ppf(probabilities)[:, None])[:, 0]
+    np.testing.assert_allclose(drawn, quantiles, 1e-6, 1e-14)
+    below, above = (
+        np.array([tail(np.array([q]))[0] for q in quantiles])
+        for tail in (mixture.below, mixture.above)
     )
+    np.testing.assert_allclose(below, probabilities, rtol=1e-6)
+    np.testing.assert_allclose(above, 1 - probabilities, rtol=1e-6)
+    inside = (quantiles > transform.lower) & (quantiles < transform.upper)
+    density = [np.exp(mixture.log_density(np.array([q]))[0]) for q in quantiles[inside][1:-1]]
+    step = 1e-6 * quantiles[inside][1:-1]
+    rise = own.cdf(transform.forward(quantiles[inside][1:-1] + step))
+    rise -= own.cdf(transform.forward(quantiles[inside][1:-1] - step))
+    np.testing.assert_allclose(density, rise / (2 * step), rtol=1e-3)
+    first, second = (
+        integrate.quad(lambda p, k=k: transform.inverse(own.ppf(p)) ** k, 0, 1, limit=500)[0]
+        for k in (1, 2)
+    )
+    assert mixture.std()[0] == pytest.approx(np.sqrt(second - first**2), rel=1e-3)

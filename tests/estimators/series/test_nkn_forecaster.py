@@ -1,3 +1,4 @@
+import pickle
 from time import monotonic
 
 import numpy as np
@@ -106,7 +107,7 @@ def test_one_candidate_has_the_moments_of_its_gaussian_process():
     np.testing.assert_allclose(mean, model.y_offset_ + model.y_scale_ * predictive.mean.numpy())
     scale = model.y_scale_ * model.members_[0].spread
     np.testing.assert_allclose(std, scale * predictive.stddev.numpy(), rtol=1e-6)
-    assert len(model.members_) == 1 and not model.log_targets_
+    assert len(model.members_) == 1 and model.transform_.is_identity
 
 
 def test_all_that_was_tried_is_told(fitted):
@@ -203,6 +204,38 @@ def test_logarithms_give_log_normal_forecasts():
     target = median * 1.01
     expected = norm.logpdf(np.log(target), mean, std) - np.log(target)
     np.testing.assert_allclose(logged.log_predictive_density(x, target), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("transform", ["sqrt", "log1p", "box-cox"])
+def test_counts_have_forecasts_that_are_not_negative(transform):
+    rng = np.random.default_rng(0)
+    time = np.arange(84.0)
+    rate = 3 * np.exp(np.sin(2 * np.pi * time / 12))
+    counts = rng.poisson(rate).astype(float)
+    assert counts.min() == 0
+    model = forecaster(transform=transform, seasons=12).fit(time[:60], counts[:60])
+    lower, upper = model.predict_interval(time[60:])
+    assert lower.min() >= 0 and np.mean((counts[60:] < lower) | (counts[60:] > upper)) <= 0.2
+    assert np.corrcoef(model.predict(time[60:]), rate[60:])[0, 1] > 0.9
+    assert model.sample_paths(20, horizon=24).min(axis=None) >= 0
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(time[60:]), model.predict(time[60:]))
+
+
+def test_shares_stay_between_their_bounds():
+    rng = np.random.default_rng(0)
+    time = np.arange(60.0)
+    shares = 100 / (1 + np.exp(-rng.standard_normal(60).cumsum() / 2 - 1))
+    model = forecaster(bounds=(0, 100)).fit(time, shares)
+    assert model.scores_["transform"].tolist() == ["identity", "logit"]
+    ahead = model.predict_quantiles(np.arange(60.0, 160.0), [1e-6, 0.5, 1 - 1e-6])
+    assert ahead.min() >= 0 and ahead.max() <= 100
+    assert (np.diff(ahead) > 0).all()
+    with pytest.raises(ValueError, match="do not suit"):
+        model.update([60.0], [101.0])
+    closed = forecaster(transform="logit", bounds=[0, 100]).fit(time, shares.round(-1))
+    assert shares.round(-1).max() == 100  # a bound itself
+    assert closed.predict_quantiles(np.arange(60.0, 90.0), [0.001, 0.999]).max() <= 100
 
 
 def test_very_wide_log_normals_have_infinite_moments_and_no_warning():
@@ -379,7 +412,7 @@ def test_an_update_that_logarithms_cannot_take():
     assert {member.transform for member in both.members_} == {"identity"}
     assert sum(member.weight for member in both.members_) == pytest.approx(1)
     assert np.isfinite(both.forecast(3)).all(axis=None)
-    with pytest.raises(ValueError, match="positive targets, got -1.0"):
+    with pytest.raises(ValueError, match=r"from -1.0 to .*do not suit.*\(log; bounds=None\)"):
         forecaster(transform="log").fit(series).update(low)
     with pytest.raises(TypeError, match="fitted over period"):
         forecaster().fit(series).update(low.to_timestamp())
@@ -571,8 +604,11 @@ def test_bad_series_are_named(x, y, error, match):
     [
         ({"structure": "texture"}, ValueError, "got 'texture'"),
         ({"structure": RBFKernel()}, TypeError, "got RBFKernel"),
-        ({"transform": "log"}, ValueError, "got -1.0"),
-        ({"transform": "sqrt"}, ValueError, "got 'sqrt'"),
+        ({"transform": "log"}, ValueError, "positive targets, got -1"),
+        ({"transform": "cube"}, ValueError, "got 'cube'"),
+        ({"bounds": (0, 1)}, ValueError, "within the bounds, got -1"),
+        ({"bounds": 1}, ValueError, "bounds must be.*got 1"),
+        ({"transform": "logit"}, ValueError, "needs bounds"),
         ({"quality": 3}, ValueError, "got 3"),
         ({"seasons": "monthly"}, ValueError, "got 'monthly'"),
         ({"seasons": [12, "a"]}, TypeError, "periods, got"),

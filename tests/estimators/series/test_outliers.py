@@ -5,8 +5,10 @@ import pytest
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.estimators.series.outliers import wild_rows
 from gpytorch_nkn.estimators.series.training import Series, Settings
+from gpytorch_nkn.estimators.series.transforms import Transform
 from gpytorch_nkn.fit import Recipe
 
+PLAIN, LOG = Transform(), Transform("log", 0.0, power=0.0)
 _SETTINGS = Settings(True, 1, Recipe(adam_steps=0, lbfgs_iterations=25), None, 0, False)
 _MONTHS = np.arange(96.0)
 
@@ -16,8 +18,8 @@ def months():
     return 50 + 0.2 * _MONTHS + 8 * np.sin(2 * np.pi * _MONTHS / 12) + noise
 
 
-def found(values, scales=(False,)):
-    series = Series(_MONTHS[: len(values)], values, [12.0], 12, -np.inf)
+def found(values, scales=(PLAIN,)):
+    series = Series(_MONTHS[: len(values)], values, [12.0], 12)
     return np.flatnonzero(wild_rows(series, scales, _SETTINGS, None)).tolist()
 
 
@@ -45,10 +47,10 @@ def test_what_a_series_does_often_or_for_good_is_not_wild():
 def test_values_of_positive_series_must_be_wild_in_logarithms_too():
     values = months()
     values[40] = 5e7
-    assert found(values, (False, True)) == found(values, (True,)) == [40]
+    assert found(values, (PLAIN, LOG)) == found(values, (LOG,)) == [40]
     skewed = np.exp(6 * np.random.default_rng(1).standard_normal(96))
     assert found(skewed)  # spikes to those who do not know
-    assert found(skewed, (False, True)) == []
+    assert found(skewed, (PLAIN, LOG)) == []
 
 
 def test_one_wild_value_does_not_ruin_a_forecast():
@@ -61,7 +63,7 @@ def test_one_wild_value_does_not_ruin_a_forecast():
     with pytest.warns(UserWarning, match=r"1 of 96 observations are left out .* 2015-05"):
         robust = NKNForecaster(**options).fit(spoilt)
     assert clean.outliers_.empty and robust.outliers_.tolist() == [pd.Period("2015-05", "M")]
-    assert robust.floor_ == 0 and len(robust.observed_) == 96
+    assert robust.members_[0].scales.transform.lower == 0 and len(robust.observed_) == 96
     wanted, got = clean.forecast(12), robust.forecast(12)
     width = (wanted["hi-95"] - wanted["lo-95"]).to_numpy()[:, None]
     assert (np.abs(got - wanted).to_numpy() < 0.1 * width).all()

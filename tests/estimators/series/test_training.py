@@ -7,7 +7,7 @@ TIME = np.arange(200.0)
 
 
 def series(values, seasons):
-    return Series(TIME, values, seasons, 6, -np.inf)
+    return Series(TIME, values, seasons, 6)
 
 
 @pytest.mark.parametrize("period", [5.0, 17.0, 30.0])
@@ -22,7 +22,7 @@ def test_rounding_errors_are_no_cycle(values):
 
 
 def test_windows_are_those_of_the_horizon_after_the_first_origin():
-    short = Series(np.arange(60.0), np.zeros(60), [12.0], 6, -np.inf)
+    short = Series(np.arange(60.0), np.zeros(60), [12.0], 6)
     assert short.num_windows == pytest.approx((60 - 24) / 6)  # after two seasons
-    long = Series(np.arange(2000.0), np.zeros(2000), [], 50, -np.inf)
+    long = Series(np.arange(2000.0), np.zeros(2000), [], 50)
     assert long.num_windows == pytest.approx((600 - 200) / 50)  # of what is trained

@@ -142,6 +142,20 @@ def test_logarithms_are_undone():
     assert np.isfinite(endless.forecast.upper).all()
 
 
+@pytest.mark.parametrize(("transform", "noun"), [("sqrt", "square root"), ("logit", "log odds")])
+def test_other_transforms_are_undone(transform, noun):
+    y = 0.5 + 0.1 * season(40) / np.abs(season(40)).max()
+    bounds = (0, 1) if transform == "logit" else None
+    made = forecaster(np.arange(40.0), y, transform=transform, bounds=bounds)
+    found = check(report(made, y_unit="kg"))
+    np.testing.assert_allclose(found.y, y)
+    lower, upper = made.predict_interval(found.forecast.x)
+    np.testing.assert_allclose(found.forecast.lower, lower, rtol=1e-3)
+    np.testing.assert_allclose(found.forecast.upper, upper, rtol=1e-3)
+    assert f"of the variance of the {noun} of the targets" in found.summary[0]
+    assert found.summary[0].endswith(f" in the {noun}.")
+
+
 def test_a_long_continuation_keeps_the_components_near_the_data():
     found = report(seasonal_gp(), horizon=400.0)
     assert found.forecast.x[-1] == pytest.approx(447)

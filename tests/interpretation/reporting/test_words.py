@@ -6,6 +6,7 @@ import torch
 from gpytorch.kernels import CosineKernel, PeriodicKernel, RBFKernel
 from scipy.special import iv
 
+from gpytorch_nkn.estimators.series.transforms import Transform
 from gpytorch_nkn.interpretation.components.behaviour import Geometry, Role
 from gpytorch_nkn.interpretation.components.decomposition import Component
 from gpytorch_nkn.interpretation.expansion.terms import Term
@@ -127,7 +128,7 @@ def test_a_constant_curve_of_constant_targets_is_a_level():
 
 
 def test_trend_of_logarithms_is_told_in_the_targets():
-    units = Units(x_unit="yr", y_unit="kg", log_targets=True)
+    units = Units(x_unit="yr", y_unit="kg", link=Transform("log", 0.0, power=0.0))
     found = trend(math.log(100) + math.log(1.08) * X, units)
     assert found.title == "A rising trend, nearly exponential"
     last = 100 * 1.08**10

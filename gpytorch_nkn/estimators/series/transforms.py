@@ -1,0 +1,228 @@
+"""Monotone maps between targets and the scale on which a process models them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+__all__ = ["TRANSFORMS", "Transform", "as_bounds", "candidate_transforms"]
+
+TRANSFORMS = ("identity", "log", "log1p", "sqrt", "box-cox", "logit")
+_NOUNS = {
+    "identity": "identity",
+    "log": "logarithm",
+    "log1p": "shifted logarithm",
+    "sqrt": "square root",
+    "logit": "log odds",
+}
+_POWERS = np.linspace(0.0, 1.0, 11)
+_ANSCOMBE = 3 / 8  # of one count, added under a root
+
+
+@dataclass(frozen=True)
+class Transform:
+    r"""A power of targets' distance from an origin, or a link of where they lie between two ends.
+
+    .. math:: z = (y - a)^\lambda, \qquad z = \log(y - a), \qquad z = \log\frac{y - a}{b - y}
+
+    Attributes:
+        name: One of :data:`TRANSFORMS`.
+        lower, upper: There are no targets beyond.
+        power: The power :math:`\lambda`; 0 for logarithms.
+        origin, end: The ends :math:`a` and :math:`b`, at or beyond the bounds.
+    """
+
+    name: str = "identity"
+    lower: float = -np.inf
+    upper: float = np.inf
+    power: float = 1.0
+    origin: float = 0.0
+    end: float = np.inf
+
+    @property
+    def is_identity(self) -> bool:
+        """It leaves targets as they are."""
+        return self.power == 1
+
+    @property
+    def noun(self) -> str:
+        """What it makes of targets, in words."""
+        return f"power {self.power:g}" if self.name == "box-cox" else _NOUNS[self.name]
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The bounds as the process counts them."""
+        lower, upper = self.forward(np.array([self.lower, self.upper])).tolist()
+        return lower, upper
+
+    def holds(self, values: np.ndarray) -> bool:
+        """Whether targets ``N`` can be modelled: they lie within the bounds, and map to numbers."""
+        inside = values.min() >= self.lower and values.max() <= self.upper
+        return bool(inside and np.isfinite(self.log_slope(values)).all())
+
+    def forward(self, values: np.ndarray) -> np.ndarray:
+        """What values of any shape are for the process; those beyond a bound count as the bound."""
+        values = np.clip(values, self.lower, self.upper)
+        if self.is_identity:
+            return values
+        distance = values - self.origin
+        if self.power:
+            return distance**self.power
+        with np.errstate(divide="ignore"):
+            link = np.log(distance)
+            return link if self.end == np.inf else link - np.log(self.end - values)
+
+    def inverse(self, scaled: np.ndarray) -> np.ndarray:
+        """The values; the largest float instead of infinity, and none beyond the bounds."""
+        with np.errstate(over="ignore"):
+            if self.is_identity:
+                values = scaled
+            elif self.power:
+                values = self.origin + np.maximum(scaled, 0.0) ** (1 / self.power)
+            elif self.end == np.inf:
+                values = self.origin + np.exp(scaled)
+            else:
+                values = self.origin + (self.end - self.origin) * expit(scaled)
+        largest = np.finfo(float).max
+        return np.clip(values, max(self.lower, -largest), min(self.upper, largest))
+
+    def log_slope(self, values: np.ndarray) -> np.ndarray:
+        """Natural logarithms of the slope at values; minus infinity beyond the bounds.
+
+        So, too, at the origin of a power or a logarithm, where the slope is infinite.
+        """
+        inside = (values >= self.lower) & (values <= self.upper)
+        if self.is_identity:
+            return np.where(inside, 0.0, -np.inf)
+        inside &= (values > self.origin) & (values < self.end)
+        distance = np.where(inside, values - self.origin, 1.0)
+        slope = (self.power - 1) * np.log(distance)
+        if self.power:
+            slope += np.log(self.power)
+        elif self.end < np.inf:
+            rest = np.where(inside, self.end - values, 1.0)
+            slope += np.log(self.end - self.origin) - np.log(rest)
+        return np.where(inside, slope, -np.inf)
+
+
+def as_bounds(bounds: Sequence[float | None] | None) -> tuple[float, float] | None:
+    """Bounds as two numbers, of which one may be infinite.
+
+    Raises:
+        ValueError: They are not two numbers, the first of them the smaller.
+    """
+    if bounds is None:
+        return None
+    expected = f"bounds must be a lower and an upper number (None for none), got {bounds!r}."
+    try:
+        lower, upper = bounds
+        ends = (
+            -np.inf if lower is None else float(lower),
+            np.inf if upper is None else float(upper),
+        )
+    except (TypeError, ValueError):
+        raise ValueError(expected) from None
+    if not ends[0] < ends[1]:
+        raise ValueError(expected)
+    return ends
+
+
+def candidate_transforms(
+    option: str,
+    values: np.ndarray,
+    bounds: tuple[float, float] | None = None,
+    season: int | None = None,
+) -> list[Transform]:
+    """Transforms that an option stands for.
+
+    Where targets lie on a bound at which a link or the slope of a root is infinite, the origin is
+    moved beyond it: by 3/8 of the resolution for roots (Anscombe 1948; the resolution of whole
+    numbers is 1, that of others the smallest distance of a target from the bound), for
+    ``"log1p"`` by the resolution, for ``"logit"`` by half of it.
+
+    Args:
+        option: One of :data:`TRANSFORMS`, or ``"auto"``.
+        values: Targets ``N`` in the order of time.
+        bounds: Between which targets lie; ``None`` for 0 and infinity where the option asks for
+            targets that are not negative (``"auto"``: where they are so).
+        season: Steps of a season, by which ``"box-cox"`` learns its power.
+
+    Raises:
+        ValueError: Targets lie beyond the bounds, or the transform has no value for them.
+    """
+    given = bounds is not None
+    smallest, largest = float(values.min()), float(values.max())
+    if bounds is None:
+        unbounded = option == "identity" or (option == "auto" and smallest < 0)
+        bounds = (-np.inf if unbounded else 0.0, np.inf)
+    lower, upper = bounds
+    which = f"transform={option!r}" if not given or option == "logit" else f"bounds={bounds}"
+    if option == "logit" and not np.isfinite(bounds).all():
+        raise ValueError(
+            "transform='logit' needs bounds=(lower, upper) of the shares, such as (0, 1) or "
+            f"(0, 100), got {bounds if given else None}."
+        )
+    if option not in ("auto", "identity") and lower == -np.inf:
+        raise ValueError(f"transform={option!r} needs a lower bound, got bounds={bounds}.")
+    if option == "log" and smallest <= lower:
+        where = "positive targets" if lower == 0 else f"targets above {lower:g}"
+        also = "; 'log1p' and 'sqrt' take zeros, too" if smallest == lower else ""
+        raise ValueError(f"transform='log' needs {where}, got {smallest:g}{also}.")
+    if smallest < lower or largest > upper:
+        beyond = smallest if smallest < lower else largest
+        kind = "non-negative targets" if not given else "targets within the bounds"
+        raise ValueError(f"{which} needs {kind}, got {beyond:g}.")
+    names: Sequence[str] = (option,)
+    if option == "auto":
+        names = ["identity"]
+        if np.isfinite(bounds).all():
+            names = ["identity", "logit"]
+        elif np.isfinite(lower) and smallest > lower:
+            names = ["identity", "log"]
+    return [_transform(name, values, lower, upper, season) for name in names]
+
+
+def _transform(
+    name: str, values: np.ndarray, lower: float, upper: float, season: int | None
+) -> Transform:
+    if name == "identity":
+        return Transform(name, lower, upper)
+    unit = _resolution(values, lower, upper)
+    if name == "logit":
+        at_bound = values.min() == lower or values.max() == upper
+        shift = unit / 2 if at_bound else 0.0
+        return Transform(name, lower, upper, 0.0, lower - shift, upper + shift)
+    if name in ("log", "log1p"):
+        return Transform(name, lower, upper, 0.0, lower - unit * (name == "log1p"))
+    is_count = bool((values == np.round(values)).all())
+    origin = lower - _ANSCOMBE * unit if is_count or values.min() == lower else lower
+    power = 0.5 if name == "sqrt" else _learned_power(values - origin, season)
+    return Transform(name, lower, upper, power, origin)
+
+
+def _resolution(values: np.ndarray, lower: float, upper: float) -> float:
+    """1 for whole numbers, else the smallest distance of a target from the bounds."""
+    if np.isinf(upper) and (values == np.round(values)).all():
+        return 1.0
+    distances = np.concatenate([values - lower, upper - values])
+    return float(distances[(distances > 0) & np.isfinite(distances)].min())
+
+
+def _learned_power(distances: np.ndarray, season: int | None) -> float:
+    """The Box-Cox power under which changes, less those of a season ago, are most likely normal."""
+    logs = np.log(distances)
+    best, found = -np.inf, 1.0
+    for power in _POWERS.tolist():
+        scaled = distances**power if power else logs
+        slope = (power - 1) * logs + (np.log(power) if power else 0.0)
+        if season is not None and 3 * season < distances.size:
+            scaled, slope = scaled[season:] - scaled[:-season], slope[season:]
+        changes = np.diff(scaled)
+        variance = np.mean(changes**2)
+        likelihood = slope[1:].mean() - np.log(max(variance, np.finfo(float).tiny)) / 2
+        if likelihood > best:
+            best, found = float(likelihood), power
+    return found
