@@ -21,7 +21,10 @@ SETTINGS: dict[str, tuple[dict[str, str], list[str]]] = {
         {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "OPENBLAS_CORETYPE": "Haswell"},
         [],
     ),
-    "threads": ({"TEST_THREADS": "2", "OPENBLAS_CORETYPE": "Zen"}, []),
+    "threads": (
+        {"TEST_THREADS": "2", "OPENBLAS_CORETYPE": "Zen", "OMP_WAIT_POLICY": "PASSIVE"},
+        [],
+    ),
     "plain": ({"OPENBLAS_CORETYPE": "SkylakeX"}, ["--evaluation", "plain"]),
 }
 ROOMS = ("bo", "estimators", "fit", "initialization", "interpretation", "linalg", "mlls", "models")

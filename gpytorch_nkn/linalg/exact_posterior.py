@@ -114,8 +114,9 @@ class ExactPosterior:
         """
         columns = []
         for block in blocks:
-            inner = self.precision[..., block, :][..., block]
-            removed = torch.linalg.solve(inner, self.alpha[..., block].unsqueeze(-1))
+            # Not by LU factors, whose batches hang in torch 2.13 on two threads and more.
+            inner = torch.linalg.cholesky(self.precision[..., block, :][..., block])
+            removed = torch.cholesky_solve(self.alpha[..., block].unsqueeze(-1), inner)
             column = self.alpha - (self.precision[..., block] @ removed)[..., 0]
             column[..., block] = 0.0
             columns.append(column)
