@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,16 +63,22 @@ class GaussianForecast:
 
 
 def rbf_forecast(
-    x: np.ndarray, y: np.ndarray, x_new: np.ndarray, *, restarts: int = 5, seed: int = 0
+    x: np.ndarray,
+    y: np.ndarray,
+    x_new: np.ndarray,
+    *,
+    restarts: int = 5,
+    seed: int = 0,
+    budget: float | None = None,
 ) -> GaussianForecast:
     """Forecast of an exact GP with a constant mean and a scaled RBF kernel.
 
     Lengthscales start log-uniformly between one step and the span of the inputs.
 
     Args:
-        x, y, x_new, restarts, seed: As in :func:`gp_forecast`.
+        x, y, x_new, restarts, seed, budget: As in :func:`gp_forecast`.
     """
-    return gp_forecast(_make_rbf, x, y, x_new, restarts=restarts, seed=seed)
+    return gp_forecast(_make_rbf, x, y, x_new, restarts=restarts, seed=seed, budget=budget)
 
 
 def gp_forecast(
@@ -81,6 +89,7 @@ def gp_forecast(
     *,
     restarts: int = 5,
     seed: int = 0,
+    budget: float | None = None,
 ) -> GaussianForecast:
     """Forecast of an exact GP with a constant mean, fitted by maximum likelihood.
 
@@ -95,6 +104,7 @@ def gp_forecast(
         x_new: Inputs ``M`` of the forecast.
         restarts: Number of runs.
         seed: Seed of the generator.
+        budget: Wall time in seconds, after which runs end; None for no limit.
 
     Raises:
         ValueError: There is no run, or x and y are not finite vectors of one length.
@@ -107,8 +117,15 @@ def gp_forecast(
     train_x = torch.from_numpy((x - x.mean()) / x_scale).unsqueeze(-1)  # N x 1
     train_y = torch.from_numpy((y - y.mean()) / y_scale)
     rng = np.random.default_rng(seed)
-    attempts = [_fit(make_kernel, train_x, train_y, rng) for _ in range(restarts)]
-    runs = [run for run in attempts if run is not None]
+    end = math.inf if budget is None else time.monotonic() + budget
+    runs: list[tuple[GPyTorchModel, float]] = []
+    for number in range(restarts):
+        left = end - time.monotonic()
+        if left <= 0 and runs:
+            break
+        part = None if budget is None else left / (restarts - number)
+        run = _fit(make_kernel, train_x, train_y, rng, part)
+        runs += [] if run is None else [run]
     if not runs:
         raise RuntimeError(f"None of {restarts} runs could be fitted.")
     model, _ = max(runs, key=lambda run: run[1])
@@ -120,7 +137,11 @@ def gp_forecast(
 
 
 def _fit(
-    make_kernel: MakeKernel, x: Tensor, y: Tensor, rng: np.random.Generator
+    make_kernel: MakeKernel,
+    x: Tensor,
+    y: Tensor,
+    rng: np.random.Generator,
+    seconds: float | None,
 ) -> tuple[GPyTorchModel, float] | None:
     from botorch.models import SingleTaskGP  # changes GPyTorch's settings when imported
     from botorch.optim.fit import fit_gpytorch_mll_scipy
@@ -135,7 +156,9 @@ def _fit(
         )
         try:
             result = fit_gpytorch_mll_scipy(
-                ExactMarginalLogLikelihood(model.likelihood, model.to(x)), options={"maxiter": 500}
+                ExactMarginalLogLikelihood(model.likelihood, model.to(x)),
+                options={"maxiter": 500},
+                timeout_sec=seconds,
             )
         except (NanError, NotPSDError):
             return None

@@ -57,7 +57,7 @@ def test_forecast_scores_the_held_out_tail_next_to_the_baselines(run, monthly, t
     for row in rows:
         assert float(row["lower95"]) < float(row["median"]) < float(row["upper95"])
         assert float(row["std"]) > 0
-    assert list(summary["results"]) == ["NKN", "RBF GP", "seasonal naive"]
+    assert list(summary["results"]) == ["NKN", "seasonal naive", "RBF GP"]
     errors = [float(row["median"]) - float(row["observed"]) for row in rows]
     assert summary["results"]["NKN"]["rmse"] == pytest.approx(np.sqrt(np.mean(np.square(errors))))
     assert set(summary["results"]["RBF GP"]) == {
@@ -169,6 +169,78 @@ def test_quarters_go_on_as_quarters(run, tmp_path):
     assert "Note: Times are read as quarters, and dated to their first month." in printed.out
 
 
+@pytest.fixture
+def with_price(tmp_path):
+    """Forty months with a price that tells the sales, and six more with the price alone."""
+    months = np.arange("2001-01", "2004-11", dtype="datetime64[M]")
+    price = 5 + np.random.default_rng(1).standard_normal(46)
+    sales = values(46) - 3 * price
+    sales[40:] = np.nan
+    rows = zip(months, sales, price, strict=True)
+    lines = [f"{m},{'' if np.isnan(v) else f'{v:.4f}'},{p:.4f},{p:.4f}\n" for m, v, p in rows]
+    path = tmp_path / "sales.csv"
+    path.write_text("month,sales,price,copy\n" + "".join(lines))
+    return path
+
+
+def test_rows_without_a_target_are_forecast_by_covariates(run, with_price, tmp_path):
+    options = ["--target", "sales", "--covariates", "price"]
+    page = tmp_path / "found.html"
+    code, printed, rows, summary = run("forecast", with_price, *FAST, *options, "--report", page)
+    assert code == 0, printed.err
+    assert [rows[0]["time"], rows[-1]["time"]] == ["2004-05", "2004-10"] and len(rows) == 6
+    assert summary["settings"]["covariates"] == ["price"]
+    assert "forecasting 6 steps, 2004-05 to 2004-10" in printed.out
+    text = page.read_text()
+    assert 'id="continuation"' in text and "As price goes from" in text
+    # the same by a second file, of fewer steps
+    lines = with_price.read_text().splitlines(keepends=True)
+    more = tmp_path / "more.csv"
+    more.write_text(lines[0] + "".join(lines[41:]))
+    with_price.write_text("".join(lines[:41]))
+    two = run("forecast", with_price, *FAST, *options, "--future", more, "--horizon", "2")
+    np.testing.assert_allclose(
+        [float(row["median"]) for row in two[2]],
+        [float(row["median"]) for row in rows[:2]],
+        rtol=0.1,
+    )
+    # and what is held out is scored, where covariates are known
+    code, printed, rows, summary = run("forecast", with_price, *FAST, *options)
+    assert code == 0 and len(rows) == 4 and summary["results"]["NKN"]["coverage"] >= 0
+
+
+def test_covariates_that_are_not_known_end_in_one_line_and_code_2(run, with_price):
+    options = ["--target", "sales", "--covariates", "price"]
+    for more, message in [
+        (["--horizon", "9"], "got 6: add rows without a target to the file, or name a second file"),
+        (["--future", "nowhere.csv"], "cannot read nowhere.csv: No such file"),
+    ]:
+        code, printed, rows, _ = run("forecast", with_price, *FAST, *options, *more)
+        assert code == 2 and rows is None
+        assert message in printed.err and printed.err.count("\n") == 1
+
+
+def test_the_budget_is_for_the_models_to_compare_with_too(run, monthly, monkeypatch):
+    budgets = {}
+
+    def baseline(x, y, new, *, seed, budget):
+        budgets["RBF"] = budget
+        raise RuntimeError("none")
+
+    fit = NKNForecaster.fit
+
+    def spy(self, *data, **options):
+        budgets["NKN"] = self.budget
+        return fit(self, *data, **options)
+
+    monkeypatch.setattr("gpytorch_nkn.baselines.rbf_forecast", baseline)
+    monkeypatch.setattr(NKNForecaster, "fit", spy)
+    run("forecast", monthly, *FAST, "--budget", "100")
+    assert 0 < budgets["RBF"] < 100 and 80 < budgets["NKN"] < 95
+    run("forecast", monthly, *FAST, "--budget", "100", "--horizon", "2")
+    assert 95 < budgets["NKN"] <= 100
+
+
 def test_smoke_variable_shortens_the_training(run, monthly, monkeypatch):
     monkeypatch.setenv("GPYTORCH_NKN_SMOKE", "1")
     code, _, _, summary = run("forecast", monthly)
@@ -204,7 +276,7 @@ def test_a_long_horizon_is_cut_in_the_report_only(run, tmp_path):
     assert code == 0 and len(rows) == 400 and page.exists()
 
 
-def no_training(*_):
+def no_training(*_, **__):
     raise AssertionError("faults of the report are told before the training")
 
 
@@ -311,7 +383,7 @@ def test_a_folder_that_cannot_be_made_is_named(monthly, capsys):
 
 
 def test_training_that_fails_has_code_1(run, monthly, monkeypatch):
-    def fail(*_):
+    def fail(*_, **__):
         raise RuntimeError("Every restart failed (0: why).")
 
     monkeypatch.setattr(NKNForecaster, "fit", fail)
@@ -320,7 +392,7 @@ def test_training_that_fails_has_code_1(run, monthly, monkeypatch):
 
 
 def test_ctrl_c_has_code_130(run, monthly, monkeypatch):
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(NKNForecaster, "fit", interrupt)

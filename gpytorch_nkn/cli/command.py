@@ -20,7 +20,10 @@ __all__ = ["main"]
 _COMMANDS = {"demo": run_forecast, "forecast": run_forecast, "inpaint": run_inpaint}
 _DEMO_BUDGET = 60.0
 _KERNELS = ("texture", "spectral_mixture", "periodic", "rbf")  # gpytorch_nkn.grids.STRUCTURES
-_HORIZON_HELP = "train on everything and forecast N future steps (of the median step), no scores"
+_HORIZON_HELP = (
+    "train on everything and forecast N future steps (of the median step; with covariates the next "
+    "N rows), no scores"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,7 +66,9 @@ def _make_parser() -> argparse.ArgumentParser:
         "(2001-09-30, 30/09/2001, 2001-09, Sep 2001, 2001Q3, 2001-W36, with times of day), with "
         "gaps and irregular steps allowed; rows without a value are left out. What was understood "
         "of the file is noted. By default the last tenth of the time span is held out, and "
-        "the forecast of it is scored next to an RBF GP and the seasonal naive rule."
+        "the forecast of it is scored next to an RBF GP and the seasonal naive rule. With "
+        "--covariates, rows without a target at the end of the file (or rows of --future) are the "
+        "future, and are forecast."
     )
     forecast = commands.add_parser("forecast", help="forecast a CSV file", description=about)
     forecast.add_argument("file", type=Path, metavar="FILE.csv")
@@ -94,11 +99,25 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
         "--time",
         action="append",
         metavar="COL",
-        help="time column (default: the first of dates or numbers); repeated, such as for year "
-        "and month, the columns that tell the time together",
+        help="time column (default: the first of dates, or numbers that rise); repeated, such as "
+        "for year and month, the columns that tell the time together; rows counts the rows",
     )
     parser.add_argument(
         "--target", metavar="COL", help="target column (default: the only other one with numbers)"
+    )
+    parser.add_argument(
+        "--covariates",
+        nargs="+",
+        default=[],
+        metavar="COL",
+        help="columns of numbers that help to forecast and are known for the future, too: in rows "
+        "without a target after the last one with a target, or in --future",
+    )
+    parser.add_argument(
+        "--future",
+        type=Path,
+        metavar="FILE.csv",
+        help="a second file with future rows: times and covariates in columns of the same names",
     )
     parser.add_argument(
         "--where",

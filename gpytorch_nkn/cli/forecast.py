@@ -29,11 +29,16 @@ from gpytorch_nkn.datasets import (
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from gpytorch_nkn.estimators import NKNForecaster
 
 __all__ = ["run_forecast"]
 
 _HISTORY = 20  # spans of the forecast that the figure shows before it
+_TEST_FRACTION = 0.1
+_BASELINES = 0.1  # of the budget
+_NAIVE_ROWS, _RBF_ROWS = 2000, 600  # the last ones, that baselines learn from
 _NO_MATPLOTLIB = "a report needs matplotlib: pip install 'gpytorch_nkn[plot]'"
 
 
@@ -45,7 +50,8 @@ def run_forecast(args: argparse.Namespace) -> None:
     series = _load(args)
     for notice in series.notices:
         print(f"Note: {notice}")
-    train, new_x, observed = _split(series, args)
+    task = _split(series, args)
+    train, new_x, observed = task.train, task.times, task.observed
     make_folder(args.out)
     if args.report is not None:
         _prepare_report(args.report)
@@ -55,7 +61,8 @@ def run_forecast(args: argparse.Namespace) -> None:
     times = np.concatenate([series.x, new_x])
     times = decimal_years(times) if series.has_dates else times
     x, y, new = times[: train.size][train], series.y[train], times[train.size :]
-    results, forecaster = _forecast_all(args, x, y, new, observed)
+    known = None if series.covariates is None else series.covariates[train]
+    results, forecaster = _forecast_all(args, x, y, new, observed, known, task.covariates)
     ours = results["NKN"]
 
     try:
@@ -80,7 +87,7 @@ def run_forecast(args: argparse.Namespace) -> None:
     print(_table(scores) if observed is not None else _outlook(new_x, ours, series.y_label))
     print(f"Forecast and summary: {args.out / 'forecast.csv'}, {args.out / 'summary.json'}")
     if args.report is not None:
-        _write_report(args, series, forecaster, min(float(new.max() - x.max()), 10 * np.ptp(x)))
+        _write_report(args, series, forecaster, x, new, task.covariates)
     if figure:
         print(f"The figure is at {args.out / 'forecast.png'}")
     else:
@@ -97,14 +104,23 @@ def _prepare_report(path: Path) -> None:
 
 
 def _write_report(
-    args: argparse.Namespace, series: TimeSeries, forecaster: NKNForecaster, horizon: float
+    args: argparse.Namespace,
+    series: TimeSeries,
+    forecaster: NKNForecaster,
+    x: np.ndarray,
+    new: np.ndarray,
+    covariates: pd.DataFrame | None,
 ) -> None:
     from gpytorch_nkn.interpretation import report
 
+    print("Making the report ...", flush=True)
+    ahead: dict[str, Any] = {"horizon": min(float(new.max() - x.max()), 10 * np.ptp(x))}
+    if forecaster.covariates_.names:
+        ahead = {"future": (new, covariates)}
     try:
         made = report(
             forecaster,
-            horizon=horizon,
+            **ahead,
             title=f"What was found in {series.name}",
             x_name=None if series.has_dates else series.x_label,
             x_unit=args.time_unit or ("yr" if series.has_dates else None),
@@ -132,6 +148,8 @@ def _load(args: argparse.Namespace) -> TimeSeries:
             args.file,
             time=args.time,
             target=args.target,
+            covariates=args.covariates,
+            future=args.future,
             where=dict(args.where),
             dayfirst=args.dayfirst,
             date_format=args.date_format,
@@ -143,15 +161,30 @@ def _load(args: argparse.Namespace) -> TimeSeries:
             skiprows=args.skip_rows,
         )
     except OSError as error:
-        raise UserError(f"cannot read {args.file}: {error.strerror}") from None
+        path = error.filename or args.file
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
     except (ImportError, ValueError) as error:
         raise UserError(error) from None
 
 
-def _split(
-    series: TimeSeries, args: argparse.Namespace
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Mask of the training rows, times of the forecast, and what was observed there."""
+@dataclass
+class _Task:
+    """What is learned from and what is forecast.
+
+    Attributes:
+        train: Mask ``N`` of the rows to learn from.
+        times: Times ``M`` of the forecast.
+        observed: What was observed there; None for the future.
+        covariates: Their values there; None for none.
+    """
+
+    train: np.ndarray
+    times: np.ndarray
+    observed: np.ndarray | None
+    covariates: pd.DataFrame | None
+
+
+def _split(series: TimeSeries, args: argparse.Namespace) -> _Task:
     if series.y.size < 3:
         raise UserError(f"a series needs at least 3 rows with a value, got {series.y.size}")
     if np.unique(series.x).size < 3:
@@ -159,20 +192,41 @@ def _split(
     if np.ptp(series.y) == 0:
         raise UserError(f"the target {series.y_label!r} is constant ({series.y[0]:g})")
     test = series.test
-    if args.command == "forecast" and args.horizon is not None:
-        return ~test, future_times(series.x, args.horizon), None
     if args.command == "forecast":
-        fraction = args.test_fraction or 0.1
+        known = 0 if series.future_x is None else series.future_x.size
+        if args.horizon is not None or (known and args.test_fraction is None):
+            return _future(series, args.horizon or known)
+        fraction = args.test_fraction or _TEST_FRACTION
         clock = series.time
         test = clock > clock[0] + (1 - fraction) * (clock[-1] - clock[0])
         if (~test).sum() < 3 or np.unique(series.x[~test]).size < 2 or not test.any():
             raise UserError(
                 f"a test fraction of {fraction:g} leaves {(~test).sum()} rows to learn from and "
-                f"{test.sum()} to test on; at least 3 and 1 are needed"
+                f"{test.sum()} to test on; at least 3 and 1 are needed (--test-fraction, or "
+                "--horizon to forecast the future)"
             )
         if np.ptp(series.y[~test]) == 0:
             raise UserError(f"the target {series.y_label!r} is constant before the held-out part")
-    return ~test, series.x[test], series.y[test]
+    beside = None if series.covariates is None else series.covariates[test]
+    return _Task(~test, series.x[test], series.y[test], beside)
+
+
+def _future(series: TimeSeries, horizon: int) -> _Task:
+    """All rows, and the steps that follow them."""
+    train = np.ones(series.x.size, bool)
+    if series.covariates is None:
+        return _Task(train, future_times(series.x, horizon), None, None)
+    assert series.future_x is not None and series.future_covariates is not None
+    known = series.future_x.size
+    if known < horizon:
+        fewer = f", or ask for --horizon {known}" if known else ""
+        raise UserError(
+            f"a forecast of {horizon} steps needs the covariates of {horizon} rows after "
+            f"{_time_text(series.x[-1])}, got {known}: add rows without a target to the file, or "
+            f"name a second file by --future{fewer}"
+        )
+    later = series.future_covariates.iloc[:horizon]
+    return _Task(train, series.future_x[:horizon], None, later)
 
 
 def _describe(
@@ -193,14 +247,17 @@ def _forecast_all(
     y: np.ndarray,
     new: np.ndarray,
     observed: np.ndarray | None,
+    known: pd.DataFrame | None,
+    later: pd.DataFrame | None,
 ) -> tuple[dict[str, _MethodForecast], NKNForecaster]:
     from gpytorch_nkn.baselines import rbf_forecast, seasonal_naive_forecast
     from gpytorch_nkn.estimators import NKNForecaster
-    from gpytorch_nkn.fit import Recipe
+    from gpytorch_nkn.fit import Recipe, Session
 
     recipe = None
     if args.steps is not None:
         recipe = Recipe(adam_steps=args.steps, lbfgs_iterations=args.steps // 5)
+    session = Session(budget=args.budget, progress=not args.no_progress)
     forecaster = NKNForecaster(
         quality=args.quality,
         seasons="auto" if args.season is None else args.season,
@@ -208,14 +265,14 @@ def _forecast_all(
         bounds=args.bounds,
         horizon=new.size,
         recipe=recipe,
-        budget=args.budget,
+        budget=session.part(1.0 if observed is None else 1 - _BASELINES),
         n_jobs=args.jobs,
         random_state=args.seed,
         progress=not args.no_progress,
     )
     start = time.perf_counter()
     try:
-        forecaster.fit(x, y)
+        forecaster.fit(x, y, covariates=known)
     except ValueError as error:
         raise UserError(error) from None
     except RuntimeError as error:  # every candidate failed
@@ -224,27 +281,34 @@ def _forecast_all(
     if unfinished:
         total = len(forecaster.scores_)
         print(f"Note: training was cut short in {unfinished} of {total} structures.")
-    mean, std = forecaster.predict(new, return_std=True)
-    lower, upper = forecaster.predict_interval(new)
-    density = None if observed is None else forecaster.log_predictive_density(new, observed)
+    found = forecaster.predict_distribution(new, covariates=later)
+    median, low, high = (found.quantile(level) for level in (0.5, 0.025, 0.975))
+    density = None if observed is None else found.log_density(observed)
     seconds = time.perf_counter() - start
-    results = {"NKN": _MethodForecast(mean, std, lower, upper, density, seconds)}
+    results = {"NKN": _MethodForecast(median, found.std(), low, high, density, seconds)}
     if observed is None:
         return results, forecaster
+    naive, recent = (slice(-rows, None) for rows in (_NAIVE_ROWS, _RBF_ROWS))
+    if x.size > _RBF_ROWS:
+        print(f"Note: the RBF GP to compare with learns from the last {_RBF_ROWS} rows.")
     baselines = {
-        "RBF GP": lambda: rbf_forecast(x, y, new, seed=args.seed),
-        "seasonal naive": lambda: seasonal_naive_forecast(x, y, new),
+        "seasonal naive": lambda: seasonal_naive_forecast(x[naive], y[naive], new),
+        "RBF GP": lambda: rbf_forecast(
+            x[recent], y[recent], new, seed=args.seed, budget=session.part()
+        ),
     }
-    for name, make in baselines.items():
-        start = time.perf_counter()
-        try:
-            made = make()
-        except (MemoryError, RuntimeError) as error:
-            print(f"Note: no forecast of the {name} to compare with: {error}")
-            continue
-        seconds = time.perf_counter() - start
-        density = made.log_density(observed)
-        results[name] = _MethodForecast(made.mean, made.std, *made.interval(), density, seconds)
+    with session.bar(len(baselines), "baselines", "forecast") as bar:
+        for name, make in baselines.items():
+            start = time.perf_counter()
+            try:
+                made = make()
+            except (MemoryError, RuntimeError) as error:
+                print(f"Note: no forecast of the {name} to compare with: {error}")
+                continue
+            seconds = time.perf_counter() - start
+            density = made.log_density(observed)
+            results[name] = _MethodForecast(made.mean, made.std, *made.interval(), density, seconds)
+            bar.update()
     return results, forecaster
 
 

@@ -66,7 +66,8 @@ def read_table(
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It holds no table of at least two columns; the message says what and where.
+        ValueError: It holds neither a table of two columns nor one of numbers; the message says
+            what and where.
     """
     lines = _text(path, encoding).splitlines(keepends=True)
     lines[:skiprows] = ["\n"] * min(skiprows, len(lines))
@@ -85,7 +86,9 @@ def read_table(
     width = _usual(len(_trimmed(cells)) for _, cells in table[:_ENOUGH])
     if width < 2:  # values that are mostly missing
         width = _usual(len(cells) for _, cells in table[:_ENOUGH])
-    if width < 2:
+    first = [cells[0] for _, cells in table[:_ENOUGH] if not is_missing(cells[0])]
+    is_series = 2 * sum(map(looks_like_number, first)) > len(first)  # of one column
+    if width < 2 and not is_series:
         raise ValueError(
             f"{path} needs a time and a target column, got only {shown(table[0][1][0])}; if cells "
             "are separated by an unusual sign, name it by sep (--sep)."
@@ -108,9 +111,10 @@ def _text(path: Path, encoding: str | None) -> str:
     except LookupError:
         raise ValueError(f"There is no encoding {encoding!r} (--encoding).") from None
     except UnicodeDecodeError:
+        likely = "utf-16-le" if b"\0" in content else "latin-1"
         raise ValueError(
             f"{path} is not text in {encoding or 'UTF-8'}; name its encoding, such as "
-            "encoding='latin-1' (--encoding latin-1)."
+            f"encoding='{likely}' (--encoding {likely})."
         ) from None
     if "\0" in text:
         raise ValueError(

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["TimeSeries", "decimal_years", "future_times", "load_co2", "shift_to_month"]
 
@@ -26,6 +30,9 @@ class TimeSeries:
         x_label: Name of the time axis, with its unit where known.
         y_label: Name of the values, with their unit where known.
         notices: What was done to the data on the way, one sentence each.
+        covariates: Columns ``N x C`` that are known beside the values; None for none.
+        future_x: Times ``M`` after the values at which covariates are known.
+        future_covariates: Their values there, ``M x C``.
     """
 
     name: str
@@ -35,6 +42,9 @@ class TimeSeries:
     x_label: str = "time"
     y_label: str = "value"
     notices: tuple[str, ...] = ()
+    covariates: pd.DataFrame | None = None
+    future_x: np.ndarray | None = None
+    future_covariates: pd.DataFrame | None = None
 
     @property
     def has_dates(self) -> bool:

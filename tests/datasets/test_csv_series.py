@@ -351,6 +351,8 @@ def test_encodings(read, tmp_path):
     assert read_time_series(path).name == "packed"
     with pytest.raises(ValueError, match=r"not text in UTF-8; .*encoding='latin-1' \(--encoding"):
         read(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"encoding='utf-16-le' \(--encoding utf-16-le\)"):
+        read(text.encode("utf-16-le"))
     with pytest.raises(ValueError, match="not text in ascii"):
         read_time_series(path, encoding="ascii")
     with pytest.raises(ValueError, match=r"no encoding 'foo' \(--encoding\)"):
@@ -381,6 +383,31 @@ def test_columns_are_chosen_where_there_is_no_doubt(read):
     assert read(text, target="a").x_label == "b"
     assert read(text, time="c", target="b").y.tolist() == [2.0, 3.0]
     assert read("t,y,y\n1,2,3\n", target="y.1").y.tolist() == [3.0]
+    # the target comes first
+    for text in (
+        "y,year\n5,2001\n6,2002\n4,2003\n",
+        "y,n\n5,10\n6,11\n4,12\n",  # rises
+        "y,n\n5,1\n6,2\n7.5,3\n",  # rises in equal steps
+        "y,when\n5,2001-01-01\n6,2001-01-02\n",
+        "y,when\n5,2\n6,1\n7,3\n",  # has a name of times, though it is not in order
+    ):
+        series = read(text)
+        assert series.y_label == "y" and series.y.size == text.count("\n") - 1
+    with pytest.raises(ValueError, match=r"none of 'a', 'b' rises .*\(--time\), .*--time rows"):
+        read("a,b\n1,3\n3,1\n2,2\n")
+    assert read("y,year,quarter\n5,2001,2001Q1\n6,2001,2001Q2\n").y.tolist() == [5, 6]
+
+
+def test_rows_are_counted_where_there_are_no_times(read):
+    alone = read("sales\n5\nNA\n7\n")
+    assert (alone.x.tolist(), alone.y.tolist()) == ([0, 2], [5, 7])
+    assert alone.notices[0] == "Rows are counted, as there is no column of times."
+    asked = read("a,b\n1,3\n3,1\n2,2\n", time="rows", target="b")
+    assert (asked.x.tolist(), asked.y.tolist()) == ([0, 1, 2], [3, 1, 2])
+    own = read("b,rows\n5,7\n6,8\n", time="rows")
+    assert own.x.tolist() == [7, 8]
+    one = read("id,b\np,3\np,1\nq,2\nq,4\n", time="rows", where={"id": "q"})
+    assert (one.x.tolist(), one.y.tolist()) == ([0, 1], [2, 4])
 
 
 @pytest.mark.parametrize(
@@ -398,6 +425,18 @@ def test_columns_are_chosen_where_there_is_no_doubt(read):
             {"time": ["day", "clock"]},
             "2001-09-01T10:00:00",
         ),
+        (
+            "day,clock,y\n2001-09-01,10:00,1\n2001-09-01,11:00,2\n",
+            {},
+            "2001-09-01T10:00:00",
+        ),
+        ("date,hour,y\n2001-09-01,5,1\n2001-09-01,6,2\n", {}, "2001-09-01T05:00:00"),
+        ("year,month,day,hour,y\n2001,9,1,5,1\n2001,9,1,6,2\n", {}, "2001-09-01T05:00:00"),
+        ("Jahr,Monat,y\n2001,9,1\n2001,10,2\n", {}, "2001-09"),
+        ("year,quarter,y\n2001,2001Q3,1\n2001,2001Q4,2\n", {}, "2001-07"),
+        ("year,part,y\n" + "".join(f"2001,{i},{i % 3}\n" for i in (2, 3, 4, 1)), {}, "2001-01"),
+        ("year,part,y\n" + "".join(f"2001,Q{i},{i % 3}\n" for i in (2, 3, 4, 1)), {}, "2001-01"),
+        ("year,period,y\n" + "".join(f"2001,M{i:02},5\n" for i in range(1, 13)), {}, "2001-01"),
     ],
 )
 def test_columns_that_tell_the_time_together(read, text, options, first):
@@ -412,6 +451,22 @@ def test_files_of_several_series_are_refused_unless_one_is_chosen(read):
         read("id,t,y\n" + "".join(rows), where={"id": "M3"})
     numbered = ",id,t,y\n" + "".join(f"{i},{row}" for i, row in enumerate(rows))
     assert read(numbered, where={"id": "M2"}).x.tolist() == [0, 1, 2, 3, 4]
+    # a row that came twice, and series of other lengths, hide nothing
+    doubled = "id,t,y\n" + "".join(rows) + rows[0] + "M3,0,5\nM3,1,5\nM3,2,6\n"
+    with pytest.raises(ValueError, match=r"'id' seems to name 3 series: .*\(--where id=M1\)"):
+        read(doubled)
+    both = [f"{a},{b},{t},{t % 7}\n" for a in ("north end", "s") for b in "pq" for t in range(5)]
+    with pytest.raises(ValueError, match=r"'a' and 'b' seem to name 4 .* 'a=north end' --where b"):
+        read("a,b,t,y\n" + "".join(both))
+    blocks = "id,t,y\n" + "".join(f"{'ab'[i // 5]},{i},{i % 3}\n" for i in range(10))
+    assert "though 'id' has 2 values; --where id=a" in read(blocks).notices[-1]
+    years = "year,season,y\n" + "".join(f"{2000 + i // 3},{i % 3},{i}\n" for i in range(12))
+    with pytest.raises(ValueError, match="'season' seems .*, say --time year --time season"):
+        read(years, target="y")
+    alone = "year,y\n" + "".join(f"{2000 + i // 3},{i}\n" for i in range(12))
+    with pytest.raises(ValueError, match="3 rows have the time '2000': .* --time year --time COL"):
+        read(alone)
+    assert read(alone, time="year").y.size == 12
     # other columns beside times that repeat
     repeated = "t,y,z\n" + "".join(f"{i // 3},{i},{i % 2}\n" for i in range(12))
     assert read(repeated, target="y").y.size == 12
@@ -419,12 +474,63 @@ def test_files_of_several_series_are_refused_unless_one_is_chosen(read):
     assert read(corrected, target="y").y.size == 12
 
 
+def known_for_the_future(rows):
+    return "t,y,price,promo\n" + "".join(
+        f"2001-{i + 1:02},{'' if i in (2, *rows) else 5 + i},{'1.5' if i else 2},{i % 2}\n"
+        for i in range(12)
+    )
+
+
+def test_covariates_stand_beside_values_and_in_rows_that_follow(read, tmp_path):
+    text = known_for_the_future(range(9, 12))
+    series = read(text, target="y", covariates=["promo", "price"])
+    assert series.y.size == 8 and list(series.covariates) == ["promo", "price"]
+    assert series.covariates["promo"].tolist() == [0, 1, 1, 0, 1, 0, 1, 0]
+    assert series.covariates["price"].tolist() == [2] + [1.5] * 7
+    assert series.future_x.astype(str).tolist() == ["2001-10", "2001-11", "2001-12"]
+    assert series.future_covariates["promo"].tolist() == [1, 0, 1]
+    assert series.notices == ("1 row without a value of 'y' left out.",)
+    assert read(text, target="y").covariates is None
+    # rows in another order, and a second file with columns in another one
+    lines = text.splitlines(keepends=True)
+    shuffled = read(lines[0] + "".join(lines[:0:-1]), target="y", covariates=["promo", "price"])
+    assert shuffled.covariates.equals(series.covariates)
+    assert shuffled.future_covariates.equals(series.future_covariates)
+    more = tmp_path / "more.csv"
+    more.write_text("promo,price,t\n1,3,2002-02\n0,2,2002-01\n1,9,2001-05\n")
+    options = {"target": "y", "covariates": ["price"], "future": more}
+    longer = read(text, **options)
+    assert longer.future_x.astype(str).tolist()[3:] == ["2002-01", "2002-02"]
+    assert longer.future_covariates["price"].tolist() == [1.5, 1.5, 1.5, 2, 3]
+
+
+def test_covariates_that_cannot_be_read_are_explained(read, tmp_path):
+    text = known_for_the_future([11])
+    for names, message in [
+        (["cost"], "no covariates column 'cost'; the columns are 't', 'y'"),
+        (["y"], "beside time and target, got 'y'"),
+        (["price", "price"], "different columns"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            read(text, target="y", covariates=names)
+    with pytest.raises(ValueError, match="Line 3: the covariate 'price' has no value; .*--cov"):
+        read(text.replace("6,1.5", "6,"), target="y", covariates=["price"])
+    with pytest.raises(ValueError, match="'price' must hold finite numbers .* got 'low'"):
+        read(text.replace("6,1.5", "6,low"), target="y", covariates=["price"])
+    more = tmp_path / "more.csv"
+    more.write_text("t,promo\n2002-01,1\n")
+    with pytest.raises(ValueError, match="more.csv must have the columns 't', 'price', got 't', '"):
+        read(text, target="y", covariates=["price"], future=more)
+    with pytest.raises(ValueError, match="future has values of covariates: name them"):
+        read(text, target="y", future=more)
+
+
 BAD_FILES = {
     "": "is empty",
     "\n \n": "is empty",
     "# only\n": "is empty",
     "t,y\n": "header and no rows",
-    "y\n1\n2\n": r"a time and a target column, got only 'y'; .* by sep \(--sep\)",
+    "y\na\nb\n": r"a time and a target column, got only 'y'; .* by sep \(--sep\)",
     "t,y\n1,a\n": r"Line 2: the column 'y' must hold finite .* got 'a'; .*na_values=\['a'\]",
     "t,y\n1,2\n2,-inf\n": "Line 3: .* finite numbers .* got '-inf'",
     "t,y\n1,2\n2,1e999\n": "Line 3: .* finite numbers, got '1e999'",

@@ -59,8 +59,22 @@ def test_a_report_names_the_covariates(forecaster):
     assert found.forecast is None and all(section.curve for section in found.sections)
 
 
+def test_a_report_goes_on_where_covariates_are_known(forecaster, known):
+    ahead = pd.date_range("2018-01-01", periods=6, freq="MS")
+    later = known.iloc[:6].set_axis(ahead)
+    found = report(forecaster, future=(ahead, later), x_name="month", progress=False)
+    assert found.forecast.x.astype("datetime64[D]").tolist() == [day.date() for day in ahead]
+    mean = forecaster.predict(ahead, covariates=later)
+    np.testing.assert_allclose(found.forecast.mean, mean, rtol=1e-6)
+    low, high = forecaster.predict_interval(ahead, covariates=later)
+    np.testing.assert_allclose(found.forecast.upper - found.forecast.lower, high - low, rtol=1e-2)
+    assert "Continuation" in found.to_html() and found.units.names == ("month", "law", "price")
+    with pytest.raises(ValueError, match="must come after the data, got 2010-01-01"):
+        report(forecaster, future=(MONTHS[:3], known[:3]), progress=False)
+
+
 def test_what_would_need_the_future_is_refused(forecaster, split):
-    with pytest.raises(ValueError, match="horizon is for one input column"):
+    with pytest.raises(ValueError, match=r"give future=\(times, covariates\) in place of horizon"):
         report(forecaster, horizon=1.0, progress=False)
     with pytest.raises(ValueError, match="would need the covariates"):
         split.curves(1.0)

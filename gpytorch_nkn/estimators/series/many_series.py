@@ -77,8 +77,10 @@ def forecast_many(
 
     Returns:
         Forecasts with ``horizon`` rows a series, in the order in which series first appear: its
-        name, time, the median ``NKN`` and bands ``NKN-lo-80``, ``NKN-hi-80``, ...; and the table
-        of failures: name and reason. After Ctrl-C, series that were not reached are among these.
+        name, time, the median ``NKN`` and bands ``NKN-lo-80``, ``NKN-hi-80``, ..., named after the
+        model as Nixtla's tools do, so that forecasts of several models can be merged and evaluated
+        together (:meth:`NKNForecaster.forecast` has ``median``, ``lo-80``, ...); and the table of
+        failures: name and reason. After Ctrl-C, series that were not reached are among these.
 
     Raises:
         TypeError: ``frame`` is no data frame of times and numbers, or an option is of a wrong

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpytorch_nkn.estimators.series.covariates import Covariates, covariate_frame
 from gpytorch_nkn.estimators.series.member import Member
 from gpytorch_nkn.estimators.series.mixture import Mixture
-from gpytorch_nkn.estimators.series.outliers import wild_rows
+from gpytorch_nkn.estimators.series.outliers import CANDIDATE, wild_rows
 from gpytorch_nkn.estimators.series.seasons import check_seasons, find_seasons, typical_step
 from gpytorch_nkn.estimators.series.series_input import (
     as_times,
@@ -124,8 +124,10 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             is not ``"identity"``.
         horizon: Steps by which candidates are judged, and of :meth:`forecast`; ``None`` for one
             season (6 without one).
-        quality: ``"fast"`` for one structure, ``"default"`` for three, ``"best"`` for the
-            ``"time_series"`` network, too.
+        quality: ``"fast"`` for one structure, ``"default"`` for up to six, ``"best"`` for the
+            ``"time_series"`` network, too, which takes four times as long. On everyday series
+            ``"best"`` was no better than the default: it is for those whose structure is none of
+            walks, trends and seasons.
         outliers: ``"auto"`` leaves wild values, which all others rule out, out of the training
             (with a warning): those whose error, predicted from all other values, is more than 12
             times the others' (on each scale that is modelled). At most one in
@@ -320,6 +322,19 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         median = mixture.quantile(0.5)
         return (median, mixture.std()) if return_std else median
 
+    def predict_distribution(self, x: ArrayLike, *, covariates: ArrayLike | None = None) -> Mixture:
+        """Distributions of new observations, to ask for several things at the cost of one.
+
+        Args:
+            x: Time ``M`` or ``M x 1``.
+            covariates: As in :meth:`predict`.
+
+        Returns:
+            The mixture, with ``quantile(p)`` and ``std()``, each ``M``, and ``log_density(y)`` of
+            observations ``M``, in units of the targets.
+        """
+        return self._mixture(x, covariates)
+
     def predict_quantiles(
         self, x: ArrayLike, probabilities: ArrayLike, *, covariates: ArrayLike | None = None
     ) -> np.ndarray:
@@ -416,7 +431,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
 
         Returns:
             Rows ``horizon`` with the columns ``median``, ``lo-80``, ``hi-80``, ... in units of
-            the targets.
+            the targets. (:func:`forecast_many` calls them ``NKN``, ``NKN-lo-80``, ...: in the long
+            form of Nixtla's tools, columns of several models stand side by side.)
         """
         check_is_fitted(self, "members_")
         return self._table(self.time_axis_.next(self._steps(horizon)), level, covariates)
@@ -818,10 +834,17 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         settings = Settings(self.priors, restarts, self.recipe, self.device, seed, progress=False)
         tried: list[Member] = []
         wild = np.zeros(len(series.time), bool)
+        ready: dict[tuple[str, Transform], Member] = {}
         if self.outliers == "auto":
-            short = replace(settings, priors=True, restarts=1, recipe=_SHORT)
+            # With the settings of the candidates, one of them is trained already.
+            same = self.priors and self.recipe is None
+            short = settings if same else replace(settings, priors=True, recipe=_SHORT)
             with _threads(series):
-                wild = wild_rows(series, self._transforms(series), short, session.part(_PART))
+                wild, trained = wild_rows(
+                    series, self._transforms(series), short, session.part(_PART)
+                )
+            if same and not wild.any():
+                ready = {(CANDIDATE, member.scales.transform): member for member in trained}
         if wild.any():
             series = series.select(~wild)
         transforms = self._transforms(series)
@@ -838,18 +861,21 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
                     if session.is_over and reached():
                         break
                     part = session.part(1 / (len(tasks) - number))
-                    with _threads(series):
-                        member = train(name, network, transform, series, settings, part)
+                    member = ready.get((name, transform))
+                    if member is None:
+                        with _threads(series):
+                            member = train(name, network, transform, series, settings, part)
                     tried.append(member)
                     if member.result is not None and member.result.interrupted:
                         session.interrupted = True  # Ctrl-C, after which it was kept as it was
                     bar.update()
             else:
-                rounds = np.ceil(len(tasks) / min(abs(self.n_jobs), len(tasks)))
-                part = session.part(1 / rounds)
-                jobs = (
-                    delayed(_in_worker)(n, network, t, series, settings, part) for n, t in tasks
-                )
+                tried += [member for task, member in ready.items() if task in tasks]
+                bar.update(len(tried))
+                todo = [task for task in tasks if task not in ready]
+                rounds = np.ceil(len(todo) / max(min(abs(self.n_jobs), len(todo)), 1))
+                part = session.part(1 / max(rounds, 1))
+                jobs = (delayed(_in_worker)(n, network, t, series, settings, part) for n, t in todo)
                 for member in as_finished(jobs, self.n_jobs):
                     tried.append(member)
                     bar.update()

@@ -8,11 +8,14 @@ import numpy as np
 import torch
 
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
+from gpytorch_nkn.estimators.series.member import Member
 from gpytorch_nkn.estimators.series.training import Series, Settings, train
 from gpytorch_nkn.estimators.series.transforms import Transform
+from gpytorch_nkn.fit import Session
 
-__all__ = ["wild_rows"]
+__all__ = ["CANDIDATE", "wild_rows"]
 
+CANDIDATE = "walks"  # that predicts each target from all others
 _WILD = 12.0  # times the errors of the other targets
 _FEWEST = 20  # targets, below which nothing is wild
 _SHARE, _ROUNDS = 0.02, 5
@@ -20,8 +23,8 @@ _SHARE, _ROUNDS = 0.02, 5
 
 def wild_rows(
     series: Series, scales: Sequence[Transform], settings: Settings, budget: float | None
-) -> np.ndarray:
-    """Mask ``N`` of targets that all others rule out.
+) -> tuple[np.ndarray, list[Member]]:
+    """Mask ``N`` of targets that all others rule out, and what was trained on all rows.
 
     A target is wild if its standardised error, where it is predicted from all others, is more than
     12 times the root mean square of all smaller errors (Gaussian ones of 400 reach 4; a ratio,
@@ -36,30 +39,42 @@ def wild_rows(
         settings: How to train.
         budget: Seconds; ``None`` for any number.
 
+    Returns:
+        The mask, and the candidates that learned from all rows of the series: they need not be
+        trained again if none is wild.
+
     Raises:
         KeyboardInterrupt: Ctrl-C.
     """
     wild = np.ones(len(series.time), bool)
+    trained: list[Member] = []
+    session = Session(budget=budget)
     for transform in scales:
         if wild.any():
-            part = None if budget is None else budget / (_ROUNDS * len(scales))
-            wild &= _wild_rows(series, transform, settings, part)
-    return wild
+            wild &= _wild_rows(series, transform, settings, session, trained)
+    return wild, trained
 
 
 def _wild_rows(
-    series: Series, transform: Transform, settings: Settings, part: float | None
+    series: Series,
+    transform: Transform,
+    settings: Settings,
+    session: Session,
+    trained: list[Member],
 ) -> np.ndarray:
     wild = np.zeros(len(series.time), bool)
     if len(wild) < _FEWEST:
         return wild
     for _ in range(_ROUNDS):
         rest = series.select(~wild)
-        member = train("walks", None, transform, rest, settings, part)
+        part = session.part(0.5)  # most series need one round
+        member = train(CANDIDATE, None, transform, rest, settings, part)
         if member.result is not None and member.result.interrupted:
             raise KeyboardInterrupt  # nothing has been reached that could forecast
         if member.status != "ok":
             break
+        if not wild.any():
+            trained.append(member)
         errors = _errors(ConditionedGP(member.model))
         first = len(rest.time) - len(errors)  # of the rows that forecasts depend on
         found = first + _outstanding(errors)

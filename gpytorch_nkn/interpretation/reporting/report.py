@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gpytorch_nkn.fit import progress_bar
 from gpytorch_nkn.interpretation.checks import (
@@ -57,6 +58,7 @@ def report(
     model: Any,
     *,
     horizon: Any = None,
+    future: Any = None,
     title: str | None = None,
     x_name: str | None = None,
     x_unit: str | None = None,
@@ -77,6 +79,8 @@ def report(
         horizon: How far past the data a series is continued, in units of time (for dates days, or
             a duration);
             default a tenth of the span, at most a hundred spans.
+        future: How a series with covariates is continued: a pair of times after the data and the
+            covariates there, as the forecaster's ``predict`` takes them.
         title: Of the report.
         x_name: What time is called on the axes.
         x_unit: What one unit of time is called, such as ``"yr"``; periods of a year, a week and so
@@ -113,17 +117,30 @@ def report(
             "decompose, or subset_output of a BoTorch model."
         )
     input_dim = gp.inputs.size(-1)
-    if input_dim > 1:
-        refused = {"horizon": horizon, "x_name": x_name}
-        refused |= {} if gp.is_series else {"x_unit": x_unit}
-        for name, value in refused.items():
-            if value is not None:
-                raise ValueError(f"{name} is for one input column, got {value!r} for {input_dim}.")
+    has_covariates = gp.is_series and input_dim > 1
+    if has_covariates and horizon is not None:
+        raise ValueError(
+            "A series with covariates is continued where these are known: give "
+            f"future=(times, covariates) in place of horizon, got horizon={horizon!r}."
+        )
+    if future is not None and not has_covariates:
+        raise ValueError("future is for a series with covariates; others are continued by horizon.")
+    for name, value in {"horizon": horizon, "x_name": x_name, "x_unit": x_unit}.items():
+        if value is not None and not gp.is_series:
+            raise ValueError(f"{name} is for one input column, got {value!r} for {input_dim}.")
     units = _units(gp, columns, x_name, x_unit, y_name, y_unit)
     length = None
     if horizon is not None:
         length = gp.time_span(horizon)
         _check_horizon(gp, length)
+    ahead = None
+    if future is not None:
+        ahead = gp.to_inputs(future)
+        ahead = ahead[ahead[:, 0].argsort(stable=True)]
+        if not bool(ahead[0, 0] > gp.inputs[:, 0].max()):
+            first = gp.to_times(ahead[:1, 0].double().cpu().numpy())[0]
+            raise ValueError(f"The times of future must come after the data, got {first}.")
+        length = float(ahead[-1, 0] - gp.inputs[:, 0].max())
 
     with progress_bar(progress, 5, "report") as bar:
 
@@ -147,7 +164,9 @@ def report(
             x, y, fit, forecast = gp.inputs.double().cpu().numpy(), _targets(gp), None, None
             x = units.x_offset + units.x_scale * x
         else:
-            x, y, sections, fit, forecast = step(lambda: _series(split, length, samples, seed))
+            x, y, sections, fit, forecast = step(
+                lambda: _series(split, length, ahead, samples, seed)
+            )
             rolling = _roll(gp, length, seed)
     return Report(
         title=title or f"What was found in {y_name or 'the data'}",
@@ -177,7 +196,7 @@ def _units(
     """Units of the data with the names that were given."""
     units = gp.units.named(columns)
     if x_name is not None:
-        units = replace(units, names=(x_name,))
+        units = replace(units, names=(x_name, *units.names[1:]))
     if x_unit is not None and np.issubdtype(gp.to_times(np.zeros(1)).dtype, np.datetime64):
         if x_unit not in YEARS:
             raise ValueError(
@@ -245,7 +264,7 @@ def _targets(gp: FittedGP) -> np.ndarray:
 
 
 def _series(
-    split: Decomposition, length: float | None, samples: int, seed: int
+    split: Decomposition, length: float | None, ahead: Tensor | None, samples: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, list[Section], ComponentCurve, Forecast | None]:
     gp, units = split.gp, split.gp.units
     train = gp.inputs[:, 0].double().cpu().numpy()
@@ -264,7 +283,9 @@ def _series(
         own = curve.mean if has_covariates else curve.mean[np.searchsorted(curve.x, times)]
         words = describe_component(component, numbers, own, float(y.std()), geometry, units)
         sections.append(_section(split, place, words, curve))
-    forecast = None if has_covariates else _forecast(split, past, samples, seed)
+    if not has_covariates:
+        ahead = torch.as_tensor(past).to(gp.inputs).unsqueeze(-1)
+    forecast = None if ahead is None else _forecast(split, ahead, samples, seed)
     fit = _fit(split, times, y)
     return times, fit.data[1], sections, fit, forecast
 
@@ -294,9 +315,9 @@ def _fit(split: Decomposition, times: np.ndarray, y: np.ndarray) -> ComponentCur
     )
 
 
-def _forecast(split: Decomposition, past: np.ndarray, samples: int, seed: int) -> Forecast:
+def _forecast(split: Decomposition, inputs: Tensor, samples: int, seed: int) -> Forecast:
     gp = split.gp
-    inputs = torch.as_tensor(past).to(gp.inputs).unsqueeze(-1)
+    past = inputs[:, 0].double().cpu().numpy()
     posterior = split.posterior_at(inputs)
     noise = float(gp.noise.mean()) * gp.units.y_scale**2
     mean = posterior.total_mean.double().cpu().numpy()

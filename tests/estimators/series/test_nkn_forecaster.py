@@ -350,6 +350,9 @@ def test_paths_have_the_quantiles_and_the_smoothness_of_the_forecast(fitted):
     assert paths.shape == (12, 4000) and list(paths.index) == list(x)
     probabilities = [0.05, 0.25, 0.5, 0.75, 0.95]
     expected = fitted.predict_quantiles(x, probabilities)
+    together = fitted.predict_distribution(x)
+    np.testing.assert_array_equal(together.quantile(probabilities[0]), expected[:, 0])
+    np.testing.assert_array_equal(together.std(), fitted.predict(x, return_std=True)[1])
     for column, probability in zip(expected.T, probabilities, strict=True):
         share = (paths.lt(column, axis=0)).mean(axis=1)
         np.testing.assert_allclose(share, probability, atol=0.035)
@@ -448,7 +451,7 @@ def test_ctrl_c_keeps_the_windows_that_are_finished(monkeypatch):
         return train(*args, **options)
 
     monkeypatch.setattr(nkn_forecaster, "train", twice)
-    model = forecaster(transform="identity")
+    model = forecaster(transform="identity", outliers="keep")
     table = model.cross_validation(monthly(), horizon=6, windows=4)
     assert len(table) == 12 and np.isfinite(table["median"]).all()
 

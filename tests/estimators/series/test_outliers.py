@@ -4,7 +4,7 @@ import pytest
 
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.estimators.series.outliers import wild_rows
-from gpytorch_nkn.estimators.series.training import Series, Settings
+from gpytorch_nkn.estimators.series.training import Series, Settings, train
 from gpytorch_nkn.estimators.series.transforms import Transform
 from gpytorch_nkn.fit import Recipe
 
@@ -20,7 +20,7 @@ def months():
 
 def found(values, scales=(PLAIN,)):
     series = Series(_MONTHS[: len(values)], values, [12.0], 12)
-    return np.flatnonzero(wild_rows(series, scales, _SETTINGS, None)).tolist()
+    return np.flatnonzero(wild_rows(series, scales, _SETTINGS, None)[0]).tolist()
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,22 @@ def test_one_wild_value_does_not_ruin_a_forecast():
     assert robust.outliers_.empty
     clean.update(more)
     np.testing.assert_allclose(robust.forecast(12), clean.forecast(12), rtol=0.05)
+
+
+def test_the_candidate_that_finds_no_wild_values_is_not_trained_again(monkeypatch):
+    trained = []
+
+    def spy(name, network, transform, *rest):
+        trained.append((name, transform.name))
+        return train(name, network, transform, *rest)
+
+    for module in ("outliers", "nkn_forecaster"):
+        monkeypatch.setattr(f"gpytorch_nkn.estimators.series.{module}.train", spy)
+    options = {"quality": "fast", "random_state": 0, "progress": False}
+    once = NKNForecaster(**options).fit(_MONTHS, months())
+    assert sorted(trained) == [("walks", "identity"), ("walks", "log")]
+    kept = NKNForecaster(outliers="keep", **options).fit(_MONTHS, months())
+    np.testing.assert_array_equal(once.forecast(12), kept.forecast(12))
 
 
 def test_wild_values_are_kept_on_request():
