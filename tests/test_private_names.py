@@ -22,6 +22,7 @@ LIBRARIES = ("gpytorch", "botorch", "linear_operator", "sklearn", "torch", "ax")
 
 IMPORTED = {
     "botorch.fit._fit_fallback",
+    "botorch.fit._fit_fallback_approximate",
     "botorch.utils.types._DefaultType",
     "sklearn.svm._libsvm",
     "torch.utils._python_dispatch._get_current_dispatch_mode",

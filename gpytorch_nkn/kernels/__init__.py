@@ -6,6 +6,9 @@ from gpytorch_nkn.kernels.batch_kernel import (
     expand_kernel_batch as expand_kernel_batch,
     index_kernel_batch as index_kernel_batch,
 )
+from gpytorch_nkn.kernels.batch_prediction_strategy import (
+    BatchPredictionStrategy as BatchPredictionStrategy,
+)
 from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
     BivariateComplexExponentialKernel,
 )

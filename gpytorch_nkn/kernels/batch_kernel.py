@@ -13,6 +13,7 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.priors import Prior
 from torch import Tensor, nn
 
+from gpytorch_nkn.kernels.batch_prediction_strategy import BatchPredictionStrategy
 from gpytorch_nkn.layers import Layer, for_prior, from_prior
 
 __all__ = ["BatchKernel", "constrained", "expand_kernel_batch", "index_kernel_batch"]
@@ -44,6 +45,12 @@ class BatchKernel(Kernel):
     def _alone(self: K) -> K:
         """The kernel as one that holds all of its parts, where it only refers to some."""
         return self
+
+    def prediction_strategy(
+        self, train_inputs: Any, train_prior_dist: Any, train_labels: Any, likelihood: Any
+    ) -> BatchPredictionStrategy:
+        """As in GPyTorch, also for fantasies of a batch in a batch of one."""
+        return BatchPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
     def add_constrained(self, name: str, shape: Sequence[int], constraint: Interval | None) -> None:
         """Register ``raw_<name>``, zeros under a constraint; positive where that is ``None``."""

@@ -54,14 +54,6 @@ _CHUNK_ENTRIES = 4_000_000  # covariances with inducing points: 32 MB, several t
 # The trainer of each class of models: a function of a model, whose options are keywords.
 TRAINERS: dict[type[Model], Callable[..., Any]] = {}
 
-_BOTORCH_OPTIONS = {
-    "optimizer",
-    "max_attempts",
-    "pick_best_of_all_attempts",
-    "warning_handler",
-    "caught_exception_types",
-}
-
 
 def trains(
     model_class: type[M],
@@ -85,6 +77,16 @@ def trains(
 
 class CustomFit:
     """Lets ``fit_gpytorch_mll`` train a model by its own trainer, unless it is asked otherwise."""
+
+    _stock_options = frozenset(
+        {
+            "optimizer",
+            "max_attempts",
+            "pick_best_of_all_attempts",
+            "warning_handler",
+            "caught_exception_types",
+        }
+    )
 
     def custom_fit(
         self,
@@ -112,18 +114,22 @@ class CustomFit:
             "closure_kwargs": closure_kwargs,
             "optimizer_kwargs": optimizer_kwargs,
         }
-        plain = type(mll) is ExactMarginalLogLikelihood
-        plain = plain and mll.model is owner and mll.likelihood is owner.likelihood
+        plain = self._is_plain(mll)
         if plain and all(value is None for value in stock.values()) and kwargs.keys() <= own:
             trainer(owner, **kwargs)
             return mll.eval()
-        if not kwargs.keys() <= _BOTORCH_OPTIONS:
+        if not kwargs.keys() <= self._stock_options:
             raise TypeError(
                 f"Expected options of {trainer.__name__} {sorted(own)} or, with a closure, an "
                 "optimizer or a likelihood of its own, of BoTorch "
-                f"{sorted(_BOTORCH_OPTIONS)}; got {sorted(kwargs)}."
+                f"{sorted(self._stock_options)}; got {sorted(kwargs)}."
             )
         return self._stock_fit(mll, **stock, **kwargs)
+
+    def _is_plain(self, mll: MarginalLogLikelihood) -> bool:
+        """Whether a marginal log likelihood is the one that the trainer of this model maximises."""
+        plain = type(mll) is ExactMarginalLogLikelihood and mll.model is self
+        return plain and mll.likelihood is mll.model.likelihood
 
     def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         """Training by BoTorch's optimisers."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
-from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 
 from gpytorch_nkn import bo, fit, models
 from gpytorch_nkn.fit import Recipe, fit_best_of, fit_in_stages, options_of
@@ -83,12 +83,19 @@ TRAINERS_HERE = [
             model_of(case),
             QUICK[case.cls],
             draws=DRAWS.get(case.cls),
-            through_botorch=case.cls is not models.VariationalNKNGP,  # it has another likelihood
         )
         for case in KINDS
     ),
 ]
 each = pytest.mark.parametrize("trainer", TRAINERS_HERE, ids=str)
+
+
+def mll_of(model):
+    """The objective that a user of BoTorch gives to ``fit_gpytorch_mll``."""
+    if isinstance(model, models.VariationalNKNGP):
+        inner = model.model
+        return VariationalELBO(model.likelihood, inner, num_data=inner.train_targets.numel())
+    return ExactMarginalLogLikelihood(model.likelihood, model)
 
 
 def state_of(model):
@@ -292,8 +299,7 @@ def test_options_that_are_not_there_are_refused(trainer):
     with pytest.raises(TypeError, match="learning_speed"):
         trainer(trainer.make(), learning_speed=1.0)
     if trainer.through_botorch:
-        model = trainer.make()
-        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        mll = mll_of(trainer.make())
         names = f"(?s)options of {trainer}.*seed.*learning_speed"
         with pytest.raises(TypeError, match=names):
             fit_gpytorch_mll(mll, learning_speed=1.0)
@@ -302,7 +308,7 @@ def test_options_that_are_not_there_are_refused(trainer):
 @each
 def test_botorch_trains_by_it(trainer, expected):
     def run(model):
-        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        mll = mll_of(model)
         assert fit_gpytorch_mll(mll, **trainer.options) is mll
 
     if trainer.through_botorch:

@@ -402,6 +402,10 @@ def check_conditioning(case: Case):
     assert mean.shape == variance.shape == (3, 4, *members, 5, outputs)
     torch.testing.assert_close(variance[0], variance[1])  # fantasies differ in what is observed
     assert (mean[0] - mean[1]).abs().max() > 1e-3
+    sampler = SobolQMCNormalSampler(torch.Size([3]), seed=0)
+    alone, batch = (model.fantasize(x, sampler) for x in (new_x, new_x.unsqueeze(0)))
+    for one, two in zip(moments(batch, at), moments(alone, at), strict=True):
+        torch.testing.assert_close(one, two.unsqueeze(1))  # a batch of one
 
 
 def check_leave_one_out(case: Case):
@@ -444,7 +448,7 @@ def check_gradients_of_acquisitions(case: Case):
         "UCB": lambda: qUpperConfidenceBound(model, 0.5, sampler()),
         "regret": lambda: qSimpleRegret(model, sampler()),
     }
-    if case.takes_rows and not case.members:
+    if case.takes_rows:
         makes["KG"] = lambda: qKnowledgeGradient(model, num_fantasies=3, sampler=sampler(3))
     for name, make in makes.items():
         acquisition = make()

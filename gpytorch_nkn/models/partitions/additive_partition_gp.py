@@ -44,8 +44,8 @@ class AdditivePartitionGP(CheckedData, CustomFit, SingleTaskGP):
     into single columns. BoTorch sees an ensemble, as with ``EnsembleMapSaasSingleTaskGP``: the
     posterior is a ``GaussianMixturePosterior`` whose batch dimension ``MCMC_DIM`` counts the
     members, and acquisition functions average over it. All members are one batch. Of BoTorch's
-    acquisition functions those that look ahead with fantasies (knowledge gradient) do not know
-    ensembles.
+    acquisition functions that look ahead the knowledge gradient works, which other ensembles end in
+    an error; several steps and entropy search take ``NKNSingleTaskGP`` or ``SpectralGP``.
 
     Args:
         train_X: Inputs ``N x D``, in the unit cube after ``input_transform``.
@@ -202,6 +202,17 @@ class AdditivePartitionGP(CheckedData, CustomFit, SingleTaskGP):
         elif X.dim() < Y.dim():
             X = X.unsqueeze(MCMC_DIM).expand(*Y.shape[:-1], X.size(-1))
         return cast(AdditivePartitionGP, super().condition_on_observations(X, Y, **kwargs))
+
+    def fantasize(self, X: Tensor, *args: Any, **kwargs: Any) -> AdditivePartitionGP:
+        """Ensembles with observations that are drawn, as in BoTorch.
+
+        Their members are a dimension of the batch as any other. Acquisition functions that look
+        ahead (``qKnowledgeGradient``) average over that of this model; if fantasies were an
+        ensemble, too, they would do so twice, and the second time over the points.
+        """
+        model = super().fantasize(X, *args, **kwargs)
+        model._is_ensemble = False
+        return model
 
     def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         raise NotImplementedError(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from botorch.fit import _fit_fallback_approximate
 from botorch.models import SingleTaskVariationalGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -14,12 +15,13 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
+from gpytorch.mlls import MarginalLogLikelihood, VariationalELBO
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
 from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
 from gpytorch_nkn.linalg import factorize_inducing
-from gpytorch_nkn.models.common import make_likelihood, outcome_transform_for
+from gpytorch_nkn.models.common import CustomFit, make_likelihood, outcome_transform_for
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
 from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
 from gpytorch_nkn.models.structure import make_kernel
@@ -27,7 +29,7 @@ from gpytorch_nkn.models.structure import make_kernel
 __all__ = ["VariationalNKNGP"]
 
 
-class VariationalNKNGP(InducingPointGP, SingleTaskVariationalGP):  # type: ignore[misc]
+class VariationalNKNGP(CustomFit, InducingPointGP, SingleTaskVariationalGP):  # type: ignore[misc]
     """Stochastic variational GP (SVGP) whose kernel is a network: for above 50,000 rows.
 
     A free Gaussian distribution of the function's values at m inducing points is trained by
@@ -53,8 +55,9 @@ class VariationalNKNGP(InducingPointGP, SingleTaskVariationalGP):  # type: ignor
             ``train_X``, and it must not have parameters to learn.
         seed: Of the selection of inducing points; the global random state is left alone.
 
-    ``fit_gpytorch_mll`` with a :class:`~gpytorch.mlls.VariationalELBO` works as with the base
-    class, on all rows at once; :func:`fit_variational_gp` is what scales.
+    ``fit_gpytorch_mll(VariationalELBO(model.likelihood, model.model, num_data=n))`` trains by
+    :func:`fit_variational_gp`, whose options it takes; asked for otherwise (an ``optimizer``, a
+    ``data_loader``, ``beta``, another objective) by BoTorch's optimisers.
 
     Raises:
         TypeError: ``structure`` is neither a name nor a kernel, or the likelihood is not a
@@ -74,6 +77,8 @@ class VariationalNKNGP(InducingPointGP, SingleTaskVariationalGP):  # type: ignor
         >>> model = fit_variational_gp(model, epochs=2, batch_size=50, start=None, progress=False)
         >>> mean, variance = model.predict(train_X, observation_noise=True)
     """
+
+    _stock_options = CustomFit._stock_options | {"data_loader", "full_batch_limit"}
 
     def __init__(
         self,
@@ -126,6 +131,8 @@ class VariationalNKNGP(InducingPointGP, SingleTaskVariationalGP):  # type: ignor
             ),
             inducing_points=points,
         )
+        # BoTorch's objectives are of the inner model, where fit_gpytorch_mll looks for a trainer
+        self.model.custom_fit = self.custom_fit
         # N(0, I): the base class would draw a start from the global random state
         self.model.variational_strategy.variational_params_initialized.fill_(1)
         self.selection = selection
@@ -137,6 +144,31 @@ class VariationalNKNGP(InducingPointGP, SingleTaskVariationalGP):  # type: ignor
         if input_transform is not None:
             self.input_transform = input_transform.eval()
         self.to(train_X)
+
+    def _is_plain(self, mll: MarginalLogLikelihood) -> bool:
+        """Whether it is the bound on the evidence of all rows."""
+        return (
+            type(mll) is VariationalELBO
+            and mll.model is self.model
+            and mll.likelihood is self.likelihood
+            and mll.num_data == self.model.train_targets.numel()
+            and mll.beta == 1
+            and mll.combine_terms
+            and len(list(mll.added_loss_terms())) == 0
+        )
+
+    def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
+        """Training by BoTorch's optimisers.
+
+        Raises:
+            TypeError: The objective is that of an exact GP.
+        """
+        if not hasattr(mll, "num_data"):
+            raise TypeError(
+                "A variational GP takes an objective such as VariationalELBO(model.likelihood, "
+                f"model.model, num_data=n), got an {type(mll).__name__}."
+            )
+        return _fit_fallback_approximate(mll, **options)
 
     def train(self, mode: bool = True) -> VariationalNKNGP:
         """As the base class; transforms keep the constants of the whole table."""

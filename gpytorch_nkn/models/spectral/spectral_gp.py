@@ -18,7 +18,11 @@ from gpytorch.priors import Prior
 from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
-from gpytorch_nkn.kernels import FeatureKernel, NonStationarySpectralKernel
+from gpytorch_nkn.kernels import (
+    BatchPredictionStrategy,
+    FeatureKernel,
+    NonStationarySpectralKernel,
+)
 from gpytorch_nkn.models.common import (
     CheckedData,
     ChunkedPredictions,
@@ -161,6 +165,7 @@ class SpectralGP(  # type: ignore[misc]
         self.covar_module = kernel
         if dense:
             self.covar_module = AdditiveKernel(self.make_rbf_kernel(), kernel)
+            self.covar_module.prediction_strategy = BatchPredictionStrategy  # of the parts, too
         elif rbf:
             with torch.no_grad():
                 inputs = self.transform_inputs(train_X).to(self.train_targets)

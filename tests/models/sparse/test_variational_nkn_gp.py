@@ -6,10 +6,11 @@ from botorch.models import SingleTaskVariationalGP
 from botorch.models.transforms.input import Normalize, Warp
 from botorch.models.transforms.outcome import Standardize
 from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
-from gpytorch.mlls import VariationalELBO
+from gpytorch.mlls import ExactMarginalLogLikelihood, PredictiveLogLikelihood, VariationalELBO
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import SparseNKNGP, VariationalNKNGP, fit_variational_gp
+from gpytorch_nkn.models.sparse import variational_nkn_gp
 from gpytorch_nkn.models.sparse.collapsed_bound import collapsed_bound
 from gpytorch_nkn.models.sparse.fit_variational import _State
 from tests.models.small_models import data, moved
@@ -253,6 +254,31 @@ def test_float32_is_trained_too():
     mean, variance = model.predict(x, observation_noise=True)
     assert mean.dtype == variance.dtype == torch.float32
     assert (mean - y).abs().mean() < 0.3 * y.std()
+
+
+@pytest.mark.parametrize(
+    "objective", [{"beta": 0.5}, {"num_data": 120}, {"cls": PredictiveLogLikelihood}]
+)
+def test_other_objectives_are_maximised_by_botorch(objective, monkeypatch):
+    model = variational(number=6)
+    cls = objective.get("cls", VariationalELBO)
+    options = {"num_data": 60} | {k: v for k, v in objective.items() if k != "cls"}
+    mll = cls(model.likelihood, model.model, **options)
+    calls = []
+    monkeypatch.setattr(
+        variational_nkn_gp,
+        "_fit_fallback_approximate",
+        lambda *args, **kw: calls.append((args, kw)),
+    )
+    fit_gpytorch_mll(mll, max_attempts=1)
+    (arguments, given), *others = calls
+    assert not others and arguments == (mll,) and given["max_attempts"] == 1
+
+
+def test_the_objective_of_an_exact_gp_is_refused():
+    model = variational(number=6)
+    with pytest.raises(TypeError, match="VariationalELBO.*got an ExactMarginalLogLikelihood"):
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model.model))
 
 
 def test_the_loss_of_gpytorch_trains_it_too():
