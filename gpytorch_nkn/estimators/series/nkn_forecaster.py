@@ -35,6 +35,7 @@ from gpytorch_nkn.estimators.series.series_input import (
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
 from gpytorch_nkn.estimators.series.training import (
     CONDITIONED,
+    LOG_PRIORS,
     NO_COVARIATES,
     NO_SEASON,
     QUALITIES,
@@ -86,7 +87,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
     trusted alone. By default they are sums of
     random walks, trends that wander, lines, short memory and seasons that drift or shift, with
     priors that come from everyday series
-    (:meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.forecast`); one of them has a learned cycle.
+    (:meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.forecast`); one of them has a learned cycle,
+    which has to forecast much better than the others before it counts as much.
 
     Covariates are columns whose future is known: prices, temperatures, holidays, laws. Each has
     a linear effect, which may drift and depend on the (shortest) season, and a smooth one where it
@@ -272,7 +274,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             reasons = "; ".join(f"{m.name}, {m.transform}: {m.status}" for m in tried)
             raise RuntimeError(f"Every candidate failed ({reasons}).")
         count = max(_POINTS, series.num_windows / _WINDOWS)
-        weights = softmax([count * member.log_density for member in members])
+        weights = softmax([count * m.log_density + LOG_PRIORS.get(m.name, 0.0) for m in members])
         for member, weight in zip(members, weights, strict=True):
             member.weight = float(weight)
         label = x.name if y is None and isinstance(x, pd.Series) else None

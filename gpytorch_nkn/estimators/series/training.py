@@ -23,6 +23,7 @@ from gpytorch_nkn.kernels import (
 
 __all__ = [
     "CONDITIONED",
+    "LOG_PRIORS",
     "NO_COVARIATES",
     "NO_SEASON",
     "QUALITIES",
@@ -50,6 +51,9 @@ QUALITIES: dict[str, tuple[str, ...]] = {
     "default": ("walks", "smooth", "damped", "cycle", NO_SEASON, NO_COVARIATES),
     "best": ("walks", "smooth", "damped", "cycle", NO_SEASON, NO_COVARIATES, "time_series"),
 }
+# Log weights before the forecasts are judged, where not all alike. The period of a cycle is picked
+# with the values that judge it, most of which have none.
+LOG_PRIORS = {"cycle": -3.0}
 # One start, at the modes of the priors; forecasts do not change after so many iterations.
 _SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)
 _TIME = (0,)  # column of the inputs

