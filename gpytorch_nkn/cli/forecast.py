@@ -37,8 +37,8 @@ __all__ = ["run_forecast"]
 
 _HISTORY = 20  # spans of the forecast that the figure shows before it
 _TEST_FRACTION = 0.1
-_BASELINES = 0.1  # of the budget
-_NAIVE_ROWS, _RBF_ROWS = 2000, 600  # the last ones, that baselines learn from
+_BASELINES = 0.15  # of the budget, and forecasts
+_NAIVE_ROWS, _RBF_ROWS = 1000, 600  # the last ones, that baselines learn from
 _NO_MATPLOTLIB = "a report needs matplotlib: pip install 'gpytorch_nkn[plot]'"
 
 

@@ -148,6 +148,17 @@ class Member:
         self.model.set_train_data(x, y, strict=False)
         self._conditioned = None
 
+    def prepare(self) -> None:
+        """Do what all forecasts have in common."""
+        self._process().prepare()
+
+    @torch.no_grad()
+    def errors(self) -> np.ndarray:
+        """Absolute standardised errors ``N`` of its targets, each predicted from all others."""
+        conditioned = self._process()
+        mean, variance = conditioned.leave_one_out()
+        return ((conditioned.targets - mean).abs() / variance.sqrt()).cpu().numpy()
+
     def _process(self) -> ConditionedGP:
         if self._conditioned is None:
             self._conditioned = ConditionedGP(self.model)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
-from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.series.member import Member
 from gpytorch_nkn.estimators.series.training import Series, Settings, train
 from gpytorch_nkn.estimators.series.transforms import Transform
@@ -75,7 +73,7 @@ def _wild_rows(
             break
         if not wild.any():
             trained.append(member)
-        errors = _errors(ConditionedGP(member.model))
+        errors = member.errors()
         first = len(rest.time) - len(errors)  # of the rows that forecasts depend on
         found = first + _outstanding(errors)
         if not found.size or np.ptp(np.delete(rest.values, found)) == 0:
@@ -84,13 +82,6 @@ def _wild_rows(
             break
         wild[np.flatnonzero(~wild)[found]] = True
     return wild
-
-
-@torch.no_grad()
-def _errors(process: ConditionedGP) -> np.ndarray:
-    """Absolute standardised errors of targets predicted from all others."""
-    mean, variance = process.leave_one_out()
-    return ((process.targets - mean).abs() / variance.sqrt()).cpu().numpy()
 
 
 def _outstanding(errors: np.ndarray) -> np.ndarray:

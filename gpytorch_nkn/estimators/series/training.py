@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 CONDITIONED = 4000  # the last rows, that forecasts depend on
+_LEARNING = 0.6  # of the time, where these are more than hyperparameters are learned from
 
 # The same as others where there are none.
 NO_SEASON, NO_COVARIATES = "no season", "no covariates"
@@ -191,7 +192,8 @@ def train(
         transform: What is modelled of the targets.
         series: The series.
         settings: How to train.
-        budget: Seconds that it has; ``None`` for any number.
+        budget: Seconds that it has; ``None`` for any number. Of a long series, forecasts depend on
+            as many of its last rows as there is time for.
     """
     begin = clock.monotonic()
     is_sum = network is None and name in _TERMS
@@ -203,12 +205,14 @@ def train(
     scale = offset_and_scale(transform.forward(whole.values))
     scales = Scales(x_offset, x_scale, *scale, transform)
     member = Member(name, scales, None)
+    is_long = len(series.time) < len(whole.time)
+    left = None if budget is None else budget * (_LEARNING if is_long else 1.0)
     try:
         if is_sum:
-            member.result = _fit_sum(name, series, scales, settings, budget)
+            member.result = _fit_sum(name, series, scales, settings, left)
         else:
-            member.result = _fit_network(network, series, scales, settings, budget)
-        model = member.result.model
+            member.result = _fit_network(network, series, scales, settings, left)
+        model, judging = member.result.model, clock.monotonic()
         member.log_density, member.spread = judge(
             model,
             scales,
@@ -216,8 +220,13 @@ def train(
             series.horizon,
             min(series.first_origin, len(series.time) - 1),
         )
-        if len(series.time) < len(whole.time):
+        if is_long:
+            if budget is not None:
+                now = clock.monotonic()
+                most = max((budget - (now - begin)) / max(now - judging, 1e-6), 1.0)
+                whole = whole.last(int(len(series.time) * most**0.5))
             _condition(model, whole, scales, settings.device, is_sum=is_sum)
+            member.prepare()
         if any(record.status == "interrupted" for record in member.result.restarts):
             member.status = "interrupted"
         if not np.isfinite(member.log_density):
