@@ -134,18 +134,17 @@ class SpectralLearner(BaseEstimator):
             with them the rank that ``weight_penalty`` gives. With ``"SK"`` and ``"NSK"``, whose
             features stay, this ridge regression is the whole of a regression: there is no epoch of
             training, and ``weight_penalty``, ``solver``, ``learning_rate``, ``batch_size``,
-            ``max_iter``, ``n_iter_no_change`` and ``budget`` (but for the start) have no effect.
+            ``max_iter`` and ``n_iter_no_change`` have no effect.
         standardize: ``"auto"`` chooses how columns are scaled, and weights them by their relevance,
             with kernel ridge regression on up to 900 rows (see
             :func:`~gpytorch_nkn.estimators.askl.askl_inputs.choose_input_map`); ``True`` scales
             them, with tails drawn in; ``False`` takes them as they are, in float32 (with a warning
             where most distinct values of a column are the same in it).
-        budget: Seconds of a fit; ``None`` for no limit. Learning rates fall within them. After a
-            quarter of them no more scalings are tried, after 40 % ``gamma`` follows the median
-            rule, and what remains of parts, ridge regressions and the training on all rows is left
-            out at the end. What has begun is not cut: a step of the choice of scalings, the search
-            for ``gamma``, a mini-batch, and above all a ridge regression of ``D = 2000`` features
-            can each take seconds more.
+        budget: Wall time of a fit in seconds; ``None`` for no limit. Learning rates fall within it.
+            A quarter of it is for the choice of scalings and 40 % end that of ``gamma``, with as
+            many rows as there is time for, by the time that few take; so do ridge regressions. What
+            remains of parts and the training on all rows is left out at the end. What cannot be
+            shortened is reading and scaling the table, and a mini-batch.
         device: Torch device of the computation, such as ``"cuda"``. Pickles hold everything on the
             CPU, where the estimator then is.
         random_state: Seed, or NumPy random state; an integer makes fits reproducible.

@@ -10,7 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from gpytorch_nkn.estimators.askl.leave_one_out import KernelRidge, kernel_ridge, relevance
+from gpytorch_nkn.estimators.askl.leave_one_out import (
+    KernelRidge,
+    affordable_rows,
+    kernel_ridge,
+    relevance,
+)
 
 __all__ = ["SCALINGS", "InputMap", "choose_input_map", "varies"]
 
@@ -28,6 +33,8 @@ _ROUNDING = 4 * np.finfo(np.float64).eps  # of the range of a column to its larg
 
 _ROWS = 900  # that choose
 _LEAST_ROWS = 40  # below which they cannot
+_LEAST_TIMED_ROWS = 200  # below which a choice in haste is worse than none
+_REGRESSIONS = 33  # on halves of the rows, counting those on all of them as 8
 _HANDICAP = 1.03  # of other scalings than the first
 _RELEVANCE_HANDICAP = 1.02
 _GAMMAS = (2.0**-5, 2.0**-3, 2.0**-1, 2.0, 2.0**3)
@@ -203,19 +210,31 @@ def choose_input_map(
         X: The table ``N x D``.
         targets: Targets ``N x K``, standardised, or -1 and 1 for classes.
         rng: Draws the rows.
-        end: Time of the monotonic clock, after which nothing more is tried.
+        end: Time of the monotonic clock until which it may take; rows and scalings are as many as
+            there is time for.
     """
     rows = rng.permutation(len(X))[:_ROWS]
+    best, lowest, z = InputMap.of(X, "standard"), np.inf, torch.empty(0)
     if len(rows) < _LEAST_ROWS:
-        return InputMap.of(X, "standard")
+        return best
+    if end < math.inf:
+        some = torch.from_numpy(best(X[rows]))
+        left = end - time.monotonic()
+        half = affordable_rows(
+            some, torch.from_numpy(targets[rows]), _REGRESSIONS * len(_GAMMAS), left, _ROWS // 2
+        )
+        rows = rows[: 2 * half]
+        if len(rows) < _LEAST_TIMED_ROWS:
+            return best
     halves = np.array_split(np.arange(len(rows)), 2)
     y = torch.from_numpy(targets[rows])
-    best, lowest, z = InputMap.of(X, "standard"), np.inf, torch.empty(0)
+    seconds = 0.0  # of the last scaling
     for scaling in SCALINGS:
         wide = len(best.centre) > _MAX_RANKED
         if scaling == "none" or (scaling == "ranks" and wide):
             continue
-        if time.monotonic() >= end:
+        begin = time.monotonic()
+        if begin + seconds >= end:
             return best
         candidate = InputMap.of(X, scaling)
         seen = torch.from_numpy(candidate(X[rows]))
@@ -223,16 +242,20 @@ def choose_input_map(
         error *= 1.0 if scaling == "standard" else _HANDICAP
         if error < lowest:
             best, lowest, z = candidate, error, seen
-    if time.monotonic() >= end:
+        seconds = time.monotonic() - begin
+    if time.monotonic() + 4 * seconds >= end:  # 7 regressions, where a scaling has 2
         return best
     first, second = halves
     errors = [kernel_ridge(z[second], y[second], _GAMMAS).error / _RELEVANCE_HANDICAP]
-    for weight in _weights(z[first], y[first]):
+    weights = _weights(z[first], y[first])
+    for weight in weights:
         errors.append(kernel_ridge(z[second] * weight, y[second], _GAMMAS).error)
     chosen = int(np.argmin(errors))
-    if chosen == 0 or time.monotonic() >= end:
+    if chosen == 0:
         return best
-    return replace(best, weight=_weights(z, y)[chosen - 1].numpy())
+    if time.monotonic() + 8 * seconds < end:  # 2 regressions of all rows, of 8 times the cost
+        weights = _weights(z, y)
+    return replace(best, weight=weights[chosen - 1].numpy())
 
 
 def _weights(z: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:

@@ -14,13 +14,19 @@ from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_network import LOSSES, SpectralNetwork
 from gpytorch_nkn.estimators.askl.askl_training import Record, Trainer
-from gpytorch_nkn.estimators.askl.leave_one_out import ridge_by_left_out_rows
+from gpytorch_nkn.estimators.askl.leave_one_out import (
+    ridge_by_left_out_rows,
+    ridge_operations,
+)
 from gpytorch_nkn.fit import Session, warn_user
 
 __all__ = ["Outcome", "Plan", "SpectralTask", "doubling_cycles", "held_out_parts", "train"]
 
 _FIRST_CYCLE = 5  # epochs
 _TOLERANCE = 0.5  # standard errors by which a longer training has to be better
+_LEAST_RIDGE = 250  # rows, by which the time of more is estimated
+_RIDGE_SHARE = 0.4  # of the time of a training, for the ridge regression that it is to improve on
+_COSINE = 40  # operations that a cosine is worth
 _FACTORS = 2.0 ** np.arange(-2, 6.1, 0.5)  # of the outputs of a ridge regression on classes
 
 
@@ -194,11 +200,11 @@ def _select(runs: _Runs, task: SpectralTask) -> Outcome:
     )
     chosen, means = _choose(table), table.mean(1).tolist()
     record, states, values = kept
-    if plan.refit and not runs.late(_refit_ridges(task, chosen) * runs.ridge_seconds):
+    if plan.refit and runs.can_refit(task, chosen):
         again = Record()
         network.values.copy_(runs.start)
         if chosen == 0:
-            runs.ridge(task)
+            runs.ridge(task, runs.seconds_left)
         else:
             again = runs.train(task, plan.cycles[:chosen], close=runs.close(task))
         if again.stopped != "interrupted":
@@ -210,13 +216,6 @@ def _select(runs: _Runs, task: SpectralTask) -> Outcome:
         return Outcome(record.losses, means, record.best_epoch, runs.epochs)
     network.values.copy_(states[chosen])
     return Outcome(record.losses, means, sum(plan.cycles[:chosen]), runs.epochs)
-
-
-def _refit_ridges(task: SpectralTask, chosen: int) -> int:
-    """Ridge regressions that a training on all rows has to leave time for."""
-    if chosen == 0:
-        return int(task.ridge_targets is not None)
-    return 2 * int(task.ridge_targets is not None and task.loss == "squared_error")
 
 
 def _choose(scores: np.ndarray) -> int:
@@ -247,35 +246,102 @@ class _Runs:
         self.start = network.values.clone()
         self.epochs = self._done = 0
         self._limit = math.inf  # of the present training
-        self.ridge_seconds = 0.0  # of the last ridge regression
+        self._ridge_rows = 0  # of the first ridge regression
+        self._seconds = 0.0  # of an operation of the last one
         self._count = len(plan.held_out) + (plan.refit or not plan.held_out)
         self._session = Session(budget=plan.budget, progress=plan.progress)
         self._begin = time.monotonic()
         self.bar = self._session.bar(self._count * sum(plan.cycles), "fit", "epoch")
 
-    def late(self, seconds: float = 0.0) -> bool:
-        """Whether the budget has no more than some seconds left."""
-        return self._session.seconds_left <= seconds
+    @property
+    def seconds_left(self) -> float:
+        """What the budget has left."""
+        return self._session.seconds_left
 
-    def ridge(self, task: SpectralTask) -> bool:
-        """Set the weights to a ridge regression if there is time; returns whether it did."""
-        if self.plan.cycles and self.late():
+    def late(self) -> bool:
+        """Whether the budget has nothing left."""
+        return self.seconds_left <= 0
+
+    def _part_end(self) -> float:
+        """Until when the next training may go on."""
+        if self.plan.budget is None:
+            return math.inf
+        return self._begin + self.plan.budget * (self._done + 1) / self._count
+
+    def ridge(self, task: SpectralTask, seconds: float = math.inf, *, whole: bool = False) -> bool:
+        """Set the weights to a ridge regression of as many rows as there is time for.
+
+        Args:
+            task: What is to be learned.
+            seconds: What it may take.
+            whole: Do nothing if that is too little for all rows.
+
+        Returns:
+            Whether it did.
+        """
+        if task.ridge_targets is None:
             return False
+        count = len(task.x)
+        if seconds < math.inf:
+            rows = self._affordable_rows(task, seconds) if seconds > 0 else 0
+            if rows < count:
+                if whole or (rows == 0 and self.plan.cycles):
+                    return False
+                rows = max(rows, min(_LEAST_RIDGE, count))
+                task = task.rows(np.sort(self.rng.choice(count, rows, replace=False)))
+        self._ridge_rows = self._ridge_rows or len(task.x)
         begin = time.monotonic()
-        done = _set_ridge_weights(self.network, task, self.rng)
-        self.ridge_seconds = time.monotonic() - begin
-        return done
+        _set_ridge_weights(self.network, task, self.rng)
+        self._seconds = (time.monotonic() - begin) / self._operations(task)
+        return True
+
+    def _operations(self, task: SpectralTask, rows: int | None = None) -> float:
+        """About how many operations a ridge regression of so many rows takes (of all of them)."""
+        count, network = len(task.x) if rows is None else rows, self.network
+        outputs = 1 if task.ridge_targets is None else task.ridge_targets.size(1)
+        features = network.terms * network.num_features * (2 * task.x.size(1) + _COSINE)
+        return count * features + ridge_operations(count, network.num_features, outputs)
+
+    def _affordable_rows(self, task: SpectralTask, seconds: float) -> int:
+        """Rows whose ridge regression takes no more than some seconds; 0 for too few."""
+        count = len(task.x)
+        if not self._seconds and count > _LEAST_RIDGE:
+            values, begin = self.network.values.clone(), time.monotonic()
+            some = task.rows(np.linspace(0, count - 1, _LEAST_RIDGE).astype(int))
+            _set_ridge_weights(self.network, some, np.random.RandomState(0))
+            taken = time.monotonic() - begin
+            self._seconds, seconds = taken / self._operations(some), seconds - taken
+            self.network.values.copy_(values)
+        low, high = 0, count
+        while low < high:  # the operations grow with the rows
+            middle = (low + high + 1) // 2
+            if self._seconds * self._operations(task, middle) <= seconds:
+                low = middle
+            else:
+                high = middle - 1
+        return low if low >= min(_LEAST_RIDGE, count) else 0
+
+    def can_refit(self, task: SpectralTask, chosen: int) -> bool:
+        """Whether there is time for a training on all rows that ends with a candidate."""
+        left = self.seconds_left
+        if left == math.inf or task.ridge_targets is None:
+            return left > 0
+        if chosen == 0:  # the ridge regression, of more rows than the first one
+            return self._affordable_rows(task, left) > self._ridge_rows
+        seconds = self._seconds * self._operations(task)
+        return left > (2 * seconds if task.loss == "squared_error" else 0)
 
     def train(self, task: SpectralTask, cycles: Sequence[int], **options: Any) -> Record:
         """One training, within its part of the budget."""
-        self._done += 1
         end = self._limit = math.inf
         if self.plan.budget is not None:
-            end = self._limit = self._begin + self.plan.budget * self._done / self._count
+            end = self._limit = self._part_end()
             # what closes the last cycle takes its time, too; without enough of it, it is left out
             left = end - time.monotonic()
-            if options.get("close") is not None and self.ridge_seconds <= left / 2:
-                end -= self.ridge_seconds
+            seconds = self._seconds * self._operations(task)
+            if options.get("close") is not None and seconds <= left / 2:
+                end -= seconds
+        self._done += 1
         record = self.make_trainer().run(
             task.x,
             task.targets,
@@ -308,7 +374,7 @@ class _Runs:
             return float(scores[-1].mean())
 
         network.values.copy_(self.start)
-        ridge = self.ridge(task)
+        ridge = self.ridge(task, _RIDGE_SHARE * (self._part_end() - time.monotonic()))
         first, candidate = score(network), network.values.clone()
         network.values.copy_(self.start)  # a training from the ridge regression fits the noise
         patience = self.plan.patience if len(self.plan.held_out) == 1 else None
@@ -329,7 +395,7 @@ class _Runs:
         """What ends a cycle: ridge regression on the features, where that minimises the loss."""
         if task.ridge_targets is None or task.loss != "squared_error":
             return None
-        return lambda: time.monotonic() < self._limit and self.ridge(task)
+        return lambda: self.ridge(task, self._limit - time.monotonic(), whole=True)
 
     def warn_if_interrupted(self, record: Record, epoch: int) -> None:
         """Say what an interruption leaves."""
@@ -342,10 +408,9 @@ class _Runs:
 
 def _set_ridge_weights(
     network: SpectralNetwork, task: SpectralTask, rng: np.random.RandomState
-) -> bool:
-    """Set the weights to a ridge regression on the present features; returns whether it did."""
-    if task.ridge_targets is None:
-        return False
+) -> None:
+    """Set the weights to a ridge regression on the present features."""
+    assert task.ridge_targets is not None
     blocks = network.features_in_double(task.x[:, :-1].double())
     ridge = ridge_by_left_out_rows(blocks, task.ridge_targets, rng)
     factor = 1.0
@@ -355,4 +420,3 @@ def _set_ridge_weights(
         factor = float(_FACTORS[np.argmin(losses)])
     network.weight.copy_(factor * ridge.weight.mT)
     network.intercept.copy_(factor * ridge.intercept)
-    return True

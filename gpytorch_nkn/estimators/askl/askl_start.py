@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_network import SpectralNetwork
-from gpytorch_nkn.estimators.askl.leave_one_out import kernel_ridge
+from gpytorch_nkn.estimators.askl.leave_one_out import GAMMAS, affordable_rows, kernel_ridge
 
 __all__ = ["GAMMA_RULES", "METHODS", "Method", "NetworkStart", "start_network"]
 
 GAMMA_RULES = ("auto", "median")
 
+_LEAST_ROWS = 100  # that choose a gamma
 _MAX_ROWS = 800  # pairs of as many rows determine a median well enough
 # Change of an angle by a step of Adam: small steps generalise better where targets are noisy, and
 # many columns, of which each one says little, want larger ones.
@@ -88,7 +89,8 @@ def start_network(
         intercept: Whether outputs have one.
         rng: Where draws come from.
         device: Where the network is to be.
-        end: Time of the monotonic clock, after which ``"auto"`` is the rule ``"median"``.
+        end: Time of the monotonic clock until which ``"auto"`` may search, with as many rows as
+            there is time for; with too few it is the rule ``"median"``.
     """
     if len(x) > _MAX_ROWS:
         chosen = torch.from_numpy(rng.choice(len(x), _MAX_ROWS, replace=False))
@@ -98,8 +100,13 @@ def start_network(
     phases: list[Tensor] = []
     gammas, rates = [], []
     for layer in range(depth):
-        if layer == 0 and gamma == "auto" and time.monotonic() < end:
-            gammas.append(kernel_ridge(x, ridge_targets).gamma)
+        rows = 0
+        if layer == 0 and gamma == "auto":
+            left = end - time.monotonic()
+            rows = affordable_rows(x, ridge_targets, len(GAMMAS), left, len(x)) if left > 0 else 0
+        if rows >= min(_LEAST_ROWS, len(x)):
+            some = torch.linspace(0, len(x) - 1, rows).long()
+            gammas.append(kernel_ridge(x[some], ridge_targets[some]).gamma)
         elif layer == 0 and not isinstance(gamma, str):
             gammas.append(float(gamma))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -10,7 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["GAMMAS", "KernelRidge", "Ridge", "kernel_ridge", "relevance", "ridge_by_left_out_rows"]
+__all__ = [
+    "GAMMAS",
+    "KernelRidge",
+    "Ridge",
+    "affordable_rows",
+    "kernel_ridge",
+    "relevance",
+    "ridge_by_left_out_rows",
+    "ridge_operations",
+]
 
 GAMMAS = tuple(2.0**exponent for exponent in range(-5, 5))  # over the median squared distance
 
@@ -19,6 +29,8 @@ _LEAST_PENALTY = 1e-5  # per row, where slopes are to be taken
 _LEAST_FREEDOM = 1e-10  # of a row that is left out, to divide by
 _LEAST_BLOCK = 1024  # rows
 _MAX_ROWS = 4000  # that are left out one by one
+_PROBE_ROWS = 100  # by which the time of others is estimated
+_EIGEN = 25  # operations of an eigenproblem, over the cube of its size
 
 
 class KernelRidge(NamedTuple):
@@ -122,6 +134,26 @@ def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -
     return best
 
 
+def affordable_rows(x: Tensor, targets: Tensor, regressions: int, seconds: float, most: int) -> int:
+    """Rows of which so many kernel ridge regressions, of a gamma each, take some seconds.
+
+    Args:
+        x: Float64 rows ``N x d``.
+        targets: Float64 targets ``N x K``.
+        regressions: Their number.
+        seconds: What they may take, by the time that one of 100 rows takes.
+        most: Largest number of rows.
+    """
+    most = min(most, len(x))
+    if seconds == math.inf or most <= _PROBE_ROWS:
+        return most
+    begin = time.monotonic()
+    kernel_ridge(x[:_PROBE_ROWS], targets[:_PROBE_ROWS], (1.0,))
+    taken = time.monotonic() - begin
+    share = max(seconds - taken, 0.0) / max(regressions * taken, 1e-9)
+    return min(most, int(_PROBE_ROWS * share ** (1 / 3)))
+
+
 def relevance(x: Tensor, targets: Tensor, settings: KernelRidge) -> Tensor:
     """Mean squared slope ``d`` of a kernel ridge regression by each column, summed over outputs.
 
@@ -151,6 +183,22 @@ def _joined(blocks: Iterable[Tensor]) -> Iterator[Tensor]:
             waiting = []
     if waiting:
         yield torch.cat(waiting)
+
+
+def ridge_operations(count: int, width: int, outputs: int) -> float:
+    """About how many operations :func:`ridge_by_left_out_rows` takes, features not included.
+
+    Args:
+        count: Number of rows.
+        width: Number of features.
+        outputs: Number of targets.
+    """
+    chosen = min(count, _MAX_ROWS)
+    size = min(chosen, width)
+    spectrum = 2 * chosen * width * size + _EIGEN * size**3 + 2 * chosen * size * width
+    left_out = 2 * len(_PENALTIES) * chosen * size * (1 + outputs)
+    products = 2 * count * width**2 + width**3 if count > _MAX_ROWS else 0
+    return float(spectrum + left_out + products)
 
 
 def ridge_by_left_out_rows(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpytorch_nkn.estimators import ASKLClassifier, ASKLRegressor
-from gpytorch_nkn.estimators.askl import askl_selection
+from gpytorch_nkn.estimators.askl import askl_inputs, askl_selection, askl_start, leave_one_out
 
 RNG = np.random.RandomState(0)
 X = RNG.randn(120, 4)
@@ -25,18 +25,34 @@ def classifier(method="ASKL", **options):
     return ASKLClassifier(method, **options)
 
 
-def test_no_ridge_regression_begins_after_the_budget(monkeypatch):
-    now, solved, solve = [0.0], [], askl_selection.ridge_by_left_out_rows
+@pytest.mark.parametrize("make", [classifier, regressor])
+@pytest.mark.parametrize("speed", [3e6, 3e7, 1e9])  # operations a second
+def test_closed_forms_take_as_many_rows_as_the_budget_has_time_for(make, speed, monkeypatch):
+    """On a clock that only they move, from machines where nothing fits to such where all does."""
+    x = np.random.default_rng(0).normal(size=(2000, 3))
+    y = np.sin(2 * x[:, 0]) + x[:, 1]
+    y = y > 0 if make is classifier else y
+    now, rows = [0.0], []
+    solve, kernel_ridge = askl_selection.ridge_by_left_out_rows, leave_one_out.kernel_ridge
 
-    def slow(*args):
-        solved.append(now[0])
-        now[0] += 10.0
-        return solve(*args)
+    def slow_ridge(blocks, targets, rng):
+        blocks = list(blocks)
+        count, width = len(targets), blocks[0].size(1)
+        now[0] += leave_one_out.ridge_operations(count, width, targets.size(1)) / speed
+        rows.append(count)
+        return solve(blocks, targets, rng)
 
-    monkeypatch.setattr(askl_selection, "ridge_by_left_out_rows", slow)
+    def slow_kernel_ridge(x, targets, gammas=leave_one_out.GAMMAS):
+        now[0] += 25 * len(x) ** 3 * len(gammas) / speed
+        return kernel_ridge(x, targets, gammas)
+
+    monkeypatch.setattr(askl_selection, "ridge_by_left_out_rows", slow_ridge)
+    for module in (leave_one_out, askl_inputs, askl_start):
+        monkeypatch.setattr(module, "kernel_ridge", slow_kernel_ridge)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    model = regressor(budget=5.0).fit(X, Y)
-    assert solved == [0.0] and np.isfinite(model.predict(X)).all() and model.best_iteration_ == 0
+    model = make(budget=60.0, max_iter=5).fit(x, y)
+    assert now[0] <= 66 and model.score(x, y) > 0.6
+    assert max(rows) >= (250 if speed < 1e9 else 1600)
 
 
 def test_a_budget_that_the_start_uses_up_is_no_error():

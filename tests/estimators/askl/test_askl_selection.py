@@ -233,7 +233,7 @@ def test_ridge_regression_on_classes_is_scaled_to_the_loss():
     y[:, 0] = (x[:, 0] > 0).long()
     signs = 2.0 * torch.eye(2)[y[:, 0]].double() - 1
     task = SpectralTask(x, y, signs, "log_loss", lambda outputs, labels: outputs[:, 0])
-    assert askl_selection._set_ridge_weights(net, task, np.random.RandomState(0))
+    askl_selection._set_ridge_weights(net, task, np.random.RandomState(0))
     blocks = net.features_in_double(x[:, :-1].double())
     ridge = ridge_by_left_out_rows(blocks, signs, np.random.RandomState(0))
     factors = (net.weight.double() / ridge.weight.mT).flatten()
