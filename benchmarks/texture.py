@@ -161,7 +161,7 @@ def fill(case: Case, method: str, *, seed: int = 0, restarts: int = 3) -> Fill:
     image = np.where(case.mask, np.nan, case.truth)
     if method in _STRUCTURES:
         structure = _STRUCTURES[method]
-        result = inpaint(image, structure=structure, restarts=restarts, seed=seed)
+        result = inpaint(image, structure=structure, fills="kernel", restarts=restarts, seed=seed)
         assert result.fit is not None, "the image is constant"
         return Fill(result.filled, result.std, sum(r.seconds for r in result.fit.restarts))
     if method == "harmonic":

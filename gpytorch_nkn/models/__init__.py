@@ -1,7 +1,13 @@
 """Gaussian process models for BoTorch."""
 
 from gpytorch_nkn.models.common import TRAINERS as TRAINERS
-from gpytorch_nkn.models.grid import GridFit, GridRestart, KroneckerGridGP, fit_grid_gp
+from gpytorch_nkn.models.grid import (
+    GridFit,
+    GridRestart,
+    KroneckerGridGP,
+    fit_grid_gp,
+    hole_blocks as hole_blocks,
+)
 from gpytorch_nkn.models.inducing_points import select_inducing_points as select_inducing_points
 from gpytorch_nkn.models.nkn_single_task_gp import NKNSingleTaskGP
 from gpytorch_nkn.models.partitions import AdditivePartitionGP, fit_additive_partition_gp

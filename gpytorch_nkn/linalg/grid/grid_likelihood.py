@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -136,13 +136,27 @@ class LeftOutBlocks:
         return _BlockErrors.apply(self, list(chosen), differentiate, residual, noise, *factors)
 
     @torch.no_grad()
+    def predictions(
+        self, residual: Tensor, noise: Tensor, factors: Sequence[Tensor]
+    ) -> Iterator[Tensor]:
+        """Predictions ``... x n_1 x ... x n_P`` of all cells without one block after the other.
+
+        Args:
+            residual, noise, factors: As of :class:`GridLikelihood`.
+        """
+        eigen = KroneckerEigen(factors)
+        for part in self.parts:
+            system = self.system(part, factors, noise, eigen)
+            yield self._predict(part, system, residual, self.tolerance)
+
+    @torch.no_grad()
     def scale(
         self,
         residual: Tensor,
         noise: Tensor,
         factors: Sequence[Tensor],
         *,
-        num_probes: int = 16,
+        num_probes: int = 4,
         chosen: Sequence[int] | None = None,
     ) -> Tensor:
         """By what the predicted variances must be multiplied to equal the squared errors ``...``.
@@ -162,12 +176,7 @@ class LeftOutBlocks:
         ratios = []
         for part in self.parts if chosen is None else [self.parts[i] for i in chosen]:
             system = self.system(part, factors, noise, eigen)
-            weights = system.weights(
-                torch.where(part.grid.observed, residual, 0.0),
-                part.states[0],
-                tolerance=min(self.tolerance, _EXACT),
-            )
-            prediction = eigen.from_basis(weights.coefficients * system.spectrum)
+            prediction = self._predict(part, system, residual, min(self.tolerance, _EXACT))
             error = torch.where(part.cells, prediction - residual, 0.0)
             errors = error.square().sum(axes)
             signs = torch.randint(0, 2, (num_probes, *part.cells.shape), generator=generator)
@@ -176,6 +185,14 @@ class LeftOutBlocks:
             signs = signs[(slice(None), *[None] * max(lacking, 0))]  # s x ... x n_1 x ... x n_P
             ratios.append(errors / _quadratic_variance(system, signs).mean(0))
         return torch.stack(ratios).mean(0)
+
+    @staticmethod
+    def _predict(
+        part: _Block, system: PartialKronecker, residual: Tensor, tolerance: float
+    ) -> Tensor:
+        targets = torch.where(part.grid.observed, residual, 0.0)
+        weights = system.weights(targets, part.states[0], tolerance=tolerance)
+        return system.eigen.from_basis(weights.coefficients * system.spectrum)
 
     def system(
         self, part: _Block, factors: Sequence[Tensor], noise: Tensor, eigen: KroneckerEigen

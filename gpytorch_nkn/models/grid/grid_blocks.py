@@ -16,17 +16,19 @@ _MAX_SHARE = 0.25  # of the observed cells that a block may take
 _POSITIONS = 9  # candidates per dimension
 
 
-def hole_blocks(missing: Tensor, num_blocks: int, *, seed: int = 0) -> Tensor:
+def hole_blocks(missing: Tensor, num_blocks: int, *, near: bool = False, seed: int = 0) -> Tensor:
     """Blocks to leave out, for finding out how well holes of this shape are filled.
 
     Each block is the pattern of missing cells moved elsewhere, such that at most 30 % of it lies
-    on missing cells, far from the other blocks. A pattern that leaves no room for that is moved
-    around the edges; if that is not enough, a smaller box or, of scattered cells, some of them
-    are moved. A complete grid gets boxes of a quarter of its sides.
+    on missing cells, far from the other blocks or, if wanted, near the hole. A pattern that
+    leaves no room for that is moved around the edges; if that is not enough, a smaller box or, of
+    scattered cells, some of them are moved. A complete grid gets boxes of a quarter of its sides.
 
     Args:
         missing: Which cells are missing, ``n_1 x ... x n_P``.
         num_blocks: Their number B; fewer are returned if there are not so many places.
+        near: Take the places nearest to the hole, at least half its sides from each other, instead
+            of places all over the grid.
         seed: Determines the places.
 
     Returns:
@@ -45,7 +47,7 @@ def hole_blocks(missing: Tensor, num_blocks: int, *, seed: int = 0) -> Tensor:
     ):
         shifts = list(itertools.product(*candidates))
         order = torch.randperm(len(shifts), generator=generator).tolist()
-        some = _choose([shifts[i] for i in order], own, missing, num_blocks, share)
+        some = _choose([shifts[i] for i in order], own, missing, num_blocks, share, near)
         if len(some) > len(found):
             found = some
         if len(found) >= num_blocks:
@@ -126,8 +128,9 @@ def _choose(
     missing: Tensor,
     num_blocks: int,
     overlap: float,
+    near: bool,
 ) -> Tensor:
-    """Farthest places first, among those that are free enough."""
+    """Farthest places first, or nearest ones, among those that are free enough."""
     dims = tuple(range(pattern.dim()))
     observed = int((~missing).sum())
     free: list[tuple[tuple[int, ...], Tensor]] = []
@@ -140,6 +143,13 @@ def _choose(
     scale = torch.tensor([float(size) for size in pattern.shape])
     places = torch.tensor([shift for shift, _ in free]) / scale if free else torch.zeros(0)
     chosen: list[int] = []
+    if near and free:
+        sides = torch.tensor([last - first + 1 for first, last in _extents(pattern)])
+        for i in places.square().sum(-1).argsort().tolist():
+            apart = ((places[i] - places[chosen]) * scale).abs() >= 0.5 * sides
+            if len(chosen) < num_blocks and bool(apart.any(-1).all()):
+                chosen.append(i)
+        num_blocks = len(chosen)
     while len(chosen) < min(num_blocks, len(free)):
         if not chosen:
             chosen.append(0)

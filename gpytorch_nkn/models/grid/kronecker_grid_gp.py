@@ -325,6 +325,33 @@ class KroneckerGridGP(CustomFit, GPyTorchModel, GP):
         )
         return loss(self.residual(), self.noise_variance(), self.factor_matrices())
 
+    def block_means(
+        self, blocks: Tensor, *, tolerance: float | None = None, max_iterations: int | None = None
+    ) -> Iterator[Tensor]:
+        """Predictions ``... x n_1 x ... x n_P`` of all cells without one block after the other.
+
+        They are of transformed targets, and 0 in slices in which no cell is observed.
+
+        Args:
+            blocks: As of :meth:`block_errors`.
+            tolerance, max_iterations: Of these solves; by default those of predictions.
+        """
+        loss = LeftOutBlocks(
+            self.grid,
+            self.trimmed(blocks),
+            tolerance=self.tolerance if tolerance is None else tolerance,
+            max_iterations=self.max_iterations if max_iterations is None else max_iterations,
+        )
+        index: tuple[Any, ...] = torch.meshgrid(*self.kept, indexing="ij")
+        with torch.no_grad():
+            mean = self._mean_on(self.train_coordinates)
+            system = self.residual(), self.noise_variance(), self.factor_matrices()
+            for prediction in loss.predictions(*system):
+                inner = prediction + mean
+                whole = inner.new_zeros(*self.batch_shape, *(x.size(0) for x in self.coordinates))
+                whole[(..., *index)] = inner
+                yield whole
+
     def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         raise TypeError(
             "KroneckerGridGP is trained by fit_grid_gp only, with ExactMarginalLogLikelihood "

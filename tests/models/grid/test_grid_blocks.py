@@ -101,3 +101,15 @@ def test_no_room_at_all():
     almost[0, 0] = almost[5, 5] = False
     assert hole_blocks(almost, 3).shape == (0, 6, 6)
     assert hole_blocks(torch.ones(4, 4, dtype=torch.bool), 3).shape == (0, 4, 4)
+
+
+def test_near_blocks_are_next_to_the_hole_and_apart():
+    missing = torch.zeros(40, 40, dtype=torch.bool)
+    missing[4:10, 20:26] = True
+    far, near = hole_blocks(missing, 5), hole_blocks(missing, 5, near=True)
+    hole = missing.nonzero().double().mean(0)
+    places = [torch.stack([b.nonzero().double().mean(0) for b in some]) for some in (far, near)]
+    away = [(some - hole).norm(dim=-1).mean() for some in places]
+    assert len(near) == 5 and away[1] < 0.7 * away[0]
+    assert torch.pdist(places[1], p=torch.inf).min() >= 2  # half a side, less what is cut off
+    assert not (near & missing).any()

@@ -559,8 +559,9 @@ def test_block_errors_are_those_of_predicting_without_the_block():
     seen = ~missing
     scaled = (values - values[seen].mean()) / values[seen].std()
     errors = model.block_errors(blocks)
-    for error, block in zip(errors, blocks, strict=True):
+    for error, block, found in zip(errors, blocks, model.block_means(blocks), strict=True):
         mean, _ = dense(model, scaled, missing | block, all_points(model.coordinates), False)
+        torch.testing.assert_close(found, mean.view(6, 7), **CLOSE)
         expected = (mean.view(6, 7) - scaled)[block & seen].square().mean()
         torch.testing.assert_close(error, expected)
     gradient = torch.autograd.grad(errors.sum(), model.likelihood.noise_covar.raw_noise)[0]

@@ -1,0 +1,105 @@
+"""Fills of the holes of a grid by smoothness alone: harmonic and biharmonic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+from scipy import sparse
+from scipy.ndimage import distance_transform_edt, uniform_filter
+from scipy.sparse.linalg import cg, splu
+
+__all__ = ["SmoothFills", "activity", "distances"]
+
+_FACTORISED = {1: 10**6, 2: 300_000}  # unknowns of lines and images up to which LU is quick
+_FACTORISED_DEEP = 5_000  # of videos
+_TOLERANCE, _ITERATIONS = 1e-4, 300  # of conjugate gradients beyond these
+
+
+class SmoothFills:
+    r"""Fills the missing cells of grids of one shape.
+
+    With the Laplacian L of the grid, whose edges have a slope of zero, the harmonic fill u
+    minimises :math:`u^\top L u`: every cell is the mean of its neighbours, as of a soap film; the
+    biharmonic one minimises :math:`u^\top L^2 u`, a thin plate that also continues slopes. Where
+    that leaves the range of the known cells it is cut off.
+
+    Args:
+        shape: Sizes ``n_1 x ... x n_P``.
+
+    Reference: Damelin and Hoang (2018), On surface completion and image inpainting by biharmonic
+    functions.
+    """
+
+    def __init__(self, shape: Sequence[int]):
+        self.shape = tuple(shape)
+        self.laplacian = reduce(
+            sparse.kronsum, [_second_difference(n) for n in shape[::-1]]
+        ).tocsr()
+        self.squared = (self.laplacian @ self.laplacian).tocsr()
+
+    def harmonic(self, values: np.ndarray, missing: np.ndarray) -> np.ndarray:
+        """Values ``... x n_1 x ... x n_P`` with the cells that ``missing`` marks filled."""
+        return self._fill(self.laplacian, values, missing)
+
+    def biharmonic(self, values: np.ndarray, missing: np.ndarray) -> np.ndarray:
+        """As :meth:`harmonic`, by a plate; by a film where a plate has too many unknowns."""
+        if not self._is_quick(missing):
+            return self.harmonic(values, missing)
+        filled = self._fill(self.squared, values, missing)
+        known = values[..., ~missing]
+        extra = (1,) * len(self.shape)
+        low, high = (f(-1).reshape(*known.shape[:-1], *extra) for f in (known.min, known.max))
+        return np.clip(filled, low, high)
+
+    def _is_quick(self, missing: np.ndarray) -> bool:
+        return int(missing.sum()) <= _FACTORISED.get(missing.ndim, _FACTORISED_DEEP)
+
+    def _fill(
+        self, energy: sparse.csr_array, values: np.ndarray, missing: np.ndarray
+    ) -> np.ndarray:
+        places = np.flatnonzero(missing)
+        flat = np.where(missing, 0.0, values).reshape(-1, missing.size)
+        rows = energy[places]
+        matrix, target = rows[:, places].tocsc(), -(rows @ flat.T)  # u x B
+        if self._is_quick(missing):
+            factor = splu(
+                matrix,
+                permc_spec="MMD_AT_PLUS_A",
+                diag_pivot_thresh=0.0,
+                options={"SymmetricMode": True},
+            )
+            solution = factor.solve(target)
+        else:
+            columns = [cg(matrix, one, rtol=_TOLERANCE, maxiter=_ITERATIONS)[0] for one in target.T]
+            solution = np.stack(columns, 1)
+        flat[:, places] = solution.T
+        return flat.reshape(values.shape)
+
+
+def distances(missing: np.ndarray) -> np.ndarray:
+    """Distance of every missing cell to the nearest known one, in cells; 0 at known ones."""
+    return distance_transform_edt(missing)
+
+
+def activity(values: np.ndarray, missing: np.ndarray, radius: int) -> np.ndarray:
+    """Variance of the known cells within a box around every cell, zero where there are none.
+
+    Args:
+        values: ``n_1 x ... x n_P``.
+        missing: Which cells are missing.
+        radius: Half the side of the box.
+    """
+    known = np.where(missing, 0.0, 1.0)
+    values = np.where(missing, 0.0, values)
+    share, first, second = (
+        uniform_filter(part, 2 * radius + 1, mode="constant") for part in (known, values, values**2)
+    )
+    share = np.maximum(share, 0.5 / (2 * radius + 1) ** values.ndim)
+    return np.maximum(second / share - (first / share) ** 2, 0.0)
+
+
+def _second_difference(n: int) -> sparse.coo_array:
+    step = sparse.diags_array([-np.ones(n - 1), np.ones(n - 1)], offsets=[0, 1], shape=(n - 1, n))
+    return (step.T @ step).tocoo()

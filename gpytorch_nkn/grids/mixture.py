@@ -1,0 +1,197 @@
+"""Fills of a hole, mixed as they did on left-out blocks of its shape, and what is uncertain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from scipy.optimize import minimize, nnls
+
+from gpytorch_nkn.grids.fill import SmoothFills, activity, distances
+
+__all__ = ["Mixture"]
+
+_SHRINKAGE = 0.003  # of weights towards equal ones, in units of the errors of a block
+_PURE = 0.8  # weight from which on a fill is taken alone, near and far
+_SMALL = 3  # radius of the box of the local variance
+_CELLS = 20_000  # left-out cells that the variance is fitted to
+_FLOOR = 1e-4  # least standard deviation
+
+
+class Mixture:
+    r"""Weighted means of fills, with weights that depend on the distance d to known cells.
+
+    .. math::
+        f(x) = \sum_k \bigl((1 - t) u_k + t v_k\bigr) f_k(x), \qquad
+        t = \log(1 + d) / \log(1 + d_{\max})
+
+    where the weights u and v are positive and sum to one each; they minimise the squared errors
+    in left-out blocks, each in units of its mean error. The variance is a positive combination of
+    the local variances around a cell, near and far, of the disagreement of the fills, and of these
+    growing with t; it is fitted to the errors in the blocks by likelihood and widened until 95 %
+    of these are in bands of 95 %.
+
+    Args:
+        values: Standardised values ``C x n_1 x ... x n_P`` of C channels.
+        missing: Which are missing, of that shape.
+        blocks: Cells to leave out ``B x n_1 x ... x n_P``.
+        smooth: Names of the fills of :class:`SmoothFills` that are in it.
+    """
+
+    def __init__(
+        self,
+        values: np.ndarray,
+        missing: np.ndarray,
+        blocks: np.ndarray,
+        smooth: Sequence[str] = ("harmonic", "biharmonic"),
+    ):
+        self.values = values
+        self.missing = missing
+        self.blocks = blocks
+        self.names = list(smooth)
+        maker = SmoothFills(values.shape[1:])
+        longest = max(float(distances(gone).max()) for gone in missing)
+        self._cases = [
+            _Case(values, missing | block, maker, smooth, longest)
+            for block in (np.zeros_like(missing[0]), *blocks)
+        ]
+
+    def add(self, name: str, fill: np.ndarray, in_blocks: Iterable[np.ndarray]) -> None:
+        """Add a fill: of the missing cells, and of each block, as arrays of the image's shape."""
+        self.names.insert(0, name)
+        for case, one in zip(self._cases, (fill, *in_blocks), strict=True):
+            case.fills.insert(0, one[case.missing])
+
+    def fill(self) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
+        """Mean and variance ``C x n_1 x ...`` (zero at known cells), mean weight of each fill."""
+        hole, *judged = self._cases
+        parts = []
+        for case, block in zip(judged, self.blocks, strict=True):
+            cells = (~self.missing & block)[case.missing]
+            if cells.any():
+                truth = self.values[case.missing][cells]
+                parts.append((case.stack[:, cells], case.depth[cells], truth, case, cells))
+        weights = self._weights(parts)  # 2 x K
+        mean, variance = self.values.copy(), np.zeros(self.values.shape)
+        mean[self.missing], weight = _combine(hole.stack, hole.depth, weights)
+        if parts:
+            found = [
+                (truth - _combine(stack, depth, weights)[0], case.features(weights)[:, cells])
+                for stack, depth, truth, case, cells in parts
+            ]
+            variance[self.missing] = _scale(found) @ hole.features(weights)
+        else:
+            variance[self.missing] = 1.0
+        variance[self.missing] = np.maximum(variance[self.missing], _FLOOR**2)
+        return mean, variance, dict(zip(self.names, weight.mean(1).tolist(), strict=True))
+
+    def _weights(self, parts: Sequence) -> np.ndarray:
+        """Weights ``2 x K`` next to known cells and farthest from them."""
+        count = len(self.names)
+        equal = np.full((2, count), 1 / count)
+        if not parts or count == 1:
+            return equal
+        gram, right = np.zeros((2 * count, 2 * count)), np.zeros(2 * count)
+        for stack, depth, truth, *_ in parts:
+            center = stack.mean(0)
+            rows = np.concatenate([(stack - center) * (1 - depth), (stack - center) * depth])
+            error = truth - center
+            unit = len(truth) * max(float(np.square(error).mean()), _FLOOR**2) * len(parts)
+            gram += rows @ rows.T / unit
+            right += rows @ error / unit
+        gram += _SHRINKAGE * np.eye(2 * count)
+        right += _SHRINKAGE * equal.ravel()
+        root = np.linalg.cholesky(gram).T
+        both = np.kron(np.eye(2), np.ones(count))  # the weights of either end sum to one
+        heavy = 1e3 * np.sqrt(gram.trace())
+        found, _ = nnls(
+            np.concatenate([root, heavy * both]),
+            np.concatenate([np.linalg.solve(root.T, right), np.full(2, heavy)]),
+        )
+        weights = found.reshape(2, count)
+        weights /= weights.sum(1, keepdims=True)
+        best = weights.sum(0).argmax()
+        return np.eye(count)[[best, best]] if (weights[:, best] > _PURE).all() else weights
+
+
+class _Case:
+    """Fills of missing cells, and what their errors may depend on."""
+
+    def __init__(
+        self,
+        values: np.ndarray,
+        missing: np.ndarray,
+        maker: SmoothFills,
+        smooth: Sequence[str],
+        longest: float,
+    ):
+        self.missing = missing
+        self.fills: list[np.ndarray] = []
+        reach = 1 + round(longest)
+        shared = bool((missing == missing[0]).all())
+        groups = [(slice(None), missing[0])] if shared else list(enumerate(missing))
+        around = np.zeros((2, *values.shape))
+        whole = {name: values.copy() for name in smooth}
+        for own, gone in groups:
+            if not gone.any():
+                continue
+            for name in smooth:
+                whole[name][own] = getattr(maker, name)(values[own], gone)
+            some = values[own].reshape(-1, *gone.shape)
+            near = np.stack([activity(one, gone, _SMALL) for one in some])
+            near = maker.harmonic(near, gone)
+            far = np.stack([activity(one, gone, reach + _SMALL) for one in some])
+            around[0, own], around[1, own] = (a.reshape(values[own].shape) for a in (near, far))
+        self.fills = [whole[name][missing] for name in smooth]
+        self.around = around[:, missing]
+        away = np.stack([distances(gone) for gone in missing])[missing]
+        self.depth = np.log(away) / max(np.log(max(longest, 1.0)), np.log(2.0))
+
+    @property
+    def stack(self) -> np.ndarray:
+        """Fills ``K x cells``."""
+        return np.stack(self.fills)
+
+    def features(self, weights: np.ndarray) -> np.ndarray:
+        """Positive numbers ``J x cells``, of which the variance is a combination."""
+        stack = self.stack
+        mean, weight = _combine(stack, self.depth, weights)
+        apart = (np.square(stack - mean)).mean(0)
+        near, far = self.around
+        t = np.clip(self.depth, 0, 1)
+        return np.stack([near, near * t, far * t, far, apart, np.full_like(t, 1e-2)])
+
+
+def _combine(
+    stack: np.ndarray, depth: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    t = np.clip(depth, 0, 1)
+    weight = np.outer(weights[0], 1 - t) + np.outer(weights[1], t)
+    return (weight * stack).sum(0), weight
+
+
+def _scale(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Coefficients of the features for the variance of the errors."""
+    error = np.concatenate([error for error, _ in found])
+    features = np.concatenate([part for _, part in found], 1)
+    share = np.concatenate([np.full(len(error), 1 / len(error)) for error, _ in found])
+    step = 1 + len(error) // _CELLS
+    squares, features, share = error[::step] ** 2, features[:, ::step], share[::step]
+    share = share / share.sum()
+    unit = np.maximum(features @ share, _FLOOR**2)
+    features = features / unit[:, None]
+
+    def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
+        terms = np.exp(logs)
+        variance = terms @ features + _FLOOR**2
+        ratio = squares / variance
+        slope = features @ (share * (1 - ratio) / variance)
+        return float(share @ (np.log(variance) + ratio)), slope * terms
+
+    start = np.full(len(features), np.log(max(float(share @ squares), _FLOOR**2) / len(features)))
+    best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-30, 10)] * len(start)).x
+    terms = np.exp(best)
+    ratio = squares / (terms @ features + _FLOOR**2)
+    order = np.argsort(ratio)
+    at = np.searchsorted(np.cumsum(share[order]), 0.95)
+    return terms / unit * max(float(ratio[order][min(at, len(order) - 1)]) / 1.96**2, 0.5)

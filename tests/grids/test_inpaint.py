@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+
+from gpytorch_nkn.grids import inpaint
+
+
+@pytest.mark.parametrize("kind", [bool, np.uint8, float])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_what_the_mask_marks_is_missing_and_the_rest_stays(kind, per_channel):
+    mask = np.zeros((6, 5), dtype=bool)
+    mask[2:4, 1:3] = True
+    image = np.full((6, 5, 3), 0.25)
+    image[mask] = 9.0  # must not be seen
+    over = np.repeat(mask[..., None], 3, 2)
+    given = (over if per_channel else mask).astype(kind)
+    result = inpaint(image, given, channel_axis=-1, progress=False)
+    assert np.array_equal(np.broadcast_to(result.missing, over.shape), over)
+    assert np.array_equal(result.filled, np.full_like(image, 0.25))
+
+
+def ramp(channels=None):
+    rows, columns = np.mgrid[:30, :36]
+    image = rows / 10 + (columns > 17) + 0.02 * np.random.default_rng(0).normal(size=rows.shape)
+    mask = np.zeros(image.shape, dtype=bool)
+    mask[10:18, 12:22] = True
+    if channels:
+        image = np.stack([image * (1 + k) for k in range(channels)], -1)
+    return image, mask
+
+
+def test_levels_and_edges_around_a_hole_are_continued():
+    image, mask = ramp()
+    result = inpaint(image, mask, restarts=1, progress=False)
+    error = np.abs(result.filled - image)[mask]
+    assert error.mean() < 0.2 < np.abs(image - image[~mask].mean())[mask].mean()
+    assert (error < 2 * result.std[mask]).mean() > 0.7
+    assert sum(result.weights.values()) == pytest.approx(1)
+    assert set(result.weights) == {"kernel", "harmonic", "biharmonic"}
+    assert not result.interrupted and result.model is not None
+
+
+def test_scratches_and_colours():
+    image, mask = ramp(channels=3)
+    mask[:] = False
+    mask[::7] = mask[:, 5::9] = True
+    result = inpaint(image, mask, channel_axis=-1, progress=False)
+    error = np.abs(result.filled - image)[mask]
+    assert np.median(error[:, 0]) < 0.05
+    assert result.model.batch_shape == (3,) and len(result.fit.restarts) == 1
+    again = inpaint(image, mask, channel_axis=-1, progress=False)
+    np.testing.assert_array_equal(result.filled, again.filled)
+
+
+def test_each_fill_alone():
+    image, mask = ramp()
+    alone = {
+        name: inpaint(image, mask, fills=[name], restarts=1, progress=False).filled
+        for name in ("kernel", "harmonic", "biharmonic")
+    }
+    around = image[9:19, 11:23]
+    assert all((around.min() - 1 < f[mask]).all() for f in alone.values())
+    assert len({float(f[mask].sum()) for f in alone.values()}) == 3
+    result = inpaint(image, mask, fills="kernel", restarts=1, progress=False)
+    np.testing.assert_array_equal(result.filled, alone["kernel"])
+    np.testing.assert_array_equal(result.mean, result.model.grid_mean().numpy())
+
+
+def test_a_budget_too_short_for_a_kernel_leaves_the_smooth_fills():
+    image, mask = ramp()
+    with pytest.warns(UserWarning, match=r"too short to learn a kernel.* \(30, 36\)") as caught:
+        result = inpaint(image, mask, budget=1e-6, progress=False)
+    assert caught[0].filename == __file__
+    assert result.model is None and set(result.weights) == {"harmonic", "biharmonic"}
+    assert np.isfinite(result.filled).all() and (result.std[mask] > 0).all()
+
+
+@pytest.mark.parametrize("fills", [(), ("plate",), ("kernel", 3)])
+def test_unknown_fills_are_named(fills):
+    with pytest.raises(ValueError, match="fills must be some of .*harmonic"):
+        inpaint(*ramp(), fills=fills)

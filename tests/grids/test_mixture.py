@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+
+from gpytorch_nkn.grids.mixture import Mixture
+
+
+def case(seed=0, channels=1):
+    """A noisy hill with a hole, the hill itself, and four blocks."""
+    rng = np.random.default_rng(seed)
+    rows, columns = np.mgrid[:40, :40] / 4
+    truth = np.sin(rows) + np.cos(columns) + np.zeros((channels, 1, 1))
+    values = truth + 0.03 * rng.normal(size=truth.shape)
+    missing = np.zeros(truth.shape, dtype=bool)
+    missing[:, 16:24, 16:24] = True
+    blocks = np.zeros((4, 40, 40), dtype=bool)
+    for block, (i, j) in zip(blocks, [(4, 4), (4, 28), (28, 4), (28, 28)], strict=True):
+        block[i : i + 8, j : j + 8] = True
+    return np.where(missing, np.nan, values), truth, missing, blocks
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_a_fill_that_is_right_in_the_blocks_is_taken_alone(channels):
+    values, truth, missing, blocks = case(channels=channels)
+    mixture = Mixture(values, missing, blocks)
+    mixture.add("true", truth, [truth] * 4)
+    mean, variance, weights = mixture.fill()
+    assert weights == {"true": 1.0, "harmonic": 0.0, "biharmonic": 0.0}
+    np.testing.assert_array_equal(mean[missing], truth[missing])
+    np.testing.assert_array_equal(mean[~missing], values[~missing])
+    assert (variance[~missing] == 0).all()
+    assert np.sqrt(variance[missing]) == pytest.approx(0.03, rel=0.5)  # the noise
+
+
+def test_weights_are_positive_and_sum_to_one_and_wrong_fills_get_none():
+    values, truth, missing, blocks = case()
+    mixture = Mixture(values, missing, blocks)
+    noise = 5 * np.random.default_rng(3).normal(size=truth.shape)
+    mixture.add("noise", noise, [noise] * 4)
+    mean, variance, weights = mixture.fill()
+    assert sum(weights.values()) == pytest.approx(1) and min(weights.values()) >= 0
+    assert weights["noise"] < 0.05
+    assert np.abs(mean - truth)[missing].mean() < 0.5 < np.abs(noise - truth)[missing].mean()
+    assert (np.abs(mean - truth) < 3 * np.sqrt(variance))[missing].mean() > 0.9
+
+
+def test_two_fills_of_opposite_errors_are_averaged():
+    values, truth, missing, blocks = case()
+    mixture = Mixture(values, missing, blocks, smooth=[])
+    for name, shift in (("high", 1.0), ("low", -1.0)):
+        mixture.add(name, truth + shift, [truth + shift] * 4)
+    mean, _, weights = mixture.fill()
+    assert weights["low"] == pytest.approx(0.5, abs=0.03)
+    np.testing.assert_allclose(mean[missing], truth[missing], atol=0.06)
+
+
+def test_without_blocks_fills_count_alike_and_nothing_is_known_of_the_errors():
+    values, _, missing, blocks = case()
+    _, variance, weights = Mixture(values, missing, blocks[:0]).fill()
+    assert weights == {"harmonic": 0.5, "biharmonic": 0.5}
+    assert (variance[missing] == 1).all()
+
+
+def test_variance_grows_with_the_distance_to_known_cells():
+    rng = np.random.default_rng(5)
+    values = rng.normal(size=(1, 60, 60)).cumsum(1).cumsum(2)  # a rough sheet
+    values = (values - values.mean()) / values.std()
+    missing = np.zeros(values.shape, dtype=bool)
+    missing[:, 24:36, 24:36] = True
+    blocks = np.stack([np.roll(missing[0], shift, (0, 1)) for shift in [(15, 9), (-15, -8)]])
+    _, variance, _ = Mixture(values, missing, blocks).fill()
+    assert variance[0, 30, 30] > 1.5 * variance[0, 24, 24:36].mean()
