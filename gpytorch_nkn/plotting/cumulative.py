@@ -99,8 +99,13 @@ def plot_cumulative(
     ax.set_xlim(min(0.0, 1.1 * explained.min()), 1 + room)
     tick_percents(ax.xaxis)
     if errors is not None:
-        _add_column(ax, rows, [f"{error:.3g}" for error in errors], error_label, size)
+        _add_column(ax, rows, [_digits(error) for error in errors.tolist()], error_label, size)
     return ax
+
+
+def _digits(error: float) -> str:
+    """Three digits, and no powers of ten up to a million."""
+    return f"{error:.0f}" if 1000 <= abs(error) < 1e6 else f"{error:.3g}"
 
 
 def _fit_labels(ax: Axes, labels: Sequence[str]) -> tuple[list[str], float]:

@@ -50,7 +50,7 @@ class Section:
         title: What it is, in a few words.
         sentences: What it does.
         terms: Its leading terms.
-        share: Share of the variance of the fit.
+        share: What it adds to ``explained``; negative where it moves against those before it.
         explained: Share of the targets' variance explained by the components up to this one.
         error: Cross-validated mean absolute error with the components up to this one.
         negligible: It explains nothing.
@@ -146,7 +146,7 @@ class Report:
                 "-" * 22,
                 *describe_effects(self.effects, self.units),
             ]
-            lines += ["", str(self.effects), ""]
+            lines += [""] if self.fit is not None else ["", str(self.effects), ""]
         for place, section in enumerate(self.sections, 1):
             head = f"{place}. {section.title}"
             lines += [head, "-" * len(head), *section.sentences]
@@ -396,10 +396,13 @@ def _draw_effect(report: Report, effect: Effect, kind: str) -> _Picture:
         y_label = _literal(report.units.of_model(report.units.y_name))
     names = tuple(_literal(name) for name in effect.names)
     shown = replace(effect, label=effect.label.replace("$", r"\$"), names=names)
-    return _draw(
-        f"{kind} of {effect.label}",
-        lambda ax: plotting.plot_effects([ax], [shown], y_label=y_label),
-    )
+
+    def paint(ax: Axes) -> None:
+        plotting.plot_effects([ax], [shown], y_label=y_label)
+        if report.fit is not None:  # of a series, where components have the shares
+            plotting.put_title(ax, shown.label)
+
+    return _draw(f"{kind} of {effect.label}", paint)
 
 
 def _draw_checks(report: Report) -> list[_Picture]:

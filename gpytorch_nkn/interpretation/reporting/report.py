@@ -347,7 +347,7 @@ def _section(
         title=words.title,
         sentences=tuple(sentences),
         terms=component.label or "the mean function alone",
-        share=float(split.shares[place]),
+        share=float(np.diff(split.explained, prepend=0.0)[place]),
         explained=float(split.explained[place]),
         error=float(split.errors[place]),
         negligible=bool(split.negligible[place]),
@@ -404,5 +404,7 @@ def _summary(split: Decomposition, sections: list[Section]) -> list[str]:
         )
     lines = [f"{head} What is left is noise with {size}.{mixed}"]
     for place, section in enumerate(sections, 1):
-        lines.append(f"{place}. {section.title} ({percent(section.share)} of the fit).")
+        doubt = "; it may be noise" if section.negligible else ""
+        share = percent(section.share) if section.share > 0 else f"{100 * section.share:.1f} %"
+        lines.append(f"{place}. {section.title} ({share} of the variance{doubt}).")
     return lines

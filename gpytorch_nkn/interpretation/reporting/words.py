@@ -157,20 +157,29 @@ def describe_effect(name: str, grid: np.ndarray, mean: np.ndarray, units: Units)
     change = float(np.ptp(mean))
     if grid.size < 2 or not change > 0:
         return f"The prediction does not change with {name}."
-    what = units.of_model("the prediction")
+    what = "the prediction" if units.log_targets else units.of_model("the prediction")
     span = float(grid[-1] - grid[0])
-    ends = f"{name} goes from {rounded(grid[0], span)} to {rounded(grid[-1], span)}"
+    low, high = (f"{end:g}" if grid.size == 2 else rounded(end, span) for end in grid[[0, -1]])
+    ends = f"{name} goes from {low} to {high}"
     turns = _turns(mean, _TURN * change)
-    by = _amount(change, units)
     if len(turns) > 1:
+        by = _step(change, units)
         return f"As {ends}, {what} goes up and down within a range of {by}."
-    first = "rises" if mean[turns[0] if turns else -1] > mean[0] else "falls"
+    last = turns[0] if turns else -1
+    rises = bool(mean[last] > mean[0])
+    first, second = ("rises", "falls") if rises else ("falls", "rises")
     if not turns:
-        return f"As {ends}, {what} {first} by {by}."
-    one, other = (_amount(abs(mean[turns[0]] - mean[e]), units) for e in (0, -1))
-    second = "falls" if first == "rises" else "rises"
-    where = rounded(grid[turns[0]], span)
+        return f"As {ends}, {what} {first} by {_step(change if rises else -change, units)}."
+    one, other = (_step(mean[last] - mean[0], units), _step(mean[-1] - mean[last], units))
+    where = rounded(grid[last], span)
     return f"As {ends}, {what} {first} by {one} up to {where}, then {second} by {other}."
+
+
+def _step(change: float, units: Units) -> str:
+    """The size of a rise or fall of what the model has; of logarithms as a share of the level."""
+    if units.log_targets:
+        return percent(abs(math.expm1(change)))
+    return _amount(abs(change), units)
 
 
 def _trend(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) -> Description:

@@ -95,7 +95,7 @@ def test_page_of_a_series_has_its_sections(series, series_page):
     assert series_page.text("h1") == series_page.text("title") == ["What was found in sales"]
     titles = [f"{n}. {part.title}" for n, part in enumerate(series.sections, 1)]
     assert series_page.text("h3") == titles
-    assert [text for text in series_page.text("li") if "of the fit)" in text] == [
+    assert [text for text in series_page.text("li") if "of the variance)" in text] == [
         line.split(". ", 1)[1] for line in series.summary[1:]
     ]
     paragraphs = series_page.text("p")

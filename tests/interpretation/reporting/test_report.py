@@ -42,7 +42,8 @@ def check(found):
     assert plain(values)
     json.dumps(values, allow_nan=False)
     assert len(found.sections) == len(found.decomposition.components)
-    assert sum(section.share for section in found.sections) == pytest.approx(1, abs=1e-6)
+    total = sum(section.share for section in found.sections)
+    assert total == pytest.approx(found.sections[-1].explained, abs=1e-6)
     for text in (found.text, *found.summary):
         for odd in ("nan", " inf", "e+0", "e-0", "None", "1 components", "  ("):
             assert odd not in text.split("The kernel, by shares")[0].split("Terms:")[0]
@@ -79,7 +80,7 @@ def test_summary_adds_up(seasonal):
     assert head.startswith("48 values were split into 2 components, which explain more than 99.9 %")
     assert "All of them help to predict held-out data." in head
     assert "noise with a standard deviation of 0.100 kg." in head
-    shares = [line.split("(")[1].split(" % of the fit).")[0] for line in lines]
+    shares = [line.split("(")[1].split(" % of the variance).")[0] for line in lines]
     assert sum(map(float, shares)) == pytest.approx(100, abs=0.2)
     assert seasonal.rolling.horizon == 5 and seasonal.rolling.sentences()[0] in seasonal.text
     assert [line[:3] for line in lines] == ["1. ", "2. "]

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -350,6 +351,14 @@ def test_names_are_listed():
 def test_effects_of_a_column(mean, sentence):
     found = describe_effect("dose", X, mean, YEARS)
     assert found == sentence
+
+
+def test_effects_on_logarithms_are_shares_of_the_level():
+    ends = np.array([0.0, 1.0])
+    logs = replace(YEARS, link=Transform("log", 0.0, power=0.0))
+    for change, words in [(-0.2, "falls by 18.1 %"), (0.2, "rises by 22.1 %")]:
+        sentence = describe_effect("law", ends, change * ends, logs)
+        assert sentence == f"As law goes from 0 to 1, the prediction {words}."
 
 
 NUMBERS = [(0.0, "0"), (0.5, "0.500"), (1.0, "1.00"), (999.9, "1000"), (123_456, "123456")]
