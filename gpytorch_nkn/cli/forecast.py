@@ -50,6 +50,8 @@ def run_forecast(args: argparse.Namespace) -> None:
     series = _load(args)
     for notice in series.notices:
         print(f"Note: {notice}")
+    if series.x_label == "rows" and args.season is None:
+        print("Note: Counted rows tell no season: if there is one, say how many rows by --season.")
     task = _split(series, args)
     train, new_x, observed = task.train, task.times, task.observed
     make_folder(args.out)

@@ -106,6 +106,12 @@ class FittedGP:
         """Factor of the deviations of what its estimator forecasts."""
         return float(getattr(self._estimator, "model_spread_", 1.0))
 
+    @property
+    def num_observed(self) -> int:
+        """Targets that its estimator counts; a long series is read from the last of them."""
+        observed = getattr(self._estimator, "observed_", ())
+        return len(observed) - len(getattr(self._estimator, "outliers_", ()))
+
     @cached_property
     def posterior(self) -> ExactPosterior:
         """Of the process less its prior mean: one factorisation, which serves all components."""

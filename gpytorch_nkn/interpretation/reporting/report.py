@@ -390,7 +390,9 @@ def _summary(split: Decomposition, sections: list[Section]) -> list[str]:
     target = units.of_model("the targets")
     useful, total = int((~split.negligible).sum()), len(sections)
     final = float(split.explained[-1])
-    head = f"{gp.targets.numel()} values were split into {count(total, 'component')}, which "
+    number = gp.targets.numel()
+    which = f"The last {number} of {gp.num_observed}" if gp.num_observed > number else f"{number}"
+    head = f"{which} values were split into {count(total, 'component')}, which "
     head += ("explain" if total > 1 else "explains") + f" {percent(max(final, 0.0))} of the"
     head += f" variance of {target} that were fitted"
     head += f". {_predictive(useful, total)}"

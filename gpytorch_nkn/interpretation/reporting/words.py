@@ -159,7 +159,8 @@ def describe_effect(name: str, grid: np.ndarray, mean: np.ndarray, units: Units)
         return f"The prediction does not change with {name}."
     what = "the prediction" if units.log_targets else units.of_model("the prediction")
     span = float(grid[-1] - grid[0])
-    low, high = (f"{end:g}" if grid.size == 2 else rounded(end, span) for end in grid[[0, -1]])
+    whole = bool((grid[[0, -1]] % 1 == 0).all()) and abs(grid).max() < 1e6
+    low, high = (f"{end:g}" if whole else rounded(end, span) for end in grid[[0, -1]])
     ends = f"{name} goes from {low} to {high}"
     turns = _turns(mean, _TURN * change)
     if len(turns) > 1:

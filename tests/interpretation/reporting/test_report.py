@@ -408,6 +408,13 @@ def test_a_walk_is_named_and_so_is_the_weight_of_what_is_read():
     assert "Several processes predict together; this is the one of the highest weight (" in text
 
 
+def test_values_that_a_long_series_is_not_read_from_are_told(monkeypatch):
+    for name, rows in {"CONDITIONED": 50, "_ROWS": 40}.items():
+        monkeypatch.setattr(f"gpytorch_nkn.estimators.series.training.{name}", rows)
+    made = forecaster(np.arange(60.0), season(60))
+    assert report(made).summary[0].startswith("The last 50 of 60 values were split into")
+
+
 def test_without_noise_the_checks_say_nothing():
     time = np.arange(60.0)
     series = 10 + 0.1 * time + np.sin(2 * np.pi * time / 12)
