@@ -178,8 +178,9 @@ class NeuralKernelNetwork(BatchKernel):
         in ``curves`` a smooth one (RBF). What adds nothing is kept small by the priors.
 
         The priors are for standardised targets and covariates, and time in units of the shortest
-        season (in groups of four steps without one). They were chosen on series of everyday
-        kinds; with them one start finds what many starts without them do not.
+        season (in groups of four steps without one). Modes and widths were chosen by the errors of
+        forecasts of series of everyday kinds (M1, M3, M4, retail, livestock); with them one start
+        finds what many starts without them do not.
 
         Args:
             origin: Where walks start: a step ahead of the first time.
