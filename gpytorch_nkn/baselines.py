@@ -107,10 +107,11 @@ def gp_forecast(
         budget: Wall time in seconds, after which runs end; None for no limit.
 
     Raises:
-        ValueError: There is no run, or x and y are not finite vectors of one length.
+        ValueError: There is no run, or x, y and x_new are not finite vectors, the first
+            two of one length.
         RuntimeError: Every run broke down.
     """
-    x, y = _vectors(x, y)
+    (x, y), new = _vectors(x, y), _new_inputs(x_new)
     if restarts < 1:
         raise ValueError(f"restarts must be at least 1, got {restarts}.")
     x_scale, y_scale = x.std() or 1.0, y.std() or 1.0
@@ -129,7 +130,7 @@ def gp_forecast(
     if not runs:
         raise RuntimeError(f"None of {restarts} runs could be fitted.")
     model, _ = max(runs, key=lambda run: run[1])
-    new_x = torch.from_numpy((np.asarray(x_new, dtype=float) - x.mean()) / x_scale).unsqueeze(-1)
+    new_x = torch.from_numpy((new - x.mean()) / x_scale).unsqueeze(-1)
     with torch.no_grad():
         posterior = model.posterior(new_x, observation_noise=True)
         mean, std = (t.squeeze(-1).numpy() for t in (posterior.mean, posterior.variance.sqrt()))
@@ -193,15 +194,14 @@ def seasonal_naive_forecast(x: np.ndarray, y: np.ndarray, x_new: np.ndarray) -> 
         x_new: Inputs ``M`` of the forecast.
 
     Raises:
-        ValueError: x and y are not finite vectors of one length.
+        ValueError: x, y and x_new are not finite vectors, the first two of one length.
 
     Reference: Hyndman and Athanasopoulos (2021), Forecasting: Principles and Practice, 5.5.
     """
-    x, y = _vectors(x, y)
+    (x, y), new = _vectors(x, y), _new_inputs(x_new)
     start, step, index = regular_steps(x)
     season = season_length(x, y)
     times, values = _merge(x if index is None else index, y)
-    new = np.asarray(x_new, dtype=float)
     one = step if index is None else 1.0  # one step and one season in units of times
     if index is not None:
         new = np.round((new - start) / step)
@@ -266,7 +266,11 @@ def regular_steps(x: np.ndarray) -> tuple[float, float, np.ndarray | None]:
 
     Args:
         x: Sorted inputs ``N``, which may repeat.
+
+    Raises:
+        ValueError: ``x`` is no finite vector, or empty.
     """
+    x, _ = _vectors(x, x)
     different = np.unique(x)
     if different.size < 3:
         return float(different[0]), float(np.ptp(different)) or 1.0, None
@@ -288,8 +292,16 @@ def _merge(times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def _vectors(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    if x.ndim != 1 or x.shape != y.shape or not (np.isfinite(x).all() and np.isfinite(y).all()):
+    finite = np.isfinite(x).all() and np.isfinite(y).all()
+    if x.ndim != 1 or x.shape != y.shape or not (finite and x.size):
         raise ValueError(
             f"x and y must be finite vectors of one length, got shapes {x.shape} and {y.shape}."
         )
     return x, y
+
+
+def _new_inputs(x_new: np.ndarray) -> np.ndarray:
+    new = np.asarray(x_new, dtype=float)
+    if new.ndim != 1 or not np.isfinite(new).all():
+        raise ValueError(f"x_new must be a finite vector, got the shape {new.shape}.")
+    return new

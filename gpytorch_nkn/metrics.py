@@ -61,13 +61,17 @@ def forecast_scores(
         ``rmse``, ``mae``, ``mean_log_density`` and ``coverage``.
 
     Raises:
-        ValueError: The shapes differ or a value is missing.
+        ValueError: The shapes differ or a value is missing or infinite.
     """
     log_density = np.asarray(log_density, dtype=float)
     if log_density.shape != np.shape(y):
         raise ValueError(
             f"log_density must have the shape of y, {np.shape(y)}, got {log_density.shape}."
         )
+    for name, values in (("y", y), ("mean", mean), ("log_density", log_density)):
+        wrong = np.size(values) - np.isfinite(np.asarray(values, dtype=float)).sum()
+        if wrong:
+            raise ValueError(f"{name} must be finite, got {wrong} values that are not.")
     return {
         "rmse": float(root_mean_squared_error(y, mean)),
         "mae": float(mean_absolute_error(y, mean)),

@@ -41,6 +41,11 @@ def pytest_addoption(parser):
         "--uncompiled", action="store_true", help="go without the compiled evaluation of networks"
     )
     parser.addoption(
+        "--all-foreign",
+        action="store_true",
+        help="every combination of tests/foreign, of which a usual run takes a fixed part",
+    )
+    parser.addoption(
         "--perturb",
         action="store_true",
         help="change what enters trainings by a relative 1e-12 (see tests/perturbation.py)",

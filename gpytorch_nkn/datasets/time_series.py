@@ -93,8 +93,14 @@ def future_times(x: np.ndarray, count: int) -> np.ndarray:
         count: How many.
 
     Raises:
-        ValueError: All times are the same.
+        TypeError: ``x`` holds neither numbers nor dates.
+        ValueError: All times are the same, or one is missing or infinite.
     """
+    x = np.asarray(x)
+    if x.dtype.kind not in "iufM":
+        raise TypeError(f"x must hold numbers or datetime64, got values of {x.dtype}.")
+    if not np.isfinite(x).all():
+        raise ValueError(f"x must be finite, got {(~np.isfinite(x)).sum()} missing or infinite.")
     different = np.unique(x)
     if different.size < 2:
         raise ValueError(f"A step needs two different times, got {different.size}.")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gpytorch_nkn.linalg import check_tensors
+
 __all__ = ["median_distances"]
 
 _MAX_POINTS = 1000  # pairs of a thousand points determine a median well enough
@@ -27,6 +29,7 @@ def median_distances(x: Tensor) -> Tensor:
 
     Reference: Sun et al. (2018), section 5 (start values from the median of the data).
     """
+    check_tensors(x=x)
     if x.dim() != 2 or not bool(x.isfinite().all()):
         raise ValueError(f"x must be a finite N x D matrix, got shape {tuple(x.shape)}.")
     medians = []

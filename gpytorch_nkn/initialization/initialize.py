@@ -34,6 +34,7 @@ from gpytorch_nkn.kernels import (
 )
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.layers import Linear
+from gpytorch_nkn.linalg import check_tensors
 
 __all__ = ["initialize_from_data", "initialize_model"]
 
@@ -82,6 +83,7 @@ def initialize_from_data(
     Raises:
         ValueError: ``x`` or ``y`` has a wrong shape or is not finite.
     """
+    check_tensors(x=x, y=y)
     if x.dim() != 2 or y.shape[:1] != x.shape[:1]:
         raise ValueError(
             f"x must be N x D and y of length N, got shapes {tuple(x.shape)} and {tuple(y.shape)}."

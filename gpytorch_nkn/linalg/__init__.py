@@ -1,5 +1,6 @@
 """Structure of covariance matrices; nothing here knows of kernels."""
 
+from gpytorch_nkn.linalg.check_tensors import check_tensors
 from gpytorch_nkn.linalg.cholesky import factorize_inducing, psd_root
 from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, broadcast_batch_shapes, to_dense
 from gpytorch_nkn.linalg.exact_posterior import ExactPosterior
@@ -46,6 +47,7 @@ __all__ = [
     "TileEvaluator",
     "add_all",
     "broadcast_batch_shapes",
+    "check_tensors",
     "entrywise_negative_log_likelihood",
     "factorize_inducing",
     "gaussian_negative_log_likelihood",

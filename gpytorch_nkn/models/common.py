@@ -26,10 +26,12 @@ from torch import Tensor
 from gpytorch_nkn.fit import check_counts, options_of, warn_user
 from gpytorch_nkn.kernels import index_kernel_batch
 from gpytorch_nkn.layers import log_normal_prior
+from gpytorch_nkn.linalg import check_tensors
 
 __all__ = [
     "TRAINERS",
     "CheckedData",
+    "CheckedPoints",
     "ChunkedPredictions",
     "CustomFit",
     "OutputSubsets",
@@ -137,9 +139,9 @@ class CustomFit:
 
 
 def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None = None) -> None:
-    """Refuse infinite values and data that do not belong together row by row.
+    """Refuse what is no data, infinite values, and data that do not belong together row by row.
 
-    BoTorch refuses NaN and wrong numbers of dimensions, with errors of its own.
+    BoTorch refuses NaN and most wrong numbers of dimensions, with errors of its own.
 
     Args:
         train_X: Inputs ``... x n x d``.
@@ -147,10 +149,15 @@ def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
         train_Yvar: Variances of the noise, as the outcomes, or ``None``.
 
     Raises:
-        ValueError: Numbers of rows differ, or a value is infinite.
+        TypeError: They are no floating-point tensors.
+        ValueError: Numbers of rows differ, there are no columns of inputs, or a value is infinite.
     """
-    named = {"train_X": train_X, "train_Y": train_Y, "train_Yvar": train_Yvar}
-    present = {name: values for name, values in named.items() if values is not None}
+    present = {"train_X": train_X, "train_Y": train_Y}
+    if train_Yvar is not None:
+        present["train_Yvar"] = train_Yvar
+    check_tensors(**present)
+    if train_X.dim() < 2:
+        raise ValueError(f"train_X must be ... x n x d, got the shape {tuple(train_X.shape)}.")
     for name, values in present.items():
         if values.isinf().any():
             raise ValueError(
@@ -194,8 +201,54 @@ def outcome_transform_for(
     )
 
 
-class CheckedData:
+class CheckedPoints:
+    """Refuses points that the inputs of the model are not like."""
+
+    def _check_points(self: Any, X: Tensor) -> None:
+        """Refuse points to predict at.
+
+        Raises:
+            TypeError: They are no tensor of real numbers.
+            ValueError: They are not ``... x q x d``, or NaN or infinite.
+        """
+        if not isinstance(X, Tensor) or X.is_complex():
+            got = X.dtype if isinstance(X, Tensor) else type(X).__name__
+            raise TypeError(f"X must be a tensor of real numbers, got {got}.")
+        columns = getattr(self, "_num_columns", X.shape[-1:])
+        if X.dim() < 2 or X.shape[-1:] != columns:
+            width = columns[0] if columns else "d"
+            raise ValueError(f"X must be ... x q x {width}, got the shape {tuple(X.shape)}.")
+        if not bool(X.isfinite().all()):
+            wrong = int((~X.isfinite()).sum())
+            raise ValueError(f"X must be finite, got {wrong} values that are NaN or infinite.")
+
+    def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """As in BoTorch, at points ``... x q x d``."""
+        self._check_points(X)
+        return super().posterior(X, *args, **kwargs)  # type: ignore[misc]
+
+
+class CheckedData(CheckedPoints):
     """Refuses training data that do not belong together when they are set later, too."""
+
+    def condition_on_observations(self: Any, X: Tensor, Y: Tensor, **kwargs: Any) -> Any:
+        """As in BoTorch, for inputs ``... x q x d`` and outcomes ``... x q x m``.
+
+        Raises:
+            TypeError: They are no floating-point tensors.
+            ValueError: They do not belong together row by row, or are not finite.
+        """
+        self._check_points(X)
+        check_tensors(Y=Y)
+        if Y.dim() < X.dim() or Y.shape[-2:] != (X.size(-2), self._num_outputs):
+            raise ValueError(
+                f"Y must be ... x {X.size(-2)} x {self._num_outputs} for X of the shape "
+                f"{tuple(X.shape)}, got {tuple(Y.shape)}."
+            )
+        if not bool(Y.isfinite().all()):
+            wrong = int((~Y.isfinite()).sum())
+            raise ValueError(f"Y must be finite, got {wrong} values that are NaN or infinite.")
+        return super().condition_on_observations(X, Y, **kwargs)  # type: ignore[misc]
 
     def set_train_data(
         self,
@@ -322,6 +375,7 @@ class ChunkedPredictions:
             chunk_size = max(1, _CHUNK_ENTRIES // self._chunk_width())
         check_counts(1, chunk_size=chunk_size)
         self.eval()
+        self._check_points(X)
         means, variances = [], []
         for part in X.split(chunk_size, dim=-2):
             # q x ... x 1 x d, a batch of single points: there are no covariances then

@@ -117,6 +117,7 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
         )
         # The base class has put in its own kernel, and checked the data as it does with that one.
         num_columns = self.covar_module.ard_num_dims
+        self._num_columns = train_X.shape[-1:]
         self.shared_kernel = shared_kernel
         self.covar_module = make_kernel(
             structure,

@@ -29,7 +29,7 @@ from gpytorch_nkn.linalg import (
     PartialGrid,
     PartialKronecker,
 )
-from gpytorch_nkn.models.common import CustomFit, check_likelihood, make_likelihood
+from gpytorch_nkn.models.common import CheckedPoints, CustomFit, check_likelihood, make_likelihood
 from gpytorch_nkn.models.grid.factor_matrix import factor_diagonal, factor_matrix
 from gpytorch_nkn.models.grid.grid_data import (
     check_coordinates,
@@ -84,7 +84,7 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
     return value
 
 
-class KroneckerGridGP(CustomFit, GPyTorchModel, GP):
+class KroneckerGridGP(CheckedPoints, CustomFit, GPyTorchModel, GP):
     r"""Exact Gaussian process on a grid, of which cells may be missing.
 
     .. math::
@@ -170,6 +170,7 @@ class KroneckerGridGP(CustomFit, GPyTorchModel, GP):
         self._forget()
         data = check_grid(coordinates, targets, missing)
         self.num_dims = len(data.coordinates)
+        self._num_columns = (sum(part.size(-1) for part in data.coordinates),)
         batch_shape = data.targets.shape[: data.targets.dim() - self.num_dims]
         for dim, (part, kept) in enumerate(zip(data.coordinates, data.kept, strict=True)):
             self.register_buffer(f"_coordinates_{dim}", part, persistent=False)
@@ -486,13 +487,13 @@ class KroneckerGridGP(CustomFit, GPyTorchModel, GP):
         Args:
             X: Points ``... x q x D``, coordinates of all dimensions side by side.
         """
+        self._check_points(X)
         return self._joint(X, posterior=not self.training)
 
     @_in_double
     def _joint(self, X: Tensor, *, posterior: bool) -> MultivariateNormal:
         columns = [x.size(-1) for x in self.coordinates]
-        if X.dim() < 2 or X.size(-1) != sum(columns):
-            raise ValueError(f"Points must be ... x q x {sum(columns)}, got {tuple(X.shape)}.")
+        X = X if X.is_floating_point() else X.to(self._targets)
         points = X.split(columns, -1)
         covariance = torch.ones((), dtype=X.dtype, device=X.device)
         for kernel, part in zip(self.kernels, points, strict=True):

@@ -22,6 +22,7 @@ from gpytorch.models import ExactGP
 from torch import Tensor, nn
 
 from gpytorch_nkn.fit import check_counts, check_dense
+from gpytorch_nkn.linalg import check_tensors
 from gpytorch_nkn.models.common import (
     CheckedData,
     CustomFit,
@@ -94,6 +95,7 @@ class AdditivePartitionGP(CheckedData, CustomFit, SingleTaskGP):
         input_transform: InputTransform | None = None,
     ):
         check_counts(1, num_samples=num_samples)
+        check_training_data(train_X, train_Y, train_Yvar)
         if train_X.dim() != 2:
             raise NotImplementedError(
                 f"train_X must be N x D, one data set, got the shape {tuple(train_X.shape)}."
@@ -108,7 +110,6 @@ class AdditivePartitionGP(CheckedData, CustomFit, SingleTaskGP):
                 "The posterior is a mixture of Gaussians, so outcome_transform must be linear, got "
                 f"{type(outcome_transform).__name__}: transform train_Y beforehand."
             )
-        check_training_data(train_X, train_Y, train_Yvar)
         check_dense("AdditivePartitionGP", train_X.size(-2), train_X)
         super().__init__(
             train_X,
@@ -134,6 +135,7 @@ class AdditivePartitionGP(CheckedData, CustomFit, SingleTaskGP):
             noise = self.likelihood.noise.repeat(num_samples, 1)
             self.likelihood = FixedNoiseGaussianLikelihood(noise=noise, batch_shape=batch_shape)
         self.sample = PartitionSample(num_columns)
+        self._num_columns = train_X.shape[-1:]
         self.to(train_X)
 
     @property
@@ -172,6 +174,7 @@ class AdditivePartitionGP(CheckedData, CustomFit, SingleTaskGP):
         Returns:
             Posterior of shape ``... x num_samples x q x 1``.
         """
+        self._check_points(X)
         posterior = super().posterior(
             X.unsqueeze(MCMC_DIM),
             output_indices=output_indices,
@@ -196,11 +199,18 @@ class AdditivePartitionGP(CheckedData, CustomFit, SingleTaskGP):
             Y: Targets ``... x q x 1``, the same for all members, or ``... x num_samples x q x 1``.
             **kwargs: As in BoTorch (``noise``).
         """
+        self._check_points(X)
+        check_tensors(Y=Y)
         if X.dim() == Y.dim() == 2:
             X = X.expand(self.num_samples, *X.shape)
             Y = Y.expand(self.num_samples, *Y.shape)
         elif X.dim() < Y.dim():
-            X = X.unsqueeze(MCMC_DIM).expand(*Y.shape[:-1], X.size(-1))
+            X = X.unsqueeze(MCMC_DIM).expand(*Y.shape[:-2], *X.shape[-2:])
+        if X.size(MCMC_DIM) != self.num_samples:
+            raise ValueError(
+                f"X and Y must be q x d and q x 1, or Y ... x {self.num_samples} x q x 1 with an "
+                f"entry for each member, got the shapes {tuple(X.shape)} and {tuple(Y.shape)}."
+            )
         return cast(AdditivePartitionGP, super().condition_on_observations(X, Y, **kwargs))
 
     def fantasize(self, X: Tensor, *args: Any, **kwargs: Any) -> AdditivePartitionGP:

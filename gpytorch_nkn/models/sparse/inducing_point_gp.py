@@ -65,7 +65,7 @@ class InducingPointGP(ChunkedPredictions):
 
     def fantasize(self, X: Tensor, sampler: MCSampler, **kwargs: Any) -> NoReturn:
         """Not available, as :meth:`condition_on_observations`."""
-        self.condition_on_observations(X, X)
+        InducingPointGP.condition_on_observations(self, X, X)
 
     def _chunk_width(self: Any) -> int:
         return self.inducing_points.size(-2)

@@ -114,6 +114,7 @@ class SparseNKNGP(  # type: ignore[misc]
             outcome_transform=outcome_transform_for(outcome_transform, train_Y),
             input_transform=input_transform,
         )
+        self._num_columns = train_X.shape[-1:]
         self.selection = selection
         self.selected = not isinstance(inducing_points, Tensor)  # not given by the user
         with torch.no_grad():

@@ -21,7 +21,12 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
 from gpytorch_nkn.linalg import factorize_inducing
-from gpytorch_nkn.models.common import CustomFit, make_likelihood, outcome_transform_for
+from gpytorch_nkn.models.common import (
+    CheckedPoints,
+    CustomFit,
+    make_likelihood,
+    outcome_transform_for,
+)
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
 from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
 from gpytorch_nkn.models.structure import make_kernel
@@ -29,7 +34,7 @@ from gpytorch_nkn.models.structure import make_kernel
 __all__ = ["VariationalNKNGP"]
 
 
-class VariationalNKNGP(CustomFit, InducingPointGP, SingleTaskVariationalGP):  # type: ignore[misc]
+class VariationalNKNGP(CheckedPoints, CustomFit, InducingPointGP, SingleTaskVariationalGP):  # type: ignore[misc]
     """Stochastic variational GP (SVGP) whose kernel is a network: for above 50,000 rows.
 
     A free Gaussian distribution of the function's values at m inducing points is trained by
@@ -135,6 +140,7 @@ class VariationalNKNGP(CustomFit, InducingPointGP, SingleTaskVariationalGP):  # 
         self.model.custom_fit = self.custom_fit
         # N(0, I): the base class would draw a start from the global random state
         self.model.variational_strategy.variational_params_initialized.fill_(1)
+        self._num_columns = train_X.shape[-1:]
         self.selection = selection
         self.selected = not isinstance(inducing_points, Tensor)  # not given by the user
         # After the base class, which warns of transforms that learn again from every mini-batch:

@@ -135,6 +135,7 @@ class SpectralGP(  # type: ignore[misc]
         )
         # The base class has put in its own kernel, and checked the data as it does with that one.
         num_columns = self.covar_module.ard_num_dims
+        self._num_columns = train_X.shape[-1:]
         num_data = self.train_targets.size(-1)
         dense = rbf and num_data <= _MAX_DENSE
         if num_features is None:

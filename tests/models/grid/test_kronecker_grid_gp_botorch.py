@@ -83,9 +83,9 @@ def test_too_many_points_at_once_are_refused_before_memory_is_taken(monkeypatch)
     model.posterior(torch.rand(2, 2))
     with pytest.raises(ValueError, match=r"joint posterior of 3 points .* needs 216 numbers"):
         model.posterior(torch.rand(3, 2))
-    with pytest.raises(ValueError, match=r"x q x 2, got \(4, 3\)"):
+    with pytest.raises(ValueError, match=r"x q x 2, got the shape \(4, 3\)"):
         model.posterior(torch.rand(4, 3))
-    with pytest.raises(ValueError, match=r"\.\.\. x q x 2, got \(2,\)"):
+    with pytest.raises(ValueError, match=r"\.\.\. x q x 2, got the shape \(2,\)"):
         model.posterior(torch.rand(2))
 
 

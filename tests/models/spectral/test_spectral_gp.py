@@ -257,7 +257,7 @@ def test_predictions_need_no_matrix_of_the_data(m, known):
 
 def test_rows_of_a_large_model_are_checked():
     x, y = data(n=30)
-    with pytest.raises(ValueError, match="Expected inputs of 2 columns, got shape"):
+    with pytest.raises(ValueError, match=r"X must be \.\.\. x q x 2, got the shape \(4, 3\)"):
         SpectralGP(x, y, rbf=False).posterior(torch.rand(4, 3))
 
 

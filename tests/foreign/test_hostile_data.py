@@ -1,0 +1,247 @@
+"""Every public class and function that takes data, given data with each fault of ``hostile``.
+
+It answers by finite numbers, or by an error in words that say what was expected. What is public
+is read from the faces: a new class or function is missed by name here. Kernels keep to GPyTorch's
+words, and figures have a contract of their own.
+"""
+
+import inspect
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from botorch.models.model import Model
+from gpytorch.kernels import RBFKernel
+from sklearn.base import BaseEstimator
+
+from gpytorch_nkn import (
+    baselines,
+    bo,
+    datasets,
+    estimators,
+    fit,
+    grids,
+    initialization,
+    interpretation,
+    metrics,
+    mlls,
+    models,
+)
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from tests.estimators.test_contract import MAKE, data as table_of
+from tests.foreign.hostile import FAULTS, check_call, faulty
+from tests.models.registry import case_of
+
+TIMES = np.arange(30.0)
+WAVE = np.sin(TIMES / 3) + 0.1 * np.cos(7 * TIMES)
+IMAGE = np.add.outer(np.sin(TIMES[:14]), np.cos(TIMES[:12]))
+HOLE = np.zeros(IMAGE.shape, dtype=bool)
+HOLE[3:6, 3:5] = True
+X = torch.rand(14, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+COVARIANCE = np.eye(12) + 0.5
+
+# What takes arrays, with arguments that are right.
+FUNCTIONS = {
+    initialization.axis_spectrum: (
+        lambda v, o, c: initialization.axis_spectrum(v, o, 0, c),
+        (IMAGE, ~HOLE, TIMES[:14]),
+    ),
+    initialization.candidate_periods: (initialization.candidate_periods, (TIMES, WAVE)),
+    initialization.change_points: (initialization.change_points, (TIMES, WAVE)),
+    initialization.periodogram_peaks: (initialization.periodogram_peaks, (TIMES, WAVE)),
+    initialization.median_distances: (initialization.median_distances, (X,)),
+    initialization.initialize_from_data: (
+        lambda x, y: list(
+            initialization.initialize_from_data(
+                NeuralKernelNetwork.regression(3), x, y
+            ).state_dict()
+        ),
+        (X, X.sum(-1)),
+    ),
+    baselines.regular_steps: (baselines.regular_steps, (TIMES,)),
+    baselines.season_length: (baselines.season_length, (TIMES, WAVE)),
+    baselines.seasonal_naive_forecast: (
+        baselines.seasonal_naive_forecast,
+        (TIMES, WAVE, TIMES[:5] + 30),
+    ),
+    baselines.rbf_forecast: (
+        lambda x, y, new: baselines.rbf_forecast(x, y, new, restarts=1),
+        (TIMES[:12], WAVE[:12], TIMES[:5] + 12),
+    ),
+    metrics.forecast_scores: (
+        lambda y, mean, lower, upper, density: metrics.forecast_scores(
+            y, mean=mean, lower=lower, upper=upper, log_density=density
+        ),
+        (WAVE, WAVE + 0.1, WAVE - 1, WAVE + 1, -(WAVE**2)),
+    ),
+    metrics.interval_coverage: (metrics.interval_coverage, (WAVE, WAVE - 1, WAVE + 1)),
+    datasets.future_times: (lambda x: datasets.future_times(x, 5), (TIMES,)),
+    datasets.decimal_years: (
+        datasets.decimal_years,
+        (np.arange("2020-01-01", "2020-02-10", dtype="datetime64[D]"),),
+    ),
+    fit.stacking_weights: (fit.stacking_weights, (np.random.default_rng(0).normal(size=(10, 3)),)),
+    interpretation.leave_one_out: (
+        interpretation.leave_one_out,
+        (COVARIANCE, WAVE[:12], WAVE[:12]),
+    ),
+    interpretation.check_residuals: (
+        lambda *arrays: interpretation.check_residuals(*arrays, draws=20),
+        (TIMES[:12], WAVE[:12], 0.5 * WAVE[:12], COVARIANCE, np.full(12, 0.1)),
+    ),
+    interpretation.expand: (
+        lambda x: interpretation.expand(NeuralKernelNetwork.additive(3), x),
+        (X,),
+    ),
+    grids.inpaint: (
+        lambda image, mask: grids.inpaint(image, mask, restarts=1, budget=0.5).filled,
+        (IMAGE, HOLE),
+    ),
+}
+# Functions that take no arrays: models, kernels, names or files, whose tests are elsewhere.
+WITHOUT_ARRAYS = {
+    baselines.gp_forecast,  # rbf_forecast is one of its
+    bo.coordinate_sweep_initial_conditions,
+    bo.fit_bo_model,
+    bo.optimize_acqf_by_groups,
+    bo.warm_start,
+    datasets.load_co2,
+    datasets.load_texture,
+    datasets.read_time_series,
+    estimators.forecast_many,  # a data frame
+    fit.fit_best_of,
+    fit.fit_in_stages,
+    initialization.initialize_grid_kernels,
+    initialization.initialize_model,
+    initialization.rescale_kernel,
+    initialization.start_from_structure,
+    interpretation.decompose,
+    interpretation.effects,
+    interpretation.report,
+    interpretation.simplify,
+    mlls.exact_log_density,  # as the log_prob of GPyTorch's distribution
+    *models.TRAINERS.values(),
+    models.draw_weight_space_paths,
+    models.spectral_features,
+}
+ROOMS = (
+    baselines, bo, datasets, estimators, fit, grids, initialization, interpretation, metrics, mlls,
+    models,
+)  # fmt: skip
+
+
+def public(room, base):
+    found = (getattr(room, name) for name in room.__all__)
+    return [one for one in found if inspect.isclass(one) and issubclass(one, base)]
+
+
+def grid_model(rows, columns, values):
+    return models.KroneckerGridGP([rows, columns], values, [RBFKernel(), RBFKernel()])
+
+
+CONSTRUCTORS = {
+    models.NKNSingleTaskGP: models.NKNSingleTaskGP,
+    models.SpectralGP: models.SpectralGP,
+    models.AdditivePartitionGP: models.AdditivePartitionGP,
+    models.SparseNKNGP: lambda x, y: models.SparseNKNGP(x, y, inducing_points=5),
+    models.VariationalNKNGP: lambda x, y: models.VariationalNKNGP(x, y, inducing_points=5),
+    models.KroneckerGridGP: grid_model,
+}
+
+
+def entries():
+    """Names, calls and arguments of all that takes data."""
+    for function, (call, arguments) in FUNCTIONS.items():
+        yield function.__name__, call, arguments
+    for cls, make in CONSTRUCTORS.items():
+        case = case_of(cls)
+        data = case.data()
+        data = (*data[0], data[1]) if case.on_grid else data
+        model, points = case.model(), case.points(4)
+        yield (
+            cls.__name__,
+            lambda *data, make=make, at=points: _moments(make(*data).eval(), at),
+            data,
+        )
+        yield f"{cls.__name__}.posterior", lambda x, model=model: _at(model, x), (points,)
+        if hasattr(model, "predict") and not case.on_grid:
+            yield f"{cls.__name__}.predict", model.predict, (points,)
+        if case.takes_rows:
+            yield (
+                f"{cls.__name__}.condition_on_observations",
+                lambda x, y, model=model, at=points: _moments(
+                    model.condition_on_observations(x, y), at
+                ),
+                (points, points[:, :1]),
+            )
+    for cls, make in MAKE.items():
+        x, y = table_of(cls, 30)
+        yield f"{cls.__name__}.fit", lambda x, y, make=make: make(random_state=0).fit(x, y), (x, y)
+        fitted = make(random_state=0).fit(x, y)
+        yield f"{cls.__name__}.predict", fitted.predict, (x,)
+
+
+def _at(model, points):
+    with torch.no_grad():
+        posterior = model.posterior(points)
+    return posterior.mean, posterior.variance
+
+
+def _moments(model, points):
+    return _at(model, points.to(next(model.parameters()).dtype))
+
+
+def test_every_public_class_and_function_is_here():
+    functions = {
+        getattr(room, name)
+        for room in ROOMS
+        for name in room.__all__
+        if inspect.isfunction(getattr(room, name))
+    }
+    known = FUNCTIONS.keys() | WITHOUT_ARRAYS
+    names = [f.__name__ for f in functions - known]
+    assert not names, f"enter {names} into FUNCTIONS, or WITHOUT_ARRAYS"
+    assert not known - functions, "what is no longer public"
+    assert set(public(models, Model)) == CONSTRUCTORS.keys()
+    assert set(public(estimators, BaseEstimator)) == MAKE.keys()
+
+
+@pytest.fixture(scope="module")
+def calls():
+    return {name: (call, arguments) for name, call, arguments in entries()}
+
+
+NAMES = [
+    *(function.__name__ for function in FUNCTIONS),
+    *(
+        f"{cls.__name__}{method}"
+        for cls in CONSTRUCTORS
+        for method in ("", ".posterior", ".predict", ".condition_on_observations")
+    ),
+    *(f"{cls.__name__}{method}" for cls in MAKE for method in (".fit", ".predict")),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_answer_or_a_sentence(name, calls, request):
+    """In a quick run one argument after another takes turns with the faults."""
+    if name not in calls:  # a method that the model does not have
+        return
+    call, arguments = calls[name]
+    everything = request.config.getoption("--all-foreign")
+    arrays = [k for k, one in enumerate(arguments) if isinstance(one, np.ndarray | torch.Tensor)]
+    places = arrays if len(arrays) == 1 else [*arrays, -1]
+    wrong = []
+    for turn, fault in enumerate(FAULTS):
+        for place in places if everything else [places[turn % len(places)]]:
+            try:
+                bad = faulty(arguments, place, fault)
+            except (TypeError, ValueError, IndexError, RuntimeError):
+                continue  # there is no such fault of such an array
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = check_call(lambda bad=bad: call(*bad))
+            if found:
+                wrong.append(f"{fault} in argument {place}: {found}")
+    assert not wrong, "\n".join(wrong)
