@@ -326,7 +326,7 @@ def test_without_matplotlib_the_tables_are_still_written(run, monthly, monkeypat
 
 BAD_FILES = {
     "empty": ("", "is empty"),
-    "text": ("t,y\n1,a\n2,b\n3,c\n", "must hold finite numbers of one style, got 'a'"),
+    "text": ("t,y\n1,a\n2,b\n3,c\n", "must hold numbers, got texts such as 'a'; name another"),
     "inf": ("t,y\n1,2\n2,inf\n3,1\n", "finite numbers of one style, got 'inf'"),
     "order of days": ("t,y\n1/2/20,2\n2/2/20,3\n", "--day-first or --month-first"),
     "decimal mark": ("t;y\n1;1,234\n2;2,345\n", "(--decimal . or --decimal ,)"),

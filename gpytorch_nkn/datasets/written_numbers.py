@@ -128,6 +128,11 @@ def _no_style(cells: Cells, name: str, styles: Sequence[tuple[str, str]]) -> str
         f"Line {line}: the column {shown(name)} must hold finite numbers of one style, got "
         f"{shown(cell)}"
     )
+    if len(cells) > 2 and not any(char.isdigit() for _, text in cells for char in text):
+        return (
+            f"The column {shown(name)} must hold numbers, got texts such as {shown(cell)}; name "
+            "another one (target, --target)."
+        )
     if not any(char.isdigit() for char in cell):
         return (
             f"{text}; if it stands for a missing value, say na_values=[{cell!r}] "
