@@ -97,7 +97,7 @@ def error(filled, truth, hole):
 
 def compare(result, image, hole):
     """Errors of the network, of RBF kernels and of the harmonic fill."""
-    rbf = inpaint(image, hole, structure="rbf", budget=BUDGET, seed=SEED)
+    rbf = inpaint(image, hole, structure="rbf", fills="kernel", budget=BUDGET, seed=SEED)
     fills = {"network": result.filled, "RBF": rbf.filled, "harmonic": harmonic(image, hole)}
     return {name: error(filled, image, hole) for name, filled in fills.items()}
 
@@ -201,7 +201,7 @@ box[
 ] = True
 
 film = inpaint(video, box, budget=BUDGET, seed=SEED)
-blurred = inpaint(video, box, structure="rbf", budget=BUDGET, seed=SEED)
+blurred = inpaint(video, box, structure="rbf", fills="kernel", budget=BUDGET, seed=SEED)
 film_error, blurred_error = (error(part.filled, waves, box) for part in (film, blurred))
 print(f"error of the waves: network {film_error:.4f}, RBF {blurred_error:.4f}")
 print(f"{coverage(film, video, box):.1%} of the missing cells lie in their 95 % band")

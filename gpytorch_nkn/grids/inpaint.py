@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import time
 import warnings
@@ -31,17 +32,18 @@ FILLS = ("kernel", "harmonic", "biharmonic")
 STRUCTURES = ("texture", "spectral_mixture", "periodic", "rbf")
 
 _EXACT_CELLS = 6000  # missing cells up to which variances of kernels are exact by default
-_SAMPLES = 64  # joint samples for the variances of more cells
 _THIN = 4.0  # distance to known cells up to which holes are thin, such as scratches and text
 _BLOCKS, _THIN_BLOCKS = 12, 3  # that judge the fills
 _LEARNED_BLOCKS = 12  # that kernels learn from
 _RESTARTS = 3
-_TRAINING = 0.5  # share of the budget
-_SOLVING = 0.4  # share of what is left after it, and again of what is left then
-_LEAST_ITERATIONS = 100  # for which there must be time in half the budget
+_COARSE, _TRAINING = 0.2, 0.5  # shares of the budget, and of what is left after the first
+_SOLVING = 0.3  # share of what is left after it, and again of what is left then
+_PRODUCTS = 6  # of an iteration, with all that is around them
+_LEAST_ITERATIONS = 40  # for which there must be time in half the budget
 _FEWEST, _JUDGED_ITERATIONS = 3, 200  # of conjugate gradients, and of those for a block
 _JUDGED_TOLERANCE = 1e-3
-_EXACT_SECONDS = 1.0  # of an exact variance, in units of a product with as many numbers
+_EXACT_SECONDS = 0.2  # of exact variances, in iterations with as many numbers
+_DENSE = 1.5  # size of the box of missing cells, in these, up to which it is inverted as a whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,7 @@ class InpaintResult:
             kernel was wanted or in the budget.
         fit: The record of the training; None likewise. Where the block errors in it are NaN, there
             was no room for blocks of the hole's shape, or there are only scratches.
-        weights: The mean weight of each fill in the mixture; empty for a kernel alone.
+        weights: The mean weight of each fill in the mixture; empty if nothing is missing.
     """
 
     mean: np.ndarray
@@ -130,8 +132,7 @@ def inpaint(
             ``"periodic"``, ``"rbf"``; or one kernel per dimension, of which copies are trained, on
             coordinates from -1 to 1 along the longest dimension.
         fills: Which of ``"kernel"``, ``"harmonic"`` and ``"biharmonic"`` there are; one alone is
-            taken as it is. With ``"kernel"`` alone nothing but the likelihood of the kernel, and
-            blocks that its variances are fitted to, say how sure it is.
+            taken as it is.
         channel_axis: Which dimension holds channels, such as colours; None for none.
         shared: Channels share their kernels and noise, which are learned from their first
             principal component if they lack the same cells; else each has its own.
@@ -142,9 +143,8 @@ def inpaint(
             second up to some 100,000 cells, then half of the time goes to training, the rest to
             solves. If it is too short for any kernel a warning says so.
         num_samples: Estimate standard deviations of the kernel, where it fills the holes alone,
-            from so many joint samples. Default: exact up to 6,000 missing cells; beyond that they
-            are those of left-out blocks or, for ``fills="kernel"``, from 64 samples (a relative
-            error of 9 %), which take as many solves.
+            from so many joint samples, one solve each. Default: exact up to 6,000 missing cells
+            where these are no scratches; else fitted to left-out blocks, as those of mixtures.
         single_precision: Train in float32, which gives the same fill in less time; predictions
             are in float64 always.
         device: Where to compute.
@@ -272,34 +272,35 @@ class _Found:
 def _fill(grid: _Grid, options: _Options, session: Session) -> _Found:
     """Fills, coarse ones first, and their mixture."""
     smooth = [name for name in options.fills if name != "kernel"]
-    mixture, thin = None, False
-    if smooth and grid.missing.any():
-        thin = max(distances(gone).max() for gone in grid.missing) <= _THIN
-        count = _THIN_BLOCKS if thin else _BLOCKS
-        blocks = hole_blocks(torch.as_tensor(grid.anywhere), count, near=True, seed=session.seed)
-        mixture = Mixture(grid.standard, grid.missing, blocks.numpy(), smooth)
     found = _Found()
+    iteration = _iteration_seconds(grid.values.shape)
+    if not grid.missing.any():
+        if "kernel" in options.fills:
+            _learn(grid, options, session, found, None, False, iteration)
+        else:
+            found.mean = grid.values
+        return found
+    thin = bool(smooth) and max(distances(gone).max() for gone in grid.missing) <= _THIN
+    count = _THIN_BLOCKS if thin else _BLOCKS
+    blocks = hole_blocks(torch.as_tensor(grid.anywhere), count, near=True, seed=session.seed)
+    end = session.end - (1 - _COARSE) * (session.budget or 0.0)
+    mixture = Mixture(grid.standard, grid.missing, blocks.numpy(), smooth, end=end)
     if "kernel" in options.fills:
-        iteration = _iteration_seconds(grid.values.shape, options.dtype)
-        if mixture is not None and _LEAST_ITERATIONS * iteration > 0.5 * session.seconds_left:
+        if smooth and _LEAST_ITERATIONS * iteration > 0.5 * session.seconds_left:
             warn_user(
                 f"A budget of {session.budget:g} seconds is too short to learn a kernel of a grid "
                 f"of {grid.values.shape[1:]}; the holes are filled by smoothness alone."
             )
         else:
             _learn(grid, options, session, found, mixture, thin, iteration)
-    if mixture is None:
-        return found
     mean, variance, found.weights = mixture.fill()
-    mean = np.where(grid.missing, grid.center + grid.scale * mean, grid.values)
-    if found.model is not None:
-        mean = np.where(grid.missing, mean, found.mean)
-        cells = int(grid.anywhere.sum())
-        exact = _EXACT_SECONDS * iteration * cells**3 / grid.values[0].size ** 1.5
-        if found.weights["kernel"] == 1 and cells <= _EXACT_CELLS and exact < session.seconds_left:
+    known = grid.values if found.model is None else found.mean
+    found.mean = np.where(grid.missing, grid.center + grid.scale * mean, known)
+    found.std = grid.scale * np.sqrt(variance)
+    if found.model is not None and found.weights["kernel"] == 1:
+        quick = not thin and _exact_seconds(grid.anywhere, iteration) < session.seconds_left
+        if quick or options.num_samples is not None:
             found.std = _deviations(found.model, options.num_samples, session)
-            return found
-    found.mean, found.std = mean, grid.scale * np.sqrt(variance)
     return found
 
 
@@ -330,8 +331,7 @@ def _learn(
     if grid.has_channels and not options.shared:
         kernels = [expand_kernel_batch(one, torch.Size([len(learned)])) for one in kernels]
     with warnings.catch_warnings():
-        if mixture is not None:  # which judges all that the solves lead to
-            warnings.simplefilter("ignore", NumericalWarning)
+        warnings.simplefilter("ignore", NumericalWarning)  # blocks judge what solves lead to
         trained = KroneckerGridGP(
             [x.to(dtype) for x in coordinates],
             targets,
@@ -362,8 +362,6 @@ def _learn(
         mean = model.grid_mean().cpu().numpy()
         found.mean = mean if grid.has_channels else mean[None]
         if mixture is None:
-            if grid.missing.any():
-                found.std = _deviations(model, options.num_samples, session)
             return
         judged = deepcopy(model).to(dtype)
         judged.max_iterations = _JUDGED_ITERATIONS
@@ -388,15 +386,17 @@ def _first_component(values: np.ndarray) -> np.ndarray:
     return component / np.nanstd(component, ddof=1)
 
 
-def _iteration_seconds(shape: tuple[int, ...], dtype: torch.dtype) -> float:
-    """Seconds that an iteration of a solve takes about, measured."""
+def _iteration_seconds(shape: tuple[int, ...]) -> float:
+    """Seconds that an iteration of a solve in float64 takes about, measured."""
     sizes = shape[1:]
-    array = torch.ones(sizes, dtype=dtype)
-    factors = [torch.ones(n, n, dtype=dtype) for n in sizes]
-    kronecker_multiply(factors, array)  # the first product of a process takes longer
-    begin = time.perf_counter()
-    kronecker_multiply(factors, array)
-    return 4 * shape[0] * (time.perf_counter() - begin)
+    array = torch.ones(sizes, dtype=torch.float64)
+    factors = [torch.ones(n, n, dtype=torch.float64) for n in sizes]
+    times = []
+    for _ in range(4):  # the first one takes longer
+        begin = time.perf_counter()
+        kronecker_multiply(factors, array)
+        times.append(time.perf_counter() - begin)
+    return _PRODUCTS * shape[0] * min(times)
 
 
 def _location(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -418,12 +418,20 @@ def _coordinates(sizes: tuple[int, ...], device: torch.device) -> list[torch.Ten
     ]
 
 
+def _exact_seconds(missing: np.ndarray, iteration: float) -> float:
+    """Seconds that exact variances take about; infinite for too many cells."""
+    cells, dims = int(missing.sum()), range(missing.ndim)
+    if cells > _EXACT_CELLS:
+        return math.inf
+    sides = [int(missing.any(tuple(d for d in dims if d != dim)).sum()) for dim in dims]
+    columns = 0 if math.prod(sides) <= _DENSE * cells else cells  # of products with unit vectors
+    return iteration * (_EXACT_SECONDS * cells**3 / missing.size**1.5 + columns)
+
+
 def _deviations(model: KroneckerGridGP, num_samples: int | None, session: Session) -> np.ndarray:
     """Standard deviations ``C x ...`` of new observations at cells missing in any channel."""
     sizes = [x.size(0) for x in model.coordinates]
     cells = model.missing.reshape(-1, *sizes).any(0)
-    if num_samples is None and int(cells.sum()) > _EXACT_CELLS:
-        num_samples = _SAMPLES
     _, variance = model.predict(
         cells,
         observation_noise=True,
