@@ -126,7 +126,7 @@ def _add_column(ax: Axes, rows: np.ndarray, texts: list[str], head: str, size: f
     """Write a column of numbers to the right of the axes, with a head above."""
     across = ax.get_yaxis_transform()  # horizontally in widths of the axes
     for row, text in zip(rows, texts, strict=True):
-        ax.text(1.16, row, text, transform=across, ha="right", va="center", fontsize=size)
+        ax.text(1.2, row, text, transform=across, ha="right", va="center", fontsize=size)
     ax.text(
-        1.16, 1.01, head, transform=ax.transAxes, ha="right", va="bottom", fontsize=8, color=GRAY
+        1.2, 1.01, head, transform=ax.transAxes, ha="right", va="bottom", fontsize=8, color=GRAY
     )
