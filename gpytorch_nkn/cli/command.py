@@ -250,8 +250,8 @@ def _add_common_options(parser: argparse.ArgumentParser, *, out: str, budget: fl
         "--transform",
         choices=("auto", "identity", "log", "log1p", "sqrt", "box-cox", "logit"),
         default="auto",
-        help="what is modelled of the target (default: it and its logarithm, where it is positive; "
-        "it and its log odds, between two bounds)",
+        help="what is modelled of the target (default: it, its square root and its logarithm where "
+        "these exist; it and its log odds between two bounds)",
     )
     parser.add_argument(
         "--bounds",

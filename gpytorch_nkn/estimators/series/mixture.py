@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
-from scipy.special import log_ndtr, logsumexp, ndtri_exp
+from scipy.special import log_ndtr, logsumexp, ndtr, ndtri_exp
 
 from gpytorch_nkn.estimators.series.transforms import Transform
 
@@ -21,7 +21,8 @@ _NODES = 80  # of Gauss-Hermite quadrature
 class Mixture:
     """What is forecast of ``M`` values: a mixture of transformed normal distributions.
 
-    A normal distribution that reaches beyond the bounds of its transform is cut there.
+    A normal distribution that reaches beyond the bounds of its transform is cut there, or what is
+    beyond lies on the bounds if these are closed. Densities on closed bounds are probabilities.
 
     Attributes:
         weights: Weights ``R`` of its parts, of sum 1.
@@ -40,14 +41,18 @@ class Mixture:
         with np.errstate(over="ignore"):
             scores = self._scores(values)
             parts = -(scores**2 + np.log(2 * np.pi)) / 2 - np.log(self.stds) + slope
-        return logsumexp(parts - self._log_mass, axis=0, b=self.weights[:, None])
+        parts -= self._log_mass
+        lower, upper = np.array([(kind.lower, kind.upper) for kind in self.transforms]).T[..., None]
+        parts = np.where(self._closed & (values == lower), log_ndtr(self._bounds[0]), parts)
+        parts = np.where(self._closed & (values == upper), log_ndtr(-self._bounds[1]), parts)
+        return logsumexp(parts, axis=0, b=self.weights[:, None])
 
     def above(self, values: np.ndarray) -> np.ndarray:
         """Probabilities ``M`` of more than values ``M``, precise where they are small."""
         return self._sum(_log_between(self._scores(values), self._ends[1]))
 
     def below(self, values: np.ndarray) -> np.ndarray:
-        """Probabilities ``M`` of less than values ``M``, precise where they are small."""
+        """Probabilities ``M`` of at most values ``M``, precise where they are small."""
         return self._sum(_log_between(self._ends[0], self._scores(values)))
 
     def quantile(self, probability: float) -> np.ndarray:
@@ -67,11 +72,17 @@ class Mixture:
 
     def draws(self, part: int, scores: np.ndarray) -> np.ndarray:
         """Values ``S x M`` of one part at standard normal scores, cut as its quantiles are."""
-        low, high = (end[part] for end in self._ends)
+        return self._draws(part, scores, self._ends)
+
+    def _draws(
+        self, part: int, scores: np.ndarray, ends: tuple[np.ndarray, np.ndarray]
+    ) -> np.ndarray:
+        """Values ``S x M`` of one part that is cut at these scores."""
+        low, high = (end[part] for end in ends)
         with np.errstate(invalid="ignore"):
             sign = np.where(low + high > 0, -1.0, 1.0)  # the tail in which logarithms are precise
         low = np.where(sign > 0, low, -high)
-        shares = log_ndtr(sign * scores) + self._log_mass[part]
+        shares = log_ndtr(sign * scores) + _log_between(*(end[part] for end in ends))
         cut = sign * ndtri_exp(np.logaddexp(log_ndtr(low), shares))
         return self.transforms[part].inverse(self.means[part] + self.stds[part] * cut)
 
@@ -85,18 +96,31 @@ class Mixture:
         return np.sqrt(np.where(np.isnan(variance), np.inf, variance))
 
     def _moments(self, part: int) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance ``M`` of one part: closed forms of logarithms, else by quadrature."""
+        """Mean and variance ``M`` of one part."""
+        mean, variance = self._moments_within(part)
+        kind, (low, high) = self.transforms[part], (bound[part] for bound in self._bounds)
+        if not kind.closed:
+            return mean, variance
+        shares = np.stack([ndtr(low), np.exp(_log_between(low, high)), ndtr(-high)])
+        means = np.stack([np.full_like(mean, kind.lower), mean, np.full_like(mean, kind.upper)])
+        means = np.where(shares > 0, means, 0.0)
+        whole = (shares * means).sum(0)
+        within = np.where(shares[1] > 0, shares[1] * variance, 0.0)
+        return whole, (shares * (means - whole) ** 2).sum(0) + within
+
+    def _moments_within(self, part: int) -> tuple[np.ndarray, np.ndarray]:
+        """Those within the bounds: closed forms of logarithms, else by quadrature."""
         kind, std = self.transforms[part], self.stds[part]
         if kind.power or kind.end < np.inf:
             nodes, weights = hermegauss(_NODES)
             weights = weights / weights.sum()
-            values = self.draws(part, nodes[:, None])
+            values = self._draws(part, nodes[:, None], self._bounds)
             mean = weights @ values
             return mean, weights @ (values - mean) ** 2
         logs = [  # of the first two moments, less what the mean adds
             (order * std) ** 2 / 2
-            + _log_between(*(end[part] - order * std for end in self._ends))
-            - self._log_mass[part]
+            + _log_between(*(end[part] - order * std for end in self._bounds))
+            - _log_between(*(end[part] for end in self._bounds))
             for order in (1, 2)
         ]
         mean = np.exp(self.means[part] + logs[0])
@@ -113,15 +137,25 @@ class Mixture:
 
     def _scores(self, values: np.ndarray) -> np.ndarray:
         """Standardised values ``R x M``."""
-        scaled = self._by_part([kind.forward(values) for kind in self._kinds])
+        scaled = self._by_part([kind.position(values) for kind in self._kinds])
         with np.errstate(over="ignore"):
             return (scaled - self.means) / self.stds
 
     @cached_property
-    def _ends(self) -> tuple[np.ndarray, np.ndarray]:
+    def _closed(self) -> np.ndarray:
+        return np.array([kind.closed for kind in self.transforms])[:, None]
+
+    @cached_property
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Bounds ``R x M`` as scores."""
-        low, high = np.array([kind.ends for kind in self.transforms]).T
-        return tuple((end[:, None] - self.means) / self.stds for end in (low, high))
+        low, high = np.array([kind.ends for kind in self.transforms]).T[..., None]
+        return (low - self.means) / self.stds, (high - self.means) / self.stds
+
+    @cached_property
+    def _ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Scores ``R x M`` at which the Gaussians are cut."""
+        low, high = self._bounds
+        return np.where(self._closed, -np.inf, low), np.where(self._closed, np.inf, high)
 
     @cached_property
     def _log_mass(self) -> np.ndarray:

@@ -41,6 +41,7 @@ from gpytorch_nkn.estimators.series.training import (
     QUALITIES,
     Series,
     Settings,
+    candidates,
     train,
 )
 from gpytorch_nkn.estimators.series.transforms import (
@@ -115,9 +116,10 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             roots, or a power from 0 (logarithms) to 1 that is learned from the series; ``"log1p"``
             logarithms of targets plus one (or the smallest positive target, unless they are whole
             numbers); ``"logit"`` the log odds of shares, between ``bounds``. ``"auto"`` tries the
-            targets themselves, and with them logarithms where targets are positive, or log odds
-            where both bounds are given. Of counts, ``"sqrt"`` is of these plus 3/8; forecasts are
-            real numbers.
+            targets themselves, and with them square roots where none is negative, logarithms where
+            all are positive, or log odds where both bounds are given. Of counts, ``"sqrt"`` is of
+            these plus 3/8; forecasts are real numbers, and have a probability of 0 itself if some
+            targets are 0.
         bounds: Numbers between which all targets lie, and all forecasts will (``None`` or infinite
             for no bound): ``(0, 1)`` for shares, ``(0, 100)`` for percentages. A lower one is what
             logarithms and roots count from. Of targets at the bounds themselves, ``"logit"`` takes
@@ -126,7 +128,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             is not ``"identity"``.
         horizon: Steps by which candidates are judged, and of :meth:`forecast`; ``None`` for one
             season (6 without one).
-        quality: ``"fast"`` for one structure, ``"default"`` for up to six, ``"best"`` for the
+        quality: ``"fast"`` for one structure, ``"default"`` for up to five, ``"best"`` for the
             ``"time_series"`` network, too, which takes four times as long. On everyday series
             ``"best"`` was no better than the default: it is for those whose structure is none of
             walks, trends and seasons.
@@ -389,7 +391,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             covariates: As in :meth:`predict`.
 
         Returns:
-            Natural logarithms ``M``, of densities per unit of the targets.
+            Natural logarithms ``M``, of densities per unit of the targets; of probabilities at a
+            bound on which targets of the fit lie, such as 0 of counts.
         """
         mixture, target = self._mixture(x, covariates), as_vector(y, "y")
         if target.shape != mixture.means.shape[1:]:
@@ -850,7 +853,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         if wild.any():
             series = series.select(~wild)
         transforms = self._transforms(series)
-        tasks = [(name, transform) for name in names for transform in transforms]
+        tasks = candidates(names, transforms)
         # with several candidates the bar is over these
         settings = replace(settings, progress=self.progress and len(tasks) == 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time as clock
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,7 @@ __all__ = [
     "QUALITIES",
     "Series",
     "Settings",
+    "candidates",
     "find_cycles",
     "train",
 ]
@@ -40,7 +42,6 @@ _LEARNING = 0.6  # of the time, where these are more than hyperparameters are le
 NO_SEASON, NO_COVARIATES = "no season", "no covariates"
 # Terms of the networks that are tried, by name.
 _TERMS: dict[str, tuple[str, ...]] = {
-    "walks": ("walk", "trend", "line", "rough", "season", "shifting_season"),
     "smooth": ("walk", "trend", "line", "smooth", "rough", "season", "shifting_season"),
     "damped": ("walk", "damped", "line", "rough", "season", "shifting_season"),
     NO_SEASON: ("walk", "trend", "line", "smooth", "rough"),
@@ -48,10 +49,12 @@ _TERMS: dict[str, tuple[str, ...]] = {
     NO_COVARIATES: ("walk", "trend", "line", "rough", "season", "shifting_season"),
 }
 QUALITIES: dict[str, tuple[str, ...]] = {
-    "fast": ("walks",),
-    "default": ("walks", "smooth", "damped", "cycle", NO_SEASON, NO_COVARIATES),
-    "best": ("walks", "smooth", "damped", "cycle", NO_SEASON, NO_COVARIATES, "time_series"),
+    "fast": ("smooth",),
+    "default": ("smooth", "damped", "cycle", NO_SEASON, NO_COVARIATES),
+    "best": ("smooth", "damped", "cycle", NO_SEASON, NO_COVARIATES, "time_series"),
 }
+# Those that are tried for every transform, where others are, too.
+_OF_ALL = ("smooth", "damped", NO_SEASON)
 # Log weights before the forecasts are judged, where not all alike. The period of a cycle is picked
 # with the values that judge it, most of which have none.
 LOG_PRIORS = {"cycle": -3.0}
@@ -148,6 +151,24 @@ class Settings:
     device: str | None
     seed: int
     progress: bool
+
+
+def candidates(
+    names: Sequence[str], transforms: Sequence[Transform]
+) -> list[tuple[str, Transform]]:
+    """Which structures are tried for which transforms, the first of which is the identity.
+
+    One structure alone is tried for the first and the last of them, a cycle for the one between
+    these: it matters less to it.
+    """
+    ends = list(dict.fromkeys((transforms[0], transforms[-1])))
+    middle = transforms[len(transforms) // 2]
+    tried: list[tuple[str, Transform]] = []
+    for name in names:
+        every = len(names) > 1 and name in _OF_ALL
+        own = transforms if every else [middle] if name == "cycle" else ends
+        tried += [(name, transform) for transform in own]
+    return tried
 
 
 def find_cycles(series: Series) -> list[float]:

@@ -33,6 +33,7 @@ class Transform:
         lower, upper: There are no targets beyond.
         power: The power :math:`\lambda`; 0 for logarithms.
         origin, end: The ends :math:`a` and :math:`b`, at or beyond the bounds.
+        closed: Targets lie on the bounds: what a process has beyond them does so, too.
     """
 
     name: str = "identity"
@@ -41,6 +42,7 @@ class Transform:
     power: float = 1.0
     origin: float = 0.0
     end: float = np.inf
+    closed: bool = False
 
     @property
     def is_identity(self) -> bool:
@@ -74,6 +76,15 @@ class Transform:
         with np.errstate(divide="ignore"):
             link = np.log(distance)
             return link if self.end == np.inf else link - np.log(self.end - values)
+
+    def position(self, values: np.ndarray) -> np.ndarray:
+        """For the process, where what is at most these values ends."""
+        scaled = self.forward(values)
+        if not self.closed:
+            return scaled
+        return np.where(
+            values < self.lower, -np.inf, np.where(values >= self.upper, np.inf, scaled)
+        )
 
     def inverse(self, scaled: np.ndarray) -> np.ndarray:
         """The values; the largest float instead of infinity, and none beyond the bounds."""
@@ -141,7 +152,8 @@ def candidate_transforms(
     Where targets lie on a bound at which a link or the slope of a root is infinite, the origin is
     moved beyond it: by 3/8 of the resolution for roots (Anscombe 1948; the resolution of whole
     numbers is 1, that of others the smallest distance of a target from the bound), for
-    ``"log1p"`` by the resolution, for ``"logit"`` by half of it.
+    ``"log1p"`` by the resolution, for ``"logit"`` by half of it. Bounds on which targets lie are
+    closed: so do forecasts.
 
     Args:
         option: One of :data:`TRANSFORMS`, or ``"auto"``.
@@ -180,27 +192,28 @@ def candidate_transforms(
         names = ["identity"]
         if np.isfinite(bounds).all():
             names = ["identity", "logit"]
-        elif np.isfinite(lower) and smallest > lower:
-            names = ["identity", "log"]
+        elif np.isfinite(lower):
+            names = ["identity", "sqrt", "log"] if smallest > lower else ["identity", "sqrt"]
     return [_transform(name, values, lower, upper, season) for name in names]
 
 
 def _transform(
     name: str, values: np.ndarray, lower: float, upper: float, season: int | None
 ) -> Transform:
+    closed = bool(values.min() == lower or values.max() == upper)
     if name == "identity":
-        return Transform(name, lower, upper)
+        return Transform(name, lower, upper, closed=closed)
     unit = _resolution(values, lower, upper)
     if name == "logit":
-        at_bound = values.min() == lower or values.max() == upper
-        shift = unit / 2 if at_bound else 0.0
-        return Transform(name, lower, upper, 0.0, lower - shift, upper + shift)
+        shift = unit / 2 if closed else 0.0
+        return Transform(name, lower, upper, 0.0, lower - shift, upper + shift, closed)
     if name in ("log", "log1p"):
-        return Transform(name, lower, upper, 0.0, lower - unit * (name == "log1p"))
+        origin = lower - unit * (name == "log1p")
+        return Transform(name, lower, upper, 0.0, origin, closed=closed)
     is_count = bool((values == np.round(values)).all())
     origin = lower - _ANSCOMBE * unit if is_count or values.min() == lower else lower
     power = 0.5 if name == "sqrt" else _learned_power(values - origin, season)
-    return Transform(name, lower, upper, power, origin)
+    return Transform(name, lower, upper, power, origin, closed=closed)
 
 
 def _resolution(values: np.ndarray, lower: float, upper: float) -> float:

@@ -103,6 +103,28 @@ def test_densities_of_values_out_of_all_reach_are_zero():
     assert mixture.log_density(np.array([1e300]))[0] == -np.inf
 
 
+@pytest.mark.parametrize("upper", [1.0, np.inf])
+def test_closed_bounds_hold_what_is_beyond_them(upper):
+    transform = Transform("sqrt", 0.0, upper, power=0.5, origin=-0.375, closed=True)
+    mixture = Mixture(np.ones(1), np.array([[0.5]]), np.array([[0.4]]), (transform,))
+    scaled = 0.5 + 0.4 * norm.ppf(np.linspace(0, 1, 200_002)[1:-1])
+    drawn = np.clip(np.maximum(scaled, 0) ** 2 - 0.375, 0, upper)
+    for probability in (0.1, 0.5, 0.7, 0.99):
+        expected = np.quantile(drawn, probability)
+        assert mixture.quantile(probability)[0] == pytest.approx(expected, rel=1e-3)
+    assert mixture.quantile(0.1)[0] == 0.0
+    assert mixture.draws(0, np.array([[-2.0], [0.2]]))[0] == 0.0
+    assert mixture.std()[0] == pytest.approx(drawn.std(), rel=1e-3)
+    at_most = mixture.below(np.array([0.0]))[0]
+    assert at_most == pytest.approx((drawn == 0).mean(), abs=1e-4)
+    assert mixture.above(np.array([0.0]))[0] == pytest.approx(1 - at_most)
+    assert mixture.log_density(np.array([0.0]))[0] == pytest.approx(np.log(at_most))
+    assert mixture.below(np.array([-1e-9]))[0] == 0 and mixture.above(np.array([upper]))[0] == 0
+    inside = np.linspace(1e-9, min(upper, 12) - 1e-9, 20_001)
+    between = integrate.trapezoid(np.exp(mixture.log_density(inside)), inside)
+    assert between == pytest.approx(((drawn > 0) & (drawn < upper)).mean(), rel=1e-3)
+
+
 SHIFTED = Transform("sqrt", 0.0, power=0.5, origin=-0.375)
 CASES = [
     (Transform("identity", 0.0, 1.0), 0.7, 0.4),

@@ -88,7 +88,7 @@ def test_the_candidate_that_finds_no_wild_values_is_not_trained_again(monkeypatc
         monkeypatch.setattr(f"gpytorch_nkn.estimators.series.{module}.train", spy)
     options = {"quality": "fast", "random_state": 0, "progress": False}
     once = NKNForecaster(**options).fit(_MONTHS, months())
-    assert sorted(trained) == [("walks", "identity"), ("walks", "log")]
+    assert sorted(trained) == [("smooth", "identity"), ("smooth", "log")]
     kept = NKNForecaster(outliers="keep", **options).fit(_MONTHS, months())
     np.testing.assert_array_equal(once.forecast(12), kept.forecast(12))
 
