@@ -17,7 +17,6 @@ from gpytorch_nkn.estimators.askl import askl_base
 from gpytorch_nkn.estimators.askl.askl_training import Trainer
 from tests.estimators.askl.test_askl_selection import watch_runs
 from tests.estimators.askl.test_askl_training import interrupt
-from tests.estimators.scikit_learn_checks import check_as_scikit_learn_does
 
 SHORT = {
     "n_components": 60,
@@ -42,14 +41,6 @@ def rings(n=300, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 2))
     return X, np.digitize(np.hypot(*X.T), [0.7, 1.1, 1.6])
-
-
-def test_scikit_learns_own_checks():
-    check_as_scikit_learn_does(ASKLClassifier(n_components=20, max_iter=3))
-
-
-def test_scikit_learns_own_checks_of_the_hinge_loss():
-    check_as_scikit_learn_does(classifier(loss="hinge", max_iter=15, n_components=30))
 
 
 def test_defaults_learn_classes():

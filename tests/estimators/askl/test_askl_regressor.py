@@ -8,7 +8,6 @@ from sklearn.linear_model import Ridge
 from gpytorch_nkn.estimators import ASKLClassifier, ASKLRegressor
 from gpytorch_nkn.estimators.askl.askl_training import Trainer
 from tests.estimators.askl.test_askl_classifier import SHORT
-from tests.estimators.scikit_learn_checks import check_as_scikit_learn_does
 
 
 def regressor(method="ASKL", **options):
@@ -19,10 +18,6 @@ def table(n=200, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(n, 2))
     return X, 50 + 20 * (np.sin(6 * X[:, 0]) + X[:, 1]) + rng.standard_normal(n)
-
-
-def test_scikit_learns_own_checks():
-    check_as_scikit_learn_does(ASKLRegressor(n_components=20, max_iter=3))
 
 
 @pytest.mark.parametrize("estimator", [ASKLClassifier, ASKLRegressor])

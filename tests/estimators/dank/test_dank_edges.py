@@ -15,7 +15,6 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from gpytorch_nkn.estimators import DANKClassifier, DANKRegressor
-from tests.estimators.scikit_learn_checks import check_as_scikit_learn_does
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))
@@ -28,18 +27,6 @@ def fitted(estimator, inputs=X, targets=None, **options):
     if targets is None:
         targets = (LABELS if estimator is DANKClassifier else Y)[: len(inputs)]
     return estimator(**{"random_state": 0, "cv": 2, **options}).fit(inputs, targets)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("estimator", BOTH)
-def test_scikit_learns_own_checks(estimator):
-    # both factors are learned, in a third of the time of 5 folds
-    check_as_scikit_learn_does(estimator(cv=2))
-
-
-@pytest.mark.parametrize("estimator", BOTH)
-def test_scikit_learns_own_checks_without_relevances(estimator):
-    check_as_scikit_learn_does(estimator(eta="norm", relevance=None))
 
 
 @pytest.mark.parametrize(

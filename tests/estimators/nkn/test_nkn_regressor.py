@@ -23,7 +23,6 @@ from gpytorch_nkn.interpretation import decompose, effects, expand, report
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP
-from tests.estimators.scikit_learn_checks import check_as_scikit_learn_does
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=15)
 
@@ -41,11 +40,6 @@ def regressor(structure="auto", **options):
 @pytest.fixture(scope="module")
 def fitted():
     return regressor(restarts=2).fit(*table())
-
-
-def test_scikit_learns_own_checks():
-    recipe = Recipe(adam_steps=0, lbfgs_iterations=5)
-    check_as_scikit_learn_does(regressor("tabular", recipe=recipe))
 
 
 def test_a_function_is_learned_and_the_bands_hold():

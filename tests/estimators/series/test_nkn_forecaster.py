@@ -9,7 +9,6 @@ from gpytorch.kernels import LinearKernel, RBFKernel
 from matplotlib.figure import Figure
 from scipy.integrate import cumulative_trapezoid, trapezoid
 from scipy.stats import norm
-from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.estimators.series import nkn_forecaster
@@ -644,9 +643,3 @@ def test_bad_probabilities_are_named(fitted, probabilities):
 def test_lengths_of_a_density_must_agree(fitted):
     with pytest.raises(ValueError, match="x has 2 points and y has 1"):
         fitted.log_predictive_density([1.0, 2.0], [1.0])
-
-
-@pytest.mark.filterwarnings("ignore:.*one_d_array|Can't test estimator|.*2darray.*")
-def test_scikit_learns_own_checks():
-    """Most of them need two-dimensional inputs and skip an estimator whose tags say otherwise."""
-    check_estimator(forecaster(recipe=Recipe(5, lbfgs_iterations=2)), on_skip=None)

@@ -1,0 +1,225 @@
+"""Every model with BoTorch's acquisition functions and transforms, as its users combine them.
+
+An acquisition function is a number at every t-batch, alike for a batch and its elements; its
+gradient is that of finite differences; its optimum lies within the bounds. What BoTorch or the
+model does not do is refused in words. A usual run takes every eleventh combination.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from botorch.acquisition import (
+    ExpectedImprovement,
+    LogExpectedImprovement,
+    LogNoisyExpectedImprovement,
+    PosteriorMean,
+    PosteriorStandardDeviation,
+    ProbabilityOfImprovement,
+    UpperConfidenceBound,
+    qExpectedImprovement,
+    qKnowledgeGradient,
+    qLogExpectedImprovement,
+    qLogNoisyExpectedImprovement,
+    qNegIntegratedPosteriorVariance,
+    qNoisyExpectedImprovement,
+    qProbabilityOfImprovement,
+    qSimpleRegret,
+    qUpperConfidenceBound,
+)
+from botorch.acquisition.max_value_entropy_search import (
+    qLowerBoundMaxValueEntropy,
+    qMaxValueEntropy,
+)
+from botorch.acquisition.multi_objective.logei import (
+    qLogExpectedHypervolumeImprovement,
+    qLogNoisyExpectedHypervolumeImprovement,
+)
+from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.exceptions import BotorchError
+from botorch.models.transforms import (
+    ChainedInputTransform,
+    ChainedOutcomeTransform,
+    Log,
+    Normalize,
+    Standardize,
+    Warp,
+)
+from botorch.optim import optimize_acqf
+from botorch.sampling import SobolQMCNormalSampler
+from botorch.utils.multi_objective.box_decompositions import FastNondominatedPartitioning
+
+from tests.models.registry import CASES
+
+REFUSALS = (NotImplementedError, TypeError, ValueError, BotorchError)
+
+
+def sampler(size=8):
+    return SobolQMCNormalSampler(torch.Size([size]), seed=0)
+
+
+def baseline(case):
+    return case.points(5)
+
+
+# Acquisition functions of a model, the best value so far and its case, with the points of a
+# t-batch; one for one output, then those for two.
+OF_ONE = {
+    "EI": (1, lambda m, best, case: ExpectedImprovement(m, best)),
+    "log EI": (1, lambda m, best, case: LogExpectedImprovement(m, best)),
+    "PI": (1, lambda m, best, case: ProbabilityOfImprovement(m, best)),
+    "UCB": (1, lambda m, best, case: UpperConfidenceBound(m, 0.5)),
+    "mean": (1, lambda m, best, case: PosteriorMean(m)),
+    "deviation": (1, lambda m, best, case: PosteriorStandardDeviation(m)),
+    "log NEI": (1, lambda m, best, case: LogNoisyExpectedImprovement(m, baseline(case), 4)),
+    "qEI": (2, lambda m, best, case: qExpectedImprovement(m, best, sampler())),
+    "qlog EI": (2, lambda m, best, case: qLogExpectedImprovement(m, best, sampler())),
+    "qPI": (2, lambda m, best, case: qProbabilityOfImprovement(m, best, sampler())),
+    "qUCB": (2, lambda m, best, case: qUpperConfidenceBound(m, 0.5, sampler())),
+    "qregret": (2, lambda m, best, case: qSimpleRegret(m, sampler())),
+    "qNEI": (2, lambda m, best, case: qNoisyExpectedImprovement(m, baseline(case), sampler())),
+    "qlog NEI": (
+        2,
+        lambda m, best, case: qLogNoisyExpectedImprovement(m, baseline(case), sampler()),
+    ),
+    "MES": (1, lambda m, best, case: qMaxValueEntropy(m, case.points(20), num_mv_samples=3)),
+    "GIBBON": (
+        1,
+        lambda m, best, case: qLowerBoundMaxValueEntropy(m, case.points(20), num_mv_samples=3),
+    ),
+    "KG": (4, lambda m, best, case: qKnowledgeGradient(m, 3, sampler(3))),
+    "NIPV": (2, lambda m, best, case: qNegIntegratedPosteriorVariance(m, case.points(4))),
+}
+ZERO = torch.zeros(2, dtype=torch.float64)
+OF_TWO = {
+    "scalarised log EI": (
+        1,
+        lambda m, best, case: LogExpectedImprovement(
+            m, best, posterior_transform=ScalarizedPosteriorTransform(ZERO + 0.5)
+        ),
+    ),
+    "log EHVI": (
+        2,
+        lambda m, best, case: qLogExpectedHypervolumeImprovement(
+            m, ZERO, FastNondominatedPartitioning(ZERO, ZERO + torch.eye(2).to(ZERO)), sampler()
+        ),
+    ),
+    "log NEHVI": (
+        2,
+        lambda m, best, case: qLogNoisyExpectedHypervolumeImprovement(
+            m, ZERO, baseline(case), sampler()
+        ),
+    ),
+}
+# Combinations that BoTorch does not have, whatever the model: noiseless fantasies are of its
+# SingleTaskGP with learned noise, MES is not of ensembles, and what looks ahead needs fantasies.
+# Some end in BoTorch's own shapes: the deviation averages no ensembles.
+KNOWN = {("deviation", "members")}
+FLAT = ("EI", "PI", "qEI", "qNEI", "qPI")  # far from the best value
+# Gradients of these are not those of finite differences for BoTorch's SingleTaskGP either.
+GRADIENTS_OF_BOTORCH = ("qNEI", "qlog NEI", "log NEHVI", "NIPV")
+STEP = 11  # of a usual run, which no number of functions is a multiple of
+COMBINATIONS = [
+    (case, name)
+    for case in CASES
+    for name in (*OF_ONE, *(OF_TWO if case.outputs and not case.on_grid else ()))
+    if not (case.members and (name, "members") in KNOWN)
+]
+
+
+def made(case, name):
+    outputs = 2 if name in OF_TWO else 1
+    torch.manual_seed(0)
+    model = case.model(outputs)
+    best = case.data(outputs)[1].nan_to_num(0.0).max() - 0.5
+    q, make = (OF_TWO | OF_ONE)[name]
+    return q, make(model, best, case)
+
+
+def check(case, name):
+    """Values of t-batches, gradients, and an optimum."""
+    q, acquisition = made(case, name)
+    points = case.points(2, 3, q)
+    with torch.no_grad():
+        whole = acquisition(points.flatten(0, 1))
+        alone = torch.cat([acquisition(one.unsqueeze(0)).view(1) for one in points[0]])
+    assert whole.shape == (6,) and whole.isfinite().all()
+    torch.testing.assert_close(whole[:3], alone, rtol=1e-5, atol=1e-7)
+    x = points[0, :2].clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(acquisition(x).sum(), x)
+    along = torch.randn(x.shape, generator=torch.Generator().manual_seed(3), dtype=x.dtype)
+    with torch.no_grad():
+        up, down = (acquisition(x + s * 1e-5 * along).sum() for s in (1, -1))
+    expected, found = (up - down) / 2e-5, (gradient * along).sum()
+    right = abs(found - expected) < 1e-5 + 1e-3 * abs(expected)
+    assert right or name in GRADIENTS_OF_BOTORCH, f"{found} is not {expected}"
+    assert gradient.abs().max() > 0 or name in FLAT
+    bounds = torch.tensor([[0.2], [0.7]], dtype=x.dtype).expand(2, case.columns)
+    number = q if not isinstance(acquisition, qKnowledgeGradient) else 1
+    best, value = optimize_acqf(
+        acquisition, bounds, number, num_restarts=2, raw_samples=4, options={"maxiter": 2}
+    )
+    assert best.shape == (number, case.columns) and value.isfinite()
+    assert (best >= bounds[0] - 1e-9).all() and (best <= bounds[1] + 1e-9).all()
+
+
+def pytest_generate_tests(metafunc):
+    if "name" in metafunc.fixturenames:
+        step = 1 if metafunc.config.getoption("--all-foreign") else STEP
+        chosen = COMBINATIONS[::step]
+        metafunc.parametrize(("case", "name"), chosen, ids=[f"{c.name}-{n}" for c, n in chosen])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_acquisition_functions(case, name):
+    try:
+        check(case, name)
+    except REFUSALS as error:
+        assert len(str(error).split()) > 4, f"no sentence: {error!r}"
+        assert not isinstance(error, torch.linalg.LinAlgError)
+
+
+def input_transforms(columns):
+    bounds = torch.tensor([[-0.5], [1.5]], dtype=torch.float64).expand(2, columns)
+    normalize = Normalize(columns, bounds=bounds)
+    warp = Warp(columns, [0], bounds=torch.tensor([[0.0], [1.0]]).expand(2, columns).double())
+    return {
+        "normalize": normalize,
+        "warp": warp,
+        "chained": ChainedInputTransform(first=normalize, second=warp),
+    }
+
+
+def outcome_transforms(outputs):
+    return {
+        "standardize": Standardize(outputs),
+        "log": Log(),
+        "chained": ChainedOutcomeTransform(log=Log(), standardize=Standardize(outputs)),
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_transforms(case):
+    """Predictions at t-batches have gradients, and one transform more changes no shapes."""
+    if case.on_grid:  # its outcome transforms have tests of their own
+        return
+    inputs, y = case.data()
+    for options in (
+        *({"input_transform": t} for t in input_transforms(case.columns).values()),
+        *({"outcome_transform": t} for t in outcome_transforms(1).values()),
+    ):
+        try:
+            model = case.make(inputs, y.abs() + 1, **options).eval()
+        except REFUSALS as error:
+            assert len(str(error).split()) > 4
+            continue
+        points = case.points(2, 3, 4).requires_grad_()
+        posterior = model.posterior(points)
+        mean = posterior.mean
+        members = () if case.members is None else (case.members,)
+        assert mean.shape == (2, 3, *members, 4, 1) and mean.isfinite().all()
+        (gradient,) = torch.autograd.grad(mean.sum(), points)
+        assert gradient.isfinite().all() and gradient.abs().max() > 0
+        value = qSimpleRegret(model, sampler(4))(points.detach())
+        assert value.shape == (2, 3) and value.isfinite().all()
