@@ -16,14 +16,14 @@ from gpytorch_nkn.kernels.wiener_kernel import WienerKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 from gpytorch_nkn.layers import Layer, Linear, Product, log_normal_prior, prior_closures
 
-__all__ = ["TERMS", "forecast"]
+__all__ = ["MODES", "TERMS", "forecast"]
 
 _CONSTANT = 10.0  # variance of the level, standardised: all but free
 _SINE = 10.0  # lengthscale within a period at which the periodic kernel is a cosine
 
 # Every prior is the mode of a value and the scale of its logarithm, for standardised targets and
 # time in units of the (shortest) season, or of four steps where there is none.
-_MODES: dict[str, tuple[float, float]] = {
+MODES: dict[str, tuple[float, float]] = {
     "smooth": (3.0, 1.0),  # lengthscale
     "damped": (2.7, 0.7),
     "rough": (0.92, 1.0),
@@ -67,7 +67,7 @@ def _trend(start: _Start) -> list[Kernel]:
 
 def _damped(start: _Start) -> list[Kernel]:
     kernel = DampedTrendKernel(origin=start.origin, unit=1.0)
-    return [_with_prior(kernel, "lengthscale", _MODES["damped"], start.priors)]
+    return [_with_prior(kernel, "lengthscale", MODES["damped"], start.priors)]
 
 
 def _line(start: _Start) -> list[Kernel]:
@@ -76,20 +76,20 @@ def _line(start: _Start) -> list[Kernel]:
 
 def _smooth(start: _Start) -> list[Kernel]:
     kernel = _fixed(RQKernel(), "alpha", 1.0)
-    return [_with_prior(kernel, "lengthscale", _MODES["smooth"], start.priors)]
+    return [_with_prior(kernel, "lengthscale", MODES["smooth"], start.priors)]
 
 
 def _rough(start: _Start) -> list[Kernel]:
-    return [_with_prior(MaternKernel(nu=0.5), "lengthscale", _MODES["rough"], start.priors)]
+    return [_with_prior(MaternKernel(nu=0.5), "lengthscale", MODES["rough"], start.priors)]
 
 
 def _periodic(start: _Start, shape: str) -> Kernel:
     kernel = _fixed(ZeroMeanPeriodicKernel(), "period_length", start.period)
-    return _with_prior(kernel, "lengthscale", _MODES[shape], start.priors)
+    return _with_prior(kernel, "lengthscale", MODES[shape], start.priors)
 
 
 def _season(start: _Start) -> list[Kernel]:
-    mode, scale = _MODES["drift"]
+    mode, scale = MODES["drift"]
     drift = (start.period * mode, scale)
     return [
         _periodic(start, "shape"),
@@ -102,7 +102,7 @@ def _shifting_season(start: _Start) -> list[Kernel]:
 
 
 def _cycle(start: _Start) -> list[Kernel]:
-    (mode, scale), (periods, width) = _MODES["cycle"], _MODES["coherence"]
+    (mode, scale), (periods, width) = MODES["cycle"], MODES["coherence"]
     wave = _fixed(ZeroMeanPeriodicKernel(), "lengthscale", _SINE)
     coherence = (periods * start.period, width)
     return [
@@ -130,7 +130,7 @@ TERMS = {
 
 
 def _curve(start: _Start) -> list[Kernel]:
-    return [_with_prior(RBFKernel(), "lengthscale", _MODES["curve"], start.priors)]
+    return [_with_prior(RBFKernel(), "lengthscale", MODES["curve"], start.priors)]
 
 
 def _drifting_line(start: _Start) -> list[Kernel]:
