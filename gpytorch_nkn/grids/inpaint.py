@@ -17,7 +17,7 @@ from linear_operator.utils.warnings import NumericalWarning
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from gpytorch_nkn.fit import Session, warn_user
+from gpytorch_nkn.fit import Session, SizeWarning, warn_of_size, warn_user
 from gpytorch_nkn.grids.fill import SmoothFills, distances
 from gpytorch_nkn.grids.mixture import Mixture
 from gpytorch_nkn.kernels import expand_kernel_batch
@@ -36,6 +36,7 @@ _THIN = 4.0  # distance to known cells up to which holes are thin, such as scrat
 _BLOCKS, _THIN_BLOCKS = 12, 3  # that judge the fills
 _LEARNED_BLOCKS = 12  # that kernels learn from
 _RESTARTS = 3
+_USUAL_CELLS = 300_000
 _COARSE, _TRAINING = 0.2, 0.5  # shares of the budget, and of what is left after the first
 _SOLVING = 0.3  # share of what is left after it, and again of what is left then
 _PRODUCTS = 6  # of an iteration, with all that is around them
@@ -273,6 +274,15 @@ def _fill(grid: _Grid, options: _Options, session: Session) -> _Found:
     """Fills, coarse ones first, and their mixture."""
     smooth = [name for name in options.fills if name != "kernel"]
     found = _Found()
+    if "kernel" in options.fills and session.budget is None:
+        warn_of_size(
+            "inpaint",
+            grid.values[0].size,
+            _USUAL_CELLS,
+            'steps of the training take seconds each; fills=("harmonic", "biharmonic") does '
+            "without a kernel, and a budget ends it in time.",
+            unit="cells",
+        )
     iteration = _iteration_seconds(grid.values.shape)
     if not grid.missing.any():
         if "kernel" in options.fills:
@@ -332,6 +342,7 @@ def _learn(
         kernels = [expand_kernel_batch(one, torch.Size([len(learned)])) for one in kernels]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NumericalWarning)  # blocks judge what solves lead to
+        warnings.simplefilter("ignore", SizeWarning)  # has been said
         trained = KroneckerGridGP(
             [x.to(dtype) for x in coordinates],
             targets,
