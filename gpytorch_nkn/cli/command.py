@@ -180,7 +180,9 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
 def _add_inpaint(commands: argparse._SubParsersAction) -> None:
     about = (
         "Fill the missing pixels of an image with what the rest of it tells, by a Gaussian process "
-        "whose kernel is learned per dimension. Writes filled.png, uncertainty.png (the standard "
+        "whose kernel is learned per dimension, mixed with smooth fills as they did on left-out "
+        "blocks: for scratches, text and holes in textures; of large holes in photographs it "
+        "knows levels, not objects. Writes filled.png, uncertainty.png (the standard "
         "deviation), inpaint.npz (mean, std, mask; 0 is black and 1 is white) and summary.json. "
         "Missing are the pixels that are not black in the mask, an image of the same size; without "
         "a mask, the transparent ones. Ctrl-C ends the training, and what there is is written."
@@ -212,7 +214,7 @@ def _add_inpaint(commands: argparse._SubParsersAction) -> None:
         "--restarts",
         type=_positive_int,
         metavar="R",
-        help="starts of the training (default: 3 for a texture, else 1)",
+        help="starts of the training (default: 3 for a texture with holes, else 1)",
     )
     _add_training_options(inpaint, out="inpaint", budget=None)
 
