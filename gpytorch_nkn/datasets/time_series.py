@@ -87,9 +87,9 @@ def future_times(x: np.ndarray, count: int) -> np.ndarray:
     """The next times after the end of a series, in steps of the median step.
 
     Args:
-        x: Times ``N``, numbers or ``datetime64``, at least two of them different. Dates that
-            all stand on one day of the month, or on its last day, go on in whole months, and
-            daily ones without a weekend (ten or more) from Monday to Friday.
+        x: Times ``N``, numbers, ``datetime64`` or ``timedelta64``, at least two of them different.
+            Dates that all stand on one day of the month, or on its last day, go on in whole
+            months, and daily ones without a weekend (ten or more) from Monday to Friday.
         count: How many.
 
     Raises:
@@ -97,8 +97,8 @@ def future_times(x: np.ndarray, count: int) -> np.ndarray:
         ValueError: All times are the same, or one is missing or infinite.
     """
     x = np.asarray(x)
-    if x.dtype.kind not in "iufM":
-        raise TypeError(f"x must hold numbers or datetime64, got values of {x.dtype}.")
+    if x.dtype.kind not in "iufmM":
+        raise TypeError(f"x must hold numbers, datetime64 or timedelta64, got values of {x.dtype}.")
     if not np.isfinite(x).all():
         raise ValueError(f"x must be finite, got {(~np.isfinite(x)).sum()} missing or infinite.")
     different = np.unique(x)

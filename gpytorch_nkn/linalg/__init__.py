@@ -23,6 +23,13 @@ from gpytorch_nkn.linalg.low_rank_gaussian import (
     low_rank_posterior,
 )
 from gpytorch_nkn.linalg.singular_values import singular_value_threshold
+from gpytorch_nkn.linalg.state_space import (
+    MarkovProcess,
+    StateSpace,
+    product,
+    scaled,
+    stationary,
+)
 from gpytorch_nkn.linalg.tiles import (
     Evaluator,
     Pool as Pool,
@@ -41,9 +48,11 @@ __all__ = [
     "KroneckerEigen",
     "LeftOutBlocks",
     "LogDeterminant",
+    "MarkovProcess",
     "PartialGrid",
     "PartialKronecker",
     "Scratch",
+    "StateSpace",
     "TileEvaluator",
     "add_all",
     "broadcast_batch_shapes",
@@ -55,9 +64,12 @@ __all__ = [
     "kronecker_multiply",
     "low_rank_negative_log_likelihood",
     "low_rank_posterior",
+    "product",
     "psd_root",
+    "scaled",
     "singular_value_threshold",
     "solve_in_place",
+    "stationary",
     "symmetric_strips",
     "to_dense",
 ]

@@ -19,13 +19,16 @@ from torch import Tensor
 
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.series.mixture import Mixture
+from gpytorch_nkn.estimators.series.seasons import typical_step
+from gpytorch_nkn.estimators.series.series_filter import WALKS, SeriesFilter
 from gpytorch_nkn.estimators.series.transforms import Transform
 from gpytorch_nkn.fit import FitResult
 from gpytorch_nkn.layers import log_normal_prior
 from gpytorch_nkn.linalg import ExactPosterior
 
-__all__ = ["Judgement", "Member", "Scales", "SeriesGP", "judge"]
+__all__ = ["CONDITIONED", "Judgement", "Member", "Scales", "SeriesGP", "judge"]
 
+CONDITIONED = 4000  # the last rows, that forecasts depend on where no filter takes in all of them
 _ORIGINS = 48  # of rolling forecasts
 _WINDOWS = 2.0  # of forecasts, as many as a process's own deviations count for
 
@@ -87,6 +90,8 @@ class Member:
         weight: Its weight in the forecast.
         seconds: Wall time.
         status: ``ok``, ``interrupted`` or ``failed: ...``.
+        is_sum: Its kernel is one of those that are tried by default.
+        pace: Seconds that a judgement took, by the square of its rows.
     """
 
     name: str
@@ -97,7 +102,10 @@ class Member:
     weight: float = 0.0
     seconds: float = 0.0
     status: str = "ok"
+    is_sum: bool = False
+    pace: float = 0.0
     _conditioned: ConditionedGP | None = field(default=None, repr=False)
+    _filter: SeriesFilter | None = field(default=None, repr=False)
 
     @property
     def transform(self) -> str:
@@ -117,9 +125,13 @@ class Member:
 
         See :meth:`Scales.inputs` for the rows.
         """
-        conditioned = self._process()
-        covariance = conditioned.covariance(self.scales.inputs(rows, device)).cpu().numpy()
-        covariance[np.diag_indices_from(covariance)] += conditioned.noise
+        x = self.scales.inputs(rows, device)
+        if self._filter is not None and self._filter.covers(x):
+            covariance = self._filter.forecast(x)[1].numpy()
+        else:
+            conditioned = self._process()
+            covariance = conditioned.covariance(x).cpu().numpy()
+            covariance[np.diag_indices_from(covariance)] += conditioned.noise
         values, vectors = np.linalg.eigh(covariance)  # sound where rows repeat, too
         root = vectors * np.sqrt(values.clip(0))
         return (
@@ -129,10 +141,16 @@ class Member:
 
     def moments(self, rows: np.ndarray, device: str | None) -> tuple[np.ndarray, np.ndarray]:
         """Means and deviations ``M`` of observations, on the scale of its transform."""
-        conditioned = self._process()
-        mean, variance = conditioned.moments(self.scales.inputs(rows, device))
-        assert variance is not None
-        means, stds = self.scales.moments(mean, variance + conditioned.noise)
+        x = self.scales.inputs(rows, device)
+        if self._filter is not None and self._filter.covers(x):
+            mean, covariance = self._filter.forecast(x)
+            variance = covariance.diagonal()
+        else:
+            conditioned = self._process()
+            mean, of_function = conditioned.moments(x)
+            assert of_function is not None
+            variance = of_function + conditioned.noise
+        means, stds = self.scales.moments(mean, variance)
         return means, self.spread * stds
 
     def holds(self, values: np.ndarray, *, strict: bool) -> bool:
@@ -142,15 +160,45 @@ class Member:
             self.scales = replace(self.scales, transform=Transform())
         return self.scales.transform.holds(values)
 
-    def condition(self, rows: np.ndarray, values: np.ndarray, device: str | None) -> None:
-        """Forecast from other observations ``N``, in the order of time, with no new training."""
+    def condition(
+        self,
+        rows: np.ndarray,
+        values: np.ndarray,
+        device: str | None,
+        *,
+        seconds: float | None = None,
+        filtered: bool = True,
+    ) -> None:
+        """Forecast from other observations ``N``, in the order of time, with no new training.
+
+        Of more than :data:`CONDITIONED` observations, forecasts depend on all by a filter where
+        the process has one, and else on the last of them.
+
+        Args:
+            rows, values: See :meth:`Scales.inputs`; in units of the data.
+            device: Of the process.
+            seconds: Time that this has: forecasts depend on as many of the last observations as
+                that is enough for.
+            filtered: May be by a filter.
+        """
         x, y = self.scales.inputs(rows, device), self.scales.targets(values, device)
+        step = typical_step(rows[:, 0]) / self.scales.x_scale
+        self._conditioned = self._filter = None
+        if filtered and len(y) > CONDITIONED:
+            self._filter = SeriesFilter.of(self.model, x, y, step, seconds, moves=self.is_sum)
+        last = slice(-CONDITIONED, None)
+        if seconds is not None and self._filter is None and self.pace:
+            last = slice(-min(CONDITIONED, int((seconds / self.pace) ** 0.5) + 1), None)
+        x, y = x[last], y[last]
+        for kernel in self.model.modules():
+            if self.is_sum and isinstance(kernel, WALKS):  # which are zero ahead of their origin
+                kernel.initialize(origin=min(kernel.origin.item(), float(x[0, 0]) - step))
         self.model.set_train_data(x, y, strict=False)
-        self._conditioned = None
 
     def prepare(self) -> None:
         """Do what all forecasts have in common."""
-        self._process().prepare()
+        if self._filter is None:
+            self._process().prepare()
 
     @torch.no_grad()
     def errors(self) -> np.ndarray:

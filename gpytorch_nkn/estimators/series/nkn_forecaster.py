@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time as clock
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
@@ -34,7 +35,7 @@ from gpytorch_nkn.estimators.series.series_input import (
 )
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
 from gpytorch_nkn.estimators.series.training import (
-    CONDITIONED,
+    LEARNING,
     LOG_PRIORS,
     NO_COVARIATES,
     NO_SEASON,
@@ -72,6 +73,7 @@ __all__ = ["NKNForecaster"]
 # for so many windows of the horizon: few, as all candidates forecast much alike and the errors of a
 # window go together.
 _POINTS, _WINDOWS = 4.0, 2.0
+_LEAST = 1e-3  # weight of a process that forecasts a long series
 _STEPS_AHEAD = 6  # that are judged, without a season and a horizon
 _MANY = 250  # points
 _FEW = 600  # points, up to which one thread is the fastest
@@ -254,6 +256,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             delattr(self, name)  # of another fit: a failure of this one must not predict
         self._check_parameters()
         index, target = observations(x, y)
+        begin = clock.monotonic()
         axis = TimeAxis.of(index)
         time = axis.numbers(index)
         seen = ~np.isnan(target)
@@ -272,13 +275,16 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
             tried, wild = self._train_all(series, seed)
         members = [member for member in tried if not member.status.startswith("failed")]
+        count = max(_POINTS, series.num_windows / _WINDOWS)
+        scores = [count * m.log_density + LOG_PRIORS.get(m.name, 0.0) for m in members]
+        weights = softmax(scores) if scores else np.empty(0)
+        for member, weight in zip(members, weights, strict=True):
+            member.weight = float(weight)
+        if series.num_trained < len(series.time):
+            members = self._condition(members, series.select(~wild), begin)
         if not members:
             reasons = "; ".join(f"{m.name}, {m.transform}: {m.status}" for m in tried)
             raise RuntimeError(f"Every candidate failed ({reasons}).")
-        count = max(_POINTS, series.num_windows / _WINDOWS)
-        weights = softmax([count * m.log_density + LOG_PRIORS.get(m.name, 0.0) for m in members])
-        for member, weight in zip(members, weights, strict=True):
-            member.weight = float(weight)
         label = x.name if y is None and isinstance(x, pd.Series) else None
         self.observed_ = pd.Series(target[order], index[order], name=label)
         self.covariates_, self.observed_covariates_ = known, frame.iloc[order]
@@ -614,7 +620,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             )
         whole = self.time_axis_.index.append(index)
         for member in members:
-            member.condition(rows[-CONDITIONED:], values[-CONDITIONED:], self.device)
+            member.condition(rows, values, self.device)
         total = sum(member.weight for member in members)
         for member in members:
             member.weight /= total
@@ -822,6 +828,30 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         bounds = as_bounds(self.bounds)
         return candidate_transforms(self.transform, series.values, bounds, season)
 
+    def _condition(self, members: list[Member], series: Series, begin: float) -> list[Member]:
+        """Members whose weight counts, after all of a long series and not its last rows alone.
+
+        Ctrl-C leaves the rest of them with these last rows.
+        """
+        members = [member for member in members if member.weight > _LEAST]
+        for number, member in enumerate(members):
+            left = None if self.budget is None else self.budget - (clock.monotonic() - begin)
+            seconds = None if left is None else max(left, 0.0) / (len(members) - number)
+            try:
+                with _threads(series):
+                    member.condition(series.rows, series.values, self.device, seconds=seconds)
+                    member.prepare()
+            except KeyboardInterrupt:
+                warn_user("Interrupted: forecasts depend on the last rows of the series alone.")
+                break
+            except (RuntimeError, np.linalg.LinAlgError) as error:
+                member.status = f"failed: {type(error).__name__}: {error}"
+        kept = [member for member in members if not member.status.startswith("failed")]
+        total = sum(member.weight for member in kept)
+        for member in kept:
+            member.weight /= total
+        return kept
+
     def _train_all(self, series: Series, seed: int) -> tuple[list[Member], np.ndarray]:
         """All candidates, and the mask ``N`` of wild values that they did without."""
         network = self.structure if isinstance(self.structure, NeuralKernelNetwork) else None
@@ -835,7 +865,9 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             names = tuple(name for name in names if name != NO_SEASON)
         if series.covariates is None:
             names = tuple(name for name in names if name != NO_COVARIATES)
-        session = Session(budget=self.budget, seed=seed, progress=self.progress)
+        is_long = series.num_trained < len(series.time)
+        learning = self.budget and self.budget * (LEARNING if is_long else 1.0)
+        session = Session(budget=learning, seed=seed, progress=self.progress)
         settings = Settings(self.priors, restarts, self.recipe, self.device, seed, progress=False)
         tried: list[Member] = []
         wild = np.zeros(len(series.time), bool)

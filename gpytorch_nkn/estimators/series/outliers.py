@@ -73,6 +73,9 @@ def _wild_rows(
             break
         if not wild.any():
             trained.append(member)
+        if rest.num_trained < len(rest.time):
+            left = session.part(0.5)
+            member.condition(rest.rows, rest.values, settings.device, seconds=left, filtered=False)
         errors = member.errors()
         first = len(rest.time) - len(errors)  # of the rows that forecasts depend on
         found = first + _outstanding(errors)

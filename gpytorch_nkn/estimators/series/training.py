@@ -9,21 +9,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpytorch_nkn.estimators.series.member import Member, Scales, SeriesGP, judge
+from gpytorch_nkn.estimators.series.member import CONDITIONED, Member, Scales, SeriesGP, judge
 from gpytorch_nkn.estimators.series.seasons import typical_step
 from gpytorch_nkn.estimators.series.transforms import Transform
 from gpytorch_nkn.estimators.table_input import offset_and_scale
 from gpytorch_nkn.fit import FitResult, Recipe, fit_best_of
 from gpytorch_nkn.initialization import candidate_periods
-from gpytorch_nkn.kernels import (
-    DampedTrendKernel,
-    IntegratedWienerKernel,
-    NeuralKernelNetwork,
-    WienerKernel,
-)
+from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 __all__ = [
-    "CONDITIONED",
+    "LEARNING",
     "LOG_PRIORS",
     "NO_COVARIATES",
     "NO_SEASON",
@@ -35,8 +30,7 @@ __all__ = [
     "train",
 ]
 
-CONDITIONED = 4000  # the last rows, that forecasts depend on
-_LEARNING = 0.6  # of the time, where these are more than hyperparameters are learned from
+LEARNING = 0.6  # of the time, where a series is longer than what is learned from
 
 # The same as others where there are none.
 NO_SEASON, NO_COVARIATES = "no season", "no covariates"
@@ -61,7 +55,6 @@ LOG_PRIORS = {"cycle": -3.0}
 # One start, at the modes of the priors; forecasts do not change after so many iterations.
 _SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)
 _TIME = (0,)  # column of the inputs
-_WALKS = (DampedTrendKernel, IntegratedWienerKernel, WienerKernel)
 _STEPS = 4  # per unit of time, without a season
 # The last rows, that hyperparameters are learned from: so many, or more where they hold fewer than
 # so many of the longest season.
@@ -213,26 +206,26 @@ def train(
         transform: What is modelled of the targets.
         series: The series.
         settings: How to train.
-        budget: Seconds that it has; ``None`` for any number. Of a long series, forecasts depend on
-            as many of its last rows as there is time for.
+        budget: Seconds that it has; ``None`` for any number.
+
+    Returns:
+        The process, conditioned on the last rows alone that hyperparameters are learned from.
     """
     begin = clock.monotonic()
     is_sum = network is None and name in _TERMS
-    whole, series = series.last(CONDITIONED), series.last(series.num_trained)
+    whole, series = series, series.last(series.num_trained)
     if is_sum:
         x_offset, x_scale = float(whole.time[-1]), series.unit
     else:
         x_offset, x_scale = float(whole.time.mean()), float(whole.time.std())
-    scale = offset_and_scale(transform.forward(whole.values))
+    scale = offset_and_scale(transform.forward(whole.last(CONDITIONED).values))
     scales = Scales(x_offset, x_scale, *scale, transform)
-    member = Member(name, scales, None)
-    is_long = len(series.time) < len(whole.time)
-    left = None if budget is None else budget * (_LEARNING if is_long else 1.0)
+    member = Member(name, scales, None, is_sum=is_sum)
     try:
         if is_sum:
-            member.result = _fit_sum(name, series, scales, settings, left)
+            member.result = _fit_sum(name, series, scales, settings, budget)
         else:
-            member.result = _fit_network(network, series, scales, settings, left)
+            member.result = _fit_network(network, series, scales, settings, budget)
         model, judging = member.result.model, clock.monotonic()
         member.log_density, member.spread = judge(
             model,
@@ -241,13 +234,7 @@ def train(
             series.horizon,
             min(series.first_origin, len(series.time) - 1),
         )
-        if is_long:
-            if budget is not None:
-                now = clock.monotonic()
-                most = max((budget - (now - begin)) / max(now - judging, 1e-6), 1.0)
-                whole = whole.last(int(len(series.time) * most**0.5))
-            _condition(model, whole, scales, settings.device, is_sum=is_sum)
-            member.prepare()
+        member.pace = (clock.monotonic() - judging) / len(series.time) ** 2
         if any(record.status == "interrupted" for record in member.result.restarts):
             member.status = "interrupted"
         if not np.isfinite(member.log_density):
@@ -256,19 +243,6 @@ def train(
         member.status = f"failed: {type(error).__name__}: {error}"
     member.seconds = clock.monotonic() - begin
     return member
-
-
-def _condition(
-    model: SeriesGP, series: Series, scales: Scales, device: str | None, *, is_sum: bool
-) -> None:
-    """Condition a model that learned from the last rows of a series on all of its rows."""
-    x = scales.inputs(series.rows, device)
-    # A walk is zero ahead of its origin, which was that of the rows that it learned from.
-    origin = float(x[0, 0]) - series.step / scales.x_scale
-    for kernel in model.modules():
-        if is_sum and isinstance(kernel, _WALKS):
-            kernel.initialize(origin=origin)
-    model.set_train_data(x, scales.targets(series.values, device), strict=False)
 
 
 def _fit_sum(

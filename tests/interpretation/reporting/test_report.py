@@ -409,8 +409,8 @@ def test_a_walk_is_named_and_so_is_the_weight_of_what_is_read():
 
 
 def test_values_that_a_long_series_is_not_read_from_are_told(monkeypatch):
-    for name, rows in {"CONDITIONED": 50, "_ROWS": 40}.items():
-        monkeypatch.setattr(f"gpytorch_nkn.estimators.series.training.{name}", rows)
+    for name, rows in {"member.CONDITIONED": 50, "training._ROWS": 40}.items():
+        monkeypatch.setattr(f"gpytorch_nkn.estimators.series.{name}", rows)
     made = forecaster(np.arange(60.0), season(60))
     assert report(made).summary[0].startswith("The last 50 of 60 values were split into")
 
