@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-portable lint tutorials benchmarks clean
+.PHONY: help demo test test-portable lint docs tutorials benchmarks clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -38,6 +38,9 @@ lint: $(VENV)/.installed-dev ## Check style, formatting, types and the direction
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	@$(ONE_THREAD) $(BIN)/python -m pytest -q tests/test_structure.py -k import_direction
+
+docs: $(VENV)/.installed-docs ## Build the site into docs/_build; a warning is an error
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 
 tutorials: $(VENV)/.installed-dev ## Bring the notebooks in step with their scripts, run them in full
 	set -e; for script in tutorials/*.py; do $(BIN)/jupytext --to ipynb --set-kernel python3 --update "$$script"; done

@@ -42,11 +42,10 @@ class SktimeNKNForecaster(BaseForecaster):
     values every forecast needs. ``update`` forecasts from new observations without training anew;
     with ``update_params=False`` it moves the cutoff alone, as sktime has it.
 
+    All arguments but ``horizon`` are those of :class:`gpytorch_nkn.estimators.NKNForecaster`;
+    periods of seasons are in units of time there, too: days for dates.
+
     Args:
-        structure, seasons, transform, bounds, quality, outliers, priors, restarts, recipe, budget,
-            n_jobs, device, random_state, progress: As of
-            :class:`gpytorch_nkn.estimators.NKNForecaster`; periods of seasons are in units of time
-            there, too: days for dates.
         horizon: Steps by which candidates are judged; ``None`` for the last of ``fh`` where
             ``fit`` has one that is relative, else one season (6 without one).
 
