@@ -33,6 +33,7 @@ STRUCTURES = ("texture", "spectral_mixture", "periodic", "rbf")
 
 _EXACT_CELLS = 6000  # missing cells up to which variances of kernels are exact by default
 _THIN = 4.0  # distance to known cells up to which holes are thin, such as scratches and text
+_PLAIN = 0.5  # error of smooth fills up to which a kernel may learn from these
 _BLOCKS, _THIN_BLOCKS = 12, 3  # that judge the fills
 _LEARNED_BLOCKS = 12  # that kernels learn from
 _RESTARTS = 3
@@ -295,6 +296,7 @@ def _fill(grid: _Grid, options: _Options, session: Session) -> _Found:
     blocks = hole_blocks(torch.as_tensor(grid.anywhere), count, near=True, seed=session.seed)
     end = session.end - (1 - _COARSE) * (session.budget or 0.0)
     mixture = Mixture(grid.standard, grid.missing, blocks.numpy(), smooth, end=end)
+    thin = thin and mixture.least_error() < _PLAIN
     if "kernel" in options.fills:
         if smooth and _LEAST_ITERATIONS * iteration > 0.5 * session.seconds_left:
             warn_user(

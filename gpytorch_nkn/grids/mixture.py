@@ -72,6 +72,17 @@ class Mixture:
         for case, one in zip(self._cases, (fill, *in_blocks), strict=True):
             case.fills.insert(0, one[case.missing])
 
+    def least_error(self) -> float:
+        """Mean squared error of the best of its fills in the blocks; values have variance one."""
+        errors = [
+            np.square(case.stack - self.values[case.missing])[
+                :, (~self.missing & block)[case.missing]
+            ]
+            for case, block in zip(self._cases[1:], self.blocks, strict=True)
+        ]
+        together = np.concatenate(errors, 1) if errors else np.empty((1, 0))
+        return float(together.mean(1).min()) if together.size else math.inf
+
     def fill(self) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
         """Mean and variance ``C x n_1 x ...`` (zero at known cells), mean weight of each fill."""
         hole, *judged = self._cases
