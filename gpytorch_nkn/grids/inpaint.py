@@ -27,8 +27,10 @@ from gpytorch_nkn.models import GridFit, KroneckerGridGP, fit_grid_gp, hole_bloc
 
 __all__ = ["FILLS", "STRUCTURES", "InpaintResult", "inpaint"]
 
+#: Names of the fills that :func:`inpaint` may mix.
 FILLS = ("kernel", "harmonic", "biharmonic")
 
+#: Names of the kernels of a dimension that :func:`inpaint` may learn.
 STRUCTURES = ("texture", "spectral_mixture", "periodic", "rbf")
 
 _EXACT_CELLS = 6000  # missing cells up to which variances of kernels are exact by default

@@ -15,6 +15,7 @@ from gpytorch_nkn.layers.product import Product
 
 __all__ = ["PAPER_WIRING", "log_normal_prior", "parse_wiring"]
 
+#: Layers of the paper's networks for toy data, regression and optimisation (Sun et al., 2018).
 PAPER_WIRING = "Linear8-Product4-Linear4-Product2-Linear1"
 
 # What a sparse prior asks of a layer into which C units come: both scale with its start weights,

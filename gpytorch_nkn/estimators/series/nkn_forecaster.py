@@ -99,8 +99,9 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
 
     Seasons come from the time axis, or are given. Time may be irregular, have gaps and repeat.
     Gaussian processes are exact. Of long series, hyperparameters are learned from the last 600
-    points (up to 1,500 where the longest season asks for them), and forecasts depend on the last
-    4,000.
+    points (up to 1,500 where the longest season asks for them). Predictions depend on the last
+    4,000; but forecasts of later times, of series at equal steps without covariates and by the
+    candidates of ``quality``, depend on all, by a Kalman filter in time linear in their number.
 
     Args:
         structure: ``"auto"`` for the candidates of ``quality``; ``"time_series"`` for the network
