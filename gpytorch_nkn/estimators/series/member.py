@@ -86,6 +86,7 @@ class Member:
         scales: How it counts time and targets.
         result: Record of its training; None if that failed.
         log_density: Mean log density of rolling forecasts, per target; NaN if it failed.
+        log_prior: Logarithm of its weight before that counts.
         spread: Factor of its deviations, by rolling forecasts.
         weight: Its weight in the forecast.
         seconds: Wall time.
@@ -98,6 +99,7 @@ class Member:
     scales: Scales
     result: FitResult | None
     log_density: float = np.nan
+    log_prior: float = 0.0
     spread: float = 1.0
     weight: float = 0.0
     seconds: float = 0.0

@@ -36,7 +36,6 @@ from gpytorch_nkn.estimators.series.series_input import (
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
 from gpytorch_nkn.estimators.series.training import (
     LEARNING,
-    LOG_PRIORS,
     NO_COVARIATES,
     NO_SEASON,
     QUALITIES,
@@ -277,7 +276,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             tried, wild = self._train_all(series, seed)
         members = [member for member in tried if not member.status.startswith("failed")]
         count = max(_POINTS, series.num_windows / _WINDOWS)
-        scores = [count * m.log_density + LOG_PRIORS.get(m.name, 0.0) for m in members]
+        scores = [count * m.log_density + m.log_prior for m in members]
         weights = softmax(scores) if scores else np.empty(0)
         for member, weight in zip(members, weights, strict=True):
             member.weight = float(weight)

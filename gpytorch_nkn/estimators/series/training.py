@@ -19,7 +19,6 @@ from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 __all__ = [
     "LEARNING",
-    "LOG_PRIORS",
     "NO_COVARIATES",
     "NO_SEASON",
     "QUALITIES",
@@ -49,9 +48,12 @@ QUALITIES: dict[str, tuple[str, ...]] = {
 }
 # Those that are tried for every transform, where others are, too.
 _OF_ALL = ("smooth", "damped", NO_SEASON)
-# Log weights before the forecasts are judged, where not all alike. The period of a cycle is picked
-# with the values that judge it, most of which have none.
-LOG_PRIORS = {"cycle": -3.0}
+# Log weight of the candidate with a cycle before forecasts are judged: a period is picked with the
+# values that judge it, most of which have none. Chance makes few cycles of a period, not many.
+_CYCLE, _FEW_CYCLES = -3.0, 6.0
+_SEARCHED = (
+    2000  # the last rows, that periods are looked for in: time and memory grow as the square
+)
 # One start, at the modes of the priors; forecasts do not change after so many iterations.
 _SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)
 _TIME = (0,)  # column of the inputs
@@ -59,7 +61,6 @@ _STEPS = 4  # per unit of time, without a season
 # The last rows, that hyperparameters are learned from: so many, or more where they hold fewer than
 # so many of the longest season.
 _ROWS, _MAX_ROWS, _LONGEST_SEASONS = 600, 1500, 2.5
-_NUM_CYCLES = 1  # periods that are tried
 _SHORTEST, _LONGEST = 3.0, 1 / 2.5  # of them, in steps and spans
 _HARMONICS = 6
 
@@ -165,7 +166,7 @@ def candidates(
 
 
 def find_cycles(series: Series) -> list[float]:
-    """Periods that stand out of a series less its seasons and covariates, strongest first."""
+    """The period that stands out of a series less its seasons and covariates, if there is one."""
     time, values = series.time, series.values
     phases = [
         2 * np.pi * number * time / period
@@ -187,7 +188,7 @@ def find_cycles(series: Series) -> list[float]:
         if _SHORTEST * series.step <= period <= _LONGEST * span
         and all(abs(1 / period - round(own / period) / own) > 1.5 / span for own in series.seasons)
     ]
-    return kept[:_NUM_CYCLES]
+    return kept[:1]
 
 
 def train(
@@ -223,7 +224,15 @@ def train(
     member = Member(name, scales, None, is_sum=is_sum)
     try:
         if is_sum:
-            member.result = _fit_sum(name, series, scales, settings, budget)
+            cycles = []
+            if name == "cycle":
+                long = whole.last(_SEARCHED)
+                cycles = find_cycles(long)
+                if not cycles:
+                    raise ArithmeticError("the series has no cycle")
+                seen = float(np.ptp(long.time)) / cycles[0]
+                member.log_prior = _CYCLE * min(_FEW_CYCLES / seen, 1.0)
+            member.result = _fit_sum(name, cycles, series, scales, settings, budget)
         else:
             member.result = _fit_network(network, series, scales, settings, budget)
         model, judging = member.result.model, clock.monotonic()
@@ -246,36 +255,30 @@ def train(
 
 
 def _fit_sum(
-    name: str, series: Series, scales: Scales, settings: Settings, budget: float | None
+    name: str,
+    cycles: list[float],
+    series: Series,
+    scales: Scales,
+    settings: Settings,
+    budget: float | None,
 ) -> FitResult:
-    starts: list[list[float]] = [[]]
-    if name == "cycle":
-        starts = [[period / scales.x_scale] for period in find_cycles(series)]
-        if not starts:
-            raise ArithmeticError("the series has no cycle")
-    results = []
     is_alone = name == NO_COVARIATES or series.covariates is None
-    for number, cycles in enumerate(starts):
-        x = scales.inputs(series.rows, settings.device)
-        kernel = NeuralKernelNetwork.forecast(
-            origin=float(x[0, 0]) - series.step / scales.x_scale,
-            seasons=[period / scales.x_scale for period in series.seasons],
-            cycles=cycles,
-            terms=_TERMS[name],
-            covariates=() if is_alone else range(1, x.size(-1)),
-            curves=() if is_alone else series.curves,
-            priors=settings.priors,
-            active_dims=_TIME if is_alone and x.size(-1) > 1 else None,
-        )
-        y = scales.targets(series.values, settings.device)
-        model = SeriesGP(x, y, kernel, settings.priors, line=False)
-        recipe = settings.recipe or _SUMS
-        left = None if budget is None else budget / (len(starts) - number)
-        begin = clock.monotonic()
-        results.append(_fit(model, settings, left, restarts=1, initialize=None, recipe=recipe))
-        if budget is not None:
-            budget = max(budget - (clock.monotonic() - begin), 1e-3)
-    return min(results, key=lambda result: result.restarts[result.best].loss)
+    x = scales.inputs(series.rows, settings.device)
+    kernel = NeuralKernelNetwork.forecast(
+        origin=float(x[0, 0]) - series.step / scales.x_scale,
+        seasons=[period / scales.x_scale for period in series.seasons],
+        cycles=[period / scales.x_scale for period in cycles],
+        terms=_TERMS[name],
+        covariates=() if is_alone else range(1, x.size(-1)),
+        curves=() if is_alone else series.curves,
+        priors=settings.priors,
+        active_dims=_TIME if is_alone and x.size(-1) > 1 else None,
+    )
+    model = SeriesGP(
+        x, scales.targets(series.values, settings.device), kernel, settings.priors, line=False
+    )
+    recipe = settings.recipe or _SUMS
+    return _fit(model, settings, budget, restarts=1, initialize=None, recipe=recipe)
 
 
 def _fit_network(
