@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import torch
 from gpytorch.models import ExactGP
-from joblib import delayed
 from numpy.typing import ArrayLike
-from scipy.special import softmax
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
@@ -24,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpytorch_nkn.estimators.series.covariates import Covariates, covariate_frame
 from gpytorch_nkn.estimators.series.member import Member
 from gpytorch_nkn.estimators.series.mixture import Mixture
-from gpytorch_nkn.estimators.series.outliers import CANDIDATE, wild_rows
+from gpytorch_nkn.estimators.series.search import Search
 from gpytorch_nkn.estimators.series.seasons import check_seasons, find_seasons, typical_step
 from gpytorch_nkn.estimators.series.series_input import (
     as_times,
@@ -35,14 +32,8 @@ from gpytorch_nkn.estimators.series.series_input import (
 )
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
 from gpytorch_nkn.estimators.series.training import (
-    LEARNING,
-    NO_COVARIATES,
-    NO_SEASON,
     QUALITIES,
     Series,
-    Settings,
-    candidates,
-    train,
 )
 from gpytorch_nkn.estimators.series.transforms import (
     TRANSFORMS,
@@ -55,7 +46,6 @@ from gpytorch_nkn.fit import (
     FitResult,
     Recipe,
     Session,
-    as_finished,
     check_counts,
     check_number,
     warn_user,
@@ -68,16 +58,10 @@ if TYPE_CHECKING:
 
 __all__ = ["NKNForecaster"]
 
-# Mean log densities of rolling forecasts count as those of so many independent targets, or of one
-# for so many windows of the horizon: few, as all candidates forecast much alike and the errors of a
-# window go together.
-_POINTS, _WINDOWS = 4.0, 2.0
-_LEAST = 1e-3  # weight of a process that forecasts a long series
 _STEPS_AHEAD = 6  # that are judged, without a season and a horizon
-_MANY = 250  # points
-_FEW = 600  # points, up to which one thread is the fastest
 _OUTLIERS = ("auto", "keep")
-_SHORT, _PART = Recipe(adam_steps=0, lbfgs_iterations=25), 0.1  # of the training that finds them
+# Options of the search for candidates.
+_OPTIONS = tuple(field.name for field in fields(Search) if field.name not in ("seed", "begin"))
 
 
 class NKNForecaster(RegressorMixin, BaseEstimator):
@@ -272,17 +256,11 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             scaled = known.scaled(frame)[order]
             series = replace(series, covariates=scaled, curves=curves)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
-            tried, wild = self._train_all(series, seed)
-        members = [member for member in tried if not member.status.startswith("failed")]
-        count = max(_POINTS, series.num_windows / _WINDOWS)
-        scores = [count * m.log_density + m.log_prior for m in members]
-        weights = softmax(scores) if scores else np.empty(0)
-        for member, weight in zip(members, weights, strict=True):
-            member.weight = float(weight)
-        if series.num_trained < len(series.time):
-            members = self._condition(members, series.select(~wild), begin)
-        if not members:
+        options = {name: getattr(self, name) for name in _OPTIONS}
+        found = Search(**options, seed=seed, begin=begin).run(series)
+        self._was_interrupted = found.interrupted
+        tried, wild = found.candidates, found.wild
+        if not found.members:
             reasons = "; ".join(f"{m.name}, {m.transform}: {m.status}" for m in tried)
             raise RuntimeError(f"Every candidate failed ({reasons}).")
         label = x.name if y is None and isinstance(x, pd.Series) else None
@@ -298,7 +276,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             )
         self.seasons_ = series.seasons
         self.horizon_ = self._usual_horizon(series.time, series.seasons)
-        self.members_ = sorted(members, key=lambda member: -member.weight)
+        self.members_ = found.members
         self.scores_ = pd.DataFrame(
             {
                 "structure": [member.name for member in tried],
@@ -822,104 +800,6 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             return self.horizon
         return max(round(seasons[0] / typical_step(time)), 1) if seasons else _STEPS_AHEAD
 
-    def _transforms(self, series: Series) -> list[Transform]:
-        """What may be modelled of the targets."""
-        season = round(series.seasons[0] / series.step) if series.seasons else None
-        bounds = as_bounds(self.bounds)
-        return candidate_transforms(self.transform, series.values, bounds, season)
-
-    def _condition(self, members: list[Member], series: Series, begin: float) -> list[Member]:
-        """Members whose weight counts, after all of a long series and not its last rows alone.
-
-        Ctrl-C leaves the rest of them with these last rows.
-        """
-        members = [member for member in members if member.weight > _LEAST]
-        for number, member in enumerate(members):
-            left = None if self.budget is None else self.budget - (clock.monotonic() - begin)
-            seconds = None if left is None else max(left, 0.0) / (len(members) - number)
-            try:
-                with _threads(series):
-                    member.condition(series.rows, series.values, self.device, seconds=seconds)
-                    member.prepare()
-            except KeyboardInterrupt:
-                warn_user("Interrupted: forecasts depend on the last rows of the series alone.")
-                break
-            except (RuntimeError, np.linalg.LinAlgError) as error:
-                member.status = f"failed: {type(error).__name__}: {error}"
-        kept = [member for member in members if not member.status.startswith("failed")]
-        total = sum(member.weight for member in kept)
-        for member in kept:
-            member.weight /= total
-        return kept
-
-    def _train_all(self, series: Series, seed: int) -> tuple[list[Member], np.ndarray]:
-        """All candidates, and the mask ``N`` of wild values that they did without."""
-        network = self.structure if isinstance(self.structure, NeuralKernelNetwork) else None
-        names: tuple[str, ...] = ("network",) if network is not None else (str(self.structure),)
-        names = QUALITIES[self.quality] if self.structure == "auto" else names
-        restarts = self.restarts
-        if restarts is None:
-            restarts = 20 if len(series.time) <= _MANY else 6
-            restarts = restarts if len(names) == 1 else max(restarts // 4, 1)
-        if not series.seasons:
-            names = tuple(name for name in names if name != NO_SEASON)
-        if series.covariates is None:
-            names = tuple(name for name in names if name != NO_COVARIATES)
-        is_long = series.num_trained < len(series.time)
-        learning = self.budget and self.budget * (LEARNING if is_long else 1.0)
-        session = Session(budget=learning, seed=seed, progress=self.progress)
-        settings = Settings(self.priors, restarts, self.recipe, self.device, seed, progress=False)
-        tried: list[Member] = []
-        wild = np.zeros(len(series.time), bool)
-        ready: dict[tuple[str, Transform], Member] = {}
-        if self.outliers == "auto":
-            # With the settings of the candidates, one of them is trained already.
-            same = self.priors and self.recipe is None
-            short = settings if same else replace(settings, priors=True, recipe=_SHORT)
-            with _threads(series):
-                wild, trained = wild_rows(
-                    series, self._transforms(series), short, session.part(_PART)
-                )
-            if same and not wild.any():
-                ready = {(CANDIDATE, member.scales.transform): member for member in trained}
-        if wild.any():
-            series = series.select(~wild)
-        transforms = self._transforms(series)
-        tasks = candidates(names, transforms)
-        # with several candidates the bar is over these
-        settings = replace(settings, progress=self.progress and len(tasks) == 1)
-
-        def reached() -> bool:
-            return any(not member.status.startswith("failed") for member in tried)
-
-        with session.bar(len(tasks), "candidates", "fit") as bar, session.interruptible(reached):
-            if self.n_jobs == 1 or len(tasks) == 1:
-                for number, (name, transform) in enumerate(tasks):
-                    if session.is_over and reached():
-                        break
-                    part = session.part(1 / (len(tasks) - number))
-                    member = ready.get((name, transform))
-                    if member is None:
-                        with _threads(series):
-                            member = train(name, network, transform, series, settings, part)
-                    tried.append(member)
-                    if member.result is not None and member.result.interrupted:
-                        session.interrupted = True  # Ctrl-C, after which it was kept as it was
-                    bar.update()
-            else:
-                tried += [member for task, member in ready.items() if task in tasks]
-                bar.update(len(tried))
-                todo = [task for task in tasks if task not in ready]
-                rounds = np.ceil(len(todo) / max(min(abs(self.n_jobs), len(todo)), 1))
-                part = session.part(1 / max(rounds, 1))
-                jobs = (delayed(_in_worker)(n, network, t, series, settings, part) for n, t in todo)
-                for member in as_finished(jobs, self.n_jobs):
-                    tried.append(member)
-                    bar.update()
-                tried.sort(key=lambda member: tasks.index((member.name, member.scales.transform)))
-        self._was_interrupted = session.interrupted  # by Ctrl-C, not by the end of the budget
-        return tried, wild
-
     def _check_parameters(self) -> None:
         if isinstance(self.structure, str):
             if self.structure not in ("auto", "time_series"):
@@ -993,23 +873,3 @@ def _check_network(network: NeuralKernelNetwork, width: int) -> None:
         raise ValueError(f"{expected}: {error}") from error
     if shape != (3, 3):
         raise ValueError(f"{expected}, got covariances of shape {shape} for 3 times.")
-
-
-def _threads(series: Series) -> AbstractContextManager[None]:
-    return _one_thread() if series.num_trained <= _FEW else nullcontext()
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """On matrices of a few hundred rows, threads mostly wait for each other."""
-    count = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(count)
-
-
-def _in_worker(*arguments: Any) -> Member:
-    torch.set_num_threads(1)  # one thread per process: more of them only wait for each other
-    return train(*arguments)

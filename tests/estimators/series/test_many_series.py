@@ -6,7 +6,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from gpytorch_nkn.estimators import NKNForecaster, forecast_many
-from gpytorch_nkn.estimators.series import many_series, nkn_forecaster
+from gpytorch_nkn.estimators.series import many_series, search
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
@@ -219,14 +219,14 @@ def test_ctrl_c_keeps_what_is_finished(frame, expected, tmp_path, monkeypatch):
 
 
 def test_ctrl_c_between_candidates_leaves_a_series_unfinished(frame, monkeypatch):
-    train = nkn_forecaster.train
+    train = search.train
 
     def interrupted(name, *arguments):
         if name == "smooth":
             raise KeyboardInterrupt
         return train(name, *arguments)
 
-    monkeypatch.setattr(nkn_forecaster, "train", interrupted)
+    monkeypatch.setattr(search, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         forecast_many(frame, 6, recipe=QUICK["recipe"])
 

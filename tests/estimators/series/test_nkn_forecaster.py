@@ -11,7 +11,7 @@ from scipy.integrate import cumulative_trapezoid, trapezoid
 from scipy.stats import norm
 
 from gpytorch_nkn.estimators import NKNForecaster
-from gpytorch_nkn.estimators.series import nkn_forecaster
+from gpytorch_nkn.estimators.series import search
 from gpytorch_nkn.estimators.series.training import train
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.fit.optimize import FlatParameters
@@ -148,7 +148,7 @@ def test_ctrl_c_keeps_what_has_been_trained(monkeypatch):
             raise KeyboardInterrupt
         return train(*args, **options)
 
-    monkeypatch.setattr(nkn_forecaster, "train", once)
+    monkeypatch.setattr(search, "train", once)
     model = NKNForecaster(recipe=SHORT, random_state=0).fit(time, y)
     assert len(model.scores_) == 2 and np.isfinite(model.predict(time)).all()
 
@@ -449,7 +449,7 @@ def test_ctrl_c_keeps_the_windows_that_are_finished(monkeypatch):
             raise KeyboardInterrupt
         return train(*args, **options)
 
-    monkeypatch.setattr(nkn_forecaster, "train", twice)
+    monkeypatch.setattr(search, "train", twice)
     model = forecaster(transform="identity", outliers="keep")
     table = model.cross_validation(monthly(), horizon=6, windows=4)
     assert len(table) == 12 and np.isfinite(table["median"]).all()

@@ -84,7 +84,7 @@ def test_the_candidate_that_finds_no_wild_values_is_not_trained_again(monkeypatc
         trained.append((name, transform.name))
         return train(name, network, transform, *rest)
 
-    for module in ("outliers", "nkn_forecaster"):
+    for module in ("outliers", "search"):
         monkeypatch.setattr(f"gpytorch_nkn.estimators.series.{module}.train", spy)
     options = {"quality": "fast", "random_state": 0, "progress": False}
     once = NKNForecaster(**options).fit(_MONTHS, months())
