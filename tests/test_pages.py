@@ -1,0 +1,99 @@
+"""The code of README and of the site's pages runs, and their commands exist."""
+
+import re
+import shlex
+import textwrap
+from importlib.util import find_spec
+from pathlib import Path
+
+import matplotlib
+import pytest
+import torch
+
+from gpytorch_nkn.cli import command
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    *(path for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.relative_to(DOCS).parts),
+]
+
+
+def fenced(text, language):
+    """``(line, code)`` of every block of the language; line is that of the first code line."""
+    pattern = rf"^([ \t]*)```{language}[ \t]*\n(.*?)^\1```[ \t]*$"
+    return [
+        (text[: match.start(2)].count("\n") + 1, textwrap.dedent(match[2]))
+        for match in re.finditer(pattern, text, flags=re.DOTALL | re.MULTILINE)
+    ]
+
+
+def pages_with(language):
+    texts = {path: path.read_text(encoding="utf-8") for path in PAGES}
+    return pytest.mark.parametrize(
+        ("path", "blocks"),
+        [
+            pytest.param(path, blocks, id=str(path.relative_to(ROOT)))
+            for path, text in texts.items()
+            if (blocks := fenced(text, language))
+        ],
+    )
+
+
+def calls(code, command):
+    """Arguments of every call of a command, continued lines joined and comments left out."""
+    lines = code.replace("\\\n", " ").splitlines()
+    parts = [part for line in lines for part in re.split(r"&&|;", line.partition(" #")[0])]
+    return [shlex.split(part)[1:] for part in parts if part.split()[:1] == [command]]
+
+
+@pages_with("python")
+def test_python_blocks_run_in_order_in_one_namespace(path, blocks, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.set_default_dtype(torch.float32)  # as where a reader starts
+    namespace = {"__name__": "__main__"}
+    with matplotlib.rc_context():
+        for line, code in blocks:  # with its line number, so that a traceback points into the page
+            wanted = set(re.findall(r"^from (?:gpytorch_nkn\.)?(ax|sktime)\b", code, re.MULTILINE))
+            if all(find_spec(name) for name in wanted):
+                exec(compile("\n" * (line - 1) + code, str(path), "exec"), namespace)
+
+
+@pages_with("bash")
+def test_commands_in_bash_blocks_exist(path, blocks):
+    targets = re.findall(r"^([a-z][\w-]*):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    config = (ROOT / "setup.cfg").read_text()
+    for _, code in blocks:
+        for arguments in calls(code, "make"):
+            called = {word for word in arguments if "=" not in word and word[0] != "-"}
+            assert called <= set(targets)
+        for arguments in calls(code, "gpytorch-nkn"):
+            command._make_parser().parse_args(arguments)  # a UserError where an option is wrong
+        for extra in re.findall(r"\[(\w+)\]", code):
+            assert f"\n{extra} =\n" in config
+
+
+def test_the_readme_shows_the_two_commands():
+    blocks = fenced((ROOT / "README.md").read_text(encoding="utf-8"), "bash")
+    called = {word for _, code in blocks for arguments in calls(code, "make") for word in arguments}
+    assert {"demo", "test"} <= called
+
+
+def test_links_of_the_readme_lead_to_files():
+    """On GitHub; where the package's page shows the README elsewhere, they are made absolute."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        assert target.startswith("https://") or (ROOT / target).exists(), target
+
+
+def test_blocks_are_found_with_their_lines():
+    text = "a\n```python\nx = 1\n```\n- b\n\n  ```python\n  y = 2\n  ```\n```bash\nmake z\n```\n"
+    assert fenced(text, "python") == [(3, "x = 1\n"), (8, "y = 2\n")]
+    assert fenced(text, "bash") == [(11, "make z\n")]
+
+
+def test_calls_are_found_among_other_commands():
+    code = "git clone x && cd x\nmake demo VENV=env  # comment\ncd y && make -s lint \\\n test\n"
+    assert calls(code, "make") == [["demo", "VENV=env"], ["-s", "lint", "test"]]
+    assert calls(code, "cd") == [["x"], ["y"]]
