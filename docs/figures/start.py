@@ -1,0 +1,95 @@
+"""The pictures of docs/start, each drawn from what the code of its page has computed.
+
+Run ``python docs/figures/start.py [PAGE ...]`` in the root of the repository.
+"""
+
+import sys
+from pathlib import Path
+
+import gpytorch
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from gpytorch_nkn.fit import fit_best_of
+from gpytorch_nkn.plotting import plot_effects, plot_inpainting
+from tests.test_pages import fenced
+
+FIGURES = Path(__file__).parent
+BLUE, ORANGE, GRAY = "#1f5fa8", "#d1580b", "#808080"
+
+
+def forecast(page):
+    figure, ax = plt.subplots(figsize=(8, 3.6), layout="constrained")
+    page["forecaster"].plot(held_out=page["later"], history=132, ax=ax)
+    ax.set(xlabel="", ylabel="CO2 at Mauna Loa (ppm)")
+    return figure
+
+
+def model(page):
+    x, y, ahead = page["x"], page["y"], page["ahead"]
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    rbf = page["YourModel"](x, y, likelihood, ScaleKernel(RBFKernel())).double()
+    fit_best_of(rbf, restarts=4, seed=0)
+    with torch.no_grad():
+        stock = likelihood(rbf(ahead))
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3), sharey=True, layout="constrained")
+    for ax, title, color, prediction in (
+        (axes[0], "ScaleKernel(RBFKernel())", ORANGE, stock),
+        (axes[1], "NeuralKernelNetwork.time_series()", BLUE, page["prediction"]),
+    ):
+        lower, upper = (end.detach() for end in prediction.confidence_region())
+        ax.fill_between(ahead, lower, upper, color=color, alpha=0.2, lw=0)
+        ax.plot(ahead, prediction.mean.detach(), color=color)
+        ax.plot(x, y, ".", color="black", ms=3)
+        ax.axvline(x[-1], color=GRAY, lw=0.8, ls=":")
+        ax.set(title=title, xlabel="x")
+    return figure
+
+
+def botorch(page):
+    u = torch.linspace(0, 1, 200, dtype=torch.float64)
+    grid = torch.stack(torch.meshgrid(u, u, indexing="xy"), -1)
+    figure, ax = plt.subplots(figsize=(5, 4.2), layout="constrained")
+    levels = np.linspace(-100, 80, 19)
+    contours = ax.contourf(
+        u, u, page["function"](grid)[..., 0], levels=levels, cmap="cividis", extend="min"
+    )
+    figure.colorbar(contours, label="value")
+    first, searched = page["train_X"].split([6, 8])
+    ax.plot(*first.T, "o", mfc="none", mec="white", ms=7)
+    for number, (a, b) in enumerate(searched.tolist(), 1):
+        ax.plot(a, b, "o", mfc="white", mec="black", ms=13, clip_on=False)
+        ax.text(a, b - 0.003, str(number), color="black", ha="center", va="center", fontsize=9)
+    ax.set(xlabel="$u_1$", ylabel="$u_2$", xlim=(0, 1), ylim=(0, 1))
+    return figure
+
+
+def grid(page):
+    figure, axes = plt.subplots(2, 2, figsize=(7, 5.6), layout="constrained")
+    plot_inpainting(axes, page["result"], truth=page["image"])
+    return figure
+
+
+def table(page):
+    shown = page["influence"].main[:4]
+    figure, axes = plt.subplots(1, 4, figsize=(9, 2.8), layout="constrained")
+    plot_effects(axes, shown, y_label="effect on y")
+    return figure
+
+
+if __name__ == "__main__":
+    pages = [forecast, model, botorch, grid, table]
+    for draw in [page for page in pages if page.__name__ in sys.argv[1:] or not sys.argv[1:]]:
+        text = (FIGURES.parent / "start" / f"{draw.__name__}.md").read_text(encoding="utf-8")
+        namespace = {"__name__": "__main__"}
+        for _, code in fenced(text, "python"):
+            exec(code, namespace)
+        figure = draw(namespace)
+        for ax in figure.axes:
+            ax.spines[["top", "right"]].set_visible(False)
+        figure.savefig(FIGURES / f"start_{draw.__name__}.png", dpi=130, facecolor="white")
