@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 project = "gpytorch_nkn"
@@ -17,6 +17,7 @@ extensions = [
     "sphinx-mathjax-offline",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
+    "measured",
 ]
 exclude_patterns = ["_build"]
 html_theme = "furo"

@@ -1,15 +1,27 @@
 """The reference leaves no public module and no public name out."""
 
 import re
+from functools import reduce
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+
+import pytest
 
 import gpytorch_nkn
 from tests.test_structure import FLOORS, ROOT
 
 ROOMS = sorted(set().union(*FLOORS) - {"__main__"})
+DOCS = ROOT.parent / "docs"
+PAGES = {
+    str(path.relative_to(DOCS)): path.read_text(encoding="utf-8")
+    for path in sorted(DOCS.rglob("*.md"))
+    if "_build" not in path.parts
+}
+FOUND = "\n## What was found here"
 
 
 def test_every_room_has_a_page_of_the_reference_that_documents_all_of_its_names():
-    pages = ROOT.parent / "docs" / "reference"
+    pages = DOCS / "reference"
     contents = (pages / "index.md").read_text(encoding="utf-8").splitlines()
     for room in ROOMS:
         text = (pages / f"{room}.md").read_text(encoding="utf-8")
@@ -28,3 +40,44 @@ def test_public_constants_have_the_comment_without_which_sphinx_passes_over_them
     assert public
     for name in public:
         assert re.search(rf"\n#: .+\n{name}\b.* = ", source), name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_names_of_the_package_on_a_page_are_there(page):
+    """Roles, and names of private code as `name` of `path`."""
+    text = re.sub(r"\s+", " ", PAGES[page])
+    roles = re.findall(r"\{py:(\w+)\}`(?:[^`<]*<)?~?(gpytorch_nkn[\w.]*)>?`", text)
+    for role, name in roles:
+        _, room, *rest = name.split(".")
+        face = import_module(f"gpytorch_nkn.{room}")
+        if rest:
+            assert rest[0] in face.__all__, name
+            reduce(getattr, rest, face)
+        assert (role == "mod") == (not rest), name
+    for path in re.findall(r"`((?:gpytorch_nkn|tests|benchmarks|docs)/[\w/]+\.\w+)`", text):
+        assert (ROOT.parent / path).is_file(), path
+    for name, path in re.findall(r"(?<!\})`(\w+)` of `(gpytorch_nkn/[\w/]+\.py)`", text):
+        source = (ROOT.parent / path).read_text(encoding="utf-8")
+        assert re.search(rf"^(class|def) {name}\b", source, re.MULTILINE), f"{name} of {path}"
+
+
+@pytest.mark.parametrize("page", ["results.md", *(p for p in PAGES if FOUND in PAGES[p])])
+def test_measured_numbers_are_those_of_the_results(page):
+    """Those with decimals; others are hard to tell from sizes."""
+    text = re.sub(r"^:alt: .*$", "", PAGES[page], flags=re.MULTILINE)  # where they are rounded
+    found = text.partition(FOUND)[2].partition("\n## ")[0] if FOUND in text else text
+    results = (ROOT.parent / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
+    measured = set(re.findall(r"\d+\.\d+", results))
+    numbers = re.findall(r"\d+\.\d+", found)
+    assert numbers and [number for number in numbers if number not in measured] == []
+
+
+def test_figures_show_the_tables_as_they_are():
+    path = DOCS / "figures" / "results.py"
+    spec = spec_from_file_location("figures_of_results", path)
+    figures = module_from_spec(spec)
+    spec.loader.exec_module(figures)
+    for name in figures.FIGURES:
+        text = (path.parent / f"{name}.svg").read_text(encoding="utf-8")
+        stale = f"run python docs/figures/results.py {name}"
+        assert f"tables {figures.digest(name)}" in text, stale

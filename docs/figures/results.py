@@ -1,0 +1,292 @@
+"""Figures of the results, out of the tables of benchmarks/RESULTS.md.
+
+``python docs/figures/results.py`` draws them all, ``... NAME`` one of them. Each holds a digest of
+the tables that it shows, by which a test tells that it is out of date.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+sys.path.insert(0, str(FOLDER.parent))
+
+from results_tables import Table, number, table  # noqa: E402
+
+__all__ = ["FIGURES", "digest", "draw"]
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart; markers differ, too.
+BLUE, ORANGE, GREEN, PINK, GRAY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#767676"
+STYLES = [(BLUE, "o"), (ORANGE, "s"), (GREEN, "^"), (PINK, "D"), (GRAY, "v"), ("#56b4e9", "P")]
+SETTINGS = {
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "svg.hashsalt": "gpytorch_nkn",
+    "figure.constrained_layout.use": True,
+}
+TABLES = ("yacht", "boston", "energy", "concrete", "kin8nm")
+FUNCTIONS = ("stybtang", "michalewicz", "transformed", "shifted", "hartmann6", "ackley10", "levy10")
+
+
+def errors(cells: Sequence[str]) -> list[float]:
+    """What stands behind the signs of plus and minus."""
+    return [number(cell.partition("±")[2]) for cell in cells]
+
+
+def rows_of(axes: Any, names: Sequence[str]) -> list[int]:
+    """Places of names from the top down, each on a faint line."""
+    places = list(range(len(names)))[::-1]
+    axes.set_yticks(places, names)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.grid(axis="y", color="0.9")
+    axes.tick_params(axis="y", length=0)
+    axes.set_axisbelow(True)
+    return places
+
+
+def dots(
+    axes: Any, names: Sequence[str], values: dict[str, list[float]], spreads: dict | None = None
+) -> None:
+    """One line a name, one marker a method."""
+    places = rows_of(axes, names)
+    shift = 0.5 / max(len(values), 1)
+    for count, (method, numbers) in enumerate(values.items()):
+        color, marker = STYLES[count]
+        heights = [place + shift * ((len(values) - 1) / 2 - count) for place in places]
+        axes.errorbar(
+            numbers, heights, xerr=(spreads or {}).get(method), fmt=marker, color=color,
+            markersize=6, elinewidth=1.2, label=method,
+        )  # fmt: skip
+
+
+def forecasts(figure: Any, panel: Table) -> None:
+    """Errors, interval scores and coverage of the panel."""
+    methods = [name.strip("`") for name in panel.column("method")]
+    methods = ["fast" if name.startswith("quality") else name for name in methods]
+    columns = [
+        ("MASE / combination", "error (MASE)", 1.0),
+        ("MSIS / combination", "interval score (MSIS)", 1.0),
+        ("95 % coverage", "% covered by 95 % bands", 95.0),
+    ]
+    grid = figure.subplots(3, 1)
+    for axes, (column, title, line) in zip(grid, columns, strict=True):
+        places = rows_of(axes, methods)
+        ours = [name in ("default", "fast") for name in methods]
+        axes.axvline(line, color="0.5", linewidth=1, linestyle="--")
+        for place, own, cell in zip(places, ours, panel.column(column), strict=True):
+            color, marker = STYLES[0] if own else STYLES[1]
+            axes.plot(number(cell), place, marker, color=color, markersize=6)
+        axes.set_title(title)
+    grid[0].set_xlabel("relative to the combination; left is better")
+    grid[1].set_xlabel("relative to the combination; left is better")
+    grid[2].set_xlabel("the line is what they promise")
+
+
+def regression(figure: Any, *tables: Table) -> None:
+    """Errors on tables, relative to an RBF kernel, and log densities."""
+    *sets, aims = tables
+    left, right = figure.subplots(2, 1, height_ratios=[3, 2])
+    methods = {"NKNRegressor": "NKNRegressor", "Matern-5/2-ARD": "Matern"}
+    values: dict[str, list[float]] = {name: [] for name in [*methods.values(), "paper's network"]}
+    for one in sets:
+        by_method = {row[0]: row for row in one.rows}
+        error, published = one.columns.index("RMSE"), one.columns.index("published RMSE")
+        base = number(by_method["RBF-ARD"][error])
+        for method, name in methods.items():
+            values[name].append(number(by_method[method][error]) / base)
+        values["paper's network"].append(
+            number(by_method["NKNRegressor"][published]) / number(by_method["RBF-ARD"][published])
+        )
+    dots(left, TABLES, values)
+    left.axvline(1.0, color="0.5", linewidth=1, linestyle="--")
+    left.set_title("RMSE relative to an RBF kernel with a lengthscale per column")
+    left.set_xlabel("random splits; left is better")
+    left.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.4, -0.18), columnspacing=1.0)
+    cells = aims.column("log density of ours less theirs")
+    gains = {"": [number(cell) for cell in cells]}
+    dots(right, aims.column("set"), gains, {"": errors(cells)})
+    right.axvline(0.0, color="0.5", linewidth=1, linestyle="--")
+    right.set_title("log density less that of the better of RBF and Matern")
+    right.set_xlabel("nats per row, with standard errors; right is better")
+
+
+def support_vectors(figure: Any, gains: Table) -> None:
+    """Gains of learned kernels over a tuned support vector machine."""
+    axes = figure.subplots()
+    kept = [row for row in gains.rows if not row[0].startswith("of ")]
+    methods = {
+        "DANK, defaults": "relevances (default)",
+        "DANK as printed, mended": "factor of the paper",
+        "Laplacian SVM-CV": "Laplacian kernel",
+    }
+    cells = {
+        name: [row[gains.columns.index(column)] for row in kept] for column, name in methods.items()
+    }
+    spreads = {
+        name: [0.0 if math.isnan(e) else e for e in errors(column)]
+        for name, column in cells.items()
+    }
+    values = {name: [number(cell) for cell in column] for name, column in cells.items()}
+    dots(axes, [row[0].replace(", official split", "*") for row in kept], values, spreads)
+    axes.axvline(0.0, color="0.5", linewidth=1, linestyle="--")
+    axes.set_xlabel("points of accuracy above a tuned SVM, with standard errors\n* official split")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.4, 1.12), ncols=3, columnspacing=0.8,
+                handletextpad=0.2)  # fmt: skip
+
+
+def textures(figure: Any, cases: Table) -> None:
+    """Errors in the holes of textures."""
+    axes = figure.subplots()
+    names = list(dict.fromkeys(cases.column("case")))
+    found = {(row[0], row[1]): number(row[2]) for row in cases.rows}
+    methods = {
+        "NKN": "network",
+        "spectral mixture 10": "spectral mixture",
+        "RBF": "RBF",
+        "periodic": "periodic",
+        "published fill": "published",
+    }
+    values = {
+        label: [found.get((case, method), math.nan) for case in names]
+        for method, label in methods.items()
+    }
+    dots(axes, names, values)
+    axes.axvline(1.0, color="0.5", linewidth=1, linestyle="--")
+    axes.set_xscale("log")
+    axes.set_xticks([0.1, 0.2, 0.5, 1.0], ["0.1", "0.2", "0.5", "1"])
+    axes.minorticks_off()
+    axes.set_xlabel("squared error, of the variance in the hole;\nleft is better")
+    axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.4, 1.2), columnspacing=0.8)
+
+
+def photographs(figure: Any, seen: Table, unseen: Table) -> None:
+    """How far fills of photographs are from the best of three others."""
+    axes = figure.subplots()
+    kinds = ["scratches", "text", "edge", "hole"]
+    places = rows_of(axes, ["scratches", "text", "hole at the edge", "hole inside"])
+    for (color, marker), label, one, up in zip(
+        STYLES,
+        ["defaults chosen with these", "unseen"],
+        [seen, unseen],
+        [0.12, -0.12],
+        strict=False,
+    ):
+        rows = [row for row in one.rows if row[1] in kinds]
+        column = one.columns.index("to the best")
+        heights = [places[kinds.index(row[1])] + up for row in rows]
+        axes.plot([number(row[column]) for row in rows], heights, marker, color=color, alpha=0.75,
+                  label=label)  # fmt: skip
+    axes.axvline(0.0, color="0.5", linewidth=1, linestyle="--")
+    axes.set_xlabel("dB above the best of biharmonic, Telea\nand Navier-Stokes; right is better")
+    axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.4, 1.14))
+
+
+def optimisation(figure: Any, runs: Table) -> None:
+    """Regret after 100 evaluations, relative to BoTorch's default."""
+    axes = figure.subplots()
+    part = re.compile(r"\(([\d.]+)\)")
+    found = {
+        (row[0], row[1]): number(match[1])
+        for row in runs.rows
+        if (match := part.search(row[runs.columns.index("regret")]))
+    }
+    methods = {"ours": "NKNSingleTaskGP", "matern": "Matern", "oracle": "true groups",
+               "paper": "paper's network"}  # fmt: skip
+    values = {
+        label: [found.get((name, method), math.nan) for name in FUNCTIONS]
+        for method, label in methods.items()
+    }
+    dots(axes, FUNCTIONS, values)
+    axes.axvline(1.0, color="0.5", linewidth=1, linestyle="--")
+    axes.set_xscale("log")
+    axes.set_xticks([0.03, 0.1, 0.3, 1.0, 2.0], ["0.03", "0.1", "0.3", "1", "2"])
+    axes.minorticks_off()
+    axes.set_xlabel("regret relative to SingleTaskGP with its defaults;\nleft is better")
+    axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.4, 1.17), columnspacing=0.8)
+
+
+def training_step(figure: Any, steps: Table) -> None:
+    """Time of a step of the marginal likelihood, in steps of an RBF kernel."""
+    axes = figure.subplots()
+    sizes = [int(number(column.partition("=")[2])) for column in steps.columns[1:]]
+    methods = {
+        "network, plain": "plain PyTorch",
+        "drop-in": "closed form",
+        "compiled drop-in": "compiled",
+        "compiled, our likelihood": "and our likelihood",
+        "compiled fused loss": "and fused loss",
+    }
+    by_way = {row[0]: [number(cell) for cell in row[1:]] for row in steps.rows}
+    for (way, label), (color, marker) in zip(methods.items(), STYLES, strict=False):
+        axes.plot(sizes, by_way[way], f"-{marker}", color=color, label=label)
+    axes.axhline(1.0, color="0.5", linewidth=1, linestyle="--")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axes.set_yticks([0.25, 0.5, 1, 2, 4, 8], ["0.25", "0.5", "1", "2", "4", "8"])
+    axes.minorticks_off()
+    axes.set_xlabel("rows")
+    axes.set_title("time of a training step, in steps of GPyTorch's RBF kernel")
+    axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.45, -0.16), columnspacing=0.8)
+
+
+# What draws a figure, its height in inches, and the tables that it shows.
+FIGURES: dict[str, tuple[Callable[..., None], float, list[tuple[str, int]]]] = {
+    "forecasts": (forecasts, 7.5, [("Forecasts of everyday series", 0)]),
+    "regression": (
+        regression,
+        6.2,
+        [(f"Regression on tables / {name}", 0) for name in (*TABLES, "Aims")],
+    ),
+    "support_vectors": (
+        support_vectors,
+        4.6,
+        [("Support vector machines with a learned kernel / Classification", 1)],
+    ),
+    "textures": (textures, 4.6, [("Texture extrapolation", 0)]),
+    "photographs": (photographs, 3.6, [("Photographs", 0), ("Photographs", 1)]),
+    "optimisation": (optimisation, 4.6, [("Bayesian optimisation", 0)]),
+    "training_step": (training_step, 4.6, [("One training step", 0)]),
+}
+
+
+def tables_of(name: str) -> list[Table]:
+    """The tables that a figure shows."""
+    return [table(heading, place) for heading, place in FIGURES[name][2]]
+
+
+def digest(name: str) -> str:
+    """Of what a figure shows."""
+    return hashlib.sha256(json.dumps(tables_of(name)).encode()).hexdigest()[:16]
+
+
+def draw(name: str) -> None:
+    """Write a figure beside this file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    paint, height, _ = FIGURES[name]
+    with pyplot.rc_context(SETTINGS):
+        figure = pyplot.figure(figsize=(5.6, height))
+        paint(figure, *tables_of(name))
+        about = {"Date": None, "Description": f"tables {digest(name)}"}
+        figure.savefig(FOLDER / f"{name}.svg", metadata=about, facecolor="white")
+        pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    for chosen in sys.argv[1:] or FIGURES:
+        draw(chosen)
