@@ -24,7 +24,7 @@ BLUE, ORANGE, GRAY = "#1f5fa8", "#d1580b", "#808080"
 
 
 def forecast(page):
-    figure, ax = plt.subplots(figsize=(8, 3.6), layout="constrained")
+    figure, ax = plt.subplots(figsize=(6.6, 3.4), layout="constrained")
     page["forecaster"].plot(held_out=page["later"], history=132, ax=ax)
     ax.set(xlabel="", ylabel="CO2 at Mauna Loa (ppm)")
     return figure
@@ -37,10 +37,10 @@ def model(page):
     fit_best_of(rbf, restarts=4, seed=0)
     with torch.no_grad():
         stock = likelihood(rbf(ahead))
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(6.6, 2.9), sharey=True, layout="constrained")
     for ax, title, color, prediction in (
         (axes[0], "ScaleKernel(RBFKernel())", ORANGE, stock),
-        (axes[1], "NeuralKernelNetwork.time_series()", BLUE, page["prediction"]),
+        (axes[1], "a network, time_series()", BLUE, page["prediction"]),
     ):
         lower, upper = (end.detach() for end in prediction.confidence_region())
         ax.fill_between(ahead, lower, upper, color=color, alpha=0.2, lw=0)
@@ -70,14 +70,14 @@ def botorch(page):
 
 
 def grid(page):
-    figure, axes = plt.subplots(2, 2, figsize=(7, 5.6), layout="constrained")
+    figure, axes = plt.subplots(2, 2, figsize=(6, 4.9), layout="constrained")
     plot_inpainting(axes, page["result"], truth=page["image"])
     return figure
 
 
 def table(page):
     shown = page["influence"].main[:4]
-    figure, axes = plt.subplots(1, 4, figsize=(9, 2.8), layout="constrained")
+    figure, axes = plt.subplots(2, 2, figsize=(6.2, 5), layout="constrained")
     plot_effects(axes, shown, y_label="effect on y")
     return figure
 
@@ -92,4 +92,4 @@ if __name__ == "__main__":
         figure = draw(namespace)
         for ax in figure.axes:
             ax.spines[["top", "right"]].set_visible(False)
-        figure.savefig(FIGURES / f"start_{draw.__name__}.png", dpi=130, facecolor="white")
+        figure.savefig(FIGURES / f"start_{draw.__name__}.png", dpi=140, facecolor="white")
