@@ -182,8 +182,11 @@ def _strips(size: int, parts: int) -> list[tuple[int, int]]:
 
 
 def _step(tensor: Tensor, event_dims: int) -> int:
-    """Numbers from one element of the batch to the next, none where all share one."""
-    return 0 if tensor.dim() == event_dims else tensor.stride(-event_dims - 1)
+    """Numbers from one element of the batch to the next, none where all share one.
+
+    The tensor is contiguous, the stride of a dimension of one element may be anything all the same.
+    """
+    return 0 if tensor.dim() == event_dims else tensor.shape[tensor.dim() - event_dims :].numel()
 
 
 def _pointer(tensor: Tensor | None, event_dims: int = 0, element: int = 0) -> ctypes.c_void_p:

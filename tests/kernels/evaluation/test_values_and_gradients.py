@@ -225,3 +225,16 @@ def test_shared_parameters_get_the_sum_of_their_gradients_and_stay_as_they_are(p
     actual = evaluate(path, network, x)
     assert all(a is b for a, b in zip(network.parameters(), parameters, strict=True))
     assert_same(actual, evaluate("plain", network, x))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_dimension_of_one_element_may_have_any_stride(path):
+    """PyTorch calls such tensors contiguous; models make them where they expand batches."""
+    network = make_network("shared-columns")
+    dims = CASES["shared-columns"].dims
+    x2 = rough_inputs(16, dims).expand(3, 1, 16, dims)
+    plain = rough_inputs(3, dims).view(3, 1, 1, dims)
+    x1 = plain.as_strided(plain.shape, (dims, 100, dims, 1))
+    assert x1.is_contiguous() and torch.equal(x1, plain)
+    x1, plain = x1.detach().requires_grad_(), plain.detach().requires_grad_()
+    assert_same(evaluate(path, network, x1, x2), evaluate("plain", network, plain, x2), 1e-10)
