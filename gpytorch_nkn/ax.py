@@ -32,7 +32,7 @@ batch shapes come from the data; options are plain values, so that Ax can store 
 The first is trained by :func:`gpytorch_nkn.bo.fit_bo_model`, the second by BoTorch. The structure
 of a kernel is a name as :class:`NKNSingleTaskGP` takes it (default: ``"optimization"``, here with
 a variance of one, as BoTorch's own default kernel has), beside options of the preset it stands for.
-:class:`AdditivePartitionGP` is known to Ax, too.
+:class:`AdditivePartitionGP` and :class:`StructureEnsembleGP` are known to Ax, too.
 
 Import this module before a stored experiment is loaded, too: Ax finds classes by name.
 """
@@ -57,7 +57,7 @@ from gpytorch_nkn.bo import coordinate_sweep_initial_conditions
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_network
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
-from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP
+from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP, StructureEnsembleGP
 
 try:
     from ax.adapter.registry import Generators
@@ -89,7 +89,7 @@ except ImportError as error:
 
 __all__ = ["CoordinateSweepAcquisition", "make_generation_strategy"]
 
-_MODELS = (AdditivePartitionGP, NKNSingleTaskGP)
+_MODELS = (AdditivePartitionGP, NKNSingleTaskGP, StructureEnsembleGP)
 
 
 class CoordinateSweepAcquisition(Acquisition):

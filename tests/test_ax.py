@@ -41,7 +41,7 @@ from gpytorch_nkn.ax import CoordinateSweepAcquisition, make_generation_strategy
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
-from gpytorch_nkn.models import TRAINERS, AdditivePartitionGP, NKNSingleTaskGP
+from gpytorch_nkn.models import TRAINERS, AdditivePartitionGP, NKNSingleTaskGP, StructureEnsembleGP
 
 CHEAP = {"num_restarts": 4, "raw_samples": 32}
 BOUNDS = (-4.0, 4.0)
@@ -171,8 +171,9 @@ def test_experiment_and_strategy_are_stored_and_go_on_where_they_were(loop, tmp_
             covar_module_options={"structure": "additive", "wiring": "Linear1"},
         ),
         ModelConfig(botorch_model_class=AdditivePartitionGP, model_options={"num_samples": 3}),
+        ModelConfig(botorch_model_class=StructureEnsembleGP, model_options={"structures": ["rbf"]}),
     ],
-    ids=["network", "partitions"],
+    ids=["network", "partitions", "structures"],
 )
 def test_what_is_registered_is_stored(value):
     assert object_from_json(object_to_json(value)) == value
@@ -355,6 +356,13 @@ def test_partitions_are_sampled_when_ax_fits():
     model = fit_surrogate(dataset(2, num_points=4), **config)
     assert type(model) is AdditivePartitionGP and model.num_samples == 3
     assert sum(model.partitions.values()) > 3
+
+
+def test_structures_are_weighed_when_ax_fits():
+    config = {"botorch_model_class": StructureEnsembleGP}
+    model = fit_surrogate(dataset(2, num_points=6), **config)
+    assert type(model) is StructureEnsembleGP
+    assert len(set(model.structure_weights.values())) == len(model.structures)
 
 
 def test_a_kernel_for_a_model_that_makes_its_own_is_refused():

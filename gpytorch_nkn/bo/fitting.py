@@ -28,7 +28,7 @@ from gpytorch_nkn.initialization import (
 )
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 
-__all__ = ["fit_bo_model", "warm_start"]
+__all__ = ["fit_bo_model", "fresh_start", "tell_failures", "warm_start"]
 
 M = TypeVar("M", bound=Model)
 
@@ -93,7 +93,7 @@ def fit_bo_model(
             result = fit_best_of(
                 part,
                 restarts=1 + fresh_starts,
-                initialize=_start,
+                initialize=fresh_start,
                 recipe=Recipe(adam_steps=0, lbfgs_iterations=max_iterations),
                 budget=session.part(1 / (len(units) - position)),
                 seed=seed,
@@ -101,7 +101,7 @@ def fit_bo_model(
             )
         if session.interrupted:
             break
-        _tell_failures(result)
+        tell_failures(result)
         if part is not whole:
             fitted = dict(part.named_parameters())
             for name, parameter in whole.named_parameters():
@@ -166,7 +166,8 @@ def _check_apart(models: list[ExactGP]) -> None:
         )
 
 
-def _tell_failures(result: FitResult) -> None:
+def tell_failures(result: FitResult) -> None:
+    """Warn of the starts that failed while others did not."""
     failed = [record for record in result.restarts if record.failed]
     for record in failed:
         if "interrupted" not in record.status:
@@ -210,7 +211,7 @@ def _forget_predictions(model: nn.Module) -> None:
         member.train().train(mode)
 
 
-def _start(model: ExactGP, seed: int, number: int) -> None:
+def fresh_start(model: ExactGP, seed: int, number: int) -> None:
     """Start values of a model in training mode: its own for number 0, then fresh ones."""
     if number == 0:
         return

@@ -1,5 +1,6 @@
 """Gaussian process models for BoTorch."""
 
+from gpytorch_nkn.models.averaging import StructureEnsembleGP, fit_structure_ensemble_gp
 from gpytorch_nkn.models.common import TRAINERS as TRAINERS
 from gpytorch_nkn.models.grid import (
     GridFit,
@@ -33,12 +34,14 @@ __all__ = [
     "SparseNKNGP",
     "SpectralFeatureMap",
     "SpectralGP",
+    "StructureEnsembleGP",
     "VariationalNKNGP",
     "draw_weight_space_paths",
     "fit_additive_partition_gp",
     "fit_grid_gp",
     "fit_sparse_gp",
     "fit_spectral_gp",
+    "fit_structure_ensemble_gp",
     "fit_variational_gp",
     "spectral_features",
 ]

@@ -57,6 +57,7 @@ QUICK = {
     models.VariationalNKNGP: {"restarts": 1, "epochs": 2, "batch_size": 7},
     models.SpectralGP: {"restarts": 1, "max_iterations": 4},
     models.AdditivePartitionGP: {"num_steps": 4, "max_iter": 4},
+    models.StructureEnsembleGP: {"max_iterations": 4},
     NKNSingleTaskGP: {"max_iterations": 5},
 }
 SHORT = Recipe(adam_steps=4, lbfgs_iterations=4)
@@ -71,6 +72,7 @@ DRAWS = {
     models.VariationalNKNGP: {},
     models.SpectralGP: {"restarts": 2},
     models.AdditivePartitionGP: {},
+    models.StructureEnsembleGP: {"fresh_starts": 3, "max_iterations": 2},
 }
 # One kind of each class; those of SpectralGP are trained in different ways.
 KINDS = [case for case in CASES if case is case_of(case.cls) or case.cls is models.SpectralGP]

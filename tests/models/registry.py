@@ -17,6 +17,7 @@ from gpytorch_nkn.models import (
     NKNSingleTaskGP,
     SparseNKNGP,
     SpectralGP,
+    StructureEnsembleGP,
     VariationalNKNGP,
     fit_additive_partition_gp,
 )
@@ -135,6 +136,14 @@ def partitions(inputs, y, *, kernel="rbf", **options):
     return model
 
 
+def structures(inputs, y, **options):
+    """Members of different structures, of which one has two."""
+    kernels = (small_network(inputs), "matern", "rbf")
+    model = StructureEnsembleGP(inputs, y, structures=kernels, num_members=4, **options)
+    model.set_weights([0.25, 0.5, 0.25])
+    return model
+
+
 def grid(inputs, y, *, own=False, **options):
     shape = y.shape[:-2] if own else torch.Size([])
     kernels = [
@@ -195,6 +204,14 @@ CASES = [
     _PARTITIONS,
     replace(_PARTITIONS, name="partitions matern", make=partial(partitions, kernel="matern")),
     replace(_PARTITIONS, name="partitions nkn", make=partial(partitions, kernel="nkn")),
+    replace(
+        _PARTITIONS,
+        name="structures",
+        cls=StructureEnsembleGP,
+        make=structures,
+        columns=2,
+        members=4,
+    ),
     _GRID,
     replace(_GRID, name="grid own kernels", make=partial(grid, own=True)),
 ]

@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, cast
+from typing import Any
 
 import torch
-from botorch.acquisition.objective import PosteriorTransform
-from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
-from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
-from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT, _DefaultType
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
-from gpytorch.means import ConstantMean
 from gpytorch.mlls import MarginalLogLikelihood
-from gpytorch.models import ExactGP
 from torch import Tensor, nn
 
-from gpytorch_nkn.fit import check_counts, check_dense
-from gpytorch_nkn.linalg import check_tensors
-from gpytorch_nkn.models.common import (
-    CheckedData,
-    CustomFit,
-    check_training_data,
-    outcome_transform_for,
-)
+from gpytorch_nkn.fit import check_counts
+from gpytorch_nkn.models.ensemble_gp import EnsembleGP
 from gpytorch_nkn.models.partitions.partition_kernel import PartitionKernel
 from gpytorch_nkn.models.partitions.partitions import Partition, co_occurrence, partition_of
 
 __all__ = ["AdditivePartitionGP"]
 
 
-class AdditivePartitionGP(CheckedData, CustomFit, SingleTaskGP):
+class AdditivePartitionGP(EnsembleGP):
     r"""Additive GP that averages over partitions of the input columns: the paper's Model MCMC.
 
     .. math:: f(x) = m + \sum_{g \in P} f_g(x_g), \qquad P \sim p(P \mid y)
@@ -78,9 +64,6 @@ class AdditivePartitionGP(CheckedData, CustomFit, SingleTaskGP):
         torch.Size([5, 1])
     """
 
-    _is_ensemble = True
-    _supports_batched_models = False
-
     covar_module: PartitionKernel
 
     def __init__(
@@ -95,47 +78,18 @@ class AdditivePartitionGP(CheckedData, CustomFit, SingleTaskGP):
         input_transform: InputTransform | None = None,
     ):
         check_counts(1, num_samples=num_samples)
-        check_training_data(train_X, train_Y, train_Yvar)
-        if train_X.dim() != 2:
-            raise NotImplementedError(
-                f"train_X must be N x D, one data set, got the shape {tuple(train_X.shape)}."
-            )
-        if train_Y.dim() > 1 and train_Y.size(-1) != 1:
-            raise NotImplementedError(
-                f"train_Y must be N x 1, got the shape {tuple(train_Y.shape)}: use one model per "
-                "output in a ModelListGP."
-            )
-        if isinstance(outcome_transform, OutcomeTransform) and not outcome_transform._is_linear:
-            raise NotImplementedError(
-                "The posterior is a mixture of Gaussians, so outcome_transform must be linear, got "
-                f"{type(outcome_transform).__name__}: transform train_Y beforehand."
-            )
-        check_dense("AdditivePartitionGP", train_X.size(-2), train_X)
         super().__init__(
             train_X,
             train_Y,
             train_Yvar,
-            outcome_transform=outcome_transform_for(outcome_transform, train_Y),
+            num_members=num_samples,
+            outcome_transform=outcome_transform,
             input_transform=input_transform,
         )
-        # SingleTaskGP has checked and transformed the data; from here on there is one member per
-        # batch entry.
-        del self._subset_batch_dict
-        batch_shape = torch.Size([num_samples])
-        self._input_batch_shape = self._aug_batch_shape = batch_shape
-        x, y = self.train_inputs[0], self.train_targets
-        num_columns = self.covar_module.ard_num_dims
-        x, y = x.repeat(num_samples, 1, 1), y.repeat(num_samples, 1)
-        ExactGP.set_train_data(self, x, y, strict=False)
-        self.mean_module = ConstantMean(batch_shape=batch_shape)
-        self.covar_module = PartitionKernel(num_columns, kernel=kernel, batch_shape=batch_shape)
-        if train_Yvar is None:
-            self.likelihood = get_gaussian_likelihood_with_lognormal_prior(batch_shape=batch_shape)
-        else:
-            noise = self.likelihood.noise.repeat(num_samples, 1)
-            self.likelihood = FixedNoiseGaussianLikelihood(noise=noise, batch_shape=batch_shape)
+        num_columns = self.train_inputs[0].size(-1)
+        shape = self._aug_batch_shape
+        self.covar_module = PartitionKernel(num_columns, kernel=kernel, batch_shape=shape)
         self.sample = PartitionSample(num_columns)
-        self._num_columns = train_X.shape[-1:]
         self.to(train_X)
 
     @property
@@ -155,74 +109,6 @@ class AdditivePartitionGP(CheckedData, CustomFit, SingleTaskGP):
     def co_occurrence(self) -> Tensor:
         """Posterior probability that two columns are in one group, ``D x D``."""
         return self.sample.co_occurrence().to(self.train_targets)
-
-    def posterior(  # type: ignore[override]
-        self,
-        X: Tensor,
-        output_indices: list[int] | None = None,
-        observation_noise: bool | Tensor = False,
-        posterior_transform: PosteriorTransform | None = None,
-    ) -> GaussianMixturePosterior:
-        """Return the mixture of the members' posteriors.
-
-        Args:
-            X: Inputs ``... x q x D``.
-            output_indices: As in BoTorch; there is one output.
-            observation_noise: Add the noise of the observations, or this noise.
-            posterior_transform: As in BoTorch.
-
-        Returns:
-            Posterior of shape ``... x num_samples x q x 1``.
-        """
-        self._check_points(X)
-        posterior = super().posterior(
-            X.unsqueeze(MCMC_DIM),
-            output_indices=output_indices,
-            observation_noise=observation_noise,
-            posterior_transform=posterior_transform,
-        )
-        if not isinstance(posterior, GPyTorchPosterior):  # outcome_transform is linear
-            raise NotImplementedError(
-                "posterior_transform must give Gaussian posteriors (ScalarizedPosteriorTransform), "
-                f"got {type(posterior).__name__} from {posterior_transform!r}."
-            )
-        return GaussianMixturePosterior(distribution=posterior.distribution)
-
-    def condition_on_observations(  # type: ignore[override]
-        self, X: Tensor, Y: Tensor, **kwargs: Any
-    ) -> AdditivePartitionGP:
-        """Return the ensemble with further observations, its partitions and parameters kept.
-
-        Args:
-            X: Inputs ``... x q x D``, without a dimension for the members unless ``Y`` has as
-                many dimensions.
-            Y: Targets ``... x q x 1``, the same for all members, or ``... x num_samples x q x 1``.
-            **kwargs: As in BoTorch (``noise``).
-        """
-        self._check_points(X)
-        check_tensors(Y=Y)
-        if X.dim() == Y.dim() == 2:
-            X = X.expand(self.num_samples, *X.shape)
-            Y = Y.expand(self.num_samples, *Y.shape)
-        elif X.dim() < Y.dim():
-            X = X.unsqueeze(MCMC_DIM).expand(*Y.shape[:-2], *X.shape[-2:])
-        if X.size(MCMC_DIM) != self.num_samples:
-            raise ValueError(
-                f"X and Y must be q x d and q x 1, or Y ... x {self.num_samples} x q x 1 with an "
-                f"entry for each member, got the shapes {tuple(X.shape)} and {tuple(Y.shape)}."
-            )
-        return cast(AdditivePartitionGP, super().condition_on_observations(X, Y, **kwargs))
-
-    def fantasize(self, X: Tensor, *args: Any, **kwargs: Any) -> AdditivePartitionGP:
-        """Ensembles with observations that are drawn, as in BoTorch.
-
-        Their members are a dimension of the batch as any other. Acquisition functions that look
-        ahead (``qKnowledgeGradient``) average over that of this model; if fantasies were an
-        ensemble, too, they would do so twice, and the second time over the points.
-        """
-        model = super().fantasize(X, *args, **kwargs)
-        model._is_ensemble = False
-        return model
 
     def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         raise NotImplementedError(

@@ -1,0 +1,6 @@
+"""GPs whose structure is averaged over."""
+
+from gpytorch_nkn.models.averaging.fit_structures import fit_structure_ensemble_gp
+from gpytorch_nkn.models.averaging.structure_ensemble_gp import StructureEnsembleGP
+
+__all__ = ["StructureEnsembleGP", "fit_structure_ensemble_gp"]

@@ -1,0 +1,171 @@
+"""Training of every structure of an ensemble, and their weights."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
+from gpytorch.means import ConstantMean
+from torch import Tensor
+
+from gpytorch_nkn.bo import fresh_start, tell_failures
+from gpytorch_nkn.fit import (
+    Recipe,
+    Session,
+    check_counts,
+    check_number,
+    fit_best_of,
+    noisy_prior,
+    stacking_weights,
+    warn_user,
+)
+from gpytorch_nkn.linalg import ExactPosterior
+from gpytorch_nkn.models.averaging.structure_ensemble_gp import StructureEnsembleGP
+from gpytorch_nkn.models.common import PartsGP, trains
+
+__all__ = ["fit_structure_ensemble_gp"]
+
+
+@trains(StructureEnsembleGP)
+def fit_structure_ensemble_gp(
+    model: StructureEnsembleGP,
+    *,
+    previous: StructureEnsembleGP | None = None,
+    fresh_starts: int = 1,
+    max_iterations: int = 75,
+    evenness: float = 0.2,
+    budget: float | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> StructureEnsembleGP:
+    r"""Train every structure, and weigh them by how well their mixture predicts left-out points.
+
+    Each structure is trained as :func:`gpytorch_nkn.bo.fit_bo_model` trains a model: the posterior
+    of its parameters is maximised by L-BFGS from the parameters of ``previous`` and from fresh
+    starts. The weights maximise the leave-one-out log density of the mixture, the parameters
+    being kept, with a prior that draws them together
+    (:func:`gpytorch_nkn.fit.stacking_weights`).
+
+    Args:
+        model: Model to train in place.
+        previous: The model of the iteration before, with the same structures and fewer or other
+            data, whose parameters are the first start; ``None`` starts from those of ``model``.
+        fresh_starts: Further starts of each structure.
+        max_iterations: L-BFGS iterations of each start.
+        evenness: How strongly weights are drawn together: 0 not at all, large values make them
+            equal.
+        budget: Wall time in seconds; structures for which none is left stay as they are.
+        seed: Determines the fresh starts; the global random state is left alone.
+        progress: Show progress bars, if standard error is a terminal.
+
+    Returns:
+        ``model``, in eval mode. Structures whose training failed have no weight, with a warning.
+
+    Raises:
+        TypeError: ``model`` or ``previous`` is not a StructureEnsembleGP.
+        ValueError: ``previous`` has other structures or columns, ``model`` is a fantasy, or an
+            option has no meaning.
+        RuntimeError: The training of every structure failed.
+        KeyboardInterrupt: Ctrl-C came before any structure had taken a step; later it ends the
+            training with what was reached.
+    """
+    check_counts(0, fresh_starts=fresh_starts)
+    check_counts(1, max_iterations=max_iterations)
+    check_number("evenness", evenness, positive=False)
+    if model.train_targets.dim() != 2:
+        raise ValueError(
+            "model must hold one data set, got targets of shape "
+            f"{tuple(model.train_targets.shape)}: fantasies keep the parameters of their model."
+        )
+    if previous is not None:
+        _take_parameters(model, previous)
+    session = Session(budget=budget, seed=seed, progress=progress)
+    model.eval()  # makes the transformed inputs the training inputs
+    parts = [_part(model, number) for number in range(len(model.structures))]
+    recipe = Recipe(adam_steps=0, lbfgs_iterations=max_iterations)
+    failures = {}
+    for number, part in enumerate(parts):
+        with torch.enable_grad(), session.interruptible(lambda number=number: number):  # type: ignore[misc]
+            try:
+                result = fit_best_of(
+                    part,
+                    restarts=1 + fresh_starts,
+                    initialize=fresh_start,
+                    recipe=recipe,
+                    budget=session.part(1 / (len(parts) - number)),
+                    seed=seed,
+                    progress=progress,
+                )
+            except RuntimeError as error:
+                failures[model.structures[number]] = str(error)
+                continue
+        if session.interrupted:
+            break
+        tell_failures(result)
+        if result.interrupted:
+            break
+    densities = torch.stack([_leave_one_out(part) for part in parts])
+    for name in failures:
+        densities[model.structures.index(name)] = -math.inf
+    if not densities.isfinite().any():
+        raise RuntimeError(f"The training of every structure failed: {failures}.")
+    for name, reason in failures.items():
+        warn_user(f"The structure {name!r} has no weight: {reason}", RuntimeWarning)
+    model.constants.copy_(torch.stack([part.mean_module.constant.detach() for part in parts]))
+    if not isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
+        noise = torch.stack([part.likelihood.noise.detach()[0] for part in parts])
+        model.noise_levels.copy_(noise)
+    weights = stacking_weights(densities.double().cpu().numpy(), evenness=evenness)
+    model.set_weights(torch.from_numpy(weights))
+    return model.eval()
+
+
+def _part(model: StructureEnsembleGP, number: int) -> PartsGP:
+    """The GP of one structure, in training mode; its kernel is that of the model."""
+    x, y = model.train_inputs[0][0], model.train_targets[0]
+    likelihood: Likelihood
+    if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
+        likelihood = FixedNoiseGaussianLikelihood(noise=model.likelihood.noise[0])
+    else:
+        likelihood = get_gaussian_likelihood_with_lognormal_prior()
+    part = PartsGP(x, y, model.covar_module.kernels[number], ConstantMean(), likelihood).to(y)
+    part.mean_module.initialize(constant=model.constants[number])
+    if not isinstance(likelihood, FixedNoiseGaussianLikelihood):
+        least = likelihood.noise_covar.raw_noise_constraint.lower_bound.to(y)
+        likelihood.initialize(noise=torch.maximum(model.noise_levels[number], least))
+    return part.train()
+
+
+def _leave_one_out(part: PartsGP) -> Tensor:
+    """Log densities ``N`` of the targets, each given all the others; or minus infinity."""
+    targets = part.train().train_targets
+    with torch.no_grad():
+        mean, covariance = noisy_prior(part)
+        try:
+            posterior = ExactPosterior(covariance, targets - mean)
+        except torch.linalg.LinAlgError:
+            return torch.full_like(targets, -math.inf)
+        center, variance = posterior.leave_one_out()
+        error = posterior.residual - center
+        return -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
+
+
+def _take_parameters(model: StructureEnsembleGP, previous: StructureEnsembleGP) -> None:
+    """Start values from another model of the same structures."""
+    if not isinstance(previous, StructureEnsembleGP):
+        raise TypeError(f"previous must be a StructureEnsembleGP, got {type(previous).__name__}.")
+    if previous.structures != model.structures:
+        raise ValueError(
+            f"previous must have the structures {model.structures}, got {previous.structures}."
+        )
+    old, new = (dict(m.covar_module.kernels.named_parameters()) for m in (previous, model))
+    if {k: v.shape for k, v in old.items()} != {k: v.shape for k, v in new.items()}:
+        raise ValueError("previous must have kernels with the same parameters and columns.")
+    for name, parameter in new.items():
+        if parameter.requires_grad:
+            parameter.data.copy_(old[name].data)
+    model.constants.copy_(previous.constants)
+    if not isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
+        model.noise_levels.copy_(previous.noise_levels)

@@ -1,0 +1,256 @@
+"""A GP that averages over structures instead of choosing one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.datasets import SupervisedDataset
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.constraints import GreaterThan
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.mlls import MarginalLogLikelihood
+from gpytorch.priors import GammaPrior, LogNormalPrior
+from linear_operator import to_linear_operator
+from torch import Tensor
+
+from gpytorch_nkn.fit import check_counts
+from gpytorch_nkn.kernels.network import NETWORKS, check_word
+from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
+from gpytorch_nkn.models.ensemble_gp import EnsembleGP
+from gpytorch_nkn.models.structure import check_columns, make_kernel
+
+__all__ = ["StructureEnsembleGP"]
+
+
+def _matern(num_columns: int) -> Kernel:
+    """Matern-5/2 with the priors that were BoTorch's default until 2024."""
+    base = MaternKernel(nu=2.5, ard_num_dims=num_columns, lengthscale_prior=GammaPrior(3.0, 6.0))
+    return ScaleKernel(base, outputscale_prior=GammaPrior(2.0, 0.15))
+
+
+def _rbf(num_columns: int) -> Kernel:
+    """RBF whose lengthscales grow with the number of columns, by the prior of BoTorch's default."""
+    prior = LogNormalPrior(2**0.5 + math.log(num_columns) / 2, 3**0.5)
+    base = RBFKernel(
+        ard_num_dims=num_columns,
+        lengthscale_prior=prior,
+        lengthscale_constraint=GreaterThan(2.5e-2, initial_value=prior.mode),
+    )
+    return ScaleKernel(base, outputscale_prior=LogNormalPrior(0.0, 1.0))
+
+
+_KERNELS: dict[str, Callable[[int], Kernel]] = {"matern": _matern, "rbf": _rbf}
+
+
+class StructureEnsembleGP(EnsembleGP):
+    r"""Exact GPs of several structures, mixed by how well each predicts left-out points.
+
+    .. math:: p(f \mid y) = \sum_k w_k\, p_k(f \mid y)
+
+    Which kernel suits a function is not known beforehand, and with some tens of points the
+    likelihood is a poor judge of it. Here every structure is trained, and the weights
+    :math:`w_k` are those under which the mixture predicts points that were left out best
+    (stacking), drawn together while there are few points
+    (:func:`gpytorch_nkn.models.fit_structure_ensemble_gp`, or ``fit_gpytorch_mll``, which calls
+    it). Before the training all weights are equal.
+
+    BoTorch averages acquisition functions over the members of an ensemble and gives each the same
+    weight. So each structure has as many of ``num_members`` members as its weight says, to the
+    nearest count: the posterior is a ``GaussianMixturePosterior`` with a batch dimension
+    ``MCMC_DIM`` of members. A structure's members are evaluated once, those without members not at
+    all.
+
+    Args:
+        train_X: Inputs ``N x D``, in the unit cube after ``input_transform``.
+        train_Y: Targets ``N x 1``.
+        train_Yvar: Variances of the noise ``N x 1``; ``None`` learns one for each structure.
+        structures: What to average over, each a word or a kernel without a batch shape, of which
+            the model takes a copy:
+
+            - ``"rbf"``: RBF over all columns, with BoTorch's priors, which go by their number
+              (Hvarfner et al. 2024), and an output scale.
+            - ``"matern"``: Matern-5/2 over all columns with gamma priors.
+            - A ``structure`` of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, such as
+              ``"optimization"``, near a sum of kernels of single columns.
+        num_members: Members of the mixture, by which weights are rounded.
+        outcome_transform: Linear transform of the targets, by default ``Standardize``; ``None``
+            for none.
+        input_transform: Transform of the inputs. What it learns by gradients stays as it is.
+
+    Raises:
+        MemoryError: The covariance matrices of so many rows do not fit into the memory that is
+            free; the message names models for more.
+        TypeError: A structure is neither a word nor a kernel.
+        ValueError: There is no structure, a word is not known, a kernel does not fit the columns,
+            or there are fewer members than structures.
+        NotImplementedError: There are several outputs (use one model each in a ``ModelListGP``),
+            batches of data sets, or an outcome transform that is not linear.
+
+    Reference: Yao, Vehtari, Simpson and Gelman (2018), Using stacking to average Bayesian
+    predictive distributions; Hvarfner, Hellsten and Nardi (2024), Vanilla Bayesian Optimization
+    Performs Great in High Dimensions.
+
+    Example:
+        >>> from botorch.acquisition import LogExpectedImprovement
+        >>> from gpytorch_nkn.models import fit_structure_ensemble_gp
+        >>> train_X = torch.rand(12, 3, dtype=torch.float64)
+        >>> train_Y = train_X.sin().sum(-1, keepdim=True)
+        >>> model = fit_structure_ensemble_gp(StructureEnsembleGP(train_X, train_Y))
+        >>> round(sum(model.structure_weights.values()), 6)
+        1.0
+        >>> LogExpectedImprovement(model, best_f=train_Y.max())(train_X[:2].unsqueeze(-2)).shape
+        torch.Size([2])
+    """
+
+    covar_module: StructureKernel
+    weights: Tensor
+    constants: Tensor
+    noise_levels: Tensor
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None = None,
+        *,
+        structures: Sequence[str | Kernel] = ("optimization", "matern", "rbf"),
+        num_members: int = 8,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+    ):
+        check_counts(1, num_members=num_members)
+        if isinstance(structures, str | Kernel) or not len(structures):
+            raise ValueError(f"structures must be a sequence of at least one, got {structures!r}.")
+        if num_members < len(structures):
+            raise ValueError(
+                f"num_members must be at least the number of structures, {len(structures)}, got "
+                f"{num_members}."
+            )
+        super().__init__(
+            train_X,
+            train_Y,
+            train_Yvar,
+            num_members=num_members,
+            outcome_transform=outcome_transform,
+            input_transform=input_transform,
+        )
+        x = self.transform_inputs(train_X)
+        kernels = [_kernel(structure, x.size(-1)).to(x) for structure in structures]
+        for kernel in kernels:
+            check_columns(kernel, x.size(-1), x)
+        self.structures = _names(structures)
+        members = torch.zeros(num_members, dtype=torch.long, device=x.device)
+        self.covar_module = StructureKernel(kernels, members)
+        count = len(kernels)
+        self.register_buffer("weights", torch.full((count,), 1 / count))
+        # of every structure, with or without members: where the next training starts
+        noise: Any = self.likelihood.noise
+        self.register_buffer("constants", torch.zeros(count))
+        self.register_buffer("noise_levels", noise.detach().mean().expand(count).clone())
+        self.to(train_X)
+        self.set_weights(self.weights)
+
+    @property
+    def num_members(self) -> int:
+        """Members of the mixture."""
+        return self._aug_batch_shape[-1]
+
+    @property
+    def structure_weights(self) -> dict[str, float]:
+        """The weight of each structure, before it is rounded to members."""
+        return dict(zip(self.structures, self.weights.tolist(), strict=True))
+
+    @torch.no_grad()
+    def set_weights(self, weights: Tensor) -> None:
+        """Give the structures weights ``K``, and each as many members as its weight says.
+
+        Raises:
+            ValueError: They are not as many as there are structures, negative, or all zero.
+        """
+        weights = torch.as_tensor(weights).to(self.weights)
+        if weights.shape != self.weights.shape or not (weights >= 0).all() or not weights.sum() > 0:
+            raise ValueError(
+                f"weights must be {len(self.weights)} numbers, not negative and not all zero, got "
+                f"{weights.tolist()}."
+            )
+        self.weights.copy_(weights / weights.sum())
+        counts = _apportion(self.weights, self.num_members)
+        members = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
+        self.covar_module.members.copy_(members)
+        self.mean_module.initialize(constant=self.constants[members])
+        noise = self.noise_levels[members].unsqueeze(-1)
+        if hasattr(self.likelihood.noise_covar, "raw_noise"):
+            self.likelihood.initialize(noise=noise)
+        mode = self.training
+        self.train().train(mode)  # forgets what was computed with other members
+
+    def _get_test_prior_mean_and_covariances(
+        self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
+    ) -> tuple[Tensor, Tensor, Tensor, torch.Size, torch.Size, type]:
+        """As the base class, with each kernel evaluated once for all members that have it."""
+        (train,), (test,) = train_inputs, test_inputs
+        one = train[..., :1, :, :]
+        if test.size(-3) == 1 and torch.equal(train, one.expand_as(train)):
+            train = one
+        shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
+        inputs = torch.cat([x.expand(*shape, *x.shape[-2:]) for x in (train, test)], -2)
+        num_train = train.size(-2)
+        test = inputs[..., num_train:, :]
+        covariance = self.covar_module(test, inputs).to_dense()
+        mean = self.mean_module(test)
+        parts = (covariance[..., num_train:], covariance[..., :num_train])
+        own, cross = (to_linear_operator(part) for part in parts)
+        return mean, own, cross, mean.shape[:-1], mean.shape[-1:], MultivariateNormal
+
+    def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
+        raise NotImplementedError(
+            "Each structure is trained by itself and then weighed: closure, closure_kwargs and "
+            "optimizer_kwargs are not supported; see fit_structure_ensemble_gp."
+        )
+
+    @classmethod
+    def construct_inputs(
+        cls,
+        training_data: SupervisedDataset,
+        *,
+        structures: Sequence[str | Kernel] = ("optimization", "matern", "rbf"),
+        num_members: int = 8,
+    ) -> dict[str, Any]:
+        """Return the arguments of the constructor for a data set.
+
+        Args:
+            training_data: Inputs, targets and, if known, noise variances.
+            structures, num_members: See the class.
+        """
+        inputs = super().construct_inputs(training_data=training_data)
+        return {**inputs, "structures": structures, "num_members": num_members}
+
+
+def _kernel(structure: str | Kernel, num_columns: int) -> Kernel:
+    if isinstance(structure, str) and structure in _KERNELS:
+        return _KERNELS[structure](num_columns)
+    if isinstance(structure, str):
+        check_word(structure, {*NETWORKS, *_KERNELS}, "a kernel")
+    return make_kernel(structure, num_columns, torch.Size(), any_kernel=True)
+
+
+def _names(structures: Sequence[str | Kernel]) -> tuple[str, ...]:
+    """A name for each structure; of several alike the second one is numbered 2."""
+    words = [one if isinstance(one, str) else type(one).__name__ for one in structures]
+    before = [words[:place].count(word) for place, word in enumerate(words)]
+    return tuple(f"{w} {n + 1}" if n else w for w, n in zip(words, before, strict=True))
+
+
+def _apportion(weights: Tensor, total: int) -> Tensor:
+    """Numbers of sum ``total`` in proportion to weights of sum one, by largest remainders."""
+    shares = weights.double() * total
+    counts = shares.floor()
+    rest = total - int(counts.sum())
+    counts[(shares - counts).topk(rest).indices] += 1
+    return counts.long()

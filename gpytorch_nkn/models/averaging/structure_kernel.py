@@ -1,0 +1,114 @@
+"""A batch of kernels that differ in their structure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor, nn
+
+from gpytorch_nkn.kernels import BatchKernel
+
+__all__ = ["StructureKernel"]
+
+
+class StructureKernel(BatchKernel):
+    """One of some kernels for each entry of a batch.
+
+    Each entry's matrix is that of a valid kernel. A kernel that several entries have is evaluated
+    once where their inputs are the same, and one that none has is not evaluated.
+
+    Args:
+        kernels: The kernels, without batch shapes, each over all columns.
+        members: Number of the kernel of each entry of the batch; its shape is the batch shape.
+    """
+
+    members: Tensor
+
+    def __init__(self, kernels: Sequence[Kernel], members: Tensor):
+        super().__init__(batch_shape=members.shape)
+        self.kernels = nn.ModuleList(kernels)
+        self.register_buffer("members", members)
+
+    @property
+    def is_stationary(self) -> bool:
+        """True if every kernel is stationary."""
+        return all(kernel.is_stationary for kernel in self.kernels)
+
+    def expand_batch(self, *sizes: torch.Size | tuple[int, ...] | int) -> StructureKernel:
+        """Return a copy of the kernel with that batch shape."""
+        one = sizes[0] if len(sizes) == 1 else sizes
+        shape = torch.Size([one] if isinstance(one, int) else one)  # type: ignore[arg-type]
+        return self if shape == self.batch_shape else self._with(self.members.expand(shape))
+
+    def __getitem__(self, index: Any) -> StructureKernel:
+        """Return a copy of the kernel with its batch indexed; itself if it has no batch."""
+        return self._with(self.members[index]) if self.batch_shape else self
+
+    def _with(self, members: Tensor) -> StructureKernel:
+        copy = deepcopy(self)
+        copy.members, copy.batch_shape = members.clone(), members.shape
+        return copy
+
+    def forward(
+        self,
+        x1: Tensor,
+        x2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params,
+    ) -> Tensor:
+        """Values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
+        if last_dim_is_batch:
+            raise NotImplementedError("Structures have no values column by column.")
+
+        def values(number: int, one: Tensor, two: Tensor) -> Tensor:
+            kernel = self.kernels[number]
+            if diag:
+                return kernel(one, two, diag=True)
+            return kernel(one, two).to_dense()
+
+        if self.members.dim() == 0:
+            return values(int(self.members), x1, x2)
+        if self.members.dim() == 1 and _is_shared(x1) and _is_shared(x2):
+            x1, x2 = (x if x.dim() == 2 else x.squeeze(-3) for x in (x1, x2))
+            return self._stacked(lambda number, _: values(number, x1, x2), 1 if diag else 2)
+        shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.members.shape)
+        x1, x2 = (x.expand(*shape, *x.shape[-2:]) for x in (x1, x2))
+        if self.members.dim() > 1:
+            flat = self._with(self.members.expand(shape).flatten())
+            found = flat(x1.flatten(0, -3), x2.flatten(0, -3), diag=diag)
+            found = found if isinstance(found, Tensor) else found.to_dense()
+            return found.view(*shape, *found.shape[1:])
+
+        def of_places(number: int, places: Tensor) -> Tensor:
+            return values(number, *(x.index_select(-3, places) for x in (x1, x2)))
+
+        return self._stacked(of_places, 1 if diag else 2, shared=False)
+
+    def _stacked(
+        self, values: Callable[[int, Tensor], Tensor], num_dims: int, *, shared: bool = True
+    ) -> Tensor:
+        """The values of each kernel that is in use, put where the entries are that have it.
+
+        Args:
+            values: From the number of a kernel and its places in the batch; without a dimension
+                for these places if they share one value.
+            num_dims: Dimensions of a value.
+        """
+        numbers, inverse = self.members.unique(return_inverse=True)
+        where = -1 - num_dims
+        if shared:
+            found = torch.stack([values(number, inverse) for number in numbers.tolist()], where)
+            return found.index_select(where, inverse)
+        places = [(inverse == place).nonzero()[:, 0] for place in range(len(numbers))]
+        parts = [values(number, at) for number, at in zip(numbers.tolist(), places, strict=True)]
+        return torch.cat(parts, where).index_select(where, torch.cat(places).argsort())
+
+
+def _is_shared(x: Tensor) -> bool:
+    """Whether all entries of the batch have these inputs, ``N x D`` or ``... x 1 x N x D``."""
+    return x.dim() == 2 or x.size(-3) == 1

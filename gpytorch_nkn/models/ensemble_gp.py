@@ -1,0 +1,173 @@
+"""What ensembles of exact GPs have in common: a mixture over which BoTorch averages."""
+
+from __future__ import annotations
+
+from typing import Any, Self, cast
+
+from botorch.acquisition.objective import PosteriorTransform
+from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
+from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.means import ConstantMean
+from gpytorch.models import ExactGP
+from torch import Size, Tensor
+
+from gpytorch_nkn.fit import check_dense
+from gpytorch_nkn.linalg import check_tensors
+from gpytorch_nkn.models.common import (
+    CheckedData,
+    CustomFit,
+    check_training_data,
+    outcome_transform_for,
+)
+
+__all__ = ["EnsembleGP"]
+
+
+class EnsembleGP(CheckedData, CustomFit, SingleTaskGP):
+    """Exact GPs of the same data, equally weighted, as one batch.
+
+    BoTorch sees an ensemble, as with ``EnsembleMapSaasSingleTaskGP``: the posterior is a
+    ``GaussianMixturePosterior`` whose batch dimension ``MCMC_DIM`` counts the members, and
+    acquisition functions average over it. Means and noise have an entry for each member; so must
+    the kernel, which the subclass sets.
+
+    Args:
+        train_X: Inputs ``N x D``.
+        train_Y: Targets ``N x 1``.
+        train_Yvar: Variances of the noise ``N x 1``; ``None`` learns one for all points.
+        num_members: Entries of the batch.
+        outcome_transform: Linear, by default ``Standardize``; ``None`` for none.
+        input_transform: Transform of the inputs.
+
+    Raises:
+        MemoryError: The covariance matrices of so many rows do not fit into the memory.
+        NotImplementedError: There are several outputs, batches of data sets, or an outcome
+            transform that is not linear.
+    """
+
+    _is_ensemble = True
+    _supports_batched_models = False
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None = None,
+        *,
+        num_members: int,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+    ):
+        check_training_data(train_X, train_Y, train_Yvar)
+        if train_X.dim() != 2:
+            raise NotImplementedError(
+                f"train_X must be N x D, one data set, got the shape {tuple(train_X.shape)}."
+            )
+        if train_Y.dim() > 1 and train_Y.size(-1) != 1:
+            raise NotImplementedError(
+                f"train_Y must be N x 1, got the shape {tuple(train_Y.shape)}: use one model per "
+                "output in a ModelListGP."
+            )
+        if isinstance(outcome_transform, OutcomeTransform) and not outcome_transform._is_linear:
+            raise NotImplementedError(
+                "The posterior is a mixture of Gaussians, so outcome_transform must be linear, got "
+                f"{type(outcome_transform).__name__}: transform train_Y beforehand."
+            )
+        check_dense(type(self).__name__, train_X.size(-2), train_X)
+        super().__init__(
+            train_X,
+            train_Y,
+            train_Yvar,
+            outcome_transform=outcome_transform_for(outcome_transform, train_Y),
+            input_transform=input_transform,
+        )
+        # SingleTaskGP has checked and transformed the data; from here on there is one member per
+        # batch entry.
+        del self._subset_batch_dict
+        batch_shape = Size([num_members])
+        self._input_batch_shape = self._aug_batch_shape = batch_shape
+        x, y = self.train_inputs[0], self.train_targets
+        x, y = x.repeat(num_members, 1, 1), y.repeat(num_members, 1)
+        ExactGP.set_train_data(self, x, y, strict=False)
+        self.mean_module = ConstantMean(batch_shape=batch_shape)
+        if train_Yvar is None:
+            self.likelihood = get_gaussian_likelihood_with_lognormal_prior(batch_shape=batch_shape)
+        else:
+            noise = self.likelihood.noise.repeat(num_members, 1)
+            self.likelihood = FixedNoiseGaussianLikelihood(noise=noise, batch_shape=batch_shape)
+        self._num_columns = train_X.shape[-1:]
+
+    def posterior(  # type: ignore[override]
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> GaussianMixturePosterior:
+        """Return the mixture of the members' posteriors.
+
+        Args:
+            X: Inputs ``... x q x D``.
+            output_indices: As in BoTorch; there is one output.
+            observation_noise: Add the noise of the observations, or this noise.
+            posterior_transform: As in BoTorch.
+
+        Returns:
+            Posterior of shape ``... x members x q x 1``.
+        """
+        self._check_points(X)
+        posterior = super().posterior(
+            X.unsqueeze(MCMC_DIM),
+            output_indices=output_indices,
+            observation_noise=observation_noise,
+            posterior_transform=posterior_transform,
+        )
+        if not isinstance(posterior, GPyTorchPosterior):  # outcome_transform is linear
+            raise NotImplementedError(
+                "posterior_transform must give Gaussian posteriors (ScalarizedPosteriorTransform), "
+                f"got {type(posterior).__name__} from {posterior_transform!r}."
+            )
+        return GaussianMixturePosterior(distribution=posterior.distribution)
+
+    def condition_on_observations(  # type: ignore[override]
+        self, X: Tensor, Y: Tensor, **kwargs: Any
+    ) -> Self:
+        """Return the ensemble with further observations, its members' parameters kept.
+
+        Args:
+            X: Inputs ``... x q x D``, without a dimension for the members unless ``Y`` has as
+                many dimensions.
+            Y: Targets ``... x q x 1``, the same for all members, or ``... x members x q x 1``.
+            **kwargs: As in BoTorch (``noise``).
+        """
+        self._check_points(X)
+        check_tensors(Y=Y)
+        num_members = self._aug_batch_shape[-1]
+        if X.dim() == Y.dim() == 2:
+            X = X.expand(num_members, *X.shape)
+            Y = Y.expand(num_members, *Y.shape)
+        elif X.dim() < Y.dim():
+            X = X.unsqueeze(MCMC_DIM).expand(*Y.shape[:-2], *X.shape[-2:])
+        if X.dim() < 3 or X.size(MCMC_DIM) != num_members:
+            raise ValueError(
+                f"X and Y must be q x d and q x 1, or Y ... x {num_members} x q x 1 with an "
+                f"entry for each member, got the shapes {tuple(X.shape)} and {tuple(Y.shape)}."
+            )
+        return cast(Self, super().condition_on_observations(X, Y, **kwargs))
+
+    def fantasize(self, X: Tensor, *args: Any, **kwargs: Any) -> Self:
+        """Ensembles with observations that are drawn, as in BoTorch.
+
+        Their members are a dimension of the batch as any other. Acquisition functions that look
+        ahead (``qKnowledgeGradient``) average over that of this model; if fantasies were an
+        ensemble, too, they would do so twice, and the second time over the points.
+        """
+        model = super().fantasize(X, *args, **kwargs)
+        model._is_ensemble = False
+        return model

@@ -1,0 +1,267 @@
+import math
+from unittest import mock
+
+import pytest
+import torch
+from botorch.acquisition import (
+    LogExpectedImprovement,
+    PosteriorMean,
+    UpperConfidenceBound,
+    qLogNoisyExpectedImprovement,
+)
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.optim import optimize_acqf
+from botorch.sampling import SobolQMCNormalSampler
+from botorch.utils.datasets import SupervisedDataset
+from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch.distributions import Normal
+
+from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp
+from gpytorch_nkn.models.averaging.structure_ensemble_gp import _apportion
+from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
+
+QUICK = {"fresh_starts": 0, "max_iterations": 10}
+
+
+def function(x):
+    return (5 * x).sin().sum(-1, keepdim=True) * 3 + 7
+
+
+def draw(n=12, d=3, seed=0):
+    x = torch.rand(n, d, generator=torch.Generator().manual_seed(seed))
+    return x, function(x)
+
+
+def fitted(n=12, *, previous=None, **options):
+    model = StructureEnsembleGP(*draw(n), **options)
+    return fit_structure_ensemble_gp(model, previous=previous, **QUICK)
+
+
+def kernels():
+    return [RBFKernel(), ScaleKernel(MaternKernel(ard_num_dims=3)), PeriodicKernel()]
+
+
+@pytest.mark.parametrize("diag", [False, True])
+def test_each_entry_of_the_batch_has_the_kernel_that_it_says(diag):
+    parts, members = kernels(), torch.tensor([2, 0, 2, 1])
+    kernel = StructureKernel(parts, members)
+    x1, x2 = torch.rand(4, 5, 3), torch.rand(4, 5, 3)
+
+    def dense(values):
+        return values if isinstance(values, torch.Tensor) else values.to_dense()
+
+    def expected(x1, x2):
+        found = [dense(parts[m](x1[i], x2[i], diag=diag)) for i, m in enumerate(members)]
+        return torch.stack(found)
+
+    assert kernel.batch_shape == (4,)
+    torch.testing.assert_close(dense(kernel(x1, x2, diag=diag)), expected(x1, x2))
+    shared = dense(kernel(x1[0], x2[0], diag=diag))
+    torch.testing.assert_close(shared, expected(x1[:1].expand(4, -1, -1), x2[:1].expand(4, -1, -1)))
+    torch.testing.assert_close(dense(kernel(x1[:1], x2[:1], diag=diag)), shared)
+    wide = dense(kernel.expand_batch(2, 4)(x1.expand(2, 4, 5, 3), x2, diag=diag))
+    torch.testing.assert_close(wide, expected(x1, x2).expand(2, *shared.shape))
+    torch.testing.assert_close(dense(kernel[1:](x1[1:], x2[1:], diag=diag)), expected(x1, x2)[1:])
+    torch.testing.assert_close(dense(kernel[3](x1[3], x2[3], diag=diag)), expected(x1, x2)[3])
+
+
+@pytest.mark.parametrize("weights", [[1.0], [0.5, 0.5], [0.9, 0.06, 0.04], [0.31, 0.33, 0.36, 0.0]])
+def test_members_are_as_many_as_weights_say(weights):
+    for total in (4, 8, 13):
+        counts = _apportion(torch.tensor(weights), total)
+        assert counts.sum() == total
+        assert all(abs(c - total * w) < 1 for c, w in zip(counts.tolist(), weights, strict=True))
+
+
+def test_members_equal_dense_computations():
+    model, x = fitted(), torch.rand(5, 3)
+    model.set_weights([0.5, 0.25, 0.25])
+    posterior = model.posterior(x)
+    train, targets = model.train_inputs[0][0], model.train_targets[0]
+    scale, shift = model.outcome_transform.stdvs.item(), model.outcome_transform.means.item()
+    assert model.covar_module.members.tolist() == [0, 0, 0, 0, 1, 1, 2, 2]
+    for place, number in enumerate(model.covar_module.members.tolist()):
+        kernel, noise = model.covar_module.kernels[number], model.noise_levels[number]
+        inverse = torch.linalg.inv(kernel(train).to_dense() + noise * torch.eye(len(train)))
+        cross = kernel(x, train).to_dense()
+        mean = model.constants[number] + cross @ inverse @ (targets - model.constants[number])
+        covariance = kernel(x).to_dense() - cross @ inverse @ cross.T
+        found = posterior.distribution[place]
+        torch.testing.assert_close(found.mean, shift + scale * mean, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            found.covariance_matrix, scale**2 * covariance, rtol=1e-4, atol=1e-5
+        )
+
+
+def test_acquisition_functions_average_by_the_weights():
+    model, x = fitted(), torch.rand(6, 1, 3)
+    weights = torch.tensor([0.25, 0.625, 0.125])
+    model.set_weights(weights)
+    best = model.train_targets.max() * model.outcome_transform.stdvs.item() + 7.5
+    posterior = model.posterior(x)
+    places = torch.tensor([0, 2, 7])  # the first member of each structure
+    mean, deviation = (v[:, places, 0, 0] for v in (posterior.mean, posterior.variance.sqrt()))
+    torch.testing.assert_close(PosteriorMean(model)(x), mean @ weights)
+    bound = UpperConfidenceBound(model, beta=4.0)(x)
+    torch.testing.assert_close(bound, (mean + 2 * deviation) @ weights)
+    z = (mean - best) / deviation
+    normal = Normal(torch.zeros(()), torch.ones(()))
+    improvement = deviation * (normal.log_prob(z).exp() + z * normal.cdf(z))
+    found = LogExpectedImprovement(model, best)(x).exp()
+    torch.testing.assert_close(found, improvement @ weights, rtol=1e-4, atol=1e-9)
+
+
+def test_a_structure_is_evaluated_once_and_one_without_members_not_at_all():
+    model = fitted(structures=("matern", "rbf", "optimization"))
+    model.set_weights([0.75, 0.25, 0.0])
+    model.posterior(torch.rand(2, 1, 3))  # factorises
+
+    def watched(cls):
+        return mock.patch.object(cls, "forward", autospec=True, side_effect=cls.forward)
+
+    with watched(MaternKernel) as matern, watched(RBFKernel) as rbf:
+        model.posterior(torch.rand(2, 1, 3)).mean.sum().backward()
+    assert matern.call_count == 1 and rbf.call_count == 1
+
+
+def test_weights_follow_what_predicts_left_out_points():
+    x, y = draw(30, 6)
+    rough = StructureEnsembleGP(x, y, structures=["optimization", RBFKernel()])
+    rough.covar_module.kernels[1].initialize(lengthscale=1e-3)
+    rough.covar_module.kernels[1].requires_grad_(False)  # it stays unable to predict anything
+    fit_structure_ensemble_gp(rough, **QUICK)
+    assert rough.structures == ("optimization", "RBFKernel")
+    assert rough.structure_weights["optimization"] > 0.7
+    assert math.isclose(sum(rough.structure_weights.values()), 1.0, abs_tol=1e-6)
+    fit_structure_ensemble_gp(rough, evenness=1e6, **QUICK)
+    assert abs(rough.structure_weights["optimization"] - 0.5) < 1e-3
+
+
+def test_predictions_are_better_than_those_of_one_kernel_on_all_columns():
+    (x, y), test_x = draw(30, 6), torch.rand(200, 6)
+    model, peer = StructureEnsembleGP(x, y), SingleTaskGP(x, y)
+    for one in (model, peer):
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(one.likelihood, one))
+    means = model.posterior(test_x).mixture_mean, peer.posterior(test_x).mean
+    errors = [(mean - function(test_x)).square().mean().sqrt() for mean in means]
+    assert errors[0] < 0.8 * errors[1]
+
+
+def test_a_loop_goes_on_from_the_model_before():
+    previous = fitted()
+    model = StructureEnsembleGP(*draw(13))
+    fit_structure_ensemble_gp(model, previous=previous, fresh_starts=0, budget=1e-9)
+    old = dict(previous.covar_module.named_parameters())
+    for name, parameter in model.covar_module.named_parameters():
+        torch.testing.assert_close(parameter, old[name])
+    torch.testing.assert_close(model.noise_levels, previous.noise_levels)
+    x, y = draw(13)
+    acquisition = qLogNoisyExpectedImprovement(
+        fit_structure_ensemble_gp(model, previous=previous, **QUICK),
+        x,
+        SobolQMCNormalSampler(torch.Size([8]), seed=0),
+        prune_baseline=True,
+    )
+    bounds = torch.tensor([[0.0] * 3, [1.0] * 3])
+    point, value = optimize_acqf(acquisition, bounds, 2, 2, 8, options={"maxiter": 3})
+    assert point.shape == (2, 3) and value.isfinite()
+
+
+class Broken(RBFKernel):
+    def forward(self, x1, x2, diag=False, **params):
+        if diag or len(x1) != len(x2) or len(x1) < 3:
+            return super().forward(x1, x2, diag=diag, **params)
+        return -super().forward(x1, x2, diag=diag, **params)  # not positive definite
+
+
+@pytest.mark.filterwarnings("ignore::linear_operator.utils.warnings.NumericalWarning")
+def test_a_structure_whose_training_fails_has_no_weight():
+    model = StructureEnsembleGP(*draw(), structures=["rbf", Broken()])
+    with pytest.warns(RuntimeWarning, match="'Broken' has no weight"):
+        fit_structure_ensemble_gp(model, **QUICK)
+    assert model.structure_weights == {"rbf": 1.0, "Broken": 0.0}
+    assert model.posterior(torch.rand(2, 3)).mean.isfinite().all()
+    alone = StructureEnsembleGP(*draw(), structures=[Broken()])
+    with pytest.raises(RuntimeError, match="every structure failed.*Broken"):
+        fit_structure_ensemble_gp(alone, **QUICK)
+
+
+def test_known_noise_is_that_of_every_member():
+    x, y = draw()
+    noise = 0.01 + torch.rand(y.shape)
+    model = fit_structure_ensemble_gp(StructureEnsembleGP(x, y, noise, num_members=4), **QUICK)
+    assert isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
+    expected = noise[:, 0] / model.outcome_transform.stdvs.squeeze() ** 2
+    torch.testing.assert_close(model.likelihood.noise, expected.expand(4, -1))
+
+
+def test_duplicates_and_constants_are_predicted():
+    x, y = draw(6)
+    model = StructureEnsembleGP(torch.cat([x, x]), torch.cat([y, y + 0.1]))
+    assert fit_structure_ensemble_gp(model, **QUICK).posterior(x).variance.isfinite().all()
+    constant = fit_structure_ensemble_gp(StructureEnsembleGP(x, torch.full_like(y, 3.0)), **QUICK)
+    mean = constant.posterior(torch.rand(4, 3)).mixture_mean
+    torch.testing.assert_close(mean, torch.full_like(mean, 3.0))
+
+
+def test_arguments_from_a_data_set():
+    x, y = draw()
+    data = SupervisedDataset(x, y, feature_names=["a", "b", "c"], outcome_names=["y"])
+    inputs = StructureEnsembleGP.construct_inputs(data, structures=("rbf",), num_members=2)
+    model = StructureEnsembleGP(**inputs)
+    assert model.structures == ("rbf",) and model.num_members == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"structures": "rbf"}, ValueError, "must be a sequence of at least one, got 'rbf'"),
+        ({"structures": []}, ValueError, "at least one, got"),
+        ({"structures": ["rfb"]}, ValueError, "structure must be one of .*'rbf'.*got 'rfb'"),
+        ({"structures": [3]}, TypeError, "structure must be a name.*got int"),
+        ({"structures": ["time_series"]}, ValueError, "one input column, got 3"),
+        ({"structures": [RBFKernel(ard_num_dims=2)]}, ValueError, "does not fit 3 input columns"),
+        ({"num_members": 2}, ValueError, "at least the number of structures, 3, got 2"),
+        ({"num_members": 2.5}, TypeError, "num_members must be an integer"),
+    ],
+)
+def test_wrong_arguments(options, error, message):
+    with pytest.raises(error, match=message):
+        StructureEnsembleGP(*draw(), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"previous": "model"}, TypeError, "previous must be a StructureEnsembleGP, got str"),
+        ({"evenness": -1.0}, ValueError, "evenness must be not negative, got -1"),
+        ({"fresh_starts": -1}, ValueError, "fresh_starts must be at least 0, got -1"),
+        ({"max_iterations": 0}, ValueError, "max_iterations must be at least 1, got 0"),
+    ],
+)
+def test_wrong_options_of_the_training(options, error, message):
+    with pytest.raises(error, match=message):
+        fit_structure_ensemble_gp(StructureEnsembleGP(*draw()), **options)
+
+
+def test_models_and_weights_that_do_not_fit():
+    x, y = draw()
+    model = StructureEnsembleGP(x, y)
+    with pytest.raises(ValueError, match=r"structures .*'rbf'.*got \('rbf',\)"):
+        fit_structure_ensemble_gp(
+            model, previous=StructureEnsembleGP(x, y, structures=["rbf"]), **QUICK
+        )
+    with pytest.raises(ValueError, match="same parameters and columns"):
+        fit_structure_ensemble_gp(model, previous=StructureEnsembleGP(x[:, :2], y), **QUICK)
+    with pytest.raises(ValueError, match="must be 3 numbers, not negative"):
+        model.set_weights([1.0, -1.0, 0.5])
+    with pytest.raises(NotImplementedError, match="trained by itself"):
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 2}})
+    model.eval().posterior(x)
+    fantasy = model.fantasize(x[:1], SobolQMCNormalSampler(torch.Size([2])))
+    with pytest.raises(ValueError, match="fantasies keep the parameters"):
+        fit_structure_ensemble_gp(fantasy, **QUICK)
