@@ -8,7 +8,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 project = "gpytorch_nkn"
-author = "gpytorch_nkn authors"
+author = copyright = "gpytorch_nkn authors"
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
