@@ -97,15 +97,32 @@ def test_calls_are_found_among_other_commands():
     assert calls(code, "cd") == [["x"], ["y"]]
 
 
-def test_tables_of_results_quote_measured_figures():
-    """README and the page on the choice of a model quote what benchmarks/RESULTS.md holds."""
-    number = r"-?\d[\d,]*\.\d+"
-    text = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8").replace("−", "-")
+QUOTING = [ROOT / "README.md", DOCS / "choose.md", DOCS / "howto" / "speed.md"]
+
+
+@pytest.mark.parametrize("path", QUOTING, ids=lambda path: path.name)
+def test_figures_are_those_of_the_results(path):
+    """Numbers with decimals, rounded, are in benchmarks/RESULTS.md."""
+    number = r"(?<![\w.])-?\d[\d,]*\.\d+"
+    text = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
     measured = {float(found.replace(",", "")) for found in re.findall(number, text)}
     measured |= {-391.66, -9.66, -3.32}  # the least values of Bayesian optimisation's functions
-    for path in (ROOT / "README.md", DOCS / "choose.md"):
-        rows = [row for row in path.read_text(encoding="utf-8").splitlines() if row[:1] == "|"]
-        for found in re.findall(number, "\n".join(rows)):
-            half = 0.5 * 10.0 ** -len(found.partition(".")[2]) + 1e-9
-            quoted = float(found.replace(",", ""))
-            assert any(abs(quoted - value) <= half for value in measured), f"{path.name}: {found}"
+    prose = re.sub(r"```.*?```|`[^`]*`|Python 3\.11", "", path.read_text("utf-8"), flags=re.DOTALL)
+    for found in re.findall(number, prose):
+        half = 0.5 * 10.0 ** -len(found.partition(".")[2]) + 1e-9
+        quoted = float(found.replace(",", ""))
+        assert any(abs(quoted - value) <= half for value in measured), found
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_pictures_are_there_and_say_in_words_what_they_show(path):
+    text = path.read_text(encoding="utf-8")
+    pictures = re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", text)
+    fences = re.findall(r"```\{(?:image|figure)\} (\S+)\n(.*?)```", text, flags=re.DOTALL)
+    pictures += [
+        (re.sub(r".*:alt: ([^\n]*).*", r"\1", body, flags=re.DOTALL), target)
+        for target, body in fences
+    ]
+    for alt, target in pictures:
+        assert (path.parent / target).is_file(), target
+        assert len(alt.split()) >= 5, f"{target}: {alt!r}"
