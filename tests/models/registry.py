@@ -21,6 +21,7 @@ from gpytorch_nkn.models import (
     VariationalNKNGP,
     fit_additive_partition_gp,
 )
+from gpytorch_nkn.models.averaging.member_warp import fit_warp
 from gpytorch_nkn.models.spectral import spectral_gp
 from tests.models.small_models import moved, structure_of
 
@@ -43,6 +44,7 @@ class Case:
         subsets: Outputs can be taken out.
         members: An ensemble of so many; posteriors have a dimension of members.
         exact: GPyTorch's exact marginal likelihood applies to it in training mode.
+        linear: Variances do not depend on the values that were observed.
         on_grid: Data are coordinates of a grid and values with NaN where missing.
     """
 
@@ -57,6 +59,7 @@ class Case:
     subsets: bool = True
     members: int | None = None
     exact: bool = True
+    linear: bool = True
     on_grid: bool = False
 
     def data(self, outputs=1, batch_shape=(), dtype=torch.float64, n=N, seed=0):
@@ -136,10 +139,11 @@ def partitions(inputs, y, *, kernel="rbf", **options):
     return model
 
 
-def structures(inputs, y, **options):
-    """Members of different structures, of which one has two."""
-    kernels = (small_network(inputs), "matern", "rbf")
+def structures(inputs, y, *, warped=False, **options):
+    """Members of different structures, of which one has two; some with warped outcomes."""
+    kernels = (small_network(inputs), "warped matern" if warped else "matern", "rbf")
     model = StructureEnsembleGP(inputs, y, structures=kernels, num_members=4, **options)
+    model.warps[model.is_warped] = fit_warp(model.common_data()[1])
     model.set_weights([0.25, 0.5, 0.25])
     return model
 
@@ -211,6 +215,14 @@ CASES = [
         make=structures,
         columns=2,
         members=4,
+    ),
+    replace(
+        _PARTITIONS,
+        name="structures warped",
+        cls=StructureEnsembleGP,
+        make=partial(structures, warped=True),
+        members=4,
+        linear=False,
     ),
     _GRID,
     replace(_GRID, name="grid own kernels", make=partial(grid, own=True)),

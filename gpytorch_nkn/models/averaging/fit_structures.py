@@ -22,6 +22,7 @@ from gpytorch_nkn.fit import (
     warn_user,
 )
 from gpytorch_nkn.linalg import ExactPosterior
+from gpytorch_nkn.models.averaging.member_warp import fit_warp, matched, warp_slope, warped
 from gpytorch_nkn.models.averaging.structure_ensemble_gp import StructureEnsembleGP
 from gpytorch_nkn.models.common import PartsGP, trains
 
@@ -83,7 +84,9 @@ def fit_structure_ensemble_gp(
         _take_parameters(model, previous)
     session = Session(budget=budget, seed=seed, progress=progress)
     model.eval()  # makes the transformed inputs the training inputs
-    parts = [_part(model, number) for number in range(len(model.structures))]
+    data = model.common_data()
+    model.warps[model.is_warped] = fit_warp(data[1])
+    parts = [_part(model, number, *data) for number in range(len(model.structures))]
     recipe = Recipe(adam_steps=0, lbfgs_iterations=max_iterations)
     failures = {}
     for number, part in enumerate(parts):
@@ -106,7 +109,8 @@ def fit_structure_ensemble_gp(
         tell_failures(result)
         if result.interrupted:
             break
-    densities = torch.stack([_leave_one_out(part) for part in parts])
+    pairs = zip(parts, model.warps, strict=True)
+    densities = torch.stack([_leave_one_out(part, data[1], warp) for part, warp in pairs])
     for name in failures:
         densities[model.structures.index(name)] = -math.inf
     if not densities.isfinite().any():
@@ -122,24 +126,27 @@ def fit_structure_ensemble_gp(
     return model.eval()
 
 
-def _part(model: StructureEnsembleGP, number: int) -> PartsGP:
+def _part(
+    model: StructureEnsembleGP, number: int, x: Tensor, y: Tensor, noise: Tensor | None
+) -> PartsGP:
     """The GP of one structure, in training mode; its kernel is that of the model."""
-    x, y = model.train_inputs[0][0], model.train_targets[0]
+    warp = model.warps[number]
     likelihood: Likelihood
-    if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
-        likelihood = FixedNoiseGaussianLikelihood(noise=model.likelihood.noise[0])
-    else:
+    if noise is None:
         likelihood = get_gaussian_likelihood_with_lognormal_prior()
-    part = PartsGP(x, y, model.covar_module.kernels[number], ConstantMean(), likelihood).to(y)
+    else:
+        likelihood = FixedNoiseGaussianLikelihood(noise=noise * warp_slope(y, warp).square())
+    kernel = model.covar_module.kernels[number]
+    part = PartsGP(x, warped(y, warp), kernel, ConstantMean(), likelihood).to(y)
     part.mean_module.initialize(constant=model.constants[number])
-    if not isinstance(likelihood, FixedNoiseGaussianLikelihood):
+    if noise is None:
         least = likelihood.noise_covar.raw_noise_constraint.lower_bound.to(y)
         likelihood.initialize(noise=torch.maximum(model.noise_levels[number], least))
     return part.train()
 
 
-def _leave_one_out(part: PartsGP) -> Tensor:
-    """Log densities ``N`` of the targets, each given all the others; or minus infinity."""
+def _leave_one_out(part: PartsGP, y: Tensor, warp: Tensor) -> Tensor:
+    """Log densities ``N`` of targets, each given all the others; or minus infinity."""
     targets = part.train().train_targets
     with torch.no_grad():
         mean, covariance = noisy_prior(part)
@@ -148,7 +155,10 @@ def _leave_one_out(part: PartsGP) -> Tensor:
         except torch.linalg.LinAlgError:
             return torch.full_like(targets, -math.inf)
         center, variance = posterior.leave_one_out()
-        error = posterior.residual - center
+        # as batches of single points, in the unit of all structures
+        center, variance = matched((center + mean)[:, None], variance[:, None, None], warp)
+        center, variance = center[:, 0], variance[:, 0, 0]
+        error = y - center
         return -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
 
 

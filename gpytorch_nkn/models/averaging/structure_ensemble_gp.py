@@ -8,19 +8,27 @@ from typing import Any
 
 import torch
 from botorch.models.transforms.input import InputTransform
-from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
 from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import MarginalLogLikelihood
+from gpytorch.models import ExactGP
 from gpytorch.priors import GammaPrior, LogNormalPrior
 from linear_operator import to_linear_operator
 from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts
 from gpytorch_nkn.kernels.network import NETWORKS, check_word
+from gpytorch_nkn.models.averaging.member_warp import (
+    IDENTITY,
+    MemberWarp,
+    unwarped,
+    warp_slope,
+)
 from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
 from gpytorch_nkn.models.ensemble_gp import EnsembleGP
 from gpytorch_nkn.models.structure import check_columns, make_kernel
@@ -46,6 +54,8 @@ def _rbf(num_columns: int) -> Kernel:
 
 
 _KERNELS: dict[str, Callable[[int], Kernel]] = {"matern": _matern, "rbf": _rbf}
+_WARPED = "warped "
+_STRUCTURES = ("optimization", "matern", "rbf", "warped matern", "warped rbf")
 
 
 class StructureEnsembleGP(EnsembleGP):
@@ -64,7 +74,8 @@ class StructureEnsembleGP(EnsembleGP):
     weight. So each structure has as many of ``num_members`` members as its weight says, to the
     nearest count: the posterior is a ``GaussianMixturePosterior`` with a batch dimension
     ``MCMC_DIM`` of members. A structure's members are evaluated once, those without members not at
-    all.
+    all. Of warped outcomes a member has the Gaussian posterior with the same median and about the
+    same quantiles, in the unit of ``train_Y``.
 
     Args:
         train_X: Inputs ``N x D``, in the unit cube after ``input_transform``.
@@ -78,6 +89,9 @@ class StructureEnsembleGP(EnsembleGP):
             - ``"matern"``: Matern-5/2 over all columns with gamma priors.
             - A ``structure`` of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, such as
               ``"optimization"``, near a sum of kernels of single columns.
+            - ``"warped "`` and one of these words: the same for outcomes on a scale on which those
+              far below the best (or far above the least) are drawn together, so that a few extreme
+              ones do not hide how the others differ.
         num_members: Members of the mixture, by which weights are rounded.
         outcome_transform: Linear transform of the targets, by default ``Standardize``; ``None``
             for none.
@@ -112,6 +126,8 @@ class StructureEnsembleGP(EnsembleGP):
     weights: Tensor
     constants: Tensor
     noise_levels: Tensor
+    is_warped: Tensor
+    warps: Tensor
 
     def __init__(
         self,
@@ -119,7 +135,7 @@ class StructureEnsembleGP(EnsembleGP):
         train_Y: Tensor,
         train_Yvar: Tensor | None = None,
         *,
-        structures: Sequence[str | Kernel] = ("optimization", "matern", "rbf"),
+        structures: Sequence[str | Kernel] = _STRUCTURES,
         num_members: int = 8,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
@@ -141,7 +157,11 @@ class StructureEnsembleGP(EnsembleGP):
             input_transform=input_transform,
         )
         x = self.transform_inputs(train_X)
-        kernels = [_kernel(structure, x.size(-1)).to(x) for structure in structures]
+        is_warped = [isinstance(s, str) and s.startswith(_WARPED) for s in structures]
+        kernels = [
+            _kernel(s.removeprefix(_WARPED) if isinstance(s, str) else s, x.size(-1)).to(x)
+            for s in structures
+        ]
         for kernel in kernels:
             check_columns(kernel, x.size(-1), x)
         self.structures = _names(structures)
@@ -153,6 +173,14 @@ class StructureEnsembleGP(EnsembleGP):
         noise: Any = self.likelihood.noise
         self.register_buffer("constants", torch.zeros(count))
         self.register_buffer("noise_levels", noise.detach().mean().expand(count).clone())
+        self.register_buffer("is_warped", torch.tensor(is_warped))
+        self.register_buffer("warps", torch.tensor(IDENTITY).repeat(count, 1))
+        if any(is_warped):
+            given = getattr(self, "outcome_transform", None)
+            warp = MemberWarp(self.warps[members])
+            self.outcome_transform = (
+                warp if given is None else ChainedOutcomeTransform(given=given, warp=warp)
+            )
         self.to(train_X)
         self.set_weights(self.weights)
 
@@ -179,16 +207,40 @@ class StructureEnsembleGP(EnsembleGP):
                 f"weights must be {len(self.weights)} numbers, not negative and not all zero, got "
                 f"{weights.tolist()}."
             )
+        _, y, noise = self.common_data()
         self.weights.copy_(weights / weights.sum())
         counts = _apportion(self.weights, self.num_members)
         members = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
         self.covar_module.members.copy_(members)
         self.mean_module.initialize(constant=self.constants[members])
-        noise = self.noise_levels[members].unsqueeze(-1)
-        if hasattr(self.likelihood.noise_covar, "raw_noise"):
-            self.likelihood.initialize(noise=noise)
+        if (warp := self._member_warp) is not None:
+            warp.warps.copy_(self.warps[members])
+            y, noise = warp(y.view(1, -1, 1), None if noise is None else noise.view(1, -1, 1))
+            ExactGP.set_train_data(self, targets=y.squeeze(-1), strict=False)
+            if noise is not None:
+                self.likelihood.noise_covar.noise = noise.squeeze(-1)
+        if noise is None:
+            self.likelihood.initialize(noise=self.noise_levels[members].unsqueeze(-1))
         mode = self.training
         self.train().train(mode)  # forgets what was computed with other members
+
+    def common_data(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Inputs ``N x D``, targets ``N`` on the scale without warps, and their noise if known."""
+        fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        x, y = self.train_inputs[0][0], self.train_targets[0]
+        noise = self.likelihood.noise[0] if fixed else None
+        if (warp := self._member_warp) is not None:
+            y = unwarped(y, warp.warps[0])
+            if noise is not None:
+                noise = noise / warp_slope(y, warp.warps[0]).square()
+        return x, y, noise
+
+    @property
+    def _member_warp(self) -> MemberWarp | None:
+        transform: Any = getattr(self, "outcome_transform", None)
+        if isinstance(transform, ChainedOutcomeTransform) and "warp" in transform:
+            transform = transform["warp"]
+        return transform if isinstance(transform, MemberWarp) else None
 
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
@@ -219,7 +271,7 @@ class StructureEnsembleGP(EnsembleGP):
         cls,
         training_data: SupervisedDataset,
         *,
-        structures: Sequence[str | Kernel] = ("optimization", "matern", "rbf"),
+        structures: Sequence[str | Kernel] = _STRUCTURES,
         num_members: int = 8,
     ) -> dict[str, Any]:
         """Return the arguments of the constructor for a data set.
@@ -236,7 +288,7 @@ def _kernel(structure: str | Kernel, num_columns: int) -> Kernel:
     if isinstance(structure, str) and structure in _KERNELS:
         return _KERNELS[structure](num_columns)
     if isinstance(structure, str):
-        check_word(structure, {*NETWORKS, *_KERNELS}, "a kernel")
+        check_word(structure, {*NETWORKS, *_KERNELS}, "'warped ' and one of these, or a kernel")
     return make_kernel(structure, num_columns, torch.Size(), any_kernel=True)
 
 

@@ -20,9 +20,17 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch.distributions import Normal
 
 from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp
+from gpytorch_nkn.models.averaging.member_warp import (
+    IDENTITY,
+    fit_warp,
+    unwarped,
+    warp_slope,
+    warped,
+)
 from gpytorch_nkn.models.averaging.structure_ensemble_gp import _apportion
 from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
 
+PLAIN = ("optimization", "matern", "rbf")
 QUICK = {"fresh_starts": 0, "max_iterations": 10}
 
 
@@ -77,7 +85,7 @@ def test_members_are_as_many_as_weights_say(weights):
 
 
 def test_members_equal_dense_computations():
-    model, x = fitted(), torch.rand(5, 3)
+    model, x = fitted(structures=PLAIN), torch.rand(5, 3)
     model.set_weights([0.5, 0.25, 0.25])
     posterior = model.posterior(x)
     train, targets = model.train_inputs[0][0], model.train_targets[0]
@@ -97,7 +105,7 @@ def test_members_equal_dense_computations():
 
 
 def test_acquisition_functions_average_by_the_weights():
-    model, x = fitted(), torch.rand(6, 1, 3)
+    model, x = fitted(structures=PLAIN), torch.rand(6, 1, 3)
     weights = torch.tensor([0.25, 0.625, 0.125])
     model.set_weights(weights)
     best = model.train_targets.max() * model.outcome_transform.stdvs.item() + 7.5
@@ -192,7 +200,9 @@ def test_a_structure_whose_training_fails_has_no_weight():
 def test_known_noise_is_that_of_every_member():
     x, y = draw()
     noise = 0.01 + torch.rand(y.shape)
-    model = fit_structure_ensemble_gp(StructureEnsembleGP(x, y, noise, num_members=4), **QUICK)
+    model = fit_structure_ensemble_gp(
+        StructureEnsembleGP(x, y, noise, structures=PLAIN, num_members=4), **QUICK
+    )
     assert isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
     expected = noise[:, 0] / model.outcome_transform.stdvs.squeeze() ** 2
     torch.testing.assert_close(model.likelihood.noise, expected.expand(4, -1))
@@ -224,7 +234,7 @@ def test_arguments_from_a_data_set():
         ({"structures": [3]}, TypeError, "structure must be a name.*got int"),
         ({"structures": ["time_series"]}, ValueError, "one input column, got 3"),
         ({"structures": [RBFKernel(ard_num_dims=2)]}, ValueError, "does not fit 3 input columns"),
-        ({"num_members": 2}, ValueError, "at least the number of structures, 3, got 2"),
+        ({"num_members": 2}, ValueError, "at least the number of structures, 5, got 2"),
         ({"num_members": 2.5}, TypeError, "num_members must be an integer"),
     ],
 )
@@ -256,7 +266,7 @@ def test_models_and_weights_that_do_not_fit():
         )
     with pytest.raises(ValueError, match="same parameters and columns"):
         fit_structure_ensemble_gp(model, previous=StructureEnsembleGP(x[:, :2], y), **QUICK)
-    with pytest.raises(ValueError, match="must be 3 numbers, not negative"):
+    with pytest.raises(ValueError, match="must be 5 numbers, not negative"):
         model.set_weights([1.0, -1.0, 0.5])
     with pytest.raises(NotImplementedError, match="trained by itself"):
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
@@ -265,3 +275,90 @@ def test_models_and_weights_that_do_not_fit():
     fantasy = model.fantasize(x[:1], SobolQMCNormalSampler(torch.Size([2])))
     with pytest.raises(ValueError, match="fantasies keep the parameters"):
         fit_structure_ensemble_gp(fantasy, **QUICK)
+
+
+def skewed(n=30, d=3):
+    x, y = draw(n, d)
+    return x, -(y - 7).exp()
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+def test_the_warp_of_a_log_normal_sample_makes_it_normal(direction):
+    generator = torch.Generator().manual_seed(0)
+    normal = torch.randn(400, generator=generator)
+    y = 3.0 - direction * (2 * normal).exp()
+    warp = fit_warp(y)
+    assert warp[0] == direction
+    z = warped(y, warp)
+    torch.testing.assert_close(torch.stack([z.mean(), z.std()]), torch.tensor([0.0, 1.0]))
+    skewness = [one.sub(one.mean()).div(one.std()).pow(3).mean().abs() for one in (y, z)]
+    assert skewness[0] > 4 and skewness[1] < 1
+    assert torch.equal(z.argsort(), y.argsort())
+
+
+def test_warps_have_inverses_and_slopes_and_go_on_linearly():
+    y = torch.linspace(-4, 4, 41)
+    for warp in (fit_warp(-y.exp()), fit_warp(y.exp()), torch.tensor(IDENTITY)):
+        wide = torch.cat([1e3 * y, y])
+        torch.testing.assert_close(unwarped(warped(wide, warp), warp), wide, rtol=1e-9, atol=1e-9)
+        inside = (y + 0.013).requires_grad_()
+        (slope,) = torch.autograd.grad(warped(inside, warp).sum(), inside)
+        torch.testing.assert_close(warp_slope(inside.detach(), warp), slope)
+        assert (slope > 0).all()
+        far = warped(torch.tensor([-1e6, -1e6 - 1, -1e6 - 2, 1e6, 1e6 + 1, 1e6 + 2]), warp)
+        first, second = far.view(2, 3).diff().abs().unbind(-1)
+        torch.testing.assert_close(first, second)
+    assert torch.equal(fit_warp(torch.full((4,), 0.1)), torch.tensor(IDENTITY))
+
+
+def test_a_warped_posterior_has_the_quantiles_of_the_scale():
+    x, y = skewed()
+    model = StructureEnsembleGP(x, y, structures=["warped rbf"], num_members=1)
+    fit_structure_ensemble_gp(model, **QUICK)
+    assert model.warps[0, 0] == 1
+    points = torch.rand(50, 1, 3)
+    with torch.no_grad():
+        inner = model(points.unsqueeze(-3))
+        posterior = model.posterior(points)
+    standardize = model.outcome_transform["given"]
+    scale, shift = standardize.stdvs.item(), standardize.means.item()
+
+    def back(z):
+        return unwarped(z, model.warps[0]) * scale + shift
+
+    center, deviation = inner.mean.flatten(), inner.variance.sqrt().flatten()
+    torch.testing.assert_close(posterior.mean.flatten(), back(center))
+    spread = (back(center + deviation) - back(center - deviation)) / 2
+    torch.testing.assert_close(posterior.variance.sqrt().flatten(), spread, rtol=1e-3, atol=1e-6)
+    at_data = model.posterior(x.unsqueeze(-2)).mean.flatten()
+    assert ((at_data - y.flatten()) / y.flatten()).abs().median() < 0.1
+
+
+def test_warped_structures_predict_skewed_outcomes_better():
+    (x, y), test_x = skewed(), torch.rand(200, 3)
+    expected = -(function(test_x) - 7).exp()[:, 0]
+    model = fit_structure_ensemble_gp(StructureEnsembleGP(x, y), **QUICK)
+    weights = model.structure_weights
+    assert weights["warped matern"] + weights["warped rbf"] > 0.6
+    plain = fit_structure_ensemble_gp(StructureEnsembleGP(x, y, structures=PLAIN), **QUICK)
+    errors = []
+    for one in (model, plain):
+        with torch.no_grad():
+            mean = one.posterior(test_x.unsqueeze(-2)).mixture_mean[:, 0, 0]
+        errors.append((mean - expected).abs().median())
+    assert errors[0] < 0.8 * errors[1]
+
+
+def test_known_noise_is_warped_with_the_outcomes():
+    x, y = skewed()
+    noise = 0.01 * y.square()
+    model = StructureEnsembleGP(x, y, noise, structures=["warped rbf", "rbf"], num_members=2)
+    model.warps[0] = fit_warp(model.common_data()[1])
+    model.set_weights([0.5, 0.5])
+    _, common, variance = model.common_data()
+    torch.testing.assert_close(common, model.train_targets[1])
+    torch.testing.assert_close(variance, model.likelihood.noise[1])
+    slope = warp_slope(common, model.warps[0])
+    torch.testing.assert_close(model.likelihood.noise[0], variance * slope.square())
+    fit_structure_ensemble_gp(model, **QUICK)
+    assert model.posterior(x).variance.min() > 0
