@@ -9,6 +9,8 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.posteriors import GPyTorchPosterior, Posterior
 from botorch.posteriors.fully_bayesian import GaussianMixturePosterior
 from gpytorch.distributions import MultivariateNormal
+from linear_operator import to_linear_operator
+from linear_operator.settings import cholesky_jitter
 from torch import Tensor
 
 __all__ = [
@@ -136,7 +138,7 @@ class MemberWarp(OutcomeTransform):
             )
         given = cast(GPyTorchPosterior, posterior).distribution
         mean, covariance = matched(given.mean, given.covariance_matrix, self.warps.unsqueeze(-2))
-        return kind(MultivariateNormal(mean, covariance))
+        return kind(MultivariateNormal(mean, to_linear_operator(covariance)))
 
     def _warps(self) -> Tensor:
         return self.warps.unsqueeze(-2).unsqueeze(-2)  # S x 1 x 1 x 6
@@ -150,6 +152,9 @@ def matched(mean: Tensor, covariance: Tensor, warp: Tensor) -> tuple[Tensor, Ten
         covariance: ``... x q x q``.
         warp: ``... x 1 x 6``.
     """
+    # GPyTorch adds its jitter to what it factorises, here after the scales have come to differ.
+    jitter = cholesky_jitter.value(mean.dtype) * torch.ones_like(mean)
+    covariance = covariance + (warp[..., 0] != 0).to(mean).mul(jitter).diag_embed()
     step = covariance.diagonal(dim1=-2, dim2=-1).clamp_min(_LEAST**2).sqrt()
     ratio = (unwarped(mean + step, warp) - unwarped(mean - step, warp)) / (2 * step)
     return unwarped(mean, warp), covariance * ratio.unsqueeze(-1) * ratio.unsqueeze(-2)
