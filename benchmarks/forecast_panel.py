@@ -19,7 +19,6 @@ import json
 import multiprocessing
 import os
 import sys
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.data import load_long_series, load_panel
-from benchmarks.forecast_panel_report import long_table, panel_table
+from benchmarks.forecast_panel_report import LongTask, long_table, panel_table
 
 __all__ = ["main"]
 
@@ -40,12 +39,11 @@ _LONGEST_SEASON = 24  # that is told
 _ORIGINS = 3
 _FEWEST_POINTS = 12
 _SEED = 0
-# Horizon, seasons in steps that the peers are told. The sunspots have no season by the calendar:
-# their cycle is of about eleven years.
+# The sunspots have no season by the calendar: their cycle is of about eleven years.
 _LONG = {
-    "half_hourly_demand": (336, (48, 336)),
-    "daily_temperature": (60, (365,)),
-    "monthly_sunspots": (60, (132,)),
+    "half_hourly_demand": LongTask(336, (48, 336), "30min"),
+    "daily_temperature": LongTask(60, (365,), "D"),
+    "monthly_sunspots": LongTask(60, (132,), "MS"),
 }
 _OURS: dict[str, dict] = {
     "fast": {"quality": "fast"},
@@ -58,14 +56,14 @@ _OURS: dict[str, dict] = {
 }
 _PEERS = ("AutoARIMA", "AutoETS", "AutoTheta", "AutoCES", "SeasonalNaive")
 _METHODS = (*_OURS, *_PEERS)
-_LONG_METHODS = ("default", "SeasonalNaive", "MSTL")
+_LONG_METHODS = ("default", "SeasonalNaive", "MSTL", "AutoTBATS", "Prophet")
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "NUMBA_NUM_THREADS",
 )
-_LIBRARIES = ("torch", "gpytorch", "numpy", "scipy", "statsforecast")
+_LIBRARIES = ("torch", "gpytorch", "numpy", "scipy", "statsforecast", "prophet")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -173,11 +171,9 @@ def _read(path: Path) -> dict[str, dict]:
 
 
 def _is_available(method: str) -> bool:
-    if method not in _OURS and importlib.util.find_spec("statsforecast") is None:
-        print(
-            f"{method} is left out: pip install 'gpytorch_nkn[benchmarks]' for statsforecast.",
-            file=sys.stderr,
-        )
+    library = "prophet" if method == "Prophet" else "statsforecast"
+    if method not in _OURS and importlib.util.find_spec(library) is None:
+        print(f"{method} is left out: pip install {library} to run it.", file=sys.stderr)
         return False
     return True
 
@@ -196,7 +192,7 @@ def _forecast(job: dict) -> dict:
     name, method = job["series"], job["method"]
     if job.get("long"):
         x, y = load_long_series(name)
-        horizon, seasons = _LONG[name]
+        horizon, seasons, _ = _LONG[name]
         told: list[float] | str = "auto"
     else:
         series = _panel()[name]
@@ -209,12 +205,14 @@ def _forecast(job: dict) -> dict:
             told = "auto"
     train_x, train_y, new_x = x[:-horizon], y[:-horizon], x[-horizon:]
     _warm_up(method)
-    start = time.process_time()
+    start = _cpu_seconds()
     if method in _OURS:
         forecast = _ours(train_x, train_y, new_x, {"seasons": told, **_OURS[method]})
+    elif method == "Prophet":
+        forecast = _prophet(train_y, horizon, _LONG[name])
     else:
         forecast = _peer(method, train_y, horizon, seasons)
-    cpu = time.process_time() - start
+    cpu = _cpu_seconds() - start
     return {
         **job,
         "num_train": int(train_y.size),
@@ -241,7 +239,7 @@ def _warm_up(method: str) -> None:
     y = np.sin(short) + short / 10
     if method in _OURS:
         _ours(short, y, np.arange(36.0, 38.0), {"quality": "fast", "seasons": [6.0]})
-    elif method != "MSTL":  # whose parts are compiled within seconds of its minutes
+    elif method not in _LONG_METHODS:  # whose parts are compiled within seconds of their minutes
         _peer(method, y, 2, (6,))
 
 
@@ -267,10 +265,37 @@ def _peer(method: str, y: np.ndarray, horizon: int, seasons: Sequence[int]) -> d
     make: Callable = getattr(models, method)
     if method == "MSTL":
         model = make(season_length=list(seasons), trend_forecaster=models.AutoETS(model="ZZN"))
+    elif method == "AutoTBATS":
+        model = make(season_length=list(seasons))
     else:
         model = make(season_length=seasons[-1])
     forecast = model.forecast(y=y, h=horizon, level=list(_LEVELS))
     return {key: np.asarray(values) for key, values in forecast.items() if key != "fitted"}
+
+
+def _prophet(y: np.ndarray, horizon: int, task: LongTask) -> dict:
+    """With seasons by the calendar, and one that the calendar does not know."""
+    import pandas as pd
+    from prophet import Prophet
+
+    times = pd.date_range("2000-01-01", periods=y.size + horizon, freq=task.frequency)
+    model = Prophet()
+    if task.frequency == "MS":
+        model.add_seasonality("cycle", period=task.seasons[-1] * 365.25 / 12, fourier_order=10)
+    np.random.seed(_SEED)  # which it draws by
+    model.fit(pd.DataFrame({"ds": times[: y.size], "y": y}))
+    ahead = pd.DataFrame({"ds": times[y.size :]})
+    draws = model.predictive_samples(ahead)["yhat"]
+    found = {"mean": model.predict(ahead)["yhat"].to_numpy()}
+    for level in _LEVELS:
+        low, high = np.percentile(draws, [50 - level / 2, 50 + level / 2], axis=1)
+        found |= {f"lo-{level}": low, f"hi-{level}": high}
+    return found
+
+
+def _cpu_seconds() -> float:
+    """Of this process and those that it waited for: Prophet runs Stan."""
+    return sum(os.times()[:4])
 
 
 def _peak_gigabytes() -> float | None:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks.data import PanelSeries, load_long_series
 
-__all__ = ["COMBINED", "Scores", "clustered_error", "combine", "long_table", "panel_table", "score"]
+__all__ = [
+    "COMBINED",
+    "LongTask",
+    "Scores",
+    "clustered_error",
+    "combine",
+    "long_table",
+    "panel_table",
+    "score",
+]
 
 COMBINED = ("AutoARIMA", "AutoETS", "AutoTheta", "AutoCES")
 """Of which the median is the combination."""
@@ -35,6 +45,20 @@ class Scores:
     mase: float
     msis: float
     coverage: tuple[float, float]
+
+
+class LongTask(NamedTuple):
+    """What is to be forecast of a long series.
+
+    Attributes:
+        horizon: Steps.
+        seasons: In steps, as the peers are told.
+        frequency: Of its times, as pandas names it.
+    """
+
+    horizon: int
+    seasons: tuple[int, ...]
+    frequency: str
 
 
 def score(forecast: Mapping[str, Sequence[float]], truth: np.ndarray, scale: float) -> Scores:
@@ -142,7 +166,7 @@ def panel_table(records: Sequence[dict], panel: Mapping[str, PanelSeries]) -> st
     return "\n".join([*lines, "", _versions(records)])
 
 
-def long_table(records: Sequence[dict], tasks: Mapping[str, tuple[int, tuple[int, ...]]]) -> str:
+def long_table(records: Sequence[dict], tasks: Mapping[str, LongTask]) -> str:
     """Scores of single forecasts of long series."""
     if not records:
         return "No results."
@@ -150,7 +174,7 @@ def long_table(records: Sequence[dict], tasks: Mapping[str, tuple[int, tuple[int
     header += ["80 % coverage", "CPU s", "peak GB"]
     lines = [_row(header), _row(["---"] * len(header))]
     for record in records:
-        horizon, seasons = tasks[record["series"]]
+        horizon, seasons, _ = tasks[record["series"]]
         y = load_long_series(record["series"])[1]
         result = score(record["forecast"], y[-horizon:], _scale(y[:-horizon], seasons[-1]))
         memory = record["peak_gigabytes"]
