@@ -26,10 +26,10 @@ _SINE = 10.0  # lengthscale within a period at which the periodic kernel is a co
 MODES: dict[str, tuple[float, float]] = {
     "smooth": (3.0, 1.0),  # lengthscale
     "damped": (2.7, 0.7),
-    "rough": (0.92, 1.0),
+    "rough": (0.45, 1.0),
     "shape": (1.5, 1.4),  # within a season
     "shifting_shape": (1.0, 1.4),
-    "drift": (24.0, 1.0),  # of a season
+    "drift": (12.0, 1.0),  # of a season
     "cycle": (1.0, 0.15),  # period, of the one that is found
     "coherence": (3.0, 1.0),  # of a cycle, in periods
     "curve": (1.5, 0.7),  # along a standardised covariate
@@ -118,7 +118,7 @@ class _Term(NamedTuple):
 
 TERMS = {
     "walk": _Term(_walk, (0.06, 1.5)),
-    "trend": _Term(_trend, (0.001, 2.0)),
+    "trend": _Term(_trend, (0.0016, 2.0)),
     "damped": _Term(_damped, (0.02, 1.5)),
     "line": _Term(_line, (0.22, 1.5)),
     "smooth": _Term(_smooth, (0.135, 1.2)),
