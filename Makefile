@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-portable lint docs tutorials benchmarks clean
+.PHONY: help demo test test-portable lint docs linkcheck tutorials benchmarks clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -39,8 +39,12 @@ lint: $(VENV)/.installed-dev ## Check style, formatting, types and the direction
 	$(BIN)/mypy
 	@$(ONE_THREAD) $(BIN)/python -m pytest -q tests/test_structure.py -k import_direction
 
-docs: $(VENV)/.installed-docs ## Build the site into docs/_build; a warning is an error
+docs: $(VENV)/.installed-docs ## Build the site into docs/_build; a warning or a dead internal link is an error
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@$(BIN)/python docs/built_links.py docs/_build/html
+
+linkcheck: $(VENV)/.installed-docs ## Ask the network whether the site's external links still lead somewhere
+	@$(BIN)/python -m sphinx -q -b linkcheck docs docs/_build/linkcheck
 
 tutorials: $(VENV)/.installed-dev ## Bring the notebooks in step with their scripts, run them in full
 	set -e; for script in tutorials/*.py; do $(BIN)/jupytext --to ipynb --set-kernel python3 --update "$$script"; done

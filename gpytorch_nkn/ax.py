@@ -30,9 +30,9 @@ batch shapes come from the data; options are plain values, so that Ax can store 
     )
 
 The first is trained by :func:`gpytorch_nkn.bo.fit_bo_model`, the second by BoTorch. The structure
-of a kernel is a name as :class:`NKNSingleTaskGP` takes it (default: ``"optimization"``, here with
+of a kernel is a name as :class:`.NKNSingleTaskGP` takes it (default: ``"optimization"``, here with
 a variance of one, as BoTorch's own default kernel has), beside options of the preset it stands for.
-:class:`AdditivePartitionGP` and :class:`StructureEnsembleGP` are known to Ax, too.
+:class:`.AdditivePartitionGP` and :class:`.StructureEnsembleGP` are known to Ax, too.
 
 Import this module before a stored experiment is loaded, too: Ax finds classes by name.
 """
@@ -138,7 +138,7 @@ def make_generation_strategy(
     optimizer_options: Mapping[str, Any] | None = None,
     seed: int | None = None,
 ) -> GenerationStrategy:
-    """Strategy for Ax: quasi-random points first, then those that :class:`NKNSingleTaskGP` picks.
+    """Strategy for Ax: quasi-random points first, then those that :class:`.NKNSingleTaskGP` picks.
 
     Objectives, constraints and the acquisition function are Ax's business: logarithmic noisy
     expected improvement, of the hypervolume with several objectives. Every outcome has a model of

@@ -21,7 +21,7 @@ class kernel_evaluation:  # noqa: N801, gpytorch.settings are spelt so
             tile, computing each tile anew in the backward pass, ``"closed_form"`` does the same
             with gradients written out, ``"compiled"`` in C++. Where a forced path does not apply
             (complex or unknown primitives, other devices and dtypes, compiled code that is not
-            there: see :func:`gpytorch_nkn.kernels.evaluation.instruction_set`), evaluation is
+            there: see ``gpytorch_nkn.kernels.evaluation.instruction_set``), evaluation is
             plain, which is the slowest.
 
     Like GPyTorch's settings it holds in all threads.

@@ -53,7 +53,7 @@ class TimeSeries:
 
     @property
     def time(self) -> np.ndarray:
-        """Times as numbers: as they are, or in decimal years."""
+        """Times as numbers, as they are or in decimal years."""
         return decimal_years(self.x) if self.has_dates else self.x
 
 

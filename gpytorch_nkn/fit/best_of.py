@@ -93,7 +93,7 @@ def fit_best_of(
             determines.
         restarts: Number of starts.
         criterion: ``"marginal_likelihood"``, ``"loo"`` or ``"blocked_cv"``; see
-            :func:`gpytorch_nkn.fit.evaluate_criterion`. For series and extrapolation
+            ``gpytorch_nkn.fit.evaluate_criterion``. For series and extrapolation
             ``"blocked_cv"`` guards against a restart that has over-fitted: what lies in a block
             must be predicted from the other blocks.
         num_blocks: Contiguous blocks of ``"blocked_cv"``.

@@ -32,7 +32,7 @@ def start_from_structure(
     the hidden units are drawn, too. Every batch entry gets draws of its own.
 
     Args:
-        network: A network such as :meth:`NeuralKernelNetwork.optimization`, for inputs in the
+        network: A network such as :meth:`.NeuralKernelNetwork.optimization`, for inputs in the
             unit cube: with a skip connection and convex combinations (``weights="simplex"``),
             its one-dimensional primitives first. Frozen parameters keep their values, and
             lengthscales stay within their constraints.

@@ -113,7 +113,7 @@ class ChangePointKernel(BatchKernel):
 
     @property
     def is_stationary(self) -> bool:
-        """False: values depend on which side the inputs are."""
+        """False, values depend on which side the inputs are."""
         return False
 
     def forward(

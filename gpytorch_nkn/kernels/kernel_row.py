@@ -23,7 +23,7 @@ _ROLES = ("smooth", "periodic", "linear", "walk", "step", None)
 
 @dataclass(frozen=True, eq=False)
 class KernelRow:
-    """All that the package knows of a class of kernels; see :mod:`gpytorch_nkn.kernels.catalogue`.
+    """All that the package knows of a class of kernels; see ``gpytorch_nkn.kernels.catalogue``.
 
     Args:
         cls: The class.
@@ -39,7 +39,7 @@ class KernelRow:
             ahead of its lengthscale.
         formula: How it is evaluated in closed form, or a function that gives that for a kernel.
         measure: ``measure(kernel, columns, batch_shape, *parameters)`` gives its spectral measure
-            for random features, see :mod:`gpytorch_nkn.kernels.measures`. Parameters come as
+            for random features, see ``gpytorch_nkn.kernels.measures``. Parameters come as
             ``B x D``, those of fewer dimensions as ``B``.
         start: ``start(kernel, x)`` sets start values from the inputs ``N x D`` that the kernel
             sees, such as an origin; those of common names (lengthscales, periods, variances) are

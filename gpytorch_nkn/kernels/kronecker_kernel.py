@@ -44,7 +44,7 @@ class KroneckerKernel(BatchKernel):
     Args:
         kernels: One kernel per group of columns, each for inputs ``... x n x c_p``, or one kernel
             over all columns that is a product over the groups: see
-            :func:`gpytorch_nkn.kernels.separable.separate`.
+            ``gpytorch_nkn.kernels.separable.separate``.
         coordinates: Coordinates of the grid, one tensor ``n_p`` or ``n_p x c_p`` per group, in any
             order and with any spacing. Inputs have the columns of the groups side by side.
         active_dims: Input columns that the kernel sees; ``None`` means all of them.

@@ -179,7 +179,7 @@ class NonStationarySpectralKernel(FeatureKernel):
 
     @property
     def is_stationary(self) -> bool:
-        """Whether values depend on differences alone: not with random phases."""
+        """Whether values depend on differences alone, not with random phases."""
         return self.stationary and self.feature_map == "psi"
 
     @property
@@ -206,7 +206,7 @@ class NonStationarySpectralKernel(FeatureKernel):
 
     @property
     def feature_dim(self) -> int:  # type: ignore[override]
-        """Number of features: ``2R`` for ``"psi"``, ``R`` for ``"phi"``."""
+        """Number of features, ``2R`` for ``"psi"``, ``R`` for ``"phi"``."""
         return (2 if self.feature_map == "psi" else 1) * self.num_features
 
     def _features(self, x: Tensor, last_dim_is_batch: bool) -> Tensor:

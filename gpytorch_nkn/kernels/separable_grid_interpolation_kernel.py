@@ -49,7 +49,7 @@ class SeparableGridInterpolationKernel(BatchKernel):
     Args:
         kernels: One kernel per column, each for inputs ``... x n x 1``, or one kernel over all
             columns that is a product over them: see
-            :func:`gpytorch_nkn.kernels.separable.separate`.
+            ``gpytorch_nkn.kernels.separable.separate``.
         grid_sizes: Number of points on each axis, at least 4; one number stands for all axes.
         grid_bounds: First and last point of each axis. See :meth:`from_data`.
         active_dims: Input columns that the kernel sees; ``None`` means all of them.

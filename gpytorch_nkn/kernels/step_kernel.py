@@ -143,7 +143,7 @@ class StepKernel(BatchKernel):
 
     @property
     def is_stationary(self) -> bool:
-        """False: values depend on which side the inputs are."""
+        """False, values depend on which side the inputs are."""
         return False
 
     def forward(

@@ -143,7 +143,7 @@ class Linear(Layer):
 
     @property
     def shares(self) -> Tensor:
-        """Weights of a simplex, and its biases behind them: ``... x O x (C + 1)``.
+        """Weights of a simplex, and its biases behind them, ``... x O x (C + 1)``.
 
         Without bias ``... x O x C``.
         """

@@ -22,7 +22,7 @@ class ExactPosterior:
         v_* = k_{**} - \lVert L^{-1} k_* \rVert^2, \qquad K = L L^\top
 
     Nothing is known of kernels here: callers bring the covariances of the points with the N ones.
-    Training has likelihoods of its own (:mod:`gpytorch_nkn.linalg.gaussian`), whose inverse takes
+    Training has likelihoods of its own (``gpytorch_nkn.linalg.gaussian``), whose inverse takes
     the place of the matrix; what has structure (grids, features, inducing points) is solved by it.
 
     Args:

@@ -31,13 +31,13 @@ class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
         \frac{\partial \log p}{\partial K} = \tfrac12 (K^{-1} y y^\top K^{-1} - K^{-1})
 
     The gradient is that formula, where GPyTorch differentiates a Cholesky factor. For a
-    :class:`NeuralKernelNetwork` (inside ScaleKernels too) the covariance, its factor and its
+    :class:`.NeuralKernelNetwork` (inside ScaleKernels too) the covariance, its factor and its
     inverse share the memory of one matrix, and the gradients of all parameters are computed with
-    the value. A :class:`NonStationarySpectralKernel` of fewer features than there are data needs no
-    matrix of the data at all. Any other kernel is evaluated as usual: a step of an RBF kernel takes
-    a third of GPyTorch's time at two thousand points, and four fifths at a hundred, where other
-    things take longer. Priors and added losses count as in GPyTorch, and covariances are factorised
-    exactly, whatever GPyTorch's settings of fast computations say.
+    the value. A :class:`.NonStationarySpectralKernel` of fewer features than there are data needs
+    no matrix of the data at all. Any other kernel is evaluated as usual: a step of an RBF kernel
+    takes a third of GPyTorch's time at two thousand points, and four fifths at a hundred, where
+    other things take longer. Priors and added losses count as in GPyTorch, and covariances are
+    factorised exactly, whatever GPyTorch's settings of fast computations say.
 
     GPyTorch's own class takes over where this does not apply: multitask outputs, missing
     observations (under ``gpytorch.settings.observation_nan_policy``), :mod:`torch.func` transforms

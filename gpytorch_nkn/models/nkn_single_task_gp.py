@@ -49,10 +49,10 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
         train_Yvar: Known variances of the noise ``... x n x m``; ``None`` infers one level.
         structure: What the kernel is made of:
 
-            - ``"optimization"``: :meth:`NeuralKernelNetwork.optimization` in a ScaleKernel: near
+            - ``"optimization"``: :meth:`.NeuralKernelNetwork.optimization` in a ScaleKernel: near
               a sum of one-dimensional kernels while there are few points.
             - ``"additive"``, ``"regression"``, ``"tabular"``: the presets of these names.
-            - ``"columns"``, ``"spectral"``: :meth:`NeuralKernelNetwork.tabular` with
+            - ``"columns"``, ``"spectral"``: :meth:`.NeuralKernelNetwork.tabular` with
               ``columns=True``, a kernel per column, or ``spectral=4``, frequencies across columns.
             - ``"time_series"``, ``"texture"``: the presets of these names, for one input column.
             - ``"paper"``: the network of the paper's section 5.3: ``"additive"`` without priors,

@@ -50,10 +50,10 @@ def plot_spectral_surface(
     diagonal lets functions change with the place: a mass at the distance :math:`d` from it
     (:math:`u - v = d`) makes the variance beat once per :math:`1 / d`.
 
-    A pair of frequencies of a :class:`NonStationarySpectralKernel` is four masses of equal size,
+    A pair of frequencies of a :class:`.NonStationarySpectralKernel` is four masses of equal size,
     :math:`(\omega, \omega')`, :math:`(\omega', \omega)`, :math:`(\omega, \omega)` and
     :math:`(\omega', \omega')`, and their negatives, smoothed by a Gaussian. Of ``"phi"`` it is the
-    expectation over the phases. A component of a :class:`BivariateSpectralMixtureKernel` has
+    expectation over the phases. A component of a :class:`.BivariateSpectralMixtureKernel` has
     Gaussians in their places, which are drawn exactly, but for the same smoothing. Centres and
     phases of envelopes turn masses beside the diagonal in the complex plane; what is drawn is
     their modulus.

@@ -49,7 +49,7 @@ def plot_spectrum(
     2,000), the periodogram of a function :math:`f` is :math:`I_k = |(F f)_k|^2 / N`, :math:`F`
     being the discrete Fourier transform, and its expectation is the diagonal of
     :math:`F K F^H / N`. That holds for any kernel, stationary or not. See
-    :func:`prior_periodogram` for the range.
+    ``prior_periodogram`` for the range.
 
     The frequency zero is not drawn: it holds the mean. With many frequencies their axis is
     logarithmic. Periods stand above.

@@ -137,7 +137,7 @@ class SpectralLearner(BaseEstimator):
             ``max_iter`` and ``n_iter_no_change`` have no effect.
         standardize: ``"auto"`` chooses how columns are scaled, and weights them by their relevance,
             with kernel ridge regression on up to 900 rows (see
-            :func:`~gpytorch_nkn.estimators.askl.askl_inputs.choose_input_map`); ``True`` scales
+            ``choose_input_map`` of ``gpytorch_nkn.estimators.askl.askl_inputs``); ``True`` scales
             them, with tails drawn in; ``False`` takes them as they are, in float32 (with a warning
             where most distinct values of a column are the same in it).
         budget: Wall time of a fit in seconds; ``None`` for no limit. Learning rates fall within it.

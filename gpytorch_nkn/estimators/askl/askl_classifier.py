@@ -120,7 +120,7 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
         ``method`` and ``batch_size`` are those of the present call. ``early_stopping`` with what
         belongs to it, ``ridge``, ``max_iter`` and ``budget`` have no part in it.
 
-        What the optimiser remembers is kept between calls. After :meth:`fit` the first call starts
+        What the optimiser remembers is kept between calls. After ``fit`` the first call starts
         from its parameters with an optimiser that remembers nothing, at rates that had fallen to
         zero: on the same rows predictions get worse at first, as what ``fit`` converged to (or
         solved for) is left. It is for rows that differ from those of ``fit``; smaller
@@ -137,7 +137,7 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
 
         Raises:
             ValueError: There are no classes in the first call, or other ones later; and what
-                :meth:`fit` raises.
+                ``fit`` raises.
         """
         first = not hasattr(self, "_network")
         if first and classes is None:

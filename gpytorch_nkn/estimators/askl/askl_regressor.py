@@ -70,7 +70,7 @@ class ASKLRegressor(RegressorMixin, SpectralLearner):
         As :meth:`ASKLClassifier.partial_fit`, without classes: the first call fixes the
         standardisation of columns and targets (``"auto"`` is ``True`` here), ``gamma``, the
         frequencies to start from, and options that belong to these, so its rows should be typical
-        ones. After :meth:`fit` predictions for the same rows get worse at first, as rates that had
+        ones. After ``fit`` predictions for the same rows get worse at first, as rates that had
         fallen to zero are full ones again. A call that fails, or that Ctrl-C ends, changes nothing.
 
         Args:
@@ -81,7 +81,7 @@ class ASKLRegressor(RegressorMixin, SpectralLearner):
             The estimator.
 
         Raises:
-            ValueError: What :meth:`fit` raises.
+            ValueError: What ``fit`` raises.
         """
         return self._partial_fit(X, y, not hasattr(self, "_network"), None)
 

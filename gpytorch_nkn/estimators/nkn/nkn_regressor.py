@@ -73,12 +73,12 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             names and kernels. A kernel (best a network: others train more slowly) takes its start
             values from the data. Names are
 
-            - ``"tabular"``: :meth:`NeuralKernelNetwork.tabular`, kernels over all columns;
+            - ``"tabular"``: :meth:`.NeuralKernelNetwork.tabular`, kernels over all columns;
             - ``"columns"``: the same with ``columns=True``, a kernel per column;
-            - ``"additive"``: :meth:`NeuralKernelNetwork.additive`;
+            - ``"additive"``: :meth:`.NeuralKernelNetwork.additive`;
             - ``"spectral"``: the first with ``spectral=4``, frequencies across columns;
             - ``"rbf"``, ``"matern"``: one RBF or Matern-5/2 kernel over all columns;
-            - ``"regression"``: :meth:`NeuralKernelNetwork.regression`, the paper's;
+            - ``"regression"``: :meth:`.NeuralKernelNetwork.regression`, the paper's;
             - all others of :class:`gpytorch_nkn.models.NKNSingleTaskGP`.
 
             ``"auto"`` is the first three up to 2000 rows, and the first and the fourth beyond.
@@ -274,7 +274,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
 
     @property
     def members_(self) -> list[tuple[str, int]]:
-        """What is mixed: pairs of a network's name and the number of its start."""
+        """What is mixed, pairs of a network's name and the number of its start."""
         return self._fitted().members
 
     @property

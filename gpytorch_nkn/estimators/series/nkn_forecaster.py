@@ -664,7 +664,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         )
 
     def standardised_time(self, x: ArrayLike) -> np.ndarray:
-        """Time as :attr:`model_` takes it.
+        """Time as ``model_`` takes it.
 
         Args:
             x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
@@ -675,7 +675,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         return (self._time(x) - self.x_offset_) / self.x_scale_
 
     def standardised_rows(self, x: ArrayLike, covariates: ArrayLike | None = None) -> np.ndarray:
-        """Time and covariates ``M x (1 + C)`` as :attr:`model_` takes them.
+        """Time and covariates ``M x (1 + C)`` as ``model_`` takes them.
 
         Args:
             x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
@@ -686,7 +686,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         return rows
 
     def original_time(self, scaled: ArrayLike) -> np.ndarray:
-        """Time, as dates if the fit was over dates, of that of :attr:`model_`.
+        """Time, as dates if the fit was over dates, of that of ``model_``.
 
         Args:
             scaled: Time ``M`` as :meth:`standardised_time` returns it.

@@ -212,7 +212,7 @@ class Simplification:
 
     @property
     def loss(self) -> float:
-        """What was lost: density of the given model less that of the simple one, per point."""
+        """What was lost, density of the given model less that of the simple one, per point."""
         return self.network_log_density - self.log_density
 
     @property

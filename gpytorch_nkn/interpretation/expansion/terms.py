@@ -54,7 +54,7 @@ class Term:
 
     @property
     def signature(self) -> tuple[str, ...]:
-        """Families of the factors with their columns, sorted: what the product is made of."""
+        """What the product is made of, the sorted families of the factors with their columns."""
         return tuple(sorted(_family(factor) for factor in self.factors))
 
     @property

@@ -95,7 +95,7 @@ def report(
         progress: Show a progress bar on a terminal.
 
     Returns:
-        The report: ``print`` it for text, ``to_dict()`` for JSON, ``save("report.html")`` for a
+        The report; ``print`` it for text, ``to_dict()`` for JSON, ``save("report.html")`` for a
         page with figures.
 
     Raises:

@@ -45,7 +45,7 @@ def fit_additive_partition_gp(
     """Sample partitions of the columns by Metropolis-Hastings and make them the ensemble.
 
     Each step proposes to split a group, to merge two, or to move a column from one to another
-    (:func:`gpytorch_nkn.models.partitions.partitions.propose`), and accepts by the ratio of
+    (``gpytorch_nkn.models.partitions.partitions.propose``), and accepts by the ratio of
     evidence times prior, with the Hastings correction. The evidence of a partition is that of its
     best hyperparameters, a maximum a posteriori found by L-BFGS from those of the partition it was
     proposed from (:class:`gpytorch_nkn.models.partitions.partition_evidence.PartitionEvidence`).

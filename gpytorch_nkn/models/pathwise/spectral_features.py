@@ -26,7 +26,7 @@ class SpectralFeatureMap(FeatureMap):
 
     Of a stationary kernel the amplitudes :math:`a_r = \sqrt{k(0) / R}` are equal and there are no
     factors :math:`f_{rj}(x) = x_d - c`, so that :math:`\phi(x)^\top \phi(x) = k(0)` exactly. Pairs
-    of frequencies (:class:`NonStationarySpectralKernel`) have cosines as factors.
+    of frequencies (:class:`.NonStationarySpectralKernel`) have cosines as factors.
 
     Args:
         kernel: The kernel from which ``features`` were drawn; it is not kept.
@@ -96,7 +96,7 @@ def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> S
         kernel: A network, or a kernel of the parts that a network may have: RBF, Matern, rational
             quadratic, periodic, zero-mean periodic, complex exponential, constant and linear
             kernels, and networks, sums, products and ScaleKernels of these. A
-            :class:`NonStationarySpectralKernel` has finitely many features, which are all taken:
+            :class:`.NonStationarySpectralKernel` has finitely many features, which are all taken:
             the map is exact.
         num_inputs: Number of columns of the inputs.
         num_outputs: Number of features, an even one; no matter where they are finitely many.

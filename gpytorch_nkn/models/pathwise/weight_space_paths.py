@@ -32,14 +32,14 @@ def draw_weight_space_paths(
     ``draw_matheron_paths`` draws from the same posterior with a factorisation of an N x N matrix.
 
     Args:
-        model: An exact GP of BoTorch whose kernel is a :class:`NonStationarySpectralKernel`, in
+        model: An exact GP of BoTorch whose kernel is a :class:`.NonStationarySpectralKernel`, in
             ScaleKernels or not, or a :class:`SpectralGP` of low rank, of whose RBF kernel the paths
             show what is at its inducing points. Its present parameters are copied.
         sample_shape: Shape ``S`` of the sample.
         seed: Of the draws; ``None`` uses PyTorch's global random state.
 
     Returns:
-        A path: maps inputs ``... x q x d`` to ``S x ... x q``, of a model of several outputs
+        A path, which maps inputs ``... x q x d`` to ``S x ... x q``, of a model of several outputs
         ``S x ... x m x q``, in units of the outcomes (the form of BoTorch's paths).
 
     Raises:

@@ -51,7 +51,7 @@ class SparseNKNGP(  # type: ignore[misc]
             fewer; or the points ``m x d`` (``... x m x d`` for a batch), in the space of
             transformed inputs.
         selection: ``"kmeans"`` or ``"greedy_variance"``, see
-            :func:`gpytorch_nkn.models.inducing_points.select_inducing_points`.
+            ``gpytorch_nkn.models.inducing_points.select_inducing_points``.
         learn_inducing_points: Let the training move them.
         likelihood: Default: Gaussian, with a weak log-normal prior on the noise, which is at
             least a millionth of the variance of standardised outcomes.
@@ -64,7 +64,7 @@ class SparseNKNGP(  # type: ignore[misc]
     optimiser, a closure or any other option of BoTorch's it does as with every other model.
 
     A ``posterior`` is joint over its points. For means and variances at many points there is
-    :meth:`predict`, which goes through them in chunks.
+    ``predict``, which goes through them in chunks.
 
     Raises:
         TypeError: ``structure`` is neither a name nor a kernel, the likelihood is not a

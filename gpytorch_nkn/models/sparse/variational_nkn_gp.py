@@ -51,7 +51,7 @@ class VariationalNKNGP(CheckedPoints, CustomFit, InducingPointGP, SingleTaskVari
         inducing_points: Their number, which is reduced to that of the distinct rows if there are
             fewer; or the points ``m x d``, in the space of transformed inputs.
         selection: ``"kmeans"`` or ``"greedy_variance"``, see
-            :func:`gpytorch_nkn.models.inducing_points.select_inducing_points`.
+            ``gpytorch_nkn.models.inducing_points.select_inducing_points``.
         learn_inducing_points: Let the training move them.
         likelihood: Default: Gaussian, as in :class:`SparseNKNGP`.
         mean_module: Default: a constant.

@@ -53,7 +53,7 @@ _DIFFERENCE = 0.1  # and of half the differences, around zero
 class SpectralGP(  # type: ignore[misc]
     CheckedData, CustomFit, ChunkedPredictions, OutputSubsets, PriorOfCalls, SingleTaskGP
 ):
-    r"""GP with a :class:`NonStationarySpectralKernel` beside an RBF kernel, for SingleTaskGP.
+    r"""GP with a :class:`.NonStationarySpectralKernel` beside an RBF kernel, for SingleTaskGP.
 
     Up to 2000 rows it is exact, with one pair of frequencies per 20 rows (5 to 50). Beyond, with
     one per five rows and column (50 to 300), the RBF kernel is at inducing points (VFE), and all
@@ -72,7 +72,7 @@ class SpectralGP(  # type: ignore[misc]
         inducing_points: Their number ``m``, at which the RBF kernel is with more than 2000 rows.
         rbf: ``False`` leaves the RBF kernel away: the model is of low rank for any number of rows.
         stationary, learn_envelopes, correlation, frequency_prior, difference_prior, seed: Of the
-            :class:`NonStationarySpectralKernel`. ``"auto"`` is a deviation of 0.1 for differences,
+            :class:`.NonStationarySpectralKernel`. ``"auto"`` is a deviation of 0.1 for differences,
             which a stationary kernel has not; for frequencies it is 0.3 up to 2000 rows, and no
             prior beyond.
         likelihood: Default: Gaussian, with BoTorch's prior on the noise.

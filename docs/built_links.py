@@ -1,0 +1,69 @@
+"""Checks a built site without a network: ``python docs/built_links.py docs/_build/html``.
+
+Every relative link and picture leads to a file of the site, every anchor to an element of it, and
+every picture has a text for those who do not see it.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+__all__ = ["faults"]
+
+# Of the theme: pages that Sphinx makes, which link to what they list.
+_GENERATED = {"genindex.html", "py-modindex.html", "search.html"}
+
+
+class _Page(HTMLParser):
+    """Targets, anchors and pictures without text of one page."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.targets: list[str] = []
+        self.anchors: set[str] = set()
+        self.without_text: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.anchors |= {found[name] for name in ("id", "name") if name in found}
+        self.targets += [found[name] for name in ("href", "src") if name in found]
+        if tag == "img" and not found.get("alt", "").strip():
+            self.without_text.append(found.get("src", ""))
+
+
+@cache
+def _parsed(path: Path) -> _Page:
+    return _Page(path.read_text(encoding="utf-8"))
+
+
+def faults(folder: Path) -> list[str]:
+    """What is wrong with a site's pages, one line each."""
+    found = []
+    for path in sorted(folder.rglob("*.html")):
+        name = path.relative_to(folder).as_posix()
+        page = _parsed(path)
+        found += [f"{name}: no alt text for {picture}" for picture in page.without_text]
+        for target in page.targets:
+            link = urlsplit(target)
+            if link.scheme or link.netloc or name in _GENERATED:
+                continue
+            to = (path.parent / unquote(link.path)).resolve() if link.path else path
+            if to.is_dir():
+                to = to / "index.html"
+            if not to.is_file():
+                found.append(f"{name}: no file for {target}")
+            elif link.fragment and to.suffix == ".html":
+                if unquote(link.fragment) not in _parsed(to).anchors:
+                    found.append(f"{name}: no anchor for {target}")
+    return found
+
+
+if __name__ == "__main__":
+    lines = faults(Path(sys.argv[1]).resolve())
+    print(*lines, sep="\n", end="\n" if lines else "")
+    sys.exit(bool(lines))
