@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown := [name for name in names if name not in known]:
         parser.error(f"--series must be of {', '.join(known)}; got {', '.join(unknown)}.")
     if args.summary:
-        methods = args.methods or (*_METHODS, "MSTL")
+        methods = args.methods or tuple(dict.fromkeys((*_METHODS, *_LONG_METHODS)))
     else:
         usual = _LONG_METHODS if args.long else ("default", *_PEERS)
         methods = [name for name in args.methods or usual if _is_available(name)]

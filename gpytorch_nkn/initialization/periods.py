@@ -10,6 +10,7 @@ __all__ = ["candidate_periods", "periodogram_peaks"]
 
 _OVERSAMPLING = 10  # frequencies per resolution element 1 / span
 _MAX_FREQUENCIES = 10_000
+_AT_ONCE = 500  # frequencies, times N numbers in memory
 _MAX_POINTS = 3_000  # the smoother takes N^2 memory
 _SMOOTHER_SHARE = 1 / 16  # bandwidth of the local linear trend, in spans
 
@@ -71,8 +72,9 @@ def periodogram_peaks(
     highest = 0.5 * span / np.median(np.diff(different))  # cycles per span
     step = max(1 / _OVERSAMPLING, highest / _MAX_FREQUENCIES)
     frequencies = np.arange(1.5, max(highest, 3.0) + step, step)
-    share = lombscargle(time, residual, 2 * np.pi * frequencies, normalize=True)
-    share = np.nan_to_num(share).clip(0)
+    parts = np.array_split(2 * np.pi * frequencies, -(-frequencies.size // _AT_ONCE))
+    found = [lombscargle(time, residual, part, normalize=True) for part in parts]
+    share = np.nan_to_num(np.concatenate(found)).clip(0)
     inner = share[1:-1]
     peaks = 1 + np.flatnonzero((inner >= share[:-2]) & (inner > share[2:]))
     peaks = peaks[np.argsort(share[peaks])[::-1]][:num_candidates]
