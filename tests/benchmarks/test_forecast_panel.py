@@ -8,7 +8,7 @@ import pytest
 from benchmarks import forecast_panel
 from benchmarks.data import PanelSeries, load_long_series, load_panel
 from benchmarks.forecast_panel import main
-from benchmarks.forecast_panel_report import clustered_error, combine, panel_table, score
+from benchmarks.forecast_panel_report import LongTask, clustered_error, combine, panel_table, score
 
 NAMES = ("mean", "lo-80", "lo-95", "hi-80", "hi-95")
 
@@ -206,7 +206,7 @@ def test_a_failure_is_told_and_loses_nothing(folder, in_this_process, monkeypatc
 
 
 def test_long_series_have_a_table_with_memory(folder, in_this_process, monkeypatch, capsys):
-    monkeypatch.setattr(forecast_panel, "_LONG", {"days": (4, (4,))})
+    monkeypatch.setattr(forecast_panel, "_LONG", {"days": LongTask(4, (4,), "D")})
     out = folder / "long.jsonl"
     assert main(["--long", "--methods", "SeasonalNaive", "--out", str(out)]) == 0
     row = capsys.readouterr().out.splitlines()[2].split(" | ")
