@@ -6,7 +6,8 @@ improvement, observed without noise, until there are 100 points. Inputs are scal
 targets standardised by the models, the noise is inferred. Each run has a file in the folder of the
 results, rewritten every 10 evaluations, so that a second call goes on where the first one ended:
 every evaluation draws from a generator of its own seed, and an interrupted run gives the same
-points as another. Seeds 0 to 4 are for tuning, 100 to 109 for the report.
+points as another. Seeds 0 to 4 are for tuning, 100 to 109 for the report. ``--suite wide`` takes
+more functions, ``--functions`` any of them.
 """
 
 import os
@@ -35,9 +36,10 @@ from joblib import Parallel, delayed  # noqa: E402
 from torch import Tensor  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
-from benchmarks.bo_problems import PROBLEMS, Problem, make_problem  # noqa: E402
+from benchmarks.bo_problems import PROBLEMS, SUITES, Problem, make_problem  # noqa: E402
 from benchmarks.bo_report import report  # noqa: E402
 from benchmarks.bo_surrogates import (  # noqa: E402
+    INITIAL_POINTS,
     SURROGATES,
     AcquisitionSettings,
     Surrogate,
@@ -46,7 +48,6 @@ from benchmarks.bo_surrogates import (  # noqa: E402
 
 __all__ = ["INITIAL_POINTS", "initial_points", "main", "read_records", "record_path", "run"]
 
-INITIAL_POINTS = 10
 _CHECKPOINT_EVERY = 10
 _LIBRARIES = ("torch", "gpytorch", "botorch", "numpy", "scipy", "gpytorch_nkn")
 
@@ -193,7 +194,7 @@ def _state(way: Surrogate, model: SingleTaskGP | None) -> dict | None:
         for name, value in model.state_dict().items()
         if isinstance(value, Tensor)
     }
-    return {"num_points": len(model.train_targets), "values": values}
+    return {"num_points": model.train_targets.size(-1), "values": values}
 
 
 def _restored(way: Surrogate, x: Tensor, y: Tensor, state: dict | None) -> SingleTaskGP | None:
@@ -242,7 +243,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--functions", nargs="+", choices=PROBLEMS, default=tuple(PROBLEMS))
+    parser.add_argument("--suite", choices=SUITES, default="paper")
+    parser.add_argument("--functions", nargs="+", choices=PROBLEMS, help="instead of a suite")
     parser.add_argument("--surrogates", nargs="+", choices=SURROGATES, default=tuple(SURROGATES))
     parser.add_argument("--seeds", type=int, nargs="+", default=tuple(range(100, 110)), metavar="S")
     parser.add_argument("--evaluations", type=int, default=100, metavar="N")
@@ -250,6 +252,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/.bo"), metavar="DIR")
     parser.add_argument("--report", action="store_true", help="only print the tables")
     args = parser.parse_args(argv)
+    args.functions = args.functions or SUITES[args.suite]
     if args.evaluations <= INITIAL_POINTS:
         parser.error(f"--evaluations must exceed {INITIAL_POINTS}, got {args.evaluations}.")
     failures = 0 if args.report else _run_missing(args)

@@ -1,7 +1,9 @@
 """Functions to be minimised, over the unit cube, with what is known of their structure.
 
 The first four are those of Sun et al. (2018), section 5.3 and appendix J.3, and a variant; the
-others have no additive structure that helps, or none on their box.
+others have no additive structure that helps, or none on their box. ``SUITES`` says which make up
+the seven of the paper's comparison and which the wide one. Boxes whose centre is the minimiser are
+moved.
 """
 
 from __future__ import annotations
@@ -12,10 +14,21 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from botorch.test_functions import Ackley, Hartmann, Levy, Michalewicz, StyblinskiTang
+from botorch.test_functions import (
+    Ackley,
+    Cosine8,
+    DixonPrice,
+    Griewank,
+    Hartmann,
+    Levy,
+    Michalewicz,
+    Rastrigin,
+    Rosenbrock,
+    StyblinskiTang,
+)
 from torch import Tensor
 
-__all__ = ["PROBLEMS", "Problem", "make_problem"]
+__all__ = ["PROBLEMS", "SUITES", "Problem", "make_problem"]
 
 _DIM = 10
 _STYBLINSKI_TANG_MINIMISER = -2.903534027771177
@@ -124,6 +137,74 @@ def _levy10(seed: int) -> Problem:
     return Problem("levy10", Levy(_DIM)._evaluate_true, _box(-10, 10), 0.0)
 
 
+def _rosenbrock8(seed: int) -> Problem:
+    return Problem("rosenbrock8", Rosenbrock(8)._evaluate_true, _box(-5, 10, 8), 0.0)
+
+
+def _dixonprice10(seed: int) -> Problem:
+    return Problem("dixonprice10", DixonPrice(_DIM)._evaluate_true, _box(-10, 10), 0.0)
+
+
+def _griewank8(seed: int) -> Problem:
+    return Problem("griewank8", Griewank(8)._evaluate_true, _box(-400, 600, 8), 0.0)
+
+
+def _rastrigin10(seed: int) -> Problem:
+    function = Rastrigin(_DIM)._evaluate_true
+    return Problem("rastrigin10", function, _box(-4, 5.12), 0.0, _columns())
+
+
+def _cosine8(seed: int) -> Problem:
+    def function(x: Tensor) -> Tensor:
+        return -Cosine8()._evaluate_true(x)  # which is to be maximised
+
+    groups = tuple((column,) for column in range(8))
+    return Problem("cosine8", function, _box(-0.7, 1, 8), -0.8, groups)
+
+
+def _hartmann6in20(seed: int) -> Problem:
+    """The columns that count are drawn."""
+    columns = np.random.default_rng([1_001, seed]).permutation(20)[:6].copy()
+    function = Hartmann(6)._evaluate_true
+    return Problem(
+        "hartmann6in20", lambda x: function(x[..., columns]), _box(0, 1, 20), -3.32236801141551
+    )
+
+
+def _stybtang20(seed: int) -> Problem:
+    groups = tuple((column,) for column in range(20))
+    function = StyblinskiTang(20)._evaluate_true
+    return Problem("stybtang20", function, _box(-4, 4, 20), 2 * _STYBLINSKI_TANG_OPTIMUM, groups)
+
+
+def _ackley20(seed: int) -> Problem:
+    return Problem("ackley20", Ackley(20)._evaluate_true, _box(-20, 32.8, 20), 0.0)
+
+
+_BOREHOLE = (  # radii, transmissivities, heads, length and conductivity
+    (0.05, 100.0, 63070.0, 990.0, 63.1, 700.0, 1120.0, 9855.0),
+    (0.15, 50000.0, 115600.0, 1110.0, 116.0, 820.0, 1680.0, 12045.0),
+)
+
+
+def _borehole8(seed: int) -> Problem:
+    """Flow of water through a borehole, see Morris, Mitchell and Ylvisaker (1993).
+
+    It is monotone in every column, so that its minimum lies in a corner.
+    """
+
+    def function(x: Tensor) -> Tensor:
+        radius, influence, upper, upper_head, lower, lower_head, length, conductivity = x.unbind(-1)
+        ratio = (influence / radius).log()
+        leak = 2 * length * upper / (ratio * radius.square() * conductivity)
+        flow = 2 * math.pi * upper * (upper_head - lower_head)
+        return flow / (ratio * (1 + leak + upper / lower))
+
+    bounds = torch.tensor(_BOREHOLE, dtype=torch.float64)
+    corners = torch.cartesian_prod(*bounds.mT.unbind(0))
+    return Problem("borehole8", function, bounds, function(corners).min().item())
+
+
 def _box(lower: float, upper: float, dim: int = _DIM) -> Tensor:
     return torch.tensor([[lower], [upper]], dtype=torch.float64).expand(2, dim).clone()
 
@@ -140,4 +221,14 @@ PROBLEMS: dict[str, Callable[[int], Problem]] = {
     "hartmann6": _hartmann6,
     "ackley10": _ackley10,
     "levy10": _levy10,
+    "rosenbrock8": _rosenbrock8,
+    "griewank8": _griewank8,
+    "rastrigin10": _rastrigin10,
+    "cosine8": _cosine8,
+    "dixonprice10": _dixonprice10,
+    "hartmann6in20": _hartmann6in20,
+    "stybtang20": _stybtang20,
+    "ackley20": _ackley20,
+    "borehole8": _borehole8,
 }
+SUITES = {"paper": tuple(PROBLEMS)[:7], "wide": tuple(PROBLEMS)}

@@ -11,7 +11,7 @@ import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
-from botorch.models.map_saas import AdditiveMapSaasSingleTaskGP
+from botorch.models.map_saas import AdditiveMapSaasSingleTaskGP, EnsembleMapSaasSingleTaskGP
 from botorch.models.utils.gpytorch_modules import (
     get_gaussian_likelihood_with_gamma_prior,
     get_matern_kernel_with_gamma_prior,
@@ -23,18 +23,23 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 from torch.nn import Parameter
+from torch.quasirandom import SobolEngine
 
 from benchmarks.bo_problems import Problem
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 __all__ = [
+    "INITIAL_POINTS",
     "SURROGATES",
     "AcquisitionSettings",
     "SumOverGroupsKernel",
     "Surrogate",
     "make_surrogate",
 ]
+
+
+INITIAL_POINTS = 10  # of every run, drawn
 
 
 @dataclass(frozen=True)
@@ -231,6 +236,74 @@ class _Ours(Surrogate):
         return self._optimize(acqf, bounds, ic_generator=starts)
 
 
+class _Structures(_Ours):
+    """The same, averaged over structures."""
+
+    def fit(self, X: Tensor, Y: Tensor, previous: SingleTaskGP | None) -> SingleTaskGP:
+        from gpytorch_nkn.models import fit_structure_ensemble_gp
+
+        return fit_structure_ensemble_gp(self.make(X, Y), previous=previous)
+
+
+class _TrustRegion(Surrogate):
+    """TuRBO-1 of Eriksson et al. (2019): the search is within a box around the best point.
+
+    As in BoTorch's tutorial, with one point at a time and the acquisition function of all others
+    in place of Thompson sampling. The box grows after three better values in a row, shrinks after
+    as many worse ones as there are columns (four at least), and starts anew where it has vanished.
+    Its sides go by the lengthscales.
+    """
+
+    _most, _least, _start = 1.6, 0.5**7, 0.8
+
+    def propose(
+        self,
+        model: SingleTaskGP,
+        acqf: AcquisitionFunction,
+        bounds: Tensor,
+        incumbent: Tensor,
+        best_points: Tensor,
+    ) -> Tensor:
+        scales = model.covar_module.base_kernel.lengthscale.detach().squeeze(0)
+        scales = scales / scales.log().mean().exp()
+        width = scales * self._length(model.train_targets.tolist(), bounds.size(-1)) / 2
+        box = torch.stack([incumbent - width, incumbent + width]).clamp(0, 1)
+        return self._optimize(acqf, box)
+
+    def _length(self, values: list[float], num_columns: int) -> float:
+        """Replayed from the values, the initial ones included, of which larger is better."""
+        length, better, worse, best = self._start, 0, 0, max(values[:INITIAL_POINTS])
+        for value in values[INITIAL_POINTS:]:
+            gained = value > best + 1e-3 * abs(best)
+            better, worse = (better + 1, 0) if gained else (0, worse + 1)
+            best = max(best, value)
+            if better == 3:
+                length, better = min(2 * length, self._most), 0
+            elif worse == max(4, num_columns):
+                length, worse = length / 2, 0
+            if length < self._least:
+                length, better, worse = self._start, 0, 0
+        return length
+
+
+class _Sobol(Surrogate):
+    """Quasi-random points; the model is not trained and nobody asks it."""
+
+    def fit(self, X: Tensor, Y: Tensor, previous: SingleTaskGP | None) -> SingleTaskGP:
+        return self.make(X, Y).eval()
+
+    def propose(
+        self,
+        model: SingleTaskGP,
+        acqf: AcquisitionFunction,
+        bounds: Tensor,
+        incumbent: Tensor,
+        best_points: Tensor,
+    ) -> Tensor:
+        engine = SobolEngine(bounds.size(-1), scramble=True, seed=0)
+        return engine.fast_forward(len(model.train_targets)).draw(1, dtype=bounds.dtype)
+
+
 def make_surrogate(
     name: str, problem: Problem, acquisition: AcquisitionSettings | None = None
 ) -> Surrogate:
@@ -273,6 +346,12 @@ def _ours(X: Tensor, Y: Tensor) -> SingleTaskGP:
     return NKNSingleTaskGP(X, Y)
 
 
+def _structures(X: Tensor, Y: Tensor) -> SingleTaskGP:
+    from gpytorch_nkn.models import StructureEnsembleGP
+
+    return StructureEnsembleGP(X, Y)
+
+
 SURROGATES: dict[str, tuple[type[Surrogate], Callable[..., SingleTaskGP]]] = {
     "singletask": (Surrogate, SingleTaskGP),
     "matern": (Surrogate, _matern),
@@ -280,4 +359,8 @@ SURROGATES: dict[str, tuple[type[Surrogate], Callable[..., SingleTaskGP]]] = {
     "paper": (_PaperNetwork, _paper),
     "saas": (Surrogate, AdditiveMapSaasSingleTaskGP),
     "ours": (_Ours, _ours),
+    "structures": (_Structures, _structures),
+    "ensemblesaas": (Surrogate, EnsembleMapSaasSingleTaskGP),
+    "turbo": (_TrustRegion, _matern),
+    "sobol": (_Sobol, SingleTaskGP),
 }

@@ -1,6 +1,7 @@
 import itertools
 import json
 import math
+from itertools import permutations
 
 import pytest
 import torch
@@ -92,6 +93,14 @@ def test_values_against_the_formula_written_out(name, expected):
         ("hartmann6", torch.tensor([0.20169, 0.150011, 0.476874, 0.275332, 0.311652, 0.6573])),
         ("ackley10", torch.zeros(10)),
         ("levy10", torch.ones(10)),
+        ("rosenbrock8", torch.ones(8)),
+        ("griewank8", torch.zeros(8)),
+        ("rastrigin10", torch.zeros(10)),
+        ("cosine8", torch.zeros(8)),
+        ("dixonprice10", 2.0 ** -(1 - 2.0 ** -torch.arange(10))),
+        ("stybtang20", torch.full((20,), -2.903534)),
+        ("ackley20", torch.zeros(20)),
+        ("borehole8", torch.tensor([0.05, 50000, 63070, 990, 63.1, 820, 1680, 9855])),
     ],
 )
 def test_optimum_is_the_value_at_the_known_minimiser(name, minimiser):
@@ -203,7 +212,9 @@ def test_each_surrogate_is_fitted_and_proposes_a_point(name):
     model = way.fit(x, y, None)
     assert not model.training
     with torch.no_grad():
-        assert torch.corrcoef(torch.cat([model.posterior(x).mean, y], -1).T)[0, 1] > 0.5
+        posterior = model.posterior(x)
+    mean = getattr(posterior, "mixture_mean", posterior.mean)
+    assert name == "sobol" or torch.corrcoef(torch.cat([mean, y], -1).T)[0, 1] > 0.5
     acqf = bayesian_optimization.LogExpectedImprovement(model, best_f=y.max())
     bounds = torch.tensor([[0.0], [1.0]]).expand(2, 10)
     point = way.propose(model, acqf, bounds, x[y.argmax()], x[:2])
@@ -218,7 +229,7 @@ def test_initial_points_are_those_of_the_seed_for_every_surrogate():
         assert (initial_points(first, 0) - other).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("surrogate", ["singletask", "ours"])
+@pytest.mark.parametrize("surrogate", ["singletask", "ours", "structures", "turbo", "sobol"])
 def test_interrupted_run_gives_the_points_of_another(tmp_path, surrogate):
     whole = cheap_run(tmp_path / "a", 12, surrogate)
     cheap_run(tmp_path / "b", 11, surrogate)
@@ -384,6 +395,31 @@ def test_command_runs_what_is_missing_and_reports(tmp_path, monkeypatch, capsys)
     with pytest.raises(SystemExit):
         main(["--evaluations", "10"])
     assert "must exceed 10, got 10" in capsys.readouterr().err
+
+
+def test_the_columns_that_count_are_drawn_by_the_seed():
+    minimiser = torch.tensor([0.20169, 0.150011, 0.476874, 0.275332, 0.311652, 0.6573])
+    for seed in (0, 1):
+        problem = make_problem("hartmann6in20", seed)
+        x = torch.rand(20)
+        columns = [
+            c for c in range(20) if problem(x.index_fill(0, torch.tensor(c), 0)) != problem(x)
+        ]
+        assert len(columns) == 6
+        found = [
+            problem(x.index_copy(0, torch.tensor(o), minimiser)) for o in permutations(columns)
+        ]
+        assert min(found).item() == pytest.approx(problem.optimum, abs=1e-4)
+
+
+def test_the_trust_region_follows_the_values():
+    length = make_surrogate("turbo", make_problem("hartmann6", 0), CHEAP)._length
+    drawn = [0.0] * 10
+    assert length(drawn, 6) == 0.8
+    assert length([*drawn, 1.0, 2.0, 3.0], 6) == 1.6
+    assert length([*drawn, *[1.0, 2.0, 3.0] * 1, *[0.0] * 6], 6) == 0.8
+    assert length(drawn + [0.0] * 6, 6) == 0.4
+    assert length(drawn + [0.0] * 6 * 7, 6) == 0.8  # it has vanished
 
 
 def test_problems_have_their_own_names():

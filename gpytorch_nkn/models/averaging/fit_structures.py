@@ -53,7 +53,8 @@ def fit_structure_ensemble_gp(
         model: Model to train in place.
         previous: The model of the iteration before, with the same structures and fewer or other
             data, whose parameters are the first start; ``None`` starts from those of ``model``.
-        fresh_starts: Further starts of each structure.
+        fresh_starts: Further starts of each structure; with ``previous`` of one structure only, by
+            the number of rows, so that in a loop each has its turn.
         max_iterations: L-BFGS iterations of each start.
         evenness: How strongly weights are drawn together: 0 not at all, large values make them
             equal.
@@ -88,13 +89,13 @@ def fit_structure_ensemble_gp(
     model.warps[model.is_warped] = fit_warp(data[1])
     parts = [_part(model, number, *data) for number in range(len(model.structures))]
     recipe = Recipe(adam_steps=0, lbfgs_iterations=max_iterations)
-    failures = {}
+    failures, turn = {}, len(data[1]) % len(parts)
     for number, part in enumerate(parts):
         with torch.enable_grad(), session.interruptible(lambda number=number: number):  # type: ignore[misc]
             try:
                 result = fit_best_of(
                     part,
-                    restarts=1 + fresh_starts,
+                    restarts=1 + (fresh_starts if previous is None or number == turn else 0),
                     initialize=fresh_start,
                     recipe=recipe,
                     budget=session.part(1 / (len(parts) - number)),

@@ -22,6 +22,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts
+from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word
 from gpytorch_nkn.models.averaging.member_warp import (
     IDENTITY,
@@ -39,7 +40,8 @@ __all__ = ["StructureEnsembleGP"]
 def _matern(num_columns: int) -> Kernel:
     """Matern-5/2 with the priors that were BoTorch's default until 2024."""
     base = MaternKernel(nu=2.5, ard_num_dims=num_columns, lengthscale_prior=GammaPrior(3.0, 6.0))
-    return ScaleKernel(base, outputscale_prior=GammaPrior(2.0, 0.15))
+    # a network of one kernel, whose matrix and gradients have closed forms
+    return ScaleKernel(NeuralKernelNetwork([base], []), outputscale_prior=GammaPrior(2.0, 0.15))
 
 
 def _rbf(num_columns: int) -> Kernel:
@@ -50,7 +52,8 @@ def _rbf(num_columns: int) -> Kernel:
         lengthscale_prior=prior,
         lengthscale_constraint=GreaterThan(2.5e-2, initial_value=prior.mode),
     )
-    return ScaleKernel(base, outputscale_prior=LogNormalPrior(0.0, 1.0))
+    network = NeuralKernelNetwork([base], [])
+    return ScaleKernel(network, outputscale_prior=LogNormalPrior(0.0, 1.0))
 
 
 _KERNELS: dict[str, Callable[[int], Kernel]] = {"matern": _matern, "rbf": _rbf}

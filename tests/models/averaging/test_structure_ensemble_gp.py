@@ -19,6 +19,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch.distributions import Normal
 
+from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp
 from gpytorch_nkn.models.averaging.member_warp import (
     IDENTITY,
@@ -127,12 +128,15 @@ def test_a_structure_is_evaluated_once_and_one_without_members_not_at_all():
     model.set_weights([0.75, 0.25, 0.0])
     model.posterior(torch.rand(2, 1, 3))  # factorises
 
-    def watched(cls):
-        return mock.patch.object(cls, "forward", autospec=True, side_effect=cls.forward)
-
-    with watched(MaternKernel) as matern, watched(RBFKernel) as rbf:
+    with mock.patch.object(
+        NeuralKernelNetwork,
+        "forward",
+        autospec=True,
+        side_effect=NeuralKernelNetwork.forward,
+    ) as forward:
         model.posterior(torch.rand(2, 1, 3)).mean.sum().backward()
-    assert matern.call_count == 1 and rbf.call_count == 1
+    called = [call.args[0] for call in forward.call_args_list]
+    assert called == [kernel.base_kernel for kernel in model.covar_module.kernels[:2]]
 
 
 def test_weights_follow_what_predicts_left_out_points():
