@@ -16,7 +16,7 @@ from torch import Tensor
 
 import gpytorch_nkn
 
-__all__ = ["FAULTS", "check_call", "faulty"]
+__all__ = ["FAULTS", "check_call", "faulty", "not_finite"]
 
 # What torch says of arrays for NumPy that need gradients says what to do.
 _DETACH = "Use tensor.detach().numpy() instead"

@@ -692,7 +692,10 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
             scaled: Time ``M`` as :meth:`standardised_time` returns it.
         """
         check_is_fitted(self, "members_")
-        return self.time_axis_.times(self.x_offset_ + self.x_scale_ * np.asarray(scaled))
+        scaled = np.asarray(scaled)
+        if scaled.dtype.kind not in "fiu" or not np.isfinite(scaled).all():
+            raise ValueError(f"scaled must hold finite numbers, got {scaled}.")
+        return self.time_axis_.times(self.x_offset_ + self.x_scale_ * scaled)
 
     @property
     def time_is_date_(self) -> bool:

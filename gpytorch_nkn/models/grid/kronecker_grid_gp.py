@@ -278,8 +278,10 @@ class KroneckerGridGP(CheckedPoints, CustomFit, GPyTorchModel, GP):
         return self.likelihood.noise.squeeze(-1)
 
     def trimmed(self, array: Tensor) -> Tensor:
-        """Part of an array ``... x n_1 x ... x n_P`` on slices in which a cell is observed."""
+        """Part of a tensor ``... x n_1 x ... x n_P`` on slices in which a cell is observed."""
         sizes = tuple(x.size(0) for x in self.coordinates)
+        if not isinstance(array, Tensor):
+            raise TypeError(f"Expected a tensor on the grid, got {type(array).__name__}.")
         if tuple(array.shape[-self.num_dims :]) != sizes:
             raise ValueError(
                 f"Expected an array whose last dimensions are those of the grid, {sizes}, got "

@@ -20,7 +20,7 @@ from gpytorch.variational import CholeskyVariationalDistribution, VariationalStr
 from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
-from gpytorch_nkn.linalg import factorize_inducing
+from gpytorch_nkn.linalg import check_tensors, factorize_inducing
 from gpytorch_nkn.models.common import (
     CheckedPoints,
     CustomFit,
@@ -212,9 +212,21 @@ class VariationalNKNGP(CheckedPoints, CustomFit, InducingPointGP, SingleTaskVari
         Args:
             mean: Their mean ``m``.
             root: A matrix C ``m x m`` whose product with its transpose is their covariance.
+
+        Raises:
+            TypeError: They are no tensors of floating-point numbers.
+            ValueError: Of other shapes, or not finite.
         """
+        check_tensors(mean=mean, root=root)
         strategy = self.model.variational_strategy
         distribution = strategy._variational_distribution
+        count = distribution.variational_mean.shape[-1]
+        for name, value, shape in (("mean", mean, (count,)), ("root", root, (count, count))):
+            if value.shape != shape or not value.isfinite().all():
+                raise ValueError(
+                    f"{name} must hold finite numbers of shape {shape}, got "
+                    f"{'shape ' + str(tuple(value.shape)) if value.shape != shape else value}."
+                )
         # the Cholesky factor of C C^T from a QR decomposition of C^T, whose product is never formed
         upper = torch.linalg.qr(root.mT, mode="r").R
         signs = torch.where(upper.diagonal() < 0, -1.0, 1.0).to(upper)

@@ -223,6 +223,8 @@ def test_bad_arguments_of_predictions():
         model.grid_mean([ROWS.float(), COLUMNS])
     with pytest.raises(ValueError, match=r"those of the grid, \(4, 5\), got shape \(1, 3, 5\)"):
         model.block_errors(torch.ones(1, 3, 5, dtype=torch.bool))
+    with pytest.raises(TypeError, match="tensor on the grid, got list"):
+        model.block_errors([[[True] * 5] * 4])
     with pytest.raises(ValueError, match="Every block must have an observed cell"):
         model.block_errors((VALUES > 0.5)[None])
 

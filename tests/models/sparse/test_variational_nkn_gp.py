@@ -325,3 +325,12 @@ def test_training_data_of_unequal_rows_are_refused(rows):
     model.model.train_targets = torch.rand(rows)
     with pytest.raises(ValueError, match=rf"\(24, 2\) and \({rows},\)"):
         fit_variational_gp(model, epochs=1, progress=False)
+
+
+def test_a_distribution_of_another_size_is_refused():
+    """A mean of one number was taken for all of them."""
+    model = variational()
+    with pytest.raises(ValueError, match=r"mean must hold .* shape \(8,\), .*\(1,\)"):
+        model.set_variational_distribution(torch.zeros(1), torch.eye(8))
+    with pytest.raises(TypeError, match="root must be a tensor of .*, got list"):
+        model.set_variational_distribution(torch.zeros(8), [[1.0]])
