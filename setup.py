@@ -1,9 +1,15 @@
-"""The native evaluator of Neural Kernel Networks; all other metadata stands in setup.cfg."""
+"""The native evaluator of Neural Kernel Networks; all other metadata stands in setup.cfg.
 
+The evaluator is a plain library that ctypes loads: a wheel with it is one for all Pythons on a
+platform, and without it (no compiler, or ``GPYTORCH_NKN_PURE=1``) one for all platforms.
+"""
+
+import os
 import zlib
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 DIRECTORY = "gpytorch_nkn/kernels/evaluation"
@@ -29,8 +35,22 @@ class BuildNative(build_ext):
         super().build_extension(ext)
 
 
+class TagWheel(bdist_wheel):
+    """Tags a wheel by what is in it; setuptools goes by what was to be in it."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Python, ABI and platform, once the package is built."""
+        native = any(Path(self.bdist_dir).rglob("_native*")) or any(
+            Path(path).is_file() for path in self.get_finalized_command("build_ext").get_outputs()
+        )
+        return "py3", "none", super().get_tag()[2] if native else "any"
+
+
+PURE = os.environ.get("GPYTORCH_NKN_PURE") == "1"
 setup(
-    ext_modules=[
+    ext_modules=[]
+    if PURE
+    else [
         Extension(
             "gpytorch_nkn.kernels.evaluation._native",
             sources=[f"{DIRECTORY}/cpp/native.cpp"],
@@ -41,5 +61,5 @@ setup(
             optional=True,
         )
     ],
-    cmdclass={"build_ext": BuildNative},
+    cmdclass={"bdist_wheel": TagWheel, "build_ext": BuildNative},
 )

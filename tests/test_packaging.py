@@ -1,0 +1,138 @@
+"""What would be published: an sdist, a wheel made from it, and their metadata."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+import yaml
+
+import gpytorch_nkn
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*arguments, cwd, **environment):
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def build(kind, source, target):
+    """Path of an archive; the environment's setuptools, as there may be no network."""
+    code = f"from setuptools import build_meta as b; print(b.build_{kind}({str(target)!r}))"
+    return target / run("-c", code, cwd=source, GPYTORCH_NKN_PURE="1").split()[-1]
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory):
+    """``sdist, wheel``: the wheel is made from what the sdist holds."""
+    folder = tmp_path_factory.mktemp("build")
+    ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info")
+    shutil.copytree(ROOT / "gpytorch_nkn", folder / "tree" / "gpytorch_nkn", ignore=ignored)
+    shutil.copytree(ROOT / "tests", folder / "tree" / "tests", ignore=ignored)
+    for path in ROOT.iterdir():
+        if path.is_file():
+            shutil.copy(path, folder / "tree")
+    sdist = build("sdist", folder / "tree", folder)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    (source,) = (folder / "unpacked").iterdir()
+    return sdist, build("wheel", source, folder)
+
+
+def test_the_sdist_holds_all_that_is_built_and_nothing_else(archives):
+    with tarfile.open(archives[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames() if not name.endswith("/")}
+    package = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "gpytorch_nkn").rglob("*")
+        if path.suffix in {".py", ".cpp", ".h", ".inl", ".jinja", ".typed"}
+    }
+    assert package <= names
+    rest = {name for name in names - package if "." in name and "egg-info" not in name}
+    assert rest <= {
+        *("CHANGELOG.md", "CITATION.cff", "MANIFEST.in", "PKG-INFO", "README.md"),
+        *("constraints.txt", "pyproject.toml", "setup.cfg", "setup.py"),
+    }
+    assert archives[0].stat().st_size < 2_000_000
+
+
+def test_the_wheel_is_one_for_all_where_nothing_is_compiled(archives):
+    assert archives[1].name == f"gpytorch_nkn-{gpytorch_nkn.__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(archives[1]) as wheel:
+        names = wheel.namelist()
+        (of_metadata,) = (name for name in names if name.endswith("/METADATA"))
+        metadata = Parser().parsestr(wheel.read(of_metadata).decode())
+    assert {name.partition("/")[0] for name in names} == {
+        "gpytorch_nkn",
+        of_metadata.partition("/")[0],
+    }
+    assert not [name for name in names if "_native." in name]
+    assert {"gpytorch_nkn/py.typed", "gpytorch_nkn/kernels/__init__.py"} <= set(names)
+    assert any(name.endswith("page.html.jinja") for name in names)
+    assert metadata["Version"] == gpytorch_nkn.__version__
+    assert metadata["License-Expression"] == "MIT" or metadata["License"] == "MIT"
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert metadata["Description-Content-Type"] == "text/markdown"
+
+
+def test_the_wheel_runs_without_the_repository_and_without_a_compiler(archives, tmp_path):
+    with zipfile.ZipFile(archives[1]) as wheel:
+        wheel.extractall(tmp_path / "site")
+    code = (
+        "import gpytorch_nkn, torch\n"
+        "from gpytorch_nkn.kernels import NeuralKernelNetwork\n"
+        "x = torch.linspace(0, 1, 9).double().unsqueeze(-1)\n"
+        "matrix = NeuralKernelNetwork.time_series().double()(x).to_dense()\n"
+        "assert torch.linalg.eigvalsh(matrix)[0] > -1e-9\n"
+        "print(gpytorch_nkn.__file__)"
+    )
+    found = run("-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
+    assert found.strip().startswith(str(tmp_path))
+
+
+def test_one_version_stands_everywhere():
+    version = gpytorch_nkn.__version__
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == version
+    recipe = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    assert f'version: "{version}"' in recipe
+    released = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert next(name for name in released if name != "Unreleased") == version
+
+
+def test_the_recipe_asks_for_what_the_package_asks_for():
+    config = (ROOT / "setup.cfg").read_text(encoding="utf-8")
+    wanted = config.partition("install_requires =\n")[2].partition("\n\n")[0].split()
+    recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text().replace("${{", "<<"))
+    asked = [str(line).replace(" ", "") for line in recipe["requirements"]["run"]]
+    names = {"torch": "pytorch"}
+    for requirement in wanted:
+        name, bounds = re.fullmatch(r"([\w-]+)(.*)", requirement).groups()
+        assert names.get(name, name) + bounds in asked
+
+
+@pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed")
+def test_pyright_sees_the_types_of_the_package():
+    """As mypy does in ``make lint``."""
+    snippet = ROOT / "tests" / "user_code.py"
+    done = subprocess.run(
+        ["pyright", "--pythonpath", sys.executable, str(snippet)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
