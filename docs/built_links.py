@@ -32,8 +32,8 @@ class _Page(HTMLParser):
         found = {name: value or "" for name, value in attrs}
         self.anchors |= {found[name] for name in ("id", "name") if name in found}
         self.targets += [found[name] for name in ("href", "src") if name in found]
-        if tag == "img" and not found.get("alt", "").strip():
-            self.without_text.append(found.get("src", ""))
+        if tag == "img" and found.get("alt", "").strip() in ("", found.get("src", "")):
+            self.without_text.append(found.get("src", ""))  # docutils takes the path for want of it
 
 
 @cache

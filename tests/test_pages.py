@@ -85,6 +85,15 @@ def test_links_of_the_readme_lead_to_files():
         assert target.startswith("https://") or (ROOT / target).exists(), target
 
 
+def test_pictures_have_texts_for_those_who_do_not_see_them():
+    """In Markdown; figures of directives have an option for it, and the built site is checked."""
+    for path in PAGES:
+        for alt, target in re.findall(
+            r"!\[([^\]]*)\]\(([^)]*)\)", path.read_text(encoding="utf-8")
+        ):
+            assert len(alt) > 20, f"{path.name}: {target}"
+
+
 def test_blocks_are_found_with_their_lines():
     text = "a\n```python\nx = 1\n```\n- b\n\n  ```python\n  y = 2\n  ```\n```bash\nmake z\n```\n"
     assert fenced(text, "python") == [(3, "x = 1\n"), (8, "y = 2\n")]

@@ -1,5 +1,6 @@
 """Every tutorial runs in smoke mode, and its notebook holds the same cells, with outputs."""
 
+import re
 import runpy
 from pathlib import Path
 
@@ -10,6 +11,12 @@ import torch
 
 TUTORIALS = Path(__file__).parents[1] / "tutorials"
 SCRIPTS = sorted(TUTORIALS.glob("*.py"))
+
+# What another run would print otherwise, and what tells of the machine.
+NOISE = (
+    r"/(?:home|root|tmp|usr|work)/|<ipython-input|ipykernel_|\b0x[0-9a-f]{6,}"
+    r"|\d(?:it/s|s/it)|\w+Warning:"
+)
 
 each_tutorial = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 
@@ -47,6 +54,33 @@ def test_notebook_is_committed_with_its_figures(script):
     assert not [out for out in outputs if out.output_type == "error"]
     figures = [out for out in outputs if "image/png" in out.get("data", {})]
     assert figures, "the notebook has no figure: run `make tutorials` and commit its outputs"
+
+
+@each_tutorial
+def test_tutorial_is_read_in_ten_minutes_and_says_what_for(script):
+    assert len(script.read_text(encoding="utf-8").splitlines()) <= 250
+    kind, first = cells(script)[0]
+    assert kind == "markdown" and first.startswith("# ") and len(first.split()) > 40
+
+
+@each_tutorial
+def test_outputs_hold_nothing_of_the_machine(script):
+    notebook = jupytext.read(script.with_suffix(".ipynb"))
+    outputs = [out for cell in notebook.cells for out in cell.get("outputs", [])]
+    for out in outputs:
+        assert out.get("name") != "stderr", out.text
+        data = out.get("data", {})
+        assert set(data) <= {"image/png", "text/html", "text/plain"}
+        assert not re.search(NOISE, out.get("text", "") + data.get("text/plain", ""))
+
+
+@each_tutorial
+def test_figures_have_texts_for_those_who_do_not_see_them(script):
+    notebook = jupytext.read(script.with_suffix(".ipynb"))
+    for cell in notebook.cells:
+        if any("image/png" in out.get("data", {}) for out in cell.get("outputs", [])):
+            image = cell.metadata.get("mystnb", {}).get("image", {})
+            assert len(image.get("alt", "")) > 20, f"see how others do it: {cell.source[:80]}"
 
 
 def test_cells_of_a_script_and_its_notebook_compare(tmp_path):

@@ -41,7 +41,7 @@ forecaster.fit(past)
 forecast = forecaster.forecast(level=(80, 95))
 print(forecast.iloc[[0, 1, -1]].round(2))
 
-# %%
+# %% mystnb={"image": {"alt": "CO2 up to 1991 and the forecast of ten years, with bands"}}
 forecaster.plot(held_out=later, history=400)
 plt.show()
 
@@ -138,7 +138,7 @@ print(table.groupby("cutoff")[["error", "inside"]].mean().round(2))
 # chance. The forecast starts at the last value and follows the fall so far by a part; its band
 # opens with the horizon and holds that the series stays, or returns.
 
-# %%
+# %% mystnb={"image": {"alt": "A random walk and its forecast, whose band opens"}}
 rng = np.random.default_rng(1)
 walk = pd.Series(rng.standard_normal(150).cumsum())
 NKNForecaster(horizon=30, random_state=0).fit(walk).plot(history=150)

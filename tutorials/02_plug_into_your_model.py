@@ -3,7 +3,8 @@
 # A `NeuralKernelNetwork` is a GPyTorch kernel. Wherever a model takes a `covar_module`, it fits:
 # an `ExactGP` with its own training loop, BoTorch's `SingleTaskGP`, a multi-output model, a
 # sparse variational one. This page takes the two-dimensional function of the paper's first
-# figure, whose pattern goes on outside the data, and swaps the kernel in each.
+# figure, whose pattern goes on outside the data, and swaps the kernel in each. At the end you have
+# the line to change in whatever model you have, and a picture of what it is worth.
 
 # %%
 import math
@@ -116,7 +117,7 @@ baseline = fit_best_of(
 )
 rbf_mean, _ = baseline.predict(grid)
 
-# %%
+# %% mystnb={"image": {"alt": "Maps: the network goes on with the pattern, the RBF fades"}}
 figure, panels = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained", sharey=True)
 limit = truth.abs().max()
 for panel, values, title in zip(

@@ -1,17 +1,15 @@
 # %% [markdown]
 # # Reading a learned kernel
-# A network of kernels that forecasts well has found something out. This page asks it what: it
-# writes the kernel out as a sum, splits the fit into a trend and a cycle, has a report written in
-# plain words, and ends with a kernel short enough to remember. The last part does the same for a
-# model with several inputs.
+# A network of kernels that forecasts well has found something out. At the end of this page you have
+# asked it what: the kernel written out as a sum, the fit split into a trend and a cycle, a report
+# in plain words, a kernel short enough to remember, and for a model with several inputs what each
+# of them does.
 #
 # The series is the monthly CO2 concentration at Mauna Loa, learned up to 1991.
 
 # %%
 import math
 import os
-import tempfile
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -30,7 +28,6 @@ from gpytorch_nkn.plotting import (
     plot_effects,
     plot_kernel,
     plot_network,
-    plot_spectrum,
 )
 
 SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer points and restarts
@@ -47,7 +44,7 @@ print(f"{past.sum()} months to learn from, {(~past).sum()} that nobody sees befo
 # A network likes to spread one idea over many look-alike products. That does not hurt a forecast,
 # but it is hard to read. `sparsity="l1"` is a prior that prefers few strong connections.
 
-# %%
+# %% mystnb={"image": {"alt": "Loss of every restart over steps; they end in different optima"}}
 forecaster = NKNForecaster(
     NeuralKernelNetwork.time_series(sparsity="l1"),
     transform="identity",
@@ -76,34 +73,15 @@ expansion = expand(forecaster)
 print(expansion)
 
 # %% [markdown]
-# Terms that are made of the same primitives belong together. `groups` adds them up.
-
-# %%
-for group in expansion.groups[:6]:
-    families = " * ".join(name.removesuffix("[0]") for name in group.signature) or "constant"
-    print(f"{group.share:6.1%}  {families:10}  {len(group.terms):3} terms, first {group.label}")
-
-# %% [markdown]
-# Nothing is lost on the way: the terms add up to the kernel of the network, entry by entry.
-
-# %%
-inputs = forecaster.model_.train_inputs[0]
-with torch.no_grad():
-    matrix = forecaster.model_.covar_module(inputs).to_dense()
-difference = (expansion.evaluate(inputs) - matrix).abs().max() / matrix.abs().max()
-print(f"largest relative difference: {difference:.0e}")
-assert difference < 1e-8
-
-# %% [markdown]
 # ## The network itself
 # The same kernel, unit by unit, from the primitives at the left to the output at the right. Each
 # box shows the kernel of a unit over twelve years, as many as there are cycles that can be told
 # apart, and thick lines carry most. Follow the dark boxes back from the output: pale ones hardly
 # count.
 
-# %%
+# %% mystnb={"image": {"alt": "The network's units from primitives to output, each a curve"}}
 figure, axes = plt.subplots(figsize=(10, 5.2), layout="constrained")
-plot_network(axes, forecaster.model_.covar_module, x=inputs)
+plot_network(axes, forecaster.model_.covar_module, x=forecaster.model_.train_inputs[0])
 plt.show()
 
 # %% [markdown]
@@ -111,7 +89,7 @@ plt.show()
 # Shares speak of what *could* happen. To learn what *did* happen, `decompose` sorts the terms by
 # what they do over time (trend, cycle, smooth variation) and splits the fit accordingly.
 
-# %%
+# %% mystnb={"image": {"alt": "The trend explains most, the cycle takes most of the error away"}}
 split = decompose(forecaster)
 figure, axes = plt.subplots(figsize=(8, 2.2), layout="constrained")
 plot_cumulative(
@@ -133,21 +111,12 @@ plt.show()
 # past the data. Which of them the level belongs to, the data cannot know; it goes to the trend, so
 # that it does not blur the others.
 
-# %%
+# %% mystnb={"image": {"alt": "Trend, cycle and smooth variation, each with a band"}}
 DECADE = 10 * 365.25  # dates are counted in days
 curves = split.curves(DECADE)
 figure, axes = plt.subplots(len(curves), figsize=(9, 2.3 * len(curves)), layout="constrained")
 plot_components(axes, curves, x_label="year", y_label="ppm")
 plt.show()
-
-# %% [markdown]
-# Right of the dashed line every part continues on its own, as it believes. The parts add up to
-# the forecast, there too, but for the rounding of dates.
-
-# %%
-gap = np.abs(sum(curve.mean for curve in curves) - forecaster.predict(curves[0].x)).max()
-print(f"largest difference between the sum of the parts and predict: {gap:.0e} ppm")
-assert gap < 1e-4
 
 # %% [markdown]
 # ## In plain words
@@ -159,14 +128,7 @@ findings = report(forecaster, y_name="CO2", y_unit="ppm", horizon=DECADE)
 print("\n".join(findings.summary))
 for section in findings.sections:
     print(f"\n{section.title}\n  " + "\n  ".join(section.sentences))
-
-# %% [markdown]
-# The same as one page with all figures, to open in a browser or to send to a colleague:
-
-# %%
-with tempfile.TemporaryDirectory() as folder:  # give a path of your own to keep it
-    page = findings.save(Path(folder) / "co2.html")
-    print(f"{page.name}, {page.stat().st_size / 1e6:.1f} MB in one file")
+# findings.save("co2.html") makes one page with all figures
 
 # %% [markdown]
 # ## The kernel as a belief
@@ -174,7 +136,7 @@ with tempfile.TemporaryDirectory() as folder:  # give a path of your own to keep
 # sees standardised time; the forecaster knows by what it was shifted and scaled, in days since
 # 1970.
 
-# %%
+# %% mystnb={"image": {"alt": "Functions drawn from the kernel, and the kernel over eight years"}}
 kernel, time = forecaster.model_.covar_module, decimal_years(dates)
 in_years = {
     "x_offset": 1970 + forecaster.x_offset_ / 365.2425,
@@ -189,24 +151,6 @@ plt.show()
 # Above: levels that wander over decades, with a ripple on top. None of them is the CO2 record, all
 # of them are of its kind. Below: how much a month has to do with the months around it. A June
 # tells more about the next June than about the December between them.
-#
-# Seen by frequency, the belief is a range for the periodogram. The data lie mostly within it, with
-# the same peaks: at one year, and at half a year, which makes the cycle steeper on one side than on
-# the other.
-
-# %%
-leftover = split.gp.targets - split.gp.mean  # what the kernel explains: data less the mean function
-figure, axes = plt.subplots(figsize=(9, 3.8), layout="constrained")
-plot_spectrum(
-    axes,
-    kernel,
-    time[past],
-    y=leftover,
-    noise=float(split.gp.noise.mean()),
-    x_label="year",
-    **in_years,
-)
-plt.show()
 
 # %% [markdown]
 # ## A kernel to take home
@@ -234,7 +178,7 @@ print(simple.kernel)
 # Was something lost? The ten years that were put aside give one more answer. It is one decade of
 # one series: another start may end in another short kernel, which forecasts better or worse.
 
-# %%
+# %% mystnb={"image": {"alt": "Errors of network and short kernel over ten years put aside"}}
 ahead = torch.as_tensor(forecaster.standardised_time(dates[~past])).unsqueeze(-1)
 with torch.no_grad():
     simple_mean = simple.model(ahead).mean.numpy()
@@ -272,32 +216,7 @@ columns = ["a", "b", "c", "d"]
 print(expand(surrogate, columns=columns))
 
 # %% [markdown]
-# The terms say which columns they see. `by="columns"` makes a component of all terms that see the
-# same ones. Four columns have 16 subsets, and the mean function is a component, too: let none of
-# them be put together. These are the first six:
-
-# %%
-by_columns = decompose(surrogate, by="columns", max_components=17, columns=columns)
-figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
-plot_cumulative(
-    axes,
-    [part.name for part in by_columns.components[:6]],
-    by_columns.explained[:6],
-    errors=by_columns.errors[:6],
-)
-plt.show()
-
-# %% [markdown]
-# The two that lead are right. But a product of kernels over `b` and `c` is no *pure* interaction:
-# it can also do what a function of `b` alone does, so that components of overlapping columns share
-# the work, and may even cancel. `column_groups` tells which columns act together all the same.
-
-# %%
-groups = by_columns.column_groups()
-print([" with ".join(columns[place] for place in group) for group in groups])
-
-# %% [markdown]
-# `effects` asks the fitted function instead: what does one column do on average over the others,
+# `effects` asks the fitted function: what does one column do on average over the others,
 # and what do two of them do beyond that?
 
 # %%
@@ -308,7 +227,7 @@ print(influence)
 # *First* is what a column explains alone, *total* what it explains with all its interactions.
 # `c` does nothing alone and much together with `b`: no look at single columns finds that.
 
-# %%
+# %% mystnb={"image": {"alt": "Effects of a, b and c, and the interaction of b and c"}}
 shown = [*influence.main[:3], influence.pairs[0]]
 figure, panels = plt.subplots(1, 4, figsize=(12, 2.9), layout="constrained")
 plot_effects(panels, shown, y_label="effect on y")
@@ -326,8 +245,5 @@ if not SMOKE:
     assert any("PER" in term.label for term in simple.terms), str(simple)
     assert rmse["simple"] < 1.5 * rmse["network"], rmse
 
-    leading = [part.columns for part in by_columns.components[:2]]
-    assert leading == [{0}, {1, 2}], leading
-    assert sorted(groups) == [(0,), (1, 2)], groups
     assert influence.pairs[0].columns == (1, 2) and influence.pairs[0].share > 0.2
     assert influence.total_order[3] < 0.01, influence.total_order
