@@ -47,6 +47,7 @@ _LEAST_ITERATIONS = 40  # for which there must be time in half the budget
 _FEWEST, _JUDGED_ITERATIONS = 3, 200  # of conjugate gradients, and of those for a block
 _JUDGED_TOLERANCE = 1e-3
 _EXACT_SECONDS = 0.2  # of exact variances, in iterations with as many numbers
+_NARROW = 2.0  # deviations by which those of blocks exceed the kernel's that are not trusted then
 _DENSE = 1.5  # size of the box of missing cells, in these, up to which it is inverted as a whole
 
 
@@ -117,7 +118,8 @@ def inpaint(
     shape, which were left out, and the standard deviations fit the errors there: they grow with
     the distance to known cells, with contrast around the hole and with what the fills disagree
     on. Where the kernel is far better than the others, as on cloth, mean and standard deviation
-    are those of its posterior.
+    are those of its posterior; the deviations, however, of the blocks where these are over twice
+    as large, as on a page of text, whose lines end where no kernel expects it.
 
     It is for scratches, text, gaps in scans and sensors, and holes in textures; a large hole in
     a photograph gets plausible levels without any objects. On a grid of 256 x 256 cells it takes
@@ -314,7 +316,10 @@ def _fill(grid: _Grid, options: _Options, session: Session) -> _Found:
     if found.model is not None and found.weights["kernel"] == 1:
         quick = not thin and _exact_seconds(grid.anywhere, iteration) < session.seconds_left
         if quick or options.num_samples is not None:
-            found.std = _deviations(found.model, options.num_samples, session)
+            own = _deviations(found.model, options.num_samples, session)
+            of_blocks = np.square(np.asarray(found.std)[grid.missing]).mean()
+            if not smooth or of_blocks < _NARROW**2 * np.square(own[grid.missing]).mean():
+                found.std = own
     return found
 
 

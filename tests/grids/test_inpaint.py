@@ -1,3 +1,5 @@
+import importlib
+
 import numpy as np
 import pytest
 
@@ -49,6 +51,26 @@ def test_scratches_and_colours():
     assert result.model.batch_shape == (3,) and len(result.fit.restarts) == 1
     again = inpaint(image, mask, channel_axis=-1, progress=False)
     np.testing.assert_array_equal(result.filled, again.filled)
+
+
+@pytest.mark.parametrize("share", [0.02, 1.0])
+def test_a_kernel_that_is_far_too_sure_is_not_believed(monkeypatch, share):
+    """Where it fills a hole alone its own deviations count unless blocks belie them."""
+    rows, columns = np.mgrid[:36, :40]
+    noise = np.random.default_rng(0).normal(size=rows.shape)
+    image = np.sin(1.3 * rows) * np.cos(1.1 * columns) + 0.1 * noise
+    mask = np.zeros(image.shape, dtype=bool)
+    mask[12:20, 14:24] = True
+    module = importlib.import_module("gpytorch_nkn.grids.inpaint")
+    true, own = module._deviations, []
+    monkeypatch.setattr(
+        module, "_deviations", lambda *a: own.append(share * true(*a)[0]) or own[0][None]
+    )
+    result = inpaint(image, mask, restarts=1, progress=False)
+    assert result.weights["kernel"] == 1
+    error = np.abs(result.mean - image)[mask]
+    assert (error < 1.96 * result.std[mask]).mean() > 0.8
+    assert np.allclose(result.std[mask], own[0][mask]) == (share == 1)
 
 
 def test_each_fill_alone():
