@@ -36,6 +36,7 @@ from joblib import Parallel, delayed  # noqa: E402
 from torch import Tensor  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
+from benchmarks.bo_calibration import calibration  # noqa: E402
 from benchmarks.bo_problems import PROBLEMS, SUITES, Problem, make_problem  # noqa: E402
 from benchmarks.bo_report import report  # noqa: E402
 from benchmarks.bo_surrogates import (  # noqa: E402
@@ -251,10 +252,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=1, metavar="W", help="processes of one core")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/.bo"), metavar="DIR")
     parser.add_argument("--report", action="store_true", help="only print the tables")
+    parser.add_argument(
+        "--calibration", action="store_true", help="only print how well the surrogates predict"
+    )
     args = parser.parse_args(argv)
     args.functions = args.functions or SUITES[args.suite]
     if args.evaluations <= INITIAL_POINTS:
         parser.error(f"--evaluations must exceed {INITIAL_POINTS}, got {args.evaluations}.")
+    if args.calibration:
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+            warnings.simplefilter("ignore")
+            print(calibration(args.functions, args.surrogates, args.seeds))
+        return 0
     failures = 0 if args.report else _run_missing(args)
     records = read_records(args.out, args.functions, args.surrogates, args.seeds)
     print(report(records, evaluations=args.evaluations))

@@ -10,6 +10,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from benchmarks import bayesian_optimization, bo_surrogates
 from benchmarks.bayesian_optimization import initial_points, main, record_path, run
+from benchmarks.bo_calibration import scores
 from benchmarks.bo_problems import PROBLEMS, make_problem
 from benchmarks.bo_report import is_stuck, report
 from benchmarks.bo_surrogates import (
@@ -410,6 +411,27 @@ def test_the_columns_that_count_are_drawn_by_the_seed():
             problem(x.index_copy(0, torch.tensor(o), minimiser)) for o in permutations(columns)
         ]
         assert min(found).item() == pytest.approx(problem.optimum, abs=1e-4)
+
+
+def test_scores_of_a_mixture():
+    targets = torch.randn(4000, generator=torch.Generator().manual_seed(0))
+    density, coverage = scores(torch.zeros(1, 4000), torch.ones(1, 4000), targets)
+    assert density == pytest.approx(-0.5 * math.log(2 * math.pi * math.e), abs=0.05)
+    assert coverage == pytest.approx(0.9, abs=0.02)
+    apart = torch.tensor([[-10.0], [10.0]]).expand(2, 4000)
+    density, coverage = scores(apart, torch.ones(2, 4000), targets.abs().sign() * 10 + targets)
+    expected = -0.5 * math.log(2 * math.pi * math.e) - math.log(2)  # half of the mixture
+    assert density == pytest.approx(expected, abs=0.05)
+    assert scores(torch.zeros(1, 1), torch.ones(1, 1), torch.tensor([9.0])) == (-20.0, 0.0)
+
+
+def test_the_command_prints_how_surrogates_predict(capsys):
+    options = ["--functions", "cosine8", "--surrogates", "matern", "--seeds", "0"]
+    assert main([*options, "--calibration"]) == 0
+    (row,) = rows(capsys.readouterr().out, "20 points")
+    assert row[0] == "matern"
+    densities = [float(cell.split()[0]) for cell in row[1:]]
+    assert densities[2] > densities[0] > -3
 
 
 def test_the_trust_region_follows_the_values():
