@@ -346,10 +346,10 @@ def _ours(X: Tensor, Y: Tensor) -> SingleTaskGP:
     return NKNSingleTaskGP(X, Y)
 
 
-def _structures(X: Tensor, Y: Tensor) -> SingleTaskGP:
+def _structures(X: Tensor, Y: Tensor, **options: Any) -> SingleTaskGP:
     from gpytorch_nkn.models import StructureEnsembleGP
 
-    return StructureEnsembleGP(X, Y)
+    return StructureEnsembleGP(X, Y, **options)
 
 
 SURROGATES: dict[str, tuple[type[Surrogate], Callable[..., SingleTaskGP]]] = {
@@ -360,6 +360,7 @@ SURROGATES: dict[str, tuple[type[Surrogate], Callable[..., SingleTaskGP]]] = {
     "saas": (Surrogate, AdditiveMapSaasSingleTaskGP),
     "ours": (_Ours, _ours),
     "structures": (_Structures, _structures),
+    "unwarped": (_Structures, partial(_structures, structures=("optimization", "matern", "rbf"))),
     "ensemblesaas": (Surrogate, EnsembleMapSaasSingleTaskGP),
     "turbo": (_TrustRegion, _matern),
     "sobol": (_Sobol, SingleTaskGP),

@@ -36,7 +36,7 @@ def fit_structure_ensemble_gp(
     previous: StructureEnsembleGP | None = None,
     fresh_starts: int = 1,
     max_iterations: int = 75,
-    evenness: float = 0.2,
+    prior_points: float = 4.0,
     budget: float | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -56,8 +56,8 @@ def fit_structure_ensemble_gp(
         fresh_starts: Further starts of each structure; with ``previous`` of one structure only, by
             the number of rows, so that in a loop each has its turn.
         max_iterations: L-BFGS iterations of each start.
-        evenness: How strongly weights are drawn together: 0 not at all, large values make them
-            equal.
+        prior_points: So many points that all structures predict equally well are added to the
+            data: weights are drawn together while there are few, and settle. 0 for none.
         budget: Wall time in seconds; structures for which none is left stay as they are.
         seed: Determines the fresh starts; the global random state is left alone.
         progress: Show progress bars, if standard error is a terminal.
@@ -75,7 +75,7 @@ def fit_structure_ensemble_gp(
     """
     check_counts(0, fresh_starts=fresh_starts)
     check_counts(1, max_iterations=max_iterations)
-    check_number("evenness", evenness, positive=False)
+    check_number("prior_points", prior_points, positive=False)
     if model.train_targets.dim() != 2:
         raise ValueError(
             "model must hold one data set, got targets of shape "
@@ -122,7 +122,9 @@ def fit_structure_ensemble_gp(
     if not isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
         noise = torch.stack([part.likelihood.noise.detach()[0] for part in parts])
         model.noise_levels.copy_(noise)
-    weights = stacking_weights(densities.double().cpu().numpy(), evenness=evenness)
+    weights = stacking_weights(
+        densities.double().cpu().numpy(), evenness=prior_points / len(data[1])
+    )
     model.set_weights(torch.from_numpy(weights))
     return model.eval()
 

@@ -303,8 +303,14 @@ def _names(structures: Sequence[str | Kernel]) -> tuple[str, ...]:
 
 
 def _apportion(weights: Tensor, total: int) -> Tensor:
-    """Numbers of sum ``total`` in proportion to weights of sum one, by largest remainders."""
+    """Numbers of sum ``total`` in proportion to weights of sum one, by largest remainders.
+
+    Weights below one half of a member get none: a structure that predicts badly is often unsure
+    everywhere, and would rule the average of an acquisition function with few members.
+    """
     shares = weights.double() * total
+    shares = shares * (shares >= min(0.5, float(shares.max())))
+    shares = shares * (total / shares.sum())
     counts = shares.floor()
     rest = total - int(counts.sum())
     counts[(shares - counts).topk(rest).indices] += 1
