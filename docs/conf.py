@@ -28,6 +28,7 @@ html_theme = "furo"
 html_title = "gpytorch_nkn"
 html_static_path = ["_static"]
 html_css_files = ["custom.css"]
+pygments_dark_style = "a11y-high-contrast-dark"  # as the light one, which is Furo's
 autosummary_generate = True
 autosummary_ignore_module_all = False
 autodoc_typehints = "none"
