@@ -48,9 +48,10 @@ QUALITIES: dict[str, tuple[str, ...]] = {
 }
 # Those that are tried for every transform, where others are, too.
 _OF_ALL = ("smooth", "damped", NO_SEASON)
-# Log weight of the candidate with a cycle before forecasts are judged: a period is picked with the
-# values that judge it, most of which have none. Chance makes few cycles of a period, not many.
-_CYCLE, _FEW_CYCLES = -3.0, 6.0
+# Log weight, before forecasts are judged, of a candidate whose structure is picked with the values
+# that judge it: a network, or a cycle, which most series have none of (chance makes few cycles of a
+# period, not many).
+_PICKED, _FEW_CYCLES = -3.0, 6.0
 _SEARCHED = (
     2000  # the last rows, that periods are looked for in: time and memory grow as the square
 )
@@ -231,9 +232,10 @@ def train(
                 if not cycles:
                     raise ArithmeticError("the series has no cycle")
                 seen = float(np.ptp(long.time)) / cycles[0]
-                member.log_prior = _CYCLE * min(_FEW_CYCLES / seen, 1.0)
+                member.log_prior = _PICKED * min(_FEW_CYCLES / seen, 1.0)
             member.result = _fit_sum(name, cycles, series, scales, settings, budget)
         else:
+            member.log_prior = _PICKED  # a matter of other candidates only
             member.result = _fit_network(network, series, scales, settings, budget)
         model, judging = member.result.model, clock.monotonic()
         member.log_density, member.spread = judge(
