@@ -44,6 +44,9 @@ _DENSE = (NeuralKernelNetwork, MaternKernel, PeriodicKernel, RBFKernel, RQKernel
 # Seconds up to which what no training has time for is still done at its end.
 _QUICK = 0.05
 
+# Share of the time that is left in which restarts are given start values, and least seconds.
+_PREPARING, _LEAST_PREPARING = 0.3, 0.3
+
 # Points from which on restarts in closed form are trained one by one without compiled code, too.
 _ALONE = 50
 
@@ -104,8 +107,9 @@ def fit_best_of(
             (a preset always starts from the same values); else it is ``None``.
         recipe: Optimiser settings; ``Recipe.paper()`` for those of the paper.
         budget: Wall time in seconds of the whole call. One evaluation of the loss takes place in
-            any case; restarts that have no time left are tried as they start where that is quick,
-            and else recorded as failed.
+            any case; restarts that have no time left, or none for start values, are tried as they
+            start where that is quick, and else recorded as failed. What is planned are times that
+            were just measured: other work on the same cores delays the end.
         seed: Determines every random draw; the global random state is left as it was.
         n_jobs: Processes (joblib; its Dask and Ray backends scale out).
         progress: Show a progress bar, if standard error is a terminal.
@@ -137,14 +141,14 @@ def fit_best_of(
             f"initialize=None keeps the model's values, so {restarts} restarts would all start "
             "alike; take restarts=1, initialize='data' or a function that makes models."
         )
-    runs = _prepare(model, restarts, initialize, seed)
+    runs = _prepare(model, restarts, initialize, seed, session)
     if initialize is None and restarts > 1 and _start_alike(runs):
         if not automatic:
             raise ValueError(
                 f"The function makes models that start alike, so {restarts} restarts would be one; "
                 "let it draw start values, or take initialize='data'."
             )
-        runs = _prepare(model, restarts, "data", seed)
+        runs = _prepare(model, restarts, "data", seed, session)
     pending = [run for run in runs if run.status == "ok"]
     steps = (recipe.adam_steps + recipe.lbfgs_iterations) * restarts
     with session.bar(steps, "fit", "step") as bar, session.interruptible():
@@ -211,10 +215,16 @@ def _prepare(
     restarts: int,
     initialize: str | Callable[[ExactGP, int, int], None] | None,
     seed: int,
+    session: Session,
 ) -> list[_Run]:
-    """A model with start values for every restart."""
-    runs = []
+    """A model with start values for every restart; for some of them if many take too long."""
+    runs: list[_Run] = []
+    end = time.monotonic() + max(_PREPARING * session.seconds_left, _LEAST_PREPARING)
     for number in range(restarts):
+        if number > 1 and time.monotonic() > end:  # two show whether all start alike
+            status = "failed: interrupted by the budget before its start values"
+            runs.append(_Run(number, runs[0].origin, runs[0].model, status=status))
+            continue
         if isinstance(model, nn.Module):
             check_model(model)
             candidate, origin = copy_model(model), "given"
@@ -246,6 +256,7 @@ def _start_alike(runs: Sequence[_Run]) -> bool:
     return all(
         all(torch.equal(a, b) for a, b in zip(first, run.model.parameters(), strict=False))
         for run in runs[1:]
+        if run.status == "ok"
     )
 
 

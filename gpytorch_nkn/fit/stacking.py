@@ -57,18 +57,23 @@ def stacking_weights(log_densities: ArrayLike, *, evenness: float = 0.05) -> np.
         raise ValueError("No log density is finite.")
     weights = usable / usable.sum()
     logs = logs[:, np.isfinite(logs).any(0)]  # points that no model foresees tell nothing apart
-    num_points = logs.shape[1]
-    pseudo = evenness * num_points * usable / usable.sum()
+    pseudo = evenness * logs.shape[1] * usable / usable.sum()
+    weights = _risen(logs, weights, pseudo)
+    return weights / weights.sum()
+
+
+def _risen(logs: np.ndarray, weights: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Weights ``M`` of largest posterior for log densities ``M x N``, as if counts came before."""
+    densities = np.exp(logs - logs.max(0))  # of which a point's share in each is a ratio
+    total = logs.shape[1] + prior.sum()
     for _ in range(_STEPS):
-        with np.errstate(divide="ignore"):
-            joint = np.log(weights)[:, None] + logs
-        likely = np.exp(joint - logsumexp(joint, axis=0))  # how likely each is at a point
-        new = (likely.sum(1) + pseudo) / (num_points * (1 + evenness))
+        mixed = np.maximum(weights @ densities, np.finfo(float).tiny)
+        new = (weights * (densities @ (1 / mixed)) + prior) / total
         change = np.abs(new - weights).max()
         weights = new
         if change < _TOLERANCE:
             break
-    return weights / weights.sum()
+    return weights
 
 
 def stack_predictions(
@@ -128,13 +133,4 @@ def stack_predictions(
 def _weights_of_widths(logs: np.ndarray, prior: np.ndarray) -> np.ndarray:
     """Weights ``K`` that maximise the log density ``K x N`` of their mixture and a Dirichlet."""
     logs = logs[:, np.isfinite(logs).any(0)]
-    weights = np.full(len(prior), 1 / len(prior))
-    for _ in range(_STEPS):
-        joint = np.log(weights)[:, None] + logs
-        counts = np.exp(joint - logsumexp(joint, axis=0)).sum(1) + prior
-        new = counts / counts.sum()
-        change = np.abs(new - weights).max()
-        weights = new
-        if change < _TOLERANCE:
-            break
-    return weights
+    return _risen(logs, np.full(len(prior), 1 / len(prior)), prior)

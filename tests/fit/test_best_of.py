@@ -236,6 +236,20 @@ def test_a_step_that_would_not_end_within_the_budget_is_not_begun(criterion, rec
     assert SlowKernel.calls <= 8  # further restarts would have taken one more each
 
 
+def test_start_values_of_many_restarts_do_not_use_up_the_budget():
+    calls = []
+
+    def slow(model, seed, restart):
+        calls.append(restart)
+        time.sleep(0.1)
+
+    result = fit_best_of(network_model(), restarts=30, initialize=slow, budget=1.0)
+    assert 2 <= len(calls) < 10 and calls == list(range(len(calls)))
+    assert result.restarts[0].evaluations > 1
+    assert set(result.members) <= set(calls) and len(result.restarts) == 30
+    assert "budget before its start values" in result.restarts[-1].status
+
+
 def test_botorch_model_with_transforms_keeps_its_units():
     x, y = seasonal_data()
     x, y = 1000 + 100 * x, 50 * y.unsqueeze(-1) + 7
