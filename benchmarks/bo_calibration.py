@@ -54,8 +54,8 @@ def calibration(functions: Sequence[str], surrogates: Sequence[str], seeds: Sequ
     head = ["surrogate", *(f"{size} points" for size in _SIZES)]
     return "\n".join(
         [
-            f"Mean log density of {_HELD_OUT} held-out values over {len(functions)} functions and "
-            f"{len(seeds)} seeds, and share of them in the central 90 %.",
+            f"Mean log density of {_HELD_OUT} held-out values over {len(functions)} functions "
+            f"(seeds {', '.join(map(str, seeds))}), and share of them in the central 90 %.",
             "",
             f"| {' | '.join(head)} |",
             f"|{' --- |' * len(head)}",
