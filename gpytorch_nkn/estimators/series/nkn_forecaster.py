@@ -127,7 +127,7 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         restarts: Starts of networks with learned wiring; ``None`` takes 20 up to 250 points and
             6 beyond (a quarter of these beside other candidates). The others have one.
         recipe: Optimiser settings of a start; ``None`` for the default of each structure.
-        budget: Wall time in seconds for training; ``None`` for no limit.
+        budget: Wall time in seconds of a fit; ``None`` for no limit.
         n_jobs: Processes, over candidates.
         device: Torch device of the computation, such as ``"cuda"``.
         random_state: Seed, or NumPy random state; an integer makes fits reproducible.
