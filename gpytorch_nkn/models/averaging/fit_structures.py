@@ -91,6 +91,8 @@ def fit_structure_ensemble_gp(
     recipe = Recipe(adam_steps=0, lbfgs_iterations=max_iterations)
     failures, turn = {}, len(data[1]) % len(parts)
     for number, part in enumerate(parts):
+        if number and session.is_over:
+            break
         with torch.enable_grad(), session.interruptible(lambda number=number: number):  # type: ignore[misc]
             try:
                 result = fit_best_of(
