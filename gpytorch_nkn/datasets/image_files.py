@@ -151,7 +151,9 @@ def _open(path: Path) -> tuple[Image.Image, tuple[str, ...]]:
             notices = _losses(path, image)
             image.load()
         except UnidentifiedImageError:
-            raise ValueError(f"{path} is not an image that Pillow can read.") from None
+            raise ValueError(
+                f"{path} is not an image that Pillow can read; arrays are filled by grids.inpaint."
+            ) from None
         except (OSError, SyntaxError, EOFError) as error:
             raise ValueError(f"{path} is a damaged image: {error}.") from None
         except Image.DecompressionBombError as error:

@@ -182,7 +182,10 @@ def inpaint(
     num_dims = values.ndim - (channel_axis is not None)
     counts = (~missing).sum(axis=tuple(range(-num_dims, 0)))
     if np.min(counts) < 2:
-        raise ValueError(f"At least 2 cells must be observed (in each channel), got {counts}.")
+        raise ValueError(
+            f"At least 2 cells must be observed (in each channel), got {counts}; the mask is True "
+            "where cells are missing."
+        )
     if num_samples is not None and num_samples < 2:
         raise ValueError(f"num_samples must be at least 2, got {num_samples}.")
     session = Session(budget=budget, seed=seed, progress=progress)
