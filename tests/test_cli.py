@@ -328,6 +328,11 @@ BAD_FILES = {
     "empty": ("", "is empty"),
     "text": ("t,y\n1,a\n2,b\n3,c\n", "must hold numbers, got texts such as 'a'; name another"),
     "inf": ("t,y\n1,2\n2,inf\n3,1\n", "finite numbers of one style, got 'inf'"),
+    "texts": (
+        "t,y\n1,2\n2,off\n3,1\n4,error 7\n",
+        "got 'off', elsewhere 'error 7'; if they stand for missing values, say na_values="
+        "['off', 'error 7'] (--na-values=off --na-values='error 7'); lines that are no data need",
+    ),
     "order of days": ("t,y\n1/2/20,2\n2/2/20,3\n", "--day-first or --month-first"),
     "decimal mark": ("t;y\n1;1,234\n2;2,345\n", "(--decimal . or --decimal ,)"),
     "two rows": ("t,y\n1,2\n2,3\n3,\n", "at least 3 rows with a value, got 2"),

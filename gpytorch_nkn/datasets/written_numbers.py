@@ -27,6 +27,7 @@ _MISSING |= {"#n/a", "#n/a n/a", "<na>", "nat", "nil", "\u2013", "\u2014", "\u20
 # decimal mark and mark between thousands; the first style that fits is taken
 _STYLES = (*product(".", ("", ",", " ", "'")), *product(",", ("", ".", " ", "'")))
 _UNIT = r"(?:[A-Z]{2,3})?[$\u20ac\u00a3\u00a5\u20b9%\u2030]|[A-Z]{3}"
+_QUOTED = 5  # texts that a message puts into options
 _WITH_UNIT = re.compile(rf"([+-]?) ?({_UNIT})? ?([+-]?[\d.,][\d.,' ]*?) ?({_UNIT})?", re.ASCII)
 
 
@@ -133,18 +134,24 @@ def _no_style(cells: Cells, name: str, styles: Sequence[tuple[str, str]]) -> str
             f"The column {shown(name)} must hold numbers, got texts such as {shown(cell)}; name "
             "another one (target, --target)."
         )
-    if not any(char.isdigit() for char in cell):
-        return (
-            f"{text}; if it stands for a missing value, say na_values=[{cell!r}] "
-            f"(--na-values={shlex.quote(cell)})."
-        )
     other = next((c for c in cells if best.fullmatch(c[1])), None)
-    if other is None:
-        return f"{text}."
-    return (
-        f"{text} beside {shown(other[1])} in line {other[0]}. Lines that are no data need a # or "
-        "skiprows (--skip-rows)."
-    )
+    if any(char.isdigit() for char in cell):
+        if other is None:
+            return f"{text}."
+        text += f" beside {shown(other[1])} in line {other[0]}"
+    no_data = "lines that are no data need a # or skiprows (--skip-rows)."
+    texts = list(dict.fromkeys(c for _, c in cells if not looks_like_number(c)))
+    if cell not in texts:  # a number of another style
+        return f"{text}; {no_data}"
+    what = "it stands for a missing value"
+    if len(texts) > 1:
+        text += f", elsewhere {listed([t for t in texts if t != cell])}"
+        what = "they stand for missing values"
+    options = " ".join(f"--na-values={shlex.quote(t)}" for t in texts[:_QUOTED])
+    rest = ", ..." if len(texts) > _QUOTED else ""
+    text += f"; if {what}, say na_values=[{', '.join(map(repr, texts[:_QUOTED]))}{rest}] ({options}"
+    text += " ...)" if rest else ")"
+    return f"{text}; {no_data}" if any(char.isdigit() for t in texts for char in t) else f"{text}."
 
 
 def _fitting(texts: Sequence[str], styles: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -160,7 +160,8 @@ def inpaint(
     Returns:
         Mean, standard deviation and filled image as float64 arrays of the image's shape, with the
         model. If the observed cells all have one value the holes get it, with a standard
-        deviation of zero, as do those of a channel of one value.
+        deviation of zero, as do those of a channel of one value. If nothing is missing a warning
+        says so.
 
     Raises:
         TypeError: The image does not hold real numbers, ``structure`` is a single kernel.
@@ -180,6 +181,12 @@ def inpaint(
     """
     values, missing = _check(image, mask, channel_axis)  # channels in front
     num_dims = values.ndim - (channel_axis is not None)
+    if not missing.any():
+        warn_user(
+            "Nothing is missing: image has no NaN"
+            + ("" if mask is None else ", and mask is False everywhere (True is missing)")
+            + ": filled is the image itself."
+        )
     counts = (~missing).sum(axis=tuple(range(-num_dims, 0)))
     if np.min(counts) < 2:
         raise ValueError(

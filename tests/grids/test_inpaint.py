@@ -100,3 +100,11 @@ def test_a_budget_too_short_for_a_kernel_leaves_the_smooth_fills():
 def test_unknown_fills_are_named(fills):
     with pytest.raises(ValueError, match="fills must be some of .*harmonic"):
         inpaint(*ramp(), fills=fills)
+
+
+@pytest.mark.parametrize("mask", [None, np.zeros((8, 9), dtype=bool)])
+def test_a_warning_says_that_nothing_is_missing(mask):
+    image = np.random.default_rng(0).random((8, 9))
+    with pytest.warns(UserWarning, match="Nothing is missing: image has no NaN"):
+        result = inpaint(image, mask, fills="harmonic")
+    np.testing.assert_array_equal(result.filled, image)

@@ -37,12 +37,13 @@ def observations(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray]:
         if not isinstance(x, pd.Series | pd.DataFrame):
             raise ValueError(
                 "NKNForecaster requires y to be passed, but the target y is None; only a pandas "
-                f"series brings its times along, got {type(x).__name__} for it."
+                f"series brings its times along, got {type(x).__name__} for x."
             )
         series = x.iloc[:, 0] if isinstance(x, pd.DataFrame) else x
         values = series.to_numpy(na_value=np.nan) if series.hasnans else series
         return as_times(series.index), as_vector(values, "y", gaps=True)
-    times, target = as_times(x), as_vector(y, "y")
+    remedy = "drop those rows, or pass a pandas series, whose NaN are gaps"
+    times, target = as_times(x), as_vector(y, "y", remedy=remedy)
     if len(times) != target.size:
         raise ValueError(f"x has {len(times)} points and y has {target.size}.")
     return times, target
@@ -119,7 +120,9 @@ def as_time(x: ArrayLike) -> np.ndarray:
     return as_vector(values, "x")
 
 
-def as_vector(values: ArrayLike, name: str, *, gaps: bool = False) -> np.ndarray:
+def as_vector(
+    values: ArrayLike, name: str, *, gaps: bool = False, remedy: str = "drop those rows"
+) -> np.ndarray:
     """One column of finite floats, or NaN where there may be gaps.
 
     Raises:
@@ -136,7 +139,7 @@ def as_vector(values: ArrayLike, name: str, *, gaps: bool = False) -> np.ndarray
         vector = np.ma.filled(vector, np.nan) if masked else vector
     except (TypeError, ValueError):
         expected = "numbers or dates (see pandas.to_datetime)" if name == "x" else "numbers"
-        raise TypeError(f"{name} must hold {expected}, got {np.asarray(values).dtype}.") from None
+        raise TypeError(f"{name} must hold {expected}, got {_first_other(values)}.") from None
     if vector.ndim == 2 and vector.shape[1] == 1:
         vector = vector[:, 0]
     if vector.ndim != 1:
@@ -145,9 +148,20 @@ def as_vector(values: ArrayLike, name: str, *, gaps: bool = False) -> np.ndarray
     if bad.any():
         raise ValueError(
             f"{name} contains {int(bad.sum())} NaN or infinite values, the first at position "
-            f"{int(bad.argmax())}; drop those rows."
+            f"{int(bad.argmax())}; {remedy}."
         )
     return vector
+
+
+def _first_other(values: ArrayLike) -> str:
+    """The first value that is a text and no number; else the type of all."""
+    array = np.asarray(values)
+    for place, value in enumerate(array.ravel() if array.dtype.kind in "OUST" else ()):
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return f"{str(value)[:40]!r} at position {place}"
+    return str(array.dtype)
 
 
 def forecast_columns(level: float | Sequence[float] | None) -> dict[str, float]:

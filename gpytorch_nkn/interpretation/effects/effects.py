@@ -358,6 +358,7 @@ def _checked_model(thing: Any) -> ExactGP:
         raise NotImplementedError(f"effects needs a model with one output, got {outputs}.")
     if not isinstance(model, ExactGP):
         raise TypeError(
-            f"Expected a fitted ExactGP or the record of a fit, got {type(thing).__name__}."
+            f"Expected a fitted ExactGP or the record of a fit, got {type(thing).__name__}"
+            + ("; take its last step, pipeline[-1]." if hasattr(thing, "named_steps") else ".")
         )
     return model

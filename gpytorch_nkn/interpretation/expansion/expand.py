@@ -25,7 +25,12 @@ from gpytorch_nkn.interpretation.expansion.polynomial import (
     stack,
 )
 from gpytorch_nkn.interpretation.expansion.products import ProductRules
-from gpytorch_nkn.interpretation.expansion.terms import Expansion, evaluate_strips, make_term
+from gpytorch_nkn.interpretation.expansion.terms import (
+    Expansion,
+    evaluate_strips,
+    labels_of,
+    make_term,
+)
 from gpytorch_nkn.interpretation.source import FittedGP, Source, check_fit, fitted_gp, source_of
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork, own_row
@@ -285,7 +290,7 @@ class _Builder:
         total = self.source.kernel(inputs, diag=True).mean(-1)
         batch = torch.broadcast_shapes(total.shape, *[w.shape for _, w in products.values()])
         diagonals: dict[int, Tensor] = {}
-        terms = []
+        found = []
         for factors, weight in products.values():
             diagonal = inputs.new_ones(inputs.size(-2))
             for factor in factors:
@@ -294,8 +299,10 @@ class _Builder:
                 diagonal = diagonal * diagonals[id(factor)]
             weight = weight.expand(batch)
             share = weight * diagonal.mean(-1) / total.where(total > 0, 1)  # a kernel may vanish
-            terms.append(make_term(weight, factors, share, units))
-        terms.sort(key=lambda term: -term.mean_share())
+            found.append((weight, factors, share))
+        found.sort(key=lambda part: -float(part[2].mean()))
+        labels = labels_of((factor for _, factors, _ in found for factor in factors), units)
+        terms = [make_term(*part, labels) for part in found]
         dropped = float((total > 0).double().mean()) - sum(term.mean_share() for term in terms)
         kept = tuple(terms[: self.bounds.max_terms])
         dropped += sum(term.mean_share() for term in terms[self.bounds.max_terms :])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -31,7 +31,8 @@ class Term:
             powers repeated; none for a constant.
         share: Weight times the mean of the product's diagonal over the inputs, as a fraction of
             the mean diagonal of the whole kernel.
-        label: The product in short words, with hyperparameters in units of the data.
+        label: The product in short words, with hyperparameters in units of the data; kernels of an
+            expansion that would read alike are numbered, the one of the largest term first.
         posterior_share: Share in the variance of the posterior mean at the training inputs; None
             unless it was asked for.
     """
@@ -208,14 +209,29 @@ def _evaluate_strip(
     return torch.stack(sums)
 
 
-def make_term(weight: Tensor, factors: Sequence[Kernel], share: Tensor, units: Units) -> Term:
+def labels_of(factors: Iterable[Kernel], units: Units) -> dict[int, str]:
+    """Short words for every different factor, by identity; those alike are numbered: ``LIN#2``."""
+    different = {id(factor): factor for factor in factors}
+    plain = {key: label_of(factor, units) for key, factor in different.items()}
+    alike, seen = Counter(plain.values()), Counter[str]()
+    for key, label in plain.items():
+        if alike[label] > 1:
+            seen[label] += 1
+            name = name_of(different[key])
+            plain[key] = f"{name}#{seen[label]}{label.removeprefix(name)}"
+    return plain
+
+
+def make_term(
+    weight: Tensor, factors: Sequence[Kernel], share: Tensor, labels: Mapping[int, str]
+) -> Term:
     """A term with its label; plain numbers where there is no batch."""
-    ordered = sorted(factors, key=name_of)
+    ordered = sorted(factors, key=lambda factor: (name_of(factor), labels[id(factor)]))
     counts = Counter(id(factor) for factor in ordered)
     parts = []
     for factor in {id(f): f for f in ordered}.values():
         power = counts[id(factor)]
-        parts.append(label_of(factor, units) + (f"^{power}" if power > 1 else ""))
+        parts.append(labels[id(factor)] + (f"^{power}" if power > 1 else ""))
     label = "*".join(parts) or "constant"
     if weight.dim() == 0:
         return Term(weight.item(), tuple(ordered), share.item(), label)

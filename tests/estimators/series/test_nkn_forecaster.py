@@ -588,7 +588,7 @@ TIME, SERIES = seasonal_series(10)
         (np.ones(10), SERIES, ValueError, "same time, 1.0"),
         (np.ones((10, 2)), SERIES, ValueError, r"one column, got shape \(10, 2\)"),
         (["a"] * 10, SERIES, TypeError, "x must hold numbers or dates"),
-        (TIME, ["a"] * 10, TypeError, "y must hold numbers"),
+        (TIME, ["a"] * 10, TypeError, "y must hold numbers, got 'a' at position 0"),
         (TIME, SERIES + 1j, TypeError, "complex"),
         (TIME, np.ma.masked_array(SERIES, TIME == 4), ValueError, "y contains 1 NaN"),
         (TIME, 1e200 * SERIES, ValueError, "too large or too small"),

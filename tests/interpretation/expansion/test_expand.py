@@ -590,6 +590,19 @@ def test_powers_in_labels():
     assert term.signature == ("LIN[0]", "LIN[0]", "RBF[0]")
 
 
+def test_labels_that_would_read_alike_are_numbered():
+    alike = [LinearKernel(ard_num_dims=2), LinearKernel(ard_num_dims=2)]
+    alike[0].variance = torch.tensor([[4.0, 1.0]])
+    smooth = RBFKernel()
+    kernel = alike[0] * alike[0] * smooth + alike[1] * smooth + alike[0]
+    labels = [term.label for term in expand(kernel, inputs(2), split=False).terms]
+    (squared,) = [label for label in labels if "^2" in label]
+    (alone,) = [label for label in labels if "RBF" not in label]
+    (other,) = set(labels) - {squared, alone}
+    assert squared.startswith(f"{alone}^2*RBF[x0, x1](")
+    assert {alone, other.split("*")[0]} == {"LIN#1[x0, x1]", "LIN#2[x0, x1]"}
+
+
 def test_long_inputs_are_evaluated_in_strips(monkeypatch):
     kernel, x = perturbed(NeuralKernelNetwork.time_series()), inputs(1, 60)
     expansion = expand(kernel, x)
