@@ -1,6 +1,6 @@
 # `make help` lists the targets. Each needs Python 3.11 and make, nothing else: the first call
 # makes the environment VENV and installs the tested versions (constraints.txt) into it.
-# Overridable: PYTHON, VENV, WORKERS (test processes), PYTESTFLAGS, SETTINGS, BENCHMARKS.
+# Overridable: PYTHON, VENV, WORKERS (test processes), PYTESTFLAGS, DEVICE, SETTINGS, BENCHMARKS.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -9,6 +9,8 @@ BIN = $(VENV)/bin
 WORKERS ?= $(shell $(BIN)/python -c 'import os; print(len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0)))')
 ONE_THREAD = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTESTFLAGS ?=
+# Of the tests: cpu for all of them, cuda or second (tests/devices) for the contracts, there.
+DEVICE ?= cpu
 # Of tests/portable.py, such as "avx2 threads"; all of them by default.
 SETTINGS ?=
 # Sources of the compiled evaluator; without a C++ compiler the package does without it.
@@ -28,7 +30,7 @@ demo: $(VENV)/.installed-demo ## Learn the monthly Mauna Loa CO2 series and fore
 	@$(BIN)/gpytorch-nkn demo --report demo/report.html
 
 test: $(VENV)/.installed-dev ## Run the tests, README code and tutorials (in smoke mode)
-	@$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTESTFLAGS)
+	@$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --device $(DEVICE) $(PYTESTFLAGS)
 
 test-portable: $(VENV)/.installed-dev ## Run the tests that train or compare numbers under other arithmetic
 	@$(BIN)/python -m tests.portable $(SETTINGS) -n $(WORKERS) --dist worksteal $(PYTESTFLAGS)

@@ -27,7 +27,9 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 from gpytorch_nkn.settings import kernel_evaluation  # noqa: E402
+from tests import devices  # noqa: E402
 
+DEVICE = pytest.StashKey[torch.device]()
 torch.set_num_threads(THREADS)
 
 
@@ -39,6 +41,9 @@ def pytest_addoption(parser):
     )
     parser.addoption(
         "--uncompiled", action="store_true", help="go without the compiled evaluation of networks"
+    )
+    parser.addoption(
+        "--device", default="cpu", help="run the contract tests there (see tests/devices)"
     )
     parser.addoption(
         "--all-foreign",
@@ -62,11 +67,26 @@ def pytest_configure(config):
 
         perturb_trainings()
 
+    try:
+        config.stash[DEVICE] = devices.check(config.getoption("--device"))
+    except ValueError as error:
+        raise pytest.UsageError(f"--device: {error}") from error
+
+
+def pytest_collection_modifyitems(config, items):
+    """On another device than the CPU, the tests that were written for it."""
+    if config.stash[DEVICE].type != "cpu":
+        others = [item for item in items if "device" not in item.fixturenames]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if "device" in item.fixturenames]
+
 
 def pytest_report_header(config):
     options = [f"{name} {os.environ[name]}" for name in ARITHMETIC if name in os.environ]
     if path := config.getoption("--evaluation"):
         options.append(f"evaluation of networks: {path}")
+    if config.stash[DEVICE].type != "cpu":
+        options.append(f"device: {config.stash[DEVICE]}")
     options += [name for name in ("uncompiled", "perturb") if config.getoption(f"--{name}")]
     return ", ".join(options)
 
@@ -116,6 +136,13 @@ def _float64():
 @pytest.fixture(autouse=True)
 def _seed():
     _seed_everything()
+
+
+@pytest.fixture
+def device(request, _seed):
+    """The device of ``--device``, on which this test's tensors are made."""
+    with devices.made_on(request.config.stash[DEVICE]):
+        yield request.config.stash[DEVICE]
 
 
 @pytest.fixture(autouse=True)

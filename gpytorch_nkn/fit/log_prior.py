@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 
+import gpytorch
 import numpy as np
 import torch
 from gpytorch.models import ExactGP
-from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior, Prior
+from gpytorch.priors import GammaPrior, NormalPrior, Prior
 from torch import Tensor
 
 from gpytorch_nkn.fit.parameter_pool import ParameterPool, require, to_numpy
+from gpytorch_nkn.layers import LogNormalPrior
 
 __all__ = ["LogPrior"]
 
@@ -90,7 +92,8 @@ class LogPrior:
             self._slope[span] -= rate
             constant = shape * np.log(rate) - parameter(prior.concentration.lgamma())
         else:
-            require(type(prior) in (NormalPrior, LogNormalPrior), f"a {type(prior).__name__}")
+            known = (NormalPrior, LogNormalPrior, gpytorch.priors.LogNormalPrior)
+            require(type(prior) in known, f"a {type(prior).__name__}")
             location, scale = parameter(prior.loc), parameter(prior.scale)
             precision = scale**-2
             constant = -0.5 * location**2 * precision - np.log(scale)

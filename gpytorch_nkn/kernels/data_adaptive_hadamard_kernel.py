@@ -8,12 +8,13 @@ from numbers import Integral
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
-from gpytorch.priors import LogNormalPrior, NormalPrior, Prior
+from gpytorch.priors import NormalPrior, Prior
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.network import primitive_values
+from gpytorch_nkn.layers import LogNormalPrior
 
 __all__ = ["DataAdaptiveHadamardKernel", "cluster_centers"]
 

@@ -10,9 +10,10 @@ from gpytorch_nkn.layers.linear import (
     positive,
     prior_closures as prior_closures,
 )
+from gpytorch_nkn.layers.log_normal_prior import LogNormalPrior, log_normal_prior
 from gpytorch_nkn.layers.operation import Operation, operation_of as operation_of, register_layer
 from gpytorch_nkn.layers.product import Product
-from gpytorch_nkn.layers.wiring import PAPER_WIRING, log_normal_prior, parse_wiring
+from gpytorch_nkn.layers.wiring import PAPER_WIRING, parse_wiring
 
 __all__ = [
     "PAPER_WIRING",
@@ -20,6 +21,7 @@ __all__ = [
     "HalfHorseshoePrior",
     "Layer",
     "Linear",
+    "LogNormalPrior",
     "Operation",
     "Product",
     "log_normal_prior",

@@ -6,14 +6,15 @@ import math
 import re
 
 import torch
-from gpytorch.priors import GammaPrior, LogNormalPrior, Prior
+from gpytorch.priors import GammaPrior, Prior
 
 from gpytorch_nkn.layers.half_horseshoe_prior import HalfHorseshoePrior
 from gpytorch_nkn.layers.layer import Layer
 from gpytorch_nkn.layers.linear import Linear, prior_closures
+from gpytorch_nkn.layers.log_normal_prior import log_normal_prior
 from gpytorch_nkn.layers.product import Product
 
-__all__ = ["PAPER_WIRING", "log_normal_prior", "parse_wiring"]
+__all__ = ["PAPER_WIRING", "parse_wiring"]
 
 #: Layers of the paper's networks for toy data, regression and optimisation (Sun et al., 2018).
 PAPER_WIRING = "Linear8-Product4-Linear4-Product2-Linear1"
@@ -22,16 +23,6 @@ PAPER_WIRING = "Linear8-Product4-Linear4-Product2-Linear1"
 # which lie around 1 / C.
 _L1_RATE = 3.0  # times C
 _HORSESHOE_SCALE = 0.1  # over C
-
-
-def log_normal_prior(mode: float, scale: float) -> LogNormalPrior:
-    """Log-normal prior whose density is highest at ``mode``.
-
-    The mode of a log-normal lies at exp(location - scale^2): a wide one centred by its median
-    would pull a maximum a posteriori far below it. With this location the log density is, up to
-    a constant, -(log value - log mode)^2 / (2 scale^2).
-    """
-    return LogNormalPrior(math.log(mode) + scale**2, scale)
 
 
 def parse_wiring(

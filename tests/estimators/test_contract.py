@@ -4,6 +4,7 @@ import inspect
 import pickle
 import time
 from copy import deepcopy
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -39,6 +40,16 @@ MAKE = {
         "tabular", **{"restarts": 1, "recipe": SHORT} | options
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def _options(device, monkeypatch):
+    """Estimators with the option ``device`` compute there."""
+    for cls, make in MAKE.items() if device.type != "cpu" else ():
+        if "device" in inspect.signature(cls).parameters:
+            monkeypatch.setitem(MAKE, cls, partial(make, device=str(device)))
+
+
 each = pytest.mark.parametrize("cls", MAKE, ids=lambda cls: cls.__name__)
 
 

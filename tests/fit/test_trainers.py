@@ -89,6 +89,7 @@ TRAINERS_HERE = [
         for case in KINDS
     ),
 ]
+pytestmark = pytest.mark.usefixtures("device")
 each = pytest.mark.parametrize("trainer", TRAINERS_HERE, ids=str)
 
 

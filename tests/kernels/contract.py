@@ -314,8 +314,8 @@ def check_last_dim_is_batch(s):
 
 def check_algebra(s):
     k = s.kernel
-    p = RBFKernel().double().initialize(lengthscale=0.8)
-    q = ScaleKernel(PeriodicKernel()).double().initialize(outputscale=1.7)
+    p = RBFKernel().to(s.x1).initialize(lengthscale=0.8)
+    q = ScaleKernel(PeriodicKernel()).to(s.x1).initialize(outputscale=1.7)
     for x1, x2 in ((s.x1, s.x1), (s.x1, s.x2)):
         m, mp, mq = (dense(kernel, x1, x2) for kernel in (k, p, q))
         cases = {
@@ -327,8 +327,8 @@ def check_algebra(s):
             "k * p + q": (k * p + q, m * mp + mq),
             "(k + p) * q": ((k + p) * q, (m + mp) * mq),
             "q * (p + k * k)": (q * (p + k * k), mq * (mp + m * m)),
-            "scaled": (ScaleKernel(k).double().initialize(outputscale=0.6), 0.6 * m),
-            "part of a network": (NeuralKernelNetwork([k, p], [Product(2, 1)]).double(), m * mp),
+            "scaled": (ScaleKernel(k).to(s.x1).initialize(outputscale=0.6), 0.6 * m),
+            "part of a network": (NeuralKernelNetwork([k, p], [Product(2, 1)]).to(s.x1), m * mp),
         }
         for name, (kernel, expected) in cases.items():
             close(dense(kernel, x1, x2), expected, f"{name} is not that of the matrices")

@@ -22,9 +22,12 @@ def inputs(dims):
 
 @pytest.mark.parametrize("check", PROPERTIES, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("entry", REGISTRY, ids=lambda entry: entry.name)
-def test_kernel_contract(entry, check):
-    kernel = perturb(entry.make().double())
-    check(Subject(kernel, *inputs(entry.dims), entry.make, entry.columns_alike))
+def test_kernel_contract(entry, check, device):
+    def make(**options):
+        return entry.make(**options).to(device)
+
+    kernel = perturb(make().double())
+    check(Subject(kernel, *inputs(entry.dims), make, entry.columns_alike))
 
 
 def test_every_public_kernel_is_registered():

@@ -3,7 +3,6 @@
 import inspect
 
 import pytest
-import torch
 from botorch.models.model import Model
 
 from gpytorch_nkn import models
@@ -16,14 +15,13 @@ each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.filterwarnings("ignore::botorch.exceptions.InputDataWarning")
 @each_case
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_contract(case, check):
+def test_contract(case, check, device):
     check(case)
 
 
 @each_case
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_on_a_gpu(case):
-    check_device(case, "cuda")
+def test_another_device_predicts_the_same(case, device):
+    check_device(case, device)
 
 
 def test_every_model_is_registered():

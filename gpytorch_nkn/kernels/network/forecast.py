@@ -8,13 +8,19 @@ from typing import NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, RBFKernel, RQKernel
-from gpytorch.priors import LogNormalPrior
 
 from gpytorch_nkn.kernels.damped_trend_kernel import DampedTrendKernel
 from gpytorch_nkn.kernels.integrated_wiener_kernel import IntegratedWienerKernel
 from gpytorch_nkn.kernels.wiener_kernel import WienerKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
-from gpytorch_nkn.layers import Layer, Linear, Product, log_normal_prior, prior_closures
+from gpytorch_nkn.layers import (
+    Layer,
+    Linear,
+    LogNormalPrior,
+    Product,
+    log_normal_prior,
+    prior_closures,
+)
 
 __all__ = ["MODES", "TERMS", "forecast"]
 

@@ -177,7 +177,7 @@ class StructureEnsembleGP(EnsembleGP):
         self.register_buffer("constants", torch.zeros(count))
         self.register_buffer("noise_levels", noise.detach().mean().expand(count).clone())
         self.register_buffer("is_warped", torch.tensor(is_warped))
-        self.register_buffer("warps", torch.tensor(IDENTITY).repeat(count, 1))
+        self.register_buffer("warps", torch.tensor(IDENTITY, device=x.device).repeat(count, 1))
         if any(is_warped):
             given = getattr(self, "outcome_transform", None)
             warp = MemberWarp(self.warps[members])

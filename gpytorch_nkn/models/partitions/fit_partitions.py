@@ -204,12 +204,16 @@ def _set_ensemble(
         room = values.new_ones(kernel.ard_num_dims - len(values), *values.shape[1:])
         return torch.cat([values, room])
 
+    data = model.train_targets  # elsewhere than the evidence, which is of the CPU, maybe
+
+    def stacked(values: list[Tensor]) -> Tensor:
+        return torch.stack(values).to(data)
+
     kernel.partitions = picked
-    kernel.initialize(lengthscale=torch.stack([h.lengthscale for h in members]).unsqueeze(-2))
-    kernel.outputscale = torch.stack([padded(h.outputscale) for h in members])
+    kernel.initialize(lengthscale=stacked([h.lengthscale for h in members]).unsqueeze(-2))
+    kernel.outputscale = stacked([padded(h.outputscale) for h in members])
     if kernel.kernel == "nkn":
-        kernel.initialize(raw_shape=torch.stack([padded(h.shape) for h in members]))
-    data = model.train_targets
+        kernel.initialize(raw_shape=stacked([padded(h.shape) for h in members]))
     mean = torch.tensor([h.mean for h in members], dtype=torch.float64)
     model.mean_module.initialize(constant=mean.to(data))
     noise = [h.noise for h in members if h.noise is not None]

@@ -1,0 +1,75 @@
+"""The device of the contract tests: ``pytest --device NAME``, by default the CPU.
+
+With another one than the CPU those tests run that take the fixture ``device``. What their modules
+make is made there, while the package's own tensors are where it puts them. ``second`` is a
+stand-in without a GPU (second.cpp), on which tensors of two devices do not meet either.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+
+__all__ = ["check", "made_on", "rng_state"]
+
+TESTS = str(Path(__file__).parents[1])
+
+
+def check(name: str) -> torch.device:
+    """The device of that name; a ``ValueError`` says why it cannot be used."""
+    if name == "second":
+        from tests.devices import second
+
+        second.load()
+    try:
+        there = torch.zeros(1, device=name)
+        there.item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"the device {name!r} cannot be used here: {reason}") from error
+    return there.device
+
+
+@contextmanager
+def made_on(device: torch.device) -> Iterator[None]:
+    """Tensors that test modules make without a ``device`` are made there.
+
+    Draws of a generator of the CPU are the CPU's numbers.
+    """
+    if device.type == "cpu":
+        yield
+        return
+    with _MadeByTests(device):
+        yield
+
+
+def rng_state(device: torch.device) -> bytes:
+    """Of the device's default generator."""
+    if device.type == "cpu":
+        return b""
+    return torch.get_device_module(device).get_rng_state(device).numpy().tobytes()
+
+
+class _MadeByTests(TorchFunctionMode):
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.constructors = _device_constructors()
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in self.constructors or kwargs.get("device") is not None:
+            return func(*args, **kwargs)
+        if not sys._getframe(1).f_code.co_filename.startswith(TESTS):
+            return func(*args, **kwargs)
+        if kwargs.get("generator") is not None:
+            return func(*args, **kwargs).to(self.device)
+        return func(*args, **kwargs, device=self.device)
