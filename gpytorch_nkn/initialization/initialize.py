@@ -25,6 +25,7 @@ from gpytorch_nkn.initialization.structures import (
 )
 from gpytorch_nkn.kernels import (
     BivariateSpectralMixtureKernel,
+    CategoricalKernel,
     ChangePointKernel,
     DataAdaptiveHadamardKernel,
     NonStationarySpectralKernel,
@@ -53,7 +54,8 @@ def initialize_from_data(
 
     Lengthscales become the median distance of their input column times a log-normal factor, so that
     copies of a primitive start apart; frequencies of spectral components are normal with the
-    deviation 0.3 over that distance. Steps and change points start where the targets change most
+    deviation 0.3 over that distance. Those of categorical kernels, which are no distances, are
+    log-normal around their value. Steps and change points start where the targets change most
     (:func:`change_points`), in restart 0 at the strongest changes in turn, later also anywhere.
     Kernels with an origin of their waves get it at the mean of the inputs, walks a step ahead of
     the first one. Learned factors start near one. Periods come
@@ -117,7 +119,7 @@ def initialize_from_data(
         periodic = "raw_period_length" in part._parameters
         if part.has_lengthscale and part.raw_lengthscale.requires_grad:
             value = part.lengthscale
-            if periodic:  # the lengthscale of a periodic kernel is a shape, not a distance
+            if periodic or isinstance(part, CategoricalKernel):  # not a distance of the inputs
                 assign(part, "lengthscale", _log_normal(rng, value, 0.7))
             else:
                 typical = distances(value, columns)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, ProductKernel
 from torch import Tensor
 
 from gpytorch_nkn.initialization.assign import assign, assign_weight
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels import CategoricalKernel, NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import OUTPUT_WEIGHTS, convex_weights
 from gpytorch_nkn.layers import Layer, Linear
 
@@ -28,7 +28,8 @@ def start_from_structure(
 
     Nearly all of the variance is that of the sum of the one-dimensional primitives, or that of
     the joint ones, over several columns. Lengthscales are :math:`0.3\, e^{z/2}` for one column
-    and :math:`0.3 \sqrt{d}\, e^{z/2}` for ``d`` columns with standard normal :math:`z`, weights of
+    and :math:`0.3 \sqrt{d}\, e^{z/2}` for ``d`` columns with standard normal :math:`z`,
+    :math:`e^{z/2}` of categorical kernels, which may be factors of a joint one; weights of
     the hidden units are drawn, too. Every batch entry gets draws of its own.
 
     Args:
@@ -58,11 +59,12 @@ def start_from_structure(
         )
     generator = torch.Generator().manual_seed(seed)
     num_single = len(network.primitives) - len(joint_kernels(network))
-    for kernel in network.primitives:
-        value: Tensor = kernel.lengthscale  # type: ignore[assignment]
+    for kernel in (part for primitive in network.primitives for part in _factors(primitive)):
+        value: Tensor = kernel.lengthscale
         draws = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
         if kernel.raw_lengthscale.requires_grad:
             typical = _LENGTHSCALE * math.sqrt(_num_columns(kernel, num_single))
+            typical = 1.0 if isinstance(kernel, CategoricalKernel) else typical
             assign(kernel, "lengthscale", typical * (_SPREAD * draws).exp())
     draw_weights(network, near, generator)
     return network
@@ -105,7 +107,8 @@ def _fault(network: NeuralKernelNetwork) -> str | None:
         return f"the last layer {network.layers[-1]}"
     strange = [
         kernel
-        for kernel in network.primitives
+        for primitive in network.primitives
+        for kernel in _factors(primitive)
         if not kernel.has_lengthscale or "raw_period_length" in kernel._parameters
     ]
     if strange:
@@ -114,6 +117,11 @@ def _fault(network: NeuralKernelNetwork) -> str | None:
     if single != sorted(single, reverse=True):
         return "a primitive of one column behind others"
     return None
+
+
+def _factors(kernel: Kernel) -> list[Kernel]:
+    """The kernels whose product it is."""
+    return list(kernel.kernels) if type(kernel) is ProductKernel else [kernel]
 
 
 def _sees_one_column(kernel: Kernel) -> bool:

@@ -14,6 +14,11 @@ from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
 )
 from gpytorch_nkn.kernels.bivariate_spectral_mixture_kernel import BivariateSpectralMixtureKernel
 from gpytorch_nkn.kernels.catalogue import ROWS as ROWS
+from gpytorch_nkn.kernels.categorical_kernel import (
+    CategoricalKernel,
+    categorical_columns as categorical_columns,
+    check_codes as check_codes,
+)
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.change_point_kernel import ChangePointKernel
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
@@ -57,6 +62,7 @@ from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKerne
 __all__ = [
     "BivariateComplexExponentialKernel",
     "BivariateSpectralMixtureKernel",
+    "CategoricalKernel",
     "CenteredLinearKernel",
     "ChangePointKernel",
     "ComplexExponentialKernel",

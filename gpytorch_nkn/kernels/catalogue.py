@@ -38,6 +38,7 @@ from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
     BivariateComplexExponentialKernel,
 )
 from gpytorch_nkn.kernels.bivariate_spectral_mixture_kernel import BivariateSpectralMixtureKernel
+from gpytorch_nkn.kernels.categorical_kernel import CATEGORICAL, CategoricalKernel
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.change_point_kernel import ChangePointKernel, change_point_products
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
@@ -157,6 +158,13 @@ ROWS = (
         unit=algebra.unit_linear,
         columns=algebra.linear_per_column,
         stock=algebra.stock_linear,
+    ),
+    KernelRow(
+        CategoricalKernel,
+        "CAT",
+        {"lengthscale": "shape"},  # no distance of the inputs
+        words="an effect of categories",
+        formula=CATEGORICAL,
     ),
     KernelRow(
         SpectralComponentKernel,

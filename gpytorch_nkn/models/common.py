@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -24,7 +24,7 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts, options_of, warn_user
-from gpytorch_nkn.kernels import index_kernel_batch
+from gpytorch_nkn.kernels import categorical_columns, check_codes, index_kernel_batch
 from gpytorch_nkn.layers import log_normal_prior
 from gpytorch_nkn.linalg import check_tensors
 
@@ -37,10 +37,12 @@ __all__ = [
     "OutputSubsets",
     "PartsGP",
     "PriorOfCalls",
+    "check_codes_kept",
     "check_likelihood",
     "check_training_data",
     "make_likelihood",
     "outcome_transform_for",
+    "set_cat_dims",
     "trains",
 ]
 
@@ -169,6 +171,35 @@ def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
             raise ValueError(f"Data must have the same number of rows, got the shapes {shapes}.")
 
 
+def set_cat_dims(model: Any, cat_dims: Iterable[int] | None, train_X: Tensor) -> None:
+    """Tell a model, before it is set up, which columns of its inputs ``... x n x d`` are codes.
+
+    Raises:
+        TypeError: A number of a column is not an integer.
+        ValueError: There is no such column, it is given twice, or it holds other numbers.
+    """
+    model.cat_dims = categorical_columns(cat_dims, train_X.size(-1))
+    if model.cat_dims:
+        check_codes(train_X, model.cat_dims, "train_X")
+        model._ignore_X_dims_scaling_check = list(model.cat_dims)  # BoTorch's warning
+
+
+def check_codes_kept(model: Any, train_X: Tensor) -> None:
+    """Refuse transforms of inputs that change categorical columns.
+
+    Raises:
+        ValueError: One of them does.
+    """
+    columns = list(model.cat_dims)
+    if columns:
+        transformed = model.transform_inputs(train_X)
+        if not torch.equal(transformed[..., columns], train_X[..., columns]):
+            raise ValueError(
+                f"input_transform must leave the categorical columns {model.cat_dims} as they are, "
+                f"got {type(model.input_transform).__name__}: give it the indices of the others."
+            )
+
+
 def outcome_transform_for(
     outcome_transform: OutcomeTransform | _DefaultType | None, train_Y: Tensor
 ) -> OutcomeTransform | None:
@@ -221,6 +252,9 @@ class CheckedPoints:
         if not bool(X.isfinite().all()):
             wrong = int((~X.isfinite()).sum())
             raise ValueError(f"X must be finite, got {wrong} values that are NaN or infinite.")
+        cat_dims = getattr(self, "cat_dims", ())
+        if cat_dims:
+            check_codes(self.transform_inputs(X), cat_dims, "X")
 
     def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
         """As in BoTorch, at points ``... x q x d``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -12,6 +12,7 @@ from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.optim.closures import ForwardBackwardClosure
 from botorch.optim.utils import get_parameters
+from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
@@ -28,8 +29,10 @@ from gpytorch_nkn.models.common import (
     CheckedData,
     CustomFit,
     OutputSubsets,
+    check_codes_kept,
     check_training_data,
     outcome_transform_for,
+    set_cat_dims,
 )
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
@@ -47,6 +50,13 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
         train_X: Inputs ``... x n x d``.
         train_Y: Outcomes ``... x n x m``.
         train_Yvar: Known variances of the noise ``... x n x m``; ``None`` infers one level.
+        cat_dims: Columns of ``train_X`` that hold codes of categories (integers), those below zero
+            counted from the last, as in :class:`botorch.models.MixedSingleTaskGP`. A named
+            structure then has kernels of categories for them, see
+            :meth:`.NeuralKernelNetwork.optimization`; a network of your own takes
+            :class:`gpytorch_nkn.kernels.CategoricalKernel`. ``input_transform`` must leave these
+            columns as they are (``Normalize(d, indices=...)``), and the acquisition function is
+            searched by ``optimize_acqf_mixed`` or ``optimize_acqf_mixed_alternating``.
         structure: What the kernel is made of:
 
             - ``"optimization"``: :meth:`.NeuralKernelNetwork.optimization` in a ScaleKernel: near
@@ -76,7 +86,8 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
             free; the message names models for more.
         TypeError: ``structure`` is neither a name nor a network.
         ValueError: ``structure`` is not a known name, or does not fit the number of columns or
-            the batch shape.
+            the batch shape; ``cat_dims`` are not columns of integers, here or at points to predict
+            at, or are changed by ``input_transform``.
 
     Reference: Sun et al. (2018), Differentiable Compositional Kernel Learning for Gaussian
     Processes, section 5.3. The default differs from the paper's network, which trained by maximum
@@ -91,12 +102,15 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
         torch.Size([2, 1])
     """
 
+    cat_dims: tuple[int, ...]
+
     def __init__(
         self,
         train_X: Tensor,
         train_Y: Tensor,
         train_Yvar: Tensor | None = None,
         *,
+        cat_dims: Sequence[int] | None = None,
         structure: str | Kernel = "optimization",
         shared_kernel: bool = False,
         likelihood: Likelihood | None = None,
@@ -106,6 +120,7 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
     ) -> None:
         check_training_data(train_X, train_Y, train_Yvar)
         check_dense("NKNSingleTaskGP", train_X.size(-2), train_X)
+        set_cat_dims(self, cat_dims, train_X)
         super().__init__(
             train_X,
             train_Y,
@@ -123,10 +138,30 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
             structure,
             num_columns,
             self._aug_batch_shape,
+            cat_dims=self.cat_dims,
             shared=shared_kernel and self._num_outputs > 1,
         )
         self.to(self.train_targets)
         check_columns(self.covar_module, num_columns, self.train_targets)
+        check_codes_kept(self, train_X)
+
+    @classmethod
+    def construct_inputs(
+        cls,
+        training_data: SupervisedDataset,
+        *,
+        categorical_features: Sequence[int] | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Return the arguments of the constructor for a data set.
+
+        Args:
+            training_data: Inputs, targets and, if known, noise variances.
+            categorical_features: The class's ``cat_dims``, by the name that BoTorch and Ax have.
+            **kwargs: As in BoTorch.
+        """
+        inputs = super().construct_inputs(training_data, **kwargs)
+        return {**inputs, "cat_dims": categorical_features}
 
     def _stock_fit(
         self, mll: MarginalLogLikelihood, *, closure: Callable | None = None, **options: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import TypeVar
 
@@ -23,6 +24,7 @@ def make_kernel(
     num_columns: int,
     batch_shape: torch.Size,
     *,
+    cat_dims: Sequence[int] = (),
     shared: bool = False,
     any_kernel: bool = False,
 ) -> Kernel:
@@ -32,6 +34,7 @@ def make_kernel(
         structure: A name among ``NETWORKS``, or a kernel, of which a copy is taken.
         num_columns: Input columns of the named networks.
         batch_shape: Batch shape of the kernel.
+        cat_dims: Those of them that are categorical.
         shared: One network for the last batch dimension, that of the outputs.
         any_kernel: Allow kernels that are no networks, too.
 
@@ -45,7 +48,9 @@ def make_kernel(
         network_shape = torch.Size([*batch_shape[:-1], 1] if len(batch_shape) > 1 else [])
     if isinstance(structure, str):
         check_word(structure, NETWORKS, "a network")
-        network = named_network(structure, num_columns, batch_shape=network_shape)
+        network = named_network(
+            structure, num_columns, batch_shape=network_shape, cat_dims=cat_dims
+        )
     else:
         network = structure.base_kernel if type(structure) is ScaleKernel else structure
         if not isinstance(network, NeuralKernelNetwork):

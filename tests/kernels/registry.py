@@ -19,6 +19,7 @@ from gpytorch.kernels import (
 from gpytorch_nkn.kernels import (
     BivariateComplexExponentialKernel,
     BivariateSpectralMixtureKernel,
+    CategoricalKernel,
     CenteredLinearKernel,
     ChangePointKernel,
     ComplexExponentialKernel,
@@ -359,6 +360,8 @@ REGISTRY = [
     simple(BivariateComplexExponentialKernel, dims=3, ard=True),
     simple(BivariateSpectralMixtureKernel),
     simple(BivariateSpectralMixtureKernel, dims=3, ard=True, num_mixtures=2, learn_center=True),
+    simple(CategoricalKernel),
+    simple(CategoricalKernel, dims=3, ard=True),
     simple(CenteredLinearKernel),
     simple(CenteredLinearKernel, ard=True, learn_center=True),
     simple(SpectralComponentKernel),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.kernels import Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
 from gpytorch_nkn.kernels.evaluation.parameter_vector import ParameterVector, Slot
@@ -123,6 +124,8 @@ def _describe_primitive(
 def _describe_base(
     kernel: Kernel, dims: tuple[int, ...], vector: ParameterVector
 ) -> Primitive | None:
+    if type(kernel) is ProductKernel:
+        return _describe_product(kernel, dims, vector)
     row = own_row(kernel)
     formula = None if row is None else row.formula_of(kernel)
     if row is None or formula is None or is_hooked(kernel) or not dims:
@@ -142,6 +145,39 @@ def _describe_base(
         first = getattr(kernel, row.layout[0][0])
         slots.append(vector.add_derived(formula.derived(first)[..., 0, 0]))
     return Primitive(formula, dims, tuple(slots), None)
+
+
+def _describe_product(
+    kernel: ProductKernel, dims: tuple[int, ...], vector: ParameterVector
+) -> Primitive | None:
+    """A product of kernels with formulas as one formula, whose gradient is that of autograd."""
+    factors = []
+    for part in kernel.kernels:
+        factor = None if is_hooked(kernel) else _describe_primitive(part, dims, vector)
+        if factor is None:
+            return None
+        factors.append(factor)
+    columns = tuple(sorted({column for factor in factors for column in factor.dims}))
+    places = [[columns.index(column) for column in factor.dims] for factor in factors]
+    slots = [(*f.slots, *([] if f.scale is None else [f.scale])) for f in factors]
+    values = partial(_product_values, list(zip(factors, places, map(len, slots), strict=True)))
+    return Primitive(Formula(values), columns, sum(slots, ()), None)
+
+
+def _product_values(
+    factors: list[tuple[Primitive, list[int], int]], x1: Tensor, x2: Tensor, *parameters: Tensor
+) -> Tensor:
+    product: Tensor | None = None
+    rest = parameters
+    for factor, places, count in factors:
+        own, rest = rest[:count], rest[count:]
+        left = x1[:, places]
+        right = left if x1 is x2 else x2[:, places]
+        value = factor.formula.values(left, right, *own[: len(factor.slots)])
+        value = value if factor.scale is None else value * own[-1]
+        product = value if product is None else product * value
+    assert product is not None
+    return product
 
 
 def _raw(module: torch.nn.Module, name: str) -> Any:

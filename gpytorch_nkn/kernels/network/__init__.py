@@ -3,7 +3,7 @@
 from gpytorch_nkn.kernels.network.convex_weights import OUTPUT_WEIGHTS, convex_weights
 from gpytorch_nkn.kernels.network.neural_kernel_network import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network.parts import primitive_values
-from gpytorch_nkn.kernels.network.presets import with_outputscale
+from gpytorch_nkn.kernels.network.presets import mixed_parts, with_outputscale
 from gpytorch_nkn.kernels.network.vocabulary import (
     NETWORKS,
     check_word,
@@ -17,6 +17,7 @@ __all__ = [
     "NeuralKernelNetwork",
     "check_word",
     "convex_weights",
+    "mixed_parts",
     "named_kernel",
     "named_network",
     "primitive_values",

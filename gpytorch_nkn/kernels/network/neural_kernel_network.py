@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -209,6 +209,7 @@ class NeuralKernelNetwork(BatchKernel):
         cls,
         input_dim: int,
         *,
+        cat_dims: Iterable[int] | None = None,
         wiring: str = PAPER_WIRING,
         priors: bool = True,
         variances: bool = False,
@@ -220,19 +221,21 @@ class NeuralKernelNetwork(BatchKernel):
 
         Args:
             input_dim: Number of input columns, each with a lengthscale of its own (ARD).
+            cat_dims: Categorical columns, see :meth:`tabular`.
             wiring, priors, variances, sparsity, batch_shape, active_dims: See :meth:`time_series`.
 
         Reference: Sun et al. (2018), section 5.2 and appendix J.2.
         """
         shape = torch.Size(batch_shape or ())
         options = presets.make_options(wiring, priors, variances, shape, sparsity)
-        return cls._preset(presets.regression(input_dim, options), input_dim, active_dims)
+        return cls._preset(presets.regression(input_dim, cat_dims, options), input_dim, active_dims)
 
     @classmethod
     def tabular(
         cls,
         input_dim: int,
         *,
+        cat_dims: Iterable[int] | None = None,
         columns: bool = False,
         spectral: int = 0,
         wiring: str = PAPER_WIRING,
@@ -247,6 +250,9 @@ class NeuralKernelNetwork(BatchKernel):
 
         Args:
             input_dim: Number of input columns.
+            cat_dims: Columns whose numbers are codes of categories, those below zero counted from
+                the last. Each has a :class:`.CategoricalKernel`, one over all of them multiplies
+                one kernel of each kind, and other kernels leave them out.
             columns: Add one RBF per column, with one RBF and one Matern-5/2 over all of them.
             spectral: Add so many components of a spectral mixture, which see directions across
                 columns; with few rows they fit the noise.
@@ -256,7 +262,7 @@ class NeuralKernelNetwork(BatchKernel):
         both side by side.
         """
         shape = torch.Size(batch_shape or ())
-        parts = presets.tabular(input_dim, columns, spectral, wiring, priors, shape)
+        parts = presets.tabular(input_dim, cat_dims, columns, spectral, wiring, priors, shape)
         return cls._preset(parts, input_dim, active_dims, skip=True)
 
     @classmethod
@@ -264,6 +270,7 @@ class NeuralKernelNetwork(BatchKernel):
         cls,
         input_dim: int,
         *,
+        cat_dims: Iterable[int] | None = None,
         wiring: str = PAPER_WIRING,
         priors: bool = True,
         variances: bool = False,
@@ -275,13 +282,14 @@ class NeuralKernelNetwork(BatchKernel):
 
         Args:
             input_dim: Number of input columns.
+            cat_dims: Categorical columns, each with a :class:`.CategoricalKernel` in place of RBF.
             wiring, priors, variances, sparsity, batch_shape, active_dims: See :meth:`time_series`.
 
         Reference: Sun et al. (2018), section 5.3 and appendix J.3.
         """
         shape = torch.Size(batch_shape or ())
         options = presets.make_options(wiring, priors, variances, shape, sparsity)
-        return cls._preset(presets.additive(input_dim, options), input_dim, active_dims)
+        return cls._preset(presets.additive(input_dim, cat_dims, options), input_dim, active_dims)
 
     @classmethod
     def texture(
@@ -311,6 +319,7 @@ class NeuralKernelNetwork(BatchKernel):
         cls,
         input_dim: int,
         *,
+        cat_dims: Iterable[int] | None = None,
         wiring: str = PAPER_WIRING,
         priors: bool = True,
         batch_shape: torch.Size | None = None,
@@ -325,6 +334,9 @@ class NeuralKernelNetwork(BatchKernel):
 
         Args:
             input_dim: Number of input columns, scaled to the unit cube.
+            cat_dims: Columns of codes of categories, which are not scaled. Each has a
+                :class:`.CategoricalKernel` in place of an RBF, and one over all of them multiplies
+                the Matern of the others.
             wiring: Layers in the paper's notation, the last of them ``Linear1``.
             priors: Log-normal and gamma priors on lengthscales, and normal priors on the raw
                 weights around values that favour a sum of one-dimensional kernels. Without them,
@@ -335,7 +347,7 @@ class NeuralKernelNetwork(BatchKernel):
         both side by side.
         """
         shape = torch.Size(batch_shape or ())
-        parts = presets.optimization(input_dim, wiring, priors, shape)
+        parts = presets.optimization(input_dim, cat_dims, wiring, priors, shape)
         return cls._preset(parts, input_dim, active_dims, skip=True)
 
     @classmethod

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from gpytorch.kernels import (
@@ -12,12 +13,14 @@ from gpytorch.kernels import (
     LinearKernel,
     MaternKernel,
     PeriodicKernel,
+    ProductKernel,
     RBFKernel,
     RQKernel,
     ScaleKernel,
 )
 from gpytorch.priors import GammaPrior, LogNormalPrior
 
+from gpytorch_nkn.kernels.categorical_kernel import CategoricalKernel, categorical_columns
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.network.convex_weights import (
     OUTPUT_WEIGHTS,
@@ -32,6 +35,7 @@ __all__ = [
     "Parts",
     "additive",
     "make_options",
+    "mixed_parts",
     "optimization",
     "regression",
     "tabular",
@@ -56,11 +60,33 @@ class _Options:
 
 make_options = _Options
 
+
+class _Columns(NamedTuple):
+    """Input columns, by what their numbers mean; kernels of no column are not made."""
+
+    continuous: tuple[int, ...]
+    categorical: tuple[int, ...]
+
+    @property
+    def of_numbers(self) -> dict:
+        """Arguments of a kernel over all columns that are not categorical."""
+        some = {"active_dims": self.continuous} if self.categorical else {}
+        return {"ard_num_dims": len(self.continuous), **some}
+
+    @property
+    def of_categories(self) -> dict:
+        """Arguments of a kernel over all categorical columns."""
+        some = {"active_dims": self.categorical} if self.continuous else {}
+        return {"ard_num_dims": len(self.categorical), **some}
+
+
 # Priors on lengthscales in the unit cube. With BoTorch's wider one for single columns, lengthscales
 # fell to a hundredth of the range on a function with steep valleys; gamma for the joint kernel is
 # that of BoTorch's Matern. Chosen by optimisation runs on other seeds than those of the report.
 _SINGLE_LENGTHSCALE = (-1.0, 1.0)  # location and scale of the logarithm
 _JOINT_LENGTHSCALE = (3.0, 6.0)  # concentration and rate
+# Of categories: at 1 two of them have the correlation 1 / e.
+_CATEGORIES = (1.0, 1.0)  # mode, and scale of the logarithm
 
 # Start values for standardised inputs, one per copy of a primitive. Copies that start alike would
 # stay alike. The paper does not give its values; these span a tenth of the data to all of it.
@@ -81,19 +107,20 @@ def time_series(zero_mean: bool, options: _Options) -> Parts:
     return _finish(primitives, options)
 
 
-def regression(input_dim: int, options: _Options) -> Parts:
+def regression(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
     """Two each of RBF, linear and rational quadratic, with a lengthscale per column."""
-    _check_input_dim(input_dim)
-    primitives = (
-        _copies(RBFKernel, 2, options, ard_num_dims=input_dim)
-        + _copies(LinearKernel, 2, options, ard_num_dims=input_dim)
-        + _copies(RQKernel, 2, options, ard_num_dims=input_dim)
-    )
+    columns = _check_columns(input_dim, cat_dims)
+    primitives = _categories(columns, options)
+    if not columns.continuous:
+        primitives.append(_scaled(_categorical(options, **columns.of_categories), options))
+    for make in (RBFKernel, LinearKernel, RQKernel):
+        primitives += _joint(make, 2, columns, options)
     return _finish(primitives, options)
 
 
 def tabular(
     input_dim: int,
+    cat_dims: Iterable[int] | None,
     columns: bool,
     spectral: int,
     wiring: str,
@@ -101,58 +128,73 @@ def tabular(
     batch_shape: torch.Size,
 ) -> Parts:
     """RBF, Matern-5/2, rational quadratic and linear over all columns, and more on request."""
-    _check_input_dim(input_dim)
+    split = _check_columns(input_dim, cat_dims)
     if not isinstance(spectral, int) or spectral < 0:
         raise ValueError(f"spectral must be a number of components, got {spectral!r}.")
     options = _Options(wiring, priors, False, batch_shape, None)
-    joint = {"count": 1 if columns else 2, "ard_num_dims": input_dim}
-    primitives: list[Kernel] = []
-    for column in range(input_dim if columns else 0):
+    primitives = _categories(split, options)
+    if not split.continuous:
+        primitives.append(_categorical(options, **split.of_categories))
+    for column in split.continuous if columns else ():
         primitives += _copies(RBFKernel, 1, options, ard_num_dims=1, active_dims=(column,))
-    for number in range(spectral):
-        (kernel,) = _copies(SpectralComponentKernel, 1, options, ard_num_dims=input_dim)
-        signs = (-1.0) ** (number * torch.arange(input_dim))  # directions that differ
+    for number in range(spectral if split.continuous else 0):
+        (kernel,) = _copies(SpectralComponentKernel, 1, options, **split.of_numbers)
+        signs = (-1.0) ** (number * torch.arange(len(split.continuous)))  # directions that differ
         kernel.initialize(frequency=(1 + number / 2) * signs * kernel.frequency.detach())
         primitives.append(kernel)
-    primitives += _copies(RBFKernel, options=options, **joint)
-    primitives += _copies(MaternKernel, options=options, nu=2.5, **joint)
-    primitives += _copies(RQKernel, 1, options, ard_num_dims=input_dim)
-    primitives += _copies(LinearKernel, 1, options, ard_num_dims=input_dim)
-    for kernel in primitives:
+    count = 1 if columns else 2
+    primitives += _joint(RBFKernel, count, split, options)
+    primitives += _joint(MaternKernel, count, split, options, nu=2.5)
+    primitives += _joint(RQKernel, 1, split, options)
+    if split.continuous:
+        primitives += _copies(LinearKernel, 1, options, **split.of_numbers)
+    for kernel in (part for primitive in primitives for part in primitive.modules()):
         # distances over several columns grow as the root of their number
-        if kernel.has_lengthscale:
+        if getattr(kernel, "has_lengthscale", False) and not isinstance(kernel, CategoricalKernel):
             kernel.lengthscale = math.sqrt(kernel.ard_num_dims) * kernel.lengthscale
     return _finish(primitives, options, skip=True)
 
 
-def additive(input_dim: int, options: _Options) -> Parts:
+def additive(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
     """One RBF per input column."""
-    _check_input_dim(input_dim)
-    primitives: list[Kernel] = []
-    for column in range(input_dim):
+    columns = _check_columns(input_dim, cat_dims)
+    primitives = _categories(columns, options)
+    for column in columns.continuous:
         primitives += _copies(RBFKernel, 1, options, active_dims=(column,))
     # With hidden constants of 1 a network starts near a sum of its primitives, from which training
     # finds additive structure; near a product of all of them it does not.
     return _finish(primitives, options, hidden_bias=1.0)
 
 
-def optimization(input_dim: int, wiring: str, priors: bool, batch_shape: torch.Size) -> Parts:
+def optimization(
+    input_dim: int,
+    cat_dims: Iterable[int] | None,
+    wiring: str,
+    priors: bool,
+    batch_shape: torch.Size,
+) -> Parts:
     """One RBF per input column and a Matern-5/2 over all of them; convex combinations."""
-    _check_input_dim(input_dim)
-    primitives: list[Kernel] = []
-    for column in range(input_dim):
+    columns = _check_columns(input_dim, cat_dims)
+    options = _Options(wiring, priors, False, batch_shape, None)
+    primitives = _categories(columns, options)
+    for column in columns.continuous:
         kernel = RBFKernel(batch_shape=batch_shape, active_dims=(column,))
         kernel.lengthscale = 0.3
         if priors:
             prior = LogNormalPrior(*_SINGLE_LENGTHSCALE)
             kernel.register_prior("lengthscale_prior", prior, *prior_closures("lengthscale"))
         primitives.append(kernel)
-    joint = MaternKernel(nu=2.5, ard_num_dims=input_dim, batch_shape=batch_shape)
-    joint.lengthscale = 0.3 * math.sqrt(input_dim)
-    if priors:
-        joint_prior = GammaPrior(*_JOINT_LENGTHSCALE)
-        joint.register_prior("lengthscale_prior", joint_prior, *prior_closures("lengthscale"))
-    primitives.append(joint)
+    factors: list[Kernel] = []
+    if columns.continuous:
+        joint = MaternKernel(nu=2.5, batch_shape=batch_shape, **columns.of_numbers)
+        joint.lengthscale = 0.3 * math.sqrt(len(columns.continuous))
+        if priors:
+            joint_prior = GammaPrior(*_JOINT_LENGTHSCALE)
+            joint.register_prior("lengthscale_prior", joint_prior, *prior_closures("lengthscale"))
+        factors.append(joint)
+    if columns.categorical:
+        factors.append(_categorical(options, **columns.of_categories))
+    primitives.append(factors[0] if len(factors) == 1 else ProductKernel(*factors))
     layers = parse_wiring(
         wiring, len(primitives), batch_shape=batch_shape, weights="simplex", skip=True
     )
@@ -166,6 +208,33 @@ def optimization(input_dim: int, wiring: str, priors: bool, batch_shape: torch.S
     )
     set_convex_weights(layers, start)
     return primitives, layers
+
+
+def mixed_parts(
+    make: Callable[..., Kernel], num_columns: int, cat_dims: Iterable[int] | None
+) -> Parts:
+    """A kernel over all columns; with categorical ones a sum as in BoTorch's MixedSingleTaskGP.
+
+    That is one kernel of the other columns, one of categories and the product of such two, in a
+    convex combination.
+
+    Args:
+        make: Makes the kernel of columns of numbers from ``ard_num_dims`` and ``active_dims``.
+        num_columns: Number of all columns.
+        cat_dims: The categorical ones.
+    """
+    columns = _check_columns(num_columns, cat_dims)
+    options = _Options("", True, False, torch.Size(), None)
+    if not columns.categorical:
+        return [make(**columns.of_numbers)], []
+    if not columns.continuous:
+        return [_categorical(options, **columns.of_categories)], []
+    first, second = (make(**columns.of_numbers) for _ in range(2))
+    categories, factor = (_categorical(options, **columns.of_categories) for _ in range(2))
+    total = Linear(3, 1, weights="simplex", bias=False)
+    total.weight = torch.full((1, 3), 1 / 3)
+    total.add_raw_priors()
+    return [first, categories, ProductKernel(second, factor)], [total]
 
 
 def with_outputscale(kernel: Kernel, batch_shape: torch.Size) -> ScaleKernel:
@@ -185,9 +254,43 @@ def texture(options: _Options) -> Parts:
     return _finish(primitives, options)
 
 
-def _check_input_dim(input_dim: int) -> None:
+def _check_columns(input_dim: int, cat_dims: Iterable[int] | None) -> _Columns:
     if not isinstance(input_dim, int) or input_dim < 1:
         raise ValueError(f"input_dim must be a positive integer, got {input_dim!r}.")
+    categorical = categorical_columns(cat_dims, input_dim)
+    return _Columns(tuple(d for d in range(input_dim) if d not in categorical), categorical)
+
+
+def _categories(columns: _Columns, options: _Options) -> list[Kernel]:
+    """One kernel per categorical column."""
+    kernels = [_categorical(options, active_dims=(column,)) for column in columns.categorical]
+    return [_scaled(kernel, options) for kernel in kernels]
+
+
+def _categorical(options: _Options, **kwargs) -> Kernel:
+    kernel = CategoricalKernel(batch_shape=options.batch_shape, **kwargs)
+    kernel.lengthscale = _CATEGORIES[0]
+    if options.priors:
+        prior = log_normal_prior(*_CATEGORIES)
+        kernel.register_prior("lengthscale_prior", prior, *prior_closures("lengthscale"))
+    return kernel
+
+
+def _joint(
+    make: Callable[..., Kernel], count: int, columns: _Columns, options: _Options, **kwargs
+) -> list[Kernel]:
+    """Copies of a kernel over all columns but the categorical ones.
+
+    With these the first copy is multiplied by a kernel of them, so that it differs between
+    categories, and a second one is the same for all of them.
+    """
+    if not columns.continuous:
+        return []
+    kernels = _copies(make, count, options, **columns.of_numbers, **kwargs)
+    if columns.categorical:
+        factor = _categorical(options, **columns.of_categories)
+        kernels[0] = ProductKernel(kernels[0], factor)
+    return kernels
 
 
 def _copies(make: Callable[..., Kernel], count: int, options: _Options, **kwargs) -> list[Kernel]:
@@ -203,11 +306,17 @@ def _copies(make: Callable[..., Kernel], count: int, options: _Options, **kwargs
             # Per-column variances are what a linear kernel learns in several dimensions.
             single = kernel.raw_variance.size(-1) == 1
             kernel.raw_variance.requires_grad_(options.variances or not single)
-        elif options.variances:
-            kernel = ScaleKernel(kernel, batch_shape=options.batch_shape)
-            kernel.outputscale = 1.0
+        else:
+            kernel = _scaled(kernel, options)
         kernels.append(kernel)
     return kernels
+
+
+def _scaled(kernel: Kernel, options: _Options) -> Kernel:
+    if options.variances:
+        kernel = ScaleKernel(kernel, batch_shape=options.batch_shape)
+        kernel.outputscale = 1.0
+    return kernel
 
 
 def _finish(
@@ -221,7 +330,8 @@ def _finish(
         for part in (part for kernel in primitives for part in kernel.modules()):
             for name, (mode, scale) in _PRIORS.items():
                 raw = getattr(part, "_parameters", {}).get(f"raw_{name}")
-                if raw is not None and raw.requires_grad:
+                own = isinstance(part, CategoricalKernel)
+                if raw is not None and raw.requires_grad and not own:
                     if skip and name == "lengthscale":
                         mode = mode * math.sqrt(raw.size(-1))
                     prior = log_normal_prior(mode, scale)

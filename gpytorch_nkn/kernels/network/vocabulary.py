@@ -53,6 +53,8 @@ def named_network(word: str, num_columns: int, **options: Any) -> NeuralKernelNe
                 f"structure={word!r} is for one input column, got {num_columns}: choose one with "
                 "active_dims."
             )
+        if options.pop("cat_dims", ()):
+            raise ValueError(f"structure={word!r} is for a column of numbers, not of categories.")
         network = make(**{**own, **options})
     else:
         network = make(num_columns, **{**own, **options})

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.network import NETWORKS, check_word
+from gpytorch_nkn.kernels.network import NETWORKS, check_word, mixed_parts
 from gpytorch_nkn.models.averaging.member_warp import (
     IDENTITY,
     MemberWarp,
@@ -31,32 +31,41 @@ from gpytorch_nkn.models.averaging.member_warp import (
     warp_slope,
 )
 from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
+from gpytorch_nkn.models.common import check_codes_kept, check_training_data, set_cat_dims
 from gpytorch_nkn.models.ensemble_gp import EnsembleGP
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
 __all__ = ["StructureEnsembleGP"]
 
 
-def _matern(num_columns: int) -> Kernel:
+def _matern(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
     """Matern-5/2 with the priors that were BoTorch's default until 2024."""
-    base = MaternKernel(nu=2.5, ard_num_dims=num_columns, lengthscale_prior=GammaPrior(3.0, 6.0))
-    # a network of one kernel, whose matrix and gradients have closed forms
-    return ScaleKernel(NeuralKernelNetwork([base], []), outputscale_prior=GammaPrior(2.0, 0.15))
+
+    def make(**columns: Any) -> Kernel:
+        return MaternKernel(nu=2.5, lengthscale_prior=GammaPrior(3.0, 6.0), **columns)
+
+    # a network, whose matrix and gradients have closed forms
+    network = NeuralKernelNetwork(*mixed_parts(make, num_columns, cat_dims))
+    return ScaleKernel(network, outputscale_prior=GammaPrior(2.0, 0.15))
 
 
-def _rbf(num_columns: int) -> Kernel:
+def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
     """RBF whose lengthscales grow with the number of columns, by the prior of BoTorch's default."""
-    prior = LogNormalPrior(2**0.5 + math.log(num_columns) / 2, 3**0.5)
-    base = RBFKernel(
-        ard_num_dims=num_columns,
-        lengthscale_prior=prior,
-        lengthscale_constraint=GreaterThan(2.5e-2, initial_value=prior.mode),
-    )
-    network = NeuralKernelNetwork([base], [])
+
+    def make(ard_num_dims: int, **columns: Any) -> Kernel:
+        prior = LogNormalPrior(2**0.5 + math.log(ard_num_dims) / 2, 3**0.5)
+        return RBFKernel(
+            ard_num_dims=ard_num_dims,
+            lengthscale_prior=prior,
+            lengthscale_constraint=GreaterThan(2.5e-2, initial_value=prior.mode),
+            **columns,
+        )
+
+    network = NeuralKernelNetwork(*mixed_parts(make, num_columns, cat_dims))
     return ScaleKernel(network, outputscale_prior=LogNormalPrior(0.0, 1.0))
 
 
-_KERNELS: dict[str, Callable[[int], Kernel]] = {"matern": _matern, "rbf": _rbf}
+_KERNELS: dict[str, Callable[[int, Sequence[int]], Kernel]] = {"matern": _matern, "rbf": _rbf}
 _WARPED = "warped "
 _STRUCTURES = ("optimization", "matern", "rbf", "warped matern", "warped rbf")
 
@@ -84,6 +93,10 @@ class StructureEnsembleGP(EnsembleGP):
         train_X: Inputs ``N x D``, in the unit cube after ``input_transform``.
         train_Y: Targets ``N x 1``.
         train_Yvar: Variances of the noise ``N x 1``; ``None`` learns one for each structure.
+        cat_dims: Columns of ``train_X`` that hold codes of categories, see
+            :class:`gpytorch_nkn.models.NKNSingleTaskGP`. ``"rbf"`` and ``"matern"`` then are sums
+            of a kernel of the other columns, one of categories and a product of such two, as
+            BoTorch's ``MixedSingleTaskGP``.
         structures: What to average over, each a word or a kernel without a batch shape, of which
             the model takes a copy:
 
@@ -125,6 +138,7 @@ class StructureEnsembleGP(EnsembleGP):
         torch.Size([2])
     """
 
+    cat_dims: tuple[int, ...]
     covar_module: StructureKernel
     weights: Tensor
     constants: Tensor
@@ -138,12 +152,15 @@ class StructureEnsembleGP(EnsembleGP):
         train_Y: Tensor,
         train_Yvar: Tensor | None = None,
         *,
+        cat_dims: Sequence[int] | None = None,
         structures: Sequence[str | Kernel] = _STRUCTURES,
         num_members: int = 8,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
     ):
         check_counts(1, num_members=num_members)
+        check_training_data(train_X, train_Y, train_Yvar)
+        set_cat_dims(self, cat_dims, train_X)
         if isinstance(structures, str | Kernel) or not len(structures):
             raise ValueError(f"structures must be a sequence of at least one, got {structures!r}.")
         if num_members < len(structures):
@@ -162,11 +179,14 @@ class StructureEnsembleGP(EnsembleGP):
         x = self.transform_inputs(train_X)
         is_warped = [isinstance(s, str) and s.startswith(_WARPED) for s in structures]
         kernels = [
-            _kernel(s.removeprefix(_WARPED) if isinstance(s, str) else s, x.size(-1)).to(x)
+            _kernel(
+                s.removeprefix(_WARPED) if isinstance(s, str) else s, x.size(-1), self.cat_dims
+            ).to(x)
             for s in structures
         ]
         for kernel in kernels:
             check_columns(kernel, x.size(-1), x)
+        check_codes_kept(self, train_X)
         self.structures = _names(structures)
         members = torch.zeros(num_members, dtype=torch.long, device=x.device)
         self.covar_module = StructureKernel(kernels, members)
@@ -274,6 +294,7 @@ class StructureEnsembleGP(EnsembleGP):
         cls,
         training_data: SupervisedDataset,
         *,
+        categorical_features: Sequence[int] | None = None,
         structures: Sequence[str | Kernel] = _STRUCTURES,
         num_members: int = 8,
     ) -> dict[str, Any]:
@@ -281,18 +302,20 @@ class StructureEnsembleGP(EnsembleGP):
 
         Args:
             training_data: Inputs, targets and, if known, noise variances.
+            categorical_features: The class's ``cat_dims``, by the name that BoTorch and Ax have.
             structures, num_members: See the class.
         """
         inputs = super().construct_inputs(training_data=training_data)
-        return {**inputs, "structures": structures, "num_members": num_members}
+        own = {"structures": structures, "num_members": num_members}
+        return {**inputs, "cat_dims": categorical_features, **own}
 
 
-def _kernel(structure: str | Kernel, num_columns: int) -> Kernel:
+def _kernel(structure: str | Kernel, num_columns: int, cat_dims: Sequence[int]) -> Kernel:
     if isinstance(structure, str) and structure in _KERNELS:
-        return _KERNELS[structure](num_columns)
+        return _KERNELS[structure](num_columns, cat_dims)
     if isinstance(structure, str):
         check_word(structure, {*NETWORKS, *_KERNELS}, "'warped ' and one of these, or a kernel")
-    return make_kernel(structure, num_columns, torch.Size(), any_kernel=True)
+    return make_kernel(structure, num_columns, torch.Size(), cat_dims=cat_dims, any_kernel=True)
 
 
 def _names(structures: Sequence[str | Kernel]) -> tuple[str, ...]:

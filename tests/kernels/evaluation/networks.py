@@ -16,6 +16,7 @@ from gpytorch.kernels import (
 )
 
 from gpytorch_nkn.kernels import (
+    CategoricalKernel,
     CenteredLinearKernel,
     DampedTrendKernel,
     IntegratedWienerKernel,
@@ -105,6 +106,15 @@ def shared_columns(b):
         LinearKernel(batch_shape=b),
         CenteredLinearKernel(batch_shape=b),
         PeriodicKernel(batch_shape=b),
+    ]
+
+
+def categories(b):
+    """Of inputs that all differ; tests/kernels/test_categorical_kernel.py has codes."""
+    return [
+        CategoricalKernel(batch_shape=b),
+        ScaleKernel(CategoricalKernel(batch_shape=b, active_dims=(2, 0), ard_num_dims=2)),
+        RBFKernel(batch_shape=b),
     ]
 
 
@@ -297,6 +307,7 @@ CASES = {
     "periodic-ard": Case(twice(PeriodicKernel)),
     "linear": Case(twice(LinearKernel, None)),
     "linear-ard": Case(twice(LinearKernel)),
+    "categories": Case(small_network(categories)),
     "centered-linear": Case(twice(CenteredLinearKernel, None, learn_center=True)),
     "centered-linear-ard": Case(twice(CenteredLinearKernel, learn_center=True)),
     "fixed-center": Case(twice(CenteredLinearKernel)),

@@ -7,6 +7,7 @@ import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, RQKernel
 
 from gpytorch_nkn.kernels import (
+    CategoricalKernel,
     CenteredLinearKernel,
     DampedTrendKernel,
     IntegratedWienerKernel,
@@ -32,6 +33,7 @@ KERNELS = {
     "zero-mean": lambda: ZeroMeanPeriodicKernel(active_dims=(0,)),
     "linear": LinearKernel,
     "linear-ard": lambda: LinearKernel(ard_num_dims=2),
+    "categorical": lambda: CategoricalKernel(ard_num_dims=2),
     "centered": lambda: CenteredLinearKernel(learn_center=True),
     "spectral": SpectralComponentKernel,
     "spectral-ard": lambda: SpectralComponentKernel(ard_num_dims=2),

@@ -1,0 +1,156 @@
+"""Models of numbers and categories, beside BoTorch's MixedSingleTaskGP."""
+
+import pickle
+from copy import deepcopy
+
+import pytest
+import torch
+from botorch.acquisition import LogExpectedImprovement
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import MixedSingleTaskGP
+from botorch.models.transforms import Normalize
+from botorch.optim import optimize_acqf, optimize_acqf_mixed
+from botorch.utils.datasets import SupervisedDataset
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+from gpytorch_nkn.bo import fit_bo_model
+from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
+
+MODELS = [NKNSingleTaskGP, StructureEnsembleGP]
+CODES = torch.tensor([0.0, 2.0, 5.0])
+
+
+def function(x):
+    """The last column shifts the effect of the first one, and turns that of the second."""
+    place = (x[..., 2:] == CODES).double()
+    shift, sign = place @ torch.tensor([0.0, 0.7, -0.4]), place @ torch.tensor([1.0, 1.0, -1.0])
+    return ((5 * x[..., 0]).sin() + shift + sign * x[..., 1])[..., None]
+
+
+def points(rows, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(rows, 3, generator=generator, dtype=torch.float64)
+    x[:, 2] = CODES[torch.randint(3, (rows,), generator=generator)]
+    return x
+
+
+def fitted(model):
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll, max_iterations=30)
+    return model
+
+
+def mean_of(posterior):
+    return getattr(posterior, "mixture_mean", posterior.mean)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    x = points(40)
+    return {cls: fitted(cls(x, function(x), cat_dims=[-1])) for cls in MODELS}
+
+
+@pytest.mark.parametrize("cls", MODELS)
+def test_predicts_what_depends_on_numbers_and_categories(cls, trained):
+    x = points(200, seed=1)
+    with torch.no_grad():
+        error = mean_of(trained[cls].posterior(x)) - function(x)
+    assert error.square().mean() < 0.02 * function(x).var()
+
+
+@pytest.mark.parametrize("cls", MODELS)
+def test_other_codes_give_the_same_model(cls, trained):
+    def recoded(x):
+        x = x.clone()
+        x[:, 2] = 9 - 3 * x[:, 2]
+        return x
+
+    x, test = points(40), points(20, seed=2)
+    model = cls(recoded(x), function(x), cat_dims=(2,))
+    model.load_state_dict(trained[cls].state_dict())
+    if cls is StructureEnsembleGP:
+        model.set_weights(trained[cls].weights)
+    with torch.no_grad():
+        expected = trained[cls].posterior(test)
+        found = model.eval().posterior(recoded(test))
+    torch.testing.assert_close(mean_of(found), mean_of(expected))
+
+
+@pytest.mark.parametrize("cls", MODELS)
+def test_the_best_point_of_each_category_is_searched(cls, trained):
+    x, y = points(40), function(points(40))
+    best, value = optimize_acqf_mixed(
+        LogExpectedImprovement(trained[cls], best_f=y.max()),
+        torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 5.0]]).to(x),
+        q=1,
+        num_restarts=2,
+        raw_samples=16,
+        fixed_features_list=[{2: code} for code in CODES.tolist()],
+        options={"maxiter": 20},
+    )
+    # the maximum: 2.7 at x_0 = .31, x_1 = 1 and the second category
+    assert best[0, 2] == 2.0 and best[0, 1] > 0.8 and abs(best[0, 0] - 0.31) < 0.1
+    with pytest.raises(ValueError, match=r"columns \(2,\) of X must hold codes.*optimize_acqf_mix"):
+        optimize_acqf(
+            LogExpectedImprovement(trained[cls], best_f=y.max()),
+            torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 5.0]]).to(x),
+            q=1,
+            num_restarts=2,
+            raw_samples=16,
+        )
+
+
+@pytest.mark.parametrize("cls", MODELS)
+def test_input_transforms_leave_codes_alone(cls, trained):
+    x, scale = points(40), torch.tensor([10.0, 0.1, 1.0])
+    transform = Normalize(3, indices=[0, 1])
+    model = cls(scale * x, function(x), cat_dims=[2], input_transform=transform)
+    assert model.posterior(scale * x[:2]).mean.isfinite().all()
+    with pytest.raises(ValueError, match=r"leave the categorical columns \(2,\).*got Normalize"):
+        cls(x, function(x), cat_dims=[2], input_transform=Normalize(3))
+
+
+@pytest.mark.parametrize("cls", MODELS)
+def test_codes_are_integers(cls):
+    x = points(10)
+    x[3, 2] = 0.25
+    with pytest.raises(ValueError, match=r"columns \(2,\) of train_X must hold codes.*got 0.25"):
+        cls(x, function(x), cat_dims=[2])
+
+
+@pytest.mark.parametrize("cls", MODELS)
+def test_arguments_from_a_data_set_as_in_botorch(cls):
+    x = points(10)
+    data = SupervisedDataset(x, function(x), feature_names=["a", "b", "c"], outcome_names=["y"])
+    given = cls.construct_inputs(data, categorical_features=[2])
+    assert cls(**given).cat_dims == (2,)
+    assert given.keys() >= MixedSingleTaskGP.construct_inputs(data, [2]).keys() - {"likelihood"}
+
+
+@pytest.mark.parametrize("copy", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+@pytest.mark.parametrize("cls", MODELS)
+def test_copies_know_their_columns(cls, copy, trained):
+    x = points(5, seed=3)
+    expected, found = (m.posterior(x).mean for m in (trained[cls], copy(trained[cls])))
+    torch.testing.assert_close(found, expected)
+    with pytest.raises(ValueError, match=r"columns \(2,\)"):
+        copy(trained[cls]).posterior(x + 0.5)
+
+
+def test_several_outcomes_and_a_warm_start():
+    x = points(30)
+    y = torch.cat([function(x), -function(x)], -1)
+    first = fit_bo_model(NKNSingleTaskGP(x[:20], y[:20], cat_dims=[2]), max_iterations=10)
+    second = NKNSingleTaskGP(x, y, cat_dims=[2])
+    fit_bo_model(second, previous=first, fresh_starts=0, max_iterations=10)
+    alone = second.subset_output([1])
+    assert alone.cat_dims == (2,)
+    torch.testing.assert_close(
+        alone.posterior(x[:4]).mean[:, 0], second.posterior(x[:4]).mean[:, 1]
+    )
+
+
+def test_structures_of_one_column_are_for_numbers():
+    x = points(10)[:, 2:]
+    with pytest.raises(ValueError, match="structure='texture' is for a column of numbers"):
+        NKNSingleTaskGP(x, x, cat_dims=[0], structure="texture")
