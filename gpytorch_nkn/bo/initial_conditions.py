@@ -16,6 +16,8 @@ from torch import Tensor
 
 __all__ = ["coordinate_sweep_initial_conditions"]
 
+_MOST_COLUMNS = 100  # that a sweep visits
+
 Constraints = list[tuple[Tensor, Tensor, float]]
 
 
@@ -58,10 +60,10 @@ def coordinate_sweep_initial_conditions(
         num_restarts: Number of starting points ``R``.
         raw_samples: Random points from which BoTorch picks its share.
         fixed_features: Columns that keep a value, the same in all starting points.
-        options: Of BoTorch's generator. ``init_batch_limit`` (or ``batch_limit``) limits the
-            points of one evaluation and ``seed`` determines all random numbers of sweeps, too.
-            BoTorch's own starts take their ``seed`` for the raw samples only: for equal starts
-            throughout, call ``torch.manual_seed``.
+        options: Of BoTorch's generator. ``init_batch_limit`` (or ``num_values`` times
+            ``batch_limit``) limits the points of one evaluation, and ``seed`` determines all random
+            numbers of sweeps, too. BoTorch's own starts take their ``seed`` for the raw samples
+            only: for equal starts throughout, call ``torch.manual_seed``.
         inequality_constraints: Linear constraints as in ``optimize_acqf``, which sweeps keep to;
             what violates them is swept from one of BoTorch's points instead.
         equality_constraints: With them all starting points are BoTorch's own: what moves along
@@ -71,7 +73,8 @@ def coordinate_sweep_initial_conditions(
         share: Share of the starting points that come from sweeps, in [0, 1]; at least one of
             them does, unless it is 0.
         num_values: Values of each column, spread evenly with a random offset.
-        num_sweeps: Times that every column is visited, in random order.
+        num_sweeps: Times that every column is visited, in random order; of more than 100
+            coordinates (``q`` times the free columns) each start visits 100, drawn anew.
         generator: As for BoTorch's ``gen_batch_initial_conditions``.
 
     Nonlinear constraints, for which ``optimize_acqf`` asks for feasible starting points, are not
@@ -128,7 +131,9 @@ def coordinate_sweep_initial_conditions(
 
     def values(points: Tensor) -> Tensor:
         flat = points.flatten(0, -3)
-        limit = options.get("init_batch_limit", options.get("batch_limit")) or len(flat)
+        # without gradients, the values of one column take the place of a start
+        limit = options.get("init_batch_limit") or num_values * options.get("batch_limit", 0)
+        limit = limit or len(flat)
         found = torch.cat([acq_function(part).to(flat) for part in flat.split(int(limit))])
         found = found.masked_fill(found.isnan() | ~is_feasible(flat), -torch.inf)
         return found.view(points.shape[:-2])
@@ -205,6 +210,7 @@ def _sweep(
     best = values(starts.view(num_starts, q, d))
     for _ in range(num_sweeps):
         orders = torch.rand(num_starts, len(free), device=starts.device).argsort(-1)
+        orders = orders[:, :_MOST_COLUMNS]
         orders = torch.tensor(free, device=starts.device)[orders]  # S x free coordinates
         for coordinate in orders.unbind(-1):
             offsets = torch.rand(num_starts, 1).to(starts)

@@ -211,14 +211,14 @@ def test_equality_constraints_leave_all_to_botorch():
     torch.testing.assert_close(points[..., 0] + points[..., 1], torch.ones(4, 1))
 
 
-@pytest.mark.parametrize("name", ["init_batch_limit", "batch_limit"])
-def test_limit_of_points_per_evaluation(name):
+@pytest.mark.parametrize("options", [{"init_batch_limit": 5}, {"batch_limit": 1}])
+def test_limit_of_points_per_evaluation(options):
     torch.manual_seed(0)
     expected = sweep(q=2)
     torch.manual_seed(0)
     limited = Separable()
-    assert torch.equal(sweep(limited, q=2, options={name: 5}), expected)
-    assert max(limited.sizes) == 5
+    assert torch.equal(sweep(limited, q=2, options=options), expected)
+    assert max(limited.sizes) == options.get("init_batch_limit", 16)
     free = Separable()
     sweep(free, q=2)
     assert max(free.sizes) == 2 * 16

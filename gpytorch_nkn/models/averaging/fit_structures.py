@@ -22,11 +22,13 @@ from gpytorch_nkn.fit import (
     warn_user,
 )
 from gpytorch_nkn.linalg import ExactPosterior
-from gpytorch_nkn.models.averaging.member_warp import fit_warp, matched, warp_slope, warped
+from gpytorch_nkn.models.averaging.member_warp import fit_warp, warp_slope, warped
 from gpytorch_nkn.models.averaging.structure_ensemble_gp import StructureEnsembleGP
 from gpytorch_nkn.models.common import PartsGP, trains
 
 __all__ = ["fit_structure_ensemble_gp"]
+
+_MANY_ROWS, _MANY_COLUMNS = 200, 100  # from where on an iteration of a loop does less
 
 
 @trains(StructureEnsembleGP)
@@ -54,8 +56,11 @@ def fit_structure_ensemble_gp(
         previous: The model of the iteration before, with the same structures and fewer or other
             data, whose parameters are the first start; ``None`` starts from those of ``model``.
         fresh_starts: Further starts of each structure; with ``previous`` of one structure only, by
-            the number of rows, so that in a loop each has its turn.
-        max_iterations: L-BFGS iterations of each start.
+            the number of rows, so that in a loop each has its turn. From 400 rows on a turn comes
+            to every second row only, from 600 on to every third, and so on.
+        max_iterations: L-BFGS iterations of each start. With ``previous`` alone to start from they
+            are fewer from 200 rows or 100 columns on, in inverse proportion: what is left to gain
+            comes with the next rows.
         prior_points: So many points that all structures predict equally well are added to the
             data: weights are drawn together while there are few, and settle. 0 for none.
         budget: Wall time in seconds; structures for which none is left stay as they are.
@@ -88,18 +93,23 @@ def fit_structure_ensemble_gp(
     data = model.common_data()
     model.warps[model.is_warped] = fit_warp(data[1])
     parts = [_part(model, number, *data) for number in range(len(model.structures))]
-    recipe = Recipe(adam_steps=0, lbfgs_iterations=max_iterations)
-    failures, turn = {}, len(data[1]) % len(parts)
+    num_rows, num_columns = data[0].shape
+    share = min(1.0, _MANY_ROWS / num_rows, _MANY_COLUMNS / num_columns)
+    few = math.ceil(share * max_iterations)
+    turn = num_rows % (len(parts) * max(1, num_rows // _MANY_ROWS))
+    failures = {}
     for number, part in enumerate(parts):
         if number and session.is_over:
             break
+        starts_afresh = fresh_starts > 0 and (previous is None or number == turn)
+        iterations = max_iterations if previous is None or starts_afresh else few
         with torch.enable_grad(), session.interruptible(lambda number=number: number):  # type: ignore[misc]
             try:
                 result = fit_best_of(
                     part,
-                    restarts=1 + (fresh_starts if previous is None or number == turn else 0),
+                    restarts=1 + (fresh_starts if starts_afresh else 0),
                     initialize=fresh_start,
-                    recipe=recipe,
+                    recipe=Recipe(adam_steps=0, lbfgs_iterations=iterations),
                     budget=session.part(1 / (len(parts) - number)),
                     seed=seed,
                     progress=progress,
@@ -151,7 +161,7 @@ def _part(
 
 
 def _leave_one_out(part: PartsGP, y: Tensor, warp: Tensor) -> Tensor:
-    """Log densities ``N`` of targets, each given all the others; or minus infinity."""
+    """Log densities ``N`` of targets in their unit, each given all the others; or -infinity."""
     targets = part.train().train_targets
     with torch.no_grad():
         mean, covariance = noisy_prior(part)
@@ -160,11 +170,9 @@ def _leave_one_out(part: PartsGP, y: Tensor, warp: Tensor) -> Tensor:
         except torch.linalg.LinAlgError:
             return torch.full_like(targets, -math.inf)
         center, variance = posterior.leave_one_out()
-        # as batches of single points, in the unit of all structures
-        center, variance = matched((center + mean)[:, None], variance[:, None, None], warp)
-        center, variance = center[:, 0], variance[:, 0, 0]
-        error = y - center
-        return -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
+        error = targets - center - mean
+        density = -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
+        return density + warp_slope(y, warp).log()
 
 
 def _take_parameters(model: StructureEnsembleGP, previous: StructureEnsembleGP) -> None:

@@ -23,12 +23,13 @@ __all__ = [
     "warped",
 ]
 
-# Direction, location, scale, end, mean and standard deviation; a direction of 0 changes nothing.
-IDENTITY = (0.0, 0.0, 1.0, 0.0, 0.0, 1.0)
+# Direction, location, scale, end, mean and standard deviation, and the largest of the values; a
+# direction of 0 changes nothing.
+IDENTITY = (0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0)
 
 _LOCATIONS = (0.5, 0.75, 0.9, 1.0)  # quantiles
 _SCALES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)  # in standard deviations
-_LEAST = 1e-3  # standard deviation up to which a warp is taken as linear
+_LEAST = 1e-3  # distance, in standard deviations, up to which a warp is taken as linear
 
 
 def warped(y: Tensor, warp: Tensor) -> Tensor:
@@ -40,9 +41,9 @@ def warped(y: Tensor, warp: Tensor) -> Tensor:
 
     Args:
         y: Values ``...``.
-        warp: ``... x 6``, as :func:`fit_warp` returns it.
+        warp: ``... x 7``, as :func:`fit_warp` returns it.
     """
-    direction, location, scale, end, mean, deviation = warp.unbind(-1)
+    direction, location, scale, end, mean, deviation, _ = warp.unbind(-1)
     u = direction * (y - location) / scale
     below = torch.minimum((-u).clamp_min(0), end)
     beyond = (-u - end).clamp_min(0) / (1 + end)
@@ -52,7 +53,7 @@ def warped(y: Tensor, warp: Tensor) -> Tensor:
 
 def warp_slope(y: Tensor, warp: Tensor) -> Tensor:
     """Derivative of :func:`warped` by ``y``."""
-    direction, location, scale, end, _, deviation = warp.unbind(-1)
+    direction, location, scale, end, _, deviation, _ = warp.unbind(-1)
     below = torch.minimum((direction * (location - y) / scale).clamp_min(0), end)
     slope = 1 / ((1 + below) * scale * deviation)
     return torch.where(direction == 0, torch.ones_like(slope), slope)
@@ -60,7 +61,7 @@ def warp_slope(y: Tensor, warp: Tensor) -> Tensor:
 
 def unwarped(z: Tensor, warp: Tensor) -> Tensor:
     """The inverse of :func:`warped`."""
-    direction, location, scale, end, mean, deviation = warp.unbind(-1)
+    direction, location, scale, end, mean, deviation, _ = warp.unbind(-1)
     u = direction * (z * deviation + mean)
     knee = end.log1p()
     below = torch.minimum((-u).clamp_min(0), knee)
@@ -71,7 +72,7 @@ def unwarped(z: Tensor, warp: Tensor) -> Tensor:
 
 @torch.no_grad()
 def fit_warp(y: Tensor) -> Tensor:
-    """The warp under which values ``N`` are most like a normal sample, ``6``.
+    """The warp under which values ``N`` are most like a normal sample, ``7``.
 
     The best of a few locations, scales and directions by the likelihood of a normal distribution;
     whether it helps a model is for the model to find out.
@@ -85,9 +86,10 @@ def fit_warp(y: Tensor) -> Tensor:
             location = direction * (direction * y).quantile(level)
             for scale in _SCALES:
                 end = (direction * (location - y) / (scale * deviation)).max()
-                start = y.new_tensor([direction, location, scale * deviation, end, 0.0, 1.0])
+                given = [direction, location, scale * deviation, end, 0.0, 1.0, y.max()]
+                start = y.new_tensor(given)
                 z = warped(y, start)
-                start[4:] = torch.stack([z.mean(), z.std()])
+                start[4:6] = torch.stack([z.mean(), z.std()])
                 found.append((warp_slope(y, start).log().sum().item(), len(found), start))
     return max(found)[-1]  # all have standardised values: what differs is the slope
 
@@ -96,11 +98,12 @@ class MemberWarp(OutcomeTransform):
     r"""A warp of the outcomes for each member of an ensemble.
 
     The posterior of a warped outcome is not Gaussian. Here it becomes the Gaussian that has its
-    median, and the distance between its quantiles one standard deviation to either side, with
-    the correlations unchanged: acquisition functions then are those of any Gaussian.
+    median and the same probability to exceed the best of the training targets, with the
+    correlations unchanged. So improvement, in the sense of maximisation, is as probable as the
+    member says, and acquisition functions are those of any Gaussian.
 
     Args:
-        warps: ``S x 6``, one for each member.
+        warps: ``S x 7``, one for each member.
     """
 
     warps: Tensor
@@ -141,20 +144,27 @@ class MemberWarp(OutcomeTransform):
         return kind(MultivariateNormal(mean, to_linear_operator(covariance)))
 
     def _warps(self) -> Tensor:
-        return self.warps.unsqueeze(-2).unsqueeze(-2)  # S x 1 x 1 x 6
+        return self.warps.unsqueeze(-2).unsqueeze(-2)  # S x 1 x 1 x 7
 
 
 def matched(mean: Tensor, covariance: Tensor, warp: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of the Gaussian that stands for one on the scale of a warp.
+    r"""Mean and covariance of the Gaussian that stands for one on the scale of a warp.
+
+    With :math:`g` the inverse of the warp and :math:`z^*` the warped best value, the mean is
+    :math:`g(m)` and standard deviations are multiplied by the slope of the secant
+    :math:`(g(z^*) - g(m)) / (z^* - m)`. The interval of a standard deviation to either side would
+    be wide where the values are drawn together, far below the best, and promise improvement there.
 
     Args:
         mean: ``... x q``.
         covariance: ``... x q x q``.
-        warp: ``... x 1 x 6``.
+        warp: ``... x 1 x 7``.
     """
     # GPyTorch adds its jitter to what it factorises, here after the scales have come to differ.
     jitter = cholesky_jitter.value(mean.dtype) * torch.ones_like(mean)
     covariance = covariance + (warp[..., 0] != 0).to(mean).mul(jitter).diag_embed()
-    step = covariance.diagonal(dim1=-2, dim2=-1).clamp_min(_LEAST**2).sqrt()
-    ratio = (unwarped(mean + step, warp) - unwarped(mean - step, warp)) / (2 * step)
-    return unwarped(mean, warp), covariance * ratio.unsqueeze(-1) * ratio.unsqueeze(-2)
+    gap = warped(warp[..., 6], warp) - mean
+    gap = torch.where(gap.abs() < _LEAST, torch.full_like(gap, _LEAST), gap)
+    center = unwarped(mean, warp)
+    ratio = (unwarped(mean + gap, warp) - center) / gap
+    return center, covariance * ratio.unsqueeze(-1) * ratio.unsqueeze(-2)

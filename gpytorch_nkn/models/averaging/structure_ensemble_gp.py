@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -246,6 +246,10 @@ class StructureEnsembleGP(EnsembleGP):
             self.likelihood.initialize(noise=self.noise_levels[members].unsqueeze(-1))
         mode = self.training
         self.train().train(mode)  # forgets what was computed with other members
+
+    def eval(self) -> Self:
+        """Set the mode; nothing is done, to hundreds of modules, if it is set."""
+        return super().eval() if self.training else self
 
     def common_data(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Inputs ``N x D``, targets ``N`` on the scale without warps, and their noise if known."""
