@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from copy import deepcopy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +16,7 @@ from scipy.stats import norm
 from torch import Tensor
 
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
+from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
 from gpytorch_nkn.fit import WIDTHS, FitResult, stack_predictions, stacking_weights
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "Ensemble",
     "mixture_log_density",
     "mixture_quantile",
-    "sparse_predictors",
 ]
 
 SELECTIONS = ("stacking", "loo", "marginal_likelihood")
@@ -35,58 +34,6 @@ _MAX_LOO_ROWS = 4000  # of models that are not exact, whose rows are held out wi
 _PROBE = 1000  # rows by which the time of others is estimated
 _MANY_ROWS = 20_000  # that clusters are made of, at most
 _LEAST_POINTS = 50
-
-
-class SparsePredictor:
-    """Titsias' posterior at the hyperparameters of an exact GP; see ``SparseNKNGP``.
-
-    Args:
-        model: A GP with ``mean_module``, ``covar_module``, homoskedastic Gaussian noise and inputs
-            ``N x D``.
-        points: Inducing points ``m x D``.
-    """
-
-    num_bytes = 0  # nothing that would be worth forgetting
-
-    def __init__(self, model: ExactGP, points: Tensor):
-        self.model = model.eval()
-        assert model.train_inputs is not None
-        # BoTorch, which the models stand on, is loaded where it is needed only
-        from gpytorch_nkn.models import SparseNKNGP
-
-        self._sparse = SparseNKNGP(
-            model.train_inputs[0],
-            model.train_targets.unsqueeze(-1),
-            structure=model.covar_module,
-            inducing_points=points,
-            learn_inducing_points=False,
-            likelihood=deepcopy(model.likelihood),
-            mean_module=deepcopy(model.mean_module),
-            outcome_transform=None,
-        ).eval()
-
-    @property
-    def noise(self) -> float:
-        """Variance of the noise."""
-        return self.model.likelihood.noise.item()
-
-    def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Mean and variance ``M`` of the function at rows ``M x D``, without noise."""
-        mean, own = self._sparse.predict(x)
-        return mean.squeeze(-1), own.squeeze(-1) if variance else None
-
-    @torch.no_grad()
-    def covariance(self, x: Tensor) -> Tensor:
-        """Covariance ``M x M`` of the function at rows ``M x D``, without noise."""
-        return self._sparse(x).covariance_matrix
-
-    def prepare(self) -> None:
-        """Do what all predictions have in common, which takes a pass over the training rows."""
-        assert self.model.train_inputs is not None
-        self._sparse.predict(self.model.train_inputs[0][:1])
-
-    def release(self) -> None:
-        """Nothing to forget."""
 
 
 # What a member of an ensemble predicts by.
@@ -110,9 +57,8 @@ class Costs:
     num_rows: int
 
     @classmethod
-    def of(cls, model: ExactGP) -> Costs:
-        """Measured on at most 1000 rows of a model."""
-        num_rows = model.train_targets.numel()
+    def of(cls, model: ExactGP, num_rows: int) -> Costs:
+        """Measured on at most 1000 rows of a model, for predictions given ``num_rows``."""
         (part,) = ConditionedGP(model).blocks(_PROBE, _PROBE)
         begin = time.monotonic()
         part.covariances()
@@ -133,7 +79,7 @@ class Costs:
         points = num_points / self.probed
         clusters = 0.05 * self.solve * num_points * min(self.num_rows / _MANY_ROWS, 1.0)
         held_out = min(rows, _MAX_LOO_ROWS / _PROBE) * (self.fill + self.solve)
-        each = held_out + (2 * self.fill + 4 * self.solve * points) * rows * points
+        each = held_out + (3 * self.fill + 4 * self.solve * points) * rows * points
         return clusters + members * each
 
     def num_points(self, most: int, members: int, seconds: float) -> int:
@@ -214,18 +160,24 @@ class Ensemble:
             logs = norm.logpdf(honest[0], honest[1], np.sqrt(honest[2]))
             weights = np.eye(len(found))[np.nanmean(logs, 1).argmax()]
         weights = _prepared(weights, [predictor for _, predictor, _ in found], end)
+        places = np.flatnonzero(weights)
+        self.members = [members[place] for place in places]
+        self.predictors = [found[place][1] for place in places]
+        weights, table, honest = weights[places], table[:, places], honest[:, places]
+        seen = _held_out_rows(self.predictors)
+        if seen is not None:  # what all rows but these predict, in place of blocks of some
+            table = honest = seen
+            if selection == "stacking":
+                weights = _weights(honest[0], honest[1], honest[2], calibrate)
+        self.weights = weights
         self.widths, self.width_shares = np.ones(1), np.ones(1)
         if calibrate:
             self.widths = WIDTHS
             _, self.width_shares = stack_predictions(
                 table[0, 0], table[1], table[2], weights=weights
             )
-        places = np.flatnonzero(weights)
-        self.members = [members[place] for place in places]
-        self.predictors = [found[place][1] for place in places]
-        self.weights = weights[places]
-        parts = self.observations(honest[1, places], honest[2, places])
-        densities = mixture_log_density(*parts, honest[0, places[0]])
+        parts = self.observations(honest[1], honest[2])
+        densities = mixture_log_density(*parts, honest[0, 0])
         self.left_out_log_density = float(np.nanmean(densities))
 
     def observations(
@@ -283,14 +235,6 @@ class Ensemble:
                 predictor.release()
 
 
-def sparse_predictors(inputs: Tensor, count: int, seed: int) -> Callable[[ExactGP], Predictor]:
-    """What makes sparse predictors of models over rows ``N x D``, with ``count`` points."""
-    from gpytorch_nkn.models import select_inducing_points
-
-    points = select_inducing_points(inputs, count, method="kmeans", seed=seed)
-    return lambda model: SparsePredictor(model, points)
-
-
 def _in_turn(results: Mapping[str, FitResult], *, only_best: bool) -> list[tuple[str, int]]:
     """Names of networks and numbers of their starts: the best one of each, then the others."""
     found = [
@@ -311,10 +255,21 @@ def _prepared(weights: np.ndarray, predictors: list[Predictor], end: float) -> n
         if weights[place] == 0 or (done.any() and time.monotonic() + seconds > end):
             break
         begin = time.monotonic()
-        predictors[place].prepare()
+        predictor = predictors[place]
+        if isinstance(predictor, SparsePredictor):
+            predictor.prepare(end)
+        else:
+            predictor.prepare()
         seconds = time.monotonic() - begin
         done[place] = weights[place]
     return done / done.sum() if (done != weights).any() else weights
+
+
+def _held_out_rows(predictors: Sequence[Predictor]) -> np.ndarray | None:
+    """Targets, means and variances ``3 x M x H`` of rows that no predictor was given."""
+    seen = [p.held_out() if isinstance(p, SparsePredictor) else None for p in predictors]
+    found = [rows for rows in seen if rows is not None]
+    return np.stack(found, 1) if len(found) == len(predictors) else None
 
 
 def _weights(

@@ -24,13 +24,20 @@ from gpytorch_nkn.estimators.nkn.ensemble import (
     Ensemble,
     mixture_log_density,
     mixture_quantile,
-    sparse_predictors,
 )
+from gpytorch_nkn.estimators.nkn.sparse_predictor import sparse_predictors
 from gpytorch_nkn.estimators.nkn.table_models import (
     check_structures,
     named_structures,
     train_structures,
     untrained_model,
+)
+from gpytorch_nkn.estimators.nkn.table_rows import (
+    DrawnRows,
+    SourceRows,
+    TableRows,
+    TensorRows,
+    row_source,
 )
 from gpytorch_nkn.estimators.table_input import (
     Standardisation,
@@ -66,7 +73,11 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
 
     Up to twice ``block_size`` rows the networks maximise the posterior of their parameters given
     all rows; beyond, given random blocks of rows (see :func:`gpytorch_nkn.fit.fit_in_stages`).
-    Predictions use every row: exactly up to ``max_exact`` rows, beyond with inducing points.
+    Predictions use every row: exactly up to ``max_exact`` rows, beyond with inducing points and,
+    where these are few for the rows, a process of what they leave out, given the nearest rows of
+    each point. Tables may be larger than the memory: files of Parquet, memory maps and Dask arrays
+    are read piece by piece, some times in all; 20,000 rows drawn at random are what networks learn
+    from, and what ``model_`` holds.
 
     Args:
         structure: The networks: ``"auto"``, a name, a kernel over all columns, or a sequence of
@@ -148,6 +159,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
     results_: dict[str, FitResult]
     _ensemble: Ensemble | None
     _num_points: int
+    _rows: TableRows | None
 
     def __init__(
         self,
@@ -186,8 +198,10 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         """Learn from a table.
 
         Args:
-            X: Rows ``N x D``; a pandas data frame keeps its names.
-            y: Targets ``N``.
+            X: Rows ``N x D``; a pandas data frame keeps its names. Or a table that is not in
+                memory: the path of a Parquet file or folder (or several), a ``numpy.memmap``, a
+                Dask array or data frame.
+            y: Targets ``N``; of Parquet the name of their column, all others being inputs.
 
         Returns:
             The fitted estimator.
@@ -201,8 +215,15 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # of another fit: a failure of this one must not leave a mixture
+        self._ensemble = self._rows = None
         structures = self._check_parameters()
         session = Session(budget=self.budget)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        source, drawn = row_source(X, y), None
+        if source is not None:
+            self._choose_method(source.num_rows)
+            drawn = None if self.method_ == "exact" else DrawnRows.of(source, seed)
+            X, y = source.table() if drawn is None else drawn.table()
         refuse_other_values("X", X)
         refuse_other_values("y", y)
         table, target = validate_data(
@@ -214,20 +235,14 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         refuse_constant(target)
         self.y_offset_, self.y_scale_ = offset_and_scale(target)
         warn_of_copies(table, target)
-        self.method_ = self.method
-        if self.method == "auto":
-            limit = max_exact_rows(self.device) if self.max_exact is None else self.max_exact
-            self.method_ = "exact" if len(target) <= limit else "sparse"
-        self._num_points = self.num_inducing
-        self._check_size(len(target))
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        num_rows = len(target) if drawn is None else drawn.source.num_rows
+        self._choose_method(num_rows)
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
-            inputs = self._tensor(self.standardisation_(table))
-            targets = self._tensor((target - self.y_offset_) / self.y_scale_)
-            named = named_structures(structures, self.selection, *inputs.shape)
+            inputs, targets = self._standardised(table, target)
+            named = named_structures(structures, self.selection, num_rows, inputs.size(-1))
             later = 0.0
             if self.budget is not None:
-                costs = Costs.of(untrained_model(named, inputs, targets))
+                costs = Costs.of(untrained_model(named, inputs, targets), num_rows)
                 later = self._plan_predictions(costs, _SHARE * self.budget, len(named))
             self.results_ = train_structures(
                 named,
@@ -241,13 +256,27 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
                 n_jobs=self.n_jobs,
                 progress=self.progress,
             )
+        if drawn is not None:
+            held_out = self._standardised(*drawn.held_out)
+            self._rows = SourceRows(drawn, held_out, self._standardised)
+        elif self.method_ == "sparse":
+            self._rows = TensorRows(inputs, targets, self._num_points, seed)
         self.seed_ = seed
-        self._ensemble = None
         self._fitted(session.end)
         return self
 
-    def _check_size(self, num_rows: int) -> None:
-        """Say at once what so many rows lead to."""
+    def _standardised(self, X: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Inputs ``N x d`` and targets ``N`` as networks see them."""
+        targets = (y - self.y_offset_) / self.y_scale_
+        return self._tensor(self.standardisation_(X)), self._tensor(targets)
+
+    def _choose_method(self, num_rows: int) -> None:
+        """How to predict from so many rows; says at once what they lead to."""
+        self.method_ = self.method
+        if self.method == "auto":
+            limit = max_exact_rows(self.device) if self.max_exact is None else self.max_exact
+            self.method_ = "exact" if num_rows <= limit else "sparse"
+        self._num_points = self.num_inducing
         if self.method_ == "exact":
             like = torch.empty(0, dtype=torch.float64, device=self.device)
             check_dense("NKNRegressor(method='exact')", num_rows, like, "method='sparse'")
@@ -455,15 +484,18 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "results_")
         if self._ensemble is None:  # in fit, or after a fit that was interrupted at its very end
             inputs = self._any_model.train_inputs[0]
-            points = self._num_points if self.method_ == "sparse" else 0
+            rows = self._rows
             self._ensemble = Ensemble(
                 self.results_,
                 selection=self.selection,
                 calibrate=self.calibrate,
-                sparse=sparse_predictors(inputs, points, self.seed_) if points else None,
+                sparse=None
+                if rows is None
+                else sparse_predictors(inputs, self._num_points, rows, self.seed_),
                 block_size=self.block_size,
                 end=end,
             )
+            self._rows = None  # which may stand for files
         return self._ensemble
 
     @property

@@ -8,7 +8,7 @@ differentiated once, not in every chunk, and one pass over the rows serves value
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,11 @@ class WhitenedPosterior:
         change = MatmulLinearOperator(half.mT.to(x), after.to(x))
         return MultivariateNormal(means, kernel(x) + change)
 
+    def mean_at(self, kernel: Kernel, mean: Mean, points: Tensor, x: Tensor) -> Tensor:
+        """Means ``... x q`` of the function at ``x`` ``... x q x d``, without a solve for each."""
+        weights = torch.linalg.solve_triangular(self.factor.mT, self.mean.unsqueeze(-1), upper=True)
+        return mean(x) + (_values(kernel, x, points).double() @ weights).squeeze(-1).to(x)
+
     def _half(self, kernel: Kernel, points: Tensor, x: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
         """Inputs with the whole batch shape, r as columns ``... x m x (t q)``, and the shape.
 
@@ -119,6 +124,34 @@ class Statistics:
     variance: Tensor
     num_data: int
 
+    @classmethod
+    def of(cls, covariance: Tensor, parts: Iterable[tuple[Tensor, Tensor, Tensor]]) -> Statistics:
+        """Summed over chunks of rows, of which one is in memory at a time.
+
+        Args:
+            covariance: Of the inducing points, ``... x m x m``.
+            parts: Covariances ``... x c x m`` of the rows of a chunk with the inducing points,
+                their prior variances ``... x c`` and the residuals ``... x c`` of their targets.
+
+        Raises:
+            NotPSDError: The covariance is not positive definite.
+        """
+        factor, jitter = factorize_inducing(covariance)
+        batch_shape, num_points = factor.shape[:-2], factor.size(-1)
+        gram = factor.new_zeros(*batch_shape, num_points, num_points)
+        cross = factor.new_zeros(*batch_shape, num_points)
+        residual = variance = factor.new_zeros(batch_shape)
+        num_data = 0
+        for between, prior, errors in parts:
+            half = torch.linalg.solve_triangular(factor, between.mT.double(), upper=False)
+            errors = errors.double()
+            gram += half @ half.mT
+            cross += (half @ errors.unsqueeze(-1)).squeeze(-1)
+            residual = residual + errors.square().sum(-1)
+            variance = variance + prior.double().sum(-1)
+            num_data += errors.size(-1)
+        return cls(factor, jitter, gram, cross, residual, variance, num_data)
+
     def solve(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         r"""Cholesky factor of :math:`B = I + A A^\top / \sigma^2`, and :math:`B^{-1} A r`."""
         eye = torch.eye(self.gram.size(-1), dtype=self.gram.dtype, device=self.gram.device)
@@ -167,21 +200,18 @@ class CollapsedGP:
     @torch.no_grad()
     def statistics(self) -> Statistics:
         """One pass over the rows, in the memory of a chunk of them."""
-        factor, jitter = factorize_inducing(self._inducing_covariance())
-        batch_shape, num_points = factor.shape[:-2], factor.size(-1)
-        gram = factor.new_zeros(*batch_shape, num_points, num_points)
-        cross = factor.new_zeros(*batch_shape, num_points)
-        residual = variance = factor.new_zeros(batch_shape)
-        inputs = self.inputs()
-        for rows in self._chunks(batch_shape):
-            between, prior, errors = self._chunk(inputs, rows)
-            half = torch.linalg.solve_triangular(factor, between.mT.double(), upper=False)
-            errors = errors.double()
-            gram += half @ half.mT
-            cross += (half @ errors.unsqueeze(-1)).squeeze(-1)
-            residual = residual + errors.square().sum(-1)
-            variance = variance + prior.double().sum(-1)
-        return Statistics(factor, jitter, gram, cross, residual, variance, self.num_data)
+        return self.statistics_of([(self.inputs(), self.targets)])
+
+    @torch.no_grad()
+    def statistics_of(self, chunks: Iterable[tuple[Tensor, Tensor]]) -> Statistics:
+        """Those of other rows, inputs ``... x c x d`` and targets ``... x c`` of each chunk."""
+        shape = torch.broadcast_shapes(self.points.shape[:-2], self.kernel.batch_shape)
+        parts = (
+            self._chunk(inputs[..., rows, :], slice(None), targets[..., rows])
+            for inputs, targets in chunks
+            for rows in self._chunks(shape, targets.size(-1))
+        )
+        return Statistics.of(self._inducing_covariance(), parts)
 
     @property
     def num_data(self) -> int:
@@ -229,7 +259,7 @@ class CollapsedGP:
             whole = self.inputs()
             inputs = whole.detach().requires_grad_(whole.requires_grad)
             of_inputs = torch.zeros_like(inputs)
-            for rows in self._chunks(noise.shape):
+            for rows in self._chunks(noise.shape, self.num_data):
                 part = inputs[..., rows, :].detach().requires_grad_(whole.requires_grad)
                 between, prior, errors = self._chunk(part, slice(None), self.targets[..., rows])
                 half = torch.linalg.solve_triangular(
@@ -258,11 +288,11 @@ class CollapsedGP:
     def _inducing_covariance(self) -> Tensor:
         return _values(self.kernel, self.points, self.points)
 
-    def _chunks(self, batch_shape: torch.Size) -> Iterator[slice]:
+    def _chunks(self, batch_shape: torch.Size, num_rows: int) -> Iterator[slice]:
         width = self.points.size(-2) * max(1, batch_shape.numel())
         size = max(1, _CHUNK_ENTRIES // width)
-        for start in range(0, self.num_data, size):
-            yield slice(start, min(start + size, self.num_data))
+        for start in range(0, num_rows, size):
+            yield slice(start, min(start + size, num_rows))
 
     def _chunk(
         self, inputs: Tensor, rows: slice, targets: Tensor | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -151,6 +152,33 @@ class SparseNKNGP(  # type: ignore[misc]
         """Lower bound ``...`` of the log marginal likelihood of the (transformed) outcomes."""
         gp = self.collapsed()
         return gp.statistics().bound(gp.noise_variance())
+
+    @torch.no_grad()
+    def condition_on_chunks(self, chunks: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Let predictions be those of other rows, in place of the training data.
+
+        The rows are read once, chunk by chunk, and none is kept: they may be too many for the
+        memory. The hyperparameters stay. ``train()`` goes back to the training data.
+
+        Args:
+            chunks: Inputs ``... x c x d`` and targets ``... x c``, both on the transformed scale,
+                that of ``train_inputs`` and ``train_targets`` in eval mode.
+
+        Raises:
+            NotPSDError: A value is not finite.
+        """
+        self.eval()
+        gp = self.collapsed()
+        self.prediction_strategy = gp.statistics_of(chunks).posterior(gp.noise_variance())
+
+    def mean_at(self, x: Tensor) -> Tensor:
+        """Posterior means ``... x c`` at transformed inputs ``... x c x d``, on that scale.
+
+        A quarter of the time of a posterior, which has variances.
+        """
+        self.eval()
+        kernel = self.covar_module.base_kernel
+        return self._posterior().mean_at(kernel, self.mean_module, self.inducing_points, x)
 
     def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
         """The prior in training, the posterior otherwise."""

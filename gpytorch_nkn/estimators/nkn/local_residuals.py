@@ -1,0 +1,144 @@
+"""What a prediction by all rows leaves out, learned from the nearest rows of each point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from gpytorch_nkn.estimators.nkn.table_models import TableGP, untrained_model
+from gpytorch_nkn.fit import Recipe, fit_best_of
+
+__all__ = ["LocalResiduals"]
+
+_NEIGHBOURS = 128
+_BLOCKS, _BLOCK_ROWS = 20, 300  # neighbourhoods from which the kernel is learned
+_ITERATIONS = 60
+_SEARCHED = 8  # columns, at most, by which neighbours are searched: trees are slow beyond
+_LEAST_SCALE = 0.05  # of a column among those, in parts of the largest
+_MAX_ENTRIES = 40_000_000  # of the rows that are kept: 320 MB
+_CHUNK_ENTRIES = 4_000_000  # of covariances between neighbours
+_UNION = 4_000  # neighbours of all points of a joint distribution
+
+
+class LocalResiduals:
+    r"""A Gaussian process of residuals, conditioned on the nearest rows of each point.
+
+    Inducing points say what a function does on the large; what is left varies on a scale that they
+    do not resolve, and there rows far away tell nothing. So the residuals :math:`r_i` of all rows
+    have a process of their own, with a network of kernels that is learned from neighbourhoods of
+    rows drawn at random, taken to be independent. The prediction at a point is that given its
+    :math:`k` nearest rows N, in :math:`O(k^3)`:
+
+    .. math:: \mu(x) = k(x, N) (K_{NN} + \sigma^2 I)^{-1} r_N
+
+    Near rows are those near in the columns by which the function changes most, weighted by how
+    much it does. Of more rows than are to be kept every so many is.
+
+    Args:
+        rows: Standardised inputs ``c x D`` and residuals ``c`` of one chunk of rows after another.
+        num_rows: Number of all rows.
+        sensitivity: Root mean square ``D`` of the derivatives of the function by the columns.
+        like: A tensor of the dtype and on the device of the computation.
+        seed: Determines which rows the kernel is learned from.
+
+    Attributes:
+        noise: Variance of the noise, that of the residuals that the process does not explain.
+
+    Raises:
+        RuntimeError: The training of the kernel failed.
+
+    Reference: Snelson and Ghahramani (2007), Local and global sparse Gaussian process
+    approximations, whose local part has the same kernel as the global one; here it has its own, so
+    that neighbours cost nothing by inducing points.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[tuple[np.ndarray, np.ndarray]],
+        num_rows: int,
+        sensitivity: np.ndarray,
+        like: Tensor,
+        *,
+        seed: int,
+    ):
+        every = -(-num_rows * sensitivity.size // _MAX_ENTRIES)
+        kept, start = [], 0
+        for x, y in rows:
+            own = slice(-start % every, None, every)
+            kept.append((x[own], y[own]))
+            start += len(y)
+        self._inputs, self._residuals = (np.concatenate(part) for part in zip(*kept, strict=True))
+        self._like = like.new_empty(0)
+        self._columns = np.sort(np.argsort(-sensitivity, kind="stable")[:_SEARCHED])
+        scale = sensitivity[self._columns]
+        self._scale = np.maximum(scale, _LEAST_SCALE * scale.max())
+        if not self._scale.max() > 0:
+            self._scale = np.ones_like(scale)
+        self._tree = cKDTree(self._inputs[:, self._columns] * self._scale)
+        self._unit = float(self._residuals.std()) or 1.0
+        self._model = self._learn(seed)
+        self.noise = self._model.likelihood.noise.item() * self._unit**2
+
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and variances ``M`` at standardised inputs ``M x D``, without noise."""
+        near = self._nearest(x, _NEIGHBOURS)
+        size = max(1, _CHUNK_ENTRIES // near.shape[1] ** 2)
+        parts = [
+            self._conditional(x[start : start + size, None], near[start : start + size])
+            for start in range(0, len(x), size)
+        ]
+        means, covariances = zip(*parts, strict=True)
+        return torch.cat(means).squeeze(-1), torch.cat(covariances)[:, 0, 0].clamp_min(0)
+
+    def covariance(self, x: Tensor) -> Tensor:
+        """Covariance ``M x M`` at standardised inputs ``M x D``, given neighbours of all."""
+        near = np.unique(self._nearest(x, max(1, min(_NEIGHBOURS, _UNION // len(x)))))
+        return self._conditional(x, near)[1]
+
+    @torch.no_grad()
+    def _conditional(self, x: Tensor, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Means ``... x q`` and covariances ``... x q x q`` at ``... x q x D`` given some rows."""
+        kernel, mean = self._model.covar_module, self._model.mean_module
+        inputs, targets = self._rows(rows)
+        covariance = kernel(inputs).to_dense()
+        covariance.diagonal(dim1=-2, dim2=-1).add_(self._model.likelihood.noise)
+        factor = psd_safe_cholesky(covariance)
+        half = torch.linalg.solve_triangular(factor, kernel(inputs, x).to_dense(), upper=False)
+        errors = (targets - mean(inputs)).unsqueeze(-1)
+        white = torch.linalg.solve_triangular(factor, errors, upper=False)
+        means = mean(x) + (half.mT @ white).squeeze(-1)
+        own = kernel(x).to_dense() - half.mT @ half
+        return means * self._unit, own * self._unit**2
+
+    def _learn(self, seed: int) -> TableGP:
+        rng = np.random.default_rng(seed)
+        count = len(self._inputs)
+        centers = rng.choice(count, min(_BLOCKS, count), replace=False)
+        _, near = self._tree.query(self._tree.data[centers], k=min(_BLOCK_ROWS, count))
+        inputs, targets = self._rows(near)
+        model = untrained_model({"tabular": "tabular"}, inputs[0], targets[0])
+        model.set_train_data(inputs, targets, strict=False)
+        recipe = Recipe(adam_steps=0, lbfgs_iterations=_ITERATIONS)
+        with torch.enable_grad():
+            fit_best_of(
+                model, restarts=1, initialize=None, recipe=recipe, seed=seed, progress=False
+            )
+        model.set_train_data(inputs[0], targets[0], strict=False)
+        return model.eval()
+
+    def _nearest(self, x: Tensor, count: int) -> np.ndarray:
+        """Numbers ``M x k`` of the rows that are nearest to points ``M x D``."""
+        count = min(count, len(self._inputs))
+        points = x.cpu().numpy()[:, self._columns] * self._scale
+        _, near = self._tree.query(points, k=count)
+        return near.reshape(len(x), count)
+
+    def _rows(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        inputs = torch.from_numpy(self._inputs[rows]).to(self._like)
+        targets = torch.from_numpy(self._residuals[rows] / self._unit).to(self._like)
+        return inputs, targets

@@ -1,0 +1,158 @@
+"""Predictions of a trained Gaussian process given more rows than exact ones can take."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.models import ExactGP
+from scipy.stats import norm
+from torch import Tensor
+
+from gpytorch_nkn.estimators.nkn.local_residuals import LocalResiduals
+from gpytorch_nkn.estimators.nkn.table_rows import ROWS_PER_POINT, TableRows
+
+__all__ = ["SparsePredictor", "sparse_predictors"]
+
+_CHUNK = 2000  # rows whose covariances with inducing points are in memory
+_PROBE = 500  # rows by which it is found which columns count
+
+
+class SparsePredictor:
+    """Inducing points given all rows and, where these are many, a local process of the rest.
+
+    The first is Titsias' posterior at the hyperparameters of an exact GP; see ``SparseNKNGP``. The
+    second is kept if it predicts held-out rows better; see :class:`LocalResiduals`.
+
+    Args:
+        model: A GP with ``mean_module``, ``covar_module`` and homoskedastic Gaussian noise.
+        points: Inducing points ``m x D``.
+        rows: The rows to condition on.
+        seed: Determines the rows from which the local process is learned.
+    """
+
+    num_bytes = 0  # nothing that would be worth forgetting
+
+    def __init__(self, model: ExactGP, points: Tensor, rows: TableRows, seed: int):
+        self.model = model.eval()
+        self._points, self._seed = points, seed
+        self._rows: TableRows | None = rows  # until predictions are prepared: they may be files
+        self._held_out = rows.held_out
+        self._sparse: Any = None
+        self._local: LocalResiduals | None = None
+
+    @property
+    def noise(self) -> float:
+        """Variance of the noise."""
+        self.prepare()
+        return self.model.likelihood.noise.item() if self._local is None else self._local.noise
+
+    @torch.no_grad()
+    def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
+        """Mean and variance ``M`` of the function at rows ``M x D``, without noise."""
+        self.prepare()
+        if self._local is None:
+            mean, own = self._sparse.predict(x)
+            return mean.squeeze(-1), own.squeeze(-1) if variance else None
+        rest, own = self._local.moments(x)
+        # what the inducing points leave open is what the local process describes
+        return self._sparse.mean_at(x) + rest, own if variance else None
+
+    @torch.no_grad()
+    def covariance(self, x: Tensor) -> Tensor:
+        """Covariance ``M x M`` of the function at rows ``M x D``, without noise."""
+        self.prepare()
+        if self._local is None:
+            return self._sparse(x).covariance_matrix
+        return self._local.covariance(x)
+
+    def held_out(self) -> np.ndarray | None:
+        """Targets of held-out rows, and their means and variances, ``3 x H``, if there are any."""
+        if self._held_out is None:
+            return None
+        x, y = self._held_out
+        mean, variance = self.moments(x)
+        assert variance is not None
+        return torch.stack([y, mean, variance + self.noise]).cpu().numpy()
+
+    def prepare(self, end: float = math.inf) -> None:
+        """Do what all predictions have in common, which takes one or two passes over the rows.
+
+        Args:
+            end: Time of the monotonic clock after which no local process is begun.
+        """
+        rows = self._rows
+        if rows is None:
+            return
+        # BoTorch, which the models stand on, is loaded where it is needed only
+        from gpytorch_nkn.models import SparseNKNGP
+
+        assert self.model.train_inputs is not None
+        sparse = SparseNKNGP(
+            self.model.train_inputs[0],
+            self.model.train_targets.unsqueeze(-1),
+            structure=self.model.covar_module,
+            inducing_points=self._points,
+            learn_inducing_points=False,
+            likelihood=deepcopy(self.model.likelihood),
+            mean_module=deepcopy(self.model.mean_module),
+            outcome_transform=None,
+        )
+        begin = time.monotonic()
+        sparse.condition_on_chunks(rows.chunks())
+        seconds = time.monotonic() - begin
+        self._sparse, self._rows = sparse, None
+        many = rows.num_rows >= ROWS_PER_POINT * len(self._points)
+        if many and self._held_out is not None and time.monotonic() + seconds < end:
+            self._take_local(rows)
+
+    def release(self) -> None:
+        """Nothing to forget."""
+
+    def _take_local(self, rows: TableRows) -> None:
+        """Learn the local process, and keep it if it predicts held-out rows better."""
+        sparse, without = self._sparse, self._held_out_density()
+        assert self.model.train_inputs is not None
+        some = self.model.train_inputs[0][:_PROBE].detach().clone().requires_grad_()
+        with torch.enable_grad():
+            (slopes,) = torch.autograd.grad(sparse.mean_at(some).sum(), some)
+
+        def residuals() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            for x, y in rows.chunks():
+                means = torch.cat([sparse.mean_at(part) for part in x.split(_CHUNK)])
+                yield x.cpu().numpy(), (y - means).cpu().numpy()
+
+        try:
+            with torch.no_grad():
+                self._local = LocalResiduals(
+                    residuals(),
+                    rows.num_rows,
+                    slopes.square().mean(0).sqrt().cpu().numpy(),
+                    self.model.train_targets,
+                    seed=self._seed,
+                )
+        except RuntimeError:  # nothing was learned: the inducing points predict alone
+            return
+        if not self._held_out_density() > without:
+            self._local = None
+
+    def _held_out_density(self) -> float:
+        found = self.held_out()
+        assert found is not None
+        targets, means, variances = found
+        return float(norm.logpdf(targets, means, np.sqrt(variances)).mean())
+
+
+def sparse_predictors(
+    inputs: Tensor, count: int, rows: TableRows, seed: int
+) -> Callable[[ExactGP], SparsePredictor]:
+    """What makes sparse predictors given some rows, with ``count`` points among ``N x D``."""
+    from gpytorch_nkn.models import select_inducing_points
+
+    points = select_inducing_points(inputs, count, method="kmeans", seed=seed)
+    return lambda model: SparsePredictor(model, points, rows, seed)

@@ -1,0 +1,203 @@
+"""Tables of more rows than exact predictions take, in memory and out of it."""
+
+import pickle
+from copy import deepcopy
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from gpytorch_nkn.estimators import NKNRegressor
+from gpytorch_nkn.estimators.nkn import local_residuals, table_rows
+from gpytorch_nkn.estimators.nkn.local_residuals import LocalResiduals
+from gpytorch_nkn.estimators.nkn.table_models import untrained_model
+from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.models import SparseNKNGP
+
+SHORT = Recipe(adam_steps=0, lbfgs_iterations=15)
+
+
+def rough_table(n, seed=0, noise=0.1):
+    """A wave of some ten periods, which few inducing points cannot follow, on a slope."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n, 2))
+    return X, np.sin(60 * X[:, 0]) + 2 * X[:, 1] + noise * rng.standard_normal(n)
+
+
+def regressor(**options):
+    settings = {"restarts": 1, "recipe": SHORT, "random_state": 0, "num_inducing": 20}
+    return NKNRegressor("tabular", **{**settings, "max_exact": 500, **options})
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_pieces():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table_rows, "_CHUNK_ROWS", 230)
+        for name, value in (("_BLOCKS", 6), ("_BLOCK_ROWS", 60), ("_ITERATIONS", 20)):
+            patch.setattr(local_residuals, name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def fitted(small_pieces):
+    return regressor().fit(*rough_table(1500))
+
+
+def sources(kind, X, y, folder):
+    """The table as each kind of source takes it."""
+    if kind == "memmap":
+        np.save(folder / "X.npy", X)
+        return np.load(folder / "X.npy", mmap_mode="r"), y
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+        table = pd.DataFrame(X, columns=["a", "b"]).assign(y=y)
+        table[:700].to_parquet(folder / "1.parquet")
+        table[700:].to_parquet(folder / "2.parquet")
+        return folder, "y"
+    dask = pytest.importorskip("dask.array")
+    if kind == "dask array":
+        return dask.from_array(X, chunks=(400, 2)), dask.from_array(y, chunks=300)
+    frame = pytest.importorskip("dask.dataframe").from_pandas(
+        pd.DataFrame(X, columns=["a", "b"]).assign(y=y), npartitions=3
+    )
+    return frame[["a", "b"]], frame["y"]
+
+
+KINDS = ("memmap", "parquet", "dask array", "dask frame")
+
+
+def test_neighbours_say_what_inducing_points_leave_out(fitted):
+    new_X, new_y = rough_table(300, seed=1)
+    mean, deviation = fitted.predict(new_X, return_std=True)
+    error = np.sqrt(np.mean((mean - new_y) ** 2))
+    assert error < 0.2
+    alone = deepcopy(fitted)
+    for predictor in alone._ensemble.predictors:
+        predictor._local = None
+    assert error < 0.5 * np.sqrt(np.mean((alone.predict(new_X) - new_y) ** 2))
+    assert 0.85 < np.mean(np.abs(mean - new_y) < 1.96 * deviation) <= 1
+    # held-out rows are no better than new ones
+    density = fitted.log_predictive_density(new_X, new_y).mean()
+    assert abs(fitted.left_out_log_density_ - density) < 0.3
+
+
+def test_joint_predictions_agree_with_single_ones(fitted):
+    new_X, _ = rough_table(7, seed=2)
+    _, deviation = fitted.predict(new_X, return_std=True)
+    _, covariance = fitted.predict(new_X, return_cov=True)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), deviation, rtol=0.2)
+    assert np.linalg.eigvalsh(covariance).min() > 0
+    assert fitted.sample_y(new_X, 3).shape == (7, 3)
+
+
+def test_copies_predict_the_same(fitted):
+    new_X, _ = rough_table(5, seed=3)
+    for copy in (deepcopy(fitted), pickle.loads(pickle.dumps(fitted))):
+        np.testing.assert_array_equal(copy.predict(new_X), fitted.predict(new_X))
+
+
+def test_conditional_is_that_of_all_rows_where_all_are_neighbours():
+    rng = np.random.default_rng(0)
+    X, rest = rng.normal(size=(60, 2)), rng.normal(size=60)
+    chunks = [(X[:25], rest[:25]), (X[25:], rest[25:])]
+    local = LocalResiduals(chunks, 60, np.array([1.0, 0.3]), torch.zeros(1).double(), seed=0)
+    model = local._model
+    x, y = torch.from_numpy(X), torch.from_numpy(rest / rest.std())
+    model.set_train_data(x, y, strict=False)
+    new = torch.from_numpy(rng.normal(size=(4, 2)))
+    with torch.no_grad():
+        expected = model(new)
+    mean, variance = local.moments(new)
+    unit = rest.std()
+    torch.testing.assert_close(mean, expected.mean * unit, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(variance, expected.variance * unit**2, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        local.covariance(new), expected.covariance_matrix * unit**2, rtol=1e-4, atol=1e-6
+    )
+
+
+def test_every_so_many_rows_are_kept_of_too_many(monkeypatch):
+    monkeypatch.setattr(local_residuals, "_MAX_ENTRIES", 40)
+    X = np.arange(90.0).reshape(-1, 1) / 90
+    chunks = [(X[:31], X[:31, 0]), (X[31:], X[31:, 0])]
+    local = LocalResiduals(chunks, 90, np.ones(1), torch.zeros(1).double(), seed=0)
+    np.testing.assert_array_equal(local._inputs, X[::3])
+
+
+def test_columns_without_effect_are_searched_all_the_same():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    local = LocalResiduals([(X, X[:, 0])], 40, np.zeros(2), torch.zeros(1).double(), seed=0)
+    assert np.isfinite(local.moments(torch.zeros(1, 2).double())[0]).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_outside_of_the_memory_predict_alike(kind, fitted, tmp_path):
+    X, y = rough_table(1500)
+    given = sources(kind, X, y, tmp_path)
+    model = regressor().fit(*given)
+    new_X, new_y = rough_table(200, seed=4)
+    new = pd.DataFrame(new_X, columns=["a", "b"]) if model.columns_ == ("a", "b") else new_X
+    error = np.sqrt(np.mean((model.predict(new) - new_y) ** 2))
+    assert error < np.sqrt(np.mean((fitted.predict(new_X) - new_y) ** 2)) + 0.05
+    assert model.n_features_in_ == 2 and (kind in KINDS[::2]) == (model.columns_ == ("x0", "x1"))
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copy.predict(new[:3]), model.predict(new[:3]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_tables_outside_of_the_memory_are_read_whole(kind, tmp_path):
+    X, y = rough_table(80)
+    model = regressor().fit(*sources(kind, X, y, tmp_path))
+    assert model.method_ == "exact" and model.model_.train_targets.numel() == 80
+    plain = regressor().fit(X, y)
+    rows = X[:3] if model.columns_ == plain.columns_ else pd.DataFrame(X[:3], columns=["a", "b"])
+    np.testing.assert_allclose(model.predict(rows), plain.predict(X[:3]), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, y: X.__setitem__((700, 1), np.nan), "X must be finite, got nan in row 700"),
+        (lambda X, y: y.__setitem__(1499, np.inf), "y must be finite, got inf in row 1499"),
+    ],
+)
+def test_wrong_values_are_refused_with_their_row(change, message, tmp_path):
+    X, y = rough_table(1500)
+    change(X, y)
+    with pytest.raises(ValueError, match=message):
+        regressor().fit(*sources("memmap", X, y, tmp_path))
+
+
+def test_other_sources_are_refused(tmp_path):
+    pytest.importorskip("pyarrow")
+    X, y = rough_table(50)
+    folder, _ = sources("parquet", X, y, tmp_path)
+    with pytest.raises(TypeError, match="name of the target's column"):
+        regressor().fit(folder, y)
+    with pytest.raises(ValueError, match="must name a column, got 'z'"):
+        regressor().fit(folder, "z")
+    words = pd.DataFrame({"a": ["x", "y", "z"], "y": [1.0, 2.0, 3.0]})
+    words.to_parquet(tmp_path / "words.parquet")
+    with pytest.raises(ValueError, match=r"must hold numbers, got 'a'"):
+        regressor().fit(tmp_path / "words.parquet", "y")
+    with pytest.raises(ValueError, match="X has 50 rows and y 49"):
+        regressor().fit(sources("memmap", X, y, tmp_path)[0], y[:-1])
+    with pytest.raises(ValueError, match="X must be N x D and y N"):
+        regressor().fit(sources("memmap", X, y, tmp_path)[0], X)
+
+
+def test_chunks_give_the_posterior_of_all_rows():
+    x, y = (torch.from_numpy(part) for part in rough_table(120))
+    options = {"inducing_points": x[:15].clone(), "outcome_transform": None}
+    exact = untrained_model({"rbf": "rbf"}, x, y)
+    structure = exact.covar_module
+    whole = SparseNKNGP(x, y.unsqueeze(-1), structure=structure, **options)
+    part = SparseNKNGP(x[:20], y[:20].unsqueeze(-1), structure=structure, **options)
+    part.condition_on_chunks(zip(x.split(50), y.split(50), strict=True))
+    new = torch.from_numpy(rough_table(6, seed=1)[0])
+    for own, expected in zip(part.predict(new), whole.predict(new), strict=True):
+        torch.testing.assert_close(own, expected)
+    torch.testing.assert_close(part.mean_at(new), whole.posterior(new).mean.squeeze(-1))
+    part.train().eval()
+    assert not torch.allclose(part.predict(new)[0], whole.predict(new)[0])
