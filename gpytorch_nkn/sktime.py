@@ -175,6 +175,6 @@ class SktimeNKNForecaster(BaseForecaster):
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
         """Options of quick fits, for sktime's tests."""
-        quick = Recipe(adam_steps=0, lbfgs_iterations=5)
+        quick = Recipe(adam_steps=0, lbfgs_iterations=1)
         shared = {"quality": "fast", "recipe": quick, "random_state": 0, "progress": False}
         return [shared, {**shared, "transform": "identity", "seasons": (), "priors": False}]
