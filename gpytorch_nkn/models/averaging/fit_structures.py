@@ -56,8 +56,8 @@ def fit_structure_ensemble_gp(
         previous: The model of the iteration before, with the same structures and fewer or other
             data, whose parameters are the first start; ``None`` starts from those of ``model``.
         fresh_starts: Further starts of each structure; with ``previous`` of one structure only, by
-            the number of rows, so that in a loop each has its turn. From 400 rows on a turn comes
-            to every second row only, from 600 on to every third, and so on.
+            the number of rows, so that in a loop each has its turn. From 400 rows or 200 columns on
+            turns are half as many, from 600 or 300 on a third, and so on.
         max_iterations: L-BFGS iterations of each start. With ``previous`` alone to start from they
             are fewer from 200 rows or 100 columns on, in inverse proportion: what is left to gain
             comes with the next rows.
@@ -96,7 +96,8 @@ def fit_structure_ensemble_gp(
     num_rows, num_columns = data[0].shape
     share = min(1.0, _MANY_ROWS / num_rows, _MANY_COLUMNS / num_columns)
     few = math.ceil(share * max_iterations)
-    turn = num_rows % (len(parts) * max(1, num_rows // _MANY_ROWS))
+    rarer = max(1, num_rows // _MANY_ROWS, num_columns // _MANY_COLUMNS)
+    turn = num_rows % (len(parts) * rarer)
     failures = {}
     for number, part in enumerate(parts):
         if number and session.is_over:

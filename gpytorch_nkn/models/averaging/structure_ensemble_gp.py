@@ -39,10 +39,13 @@ __all__ = ["StructureEnsembleGP"]
 
 
 def _matern(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
-    """Matern-5/2 with the priors that were BoTorch's default until 2024."""
+    """Matern-5/2 with the priors that were BoTorch's default until 2024, longer in many columns."""
 
-    def make(**columns: Any) -> Kernel:
-        return MaternKernel(nu=2.5, lengthscale_prior=GammaPrior(3.0, 6.0), **columns)
+    def make(ard_num_dims: int, **columns: Any) -> Kernel:
+        longer = max(1.0, ard_num_dims / 10)
+        prior = GammaPrior(3.0, 6.0 / longer)
+        kernel = MaternKernel(2.5, ard_num_dims=ard_num_dims, lengthscale_prior=prior, **columns)
+        return kernel.initialize(lengthscale=longer * kernel.lengthscale.detach())
 
     # a network, whose matrix and gradients have closed forms
     network = NeuralKernelNetwork(*mixed_parts(make, num_columns, cat_dims))
@@ -102,7 +105,8 @@ class StructureEnsembleGP(EnsembleGP):
 
             - ``"rbf"``: RBF over all columns, with BoTorch's priors, which go by their number
               (Hvarfner et al. 2024), and an output scale.
-            - ``"matern"``: Matern-5/2 over all columns with gamma priors.
+            - ``"matern"``: Matern-5/2 over all columns with gamma priors; from ten columns on
+              lengthscales grow in proportion to their number.
             - A ``structure`` of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, such as
               ``"optimization"``, near a sum of kernels of single columns.
             - ``"warped "`` and one of these words: the same for outcomes on a scale on which those
