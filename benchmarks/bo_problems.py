@@ -163,11 +163,20 @@ def _cosine8(seed: int) -> Problem:
 
 
 def _hartmann6in20(seed: int) -> Problem:
+    return _hartmann6in(20, seed)
+
+
+def _hartmann6in100(seed: int) -> Problem:
+    return _hartmann6in(100, seed)
+
+
+def _hartmann6in(dim: int, seed: int) -> Problem:
     """The columns that count are drawn."""
-    columns = np.random.default_rng([1_001, seed]).permutation(20)[:6].copy()
+    columns = np.random.default_rng([1_001, seed]).permutation(dim)[:6].copy()
     function = Hartmann(6)._evaluate_true
+    bounds = _box(0, 1, dim)
     return Problem(
-        "hartmann6in20", lambda x: function(x[..., columns]), _box(0, 1, 20), -3.32236801141551
+        f"hartmann6in{dim}", lambda x: function(x[..., columns]), bounds, -3.32236801141551
     )
 
 
@@ -200,9 +209,92 @@ def _borehole8(seed: int) -> Problem:
         flow = 2 * math.pi * upper * (upper_head - lower_head)
         return flow / (ratio * (1 + leak + upper / lower))
 
-    bounds = torch.tensor(_BOREHOLE, dtype=torch.float64)
+    return _in_a_corner("borehole8", function, _BOREHOLE)
+
+
+_PISTON = (  # mass, surface, volume, spring, pressure and two temperatures
+    (30.0, 0.005, 0.002, 1000.0, 90000.0, 290.0, 340.0),
+    (60.0, 0.020, 0.010, 5000.0, 110000.0, 296.0, 360.0),
+)
+
+
+def _piston7(seed: int) -> Problem:
+    """Time of a cycle of a piston, see Kenett and Zacks (1998); the minimum lies in a corner."""
+
+    def function(x: Tensor) -> Tensor:
+        mass, surface, volume, spring, pressure, ambient, filling = x.unbind(-1)
+        gas = pressure * volume / filling * ambient
+        force = pressure * surface + 19.62 * mass - spring * volume / surface
+        now = surface / (2 * spring) * ((force.square() + 4 * spring * gas).sqrt() - force)
+        return 2 * math.pi * (mass / (spring + surface.square() * gas / now.square())).sqrt()
+
+    return _in_a_corner("piston7", function, _PISTON)
+
+
+_OTL = (  # resistances b1, b2, f, c1, c2 and the gain of the current
+    (50.0, 25.0, 0.5, 1.2, 0.25, 50.0),
+    (150.0, 70.0, 3.0, 2.5, 1.20, 300.0),
+)
+
+
+def _otl6(seed: int) -> Problem:
+    """Mid-point voltage of a push-pull circuit, see Ben-Ari and Steinberg (2007); monotone."""
+
+    def function(x: Tensor) -> Tensor:
+        b1, b2, f, c1, c2, gain = x.unbind(-1)
+        loaded = gain * (c2 + 9)
+        voltage = (12 * b2 / (b1 + b2) + 0.74) * loaded + 11.35 * f + 0.74 * f * loaded / c1
+        return voltage / (loaded + f)
+
+    return _in_a_corner("otl6", function, _OTL)
+
+
+_WING = (  # areas, weights, angles and loads of a light aircraft
+    (150.0, 220.0, 6.0, -10.0, 16.0, 0.5, 0.08, 2.5, 1700.0, 0.025),
+    (200.0, 300.0, 10.0, 10.0, 45.0, 1.0, 0.18, 6.0, 2500.0, 0.080),
+)
+
+
+def _wingweight10(seed: int) -> Problem:
+    """Weight of a wing, see Forrester, Sobester and Keane (2008).
+
+    Monotone but for the sweep, the fourth column, which is best at 0.
+    """
+
+    def function(x: Tensor) -> Tensor:
+        area, fuel, aspect, sweep, pressure, taper, thick, load, gross, paint = x.unbind(-1)
+        cosine = (sweep * math.pi / 180).cos()
+        weight = 0.036 * area**0.758 * fuel**0.0035 * (aspect / cosine.square()) ** 0.6
+        weight = weight * pressure**0.006 * taper**0.04 * (100 * thick / cosine) ** -0.3
+        return weight * (load * gross) ** 0.49 + area * paint
+
+    bounds = torch.tensor(_WING, dtype=torch.float64)
     corners = torch.cartesian_prod(*bounds.mT.unbind(0))
-    return Problem("borehole8", function, bounds, function(corners).min().item())
+    corners[:, 3] = 0
+    return Problem("wingweight10", function, bounds, function(corners).min().item())
+
+
+def _robotarm8(seed: int) -> Problem:
+    """Distance of the end of an arm of four parts from its start, see An and Owen (2001).
+
+    The first columns are angles, the others lengths; 0 where the parts come back to the start.
+    """
+
+    def function(x: Tensor) -> Tensor:
+        angles, lengths = x[..., :4].cumsum(-1), x[..., 4:]
+        return torch.hypot((lengths * angles.cos()).sum(-1), (lengths * angles.sin()).sum(-1))
+
+    bounds = torch.tensor([[0.0] * 8, [2 * math.pi] * 4 + [1.0] * 4], dtype=torch.float64)
+    return Problem("robotarm8", function, bounds, 0.0)
+
+
+def _in_a_corner(
+    name: str, function: Callable[[Tensor], Tensor], bounds: tuple[tuple[float, ...], ...]
+) -> Problem:
+    """A problem whose minimum lies in a corner of its box."""
+    box = torch.tensor(bounds, dtype=torch.float64)
+    corners = torch.cartesian_prod(*box.mT.unbind(0))
+    return Problem(name, function, box, function(corners).min().item())
 
 
 def _box(lower: float, upper: float, dim: int = _DIM) -> Tensor:
@@ -230,5 +322,10 @@ PROBLEMS: dict[str, Callable[[int], Problem]] = {
     "stybtang20": _stybtang20,
     "ackley20": _ackley20,
     "borehole8": _borehole8,
+    "hartmann6in100": _hartmann6in100,
+    "piston7": _piston7,
+    "otl6": _otl6,
+    "wingweight10": _wingweight10,
+    "robotarm8": _robotarm8,
 }
 SUITES = {"paper": tuple(PROBLEMS)[:7], "wide": tuple(PROBLEMS)}

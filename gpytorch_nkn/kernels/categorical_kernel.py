@@ -116,6 +116,6 @@ def check_codes(x: Tensor, cat_dims: Sequence[int], name: str) -> None:
     if wrong.numel():
         raise ValueError(
             f"The categorical columns {tuple(cat_dims)} of {name} must hold codes of categories, "
-            f"which are integers, got {wrong[0].item():.6g}. Search over categories one by one "
-            "(optimize_acqf_mixed), and leave them out of transforms (Normalize(indices=...))."
+            f"which are integers, got {wrong[0].item():.6g}. Search over categories one by one, "
+            "by optimize_acqf_mixed or optimize_acqf_mixed_alternating."
         )

@@ -252,9 +252,6 @@ class CheckedPoints:
         if not bool(X.isfinite().all()):
             wrong = int((~X.isfinite()).sum())
             raise ValueError(f"X must be finite, got {wrong} values that are NaN or infinite.")
-        cat_dims = getattr(self, "cat_dims", ())
-        if cat_dims:
-            check_codes(self.transform_inputs(X), cat_dims, "X")
 
     def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
         """As in BoTorch, at points ``... x q x d``."""

@@ -56,7 +56,8 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
             :meth:`.NeuralKernelNetwork.optimization`; a network of your own takes
             :class:`gpytorch_nkn.kernels.CategoricalKernel`. ``input_transform`` must leave these
             columns as they are (``Normalize(d, indices=...)``), and the acquisition function is
-            searched by ``optimize_acqf_mixed`` or ``optimize_acqf_mixed_alternating``.
+            searched by ``optimize_acqf_mixed`` or ``optimize_acqf_mixed_alternating``: between
+            codes is a category that was never seen.
         structure: What the kernel is made of:
 
             - ``"optimization"``: :meth:`.NeuralKernelNetwork.optimization` in a ScaleKernel: near
@@ -86,8 +87,8 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
             free; the message names models for more.
         TypeError: ``structure`` is neither a name nor a network.
         ValueError: ``structure`` is not a known name, or does not fit the number of columns or
-            the batch shape; ``cat_dims`` are not columns of integers, here or at points to predict
-            at, or are changed by ``input_transform``.
+            the batch shape; ``cat_dims`` are not columns of integers, or are changed by
+            ``input_transform``.
 
     Reference: Sun et al. (2018), Differentiable Compositional Kernel Learning for Gaussian
     Processes, section 5.3. The default differs from the paper's network, which trained by maximum
