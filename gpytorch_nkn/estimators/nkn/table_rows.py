@@ -78,6 +78,8 @@ class RowSource(ABC):
             inputs.append(x[own])
             targets.append(y[own])
             start += len(y)
+        if not start:
+            raise ValueError("The table has no rows.")
         if start != self.num_rows:
             raise ValueError(f"The table was to have {self.num_rows} rows, and {start} came.")
         return np.concatenate(inputs), np.concatenate(targets)
@@ -110,9 +112,17 @@ class _ArrayRows(RowSource):
             raise ValueError(f"X has {self.num_rows} rows and y {self.targets.shape[0]}.")
 
     def read(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for start in range(0, self.num_rows, _CHUNK_ROWS):
-            rows = slice(start, start + _CHUNK_ROWS)
-            yield np.asarray(self.inputs[rows]), np.asarray(self.targets[rows])
+        sizes = [_CHUNK_ROWS] * -(-self.num_rows // _CHUNK_ROWS)
+        if hasattr(self.inputs, "__dask_graph__"):  # whose chunks are computed whole, or not
+            sizes = list(self.inputs.chunks[0])
+        start = 0
+        for size in sizes:
+            rows = slice(start, start + size)
+            inputs, targets = np.asarray(self.inputs[rows]), np.asarray(self.targets[rows])
+            for first in range(0, len(targets), _CHUNK_ROWS):
+                part = slice(first, first + _CHUNK_ROWS)
+                yield inputs[part], targets[part]
+            start += size
 
 
 @dataclass
@@ -226,25 +236,18 @@ class DrawnRows:
     @classmethod
     def of(cls, source: RowSource, seed: int) -> DrawnRows:
         """Drawn in one pass, in which all values are checked."""
-        numbers = _held_out(source.num_rows, seed)
+        count = source.num_rows
+        held_out = min(_HELD_OUT, count // 20)
         rng = np.random.default_rng([seed, 2])
-        others = np.setdiff1d(np.arange(source.num_rows), numbers)
-        if len(others) > _LEARNED:
-            others = rng.choice(others, _LEARNED, replace=False)
-        both = np.sort(np.concatenate([numbers, others]))
-        X, y = source.rows(both)
-        own = np.isin(both, numbers)
+        drawn = rng.choice(count, held_out + min(_LEARNED, count - held_out), replace=False)
+        X, y = source.rows(np.sort(drawn))
+        numbers = np.sort(drawn[:held_out])
+        own = np.isin(np.sort(drawn), numbers)
         return cls(source, X[~own], y[~own], numbers, (X[own], y[own]))
 
     def table(self) -> tuple[Any, np.ndarray]:
         """The rows to learn from, as a data frame if the columns have names."""
         return self.source.named(self.X, self.y)
-
-
-def _held_out(num_rows: int, seed: int) -> np.ndarray:
-    """Ascending numbers of the rows that are held out."""
-    rng = np.random.default_rng([seed, 1])
-    return np.sort(rng.choice(num_rows, min(_HELD_OUT, num_rows // 20), replace=False))
 
 
 class TableRows(ABC):
@@ -278,8 +281,9 @@ class TensorRows(TableRows):
         self._kept = torch.ones(len(targets), dtype=torch.bool, device=targets.device)
         self.held_out = None
         if len(targets) >= ROWS_PER_POINT * num_points:
-            held_out = torch.from_numpy(_held_out(len(targets), seed))
-            self._kept[held_out.to(targets.device)] = False
+            rng = np.random.default_rng([seed, 1])
+            held_out = rng.choice(len(targets), min(_HELD_OUT, len(targets) // 20), replace=False)
+            self._kept[torch.from_numpy(held_out).to(targets.device)] = False
             self.held_out = inputs[~self._kept], targets[~self._kept]
         self.num_rows = int(self._kept.sum())
 

@@ -181,6 +181,9 @@ def test_other_sources_are_refused(tmp_path):
     words.to_parquet(tmp_path / "words.parquet")
     with pytest.raises(ValueError, match=r"must hold numbers, got 'a'"):
         regressor().fit(tmp_path / "words.parquet", "y")
+    words[["y"]].assign(b=0.0)[:0].to_parquet(tmp_path / "empty.parquet")
+    with pytest.raises(ValueError, match="no rows"):
+        regressor().fit(tmp_path / "empty.parquet", "y")
     with pytest.raises(ValueError, match="X has 50 rows and y 49"):
         regressor().fit(sources("memmap", X, y, tmp_path)[0], y[:-1])
     with pytest.raises(ValueError, match="X must be N x D and y N"):
