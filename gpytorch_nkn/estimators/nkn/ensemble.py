@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from gpytorch.models import ExactGP
 from linear_operator.utils.errors import NotPSDError
-from scipy.special import logsumexp, ndtr
+from scipy.special import log_ndtr, logsumexp, ndtr
 from scipy.stats import norm
 from torch import Tensor
 
@@ -34,6 +34,7 @@ _MAX_LOO_ROWS = 4000  # of models that are not exact, whose rows are held out wi
 _PROBE = 1000  # rows by which the time of others is estimated
 _MANY_ROWS = 20_000  # that clusters are made of, at most
 _LEAST_POINTS = 50
+_NARROW = 1e-5  # parts of a deviation, below which a density does not vary
 
 
 # What a member of an ensemble predicts by.
@@ -314,10 +315,25 @@ def _left_out(predictor: ConditionedGP) -> np.ndarray:
 
 
 def mixture_log_density(
-    shares: np.ndarray, means: np.ndarray, stds: np.ndarray, values: np.ndarray
+    shares: np.ndarray,
+    means: np.ndarray,
+    stds: np.ndarray,
+    values: np.ndarray,
+    *,
+    resolution: float = 0.0,
 ) -> np.ndarray:
-    """Log density of values ``M`` under mixtures of ``R`` Gaussians, with moments ``R x M``."""
-    return logsumexp(norm.logpdf(values, means, stds), axis=0, b=shares[:, None])
+    """Log density of values ``M`` under mixtures of ``R`` Gaussians, with moments ``R x M``.
+
+    With a resolution it is the mean density over an interval of that width around each value.
+    """
+    logs = norm.logpdf(values, means, stds)
+    if resolution:
+        distance, half = np.abs(values - means) / stds, resolution / (2 * stds)
+        upper, lower = log_ndtr(half - distance), log_ndtr(-half - distance)
+        with np.errstate(divide="ignore"):
+            inside = upper + np.log1p(-np.exp(lower - upper)) - np.log(resolution)
+        logs = np.where(half > _NARROW, inside, logs)  # the difference of two like numbers
+    return logsumexp(logs, axis=0, b=shares[:, None])
 
 
 def mixture_quantile(

@@ -398,6 +398,24 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             return mean, np.einsum("r,rij->ij", shares, own) + (shares * apart.T) @ apart
         return mean
 
+    def predict_quantiles(self, X: ArrayLike, probabilities: ArrayLike) -> np.ndarray:
+        """Quantiles of new observations.
+
+        Args:
+            X: Rows ``M x D``.
+            probabilities: ``Q`` numbers between 0 and 1.
+
+        Returns:
+            Quantiles ``M x Q``, in units of the targets.
+        """
+        wanted = np.atleast_1d(np.asarray(probabilities, dtype=float))
+        if wanted.ndim != 1 or not wanted.size or not ((wanted > 0) & (wanted < 1)).all():
+            raise ValueError(
+                f"probabilities must be numbers between 0 and 1, got {probabilities!r}."
+            )
+        parts = self._observations(X)
+        return np.stack([mixture_quantile(*parts, one) for one in wanted.tolist()], 1)
+
     def predict_interval(self, X: ArrayLike, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Central band that holds a new observation with probability ``level``.
 
@@ -410,28 +428,37 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         """
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, got {level}.")
-        inputs = self._tensor(self.standardised_inputs(X))
-        _, means, variances = self._mixture(inputs, True, True)
-        parts = self._fitted().observations(means, variances)
-        tail = (1 - level) / 2
-        return mixture_quantile(*parts, tail), mixture_quantile(*parts, 1 - tail)
+        lower, upper = self.predict_quantiles(X, [(1 - level) / 2, (1 + level) / 2]).T
+        return lower, upper
 
-    def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
+    def log_predictive_density(
+        self, X: ArrayLike, y: ArrayLike, *, resolution: float | None = None
+    ) -> np.ndarray:
         """Log density of observations under the prediction, row by row.
 
         Args:
             X: Rows ``M x D``.
             y: Observations ``M``.
+            resolution: What observations are rounded to, such as 1 for counts: their density is
+                then the probability of the interval of that width around them, divided by it. A
+                density at a point has no bound where many observations are equal; this one has.
 
         Returns:
             Natural logarithms ``M``, of densities per unit of the targets.
         """
+        if resolution is not None and not 0 < resolution < math.inf:
+            raise ValueError(f"resolution must be positive and finite, got {resolution}.")
+        parts = self._observations(X)
+        values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        if values.shape != parts[1].shape[1:]:
+            raise ValueError(f"X has {parts[1].shape[1]} rows and y has shape {values.shape}.")
+        return mixture_log_density(*parts, values, resolution=resolution or 0.0)
+
+    def _observations(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Shares ``R`` of the Gaussians of new observations, their means, deviations ``R x M``."""
         inputs = self._tensor(self.standardised_inputs(X))
         _, means, variances = self._mixture(inputs, True, True)
-        values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-        if values.shape != means.shape[1:]:
-            raise ValueError(f"X has {means.shape[1]} rows and y has shape {values.shape}.")
-        return mixture_log_density(*self._fitted().observations(means, variances), values)
+        return self._fitted().observations(means, variances)
 
     def sample_y(
         self,

@@ -141,6 +141,24 @@ def test_an_interval_holds_its_share_of_the_density(fitted):
     assert np.trapezoid(density, y) == pytest.approx(0.8, abs=1e-4)
     with pytest.raises(ValueError, match=r"between 0 and 1, got 1\.0"):
         fitted.predict_interval(X, 1.0)
+    np.testing.assert_array_equal(fitted.predict_quantiles(X, [0.1, 0.9]), np.stack([low, high], 1))
+    with pytest.raises(ValueError, match=r"between 0 and 1, got 1\.5"):
+        fitted.predict_quantiles(X, 1.5)
+
+
+def test_the_density_of_rounded_targets_is_that_of_their_interval(fitted):
+    X, y = table(4, seed=5)
+    y[0] += 50  # far out in a tail
+    found = fitted.log_predictive_density(X, y, resolution=0.3)
+    for row in range(1, 4):
+        grid = np.linspace(y[row] - 0.15, y[row] + 0.15, 2001)
+        density = np.exp(fitted.log_predictive_density(np.repeat(X[[row]], 2001, 0), grid))
+        assert np.exp(found[row]) == pytest.approx(np.trapezoid(density, grid) / 0.3, rel=1e-5)
+    assert np.isfinite(found[0])
+    fine = fitted.log_predictive_density(X, y, resolution=1e-6)
+    np.testing.assert_allclose(fine, fitted.log_predictive_density(X, y), rtol=1e-5)
+    with pytest.raises(ValueError, match=r"positive and finite, got 0\.0"):
+        fitted.log_predictive_density(X, y, resolution=0.0)
 
 
 def test_units_do_not_matter():
