@@ -61,6 +61,7 @@ from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP, StructureE
 
 try:
     from ax.adapter.registry import Generators
+    from ax.core.search_space import SearchSpaceDigest
     from ax.core.trial_status import TrialStatus
     from ax.exceptions.core import UserInputError
     from ax.generation_strategy.generation_node import GenerationNode
@@ -90,6 +91,7 @@ except ImportError as error:
 __all__ = ["CoordinateSweepAcquisition", "make_generation_strategy"]
 
 _MODELS = (AdditivePartitionGP, NKNSingleTaskGP, StructureEnsembleGP)
+_AVERAGED = "averaged"  # name of the structure that stands for an ensemble
 
 
 class CoordinateSweepAcquisition(Acquisition):
@@ -138,15 +140,19 @@ def make_generation_strategy(
     optimizer_options: Mapping[str, Any] | None = None,
     seed: int | None = None,
 ) -> GenerationStrategy:
-    """Strategy for Ax: quasi-random points first, then those that :class:`.NKNSingleTaskGP` picks.
+    """Strategy for Ax: quasi-random points first, then those that a model of this package picks.
 
     Objectives, constraints and the acquisition function are Ax's business: logarithmic noisy
     expected improvement, of the hypervolume with several objectives. Every outcome has a model of
-    its own. Ax trains models afresh for each trial, without a warm start. The centre of the search
-    space, which Ax's own strategy tries first, is not tried: attach it as a trial if you want it.
+    its own. Choices that are not ordered are categories to the model (``cat_dims``), ordered ones
+    and integers are numbers. Ax trains models afresh for each trial, without a warm start. The
+    centre of the search space, which Ax's own strategy tries first, is not tried: attach it as a
+    trial if you want it.
 
     Args:
-        structure: Name of a structure of :class:`gpytorch_nkn.models.NKNSingleTaskGP`.
+        structure: Name of a structure of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, or
+            ``"averaged"`` for :class:`gpytorch_nkn.models.StructureEnsembleGP`, which averages
+            over several.
         initialization_trials: Number of quasi-random trials, at least 1. Trials that the
             experiment has already count; half of them must be completed before the model starts.
         coordinate_sweeps: Search the acquisition function from coordinate sweeps, too.
@@ -165,8 +171,14 @@ def make_generation_strategy(
         raise ValueError(f"initialization_trials must be at least 1, got {initialization_trials}.")
     if not isinstance(structure, str):
         raise TypeError(f"structure must be a name, which Ax can store, got {structure!r}.")
-    two = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-    NKNSingleTaskGP(two, two, structure=structure)  # an unknown name fails now, not trials later
+    if structure == _AVERAGED:
+        surrogate = ModelConfig(botorch_model_class=StructureEnsembleGP, name=_AVERAGED)
+    else:
+        two = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+        NKNSingleTaskGP(two, two, structure=structure)  # an unknown name fails now
+        surrogate = ModelConfig(
+            botorch_model_class=NKNSingleTaskGP, model_options={"structure": structure}, name="NKN"
+        )
     not_run = [TrialStatus.FAILED, TrialStatus.ABANDONED]
     first = GenerationNode(
         name="Sobol",
@@ -197,10 +209,8 @@ def make_generation_strategy(
         ],
         should_deduplicate=True,
     )
-    surrogate = ModelConfig(
-        botorch_model_class=NKNSingleTaskGP, model_options={"structure": structure}, name="NKN"
-    )
-    arguments: dict[str, Any] = {"surrogate_spec": SurrogateSpec(model_configs=[surrogate])}
+    spec = SurrogateSpec(model_configs=[surrogate], allow_batched_models=structure != _AVERAGED)
+    arguments: dict[str, Any] = {"surrogate_spec": spec}
     if coordinate_sweeps:
         arguments["acquisition_class"] = CoordinateSweepAcquisition
     options = {"optimizer_kwargs": dict(optimizer_options)} if optimizer_options else {}
@@ -208,7 +218,7 @@ def make_generation_strategy(
         name="NKN",
         generator_specs=[
             GeneratorSpec(
-                generator_enum=Generators.BOTORCH_MODULAR,
+                generator_enum=Generators.BO_MIXED,  # categories as codes, not a column each
                 generator_kwargs=arguments,
                 generator_gen_kwargs={"model_gen_options": options} if options else {},
             )
@@ -219,7 +229,10 @@ def make_generation_strategy(
 
 
 def _model_arguments(
-    botorch_model_class: type[SingleTaskGP], model_config: ModelConfig, **context: Any
+    botorch_model_class: type[SingleTaskGP],
+    model_config: ModelConfig,
+    search_space_digest: SearchSpaceDigest,
+    **context: Any,
 ) -> dict[str, Any]:
     """Arguments of the constructor: those of a SingleTaskGP, and the model options as they are.
 
@@ -230,8 +243,20 @@ def _model_arguments(
             f"{botorch_model_class.__name__} makes its kernel from model_options; got "
             f"covar_module_class={model_config.covar_module_class.__name__}."
         )
-    stock = replace(model_config, model_options={})
-    arguments = submodel_input_constructor(SingleTaskGP, model_config=stock, **context)
+    categories = search_space_digest.categorical_features
+    if categories and botorch_model_class is AdditivePartitionGP:
+        raise UserInputError(
+            "AdditivePartitionGP has no kernel of categories, which unordered choices become in "
+            "this adapter; take StructureEnsembleGP."
+        )
+    arguments = submodel_input_constructor(
+        SingleTaskGP,
+        model_config=replace(model_config, model_options={}),
+        search_space_digest=replace(search_space_digest, categorical_features=[]),
+        **context,
+    )
+    if categories:
+        arguments["cat_dims"] = list(categories)
     return {**arguments, **model_config.model_options}
 
 

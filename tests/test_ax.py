@@ -43,6 +43,11 @@ from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 from gpytorch_nkn.models import TRAINERS, AdditivePartitionGP, NKNSingleTaskGP, StructureEnsembleGP
 
+LEAST = {
+    "num_restarts": 1,
+    "raw_samples": 4,
+    "options": {"maxiter_alternating": 1, "maxiter_continuous": 2, "maxiter_init": 2},
+}
 CHEAP = {"num_restarts": 4, "raw_samples": 32}
 BOUNDS = (-4.0, 4.0)
 WIRING = "Linear4-Product2-Linear1"
@@ -75,7 +80,7 @@ def run_trials(client, number, names=("loss",), noise=None):
             client.complete_trial(trial, values)
         nodes.append(client._generation_strategy.current_node.name)
         run = client._generation_strategy.last_generator_run
-        expected = {"Sobol": "Sobol", "NKN": "BoTorch"}[nodes[-1]]
+        expected = {"Sobol": "Sobol", "NKN": "BO_MIXED"}[nodes[-1]]
         assert run._generator_key == expected, "Ax fell back on another generator"
     return nodes
 
@@ -207,8 +212,99 @@ def test_discrete_parameters_are_searched_without_sweeps(monkeypatch):
     client = make_client(parameters=[*PLANE, *extra], initialization_trials=3)
     assert run_trials(client, 4) == ["Sobol"] * 3 + ["NKN"]
     model = generator(client).surrogate.model
-    assert type(model) is NKNSingleTaskGP and model.train_inputs[0].shape == (3, 6)
+    assert type(model) is NKNSingleTaskGP and model.train_inputs[0].shape == (3, 4)
     assert sweeps.calls == []
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """A client with two objectives, a constraint and choices, one of whose trials has failed."""
+    extra = [
+        RangeParameterConfig(name="n", parameter_type="int", bounds=(1, 3)),
+        ChoiceParameterConfig(name="c", parameter_type="str", values=list("abc"), is_ordered=False),
+    ]
+    client = make_client(
+        "-loss, -cost",
+        parameters=[*PLANE, *extra],
+        constraints=["size <= 3"],
+        initialization_trials=4,
+        optimizer_options=LEAST,
+    )
+    for number in range(4):
+        for trial, point in client.get_next_trials(max_trials=1).items():
+            if number == 2:
+                client.mark_trial_failed(trial)
+                continue
+            client.complete_trial(trial, {**outcomes(point), "size": point["n"]})
+    return client
+
+
+def test_a_mixed_loop_with_several_outcomes_goes_on_from_its_file(mixed, few_steps, tmp_path):
+    (under_way,) = mixed.get_next_trials(max_trials=1)
+    file = tmp_path / "experiment.json"
+    mixed.save_to_json_file(str(file))
+    restored = Client.load_from_json_file(str(file))
+    trials = {}
+    while restored._generation_strategy.current_node.name == "Sobol":
+        ((trial, point),) = restored.get_next_trials(max_trials=1).items()
+        restored.complete_trial(trial, {**outcomes(point), "size": point["n"]})
+        trials[trial] = point
+    ((trial, point),) = restored.get_next_trials(max_trials=1).items()
+    assert trial not in (under_way, *trials) and point["c"] in "abc" and point["n"] in (1, 2, 3)
+    run = restored._generation_strategy.last_generator_run
+    assert run._generator_key == "BO_MIXED", "Ax fell back on another generator"
+    model = generator(restored).surrogate.model
+    column = generator(restored)._acquisition.search_space_digest.categorical_features
+    assert type(model) is NKNSingleTaskGP and model.num_outputs == 3
+    assert model.cat_dims == tuple(column) and len(column) == 1
+    acqf = generator(restored)._acquisition.acqf
+    assert type(acqf) is qLogNoisyExpectedHypervolumeImprovement
+    assert len(acqf.X_pending) == 1
+
+
+@pytest.fixture
+def few_steps(monkeypatch):
+    """Models whose training takes few steps."""
+
+    def shorter(trainer):
+        return lambda model: trainer(model, fresh_starts=0, max_iterations=3)
+
+    for cls in (NKNSingleTaskGP, StructureEnsembleGP):
+        monkeypatch.setitem(TRAINERS, cls, shorter(TRAINERS[cls]))
+
+
+def test_structures_are_averaged_on_request_with_choices_too(few_steps, tmp_path):
+    choice = ChoiceParameterConfig(
+        name="c", parameter_type="str", values=list("abc"), is_ordered=False
+    )
+    client = make_client(
+        parameters=[*PLANE, choice],
+        constraints=["cost <= 2"],
+        initialization_trials=3,
+        structure="averaged",
+        optimizer_options=LEAST,
+    )
+    run_trials(client, 3, names=("loss", "cost"))
+    file = tmp_path / "experiment.json"
+    client.save_to_json_file(str(file))
+    restored = Client.load_from_json_file(str(file))
+    assert run_trials(restored, 1, names=("loss", "cost")) == ["NKN"]
+    models = generator(restored).surrogate.model.models
+    assert [type(model) for model in models] == [StructureEnsembleGP] * 2
+    assert all(len(model.cat_dims) == 1 for model in models)
+
+
+def test_partitions_have_no_kernel_of_categories():
+    digest = SearchSpaceDigest(["a", "b"], [(0.0, 1.0), (0.0, 2.0)], categorical_features=[1])
+    config = ModelConfig(botorch_model_class=AdditivePartitionGP)
+    with pytest.raises(UserInputError, match="AdditivePartitionGP has no kernel of categories"):
+        submodel_input_constructor(
+            AdditivePartitionGP,
+            model_config=config,
+            dataset=dataset(2),
+            search_space_digest=digest,
+            surrogate=None,
+        )
 
 
 def test_sweeps_are_left_out_on_request():

@@ -185,18 +185,21 @@ def set_cat_dims(model: Any, cat_dims: Iterable[int] | None, train_X: Tensor) ->
 
 
 def check_codes_kept(model: Any, train_X: Tensor) -> None:
-    """Refuse transforms of inputs that change categorical columns.
+    """Refuse transforms of inputs that give several categories the same number.
 
     Raises:
-        ValueError: One of them does.
+        ValueError: One of them does, or moves or takes away their column.
     """
-    columns = list(model.cat_dims)
-    if columns:
-        transformed = model.transform_inputs(train_X)
-        if not torch.equal(transformed[..., columns], train_X[..., columns]):
+    if not model.cat_dims:
+        return
+    transformed = model.transform_inputs(train_X)
+    for column in model.cat_dims:
+        before, after = train_X[..., column], transformed[..., column]
+        pairs = torch.stack([before, after.expand_as(before)], -1).flatten(0, -2)
+        if not len(before.unique()) == len(after.unique()) == len(pairs.unique(dim=0)):
             raise ValueError(
-                f"input_transform must leave the categorical columns {model.cat_dims} as they are, "
-                f"got {type(model.input_transform).__name__}: give it the indices of the others."
+                f"input_transform must keep the categories of column {column} apart, got "
+                f"{type(model.input_transform).__name__}: give it the indices of other columns."
             )
 
 

@@ -54,10 +54,10 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
             counted from the last, as in :class:`botorch.models.MixedSingleTaskGP`. A named
             structure then has kernels of categories for them, see
             :meth:`.NeuralKernelNetwork.optimization`; a network of your own takes
-            :class:`gpytorch_nkn.kernels.CategoricalKernel`. ``input_transform`` must leave these
-            columns as they are (``Normalize(d, indices=...)``), and the acquisition function is
-            searched by ``optimize_acqf_mixed`` or ``optimize_acqf_mixed_alternating``: between
-            codes is a category that was never seen.
+            :class:`gpytorch_nkn.kernels.CategoricalKernel`. Leave them out of ``input_transform``
+            (``Normalize(d, indices=...)``; other numbers for the same categories do no harm). The
+            acquisition function is searched by ``optimize_acqf_mixed`` or
+            ``optimize_acqf_mixed_alternating``: between codes is a category never seen.
         structure: What the kernel is made of:
 
             - ``"optimization"``: :meth:`.NeuralKernelNetwork.optimization` in a ScaleKernel: near
@@ -87,8 +87,8 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
             free; the message names models for more.
         TypeError: ``structure`` is neither a name nor a network.
         ValueError: ``structure`` is not a known name, or does not fit the number of columns or
-            the batch shape; ``cat_dims`` are not columns of integers, or are changed by
-            ``input_transform``.
+            the batch shape; ``cat_dims`` are not columns of integers, or ``input_transform`` gives
+            two categories the same number.
 
     Reference: Sun et al. (2018), Differentiable Compositional Kernel Learning for Gaussian
     Processes, section 5.3. The default differs from the paper's network, which trained by maximum

@@ -8,13 +8,21 @@ import torch
 from botorch.acquisition import LogExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import MixedSingleTaskGP
-from botorch.models.transforms import Normalize
+from botorch.models.transforms import Normalize, Round
 from botorch.optim import optimize_acqf_mixed
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
+
+
+class Collapse(Round):
+    """All categories are the same."""
+
+    def transform(self, X):
+        return torch.cat([X[..., :2], 0 * X[..., 2:]], -1)
+
 
 MODELS = [NKNSingleTaskGP, StructureEnsembleGP]
 CODES = torch.tensor([0.0, 2.0, 5.0])
@@ -108,8 +116,11 @@ def test_input_transforms_leave_codes_alone(cls, trained):
     transform = Normalize(3, indices=[0, 1])
     model = cls(scale * x, function(x), cat_dims=[2], input_transform=transform)
     assert model.posterior(scale * x[:2]).mean.isfinite().all()
-    with pytest.raises(ValueError, match=r"leave the categorical columns \(2,\).*got Normalize"):
-        cls(x, function(x), cat_dims=[2], input_transform=Normalize(3))
+    other = cls(scale * x, function(x), cat_dims=[2], input_transform=Normalize(3))
+    posteriors = [one.eval().posterior(scale * x[:5]).mean for one in (model, other)]
+    torch.testing.assert_close(*posteriors)
+    with pytest.raises(ValueError, match=r"keep the categories of column 2 apart, got Collapse"):
+        cls(x, function(x), cat_dims=[2], input_transform=Collapse(integer_indices=[2]))
 
 
 @pytest.mark.parametrize("cls", MODELS)
