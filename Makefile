@@ -15,7 +15,7 @@ DEVICE ?= cpu
 SETTINGS ?=
 # Sources of the compiled evaluator; without a C++ compiler the package does without it.
 NATIVE = $(wildcard gpytorch_nkn/kernels/evaluation/cpp/native*)
-BENCHMARKS ?= step fit_speed botorch_fit time_series forecast_panel covariates uci tables askl dank spectral_gp texture photographs grid_speed recovery stybtang_terms bayesian_optimization budgets reports
+BENCHMARKS ?= step fit_speed botorch_fit time_series forecast_panel covariates uci tables askl dank spectral_gp texture photographs grid_speed recovery stybtang_terms bayesian_optimization budgets reports gpu
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 

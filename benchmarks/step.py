@@ -51,7 +51,7 @@ from gpytorch_nkn.layers import Linear  # noqa: E402
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood  # noqa: E402
 from gpytorch_nkn.settings import kernel_evaluation  # noqa: E402
 
-__all__ = ["main"]
+__all__ = ["Regression", "main"]
 
 _SMALL = 500  # a step of so many points takes what any step does: libraries and their workspaces
 _INPUT_DIMS = {"1-D": 1, "8-D": 8}
@@ -83,7 +83,9 @@ _WAYS = {
 _SLOW = {"composed of GPyTorch's kernels"}
 
 
-class _GP(ExactGP):
+class Regression(ExactGP):
+    """A GP with a constant mean."""
+
     def __init__(self, x: torch.Tensor, y: torch.Tensor, kernel: Kernel):
         super().__init__(x, y, GaussianLikelihood())
         self.mean_module = ConstantMean()
@@ -100,7 +102,7 @@ def _make_step(way: _Way, network: str, num_points: int) -> Callable[[], object]
     x = 3 * torch.rand(num_points, dim, generator=generator, dtype=torch.float64)
     noise = torch.randn(num_points, generator=generator, dtype=torch.float64)
     y = torch.sin(3 * x.sum(-1)) + 0.1 * noise
-    model = _GP(x, y, _make_kernel(way.kernel, dim)).double().train()
+    model = Regression(x, y, _make_kernel(way.kernel, dim)).double().train()
     if way.likelihood == "fused":
         flat = FlatParameters(Objective(model))
         return flat.evaluate

@@ -13,7 +13,7 @@ from gpytorch_nkn.fit.optimize import (
     Recipe,
     run_lbfgs as run_lbfgs,
 )
-from gpytorch_nkn.fit.parallel import as_finished as as_finished
+from gpytorch_nkn.fit.parallel import WORKER_LOST as WORKER_LOST, as_finished as as_finished
 from gpytorch_nkn.fit.result import (
     Fit as Fit,
     FitResult,

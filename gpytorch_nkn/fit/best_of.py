@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import pickle
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import cloudpickle
 import numpy as np
 import torch
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, RQKernel
 from gpytorch.models import ExactGP
-from joblib import delayed
-from torch import nn
+from joblib import effective_n_jobs
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from gpytorch_nkn.fit.batching import can_stack, stack_models, unstack_model
@@ -25,7 +27,7 @@ from gpytorch_nkn.fit.optimize import (
     run_adam,
     run_lbfgs,
 )
-from gpytorch_nkn.fit.parallel import as_finished
+from gpytorch_nkn.fit.parallel import WORKER_LOST, as_finished
 from gpytorch_nkn.fit.result import FitResult, RestartRecord, copy_model
 from gpytorch_nkn.fit.session import Session, check_counts
 from gpytorch_nkn.fit.sizes import check_dense
@@ -76,7 +78,7 @@ def fit_best_of(
     recipe: Recipe | None = None,
     budget: float | None = None,
     seed: int = 0,
-    n_jobs: int = 1,
+    n_jobs: int | None = 1,
     progress: bool = True,
 ) -> FitResult:
     """Train an exact GP from several starts and keep the best by a criterion.
@@ -111,7 +113,8 @@ def fit_best_of(
             start where that is quick, and else recorded as failed. What is planned are times that
             were just measured: other work on the same cores delays the end.
         seed: Determines every random draw; the global random state is left as it was.
-        n_jobs: Processes (joblib; its Dask and Ray backends scale out).
+        n_jobs: Processes; ``None`` for what ``joblib.parallel_config`` says, which chooses threads,
+            Dask or Ray, too. Restarts whose worker is lost begin anew.
         progress: Show a progress bar, if standard error is a terminal.
 
     Returns:
@@ -127,6 +130,7 @@ def fit_best_of(
     """
     check_recipe(recipe)
     recipe = Recipe() if recipe is None else recipe
+    n_jobs = effective_n_jobs(None) if n_jobs is None else n_jobs
     _check_options(restarts, criterion, num_blocks, initialize)
     session = Session(budget=budget, seed=seed, progress=progress)
     given = model if isinstance(model, nn.Module) else None
@@ -381,16 +385,66 @@ def _train_in_processes(
 ) -> None:
     # wall time: the monotonic clock of another machine has another zero
     end = time.time() + session.seconds_left
-    jobs = (delayed(_train_in_worker)(run, recipe, end) for run in pending)
-    for run in as_finished(jobs, n_jobs):
-        runs[run.number] = run
-        bar.update(recipe.adam_steps + recipe.lbfgs_iterations)
+    # All restarts have the same data as a rule, which then travel once and not with each of them.
+    data = _data_of(pending[0].model)
+    jobs = ((_Traveller(run, _have(run.model, data)), recipe, end) for run in pending)
+    try:
+        for number, traveller in as_finished(_train_in_worker, jobs, n_jobs, shared=data):
+            run = traveller.run
+            if run.model.train_inputs is None:
+                _set_data(run.model, _data_of(pending[number].model))
+            runs[run.number] = run
+            bar.update(recipe.adam_steps + recipe.lbfgs_iterations)
+    except WORKER_LOST as error:  # again and again: what the others have reached is kept
+        for run in pending:
+            if runs[run.number] is run and not math.isfinite(run.loss):
+                run.status = f"failed: its worker was lost ({type(error).__name__})"
 
 
-def _train_in_worker(run: _Run, recipe: Recipe, end: float) -> _Run:
-    torch.set_num_threads(1)  # one thread per process: more of them only wait for each other
+def _train_in_worker(data: tuple, traveller: _Traveller, recipe: Recipe, end: float) -> _Traveller:
+    run = traveller.run
+    if run.model.train_inputs is None:
+        _set_data(run.model, data)
     _train(run, recipe, time.monotonic() + end - time.time(), lambda: None)
-    return run
+    return traveller
+
+
+@dataclass(eq=False)
+class _Traveller:
+    """A restart, whose pickle is without the data if all have the same."""
+
+    run: _Run
+    is_light: bool
+
+    def __reduce__(self) -> tuple:
+        # In place, as hooks of a copied module would still hold the one with the data.
+        model = self.run.model
+        data = _data_of(model)
+        if self.is_light:
+            _set_data(model, (None, None))
+        try:
+            return _unpack, (cloudpickle.dumps(self.run), self.is_light)
+        finally:
+            _set_data(model, data)
+
+
+def _unpack(content: bytes, is_light: bool) -> _Traveller:
+    return _Traveller(pickle.loads(content), is_light)
+
+
+def _data_of(model: ExactGP) -> tuple[tuple[Tensor, ...] | None, Tensor | None]:
+    return model.train_inputs, model.train_targets
+
+
+def _set_data(model: ExactGP, data: tuple[tuple[Tensor, ...] | None, Tensor | None]) -> None:
+    model.train_inputs, model.train_targets = data
+
+
+def _have(model: ExactGP, data: tuple) -> bool:
+    inputs, targets = model.train_inputs, model.train_targets
+    if inputs is None or len(inputs) != len(data[0]) or not torch.equal(targets, data[1]):
+        return False
+    return all(torch.equal(one, two) for one, two in zip(inputs, data[0], strict=True))
 
 
 def _judge(run: _Run, criterion: str, num_blocks: int) -> float:

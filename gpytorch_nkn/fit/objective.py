@@ -78,8 +78,14 @@ class Objective:
         if self._log_normal:
             sizes = [get(m).numel() // (num_restarts or 1) for m, _, get in self._log_normal]
             sizes_and_priors = list(zip(sizes, (p[1] for p in self._log_normal), strict=True))
-            self._location = torch.cat([p.loc.detach().expand(s) for s, p in sizes_and_priors])
-            self._scale = torch.cat([p.scale.detach().expand(s) for s, p in sizes_and_priors])
+            # GPyTorch's priors stay on the CPU, whatever their model does.
+            at = model.train_targets.device
+            self._location = torch.cat(
+                [p.loc.detach().expand(s).to(at) for s, p in sizes_and_priors]
+            )
+            self._scale = torch.cat(
+                [p.scale.detach().expand(s).to(at) for s, p in sizes_and_priors]
+            )
 
     def __call__(self) -> Tensor:
         """One value per restart, ``R`` (``R`` = 1 for a plain model)."""

@@ -1,36 +1,168 @@
-"""Jobs of joblib whose results are taken as they finish."""
+"""The one door to other threads, processes and machines: joblib, whatever its backend."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from contextlib import closing
-from itertools import islice
+import os
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, CancelledError
+from contextlib import closing, nullcontext
+from itertools import chain, islice
 from typing import Any
+from uuid import uuid4
 
-from joblib import Parallel, effective_n_jobs
+import cloudpickle
+import numpy as np
+import torch
+from joblib import Parallel, delayed, effective_n_jobs
+from threadpoolctl import threadpool_limits
 
-__all__ = ["as_finished"]
+from gpytorch_nkn.fit.session import warn_user
+from gpytorch_nkn.settings import kernel_evaluation
+
+__all__ = ["WORKER_LOST", "as_finished"]
+
+#: What a backend raises when a worker is gone; Dask's own come by :func:`_is_lost`.
+WORKER_LOST = (BrokenExecutor, CancelledError)
 
 _ROUND = 4  # jobs a worker, where results cannot be taken one by one
+_ATTEMPTS = 3  # in a row from which no result comes
+_KEPT = 2  # shared objects that a worker remembers
 
 
-def as_finished(jobs: Iterable[Any], n_jobs: int | None) -> Generator[Any]:
-    """Results of delayed calls, one by one in the order in which they finish.
+def as_finished(
+    function: Callable[..., Any],
+    tasks: Iterable[tuple],
+    n_jobs: int | None,
+    *,
+    shared: Any = None,
+) -> Generator[tuple[int, Any]]:
+    """Numbers of tasks and ``function(*task)``, in the order in which they finish.
 
-    Backends of joblib that return lists only (Ray's, multiprocessing) work in rounds of a few
-    jobs, whose results come together.
+    Where several run at once, each has one thread. It has this process's default dtype and way of
+    evaluating networks, so that its numbers do not depend on where it runs. Tasks whose worker is
+    lost (killed, out of memory, a machine that is switched off) begin anew, on others. Backends of
+    joblib that return lists only (Ray's, multiprocessing) work in rounds of a few tasks, whose
+    results come together.
 
     Args:
-        jobs: What :func:`joblib.delayed` makes.
-        n_jobs: As joblib's.
+        function: Of a module, so that a worker can import it.
+        tasks: Arguments; drawn as workers get free.
+        n_jobs: As joblib's; ``joblib.parallel_config`` chooses the backend.
+        shared: Comes before every task's arguments; it goes to each worker once, not with each
+            task. ``None``: there is nothing before them.
+
+    Raises:
+        Exception: One of ``WORKER_LOST`` or Dask's ``KilledWorker``, when several attempts in a
+            row ended so without any result.
     """
+    is_alone = effective_n_jobs(n_jobs) == 1
+    how = (torch.get_default_dtype(), kernel_evaluation.path(), os.getpid(), is_alone)
+    parcel = None if shared is None else _Parcel(shared)
+    threads, attempts = torch.get_num_threads(), 0
+    waiting: dict[int, tuple] = {}
+    rest = enumerate(tasks)
+
+    def jobs() -> Iterator[Any]:
+        for number, task in chain(list(waiting.items()), rest):
+            waiting[number] = task
+            yield delayed(_call)(how, parcel, function, number, task)
+
+    try:
+        while True:
+            attempts += 1
+            try:
+                with closing(_results(jobs(), n_jobs)) as results:
+                    for number, result in results:
+                        del waiting[number]
+                        attempts = 0
+                        yield number, result
+                return
+            except Exception as error:
+                if not _is_lost(error) or attempts >= _ATTEMPTS:
+                    raise
+                warn_user(
+                    f"A worker was lost ({type(error).__name__}); its tasks begin anew, those that "
+                    "ended are kept."
+                )
+    finally:
+        torch.set_num_threads(threads)  # backends of threads share this setting
+
+
+def _results(jobs: Iterator[Any], n_jobs: int | None) -> Generator[tuple[int, Any]]:
     try:
         parallel = Parallel(n_jobs=n_jobs, batch_size=1, return_as="generator_unordered")
     except ValueError:
-        rest = iter(jobs)
         with Parallel(n_jobs=n_jobs, batch_size=1) as parallel:
-            while part := list(islice(rest, _ROUND * effective_n_jobs(n_jobs))):
+            while part := list(islice(jobs, _ROUND * effective_n_jobs(n_jobs))):
                 yield from parallel(part)
     else:
         with closing(parallel(jobs)) as results:
             yield from results
+
+
+def _is_lost(error: Exception) -> bool:
+    names = ("KilledWorker", "FutureCancelledError", "CommClosedError")
+    return isinstance(error, WORKER_LOST) or type(error).__name__ in names
+
+
+def _call(
+    how: tuple, parcel: _Parcel | None, function: Callable[..., Any], number: int, task: tuple
+) -> tuple[int, Any]:
+    dtype, path, parent, is_alone = how
+    is_elsewhere = os.getpid() != parent
+    before = torch.get_default_dtype()
+    if not is_alone:
+        torch.set_num_threads(1)  # more of them only wait for those of other tasks
+    if is_elsewhere:
+        torch.set_default_dtype(dtype)
+    try:
+        with (
+            threadpool_limits(1) if is_elsewhere else nullcontext(),
+            kernel_evaluation(path) if is_elsewhere else nullcontext(),
+        ):
+            first = () if parcel is None else (parcel.open(),)
+            return number, function(*first, *task)
+    finally:
+        if is_elsewhere:  # a worker may be somebody else's, too
+            torch.set_default_dtype(before)
+
+
+class _Parcel:
+    """An object that goes to each worker once, by what the backend has for large arguments.
+
+    Its bytes are one array, which joblib's processes map from one file, and of whose size Dask
+    knows, so that it scatters them. A worker unpacks it once.
+    """
+
+    def __init__(self, value: Any):
+        self._key = uuid4().hex
+        self._value: Any = value
+        self._bytes: np.ndarray | None = None
+
+    def open(self) -> Any:
+        """The object: in this process itself, elsewhere one copy for all tasks."""
+        if self._value is not None:
+            return self._value
+        if self._key not in _opened:
+            assert self._bytes is not None
+            _opened[self._key] = pickle.loads(self._bytes.tobytes())
+            while len(_opened) > _KEPT:
+                _opened.popitem(last=False)
+        return _opened[self._key]
+
+    def _packed(self) -> np.ndarray:
+        if self._bytes is None:
+            content = cloudpickle.dumps(self._value)  # classes of a script or notebook, too
+            self._bytes = np.frombuffer(content, np.uint8)
+        return self._bytes
+
+    def __getstate__(self) -> dict:
+        return {"_key": self._key, "_value": None, "_bytes": self._packed()}
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self._packed().nbytes
+
+
+_opened: OrderedDict[str, Any] = OrderedDict()

@@ -95,6 +95,15 @@ def test_copies_pickles_and_clones(cls):
 
 
 @each
+def test_it_learns_what_it_learns_on_the_cpu(cls, device):
+    if device.type != "cpu" and "device" in inspect.signature(cls).parameters:
+        X, y = data(cls)
+        there, here = MAKE[cls](random_state=0), MAKE[cls](random_state=0, device=None)
+        there, here = there.fit(X, y), here.fit(X, y)
+        np.testing.assert_allclose(values(there, X), values(here, X), rtol=1e-3, atol=1e-3)
+
+
+@each
 def test_random_state_decides_and_nothing_else_is_touched(cls):
     X, y = data(cls)
     given = X.copy(), y.copy()

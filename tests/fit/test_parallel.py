@@ -1,20 +1,122 @@
+import copy
+import os
+import pickle
+import signal
+from concurrent.futures import BrokenExecutor
+
 import joblib
+import numpy as np
 import pytest
+import torch
 
-from gpytorch_nkn.fit import as_finished
+from gpytorch_nkn.fit import Recipe, as_finished, best_of, fit_best_of, parallel
+from tests.fit.models import rbf_model
+
+SHORT = Recipe(adam_steps=4, lbfgs_iterations=2)
 
 
-@pytest.mark.parametrize("backend", ["sequential", "threading", "multiprocessing"])
-def test_results_come_from_every_backend(backend):
+def die_once(shared, number, mark):
+    """Kills its process when a task with a mark comes first; else says what surrounds it."""
+    if mark is not None and not os.path.exists(mark):
+        open(mark, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number * shared["factor"], torch.get_num_threads(), torch.get_default_dtype()
+
+
+@pytest.fixture(params=["loky", "dask"])
+def backend(request):
+    """Two processes of joblib's own, or a real cluster of two workers."""
+    name = request.param
+    if name == "loky":
+        with joblib.parallel_config(backend=name, n_jobs=2):
+            yield name
+        return
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with (
+        distributed.LocalCluster(**options) as cluster,
+        distributed.Client(cluster),
+        joblib.parallel_config(backend=name, n_jobs=2),
+    ):
+        yield name
+
+
+@pytest.mark.parametrize("name", ["sequential", "threading", "multiprocessing"])
+def test_results_come_from_every_backend(name):
     """Multiprocessing, and Ray's after it, returns lists only."""
-    with joblib.parallel_config(backend=backend, n_jobs=2):
-        found = list(as_finished((joblib.delayed(pow)(n, 2) for n in range(11)), None))
-    assert sorted(found) == [n**2 for n in range(11)]
+    with joblib.parallel_config(backend=name, n_jobs=2):
+        found = list(as_finished(pow, ((n, 2) for n in range(11)), None))
+    assert sorted(found) == [(n, n**2) for n in range(11)]
 
 
-def test_jobs_are_not_drawn_ahead():
+def test_tasks_are_not_drawn_ahead():
     drawn = []
-    jobs = (drawn.append(n) or joblib.delayed(pow)(n, 2) for n in range(100))
-    results = as_finished(jobs, 1)
-    assert next(results) == 0 and len(drawn) < 10
+    results = as_finished(pow, (drawn.append(n) or (n, 2) for n in range(100)), 1)
+    assert next(results) == (0, 0) and len(drawn) < 10
     results.close()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:A worker was lost")
+def test_processes_and_clusters(backend, tmp_path):
+    """A killed worker loses nothing, workers have one thread, numbers are those of one process."""
+    mark = str(tmp_path / "killed")
+    shared = {"factor": 3, "large": np.zeros(400_000)}
+    tasks = ((n, mark if n == 2 else None) for n in range(6))
+    found = dict(as_finished(die_once, tasks, None, shared=shared))
+    assert found == {n: (3 * n, 1, torch.float64) for n in range(6)} and os.path.exists(mark)
+    model = rbf_model()
+    one, two = (
+        fit_best_of(copy.deepcopy(model), restarts=3, recipe=SHORT, n_jobs=jobs, progress=False)
+        for jobs in (1, None)
+    )
+    assert one.best == two.best
+    for ours, theirs in zip(one.restarts, two.restarts, strict=True):
+        assert ours.status == theirs.status and ours.loss == pytest.approx(theirs.loss, rel=1e-6)
+    for member in (two.model, *two.members.values()):
+        assert torch.equal(member.train_targets, model.train_targets)
+
+
+@pytest.mark.parametrize("fails", [2, 3])
+def test_tasks_of_lost_workers_begin_anew_but_not_for_ever(fails, monkeypatch):
+    real, looks = parallel._results, []
+
+    def results(jobs, n_jobs):
+        looks.append(None)
+        found = real(jobs, n_jobs)
+        if len(looks) == 1:
+            yield next(found)
+        if len(looks) <= 1 + fails:
+            found.close()
+            raise BrokenExecutor("killed")
+        yield from found
+
+    monkeypatch.setattr(parallel, "_results", results)
+    found = []
+    with pytest.warns(UserWarning, match="A worker was lost"):
+        try:
+            found += as_finished(pow, ((n, 2) for n in range(5)), 1)
+        except BrokenExecutor:
+            assert fails == 3 and len(looks) == 4  # with a result, and three times without
+        else:
+            assert fails == 2 and sorted(found) == [(n, n**2) for n in range(5)]
+
+
+def test_what_tasks_share_travels_once():
+    shared = torch.zeros(100_000)
+    parcel = parallel._Parcel(shared)
+    assert parcel.open() is shared and parcel.__sizeof__() > shared.nbytes  # which Dask asks for
+    sent = pickle.dumps(parcel)
+    one, two = (pickle.loads(sent) for _ in range(2))
+    assert torch.equal(one.open(), shared) and one.open() is two.open()
+
+
+def test_restarts_travel_without_their_data():
+    model = rbf_model(5000)
+    run = best_of._Run(0, "data", model)
+    heavy, light = (pickle.dumps(best_of._Traveller(run, is_light)) for is_light in (False, True))
+    assert len(light) < len(heavy) - model.train_inputs[0].nbytes
+    assert model.train_inputs[0].shape == (5000, 1)  # which keeps its own
+    data = best_of._data_of(rbf_model())
+    there = best_of._train_in_worker(data, pickle.loads(light), SHORT, 0.0)
+    assert there.run.evaluations > 0 and len(pickle.dumps(there)) < len(heavy) / 2

@@ -1,6 +1,7 @@
 """What holds for every function that trains a model; each of them is registered here."""
 
 import contextlib
+import copy
 import inspect
 import io
 import time
@@ -17,6 +18,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 from gpytorch_nkn import bo, fit, models
 from gpytorch_nkn.fit import Recipe, fit_best_of, fit_in_stages, options_of
 from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP
+from tests import devices
 from tests.fit.models import rbf_model
 from tests.global_state import unchanged
 from tests.models.registry import CASES, case_of
@@ -206,6 +208,21 @@ def test_the_seed_determines_everything_and_progress_is_for_terminals(trainer, e
     assert same(state_of(model), expected) and told
     model, told = train(trainer, lambda model: trainer(model, progress=False), terminal=True)
     assert same(state_of(model), expected) and not told
+
+
+@each
+def test_it_learns_what_it_learns_on_the_cpu(trainer, device):
+    if device.type == "cpu":
+        return
+    there = trainer.make()
+    here = copy.deepcopy(there).cpu()
+    trainer(there)
+    with devices.made_on(torch.device("cpu")):
+        trainer(here)
+    for name, value in here.state_dict().items():
+        found = there.state_dict()[name]
+        assert found.device == device, name
+        torch.testing.assert_close(found.cpu(), value, rtol=1e-4, atol=1e-4, msg=name)
 
 
 @each

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from sklearn.cluster import KMeans
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
 
 from gpytorch_nkn.estimators.dank.support_vectors import SmoothExtension
+from gpytorch_nkn.fit import as_finished
 
 __all__ = [
     "ClusteredKernel",
@@ -92,14 +92,10 @@ def map_clusters(
     backend, Dask's among others.
     """
     largest_first = np.argsort([-len(rows) for rows in clusters.rows], kind="stable")
-    work = (
-        delayed(_on_cluster)(function, kernel, inputs[clusters.rows[c]], parts[c])
-        for c in largest_first
-    )
-    results = Parallel(n_jobs=n_jobs)(work)
-    in_order: list[Any] = [None] * len(results)
-    for cluster, result in zip(largest_first, results, strict=True):
-        in_order[cluster] = result
+    work = ((function, kernel, inputs[clusters.rows[c]], parts[c]) for c in largest_first)
+    in_order: list[Any] = [None] * len(largest_first)
+    for number, result in as_finished(_on_cluster, work, n_jobs):
+        in_order[largest_first[number]] = result
     return in_order
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
 
@@ -21,7 +21,7 @@ from gpytorch_nkn.estimators.dank.support_vectors import (
     reciprocal_neighbours,
     relevance_path,
 )
-from gpytorch_nkn.fit import progress_bar
+from gpytorch_nkn.fit import as_finished, progress_bar
 
 __all__ = [
     "Blocks",
@@ -152,8 +152,9 @@ def learn_relevances(
     found = _parallel(
         task,
         "relevances",
-        (delayed(_path_losses)(task, base, table, trial, fold) for trial, fold in jobs),
-        len(jobs),
+        _path_job,
+        (task, base, table),
+        jobs,
     )
     count = len(task.folds)
     reference = [_fold_losses(task, task.gram, 1.0, fold)[None] for fold in task.folds]
@@ -277,8 +278,9 @@ def choose_eta(task: Task, shares: Sequence[float]) -> tuple[int | None, list[Ca
     found = _parallel(
         task,
         "eta",
-        (delayed(_eta_losses)(task, shares, fold) for fold in task.folds),
-        len(task.folds),
+        _eta_job,
+        (task, shares),
+        [(fold,) for fold in task.folds],
     )
     losses = _by_row(found, task.folds, len(task.target))
     weights = choose(losses)
@@ -415,10 +417,26 @@ def _scale(kernel: BaseKernel, power: int, table: np.ndarray) -> float:
     return float(table.var(axis=0).sum()) or 1.0
 
 
-def _parallel(task: Task, name: str, jobs: Iterable[Any], count: int) -> list[Any]:
-    results = []
-    with progress_bar(task.progress, count, name) as bar:
-        for result in Parallel(n_jobs=task.n_jobs, return_as="generator")(jobs):
-            results.append(result)
+def _path_job(shared: tuple, trial: Any, fold: Any) -> Any:
+    task, base, table = shared
+    return _path_losses(task, base, table, trial, fold)
+
+
+def _eta_job(shared: tuple, fold: Any) -> Any:
+    task, shares = shared
+    return _eta_losses(task, shares, fold)
+
+
+def _parallel(
+    task: Task, name: str, function: Callable[..., Any], shared: tuple, jobs: Sequence[tuple]
+) -> list[Any]:
+    """Results of ``function(shared, *job)``, in the order of the jobs."""
+    results: dict[int, Any] = {}
+    with (
+        progress_bar(task.progress, len(jobs), name) as bar,
+        closing(as_finished(function, jobs, task.n_jobs, shared=shared)) as found,
+    ):
+        for number, result in found:
+            results[number] = result
             bar.update()
-    return results
+    return [results[number] for number in range(len(jobs))]

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from joblib import delayed
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
@@ -123,16 +122,15 @@ def forecast_many(
         bar.update(len(found))
         todo = [number for number in range(len(tasks)) if number not in found]
         rest = "not reached: interrupted"
-        threads = torch.get_num_threads()
-        jobs = (delayed(_forecast)(settings, number, tasks[number]) for number in todo)
-        # Backends of threads draw from one random state, and one thread a job is a global setting.
+        jobs = ((number, tasks[number]) for number in todo)
+        # Backends of threads draw from one random state.
         with (
             session.interruptible(lambda: found),
             torch.random.fork_rng(devices=[]),
-            closing(as_finished(jobs, n_jobs)) as results,
+            closing(as_finished(_forecast, jobs, n_jobs, shared=settings)) as results,
         ):
             try:
-                for number, values, reason in results:
+                for _, (number, values, reason) in results:
                     if values is None:
                         reasons[number] = reason
                     else:
@@ -143,8 +141,6 @@ def forecast_many(
                 if not found:
                     raise
                 rest = f"not reached: {type(error).__name__}: {error}"
-            finally:
-                torch.set_num_threads(threads)
     for number in todo:
         if number not in found:
             reasons.setdefault(number, rest)

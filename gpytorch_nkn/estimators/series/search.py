@@ -6,11 +6,9 @@ import time as clock
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
-from joblib import delayed
 from scipy.special import softmax
 
 from gpytorch_nkn.estimators.series.member import Member
@@ -26,7 +24,7 @@ from gpytorch_nkn.estimators.series.training import (
     train,
 )
 from gpytorch_nkn.estimators.series.transforms import Transform, as_bounds, candidate_transforms
-from gpytorch_nkn.fit import Recipe, Session, as_finished, warn_user
+from gpytorch_nkn.fit import WORKER_LOST, Recipe, Session, as_finished, warn_user
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 __all__ = ["Search", "Tried"]
@@ -191,10 +189,19 @@ class Search:
                 todo = [task for task in tasks if task not in ready]
                 rounds = np.ceil(len(todo) / max(min(abs(self.n_jobs), len(todo)), 1))
                 part = session.part(1 / max(rounds, 1))
-                jobs = (delayed(_in_worker)(n, network, t, series, settings, part) for n, t in todo)
-                for member in as_finished(jobs, self.n_jobs):
-                    tried.append(member)
-                    bar.update()
+                tasks_of = ((name, transform, settings, part) for name, transform in todo)
+                try:
+                    for _, member in as_finished(
+                        _in_worker, tasks_of, self.n_jobs, shared=(network, series)
+                    ):
+                        tried.append(member)
+                        bar.update()
+                except WORKER_LOST as error:
+                    if not reached():
+                        raise
+                    warn_user(
+                        f"Workers were lost ({type(error).__name__}): candidates are missing."
+                    )
                 tried.sort(key=lambda member: tasks.index((member.name, member.scales.transform)))
         return tried, wild, session.interrupted  # by Ctrl-C, not by the end of the budget
 
@@ -214,6 +221,12 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(count)
 
 
-def _in_worker(*arguments: Any) -> Member:
-    torch.set_num_threads(1)  # one thread per process: more of them only wait for each other
-    return train(*arguments)
+def _in_worker(
+    shared: tuple[NeuralKernelNetwork | None, Series],
+    name: str,
+    transform: Transform,
+    settings: Settings,
+    budget: float | None,
+) -> Member:
+    network, series = shared
+    return train(name, network, transform, series, settings, budget)

@@ -136,9 +136,9 @@ def _correlation(kernel: Kernel, distances: Tensor) -> Tensor:
     like = next(kernel.parameters())
     columns = 1 + max(columns_of(kernel) or (0,))
     x = torch.zeros(distances.numel(), columns, dtype=like.dtype, device=like.device)
-    x[:, columns - 1] = distances.to(x)
+    x[:, columns - 1] = there = distances.to(x)
     if role_of(kernel) == "walk":
-        x[:, columns - 1] = (kernel.origin.reshape(-1)[0] + distances[-1] - distances).to(x)
+        x[:, columns - 1] = kernel.origin.reshape(-1)[0] + there[-1] - there
     with torch.no_grad():
         values = to_dense(kernel(x[:1], x))[..., 0, :]
         if role_of(kernel) == "walk":

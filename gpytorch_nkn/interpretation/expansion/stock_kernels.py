@@ -100,7 +100,7 @@ def as_network(parts: Sequence[Part], like: Tensor) -> NeuralKernelNetwork:
     primitives = [deepcopy(factor) for part in parts for factor in part.factors]
     if not primitives:
         one = ConstantKernel().to(like)
-        one.constant = torch.ones(1)
+        one.constant = torch.ones(1).to(like)
         one.raw_constant.requires_grad_(False)
         parts, primitives = [replace(part, factors=(one,)) for part in parts], [one] * len(parts)
     width = max(len(part.factors) for part in parts)

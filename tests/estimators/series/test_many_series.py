@@ -232,9 +232,8 @@ def test_ctrl_c_between_candidates_leaves_a_series_unfinished(frame, monkeypatch
 
 
 def test_workers_that_die_leave_what_is_finished(frame, expected, monkeypatch):
-    def dying(jobs, n_jobs):
-        function, arguments, options = next(iter(jobs))
-        yield function(*arguments, **options)
+    def dying(function, tasks, n_jobs, *, shared):
+        yield 0, function(shared, *next(iter(tasks)))
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(many_series, "as_finished", dying)
