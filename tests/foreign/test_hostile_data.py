@@ -171,10 +171,10 @@ METHOD_ARRAYS = {
 }
 DATA_NAMES = ("X", "Y", "x", "y", "cells")  # given even where they are optional
 # Methods whose arguments are no data: numbers, options, other objects. And methods of GPyTorch,
-# which say what its own say.
+# which say what its own say. (Chunks of rows have a test of their own.)
 NO_DATA_METHODS = {
-    "construct_inputs", "custom_fit", "fantasize", "forecast", "forward", "get_params",
-    "load_state_dict", "plot", "sample", "sample_paths", "sample_y", "set_train_data",
+    "condition_on_chunks", "construct_inputs", "custom_fit", "fantasize", "forecast", "forward",
+    "get_params", "load_state_dict", "plot", "sample", "sample_paths", "sample_y", "set_train_data",
     "subset_output", "train", "trimmed",
 }  # fmt: skip
 
@@ -225,7 +225,7 @@ def entries():
             lambda *data, make=make, at=points: _moments(make(*data).eval(), at),
             data,
         )
-        arrays = METHOD_ARRAYS | {"X": points, "Y": points[:, :1]}
+        arrays = METHOD_ARRAYS | {"X": points, "x": points, "Y": points[:, :1]}
         if case.on_grid:
             blocks = torch.zeros(2, 4, 5, dtype=torch.bool)
             blocks[0, 0, :2] = blocks[1, 3, 3:] = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -165,18 +165,36 @@ class SparseNKNGP(  # type: ignore[misc]
                 that of ``train_inputs`` and ``train_targets`` in eval mode.
 
         Raises:
-            NotPSDError: A value is not finite.
+            ValueError: The shapes of a chunk do not fit, a value is not finite, or there is none.
         """
         self.eval()
         gp = self.collapsed()
-        self.prediction_strategy = gp.statistics_of(chunks).posterior(gp.noise_variance())
+        statistics = gp.statistics_of(self._checked(chunks))
+        if not statistics.num_data:
+            raise ValueError("At least one chunk of rows is needed, got none.")
+        self.prediction_strategy = statistics.posterior(gp.noise_variance())
+
+    def _checked(self, chunks: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+        for number, (x, y) in enumerate(chunks):
+            self._check_points(x)
+            if y.shape != x.shape[:-1]:
+                raise ValueError(
+                    f"Chunk {number} must have targets {tuple(x.shape[:-1])}, got {tuple(y.shape)}."
+                )
+            if not bool(y.isfinite().all()):
+                raise ValueError(f"Chunk {number} has targets that are NaN or infinite.")
+            yield x, y
 
     def mean_at(self, x: Tensor) -> Tensor:
         """Posterior means ``... x c`` at transformed inputs ``... x c x d``, on that scale.
 
         A quarter of the time of a posterior, which has variances.
+
+        Raises:
+            ValueError: The inputs do not have the model's columns.
         """
         self.eval()
+        self._check_points(x)
         kernel = self.covar_module.base_kernel
         return self._posterior().mean_at(kernel, self.mean_module, self.inducing_points, x)
 
