@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -150,6 +150,13 @@ class VariationalNKNGP(CheckedPoints, CustomFit, InducingPointGP, SingleTaskVari
         if input_transform is not None:
             self.input_transform = input_transform.eval()
         self.to(train_X)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> VariationalNKNGP:
+        super()._apply(fn, recurse)
+        inner: Any = self.model  # BoTorch's, which leaves its data behind
+        inner.train_inputs = tuple(fn(x) for x in inner.train_inputs)
+        inner.train_targets = fn(inner.train_targets)
+        return self
 
     def _is_plain(self, mll: MarginalLogLikelihood) -> bool:
         """Whether it is the bound on the evidence of all rows."""
