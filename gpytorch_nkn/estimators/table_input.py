@@ -11,6 +11,7 @@ import pandas as pd
 
 __all__ = [
     "Standardisation",
+    "holds_numbers",
     "is_constant",
     "offset_and_scale",
     "refuse_constant",
@@ -38,8 +39,12 @@ class Standardisation:
     scale: np.ndarray
 
     @classmethod
-    def of(cls, X: np.ndarray, *, keep_constant: bool = False) -> Standardisation:
+    def of(
+        cls, X: np.ndarray, *, keep_constant: bool = False, codes: np.ndarray | None = None
+    ) -> Standardisation:
         """That of a table ``N x D``; constant columns stay in use, unscaled, if they are to.
+
+        Columns ``D`` of codes, if there are some, are left as they are.
 
         Raises:
             ValueError: Every column is constant, or values are too large to be standardised.
@@ -57,6 +62,8 @@ class Standardisation:
         if keep_constant:
             scale = np.where(used, scale, 1.0)
             used = np.ones_like(used)
+        if codes is not None and codes.size:
+            offset, scale = np.where(codes, 0.0, offset), np.where(codes, 1.0, scale)
         return cls(used, offset[used], scale[used])
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
@@ -78,7 +85,7 @@ def refuse_other_values(name: str, values: Any) -> None:
             for column, kind in values.dtypes.items()
             if not pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_complex_dtype(kind)
         ]
-        if other and not _holds_numbers(values):
+        if other and not holds_numbers(values):
             raise ValueError(
                 f"Every column must hold numbers, got {', '.join(other)}: encode them first, e.g. "
                 "with sklearn.preprocessing.OneHotEncoder or OrdinalEncoder."
@@ -90,7 +97,7 @@ def refuse_other_values(name: str, values: Any) -> None:
         raise ValueError(f"{name} has {int(np.ma.getmaskarray(values).sum())} masked values.")
 
 
-def _holds_numbers(X: pd.DataFrame) -> bool:
+def holds_numbers(X: pd.DataFrame) -> bool:
     """Whether columns of objects can be read as numbers all the same."""
     try:
         X.astype(float)

@@ -343,7 +343,13 @@ def _counts_days(estimator: Any) -> bool:
 def _units_of(estimator: Any, model: ExactGP) -> Units:
     table = isinstance(estimator, TableEstimator)
     if table:
+        known = getattr(estimator, "categories_", {})
         return Units(
+            categories={
+                number: known[name]
+                for number, name in enumerate(estimator.columns_)
+                if name in known
+            },
             x_offset=estimator.x_offset_,
             x_scale=estimator.x_scale_,
             y_offset=float(estimator.y_offset_),

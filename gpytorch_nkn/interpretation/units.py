@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -77,6 +77,7 @@ class Units:
         link: What the model has in place of the targets, such as their logarithm: an object with
             ``name``, ``noun``, ``forward``, ``inverse`` and ``log_slope``; None for the targets.
         affine: Offset and scale say all; otherwise lengths are those of the transformed inputs.
+        categories: Categories of the columns that hold codes, by number of the column.
         to_dates: Dates ``M`` of the only column's values ``M`` in the model; None where they are
             no dates.
     """
@@ -91,6 +92,7 @@ class Units:
     y_unit: str = ""
     link: Any = None
     affine: bool = True
+    categories: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     to_dates: Callable[[np.ndarray], np.ndarray] | None = None
 
     @classmethod

@@ -26,6 +26,7 @@ from gpytorch_nkn.estimators.nkn.ensemble import (
     mixture_quantile,
 )
 from gpytorch_nkn.estimators.nkn.sparse_predictor import sparse_predictors
+from gpytorch_nkn.estimators.nkn.table_categories import Categories
 from gpytorch_nkn.estimators.nkn.table_models import (
     check_structures,
     named_structures,
@@ -78,6 +79,12 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
     each point. Tables may be larger than the memory: files of Parquet, memory maps and Dask arrays
     are read piece by piece, some times in all; 20,000 rows drawn at random are what networks learn
     from, and what ``model_`` holds.
+
+    In a data frame, columns of texts and of pandas' categorical type are categories, which are
+    alike or not (:class:`gpytorch_nkn.kernels.CategoricalKernel`), whatever their order; booleans
+    are numbers. A missing category is one more category. One that training has not seen differs
+    from all: its prediction is as uncertain as categories differ. Rows with categories are
+    predicted exactly, not by inducing points. Missing numbers are refused: impute them before.
 
     Args:
         structure: The networks: ``"auto"``, a name, a kernel over all columns, or a sequence of
@@ -132,6 +139,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         width_shares_: Shares of the widths of predictions, by factor of the deviation.
         method_: ``"exact"`` or ``"sparse"``.
         x_offset_, x_scale_, y_offset_, y_scale_: The standardisation, of columns that vary.
+        categories_: Categories of the columns that hold such, by name.
         columns_: Names of those columns. Constant ones are left out (not with kernels of one's
             own, which count on their number).
 
@@ -160,6 +168,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
     _ensemble: Ensemble | None
     _num_points: int
     _rows: TableRows | None
+    _categories: Categories
 
     def __init__(
         self,
@@ -198,7 +207,8 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         """Learn from a table.
 
         Args:
-            X: Rows ``N x D``; a pandas data frame keeps its names. Or a table that is not in
+            X: Rows ``N x D``; a pandas data frame keeps its names, and its columns of texts and of
+                pandas' categorical type are categories. Or a table that is not in
                 memory: the path of a Parquet file or folder (or several), a ``numpy.memmap``, a
                 Dask array or data frame.
             y: Targets ``N``; of Parquet the name of their column, all others being inputs.
@@ -210,6 +220,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             ValueError: Values are NaN, infinite or no numbers, lengths differ, there are fewer
                 than 3 rows, the targets or all columns are constant, or an option has no meaning.
             TypeError: ``structure`` is neither a name nor a kernel, nor a sequence of such.
+            NotImplementedError: There are columns of categories, and inducing points to be used.
             RuntimeError: Every start of every network failed.
             KeyboardInterrupt: Ctrl-C came before the first step of training.
         """
@@ -224,6 +235,9 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             self._choose_method(source.num_rows)
             drawn = None if self.method_ == "exact" else DrawnRows.of(source, seed)
             X, y = source.table() if drawn is None else drawn.table()
+        self._categories = Categories.of(X if source is None else None)
+        codes = self._categories.mask(X)
+        X = self._categories(X)
         refuse_other_values("X", X)
         refuse_other_values("y", y)
         table, target = validate_data(
@@ -231,7 +245,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         )
         target = target.astype(np.float64)
         own = any(isinstance(structure, Kernel) for structure in structures)
-        self.standardisation_ = Standardisation.of(table, keep_constant=own)
+        self.standardisation_ = Standardisation.of(table, keep_constant=own, codes=codes)
         refuse_constant(target)
         self.y_offset_, self.y_scale_ = offset_and_scale(target)
         warn_of_copies(table, target)
@@ -239,10 +253,11 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         self._choose_method(num_rows)
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
             inputs, targets = self._standardised(table, target)
+            cat_dims = self._cat_dims(codes)
             named = named_structures(structures, self.selection, num_rows, inputs.size(-1))
             later = 0.0
             if self.budget is not None:
-                costs = Costs.of(untrained_model(named, inputs, targets), num_rows)
+                costs = Costs.of(untrained_model(named, inputs, targets, cat_dims), num_rows)
                 later = self._plan_predictions(costs, _SHARE * self.budget, len(named))
             self.results_ = train_structures(
                 named,
@@ -255,6 +270,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
                 seed=seed,
                 n_jobs=self.n_jobs,
                 progress=self.progress,
+                cat_dims=cat_dims,
             )
         if drawn is not None:
             held_out = self._standardised(*drawn.held_out)
@@ -264,6 +280,17 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         self.seed_ = seed
         self._fitted(session.end)
         return self
+
+    def _cat_dims(self, codes: np.ndarray) -> tuple[int, ...]:
+        """Numbers of the columns in use that are codes, by a mask ``D``, which may be empty."""
+        found = np.flatnonzero(codes[self.standardisation_.used]) if codes.size else ()
+        if len(found) and self.method_ == "sparse":
+            raise NotImplementedError(
+                "Inducing points are for columns of numbers, and there are categories in "
+                f"{list(self._categories.known)}: take method='exact', fewer rows, or encode them "
+                "with sklearn.preprocessing.OneHotEncoder."
+            )
+        return tuple(int(column) for column in found)
 
     def _standardised(self, X: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
         """Inputs ``N x d`` and targets ``N`` as networks see them."""
@@ -293,7 +320,8 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
     def _plan_predictions(self, costs: Costs, seconds: float, networks: int) -> float:
         """Choose predictions that are prepared within some seconds; those that they take."""
         count = networks * self.restarts if self.selection == "stacking" else networks
-        if self.method_ == "exact" and self.method == "auto" and _MIXED * costs.exact > seconds:
+        free = self.method == "auto" and not self._categories.known
+        if self.method_ == "exact" and free and _MIXED * costs.exact > seconds:
             self.method_ = "sparse"
         if self.method_ == "exact":
             return min(count * costs.exact, seconds)
@@ -346,6 +374,15 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         names = np.asarray(getattr(self, "feature_names_in_", plain))
         return tuple(str(name) for name in names[self.standardisation_.used])
 
+    @property
+    def categories_(self) -> dict[str, tuple[str, ...]]:
+        """Categories of the columns that hold such, in the order of their codes, by name."""
+        check_is_fitted(self, "results_")
+        return {
+            str(column): tuple("missing" if one is None else str(one) for one in known)
+            for column, known in self._categories.known.items()
+        }
+
     def standardised_inputs(self, X: ArrayLike) -> np.ndarray:
         """Rows as :attr:`model_` takes them.
 
@@ -356,6 +393,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             Rows ``M x d`` of the columns in use, standardised.
         """
         check_is_fitted(self, "results_")
+        X = self._categories(X)
         refuse_other_values("X", X)
         table = validate_data(self, X, dtype=np.float64, reset=False, order="C")
         return self.standardisation_(table)

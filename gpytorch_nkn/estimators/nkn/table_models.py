@@ -139,8 +139,11 @@ def train_structures(
     seed: int,
     n_jobs: int,
     progress: bool,
+    cat_dims: Sequence[int] = (),
 ) -> dict[str, FitResult]:
     """Train a model of each structure on rows ``N x D``; see ``fit_in_stages`` for the options.
+
+    Columns ``cat_dims`` are codes of categories; a given kernel takes them as it likes.
 
     Returns:
         Records by name. Structures that failed, or that had no time left, are missing.
@@ -151,7 +154,7 @@ def train_structures(
         KeyboardInterrupt: It came before the first step.
     """
     session = Session(budget=budget, seed=seed, progress=progress)
-    kernels = {name: _make_kernel(structure, inputs) for name, structure in named.items()}
+    kernels = {name: _make_kernel(structure, inputs, cat_dims) for name, structure in named.items()}
     results: dict[str, FitResult] = {}
     failures = []
     for number, (name, kernel) in enumerate(kernels.items()):
@@ -179,13 +182,18 @@ def train_structures(
     return results
 
 
-def untrained_model(named: Mapping[str, str | Kernel], inputs: Tensor, targets: Tensor) -> TableGP:
+def untrained_model(
+    named: Mapping[str, str | Kernel],
+    inputs: Tensor,
+    targets: Tensor,
+    cat_dims: Sequence[int] = (),
+) -> TableGP:
     """A model of the first structure, with the parameters that it starts from."""
-    kernel = _make_kernel(next(iter(named.values())), inputs)
+    kernel = _make_kernel(next(iter(named.values())), inputs, cat_dims)
     return TableGP(inputs, targets, kernel).to(inputs)
 
 
-def _make_kernel(structure: str | Kernel, x: Tensor) -> Kernel:
+def _make_kernel(structure: str | Kernel, x: Tensor, cat_dims: Sequence[int]) -> Kernel:
     """A new kernel for rows ``N x D``.
 
     Raises:
@@ -193,8 +201,10 @@ def _make_kernel(structure: str | Kernel, x: Tensor) -> Kernel:
     """
     input_dim = x.size(-1)
     if isinstance(structure, str):
-        kernel = named_kernel(structure, input_dim)
-        if structure not in NETWORKS:  # one of one kernel, for the speed of their training
+        kernel = named_kernel(structure, input_dim, cat_dims=cat_dims)
+        if not isinstance(
+            kernel, NeuralKernelNetwork
+        ):  # one of one kernel, for the speed of their training
             kernel = NeuralKernelNetwork([kernel], [Linear(1, 1)])
     else:
         kernel = deepcopy(structure)

@@ -197,7 +197,7 @@ def effects(
                 f"The input transform makes {gp.inputs.size(-1)} columns of {inputs.shape[1]}: "
                 "effects needs one that keeps the columns."
             )
-        names = gp.units.named(columns).names
+        names, codes = gp.units.named(columns).names, gp.units.categories
         process = Averages(gp, inputs)
         rng = np.random.default_rng(seed)
         rows = draw_rows(inputs, _ROWS, rng)
@@ -207,7 +207,9 @@ def effects(
         shown = shown[shown > 0] if gp.is_series and len(names) > 1 else shown
         order = [int(place) for place in shown[:max_effects]]
         main = [
-            _main_effect(process, inputs, rows, i, points, names, float(first[i]), rng)
+            _main_effect(
+                process, inputs, rows, i, 0 if i in codes else points, names, float(first[i]), rng
+            )
             for i in order
         ]
         chosen = []
@@ -215,7 +217,16 @@ def effects(
             chosen = _largest_pairs(process, inputs, total - first, variance, max_effects, rng)
         rows, points = draw_rows(inputs, _PAIR_ROWS, rng), min(points, _PAIR_POINTS)
         both = [
-            _pair_effect(process, inputs, rows, pair, points, names, variance, rng)
+            _pair_effect(
+                process,
+                inputs,
+                rows,
+                pair,
+                tuple(0 if k in codes else points for k in pair),
+                names,
+                variance,
+                rng,
+            )
             for pair in chosen
         ]
     both.sort(key=lambda effect: -effect.share)
@@ -274,13 +285,13 @@ def _pair_effect(
     inputs: np.ndarray,
     rows: np.ndarray,
     pair: tuple[int, int],
-    points: int,
+    points: tuple[int, ...],
     names: tuple[str, ...],
     variance: float,
     rng: np.random.Generator,
 ) -> Effect:
     i, j = pair
-    first, second = (_grid(inputs[:, k], points) for k in pair)
+    first, second = (_grid(inputs[:, k], n) for k, n in zip(pair, points, strict=True))
     a, b = first[:, None, None], second[None, :, None]
     base, (u, v) = independent_copies(rows, pair, rng)
     mean, deviation = process.contrast(
@@ -333,6 +344,9 @@ def _interaction_variance(table: np.ndarray) -> float:
 
 
 def _grid(values: np.ndarray, points: int) -> np.ndarray:
+    """Even points from the least to the largest value; without a number the values themselves."""
+    if not points:
+        return np.unique(values)
     low, high = values.min(), values.max()
     return np.linspace(low, high, points if high > low else 1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -142,7 +142,14 @@ def title_of(component: Component, units: Units, unused: Collection[int] = ()) -
 
 def describe_effects(effects: Effects, units: Units) -> list[str]:
     """Say what the columns do, and the pairs of them, each in a sentence."""
-    sentences = [describe_effect(e.names[0], e.grid[0], e.mean, units) for e in effects.main]
+    sentences = []
+    for e in effects.main:
+        known = units.categories.get(e.columns[0])
+        if known is None:
+            sentences.append(describe_effect(e.names[0], e.grid[0], e.mean, units))
+        else:
+            there = [known[int(code)] for code in e.grid[0]]
+            sentences.append(describe_categories(e.names[0], there, e.mean, units))
     for pair in effects.pairs:
         one, other = pair.names
         sentences.append(
@@ -150,6 +157,21 @@ def describe_effects(effects: Effects, units: Units) -> list[str]:
             f"{percent(pair.share)} of the variance of the prediction."
         )
     return sentences
+
+
+def describe_categories(
+    name: str, categories: Sequence[str], mean: np.ndarray, units: Units
+) -> str:
+    """Say what a column of categories does, whose effects are ``mean``."""
+    change = float(np.ptp(mean))
+    if len(categories) < 2 or not change > 0:
+        return f"The prediction does not change with {name}."
+    what = "the prediction" if units.log_targets else units.of_model("the prediction")
+    first, last = categories[int(mean.argmax())], categories[int(mean.argmin())]
+    return (
+        f"Of the {len(categories)} categories of {name}, {what} is highest for {first}, and lower "
+        f"by {_step(-change, units)} for {last}."
+    )
 
 
 def describe_effect(name: str, grid: np.ndarray, mean: np.ndarray, units: Units) -> str:

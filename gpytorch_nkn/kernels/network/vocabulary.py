@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from gpytorch.kernels import Kernel, MaternKernel, PeriodicKernel, RBFKernel, SpectralMixtureKernel
 
 from gpytorch_nkn.kernels.network.neural_kernel_network import NeuralKernelNetwork
+from gpytorch_nkn.kernels.network.presets import mixed_parts
+from gpytorch_nkn.layers import Linear
 
 __all__ = ["NETWORKS", "check_word", "named_kernel", "named_network"]
 
@@ -31,6 +33,11 @@ _KERNELS: dict[str, Callable[[int], Kernel]] = {
     "periodic": lambda dim: PeriodicKernel(),
     "rbf": lambda dim: RBFKernel(ard_num_dims=dim),
     "spectral_mixture": lambda dim: SpectralMixtureKernel(num_mixtures=10, ard_num_dims=dim),
+}
+# Those that are mixed with kernels of categories, by the arguments of their columns.
+_MIXED: dict[str, Callable[..., Kernel]] = {
+    "matern": lambda **columns: MaternKernel(nu=2.5, **columns),
+    "rbf": RBFKernel,
 }
 
 
@@ -61,11 +68,22 @@ def named_network(word: str, num_columns: int, **options: Any) -> NeuralKernelNe
     return network
 
 
-def named_kernel(word: str, num_columns: int, *, priors: bool = True) -> Kernel:
+def named_kernel(
+    word: str, num_columns: int, *, priors: bool = True, cat_dims: Iterable[int] = ()
+) -> Kernel:
     """The network, or single kernel without a scale, that a word stands for.
 
-    Without ``priors`` a network has none, either.
+    Without ``priors`` a network has none, either. With columns ``cat_dims`` of categories a single
+    kernel becomes a network, see :func:`mixed_parts`.
     """
+    categories = {"cat_dims": tuple(cat_dims)} if cat_dims else {}
     if word in NETWORKS:
-        return named_network(word, num_columns, **({} if priors else {"priors": False}))
+        return named_network(
+            word, num_columns, **categories, **({} if priors else {"priors": False})
+        )
+    if categories:
+        if word not in _MIXED:
+            raise ValueError(f"structure={word!r} is for columns of numbers, not of categories.")
+        parts, layers = mixed_parts(_MIXED[word], num_columns, **categories)
+        return NeuralKernelNetwork(parts, layers or [Linear(1, 1)])
     return _KERNELS[word](num_columns)

@@ -1,0 +1,93 @@
+"""Columns of categories in a data frame, as codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpytorch_nkn.estimators.table_input import holds_numbers
+
+__all__ = ["Categories"]
+
+
+@dataclass(frozen=True, eq=False)
+class Categories:
+    """The categories of the columns of texts and of pandas' categorical columns.
+
+    Attributes:
+        known: Categories by name of the column, in the order of their codes. Missing values are
+            one more category if there are some.
+    """
+
+    known: dict[Any, pd.Index]
+
+    @classmethod
+    def of(cls, X: Any) -> Categories:
+        """Those of a data frame whose names differ; none of any other table."""
+        if not isinstance(X, pd.DataFrame) or not X.columns.is_unique:
+            return cls({})
+        columns = [column for column, kind in X.dtypes.items() if _is_categorical(X, column, kind)]
+        return cls({column: _distinct(X[column]) for column in columns})
+
+    def mask(self, X: Any) -> np.ndarray:
+        """Mask ``D`` of the columns of categories, of the table that they were found in."""
+        if not self.known:
+            return np.zeros(0, dtype=bool)
+        return np.array([column in self.known for column in X.columns])
+
+    def __call__(self, X: Any) -> Any:
+        """The table with codes in the columns of categories.
+
+        A category that was never seen, missing values included, has a code that no other has, so
+        that the kernel takes it for different from all.
+
+        Raises:
+            TypeError: It is no data frame, though there are such columns.
+        """
+        if not self.known:
+            return X
+        if not isinstance(X, pd.DataFrame):
+            raise TypeError(
+                f"The columns {list(self.known)} hold categories: X must be a data frame as in "
+                f"fit, got {type(X).__name__}."
+            )
+        codes = {}
+        for column, known in self.known.items():
+            if column in X:  # what is missing is named by scikit-learn, later
+                found = _plain(X[column])
+                seen = known.get_indexer(found)
+                own = seen.astype(float)
+                own[seen < 0] = len(known) + pd.factorize(found[seen < 0], use_na_sentinel=False)[0]
+                codes[column] = own
+        coded = X.copy()
+        for column, values in codes.items():
+            coded[column] = values
+        return coded
+
+
+def _is_categorical(X: pd.DataFrame, column: Any, kind: Any) -> bool:
+    if isinstance(kind, pd.CategoricalDtype):
+        return True
+    if not (pd.api.types.is_object_dtype(kind) or pd.api.types.is_string_dtype(kind)):
+        return False
+    present = X[column].dropna()
+    texts = all(isinstance(value, str | bool | np.bool_) for value in present)
+    return texts and len(present) > 0 and not holds_numbers(present.to_frame())
+
+
+def _plain(column: pd.Series) -> pd.Index:
+    """Values as objects, with one value for all that are missing."""
+    values = column.astype(object)
+    return pd.Index(values.where(column.notna(), None), dtype=object)
+
+
+def _distinct(column: pd.Series) -> pd.Index:
+    """Values that occur, sorted; what is missing is the last."""
+    found = _plain(column).unique()
+    present = sorted(
+        (value for value in found if value is not None), key=lambda v: (str(v), repr(v))
+    )
+    return pd.Index([*present, *[None] * (len(present) < len(found))], dtype=object)

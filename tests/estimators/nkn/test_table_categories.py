@@ -1,0 +1,112 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpytorch_nkn.estimators import NKNRegressor
+from gpytorch_nkn.estimators.nkn.table_categories import Categories
+from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.interpretation import effects
+from gpytorch_nkn.interpretation.reporting.words import describe_effects
+from gpytorch_nkn.interpretation.source import fitted_gp
+from gpytorch_nkn.kernels import CategoricalKernel
+
+SHORT = Recipe(adam_steps=0, lbfgs_iterations=3)
+LEVELS = {"Rome": 0.0, "Oslo": 2.0, "Lima": -1.0, None: 4.0}
+
+
+def table(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    town = rng.choice(np.array(list(LEVELS), dtype=object), n)
+    X = pd.DataFrame({"a": rng.uniform(size=n), "town": town, "only": "same"})
+    X["kind"] = pd.Categorical(rng.choice([3, 7], n))
+    y = np.array([LEVELS[one] for one in town]) + np.sin(6 * X["a"].to_numpy())
+    return X, y + 0.1 * rng.standard_normal(n)
+
+
+def regressor(structure="rbf", **options):
+    return NKNRegressor(structure, restarts=1, random_state=0, progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return regressor(["rbf", "additive"]).fit(*table())
+
+
+def test_codes_follow_the_values_and_new_ones_are_like_no_other():
+    X, _ = table()
+    categories = Categories.of(X)
+    assert list(categories.known) == ["town", "only", "kind"]
+    assert list(categories.known["town"]) == ["Lima", "Oslo", "Rome", None]
+    some = X.head(5).assign(town=["Oslo", "Paris", np.nan, "Bonn", "Paris"])
+    assert categories(some)["town"].tolist() == [1, 4, 3, 5, 4]
+    assert X["town"].dtype == object  # the table is left as it was
+    numbers = pd.DataFrame({"a": ["1", "2"], "b": [True, False]})
+    assert not Categories.of(numbers.assign(a=[1, 2])).known
+
+
+def test_levels_of_categories_are_learned(fitted):
+    X, y = table(100, seed=1)
+    mean = fitted.predict(X)
+    assert np.sqrt(np.mean((mean - y) ** 2)) < 0.3  # y has a deviation of 2
+    assert fitted.columns_ == ("a", "town", "kind")
+    kernels = fitted.model_.covar_module.modules()
+    assert any(isinstance(kernel, CategoricalKernel) for kernel in kernels)
+    order = np.random.default_rng(0).permutation(len(X))
+    np.testing.assert_allclose(fitted.predict(X.iloc[order]), mean[order])
+    as_categories = X.astype({"town": "category"})
+    np.testing.assert_allclose(fitted.predict(as_categories), mean)
+
+
+def test_an_unseen_category_is_as_uncertain_as_the_spread_between_them(fitted):
+    X, _ = table()
+    mean, known = fitted.predict(X, return_std=True)
+    centre, std = fitted.predict(X.assign(town="Paris"), return_std=True)
+    assert (std > 3 * known).all()
+    assert (np.abs(centre - mean.mean()) < 2).all()
+    pair = X.head(1).loc[[0, 0]].assign(town=["Paris", "Bonn"])
+    _, covariance = fitted.predict(pair, return_cov=True, observation_noise=False)
+    assert covariance[0, 1] < 0.9 * covariance[0, 0]  # two of them differ
+    same = pair.assign(town="Paris")
+    _, covariance = fitted.predict(same, return_cov=True, observation_noise=False)
+    assert covariance[0, 1] == pytest.approx(covariance[0, 0])
+
+
+def test_what_a_column_of_categories_does_is_told_by_their_names(fitted):
+    assert fitted.categories_["town"] == ("Lima", "Oslo", "Rome", "missing")
+    found = effects(fitted, pairs=False, samples=64)
+    town = next(effect for effect in found.main if effect.names == ("town",))
+    np.testing.assert_array_equal(town.grid[0], np.arange(4))
+    units = fitted_gp(fitted).units
+    (said,) = [one for one in describe_effects(found, units) if "town" in one]
+    assert "Of the 4 categories of town" in said
+    assert "highest for missing" in said
+    assert said.endswith("for Lima.")
+
+
+def test_names_of_categories_do_not_matter():
+    X, y = table()
+    renamed = X.assign(town=X["town"].map({"Rome": "a", "Oslo": "z", "Lima": "k"}))
+    other = regressor(recipe=SHORT).fit(renamed, y).predict(renamed)
+    np.testing.assert_allclose(other, regressor(recipe=SHORT).fit(X, y).predict(X), rtol=1e-6)
+
+
+def test_tables_of_categories_alone():
+    X, y = table()
+    mean = regressor(["rbf", "tabular"]).fit(X[["town"]], y).predict(X[["town"]])
+    by_town = pd.Series(y).groupby(X["town"].fillna("?")).transform("mean")
+    assert np.corrcoef(mean, by_town)[0, 1] > 0.99
+
+
+def test_tables_that_do_not_fit(fitted):
+    X, y = table()
+    with pytest.raises(TypeError, match=r"'town'.*data frame as in fit, got ndarray"):
+        fitted.predict(np.zeros((2, 4)))
+    with pytest.raises(ValueError, match="town"):
+        fitted.predict(X.drop(columns="town"))
+    with pytest.raises(NotImplementedError, match=r"'town'.*method='exact'"):
+        regressor(method="sparse").fit(X, y)
+    with pytest.raises(ValueError, match="NaN"):
+        regressor().fit(X.assign(a=np.where(X["a"] > 0.5, np.nan, X["a"])), y)
+    mixed = X.assign(a=[1.0, "x"] * 30)
+    with pytest.raises(ValueError, match="'a'"):
+        regressor().fit(mixed, y)
