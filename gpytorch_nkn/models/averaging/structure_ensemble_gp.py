@@ -89,7 +89,7 @@ class StructureEnsembleGP(EnsembleGP):
     weight. So each structure has as many of ``num_members`` members as its weight says, to the
     nearest count: the posterior is a ``GaussianMixturePosterior`` with a batch dimension
     ``MCMC_DIM`` of members. A structure's members are evaluated once, those without members not at
-    all. Of warped outcomes a member has the Gaussian posterior, in the unit of ``train_Y``, with the
+    all. Of warped outcomes a member has the Gaussian posterior, in ``train_Y``'s unit, with the
     same median and the same probability to exceed the best target: larger ones are better.
 
     Args:
