@@ -52,7 +52,7 @@ from gpytorch_nkn.linalg import GridLikelihood, LogDeterminant  # noqa: E402
 from gpytorch_nkn.models import KroneckerGridGP  # noqa: E402
 from gpytorch_nkn.models.grid.log_adam import LogAdam, LogParameters  # noqa: E402
 
-__all__ = ["main", "our_iteration"]
+__all__ = ["main", "our_iteration", "waves_iteration"]
 
 Grid = tuple[list[Tensor], Tensor, Tensor]
 
@@ -220,8 +220,14 @@ def _on(grid: Grid, device: torch.device) -> Grid:
     return [x.to(device) for x in coordinates], targets.to(device), missing.to(device)
 
 
-def _size_step(size: str, args: argparse.Namespace) -> Callable[[], object]:
-    grid = _waves(size, args.device, torch.float32)
+def waves_iteration(size: str, device: torch.device) -> Callable[[], object]:
+    """A function that does one iteration, in float32, on waves with a hole of so many values.
+
+    Args:
+        size: As ``"512x512"``.
+        device: Of the computation.
+    """
+    grid = _waves(size, device, torch.float32)
     kernels = [kernel.to(grid[1]) for kernel in start_kernels(*grid)]
     return our_iteration(grid, kernels, noise=0.1)
 
@@ -229,13 +235,13 @@ def _size_step(size: str, args: argparse.Namespace) -> Callable[[], object]:
 def _peak(size: str, args: argparse.Namespace) -> float:
     """Highest memory above that of a small grid, in MiB."""
     for _ in range(2):
-        _run(_size_step(_SMALL, args), args.device)
+        _run(waves_iteration(_SMALL, args.device), args.device)
     if args.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(args.device)
         before = torch.cuda.max_memory_allocated(args.device)
     else:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    step = _size_step(size, args)
+    step = waves_iteration(size, args.device)
     for _ in range(3):
         _run(step, args.device)
     if args.device.type == "cuda":
@@ -325,7 +331,7 @@ def _time_sizes(args: argparse.Namespace) -> dict[str, dict[str, float]]:
     print("| grid | ms per iteration, float32 | peak memory, MiB |")
     print("| --- | --- | --- |")
     for size, peak in peaks.items():
-        step = _size_step(size, args)
+        step = waves_iteration(size, args.device)
         for _ in range(args.train):
             _run(step, args.device)
         seconds = [_run(step, args.device) for _ in range(args.turns)]

@@ -51,7 +51,7 @@ from gpytorch_nkn.layers import Linear  # noqa: E402
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood  # noqa: E402
 from gpytorch_nkn.settings import kernel_evaluation  # noqa: E402
 
-__all__ = ["Regression", "main"]
+__all__ = ["Regression", "main", "training_step"]
 
 _SMALL = 500  # a step of so many points takes what any step does: libraries and their workspaces
 _INPUT_DIMS = {"1-D": 1, "8-D": 8}
@@ -95,8 +95,18 @@ class Regression(ExactGP):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
+def training_step(way: str, network: str, num_points: int) -> Callable[[], object]:
+    """A function that computes value and gradient once.
+
+    Args:
+        way: How, as ``"compiled fused loss"``.
+        network: ``"1-D"`` or ``"8-D"``.
+        num_points: Number of rows.
+    """
+    return _make_step(_WAYS[way], network, num_points)
+
+
 def _make_step(way: _Way, network: str, num_points: int) -> Callable[[], object]:
-    """A function that computes value and gradient once."""
     dim = _INPUT_DIMS[network]
     generator = torch.Generator().manual_seed(0)
     x = 3 * torch.rand(num_points, dim, generator=generator, dtype=torch.float64)

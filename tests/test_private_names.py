@@ -61,6 +61,7 @@ INHERITED = {
     "botorch: _subset_batch_dict",
     "gpytorch: _add_other_terms",
     "gpytorch: _batch_shape",
+    "gpytorch: _exact_predictive_covar_inv_quad_form_root",
     "gpytorch: _get_test_prior_mean_and_covariances",
     "gpytorch: _transform",
     "gpytorch: _variational_distribution",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError
@@ -16,6 +17,7 @@ import cloudpickle
 import numpy as np
 import torch
 from joblib import Parallel, delayed, effective_n_jobs
+from joblib.parallel import get_active_backend
 from threadpoolctl import threadpool_limits
 
 from gpytorch_nkn.fit.session import warn_user
@@ -23,9 +25,12 @@ from gpytorch_nkn.settings import kernel_evaluation
 
 __all__ = ["WORKER_LOST", "as_finished"]
 
-#: What a backend raises when a worker is gone; Dask's own come by :func:`_is_lost`.
+#: What a backend raises when a worker is gone; Dask's and Ray's come by :func:`_is_lost`.
 WORKER_LOST = (BrokenExecutor, CancelledError)
 
+# of Dask, and of Ray
+_LOST_ELSEWHERE = ("KilledWorker", "FutureCancelledError", "CommClosedError")
+_LOST_ELSEWHERE += ("RayActorError", "WorkerCrashedError", "NodeDiedError")
 _ROUND = 4  # jobs a worker, where results cannot be taken one by one
 _ATTEMPTS = 3  # in a row from which no result comes
 _KEPT = 2  # shared objects that a worker remembers
@@ -54,8 +59,8 @@ def as_finished(
             task. ``None``: there is nothing before them.
 
     Raises:
-        Exception: One of ``WORKER_LOST`` or Dask's ``KilledWorker``, when several attempts in a
-            row ended so without any result.
+        Exception: One of ``WORKER_LOST``, Dask's ``KilledWorker`` or Ray's ``RayActorError``, when
+            several attempts in a row ended so without any result.
     """
     is_alone = effective_n_jobs(n_jobs) == 1
     how = (torch.get_default_dtype(), kernel_evaluation.path(), os.getpid(), is_alone)
@@ -103,8 +108,8 @@ def _results(jobs: Iterator[Any], n_jobs: int | None) -> Generator[tuple[int, An
 
 
 def _is_lost(error: Exception) -> bool:
-    names = ("KilledWorker", "FutureCancelledError", "CommClosedError")
-    return isinstance(error, WORKER_LOST) or type(error).__name__ in names
+    names = {base.__name__ for base in type(error).__mro__}
+    return isinstance(error, WORKER_LOST) or not names.isdisjoint(_LOST_ELSEWHERE)
 
 
 def _call(
@@ -132,22 +137,27 @@ def _call(
 class _Parcel:
     """An object that goes to each worker once, by what the backend has for large arguments.
 
-    Its bytes are one array, which joblib's processes map from one file, and of whose size Dask
-    knows, so that it scatters them. A worker unpacks it once.
+    Its bytes are one array, which joblib's processes map from one file, of whose size Dask knows,
+    so that it scatters them, and which goes to Ray's store. A worker unpacks it once.
     """
 
     def __init__(self, value: Any):
         self._key = uuid4().hex
         self._value: Any = value
         self._bytes: np.ndarray | None = None
+        self._stored: Any = None
+        backend = type(get_active_backend()[0])
+        self._ray = sys.modules["ray"] if backend.__name__ == "RayBackend" else None
 
     def open(self) -> Any:
         """The object: in this process itself, elsewhere one copy for all tasks."""
         if self._value is not None:
             return self._value
         if self._key not in _opened:
-            assert self._bytes is not None
-            _opened[self._key] = pickle.loads(self._bytes.tobytes())
+            content = self._bytes
+            if content is None:
+                content = sys.modules["ray"].get(self._stored)
+            _opened[self._key] = pickle.loads(content.tobytes())
             while len(_opened) > _KEPT:
                 _opened.popitem(last=False)
         return _opened[self._key]
@@ -159,7 +169,16 @@ class _Parcel:
         return self._bytes
 
     def __getstate__(self) -> dict:
-        return {"_key": self._key, "_value": None, "_bytes": self._packed()}
+        if self._value is None:  # one worker passes it on to another
+            return self.__dict__.copy()
+        content: dict[str, Any] = {"_bytes": None, "_stored": None}
+        if self._ray is None:
+            content["_bytes"] = self._packed()
+        else:
+            if self._stored is None:  # kept here: Ray forgets what nobody refers to
+                self._stored = self._ray.put(self._packed())
+            content["_stored"] = self._stored
+        return {"_key": self._key, "_value": None, "_ray": None, **content}
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + self._packed().nbytes

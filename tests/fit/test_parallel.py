@@ -23,10 +23,25 @@ def die_once(shared, number, mark):
     return number * shared["factor"], torch.get_num_threads(), torch.get_default_dtype()
 
 
-@pytest.fixture(params=["loky", "dask"])
-def backend(request):
+@pytest.fixture(params=["loky", "dask", "ray"])
+def backend(request, monkeypatch):
     """Two processes of joblib's own, or a real cluster of two workers."""
     name = request.param
+    if name == "ray":
+        ray = pytest.importorskip("ray")
+        from ray.util.joblib import register_ray
+
+        monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        register_ray()
+        bases = joblib.pool.PicklingPool.__bases__  # which Ray replaces for good
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        try:
+            with joblib.parallel_config(backend=name, n_jobs=2):
+                yield name
+        finally:
+            ray.shutdown()
+            joblib.pool.PicklingPool.__bases__ = bases
+        return
     if name == "loky":
         with joblib.parallel_config(backend=name, n_jobs=2):
             yield name
@@ -107,7 +122,8 @@ def test_what_tasks_share_travels_once():
     parcel = parallel._Parcel(shared)
     assert parcel.open() is shared and parcel.__sizeof__() > shared.nbytes  # which Dask asks for
     sent = pickle.dumps(parcel)
-    one, two = (pickle.loads(sent) for _ in range(2))
+    one = pickle.loads(sent)
+    two = pickle.loads(pickle.dumps(one))  # as one worker of Dask passes it on to another
     assert torch.equal(one.open(), shared) and one.open() is two.open()
 
 

@@ -223,7 +223,7 @@ def test_expansion_knows_equal_walks_and_keeps_others_apart():
     network = NeuralKernelNetwork([*walks, IntegratedWienerKernel(active_dims=(0,))], layers)
     x = torch.rand(9, 1)
     expansion = expand(network, x)
-    assert sorted(term.label for term in expansion.terms) == ["IWIE", "WIE", "WIE"]
+    assert sorted(term.label for term in expansion.terms) == ["IWIE", "WIE#1", "WIE#2"]
     torch.testing.assert_close(expansion.evaluate(x), network(x).to_dense().detach())
 
 

@@ -81,8 +81,8 @@ class LocalResiduals:
             self._scale = np.ones_like(scale)
         self._tree = cKDTree(self._inputs[:, self._columns] * self._scale)
         self._unit = float(self._residuals.std()) or 1.0
-        self._model = self._learn(seed)
-        self.noise = self._model.likelihood.noise.item() * self._unit**2
+        self._process = self._learn(seed)
+        self.noise = self._process.likelihood.noise.item() * self._unit**2
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Means and variances ``M`` at standardised inputs ``M x D``, without noise."""
@@ -103,10 +103,10 @@ class LocalResiduals:
     @torch.no_grad()
     def _conditional(self, x: Tensor, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Means ``... x q`` and covariances ``... x q x q`` at ``... x q x D`` given some rows."""
-        kernel, mean = self._model.covar_module, self._model.mean_module
+        kernel, mean = self._process.covar_module, self._process.mean_module
         inputs, targets = self._rows(rows)
         covariance = kernel(inputs).to_dense()
-        covariance.diagonal(dim1=-2, dim2=-1).add_(self._model.likelihood.noise)
+        covariance.diagonal(dim1=-2, dim2=-1).add_(self._process.likelihood.noise)
         factor = psd_safe_cholesky(covariance)
         half = torch.linalg.solve_triangular(factor, kernel(inputs, x).to_dense(), upper=False)
         errors = (targets - mean(inputs)).unsqueeze(-1)

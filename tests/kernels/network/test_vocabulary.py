@@ -34,7 +34,7 @@ def test_a_word_is_the_same_network_everywhere(word):
     sparse = SparseNKNGP(x, x[:, :1], structure=word, inducing_points=3)
     kernels = [part for part in sparse.modules() if isinstance(part, NeuralKernelNetwork)]
     assert_equal(kernels[0], network)
-    assert_equal(table_models._make_kernel(word, x), network)
+    assert_equal(table_models._make_kernel(word, x, ()), network)
     assert_equal(named_kernel(word, num_columns(word)), network)
 
 
