@@ -28,9 +28,10 @@ __all__ = ["WORKER_LOST", "as_finished"]
 #: What a backend raises when a worker is gone; Dask's and Ray's come by :func:`_is_lost`.
 WORKER_LOST = (BrokenExecutor, CancelledError)
 
-# of Dask, and of Ray
-_LOST_ELSEWHERE = ("KilledWorker", "FutureCancelledError", "CommClosedError")
-_LOST_ELSEWHERE += ("RayActorError", "WorkerCrashedError", "NodeDiedError")
+_LOST_ELSEWHERE = (
+    *("KilledWorker", "FutureCancelledError", "CommClosedError"),  # Dask's
+    *("RayActorError", "WorkerCrashedError", "NodeDiedError"),
+)
 _ROUND = 4  # jobs a worker, where results cannot be taken one by one
 _ATTEMPTS = 3  # in a row from which no result comes
 _KEPT = 2  # shared objects that a worker remembers
