@@ -13,18 +13,22 @@ from botorch.acquisition import (
     qUpperConfidenceBound,
 )
 from botorch.acquisition.analytic import LogConstrainedExpectedImprovement
+from botorch.acquisition.cost_aware import InverseCostWeightedUtility
+from botorch.acquisition.knowledge_gradient import qMultiFidelityKnowledgeGradient
 from botorch.acquisition.multi_objective import qLogNoisyExpectedHypervolumeImprovement
 from botorch.acquisition.objective import GenericMCObjective
+from botorch.acquisition.utils import project_to_target_fidelity
 from botorch.fit import fit_gpytorch_mll
 from botorch.generation import MaxPosteriorSampling, gen_candidates_torch
 from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models.cost import AffineFidelityCostModel
 from botorch.models.transforms import Normalize
 from botorch.optim import optimize_acqf, optimize_acqf_mixed
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 
 from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, fit_bo_model
-from gpytorch_nkn.models import NKNSingleTaskGP
+from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 
 UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 PEAK = torch.tensor([0.7, 0.35], dtype=torch.float64)
@@ -169,6 +173,45 @@ def test_knowledge_gradient(inputs):
     assert (points >= 0).all() and (points <= 1).all()
     now = PosteriorMean(model)(torch.rand(64, 1, 2)).max()
     assert value > now - 0.2  # to know more does not lower the best mean that is expected
+
+
+class CostPerMember(InverseCostWeightedUtility):
+    """That of the page on BoTorch, for ensembles."""
+
+    def forward(self, X, deltas, **kwargs):
+        return super().forward(X.unsqueeze(-3), deltas, **kwargs)
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_gains_at_fidelities_go_by_their_costs(averaged, inputs):
+    x, y = inputs, objective(inputs)
+    model = (
+        StructureEnsembleGP(x, y, structures=("rbf", "optimization"), num_members=3).eval()
+        if averaged
+        else NKNSingleTaskGP(x, y).eval()
+    )
+    utility = CostPerMember if averaged else InverseCostWeightedUtility
+    acquisition = qMultiFidelityKnowledgeGradient(
+        model,
+        num_fantasies=2,
+        current_value=torch.tensor(-10.0),  # below all means: gains are positive
+        cost_aware_utility=utility(AffineFidelityCostModel({1: 1.0}, fixed_cost=0.2)),
+        project=lambda X: project_to_target_fidelity(X, target_fidelities={1: 1.0}, d=2),
+    )
+    points = torch.rand(3, 3, 2)  # as many as members; one candidate, two for the fantasies
+    together, alone = acquisition(points), [acquisition(point[None]) for point in points]
+    torch.testing.assert_close(together, torch.cat(alone))
+    acquisition.cost_aware_utility = None
+    cost = 0.2 + points[:, 0, 1]
+    torch.testing.assert_close(together, acquisition(points) / cost)
+
+
+def test_a_context_stays_as_it_is(inputs):
+    model = fit_bo_model(NKNSingleTaskGP(inputs, objective(inputs)), **FEW)
+    acquisition = LogExpectedImprovement(model, best_f=objective(inputs).max())
+    options = {"q": 1, "num_restarts": 2, "raw_samples": 8}
+    point, _ = optimize_acqf(acquisition, UNIT, fixed_features={1: 0.125}, **options)
+    assert point[0, 1] == 0.125
 
 
 def total(samples, X=None):
