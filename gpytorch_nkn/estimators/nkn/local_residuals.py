@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ class LocalResiduals:
     .. math:: \mu(x) = k(x, N) (K_{NN} + \sigma^2 I)^{-1} r_N
 
     Near rows are those near in the columns by which the function changes most, weighted by how
-    much it does. Of more rows than are to be kept every so many is.
+    much it does, categories aside. Of more rows than are to be kept every so many is.
 
     Args:
         rows: Standardised inputs ``c x D`` and residuals ``c`` of one chunk of rows after another.
@@ -45,6 +45,7 @@ class LocalResiduals:
         sensitivity: Root mean square ``D`` of the derivatives of the function by the columns.
         like: A tensor of the dtype and on the device of the computation.
         seed: Determines which rows the kernel is learned from.
+        cat_dims: Columns that hold codes of categories; one at least does not.
 
     Attributes:
         noise: Variance of the noise, that of the residuals that the process does not explain.
@@ -65,7 +66,9 @@ class LocalResiduals:
         like: Tensor,
         *,
         seed: int,
+        cat_dims: Sequence[int] = (),
     ):
+        self._cat_dims = tuple(cat_dims)
         every = -(-num_rows * sensitivity.size // _MAX_ENTRIES)
         kept, start = [], 0
         for x, y in rows:
@@ -74,7 +77,8 @@ class LocalResiduals:
             start += len(y)
         self._inputs, self._residuals = (np.concatenate(part) for part in zip(*kept, strict=True))
         self._like = like.new_empty(0)
-        self._columns = np.sort(np.argsort(-sensitivity, kind="stable")[:_SEARCHED])
+        ordered = np.argsort(-sensitivity, kind="stable")
+        self._columns = np.sort(ordered[~np.isin(ordered, self._cat_dims)][:_SEARCHED])
         scale = sensitivity[self._columns]
         self._scale = np.maximum(scale, _LEAST_SCALE * scale.max())
         if not self._scale.max() > 0:
@@ -121,7 +125,9 @@ class LocalResiduals:
         centers = rng.choice(count, min(_BLOCKS, count), replace=False)
         _, near = self._tree.query(self._tree.data[centers], k=min(_BLOCK_ROWS, count))
         inputs, targets = self._rows(near)
-        model = untrained_model({"tabular": "tabular"}, inputs[0], targets[0])
+        model = untrained_model(
+            {"tabular": "tabular"}, inputs[0], targets[0], self._cat_dims
+        )
         model.set_train_data(inputs, targets, strict=False)
         recipe = Recipe(adam_steps=0, lbfgs_iterations=_ITERATIONS)
         with torch.enable_grad():

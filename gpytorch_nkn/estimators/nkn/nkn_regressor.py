@@ -83,8 +83,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
     In a data frame, columns of texts and of pandas' categorical type are categories, which are
     alike or not (:class:`gpytorch_nkn.kernels.CategoricalKernel`), whatever their order; booleans
     are numbers. A missing category is one more category. One that training has not seen differs
-    from all: its prediction is as uncertain as categories differ. Rows with categories are
-    predicted exactly, not by inducing points. Missing numbers are refused: impute them before.
+    from all: its prediction is as uncertain as categories differ. Missing numbers are refused: impute them before.
 
     Args:
         structure: The networks: ``"auto"``, a name, a kernel over all columns, or a sequence of
@@ -169,6 +168,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
     _num_points: int
     _rows: TableRows | None
     _categories: Categories
+    _cat_dims: tuple[int, ...]
 
     def __init__(
         self,
@@ -220,7 +220,6 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             ValueError: Values are NaN, infinite or no numbers, lengths differ, there are fewer
                 than 3 rows, the targets or all columns are constant, or an option has no meaning.
             TypeError: ``structure`` is neither a name nor a kernel, nor a sequence of such.
-            NotImplementedError: There are columns of categories, and inducing points to be used.
             RuntimeError: Every start of every network failed.
             KeyboardInterrupt: Ctrl-C came before the first step of training.
         """
@@ -253,7 +252,8 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         self._choose_method(num_rows)
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
             inputs, targets = self._standardised(table, target)
-            cat_dims = self._cat_dims(codes)
+            used = codes[self.standardisation_.used] if codes.size else codes
+            self._cat_dims = cat_dims = tuple(np.flatnonzero(used).tolist())
             named = named_structures(structures, self.selection, num_rows, inputs.size(-1))
             later = 0.0
             if self.budget is not None:
@@ -280,17 +280,6 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         self.seed_ = seed
         self._fitted(session.end)
         return self
-
-    def _cat_dims(self, codes: np.ndarray) -> tuple[int, ...]:
-        """Numbers of the columns in use that are codes, by a mask ``D``, which may be empty."""
-        found = np.flatnonzero(codes[self.standardisation_.used]) if codes.size else ()
-        if len(found) and self.method_ == "sparse":
-            raise NotImplementedError(
-                "Inducing points are for columns of numbers, and there are categories in "
-                f"{list(self._categories.known)}: take method='exact', fewer rows, or encode them "
-                "with sklearn.preprocessing.OneHotEncoder."
-            )
-        return tuple(int(column) for column in found)
 
     def _standardised(self, X: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
         """Inputs ``N x d`` and targets ``N`` as networks see them."""
@@ -320,8 +309,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
     def _plan_predictions(self, costs: Costs, seconds: float, networks: int) -> float:
         """Choose predictions that are prepared within some seconds; those that they take."""
         count = networks * self.restarts if self.selection == "stacking" else networks
-        free = self.method == "auto" and not self._categories.known
-        if self.method_ == "exact" and free and _MIXED * costs.exact > seconds:
+        if self.method_ == "exact" and self.method == "auto" and _MIXED * costs.exact > seconds:
             self.method_ = "sparse"
         if self.method_ == "exact":
             return min(count * costs.exact, seconds)
@@ -556,7 +544,9 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
                 calibrate=self.calibrate,
                 sparse=None
                 if rows is None
-                else sparse_predictors(inputs, self._num_points, rows, self.seed_),
+                else sparse_predictors(
+                    inputs, self._num_points, rows, self.seed_, self._cat_dims
+                ),
                 block_size=self.block_size,
                 end=end,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -34,13 +34,21 @@ class SparsePredictor:
         points: Inducing points ``m x D``.
         rows: The rows to condition on.
         seed: Determines the rows from which the local process is learned.
+        cat_dims: Columns that hold codes of categories.
     """
 
     num_bytes = 0  # nothing that would be worth forgetting
 
-    def __init__(self, model: ExactGP, points: Tensor, rows: TableRows, seed: int):
+    def __init__(
+        self,
+        model: ExactGP,
+        points: Tensor,
+        rows: TableRows,
+        seed: int,
+        cat_dims: Sequence[int] = (),
+    ):
         self.model = model.eval()
-        self._points, self._seed = points, seed
+        self._points, self._seed, self._cat_dims = points, seed, tuple(cat_dims)
         self._rows: TableRows | None = rows  # until predictions are prepared: they may be files
         self._held_out = rows.held_out
         self._sparse: Any = None
@@ -108,6 +116,7 @@ class SparsePredictor:
         seconds = time.monotonic() - begin
         self._sparse, self._rows = sparse, None
         many = rows.num_rows >= ROWS_PER_POINT * len(self._points)
+        many &= self._points.size(-1) > len(self._cat_dims)  # neighbours are so in numbers
         if many and self._held_out is not None and time.monotonic() + seconds < end:
             self._take_local(rows)
 
@@ -135,6 +144,7 @@ class SparsePredictor:
                     slopes.square().mean(0).sqrt().cpu().numpy(),
                     self.model.train_targets,
                     seed=self._seed,
+                    cat_dims=self._cat_dims,
                 )
         except RuntimeError:  # nothing was learned: the inducing points predict alone
             return
@@ -149,10 +159,23 @@ class SparsePredictor:
 
 
 def sparse_predictors(
-    inputs: Tensor, count: int, rows: TableRows, seed: int
+    inputs: Tensor, count: int, rows: TableRows, seed: int, cat_dims: Sequence[int] = ()
 ) -> Callable[[ExactGP], SparsePredictor]:
-    """What makes sparse predictors given some rows, with ``count`` points among ``N x D``."""
+    """What makes sparse predictors given some rows, with ``count`` points among ``N x D``.
+
+    The points are centres of clusters; where columns hold codes of categories, between which
+    nothing lies, they are rows, those of the largest variance given the rows before.
+    """
     from gpytorch_nkn.models import select_inducing_points
 
-    points = select_inducing_points(inputs, count, method="kmeans", seed=seed)
-    return lambda model: SparsePredictor(model, points, rows, seed)
+    if not cat_dims:
+        points = select_inducing_points(inputs, count, method="kmeans", seed=seed)
+        return lambda model: SparsePredictor(model, points, rows, seed)
+
+    def predictor(model: ExactGP) -> SparsePredictor:
+        chosen = select_inducing_points(
+            inputs, count, method="greedy_variance", kernel=model.covar_module, seed=seed
+        )
+        return SparsePredictor(model, chosen, rows, seed, cat_dims)
+
+    return predictor

@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 
 from gpytorch_nkn.estimators import NKNRegressor
+from gpytorch_nkn.estimators.nkn import local_residuals
 from gpytorch_nkn.estimators.nkn.table_categories import Categories
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import effects
@@ -97,14 +98,32 @@ def test_tables_of_categories_alone():
     assert np.corrcoef(mean, by_town)[0, 1] > 0.99
 
 
+@pytest.mark.parametrize("num_inducing", [6, 40])
+def test_inducing_points_are_rows_with_their_categories(num_inducing, monkeypatch):
+    """Few of them, so that neighbours predict what is left, and enough."""
+    monkeypatch.setattr(local_residuals, "_ITERATIONS", 3)
+    monkeypatch.setattr(local_residuals, "_BLOCKS", 4)
+    X, y = table(200)
+    new, target = table(100, seed=1)
+    errors = {}
+    for method in ("exact", "sparse"):
+        options = {"method": method, "num_inducing": num_inducing, "recipe": SHORT}
+        model = regressor("rbf", **options).fit(X, y)
+        mean, std = model.predict(new, return_std=True)
+        assert np.mean(np.abs(mean - target) < 2 * std) > 0.8
+        errors[method] = np.sqrt(np.mean((mean - target) ** 2))
+    assert errors["sparse"] < 1.5 * errors["exact"]  # the targets have a deviation of 2
+    points = model._fitted().predictors[0]._points
+    rows = model.standardised_inputs(X)
+    assert all((np.abs(rows - point).max(1) < 1e-12).any() for point in points.numpy())
+
+
 def test_tables_that_do_not_fit(fitted):
     X, y = table()
     with pytest.raises(TypeError, match=r"'town'.*data frame as in fit, got ndarray"):
         fitted.predict(np.zeros((2, 4)))
     with pytest.raises(ValueError, match="town"):
         fitted.predict(X.drop(columns="town"))
-    with pytest.raises(NotImplementedError, match=r"'town'.*method='exact'"):
-        regressor(method="sparse").fit(X, y)
     with pytest.raises(ValueError, match="NaN"):
         regressor().fit(X.assign(a=np.where(X["a"] > 0.5, np.nan, X["a"])), y)
     mixed = X.assign(a=[1.0, "x"] * 30)
