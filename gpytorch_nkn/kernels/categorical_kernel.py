@@ -80,7 +80,7 @@ def _pull_back(weights: Tensor, x1: Tensor, x2: Tensor, lengthscale: Tensor) -> 
     return [torch.zeros_like(x1), torch.zeros_like(x2), of_lengthscale]
 
 
-CATEGORICAL = Formula(_values, _pull_back)
+CATEGORICAL = Formula(_values, _pull_back, code=15)
 
 
 def categorical_columns(cat_dims: Iterable[int] | None, num_columns: int) -> tuple[int, ...]:

@@ -125,9 +125,7 @@ class LocalResiduals:
         centers = rng.choice(count, min(_BLOCKS, count), replace=False)
         _, near = self._tree.query(self._tree.data[centers], k=min(_BLOCK_ROWS, count))
         inputs, targets = self._rows(near)
-        model = untrained_model(
-            {"tabular": "tabular"}, inputs[0], targets[0], self._cat_dims
-        )
+        model = untrained_model({"tabular": "tabular"}, inputs[0], targets[0], self._cat_dims)
         model.set_train_data(inputs, targets, strict=False)
         recipe = Recipe(adam_steps=0, lbfgs_iterations=_ITERATIONS)
         with torch.enable_grad():

@@ -83,7 +83,8 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
     In a data frame, columns of texts and of pandas' categorical type are categories, which are
     alike or not (:class:`gpytorch_nkn.kernels.CategoricalKernel`), whatever their order; booleans
     are numbers. A missing category is one more category. One that training has not seen differs
-    from all: its prediction is as uncertain as categories differ. Missing numbers are refused: impute them before.
+    from all: its prediction is as uncertain as categories differ. Missing numbers are refused:
+    impute them before.
 
     Args:
         structure: The networks: ``"auto"``, a name, a kernel over all columns, or a sequence of
@@ -544,9 +545,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
                 calibrate=self.calibrate,
                 sparse=None
                 if rows is None
-                else sparse_predictors(
-                    inputs, self._num_points, rows, self.seed_, self._cat_dims
-                ),
+                else sparse_predictors(inputs, self._num_points, rows, self.seed_, self._cat_dims),
                 block_size=self.block_size,
                 end=end,
             )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn import settings
-from gpytorch_nkn.kernels.evaluation.program import LayerKind, Program
+from gpytorch_nkn.kernels.evaluation.program import LayerKind, Primitive, Program
 from gpytorch_nkn.linalg import add_all, broadcast_batch_shapes, in_threads, symmetric_strips
 
 __all__ = ["NativeEvaluator", "applies_to", "instruction_set", "is_compiled", "knows"]
@@ -55,7 +55,23 @@ def applies_to(x: Tensor) -> bool:
 
 def knows(program: Program) -> bool:
     """Whether there is compiled code for all formulas of a program."""
-    return all(primitive.formula.code is not None for primitive in program.primitives)
+    return all(_factors(primitive) for primitive in program.primitives)
+
+
+def _factors(primitive: Primitive) -> list[Primitive]:
+    """The formulas whose product a primitive is; none where there is no compiled code for one."""
+    if not primitive.factors:
+        return [] if primitive.formula.code is None else [primitive]
+    found = [_factors(factor) for factor in primitive.factors]
+    if not all(found):
+        return []
+    flat = sum(found, [])
+    if primitive.scale is not None:
+        free = next((place for place, one in enumerate(flat) if one.scale is None), None)
+        if free is None:
+            return []
+        flat[free] = flat[free]._replace(scale=primitive.scale)
+    return flat
 
 
 class _Share(NamedTuple):
@@ -206,26 +222,28 @@ def _matrices(matrices: Tensor, share: _Share) -> tuple:
 def _encode(program: Program, input_dim: int) -> tuple[ctypes.Array, ctypes.Array]:
     """The program in the numbers that the compiled functions read (see cpp/native.cpp)."""
     num_primitives, num_layers = len(program.primitives), len(program.layers)
-    dims_offset = 6 + 6 * (num_primitives + num_layers)
+    factors = [(n, one) for n, p in enumerate(program.primitives) for one in _factors(p)]
+    dims_offset = 7 + 7 * (len(factors) + num_layers)
     codes: list[int] = []
     columns: list[int] = []
     constants: list[float] = []
-    for primitive in program.primitives:
+    for number, primitive in factors:
         ard = int(any(slot.stop - slot.start > 1 for slot in primitive.slots))
         assert primitive.formula.code is not None
         codes += [primitive.formula.code, len(primitive.dims), dims_offset + len(columns)]
         codes += [primitive.slots[0].start, ard]
-        codes += [-1 if primitive.scale is None else primitive.scale.start]
+        codes += [-1 if primitive.scale is None else primitive.scale.start, number]
         columns += primitive.dims
     for layer in program.layers:
         codes += [int(layer.kind), layer.in_features, layer.out_features]
         if layer.kind is LayerKind.LINEAR:
-            codes += [layer.weight.start, -1 if layer.bias is None else layer.bias.start, 0]  # type: ignore
+            codes += [layer.weight.start, -1 if layer.bias is None else layer.bias.start, 0, 0]  # type: ignore
         else:
             numbers_of = layer.groups or layer.coefficients
-            codes += [len(constants), -1, len(numbers_of)]
+            codes += [len(constants), -1, len(numbers_of), 0]
             constants += numbers_of
     skip = next((number for number, layer in enumerate(program.layers) if layer.skip), -1)
     head = [num_primitives, num_layers, input_dim, program.num_parameters, len(constants), skip]
+    head.append(len(factors))
     numbers = head + codes + columns
     return (ctypes.c_int32 * len(numbers))(*numbers), (ctypes.c_double * len(constants))(*constants)

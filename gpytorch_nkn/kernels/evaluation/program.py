@@ -30,12 +30,16 @@ class LayerKind(enum.IntEnum):
 
 
 class Primitive(NamedTuple):
-    """A formula, the columns that it sees, and the places of its parameters."""
+    """A formula, the columns that it sees, and the places of its parameters.
+
+    A product has the parameters of its factors, one factor after the other.
+    """
 
     formula: Formula
     dims: tuple[int, ...]
     slots: tuple[Slot, ...]
     scale: Slot | None
+    factors: tuple[Primitive, ...] = ()
 
     def parameters(self, theta: Tensor) -> list[Tensor]:
         """Its parameters, each ``1`` or as many as there are columns."""
@@ -161,7 +165,7 @@ def _describe_product(
     places = [[columns.index(column) for column in factor.dims] for factor in factors]
     slots = [(*f.slots, *([] if f.scale is None else [f.scale])) for f in factors]
     values = partial(_product_values, list(zip(factors, places, map(len, slots), strict=True)))
-    return Primitive(Formula(values), columns, sum(slots, ()), None)
+    return Primitive(Formula(values), columns, sum(slots, ()), None, tuple(factors))
 
 
 def _product_values(

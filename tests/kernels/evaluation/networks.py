@@ -118,6 +118,17 @@ def categories(b):
     ]
 
 
+def factors(b):
+    """Products of kernels, of the same and of other columns, within products, and scaled."""
+    scaled = ScaleKernel(RBFKernel(batch_shape=b, ard_num_dims=3), batch_shape=b)
+    inner = MaternKernel(nu=1.5, batch_shape=b) * CategoricalKernel(batch_shape=b)
+    return [
+        scaled * PeriodicKernel(batch_shape=b) * RQKernel(batch_shape=b, active_dims=(1,)),
+        ScaleKernel(inner * LinearKernel(batch_shape=b, active_dims=(2, 0)), batch_shape=b),
+        RBFKernel(batch_shape=b),
+    ]
+
+
 def spectral_and_others(b):
     """Spectral components beside primitives that use differences and squares as well."""
     return [
@@ -308,6 +319,7 @@ CASES = {
     "linear": Case(twice(LinearKernel, None)),
     "linear-ard": Case(twice(LinearKernel)),
     "categories": Case(small_network(categories)),
+    "factors": Case(small_network(factors)),
     "centered-linear": Case(twice(CenteredLinearKernel, None, learn_center=True)),
     "centered-linear-ard": Case(twice(CenteredLinearKernel, learn_center=True)),
     "fixed-center": Case(twice(CenteredLinearKernel)),

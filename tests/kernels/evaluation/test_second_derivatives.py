@@ -12,7 +12,7 @@ from tests.kernels.contract import perturb
 from tests.kernels.evaluation.networks import CASES, FORMULAS, PATHS, make_network, rough_inputs
 
 # PyTorch cannot differentiate twice the distances that GPyTorch's Matern and periodic kernels take.
-ONCE = ("time_series", "texture", "matern", "periodic")
+ONCE = ("time_series", "texture", "matern", "periodic", "factors")
 OTHER_CONSTRAINTS = ("other-constraints", "mixed-weights")  # of a periodic kernel, too
 NAMES = [
     name

@@ -4,17 +4,19 @@
 //
 // The network comes as integers and numbers:
 //   program    P primitives, L layers, input dimension d, length of theta, number of constants,
-//              number of the layer that sees the primitives behind the layer before it, or -1;
-//              then 6 integers by primitive: kind, number of columns, where in `program` the
-//                column numbers stand, offset in theta, 1 for parameters by column or 0 for shared
-//                ones, index in theta of an output scale or -1;
-//              then 6 integers by layer: kind, in, out, offset, offset of the bias in theta or -1,
-//                count; then the column numbers.
+//              number of the layer that sees the primitives behind the layer before it, or -1,
+//              number F of the factors of all primitives;
+//              then 7 integers by factor: kind, number of columns, where in `program` the column
+//                numbers stand, offset in theta, 1 for parameters by column or 0 for shared ones,
+//                index in theta of an output scale or -1, number of the primitive whose factor it
+//                is (in ascending order; most have one);
+//              then 7 integers by layer: kind, in, out, offset, offset of the bias in theta or -1,
+//                count, 0; then the column numbers.
 //   theta      the parameters; a primitive's stand one after the other, each by column or shared:
 //              RBF, MATERN: l; RATIONAL_QUADRATIC: alpha, l; PERIODIC: l, p; LINEAR: v;
 //              CENTERED_LINEAR: v, c; ZERO_MEAN_PERIODIC: l, p, A; SPECTRAL_COMPONENT: l, mu;
 //              WIENER, INTEGRATED_WIENER: o, u; DAMPED_TREND: o, u, l;
-//              STEP_BEFORE, STEP_AFTER: l, w.
+//              STEP_BEFORE, STEP_AFTER: l, w; CATEGORICAL: l.
 //              DENSE layers have their weights (out x in) at `offset`, and a bias or none.
 //   constants  POLYNOMIAL layers have `count` coefficients at `offset`, constant term first;
 //              PRODUCT layers the sizes of their groups.
@@ -97,8 +99,8 @@ InstructionSet instruction_set() {
     return {"baseline", baseline::run_mode};
 }
 
-constexpr int HEADER_SIZE = 6;
-constexpr int RECORD_SIZE = 6;
+constexpr int HEADER_SIZE = 7;
+constexpr int RECORD_SIZE = 7;
 
 // Builds the plan of a request and owns what it points to.
 class Builder {
@@ -109,8 +111,9 @@ public:
         plan_.num_primitives = request.program[0];
         plan_.num_layers = request.program[1];
         plan_.skip_layer = request.program[5];
+        plan_.num_factors = request.program[6];
         plan_unit_rows();
-        for (int p = 0; p < plan_.num_primitives; ++p) add_primitive(p);
+        for (int f = 0; f < plan_.num_factors; ++f) add_factor(f);
         for (int l = 0; l < plan_.num_layers; ++l) add_layer(l);
         plan_column_rows();
         allocate();
@@ -133,11 +136,16 @@ private:
         double factor;
     };
 
-    const int32_t* primitive_record(int p) const {
-        return request_.program + HEADER_SIZE + RECORD_SIZE * p;
+    const int32_t* factor_record(int f) const {
+        return request_.program + HEADER_SIZE + RECORD_SIZE * f;
     }
 
-    const int32_t* layer_record(int l) const { return primitive_record(plan_.num_primitives + l); }
+    const int32_t* layer_record(int l) const { return factor_record(plan_.num_factors + l); }
+
+    // The primitive of a factor; -1 before the first and behind the last.
+    int32_t unit_of(int f) const {
+        return f < 0 || f >= plan_.num_factors ? -1 : factor_record(f)[6];
+    }
 
     int32_t new_rows(int32_t count) {
         const int32_t first = num_rows_;
@@ -166,6 +174,7 @@ private:
         if (skip >= 0) plan_.skip_adjoint_row = new_rows(plan_.num_ahead + num_primitives);
         plan_.adjoint_rows[0] = new_rows(widest);
         plan_.adjoint_rows[1] = new_rows(widest);
+        plan_.factor_adjoint_row = new_rows(1);
         plan_.weight_row = new_rows(1);
         plan_.other_weight_row = new_rows(1);
     }
@@ -195,6 +204,7 @@ private:
             case STEP_BEFORE:
             case STEP_AFTER: column.centered = true; break;
             case SPECTRAL_COMPONENT: column.stationary = column.periodic = true; break;
+            case CATEGORICAL: break;
             default: column.stationary = true;
         }
         return static_cast<int32_t>(c);
@@ -213,9 +223,12 @@ private:
         }
     }
 
-    void add_primitive(int p) {
-        const int32_t* record = primitive_record(p);
+    void add_factor(int f) {
+        const int32_t* record = factor_record(f);
         Primitive primitive{};
+        primitive.unit = record[6];
+        primitive.first = unit_of(f - 1) != primitive.unit;
+        primitive.alone = primitive.first && unit_of(f + 1) != primitive.unit;
         primitive.kind = record[0];
         primitive.num_terms = record[1];
         add_parameter(primitive, record);
@@ -224,7 +237,8 @@ private:
             primitive.scale = request_.theta[record[5]];
             primitive.scale_slot = new_slot(record[5], 1.0);
         }
-        primitive.value_row = plan_.primitive_row + p;
+        primitive.value_row =
+            primitive.alone ? plan_.primitive_row + primitive.unit : new_rows(1);
         primitive.base_row = primitive.scaled ? new_rows(1) : primitive.value_row;
         primitive.saved_row = new_rows(num_saved_rows(primitive.kind, primitive.num_terms));
         terms_.push_back(terms_of(record));
@@ -253,7 +267,7 @@ private:
         for (int32_t t = 0; t < num_terms; ++t) {
             Term term{};
             if (t == 0 || by_column)
-                set_coefficients(term, kind, first + t, first + count + t);
+                set_coefficients(term, kind, first + t, first + count + t, num_terms);
             else
                 term = terms[0];
             term.column = column_in_use(request_.program[record[2] + t], kind);
@@ -263,7 +277,8 @@ private:
     }
 
     // The factors of the slots are those that the loops of native_tile.inl leave out.
-    void set_coefficients(Term& term, int32_t kind, int32_t index_a, int32_t index_b) {
+    void set_coefficients(Term& term, int32_t kind, int32_t index_a, int32_t index_b,
+                          int32_t num_terms) {
         const double a = request_.theta[index_a];
         switch (kind) {
             case PERIODIC:
@@ -320,6 +335,10 @@ private:
                 term.slot_b = new_slot(index_a, -term.a);
                 break;
             }
+            case CATEGORICAL:
+                term.a = -1.0 / (num_terms * a);
+                term.slot_a = new_slot(index_a, 1.0 / (num_terms * a * a));
+                break;
             default:
                 term.a = 1.0 / (a * a);
                 term.slot_a = new_slot(index_a, -2.0 / (a * a * a));
@@ -367,7 +386,7 @@ private:
         plan_.transposed = plan_.slots + slots;
         plan_.num_columns = static_cast<int32_t>(columns_.size());
         plan_.columns = columns_.data();
-        plan_.primitives = primitives_.data();
+        plan_.factors = primitives_.data();
         plan_.layers = layers_.data();
     }
 

@@ -32,6 +32,7 @@ enum PrimitiveKind : int32_t {
     DAMPED_TREND = 12,
     STEP_BEFORE = 13,
     STEP_AFTER = 14,
+    CATEGORICAL = 15,
 };
 
 enum LayerKind : int32_t { DENSE = 0, PRODUCT = 1, POLYNOMIAL = 2, EXPONENTIAL = 3 };
@@ -64,7 +65,8 @@ struct Request {
 //   SPECTRAL_COMPONENT               a = 1 / l^2, b = mu / (2 pi),
 //   WIENER and INTEGRATED_WIENER     a = 1 / u and 1 / u^3, b = o,
 //   DAMPED_TREND                     a = (l / u)^3, b = o,
-//   STEP_BEFORE and STEP_AFTER       a = -1 / w and 1 / w, b = l.
+//   STEP_BEFORE and STEP_AFTER       a = -1 / w and 1 / w, b = l,
+//   CATEGORICAL of d columns         a = -1 / (d l).
 // A slot is where the sum for the gradient of the parameter behind a coefficient stands.
 struct Term {
     int32_t column;  // among the columns in use
@@ -72,7 +74,8 @@ struct Term {
     double a, b;
 };
 
-// Row numbers count rows of CHUNK numbers in the workspace.
+// A primitive, or one of the factors of which it is the product. Row numbers count rows of CHUNK
+// numbers in the workspace.
 struct Primitive {
     int32_t kind;
     int32_t num_terms;
@@ -85,6 +88,8 @@ struct Primitive {
     int32_t base_row;   // the value before the output scale
     int32_t value_row;  // equal to base_row without a scale
     int32_t saved_row;  // the first of the rows kept for the gradient
+    int32_t unit;       // the number of the primitive
+    bool alone, first;  // among its factors
 };
 
 struct Layer {
@@ -106,9 +111,9 @@ struct Column {
 
 struct Plan {
     int32_t dimension;
-    int32_t num_columns, num_primitives, num_layers, num_slots;
+    int32_t num_columns, num_primitives, num_factors, num_layers, num_slots;
     const Column* columns;
-    const Primitive* primitives;
+    const Primitive* factors;
     const Layer* layers;
     int32_t primitive_row;  // the first of them
     int32_t result_row;
@@ -124,6 +129,7 @@ struct Plan {
     // First of num_columns rows each: the gradients of x, x' and of the three before.
     int32_t d_left, d_right, d_difference, d_square, d_product;
     int32_t adjoint_rows[2];
+    int32_t factor_adjoint_row;
     double* workspace;   // rows, aligned to 64 bytes
     double* slots;       // LANES numbers each
     double* transposed;  // TILE_ROWS x CHUNK

@@ -383,6 +383,23 @@ NKN_INLINE void step_values(const Plan& plan, const Primitive& primitive, double
     }
 }
 
+// One where codes differ, NaN where one of them is not finite
+NKN_INLINE Vec differ(const Plan& plan, const Term& term, int v) {
+    const Vec delta = load(plan.workspace + (plan.left + term.column) * CHUNK + v) -
+                      load(plan.workspace + (plan.right + term.column) * CHUNK + v);
+    return 0.0 * delta + (delta == 0.0 ? Vec{} : broadcast(1.0));
+}
+
+// out = sum over the terms of a where codes differ
+NKN_INLINE void sum_differences(const Plan& plan, const Primitive& primitive, double* out) {
+    for (int v = 0; v < CHUNK; v += WIDTH) {
+        Vec sum{};
+        for (int t = 0; t < primitive.num_terms; ++t)
+            sum += primitive.terms[t].a * differ(plan, primitive.terms[t], v);
+        store(out + v, sum);
+    }
+}
+
 // The next ones turn a row of exponents or r^2 into values and save what the gradient needs:
 // the Materns their derivative with regard to r^2, the rational quadratic log(1 + z) and z.
 
@@ -480,6 +497,10 @@ static void primitive_forward(const Plan& plan, const Primitive& primitive) {
         case DAMPED_TREND: walk_values<DAMPED_TREND>(plan, primitive, row); break;
         case STEP_BEFORE:
         case STEP_AFTER: step_values(plan, primitive, row); break;
+        case CATEGORICAL:
+            sum_differences(plan, primitive, row);
+            decay_values(row);
+            break;
     }
     if (primitive.scaled)
         for (int v = 0; v < CHUNK; v += WIDTH)
@@ -650,6 +671,17 @@ NKN_INLINE void step_backward(const Plan& plan, const Primitive& primitive, cons
     add_to_slot(plan.slots + term.slot_b * LANES, sum_b);
 }
 
+// d: adjoints of the exponent; codes have no gradient
+NKN_INLINE void differences_backward(const Plan& plan, const Primitive& primitive,
+                                     const double* d) {
+    for (int t = 0; t < primitive.num_terms; ++t) {
+        const Term& term = primitive.terms[t];
+        Vec sum{};
+        for (int v = 0; v < CHUNK; v += WIDTH) sum += load(d + v) * differ(plan, term, v);
+        add_to_slot(plan.slots + term.slot_a * LANES, sum);
+    }
+}
+
 // The next ones turn adjoints of values into adjoints of r^2 or of the exponent.
 
 NKN_INLINE void rbf_adjoints(const double* value, double* d) {
@@ -731,7 +763,35 @@ static void primitive_backward(const Plan& plan, const Primitive& primitive, dou
         case DAMPED_TREND: walk_backward<DAMPED_TREND, INPUTS>(plan, primitive, d); break;
         case STEP_BEFORE:
         case STEP_AFTER: step_backward<INPUTS>(plan, primitive, value, d); break;
+        case CATEGORICAL:
+            multiply_into(value, d);
+            differences_backward(plan, primitive, d);
+            break;
     }
+}
+
+// A factor of several enters the value of its primitive.
+static void multiply_factor(const Plan& plan, const Primitive& factor) {
+    const double* value = plan.workspace + factor.value_row * CHUNK;
+    double* product = plan.workspace + (plan.primitive_row + factor.unit) * CHUNK;
+    if (factor.first)
+        std::memcpy(product, value, CHUNK * sizeof(double));
+    else
+        multiply_into(value, product);
+}
+
+// d: adjoints of the primitive, which stay for its other factors
+template <bool INPUTS>
+static void factor_backward(const Plan& plan, int f, const double* d) {
+    const Primitive& factor = plan.factors[f];
+    double* own = plan.workspace + plan.factor_adjoint_row * CHUNK;
+    std::memcpy(own, d, CHUNK * sizeof(double));
+    int other = f;
+    while (!plan.factors[other].first) --other;
+    for (; other < plan.num_factors && plan.factors[other].unit == factor.unit; ++other)
+        if (other != f)
+            multiply_into(plan.workspace + plan.factors[other].value_row * CHUNK, own);
+    primitive_backward<INPUTS>(plan, factor, own);
 }
 
 // ----------------------------------------------------------------------------------------- chunk
@@ -835,8 +895,10 @@ static void scatter_inputs(const Request& request, const Plan& plan, const Chunk
 template <Mode MODE>
 static void forward(const Plan& plan) {
     compute_columns(plan);
-    for (int p = 0; p < plan.num_primitives; ++p)
-        primitive_forward<MODE != VALUES>(plan, plan.primitives[p]);
+    for (int f = 0; f < plan.num_factors; ++f) {
+        primitive_forward<MODE != VALUES>(plan, plan.factors[f]);
+        if (!plan.factors[f].alone) multiply_factor(plan, plan.factors[f]);
+    }
     for (int l = 0; l < plan.num_layers; ++l) layer_forward(plan, plan.layers[l]);
 }
 
@@ -855,8 +917,13 @@ static void backward(const Request& request, const Plan& plan, const Chunk& chun
             store(d + v, load(d + v) + load(skipped + v));
     }
     if (MODE == ALL) start_column_gradients(plan);
-    for (int p = 0; p < plan.num_primitives; ++p)
-        primitive_backward<MODE == ALL>(plan, plan.primitives[p], d + p * CHUNK);
+    for (int f = 0; f < plan.num_factors; ++f) {
+        double* own = d + plan.factors[f].unit * CHUNK;
+        if (plan.factors[f].alone)
+            primitive_backward<MODE == ALL>(plan, plan.factors[f], own);
+        else
+            factor_backward<MODE == ALL>(plan, f, own);
+    }
     if (MODE == ALL) scatter_inputs(request, plan, chunk);
 }
 
