@@ -116,7 +116,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["noisy", "two"])
+@pytest.mark.parametrize("kind", ["noisy"])
 def test_an_interrupted_run_gives_the_points_of_another(kind, tmp_path, monkeypatch):
     monkeypatch.setitem(REAL_PROBLEMS, "small", lambda: small(**KINDS[kind]))
     options = {"acquisition": CHEAP, "out": tmp_path / "parts"}

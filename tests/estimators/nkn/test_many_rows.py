@@ -102,7 +102,7 @@ def test_conditional_is_that_of_all_rows_where_all_are_neighbours():
     X, rest = rng.normal(size=(60, 2)), rng.normal(size=60)
     chunks = [(X[:25], rest[:25]), (X[25:], rest[25:])]
     local = LocalResiduals(chunks, 60, np.array([1.0, 0.3]), torch.zeros(1).double(), seed=0)
-    model = local._model
+    model = local._process
     x, y = torch.from_numpy(X), torch.from_numpy(rest / rest.std())
     model.set_train_data(x, y, strict=False)
     new = torch.from_numpy(rng.normal(size=(4, 2)))
