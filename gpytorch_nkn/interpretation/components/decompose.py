@@ -16,6 +16,7 @@ from gpytorch_nkn.interpretation.expansion import (
     Expansion,
     Term,
     TermGroup,
+    evaluate_each,
     evaluate_strips,
     expand_source,
     group_terms,
@@ -27,6 +28,7 @@ __all__ = ["decompose"]
 
 _BY = ("auto", "role", "signature", "columns")
 _FOLDS = 10
+_TERMS, _COLUMN_TERMS = 10_000, 1000
 _EXACT = 1e-10  # dropped share below which the terms are the whole kernel
 _SURE = 3.0  # standard errors by which errors must fall for a component to predict something
 
@@ -36,7 +38,7 @@ def decompose(
     *,
     by: str = "auto",
     max_components: int | None = None,
-    max_terms: int = 10_000,
+    max_terms: int | None = None,
     columns: Sequence[str] | None = None,
 ) -> Decomposition:
     """Split the posterior of a fitted Gaussian process into additive components.
@@ -56,13 +58,16 @@ def decompose(
             make components of their own, and ``"columns"`` for several.
         max_components: Largest number of components; those that vary least become one. Default: 8,
             and with ``"columns"`` enough for every column alone and four more, but at most 24.
-        max_terms: Of the expansion.
+        max_terms: Of the expansion. Default: 10,000, and with ``"columns"`` 1,000: what is in
+            thousands of products of many columns is a part of its own, of which nobody reads the
+            terms.
         columns: Names of the input columns, for labels.
 
     Returns:
         The components, in the order in which they lower the error of prediction in 10-fold
-        cross-validation with fixed hyperparameters (contiguous blocks for one input column), with
-        explained variances, errors and flags, and their posterior at any inputs.
+        cross-validation with fixed hyperparameters (contiguous blocks for one input column);
+        sets of columns by falling share in the variance of the posterior mean, as effects are;
+        with explained variances, errors and flags, and their posterior at any inputs.
 
     Raises:
         TypeError: The model is none of these, or its likelihood is not Gaussian.
@@ -74,7 +79,7 @@ def decompose(
 
 
 def decompose_gp(
-    gp: FittedGP, by: str, max_components: int | None, max_terms: int = 10_000
+    gp: FittedGP, by: str, max_components: int | None, max_terms: int | None = None
 ) -> Decomposition:
     """As :func:`decompose`."""
     if by not in _BY:
@@ -88,11 +93,13 @@ def decompose_gp(
         raise ValueError(f"max_components must be at least 2, got {max_components}.")
     if by == "role" and not gp.is_series:
         raise ValueError(f"by='role' is for one input column, got {input_dim}, or a forecaster.")
+    if max_terms is None:
+        max_terms = _COLUMN_TERMS if by == "columns" else _TERMS
     expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), max_terms)
     components = _components(expansion, by, gp)
     if expansion.dropped > max(_EXACT, 100 * torch.finfo(gp.inputs.dtype).eps):
         components.append(Component("what was pruned", (), is_rest=True))
-    return _ordered(components, gp, max_components)
+    return _ordered(components, gp, max_components, by_share=by == "columns")
 
 
 def _components(expansion: Expansion, by: str, gp: FittedGP) -> list[Component]:
@@ -168,7 +175,9 @@ def _columns_name(columns: frozenset[int] | None, gp: FittedGP) -> str:
     return ", ".join(names) if len(names) <= 4 else f"{len(names)} columns together"
 
 
-def _ordered(parts: list[Component], gp: FittedGP, max_components: int) -> Decomposition:
+def _ordered(
+    parts: list[Component], gp: FittedGP, max_components: int, by_share: bool
+) -> Decomposition:
     """Components in order; those that vary least together."""
     solver = gp.posterior
     blocks = _blocks(gp.time if gp.is_series else gp.inputs)
@@ -218,10 +227,15 @@ def _ordered(parts: list[Component], gp: FittedGP, max_components: int) -> Decom
     explained: list[float] = []
     variance = targets.square().mean(-1)
     varies = variance > gp.targets.square().mean(-1) * torch.finfo(targets.dtype).eps ** 2
+    shares = np.array(_shares(fitted))
     while len(order) < len(parts):
         waiting = [place for place in range(len(parts)) if place not in order]
-        means = [float(misses([*order, place])[0].mean()) for place in waiting]
-        order.append(waiting[int(np.argmin(means))])
+        if by_share:
+            lasting = [bool(parts[place].columns) for place in waiting]  # then rests and the level
+            order.append(max(zip(lasting, shares[waiting], waiting, strict=True))[-1])
+        else:
+            means = [float(misses([*order, place])[0].mean()) for place in waiting]
+            order.append(waiting[int(np.argmin(means))])
         errors.append(misses(order).flatten(1).mean(-1).tolist())
         left = (targets - centered[order].sum(0)).square().mean(-1) / variance
         explained.append(float(torch.where(varies, 1 - left, 0.0).mean()))
@@ -234,7 +248,7 @@ def _ordered(parts: list[Component], gp: FittedGP, max_components: int) -> Decom
         explained=np.array(explained),
         errors=by_block,
         point_errors=by_point,
-        shares=np.array(_shares(fitted))[order],
+        shares=shares[order],
         negligible=np.array(negligible),
         gp=gp,
         _unmerged=before_merging,
@@ -262,15 +276,16 @@ def _products(parts: list[Component], gp: FittedGP, weights: Tensor) -> tuple[Te
 
     Also the diagonals ``J x ... x N`` of the matrices times the inverse of the whole.
     """
-    groups = [part.terms for part in parts]
-    precision, start = gp.posterior.precision, 0
-    products, diagonals = [], []
-    for strip in evaluate_strips(groups, gp.inputs, gp.inputs):
-        products.append(strip @ weights)
-        rows = precision[..., start : start + strip.size(-2), :]
-        diagonals.append((strip * rows).sum(-1))
-        start += strip.size(-2)
-    values, own = torch.cat(products, dim=-2), torch.cat(diagonals, dim=-1)
+    groups, precision = [part.terms for part in parts], gp.posterior.precision
+    products: list[list[Tensor]] = [[] for _ in parts]
+    diagonals: list[list[Tensor]] = [[] for _ in parts]
+    for number, rows, matrix in evaluate_each(groups, gp.inputs, gp.inputs):
+        products[number].append(matrix @ weights)
+        diagonals[number].append((matrix * precision[..., rows, :]).sum(-1))
+    values, own = (
+        torch.stack(torch.broadcast_tensors(*(torch.cat(part, dim) for part in found)))
+        for found, dim in ((products, -2), (diagonals, -1))
+    )
     for place, part in enumerate(parts):
         if part.is_rest:
             values[place] += gp.covariance @ weights - values.sum(0)

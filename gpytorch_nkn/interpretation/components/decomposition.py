@@ -135,7 +135,7 @@ class Decomposition:
             self.components, self.explained, self.errors, self.shares, self.negligible, strict=True
         )
         for part, explained, error, share, negligible in rows:
-            note = "  (may be noise)" if negligible else ""
+            note = " (may be noise)" if negligible else ""
             lines.append(f"{explained:>10.2%} {error:>10.4g} {share:>8.1%}  {part.name}{note}")
         return "\n".join(lines)
 

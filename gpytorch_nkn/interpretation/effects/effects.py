@@ -33,10 +33,11 @@ from gpytorch_nkn.interpretation.source import (
 __all__ = ["Effect", "Effects", "effects"]
 
 _ROWS, _PAIR_ROWS = 100, 50  # over which the other columns are averaged
-_PAIR_POINTS = 25  # per column of a pair's grid
+_PAIR_POINTS = 19  # per column of a pair's grid
 _SHARE_POINTS = 100  # per column, by which the share of a pair is taken
 _SCREEN_ROWS, _SCREEN_POINTS, _SCREENED = 30, 6, 100  # rough shares of pairs, and of how many
 _VISIBLE = 1e-3  # share from which on a pair is an effect
+_DISCRETE = 8  # different values of a column that are taken themselves
 _FLAT = 1e-12  # standard deviation, of the largest target, below which a prediction is constant
 _BAND = float(norm.ppf(0.975))
 
@@ -156,7 +157,7 @@ def effects(
         max_effects: Largest number of main effects, those of the largest total indices, and of
             pairs, those of the largest shares.
         points: Positions of a main effect, evenly over the column's range; pairs have a grid of
-            up to 25 x 25.
+            up to 19 x 19.
         pairs: Look for interactions. Pairs that explain less than a thousandth are not given.
         samples: For the indices, rounded up to a power of two; there are ``samples * (D + 2)``
             predictions.
@@ -214,7 +215,7 @@ def effects(
         ]
         chosen = []
         if pairs and variance > 0:
-            chosen = _largest_pairs(process, inputs, total - first, variance, max_effects, rng)
+            chosen = _largest_pairs(process, inputs, first, total, variance, max_effects, rng)
         rows, points = draw_rows(inputs, _PAIR_ROWS, rng), min(points, _PAIR_POINTS)
         both = [
             _pair_effect(
@@ -316,14 +317,17 @@ def _pair_effect(
 def _largest_pairs(
     process: Averages,
     inputs: np.ndarray,
-    gaps: np.ndarray,
+    first_order: np.ndarray,
+    total_order: np.ndarray,
     variance: float,
     number: int,
     rng: np.random.Generator,
 ) -> list[tuple[int, int]]:
     """Pairs by falling share, from a coarse grid; a share is below the gaps of its columns."""
     rows = draw_rows(inputs, _SCREEN_ROWS, rng)
-    varying = [i for i in range(inputs.shape[1]) if np.ptp(inputs[:, i]) > 0]
+    gaps = total_order - first_order
+    # total indices are means of squares, and hence nearly exact where they are small
+    varying = np.flatnonzero(total_order >= _VISIBLE / 2).tolist()
     candidates = sorted(combinations(varying, 2), key=lambda p: -min(gaps[p[0]], gaps[p[1]]))
     levels = (np.arange(_SCREEN_POINTS) + 0.5) / _SCREEN_POINTS
     nodes = [Empirical(column).ppf(levels) for column in inputs.T]
@@ -344,9 +348,13 @@ def _interaction_variance(table: np.ndarray) -> float:
 
 
 def _grid(values: np.ndarray, points: int) -> np.ndarray:
-    """Even points from the least to the largest value; without a number the values themselves."""
-    if not points:
-        return np.unique(values)
+    """Even points from the least to the largest value; without a number the values themselves.
+
+    So are few different values of a discrete column, such as zero and one.
+    """
+    different = np.unique(values)
+    if not points or len(different) <= min(points, _DISCRETE) < len(values):
+        return different
     low, high = values.min(), values.max()
     return np.linspace(low, high, points if high > low else 1)
 

@@ -259,11 +259,17 @@ class _Builder:
         """Mean diagonal of monomials ``... x M``."""
         count = len(exponents)
         batch = torch.broadcast_shapes(*[d.shape[:-1] for d in self._diagonals], torch.Size())
+        used = [
+            place
+            for place in range(exponents.shape[1])
+            if exponents[:, place].any() and bool((self._diagonals[place] != 1).any())
+        ]
+        if not used:  # correlations, as most kernels are
+            return self.like.new_ones(*batch, count)
         product = self.like.new_ones(*batch, count, self.sample.size(-2))
-        for place in range(exponents.shape[1]):
+        for place in used:
             powers = torch.as_tensor(exponents[:, place].astype(np.int64)).to(product)
-            if bool((powers > 0).any()):
-                product *= self._diagonals[place].unsqueeze(-2) ** powers.unsqueeze(-1)
+            product *= self._diagonals[place].unsqueeze(-2) ** powers.unsqueeze(-1)
         return product.mean(-1)
 
     def products(

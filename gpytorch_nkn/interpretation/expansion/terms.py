@@ -161,52 +161,76 @@ def evaluate_groups(
 def evaluate_strips(
     groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor, diag: bool = False
 ) -> Iterator[Tensor]:
-    """As :func:`evaluate_groups`, in strips of the rows of ``x1`` that bound the memory.
+    """As :func:`evaluate_groups`, in strips of the rows of ``x1`` that bound the memory."""
+    for start, stop in _strips(groups, x1, x2, diag, 2 * len(groups)):
+        part2 = x2[..., start:stop, :] if diag else x2
+        each = list(_evaluate_strip(groups, x1[..., start:stop, :], part2, diag))
+        shape = torch.broadcast_shapes(*(total.shape for total in each))
+        yield torch.stack([total.expand(shape) for total in each])
 
-    Every different factor is evaluated once per strip.
+
+def evaluate_each(
+    groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor
+) -> Iterator[tuple[int, slice, Tensor]]:
+    """The sum of the terms of one group after another, of which there may be thousands.
+
+    Yields the number of the group, and rows ``... x n x M`` of its matrix with their places.
     """
-    different = {id(f): f for group in groups for term in group for f in term.factors}
-    width = 1 if diag else x2.size(-2)
-    batch = torch.broadcast_shapes(
-        x1.shape[:-2], x2.shape[:-2], *[factor.batch_shape for factor in different.values()]
-    )
-    bytes_per_row = 8 * width * batch.numel() * (len(different) + 2 * len(groups) + 1)
+    for start, stop in _strips(groups, x1, x2, False, 2):
+        rows = x1[..., start:stop, :]
+        for number, total in enumerate(_evaluate_strip(groups, rows, x2, False)):
+            yield number, slice(start, stop), total
+
+
+def _strips(
+    groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor, diag: bool, more: int
+) -> Iterator[tuple[int, int]]:
+    """Rows from and to, so few that the factors in use and ``more`` matrices fit into memory."""
+    last = _last_uses(groups)
+    alive: set[int] = set()
+    most = 0
+    for number, group in enumerate(groups):
+        alive |= {id(factor) for term in group for factor in term.factors}
+        most = max(most, len(alive))
+        alive = {key for key in alive if last[key] > number}
+    shapes = {f.batch_shape for group in groups for term in group for f in term.factors}
+    batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], *shapes)
+    bytes_per_row = 8 * (1 if diag else x2.size(-2)) * batch.numel() * (most + more + 1)
     rows = max(1, int(_STRIP_BYTES // max(1, bytes_per_row)))
     for start in range(0, x1.size(-2), rows):
-        part1 = x1[..., start : start + rows, :]
-        part2 = x2[..., start : start + rows, :] if diag else x2
-        yield _evaluate_strip(groups, different, part1, part2, diag)
+        yield start, min(start + rows, x1.size(-2))
 
 
+def _last_uses(groups: Sequence[Sequence[Term]]) -> dict[int, int]:
+    """The last group that has a factor, by its identity."""
+    return {
+        id(factor): number
+        for number, group in enumerate(groups)
+        for term in group
+        for factor in term.factors
+    }
+
+
+@torch.no_grad()
 def _evaluate_strip(
-    groups: Sequence[Sequence[Term]],
-    different: dict[int, Kernel],
-    x1: Tensor,
-    x2: Tensor,
-    diag: bool,
-) -> Tensor:
-    with torch.no_grad():
-        values = {key: to_dense(factor(x1, x2, diag=diag)) for key, factor in different.items()}
-        tail = x1.shape[-2:-1] if diag else torch.Size([x1.size(-2), x2.size(-2)])
-        shapes = [value.shape for value in values.values()]
-        shapes += [_tensor(term.weight).shape + tail for group in groups for term in group[:1]]
-        shape = torch.broadcast_shapes(x1.shape[:-2] + tail, x2.shape[:-2] + tail, *shapes)
-        sums = []
-        for group in groups:
-            total = x1.new_zeros(shape)
-            for term in group:
-                weight = _tensor(term.weight).to(total)
-                weight = weight.view(*weight.shape, *[1] * len(tail))
-                if not term.factors:
-                    total += weight
-                    continue
-                first, *others = term.factors
-                product = values[id(first)] * weight
-                for factor in others:
-                    product = product * values[id(factor)]
-                total += product
-            sums.append(total)
-    return torch.stack(sums)
+    groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor, diag: bool
+) -> Iterator[Tensor]:
+    """The sum of each group; every different factor is evaluated once, and kept while needed."""
+    last, values = _last_uses(groups), dict[int, Tensor]()
+    tail = x1.shape[-2:-1] if diag else torch.Size([x1.size(-2), x2.size(-2)])
+    least = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2]) + tail
+    for number, group in enumerate(groups):
+        total = x1.new_zeros(least)
+        for term in group:
+            weight = _tensor(term.weight).to(total)
+            product = weight.view(*weight.shape, *[1] * len(tail))
+            for factor in term.factors:
+                if id(factor) not in values:
+                    values[id(factor)] = to_dense(factor(x1, x2, diag=diag))
+                product = product * values[id(factor)]
+            total = total + product
+        values = {key: value for key, value in values.items() if last[key] > number}
+        yield total
 
 
 def labels_of(factors: Iterable[Kernel], units: Units) -> dict[int, str]:

@@ -19,7 +19,7 @@ from gpytorch_nkn.interpretation.checks import LeaveOneOut, ResidualChecks, Roll
 from gpytorch_nkn.interpretation.components import ComponentCurve, Decomposition
 from gpytorch_nkn.interpretation.effects import Effect, Effects
 from gpytorch_nkn.interpretation.expansion import Expansion
-from gpytorch_nkn.interpretation.reporting.words import describe_effects
+from gpytorch_nkn.interpretation.reporting.words import MATTERS, describe_effects
 from gpytorch_nkn.interpretation.units import Units, percent
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
@@ -27,6 +27,7 @@ from gpytorch_nkn.layers import Layer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["Forecast", "Report", "Section"]
 
@@ -38,6 +39,8 @@ _HISTORY = 4  # lengths of the continuation that are shown before it
 _SHOWN_POINTS = 30  # of the data before the continuation, at least
 _HIGH, _WIDE = 30, 60  # characters of a label along the axes
 _LONG = 24  # characters of a component's name beside its bar
+_ROWS = 8  # columns that are told of, even where they hardly matter
+_PANELS, _PANEL = 3, 18  # effects in a row of the figure, and characters of their labels
 _WIDEST = 16  # units of a network that can be drawn
 
 
@@ -144,16 +147,25 @@ class Report:
             lines += [
                 "Effects of the columns",
                 "-" * 22,
-                *describe_effects(self.effects, self.units),
+                *(
+                    [str(self.effects)]  # the summary of a table has them in words
+                    if self.fit is None
+                    else describe_effects(self.effects, self.units)
+                ),
+                "",
             ]
-            lines += [""] if self.fit is not None else ["", str(self.effects), ""]
-        for place, section in enumerate(self.sections, 1):
+        for place, section in enumerate(self.sections if self.fit is not None else (), 1):
             head = f"{place}. {section.title}"
             lines += [head, "-" * len(head), *section.sentences]
             lines.append(f"Terms: {section.terms}")
             lines.append("")
         lines += ["Model checking", "-" * 14]
         lines += [*self.checks, ""]
+        if self.fit is None:
+            lines += ["Components", "-" * 10, str(self.decomposition), ""]
+            said = [part for part in self.sections if part.sentences and not part.negligible]
+            lines += [f"{part.title}: {' '.join(part.sentences)}" for part in said]
+            lines += [""] if said else []
         lines += ["The kernel, by shares of its diagonal", "-" * 37, str(self.expansion)]
         return "\n".join(lines)
 
@@ -256,8 +268,9 @@ def _render_page(report: Report) -> str:
         report=report,
         sections=sections,
         overview=_draw_overview(report),
-        cumulative=_draw_cumulative(report),
+        cumulative=_draw_cumulative(report) if report.fit is not None else None,
         effects=_draw_effects(report),
+        order=_by_total(report.effects),
         sentences=[] if report.effects is None else describe_effects(report.effects, report.units),
         forecast=_draw_forecast(report),
         checks=_draw_checks(report),
@@ -269,12 +282,18 @@ def _render_page(report: Report) -> str:
 def _draw(
     text: str, paint: Callable[[Axes], object], size: tuple[float, float] = _SIZE
 ) -> _Picture:
+    return _draw_figure(text, lambda figure: paint(figure.add_subplot()), size)
+
+
+def _draw_figure(
+    text: str, paint: Callable[[Figure], object], size: tuple[float, float]
+) -> _Picture:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
-    paint(figure.add_subplot())
+    paint(figure)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
@@ -386,8 +405,47 @@ def _draw_forecast(report: Report) -> _Picture | None:
 def _draw_effects(report: Report) -> list[_Picture]:
     if report.effects is None:
         return []
+    if report.fit is None:
+        return [_draw_panels(report, report.effects)]
     pictures = [_draw_effect(report, effect, "Effect") for effect in report.effects.main]
     return pictures + [_draw_effect(report, e, "Interaction") for e in report.effects.pairs]
+
+
+def _draw_panels(report: Report, effects: Effects) -> _Picture:
+    """All effects of a table in one figure, those of single columns on one scale."""
+    _, y_label = _labels(report)
+    if report.units.link is not None:
+        y_label = _literal(report.units.of_model(report.units.y_name))
+    total = effects.total_order
+    main = [e for e in effects.main if total[e.columns[0]] >= MATTERS] or effects.main[:1]
+    shown = [
+        replace(
+            effect,
+            label=effect.label.replace("$", r"\$"),
+            names=tuple(_literal(name, _PANEL) for name in effect.names),
+        )
+        for effect in (*main, *effects.pairs)
+    ]
+    width = min(_PANELS, len(shown))
+    height = -(-len(shown) // width)
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots(height, width, squeeze=False).flatten()
+        for ax in axes[len(shown) :]:
+            ax.set_axis_off()
+        plotting.plot_effects(axes[: len(shown)], shown, y_label=y_label)
+
+    size = (max(_SIZE[0], 3.2 * width), 2.6 * height)
+    return _draw_figure("Effects of the columns, and of pairs beyond these", paint, size)
+
+
+def _by_total(effects: Effects | None) -> list[tuple[float, float, str]]:
+    """First-order and total index and name, by falling total index, of columns that matter."""
+    if effects is None:
+        return []
+    rows = zip(effects.first_order, effects.total_order, effects.names, strict=True)
+    found = sorted(rows, key=lambda row: -row[1])
+    return [row for place, row in enumerate(found) if place < _ROWS or row[1] >= MATTERS]
 
 
 def _draw_effect(report: Report, effect: Effect, kind: str) -> _Picture:

@@ -26,12 +26,13 @@ from gpytorch_nkn.interpretation.components import (
     Geometry,
     decompose_gp,
 )
-from gpytorch_nkn.interpretation.effects import effects
+from gpytorch_nkn.interpretation.effects import Effects, effects
 from gpytorch_nkn.interpretation.expansion import expand_source
 from gpytorch_nkn.interpretation.reporting.findings import Forecast, Report, Section
 from gpytorch_nkn.interpretation.reporting.words import (
     Description,
     describe_component,
+    describe_effects,
     spread_text,
     title_of,
 )
@@ -51,6 +52,10 @@ _GRID = 400  # points of a drawn curve
 _PAST, _MOST_PAST = 200, 1000  # points of a continuation, at least and at most
 _MOST_SPANS = 100  # of the data that a series is continued
 _NEARLY_NONE = 0.05  # of a component's variance
+_EFFECTS = 6  # of columns, and of pairs, that are drawn
+_TERMS, _COLUMN_TERMS = 10_000, 200  # of the expansion of a series, and of a table
+_MINOR = 0.02  # share below which nobody asks what the columns of a component do together
+_TANGLED = 300  # terms times columns from which on that takes long
 _HARDLY = 0.01  # of a component's variance that changes with a column which hardly matters
 
 
@@ -151,13 +156,17 @@ def report(
 
         gp = replace(gp, units=units)
         split = step(lambda: decompose_gp(gp, by, max_components))
-        expansion = step(lambda: expand_source(Source(gp.kernel, gp.inputs, gp.units)))
+        max_terms = _TERMS if gp.is_series else _COLUMN_TERMS
+        source = Source(gp.kernel, gp.inputs, gp.units)
+        expansion = step(lambda: expand_source(source, max_terms))
         residual_checks = step(lambda: _check_residuals(split, seed))
         noisy = gp.covariance + torch.diag_embed(gp.noise)
         left_out = step(lambda: leave_one_out(noisy, gp.targets - gp.mean))
         influence = rolling = None
         if input_dim > 1:
-            influence = step(lambda: effects(model, seed=seed, columns=units.names))
+            influence = step(
+                lambda: effects(model, max_effects=_EFFECTS, seed=seed, columns=units.names)
+            )
         if not gp.is_series:
             places = range(len(split.components))
             sections = [_section(split, n, _describe_columns(split, n), None) for n in places]
@@ -170,7 +179,7 @@ def report(
             rolling = _roll(gp, length, seed)
     return Report(
         title=title or f"What was found in {y_name or 'the data'}",
-        summary=tuple(_summary(split, sections)),
+        summary=tuple(_summary(split, sections, influence)),
         sections=tuple(sections),
         expansion=expansion,
         x=x,
@@ -358,7 +367,9 @@ def _section(
 def _describe_columns(split: Decomposition, place: int) -> Description:
     """Which columns a component uses, and how much of that is an interaction."""
     component, units = split.components[place], split.gp.units
-    if len(component.columns or ()) < 2:
+    columns = len(component.columns or ())
+    tangled = len(component.terms) * columns > _TANGLED
+    if columns < 2 or tangled or split.shares[place] < _MINOR:
         return Description(title_of(component, units), ())
     use = split.column_use(place)
     unused = [column for column, total in use.totals.items() if total < _HARDLY]
@@ -385,7 +396,7 @@ def _predictive(useful: int, total: int) -> str:
     return f"{subject} to predict held-out data."
 
 
-def _summary(split: Decomposition, sections: list[Section]) -> list[str]:
+def _summary(split: Decomposition, sections: list[Section], influence: Effects | None) -> list[str]:
     gp, units = split.gp, split.gp.units
     target = units.of_model("the targets")
     useful, total = int((~split.negligible).sum()), len(sections)
@@ -405,6 +416,9 @@ def _summary(split: Decomposition, sections: list[Section]) -> list[str]:
             f"({percent(gp.weight)})."
         )
     lines = [f"{head} What is left is noise with {size}.{mixed}"]
+    if influence is not None and not gp.is_series:
+        found = enumerate(describe_effects(influence, units), 1)
+        return [*lines, *(f"{place}. {sentence}" for place, sentence in found)]
     for place, section in enumerate(sections, 1):
         doubt = "; it may be noise" if section.negligible else ""
         share = percent(section.share) if section.share > 0 else f"{100 * section.share:.1f} %"

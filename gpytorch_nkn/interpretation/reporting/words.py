@@ -25,6 +25,7 @@ from gpytorch_nkn.interpretation.units import (
 from gpytorch_nkn.kernels import role_of
 
 __all__ = [
+    "MATTERS",
     "Description",
     "describe_component",
     "describe_effect",
@@ -33,6 +34,7 @@ __all__ = [
     "title_of",
 ]
 
+MATTERS = 5e-3  # total index from which on a column is told of
 _STRAIGHT = 0.99  # of a trend's variance that a straight line explains, to call it one
 _TURN = 0.05  # of a curve's range that it goes back by where it turns
 _BENT = 1.5  # ratio of the slopes of the two halves of a trend that gets steeper or flatter
@@ -143,7 +145,9 @@ def title_of(component: Component, units: Units, unused: Collection[int] = ()) -
 def describe_effects(effects: Effects, units: Units) -> list[str]:
     """Say what the columns do, and the pairs of them, each in a sentence."""
     sentences = []
-    for e in effects.main:
+    total = dict(zip(effects.names, effects.total_order, strict=True))
+    shown = [e for e in effects.main if total[e.names[0]] >= MATTERS] or effects.main[:1]
+    for e in shown:
         known = units.categories.get(e.columns[0])
         if known is None:
             sentences.append(describe_effect(e.names[0], e.grid[0], e.mean, units))
@@ -156,6 +160,15 @@ def describe_effects(effects: Effects, units: Units) -> list[str]:
             f"What {one} and {other} do together, beyond what each does alone, makes up "
             f"{percent(pair.share)} of the variance of the prediction."
         )
+    drawn = {e.names[0] for e in effects.main}
+    hardly = [name for name in effects.names if total[name] < MATTERS]
+    others = [n for n in effects.names if total[n] >= MATTERS and n not in drawn]
+    for names, what in ((others, "matter less"), (hardly, "hardly matter")):
+        if names and len(hardly) < len(effects.names):
+            many = len(names) > _FEW
+            who = f"{len(names)} other columns" if many else listed(names)
+            what = what if len(names) > 1 else what.replace("matter", "matters", 1)
+            sentences.append(f"{who[:1].upper()}{who[1:]} {what}." if many else f"{who} {what}.")
     return sentences
 
 

@@ -269,9 +269,7 @@ def test_several_columns_have_effects(columns):
     assert all(section.curve is None for section in columns.sections)
     titles = [section.title for section in columns.sections]
     assert "What depends on dose and age together" in titles
-    lines = columns.text.splitlines()
-    assert any(line.startswith("As dose goes from ") for line in lines)
-    (dose,) = [line for line in lines if line.startswith("As dose goes from ")]
+    (dose,) = [line for line in columns.summary if ". As dose goes from " in line]
     # the targets hold 5 dose, from nearly 0 to 10
     assert 30 < float(dose.split("rises by ")[1].split(" mg")[0]) < 60
     assert columns.to_dict()["effects"]["names"] == list(COLUMNS)
