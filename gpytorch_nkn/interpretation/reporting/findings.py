@@ -424,7 +424,7 @@ def _draw_panels(report: Report, effects: Effects) -> _Picture:
             label=effect.label.replace("$", r"\$"),
             names=tuple(_literal(name, _PANEL) for name in effect.names),
         )
-        for effect in (*main, *effects.pairs)
+        for effect in (*main, *(pair for pair in effects.pairs if pair.share >= MATTERS))
     ]
     width = min(_PANELS, len(shown))
     height = -(-len(shown) // width)

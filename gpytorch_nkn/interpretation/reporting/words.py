@@ -154,7 +154,7 @@ def describe_effects(effects: Effects, units: Units) -> list[str]:
         else:
             there = [known[int(code)] for code in e.grid[0]]
             sentences.append(describe_categories(e.names[0], there, e.mean, units))
-    for pair in effects.pairs:
+    for pair in (one for one in effects.pairs if one.share >= MATTERS):
         one, other = pair.names
         sentences.append(
             f"What {one} and {other} do together, beyond what each does alone, makes up "
