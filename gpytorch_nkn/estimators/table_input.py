@@ -13,6 +13,7 @@ __all__ = [
     "Standardisation",
     "holds_numbers",
     "is_constant",
+    "missing_as_nan",
     "offset_and_scale",
     "refuse_constant",
     "refuse_other_values",
@@ -95,6 +96,13 @@ def refuse_other_values(name: str, values: Any) -> None:
         raise TypeError(f"{name} must hold numbers, got {values.dtype}: count time in some unit.")
     if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
         raise ValueError(f"{name} has {int(np.ma.getmaskarray(values).sum())} masked values.")
+
+
+def missing_as_nan(X: Any) -> Any:
+    """The table; in a data frame, NaN in place of what is missing among objects."""
+    if isinstance(X, pd.DataFrame) and any(pd.api.types.is_object_dtype(k) for k in X.dtypes):
+        return X.where(X.notna(), np.nan)
+    return X
 
 
 def holds_numbers(X: pd.DataFrame) -> bool:

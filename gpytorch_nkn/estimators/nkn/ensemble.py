@@ -177,19 +177,19 @@ class Ensemble:
             _, self.width_shares = stack_predictions(
                 table[0, 0], table[1], table[2], weights=weights
             )
-        parts = self.observations(honest[1], honest[2])
+        parts = self.observations(weights, honest[1], honest[2])
         densities = mixture_log_density(*parts, honest[0, 0])
         self.left_out_log_density = float(np.nanmean(densities))
 
     def observations(
-        self, means: np.ndarray, variances: np.ndarray
+        self, shares: np.ndarray, means: np.ndarray, variances: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The mixture that observations come from, for moments ``R x M`` of the members.
+        """The mixture that observations come from, for shares ``R`` and moments ``R x M``.
 
         Returns:
             Shares ``R K`` of its Gaussians, and their means and deviations ``R K x M``.
         """
-        shares = np.outer(self.weights, self.width_shares).ravel()
+        shares = np.outer(shares, self.width_shares).ravel()
         deviations = self.widths[:, None] * np.sqrt(variances)[:, None]
         means = np.broadcast_to(means[:, None], deviations.shape)
         return shares, means.reshape(shares.size, -1), deviations.reshape(shares.size, -1)

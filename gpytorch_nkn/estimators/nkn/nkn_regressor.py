@@ -27,6 +27,7 @@ from gpytorch_nkn.estimators.nkn.ensemble import (
 )
 from gpytorch_nkn.estimators.nkn.sparse_predictor import sparse_predictors
 from gpytorch_nkn.estimators.nkn.table_categories import Categories
+from gpytorch_nkn.estimators.nkn.table_gaps import Gaps
 from gpytorch_nkn.estimators.nkn.table_models import (
     check_structures,
     named_structures,
@@ -42,6 +43,7 @@ from gpytorch_nkn.estimators.nkn.table_rows import (
 )
 from gpytorch_nkn.estimators.table_input import (
     Standardisation,
+    missing_as_nan,
     offset_and_scale,
     refuse_constant,
     refuse_other_values,
@@ -62,6 +64,7 @@ _SHARE = 0.5  # of a budget, at most, for what predictions need
 _USUAL_ROWS = 100_000
 _MIXED = 2  # members that it is to have time for
 _METHODS = ("auto", "exact", "sparse")
+_MISSING = ("impute", "refuse")
 
 
 class NKNRegressor(RegressorMixin, BaseEstimator):
@@ -83,8 +86,14 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
     In a data frame, columns of texts and of pandas' categorical type are categories, which are
     alike or not (:class:`gpytorch_nkn.kernels.CategoricalKernel`), whatever their order; booleans
     are numbers. A missing category is one more category. One that training has not seen differs
-    from all: its prediction is as uncertain as categories differ. Missing numbers are refused:
-    impute them before.
+    from all: its prediction is as uncertain as categories differ.
+
+    Missing numbers (NaN, pandas' NA) are imputed from the other columns of their row, under a
+    Gaussian copula of them. Training takes their expected values. A prediction of a row with gaps
+    is a mixture over 8 draws of what is missing, so that it is as uncertain as these make it. That
+    is right if what is missing depends on what is there; where its absence tells something of the
+    target, add columns of scikit-learn's ``MissingIndicator``. Infinite values are refused, and so
+    are gaps in files, memory maps and Dask tables.
 
     Args:
         structure: The networks: ``"auto"``, a name, a kernel over all columns, or a sequence of
@@ -110,6 +119,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             eight times its deviation, by shares that held-out rows call for: noise is seldom
             normal, and one Gaussian either rules outliers out or is too wide for all else.
             ``False`` leaves them to the Gaussian process.
+        missing: ``"impute"``, see above, or ``"refuse"``, by which NaN are an error.
         method: ``"exact"``, ``"sparse"`` (VFE with inducing points) or ``"auto"``, which is exact
             up to ``max_exact`` rows.
         max_exact: ``None`` takes 12,000, or fewer if memory is short: an exact prediction needs
@@ -140,6 +150,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         method_: ``"exact"`` or ``"sparse"``.
         x_offset_, x_scale_, y_offset_, y_scale_: The standardisation, of columns that vary.
         categories_: Categories of the columns that hold such, by name.
+        missing_shares_: Shares of the training rows without a value, of columns ``D``.
         columns_: Names of those columns. Constant ones are left out (not with kernels of one's
             own, which count on their number).
 
@@ -168,8 +179,10 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
     _ensemble: Ensemble | None
     _num_points: int
     _rows: TableRows | None
+    missing_shares_: np.ndarray
     _categories: Categories
     _cat_dims: tuple[int, ...]
+    _gaps: Gaps | None
 
     def __init__(
         self,
@@ -178,6 +191,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         restarts: int = 2,
         selection: str = "stacking",
         calibrate: bool = True,
+        missing: str = "impute",
         method: str = "auto",
         max_exact: int | None = None,
         num_inducing: int = 2000,
@@ -193,6 +207,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         self.restarts = restarts
         self.selection = selection
         self.calibrate = calibrate
+        self.missing = missing
         self.method = method
         self.max_exact = max_exact
         self.num_inducing = num_inducing
@@ -218,8 +233,9 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             The fitted estimator.
 
         Raises:
-            ValueError: Values are NaN, infinite or no numbers, lengths differ, there are fewer
-                than 3 rows, the targets or all columns are constant, or an option has no meaning.
+            ValueError: Targets are NaN, values are infinite or no numbers, or NaN where these are
+                refused, lengths differ, there are fewer than 3 rows, the targets or all columns
+                are constant, or an option has no meaning.
             TypeError: ``structure`` is neither a name nor a kernel, nor a sequence of such.
             RuntimeError: Every start of every network failed.
             KeyboardInterrupt: Ctrl-C came before the first step of training.
@@ -237,13 +253,25 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             X, y = source.table() if drawn is None else drawn.table()
         self._categories = Categories.of(X if source is None else None)
         codes = self._categories.mask(X)
-        X = self._categories(X)
+        X = missing_as_nan(self._categories(X))
         refuse_other_values("X", X)
         refuse_other_values("y", y)
         table, target = validate_data(
-            self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=3, order="C"
+            self,
+            X,
+            y,
+            dtype=np.float64,
+            y_numeric=True,
+            ensure_min_samples=3,
+            order="C",
+            ensure_all_finite=self._finite,
         )
         target = target.astype(np.float64)
+        self.missing_shares_ = np.isnan(table).mean(0)
+        self._gaps = None
+        if self.missing == "impute":
+            self._gaps = Gaps.of(table, codes, seed)
+            table = self._gaps.expected(table)
         own = any(isinstance(structure, Kernel) for structure in structures)
         self.standardisation_ = Standardisation.of(table, keep_constant=own, codes=codes)
         refuse_constant(target)
@@ -281,6 +309,15 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         self.seed_ = seed
         self._fitted(session.end)
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing == "impute"
+        return tags
+
+    @property
+    def _finite(self) -> bool | str:
+        return "allow-nan" if self.missing == "impute" else True
 
     def _standardised(self, X: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
         """Inputs ``N x d`` and targets ``N`` as networks see them."""
@@ -379,13 +416,30 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             X: Rows ``M x D``, with the columns of :meth:`fit`.
 
         Returns:
-            Rows ``M x d`` of the columns in use, standardised.
+            Rows ``M x d`` of the columns in use, standardised, with the expected values of what is
+            missing.
         """
+        table = self._table(X)
+        return self.standardisation_(table if self._gaps is None else self._gaps.expected(table))
+
+    def _table(self, X: ArrayLike) -> np.ndarray:
+        """Rows ``M x D`` with codes of categories, NaN where numbers are missing."""
         check_is_fitted(self, "results_")
-        X = self._categories(X)
+        X = missing_as_nan(self._categories(X))
         refuse_other_values("X", X)
-        table = validate_data(self, X, dtype=np.float64, reset=False, order="C")
-        return self.standardisation_(table)
+        return validate_data(
+            self, X, dtype=np.float64, reset=False, order="C", ensure_all_finite=self._finite
+        )
+
+    def _drawn(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """Standardised rows ``S x M x d``, one draw of what is missing each; which rows lack some.
+
+        Draws of different rows are independent. Without gaps there is one.
+        """
+        table = self._table(X)
+        gaps = np.isnan(table).any(1)
+        drawn = self._gaps.draw(table) if self._gaps is not None and gaps.any() else table[None]
+        return np.stack([self.standardisation_(rows) for rows in drawn]), gaps
 
     def predict(
         self,
@@ -412,17 +466,25 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         """
         if return_std and return_cov:
             raise ValueError("At most one of return_std and return_cov can be asked for.")
-        inputs = self._tensor(self.standardised_inputs(X))
-        shares, means, variances = self._mixture(inputs, return_std, observation_noise)
+        drawn, gaps = self._drawn(X)
+        shares, means, variances = self._mixture(drawn, gaps, return_std, observation_noise)
         mean = shares @ means
         apart = means - mean
         widening = self._fitted().widening if observation_noise else 1.0
         if return_std:
             return mean, np.sqrt(shares @ (widening * variances + apart**2))
         if return_cov:
-            own = self._fitted().covariance(inputs, noise=observation_noise)
-            own *= widening * self.y_scale_**2
-            return mean, np.einsum("r,rij->ij", shares, own) + (shares * apart.T) @ apart
+            ensemble, covariance = self._fitted(), np.zeros((len(mean), len(mean)))
+            for rows in drawn:
+                own = ensemble.covariance(self._tensor(rows), noise=observation_noise)
+                covariance += np.einsum("r,rij->ij", ensemble.weights, own) / len(drawn)
+            covariance *= widening * self.y_scale_**2
+            # what is missing in one row says nothing of another: it adds to the diagonal only
+            members = apart.reshape(len(ensemble.weights), len(drawn), -1)
+            central = members.mean(1)
+            covariance += (ensemble.weights * central.T) @ central
+            covariance[np.diag_indices_from(covariance)] += ensemble.weights @ members.var(1)
+            return mean, covariance
         return mean
 
     def predict_quantiles(self, X: ArrayLike, probabilities: ArrayLike) -> np.ndarray:
@@ -483,9 +545,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
 
     def _observations(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Shares ``R`` of the Gaussians of new observations, their means, deviations ``R x M``."""
-        inputs = self._tensor(self.standardised_inputs(X))
-        _, means, variances = self._mixture(inputs, True, True)
-        return self._fitted().observations(means, variances)
+        return self._fitted().observations(*self._mixture(*self._drawn(X), True, True))
 
     def sample_y(
         self,
@@ -504,18 +564,22 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             observation_noise: Draw observations; ``False`` draws the function.
 
         Returns:
-            Samples ``M x n_samples``. Each is of one member of the mixture, and of one width.
+            Samples ``M x n_samples``. Each is of one member of the mixture, of one width and of one
+            draw of what is missing.
         """
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")
         rng = check_random_state(random_state)
-        inputs = self._tensor(self.standardised_inputs(X))
-        shares, means, _ = self._mixture(inputs, False, False)
+        filled, gaps = self._drawn(X)
+        shares, means, _ = self._mixture(filled, gaps, False, False)
         ensemble, draws = self._fitted(), []
         counts = rng.multinomial(n_samples, shares / shares.sum())
-        drawn = np.flatnonzero(counts)
-        covariances = ensemble.covariance(inputs, noise=observation_noise, members=drawn)
-        for count, mean, covariance in zip(counts[drawn], means[drawn], covariances, strict=True):
+        for place in np.flatnonzero(counts):
+            member, fill = divmod(int(place), len(filled))
+            (covariance,) = ensemble.covariance(
+                self._tensor(filled[fill]), noise=observation_noise, members=np.array([member])
+            )
+            count, mean = counts[place], means[place]
             values, vectors = np.linalg.eigh(covariance)
             root = self.y_scale_ * vectors * np.sqrt(values.clip(0))
             noise = rng.standard_normal((count, len(mean))) @ root.T
@@ -527,12 +591,23 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         return rng.permutation(np.concatenate(draws)).T
 
     def _mixture(
-        self, inputs: Tensor, variance: bool, noise: bool
+        self, drawn: np.ndarray, gaps: np.ndarray, variance: bool, noise: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Shares ``R`` of the members, and their means and variances ``R x M``."""
-        means, variances = self._fitted().moments(inputs, variance=variance, noise=noise)
-        means = self.y_offset_ + self.y_scale_ * means
-        return self._fitted().weights, means, self.y_scale_**2 * variances
+        """Shares ``R S`` of members and draws, and their means and variances ``R S x M``.
+
+        Rows ``S x M x d`` are alike in all draws but where there are ``gaps``, a mask ``M``.
+        """
+        ensemble, count = self._fitted(), len(drawn)
+        once = np.concatenate([drawn[0, ~gaps], drawn[:, gaps].reshape(-1, drawn.shape[-1])])
+        places = np.empty(drawn.shape[:2], dtype=int)
+        places[:, ~gaps] = np.arange((~gaps).sum())
+        places[:, gaps] = (~gaps).sum() + np.arange(count * gaps.sum()).reshape(count, -1)
+        means, variances = ensemble.moments(self._tensor(once), variance=variance, noise=noise)
+        if variance:
+            variances = variances[:, places].reshape(-1, len(gaps))
+        means = self.y_offset_ + self.y_scale_ * means[:, places].reshape(-1, len(gaps))
+        shares = np.repeat(ensemble.weights, count) / count
+        return shares, means, self.y_scale_**2 * variances
 
     def _fitted(self, end: float = math.inf) -> Ensemble:
         check_is_fitted(self, "results_")
@@ -564,7 +639,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
 
     def _check_parameters(self) -> list[str | Kernel]:
         structures = check_structures(self.structure)
-        for name, known in (("selection", SELECTIONS), ("method", _METHODS)):
+        for name, known in (("selection", SELECTIONS), ("method", _METHODS), ("missing", _MISSING)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")
         if self.recipe is not None and not isinstance(self.recipe, Recipe):

@@ -300,7 +300,7 @@ def test_columns_that_are_not_numbers_are_named():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda X, y: (np.where(X == X[3], np.nan, X), y), "NaN"),
+        (lambda X, y: (np.where(X == X[3], np.inf, X), y), "infinity"),
         (lambda X, y: (X, np.where(y == y[3], np.inf, y)), "infinity"),
         (lambda X, y: (X[:2], y[:2]), "minimum of 3"),
         (lambda X, y: (X, y[:-1]), "inconsistent numbers of samples"),

@@ -1,0 +1,146 @@
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from gpytorch_nkn.estimators import NKNRegressor
+from gpytorch_nkn.estimators.nkn.table_gaps import Gaps
+from gpytorch_nkn.fit import Recipe
+
+SHORT = Recipe(adam_steps=0, lbfgs_iterations=10)
+CORRELATION, NOISE = 0.8, 0.1
+NO_CODES = np.zeros(0, dtype=bool)
+
+
+def table(n=150, seed=0, share=0.15):
+    """Two correlated columns with gaps, and their sum with noise."""
+    rng = np.random.default_rng(seed)
+    full = rng.multivariate_normal(np.zeros(2), [[1, CORRELATION], [CORRELATION, 1]], n)
+    X = np.where(rng.uniform(size=full.shape) < share, np.nan, full)
+    return X, full.sum(1) + NOISE * rng.standard_normal(n)
+
+
+def regressor(structure="rbf", **options):
+    options = {"recipe": SHORT, **options}
+    return NKNRegressor(structure, restarts=1, random_state=0, progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return regressor().fit(*table())
+
+
+def test_draws_have_the_conditional_moments_of_a_gaussian():
+    rng = np.random.default_rng(0)
+    covariance = np.array([[1.0, 0.6, 0.3], [0.6, 1.0, -0.2], [0.3, -0.2, 1.0]])
+    full = rng.multivariate_normal(np.zeros(3), covariance, 2000)
+    X = np.where(rng.uniform(size=full.shape) < 0.2, np.nan, full)
+    gaps = Gaps.of(X * [1, 10, 1] + [0, 5, 0], NO_CODES, 0)
+    np.testing.assert_allclose(gaps.correlations, covariance, atol=0.07)
+    drawn = gaps.draw(np.array([[0.8, np.nan, -0.5]]))[:, 0]
+    there = np.array([0.8, -0.5])
+    weights = np.linalg.solve(covariance[np.ix_([0, 2], [0, 2])], covariance[[0, 2], 1])
+    variance = 1 - weights @ covariance[[0, 2], 1]
+    assert abs(drawn[:, 1].mean() - (5 + 10 * weights @ there)) < 1
+    assert drawn[:, 1].std() == pytest.approx(10 * np.sqrt(variance), rel=0.15)
+    assert (drawn[:, [0, 2]] == there).all()
+
+
+def test_values_are_such_as_were_seen_whatever_rows_stand_beside():
+    rng = np.random.default_rng(0)
+    size = rng.lognormal(size=200)
+    X = np.column_stack([size, size > 1, np.full(200, np.nan)])
+    X[rng.uniform(size=X.shape) < 0.3] = np.nan
+    gaps = Gaps.of(X, NO_CODES, 0)
+    drawn = gaps.draw(X)
+    assert np.isfinite(drawn[..., :2]).all()
+    assert drawn[..., 0].min() > 0 and drawn[..., 0].max() <= size.max()
+    assert np.isin(drawn[..., 1], [0, 1]).mean() > 0.99
+    some = gaps.draw(X[5:9])
+    np.testing.assert_allclose(np.sort(some, 0), np.sort(drawn[:, 5:9], 0), rtol=1e-9)
+    twice = gaps.draw(np.full((50, 3), np.nan))  # draws of rows are independent
+    assert abs(np.mean((twice[:, ::2, 0] > 1) == (twice[:, 1::2, 0] > 1)) - 0.5) < 0.15
+
+
+def test_a_row_with_a_gap_is_as_uncertain_as_its_value(fitted):
+    new = np.column_stack([np.linspace(-1.5, 1.5, 7), np.full(7, np.nan)])
+    mean, std = fitted.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, (1 + CORRELATION) * new[:, 0], atol=0.5)
+    spread = np.sqrt(1 - CORRELATION**2 + NOISE**2)
+    assert 0.75 < np.mean(std) / spread < 1.4
+    there = np.column_stack([new[:, 0], CORRELATION * new[:, 0]])
+    assert (std > 1.3 * fitted.predict(there, return_std=True)[1]).all()
+
+
+def test_all_predictions_agree(fitted):
+    X, y = table(40, seed=1, share=0.4)
+    mean, std = fitted.predict(X, return_std=True)
+    _, covariance = fitted.predict(X, return_cov=True)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std, rtol=1e-6)
+    assert np.linalg.eigvalsh(covariance).min() > 0
+    np.testing.assert_allclose(fitted.predict(X[7:9]), mean[7:9], rtol=1e-9)
+    samples = fitted.sample_y(X, 3000)
+    assert np.abs(samples.mean(1) - mean).max() < 0.15
+    np.testing.assert_allclose(samples.std(1), std, rtol=0.2)
+    lower, upper = fitted.predict_interval(X, 0.9)
+    assert ((lower < y) & (y < upper)).mean() > 0.75
+    steps = np.linspace(-15, 15, 3001)
+    density = np.exp(fitted.log_predictive_density(np.repeat(X[:1], len(steps), 0), steps))
+    assert density.sum() * 0.01 == pytest.approx(1, abs=1e-3)
+
+
+def test_tables_without_gaps_are_as_if_they_were_refused():
+    X, y = table(share=0.0)
+    model, strict = regressor().fit(X, y), regressor(missing="refuse").fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), strict.predict(X))
+    assert np.isfinite(model.predict(np.full((2, 2), np.nan), return_std=True)).all()
+    with pytest.raises(ValueError, match="NaN"):
+        strict.predict(np.where(X > 0, np.nan, X))
+
+
+def test_missing_values_of_pandas_and_copies(fitted):
+    X, y = table()
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    mean = fitted.predict(X)
+    nullable = frame.convert_dtypes()
+    objects = frame.astype(object).where(frame.notna(), pd.NA)
+    for kind in (nullable, objects):
+        model = regressor().fit(kind, y)
+        np.testing.assert_allclose(model.predict(kind), mean)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(X), mean)
+    assert clone(regressor(missing="refuse")).missing == "refuse"
+    np.testing.assert_array_equal(fitted.missing_shares_, np.isnan(X).mean(0))
+
+
+def test_gaps_beside_categories_and_in_all_of_a_column():
+    X, y = table()
+    town = np.where(np.arange(len(y)) % 2, "Rome", "Oslo")
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(none=np.nan, town=town)
+    model = regressor().fit(frame, y + 2 * (town == "Rome"))
+    assert model.columns_ == ("a", "b", "town")
+    mean = model.predict(frame.head(2).assign(a=np.nan, b=np.nan, none=[np.nan, 3.0]))
+    assert mean[1] - mean[0] == pytest.approx(2, abs=0.7)
+    with pytest.raises(ValueError, match="All 1 columns"):
+        regressor().fit(frame[["none"]], y)
+
+
+def test_gaps_with_inducing_points():
+    X, y = table()
+    model = regressor(method="sparse", num_inducing=40).fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    assert np.corrcoef(mean, y)[0, 1] > 0.9
+    assert std[np.isnan(X).any(1)].mean() > std[~np.isnan(X).any(1)].mean()
+
+
+def test_what_is_refused():
+    X, y = table()
+    with pytest.raises(ValueError, match="NaN"):
+        regressor(missing="refuse").fit(X, y)
+    with pytest.raises(ValueError, match="infinity"):
+        regressor().fit(np.where(X == X[0, 0], np.inf, X), y)
+    with pytest.raises(ValueError, match="y contains NaN"):
+        regressor().fit(X, np.where(y == y[0], np.nan, y))
+    with pytest.raises(ValueError, match=r"missing must be one of .*'drop'"):
+        regressor(missing="drop").fit(X, y)
