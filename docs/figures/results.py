@@ -241,6 +241,25 @@ def training_step(figure: Any, steps: Table) -> None:
     axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.45, -0.16), columnspacing=0.8)
 
 
+def scaling(figure: Any, found: Table) -> None:
+    """Seconds and memory by the number of rows."""
+    names = list(dict.fromkeys(found.column("way")))
+    panels = [("CPU s", "seconds of one core"), ("GB", "gigabytes")]
+    for axes, (column, title) in zip(figure.subplots(2, 1), panels, strict=True):
+        place = found.columns.index(column)
+        for name, (color, marker) in zip(names, STYLES, strict=True):
+            own = [row for row in found.rows if row[0] == name]
+            rows = [number(row[1].replace(",", "")) for row in own]
+            axes.plot(rows, [number(row[place]) for row in own], f"-{marker}", color=color,
+                      label=name)  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_title(title)
+        axes.grid(color="0.92")
+    axes.set_xlabel("rows, points or pixels")
+    axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.45, -0.22), columnspacing=0.8)
+
+
 # What draws a figure, its height in inches, and the tables that it shows.
 FIGURES: dict[str, tuple[Callable[..., None], float, list[tuple[str, int]]]] = {
     "forecasts": (forecasts, 7.5, [("Forecasts of everyday series", 0)]),
@@ -258,6 +277,7 @@ FIGURES: dict[str, tuple[Callable[..., None], float, list[tuple[str, int]]]] = {
     "photographs": (photographs, 3.6, [("Photographs", 0), ("Photographs", 1)]),
     "optimisation": (optimisation, 4.6, [("Bayesian optimisation", 0)]),
     "training_step": (training_step, 4.6, [("One training step", 0)]),
+    "scaling": (scaling, 6.6, [("Tables of many rows / As it grows", 0)]),
 }
 
 

@@ -46,6 +46,7 @@ class LocalResiduals:
         like: A tensor of the dtype and on the device of the computation.
         seed: Determines which rows the kernel is learned from.
         cat_dims: Columns that hold codes of categories; one at least does not.
+        budget: Seconds of the training; ``None`` for no limit.
 
     Attributes:
         noise: Variance of the noise, that of the residuals that the process does not explain.
@@ -67,6 +68,7 @@ class LocalResiduals:
         *,
         seed: int,
         cat_dims: Sequence[int] = (),
+        budget: float | None = None,
     ):
         self._cat_dims = tuple(cat_dims)
         every = -(-num_rows * sensitivity.size // _MAX_ENTRIES)
@@ -85,7 +87,7 @@ class LocalResiduals:
             self._scale = np.ones_like(scale)
         self._tree = cKDTree(self._inputs[:, self._columns] * self._scale)
         self._unit = float(self._residuals.std()) or 1.0
-        self._process = self._learn(seed)
+        self._process = self._learn(seed, budget)
         self.noise = self._process.likelihood.noise.item() * self._unit**2
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,7 +121,7 @@ class LocalResiduals:
         own = kernel(x).to_dense() - half.mT @ half
         return means * self._unit, own * self._unit**2
 
-    def _learn(self, seed: int) -> TableGP:
+    def _learn(self, seed: int, budget: float | None) -> TableGP:
         rng = np.random.default_rng(seed)
         count = len(self._inputs)
         centers = rng.choice(count, min(_BLOCKS, count), replace=False)
@@ -130,7 +132,13 @@ class LocalResiduals:
         recipe = Recipe(adam_steps=0, lbfgs_iterations=_ITERATIONS)
         with torch.enable_grad():
             fit_best_of(
-                model, restarts=1, initialize=None, recipe=recipe, seed=seed, progress=False
+                model,
+                restarts=1,
+                initialize=None,
+                recipe=recipe,
+                budget=budget,
+                seed=seed,
+                progress=False,
             )
         model.set_train_data(inputs[0], targets[0], strict=False)
         return model.eval()

@@ -340,8 +340,8 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
                 num_rows,
                 _USUAL_ROWS,
                 f"hyperparameters are learned from blocks of some of them, and {self.num_inducing} "
-                "inducing points see all, which takes long; a budget or fewer num_inducing shorten "
-                "it.",
+                "inducing points see all, minutes for a million rows; a budget or fewer "
+                "num_inducing shorten it.",
             )
 
     def _plan_predictions(self, costs: Costs, seconds: float, networks: int) -> float:

@@ -20,6 +20,7 @@ from gpytorch_nkn.estimators.nkn.table_rows import ROWS_PER_POINT, TableRows
 __all__ = ["SparsePredictor", "sparse_predictors"]
 
 _CHUNK = 2000  # rows whose covariances with inducing points are in memory
+_LOCAL_SHARE = 0.4  # of the time that is left, for the training of the local process
 _PROBE = 500  # rows by which it is found which columns count
 
 
@@ -53,6 +54,7 @@ class SparsePredictor:
         self._held_out = rows.held_out
         self._sparse: Any = None
         self._local: LocalResiduals | None = None
+        self._found: np.ndarray | None = None  # of held-out rows
 
     @property
     def noise(self) -> float:
@@ -83,10 +85,12 @@ class SparsePredictor:
         """Targets of held-out rows, and their means and variances, ``3 x H``, if there are any."""
         if self._held_out is None:
             return None
-        x, y = self._held_out
-        mean, variance = self.moments(x)
-        assert variance is not None
-        return torch.stack([y, mean, variance + self.noise]).cpu().numpy()
+        if self._found is None:
+            x, y = self._held_out
+            mean, variance = self.moments(x)
+            assert variance is not None
+            self._found = torch.stack([y, mean, variance + self.noise]).cpu().numpy()
+        return self._found
 
     def prepare(self, end: float = math.inf) -> None:
         """Do what all predictions have in common, which takes one or two passes over the rows.
@@ -117,15 +121,17 @@ class SparsePredictor:
         self._sparse, self._rows = sparse, None
         many = rows.num_rows >= ROWS_PER_POINT * len(self._points)
         many &= self._points.size(-1) > len(self._cat_dims)  # neighbours are so in numbers
-        if many and self._held_out is not None and time.monotonic() + seconds < end:
-            self._take_local(rows)
+        left = end - time.monotonic() - seconds  # after a second pass
+        if many and self._held_out is not None and left > seconds:
+            self._take_local(rows, None if math.isinf(left) else _LOCAL_SHARE * left)
 
     def release(self) -> None:
         """Nothing to forget."""
 
-    def _take_local(self, rows: TableRows) -> None:
+    def _take_local(self, rows: TableRows, budget: float | None) -> None:
         """Learn the local process, and keep it if it predicts held-out rows better."""
         sparse, without = self._sparse, self._held_out_density()
+        found = self._found
         assert self.model.train_inputs is not None
         some = self.model.train_inputs[0][:_PROBE].detach().clone().requires_grad_()
         with torch.enable_grad():
@@ -145,11 +151,13 @@ class SparsePredictor:
                     self.model.train_targets,
                     seed=self._seed,
                     cat_dims=self._cat_dims,
+                    budget=budget,
                 )
         except RuntimeError:  # nothing was learned: the inducing points predict alone
             return
+        self._found = None
         if not self._held_out_density() > without:
-            self._local = None
+            self._local, self._found = None, found
 
     def _held_out_density(self) -> float:
         found = self.held_out()
