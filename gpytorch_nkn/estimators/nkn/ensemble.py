@@ -16,6 +16,7 @@ from scipy.stats import norm
 from torch import Tensor
 
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
+from gpytorch_nkn.estimators.nkn.noise_scale import NoiseScale
 from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
 from gpytorch_nkn.fit import WIDTHS, FitResult, stack_predictions, stacking_weights
 
@@ -34,6 +35,8 @@ _MAX_LOO_ROWS = 4000  # of models that are not exact, whose rows are held out wi
 _PROBE = 1000  # rows by which the time of others is estimated
 _MANY_ROWS = 20_000  # that clusters are made of, at most
 _LEAST_POINTS = 50
+_SCALED_ROWS = 100  # from which on widths may depend on the inputs
+_SURE = 3.0  # standard errors by which they then have to predict held-out rows better
 _NARROW = 1e-5  # parts of a deviation, below which a density does not vary
 
 
@@ -98,6 +101,9 @@ class Ensemble:
         results: Records of fits whose members have all rows, by name of the network.
         selection: One of ``SELECTIONS``: a mixture, or one of the members.
         calibrate: Learn the shares of several widths of a prediction.
+        noise: ``"auto"`` scales widths by the inputs if held-out rows call for it, see
+            :class:`NoiseScale`; ``"constant"`` does not.
+        cat_dims: Columns of codes.
         sparse: Makes a sparse predictor of a model; ``None`` for exact predictions.
         block_size: Rows of a block within which each row is left out, for sparse predictions.
         end: Time of the monotonic clock, after which no further member is taken in.
@@ -107,6 +113,7 @@ class Ensemble:
         weights: Their shares, of sum 1.
         widths: Factors of the standard deviation of an observation.
         width_shares: Shares of the widths, of sum 1.
+        scale: Factors of the variance of an observation by the inputs; ``None`` for one for all.
         predictors: Their predictions.
         left_out_log_density: Mean log density of held-out targets under the mixture.
 
@@ -120,6 +127,8 @@ class Ensemble:
         *,
         selection: str,
         calibrate: bool,
+        noise: str,
+        cat_dims: Sequence[int],
         sparse: Callable[[ExactGP], Predictor] | None,
         block_size: int,
         end: float = math.inf,
@@ -171,13 +180,14 @@ class Ensemble:
             if selection == "stacking":
                 weights = _weights(honest[0], honest[1], honest[2], calibrate)
         self.weights = weights
-        self.widths, self.width_shares = np.ones(1), np.ones(1)
-        if calibrate:
-            self.widths = WIDTHS
-            _, self.width_shares = stack_predictions(
-                table[0, 0], table[1], table[2], weights=weights
-            )
-        parts = self.observations(weights, honest[1], honest[2])
+        self.widths = WIDTHS if calibrate else np.ones(1)
+        self.width_shares = self._shares_of_widths(table, table[2])
+        self.scale: NoiseScale | None = None
+        factors = np.ones(table.shape[-1])
+        if noise == "auto" and len(factors) >= _SCALED_ROWS:
+            factors = self._learn_scale(table, cat_dims)
+        aligned = honest.shape == table.shape
+        parts = self.observations(weights, honest[1], honest[2] * (factors if aligned else 1.0))
         densities = mixture_log_density(*parts, honest[0, 0])
         self.left_out_log_density = float(np.nanmean(densities))
 
@@ -193,6 +203,35 @@ class Ensemble:
         deviations = self.widths[:, None] * np.sqrt(variances)[:, None]
         means = np.broadcast_to(means[:, None], deviations.shape)
         return shares, means.reshape(shares.size, -1), deviations.reshape(shares.size, -1)
+
+    def _shares_of_widths(self, table: np.ndarray, variances: np.ndarray) -> np.ndarray:
+        """Shares of widths by left-out targets and means of a table, with variances ``R x N``."""
+        if len(self.widths) == 1:
+            return np.ones(1)
+        return stack_predictions(table[0, 0], table[1], variances, weights=self.weights)[1]
+
+    def _learn_scale(self, table: np.ndarray, cat_dims: Sequence[int]) -> np.ndarray:
+        """Keep a scale of variances if it is better; its factors ``N`` of held-out rows."""
+        first, (targets, means, variances) = self.predictors[0], table
+        inputs = first.held_out_inputs() if isinstance(first, SparsePredictor) else None
+        if inputs is None:
+            assert first.model.train_inputs is not None
+            inputs = first.model.train_inputs[0][: targets.shape[1]].cpu().numpy()
+        mean = self.weights @ means
+        variance = self.widening * (self.weights @ variances) + self.weights @ (means - mean) ** 2
+        numbers = ~np.isin(np.arange(inputs.shape[1]), cat_dims)
+        given = inputs, mean, (targets[0] - mean) ** 2 / variance, numbers
+        constant = self.width_shares
+        before = mixture_log_density(*self.observations(self.weights, means, variances), targets[0])
+        factors = NoiseScale.held_out(*given)
+        self.width_shares = self._shares_of_widths(table, variances * factors)
+        parts = self.observations(self.weights, means, variances * factors)
+        gain = mixture_log_density(*parts, targets[0]) - before
+        if gain.mean() <= _SURE * gain.std() / math.sqrt(len(gain)):
+            self.width_shares = constant
+            return np.ones(len(gain))
+        self.scale = NoiseScale(*given)
+        return factors
 
     @property
     def widening(self) -> float:
@@ -213,7 +252,16 @@ class Ensemble:
             if own is not None:
                 variances.append(own.cpu().numpy() + noise * predictor.noise)
             self._release_some()
-        return np.stack(means), np.stack(variances) if variance else np.zeros((len(means), 1))
+        if not variance:
+            return np.stack(means), np.zeros((len(means), 1))
+        factors = self._factors(x, np.stack(means)) if noise else 1.0
+        return np.stack(means), np.stack(variances) * factors
+
+    def _factors(self, x: Tensor, means: np.ndarray) -> np.ndarray:
+        """Factors ``M`` of the variances of observations at rows ``M x D``."""
+        if self.scale is None:
+            return np.ones(len(x))
+        return self.scale(x.cpu().numpy(), self.weights @ means)
 
     def covariance(
         self, x: Tensor, *, noise: bool, members: np.ndarray | None = None
@@ -226,6 +274,10 @@ class Ensemble:
             own[np.diag_indices_from(own)] += noise * predictor.noise
             covariances.append(own)
             self._release_some()
+        if noise and self.scale is not None:
+            means, _ = self.moments(x, variance=False, noise=False)
+            roots = np.sqrt(self._factors(x, means))
+            covariances = [roots[:, None] * own * roots for own in covariances]
         return np.stack(covariances)
 
     def _release_some(self) -> None:

@@ -92,6 +92,10 @@ class SparsePredictor:
             self._found = torch.stack([y, mean, variance + self.noise]).cpu().numpy()
         return self._found
 
+    def held_out_inputs(self) -> np.ndarray | None:
+        """Those rows, ``H x D``."""
+        return None if self._held_out is None else self._held_out[0].cpu().numpy()
+
     def prepare(self, end: float = math.inf) -> None:
         """Do what all predictions have in common, which takes one or two passes over the rows.
 

@@ -1,0 +1,65 @@
+"""How wide predictions of a table are to be, by columns and prediction."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.linear_model import GammaRegressor
+
+__all__ = ["NoiseScale"]
+
+_PENALTY = 10.0  # in rows: coefficients have a prior deviation of some 0.3
+_LARGEST = 16.0  # squared standardised error that counts, at most: outliers are another matter
+_LIMITS = (1 / 9, 9.0)  # of the factor of a variance
+_FOLDS = 5
+
+
+class NoiseScale:
+    """A factor of the variance of observations that is log-linear in some features.
+
+    Features are the columns, the prediction, and their squares, each within the range that was
+    seen. Squared standardised errors have a Gamma distribution with this factor as mean, whose
+    likelihood is that of a Gaussian with the scaled variance.
+
+    Args:
+        inputs: Standardised rows ``N x d``.
+        means: What was predicted there without them, ``N``, standardised.
+        squares: Squared errors by their predicted variance, ``N``.
+        numbers: Mask ``d`` of columns that are numbers.
+    """
+
+    def __init__(
+        self, inputs: np.ndarray, means: np.ndarray, squares: np.ndarray, numbers: np.ndarray
+    ):
+        self._numbers = numbers
+        plain = self._plain(inputs, means)
+        self._lower, self._upper = plain.min(0), plain.max(0)
+        features = self._features(inputs, means)
+        self._offset, scale = features.mean(0), features.std(0)
+        self._scale = np.where(scale > 0, scale, 1.0)
+        self._model = GammaRegressor(alpha=_PENALTY / len(means), solver="newton-cholesky")
+        self._model.fit((features - self._offset) / self._scale, np.clip(squares, 1e-12, _LARGEST))
+
+    def __call__(self, inputs: np.ndarray, means: np.ndarray) -> np.ndarray:
+        """Factors ``M`` of variances at rows ``M x d`` with predictions ``M``."""
+        features = (self._features(inputs, means) - self._offset) / self._scale
+        return np.clip(self._model.predict(features), *_LIMITS)
+
+    @classmethod
+    def held_out(
+        cls, inputs: np.ndarray, means: np.ndarray, squares: np.ndarray, numbers: np.ndarray
+    ) -> np.ndarray:
+        """Factors ``N`` of rows that were not learned from, by folds."""
+        factors = np.empty(len(means))
+        folds = np.random.default_rng(0).permutation(len(means)) % _FOLDS
+        for fold in range(_FOLDS):
+            own = folds == fold
+            learned = cls(inputs[~own], means[~own], squares[~own], numbers)
+            factors[own] = learned(inputs[own], means[own])
+        return factors
+
+    def _plain(self, inputs: np.ndarray, means: np.ndarray) -> np.ndarray:
+        return np.column_stack([inputs[:, self._numbers], means])
+
+    def _features(self, inputs: np.ndarray, means: np.ndarray) -> np.ndarray:
+        plain = np.clip(self._plain(inputs, means), self._lower, self._upper)
+        return np.column_stack([plain, plain**2])
