@@ -83,8 +83,9 @@ def test_all_predictions_agree(fitted):
     np.testing.assert_allclose(fitted.predict(X[7:9]), mean[7:9], rtol=1e-9)
     samples = fitted.sample_y(X, 3000)
     assert np.abs(samples.mean(1) - mean).max() < 0.15
-    np.testing.assert_allclose(samples.std(1), std, rtol=0.2)
     lower, upper = fitted.predict_interval(X, 0.9)
+    inside = (lower[:, None] < samples) & (samples < upper[:, None])  # moments have heavy tails
+    np.testing.assert_allclose(inside.mean(1), 0.9, atol=0.04)
     assert ((lower < y) & (y < upper)).mean() > 0.75
     steps = np.linspace(-15, 15, 3001)
     density = np.exp(fitted.log_predictive_density(np.repeat(X[:1], len(steps), 0), steps))
