@@ -153,7 +153,7 @@ def _open(
     """What the file holds, or a record of the initial points."""
     if path.exists():
         record = json.loads(path.read_text(encoding="utf-8"))
-        if record["acquisition"] != asdict(acquisition):
+        if {"q": 1, **record["acquisition"]} != asdict(acquisition):
             raise ValueError(
                 f"{path} has the acquisition settings {record['acquisition']}, expected "
                 f"{asdict(acquisition)}; take another folder."

@@ -28,7 +28,7 @@ from benchmarks import bayesian_optimization as harness  # first: it sets the nu
 import numpy as np  # isort: skip
 import torch
 from botorch.acquisition import AcquisitionFunction, LogExpectedImprovement
-from botorch.acquisition.logei import qLogNoisyExpectedImprovement
+from botorch.acquisition.logei import qLogExpectedImprovement, qLogNoisyExpectedImprovement
 from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
 from botorch.acquisition.objective import GenericMCObjective
 from botorch.models import MixedSingleTaskGP, ModelListGP
@@ -318,14 +318,15 @@ def run(
         signs = zip(_targets(problem, outcomes).unbind(-1), record["model"], strict=True)
         previous = [harness._restored(way, x, -target, state) for target, state in signs]
     while len(x) < evaluations:
-        point, previous = _next_point(way, problem, x, outcomes, previous, record, seed)
-        x = torch.cat([x, point])
-        exact = problem(point)
-        outcomes = torch.cat([outcomes, exact + _noise(problem, seed, len(x), exact)])
-        record["x"].append(point[0].tolist())
-        record["exact"].append(exact[0].tolist())
-        record["outcomes"].append(outcomes[-1].tolist())
-        if len(x) % 10 == 0 or len(x) == evaluations:
+        points, previous = _next_points(way, problem, x, outcomes, previous, record, seed)
+        x = torch.cat([x, points])
+        exact = problem(points)
+        noisy = exact + _noise(problem, seed, len(x), exact)
+        outcomes = torch.cat([outcomes, noisy])
+        record["x"] += points.tolist()
+        record["exact"] += exact.tolist()
+        record["outcomes"] += noisy.tolist()
+        if len(x) % 10 < len(points) or len(x) >= evaluations:
             record["y"] = problem.scores(torch.tensor(record["exact"], dtype=torch.float64))
             states = [harness._state(way, model) for model in previous]
             record["model"] = None if None in states else states
@@ -339,7 +340,7 @@ def _targets(problem: RealProblem, outcomes: Tensor) -> Tensor:
     return outcomes * torch.tensor(signs).to(outcomes)
 
 
-def _next_point(
+def _next_points(
     way: Surrogate,
     problem: RealProblem,
     x: Tensor,
@@ -348,11 +349,12 @@ def _next_point(
     record: dict,
     seed: int,
 ) -> tuple[Tensor, list]:
-    """The next point ``1 x D`` and the models that chose it, as in the other harness."""
+    """The next points ``q x D`` and the models that chose them, as in the other harness."""
     iteration = len(x)
     generator = harness._generator(problem.name, seed, iteration)
     targets = _targets(problem, outcomes)
-    stage, models, point = "fit", previous, None
+    shape = (way.acquisition.q, problem.dim)
+    stage, models, points = "fit", previous, None
     wall, start, fitted = time.perf_counter(), time.process_time(), None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator.initial_seed())
@@ -362,28 +364,28 @@ def _next_point(
                 for column, last in zip(targets.unbind(-1), previous, strict=True)
             ]
             fitted, stage = time.process_time(), "acquisition"
-            point = _propose(way, problem, models, x, targets).detach()
-            if point.shape != x[:1].shape or not point.isfinite().all():
-                raise RuntimeError(f"expected one finite point, got {point.tolist()}")
+            points = _propose(way, problem, models, x, targets).detach()
+            if points.shape != shape or not points.isfinite().all():
+                raise RuntimeError(f"expected {shape[0]} finite points, got {points.tolist()}")
         except Exception as error:  # the run goes on
             fault = f"{type(error).__name__}: {error}"[:500]
             record["failures"].append({"n": iteration, "stage": stage, "error": fault})
-            point = torch.rand(x[:1].shape, generator=generator, dtype=x.dtype)
+            points = torch.rand(shape, generator=generator, dtype=x.dtype)
             for column, count in problem.levels.items():
-                point[:, column] = (count * point[:, column]).floor()
+                points[:, column] = (count * points[:, column]).floor()
     end = time.process_time()
     fitted = end if fitted is None else fitted
     record["fit_seconds"].append(fitted - start)
     record["acquisition_seconds"].append(end - fitted)
     record["wall_seconds"] += time.perf_counter() - wall
-    return point, models
+    return points, models
 
 
 def _propose(
     way: Surrogate, problem: RealProblem, models: list, x: Tensor, targets: Tensor
 ) -> Tensor:
     model = models[0] if len(models) == 1 else ModelListGP(*models)
-    acqf = _acquisition(problem, model, x, targets)
+    acqf = _acquisition(problem, model, x, targets, way.acquisition.q)
     upper = torch.ones_like(x[0])
     for column, count in problem.levels.items():
         upper[column] = count - 1
@@ -394,6 +396,7 @@ def _propose(
             acqf,
             bounds,
             cat_dims={c: [float(v) for v in range(n)] for c, n in problem.levels.items()},
+            q=settings.q,
             num_restarts=settings.num_restarts,
             raw_samples=settings.raw_samples,
             options={"batch_limit": settings.batch_limit, "maxiter_continuous": settings.maxiter},
@@ -408,7 +411,7 @@ def _propose(
 
 
 def _acquisition(
-    problem: RealProblem, model: Model, x: Tensor, targets: Tensor
+    problem: RealProblem, model: Model, x: Tensor, targets: Tensor, q: int
 ) -> AcquisitionFunction:
     if problem.objectives > 1:
         return qLogNoisyExpectedHypervolumeImprovement(
@@ -424,6 +427,8 @@ def _acquisition(
         )
     if problem.noise:
         return qLogNoisyExpectedImprovement(model, x)
+    if q > 1:
+        return qLogExpectedImprovement(model, best_f=targets.max())
     return LogExpectedImprovement(model, best_f=targets.max())
 
 
@@ -437,8 +442,11 @@ def _open(
 ) -> dict:
     if path.exists():
         record = json.loads(path.read_text(encoding="utf-8"))
-        if record["acquisition"] != asdict(acquisition):
-            raise ValueError(f"{path} has the acquisition settings {record['acquisition']}.")
+        if {"q": 1, **record["acquisition"]} != asdict(acquisition):
+            raise ValueError(
+                f"{path} has the acquisition settings {record['acquisition']}, expected "
+                f"{asdict(acquisition)}; take another folder."
+            )
         return record
     x = problem.initial_points(seed)
     exact = problem(x)
@@ -474,12 +482,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--surrogates", nargs="+", choices=peers, default=peers)
     parser.add_argument("--seeds", type=int, nargs="+", default=tuple(range(100, 110)), metavar="S")
     parser.add_argument("--evaluations", type=int, default=100, metavar="N")
+    parser.add_argument("--batch", type=int, default=1, metavar="Q", help="points of an iteration")
     parser.add_argument("--workers", type=int, default=1, metavar="W", help="processes of one core")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/.bo_real"), metavar="DIR")
     parser.add_argument("--report", action="store_true", help="only print the tables")
     args = parser.parse_args(argv)
     if args.evaluations <= INITIAL_POINTS:
         parser.error(f"--evaluations must exceed {INITIAL_POINTS}, got {args.evaluations}.")
+    if args.batch < 1 or (args.evaluations - INITIAL_POINTS) % args.batch:
+        parser.error(
+            f"--evaluations must be {INITIAL_POINTS} and a multiple of --batch, got "
+            f"{args.evaluations} and {args.batch}."
+        )
+    acquisition = AcquisitionSettings(q=args.batch)
     keys = [
         (function, surrogate, seed)
         for seed in args.seeds
@@ -489,7 +504,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ]
     pool = Parallel(n_jobs=args.workers, return_as="generator_unordered")
     failures = 0
-    runs = pool(delayed(_guarded)(*key, args.evaluations, args.out) for key in keys)
+    runs = pool(delayed(_guarded)(*key, args.evaluations, args.out, acquisition) for key in keys)
     for line, failed in tqdm(runs, total=len(keys), unit="run", disable=None):
         failures += failed
         tqdm.write(line, file=sys.stderr)
@@ -499,18 +514,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _guarded(
-    function: str, surrogate: str, seed: int, evaluations: int, out: Path
+    function: str,
+    surrogate: str,
+    seed: int,
+    evaluations: int,
+    out: Path,
+    acquisition: AcquisitionSettings,
 ) -> tuple[str, bool]:
     torch.set_num_threads(1)
     key = f"{function} {surrogate} {seed}"
     try:
-        _surrogate(surrogate, make_real_problem(function), AcquisitionSettings())
+        _surrogate(surrogate, make_real_problem(function), acquisition)
     except ValueError as error:
         return f"{key}: left out, {error}", False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            record = run(function, surrogate, seed, evaluations=evaluations, out=out)
+            record = run(
+                function, surrogate, seed, evaluations=evaluations, out=out, acquisition=acquisition
+            )
         except Exception as error:  # the other runs go on
             return f"{key}: failed: {type(error).__name__}: {error}", True
     return f"{key}: {min(record['y']):.5g}, {len(record['failures'])} failures", False

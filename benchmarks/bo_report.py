@@ -27,7 +27,7 @@ def is_stuck(record: dict, evaluations: int) -> bool:
     Styblinski-Tang function costs 14, from about 200 at first. A run that has not chosen 30 points
     is not stuck.
     """
-    initial = len(record["y"]) - len(record["fit_seconds"])
+    initial = _initial(record)
     if evaluations - initial < _STUCK_FOR:
         return False
     optimum = record["optimum"]
@@ -114,6 +114,15 @@ def report(records: Sequence[dict], *, evaluations: int = 100) -> str:
     return "\n".join([*found, "", *times, "", *close, f"{versions}. One thread per run."])
 
 
+def _batch(record: dict) -> int:
+    """Points of an iteration."""
+    return record.get("acquisition", {}).get("q", 1)
+
+
+def _initial(record: dict) -> int:
+    return len(record["y"]) - _batch(record) * len(record["fit_seconds"])
+
+
 def _regret(record: dict, evaluations: int) -> float:
     return best_after(record, evaluations) - record["optimum"]
 
@@ -139,11 +148,10 @@ def _seconds(runs: Sequence[dict], first: int, end: int) -> tuple[float, float]:
     pairs = [
         (fit, acquisition)
         for run in runs
-        for n, (fit, acquisition) in enumerate(
-            zip(run["fit_seconds"], run["acquisition_seconds"], strict=True),
-            len(run["y"]) - len(run["fit_seconds"]),
+        for number, (fit, acquisition) in enumerate(
+            zip(run["fit_seconds"], run["acquisition_seconds"], strict=True)
         )
-        if first <= n < end
+        if first <= _initial(run) + number * _batch(run) < end
     ]
     return _mean([fit for fit, _ in pairs]), _mean([acquisition for _, acquisition in pairs])
 

@@ -51,12 +51,14 @@ class AcquisitionSettings:
         raw_samples: Points that the starts are chosen from.
         batch_limit: Starts that are optimised together.
         maxiter: Largest number of iterations of L-BFGS-B.
+        q: Points of an iteration, searched one after another.
     """
 
     num_restarts: int = 8
     raw_samples: int = 256
     batch_limit: int = 8
     maxiter: int = 100
+    q: int = 1
 
 
 class SumOverGroupsKernel(Kernel):
@@ -165,7 +167,7 @@ class Surrogate:
         incumbent: Tensor,
         best_points: Tensor,
     ) -> Tensor:
-        """The point ``1 x D`` that maximises the acquisition function.
+        """The points ``q x D`` that maximise the acquisition function.
 
         Args:
             model: What ``fit`` returned.
@@ -181,7 +183,8 @@ class Surrogate:
         candidate, _ = optimize_acqf(
             acqf,
             bounds,
-            q=1,
+            q=settings.q,
+            sequential=settings.q > 1,
             num_restarts=settings.num_restarts,
             raw_samples=settings.raw_samples,
             options={"batch_limit": settings.batch_limit, "maxiter": settings.maxiter},
@@ -301,7 +304,8 @@ class _Sobol(Surrogate):
         best_points: Tensor,
     ) -> Tensor:
         engine = SobolEngine(bounds.size(-1), scramble=True, seed=0)
-        return engine.fast_forward(len(model.train_targets)).draw(1, dtype=bounds.dtype)
+        engine.fast_forward(len(model.train_targets))
+        return engine.draw(self.acquisition.q, dtype=bounds.dtype)
 
 
 def make_surrogate(

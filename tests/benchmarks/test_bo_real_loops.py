@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -128,12 +129,15 @@ def test_an_interrupted_run_gives_the_points_of_another(kind, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [("mixed", "ours"), ("two", "structures"), ("constrained", "singletask")]
+    ("kind", "name", "q"),
+    [("mixed", "ours", 2), ("two", "structures", 2), ("constrained", "singletask", 1)],
 )
-def test_models_take_part(kind, name, tmp_path, monkeypatch):
+def test_models_take_part(kind, name, q, tmp_path, monkeypatch):
     monkeypatch.setitem(REAL_PROBLEMS, "small", lambda: small(**KINDS[kind]))
-    done = run("small", name, 1, evaluations=11, acquisition=CHEAP, out=tmp_path)
-    assert not done["failures"]
+    given = replace(CHEAP, q=q)
+    done = run("small", name, 1, evaluations=10 + q, acquisition=given, out=tmp_path)
+    assert not done["failures"] and len(done["fit_seconds"]) == 1
+    assert len(done["x"]) == len(done["y"]) == 10 + q
     if kind == "mixed":
         assert {row[1] for row in done["x"]} <= {0.0, 1.0, 2.0}
 
