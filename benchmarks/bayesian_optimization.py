@@ -255,6 +255,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--calibration", action="store_true", help="only print how well the surrogates predict"
     )
+    parser.add_argument(
+        "--iteration", type=int, metavar="N", help="only time iterations with up to N points"
+    )
     args = parser.parse_args(argv)
     args.functions = args.functions or SUITES[args.suite]
     if args.evaluations <= INITIAL_POINTS:
@@ -263,6 +266,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
             print(calibration(args.functions, args.surrogates, args.seeds))
+        return 0
+    if args.iteration is not None:
+        if args.iteration <= INITIAL_POINTS:
+            parser.error(f"--iteration must exceed {INITIAL_POINTS}, got {args.iteration}.")
+        print(_iteration_times(args.functions, args.surrogates, args.seeds[0], args.iteration))
         return 0
     failures = 0 if args.report else _run_missing(args)
     records = read_records(args.out, args.functions, args.surrogates, args.seeds)
@@ -312,6 +320,41 @@ def _guarded(
     seconds = math.fsum(record["fit_seconds"] + record["acquisition_seconds"])
     line = f"{min(record['y']):.5g}, {len(record['failures'])} failures, {seconds:.0f} CPU s"
     return key, line, False
+
+
+def _iteration_times(
+    functions: Sequence[str], surrogates: Sequence[str], seed: int, size: int
+) -> str:
+    """A Markdown table of CPU seconds of three iterations, of which the first has no previous one.
+
+    Half of the points are uniform, the others lie around the best of these, as in a loop.
+    """
+    torch.set_num_threads(1)
+    sizes = (size - 2, size - 1, size)
+    lines = [" | ".join(["function", "surrogate", *(f"{n} points" for n in sizes)]), "--- | " * 5]
+    for function in functions:
+        problem = make_problem(function, seed)
+        generator = _generator(function, seed, size)
+        x = torch.rand(size, problem.dim, generator=generator, dtype=torch.float64)
+        half = size // 2
+        steps = torch.randn(size - half, problem.dim, generator=generator, dtype=torch.float64)
+        x[half:] = (x[problem(x[:half]).argmin()] + 0.1 * steps).clamp(0, 1)
+        y = problem(x)
+        for surrogate in surrogates:
+            record: dict = {"function": function, "failures": [], "wall_seconds": 0.0}
+            record |= {"fit_seconds": [], "acquisition_seconds": []}
+            way, previous = make_surrogate(surrogate, problem), None
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                _warm_up(surrogate)
+                for n in sizes:
+                    _, previous = _next_point(way, x[:n], y[:n], previous, record, seed)
+            pairs = zip(record["fit_seconds"], record["acquisition_seconds"], strict=True)
+            cells = [f"{fit:.1f} + {acquisition:.1f}" for fit, acquisition in pairs]
+            failed = [f"{len(record['failures'])} failed"] if record["failures"] else []
+            lines.append(" | ".join([function, surrogate, *cells, *failed]))
+    head = "CPU seconds of an iteration, fit + acquisition; the first one starts without a model."
+    return "\n".join([head, "", *(f"| {line.rstrip(' |')} |" for line in lines)])
 
 
 @cache
