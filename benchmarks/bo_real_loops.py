@@ -59,6 +59,7 @@ from sklearn.svm import SVR
 from torch import Tensor
 from tqdm import tqdm
 
+from benchmarks.bo_calibration import mixed_calibration
 from benchmarks.bo_report import report
 from benchmarks.bo_surrogates import (
     INITIAL_POINTS,
@@ -486,7 +487,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=1, metavar="W", help="processes of one core")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/.bo_real"), metavar="DIR")
     parser.add_argument("--report", action="store_true", help="only print the tables")
+    parser.add_argument(
+        "--calibration", action="store_true", help="only print how well categories are predicted"
+    )
     args = parser.parse_args(argv)
+    if args.calibration:
+        able = [name for name in args.surrogates if name in _MIXED and name != "sobol"]
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+            warnings.simplefilter("ignore")
+            print(mixed_calibration(able, args.seeds))
+        return 0
     if args.evaluations <= INITIAL_POINTS:
         parser.error(f"--evaluations must exceed {INITIAL_POINTS}, got {args.evaluations}.")
     if args.batch < 1 or (args.evaluations - INITIAL_POINTS) % args.batch:

@@ -166,3 +166,29 @@ def test_structures_of_one_column_are_for_numbers():
     x = points(10)[:, 2:]
     with pytest.raises(ValueError, match="structure='texture' is for a column of numbers"):
         NKNSingleTaskGP(x, x, cat_dims=[0], structure="texture")
+
+
+def test_the_rbf_structure_is_botorchs_kernel_without_priors_on_scales():
+    x = points(12)
+    model = StructureEnsembleGP(x, function(x), cat_dims=[2], structures=["rbf"])
+    model.eval()
+    (kernel,) = model.covar_module.kernels
+    assert {type(part).__name__ for _, part, *_ in kernel.named_priors()} == {
+        "CategoricalKernel",
+        "RBFKernel",
+    }
+    first, own, product = kernel.base_kernel.primitives
+    kernel.outputscale = 30.0  # far from where the prior of other columns draws it
+    (weights,) = kernel.base_kernel.layers[0].weight.tolist()
+    theirs = MixedSingleTaskGP(x, function(x), cat_dims=[2]).covar_module
+    total, joint = theirs.kernels
+    total.outputscale, joint.outputscale = 30.0 * weights[0], 30.0 * weights[2]
+    total.base_kernel.kernels[1].outputscale = weights[1] / weights[0]
+    pairs = [
+        (first, total.base_kernel.kernels[0]),
+        (own, total.base_kernel.kernels[1].base_kernel),
+        *zip(product.kernels, joint.base_kernel.kernels, strict=True),
+    ]
+    for number, (ours, other) in enumerate(pairs):
+        ours.lengthscale = other.lengthscale = 0.4 + 0.3 * number
+    torch.testing.assert_close(kernel(x).to_dense(), theirs(x).to_dense())

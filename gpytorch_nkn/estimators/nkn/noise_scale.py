@@ -37,7 +37,9 @@ class NoiseScale:
         self._offset, scale = features.mean(0), features.std(0)
         self._scale = np.where(scale > 0, scale, 1.0)
         self._regressor = GammaRegressor(alpha=_PENALTY / len(means), solver="newton-cholesky")
-        self._regressor.fit((features - self._offset) / self._scale, np.clip(squares, 1e-12, _LARGEST))
+        self._regressor.fit(
+            (features - self._offset) / self._scale, np.clip(squares, 1e-12, _LARGEST)
+        )
 
     def __call__(self, inputs: np.ndarray, means: np.ndarray) -> np.ndarray:
         """Factors ``M`` of variances at rows ``M x d`` with predictions ``M``."""

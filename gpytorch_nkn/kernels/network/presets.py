@@ -213,7 +213,11 @@ def optimization(
 
 
 def mixed_parts(
-    make: Callable[..., Kernel], num_columns: int, cat_dims: Iterable[int] | None
+    make: Callable[..., Kernel],
+    num_columns: int,
+    cat_dims: Iterable[int] | None,
+    *,
+    priors: bool = True,
 ) -> Parts:
     """A kernel over all columns; with categorical ones a sum as in BoTorch's MixedSingleTaskGP.
 
@@ -224,6 +228,7 @@ def mixed_parts(
         make: Makes the kernel of columns of numbers from ``ard_num_dims`` and ``active_dims``.
         num_columns: Number of all columns.
         cat_dims: The categorical ones.
+        priors: Whether the weights of the sum have priors.
     """
     columns = _check_columns(num_columns, cat_dims)
     options = _Options("", True, False, torch.Size(), None)
@@ -235,7 +240,8 @@ def mixed_parts(
     categories, factor = (_categorical(options, **columns.of_categories) for _ in range(2))
     total = Linear(3, 1, weights="simplex", bias=False)
     total.weight = torch.full((1, 3), 1 / 3)
-    total.add_raw_priors()
+    if priors:
+        total.add_raw_priors()
     return [first, categories, ProductKernel(second, factor)], [total]
 
 

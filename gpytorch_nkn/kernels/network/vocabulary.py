@@ -84,6 +84,6 @@ def named_kernel(
     if categories:
         if word not in _MIXED:
             raise ValueError(f"structure={word!r} is for columns of numbers, not of categories.")
-        parts, layers = mixed_parts(_MIXED[word], num_columns, **categories)
+        parts, layers = mixed_parts(_MIXED[word], num_columns, cat_dims)
         return NeuralKernelNetwork(parts, layers or [Linear(1, 1)])
     return _KERNELS[word](num_columns)

@@ -28,6 +28,7 @@ from gpytorch_nkn.models.common import PartsGP, trains
 
 __all__ = ["fit_structure_ensemble_gp"]
 
+_ITERATIONS = 75
 _MANY_ROWS, _MANY_COLUMNS = 200, 100  # from where on an iteration of a loop does less
 
 
@@ -37,7 +38,7 @@ def fit_structure_ensemble_gp(
     *,
     previous: StructureEnsembleGP | None = None,
     fresh_starts: int = 1,
-    max_iterations: int = 75,
+    max_iterations: int | None = None,
     prior_points: float = 4.0,
     budget: float | None = None,
     seed: int = 0,
@@ -58,9 +59,11 @@ def fit_structure_ensemble_gp(
         fresh_starts: Further starts of each structure; with ``previous`` of one structure only, by
             the number of rows, so that in a loop each has its turn. From 400 rows or 200 columns on
             turns are half as many, from 600 or 300 on a third, and so on.
-        max_iterations: L-BFGS iterations of each start. With ``previous`` alone to start from they
-            are fewer from 200 rows or 100 columns on, in inverse proportion: what is left to gain
-            comes with the next rows.
+        max_iterations: L-BFGS iterations of each start; ``None`` for 75, or for 300 (in inverse
+            proportion from 200 rows on) where there are categorical columns and no ``previous``:
+            sums of two joint kernels take longer to settle. With ``previous`` alone to start from
+            they are fewer from 200 rows or 100 columns on, in inverse proportion: what is left to
+            gain comes with the next rows.
         prior_points: So many points that all structures predict equally well are added to the
             data: weights are drawn together while there are few, and settle. 0 for none.
         budget: Wall time in seconds; structures for which none is left stay as they are.
@@ -79,7 +82,8 @@ def fit_structure_ensemble_gp(
             training with what was reached.
     """
     check_counts(0, fresh_starts=fresh_starts)
-    check_counts(1, max_iterations=max_iterations)
+    if max_iterations is not None:
+        check_counts(1, max_iterations=max_iterations)
     check_number("prior_points", prior_points, positive=False)
     if model.train_targets.dim() != 2:
         raise ValueError(
@@ -95,6 +99,9 @@ def fit_structure_ensemble_gp(
     parts = [_part(model, number, *data) for number in range(len(model.structures))]
     num_rows, num_columns = data[0].shape
     share = min(1.0, _MANY_ROWS / num_rows, _MANY_COLUMNS / num_columns)
+    if max_iterations is None:
+        slow = bool(model.cat_dims) and previous is None
+        max_iterations = max(_ITERATIONS, math.ceil(share * 4 * _ITERATIONS) if slow else 0)
     few = math.ceil(share * max_iterations)
     rarer = max(1, num_rows // _MANY_ROWS, num_columns // _MANY_COLUMNS)
     turn = num_rows % (len(parts) * rarer)

@@ -64,8 +64,10 @@ def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
             **columns,
         )
 
-    network = NeuralKernelNetwork(*mixed_parts(make, num_columns, cat_dims))
-    return ScaleKernel(network, outputscale_prior=LogNormalPrior(0.0, 1.0))
+    # Smooth functions of numbers and categories ask for large scales and uneven sums.
+    network = NeuralKernelNetwork(*mixed_parts(make, num_columns, cat_dims, priors=not cat_dims))
+    prior = None if cat_dims else LogNormalPrior(0.0, 1.0)
+    return ScaleKernel(network, outputscale_prior=prior)
 
 
 _KERNELS: dict[str, Callable[[int, Sequence[int]], Kernel]] = {"matern": _matern, "rbf": _rbf}
@@ -99,7 +101,7 @@ class StructureEnsembleGP(EnsembleGP):
         cat_dims: Columns of ``train_X`` that hold codes of categories, see
             :class:`gpytorch_nkn.models.NKNSingleTaskGP`. ``"rbf"`` and ``"matern"`` then are sums
             of a kernel of the other columns, one of categories and a product of such two, as
-            BoTorch's ``MixedSingleTaskGP``.
+            BoTorch's ``MixedSingleTaskGP``; that of ``"rbf"`` has, as there, no priors on scales.
         structures: What to average over, each a word or a kernel without a batch shape, of which
             the model takes a copy:
 
