@@ -112,7 +112,10 @@ def _evaluation(request):
 def _seed_everything() -> None:
     random.seed(0)
     np.random.seed(0)
-    torch.manual_seed(0)
+    if torch.cuda.is_available() or hasattr(torch, "second"):
+        torch.manual_seed(0)
+    else:  # without the stack that it writes down for GPUs to come, a millisecond of every test
+        torch.default_generator.manual_seed(0)
 
 
 @pytest.fixture(scope="session", autouse=True)

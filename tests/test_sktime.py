@@ -28,10 +28,13 @@ MONTHS = pd.period_range("2018-01", periods=48, freq="M")
 # Checks of sktime of which there are many, for indices, horizons, panels and processes: minutes.
 # All of them pass: check_estimator(SktimeNKNForecaster).
 REPEATED = [
+    "test_deepcopy_fitted_predict",
+    "test_fit_idempotent",
     "test_hierarchical_with_exogenous",
     "test_methods_have_no_side_effects",
     "test_multiprocessing_idempotent",
     "test_predict_interval",
+    "test_predict_quantiles",
     "test_predict_proba",
     "test_predict_time_index",
     "test_predict_time_index_in_sample_full",
@@ -40,6 +43,7 @@ REPEATED = [
     "test_save_estimators_to_file",
     "test_unequal_length_hierarchical_fit_predict",
     "test_update_predict_predicted_index",
+    "test_update_predict_single",
 ]
 
 

@@ -121,12 +121,13 @@ def index_kernel_batch(kernel: K, index: Any) -> K:
     entries = torch.arange(batch_shape.numel()).view(batch_shape)[index]
 
     def select(value: Tensor, old: torch.Size) -> Tensor:
-        event_shape = value.shape[len(old) :]
-        flat = value.reshape(batch_shape.numel(), *event_shape)
+        event_shape = value.shape[len(old) :]  # a part's batch may be smaller than the kernel's
+        flat = value.expand(*batch_shape, *event_shape)
+        flat = flat.reshape(batch_shape.numel(), *event_shape)
         picked = flat[entries.flatten().to(value.device)]
         return picked.view((*entries.shape, *event_shape))
 
-    return _map_batch(expand_kernel_batch(kernel, batch_shape), entries.shape, select)
+    return _map_batch(kernel, entries.shape, select)
 
 
 def _on_cpu(index: Any) -> Any:
