@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
@@ -28,6 +28,7 @@ __all__ = [
     "check_fit",
     "evaluating",
     "fitted_gp",
+    "fitted_members",
     "raw_inputs",
     "source_of",
 ]
@@ -174,6 +175,24 @@ class FittedGP:
         with evaluating(self.model), torch.no_grad():
             return self.model.forward(inputs).mean.detach()
 
+    def on_common_scale(self, mean: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior means ``...`` on the scale of ``units``, and factors of deviations there."""
+        return mean, torch.ones_like(mean)
+
+
+@dataclass(frozen=True, eq=False)
+class _FittedMember(FittedGP):
+    """A member of an ensemble of exact Gaussian processes, by its place in the batch."""
+
+    _place: int
+
+    def prior_mean(self, inputs: Tensor) -> Tensor:
+        return super().prior_mean(inputs)[self._place]
+
+    def on_common_scale(self, mean: Tensor) -> tuple[Tensor, Tensor]:
+        own = getattr(self.model, "on_common_scale", None)
+        return super().on_common_scale(mean) if own is None else own(self._place, mean)
+
 
 def source_of(thing: Any, x: Any = None) -> Source:
     """What to expand: a kernel, that of a model or an estimator."""
@@ -206,6 +225,12 @@ def fitted_gp(thing: Any) -> FittedGP:
             "The posterior splits into components under a Gaussian likelihood, got "
             f"{type(model.likelihood).__name__}."
         )
+    transform = getattr(model, "outcome_transform", None)
+    if getattr(model, "common_transform", transform) is not transform:
+        raise NotImplementedError(
+            f"The members of this {type(model).__name__} have outcomes on scales of their own, "
+            "where components add up for each member only; effects(model) reads all of them."
+        )
     with evaluating(model), torch.no_grad():
         kernel, inputs, targets = _kernel_of(model), model.train_inputs[0], model.train_targets
         if not bool(targets.isfinite().all()):
@@ -226,6 +251,38 @@ def fitted_gp(thing: Any) -> FittedGP:
             model, kernel, inputs, targets, mean, covariance, noise, _units_of(estimator, model),
             estimator,
         )  # fmt: skip
+
+
+def fitted_members(model: ExactGP) -> list[tuple[float, FittedGP]]:
+    """The members of one of BoTorch's ensembles with their weights, those alike taken together."""
+    _unwrap(model)
+    with evaluating(model), torch.no_grad():
+        kernel, units = _kernel_of(model), _units_of(None, model)
+        assert model.train_inputs is not None
+        inputs, targets = model.train_inputs[0].detach(), model.train_targets.detach()
+        if targets.dim() != 2 or inputs.dim() > 3:
+            raise NotImplementedError(
+                "Expected an ensemble of one data set, members x N targets, got targets of shape "
+                f"{tuple(targets.shape)} and inputs of shape {tuple(inputs.shape)}."
+            )
+        number = len(targets)
+        # BoTorch repeats the scale of the targets for each member
+        scale, offset = (float(np.ravel(v)[0]) for v in (units.y_scale, units.y_offset))
+        units = replace(units, y_scale=scale, y_offset=offset)
+        inputs = inputs.expand(number, *inputs.shape[-2:])
+        mean = model.forward(inputs).mean.detach()
+        noise = model.likelihood.noise.detach().expand(targets.shape)
+        alike = getattr(kernel, "members", torch.arange(number)).tolist()  # of structures
+        found: list[tuple[float, FittedGP]] = []
+        for place in sorted(map(alike.index, set(alike))):
+            one = kernel[place]
+            covariance = one(inputs[place]).to_dense().detach()
+            member = _FittedMember(
+                model, one, inputs[place], targets[place], mean[place], covariance, noise[place],
+                units, None, place,
+            )  # fmt: skip
+            found.append((alike.count(alike[place]) / number, member))
+        return found
 
 
 def check_fit(kernel: Kernel, inputs: Tensor) -> None:
@@ -413,6 +470,7 @@ def _affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarr
 def _affine_outcome(model: ExactGP) -> tuple[Any, Any]:
     """Offset and scale of the targets; per output where there are several."""
     transform = getattr(model, "outcome_transform", None)
+    transform = getattr(model, "common_transform", transform)  # without those of single members
     if transform is None:
         return 0.0, 1.0
     outputs = model.num_outputs

@@ -29,65 +29,109 @@ Part = tuple[float, np.ndarray]  # sign, and points ... x n x D over which the p
 class Averages:
     """Means and variances of averages of the posterior of one output, in units of the targets.
 
-    ``inputs`` are the training inputs ``N x D`` in the user's units; ``targets`` ``N`` and
-    ``residuals``, targets less posterior mean, belong to them.
+    Of a mixture of processes they are those of the mixture, by the law of total variance.
+
+    Args:
+        members: Processes of the same data, with weights of sum one.
+        inputs: Training inputs ``N x D`` in the user's units.
+
+    Attributes:
+        targets: Training targets ``N``.
+        residuals: Targets less posterior mean ``N``.
     """
 
-    def __init__(self, gp: FittedGP, inputs: np.ndarray):
-        self._gp = gp
+    def __init__(self, members: Sequence[tuple[float, FittedGP]], inputs: np.ndarray):
+        self._members = members
+        _, gp = members[0]
         self._scale, self._offset = float(gp.units.y_scale), float(gp.units.y_offset)
-        self.targets = gp.targets.double().cpu().numpy() * self._scale + self._offset
+        common, _ = gp.on_common_scale(gp.targets)
+        self.targets = common.double().cpu().numpy() * self._scale + self._offset
         self.residuals = self.targets - self.mean(inputs)
 
     def mean(self, x: np.ndarray) -> np.ndarray:
         """Posterior mean ``...`` at inputs ``... x D``."""
         flat = np.ascontiguousarray(x).reshape(-1, 1, x.shape[-1])
-        means, _ = self._moments(flat, with_cross=False)
-        return means.double().cpu().numpy().reshape(x.shape[:-1]) * self._scale + self._offset
+        means = [w * _moments(gp, flat, with_cross=False)[0] for w, gp in self._members]
+        mean = torch.stack(means).sum(0)
+        return mean.double().cpu().numpy().reshape(x.shape[:-1]) * self._scale + self._offset
 
     def contrast(self, parts: Sequence[Part]) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation ``...`` of the signed sum of averages over points."""
-        moments = [(sign, *self._moments(points)) for sign, points in parts]
-        mean = sum(sign * value for sign, value, _ in moments)
-        cross = sum(sign * value for sign, _, value in moments)
-        assert isinstance(mean, Tensor) and isinstance(cross, Tensor)
-        variance = -self._gp.posterior.reduction(cross.reshape(-1, cross.size(-1))).reshape(
-            mean.shape
+        weights = [weight for weight, _ in self._members]
+        found = [_contrast(gp, parts) for _, gp in self._members]
+        mean = sum(w * own for w, (own, _) in zip(weights, found, strict=True))
+        variance = sum(
+            w * (own.clamp_min(0) + (center - mean).square())
+            for w, (center, own) in zip(weights, found, strict=True)
         )
-        for place, (sign, points) in enumerate(parts):
-            variance = variance + self._covariance(points, points)
-            for other_sign, other in parts[:place]:
-                variance = variance + 2 * sign * other_sign * self._covariance(points, other)
+        assert isinstance(mean, Tensor) and isinstance(variance, Tensor)
         offset = sum(sign for sign, _ in parts) * self._offset
-        deviation = variance.clamp_min(0).sqrt().double().cpu().numpy() * abs(self._scale)
+        deviation = variance.sqrt().double().cpu().numpy() * abs(self._scale)
         return mean.double().cpu().numpy() * self._scale + offset, deviation
 
-    def _moments(self, points: np.ndarray, with_cross: bool = True) -> tuple[Tensor, Tensor]:
-        """Mean ``...`` in the model's units and covariance with the data ``... x N``."""
-        *shape, n, dim = points.shape
-        flat = points.reshape(-1, n, dim)
-        means, crosses = [], []
-        for start, stop in _chunks(len(flat), n * self._gp.inputs.size(0)):
-            x = self._gp.to_inputs(flat[start:stop].reshape(-1, dim))
-            cross = self._gp.kernel(x, self._gp.inputs).to_dense()
-            cross = cross.reshape(stop - start, n, -1).mean(1)
-            prior = self._gp.prior_mean(x).reshape(stop - start, n).mean(1)
-            means.append(prior + self._gp.posterior.mean(cross))
-            crosses.append(cross if with_cross else cross[:, :0])
-        return torch.cat(means).reshape(shape), torch.cat(crosses).reshape(*shape, -1)
 
-    def _covariance(self, first: np.ndarray, second: np.ndarray) -> Tensor:
-        """Mean prior covariance ``...`` of points ``... x n x D`` and ``... x m x D``."""
-        shape = np.broadcast_shapes(first.shape[:-2], second.shape[:-2])
-        left, right = (
-            np.broadcast_to(p, (*shape, *p.shape[-2:])).copy().reshape(-1, *p.shape[-2:])
-            for p in (first, second)
-        )
-        values = []
-        for start, stop in _chunks(len(left), left.shape[1] * right.shape[1]):
-            x1, x2 = (self._gp.to_inputs(p[start:stop]) for p in (left, right))
-            values.append(self._gp.kernel(x1, x2).to_dense().mean((-2, -1)))
-        return torch.cat(values).reshape(shape)
+def _contrast(gp: FittedGP, parts: Sequence[Part]) -> tuple[Tensor, Tensor]:
+    """Mean and variance ``...`` of a signed sum of averages of one process."""
+    moments = [_moments(gp, points) for _, points in parts]
+    signs = [sign for sign, _ in parts]
+    mean = sum(sign * value for sign, (value, _, _) in zip(signs, moments, strict=True))
+    cross = sum(sign * value for sign, (_, value, _) in zip(signs, moments, strict=True))
+    assert isinstance(mean, Tensor) and isinstance(cross, Tensor)
+    variance = -gp.posterior.reduction(cross.reshape(-1, cross.size(-1))).reshape(mean.shape)
+    factored = [
+        (points, factors) for (_, points), (_, _, factors) in zip(parts, moments, strict=True)
+    ]
+    for place, one in enumerate(factored):
+        variance = variance + _covariance(gp, one, one)
+        for sign, other in zip(signs, factored[:place], strict=False):
+            variance = variance + 2 * signs[place] * sign * _covariance(gp, one, other)
+    return mean, variance
+
+
+def _moments(
+    gp: FittedGP, points: np.ndarray, with_cross: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean ``...``, covariance with the data ``... x N``, and the points' factors ``... x n``.
+
+    All are on the scale of the units; the factors are those of the deviations there.
+    """
+    *shape, n, dim = points.shape
+    flat = points.reshape(-1, n, dim)
+    means, crosses, factors = [], [], []
+    for start, stop in _chunks(len(flat), n * gp.inputs.size(0)):
+        x = gp.to_inputs(flat[start:stop].reshape(-1, dim))
+        cross = gp.kernel(x, gp.inputs).to_dense()
+        mean, factor = gp.on_common_scale(gp.prior_mean(x) + gp.posterior.mean(cross))
+        means.append(mean.reshape(-1, n).mean(1))
+        factors.append(factor.reshape(-1, n))
+        if with_cross:
+            cross = cross.reshape(stop - start, n, -1)
+            crosses.append((factors[-1].unsqueeze(1) @ cross).squeeze(1) / n)
+    crosses = crosses or [means[0].new_empty(len(flat), 0)]
+    mean, cross, factor = torch.cat(means), torch.cat(crosses), torch.cat(factors)
+    return mean.reshape(shape), cross.reshape(*shape, -1), factor.reshape(*shape, n)
+
+
+_Factored = tuple[np.ndarray, Tensor]  # points ... x n x D and their factors ... x n
+
+
+def _covariance(gp: FittedGP, first: _Factored, second: _Factored) -> Tensor:
+    """Mean prior covariance ``...`` of points ``... x n x D`` and ``... x m x D``."""
+    shape = np.broadcast_shapes(first[0].shape[:-2], second[0].shape[:-2])
+    left, right = (
+        np.broadcast_to(p, (*shape, *p.shape[-2:])).copy().reshape(-1, *p.shape[-2:])
+        for p, _ in (first, second)
+    )
+    rows, columns = (
+        f.expand(*shape, f.size(-1)).reshape(-1, f.size(-1)) for _, f in (first, second)
+    )
+    values = []
+    for start, stop in _chunks(len(left), left.shape[1] * right.shape[1]):
+        x1, x2 = (gp.to_inputs(p[start:stop]) for p in (left, right))
+        matrix = gp.kernel(x1, x2).to_dense()
+        both = rows[start:stop].unsqueeze(1) @ matrix @ columns[start:stop].unsqueeze(2)
+        values.append(both[:, 0, 0] / matrix[0].numel())
+    return torch.cat(values).reshape(shape)
 
 
 def _chunks(count: int, size: int) -> Iterator[tuple[int, int]]:

@@ -27,6 +27,7 @@ from gpytorch_nkn.interpretation.source import (
     TableEstimator,
     evaluating,
     fitted_gp,
+    fitted_members,
     raw_inputs,
 )
 
@@ -150,10 +151,12 @@ def effects(
 
     Args:
         model: A fitted ExactGP with one output and a Gaussian likelihood (SingleTaskGP with its
-            transforms too), the record of a fit, or a fitted NKNRegressor, of which the model of
-            the largest share is taken, or NKNForecaster with covariates, of which the process of
-            the largest weight is taken (effects are those on logarithms if it is one of these,
-            and only covariates have main effects, for what happens over time is in components).
+            transforms too), an ensemble of such (StructureEnsembleGP, EnsembleMapSaasSingleTaskGP),
+            whose means and variances are those of the mixture of its members, the record of a
+            fit, or a fitted NKNRegressor, of which the model of the largest share is taken, or
+            NKNForecaster with covariates, of which the process of the largest weight is taken
+            (effects are those on logarithms if it is one of these, and only covariates have main
+            effects, for what happens over time is in components).
         max_effects: Largest number of main effects, those of the largest total indices, and of
             pairs, those of the largest shares.
         points: Positions of a main effect, evenly over the column's range; pairs have a grid of
@@ -190,7 +193,12 @@ def effects(
     with evaluating(gp_model), torch.no_grad():
         inputs = raw_inputs(gp_model).cpu().numpy()
         estimated = isinstance(model, NetworkEstimator)
-        gp = fitted_gp(model if estimated else gp_model)
+        if _is_ensemble(gp_model):
+            members = fitted_members(gp_model)
+            inputs = inputs[0] if inputs.ndim > 2 else inputs
+        else:
+            members = [(1.0, fitted_gp(model if estimated else gp_model))]
+        _, gp = members[0]
         if estimated:
             inputs = gp.units.x_offset + gp.units.x_scale * inputs
         if gp.inputs.size(-1) != inputs.shape[1]:
@@ -199,7 +207,7 @@ def effects(
                 "effects needs one that keeps the columns."
             )
         names, codes = gp.units.named(columns).names, gp.units.categories
-        process = Averages(gp, inputs)
+        process = Averages(members, inputs)
         rng = np.random.default_rng(seed)
         rows = draw_rows(inputs, _ROWS, rng)
         first, total, variance = _indices(process, inputs, samples, rng)
@@ -359,6 +367,11 @@ def _grid(values: np.ndarray, points: int) -> np.ndarray:
     return np.linspace(low, high, points if high > low else 1)
 
 
+def _is_ensemble(model: Any) -> bool:
+    """Whether BoTorch averages over the model's batch."""
+    return isinstance(model, ExactGP) and bool(getattr(model, "_is_ensemble", False))
+
+
 def _checked_model(thing: Any) -> ExactGP:
     if isinstance(thing, NetworkEstimator):
         beside = getattr(thing, "covariates_", None)
@@ -372,6 +385,8 @@ def _checked_model(thing: Any) -> ExactGP:
     outputs = getattr(model, "num_outputs", 1)
     targets = getattr(model, "train_targets", None)
     inputs = getattr(model, "train_inputs", None)
+    if _is_ensemble(model):
+        return model
     if isinstance(targets, Tensor) and targets.dim() > 1 and outputs == 1:
         outputs = f"targets of shape {tuple(targets.shape)}"
     elif inputs and inputs[0].dim() > 2 and outputs == 1:

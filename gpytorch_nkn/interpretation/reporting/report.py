@@ -116,6 +116,10 @@ def report(
     gp = fitted_gp(model)
     if gp.targets.size(-1) < 3:
         raise ValueError(f"A report needs at least 3 points, got {gp.targets.size(-1)}.")
+    if gp.targets.dim() > 1 and getattr(gp.model, "_is_ensemble", False):
+        raise NotImplementedError(
+            f"A report is on one process, got an ensemble of {len(gp.targets)}: take effects."
+        )
     if gp.targets.dim() > 1:
         raise NotImplementedError(
             f"A report is on one output, got targets of shape {tuple(gp.targets.shape)}; use "

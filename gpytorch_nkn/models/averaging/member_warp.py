@@ -18,6 +18,7 @@ __all__ = [
     "MemberWarp",
     "fit_warp",
     "matched",
+    "secant",
     "unwarped",
     "warp_slope",
     "warped",
@@ -163,8 +164,13 @@ def matched(mean: Tensor, covariance: Tensor, warp: Tensor) -> tuple[Tensor, Ten
     # GPyTorch adds its jitter to what it factorises, here after the scales have come to differ.
     jitter = cholesky_jitter.value(mean.dtype) * torch.ones_like(mean)
     covariance = covariance + (warp[..., 0] != 0).to(mean).mul(jitter).diag_embed()
+    center, ratio = secant(mean, warp)
+    return center, covariance * ratio.unsqueeze(-1) * ratio.unsqueeze(-2)
+
+
+def secant(mean: Tensor, warp: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean ``...`` of :func:`matched`, and the factors ``...`` of standard deviations."""
     gap = warped(warp[..., 6], warp) - mean
     gap = torch.where(gap.abs() < _LEAST, torch.full_like(gap, _LEAST), gap)
     center = unwarped(mean, warp)
-    ratio = (unwarped(mean + gap, warp) - center) / gap
-    return center, covariance * ratio.unsqueeze(-1) * ratio.unsqueeze(-2)
+    return center, (unwarped(mean + gap, warp) - center) / gap

@@ -27,6 +27,7 @@ from gpytorch_nkn.kernels.network import NETWORKS, check_word, mixed_parts
 from gpytorch_nkn.models.averaging.member_warp import (
     IDENTITY,
     MemberWarp,
+    secant,
     unwarped,
     warp_slope,
 )
@@ -267,6 +268,21 @@ class StructureEnsembleGP(EnsembleGP):
             if noise is not None:
                 noise = noise / warp_slope(y, warp.warps[0]).square()
         return x, y, noise
+
+    def on_common_scale(self, place: int, mean: Tensor) -> tuple[Tensor, Tensor]:
+        """A member's posterior mean ``...`` on the scale of ``common_data``, with the factors of
+        its standard deviations ``...``."""
+        if (warp := self._member_warp) is None:
+            return mean, torch.ones_like(mean)
+        return secant(mean, warp.warps[place])
+
+    @property
+    def common_transform(self) -> OutcomeTransform | None:
+        """Of the targets to the scale of ``common_data``, which all members share."""
+        transform: Any = getattr(self, "outcome_transform", None)
+        if isinstance(transform, ChainedOutcomeTransform) and "warp" in transform:
+            transform = transform["given"]
+        return None if isinstance(transform, MemberWarp) else transform
 
     @property
     def _member_warp(self) -> MemberWarp | None:
