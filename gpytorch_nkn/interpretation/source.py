@@ -341,13 +341,16 @@ def _as_inputs(x: Any, like: Tensor, width: int | None = None) -> Tensor:
 def evaluating(model: ExactGP) -> Iterator[None]:
     """In eval mode, where BoTorch's models hold their inputs transformed."""
     modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    changes = any(mode for _, mode in modes)
+    if changes:  # takes as long as a small matrix where a network has hundreds of parts
+        model.eval()
     try:
         yield
     finally:
-        model.train(modes[0][1])
-        for module, mode in modes:  # parts may have modes of their own
-            module.training = mode
+        if changes or model.training:
+            model.train(modes[0][1])
+            for module, mode in modes:  # parts may have modes of their own
+                module.training = mode
 
 
 def raw_inputs(model: ExactGP) -> Tensor:
