@@ -400,6 +400,12 @@ def _counts_days(estimator: Any) -> bool:
     return bool(getattr(estimator, "time_is_date_", False))
 
 
+def _link(estimator: Any) -> Any:
+    name = "transform_" if _is_series(estimator) else "y_transform_"
+    transform = getattr(estimator, name, None)
+    return None if transform is None or transform.is_identity else transform
+
+
 def _units_of(estimator: Any, model: ExactGP) -> Units:
     table = isinstance(estimator, TableEstimator)
     if table:
@@ -415,6 +421,7 @@ def _units_of(estimator: Any, model: ExactGP) -> Units:
             y_offset=float(estimator.y_offset_),
             y_scale=float(estimator.y_scale_),
             names=estimator.columns_,
+            link=_link(estimator),
         )
     if estimator is not None:
         unit, days = "", 1.0  # dates are counted in days
@@ -430,7 +437,7 @@ def _units_of(estimator: Any, model: ExactGP) -> Units:
             y_scale=float(estimator.y_scale_),
             names=("time", *beside.names),
             x_unit=unit,
-            link=None if estimator.transform_.is_identity else estimator.transform_,
+            link=_link(estimator),
             to_dates=estimator.original_time if estimator.time_is_date_ else None,
         )
     assert model.train_inputs is not None

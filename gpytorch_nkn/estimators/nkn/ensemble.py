@@ -115,7 +115,7 @@ class Ensemble:
         width_shares: Shares of the widths, of sum 1.
         scale: Factors of the variance of an observation by the inputs; ``None`` for one for all.
         predictors: Their predictions.
-        left_out_log_density: Mean log density of held-out targets under the mixture.
+        left_out: Held-out targets, and their log densities under the mixture.
 
     Raises:
         RuntimeError: No member has a covariance matrix that is positive definite.
@@ -188,8 +188,7 @@ class Ensemble:
             factors = self._learn_scale(table, cat_dims)
         aligned = honest.shape == table.shape
         parts = self.observations(weights, honest[1], honest[2] * (factors if aligned else 1.0))
-        densities = mixture_log_density(*parts, honest[0, 0])
-        self.left_out_log_density = float(np.nanmean(densities))
+        self.left_out = honest[0, 0], mixture_log_density(*parts, honest[0, 0])
 
     def observations(
         self, shares: np.ndarray, means: np.ndarray, variances: np.ndarray
@@ -372,14 +371,14 @@ def mixture_log_density(
     stds: np.ndarray,
     values: np.ndarray,
     *,
-    resolution: float = 0.0,
+    resolution: float | np.ndarray = 0.0,
 ) -> np.ndarray:
     """Log density of values ``M`` under mixtures of ``R`` Gaussians, with moments ``R x M``.
 
-    With a resolution it is the mean density over an interval of that width around each value.
+    With a resolution, or ``M``, it is the mean density over an interval of that width around each.
     """
     logs = norm.logpdf(values, means, stds)
-    if resolution:
+    if np.any(resolution):
         distance, half = np.abs(values - means) / stds, resolution / (2 * stds)
         upper, lower = log_ndtr(half - distance), log_ndtr(-half - distance)
         with np.errstate(divide="ignore"):

@@ -22,7 +22,6 @@ from gpytorch_nkn.estimators.nkn.ensemble import (
     SELECTIONS,
     Costs,
     Ensemble,
-    mixture_log_density,
     mixture_quantile,
 )
 from gpytorch_nkn.estimators.nkn.sparse_predictor import sparse_predictors
@@ -41,6 +40,7 @@ from gpytorch_nkn.estimators.nkn.table_rows import (
     TensorRows,
     row_source,
 )
+from gpytorch_nkn.estimators.nkn.table_targets import chosen, is_skewed, log_density, moments
 from gpytorch_nkn.estimators.table_input import (
     Standardisation,
     missing_as_nan,
@@ -48,6 +48,12 @@ from gpytorch_nkn.estimators.table_input import (
     refuse_constant,
     refuse_other_values,
     warn_of_copies,
+)
+from gpytorch_nkn.estimators.transforms import (
+    TRANSFORMS,
+    Transform,
+    as_bounds,
+    candidate_transforms,
 )
 from gpytorch_nkn.fit import (
     FitResult,
@@ -66,6 +72,10 @@ _MIXED = 2  # members that it is to have time for
 _METHODS = ("auto", "exact", "sparse")
 _NOISES = ("auto", "constant")
 _MISSING = ("impute", "refuse")
+_TRANSFORMS = ("auto", *(name for name in TRANSFORMS if name != "box-cox"))  # a power of series
+_CHOICE = 0.05  # of a budget, at most, for every transform
+_COMPARED_ROWS = 300  # by which a transform is chosen
+_QUICK = Recipe(adam_steps=0, lbfgs_iterations=40)
 
 
 class NKNRegressor(RegressorMixin, BaseEstimator):
@@ -124,6 +134,15 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             prediction, log-linear in them and their squares, where held-out rows are predicted
             better by it than by chance (3 standard errors of their log density; from 100 rows on).
             ``"constant"`` takes one noise for all rows.
+        y_transform: How targets are modelled: ``"identity"``, as they are; ``"log"``, ``"log1p"``,
+            ``"sqrt"`` or ``"logit"``, as :class:`.NKNForecaster` has them; or
+            ``"auto"``, which takes logarithms or square roots of targets that are not negative and
+            skewed to the right (a skewness above 0.5) if held-out ones of 300 rows are predicted
+            better by 2 standard errors of their log density, Jacobian included; of tables that are
+            not in memory none. Predictions are of the targets themselves: means
+            are those of the mixture (the rarest thousandth counts as the quantile there).
+        y_bounds: Lower and upper end of the targets, ``None`` for none: there are no predictions
+            beyond. ``None``: 0 and infinity for transforms that need it.
         missing: ``"impute"``, see above, or ``"refuse"``, by which NaN are an error.
         method: ``"exact"``, ``"sparse"`` (VFE with inducing points) or ``"auto"``, which is exact
             up to ``max_exact`` rows.
@@ -153,7 +172,9 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             predictions it is that of exact ones within blocks of rows.
         width_shares_: Shares of the widths of predictions, by factor of the deviation.
         method_: ``"exact"`` or ``"sparse"``.
-        x_offset_, x_scale_, y_offset_, y_scale_: The standardisation, of columns that vary.
+        x_offset_, x_scale_, y_offset_, y_scale_: The standardisation, of columns that vary and of
+            the transformed targets.
+        y_transform_: The transform of the targets, see ``y_transform``.
         categories_: Categories of the columns that hold such, by name.
         noise_depends_: Whether widths of observations depend on the inputs, see ``noise``.
         missing_shares_: Shares of the training rows without a value, of columns ``D``.
@@ -179,6 +200,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
     seed_: int
     y_offset_: float
     y_scale_: float
+    y_transform_: Transform
     n_features_in_: int
     standardisation_: Standardisation
     results_: dict[str, FitResult]
@@ -198,6 +220,8 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         selection: str = "stacking",
         calibrate: bool = True,
         noise: str = "auto",
+        y_transform: str = "auto",
+        y_bounds: Sequence[float | None] | None = None,
         missing: str = "impute",
         method: str = "auto",
         max_exact: int | None = None,
@@ -215,6 +239,8 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         self.selection = selection
         self.calibrate = calibrate
         self.noise = noise
+        self.y_transform = y_transform
+        self.y_bounds = y_bounds
         self.missing = missing
         self.method = method
         self.max_exact = max_exact
@@ -283,14 +309,16 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         own = any(isinstance(structure, Kernel) for structure in structures)
         self.standardisation_ = Standardisation.of(table, keep_constant=own, codes=codes)
         refuse_constant(target)
-        self.y_offset_, self.y_scale_ = offset_and_scale(target)
+        candidates = self._transforms(target, any_rows=source is not None)
         warn_of_copies(table, target)
         num_rows = len(target) if drawn is None else drawn.source.num_rows
         self._choose_method(num_rows)
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
-            inputs, targets = self._standardised(table, target)
             used = codes[self.standardisation_.used] if codes.size else codes
             self._cat_dims = cat_dims = tuple(np.flatnonzero(used).tolist())
+            self.y_transform_ = self._chosen(candidates, table, target, seed)
+            self.y_offset_, self.y_scale_ = offset_and_scale(self.y_transform_.forward(target))
+            inputs, targets = self._standardised(table, target)
             named = named_structures(structures, self.selection, num_rows, inputs.size(-1))
             later = 0.0
             if self.budget is not None:
@@ -329,8 +357,67 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
 
     def _standardised(self, X: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
         """Inputs ``N x d`` and targets ``N`` as networks see them."""
-        targets = (y - self.y_offset_) / self.y_scale_
+        if not self.y_transform_.holds(y):
+            raise ValueError(
+                f"y_transform={self.y_transform_.name!r} has no value for all targets from "
+                f"{y.min():g} to {y.max():g}."
+            )
+        targets = (self.y_transform_.forward(y) - self.y_offset_) / self.y_scale_
         return self._tensor(self.standardisation_(X)), self._tensor(targets)
+
+    def _transforms(self, y: np.ndarray, any_rows: bool) -> list[Transform]:
+        """Transforms that targets ``N`` may have."""
+        bounds, option = as_bounds(self.y_bounds, "y_bounds"), self.y_transform
+        if option == "auto" and bounds is None and (any_rows or not is_skewed(y)):
+            option = "identity"
+        found = candidate_transforms(option, y, bounds, prefix="y_")
+        return [Transform(), *found[1:]] if bounds is None and found[0].is_identity else found
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether observations are mixtures of Gaussians in units of the targets."""
+        transform = self.y_transform_
+        return transform.is_identity and math.inf == transform.upper == -transform.lower
+
+    def _chosen(
+        self, candidates: list[Transform], X: np.ndarray, y: np.ndarray, seed: int
+    ) -> Transform:
+        """The transform under which a single kernel predicts some held-out rows best."""
+        if len(candidates) == 1:
+            return candidates[0]
+        rows = np.random.default_rng(seed).permutation(len(y))[:_COMPARED_ROWS]
+        if np.ptp(y[rows]) == 0:
+            return candidates[0]
+        inputs = self._tensor(self.standardisation_(X[rows]))
+
+        def held_out(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            offset, scale = offset_and_scale(scaled)
+            results = train_structures(
+                {"rbf": "rbf"},
+                inputs,
+                self._tensor((scaled - offset) / scale),
+                budget=None if self.budget is None else _CHOICE * self.budget,
+                block_size=self.block_size,
+                restarts=1,
+                recipe=self.recipe or _QUICK,
+                seed=seed,
+                n_jobs=1,
+                progress=False,
+                cat_dims=self._cat_dims,
+            )
+            ensemble = Ensemble(
+                results,
+                selection="stacking",
+                calibrate=True,
+                noise="constant",
+                cat_dims=self._cat_dims,
+                sparse=None,
+                block_size=self.block_size,
+            )
+            targets, logs = ensemble.left_out
+            return offset + scale * targets, logs - np.log(scale)
+
+        return chosen(candidates, y[rows], held_out)
 
     def _choose_method(self, num_rows: int) -> None:
         """How to predict from so many rows; says at once what they lead to."""
@@ -392,7 +479,11 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
     @property
     def left_out_log_density_(self) -> float:
         """Mean log density of left-out training rows, per unit of the targets."""
-        return self._fitted().left_out_log_density - math.log(self.y_scale_)
+        targets, logs = self._fitted().left_out
+        found = self.y_transform_.inverse(self.y_offset_ + self.y_scale_ * targets)
+        return float(np.nanmean(logs + self.y_transform_.log_slope(found))) - math.log(
+            self.y_scale_
+        )
 
     @property
     def x_offset_(self) -> np.ndarray:
@@ -472,14 +563,30 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
                 of the function alone.
 
         Returns:
-            Mean ``M``, or mean and deviations or covariance, in units of the targets.
+            Mean ``M``, or mean and deviations or covariance, in units of the targets. Where
+            these are transformed, the function is what the process is without noise, transformed
+            back; the mean is always that of observations.
 
         Raises:
-            ValueError: Both are asked for, or ``X`` is not such a table.
+            ValueError: Both are asked for, a covariance of transformed targets is, or ``X`` is not
+                such a table.
         """
         if return_std and return_cov:
             raise ValueError("At most one of return_std and return_cov can be asked for.")
+        check_is_fitted(self, "results_")
         drawn, gaps = self._drawn(X)
+        if not self._is_linear:
+            if return_cov:
+                raise ValueError(
+                    "Targets are transformed or bounded (see y_transform_) and have covariances on "
+                    "that scale only; sample_y draws jointly, and y_transform='identity' without "
+                    "bounds has them."
+                )
+            mean, std = moments(self.y_transform_, *self._observations(X))
+            if return_std and not observation_noise:
+                shares, means, variances = self._mixture(drawn, gaps, True, False)
+                std = moments(self.y_transform_, shares, means, np.sqrt(variances))[1]
+            return (mean, std) if return_std else mean
         shares, means, variances = self._mixture(drawn, gaps, return_std, observation_noise)
         mean = shares @ means
         apart = means - mean
@@ -516,7 +623,8 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
                 f"probabilities must be numbers between 0 and 1, got {probabilities!r}."
             )
         parts = self._observations(X)
-        return np.stack([mixture_quantile(*parts, one) for one in wanted.tolist()], 1)
+        quantiles = np.stack([mixture_quantile(*parts, one) for one in wanted.tolist()], 1)
+        return self.y_transform_.inverse(quantiles)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Central band that holds a new observation with probability ``level``.
@@ -554,10 +662,13 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         if values.shape != parts[1].shape[1:]:
             raise ValueError(f"X has {parts[1].shape[1]} rows and y has shape {values.shape}.")
-        return mixture_log_density(*parts, values, resolution=resolution or 0.0)
+        return log_density(self.y_transform_, *parts, values, resolution or 0.0)
 
     def _observations(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Shares ``R`` of the Gaussians of new observations, their means, deviations ``R x M``."""
+        """Shares ``R`` of the Gaussians of new observations, their means, deviations ``R x M``.
+
+        All are on the scale of the transformed targets.
+        """
         return self._fitted().observations(*self._mixture(*self._drawn(X), True, True))
 
     def sample_y(
@@ -601,7 +712,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
                     self._fitted().widths, (count, 1), p=self._fitted().width_shares
                 )
             draws.append(mean + noise)
-        return rng.permutation(np.concatenate(draws)).T
+        return self.y_transform_.inverse(rng.permutation(np.concatenate(draws)).T)
 
     def _mixture(
         self, drawn: np.ndarray, gaps: np.ndarray, variance: bool, noise: bool
@@ -654,8 +765,14 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
 
     def _check_parameters(self) -> list[str | Kernel]:
         structures = check_structures(self.structure)
-        options = ("selection", SELECTIONS), ("method", _METHODS)
-        for name, known in (*options, ("noise", _NOISES), ("missing", _MISSING)):
+        options: tuple = ("selection", SELECTIONS), ("method", _METHODS)
+        as_bounds(self.y_bounds, "y_bounds")
+        for name, known in (
+            *options,
+            ("y_transform", _TRANSFORMS),
+            ("noise", _NOISES),
+            ("missing", _MISSING),
+        ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")
         if self.recipe is not None and not isinstance(self.recipe, Recipe):

@@ -21,7 +21,7 @@ from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.series.mixture import Mixture
 from gpytorch_nkn.estimators.series.seasons import typical_step
 from gpytorch_nkn.estimators.series.series_filter import WALKS, SeriesFilter
-from gpytorch_nkn.estimators.series.transforms import Transform
+from gpytorch_nkn.estimators.transforms import Transform
 from gpytorch_nkn.fit import FitResult
 from gpytorch_nkn.layers import log_normal_prior
 from gpytorch_nkn.linalg import ExactPosterior

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri_exp
 
-from gpytorch_nkn.estimators.series.transforms import Transform
+from gpytorch_nkn.estimators.transforms import Transform
 
 __all__ = ["Mixture"]
 

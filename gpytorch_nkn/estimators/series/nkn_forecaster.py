@@ -35,13 +35,13 @@ from gpytorch_nkn.estimators.series.training import (
     QUALITIES,
     Series,
 )
-from gpytorch_nkn.estimators.series.transforms import (
+from gpytorch_nkn.estimators.table_input import refuse_constant
+from gpytorch_nkn.estimators.transforms import (
     TRANSFORMS,
     Transform,
     as_bounds,
     candidate_transforms,
 )
-from gpytorch_nkn.estimators.table_input import refuse_constant
 from gpytorch_nkn.fit import (
     FitResult,
     Recipe,

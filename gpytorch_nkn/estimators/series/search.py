@@ -23,7 +23,7 @@ from gpytorch_nkn.estimators.series.training import (
     candidates,
     train,
 )
-from gpytorch_nkn.estimators.series.transforms import Transform, as_bounds, candidate_transforms
+from gpytorch_nkn.estimators.transforms import Transform, as_bounds, candidate_transforms
 from gpytorch_nkn.fit import WORKER_LOST, Recipe, Session, as_finished, warn_user
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 

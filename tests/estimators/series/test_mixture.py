@@ -6,7 +6,7 @@ from scipy import integrate
 from scipy.stats import lognorm, norm, truncnorm
 
 from gpytorch_nkn.estimators.series.mixture import Mixture
-from gpytorch_nkn.estimators.series.transforms import Transform
+from gpytorch_nkn.estimators.transforms import Transform
 
 WEIGHTS = np.array([0.2, 0.5, 0.3])
 MEANS = np.array([[1.0, 3.0], [0.0, 1.0], [2.0, -1.0]])

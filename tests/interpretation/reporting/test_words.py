@@ -7,7 +7,7 @@ import torch
 from gpytorch.kernels import CosineKernel, PeriodicKernel, RBFKernel
 from scipy.special import iv
 
-from gpytorch_nkn.estimators.series.transforms import Transform
+from gpytorch_nkn.estimators.transforms import Transform
 from gpytorch_nkn.interpretation.components.behaviour import Geometry, Role
 from gpytorch_nkn.interpretation.components.decomposition import Component
 from gpytorch_nkn.interpretation.expansion.terms import Term

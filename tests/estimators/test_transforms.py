@@ -3,7 +3,7 @@ import pytest
 from scipy.special import logit
 from scipy.stats import boxcox
 
-from gpytorch_nkn.estimators.series.transforms import (
+from gpytorch_nkn.estimators.transforms import (
     TRANSFORMS,
     as_bounds,
     candidate_transforms,

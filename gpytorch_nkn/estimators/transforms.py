@@ -119,7 +119,9 @@ class Transform:
         return np.where(inside, slope, -np.inf)
 
 
-def as_bounds(bounds: Sequence[float | None] | None) -> tuple[float, float] | None:
+def as_bounds(
+    bounds: Sequence[float | None] | None, name: str = "bounds"
+) -> tuple[float, float] | None:
     """Bounds as two numbers, of which one may be infinite.
 
     Raises:
@@ -127,7 +129,7 @@ def as_bounds(bounds: Sequence[float | None] | None) -> tuple[float, float] | No
     """
     if bounds is None:
         return None
-    expected = f"bounds must be a lower and an upper number (None for none), got {bounds!r}."
+    expected = f"{name} must be a lower and an upper number (None for none), got {bounds!r}."
     try:
         lower, upper = bounds
         ends = (
@@ -146,6 +148,8 @@ def candidate_transforms(
     values: np.ndarray,
     bounds: tuple[float, float] | None = None,
     season: int | None = None,
+    *,
+    prefix: str = "",
 ) -> list[Transform]:
     """Transforms that an option stands for.
 
@@ -161,6 +165,7 @@ def candidate_transforms(
         bounds: Between which targets lie; ``None`` for 0 and infinity where the option asks for
             targets that are not negative (``"auto"``: where they are so).
         season: Steps of a season, by which ``"box-cox"`` learns its power.
+        prefix: Of the names of option and bounds, in messages.
 
     Raises:
         ValueError: Targets lie beyond the bounds, or the transform has no value for them.
@@ -171,18 +176,24 @@ def candidate_transforms(
         unbounded = option == "identity" or (option == "auto" and smallest < 0)
         bounds = (-np.inf if unbounded else 0.0, np.inf)
     lower, upper = bounds
-    which = f"transform={option!r}" if not given or option == "logit" else f"bounds={bounds}"
+    which = (
+        f"{prefix}transform={option!r}"
+        if not given or option == "logit"
+        else f"{prefix}bounds={bounds}"
+    )
     if option == "logit" and not np.isfinite(bounds).all():
         raise ValueError(
-            "transform='logit' needs bounds=(lower, upper) of the shares, such as (0, 1) or "
-            f"(0, 100), got {bounds if given else None}."
+            f"{prefix}transform='logit' needs {prefix}bounds=(lower, upper) of the shares, such as "
+            f"(0, 1) or (0, 100), got {bounds if given else None}."
         )
     if option not in ("auto", "identity") and lower == -np.inf:
-        raise ValueError(f"transform={option!r} needs a lower bound, got bounds={bounds}.")
+        raise ValueError(
+            f"{prefix}transform={option!r} needs a lower bound, got {prefix}bounds={bounds}."
+        )
     if option == "log" and smallest <= lower:
         where = "positive targets" if lower == 0 else f"targets above {lower:g}"
         also = "; 'log1p' and 'sqrt' take zeros, too" if smallest == lower else ""
-        raise ValueError(f"transform='log' needs {where}, got {smallest:g}{also}.")
+        raise ValueError(f"{prefix}transform='log' needs {where}, got {smallest:g}{also}.")
     if smallest < lower or largest > upper:
         beyond = smallest if smallest < lower else largest
         kind = "non-negative targets" if not given else "targets within the bounds"

@@ -1,0 +1,141 @@
+import pickle
+
+import numpy as np
+import pytest
+from scipy.stats import lognorm, norm
+from sklearn.base import clone
+
+from gpytorch_nkn.estimators import NKNRegressor
+from gpytorch_nkn.estimators.nkn.table_targets import chosen, log_density, moments
+from gpytorch_nkn.estimators.transforms import Transform, candidate_transforms
+from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.interpretation import report
+
+SHORT = Recipe(adam_steps=0, lbfgs_iterations=15)
+LOG = Transform("log", 0.0, power=0.0)
+
+
+def table(n=120, seed=0, noise=0.3):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 2))
+    return X, np.exp(1 + np.sin(2 * X[:, 0]) + X[:, 1] + noise * rng.standard_normal(n))
+
+
+def regressor(**options):
+    options = {"recipe": SHORT, "restarts": 1, "random_state": 0, **options}
+    return NKNRegressor("rbf", progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return regressor().fit(*table())
+
+
+def test_moments_and_density_are_those_of_a_log_normal():
+    truth = lognorm(0.4, scale=np.exp(1.2))
+    parts = np.ones(1), np.full((1, 3), 1.2), np.full((1, 3), 0.4)
+    mean, std = moments(LOG, *parts)
+    # without the rarest thousandth, which counts as the quantile there
+    nodes = truth.ppf(np.clip((np.arange(200_000) + 0.5) / 200_000, 5e-4, 1 - 5e-4))
+    np.testing.assert_allclose(mean, nodes.mean(), rtol=2e-3)
+    np.testing.assert_allclose(std, nodes.std(), rtol=2e-2)
+    np.testing.assert_allclose(mean, truth.mean(), rtol=1e-2)
+    values = np.array([0.5, 3.0, 9.0])
+    np.testing.assert_allclose(log_density(LOG, *parts, values, 0.0), truth.logpdf(values))
+    inside = np.log(truth.cdf(values + 0.25) - truth.cdf(values - 0.25)) - np.log(0.5)
+    np.testing.assert_allclose(log_density(LOG, *parts, values, 0.5), inside, rtol=1e-6)
+    assert (log_density(LOG, *parts, np.array([-1.0, -2.0, 0.0]), 0.0) == -np.inf).all()
+
+
+def test_the_probabilities_of_counts_have_sum_one():
+    (root,) = candidate_transforms("sqrt", np.array([0.0, 3.0, 7.0]))
+    counts = np.arange(200.0)
+    parts = np.array([0.7, 0.3]), np.full((2, 200), 2.0), np.array([[0.8], [1.5]]) + np.zeros(200)
+    logs = log_density(root, *parts, counts, 1.0)
+    assert np.exp(logs).sum() == pytest.approx(1, abs=1e-9)
+
+
+def test_a_transform_is_taken_if_held_out_targets_say_so():
+    y = np.exp(np.random.default_rng(0).standard_normal(200))
+
+    def normal(scaled):
+        return scaled, norm(scaled.mean(), scaled.std()).logpdf(scaled)
+
+    assert chosen([Transform(), LOG], y, normal) == LOG
+    y = 10 + np.random.default_rng(0).standard_normal(200)
+    assert chosen([Transform(), LOG], y, normal).is_identity
+
+
+def test_skewed_targets_are_predicted_in_their_units(fitted):
+    assert fitted.y_transform_.name == "log"
+    X, y = table(200, seed=1)
+    plain = regressor(y_transform="identity").fit(*table())
+    assert plain.y_transform_.is_identity
+    gain = fitted.log_predictive_density(X, y).mean() - plain.log_predictive_density(X, y).mean()
+    assert gain > 0.3
+    lower, upper = fitted.predict_interval(X, 0.9)
+    assert (lower > 0).all()
+    assert 0.8 < ((lower < y) & (y < upper)).mean() < 0.98
+
+
+def test_all_predictions_agree(fitted):
+    X, _ = table(30, seed=2)
+    mean, std = fitted.predict(X, return_std=True)
+    samples = fitted.sample_y(X, 4000)
+    assert samples.min() > 0
+    ends = fitted.predict_quantiles(X, [5e-4, 1 - 5e-4]).T
+    np.testing.assert_allclose(np.clip(samples, *ends[..., None]).mean(1), mean, rtol=0.05)
+    lower, upper = fitted.predict_interval(X, 0.9)
+    inside = (lower[:, None] < samples) & (samples < upper[:, None])
+    np.testing.assert_allclose(inside.mean(1), 0.9, atol=0.04)
+    assert (fitted.predict(X, return_std=True, observation_noise=False)[1] < std).all()
+    steps = np.linspace(1e-3, 400, 40_001)
+    density = np.exp(fitted.log_predictive_density(np.repeat(X[:1], len(steps), 0), steps))
+    assert density.sum() * (steps[1] - steps[0]) == pytest.approx(1, abs=2e-3)
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict(X), mean)
+    assert clone(fitted).get_params()["y_transform"] == "auto"
+    with pytest.raises(ValueError, match="sample_y draws jointly"):
+        fitted.predict(X, return_cov=True)
+
+
+def test_a_report_says_that_it_is_of_the_transformed_targets(fitted):
+    assert "logarithm" in report(fitted).text
+
+
+def test_what_has_no_tail_to_the_right_is_left_alone():
+    X, y = table()
+    for targets in (np.log(y), -y, 50 + np.log(y)):
+        found = regressor().fit(X, targets)
+        assert found.y_transform_ == Transform()
+        np.testing.assert_array_equal(
+            found.predict(X), regressor(y_transform="identity").fit(X, targets).predict(X)
+        )
+
+
+def test_bounds_hold():
+    X, y = table(60)
+    shares = 100 * y / (1 + y)
+    found = regressor(y_transform="logit", y_bounds=(0, 100)).fit(X, shares)
+    new = 3 * X
+    for values in (found.predict(new), found.predict_interval(new, 0.99), found.sample_y(new, 50)):
+        assert np.min(values) > 0
+        assert np.max(values) < 100
+    bounded = regressor(y_transform="identity", y_bounds=(0, None)).fit(X, y)
+    assert bounded.predict(new).min() >= 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"y_transform": "root"}, "y_transform must be one of"),
+        ({"y_transform": "log"}, "'log' needs positive targets, got -"),
+        ({"y_transform": "logit"}, "needs y_bounds"),
+        ({"y_bounds": (3, 1)}, "y_bounds must be"),
+        ({"y_bounds": (0, None)}, "targets within the bounds, got -"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options, message):
+    X, y = table(20)
+    with pytest.raises(ValueError, match=message):
+        regressor(**options).fit(X, np.log(y) - 5)
