@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -33,6 +33,7 @@ from gpytorch_nkn.estimators.nkn.table_models import (
     train_structures,
     untrained_model,
 )
+from gpytorch_nkn.estimators.nkn.table_monotone import Monotone
 from gpytorch_nkn.estimators.nkn.table_rows import (
     DrawnRows,
     SourceRows,
@@ -143,6 +144,14 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             are those of the mixture (the rarest thousandth counts as the quantile there).
         y_bounds: Lower and upper end of the targets, ``None`` for none: there are no predictions
             beyond. ``None``: 0 and infinity for transforms that need it.
+        monotonic_cst: Columns with which predictions may only rise (1) or only fall (-1), as
+            scikit-learn's boosting has them: a number for each column, 0 for neither, or a mapping
+            of names; 3 columns at most. Means of the mixed processes are rearranged in
+            what they predict along these columns, over the range that training has seen, beyond
+            which they are constant: ``predict`` is monotone (under a ``y_transform``, what each
+            process predicts before it is transformed back), and deviations stay as they are. It
+            takes the time of 65 predictions for one column, of 441 for two and of 1,331 for three.
+            ``model_``, and what is read of it, does not know of it.
         missing: ``"impute"``, see above, or ``"refuse"``, by which NaN are an error.
         method: ``"exact"``, ``"sparse"`` (VFE with inducing points) or ``"auto"``, which is exact
             up to ``max_exact`` rows.
@@ -211,6 +220,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
     _categories: Categories
     _cat_dims: tuple[int, ...]
     _gaps: Gaps | None
+    _monotone: Monotone | None
 
     def __init__(
         self,
@@ -222,6 +232,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         noise: str = "auto",
         y_transform: str = "auto",
         y_bounds: Sequence[float | None] | None = None,
+        monotonic_cst: ArrayLike | Mapping[str, int] | None = None,
         missing: str = "impute",
         method: str = "auto",
         max_exact: int | None = None,
@@ -241,6 +252,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         self.noise = noise
         self.y_transform = y_transform
         self.y_bounds = y_bounds
+        self.monotonic_cst = monotonic_cst
         self.missing = missing
         self.method = method
         self.max_exact = max_exact
@@ -308,6 +320,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             table = self._gaps.expected(table)
         own = any(isinstance(structure, Kernel) for structure in structures)
         self.standardisation_ = Standardisation.of(table, keep_constant=own, codes=codes)
+        self._monotone = self._asked_to_be_monotone(table, codes)
         refuse_constant(target)
         candidates = self._transforms(target, any_rows=source is not None)
         warn_of_copies(table, target)
@@ -364,6 +377,13 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             )
         targets = (self.y_transform_.forward(y) - self.y_offset_) / self.y_scale_
         return self._tensor(self.standardisation_(X)), self._tensor(targets)
+
+    def _asked_to_be_monotone(self, table: np.ndarray, codes: np.ndarray) -> Monotone | None:
+        if self.monotonic_cst is None:
+            return None
+        names = list(getattr(self, "feature_names_in_", range(table.shape[1])))
+        used = self.standardisation_.used
+        return Monotone.of(self.monotonic_cst, names, codes, used, self.standardisation_(table))
 
     def _transforms(self, y: np.ndarray, any_rows: bool) -> list[Transform]:
         """Transforms that targets ``N`` may have."""
@@ -727,6 +747,11 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         places[:, ~gaps] = np.arange((~gaps).sum())
         places[:, gaps] = (~gaps).sum() + np.arange(count * gaps.sum()).reshape(count, -1)
         means, variances = ensemble.moments(self._tensor(once), variance=variance, noise=noise)
+        if self._monotone is not None:
+            means = self._monotone(
+                once,
+                lambda rows: ensemble.moments(self._tensor(rows), variance=False, noise=False)[0],
+            )
         if variance:
             variances = variances[:, places].reshape(-1, len(gaps))
         means = self.y_offset_ + self.y_scale_ * means[:, places].reshape(-1, len(gaps))
