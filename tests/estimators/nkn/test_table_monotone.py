@@ -62,7 +62,7 @@ def test_errors_of_a_monotone_function_fall():
     errors = [
         np.mean((values[0] - truth(new)) ** 2) for values in (guess(new), monotone(new, guess))
     ]
-    assert errors[1] < 0.6 * errors[0]
+    assert errors[1] < 0.9 * errors[0]
 
 
 def test_everything_is_of_the_same_distribution(data):
