@@ -174,8 +174,8 @@ DATA_NAMES = ("X", "Y", "x", "y", "cells")  # given even where they are optional
 # which say what its own say. (Chunks of rows have a test of their own.)
 NO_DATA_METHODS = {
     "condition_on_chunks", "construct_inputs", "custom_fit", "fantasize", "forecast", "forward",
-    "get_params", "load_state_dict", "on_common_scale", "plot", "sample", "sample_paths", "sample_y",
-    "set_train_data", "subset_output", "train", "trimmed",
+    "get_params", "load_state_dict", "on_common_scale", "plot", "sample", "sample_paths",
+    "sample_y", "set_train_data", "subset_output", "train", "trimmed",
 }  # fmt: skip
 
 
