@@ -211,7 +211,9 @@ def test_an_interruption_keeps_the_best_so_far(monkeypatch, call):
 def test_budget_ends_the_training_and_keeps_what_there_is():
     result = fit_best_of(network_model(), restarts=3, budget=1e-6)
     assert all(record.evaluations <= 1 for record in result.restarts)
-    assert len(result.members) == 3
+    others = [record.status for record in result.restarts if record.number not in result.members]
+    assert len(result.members) >= 1  # how many of the others begin depends on the machine
+    assert all(status.startswith("failed: interrupted by the budget") for status in others)
 
 
 class SlowKernel(RBFKernel):

@@ -83,6 +83,7 @@ class Effects:
         first_order: Sobol indices ``D`` of first order, by column.
         total_order: Total Sobol indices ``D``.
         names: Of all columns ``D``.
+        scale: What the effects are of where targets are transformed, such as ``"logarithm"``.
     """
 
     main: tuple[Effect, ...]
@@ -90,6 +91,7 @@ class Effects:
     first_order: np.ndarray
     total_order: np.ndarray
     names: tuple[str, ...]
+    scale: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as plain numbers, strings, lists and dictionaries."""
@@ -98,7 +100,8 @@ class Effects:
     def __str__(self) -> str:
         labels = [*self.names, *(pair.label for pair in self.pairs)]
         width = max(len("column"), *map(len, labels))
-        lines = [f"{'column':<{width}}  first  total"]
+        lines = [f"Of the {self.scale} of the targets:"] if self.scale else []
+        lines.append(f"{'column':<{width}}  first  total")
         for place in np.argsort(-self.total_order, kind="stable"):
             first, total = self.first_order[place], self.total_order[place]
             lines.append(f"{self.names[place]:<{width}}  {first:5.3f}  {total:5.3f}")
@@ -155,8 +158,8 @@ def effects(
             whose means and variances are those of the mixture of its members, the record of a
             fit, or a fitted NKNRegressor, of which the model of the largest share is taken, or
             NKNForecaster with covariates, of which the process of the largest weight is taken
-            (effects are those on logarithms if it is one of these, and only covariates have main
-            effects, for what happens over time is in components).
+            (only covariates have main effects, for what happens over time is in components). Where
+            an estimator transforms its targets, effects are those on their new scale (``scale``).
         max_effects: Largest number of main effects, those of the largest total indices, and of
             pairs, those of the largest shares.
         points: Positions of a main effect, evenly over the column's range; pairs have a grid of
@@ -239,7 +242,8 @@ def effects(
             for pair in chosen
         ]
     both.sort(key=lambda effect: -effect.share)
-    return Effects(tuple(main), tuple(both), first, total, names)
+    scale = "" if gp.units.link is None else gp.units.link.noun
+    return Effects(tuple(main), tuple(both), first, total, names, scale)
 
 
 def _indices(

@@ -9,7 +9,7 @@ from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.estimators.nkn.table_targets import chosen, log_density, moments
 from gpytorch_nkn.estimators.transforms import Transform, candidate_transforms
 from gpytorch_nkn.fit import Recipe
-from gpytorch_nkn.interpretation import report
+from gpytorch_nkn.interpretation import effects, report
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=15)
 LOG = Transform("log", 0.0, power=0.0)
@@ -101,6 +101,8 @@ def test_all_predictions_agree(fitted):
 
 def test_a_report_says_that_it_is_of_the_transformed_targets(fitted):
     assert "logarithm" in report(fitted).text
+    assert str(effects(fitted, samples=64)).startswith("Of the logarithm of the targets:\ncolumn")
+    assert effects(regressor(y_transform="identity").fit(*table()), samples=64).scale == ""
 
 
 def test_what_has_no_tail_to_the_right_is_left_alone():
