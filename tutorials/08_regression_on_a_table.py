@@ -231,8 +231,8 @@ steps, _ = compare(X, y, X_new, y_new)
 steps.round(2)
 
 # %% [markdown]
-# Trees cut where prices jump, and are ahead. At their defaults they take milliseconds where networks
-# take seconds, which counts from some ten thousand rows on. Where functions are smooth, rows are
+# Trees cut where prices jump, and are ahead. At their defaults they take milliseconds, networks
+# seconds, which counts from some ten thousand rows on. Where functions are smooth, rows are
 # few, or intervals matter, networks are ahead, as above. The comparison costs a few lines. Make it.
 
 # %%
