@@ -40,7 +40,16 @@ __all__ = ["main", "run", "scores"]
 
 _SETS = ("yacht", "boston", "energy", "concrete", "kin8nm")
 _SPLITS = (*map(str, range(10)), "pca")
-_METHODS = ("nkn", "nkn_gaussian", "rbf", "matern", "rbf_linear", "sm4", "paper")
+_METHODS = (
+    "nkn",
+    "nkn_gaussian",
+    "nkn_extrapolate",
+    "rbf",
+    "matern",
+    "rbf_linear",
+    "sm4",
+    "paper",
+)
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _LIBRARIES = ("torch", "gpytorch", "botorch", "numpy", "scipy", "scikit-learn", "gpytorch_nkn")
 

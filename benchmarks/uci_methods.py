@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,11 +41,16 @@ EXACT_ROWS = 2000  # up to which the others are trained on all rows at once, as 
 METHODS = {
     "nkn": "NKNRegressor",
     "nkn_gaussian": "NKNRegressor, calibrate=False",
+    "nkn_extrapolate": "NKNRegressor, shift='extrapolate'",
     "rbf": "RBF-ARD",
     "matern": "Matern-5/2-ARD",
     "rbf_linear": "RBF-ARD + linear",
     "sm4": "spectral mixture 4",
     "paper": "the paper's NKN",
+}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "nkn_gaussian": {"calibrate": False},
+    "nkn_extrapolate": {"shift": "extrapolate"},
 }
 _MIXTURES = 4
 _INDUCING = "inducing points"
@@ -128,10 +134,12 @@ def fit_method(
     used = settings_in_use(method, settings, len(y))
     if used is None:
         raise ValueError(f"{method} is left out beyond {EXACT_ROWS} rows without inducing points.")
-    if method == "nkn":
-        return _estimator("auto", "stacking", X, y, settings, seed, calibrate=True)
-    if method == "nkn_gaussian":
-        return _estimator("auto", "stacking", X, y, settings, seed, calibrate=False)
+    if method.startswith("nkn"):
+        options = {
+            "nkn_gaussian": {"calibrate": False},
+            "nkn_extrapolate": {"shift": "extrapolate"},
+        }
+        return _estimator("auto", "stacking", X, y, settings, seed, **options.get(method, {}))
     if used.get("as") == _NETWORK:
         parts = _PARTS[method](X.shape[1])
         network = NeuralKernelNetwork(parts, [Linear(len(parts), 1)])
@@ -146,16 +154,15 @@ def _estimator(
     y: np.ndarray,
     settings: Settings,
     seed: int,
-    *,
-    calibrate: bool,
+    **options: Any,
 ) -> Predict:
     estimator = NKNRegressor(
         structure,
         restarts=settings.restarts,
         selection=selection,
-        calibrate=calibrate,
         recipe=settings.recipe,
         random_state=seed,
+        **options,
     ).fit(X, y)
 
     def predict(new: np.ndarray) -> Prediction:

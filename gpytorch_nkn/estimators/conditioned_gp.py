@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from gpytorch.models import ExactGP
@@ -72,6 +72,11 @@ class ConditionedGP:
             yield part
 
     @property
+    def inputs(self) -> Tensor:
+        """Inputs ``N x D`` that it is conditioned on."""
+        return self._inputs
+
+    @property
     def targets(self) -> Tensor:
         """Targets ``N`` that it is conditioned on."""
         return self._targets
@@ -86,6 +91,17 @@ class ConditionedGP:
         posterior = self._posterior()
         mean, variance = posterior.leave_one_out()
         return self._targets - posterior.residual + mean, variance
+
+    def leave_blocks_out(self, blocks: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """Mean and variance ``b`` (noise included) of the targets of blocks, given all others.
+
+        Args:
+            blocks: Index vectors ``b``.
+        """
+        posterior = self._posterior()
+        prior = self._targets - posterior.residual
+        found = zip(blocks, posterior.leave_blocks_out(blocks), strict=True)
+        return [(prior[rows] + mean, variance) for rows, (mean, variance) in found]
 
     def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
         """Mean and variance ``M`` of the function at rows ``M x D``, without noise."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -44,6 +44,7 @@ def fit_in_stages(
     restarts: int = 2,
     recipe: Recipe | None = None,
     budget: float | None = None,
+    folds: Sequence[Tensor] = (),
     seed: int = 0,
     n_jobs: int = 1,
     progress: bool = True,
@@ -72,6 +73,8 @@ def fit_in_stages(
         max_blocks: Number of blocks, fewer where the budget asks for it; rows beyond take no part
             in the training.
         recipe: Optimiser settings of a start; ``None`` for 120 iterations of L-BFGS.
+        folds: Rows (index vectors) that one start after another is to predict unseen below 500
+            rows, in place of a random third.
         restarts, budget, seed, n_jobs, progress: As in :func:`fit_best_of`.
 
     Returns:
@@ -105,7 +108,8 @@ def fit_in_stages(
     rows = torch.randperm(num_rows, generator=session.generator())
     rows = rows.to(inputs.device)
     if _WORTH_IT * num_rows < _START_ROWS:
-        return _fit_in_folds(model, rows, restarts, recipe, session, options)
+        folds = [fold.to(inputs.device) for fold in folds] or rows.tensor_split(_FOLDS)
+        return _fit_in_folds(model, rows, folds, restarts, recipe, session, options)
     try:
         some = rows[:_START_ROWS]
         model.set_train_data(inputs[some], targets[some], strict=False)
@@ -157,22 +161,22 @@ def fit_in_stages(
 def _fit_in_folds(
     model: ExactGP,
     rows: Tensor,
+    folds: Sequence[Tensor],
     restarts: int,
     recipe: Recipe,
     session: Session,
     options: dict[str, Any],
 ) -> FitResult:
-    """Starts that see all folds of the rows but one first, and predict that."""
+    """Starts that see all ``rows`` but one of the folds first, and predict that."""
     inputs, targets = model.train_inputs[0], model.train_targets
-    folds = rows.tensor_split(_FOLDS)
     starts: dict[int, ExactGP] = {}
     held_out: dict[int, HeldOut] = {}
     records: list[RestartRecord] = []
     for number in range(restarts):
         if session.is_over and starts:
             break
-        fold = folds[number % _FOLDS]
-        seen = torch.cat([f for f in folds if f is not fold])
+        fold = folds[number % len(folds)]
+        seen = rows[~torch.isin(rows, fold)]
         start = copy_model(model)
         start.set_train_data(inputs[seen], targets[seen], strict=False)
 

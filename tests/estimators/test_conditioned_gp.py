@@ -98,3 +98,17 @@ def test_exact_rows_are_bounded_by_memory(free, rows, monkeypatch):
     assert 0 < max_exact_rows(None) <= 12_000
     monkeypatch.setattr(conditioned_gp, "free_bytes", lambda device: free)
     assert max_exact_rows("cpu") == rows
+
+
+def test_left_out_blocks_are_predicted_as_by_the_model_without_them(model):
+    blocks = [torch.tensor([3, 1, 20]), torch.tensor([1])]
+    inputs, targets = model.train_inputs[0], model.train_targets
+    for block, (mean, variance) in zip(
+        blocks, ConditionedGP(model).leave_blocks_out(blocks), strict=True
+    ):
+        rest = ~torch.isin(torch.arange(25), block)
+        less = deepcopy(model)
+        less.set_train_data(inputs[rest], targets[rest], strict=False)
+        expected, covariance, _ = dense(less, inputs[block])
+        torch.testing.assert_close(mean, expected)
+        torch.testing.assert_close(variance, covariance.diagonal() + 0.03)

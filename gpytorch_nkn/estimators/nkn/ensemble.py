@@ -106,6 +106,9 @@ class Ensemble:
         cat_dims: Columns of codes.
         sparse: Makes a sparse predictor of a model; ``None`` for exact predictions.
         block_size: Rows of a block within which each row is left out, for sparse predictions.
+        ends: Rows (index vectors) of inputs ``N x D`` that are left out together to weigh members,
+            and to learn widths beside single ones; ``None`` leaves out one row at a time only.
+            Variances then do not depend on the inputs.
         end: Time of the monotonic clock, after which no further member is taken in.
 
     Attributes:
@@ -131,9 +134,10 @@ class Ensemble:
         cat_dims: Sequence[int],
         sparse: Callable[[ExactGP], Predictor] | None,
         block_size: int,
+        ends: Callable[[Tensor], list[Tensor]] | None = None,
         end: float = math.inf,
     ):
-        found: list[tuple[tuple[str, int], Predictor, np.ndarray]] = []
+        found: list[tuple[tuple[str, int], Predictor, np.ndarray, np.ndarray]] = []
         kept = 0
         seconds = 0.0  # that a member takes
         for name, number in _in_turn(results, only_best=selection == "marginal_likelihood"):
@@ -148,9 +152,12 @@ class Ensemble:
                 if sparse is not None:
                     blocks = list(exact.blocks(block_size, _MAX_LOO_ROWS))
                 left_out = np.concatenate([_left_out(block) for block in blocks], 1)
+                apart = left_out
+                if ends is not None:
+                    apart = np.concatenate([_left_out(block, ends) for block in blocks], 1)
             except (torch.linalg.LinAlgError, NotPSDError):
                 continue
-            found.append(((name, number), predictor, left_out))
+            found.append(((name, number), predictor, left_out, apart))
             kept += predictor.num_bytes
             if kept > _KEPT_BYTES:
                 predictor.release()
@@ -160,31 +167,35 @@ class Ensemble:
         # of starts that weigh the same, the first one is what is read: the best of its network
         names = list(results)
         found.sort(key=lambda one: names.index(one[0][0]))
-        members = [member for member, _, _ in found]
-        table = np.stack([left_out for _, _, left_out in found], 1)
+        members = [member for member, _, _, _ in found]
+        table = np.stack([left_out for _, _, left_out, _ in found], 1)
         held_out = _held_out(results, members)
-        honest = table if held_out is None else held_out
+        honest = np.stack([apart for *_, apart in found], 1) if held_out is None else held_out
         if selection == "stacking":
             weights = _weights(honest[0], honest[1], honest[2], calibrate)
         else:
             logs = norm.logpdf(honest[0], honest[1], np.sqrt(honest[2]))
             weights = np.eye(len(found))[np.nanmean(logs, 1).argmax()]
-        weights = _prepared(weights, [predictor for _, predictor, _ in found], end)
+        weights = _prepared(weights, [predictor for _, predictor, _, _ in found], end)
         places = np.flatnonzero(weights)
         self.members = [members[place] for place in places]
         self.predictors = [found[place][1] for place in places]
         weights, table, honest = weights[places], table[:, places], honest[:, places]
         seen = _held_out_rows(self.predictors)
         if seen is not None:  # what all rows but these predict, in place of blocks of some
-            table = honest = seen
-            if selection == "stacking":
-                weights = _weights(honest[0], honest[1], honest[2], calibrate)
+            table = seen
+            if ends is None:
+                honest = seen
+                if selection == "stacking":
+                    weights = _weights(honest[0], honest[1], honest[2], calibrate)
+        if ends is not None:  # widths are to be right there, and elsewhere
+            table = np.concatenate([honest, table], 2)
         self.weights = weights
         self.widths = WIDTHS if calibrate else np.ones(1)
         self.width_shares = self._shares_of_widths(table, table[2])
         self.scale: NoiseScale | None = None
         factors = np.ones(table.shape[-1])
-        if noise == "auto" and len(factors) >= _SCALED_ROWS:
+        if noise == "auto" and ends is None and len(factors) >= _SCALED_ROWS:
             factors = self._learn_scale(table, cat_dims)
         aligned = honest.shape == table.shape
         parts = self.observations(weights, honest[1], honest[2] * (factors if aligned else 1.0))
@@ -359,10 +370,17 @@ def _held_out(
     return whole if whole.shape[-1] else None
 
 
-def _left_out(predictor: ConditionedGP) -> np.ndarray:
-    """Targets, and their means and variances given all others, ``3 x N``."""
-    mean, variance = predictor.leave_one_out()
-    return torch.stack([predictor.targets, mean, variance]).cpu().numpy()
+def _left_out(
+    predictor: ConditionedGP, ends: Callable[[Tensor], list[Tensor]] | None = None
+) -> np.ndarray:
+    """Targets, and their means and variances given all others, ``3 x N``; or those of the ends."""
+    if ends is None:
+        parts = [torch.stack([predictor.targets, *predictor.leave_one_out()])]
+    else:
+        blocks = ends(predictor.inputs)
+        found = zip(blocks, predictor.leave_blocks_out(blocks), strict=True)
+        parts = [torch.stack([predictor.targets[rows], *moments]) for rows, moments in found]
+    return torch.cat(parts, 1).cpu().numpy()
 
 
 def mixture_log_density(

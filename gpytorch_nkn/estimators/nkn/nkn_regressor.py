@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -26,6 +27,7 @@ from gpytorch_nkn.estimators.nkn.ensemble import (
 )
 from gpytorch_nkn.estimators.nkn.sparse_predictor import sparse_predictors
 from gpytorch_nkn.estimators.nkn.table_categories import Categories
+from gpytorch_nkn.estimators.nkn.table_ends import end_rows
 from gpytorch_nkn.estimators.nkn.table_gaps import Gaps
 from gpytorch_nkn.estimators.nkn.table_models import (
     check_structures,
@@ -41,11 +43,10 @@ from gpytorch_nkn.estimators.nkn.table_rows import (
     TensorRows,
     row_source,
 )
-from gpytorch_nkn.estimators.nkn.table_targets import chosen, is_skewed, log_density, moments
+from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
 from gpytorch_nkn.estimators.table_input import (
     Standardisation,
     missing_as_nan,
-    offset_and_scale,
     refuse_constant,
     refuse_other_values,
     warn_of_copies,
@@ -54,7 +55,6 @@ from gpytorch_nkn.estimators.transforms import (
     TRANSFORMS,
     Transform,
     as_bounds,
-    candidate_transforms,
 )
 from gpytorch_nkn.fit import (
     FitResult,
@@ -72,11 +72,10 @@ _USUAL_ROWS = 100_000
 _MIXED = 2  # members that it is to have time for
 _METHODS = ("auto", "exact", "sparse")
 _NOISES = ("auto", "constant")
+_SHIFTS = ("none", "extrapolate")
 _MISSING = ("impute", "refuse")
 _TRANSFORMS = ("auto", *(name for name in TRANSFORMS if name != "box-cox"))  # a power of series
 _CHOICE = 0.05  # of a budget, at most, for every transform
-_COMPARED_ROWS = 300  # by which a transform is chosen
-_QUICK = Recipe(adam_steps=0, lbfgs_iterations=40)
 
 
 class NKNRegressor(RegressorMixin, BaseEstimator):
@@ -141,7 +140,8 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             skewed to the right (a skewness above 0.5) if held-out ones of 300 rows are predicted
             better by 2 standard errors of their log density, Jacobian included; of tables that are
             not in memory none. Predictions are of the targets themselves: means
-            are those of the mixture (the rarest thousandth counts as the quantile there).
+            are those of the mixture (what lies by more than a standard deviation beyond all targets
+            seen and beyond the median counts as if it lay there).
         y_bounds: Lower and upper end of the targets, ``None`` for none: there are no predictions
             beyond. ``None``: 0 and infinity for transforms that need it.
         monotonic_cst: Columns with which predictions may only rise (1) or only fall (-1), as
@@ -152,6 +152,13 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             process predicts before it is transformed back), and deviations stay as they are. It
             takes the time of 65 predictions for one column, of 441 for two and of 1,331 for three.
             ``model_``, and what is read of it, does not know of it.
+        shift: ``"none"`` if new rows will be like those of training, or ``"extrapolate"`` if they
+            will lie beyond them. Members of the mixture are then weighed by how they predict
+            the rows at both ends of the table's principal directions from all others: a tenth
+            at each end, left out together. Below 500 rows (for the first directions, one for
+            each start) hyperparameters have not seen these, either. Widths are those that such
+            rows and single ones call for; they do not depend on the inputs (see ``noise``). Where
+            there are no numbers, there are no ends.
         missing: ``"impute"``, see above, or ``"refuse"``, by which NaN are an error.
         method: ``"exact"``, ``"sparse"`` (VFE with inducing points) or ``"auto"``, which is exact
             up to ``max_exact`` rows.
@@ -178,7 +185,8 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             Below 500 rows each third of them is predicted from the others by hyperparameters that
             have not seen it, so that more rows do better. From there on rows are held out one by
             one, which flatters a little, and more where rows are copies of others; with sparse
-            predictions it is that of exact ones within blocks of rows.
+            predictions it is that of exact ones within blocks of rows. Under
+            ``shift="extrapolate"`` it is of the rows at the ends.
         width_shares_: Shares of the widths of predictions, by factor of the deviation.
         method_: ``"exact"`` or ``"sparse"``.
         x_offset_, x_scale_, y_offset_, y_scale_: The standardisation, of columns that vary and of
@@ -207,12 +215,10 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
 
     method_: str
     seed_: int
-    y_offset_: float
-    y_scale_: float
-    y_transform_: Transform
     n_features_in_: int
     standardisation_: Standardisation
     results_: dict[str, FitResult]
+    _targets: Targets
     _ensemble: Ensemble | None
     _num_points: int
     _rows: TableRows | None
@@ -233,6 +239,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         y_transform: str = "auto",
         y_bounds: Sequence[float | None] | None = None,
         monotonic_cst: ArrayLike | Mapping[str, int] | None = None,
+        shift: str = "none",
         missing: str = "impute",
         method: str = "auto",
         max_exact: int | None = None,
@@ -253,6 +260,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         self.y_transform = y_transform
         self.y_bounds = y_bounds
         self.monotonic_cst = monotonic_cst
+        self.shift = shift
         self.missing = missing
         self.method = method
         self.max_exact = max_exact
@@ -322,15 +330,25 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         self.standardisation_ = Standardisation.of(table, keep_constant=own, codes=codes)
         self._monotone = self._asked_to_be_monotone(table, codes)
         refuse_constant(target)
-        candidates = self._transforms(target, any_rows=source is not None)
+        bounds = as_bounds(self.y_bounds, "y_bounds")
+        transforms = candidates(self.y_transform, target, bounds, in_memory=source is None)
         warn_of_copies(table, target)
         num_rows = len(target) if drawn is None else drawn.source.num_rows
         self._choose_method(num_rows)
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
             used = codes[self.standardisation_.used] if codes.size else codes
             self._cat_dims = cat_dims = tuple(np.flatnonzero(used).tolist())
-            self.y_transform_ = self._chosen(candidates, table, target, seed)
-            self.y_offset_, self.y_scale_ = offset_and_scale(self.y_transform_.forward(target))
+            transform = choose_transform(
+                transforms,
+                self._tensor(self.standardisation_(table)),
+                target,
+                seed=seed,
+                recipe=self.recipe,
+                budget=None if self.budget is None else _CHOICE * self.budget,
+                block_size=self.block_size,
+                cat_dims=cat_dims,
+            )
+            self._targets = Targets.of(target, transform)
             inputs, targets = self._standardised(table, target)
             named = named_structures(structures, self.selection, num_rows, inputs.size(-1))
             later = 0.0
@@ -349,6 +367,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
                 n_jobs=self.n_jobs,
                 progress=self.progress,
                 cat_dims=cat_dims,
+                folds=() if self._ends is None else self._ends(inputs),
             )
         if drawn is not None:
             held_out = self._standardised(*drawn.held_out)
@@ -370,13 +389,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
 
     def _standardised(self, X: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
         """Inputs ``N x d`` and targets ``N`` as networks see them."""
-        if not self.y_transform_.holds(y):
-            raise ValueError(
-                f"y_transform={self.y_transform_.name!r} has no value for all targets from "
-                f"{y.min():g} to {y.max():g}."
-            )
-        targets = (self.y_transform_.forward(y) - self.y_offset_) / self.y_scale_
-        return self._tensor(self.standardisation_(X)), self._tensor(targets)
+        return self._tensor(self.standardisation_(X)), self._tensor(self._targets.standardised(y))
 
     def _asked_to_be_monotone(self, table: np.ndarray, codes: np.ndarray) -> Monotone | None:
         if self.monotonic_cst is None:
@@ -384,60 +397,6 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         names = list(getattr(self, "feature_names_in_", range(table.shape[1])))
         used = self.standardisation_.used
         return Monotone.of(self.monotonic_cst, names, codes, used, self.standardisation_(table))
-
-    def _transforms(self, y: np.ndarray, any_rows: bool) -> list[Transform]:
-        """Transforms that targets ``N`` may have."""
-        bounds, option = as_bounds(self.y_bounds, "y_bounds"), self.y_transform
-        if option == "auto" and bounds is None and (any_rows or not is_skewed(y)):
-            option = "identity"
-        found = candidate_transforms(option, y, bounds, prefix="y_")
-        return [Transform(), *found[1:]] if bounds is None and found[0].is_identity else found
-
-    @property
-    def _is_linear(self) -> bool:
-        """Whether observations are mixtures of Gaussians in units of the targets."""
-        transform = self.y_transform_
-        return transform.is_identity and math.inf == transform.upper == -transform.lower
-
-    def _chosen(
-        self, candidates: list[Transform], X: np.ndarray, y: np.ndarray, seed: int
-    ) -> Transform:
-        """The transform under which a single kernel predicts some held-out rows best."""
-        if len(candidates) == 1:
-            return candidates[0]
-        rows = np.random.default_rng(seed).permutation(len(y))[:_COMPARED_ROWS]
-        if np.ptp(y[rows]) == 0:
-            return candidates[0]
-        inputs = self._tensor(self.standardisation_(X[rows]))
-
-        def held_out(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            offset, scale = offset_and_scale(scaled)
-            results = train_structures(
-                {"rbf": "rbf"},
-                inputs,
-                self._tensor((scaled - offset) / scale),
-                budget=None if self.budget is None else _CHOICE * self.budget,
-                block_size=self.block_size,
-                restarts=1,
-                recipe=self.recipe or _QUICK,
-                seed=seed,
-                n_jobs=1,
-                progress=False,
-                cat_dims=self._cat_dims,
-            )
-            ensemble = Ensemble(
-                results,
-                selection="stacking",
-                calibrate=True,
-                noise="constant",
-                cat_dims=self._cat_dims,
-                sparse=None,
-                block_size=self.block_size,
-            )
-            targets, logs = ensemble.left_out
-            return offset + scale * targets, logs - np.log(scale)
-
-        return chosen(candidates, y[rows], held_out)
 
     def _choose_method(self, num_rows: int) -> None:
         """How to predict from so many rows; says at once what they lead to."""
@@ -499,11 +458,25 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
     @property
     def left_out_log_density_(self) -> float:
         """Mean log density of left-out training rows, per unit of the targets."""
-        targets, logs = self._fitted().left_out
-        found = self.y_transform_.inverse(self.y_offset_ + self.y_scale_ * targets)
-        return float(np.nanmean(logs + self.y_transform_.log_slope(found))) - math.log(
-            self.y_scale_
-        )
+        return float(np.nanmean(self._targets.log_density_of(*self._fitted().left_out)))
+
+    @property
+    def y_transform_(self) -> Transform:
+        """The transform of the targets."""
+        check_is_fitted(self, "results_")
+        return self._targets.transform
+
+    @property
+    def y_offset_(self) -> float:
+        """Mean of the transformed targets."""
+        check_is_fitted(self, "results_")
+        return self._targets.offset
+
+    @property
+    def y_scale_(self) -> float:
+        """Standard deviation of the transformed targets."""
+        check_is_fitted(self, "results_")
+        return self._targets.scale
 
     @property
     def x_offset_(self) -> np.ndarray:
@@ -595,17 +568,17 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             raise ValueError("At most one of return_std and return_cov can be asked for.")
         check_is_fitted(self, "results_")
         drawn, gaps = self._drawn(X)
-        if not self._is_linear:
+        if not self._targets.is_linear:
             if return_cov:
                 raise ValueError(
                     "Targets are transformed or bounded (see y_transform_) and have covariances on "
                     "that scale only; sample_y draws jointly, and y_transform='identity' without "
                     "bounds has them."
                 )
-            mean, std = moments(self.y_transform_, *self._observations(X))
+            mean, std = self._targets.moments(*self._observations(X))
             if return_std and not observation_noise:
                 shares, means, variances = self._mixture(drawn, gaps, True, False)
-                std = moments(self.y_transform_, shares, means, np.sqrt(variances))[1]
+                std = self._targets.moments(shares, means, np.sqrt(variances))[1]
             return (mean, std) if return_std else mean
         shares, means, variances = self._mixture(drawn, gaps, return_std, observation_noise)
         mean = shares @ means
@@ -682,7 +655,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         if values.shape != parts[1].shape[1:]:
             raise ValueError(f"X has {parts[1].shape[1]} rows and y has shape {values.shape}.")
-        return log_density(self.y_transform_, *parts, values, resolution or 0.0)
+        return self._targets.log_density(*parts, values, resolution or 0.0)
 
     def _observations(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Shares ``R`` of the Gaussians of new observations, their means, deviations ``R x M``.
@@ -773,10 +746,18 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
                 if rows is None
                 else sparse_predictors(inputs, self._num_points, rows, self.seed_, self._cat_dims),
                 block_size=self.block_size,
+                ends=self._ends,
                 end=end,
             )
             self._rows = None  # which may stand for files
         return self._ensemble
+
+    @property
+    def _ends(self) -> Callable[[Tensor], list[Tensor]] | None:
+        """The rows that judge how others are extrapolated, if that is what is asked for."""
+        if self.shift == "none" or len(self._cat_dims) == len(self.standardisation_.offset):
+            return None
+        return partial(end_rows, cat_dims=self._cat_dims)
 
     @property
     def _any_model(self) -> Any:
@@ -796,6 +777,7 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             *options,
             ("y_transform", _TRANSFORMS),
             ("noise", _NOISES),
+            ("shift", _SHIFTS),
             ("missing", _MISSING),
         ):
             if getattr(self, name) not in known:

@@ -140,6 +140,7 @@ def train_structures(
     n_jobs: int,
     progress: bool,
     cat_dims: Sequence[int] = (),
+    folds: Sequence[Tensor] = (),
 ) -> dict[str, FitResult]:
     """Train a model of each structure on rows ``N x D``; see ``fit_in_stages`` for the options.
 
@@ -168,6 +169,7 @@ def train_structures(
                     restarts=restarts,
                     recipe=recipe,
                     budget=session.part(1 / (len(kernels) - number)),
+                    folds=folds,
                     seed=seed,
                     n_jobs=n_jobs,
                     progress=progress,

@@ -2,99 +2,210 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import torch
 from scipy.stats import skew
+from torch import Tensor
 
-from gpytorch_nkn.estimators.nkn.ensemble import mixture_log_density, mixture_quantile
-from gpytorch_nkn.estimators.transforms import Transform
+from gpytorch_nkn.estimators.nkn.ensemble import Ensemble, mixture_log_density, mixture_quantile
+from gpytorch_nkn.estimators.nkn.table_models import train_structures
+from gpytorch_nkn.estimators.table_input import offset_and_scale
+from gpytorch_nkn.estimators.transforms import Transform, candidate_transforms
+from gpytorch_nkn.fit import Recipe
 
-__all__ = ["chosen", "is_skewed", "log_density", "moments"]
+__all__ = ["Targets", "candidates", "choose_transform"]
 
 _SKEWED = 0.5
 _STANDARD_ERRORS = 2.0
-_TAIL = 5e-4  # beyond, on either side, values count as the quantile there
+_COMPARED_ROWS = 300  # by which a transform is chosen
+_QUICK = Recipe(adam_steps=0, lbfgs_iterations=40)
 _NODES = 40
 _FAR = 40.0  # deviations, in which all of a Gaussian lies
 
 
-def is_skewed(targets: np.ndarray) -> bool:
-    """Whether targets ``N`` have a tail to the right that a logarithm or a root could mend."""
-    return bool(targets.min() >= 0 and skew(targets) > _SKEWED)
-
-
-def chosen(
-    candidates: Sequence[Transform],
-    targets: np.ndarray,
-    held_out: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
-) -> Transform:
-    """The transform under which held-out targets are predicted best.
+@dataclass(frozen=True)
+class Targets:
+    """How the targets of a table are modelled, and what predictions of them are in their units.
 
     Args:
-        candidates: The identity, and others.
-        targets: ``N``.
-        held_out: Gives, of targets on their new scale, those that were held out (``M``, in the same
-            order for all candidates), and the log densities of these.
+        y: Targets ``N`` that are seen.
+        transform: What the process models, standardised, is this of them.
 
-    Returns:
-        The one with the highest log density per unit of the targets if it is above that of the
-        identity by 2 standard errors; else the identity.
+    Attributes:
+        transform: As given.
+        offset, scale: Mean and standard deviation of the transformed targets.
+        lowest, highest: The ends of the transformed targets.
+
+    Raises:
+        ValueError: The transform has no value for some, or they cannot be standardised.
     """
-    densities = []
-    for transform in candidates:
-        scaled, logs = held_out(transform.forward(targets))
-        densities.append(logs + transform.log_slope(transform.inverse(scaled)))
+
+    transform: Transform
+    offset: float
+    scale: float
+    lowest: float
+    highest: float
+
+    @classmethod
+    def of(cls, y: np.ndarray, transform: Transform) -> Targets:
+        """Of targets ``N``, under a transform."""
+        if not transform.holds(y):
+            raise _no_value(transform, y)
+        scaled = transform.forward(y)
+        return cls(transform, *offset_and_scale(scaled), float(scaled.min()), float(scaled.max()))
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether observations are mixtures of Gaussians in units of the targets."""
+        transform = self.transform
+        return transform.is_identity and math.inf == transform.upper == -transform.lower
+
+    def standardised(self, y: np.ndarray) -> np.ndarray:
+        """Targets ``N`` as processes see them."""
+        if not self.transform.holds(y):
+            raise _no_value(self.transform, y)
+        return (self.transform.forward(y) - self.offset) / self.scale
+
+    def log_density_of(self, standardised: np.ndarray, logs: np.ndarray) -> np.ndarray:
+        """Log densities ``N`` per unit of the targets, of standardised ones and their densities."""
+        found = self.transform.inverse(self.offset + self.scale * standardised)
+        return logs + self.transform.log_slope(found) - math.log(self.scale)
+
+    def moments(
+        self, shares: np.ndarray, means: np.ndarray, stds: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Means and deviations ``M`` of targets that are a mixture of ``R`` Gaussians transformed.
+
+        Transformed values that lie by more than a standard deviation of the targets beyond both
+        those seen and the median of the mixture count as if they lay there: under a logarithm the
+        moments of wide tails, which hardly a row tells, would outweigh all else.
+        """
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+        weights = weights / weights.sum()
+        median = mixture_quantile(shares, means, stds, 0.5)
+        lower = np.minimum(self.lowest, median) - self.scale
+        upper = np.maximum(self.highest, median) + self.scale
+        first, second = np.zeros_like(median), np.zeros_like(median)
+        middle = self.transform.inverse(median)
+        for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
+            apart = self.transform.inverse(np.clip(means + node * stds, lower, upper)) - middle
+            first += weight * (shares @ apart)
+            second += weight * (shares @ apart**2)
+        return middle + first, np.sqrt((second - first**2).clip(0))
+
+    def log_density(
+        self,
+        shares: np.ndarray,
+        means: np.ndarray,
+        stds: np.ndarray,
+        values: np.ndarray,
+        resolution: float,
+    ) -> np.ndarray:
+        """Log density of targets ``M``, or its mean over an interval of that width around each."""
+        transform = self.transform
+        if self.is_linear:
+            return mixture_log_density(shares, means, stds, values, resolution=resolution)
+        if not resolution:
+            logs = mixture_log_density(shares, means, stds, transform.forward(values))
+            return logs + transform.log_slope(values)
+        lower, upper = (
+            transform.position(values + half) for half in (-resolution / 2, resolution / 2)
+        )
+        is_empty = lower >= upper  # there can be no targets
+        lowest, highest = (means - _FAR * stds).min(0), (means + _FAR * stds).max(0)
+        lower = np.where(np.isfinite(lower), lower, np.fmin(lowest, upper) - 1)
+        upper = np.where(np.isfinite(upper), upper, np.fmax(highest, lower) + 1)
+        width = np.where(is_empty, 1.0, upper - lower)
+        logs = mixture_log_density(shares, means, stds, (lower + upper) / 2, resolution=width)
+        return np.where(is_empty, -np.inf, logs + np.log(width) - np.log(resolution))
+
+
+def _no_value(transform: Transform, y: np.ndarray) -> ValueError:
+    return ValueError(
+        f"y_transform={transform.name!r} has no value for all targets from {y.min():g} to "
+        f"{y.max():g}."
+    )
+
+
+def candidates(
+    option: str, y: np.ndarray, bounds: tuple[float, float] | None, *, in_memory: bool
+) -> list[Transform]:
+    """Transforms that targets ``N`` may have under an option of the regressor."""
+    if option == "auto" and bounds is None and not (in_memory and _is_skewed(y)):
+        option = "identity"
+    found = candidate_transforms(option, y, bounds, prefix="y_")
+    return [Transform(), *found[1:]] if bounds is None and found[0].is_identity else found
+
+
+def _is_skewed(y: np.ndarray) -> bool:
+    """Whether targets ``N`` have a tail to the right that a logarithm or a root could mend."""
+    return bool(y.min() >= 0 and skew(y) > _SKEWED)
+
+
+def choose_transform(
+    found: Sequence[Transform],
+    inputs: Tensor,
+    y: np.ndarray,
+    *,
+    seed: int,
+    recipe: Recipe | None,
+    **options: Any,
+) -> Transform:
+    """The transform under which a single kernel predicts some held-out rows best.
+
+    Args:
+        found: The identity, and others.
+        inputs: Standardised rows ``N x d``.
+        y: Targets ``N``.
+        seed: Of the rows that are drawn, and of the training.
+        recipe, options: Of :func:`train_structures`.
+    """
+    rows = np.random.default_rng(seed).permutation(len(y))[:_COMPARED_ROWS]
+    if len(found) == 1 or np.ptp(y[rows]) == 0:
+        return found[0]
+
+    def held_out(transform: Transform) -> np.ndarray:
+        targets = Targets.of(y[rows], transform)
+        results = train_structures(
+            {"rbf": "rbf"},
+            inputs[rows],
+            torch.as_tensor(targets.standardised(y[rows])).to(inputs),
+            restarts=1,
+            recipe=recipe or _QUICK,
+            seed=seed,
+            n_jobs=1,
+            progress=False,
+            **options,
+        )
+        ensemble = Ensemble(
+            results,
+            selection="stacking",
+            calibrate=True,
+            noise="constant",
+            cat_dims=options["cat_dims"],
+            sparse=None,
+            block_size=options["block_size"],
+        )
+        return targets.log_density_of(*ensemble.left_out)
+
+    return _best(found, [held_out(transform) for transform in found])
+
+
+def _best(found: Sequence[Transform], densities: Sequence[np.ndarray]) -> Transform:
+    """The first of some transforms, or one with log densities above its own by 2 standard errors.
+
+    Densities ``M`` are per unit of the targets, of the same rows for all.
+    """
     gains = np.array(densities) - densities[0]
     gains = gains[:, np.isfinite(gains).all(0)]
     if gains.shape[1] < 2:
-        return candidates[0]
+        return found[0]
     means = gains.mean(1)
     errors = gains.std(1) / np.sqrt(gains.shape[1])
     best = int(means.argmax())
-    return candidates[best if means[best] > _STANDARD_ERRORS * errors[best] else 0]
-
-
-def moments(
-    transform: Transform, shares: np.ndarray, means: np.ndarray, stds: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Means and deviations ``M`` of targets that are a mixture of ``R`` Gaussians when transformed.
-
-    The rarest values, a thousandth in all, count as the quantiles that they lie beyond: under a
-    logarithm the moments of wide tails, which held-out rows hardly tell, would outweigh all else.
-    """
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-    weights = weights / weights.sum()
-    lower = mixture_quantile(shares, means, stds, _TAIL)
-    upper = mixture_quantile(shares, means, stds, 1 - _TAIL)
-    first, second = np.zeros_like(lower), np.zeros_like(lower)
-    middle = transform.inverse(mixture_quantile(shares, means, stds, 0.5))
-    for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
-        apart = transform.inverse(np.clip(means + node * stds, lower, upper)) - middle
-        first += weight * (shares @ apart)
-        second += weight * (shares @ apart**2)
-    return middle + first, np.sqrt((second - first**2).clip(0))
-
-
-def log_density(
-    transform: Transform,
-    shares: np.ndarray,
-    means: np.ndarray,
-    stds: np.ndarray,
-    values: np.ndarray,
-    resolution: float,
-) -> np.ndarray:
-    """Log density of targets ``M``, or its mean over an interval of that width around each."""
-    if transform.is_identity and transform.lower == -np.inf and transform.upper == np.inf:
-        return mixture_log_density(shares, means, stds, values, resolution=resolution)
-    if not resolution:
-        logs = mixture_log_density(shares, means, stds, transform.forward(values))
-        return logs + transform.log_slope(values)
-    lower, upper = (transform.position(values + half) for half in (-resolution / 2, resolution / 2))
-    is_empty = lower >= upper  # there can be no targets
-    lowest, highest = (means - _FAR * stds).min(0), (means + _FAR * stds).max(0)
-    lower = np.where(np.isfinite(lower), lower, np.fmin(lowest, upper) - 1)
-    upper = np.where(np.isfinite(upper), upper, np.fmax(highest, lower) + 1)
-    width = np.where(is_empty, 1.0, upper - lower)
-    logs = mixture_log_density(shares, means, stds, (lower + upper) / 2, resolution=width)
-    return np.where(is_empty, -np.inf, logs + np.log(width) - np.log(resolution))
+    return found[best if means[best] > _STANDARD_ERRORS * errors[best] else 0]

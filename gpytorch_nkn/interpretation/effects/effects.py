@@ -36,7 +36,8 @@ __all__ = ["Effect", "Effects", "effects"]
 _ROWS, _PAIR_ROWS = 100, 50  # over which the other columns are averaged
 _PAIR_POINTS = 19  # per column of a pair's grid
 _SHARE_POINTS = 100  # per column, by which the share of a pair is taken
-_SCREEN_ROWS, _SCREEN_POINTS, _SCREENED = 30, 6, 100  # rough shares of pairs, and of how many
+# Rough shares of pairs, and still rougher ones of how many of them: rows, points of each column.
+_SCREEN, _ROUGH_SCREEN, _SCREENED = (30, 6), (10, 4), 100
 _VISIBLE = 1e-3  # share from which on a pair is an effect
 _DISCRETE = 8  # different values of a column that are taken themselves
 _FLAT = 1e-12  # standard deviation, of the largest target, below which a prediction is constant
@@ -335,21 +336,22 @@ def _largest_pairs(
     number: int,
     rng: np.random.Generator,
 ) -> list[tuple[int, int]]:
-    """Pairs by falling share, from a coarse grid; a share is below the gaps of its columns."""
-    rows = draw_rows(inputs, _SCREEN_ROWS, rng)
+    """Pairs by falling share, from coarse grids; a share is below the gaps of its columns."""
     gaps = total_order - first_order
     # total indices are means of squares, and hence nearly exact where they are small
     varying = np.flatnonzero(total_order >= _VISIBLE / 2).tolist()
-    candidates = sorted(combinations(varying, 2), key=lambda p: -min(gaps[p[0]], gaps[p[1]]))
-    levels = (np.arange(_SCREEN_POINTS) + 0.5) / _SCREEN_POINTS
-    nodes = [Empirical(column).ppf(levels) for column in inputs.T]
-    shares = {}
-    for i, j in candidates[:_SCREENED]:
-        a, b = nodes[i][:, None, None], nodes[j][None, :, None]
-        table = process.mean(set_columns(rows, {i: a, j: b})).mean(-1)
-        shares[i, j] = _interaction_variance(table) / variance
-    largest = sorted(shares, key=lambda pair: -shares[pair])[:number]
-    return [pair for pair in largest if shares[pair] >= _VISIBLE]
+    pairs = sorted(combinations(varying, 2), key=lambda p: -min(gaps[p[0]], gaps[p[1]]))[:_SCREENED]
+    for (num_rows, points), kept in ((_ROUGH_SCREEN, 3 * number), (_SCREEN, number)):
+        rows = draw_rows(inputs, num_rows, rng)
+        levels = (np.arange(points) + 0.5) / points
+        nodes = [Empirical(column).ppf(levels) for column in inputs.T]
+        shares = {}
+        for i, j in pairs:
+            a, b = nodes[i][:, None, None], nodes[j][None, :, None]
+            table = process.mean(set_columns(rows, {i: a, j: b})).mean(-1)
+            shares[i, j] = _interaction_variance(table) / variance
+        pairs = sorted(shares, key=lambda pair: -shares[pair])[:kept]
+    return [pair for pair in pairs if shares[pair] >= _VISIBLE]
 
 
 def _interaction_variance(table: np.ndarray) -> float:

@@ -2,11 +2,12 @@ import pickle
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import lognorm, norm
 from sklearn.base import clone
 
 from gpytorch_nkn.estimators import NKNRegressor
-from gpytorch_nkn.estimators.nkn.table_targets import chosen, log_density, moments
+from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
 from gpytorch_nkn.estimators.transforms import Transform, candidate_transforms
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import effects, report
@@ -33,37 +34,45 @@ def fitted():
 
 def test_moments_and_density_are_those_of_a_log_normal():
     truth = lognorm(0.4, scale=np.exp(1.2))
+    targets = Targets(LOG, offset=1.0, scale=0.5, lowest=0.0, highest=2.5)
     parts = np.ones(1), np.full((1, 3), 1.2), np.full((1, 3), 0.4)
-    mean, std = moments(LOG, *parts)
-    # without the rarest thousandth, which counts as the quantile there
-    nodes = truth.ppf(np.clip((np.arange(200_000) + 0.5) / 200_000, 5e-4, 1 - 5e-4))
-    np.testing.assert_allclose(mean, nodes.mean(), rtol=2e-3)
-    np.testing.assert_allclose(std, nodes.std(), rtol=2e-2)
-    np.testing.assert_allclose(mean, truth.mean(), rtol=1e-2)
+    mean, std = targets.moments(*parts)
+    np.testing.assert_allclose(mean, truth.mean(), rtol=1e-3)
+    np.testing.assert_allclose(std, truth.std(), rtol=5e-3)
     values = np.array([0.5, 3.0, 9.0])
-    np.testing.assert_allclose(log_density(LOG, *parts, values, 0.0), truth.logpdf(values))
+    np.testing.assert_allclose(targets.log_density(*parts, values, 0.0), truth.logpdf(values))
     inside = np.log(truth.cdf(values + 0.25) - truth.cdf(values - 0.25)) - np.log(0.5)
-    np.testing.assert_allclose(log_density(LOG, *parts, values, 0.5), inside, rtol=1e-6)
-    assert (log_density(LOG, *parts, np.array([-1.0, -2.0, 0.0]), 0.0) == -np.inf).all()
+    np.testing.assert_allclose(targets.log_density(*parts, values, 0.5), inside, rtol=1e-6)
+    logs = targets.log_density(*parts, np.array([-1.0, -2.0, 0.0]), 0.0)
+    assert (logs == -np.inf).all()
+
+
+@pytest.mark.parametrize("center", [1.2, 6.0])
+def test_wide_tails_end_a_deviation_beyond_what_was_seen_and_the_median(center):
+    targets = Targets(LOG, offset=1.0, scale=0.5, lowest=0.0, highest=2.5)
+    mean, std = targets.moments(np.ones(1), np.full((1, 1), center), np.full((1, 1), 3.0))
+    lower, upper = min(0.0, center) - 0.5, max(2.5, center) + 0.5
+    nodes = norm(center, 3).ppf((np.arange(200_000) + 0.5) / 200_000)
+    values = np.exp(np.clip(nodes, lower, upper))
+    np.testing.assert_allclose(mean, values.mean(), rtol=0.02)
+    np.testing.assert_allclose(std, values.std(), rtol=0.04)
 
 
 def test_the_probabilities_of_counts_have_sum_one():
     (root,) = candidate_transforms("sqrt", np.array([0.0, 3.0, 7.0]))
     counts = np.arange(200.0)
     parts = np.array([0.7, 0.3]), np.full((2, 200), 2.0), np.array([[0.8], [1.5]]) + np.zeros(200)
-    logs = log_density(root, *parts, counts, 1.0)
+    logs = Targets.of(counts, root).log_density(*parts, counts, 1.0)
     assert np.exp(logs).sum() == pytest.approx(1, abs=1e-9)
 
 
 def test_a_transform_is_taken_if_held_out_targets_say_so():
-    y = np.exp(np.random.default_rng(0).standard_normal(200))
-
-    def normal(scaled):
-        return scaled, norm(scaled.mean(), scaled.std()).logpdf(scaled)
-
-    assert chosen([Transform(), LOG], y, normal) == LOG
-    y = 10 + np.random.default_rng(0).standard_normal(200)
-    assert chosen([Transform(), LOG], y, normal).is_identity
+    X, y = table(60)
+    options = {"seed": 0, "recipe": SHORT, "budget": None, "block_size": 1000, "cat_dims": ()}
+    for targets, name in ((y, "log"), (10 + np.log(y), "identity")):
+        both = [Transform(), LOG]
+        assert choose_transform(both, torch.tensor(X), targets, **options).name == name
+    assert candidates("auto", y, None, in_memory=False) == [Transform()]  # not looked at
 
 
 def test_skewed_targets_are_predicted_in_their_units(fitted):
@@ -83,8 +92,9 @@ def test_all_predictions_agree(fitted):
     mean, std = fitted.predict(X, return_std=True)
     samples = fitted.sample_y(X, 4000)
     assert samples.min() > 0
-    ends = fitted.predict_quantiles(X, [5e-4, 1 - 5e-4]).T
-    np.testing.assert_allclose(np.clip(samples, *ends[..., None]).mean(1), mean, rtol=0.05)
+    seen = np.log(table()[1])
+    ends = np.exp([seen.min() - seen.std(), seen.max() + seen.std()])
+    np.testing.assert_allclose(np.clip(samples, *ends).mean(1), mean, rtol=0.05)
     lower, upper = fitted.predict_interval(X, 0.9)
     inside = (lower[:, None] < samples) & (samples < upper[:, None])
     np.testing.assert_allclose(inside.mean(1), 0.9, atol=0.04)
