@@ -22,7 +22,7 @@ from botorch.test_functions import StyblinskiTang
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, fit_bo_model
-from gpytorch_nkn.interpretation import effects, expand
+from gpytorch_nkn.interpretation import effects, expand, report_search
 from gpytorch_nkn.models import NKNSingleTaskGP
 from gpytorch_nkn.plotting import plot_effects
 
@@ -180,6 +180,36 @@ else:
             client.complete_trial(trial, raw_data={"value": value})
     best_point, found, *_ = client.get_best_parameterization(use_model_predictions=False)
     print(best_point, found, f"(highest: {highest:.1f})")
+
+# %% [markdown]
+# ## What the optimiser believes
+# After some iterations you want to know whether to go on. `report_search` takes the model of the
+# loop, whose data are the evaluations in their order, and says what was reached, which columns
+# matter, what the model expects where it would go next, and how well it foresaw what came.
+
+# %%
+halfway = EVALUATIONS // 2
+model = fit_bo_model(NKNSingleTaskGP(x[:halfway], y[:halfway]))
+acquisition = LogExpectedImprovement(model, best_f=y[:halfway].max())
+candidate, _ = optimize_acqf(acquisition, unit_cube, q=1, num_restarts=4, raw_samples=128)
+found = report_search(
+    model,
+    acquisition=acquisition,
+    candidates=candidate,
+    bounds=unit_cube,
+    num_initial=INITIAL,
+    columns=columns,
+)
+print("\n".join([*found.summary, *found.checks]))
+
+# %% [markdown]
+# Above: the values, and by how many of its deviations the model was wrong about each, given those
+# before it. Below: what it believes along three columns through the next point, and the acquisition
+# function. `found.save("search.html")` writes all of it, with the effects, on a page.
+
+# %% mystnb={"image": {"alt": "Best value so far, one-step-ahead errors, slices of the belief"}}
+found.plot(plt.figure(figsize=(10, 6), layout="constrained"))
+plt.show()
 
 # %%
 # The claim of this page.

@@ -17,7 +17,7 @@ from gpytorch_nkn.interpretation.expansion import (
     expand,
     simplify,
 )
-from gpytorch_nkn.interpretation.reporting import Report, report
+from gpytorch_nkn.interpretation.reporting import Report, SearchReport, report, report_search
 
 __all__ = [
     "ColumnUse",
@@ -28,6 +28,7 @@ __all__ = [
     "Effects",
     "Expansion",
     "Report",
+    "SearchReport",
     "Simplification",
     "Term",
     "TermGroup",
@@ -37,5 +38,6 @@ __all__ = [
     "expand",
     "leave_one_out",
     "report",
+    "report_search",
     "simplify",
 ]

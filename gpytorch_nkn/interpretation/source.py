@@ -229,7 +229,8 @@ def fitted_gp(thing: Any) -> FittedGP:
     if getattr(model, "common_transform", transform) is not transform:
         raise NotImplementedError(
             f"The members of this {type(model).__name__} have outcomes on scales of their own, "
-            "where components add up for each member only; effects(model) reads all of them."
+            "where components add up for each member only; effects(model) and "
+            "report_search(model) read all of them."
         )
     with evaluating(model), torch.no_grad():
         kernel, inputs, targets = _kernel_of(model), model.train_inputs[0], model.train_targets
@@ -283,6 +284,16 @@ def fitted_members(model: ExactGP) -> list[tuple[float, FittedGP]]:
             )  # fmt: skip
             found.append((alike.count(alike[place]) / number, member))
         return found
+
+
+def is_ensemble(model: Any) -> bool:
+    """Whether BoTorch averages over the model's batch."""
+    return isinstance(model, ExactGP) and bool(getattr(model, "_is_ensemble", False))
+
+
+def fitted_processes(thing: Any) -> list[tuple[float, FittedGP]]:
+    """The processes that predict together, with weights of sum one: often a single one."""
+    return fitted_members(thing) if is_ensemble(thing) else [(1.0, fitted_gp(thing))]
 
 
 def check_fit(kernel: Kernel, inputs: Tensor) -> None:

@@ -55,8 +55,14 @@ class Halves:
 
 Y = Halves().predict(ROWS)
 
+SLICE = SimpleNamespace(
+    name="dose", grid=X, mean=WAVE, lower=WAVE - 1, upper=WAVE + 1, acquisition=X, best=1.0,
+    candidates=np.array([2.0]),
+)  # fmt: skip
+
 # The number of Axes, positional arguments and options of a call that is right.
 CALLS = {
+    "plot_acquisition": (2, ([SLICE, SLICE],), {"y_label": "yield"}),
     "plot_autocorrelation": (1, BANDED, {}),
     "plot_calibration": (1, ([0.5, 0.8, 0.95], [0.3, 0.8, 0.9]), {"num_points": 60}),
     "plot_components": (2, ([CURVE, CURVE],), {"y_label": "ppm"}),
@@ -70,7 +76,9 @@ CALLS = {
     "plot_kernel": (1, (KERNEL, X), {"show": "samples"}),
     "plot_local_spectrum": (1, (KERNEL, X), {}),
     "plot_network": (1, (NETWORK,), {"x": ROWS}),
+    "plot_one_step_ahead": (1, (WAVE,), {"num_initial": 3}),
     "plot_periodogram": (1, BANDED, {"x_label": "month"}),
+    "plot_progress": (1, (WAVE,), {"optimum": 2.0}),
     "plot_qq": (1, BANDED, {}),
     "plot_spectral_surface": (1, (PAIRS,), {}),
     "plot_spectrum": (1, (KERNEL, X), {"y": WAVE, "x_label": "year"}),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special, stats
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.checks.check_tools import (
@@ -66,6 +66,45 @@ class LeaveOneOut:
     log_density: float
     coverage: tuple[Coverage, ...]
     p_value: float
+
+    @classmethod
+    def of_mixture(
+        cls, y: np.ndarray, weights: np.ndarray, means: np.ndarray, stds: np.ndarray
+    ) -> LeaveOneOut:
+        """Of observations ``N`` that ``K`` processes predicted, with their weights.
+
+        Errors in standard deviations are those of a normal distribution with the same probability.
+
+        Args:
+            y: Observations ``N``.
+            weights: ``K``, of sum one.
+            means: ``K x N``.
+            stds: ``K x N``, noise included.
+        """
+        each = (y - means) / stds
+        z_scores = each[0]
+        if len(weights) > 1:
+            below = special.logsumexp(special.log_ndtr(each), axis=0, b=weights[:, None])
+            above = special.logsumexp(special.log_ndtr(-each), axis=0, b=weights[:, None])
+            least = special.ndtri_exp(np.minimum(np.minimum(below, above), -np.log(2)))
+            z_scores = np.where(below < above, least, -least)
+        mean = weights @ means
+        logs = special.logsumexp(stats.norm.logpdf(y, means, stds), axis=0, b=weights[:, None])
+        coverage = []
+        for level in _LEVELS:
+            inside = int((np.abs(z_scores) <= stats.norm.ppf((1 + level) / 2)).sum())
+            lower, upper = stats.binom.interval(0.95, y.size, level)
+            p_value = stats.binomtest(inside, y.size, level).pvalue
+            ends = float(lower) / y.size, float(upper) / y.size
+            coverage.append(Coverage(level, inside / y.size, *ends, float(p_value)))
+        return cls(
+            mean=mean,
+            std=np.sqrt(weights @ (stds**2 + (means - mean) ** 2)),
+            z_scores=z_scores,
+            log_density=float(logs.mean()),
+            coverage=tuple(coverage),
+            p_value=float(stats.kstest(stats.norm.cdf(z_scores), "uniform").pvalue),
+        )
 
     def sentences(self) -> list[str]:
         """A plain sentence on the intervals, and one on the distribution as a whole.
@@ -141,21 +180,5 @@ def leave_one_out(
             "not; it must include the noise."
         ) from error
     mean, variance = (part.numpy() for part in posterior.leave_one_out())
-    std = np.sqrt(variance)
-    z_scores = (residual - mean) / std
-    coverage = []
-    for level in _LEVELS:
-        inside = int((np.abs(z_scores) <= stats.norm.ppf((1 + level) / 2)).sum())
-        lower, upper = stats.binom.interval(0.95, n, level)
-        p_value = stats.binomtest(inside, n, level).pvalue
-        coverage.append(
-            Coverage(level, inside / n, float(lower) / n, float(upper) / n, float(p_value))
-        )
-    return LeaveOneOut(
-        mean=mean + offset,
-        std=std,
-        z_scores=z_scores,
-        log_density=float((stats.norm.logpdf(z_scores) - np.log(std)).mean()),
-        coverage=tuple(coverage),
-        p_value=float(stats.kstest(stats.norm.cdf(z_scores), "uniform").pvalue),
-    )
+    made = LeaveOneOut.of_mixture(residual, np.ones(1), mean[None], np.sqrt(variance)[None])
+    return replace(made, mean=mean + offset)

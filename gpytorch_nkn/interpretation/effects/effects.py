@@ -27,7 +27,8 @@ from gpytorch_nkn.interpretation.source import (
     TableEstimator,
     evaluating,
     fitted_gp,
-    fitted_members,
+    fitted_processes,
+    is_ensemble,
     raw_inputs,
 )
 
@@ -197,11 +198,8 @@ def effects(
     with evaluating(gp_model), torch.no_grad():
         inputs = raw_inputs(gp_model).cpu().numpy()
         estimated = isinstance(model, NetworkEstimator)
-        if _is_ensemble(gp_model):
-            members = fitted_members(gp_model)
-            inputs = inputs[0] if inputs.ndim > 2 else inputs
-        else:
-            members = [(1.0, fitted_gp(model if estimated else gp_model))]
+        inputs = inputs[0] if inputs.ndim > 2 else inputs  # of an ensemble
+        members = fitted_processes(model if estimated else gp_model)
         _, gp = members[0]
         if estimated:
             inputs = gp.units.x_offset + gp.units.x_scale * inputs
@@ -373,11 +371,6 @@ def _grid(values: np.ndarray, points: int) -> np.ndarray:
     return np.linspace(low, high, points if high > low else 1)
 
 
-def _is_ensemble(model: Any) -> bool:
-    """Whether BoTorch averages over the model's batch."""
-    return isinstance(model, ExactGP) and bool(getattr(model, "_is_ensemble", False))
-
-
 def _checked_model(thing: Any) -> ExactGP:
     if isinstance(thing, NetworkEstimator):
         beside = getattr(thing, "covariates_", None)
@@ -391,7 +384,7 @@ def _checked_model(thing: Any) -> ExactGP:
     outputs = getattr(model, "num_outputs", 1)
     targets = getattr(model, "train_targets", None)
     inputs = getattr(model, "train_inputs", None)
-    if _is_ensemble(model):
+    if is_ensemble(model):
         return model
     if isinstance(targets, Tensor) and targets.dim() > 1 and outputs == 1:
         outputs = f"targets of shape {tuple(targets.shape)}"

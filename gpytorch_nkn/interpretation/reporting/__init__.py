@@ -2,5 +2,7 @@
 
 from gpytorch_nkn.interpretation.reporting.findings import Report
 from gpytorch_nkn.interpretation.reporting.report import report
+from gpytorch_nkn.interpretation.reporting.report_search import report_search
+from gpytorch_nkn.interpretation.reporting.search_report import SearchReport, SearchSlice
 
-__all__ = ["Report", "report"]
+__all__ = ["Report", "SearchReport", "SearchSlice", "report", "report_search"]

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jinja2 import Environment, StrictUndefined
 
-from gpytorch_nkn import __version__, plotting
+from gpytorch_nkn import plotting
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, ResidualChecks, RollingForecasts
 from gpytorch_nkn.interpretation.components import ComponentCurve, Decomposition
 from gpytorch_nkn.interpretation.effects import Effect, Effects
 from gpytorch_nkn.interpretation.expansion import Expansion
+from gpytorch_nkn.interpretation.reporting.picture import (
+    SIZE,
+    Picture,
+    draw,
+    draw_figure,
+    finite,
+    literal,
+    render,
+    with_unit,
+)
 from gpytorch_nkn.interpretation.reporting.words import MATTERS, describe_effects
-from gpytorch_nkn.interpretation.units import Units, percent
+from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.layers import Layer
@@ -32,12 +37,10 @@ if TYPE_CHECKING:
 __all__ = ["Forecast", "Report", "Section"]
 
 _NO_NOISE = 1e-5  # of the variance of the targets
-_SIZE = (5.2, 2.8)  # inches; with ten-point letters, to be read on a phone too
-_DPI = 160
 _SHOWN_TERMS = 12
 _HISTORY = 4  # lengths of the continuation that are shown before it
 _SHOWN_POINTS = 30  # of the data before the continuation, at least
-_HIGH, _WIDE = 30, 60  # characters of a label along the axes
+_WIDE = 60  # characters of a label along the horizontal axis
 _LONG = 24  # characters of a component's name beside its bar
 _ROWS = 8  # columns that are told of, even where they hardly matter
 _PANELS, _PANEL = 3, 18  # effects in a row of the figure, and characters of their labels
@@ -174,7 +177,7 @@ class Report:
 
         What is no finite number becomes None.
         """
-        return _finite(
+        return finite(
             {
                 "title": self.title,
                 "summary": list(self.summary),
@@ -219,40 +222,8 @@ class Report:
         return self.text
 
 
-def _finite(value: Any) -> Any:
-    """A tree of plain values, without what JSON does not know."""
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, np.integer):
-        return int(value)
-    if isinstance(value, float | np.floating):
-        return float(value) if np.isfinite(value) else None
-    return value
-
-
-@dataclass(frozen=True)
-class _Picture:
-    """A figure in the page, with a text for those who cannot see it."""
-
-    source: str
-    text: str
-
-
 def _render_page(report: Report) -> str:
     """The page as text."""
-    template = (
-        files("gpytorch_nkn.interpretation.reporting")
-        .joinpath("page.html.jinja")
-        .read_text("utf-8")
-    )
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["percent"] = percent
     sections = [
         {
             "section": section,
@@ -264,7 +235,8 @@ def _render_page(report: Report) -> str:
             zip(report.sections, report.decomposition.components, strict=True)
         )
     ]
-    return environment.from_string(template).render(
+    return render(
+        "page.html.jinja",
         report=report,
         sections=sections,
         overview=_draw_overview(report),
@@ -275,29 +247,7 @@ def _render_page(report: Report) -> str:
         forecast=_draw_forecast(report),
         checks=_draw_checks(report),
         network=_draw_network(report),
-        version=__version__,
     )
-
-
-def _draw(
-    text: str, paint: Callable[[Axes], object], size: tuple[float, float] = _SIZE
-) -> _Picture:
-    return _draw_figure(text, lambda figure: paint(figure.add_subplot()), size)
-
-
-def _draw_figure(
-    text: str, paint: Callable[[Figure], object], size: tuple[float, float]
-) -> _Picture:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    paint(figure)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
-    return _Picture(f"data:image/png;base64,{encoded}", text)
 
 
 def _labels(report: Report) -> tuple[str, str]:
@@ -305,26 +255,16 @@ def _labels(report: Report) -> tuple[str, str]:
     units = report.units
     x_label, y_label = units.names[0], units.y_name
     if not np.issubdtype(report.x.dtype, np.datetime64):
-        x_label = _with_unit(x_label, units.x_unit)
-    y_label = _with_unit(y_label, units.y_unit)
-    return _literal(x_label, _WIDE), _literal(y_label, _HIGH)
-
-
-def _with_unit(label: str, unit: str) -> str:
-    return label if not unit or f"({unit})" in label else f"{label} ({unit})"
-
-
-def _literal(text: str, characters: int = _HIGH) -> str:
-    """A text that is no formula, in at most two lines."""
-    text = textwrap.fill(text, characters, max_lines=2, placeholder=" ...")
-    return text.replace("$", r"\$")
+        x_label = with_unit(x_label, units.x_unit)
+    y_label = with_unit(y_label, units.y_unit)
+    return literal(x_label, _WIDE), literal(y_label)
 
 
 def _short(name: str) -> str:
     return name if len(name) <= _LONG else f"{name[: _LONG - 3].rstrip()}..."
 
 
-def _draw_overview(report: Report) -> _Picture | None:
+def _draw_overview(report: Report) -> Picture | None:
     """The data and the fit, in time."""
     fit = report.fit
     if fit is None:
@@ -335,7 +275,7 @@ def _draw_overview(report: Report) -> _Picture | None:
 
 def _draw_curve(
     report: Report, curve: ComponentCurve, text: str, y_label: str, data_label: str
-) -> _Picture:
+) -> Picture:
     x_label, _ = _labels(report)
 
     def paint(ax: Axes) -> None:
@@ -345,7 +285,7 @@ def _draw_curve(
         if curve is report.fit and report.units.link is not None:
             _call_it_median(ax)
 
-    return _draw(text, paint)
+    return draw(text, paint)
 
 
 def _call_it_median(ax: Axes) -> None:
@@ -356,32 +296,32 @@ def _call_it_median(ax: Axes) -> None:
             text.set_text("median")
 
 
-def _draw_cumulative(report: Report) -> _Picture:
+def _draw_cumulative(report: Report) -> Picture:
     names = [_short(section.name).replace("$", r"\$") for section in report.sections]
     explained = np.array([section.explained for section in report.sections])
     unit = f" ({report.units.y_unit})" if report.units.y_unit else ""
-    label = _literal(f"mean absolute error,\ncross-validated{unit}")
+    label = literal(f"mean absolute error,\ncross-validated{unit}")
     errors = np.array([section.error for section in report.sections])
     height = 1.1 + 0.4 * len(names)
-    return _draw(
+    return draw(
         "Share of the variance explained by the components, one after another",
         lambda ax: plotting.plot_cumulative(ax, names, explained, errors=errors, error_label=label),
-        (_SIZE[0], height),
+        (SIZE[0], height),
     )
 
 
-def _draw_component(report: Report, place: int) -> _Picture | None:
+def _draw_component(report: Report, place: int) -> Picture | None:
     curve = report.sections[place].curve
     if curve is None:
         return None
     _, y_label = _labels(report)
     if report.units.link is not None:
-        y_label = _literal(report.units.of_model(report.units.y_name))
+        y_label = literal(report.units.of_model(report.units.y_name))
     text = f"Component {place + 1}: {report.sections[place].title}"
     return _draw_curve(report, curve, text, y_label, "data less the other parts")
 
 
-def _draw_forecast(report: Report) -> _Picture | None:
+def _draw_forecast(report: Report) -> Picture | None:
     forecast = report.forecast
     if forecast is None:
         return None
@@ -394,15 +334,15 @@ def _draw_forecast(report: Report) -> _Picture | None:
             ax, forecast.x, forecast.mean, forecast.lower, forecast.upper,
             train=(report.x[shown], report.y[shown]), x_label=x_label, y_label=y_label,
         )  # fmt: skip
-        for draw in forecast.samples:
-            ax.plot(forecast.x, draw, color="#2a9d78", linewidth=0.8, alpha=0.7)
+        for path in forecast.samples:
+            ax.plot(forecast.x, path, color="#2a9d78", linewidth=0.8, alpha=0.7)
         if report.units.link is not None:
             _call_it_median(ax)
 
-    return _draw("Continuation of the series, with draws from the posterior", paint)
+    return draw("Continuation of the series, with draws from the posterior", paint)
 
 
-def _draw_effects(report: Report) -> list[_Picture]:
+def _draw_effects(report: Report) -> list[Picture]:
     if report.effects is None:
         return []
     if report.fit is None:
@@ -411,18 +351,18 @@ def _draw_effects(report: Report) -> list[_Picture]:
     return pictures + [_draw_effect(report, e, "Interaction") for e in report.effects.pairs]
 
 
-def _draw_panels(report: Report, effects: Effects) -> _Picture:
+def _draw_panels(report: Report, effects: Effects) -> Picture:
     """All effects of a table in one figure, those of single columns on one scale."""
     _, y_label = _labels(report)
     if report.units.link is not None:
-        y_label = _literal(report.units.of_model(report.units.y_name))
+        y_label = literal(report.units.of_model(report.units.y_name))
     total = effects.total_order
     main = [e for e in effects.main if total[e.columns[0]] >= MATTERS] or effects.main[:1]
     shown = [
         replace(
             effect,
             label=effect.label.replace("$", r"\$"),
-            names=tuple(_literal(name, _PANEL) for name in effect.names),
+            names=tuple(literal(name, _PANEL) for name in effect.names),
         )
         for effect in (*main, *(pair for pair in effects.pairs if pair.share >= MATTERS))
     ]
@@ -435,8 +375,8 @@ def _draw_panels(report: Report, effects: Effects) -> _Picture:
             ax.set_axis_off()
         plotting.plot_effects(axes[: len(shown)], shown, y_label=y_label)
 
-    size = (max(_SIZE[0], 3.2 * width), 2.6 * height)
-    return _draw_figure("Effects of the columns, and of pairs beyond these", paint, size)
+    size = (max(SIZE[0], 3.2 * width), 2.6 * height)
+    return draw_figure("Effects of the columns, and of pairs beyond these", paint, size)
 
 
 def _by_total(effects: Effects | None) -> list[tuple[float, float, str]]:
@@ -448,11 +388,11 @@ def _by_total(effects: Effects | None) -> list[tuple[float, float, str]]:
     return [row for place, row in enumerate(found) if place < _ROWS or row[1] >= MATTERS]
 
 
-def _draw_effect(report: Report, effect: Effect, kind: str) -> _Picture:
+def _draw_effect(report: Report, effect: Effect, kind: str) -> Picture:
     _, y_label = _labels(report)
     if report.units.link is not None:
-        y_label = _literal(report.units.of_model(report.units.y_name))
-    names = tuple(_literal(name) for name in effect.names)
+        y_label = literal(report.units.of_model(report.units.y_name))
+    names = tuple(literal(name) for name in effect.names)
     shown = replace(effect, label=effect.label.replace("$", r"\$"), names=names)
 
     def paint(ax: Axes) -> None:
@@ -460,29 +400,27 @@ def _draw_effect(report: Report, effect: Effect, kind: str) -> _Picture:
         if report.fit is not None:  # of a series, where components have the shares
             plotting.put_title(ax, shown.label)
 
-    return _draw(f"{kind} of {effect.label}", paint)
+    return draw(f"{kind} of {effect.label}", paint)
 
 
-def _draw_checks(report: Report) -> list[_Picture]:
-    checks, size = report.residual_checks, (_SIZE[0], 2.4)
-    pictures: list[_Picture] = []
+def _draw_checks(report: Report) -> list[Picture]:
+    checks, size = report.residual_checks, (SIZE[0], 2.4)
+    pictures: list[Picture] = []
 
-    def draw(check: Any, plot: Callable[..., object], text: str, **options: Any) -> None:
+    def add(check: Any, plot: Callable[..., object], text: str, **options: Any) -> None:
         if check is not None:
             curves = check.x, check.observed, check.lower, check.upper
-            pictures.append(_draw(text, lambda ax: plot(ax, *curves, **options), size))
+            pictures.append(draw(text, lambda ax: plot(ax, *curves, **options), size))
 
     unit = report.units.x_unit or "unit of time"
-    draw(checks.autocorrelation, plotting.plot_autocorrelation, "Autocorrelation of the residuals")
-    draw(
-        checks.periodogram, plotting.plot_periodogram, "Periodogram of the residuals", x_label=unit
-    )
-    draw(checks.qq, plotting.plot_qq, "Quantiles of the residuals against those of the noise")
+    add(checks.autocorrelation, plotting.plot_autocorrelation, "Autocorrelation of the residuals")
+    add(checks.periodogram, plotting.plot_periodogram, "Periodogram of the residuals", x_label=unit)
+    add(checks.qq, plotting.plot_qq, "Quantiles of the residuals against those of the noise")
     levels = np.array([c.level for c in report.left_out.coverage])
     fractions = np.array([c.fraction for c in report.left_out.coverage])
     number = report.left_out.z_scores.size
     pictures.append(
-        _draw(
+        draw(
             "Share of held-out observations inside predictive intervals",
             lambda ax: plotting.plot_calibration(ax, levels, fractions, num_points=number),
             size,
@@ -491,7 +429,7 @@ def _draw_checks(report: Report) -> list[_Picture]:
     return pictures
 
 
-def _draw_network(report: Report) -> _Picture | None:
+def _draw_network(report: Report) -> Picture | None:
     """The network, if it is one and small enough to be drawn."""
     kernel, _ = unwrap_scales(report.decomposition.gp.kernel)
     if not isinstance(kernel, NeuralKernelNetwork):
@@ -500,9 +438,9 @@ def _draw_network(report: Report) -> _Picture | None:
     widest = max(len(kernel.primitives), *widths)
     if widest > _WIDEST:
         return None
-    gp, names = report.decomposition.gp, [_literal(name) for name in report.units.names]
+    gp, names = report.decomposition.gp, [literal(name) for name in report.units.names]
     step = max(1, gp.inputs.size(-2) // 200)
-    return _draw(
+    return draw(
         "The network, from its primitives on the left to the kernel on the right",
         lambda ax: plotting.plot_network(ax, gp.kernel, x=gp.inputs[::step], names=names),
         (8.6, 0.62 * (widest + kernel.skip)),

@@ -36,7 +36,7 @@ from gpytorch_nkn.interpretation.reporting.words import (
     spread_text,
     title_of,
 )
-from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
+from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp, is_ensemble
 from gpytorch_nkn.interpretation.units import (
     YEARS,
     Units,
@@ -116,9 +116,10 @@ def report(
     gp = fitted_gp(model)
     if gp.targets.size(-1) < 3:
         raise ValueError(f"A report needs at least 3 points, got {gp.targets.size(-1)}.")
-    if gp.targets.dim() > 1 and getattr(gp.model, "_is_ensemble", False):
+    if gp.targets.dim() > 1 and is_ensemble(gp.model):
         raise NotImplementedError(
-            f"A report is on one process, got an ensemble of {len(gp.targets)}: take effects."
+            f"A report is on one process, got an ensemble of {len(gp.targets)}: take "
+            "report_search or effects."
         )
     if gp.targets.dim() > 1:
         raise NotImplementedError(

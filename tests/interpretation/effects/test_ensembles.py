@@ -76,7 +76,7 @@ def test_effects_of_an_ensemble_follow_the_function_and_leave_it_alone():
 def test_components_and_reports_of_an_ensemble_say_what_to_take():
     with pytest.raises(NotImplementedError, match=r"scales of their own.*effects\(model\)"):
         decompose(averaged())
-    with pytest.raises(NotImplementedError, match="ensemble of 8: take effects"):
+    with pytest.raises(NotImplementedError, match="ensemble of 8: take report_search"):
         report(MODELS["without warps"]())
     fantasies = averaged().fantasize(X[:1], lambda p: p.rsample(torch.Size([2])))
     with pytest.raises(NotImplementedError, match="one output, got targets of shape"):

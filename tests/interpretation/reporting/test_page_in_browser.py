@@ -8,8 +8,10 @@ import shutil
 import subprocess
 
 import pytest
+import torch
+from botorch.models import SingleTaskGP
 
-from gpytorch_nkn.interpretation import report
+from gpytorch_nkn.interpretation import report, report_search
 from tests.interpretation.small_models import columns_gp, seasonal_gp
 
 NAMES = (
@@ -96,6 +98,17 @@ def test_page_fits_the_screen_and_shows_all_figures(name, width, pages, tmp_path
         assert complete and natural > 800 and shown >= 300
     assert min(found["heights"]) > 0
     assert found["title"] == {"plain": "What was found in the data", "long": LONG}.get(name, "Σ")
+
+
+@pytest.mark.parametrize("width", [390, 1000])
+def test_page_of_a_search_fits_the_screen(width, tmp_path):
+    x = torch.rand(8, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    model = SingleTaskGP(x, x.sum(-1, keepdim=True).sin())
+    page = report_search(model, columns=(LONG, "b" * 90, "Alter in Jahren"), title=LONG).to_html()
+    found, console = look(page, width, tmp_path)
+    assert console == [] and found["past"] == [] and found["width"] <= width
+    assert len(found["images"]) == page.count("<img ") == 5
+    assert all(complete for complete, _, _ in found["images"])
 
 
 def test_probe_notices_a_page_that_is_too_wide_and_a_broken_image(pages, tmp_path):

@@ -1,0 +1,327 @@
+"""A report on a Bayesian optimisation: how it went, what its model believes, where it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.models import ExactGP
+from torch import Tensor
+
+from gpytorch_nkn.fit import check_counts
+from gpytorch_nkn.interpretation.checks import LeaveOneOut, one_step_ahead
+from gpytorch_nkn.interpretation.effects import Effects, effects
+from gpytorch_nkn.interpretation.reporting.search_report import SearchReport, SearchSlice
+from gpytorch_nkn.interpretation.reporting.words import describe_effects
+from gpytorch_nkn.interpretation.source import (
+    FittedGP,
+    evaluating,
+    fitted_processes,
+    raw_inputs,
+)
+from gpytorch_nkn.interpretation.units import Units, count, listed, percent, rounded
+from gpytorch_nkn.linalg import ExactPosterior
+
+__all__ = ["report_search"]
+
+_GRID = 101  # points of a slice
+_SLICES = 6
+_NAMED = 6  # columns of a point that are told
+_CANDIDATES = 4  # next points that are told
+_Z95 = 1.959964
+
+
+def report_search(
+    model: ExactGP,
+    *,
+    maximize: bool = True,
+    acquisition: Callable[[Tensor], Tensor] | None = None,
+    candidates: Tensor | None = None,
+    bounds: Tensor | None = None,
+    optimum: float | None = None,
+    num_initial: int = 0,
+    columns: Sequence[str] | None = None,
+    title: str = "How the search goes",
+    seed: int = 0,
+) -> SearchReport:
+    """Say how a Bayesian optimisation went, what its model believes, and where it looks next.
+
+    Predictions of an evaluation from those before it, and from all others, are made with the
+    parameters and weights that the model has now, which have seen all of them: they flatter it.
+
+    Args:
+        model: A fitted model of BoTorch with one output, an exact GP with a Gaussian likelihood:
+            NKNSingleTaskGP, SingleTaskGP, or an ensemble such as StructureEnsembleGP. Its training
+            data are the evaluations in their order. Of several outcomes take one of the models.
+        maximize: Large values are good, as BoTorch has it; ``False`` for small ones.
+        acquisition: A function of BoTorch that takes points ``A x 1 x D``, by which candidates were
+            chosen; it is drawn.
+        candidates: The next points ``Q x D``.
+        bounds: Lower and upper ends ``2 x D`` of the space; default: those of the data and
+            candidates.
+        optimum: The best value there is, if it is known: regret is drawn in place of values.
+        num_initial: Evaluations at the beginning that the model did not choose.
+        columns: Names of the input columns ``D``; default: x0, x1, ...
+        title: Of the report.
+        seed: Of all random draws; the global random state is left alone.
+
+    Returns:
+        The report; ``print`` its ``text``, ``save("search.html")`` a page, ``plot(figure)`` the
+        essentials.
+
+    Raises:
+        TypeError: It is not such a model, or its likelihood is not Gaussian.
+        ValueError: A shape is wrong, a value not finite, an option has no meaning, or there are
+            fewer than 3 evaluations.
+        NotImplementedError: The model has several outputs.
+    """
+    if not isinstance(model, ExactGP) or not hasattr(model, "posterior"):
+        raise TypeError(
+            "report_search is for a model of BoTorch that is an exact GP, got "
+            f"{type(model).__name__}; take report for others."
+        )
+    if getattr(model, "num_outputs", 1) != 1:
+        raise NotImplementedError(
+            f"A report on a search is on one outcome, got {model.num_outputs}: take one of the "
+            "models of a ModelListGP, or subset_output."
+        )
+    check_counts(0, num_initial=num_initial)
+    with evaluating(model), torch.no_grad():
+        processes = fitted_processes(model)
+        inputs = raw_inputs(model)
+        x = (inputs[0] if inputs.dim() > 2 else inputs).cpu().numpy()
+        units = processes[0][1].units.named(columns)
+        values, ahead, left_out = _predictions(processes)
+        if len(values) < 3:
+            raise ValueError(f"A report needs at least 3 evaluations, got {len(values)}.")
+        if num_initial > len(values):
+            raise ValueError(f"num_initial is {num_initial}, and there are {len(values)} in all.")
+        best = int(values.argmax() if maximize else values.argmin())
+        chosen = _points("candidates", candidates, x.shape[1])
+        ends = _points("bounds", bounds, x.shape[1])
+        if bounds is None:
+            everything = np.concatenate([x, chosen])
+            ends = np.stack([everything.min(0), everything.max(0)])
+        if ends.shape[0] != 2 or not (ends[0] <= ends[1]).all():
+            raise ValueError(f"bounds must be lower and upper ends 2 x D, got {ends.tolist()}.")
+    influence = None
+    if x.shape[1] > 1:
+        influence = effects(model, max_effects=_SLICES, seed=seed, columns=units.names)
+    shown = [0] if influence is None else [e.columns[0] for e in influence.main]
+    shown = [place for place in shown if place not in units.categories] or shown[:1]
+    anchor = chosen[0] if len(chosen) else x[best]
+    slices = tuple(
+        _slice(model, acquisition, anchor, x[best], chosen, ends[:, place], place, units)
+        for place in shown
+    )
+    spans = 0.1 * (ends[1] - ends[0])  # of which two digits are told
+    weights = dict(getattr(model, "structure_weights", {}))
+    return SearchReport(
+        title=title,
+        summary=(
+            *_reached(x, values, best, num_initial, maximize, optimum, units, spans),
+            *_structures(weights),
+            *([] if influence is None else describe_effects(influence, units)),
+            *_next(model, chosen, x[best], units, influence, spans),
+        ),
+        checks=(_ahead_sentence(ahead, num_initial), *left_out.sentences()),
+        x=x,
+        values=values,
+        maximize=maximize,
+        optimum=optimum,
+        num_initial=num_initial,
+        best=best,
+        candidates=chosen,
+        structures=weights,
+        ahead=ahead,
+        left_out=left_out,
+        effects=influence,
+        slices=slices,
+    )
+
+
+def _points(name: str, given: Any, dim: int) -> np.ndarray:
+    """Finite points ``Q x D``, none for None."""
+    if given is None:
+        return np.empty((0, dim))
+    points = torch.as_tensor(given).detach().double().cpu().numpy()
+    if points.ndim != 2 or points.shape[1] != dim or not np.isfinite(points).all():
+        raise ValueError(
+            f"{name} must be finite points Q x {dim}, got shape {points.shape}"
+            + (" with values that are not finite." if not np.isfinite(points).all() else ".")
+        )
+    return points
+
+
+def _predictions(
+    processes: Sequence[tuple[float, FittedGP]],
+) -> tuple[np.ndarray, LeaveOneOut, LeaveOneOut]:
+    """Evaluations ``N``, and how they were predicted from those before and from all others."""
+    weights = np.array([weight for weight, _ in processes])
+    found: list[list[tuple[np.ndarray, np.ndarray]]] = [[], []]
+    _, first = processes[0]
+    scale, offset = float(first.units.y_scale), float(first.units.y_offset)
+
+    def original(gp: FittedGP, mean: Tensor, std: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        mean, factor = gp.on_common_scale(mean)
+        parts = offset + scale * mean, abs(scale) * factor * std
+        return parts[0].double().cpu().numpy(), parts[1].double().cpu().numpy()
+
+    for _, gp in processes:
+        posterior = ExactPosterior(gp.covariance + torch.diag_embed(gp.noise), gp.targets - gp.mean)
+        mean, std = one_step_ahead(posterior.factor, posterior.residual)
+        found[0].append(original(gp, gp.mean + mean, std))
+        mean, variance = posterior.leave_one_out()
+        found[1].append(original(gp, gp.mean + mean, variance.sqrt()))
+    common, _ = first.on_common_scale(first.targets)
+    values = offset + scale * common.double().cpu().numpy()
+    ahead, left_out = (
+        LeaveOneOut.of_mixture(values, weights, *map(np.stack, zip(*each, strict=True)))
+        for each in found
+    )
+    return values, ahead, left_out
+
+
+def _slice(
+    model: Any,
+    acquisition: Callable[[Tensor], Tensor] | None,
+    anchor: np.ndarray,
+    best: np.ndarray,
+    candidates: np.ndarray,
+    ends: np.ndarray,
+    place: int,
+    units: Units,
+) -> SearchSlice:
+    grid = np.linspace(ends[0], ends[1], _GRID) if ends[1] > ends[0] else ends[:1]
+    points = np.repeat(anchor[None], len(grid), 0)
+    points[:, place] = grid
+    mean, std = _believed(model, points)
+    height = None
+    if acquisition is not None:
+        like = model.train_targets
+        with evaluating(model), torch.no_grad():
+            found = acquisition(torch.as_tensor(points).to(like).unsqueeze(-2))
+        if found.shape != (len(grid),):
+            raise ValueError(
+                f"acquisition must give one value for each of {len(grid)} points, got shape "
+                f"{tuple(found.shape)}."
+            )
+        height = found.double().cpu().numpy()
+    return SearchSlice(
+        name=units.names[place],
+        column=place,
+        grid=grid,
+        mean=mean,
+        lower=mean - _Z95 * std,
+        upper=mean + _Z95 * std,
+        acquisition=height,
+        best=float(best[place]),
+        candidates=candidates[:, place],
+    )
+
+
+def _believed(model: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation ``A`` of the function at points ``A x D``."""
+    with evaluating(model), torch.no_grad():
+        posterior = model.posterior(torch.as_tensor(points).to(model.train_targets).unsqueeze(-2))
+        mean = getattr(posterior, "mixture_mean", posterior.mean)
+        variance = getattr(posterior, "mixture_variance", posterior.variance)
+    mean, variance = (part.reshape(-1).double().cpu().numpy() for part in (mean, variance))
+    return mean, np.sqrt(variance.clip(0))
+
+
+def _reached(
+    x: np.ndarray,
+    values: np.ndarray,
+    best: int,
+    num_initial: int,
+    maximize: bool,
+    optimum: float | None,
+    units: Units,
+    spans: np.ndarray,
+) -> list[str]:
+    spread = 0.1 * float(np.ptp(values))
+    first = f", {num_initial} of them before the model chose" if num_initial else ""
+    extreme = "highest" if maximize else "lowest"
+    since = len(values) - 1 - best
+    lines = [
+        f"Of {count(len(values), 'evaluation')}{first}, number {best + 1} has the {extreme} value, "
+        f"{rounded(values[best], spread)}, at {_place(x[best], units, spans)}."
+    ]
+    if num_initial and best >= num_initial:
+        start = values[:num_initial]
+        before = float(start.max() if maximize else start.min())
+        lines.append(f"The best of the first {num_initial} was {rounded(before, spread)}.")
+    if since:
+        lines.append(f"The last {count(since, 'evaluation')} brought nothing better.")
+    if optimum is not None:
+        lines.append(f"The regret is {abs(optimum - values[best]):.3g}.")
+    return lines
+
+
+def _place(point: np.ndarray, units: Units, spans: np.ndarray) -> str:
+    """Such as ``x0 = 1.2 and x1 = 3.4``."""
+    parts = []
+    for place, (name, value, span) in enumerate(zip(units.names, point, spans, strict=True)):
+        known = units.categories.get(place)
+        text = rounded(value, span) if known is None else known[int(value)]
+        parts.append(f"{name} = {text}")
+    more = len(parts) - _NAMED
+    return listed(parts if more <= 1 else [*parts[:_NAMED], f"{more} more"])
+
+
+def _structures(weights: dict[str, float]) -> list[str]:
+    if not weights:
+        return []
+    shares = sorted(weights.items(), key=lambda item: -item[1])
+    return [f"The model averages {listed([f'{name} ({percent(w)})' for name, w in shares])}."]
+
+
+def _next(
+    model: Any,
+    candidates: np.ndarray,
+    best: np.ndarray,
+    units: Units,
+    influence: Effects | None,
+    spans: np.ndarray,
+) -> list[str]:
+    """What is expected where the search goes on."""
+    if not len(candidates):
+        return []
+    mean, std = _believed(model, np.concatenate([candidates[:_CANDIDATES], best[None]]))
+    spread = max(float(np.ptp(mean)), float(std.max()))
+    texts = [f"{rounded(m, spread)} ± {rounded(s, spread)}" for m, s in zip(mean, std, strict=True)]
+    order = [] if influence is None else [e.columns[0] for e in influence.main]
+    order += [place for place in range(len(best)) if place not in order]
+    ordered = replace(
+        units,
+        names=tuple(units.names[place] for place in order),
+        categories={order.index(place): known for place, known in units.categories.items()},
+    )
+    lines = [
+        f"Next: {_place(point[order], ordered, spans[order])}, where the model expects {text}."
+        for point, text in zip(candidates[:_CANDIDATES], texts[:-1], strict=True)
+    ]
+    if len(candidates) > _CANDIDATES:
+        lines.append(f"{count(len(candidates) - _CANDIDATES, 'further point')} with these.")
+    return [*lines, f"At the best point so far it expects {texts[-1]}."]
+
+
+def _ahead_sentence(ahead: LeaveOneOut, num_initial: int) -> str:
+    """How the model fared where it had chosen; the first value has none before it."""
+    z = ahead.z_scores[max(num_initial, 1) :]
+    if not len(z):
+        return "No evaluation was chosen by the model yet."
+    inside = int((np.abs(z) <= _Z95).sum())
+    bias = float(z.mean())
+    towards = "higher" if bias > 0 else "lower"
+    leaning = ""
+    if abs(bias) > _Z95 / np.sqrt(len(z)):
+        leaning = f"; on average they were {towards}, by {abs(bias):.2g} deviations"
+    return (
+        f"Predicted from those before it, {inside} of {count(len(z), 'evaluation')} lay within the "
+        f"95 % interval{leaning}."
+    )

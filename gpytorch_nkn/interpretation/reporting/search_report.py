@@ -1,0 +1,222 @@
+"""What a report on a search holds, and how it is written as text, as values and as a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpytorch_nkn import plotting
+from gpytorch_nkn.interpretation.checks import LeaveOneOut, plain
+from gpytorch_nkn.interpretation.effects import Effects
+from gpytorch_nkn.interpretation.reporting.picture import (
+    SIZE,
+    Picture,
+    draw,
+    draw_figure,
+    finite,
+    literal,
+    render,
+)
+from gpytorch_nkn.interpretation.reporting.words import MATTERS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["SearchReport", "SearchSlice"]
+
+_PANELS, _PANEL = 3, 18  # slices in a row of the figure, and characters of their labels
+
+
+@dataclass(frozen=True, eq=False)
+class SearchSlice:
+    """What is believed along a line through a point, in units of inputs and values.
+
+    Attributes:
+        name: Of the column that varies.
+        column: Its number.
+        grid: Its positions ``A``.
+        mean: Posterior mean ``A`` of the function.
+        lower: Lower end ``A`` of its central 95 %, as if it were normal.
+        upper: Upper end ``A``.
+        acquisition: Values ``A`` of the acquisition function; None without one.
+        best: Position of the best point so far.
+        candidates: Positions ``Q`` of the next points.
+    """
+
+    name: str
+    column: int
+    grid: np.ndarray
+    mean: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    acquisition: np.ndarray | None
+    best: float
+    candidates: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class SearchReport:
+    """How a search went and goes on, see :func:`gpytorch_nkn.interpretation.report_search`.
+
+    Attributes:
+        title: Of the report.
+        summary: Sentences: what was reached, what matters, what comes next.
+        checks: Sentences on the predictions of the model.
+        x: Inputs ``N x D`` in the order of evaluation.
+        values: Evaluations ``N``.
+        maximize: Large values are good.
+        optimum: The best value there is, if it is known.
+        num_initial: Evaluations that the model did not choose.
+        best: Number of the best evaluation, from 0.
+        candidates: Next points ``Q x D``.
+        structures: Weights of the structures that the model averages, by name.
+        ahead: Predictions of each evaluation from those before it.
+        left_out: Predictions of each evaluation from all others.
+        effects: Of the input columns; None for one.
+        slices: What is believed along the columns that matter, through the first candidate (the
+            best point without one).
+    """
+
+    title: str
+    summary: tuple[str, ...]
+    checks: tuple[str, ...]
+    x: np.ndarray
+    values: np.ndarray
+    maximize: bool
+    optimum: float | None
+    num_initial: int
+    best: int
+    candidates: np.ndarray
+    structures: dict[str, float]
+    ahead: LeaveOneOut
+    left_out: LeaveOneOut
+    effects: Effects | None
+    slices: tuple[SearchSlice, ...]
+
+    @property
+    def text(self) -> str:
+        """The report as text."""
+        lines = [self.title, "=" * len(self.title), "", *self.summary, ""]
+        if self.effects is not None:
+            lines += ["Effects of the columns", "-" * 22, str(self.effects), ""]
+        return "\n".join([*lines, "Model checking", "-" * 14, *self.checks])
+
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes as plain values for JSON; what is no finite number becomes None."""
+        return finite(plain(self))
+
+    def to_html(self) -> str:
+        """One self-contained page, figures included. Needs matplotlib."""
+        total = {} if self.effects is None else dict(enumerate(self.effects.total_order))
+        return render(
+            "search.html.jinja",
+            report=self,
+            progress=self._draw_progress(),
+            slices=draw_figure(
+                "What the model believes, and the acquisition function, along single columns",
+                self._paint_slices,
+                self._size(len(self.slices)),
+            ),
+            effects=self._draw_effects(),
+            order=sorted(total.items(), key=lambda item: -item[1]),
+            ahead=draw(
+                "How far evaluations lay from what was predicted from those before them",
+                lambda ax: plotting.plot_one_step_ahead(
+                    ax, self.ahead.z_scores, num_initial=self.num_initial
+                ),
+            ),
+            calibration=draw(
+                "Share of evaluations inside predictive intervals",
+                lambda ax: plotting.plot_calibration(
+                    ax,
+                    np.array([c.level for c in self.left_out.coverage]),
+                    np.array([c.fraction for c in self.left_out.coverage]),
+                    num_points=self.values.size,
+                ),
+            ),
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page of :meth:`to_html` to a file, and return its path."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.to_html(), encoding="utf-8")
+        return path
+
+    def plot(self, figure: Figure) -> Figure:
+        """Draw progress, one-step-ahead errors, and what is believed where it looks next.
+
+        Args:
+            figure: An empty figure of matplotlib, best with ``layout="constrained"``; 10 by 6
+                inches suit it.
+
+        Returns:
+            The same figure.
+        """
+        halves: Any = figure.subfigures(2, 1)
+        above, below = halves
+        left, right = above.subplots(1, 2)
+        self._paint_progress(left)
+        plotting.plot_one_step_ahead(right, self.ahead.z_scores, num_initial=self.num_initial)
+        shown = self.slices[:_PANELS]
+        plotting.plot_acquisition(below.subplots(1, len(shown)), self._literal(shown))
+        return figure
+
+    def _paint_progress(self, ax: Any) -> None:
+        plotting.plot_progress(
+            ax,
+            self.values,
+            maximize=self.maximize,
+            optimum=self.optimum,
+            num_initial=self.num_initial,
+        )
+
+    def _draw_progress(self) -> Picture:
+        return draw("Values in the order of evaluation, and the best so far", self._paint_progress)
+
+    def _paint_slices(self, figure: Figure) -> None:
+        width = min(_PANELS, len(self.slices))
+        height = -(-len(self.slices) // width)
+        axes = figure.subplots(height, width, squeeze=False).flatten()
+        for ax in axes[len(self.slices) :]:
+            ax.set_axis_off()
+        plotting.plot_acquisition(axes[: len(self.slices)], self._literal(self.slices))
+
+    def _draw_effects(self) -> Picture | None:
+        if self.effects is None:
+            return None
+        total = self.effects.total_order
+        main = [e for e in self.effects.main if total[e.columns[0]] >= MATTERS]
+        shown = [
+            replace(
+                effect,
+                label=literal(effect.label),
+                names=tuple(literal(name, _PANEL) for name in effect.names),
+            )
+            for effect in (
+                *(main or self.effects.main[:1]),
+                *(pair for pair in self.effects.pairs if pair.share >= MATTERS),
+            )
+        ]
+
+        def paint(figure: Figure) -> None:
+            width = min(_PANELS, len(shown))
+            axes = figure.subplots(-(-len(shown) // width), width, squeeze=False).flatten()
+            for ax in axes[len(shown) :]:
+                ax.set_axis_off()
+            plotting.plot_effects(axes[: len(shown)], shown)
+
+        text = "Effects of the columns, and of pairs beyond these"
+        return draw_figure(text, paint, self._size(len(shown)))
+
+    @staticmethod
+    def _size(panels: int) -> tuple[float, float]:
+        width = min(_PANELS, panels)
+        return max(SIZE[0], 3.2 * width), 2.6 * -(-panels // width) + 0.4
+
+    @staticmethod
+    def _literal(slices: tuple[SearchSlice, ...]) -> list[SearchSlice]:
+        return [replace(one, name=literal(one.name, _PANEL)) for one in slices]

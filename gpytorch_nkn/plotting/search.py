@@ -1,0 +1,208 @@
+"""How a search for the best point went, how its model fared, and where it looks next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gpytorch_nkn.plotting.style import (
+    BLUE,
+    DASHES,
+    GRAY,
+    ORANGE,
+    as_array,
+    as_list_of_axes,
+    as_vectors,
+    draw_band,
+    draw_points,
+    finish,
+    put_legend_above,
+    sorted_vectors,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_acquisition", "plot_one_step_ahead", "plot_progress"]
+
+Given = TypeVar("Given")
+
+_Z95 = 1.959964
+_MOST = 5.0  # standard deviations that are shown; what lies beyond is drawn at the edge
+
+
+def plot_progress(
+    ax: Axes,
+    values: ArrayLike,
+    *,
+    maximize: bool = True,
+    optimum: float | None = None,
+    num_initial: int = 0,
+    y_label: str = "value",
+) -> Axes:
+    """Draw the values in the order of evaluation, and the best one so far.
+
+    With a known optimum it draws the simple regret on a logarithmic scale in their place: the
+    distance of the best value so far from it.
+
+    Args:
+        ax: Axes to draw on.
+        values: Evaluations ``N`` in their order.
+        maximize: Large values are good.
+        optimum: The best value there is.
+        num_initial: Evaluations that the model did not choose, which are shaded.
+        y_label: Label of the values.
+
+    Returns:
+        The same axes.
+
+    Raises:
+        ValueError: There is no value, one is not finite, one is better than the optimum, or there
+            are more initial evaluations than values.
+    """
+    (y,) = as_vectors(values=values)
+    if not 0 <= num_initial <= y.size:
+        raise ValueError(f"num_initial must be from 0 to {y.size}, got {num_initial}.")
+    numbers = np.arange(1, y.size + 1)
+    best = np.maximum.accumulate(y) if maximize else np.minimum.accumulate(y)
+    if optimum is None:
+        draw_points(ax, numbers, y, color=GRAY, label="evaluations")
+        ax.step(numbers, best, where="post", color=BLUE, linewidth=1.8, label="best so far")
+    else:
+        regret = (optimum - best) if maximize else (best - optimum)
+        if regret[-1] < 0:
+            raise ValueError(f"The best value, {best[-1]:g}, is better than the optimum {optimum}.")
+        shown = regret > 0  # an end that was reached has no place on a logarithmic scale
+        ax.step(numbers[shown], regret[shown], where="post", color=BLUE, linewidth=1.8)
+        ax.set_yscale("log")
+    if num_initial:
+        ax.axvspan(0.5, num_initial + 0.5, color=GRAY, alpha=0.08, linewidth=0, label="initial")
+    finish(ax, "evaluation", y_label if optimum is None else f"simple regret of {y_label}")
+    ax.set_xlim(0.5, y.size + 0.5)
+    if optimum is None:
+        put_legend_above(ax)
+    return ax
+
+
+def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) -> Axes:
+    """Draw how far each evaluation lay from what was predicted from those before it.
+
+    Args:
+        ax: Axes to draw on.
+        z_scores: Errors ``N`` in standard deviations of the prediction, in the order of evaluation;
+            those beyond five deviations are drawn there, as triangles.
+        num_initial: As in :func:`plot_progress`.
+
+    Returns:
+        The same axes.
+
+    Raises:
+        ValueError: There is no value, one is NaN, or there are more initial evaluations.
+    """
+    z = np.clip(np.asarray(z_scores, dtype=float), -2 * _MOST, 2 * _MOST)  # some are infinite
+    (z,) = as_vectors(z_scores=z)
+    if not 0 <= num_initial <= z.size:
+        raise ValueError(f"num_initial must be from 0 to {z.size}, got {num_initial}.")
+    numbers = np.arange(1, z.size + 1)
+    ends = np.array([0.5, z.size + 0.5])
+    draw_band(ax, ends, np.full(2, -_Z95), np.full(2, _Z95), 0.95, color=GRAY)
+    ax.axhline(0, color=GRAY, linewidth=0.6)
+    outside, far = np.abs(z) > _Z95, np.abs(z) > _MOST
+    for shown, color, marker, label in (
+        (~outside, BLUE, "o", "inside"),
+        (outside & ~far, ORANGE, "D", "outside"),
+        (far & (z > 0), ORANGE, "^", "_far above"),
+        (far & (z < 0), ORANGE, "v", "_far below"),
+    ):
+        if shown.any():
+            at = np.clip(z[shown], -_MOST, _MOST)
+            ax.plot(numbers[shown], at, color=color, marker=marker, ls="none", ms=3.6, label=label)
+    if num_initial:
+        ax.axvspan(0.5, num_initial + 0.5, color=GRAY, alpha=0.08, linewidth=0, label="initial")
+    finish(ax, "evaluation", "error, in deviations")
+    ax.set_xlim(*ends)
+    ax.set_ylim(-_MOST - 0.3, _MOST + 0.3)
+    put_legend_above(ax)
+    return ax
+
+
+def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "value") -> Given:
+    """Draw what a model believes, and an acquisition function, along lines through a point.
+
+    Args:
+        axes: One Axes per slice, a sequence or an array of any shape, read row by row.
+        slices: At least one, such as ``report_search(...).slices``. Each has the ``name`` of its
+            column, a ``grid`` of positions ``A``, posterior ``mean``, ``lower`` and ``upper`` ends
+            of the band ``A``, the ``acquisition`` ``A`` (None for none), drawn in the lower part
+            with a scale of its own, and positions of the ``best`` point and of the
+            ``candidates`` (which may be empty) in that column.
+        y_label: Label of the values.
+
+    Returns:
+        The same axes, all with the same vertical limits.
+
+    Raises:
+        TypeError: Something in ``axes`` is not an Axes.
+        ValueError: There is no slice, their number is not that of the axes, a shape is wrong, or a
+            value other than the acquisition is not finite.
+    """
+    if len(slices) == 0:
+        raise ValueError("At least one slice is needed, got none.")
+    flat = as_list_of_axes(axes, len(slices), "slice")
+    # one scale for all, so that a column along which nothing is to gain looks like it
+    found = [
+        np.asarray(one.acquisition, dtype=float) for one in slices if one.acquisition is not None
+    ]
+    finite = np.concatenate(found) if found else np.zeros(0)
+    finite = finite[np.isfinite(finite)]
+    low, high = (np.quantile(finite, 0.05), finite.max()) if finite.size else (0.0, 1.0)
+    lowest = min(float(np.min(one.lower)) for one in slices)
+    highest = max(float(np.max(one.upper)) for one in slices)
+    room = 0.35 * (highest - lowest or 1.0) if finite.size else 0.0
+    margin = 0.04 * (highest - lowest or 1.0)
+    names = ["95 % band", "mean", "best so far"]
+    names += ["next"] * any(np.size(one.candidates) for one in slices)
+    names += ["acquisition"] * bool(finite.size)
+    shares = np.array_split(names, min(3, len(flat)))  # of the legend, for which one is too narrow
+    for number, (ax, one) in enumerate(zip(flat, slices, strict=True)):
+        own = set(shares[number]) if number < len(shares) else set()
+        label = {name: name if name in own else f"_{name}" for name in names}
+        prefix = f"slices[{number}]."
+        grid, mean, lower, upper = sorted_vectors(
+            **{
+                f"{prefix}grid": one.grid,
+                f"{prefix}mean": one.mean,
+                f"{prefix}lower": one.lower,
+                f"{prefix}upper": one.upper,
+            }
+        )
+        draw_band(ax, grid, lower, upper, 0.95 if "95 % band" in own else None)
+        ax.plot(grid, mean, color=BLUE, linewidth=1.5, label=label["mean"])
+        best = float(as_array(f"{prefix}best", one.best, ndim=0))
+        ax.axvline(best, color=GRAY, linewidth=1, label=label["best so far"])
+        for place, candidate in enumerate(np.atleast_1d(one.candidates)):
+            word = "_another" if place else label["next"]
+            ax.axvline(candidate, color=ORANGE, linewidth=1.4, linestyle=DASHES, label=word)
+        ax.set_ylim(lowest - margin - room, highest + margin)
+        if one.acquisition is not None and finite.size:
+            order = np.argsort(np.asarray(one.grid), kind="stable")
+            height = np.asarray(one.acquisition, dtype=float)[order]
+            share = np.clip((np.nan_to_num(height, nan=low) - low) / (high - low or 1.0), 0, 1)
+            bottom = lowest - margin - room
+            ax.fill_between(
+                grid,
+                bottom,
+                bottom + 0.9 * room * share,
+                color=ORANGE,
+                alpha=0.35,
+                linewidth=0,
+                label=label["acquisition"],
+            )
+        finish(ax, one.name, y_label if number == 0 else "")
+        ax.margins(x=0.01)
+        if own:
+            put_legend_above(ax)
+    return axes

@@ -1,0 +1,148 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from botorch.acquisition import LogExpectedImprovement
+from botorch.models import EnsembleMapSaasSingleTaskGP, SingleTaskGP
+from botorch.models.transforms import Normalize
+from gpytorch.models import ExactGP
+from matplotlib.figure import Figure
+from scipy.stats import norm
+
+from gpytorch_nkn.interpretation import report, report_search
+from gpytorch_nkn.interpretation.reporting.report_search import _predictions
+from gpytorch_nkn.interpretation.source import evaluating, fitted_processes
+from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
+from gpytorch_nkn.models.averaging.member_warp import fit_warp
+
+X = 10 * torch.rand(14, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+Y = -(X[:, :1] / 3).exp() * (10 + X[:, 1:2]) - 100
+
+
+def averaged():
+    model = StructureEnsembleGP(X, Y, input_transform=Normalize(3))
+    _, y, _ = model.common_data()
+    model.warps[model.is_warped] = fit_warp(y)
+    model.noise_levels[:] = torch.linspace(1e-3, 1e-2, len(model.noise_levels))
+    model.set_weights(torch.arange(1, len(model.weights) + 1))
+    return model.eval()
+
+
+MODELS = {
+    "averaged": averaged,
+    "network": lambda: NKNSingleTaskGP(X, Y, input_transform=Normalize(3)),
+    "single": lambda: SingleTaskGP(X, Y, torch.full_like(Y, 25.0)),
+    "BoTorch's ensemble": lambda: EnsembleMapSaasSingleTaskGP(X, Y, input_transform=Normalize(3)),
+}
+
+
+@pytest.mark.parametrize("name", ["averaged", "single"])
+def test_an_evaluation_is_predicted_as_by_the_model_without_the_later_ones(name):
+    model = MODELS[name]().eval()
+    with evaluating(model), torch.no_grad():
+        processes = fitted_processes(model)
+        values, ahead, left_out = _predictions(processes)
+        np.testing.assert_allclose(values, Y[:, 0], rtol=1e-6)
+        place = 9
+        means, stds, alone = [], [], []
+        for _, gp in processes:
+            noisy = gp.covariance + torch.diag_embed(gp.noise)
+            for rows, found in (
+                (torch.arange(place), (means, stds)),
+                (torch.arange(14)[torch.arange(14) != place], (alone, [])),
+            ):
+                gain = torch.linalg.solve(noisy[rows][:, rows], noisy[rows, place])
+                mean = gp.mean[place] + gain @ (gp.targets - gp.mean)[rows]
+                std = (noisy[place, place] - gain @ noisy[rows, place]).sqrt()
+                mean, factor = gp.on_common_scale(mean)
+                found[0].append(gp.units.y_offset + gp.units.y_scale * float(mean))
+                found[1].append(gp.units.y_scale * float(factor * std))
+        weights = np.array([weight for weight, _ in processes])
+    assert ahead.mean[place] == pytest.approx(weights @ means, rel=1e-4)
+    assert left_out.mean[place] == pytest.approx(weights @ alone, rel=1e-4)
+    below = weights @ norm.cdf(Y[place, 0], means, stds)
+    assert norm.cdf(ahead.z_scores[place]) == pytest.approx(below, rel=1e-3, abs=1e-9)
+    second = weights @ (np.square(stds) + np.square(means)) - (weights @ means) ** 2
+    assert ahead.std[place] == pytest.approx(np.sqrt(second), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_says_what_was_reached_and_where_it_goes_on(name, tmp_path):
+    model = MODELS[name]().train()
+    acquisition = LogExpectedImprovement(model, best_f=Y.max())
+    candidates = torch.tensor([[0.0, 5, 5]], dtype=torch.float64)
+    state = torch.get_rng_state()
+    found = report_search(
+        model,
+        acquisition=acquisition,
+        candidates=candidates,
+        bounds=torch.tensor([[0.0, 0, 0], [10, 10, 10]]),
+        num_initial=5,
+        columns=["heat", "flow", "noise"],
+    )
+    assert torch.equal(torch.get_rng_state(), state) and model.training
+    best = int(Y.argmax())
+    assert found.best == best and found.maximize
+    assert f"number {best + 1} has the highest value" in found.summary[0]
+    assert any(line.startswith("Next: heat = 0") for line in found.summary)
+    assert set(found.structures) == set(getattr(model, "structure_weights", {}))
+    assert found.effects.main[0].names == ("heat",)
+    heat = next(one for one in found.slices if one.name == "heat")
+    assert heat.grid[0] == 0 and heat.grid[-1] == 10
+    points = candidates.repeat(101, 1)
+    points[:, 0] = torch.from_numpy(heat.grid)
+    with evaluating(model), torch.no_grad():
+        posterior = model.posterior(points)
+        mean = getattr(posterior, "mixture_mean", posterior.mean)[..., 0]
+        np.testing.assert_allclose(heat.mean, mean, rtol=1e-5)
+        np.testing.assert_allclose(heat.acquisition, acquisition(points.unsqueeze(-2)), rtol=1e-5)
+    assert heat.best == pytest.approx(X[best, 0].item())
+    assert heat.candidates.tolist() == [0.0]
+    assert "95 % interval" in found.checks[0] and "Model checking" in found.text
+    assert json.loads(json.dumps(found.to_dict()))["best"] == best
+    page = found.save(tmp_path / "pages" / "search.html").read_text(encoding="utf-8")
+    assert page.count("<img ") == 5 and "Where it looks next" in page
+
+
+def test_small_values_may_be_good_and_regret_be_known():
+    found = report_search(MODELS["single"](), maximize=False, optimum=-600.0, seed=1)
+    assert found.best == int(Y.argmin()) and "lowest" in found.summary[0]
+    assert any(f"regret is {Y.min().item() + 600:.3g}" in line for line in found.summary)
+    assert found.slices[0].acquisition is None and not len(found.candidates)
+    figure = found.plot(Figure(figsize=(10, 6), layout="constrained"))
+    assert len(figure.axes) == 2 + min(3, len(found.slices))
+
+
+def test_one_column_has_no_effects():
+    found = report_search(SingleTaskGP(X[:, :1], Y))
+    assert found.effects is None and [one.name for one in found.slices] == ["x"]
+    assert "Effects" not in found.to_html()
+
+
+class Plain(ExactGP):
+    def __init__(self):
+        super().__init__(None, None, SingleTaskGP(X, Y).likelihood)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "error", "message"),
+    [
+        (Plain, {}, TypeError, "model of BoTorch"),
+        (lambda: SingleTaskGP(X, torch.cat([Y, Y], 1)), {}, NotImplementedError, "one outcome"),
+        (lambda: SingleTaskGP(X[:2], Y[:2]), {}, ValueError, "at least 3"),
+        (MODELS["single"], {"num_initial": 15}, ValueError, "num_initial is 15"),
+        (MODELS["single"], {"candidates": X[0]}, ValueError, "candidates must be finite points"),
+        (MODELS["single"], {"candidates": X[:1] / 0}, ValueError, "not finite"),
+        (MODELS["single"], {"bounds": X[:3]}, ValueError, "bounds must be lower and upper"),
+        (MODELS["single"], {"acquisition": lambda x: x.sum()}, ValueError, "one value for each"),
+    ],
+)
+def test_what_does_not_fit_is_refused(model, options, error, message):
+    with pytest.raises(error, match=message):
+        report_search(model(), **options)
+
+
+def test_report_says_what_to_take_for_an_ensemble():
+    with pytest.raises(NotImplementedError, match="report_search"):
+        report(MODELS["averaged"]())

@@ -1,0 +1,87 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from gpytorch_nkn.plotting import plot_acquisition, plot_one_step_ahead, plot_progress
+
+VALUES = [1.0, 3.0, 2.0, 4.0]
+
+
+def slices(acquisition=True):
+    grid = np.linspace(0, 1, 5)
+    return [
+        SimpleNamespace(
+            name=name,
+            grid=grid,
+            mean=scale * grid,
+            lower=scale * grid - 1,
+            upper=scale * grid + 1,
+            acquisition=np.array([-np.inf, 0.0, 1, 2, 1]) if acquisition else None,
+            best=0.2,
+            candidates=np.array([0.6, 0.7]),
+        )
+        for name, scale in (("heat", 1), ("flow", 5))
+    ]
+
+
+def test_progress_is_the_best_value_so_far(ax, line_data):
+    assert plot_progress(ax, VALUES, num_initial=2) is ax
+    x, best = line_data(ax, "best so far")
+    assert x.tolist() == [1, 2, 3, 4] and best.tolist() == [1, 3, 3, 4]
+    assert line_data(ax, "evaluations")[1].tolist() == VALUES
+
+
+def test_with_a_known_optimum_it_is_the_regret(ax):
+    plot_progress(ax, VALUES, maximize=False, optimum=0.5, y_label="loss")
+    (line,) = ax.lines
+    assert line.get_ydata().tolist() == [0.5] * 4 and ax.get_yscale() == "log"
+    assert ax.get_ylabel() == "simple regret of loss"
+
+
+def test_an_optimum_that_was_reached_is_left_out(make_axes):
+    ax = make_axes()
+    plot_progress(ax, VALUES, optimum=4.0)
+    assert ax.lines[0].get_xdata().tolist() == [1, 2, 3]
+    with pytest.raises(ValueError, match="better than the optimum"):
+        plot_progress(make_axes(), VALUES, optimum=3.5)
+    with pytest.raises(ValueError, match="num_initial"):
+        plot_progress(make_axes(), VALUES, num_initial=5)
+
+
+def test_errors_beyond_five_deviations_are_drawn_at_the_edge(ax, line_data):
+    plot_one_step_ahead(ax, [0.1, -3.0, np.inf, -1.0], num_initial=1)
+    assert line_data(ax, "inside")[0].tolist() == [1, 4]
+    assert line_data(ax, "outside")[1].tolist() == [-3]
+    (far,) = [line for line in ax.lines if line.get_marker() == "^"]
+    assert far.get_ydata().tolist() == [5]
+    with pytest.raises(ValueError, match="z_scores"):
+        plot_one_step_ahead(ax, [np.nan])
+
+
+def test_slices_share_limits_and_acquisition_its_scale(make_axes):
+    axes = make_axes(1, 2, (8, 3))
+    assert plot_acquisition(axes, slices()) is axes
+    assert axes[0].get_ylim() == axes[1].get_ylim()
+    heights = [ax.collections[-1].get_paths()[0].vertices[:, 1].max() for ax in axes]
+    assert heights[0] == pytest.approx(heights[1])
+    assert heights[0] < -1  # below the bands
+    assert [ax.get_xlabel() for ax in axes] == ["heat", "flow"]
+    without = make_axes(1, 2, (8, 3))
+    plot_acquisition(without, slices(acquisition=False))
+    assert len(without[0].collections) == 1
+    with pytest.raises(ValueError, match="One Axes per slice"):
+        plot_acquisition(make_axes(), slices())
+    with pytest.raises(ValueError, match="At least one"):
+        plot_acquisition(make_axes(), [])
+
+
+@pytest.mark.parametrize("draw", ["progress", "ahead", "slices"])
+def test_texts_do_not_cover_each_other(draw, make_axes, no_overlap):
+    if draw == "slices":
+        axes = make_axes(1, 2, (8, 3))
+        no_overlap(plot_acquisition(axes, slices())[0].figure)
+        return
+    ax = make_axes(size=(5.2, 2.8))
+    plot = plot_progress if draw == "progress" else plot_one_step_ahead
+    no_overlap(plot(ax, VALUES, num_initial=2).figure)
