@@ -140,6 +140,8 @@ class MemberWarp(OutcomeTransform):
             raise NotImplementedError(
                 f"Only Gaussian posteriors are transformed back, got {kind.__name__}."
             )
+        if not (self.warps[..., 0] != 0).any():
+            return posterior
         given = cast(GPyTorchPosterior, posterior).distribution
         mean, covariance = matched(given.mean, given.covariance_matrix, self.warps.unsqueeze(-2))
         return kind(MultivariateNormal(mean, to_linear_operator(covariance)))

@@ -294,16 +294,21 @@ class StructureEnsembleGP(EnsembleGP):
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
     ) -> tuple[Tensor, Tensor, Tensor, torch.Size, torch.Size, type]:
-        """As the base class, with each kernel evaluated once for all members that have it."""
+        """As the base class, with each kernel evaluated once for all members that have it.
+
+        Where the strategy predicts once for members that are the same, covariances are of these.
+        """
         (train,), (test,) = train_inputs, test_inputs
-        one = train[..., :1, :, :]
+        one, kernel = train[..., :1, :, :], self.covar_module
         if test.size(-3) == 1 and torch.equal(train, one.expand_as(train)):
             train = one
+            first = getattr(self.prediction_strategy, "first", None)
+            kernel = kernel if first is None else kernel.only(first)
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         inputs = torch.cat([x.expand(*shape, *x.shape[-2:]) for x in (train, test)], -2)
         num_train = train.size(-2)
         test = inputs[..., num_train:, :]
-        covariance = self.covar_module(test, inputs).to_dense()
+        covariance = kernel(test, inputs).to_dense()
         mean = self.mean_module(test)
         parts = (covariance[..., num_train:], covariance[..., :num_train])
         own, cross = (to_linear_operator(part) for part in parts)

@@ -11,6 +11,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels import BatchKernel
+from gpytorch_nkn.models.averaging.structure_prediction_strategy import StructurePredictionStrategy
 
 __all__ = ["StructureKernel"]
 
@@ -33,6 +34,22 @@ class StructureKernel(BatchKernel):
         self.kernels = nn.ModuleList(kernels)
         self.register_buffer("members", members)
 
+    def prediction_strategy(
+        self, train_inputs: Any, train_prior_dist: Any, train_labels: Any, likelihood: Any
+    ) -> StructurePredictionStrategy:
+        """One that predicts once for all entries of the batch that are the same."""
+        made = StructurePredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
+        made.look_for_copies(self.members)
+        return made
+
+    def only(self, places: Tensor) -> StructureKernel:
+        """The entries of the batch at these places, with the same kernels and parameters."""
+        members = self.members[places]
+        own = {"_buffers": {**self._buffers, "members": members}, "_batch_shape": members.shape}
+        part = type(self).__new__(type(self))
+        part.__dict__ = {**self.__dict__, **own}
+        return part
+
     @property
     def is_stationary(self) -> bool:
         """True if every kernel is stationary."""
@@ -49,9 +66,9 @@ class StructureKernel(BatchKernel):
         return self._with(self.members[index]) if self.batch_shape else self
 
     def _with(self, members: Tensor) -> StructureKernel:
-        copy = deepcopy(self)
-        copy.members, copy.batch_shape = members.clone(), members.shape
-        return copy
+        made = deepcopy(self)
+        made.members, made.batch_shape = members.clone(), members.shape
+        return made
 
     def forward(
         self,

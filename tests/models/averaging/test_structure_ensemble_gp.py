@@ -123,6 +123,43 @@ def test_members_equal_dense_computations():
     torch.testing.assert_close(single.variance[..., 0, 0].mT, posterior.variance[..., 0])
 
 
+def test_members_that_are_the_same_are_predicted_once_with_the_same_values():
+    model = fitted()
+    model.set_weights([0.1, 0.0, 0.5, 0.0, 0.4])
+    x = torch.rand(4, 3, 3).requires_grad_()
+
+    def predicted():
+        posterior = model.posterior(x)
+        moments = posterior.mean, posterior.distribution.covariance_matrix
+        return *moments, *torch.autograd.grad(sum(part.sin().sum() for part in moments), x)
+
+    found, strategy = predicted(), model.prediction_strategy
+    assert strategy.first.tolist() == [0, 1, 5]
+    strategy.first = None  # every member by itself
+    for one, other in zip(found, predicted(), strict=True):
+        torch.testing.assert_close(one, other)
+    own = x.detach()[:1].expand(8, 3, 3) + torch.arange(8.0).view(8, 1, 1) / 100
+    every = model(own)  # points of each member
+    strategy.first = torch.tensor([0, 1, 5])
+    torch.testing.assert_close(model(own).mean, every.mean)
+
+
+def test_members_that_were_set_apart_are_predicted_by_themselves():
+    model, x = fitted(structures=("rbf",)), torch.rand(2, 3)
+    model.posterior(x)
+    assert model.prediction_strategy.first.tolist() == [0]
+    model.train()
+    model.likelihood.noise = torch.linspace(0.01, 0.5, 8).unsqueeze(-1)
+    means = model.posterior(x).mean
+    assert model.prediction_strategy.first is None
+    assert means.std(0).min() > 1e-4
+    targets = torch.randn(8, 2, 1)  # of each member
+    again = fitted(structures=("rbf",))
+    again.posterior(x)
+    told = again.condition_on_observations(x, targets)
+    assert told.posterior(x).mean.std(-3).min() > 1e-4
+
+
 def test_acquisition_functions_average_by_the_weights():
     model, x = fitted(structures=PLAIN), torch.rand(6, 1, 3)
     weights = torch.tensor([0.25, 0.625, 0.125])
