@@ -279,17 +279,19 @@ class StructureEnsembleGP(EnsembleGP):
     @property
     def common_transform(self) -> OutcomeTransform | None:
         """Of the targets to the scale of ``common_data``, which all members share."""
-        transform: Any = getattr(self, "outcome_transform", None)
-        if isinstance(transform, ChainedOutcomeTransform) and "warp" in transform:
-            transform = transform["given"]
+        transform = self._transform("given")
         return None if isinstance(transform, MemberWarp) else transform
 
     @property
     def _member_warp(self) -> MemberWarp | None:
-        transform: Any = getattr(self, "outcome_transform", None)
-        if isinstance(transform, ChainedOutcomeTransform) and "warp" in transform:
-            transform = transform["warp"]
+        transform = self._transform("warp")
         return transform if isinstance(transform, MemberWarp) else None
+
+    def _transform(self, name: str) -> Any:
+        """The outcome transform, or one of the two that it is a chain of."""
+        transform: Any = getattr(self, "outcome_transform", None)
+        chained = isinstance(transform, ChainedOutcomeTransform) and "warp" in transform
+        return transform[name] if chained else transform
 
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
