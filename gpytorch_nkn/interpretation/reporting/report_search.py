@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -62,7 +63,8 @@ def report_search(
         candidates: The next points ``Q x D``.
         bounds: Lower and upper ends ``2 x D`` of the space; default: those of the data and
             candidates.
-        optimum: The best value there is, if it is known: regret is drawn in place of values.
+        optimum: The best value there is, if it is known: regret is drawn in place of values. With
+            noise, observed values may be better than that of the function; leave it out then.
         num_initial: Evaluations at the beginning that the model did not choose.
         columns: Names of the input columns ``D``; default: x0, x1, ...
         title: Of the report.
@@ -73,9 +75,10 @@ def report_search(
         essentials.
 
     Raises:
-        TypeError: It is not such a model, or its likelihood is not Gaussian.
-        ValueError: A shape is wrong, a value not finite, an option has no meaning, or there are
-            fewer than 3 evaluations.
+        TypeError: It is not such a model, its likelihood is not Gaussian, or ``acquisition`` is no
+            function.
+        ValueError: A shape is wrong, a value not finite, an option has no meaning, there are
+            fewer than 3 evaluations, or one is better than the optimum.
         NotImplementedError: The model has several outputs.
     """
     if not isinstance(model, ExactGP) or not hasattr(model, "posterior"):
@@ -89,6 +92,12 @@ def report_search(
             "models of a ModelListGP, or subset_output."
         )
     check_counts(0, num_initial=num_initial)
+    if acquisition is not None and not callable(acquisition):
+        raise TypeError(f"acquisition must be a function of points A x 1 x D, got {acquisition!r}.")
+    if optimum is not None and not math.isfinite(optimum):
+        raise ValueError(f"optimum must be finite, got {optimum}.")
+    if columns is not None and len(set(columns)) < len(columns):
+        raise ValueError(f"columns must differ, got {list(columns)}.")
     with evaluating(model), torch.no_grad():
         processes = fitted_processes(model)
         inputs = raw_inputs(model)
@@ -100,6 +109,11 @@ def report_search(
         if num_initial > len(values):
             raise ValueError(f"num_initial is {num_initial}, and there are {len(values)} in all.")
         best = int(values.argmax() if maximize else values.argmin())
+        gap = 0.0 if optimum is None else float((optimum - values[best]) * (1 if maximize else -1))
+        if gap < 0:
+            raise ValueError(
+                f"The best value, {values[best]:g}, is better than the optimum {optimum}."
+            )
         chosen = _points("candidates", candidates, x.shape[1])
         ends = _points("bounds", bounds, x.shape[1])
         if bounds is None:
@@ -258,7 +272,7 @@ def _reached(
     if since:
         lines.append(f"The last {count(since, 'evaluation')} brought nothing better.")
     if optimum is not None:
-        lines.append(f"The regret is {abs(optimum - values[best]):.3g}.")
+        lines.append(f"The simple regret is {abs(optimum - values[best]):.3g}.")
     return lines
 
 

@@ -66,6 +66,9 @@ class StructurePredictionStrategy(BatchPredictionStrategy):
             every = (part.index_select(-3, inverse) for part in (own, cross))
             return mean, self.exact_predictive_covar(*map(to_linear_operator, every))
         root = to_dense(self.covar_cache)[first]
-        half = torch.einsum("...kqn,knm->...kqm", cross, root)
+        if cross.size(-2) > 1:
+            half = cross @ root
+        else:  # where a product of broadcast batches would copy the root for each of many points
+            half = torch.einsum("...kqn,knm->...kqm", cross, root)
         covariance = own - half @ half.mT
         return mean, to_linear_operator(covariance.index_select(-3, inverse))

@@ -108,7 +108,7 @@ def test_it_says_what_was_reached_and_where_it_goes_on(name, tmp_path):
 def test_small_values_may_be_good_and_regret_be_known():
     found = report_search(MODELS["single"](), maximize=False, optimum=-600.0, seed=1)
     assert found.best == int(Y.argmin()) and "lowest" in found.summary[0]
-    assert any(f"regret is {Y.min().item() + 600:.3g}" in line for line in found.summary)
+    assert any(f"simple regret is {Y.min().item() + 600:.3g}" in line for line in found.summary)
     assert found.slices[0].acquisition is None and not len(found.candidates)
     figure = found.plot(Figure(figsize=(10, 6), layout="constrained"))
     assert len(figure.axes) == 2 + min(3, len(found.slices))
@@ -136,6 +136,10 @@ class Plain(ExactGP):
         (MODELS["single"], {"candidates": X[:1] / 0}, ValueError, "not finite"),
         (MODELS["single"], {"bounds": X[:3]}, ValueError, "bounds must be lower and upper"),
         (MODELS["single"], {"acquisition": lambda x: x.sum()}, ValueError, "one value for each"),
+        (MODELS["single"], {"acquisition": "ei"}, TypeError, "function of points A x 1 x D"),
+        (MODELS["single"], {"optimum": float("nan")}, ValueError, "optimum must be finite"),
+        (MODELS["single"], {"optimum": -1e6}, ValueError, "better than the optimum"),
+        (MODELS["single"], {"columns": ["a", "a", "b"]}, ValueError, "columns must differ"),
     ],
 )
 def test_what_does_not_fit_is_refused(model, options, error, message):
