@@ -188,7 +188,7 @@ else:
 # matter, what the model expects where it would go next, and how well it foresaw what came.
 
 # %%
-halfway = EVALUATIONS // 2
+halfway = max(INITIAL, EVALUATIONS // 2)
 model = fit_bo_model(NKNSingleTaskGP(x[:halfway], y[:halfway]))
 acquisition = LogExpectedImprovement(model, best_f=y[:halfway].max())
 candidate, _ = optimize_acqf(acquisition, unit_cube, q=1, num_restarts=4, raw_samples=128)

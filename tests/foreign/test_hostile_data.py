@@ -124,6 +124,7 @@ WITHOUT_ARRAYS = {
     interpretation.decompose,
     interpretation.effects,
     interpretation.report,
+    interpretation.report_search,
     interpretation.simplify,
     mlls.exact_log_density,  # as the log_prob of GPyTorch's distribution
     *models.TRAINERS.values(),

@@ -301,16 +301,16 @@ class StructureEnsembleGP(EnsembleGP):
         Where the strategy predicts once for members that are the same, covariances are of these.
         """
         (train,), (test,) = train_inputs, test_inputs
-        one, kernel = train[..., :1, :, :], self.covar_module
+        one, members = train[..., :1, :, :], self.covar_module.members
         if test.size(-3) == 1 and torch.equal(train, one.expand_as(train)):
             train = one
             first = getattr(self.prediction_strategy, "first", None)
-            kernel = kernel if first is None else kernel.only(first)
+            members = members if first is None else members[first]
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         inputs = torch.cat([x.expand(*shape, *x.shape[-2:]) for x in (train, test)], -2)
         num_train = train.size(-2)
         test = inputs[..., num_train:, :]
-        covariance = kernel(test, inputs).to_dense()
+        covariance = self.covar_module.matrices(members, test, inputs)
         mean = self.mean_module(test)
         parts = (covariance[..., num_train:], covariance[..., :num_train])
         own, cross = (to_linear_operator(part) for part in parts)

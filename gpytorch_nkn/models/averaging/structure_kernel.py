@@ -42,14 +42,6 @@ class StructureKernel(BatchKernel):
         made.look_for_copies(self.members)
         return made
 
-    def only(self, places: Tensor) -> StructureKernel:
-        """The entries of the batch at these places, with the same kernels and parameters."""
-        members = self.members[places]
-        own = {"_buffers": {**self._buffers, "members": members}, "_batch_shape": members.shape}
-        part = type(self).__new__(type(self))
-        part.__dict__ = {**self.__dict__, **own}
-        return part
-
     @property
     def is_stationary(self) -> bool:
         """True if every kernel is stationary."""
@@ -81,6 +73,17 @@ class StructureKernel(BatchKernel):
         """Values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
         if last_dim_is_batch:
             raise NotImplementedError("Structures have no values column by column.")
+        return self.matrices(self.members, x1, x2, diag=diag)
+
+    def matrices(self, members: Tensor, x1: Tensor, x2: Tensor, *, diag: bool = False) -> Tensor:
+        """Values as those of ``forward``, of a batch of entries with these kernels.
+
+        Args:
+            members: Number of the kernel of each entry, in place of the batch's own.
+            x1: Inputs ``... x N x D``.
+            x2: Inputs ``... x M x D``.
+            diag: Only the diagonals.
+        """
 
         def values(number: int, one: Tensor, two: Tensor) -> Tensor:
             kernel = self.kernels[number]
@@ -88,42 +91,48 @@ class StructureKernel(BatchKernel):
                 return kernel(one, two, diag=True)
             return kernel(one, two).to_dense()
 
-        if self.members.dim() == 0:
-            return values(int(self.members), x1, x2)
-        if self.members.dim() == 1 and _is_shared(x1) and _is_shared(x2):
+        num_dims = 1 if diag else 2
+        if members.dim() == 0:
+            return values(int(members), x1, x2)
+        if members.dim() == 1 and _is_shared(x1) and _is_shared(x2):
             x1, x2 = (x if x.dim() == 2 else x.squeeze(-3) for x in (x1, x2))
-            return self._stacked(lambda number, _: values(number, x1, x2), 1 if diag else 2)
-        shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.members.shape)
+            return _stacked(members, lambda number, _: values(number, x1, x2), num_dims)
+        shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], members.shape)
         x1, x2 = (x.expand(*shape, *x.shape[-2:]) for x in (x1, x2))
-        if self.members.dim() > 1:
-            flat = self._with(self.members.expand(shape).flatten())
-            found = flat(x1.flatten(0, -3), x2.flatten(0, -3), diag=diag)
-            found = found if isinstance(found, Tensor) else found.to_dense()
+        if members.dim() > 1:
+            parts = (x.flatten(0, -3) for x in (x1, x2))
+            found = self.matrices(members.expand(shape).flatten(), *parts, diag=diag)
             return found.view(*shape, *found.shape[1:])
 
         def of_places(number: int, places: Tensor) -> Tensor:
             return values(number, *(x.index_select(-3, places) for x in (x1, x2)))
 
-        return self._stacked(of_places, 1 if diag else 2, shared=False)
+        return _stacked(members, of_places, num_dims, shared=False)
 
-    def _stacked(
-        self, values: Callable[[int, Tensor], Tensor], num_dims: int, *, shared: bool = True
-    ) -> Tensor:
-        """The values of each kernel that is in use, put where the entries are that have it.
 
-        Args:
-            values: From the number of a kernel and its places in the batch; without a dimension
-                for these places if they share one value.
-            num_dims: Dimensions of a value.
-        """
-        numbers, inverse = self.members.unique(return_inverse=True)
-        where = -1 - num_dims
-        if shared:
-            found = torch.stack([values(number, inverse) for number in numbers.tolist()], where)
-            return found.index_select(where, inverse)
-        places = [(inverse == place).nonzero()[:, 0] for place in range(len(numbers))]
-        parts = [values(number, at) for number, at in zip(numbers.tolist(), places, strict=True)]
-        return torch.cat(parts, where).index_select(where, torch.cat(places).argsort())
+def _stacked(
+    members: Tensor,
+    values: Callable[[int, Tensor], Tensor],
+    num_dims: int,
+    *,
+    shared: bool = True,
+) -> Tensor:
+    """The values of each kernel that is in use, put where the entries are that have it.
+
+    Args:
+        members: Number of the kernel of each entry.
+        values: From the number of a kernel and its places in the batch; without a dimension
+            for these places if they share one value.
+        num_dims: Dimensions of a value.
+    """
+    numbers, inverse = members.unique(return_inverse=True)
+    where = -1 - num_dims
+    if shared:
+        found = torch.stack([values(number, inverse) for number in numbers.tolist()], where)
+        return found.index_select(where, inverse)
+    places = [(inverse == place).nonzero()[:, 0] for place in range(len(numbers))]
+    parts = [values(number, at) for number, at in zip(numbers.tolist(), places, strict=True)]
+    return torch.cat(parts, where).index_select(where, torch.cat(places).argsort())
 
 
 def _is_shared(x: Tensor) -> bool:
