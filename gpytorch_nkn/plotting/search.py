@@ -31,6 +31,7 @@ __all__ = ["plot_acquisition", "plot_one_step_ahead", "plot_progress"]
 Given = TypeVar("Given")
 
 _Z95 = 1.959964
+_FEW = 8  # positions that are marked
 _MOST = 5.0  # standard deviations that are shown; what lies beyond is drawn at the edge
 
 
@@ -180,7 +181,16 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
             }
         )
         draw_band(ax, grid, lower, upper, 0.95 if "95 % band" in own else None)
-        ax.plot(grid, mean, color=BLUE, linewidth=1.5, label=label["mean"])
+        marker = "o" if grid.size <= _FEW else ""  # nothing lies between codes
+        ax.plot(
+            grid,
+            mean,
+            color=BLUE,
+            linewidth=1.5,
+            marker=marker,
+            markersize=3.2,
+            label=label["mean"],
+        )
         best = float(as_array(f"{prefix}best", one.best, ndim=0))
         ax.axvline(best, color=GRAY, linewidth=1, label=label["best so far"])
         for place, candidate in enumerate(np.atleast_1d(one.candidates)):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, one_step_ahead
+from gpytorch_nkn.interpretation.components import Z95
 from gpytorch_nkn.interpretation.effects import Effects, effects
 from gpytorch_nkn.interpretation.reporting.search_report import SearchReport, SearchSlice
 from gpytorch_nkn.interpretation.reporting.words import describe_effects
@@ -32,7 +33,8 @@ _GRID = 101  # points of a slice
 _SLICES = 6
 _NAMED = 6  # columns of a point that are told
 _CANDIDATES = 4  # next points that are told
-_Z95 = 1.959964
+_FEW = 8  # different whole numbers of a column that are taken themselves
+_ROUNDING = 1e-4  # of the range of the values
 
 
 def report_search(
@@ -109,11 +111,14 @@ def report_search(
         if num_initial > len(values):
             raise ValueError(f"num_initial is {num_initial}, and there are {len(values)} in all.")
         best = int(values.argmax() if maximize else values.argmin())
-        gap = 0.0 if optimum is None else float((optimum - values[best]) * (1 if maximize else -1))
-        if gap < 0:
-            raise ValueError(
-                f"The best value, {values[best]:g}, is better than the optimum {optimum}."
-            )
+        if optimum is not None:
+            beyond = float(values[best] - optimum) * (1 if maximize else -1)
+            if beyond > _ROUNDING * np.ptp(values):
+                raise ValueError(
+                    f"The best value, {values[best]:g}, is better than the optimum {optimum}."
+                )
+            # the model holds values on a scale of its own, and one at the optimum may not come back
+            values = np.minimum(values, optimum) if maximize else np.maximum(values, optimum)
         chosen = _points("candidates", candidates, x.shape[1])
         ends = _points("bounds", bounds, x.shape[1])
         if bounds is None:
@@ -125,10 +130,18 @@ def report_search(
     if x.shape[1] > 1:
         influence = effects(model, max_effects=_SLICES, seed=seed, columns=units.names)
     shown = [0] if influence is None else [e.columns[0] for e in influence.main]
-    shown = [place for place in shown if place not in units.categories] or shown[:1]
     anchor = chosen[0] if len(chosen) else x[best]
     slices = tuple(
-        _slice(model, acquisition, anchor, x[best], chosen, ends[:, place], place, units)
+        _slice(
+            model,
+            acquisition,
+            anchor,
+            x[best],
+            chosen,
+            _positions(np.append(x[:, place], chosen[:, place]), *ends[:, place]),
+            place,
+            units.names[place],
+        )
         for place in shown
     )
     spans = 0.1 * (ends[1] - ends[0])  # of which two digits are told
@@ -199,17 +212,24 @@ def _predictions(
     return values, ahead, left_out
 
 
+def _positions(values: np.ndarray, lower: float, upper: float) -> np.ndarray:
+    """Where a column is looked at: evenly, or at its codes and other few whole numbers."""
+    different = np.unique(values)
+    if len(different) <= _FEW < len(values) and (different == different.round()).all():
+        return different
+    return np.linspace(lower, upper, _GRID if upper > lower else 1)
+
+
 def _slice(
     model: Any,
     acquisition: Callable[[Tensor], Tensor] | None,
     anchor: np.ndarray,
     best: np.ndarray,
     candidates: np.ndarray,
-    ends: np.ndarray,
+    grid: np.ndarray,
     place: int,
-    units: Units,
+    name: str,
 ) -> SearchSlice:
-    grid = np.linspace(ends[0], ends[1], _GRID) if ends[1] > ends[0] else ends[:1]
     points = np.repeat(anchor[None], len(grid), 0)
     points[:, place] = grid
     mean, std = _believed(model, points)
@@ -225,12 +245,12 @@ def _slice(
             )
         height = found.double().cpu().numpy()
     return SearchSlice(
-        name=units.names[place],
+        name=name,
         column=place,
         grid=grid,
         mean=mean,
-        lower=mean - _Z95 * std,
-        upper=mean + _Z95 * std,
+        lower=mean - Z95 * std,
+        upper=mean + Z95 * std,
         acquisition=height,
         best=float(best[place]),
         candidates=candidates[:, place],
@@ -270,7 +290,8 @@ def _reached(
         before = float(start.max() if maximize else start.min())
         lines.append(f"The best of the first {num_initial} was {rounded(before, spread)}.")
     if since:
-        lines.append(f"The last {count(since, 'evaluation')} brought nothing better.")
+        last = "evaluation" if since == 1 else f"{since} evaluations"
+        lines.append(f"The last {last} brought nothing better.")
     if optimum is not None:
         lines.append(f"The simple regret is {abs(optimum - values[best]):.3g}.")
     return lines
@@ -329,11 +350,11 @@ def _ahead_sentence(ahead: LeaveOneOut, num_initial: int) -> str:
     z = ahead.z_scores[max(num_initial, 1) :]
     if not len(z):
         return "No evaluation was chosen by the model yet."
-    inside = int((np.abs(z) <= _Z95).sum())
+    inside = int((np.abs(z) <= Z95).sum())
     bias = float(z.mean())
     towards = "higher" if bias > 0 else "lower"
     leaning = ""
-    if abs(bias) > _Z95 / np.sqrt(len(z)):
+    if abs(bias) > Z95 / np.sqrt(len(z)):
         leaning = f"; on average they were {towards}, by {abs(bias):.2g} deviations"
     return (
         f"Predicted from those before it, {inside} of {count(len(z), 'evaluation')} lay within the "

@@ -37,7 +37,7 @@ class SearchSlice:
     Attributes:
         name: Of the column that varies.
         column: Its number.
-        grid: Its positions ``A``.
+        grid: Its positions ``A``; of at most 8 different whole numbers, such as codes, these.
         mean: Posterior mean ``A`` of the function.
         lower: Lower end ``A`` of its central 95 %, as if it were normal.
         upper: Upper end ``A``.

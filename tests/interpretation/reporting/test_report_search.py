@@ -120,6 +120,26 @@ def test_one_column_has_no_effects():
     assert "Effects" not in found.to_html()
 
 
+def test_codes_are_looked_at_as_they_are():
+    x = X.clone()
+    x[:, 2] = torch.arange(14) % 3
+    model = StructureEnsembleGP(x / torch.tensor([10, 10, 1]), Y + x[:, 2:], cat_dims=[2])
+    found = report_search(model, candidates=model.train_inputs[0][0, :1])
+    grids = {one.name: one.grid for one in found.slices}
+    assert grids["x2"].tolist() == [0, 1, 2] and len(grids["x0"]) == 101
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("maximize", [True, False])
+def test_an_optimum_that_was_reached_is_one_whatever_the_rounding(dtype, maximize):
+    for factor in (1.1, 1 / 3, 7.7):
+        y = (factor * Y).to(dtype)
+        optimum = (y.max() if maximize else y.min()).item()
+        found = report_search(SingleTaskGP(X.to(dtype), y), maximize=maximize, optimum=optimum)
+        assert abs(found.values[found.best] - optimum) <= 1e-4 * np.ptp(found.values)
+        assert np.isfinite(found.plot(Figure()).axes[0].get_ylim()).all()
+
+
 class Plain(ExactGP):
     def __init__(self):
         super().__init__(None, None, SingleTaskGP(X, Y).likelihood)

@@ -138,6 +138,10 @@ def test_members_that_are_the_same_are_predicted_once_with_the_same_values():
     strategy.first = None  # every member by itself
     for one, other in zip(found, predicted(), strict=True):
         torch.testing.assert_close(one, other)
+    strategy.first, plain = torch.tensor([0, 1, 5]), model(x.unsqueeze(-3))  # by GPyTorch's solves
+    strategy.first = None
+    other = model(x.unsqueeze(-3))
+    torch.testing.assert_close(plain.covariance_matrix, other.covariance_matrix)
     own = x.detach()[:1].expand(8, 3, 3) + torch.arange(8.0).view(8, 1, 1) / 100
     every = model(own)  # points of each member
     strategy.first = torch.tensor([0, 1, 5])
