@@ -32,8 +32,8 @@ from botorch.acquisition.logei import qLogExpectedImprovement, qLogNoisyExpected
 from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
 from botorch.acquisition.objective import GenericMCObjective
 from botorch.models import MixedSingleTaskGP, ModelListGP
-from botorch.models.model import Model
 from botorch.optim import optimize_acqf_mixed_alternating
+from botorch.sampling import SobolQMCNormalSampler
 from botorch.test_functions import (
     Hartmann,
     Penicillin,
@@ -385,8 +385,7 @@ def _next_points(
 def _propose(
     way: Surrogate, problem: RealProblem, models: list, x: Tensor, targets: Tensor
 ) -> Tensor:
-    model = models[0] if len(models) == 1 else ModelListGP(*models)
-    acqf = _acquisition(problem, model, x, targets, way.acquisition.q)
+    acqf = _acquisition(problem, models, x, targets, way.acquisition.q)
     upper = torch.ones_like(x[0])
     for column, count in problem.levels.items():
         upper[column] = count - 1
@@ -408,28 +407,35 @@ def _propose(
     else:
         kept = (targets[:, 1:] >= 0).all(-1)
         order = torch.where(kept, targets[:, 0], -math.inf).argsort(descending=True, stable=True)
-    return way.propose(model, acqf, bounds, x[order[0]], x[order[:5]]).clamp(0, 1)  # type: ignore[arg-type]
+    return way.propose(models[0], acqf, bounds, x[order[0]], x[order[:5]]).clamp(0, 1)  # type: ignore[arg-type]
 
 
 def _acquisition(
-    problem: RealProblem, model: Model, x: Tensor, targets: Tensor, q: int
+    problem: RealProblem, models: list, x: Tensor, targets: Tensor, q: int
 ) -> AcquisitionFunction:
-    if problem.objectives > 1:
+    model = models[0] if len(models) == 1 else ModelListGP(*models)
+    several = problem.objectives > 1
+    # BoTorch draws its default number from every member of an ensemble: here so many in all
+    members = models[0].num_members if isinstance(models[0], StructureEnsembleGP) else 1
+    sampler = SobolQMCNormalSampler(torch.Size([(128 if several else 512) // members]))
+    if several:
+        reference = [-value for value in problem.reference]
         return qLogNoisyExpectedHypervolumeImprovement(
-            model, [-value for value in problem.reference], x, prune_baseline=True
+            model, reference, x, sampler=sampler, prune_baseline=True
         )
     if problem.constraints:
         numbers = range(1, 1 + problem.constraints)
         return qLogNoisyExpectedImprovement(
             model,
             x,
+            sampler=sampler,
             objective=GenericMCObjective(lambda values, X=None: values[..., 0]),
             constraints=[lambda values, number=number: -values[..., number] for number in numbers],
         )
     if problem.noise:
-        return qLogNoisyExpectedImprovement(model, x)
+        return qLogNoisyExpectedImprovement(model, x, sampler=sampler)
     if q > 1:
-        return qLogExpectedImprovement(model, best_f=targets.max())
+        return qLogExpectedImprovement(model, best_f=targets.max(), sampler=sampler)
     return LogExpectedImprovement(model, best_f=targets.max())
 
 

@@ -44,10 +44,16 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from botorch.acquisition import OneShotAcquisitionFunction
+from botorch.acquisition import (
+    AcquisitionFunction,
+    MCAcquisitionFunction,
+    OneShotAcquisitionFunction,
+)
+from botorch.acquisition.multi_objective import MultiObjectiveMCAcquisitionFunction
 from botorch.acquisition.multioutput_acquisition import MultiOutputAcquisitionFunction
 from botorch.models import SingleTaskGP
-from botorch.models.model import Model
+from botorch.models.model import Model, ModelList
+from botorch.sampling import SobolQMCNormalSampler
 from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.kernels import LinearKernel
@@ -88,13 +94,45 @@ except ImportError as error:
         f"gpytorch_nkn.ax needs ax-platform: pip install 'gpytorch_nkn[ax]' ({error})."
     ) from error
 
-__all__ = ["CoordinateSweepAcquisition", "make_generation_strategy"]
+__all__ = ["CoordinateSweepAcquisition", "EnsembleAcquisition", "make_generation_strategy"]
 
-_MODELS = (AdditivePartitionGP, NKNSingleTaskGP, StructureEnsembleGP)
+_ENSEMBLES = (AdditivePartitionGP, StructureEnsembleGP)
+_MODELS = (*_ENSEMBLES, NKNSingleTaskGP)
+_SAMPLED = (MCAcquisitionFunction, MultiObjectiveMCAcquisitionFunction)
 _AVERAGED = "averaged"  # name of the structure that stands for an ensemble
 
 
-class CoordinateSweepAcquisition(Acquisition):
+class EnsembleAcquisition(Acquisition):
+    """Ax's acquisition, which draws as often from an ensemble as BoTorch does from one model.
+
+    BoTorch's default number of draws is for each member. With eight of them that is eight times the
+    work, of which several objectives make most: their front is partitioned for every draw. A
+    ``sampler`` or ``mc_samples`` among the options of the acquisition function goes before.
+
+    For ``GeneratorSpec(generator_kwargs={"acquisition_class": EnsembleAcquisition, ...})``.
+    """
+
+    def _construct_botorch_acquisition(
+        self,
+        botorch_acqf_class: type[AcquisitionFunction],
+        botorch_acqf_options: dict[str, Any],
+        model: Model,
+    ) -> AcquisitionFunction:
+        parts = model.models if isinstance(model, ModelList) else [model]
+        members = [part.num_members for part in parts if isinstance(part, _ENSEMBLES)]
+        kind: Any = botorch_acqf_class
+        is_sampled = issubclass(kind, _SAMPLED) and not issubclass(kind, OneShotAcquisitionFunction)
+        is_told = {"sampler", "mc_samples"} & set(botorch_acqf_options)
+        if is_sampled and not is_told and len(members) == len(parts):
+            number = max(1, kind._default_sample_shape.numel() // max(members))
+            sampler = SobolQMCNormalSampler(torch.Size([number]))
+            botorch_acqf_options = {**botorch_acqf_options, "sampler": sampler}
+        return super()._construct_botorch_acquisition(
+            botorch_acqf_class, botorch_acqf_options, model
+        )
+
+
+class CoordinateSweepAcquisition(EnsembleAcquisition):
     """Ax's acquisition, half of whose starting points are coordinate sweeps of the best points.
 
     The sweeps are those of :func:`gpytorch_nkn.bo.coordinate_sweep_initial_conditions`. They take
@@ -211,8 +249,8 @@ def make_generation_strategy(
     )
     spec = SurrogateSpec(model_configs=[surrogate], allow_batched_models=structure != _AVERAGED)
     arguments: dict[str, Any] = {"surrogate_spec": spec}
-    if coordinate_sweeps:
-        arguments["acquisition_class"] = CoordinateSweepAcquisition
+    acquisition = CoordinateSweepAcquisition if coordinate_sweeps else EnsembleAcquisition
+    arguments["acquisition_class"] = acquisition
     options = {"optimizer_kwargs": dict(optimizer_options)} if optimizer_options else {}
     then = GenerationNode(
         name="NKN",
@@ -304,6 +342,7 @@ def _register() -> None:
     submodel_input_constructor.register(_MODELS)(_model_arguments)
     covar_module_argparse.register(NeuralKernelNetwork)(_network_arguments)
     register_acquisition(CoordinateSweepAcquisition)
+    register_acquisition(EnsembleAcquisition)
     register_kernel(NeuralKernelNetwork)
     register_mll(AnalyticExactMarginalLogLikelihood)
     for model in _MODELS:

@@ -29,15 +29,21 @@ from ax.generators.torch.botorch_modular.utils import ModelConfig
 from ax.storage import botorch_modular_registry as registry
 from ax.storage.json_store.decoder import object_from_json
 from ax.storage.json_store.encoder import object_to_json
+from botorch.acquisition import LogExpectedImprovement, qKnowledgeGradient
 from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
-from botorch.models import MultiTaskGP, SingleTaskGP
+from botorch.models import ModelListGP, MultiTaskGP, SingleTaskGP
+from botorch.sampling import SobolQMCNormalSampler
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from gpytorch.kernels import RBFKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
 import gpytorch_nkn.ax as nkn_ax
-from gpytorch_nkn.ax import CoordinateSweepAcquisition, make_generation_strategy
+from gpytorch_nkn.ax import (
+    CoordinateSweepAcquisition,
+    EnsembleAcquisition,
+    make_generation_strategy,
+)
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
@@ -292,6 +298,50 @@ def test_structures_are_averaged_on_request_with_choices_too(few_steps, tmp_path
     models = generator(restored).surrogate.model.models
     assert [type(model) for model in models] == [StructureEnsembleGP] * 2
     assert all(len(model.cat_dims) == 1 for model in models)
+    acqf = generator(restored)._acquisition.acqf
+    assert acqf.sampler.sample_shape.numel() * models[0].num_members == 512
+
+
+@pytest.mark.parametrize(
+    "acqf_class, options, draws",
+    [
+        (qLogNoisyExpectedImprovement, {}, 512 // 3),
+        (qLogNoisyExpectedHypervolumeImprovement, {}, 128 // 3),
+        (qLogNoisyExpectedHypervolumeImprovement, {"mc_samples": 4}, None),
+        (qLogNoisyExpectedImprovement, {"sampler": SobolQMCNormalSampler(torch.Size([5]))}, 5),
+        (qKnowledgeGradient, {"num_fantasies": 2}, None),
+        (LogExpectedImprovement, {}, None),
+    ],
+)
+def test_an_ensemble_gets_as_many_draws_as_one_model(acqf_class, options, draws, monkeypatch):
+    """What our class adds to the options, which Ax's own then takes."""
+    monkeypatch.setattr(
+        Acquisition, "_construct_botorch_acquisition", lambda self, kind, options, model: options
+    )
+    x = torch.rand(6, 2, dtype=torch.float64)
+    ensemble = AdditivePartitionGP(x, x[:, :1], num_samples=3)
+    acquisition = EnsembleAcquisition.__new__(EnsembleAcquisition)
+    for model in (ensemble, ModelListGP(ensemble, ensemble)):
+        found = dict(acquisition._construct_botorch_acquisition(acqf_class, options, model))
+        sampler = found.pop("sampler", None)
+        assert (None if sampler is None else sampler.sample_shape.numel()) == draws
+        assert found == {k: v for k, v in options.items() if k != "sampler"}
+    single = ModelListGP(ensemble, SingleTaskGP(x, x[:, :1]))
+    assert acquisition._construct_botorch_acquisition(acqf_class, options, single) is options
+
+
+def test_averaged_structures_with_several_objectives(few_steps):
+    client = make_client(
+        objective="-loss, -cost",
+        initialization_trials=3,
+        structure="averaged",
+        coordinate_sweeps=False,
+        optimizer_options={"num_restarts": 1, "raw_samples": 4, "options": {"maxiter": 2}},
+    )
+    assert run_trials(client, 4, names=("loss", "cost"))[-1] == "NKN"
+    acqf = generator(client)._acquisition.acqf
+    assert type(acqf) is qLogNoisyExpectedHypervolumeImprovement
+    assert acqf.sampler.sample_shape.numel() == 128 // 8
 
 
 def test_partitions_have_no_kernel_of_categories():
@@ -310,7 +360,7 @@ def test_partitions_have_no_kernel_of_categories():
 def test_sweeps_are_left_out_on_request():
     client = make_client(coordinate_sweeps=False, initialization_trials=3, structure="additive")
     run_trials(client, 4)
-    assert type(generator(client)._acquisition) is Acquisition
+    assert type(generator(client)._acquisition) is EnsembleAcquisition
     network = generator(client).surrogate.model.covar_module
     assert isinstance(network, NeuralKernelNetwork) and not network.skip
 

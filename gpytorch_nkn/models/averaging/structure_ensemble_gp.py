@@ -95,6 +95,9 @@ class StructureEnsembleGP(EnsembleGP):
     all. Of warped outcomes a member has the Gaussian posterior, in ``train_Y``'s unit, with the
     same median and the same probability to exceed the best target: larger ones are better.
 
+    Acquisition functions that sample draw from every member: with a sampler of one
+    ``num_members``-th of the draws of a single model they take about as long as with that.
+
     Args:
         train_X: Inputs ``N x D``, in the unit cube after ``input_transform``.
         train_Y: Targets ``N x 1``.
@@ -213,11 +216,6 @@ class StructureEnsembleGP(EnsembleGP):
             )
         self.to(train_X)
         self.set_weights(self.weights)
-
-    @property
-    def num_members(self) -> int:
-        """Members of the mixture."""
-        return self._aug_batch_shape[-1]
 
     @property
     def structure_weights(self) -> dict[str, float]:

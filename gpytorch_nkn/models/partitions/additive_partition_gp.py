@@ -95,7 +95,7 @@ class AdditivePartitionGP(EnsembleGP):
     @property
     def num_samples(self) -> int:
         """Members of the ensemble."""
-        return self._aug_batch_shape[-1]
+        return self.num_members
 
     @property
     def partitions(self) -> dict[Partition, int]:
