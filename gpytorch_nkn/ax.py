@@ -103,7 +103,10 @@ _AVERAGED = "averaged"  # name of the structure that stands for an ensemble
 
 
 class EnsembleAcquisition(Acquisition):
-    """Ax's acquisition, which draws as often from an ensemble as BoTorch does from one model.
+    """Ax's acquisition, told what an ensemble needs: which outcomes shall be small, and draws.
+
+    Ax models outcomes that are to be minimised, or bounded from above, as they are. A
+    :class:`.StructureEnsembleGP` has to know (``maximize``).
 
     BoTorch's default number of draws is for each member. With eight of them that is eight times the
     work, of which several objectives make most: their front is partitioned for every draw. A
@@ -119,6 +122,9 @@ class EnsembleAcquisition(Acquisition):
         model: Model,
     ) -> AcquisitionFunction:
         parts = model.models if isinstance(model, ModelList) else [model]
+        for part, is_larger_better in zip(parts, self._directions(), strict=False):
+            if isinstance(part, StructureEnsembleGP):
+                part.maximize = is_larger_better
         members = [part.num_members for part in parts if isinstance(part, _ENSEMBLES)]
         kind: Any = botorch_acqf_class
         is_sampled = issubclass(kind, _SAMPLED) and not issubclass(kind, OneShotAcquisitionFunction)
@@ -130,6 +136,15 @@ class EnsembleAcquisition(Acquisition):
         return super()._construct_botorch_acquisition(
             botorch_acqf_class, botorch_acqf_options, model
         )
+
+    def _directions(self) -> list[bool]:
+        """Whether each outcome shall be large; true for one that nothing is said of."""
+        weights = self._objective_weights
+        wanted = weights.reshape(-1, weights.size(-1)).sum(0)
+        if self._outcome_constraints is not None:  # A y <= b
+            upper = self._outcome_constraints[0].sum(0)
+            wanted = torch.where(wanted == 0, -upper.to(wanted), wanted)
+        return (wanted >= 0).tolist()
 
 
 class CoordinateSweepAcquisition(EnsembleAcquisition):

@@ -300,6 +300,7 @@ def test_structures_are_averaged_on_request_with_choices_too(few_steps, tmp_path
     assert all(len(model.cat_dims) == 1 for model in models)
     acqf = generator(restored)._acquisition.acqf
     assert acqf.sampler.sample_shape.numel() * models[0].num_members == 512
+    assert [model.maximize for model in models] == [False, False]  # loss; cost <= 2
 
 
 @pytest.mark.parametrize(
@@ -321,6 +322,7 @@ def test_an_ensemble_gets_as_many_draws_as_one_model(acqf_class, options, draws,
     x = torch.rand(6, 2, dtype=torch.float64)
     ensemble = AdditivePartitionGP(x, x[:, :1], num_samples=3)
     acquisition = EnsembleAcquisition.__new__(EnsembleAcquisition)
+    acquisition._objective_weights, acquisition._outcome_constraints = torch.ones(1, 2), None
     for model in (ensemble, ModelListGP(ensemble, ensemble)):
         found = dict(acquisition._construct_botorch_acquisition(acqf_class, options, model))
         sampler = found.pop("sampler", None)
@@ -328,6 +330,17 @@ def test_an_ensemble_gets_as_many_draws_as_one_model(acqf_class, options, draws,
         assert found == {k: v for k, v in options.items() if k != "sampler"}
     single = ModelListGP(ensemble, SingleTaskGP(x, x[:, :1]))
     assert acquisition._construct_botorch_acquisition(acqf_class, options, single) is options
+
+
+@pytest.mark.parametrize("objective, is_maximized", [("-loss", False), ("loss", True)])
+def test_averaged_structures_know_what_is_minimised(few_steps, objective, is_maximized):
+    client = make_client(objective, initialization_trials=4, structure="averaged")
+    run_trials(client, 5)
+    model = generator(client)._acquisition.acqf.model
+    y = model.common_data()[1]
+    assert model.maximize is is_maximized and model.is_warped.any()
+    best = y.max() if is_maximized else y.min()
+    torch.testing.assert_close(model.warps[model.is_warped, -1], best.expand(2).to(model.warps))
 
 
 def test_averaged_structures_with_several_objectives(few_steps):
@@ -342,6 +355,7 @@ def test_averaged_structures_with_several_objectives(few_steps):
     acqf = generator(client)._acquisition.acqf
     assert type(acqf) is qLogNoisyExpectedHypervolumeImprovement
     assert acqf.sampler.sample_shape.numel() == 128 // 8
+    assert not any(model.maximize for model in acqf.model.models)
 
 
 def test_partitions_have_no_kernel_of_categories():

@@ -50,6 +50,7 @@ READ = {
     "_min_stdv": "botorch.models.transforms.outcome.Standardize",
     "_model": "ax.generators.torch.botorch_modular.acquisition.Acquisition",
     "_objective_weights": "ax.generators.torch.botorch_modular.acquisition.Acquisition",
+    "_outcome_constraints": "ax.generators.torch.botorch_modular.acquisition.Acquisition",
     "_variational_distribution": "gpytorch.variational.VariationalStrategy",
 }
 # Members of their classes that classes of ours read from themselves or define anew.

@@ -95,7 +95,7 @@ def fit_structure_ensemble_gp(
     session = Session(budget=budget, seed=seed, progress=progress)
     model.eval()  # makes the transformed inputs the training inputs
     data = model.common_data()
-    model.warps[model.is_warped] = fit_warp(data[1])
+    model.warps[model.is_warped] = fit_warp(data[1], model.maximize)
     parts = [_part(model, number, *data) for number in range(len(model.structures))]
     num_rows, num_columns = data[0].shape
     share = min(1.0, _MANY_ROWS / num_rows, _MANY_COLUMNS / num_columns)

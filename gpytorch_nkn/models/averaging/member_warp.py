@@ -24,7 +24,7 @@ __all__ = [
     "warped",
 ]
 
-# Direction, location, scale, end, mean and standard deviation, and the largest of the values; a
+# Direction, location, scale, end, mean and standard deviation, and the best of the values; a
 # direction of 0 changes nothing.
 IDENTITY = (0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0)
 
@@ -72,12 +72,14 @@ def unwarped(z: Tensor, warp: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def fit_warp(y: Tensor) -> Tensor:
+def fit_warp(y: Tensor, maximize: bool = True) -> Tensor:
     """The warp under which values ``N`` are most like a normal sample, ``7``.
 
     The best of a few locations, scales and directions by the likelihood of a normal distribution;
-    whether it helps a model is for the model to find out.
+    whether it helps a model is for the model to find out. The best value, at which widths are
+    taken (:func:`matched`), is the largest, or with ``maximize=False`` the smallest.
     """
+    best = y.max() if maximize else y.min()
     deviation = y.std() if len(y) > 1 else y.new_zeros(())
     if not deviation > 1e3 * torch.finfo(y.dtype).eps * y.abs().max():
         return y.new_tensor(IDENTITY)
@@ -87,7 +89,7 @@ def fit_warp(y: Tensor) -> Tensor:
             location = direction * (direction * y).quantile(level)
             for scale in _SCALES:
                 end = (direction * (location - y) / (scale * deviation)).max()
-                given = [direction, location, scale * deviation, end, 0.0, 1.0, y.max()]
+                given = [direction, location, scale * deviation, end, 0.0, 1.0, best]
                 start = y.new_tensor(given)
                 z = warped(y, start)
                 start[4:6] = torch.stack([z.mean(), z.std()])
@@ -100,8 +102,8 @@ class MemberWarp(OutcomeTransform):
 
     The posterior of a warped outcome is not Gaussian. Here it becomes the Gaussian that has its
     median and the same probability to exceed the best of the training targets, with the
-    correlations unchanged. So improvement, in the sense of maximisation, is as probable as the
-    member says, and acquisition functions are those of any Gaussian.
+    correlations unchanged. So improvement is as probable as the member says, and acquisition
+    functions are those of any Gaussian.
 
     Args:
         warps: ``S x 7``, one for each member.

@@ -93,7 +93,7 @@ class StructureEnsembleGP(EnsembleGP):
     nearest count: the posterior is a ``GaussianMixturePosterior`` with a batch dimension
     ``MCMC_DIM`` of members. A structure's members are evaluated once, those without members not at
     all. Of warped outcomes a member has the Gaussian posterior, in ``train_Y``'s unit, with the
-    same median and the same probability to exceed the best target: larger ones are better.
+    same median and the same probability to be better than the best target.
 
     Acquisition functions that sample draw from every member: with a sampler of one
     ``num_members``-th of the draws of a single model they take about as long as with that.
@@ -119,6 +119,8 @@ class StructureEnsembleGP(EnsembleGP):
               far below the best (or far above the least) are drawn together, so that a few extreme
               ones do not hide how the others differ.
         num_members: Members of the mixture, by which weights are rounded.
+        maximize: Larger targets are better, as everywhere in BoTorch; with ``False``, where an
+            objective has a negative weight, smaller ones are. Widths of warped outcomes go by it.
         outcome_transform: Linear transform of the targets, by default ``Standardize``; ``None``
             for none.
         input_transform: Transform of the inputs. What it learns by gradients stays as it is.
@@ -165,6 +167,7 @@ class StructureEnsembleGP(EnsembleGP):
         cat_dims: Sequence[int] | None = None,
         structures: Sequence[str | Kernel] = _STRUCTURES,
         num_members: int = 8,
+        maximize: bool = True,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
     ):
@@ -198,6 +201,7 @@ class StructureEnsembleGP(EnsembleGP):
             check_columns(kernel, x.size(-1), x)
         check_codes_kept(self, train_X)
         self.structures = _names(structures)
+        self._maximize = bool(maximize)
         members = torch.zeros(num_members, dtype=torch.long, device=x.device)
         self.covar_module = StructureKernel(kernels, members)
         count = len(kernels)
@@ -216,6 +220,20 @@ class StructureEnsembleGP(EnsembleGP):
             )
         self.to(train_X)
         self.set_weights(self.weights)
+
+    @property
+    def maximize(self) -> bool:
+        """Whether larger targets are better; may be set, after the training, too."""
+        return self._maximize
+
+    @maximize.setter
+    def maximize(self, value: bool) -> None:
+        self._maximize = bool(value)
+        if (warp := self._member_warp) is not None:
+            y = self.common_data()[1]
+            best = y.max() if self._maximize else y.min()
+            for warps in (self.warps, warp.warps):
+                warps[warps[:, 0] != 0, -1] = best.detach()
 
     @property
     def structure_weights(self) -> dict[str, float]:
@@ -328,16 +346,17 @@ class StructureEnsembleGP(EnsembleGP):
         categorical_features: Sequence[int] | None = None,
         structures: Sequence[str | Kernel] = _STRUCTURES,
         num_members: int = 8,
+        maximize: bool = True,
     ) -> dict[str, Any]:
         """Return the arguments of the constructor for a data set.
 
         Args:
             training_data: Inputs, targets and, if known, noise variances.
             categorical_features: The class's ``cat_dims``, by the name that BoTorch and Ax have.
-            structures, num_members: See the class.
+            structures, num_members, maximize: See the class.
         """
         inputs = super().construct_inputs(training_data=training_data)
-        own = {"structures": structures, "num_members": num_members}
+        own = {"structures": structures, "num_members": num_members, "maximize": maximize}
         return {**inputs, "cat_dims": categorical_features, **own}
 
 

@@ -374,11 +374,18 @@ def test_warps_have_inverses_and_slopes_and_go_on_linearly():
     assert torch.equal(fit_warp(torch.full((4,), 0.1)), torch.tensor(IDENTITY))
 
 
-def test_a_warped_posterior_has_median_and_probability_of_improvement_of_the_scale():
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_warped_posterior_has_median_and_probability_of_improvement_of_the_scale(sign, late):
     x, y = skewed()
-    model = StructureEnsembleGP(x, y, structures=["warped rbf"], num_members=1)
+    y = sign * y  # the better ones are close together
+    maximize = sign > 0
+    model = StructureEnsembleGP(
+        x, y, structures=["warped rbf"], num_members=1, maximize=maximize != late
+    )
     fit_structure_ensemble_gp(model, **QUICK)
-    assert model.warps[0, 0] == 1
+    model.maximize = maximize
+    assert model.warps[0, 0] == sign
     points = torch.rand(50, 1, 3)
     with torch.no_grad():
         inner = model(points.unsqueeze(-3))
@@ -391,12 +398,13 @@ def test_a_warped_posterior_has_median_and_probability_of_improvement_of_the_sca
 
     center, deviation = inner.mean.flatten(), inner.variance.sqrt().flatten()
     torch.testing.assert_close(posterior.mean.flatten(), back(center))
-    best = warped((y.max() - shift) / scale, model.warps[0])
+    least = sign * (sign * y).max()
+    best = warped((least - shift) / scale, model.warps[0])
     apart = (best - center).abs() > 0.01  # elsewhere a derivative
-    scores = (y.max() - posterior.mean.flatten()) / posterior.variance.sqrt().flatten()
+    scores = (least - posterior.mean.flatten()) / posterior.variance.sqrt().flatten()
     expected = (best - center) / deviation
     torch.testing.assert_close(scores[apart], expected[apart], rtol=1e-3, atol=1e-6)
-    assert apart.sum() > 40 and expected[apart].max() > 1
+    assert apart.sum() > 40 and (sign * expected[apart]).max() > 1
     at_data = model.posterior(x.unsqueeze(-2)).mean.flatten()
     assert ((at_data - y.flatten()) / y.flatten()).abs().median() < 0.1
 
