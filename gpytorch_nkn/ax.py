@@ -227,8 +227,7 @@ def make_generation_strategy(
     if structure == _AVERAGED:
         surrogate = ModelConfig(botorch_model_class=StructureEnsembleGP, name=_AVERAGED)
     else:
-        two = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-        NKNSingleTaskGP(two, two, structure=structure)  # an unknown name fails now
+        check_word(structure, NETWORKS, f"{_AVERAGED!r}")
         surrogate = ModelConfig(
             botorch_model_class=NKNSingleTaskGP, model_options={"structure": structure}, name="NKN"
         )

@@ -145,8 +145,8 @@ def _check(model: Any) -> None:
         )
     if getattr(model, "_is_ensemble", False):
         raise TypeError(
-            f"{type(model).__name__} is an ensemble, which is sampled and not optimised: "
-            "fit_gpytorch_mll does that, for AdditivePartitionGP fit_additive_partition_gp."
+            f"{type(model).__name__} is an ensemble, which has a trainer of its own that "
+            "fit_gpytorch_mll calls (fit_structure_ensemble_gp, fit_additive_partition_gp)."
         )
     data = () if model.train_inputs is None else (*model.train_inputs, model.train_targets)
     if any(part.requires_grad for part in data):

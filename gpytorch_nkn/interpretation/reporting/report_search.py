@@ -73,25 +73,30 @@ def report_search(
         seed: Of all random draws; the global random state is left alone.
 
     Returns:
-        The report; ``print`` its ``text``, ``save("search.html")`` a page, ``plot(figure)`` the
-        essentials.
+        The report; ``print`` shows its ``text``, ``save("search.html")`` writes a page, ``plot()``
+        draws the essentials.
 
     Raises:
         TypeError: It is not such a model, its likelihood is not Gaussian, or ``acquisition`` is no
             function.
         ValueError: A shape is wrong, a value not finite, an option has no meaning, there are
             fewer than 3 evaluations, or one is better than the optimum.
-        NotImplementedError: The model has several outputs.
+        NotImplementedError: The model has several outputs or a batch of data sets.
     """
     if not isinstance(model, ExactGP) or not hasattr(model, "posterior"):
         raise TypeError(
             "report_search is for a model of BoTorch that is an exact GP, got "
-            f"{type(model).__name__}; take report for others."
+            f"{type(model).__name__}; of a list of models take one."
         )
     if getattr(model, "num_outputs", 1) != 1:
         raise NotImplementedError(
             f"A report on a search is on one outcome, got {model.num_outputs}: take one of the "
             "models of a ModelListGP, or subset_output."
+        )
+    if model.train_targets.dim() > 1 and not getattr(model, "_is_ensemble", False):
+        raise NotImplementedError(
+            "A report on a search is on one data set, got a batch of shape "
+            f"{tuple(model.train_targets.shape[:-1])}: make a model of one of them."
         )
     check_counts(0, num_initial=num_initial)
     if acquisition is not None and not callable(acquisition):

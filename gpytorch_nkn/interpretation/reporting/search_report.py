@@ -57,7 +57,7 @@ class SearchSlice:
     candidates: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SearchReport:
     """How a search went and goes on, see :func:`gpytorch_nkn.interpretation.report_search`.
 
@@ -96,9 +96,15 @@ class SearchReport:
     effects: Effects | None
     slices: tuple[SearchSlice, ...]
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.title!r}, {len(self.values)} evaluations)"
+
+    def __str__(self) -> str:
+        return self.text
+
     @property
     def text(self) -> str:
-        """The report as text."""
+        """The report as text, which ``print`` shows."""
         lines = [self.title, "=" * len(self.title), "", *self.summary, ""]
         if self.effects is not None:
             lines += ["Effects of the columns", "-" * 22, str(self.effects), ""]
@@ -140,22 +146,41 @@ class SearchReport:
         )
 
     def save(self, path: str | Path) -> Path:
-        """Write the page of :meth:`to_html` to a file, and return its path."""
+        """Write the page of :meth:`to_html` to a file, and return its path.
+
+        Raises:
+            ValueError: The name of the file is of another format.
+        """
         path = Path(path)
+        if path.suffix.lower() not in ("", ".html", ".htm"):
+            raise ValueError(
+                f"A page is HTML, got {path.name!r}: plot().savefig(...) makes pictures, "
+                "to_dict() values for JSON."
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.to_html(), encoding="utf-8")
         return path
 
-    def plot(self, figure: Figure) -> Figure:
+    def plot(self, figure: Figure | None = None) -> Figure:
         """Draw progress, one-step-ahead errors, and what is believed where it looks next.
 
         Args:
-            figure: An empty figure of matplotlib, best with ``layout="constrained"``; 10 by 6
-                inches suit it.
+            figure: An empty figure of matplotlib, which gets a constrained layout if it has none;
+                by default a new one of 10 by 6 inches, unknown to pyplot.
 
         Returns:
-            The same figure.
+            The figure.
+
+        Raises:
+            TypeError: It is no figure.
         """
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(10, 6)) if figure is None else figure
+        if not isinstance(figure, Figure):
+            raise TypeError(f"figure must be a matplotlib Figure, got {type(figure).__name__}.")
+        if figure.get_layout_engine() is None:
+            figure.set_layout_engine("constrained")
         halves: Any = figure.subfigures(2, 1)
         above, below = halves
         left, right = above.subplots(1, 2)

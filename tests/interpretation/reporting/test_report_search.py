@@ -170,3 +170,24 @@ def test_what_does_not_fit_is_refused(model, options, error, message):
 def test_report_says_what_to_take_for_an_ensemble():
     with pytest.raises(NotImplementedError, match="report_search"):
         report(MODELS["averaged"]())
+
+
+def test_print_shows_the_text_and_a_page_is_html(tmp_path):
+    torch.manual_seed(0)
+    x = torch.rand(6, 2, dtype=torch.float64)
+    found = report_search(SingleTaskGP(x, x.sum(-1, keepdim=True)), title="Mine")
+    assert str(found) == found.text and repr(found) == "SearchReport('Mine', 6 evaluations)"
+    for name in ("x.png", "x.json"):
+        with pytest.raises(ValueError, match="A page is HTML"):
+            found.save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+    figure = found.plot()
+    assert figure.get_layout_engine() is not None and len(figure.subfigs) == 2
+    with pytest.raises(TypeError, match="must be a matplotlib Figure, got Axes"):
+        found.plot(figure.subfigs[0].axes[0])
+
+
+def test_a_batch_of_data_sets_is_refused():
+    x = torch.rand(2, 6, 2, dtype=torch.float64)
+    with pytest.raises(NotImplementedError, match="one data set, got a batch of shape"):
+        report_search(SingleTaskGP(x, x.sum(-1, keepdim=True)))
