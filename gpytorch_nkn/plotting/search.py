@@ -81,6 +81,7 @@ def plot_progress(
         ax.set_yscale("log")
     if num_initial:
         ax.axvspan(0.5, num_initial + 0.5, color=GRAY, alpha=0.08, linewidth=0, label="initial")
+    ax.locator_params(axis="x", integer=True)
     finish(ax, "evaluation", y_label if optimum is None else f"simple regret of {y_label}")
     ax.set_xlim(0.5, y.size + 0.5)
     if optimum is None:
@@ -123,6 +124,7 @@ def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) 
             ax.plot(numbers[shown], at, color=color, marker=marker, ls="none", ms=3.6, label=label)
     if num_initial:
         ax.axvspan(0.5, num_initial + 0.5, color=GRAY, alpha=0.08, linewidth=0, label="initial")
+    ax.locator_params(axis="x", integer=True)
     finish(ax, "evaluation", "error, in deviations")
     ax.set_xlim(*ends)
     ax.set_ylim(-_MOST - 0.3, _MOST + 0.3)
