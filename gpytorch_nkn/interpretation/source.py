@@ -423,7 +423,7 @@ def _units_of(estimator: Any, model: ExactGP) -> Units:
         known = getattr(estimator, "categories_", {})
         return Units(
             categories={
-                number: known[name]
+                number: dict(enumerate(known[name]))
                 for number, name in enumerate(estimator.columns_)
                 if name in known
             },
@@ -456,7 +456,13 @@ def _units_of(estimator: Any, model: ExactGP) -> Units:
     units = Units.plain(input_dim)
     x_offset, x_scale, affine = _affine_inputs(model, input_dim)
     y_offset, y_scale = _affine_outcome(model)
-    return Units(x_offset, x_scale, y_offset, y_scale, units.names, affine=affine)
+    codes = {column: _codes(model, column) for column in getattr(model, "cat_dims", ())}
+    return Units(x_offset, x_scale, y_offset, y_scale, units.names, affine=affine, categories=codes)
+
+
+def _codes(model: ExactGP, column: int) -> dict[float, str]:
+    """Codes that a column of categories holds, which are all that a model knows of their names."""
+    return {code: f"{code:.10g}" for code in raw_inputs(model)[..., column].unique().tolist()}
 
 
 def _affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarray, bool]:

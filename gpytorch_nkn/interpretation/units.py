@@ -77,7 +77,7 @@ class Units:
         link: What the model has in place of the targets, such as their logarithm: an object with
             ``name``, ``noun``, ``forward``, ``inverse`` and ``log_slope``; None for the targets.
         affine: Offset and scale say all; otherwise lengths are those of the transformed inputs.
-        categories: Categories of the columns that hold codes, by number of the column.
+        categories: Names of the codes of columns that hold categories, by number of the column.
         to_dates: Dates ``M`` of the only column's values ``M`` in the model; None where they are
             no dates.
     """
@@ -92,7 +92,7 @@ class Units:
     y_unit: str = ""
     link: Any = None
     affine: bool = True
-    categories: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    categories: Mapping[int, Mapping[float, str]] = field(default_factory=dict)
     to_dates: Callable[[np.ndarray], np.ndarray] | None = None
 
     @classmethod
@@ -126,6 +126,49 @@ class Units:
         if len(columns) != len(self.x_scale):
             raise ValueError(f"columns must hold {len(self.x_scale)} names, got {len(columns)}.")
         return replace(self, names=tuple(columns))
+
+    def with_categories(
+        self, categories: Mapping[str, Sequence[str]] | None, x: np.ndarray
+    ) -> Units:
+        """The same with the names of codes 0, 1, ... of some columns; None leaves them.
+
+        Args:
+            categories: Names by the name of the column.
+            x: Data ``N x D``, of whose codes each must have a name.
+        """
+        if categories is None:
+            return self
+        if not isinstance(categories, Mapping):
+            raise TypeError(
+                f"categories must map names of columns to names of codes, got {categories!r}."
+            )
+        known: dict[int, Mapping[float, str]] = dict(self.categories)
+        for column, given in categories.items():
+            if column not in self.names:
+                raise ValueError(
+                    f"categories must be of columns among {listed(self.names)}, got {column!r}."
+                )
+            names = [] if isinstance(given, str) else [str(name) for name in given]
+            if not names or len(set(names)) < len(names):
+                raise ValueError(
+                    f"categories of {column!r} must be different names, got {given!r}."
+                )
+            place = self.names.index(column)
+            unknown = sorted(set(x[:, place].tolist()) - set(range(len(names))))
+            if unknown:
+                raise ValueError(
+                    f"categories of {column!r} must name all codes 0, 1, ... of the data, got "
+                    f"{len(names)} names and the code {unknown[-1]:.10g}."
+                )
+            known[place] = dict(enumerate(names))
+        return replace(self, categories=known)
+
+    def levels(self, column: int, codes: np.ndarray) -> tuple[str, ...] | None:
+        """Names of codes ``A`` of a column of categories; None for a column of numbers."""
+        known = self.categories.get(column)
+        if known is None:
+            return None
+        return tuple(known.get(code, f"{code:.10g}") for code in codes.tolist())
 
     def length(self, values: Tensor, column: int = 0) -> str:
         """A length along a column as text; from the smallest to the largest of several."""

@@ -15,10 +15,14 @@ from gpytorch_nkn.plotting.style import (
     as_list_of_axes,
     as_vectors,
     draw_band,
+    draw_levels,
     draw_points,
     finish,
     label_dates,
+    label_levels,
+    level_places,
     put_title,
+    sorted_levels,
     sorted_vectors,
 )
 
@@ -39,6 +43,7 @@ def plot_effects(
 ) -> Given:
     """Draw effects of one column as a curve with its band, those of two as filled contours.
 
+    Categories have a point with its interval each, and cells in place of contours.
     Contours have a colour bar of their own, symmetric around zero. The title tells the share of
     the variance; below half a percent it is estimated no better than "about 0 %".
 
@@ -49,7 +54,9 @@ def plot_effects(
             and ``B``), posterior ``mean``, ``lower`` and ``upper`` ends of the band (``A``, or
             ``A x B``; the band is drawn for one column only), ``data`` (positions ``N``, of two
             columns ``N x 2``, and values ``N``; None for none; of two columns the positions only
-            are drawn) and the ``share`` of the variance that it explains, a fraction of 1.
+            are drawn) and the ``share`` of the variance that it explains, a fraction of 1. Where a
+            grid holds codes of categories, ``levels`` has their names: of each column a sequence,
+            or None for one of numbers. It may be missing.
         y_label: Label of the effects, with their unit.
         share_y: Give the curves the same vertical limits, so that no effect looks like none.
 
@@ -99,16 +106,35 @@ def _draw_curve(ax: Axes, effect: Any, prefix: str, y_label: str) -> None:
             f"{prefix}upper": effect.upper,
         }
     )
-    draw_band(ax, grid, lower, upper)
-    ax.plot(grid, mean, color=BLUE, linewidth=1.5, zorder=3)
+    (levels,) = _levels(effect, prefix)
+    if levels is None:
+        draw_band(ax, grid, lower, upper)
+        ax.plot(grid, mean, color=BLUE, linewidth=1.5, zorder=3)
+    else:
+        draw_levels(ax, levels, mean, lower, upper)
     ax.axhline(0, color=GRAY, linewidth=0.6)
     if effect.data is not None:
         x, y = effect.data
-        points = as_vectors(**{f"{prefix}data[0]": x, f"{prefix}data[1]": y})
-        draw_points(ax, *points, color=GRAY)
-    label_dates(ax, grid)
+        x, y = as_vectors(**{f"{prefix}data[0]": x, f"{prefix}data[1]": y})
+        if levels is not None:
+            x = level_places(f"{prefix}data[0]", x, grid) + 0.35  # beside the intervals
+        draw_points(ax, x, y, color=GRAY)
     finish(ax, effect.names[0], y_label)
-    ax.margins(x=0.01)
+    if levels is None:
+        label_dates(ax, grid)
+        ax.margins(x=0.01)
+
+
+def _levels(effect: Any, prefix: str) -> tuple[Sequence[str] | None, ...]:
+    """Names of the positions of each column, in the order of their codes; None for numbers."""
+    given = getattr(effect, "levels", None) or (None,) * len(effect.names)
+    if len(given) != len(effect.names):
+        raise ValueError(
+            f"{prefix}levels must have an entry for each of {len(effect.names)} columns, got "
+            f"{len(given)}."
+        )
+    pairs = zip(given, effect.grid, strict=True)
+    return tuple(sorted_levels(f"{prefix}levels", *pair) for pair in pairs)
 
 
 def _draw_contours(ax: Axes, effect: Any, prefix: str, y_label: str) -> None:
@@ -124,21 +150,32 @@ def _draw_contours(ax: Axes, effect: Any, prefix: str, y_label: str) -> None:
         as_array(f"{prefix}{name}", values, ndim=2, shape=shape)
     columns, rows = np.argsort(first, kind="stable"), np.argsort(second, kind="stable")
     largest = np.abs(mean).max() or 1.0
-    drawn: Any = ax.contourf(
-        first[columns],
-        second[rows],
-        mean[columns][:, rows].T,
-        levels=np.linspace(-largest, largest, _LEVELS),
-        cmap=_COLORS,
-    )
-    drawn.set_edgecolor("face")  # or white lines show between the levels of a PDF
+    levels = _levels(effect, prefix)
+    grids = first[columns], second[rows]
+    x, y = (g if n is None else np.arange(g.size) for g, n in zip(grids, levels, strict=True))
+    table = mean[columns][:, rows].T
+    drawn: Any
+    if levels == (None, None):
+        steps = np.linspace(-largest, largest, _LEVELS)
+        drawn = ax.contourf(x, y, table, levels=steps, cmap=_COLORS)
+        drawn.set_edgecolor("face")  # or white lines show between the levels of a PDF
+    else:
+        limits: Any = {"vmin": -largest, "vmax": largest, "cmap": _COLORS, "rasterized": True}
+        drawn = ax.pcolormesh(x, y, table, shading="nearest", **limits)
+    for axis, names in zip((ax.xaxis, ax.yaxis), levels, strict=True):
+        if names is not None:
+            label_levels(axis, names)
     add_bar(ax, drawn, label=y_label, ticks=_bar_ticks(largest))
     if effect.data is not None:
         positions = as_array(f"{prefix}data[0]", effect.data[0], ndim=2)
         if positions.shape[1] != 2:
             raise ValueError(f"{prefix}data[0] must be N x 2, got shape {positions.shape}.")
         as_array(f"{prefix}data[1]", effect.data[1], shape=positions.shape[:1])
-        draw_points(ax, positions[:, 0], positions[:, 1], color=GRAY)
+        x, y = (
+            own if names is None else level_places(f"{prefix}data[0]", own, grid)
+            for own, names, grid in zip(positions.T, levels, grids, strict=True)
+        )
+        draw_points(ax, x, y, color=GRAY)
     ax.set_xlabel(effect.names[0])
     ax.set_ylabel(effect.names[1])
 

@@ -17,9 +17,12 @@ from gpytorch_nkn.plotting.style import (
     as_list_of_axes,
     as_vectors,
     draw_band,
+    draw_levels,
     draw_points,
     finish,
+    level_places,
     put_legend_above,
+    sorted_levels,
     sorted_vectors,
 )
 
@@ -138,7 +141,8 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
     Args:
         axes: One Axes per slice, a sequence or an array of any shape, read row by row.
         slices: At least one, such as ``report_search(...).slices``. Each has the ``name`` of its
-            column, a ``grid`` of positions ``A``, posterior ``mean``, ``lower`` and ``upper`` ends
+            column, a ``grid`` of positions ``A``, their names ``levels`` if they are the codes of
+            categories (else None, or missing), posterior ``mean``, ``lower`` and ``upper`` ends
             of the band ``A``, the ``acquisition`` ``A`` (None for none), drawn in the lower part
             with a scale of its own, and positions of the ``best`` point and of the
             ``candidates`` (which may be empty) in that column.
@@ -182,20 +186,21 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
                 f"{prefix}upper": one.upper,
             }
         )
-        draw_band(ax, grid, lower, upper, 0.95 if "95 % band" in own else None)
-        marker = "o" if grid.size <= _FEW else ""  # nothing lies between codes
-        ax.plot(
-            grid,
-            mean,
-            color=BLUE,
-            linewidth=1.5,
-            marker=marker,
-            markersize=3.2,
-            label=label["mean"],
-        )
-        best = float(as_array(f"{prefix}best", one.best, ndim=0))
-        ax.axvline(best, color=GRAY, linewidth=1, label=label["best so far"])
-        for place, candidate in enumerate(np.atleast_1d(one.candidates)):
+        levels = sorted_levels(f"{prefix}levels", getattr(one, "levels", None), one.grid)
+        band = 0.95 if "95 % band" in own else None
+        if levels is None:
+            draw_band(ax, grid, lower, upper, band)
+            marker = "o" if grid.size <= _FEW else ""  # nothing lies between whole numbers
+            style: Any = {"linewidth": 1.5, "marker": marker, "markersize": 3.2}
+            ax.plot(grid, mean, color=BLUE, label=label["mean"], **style)
+        else:
+            draw_levels(ax, levels, mean, lower, upper, band, label=label["mean"])
+        best, ahead = as_array(f"{prefix}best", one.best, ndim=0), np.atleast_1d(one.candidates)
+        if levels is not None:
+            best = level_places(f"{prefix}best", best, grid)
+            ahead = level_places(f"{prefix}candidates", ahead, grid)
+        ax.axvline(float(best), color=GRAY, linewidth=1, label=label["best so far"])
+        for place, candidate in enumerate(ahead):
             word = "_another" if place else label["next"]
             ax.axvline(candidate, color=ORANGE, linewidth=1.4, linestyle=DASHES, label=word)
         ax.set_ylim(lowest - margin - room, highest + margin)
@@ -204,17 +209,14 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
             height = np.asarray(one.acquisition, dtype=float)[order]
             share = np.clip((np.nan_to_num(height, nan=low) - low) / (high - low or 1.0), 0, 1)
             bottom = lowest - margin - room
-            ax.fill_between(
-                grid,
-                bottom,
-                bottom + 0.9 * room * share,
-                color=ORANGE,
-                alpha=0.35,
-                linewidth=0,
-                label=label["acquisition"],
-            )
+            style = {"color": ORANGE, "alpha": 0.35, "linewidth": 0, "label": label["acquisition"]}
+            if levels is None:
+                ax.fill_between(grid, bottom, bottom + 0.9 * room * share, **style)
+            else:
+                ax.bar(np.arange(grid.size), 0.9 * room * share, width=0.6, bottom=bottom, **style)
         finish(ax, one.name, y_label if number == 0 else "")
-        ax.margins(x=0.01)
+        if levels is None:
+            ax.margins(x=0.01)
         if own:
             put_legend_above(ax)
     return axes

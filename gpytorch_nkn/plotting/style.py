@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,13 +26,17 @@ __all__ = [
     "as_list_of_axes",
     "as_vectors",
     "draw_band",
+    "draw_levels",
     "draw_outline",
     "draw_points",
     "finish",
     "label_dates",
+    "label_levels",
+    "level_places",
     "put_legend_above",
     "put_title",
     "size_in_points",
+    "sorted_levels",
     "sorted_vectors",
     "tick_percents",
     "wrap_to",
@@ -44,6 +49,9 @@ PALETTE = (BLUE, ORANGE, "#2a9d78", "#b3649b", "#e0a100", "#5ab4e0")
 PERIODS_HEIGHT = 32.0  # points that the ticks and the label of add_periods_above take
 _LEGEND_SIZE, _TITLE_SIZE = 9.5, 10.5
 _FEW_EDGES = 100  # of cells: small holes, of which each has an outline
+_LEVEL = 14  # characters of the name of a category
+_LINE, _LETTER = 12.0, 5.8  # points that a line of a tick's text takes, and a letter
+_LAYOUT = 0.7  # of their size, that axes keep under a layout engine
 _FEW_POINTS = 250  # as many markers can be told apart
 
 
@@ -89,6 +97,24 @@ def sorted_vectors(**named: Any) -> list[np.ndarray]:
     return [vector[order] for vector in vectors]
 
 
+def sorted_levels(name: str, levels: Sequence[str] | None, codes: Any) -> list[str] | None:
+    """Names of categories in the order of their codes; None if there are none."""
+    if levels is None:
+        return None
+    if len(levels) != len(codes):
+        raise ValueError(f"{name} must name all {len(codes)} positions, got {len(levels)}.")
+    return [str(levels[place]) for place in np.argsort(codes, kind="stable")]
+
+
+def level_places(name: str, values: Any, codes: np.ndarray) -> np.ndarray:
+    """Places ``...`` of values among the sorted codes of categories, where these are drawn."""
+    values = np.asarray(values, dtype=float)
+    unknown = values[~np.isin(values, codes)]
+    if unknown.size:
+        raise ValueError(f"{name} must hold codes of the grid {codes.tolist()}, got {unknown[0]}.")
+    return np.searchsorted(codes, values)
+
+
 def as_list_of_axes(axes: Any, count: int, what: str) -> list[Axes]:
     """Return a flat list of ``count`` Axes from one of them, a sequence or an array."""
     from matplotlib.axes import Axes
@@ -119,6 +145,60 @@ def draw_band(
     label = "_band" if level is None else f"{100 * level:g} % band"
     alpha = (0.22 if color == BLUE else 0.16) * (1 + 0.6 * depth)
     ax.fill_between(x, lower, upper, color=color, alpha=alpha, linewidth=0, label=label)
+
+
+def draw_levels(
+    ax: Axes,
+    levels: Sequence[str],
+    mean: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    level: float | None = None,
+    *,
+    label: str = "",
+) -> None:
+    """Draw a value with its interval for each category, side by side at 0, 1, ...
+
+    With a level the intervals are named in the legend.
+    """
+    x = np.arange(len(levels))
+    band = "_band" if level is None else f"{100 * level:g} % band"
+    room = _level_room(ax, len(levels))
+    ax.vlines(x, lower, upper, color=BLUE, alpha=0.3, linewidth=min(5, 0.3 * room), label=band)
+    size = min(4.0, 0.4 * room)
+    ax.plot(x, mean, "o", color=BLUE, markersize=size, zorder=3, label=label or "_mean")
+    ax.set_xlim(-0.5, len(levels) - 0.5)
+    label_levels(ax.xaxis, levels)
+
+
+def label_levels(axis: Any, levels: Sequence[str]) -> None:
+    """Ticks at 0, 1, ... with the names of categories, as many as there is room for.
+
+    Below they stand upright where they are too long to stand side by side.
+    """
+    room = _level_room(axis.axes, len(levels), axis.axis_name)
+    step = int(np.ceil(_LINE / room))
+    shown = range(0, len(levels), step)
+    texts = _shortened([levels[place] for place in shown])
+    axis.set_ticks(list(shown), [text.replace("$", r"\$") for text in texts])
+    widest = max((len(one) + len(other) for one, other in pairwise(texts)), default=0) / 2
+    if axis.axis_name == "x" and _LETTER * (widest + 1) > step * room:
+        axis.set_tick_params(labelrotation=90)
+
+
+def _level_room(ax: Axes, count: int, axis_name: str = "x") -> float:
+    """Points that each category has along an axis, which a layout engine makes narrower."""
+    return _LAYOUT * size_in_points(ax)["xy".index(axis_name)] / count
+
+
+def _shortened(texts: Sequence[str]) -> list[str]:
+    """Texts without their ends, or without their middles where these tell them apart."""
+    first = _LEVEL - 3
+    found = [t if len(t) <= _LEVEL else f"{t[:first].rstrip()}..." for t in texts]
+    if len(set(found)) == len(set(texts)):
+        return found
+    half = first // 2
+    return [t if len(t) <= _LEVEL else f"{t[: first - half]}...{t[-half:]}" for t in texts]
 
 
 def draw_points(

@@ -106,3 +106,76 @@ def test_awkward_effects_leave_every_text_readable(make_axes, no_overlap):
     ]
     assert plot_effects(axes, effects, y_label="quality") is axes
     no_overlap(axes[0, 0].figure)
+
+
+def test_categories_are_points_with_intervals(ax):
+    mean, data = [0.0, 1.0, -1.0], ([7.0, -2.0, 3.0], [1.0, 2.0, 3.0])
+    effect = curve(
+        grid=([3, 7, -2],), levels=(("oak", "elm", "ash"),), mean=mean, data=data,
+        lower=[-1.0, 0.5, -3.0], upper=[1.0, 2.0, 0.0],
+    )  # fmt: skip
+    plot_effects(ax, [effect])
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["ash", "oak", "elm"]
+    means, _, points = ax.get_lines()
+    np.testing.assert_array_equal(means.get_xydata(), [(0, -1), (1, 0), (2, 1)])
+    ends = [path.vertices[:, 1].tolist() for path in ax.collections[0].get_paths()]
+    assert ends == [[-3, 0], [-1, 1], [0.5, 2]]
+    x, y = points.get_data()
+    assert np.floor(x).tolist() == [2, 0, 1] and y.tolist() == [1, 2, 3]  # beside their means
+    assert ax.get_xlim() == (-0.5, 2.5)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_pairs_with_categories_are_cells(ax, both):
+    mean = np.array([[3.0, 1.0, 0.5], [-4.0, 2.0, 0.0]])
+    first = [5.0, 2.0] if both else [0.5, 1.5]
+    effect = surface(
+        grid=(first, [0.0, 1.0, 2.0]), levels=(("b", "a") if both else None, ("x", "y", "z")),
+        mean=mean, lower=mean - 1, upper=mean + 1,
+        data=([[first[0], 1.0], [first[1], 2.0]], [0.0, 0.0]),
+    )  # fmt: skip
+    plot_effects(ax, [effect], y_label="quality")
+    (mesh,) = [c for c in ax.collections if isinstance(c, QuadMesh)]
+    cells = mean[::-1] if both else mean  # codes rise
+    np.testing.assert_array_equal(mesh.get_array(), cells.T)
+    assert mesh.get_clim() == (-4, 4) and mesh.colorbar.ax.get_ylabel() == "quality"
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["x", "y", "z"]
+    points = ax.get_lines()[-1].get_xydata()
+    if both:
+        assert [text.get_text() for text in ax.get_xticklabels()] == ["a", "b"]
+        np.testing.assert_array_equal(points, [(1, 1), (0, 2)])
+    else:
+        np.testing.assert_array_equal(points, [(0.5, 1), (1.5, 2)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"levels": (["a"],)}, r"effects\[0\].levels must name all 11 positions, got 1"),
+        ({"levels": (list(map(str, A)),)}, r"data\[0\] must hold codes of the grid .* got 0.5"),
+        ({"levels": (None, None)}, r"levels must have an entry for each of 1 columns, got 2"),
+    ],
+)
+def test_levels_that_do_not_fit_are_refused(ax, changes, message):
+    with pytest.raises(ValueError, match=message):
+        plot_effects(ax, [curve(**changes)])
+
+
+@pytest.mark.parametrize("count", [2, 4, 15, 40])
+@pytest.mark.parametrize("length", [1, 8, 30])
+def test_names_of_categories_stay_readable(make_axes, no_overlap, count, length):
+    names = [f"{'word ' * 6}"[:length].strip() + str(place) for place in range(count)]
+    codes, wide = np.arange(count), np.zeros((count, 11))
+    values = np.zeros(count)
+    one = curve(
+        grid=(codes,), levels=(names,), mean=values, lower=values - 1, upper=values + 1, data=None
+    )
+    zero = {"mean": wide, "lower": wide, "upper": wide, "data": None}
+    pair = surface(grid=(codes, A), levels=(names, None), **zero)
+    zero |= dict.fromkeys(("mean", "lower", "upper"), wide.T)
+    other = surface(grid=(A, codes), levels=(None, names), **zero)
+    axes = make_axes(1, 3, size=(10, 4))
+    no_overlap(plot_effects(axes, [one, pair, other])[0].figure)
+    for labels in (axes[0].get_xticklabels(), axes[2].get_yticklabels()):
+        texts = [label.get_text() for label in labels]
+        assert len(texts) > 1 and len(set(texts)) == len(texts)

@@ -76,11 +76,49 @@ def test_slices_share_limits_and_acquisition_its_scale(make_axes):
         plot_acquisition(make_axes(), [])
 
 
-@pytest.mark.parametrize("draw", ["progress", "ahead", "slices"])
+def categories(**changes):
+    fields = {
+        "name": "kernel",
+        "grid": np.array([4.0, 2.0, -1.0]),
+        "levels": ("rbf", "linear", "none"),
+        "mean": np.array([3.0, 1.0, 2.0]),
+        "lower": np.array([2.0, 0.0, 1.0]),
+        "upper": np.array([5.0, 2.0, 3.0]),
+        "acquisition": np.array([0.0, 1.0, 2.0]),
+        "best": 4.0,
+        "candidates": np.array([2.0]),
+    }
+    return SimpleNamespace(**(fields | changes))
+
+
+def test_categories_are_points_in_the_order_of_their_codes(make_axes, line_data):
+    first, second = make_axes(1, 2, (8, 3))
+    plot_acquisition([first, second], [categories(), slices()[0]])
+    assert [text.get_text() for text in first.get_xticklabels()] == ["none", "linear", "rbf"]
+    means = next(line for line in first.lines if line.get_marker() == "o")
+    np.testing.assert_array_equal(means.get_xydata(), [(0, 2), (1, 1), (2, 3)])
+    ends = [path.vertices[:, 1].tolist() for path in first.collections[0].get_paths()]
+    assert ends == [[1, 3], [0, 2], [2, 5]]
+    assert line_data(first, "best so far")[0].tolist() == [2, 2]
+    heights = [bar.get_height() for bar in first.patches]  # none lies lowest, at the 5 % quantile
+    assert heights[0] > heights[1] > heights[2] >= 0
+    for changes, message in (
+        ({"levels": ("a", "b")}, r"slices\[0\].levels must name all 3 positions, got 2"),
+        ({"best": 3.0}, r"slices\[0\].best must hold codes .*2.0, 4.0\], got 3.0"),
+        ({"candidates": [2.0, 0.5]}, r"slices\[0\].candidates must hold codes .* got 0.5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plot_acquisition(make_axes(), [categories(**changes)])
+
+
+@pytest.mark.parametrize("draw", ["progress", "ahead", "slices", "categories"])
 def test_texts_do_not_cover_each_other(draw, make_axes, no_overlap):
-    if draw == "slices":
-        axes = make_axes(1, 2, (8, 3))
-        no_overlap(plot_acquisition(axes, slices())[0].figure)
+    if draw in ("slices", "categories"):
+        axes, shown = make_axes(1, 2, (8, 3)), slices()
+        if draw == "categories":
+            names = ("a radial basis function", "a line that ends here", "$ none $")
+            shown[1] = categories(levels=names)
+        no_overlap(plot_acquisition(axes, shown)[0].figure)
         return
     ax = make_axes(size=(5.2, 2.8))
     plot = plot_progress if draw == "progress" else plot_one_step_ahead

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -31,6 +31,7 @@ from gpytorch_nkn.interpretation.source import (
     is_ensemble,
     raw_inputs,
 )
+from gpytorch_nkn.interpretation.units import Units
 
 __all__ = ["Effect", "Effects", "effects"]
 
@@ -54,7 +55,8 @@ class Effect:
         columns: Numbers of the columns.
         names: Their names.
         grid: One vector of positions per column, ``A``, or ``A`` and ``B``, in the user's units;
-            a single position where a column is constant.
+            a single position where a column is constant; the codes of categories.
+        levels: Of each column the names of these codes, or None where it holds numbers.
         mean: Posterior mean ``A``, or ``A x B``, in units of the targets.
         lower: Lower end of the 95 % interval, as ``mean``.
         upper: Its upper end.
@@ -68,6 +70,7 @@ class Effect:
     columns: tuple[int, ...]
     names: tuple[str, ...]
     grid: tuple[np.ndarray, ...]
+    levels: tuple[tuple[str, ...] | None, ...]
     mean: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
@@ -123,6 +126,7 @@ def effects(
     samples: int = 2048,
     seed: int = 0,
     columns: Sequence[str] | None = None,
+    categories: Mapping[str, Sequence[str]] | None = None,
 ) -> Effects:
     r"""Effects of the input columns on the predictions of a fitted model, and their shares.
 
@@ -171,6 +175,9 @@ def effects(
             predictions.
         seed: Determines every random draw; the global random state is left as it was.
         columns: Names of the input columns ``D``; default: x0, x1, ..., or those of a table.
+        categories: Names of the codes 0, 1, ... of columns that hold categories, by the names of
+            these columns. Columns that a model takes for such (its ``cat_dims``) and that are not
+            named here have their codes as names, or the categories of a table.
 
     Returns:
         Main effects, pairs and indices.
@@ -208,7 +215,8 @@ def effects(
                 f"The input transform makes {gp.inputs.size(-1)} columns of {inputs.shape[1]}: "
                 "effects needs one that keeps the columns."
             )
-        names, codes = gp.units.named(columns).names, gp.units.categories
+        units = gp.units.named(columns).with_categories(categories, inputs)
+        names, codes = units.names, units.categories
         process = Averages(members, inputs)
         rng = np.random.default_rng(seed)
         rows = draw_rows(inputs, _ROWS, rng)
@@ -219,7 +227,7 @@ def effects(
         order = [int(place) for place in shown[:max_effects]]
         main = [
             _main_effect(
-                process, inputs, rows, i, 0 if i in codes else points, names, float(first[i]), rng
+                process, inputs, rows, i, 0 if i in codes else points, units, float(first[i]), rng
             )
             for i in order
         ]
@@ -234,7 +242,7 @@ def effects(
                 rows,
                 pair,
                 tuple(0 if k in codes else points for k in pair),
-                names,
+                units,
                 variance,
                 rng,
             )
@@ -277,7 +285,7 @@ def _main_effect(
     rows: np.ndarray,
     i: int,
     points: int,
-    names: tuple[str, ...],
+    units: Units,
     share: float,
     rng: np.random.Generator,
 ) -> Effect:
@@ -289,7 +297,8 @@ def _main_effect(
     low, high = mean - _BAND * deviation, mean + _BAND * deviation
     x = inputs[:, i].copy()
     data = x, np.interp(x, grid, mean) + process.residuals
-    return Effect(names[i], (i,), (names[i],), (grid,), mean, low, high, data, share)
+    name, levels = units.names[i], (units.levels(i, grid),)
+    return Effect(name, (i,), (name,), (grid,), levels, mean, low, high, data, share)
 
 
 def _pair_effect(
@@ -298,7 +307,7 @@ def _pair_effect(
     rows: np.ndarray,
     pair: tuple[int, int],
     points: tuple[int, ...],
-    names: tuple[str, ...],
+    units: Units,
     variance: float,
     rng: np.random.Generator,
 ) -> Effect:
@@ -316,13 +325,14 @@ def _pair_effect(
             (1.0, set_columns(base, {j: v})[None, None]),
         ]
     )
-    levels = (np.arange(_SHARE_POINTS) + 0.5) / _SHARE_POINTS
-    nodes = np.meshgrid(*(Empirical(inputs[:, k]).ppf(levels) for k in pair), indexing="ij")
+    shares = (np.arange(_SHARE_POINTS) + 0.5) / _SHARE_POINTS
+    nodes = np.meshgrid(*(Empirical(inputs[:, k]).ppf(shares) for k in pair), indexing="ij")
     table = RegularGridInterpolator((first, second), mean)(np.stack(nodes, axis=-1))
     share = _interaction_variance(table) / variance
     low, high = mean - _BAND * deviation, mean + _BAND * deviation
-    both = names[i], names[j]
-    return Effect(", ".join(both), pair, both, (first, second), mean, low, high, None, share)
+    both, grids = (units.names[i], units.names[j]), (first, second)
+    levels = units.levels(i, first), units.levels(j, second)
+    return Effect(", ".join(both), pair, both, grids, levels, mean, low, high, None, share)
 
 
 def _largest_pairs(

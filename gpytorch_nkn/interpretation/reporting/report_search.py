@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,6 +47,7 @@ def report_search(
     optimum: float | None = None,
     num_initial: int = 0,
     columns: Sequence[str] | None = None,
+    categories: Mapping[str, Sequence[str]] | None = None,
     title: str = "How the search goes",
     seed: int = 0,
 ) -> SearchReport:
@@ -69,6 +70,9 @@ def report_search(
             noise, observed values may be better than that of the function; leave it out then.
         num_initial: Evaluations at the beginning that the model did not choose.
         columns: Names of the input columns ``D``; default: x0, x1, ...
+        categories: Names of the codes 0, 1, ... of columns that hold categories, by the names of
+            these columns, such as ``{"kernel": ["linear", "rbf"]}``; without them the columns
+            ``cat_dims`` of the model have codes for names.
         title: Of the report.
         seed: Of all random draws; the global random state is left alone.
 
@@ -109,7 +113,7 @@ def report_search(
         processes = fitted_processes(model)
         inputs = raw_inputs(model)
         x = (inputs[0] if inputs.dim() > 2 else inputs).cpu().numpy()
-        units = processes[0][1].units.named(columns)
+        units = processes[0][1].units.named(columns).with_categories(categories, x)
         values, ahead, left_out = _predictions(processes)
         if len(values) < 3:
             raise ValueError(f"A report needs at least 3 evaluations, got {len(values)}.")
@@ -133,7 +137,9 @@ def report_search(
             raise ValueError(f"bounds must be lower and upper ends 2 x D, got {ends.tolist()}.")
     influence = None
     if x.shape[1] > 1:
-        influence = effects(model, max_effects=_SLICES, seed=seed, columns=units.names)
+        influence = effects(
+            model, max_effects=_SLICES, seed=seed, columns=units.names, categories=categories
+        )
     shown = [0] if influence is None else [e.columns[0] for e in influence.main]
     anchor = chosen[0] if len(chosen) else x[best]
     slices = tuple(
@@ -143,9 +149,9 @@ def report_search(
             anchor,
             x[best],
             chosen,
-            _positions(np.append(x[:, place], chosen[:, place]), *ends[:, place]),
+            _positions(np.append(x[:, place], chosen[:, place]), ends, place, units),
             place,
-            units.names[place],
+            units,
         )
         for place in shown
     )
@@ -217,11 +223,14 @@ def _predictions(
     return values, ahead, left_out
 
 
-def _positions(values: np.ndarray, lower: float, upper: float) -> np.ndarray:
+def _positions(values: np.ndarray, ends: np.ndarray, place: int, units: Units) -> np.ndarray:
     """Where a column is looked at: evenly, or at its codes and other few whole numbers."""
     different = np.unique(values)
+    if (known := units.categories.get(place)) is not None:
+        return np.union1d(different, list(known))
     if len(different) <= _FEW < len(values) and (different == different.round()).all():
         return different
+    lower, upper = ends[:, place]
     return np.linspace(lower, upper, _GRID if upper > lower else 1)
 
 
@@ -233,7 +242,7 @@ def _slice(
     candidates: np.ndarray,
     grid: np.ndarray,
     place: int,
-    name: str,
+    units: Units,
 ) -> SearchSlice:
     points = np.repeat(anchor[None], len(grid), 0)
     points[:, place] = grid
@@ -250,9 +259,10 @@ def _slice(
             )
         height = found.double().cpu().numpy()
     return SearchSlice(
-        name=name,
+        name=units.names[place],
         column=place,
         grid=grid,
+        levels=units.levels(place, grid),
         mean=mean,
         lower=mean - Z95 * std,
         upper=mean + Z95 * std,
@@ -306,9 +316,8 @@ def _place(point: np.ndarray, units: Units, spans: np.ndarray) -> str:
     """Such as ``x0 = 1.2 and x1 = 3.4``."""
     parts = []
     for place, (name, value, span) in enumerate(zip(units.names, point, spans, strict=True)):
-        known = units.categories.get(place)
-        text = rounded(value, span) if known is None else known[int(value)]
-        parts.append(f"{name} = {text}")
+        levels = units.levels(place, np.array([value]))
+        parts.append(f"{name} = {rounded(value, span) if levels is None else levels[0]}")
     more = len(parts) - _NAMED
     return listed(parts if more <= 1 else [*parts[:_NAMED], f"{more} more"])
 

@@ -37,7 +37,9 @@ class SearchSlice:
     Attributes:
         name: Of the column that varies.
         column: Its number.
-        grid: Its positions ``A``; of at most 8 different whole numbers, such as codes, these.
+        grid: Its positions ``A``; of categories their codes, of at most 8 different whole numbers
+            these.
+        levels: Names ``A`` of the codes; None for a column of numbers.
         mean: Posterior mean ``A`` of the function.
         lower: Lower end ``A`` of its central 95 %, as if it were normal.
         upper: Upper end ``A``.
@@ -49,6 +51,7 @@ class SearchSlice:
     name: str
     column: int
     grid: np.ndarray
+    levels: tuple[str, ...] | None
     mean: np.ndarray
     lower: np.ndarray
     upper: np.ndarray

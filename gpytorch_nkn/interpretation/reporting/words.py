@@ -148,12 +148,11 @@ def describe_effects(effects: Effects, units: Units) -> list[str]:
     total = dict(zip(effects.names, effects.total_order, strict=True))
     shown = [e for e in effects.main if total[e.names[0]] >= MATTERS] or effects.main[:1]
     for e in shown:
-        known = units.categories.get(e.columns[0])
-        if known is None:
+        (levels,) = e.levels
+        if levels is None:
             sentences.append(describe_effect(e.names[0], e.grid[0], e.mean, units))
         else:
-            there = [known[int(code)] for code in e.grid[0]]
-            sentences.append(describe_categories(e.names[0], there, e.mean, units))
+            sentences.append(describe_categories(e.names[0], levels, e.mean, units))
     for pair in (one for one in effects.pairs if one.share >= MATTERS):
         one, other = pair.names
         sentences.append(

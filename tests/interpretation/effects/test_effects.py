@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from botorch.models import MultiTaskGP, SingleTaskGP
+from botorch.models import MixedSingleTaskGP, MultiTaskGP, SingleTaskGP
 from botorch.models.transforms import Log, Normalize, Standardize
 from botorch.models.transforms.input import AppendFeatures
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -19,6 +19,7 @@ from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.interpretation import decompose, effects
 from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.models import NKNSingleTaskGP
 
 PI = math.pi
 
@@ -386,3 +387,59 @@ def test_wrong_options_are_named(options, error, message):
     x = cube(8, 2)
     with pytest.raises(error, match=message):
         effects(single(x, x[:, 0]), **options)
+
+
+def coded(codes):
+    """A model of a number and of a column of codes, the last, which its transform changes."""
+    x = torch.rand(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x[:, 1] = torch.tensor(codes, dtype=torch.float64).repeat(4)
+    y = torch.sin(3 * x[:, :1]) + (x[:, 1:] == codes[1]) * (1 + x[:, :1])
+    return NKNSingleTaskGP(x, y, cat_dims=[-1], input_transform=Normalize(2))
+
+
+def test_categories_are_looked_at_by_their_codes():
+    model = coded([-1.0, 2.0, 1234567.0])
+    found = effects(model, samples=64, columns=["a", "kind"])
+    kind = next(effect for effect in found.main if effect.names == ("kind",))
+    assert kind.levels == (("-1", "2", "1234567"),)
+    assert kind.grid[0].tolist() == [-1, 2, 1234567]
+    (pair,) = found.pairs
+    assert pair.levels == (None, kind.levels[0])
+    a = next(effect for effect in found.main if effect.names == ("a",))
+    assert a.levels == (None,) and len(a.grid[0]) > 3
+    rows, mean = model.train_inputs[0].clone(), []
+    for code in kind.grid[0]:  # of all rows with this code
+        x = rows.clone()
+        x[:, 1] = code
+        mean.append(model.posterior(x).mean.mean().item())
+        model.train()
+    np.testing.assert_allclose(kind.mean, np.array(mean) - np.mean(mean), atol=1e-6)
+
+
+def test_categories_have_the_names_that_are_given():
+    model = coded([0.0, 1.0, 2.0])
+    names = {"kind": ["oak", "elm", "ash"]}
+    found = effects(model, samples=64, columns=["a", "kind"], categories=names)
+    kind = next(effect for effect in found.main if effect.names == ("kind",))
+    assert kind.levels == (("oak", "elm", "ash"),)
+    assert found.to_dict()["main"][0]["levels"] is not None
+    mixed = MixedSingleTaskGP(model.train_inputs[0], model.train_targets[:, None], cat_dims=[1])
+    with pytest.raises(ValueError, match=r"2 names and the code 2\."):
+        effects(mixed, categories={"x1": ["oak", "elm"]})
+
+
+@pytest.mark.parametrize(
+    ("categories", "error", "message"),
+    [
+        ([["a", "b"]], TypeError, r"must map names of columns .* got \[\["),
+        ({"x2": ["a", "b", "c"]}, ValueError, "among x0 and x1, got 'x2'"),
+        ({"x1": ["a", "b", "a"]}, ValueError, r"must be different names, got \['a', 'b', 'a'\]"),
+        ({"x1": "abc"}, ValueError, "must be different names, got 'abc'"),
+        ({"x1": []}, ValueError, r"must be different names, got \[\]"),
+        ({"x1": ["a", "b"]}, ValueError, r"all codes .* 2 names and the code 2\."),
+        ({"x0": ["a", "b"]}, ValueError, r"all codes .* 2 names and the code 0\."),
+    ],
+)
+def test_names_of_categories_that_do_not_fit_are_refused(categories, error, message):
+    with pytest.raises(error, match=message):
+        effects(coded([0.0, 1.0, 2.0]), categories=categories)

@@ -125,8 +125,34 @@ def test_codes_are_looked_at_as_they_are():
     x[:, 2] = torch.arange(14) % 3
     model = StructureEnsembleGP(x / torch.tensor([10, 10, 1]), Y + x[:, 2:], cat_dims=[2])
     found = report_search(model, candidates=model.train_inputs[0][0, :1])
-    grids = {one.name: one.grid for one in found.slices}
-    assert grids["x2"].tolist() == [0, 1, 2] and len(grids["x0"]) == 101
+    slices = {one.name: one for one in found.slices}
+    assert slices["x2"].grid.tolist() == [0, 1, 2] and len(slices["x0"].grid) == 101
+    assert slices["x2"].levels == ("0", "1", "2") and slices["x0"].levels is None
+
+
+@pytest.mark.parametrize("cat_dims", [[-1], None])
+def test_categories_are_told_and_drawn_by_name(cat_dims):
+    """Those that were never evaluated, too."""
+    x = X / 10
+    x[:, 2] = torch.arange(14) % 3 + 1
+    y = torch.where(x[:, 2:] == 2, 5.0, 0.0) + x[:, :1]
+    found = report_search(
+        NKNSingleTaskGP(x, y, cat_dims=cat_dims),
+        candidates=torch.tensor([[0.5, 0.5, 3.0]]),
+        columns=["heat", "flow", "kernel"],
+        categories={"kernel": ["none", "linear", "Matern $5/2$", "rational quadratic", "cosine"]},
+    )
+    kernel = next(one for one in found.slices if one.name == "kernel")
+    assert kernel.grid.tolist() == [0, 1, 2, 3, 4] and kernel.candidates.tolist() == [3]
+    assert kernel.levels[2:4] == ("Matern $5/2$", "rational quadratic")
+    assert "kernel = Matern $5/2$" in found.summary[0]
+    (ahead,) = [line for line in found.summary if line.startswith("Next")]
+    assert "kernel = rational quadratic" in ahead
+    assert any("Of the 3 categories of kernel" in line for line in found.summary)
+    drawn = [ax for ax in found.plot().axes if ax.get_xlabel() == "kernel"]
+    texts = [text.get_text() for text in drawn[0].get_xticklabels()]
+    assert texts == ["none", "linear", r"Matern \$5/2\$", "rational qu...", "cosine"]
+    assert found.to_html().count("<img ") == 5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -160,6 +186,7 @@ class Plain(ExactGP):
         (MODELS["single"], {"optimum": float("nan")}, ValueError, "optimum must be finite"),
         (MODELS["single"], {"optimum": -1e6}, ValueError, "better than the optimum"),
         (MODELS["single"], {"columns": ["a", "a", "b"]}, ValueError, "columns must differ"),
+        (MODELS["single"], {"categories": {"x2": ["a"]}}, ValueError, "1 names and the code"),
     ],
 )
 def test_what_does_not_fit_is_refused(model, options, error, message):
