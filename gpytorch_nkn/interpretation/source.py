@@ -508,7 +508,8 @@ def _affine_outcome(model: ExactGP) -> tuple[Any, Any]:
     if not torch.allclose(high - middle, middle - low, rtol=1e-6):
         raise ValueError(
             f"The outcome transform {type(transform).__name__} is not affine: components that add "
-            "up exist only on the scale of the transformed targets."
+            "up exist only on the scale of the transformed targets. Transform these before the "
+            "model has them (train_Y.log() for Log()), and read a model without that transform."
         )
     offset, scale = low.double().cpu().numpy(), (middle - low).double().cpu().numpy()
     return (float(offset), float(scale)) if offset.ndim == 0 else (offset, scale)

@@ -245,7 +245,8 @@ def rounded(value: float, change: float) -> str:
     size = max(abs(value), change)
     for name, least in _LARGE.items():
         if least <= size < 1000 * least:
-            return f"{rounded(value / least, change / least)} {name}"
+            text = rounded(value / least, change / least)
+            return text if text == "0" else f"{text} {name}"
     last = math.floor(math.log10(change)) - 1  # power of ten of the last digit
     if 1e-4 <= size < 1e6 and last > -8:
         text = f"{value:.{max(0, -last)}f}"

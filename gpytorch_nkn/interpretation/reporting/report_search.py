@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ _NAMED = 6  # columns of a point that are told
 _CANDIDATES = 4  # next points that are told
 _FEW = 8  # different whole numbers of a column that are taken themselves
 _ROUNDING = 1e-4  # of the range of the values
+_AT_BOUND = 1e-5  # of a tenth of the space, within which a point lies at its bound
 
 
 def report_search(
@@ -64,8 +65,8 @@ def report_search(
         acquisition: A function of BoTorch that takes points ``A x 1 x D``, by which candidates were
             chosen; it is drawn.
         candidates: The next points ``Q x D``.
-        bounds: Lower and upper ends ``2 x D`` of the space; default: those of the data and
-            candidates.
+        bounds: Lower and upper ends ``2 x D`` of the space, at which points are said to be where
+            they are; default: those of the data and candidates.
         optimum: The best value there is, if it is known: regret is drawn in place of values. With
             noise, observed values may be better than that of the function; leave it out then.
         num_initial: Evaluations at the beginning that the model did not choose.
@@ -155,15 +156,15 @@ def report_search(
         )
         for place in shown
     )
-    spans = 0.1 * (ends[1] - ends[0])  # of which two digits are told
+    at = _Places(units, 0.1 * (ends[1] - ends[0]), None if bounds is None else ends)
     weights = dict(getattr(model, "structure_weights", {}))
     return SearchReport(
         title=title,
         summary=(
-            *_reached(x, values, best, num_initial, maximize, optimum, units, spans),
+            *_reached(x, values, best, num_initial, maximize, optimum, at),
             *_structures(weights),
             *([] if influence is None else describe_effects(influence, units)),
-            *_next(model, chosen, x[best], units, influence, spans),
+            *_next(model, chosen, x[best], influence, at),
         ),
         checks=(_ahead_sentence(ahead, num_initial), *left_out.sentences()),
         x=x,
@@ -289,16 +290,16 @@ def _reached(
     num_initial: int,
     maximize: bool,
     optimum: float | None,
-    units: Units,
-    spans: np.ndarray,
+    at: _Places,
 ) -> list[str]:
-    spread = 0.1 * float(np.ptp(values))
+    # told apart from the usual ones, however far off a single one lies
+    spread = 0.1 * float(abs(values[best] - np.median(values)) or np.ptp(values))
     first = f", {num_initial} of them before the model chose" if num_initial else ""
     extreme = "highest" if maximize else "lowest"
     since = len(values) - 1 - best
     lines = [
         f"Of {count(len(values), 'evaluation')}{first}, number {best + 1} has the {extreme} value, "
-        f"{rounded(values[best], spread)}, at {_place(x[best], units, spans)}."
+        f"{rounded(values[best], spread)}, at {at.text(x[best])}."
     ]
     if num_initial and best >= num_initial:
         start = values[:num_initial]
@@ -312,14 +313,29 @@ def _reached(
     return lines
 
 
-def _place(point: np.ndarray, units: Units, spans: np.ndarray) -> str:
-    """Such as ``x0 = 1.2 and x1 = 3.4``."""
-    parts = []
-    for place, (name, value, span) in enumerate(zip(units.names, point, spans, strict=True)):
-        levels = units.levels(place, np.array([value]))
-        parts.append(f"{name} = {rounded(value, span) if levels is None else levels[0]}")
-    more = len(parts) - _NAMED
-    return listed(parts if more <= 1 else [*parts[:_NAMED], f"{more} more"])
+@dataclass(frozen=True)
+class _Places:
+    """How points are told: names, lengths ``D`` of which two digits count, and bounds if known."""
+
+    units: Units
+    spans: np.ndarray
+    bounds: np.ndarray | None
+
+    def text(self, point: np.ndarray, order: Sequence[int] = ()) -> str:
+        """Such as ``x0 = 1.2 and x1 = 3.4``, in an order of the columns."""
+        parts = [self._column(point[place], place) for place in order or range(len(point))]
+        more = len(parts) - _NAMED
+        return listed(parts if more <= 1 else [*parts[:_NAMED], f"{more} more"])
+
+    def _column(self, value: float, place: int) -> str:
+        name, levels = self.units.names[place], self.units.levels(place, np.array([value]))
+        if levels is not None:
+            return f"{name} = {levels[0]}"
+        end = ""
+        if self.bounds is not None and self.spans[place] > 0:
+            near = np.abs(value - self.bounds[:, place]) <= _AT_BOUND * self.spans[place]
+            end = " (lower bound)" if near[0] else " (upper bound)" if near[1] else ""
+        return f"{name} = {rounded(value, self.spans[place])}{end}"
 
 
 def _structures(weights: dict[str, float]) -> list[str]:
@@ -333,9 +349,8 @@ def _next(
     model: Any,
     candidates: np.ndarray,
     best: np.ndarray,
-    units: Units,
     influence: Effects | None,
-    spans: np.ndarray,
+    at: _Places,
 ) -> list[str]:
     """What is expected where the search goes on."""
     if not len(candidates):
@@ -345,13 +360,8 @@ def _next(
     texts = [f"{rounded(m, spread)} ± {rounded(s, spread)}" for m, s in zip(mean, std, strict=True)]
     order = [] if influence is None else [e.columns[0] for e in influence.main]
     order += [place for place in range(len(best)) if place not in order]
-    ordered = replace(
-        units,
-        names=tuple(units.names[place] for place in order),
-        categories={order.index(place): known for place, known in units.categories.items()},
-    )
     lines = [
-        f"Next: {_place(point[order], ordered, spans[order])}, where the model expects {text}."
+        f"Next: {at.text(point, order)}, where the model expects {text}."
         for point, text in zip(candidates[:_CANDIDATES], texts[:-1], strict=True)
     ]
     if len(candidates) > _CANDIDATES:

@@ -144,6 +144,8 @@ def title_of(component: Component, units: Units, unused: Collection[int] = ()) -
 
 def describe_effects(effects: Effects, units: Units) -> list[str]:
     """Say what the columns do, and the pairs of them, each in a sentence."""
+    if len(effects.names) > 1 and not effects.total_order.any():
+        return ["The prediction does not change with any column."]
     sentences = []
     total = dict(zip(effects.names, effects.total_order, strict=True))
     shown = [e for e in effects.main if total[e.names[0]] >= MATTERS] or effects.main[:1]

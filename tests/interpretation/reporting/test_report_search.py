@@ -1,11 +1,12 @@
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
 from botorch.acquisition import LogExpectedImprovement
 from botorch.models import EnsembleMapSaasSingleTaskGP, SingleTaskGP
-from botorch.models.transforms import Normalize
+from botorch.models.transforms import Log, Normalize
 from gpytorch.models import ExactGP
 from matplotlib.figure import Figure
 from scipy.stats import norm
@@ -218,3 +219,41 @@ def test_a_batch_of_data_sets_is_refused():
     x = torch.rand(2, 6, 2, dtype=torch.float64)
     with pytest.raises(NotImplementedError, match="one data set, got a batch of shape"):
         report_search(SingleTaskGP(x, x.sum(-1, keepdim=True)))
+
+
+def test_points_at_a_bound_are_said_to_be_there():
+    bounds = torch.tensor([[0.0, 0, 0], [10, X[:, 1].max(), 10]])
+    candidates = torch.tensor([[10.0, 5, 0]], dtype=torch.float64)
+    y = X[:, 1:2]
+    found = report_search(SingleTaskGP(X, y), candidates=candidates, bounds=bounds)
+    said = found.summary[0], next(line for line in found.summary if line.startswith("Next"))
+    assert re.search(r"x1 = [0-9.]+ \(upper bound\)", said[0]) and said[0].count("bound") == 1
+    assert "x0 = 10.0 (upper bound)" in said[1] and "x2 = 0 (lower bound)" in said[1]
+    assert said[1].count("bound") == 2
+    assert "bound" not in report_search(SingleTaskGP(X, y), candidates=candidates).text
+
+
+def test_a_value_far_off_does_not_hide_the_others():
+    y = Y.clone()
+    y[3] = -1e12
+    found = report_search(SingleTaskGP(X, y))
+    value = float(re.search(r"highest value, (-[0-9.]+), at", found.summary[0])[1])
+    assert value == pytest.approx(Y.max().item(), rel=1e-3)
+    assert " 0 billion" not in found.text
+
+
+def test_values_that_are_all_the_same_are_told_of_in_one_sentence():
+    found = report_search(SingleTaskGP(X, torch.full_like(Y, 3.0)))
+    assert [line for line in found.summary if "prediction" in line] == [
+        "The prediction does not change with any column."
+    ]
+    assert "highest value, 3.00, at" in found.summary[0]
+
+
+def test_of_outcomes_that_are_transformed_it_says_what_to_do():
+    model = SingleTaskGP(X, -Y, outcome_transform=Log())
+    with pytest.raises(ValueError, match=r"transform Log is not affine.*\(train_Y\.log\(\)"):
+        report_search(model)
+    logarithms = (-Y).log()
+    found = report_search(SingleTaskGP(X, logarithms))
+    np.testing.assert_allclose(found.values, logarithms[:, 0], rtol=1e-6)

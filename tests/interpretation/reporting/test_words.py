@@ -380,6 +380,7 @@ def test_numbers_as_people_write_them(value, text):
         (-0.001, 5.0, "0"),
         (1.03e10, 1.5e9, "10.3 billion"),
         (1.5e-9, 1e-9, "1.5e-9"),
+        (3.0, 1e11, "0"),
         (5.0, 0.0, "5.00"),
     ],
 )
