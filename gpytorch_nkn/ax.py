@@ -19,6 +19,8 @@ Importing this module makes them known to Ax. The whole of it, as a strategy for
         for trial, point in client.get_next_trials(max_trials=1).items():
             client.complete_trial(trial, {"loss": (point["x"] - 1) ** 2 + point["y"] ** 4})
 
+:func:`report_client` then says how the search went.
+
 In a strategy of your own, the surrogate is one of these ``ModelConfig``. Numbers of columns and
 batch shapes come from the data; options are plain values, so that Ax can store them::
 
@@ -39,10 +41,13 @@ Import this module before a stored experiment is loaded, too: Ax finds classes b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from botorch.acquisition import (
     AcquisitionFunction,
@@ -60,6 +65,7 @@ from gpytorch.kernels import LinearKernel
 from torch import Tensor
 
 from gpytorch_nkn.bo import coordinate_sweep_initial_conditions
+from gpytorch_nkn.interpretation import SearchReport, report_search
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_network
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
@@ -67,7 +73,10 @@ from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP, StructureE
 
 try:
     from ax.adapter.registry import Generators
-    from ax.core.search_space import SearchSpaceDigest
+    from ax.api.client import Client
+    from ax.core.observation import ObservationFeatures
+    from ax.core.parameter import RangeParameter
+    from ax.core.search_space import SearchSpace, SearchSpaceDigest
     from ax.core.trial_status import TrialStatus
     from ax.exceptions.core import UserInputError
     from ax.generation_strategy.generation_node import GenerationNode
@@ -94,7 +103,12 @@ except ImportError as error:
         f"gpytorch_nkn.ax needs ax-platform: pip install 'gpytorch_nkn[ax]' ({error})."
     ) from error
 
-__all__ = ["CoordinateSweepAcquisition", "EnsembleAcquisition", "make_generation_strategy"]
+__all__ = [
+    "CoordinateSweepAcquisition",
+    "EnsembleAcquisition",
+    "make_generation_strategy",
+    "report_client",
+]
 
 _ENSEMBLES = (AdditivePartitionGP, StructureEnsembleGP)
 _MODELS = (*_ENSEMBLES, NKNSingleTaskGP)
@@ -278,6 +292,164 @@ def make_generation_strategy(
         should_deduplicate=True,
     )
     return GenerationStrategy(name=f"Sobol+NKN:{structure}", nodes=[first, then])
+
+
+def report_client(
+    client: Client,
+    *,
+    outcome: str | None = None,
+    optimum: float | None = None,
+    title: str = "How the search goes",
+    seed: int = 0,
+) -> SearchReport:
+    """Say how a search with Ax went, in its own units, see :func:`.report_search`.
+
+    The model of the client's strategy is trained on all that was evaluated. Trials under way are
+    the next points. Choices are categories with their names; a parameter on a scale of logarithms
+    is given by its logarithm, ``log10(rate)``. The acquisition function is Ax's, with constraints
+    and other objectives; all else is on one outcome. The client is left as it was.
+
+    Args:
+        client: A client with a strategy of :func:`make_generation_strategy`, or one of your own
+            with a ``surrogate_spec``, and at least 3 evaluations.
+        outcome: Which of several objectives the report is on.
+        optimum: The best value of it that there is, if it is known.
+        title: Of the report.
+        seed: Of all random draws; the global random state is left alone.
+
+    Returns:
+        The report. Values so bad that Ax cuts them off are in it as the model has them.
+
+    Raises:
+        TypeError: It is no client of Ax.
+        ValueError: ``outcome`` is none of the objectives, or there are several and it is not given;
+            there is no such strategy, or there are too few evaluations.
+        NotImplementedError: Ax transforms the outcome otherwise than by cutting values off and
+            standardising them, as where it is bounded, too.
+    """
+    if not isinstance(client, Client):
+        raise TypeError(f"client must be an ax.api.client.Client, got {type(client).__name__}.")
+    experiment, strategy = client._experiment, client._generation_strategy
+    goal: Any = experiment.optimization_config
+    weights = {} if goal is None else dict(goal.objective.metric_weights)
+    if outcome is None and len(weights) == 1:
+        (outcome,) = weights
+    if outcome is None or outcome not in weights:
+        raise ValueError(f"outcome must be one of the objectives {list(weights)}, got {outcome!r}.")
+    known = [
+        (node, spec)
+        for node in strategy.nodes_by_name.values()
+        for spec in node.generator_specs
+        if "surrogate_spec" in spec.generator_kwargs
+    ]
+    if not known:
+        raise ValueError(
+            f"The strategy {strategy.name!r} has no surrogate_spec: give the client one of "
+            "make_generation_strategy."
+        )
+    node, spec = known[-1]
+    if experiment.lookup_data().df.empty:
+        raise ValueError("A report needs at least 3 evaluations, got none.")
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        adapter: Any = spec.generator_enum(experiment=experiment, **spec.generator_kwargs)
+        of = _Transforms(adapter.transforms)
+        signature = experiment.get_metric(outcome).signature
+        evaluated = adapter.get_training_data().observation_data["mean"][signature].dropna()
+        trials = evaluated.index.get_level_values("trial_index")
+        by_model = np.isin(trials, list(node.trials_from_node))
+        under_way = [
+            ObservationFeatures(parameters=arm.parameters)
+            for trial in experiment.trials.values()
+            if not trial.status.is_terminal and trial.index not in trials
+            for arm in trial.arms
+        ]
+        report = report_search(
+            _surrogate(adapter, signature),
+            maximize=weights[outcome] > 0,
+            acquisition=partial(_acquisition, adapter),
+            candidates=adapter.transform_observation_features(under_way) if under_way else None,
+            bounds=of.bounds(experiment.search_space, adapter.parameters),
+            optimum=optimum,
+            num_initial=int(by_model.argmax()) if by_model.any() else len(by_model),
+            columns=[of.name(parameter) for parameter in adapter.parameters],
+            categories=of.categories(adapter.parameters),
+            y_offset=of("StandardizeY", "Ymean").get(signature, 0.0),
+            y_scale=of("StandardizeY", "Ystd").get(signature, 1.0),
+            title=title,
+            seed=seed,
+        )
+    values = evaluated.to_numpy()
+    cut = values.clip(*of("Winsorize", "cutoffs").get(signature, (-np.inf, np.inf)))
+    if not np.allclose(report.values, cut, rtol=1e-5, atol=1e-5 * np.ptp(cut)):
+        raise NotImplementedError(
+            f"Ax does more to {outcome!r} than standardise it, and a report would be on another "
+            f"scale: got the transforms {list(adapter.transforms)}."
+        )
+    notes = []
+    if others := sorted({*goal.metric_names} - {outcome}):
+        notes.append(f"This is on {outcome} alone, whatever {' and '.join(others)} came to.")
+    if number := int((values != cut).sum()):
+        notes.append(f"Ax cut off {number} of the values, which were far worse than the others.")
+    return replace(report, summary=(*report.summary, *notes))
+
+
+class _Transforms:
+    """What the transforms of an adapter of Ax hold, by the names of their classes."""
+
+    def __init__(self, transforms: Mapping[str, Any]):
+        self._transforms = transforms
+
+    def __call__(self, transform: str, attribute: str) -> Any:
+        """What it has by parameter or outcome; empty without this transform."""
+        return getattr(self._transforms.get(transform), attribute, {})
+
+    def name(self, parameter: str) -> str:
+        """The parameter, or the function of it that the model has."""
+        for transform, word in (("Log", "log10"), ("Logit", "logit")):
+            if parameter in self(transform, "transform_parameters"):
+                return f"{word}({parameter})"
+        return parameter
+
+    def categories(self, parameters: Sequence[str]) -> dict[str, list[str]]:
+        """Values of the choices that the model has as codes 0, 1, ..."""
+        codes = self("ChoiceToNumericChoice", "encoded_parameters_inverse")
+        return {
+            name: [str(value) for _, value in sorted(known.items())]
+            for name, known in codes.items()
+            if name in parameters
+        }
+
+    def bounds(self, space: SearchSpace, parameters: Sequence[str]) -> Tensor:
+        """Lower and upper ends ``2 x D`` of what the model has."""
+        space = deepcopy(space)
+        for transform in self._transforms.values():
+            space = transform.transform_search_space(space)
+        ends = []
+        for name in parameters:
+            one: Any = space.parameters[name]
+            is_range = isinstance(one, RangeParameter)
+            ends.append((one.lower, one.upper) if is_range else (min(one.values), max(one.values)))
+        return torch.tensor(ends, dtype=torch.float64).mT
+
+
+def _surrogate(adapter: Any, signature: str) -> Any:
+    """The model of one outcome."""
+    model, place = adapter.generator.surrogate.model, adapter.outcomes.index(signature)
+    if isinstance(model, ModelList):
+        return model.models[place]
+    return model if model.num_outputs == 1 else model.subset_output([place])
+
+
+def _acquisition(adapter: Any, points: Tensor) -> Tensor:
+    """Ax's acquisition function ``A`` at points ``A x 1 x D`` of the model."""
+    rows = [
+        ObservationFeatures(parameters=dict(zip(adapter.parameters, row, strict=True)))
+        for row in points.squeeze(-2).tolist()
+    ]
+    for transform in reversed(adapter.transforms.values()):
+        rows = transform.untransform_observation_features(rows)
+    return torch.tensor(adapter.evaluate_acquisition_function(rows))
 
 
 def _model_arguments(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 from gpytorch_nkn.fit import check_counts
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, one_step_ahead
 from gpytorch_nkn.interpretation.components import Z95
-from gpytorch_nkn.interpretation.effects import Effects, effects
+from gpytorch_nkn.interpretation.effects import Effect, Effects, effects
 from gpytorch_nkn.interpretation.reporting.search_report import SearchReport, SearchSlice
 from gpytorch_nkn.interpretation.reporting.words import describe_effects
 from gpytorch_nkn.interpretation.source import (
@@ -49,6 +49,8 @@ def report_search(
     num_initial: int = 0,
     columns: Sequence[str] | None = None,
     categories: Mapping[str, Sequence[str]] | None = None,
+    y_offset: float = 0.0,
+    y_scale: float = 1.0,
     title: str = "How the search goes",
     seed: int = 0,
 ) -> SearchReport:
@@ -61,7 +63,8 @@ def report_search(
         model: A fitted model of BoTorch with one output, an exact GP with a Gaussian likelihood:
             NKNSingleTaskGP, SingleTaskGP, or an ensemble such as StructureEnsembleGP. Its training
             data are the evaluations in their order. Of several outcomes take one of the models.
-        maximize: Large values are good, as BoTorch has it; ``False`` for small ones.
+        maximize: Large values are good, as BoTorch has it; ``False`` for small ones. Values are
+            those that are told, see ``y_scale``.
         acquisition: A function of BoTorch that takes points ``A x 1 x D``, by which candidates were
             chosen; it is drawn.
         candidates: The next points ``Q x D``.
@@ -74,6 +77,10 @@ def report_search(
         categories: Names of the codes 0, 1, ... of columns that hold categories, by the names of
             these columns, such as ``{"kernel": ["linear", "rbf"]}``; without them the columns
             ``cat_dims`` of the model have codes for names.
+        y_offset: Of the values, see ``y_scale``.
+        y_scale: Values are ``y_offset + y_scale * y`` for outcomes ``y`` of the model: the standard
+            deviation of those that were standardised before the model had them (and ``y_offset``
+            their mean), or -1 with ``maximize=False`` where their sign was turned.
         title: Of the report.
         seed: Of all random draws; the global random state is left alone.
 
@@ -108,6 +115,11 @@ def report_search(
         raise TypeError(f"acquisition must be a function of points A x 1 x D, got {acquisition!r}.")
     if optimum is not None and not math.isfinite(optimum):
         raise ValueError(f"optimum must be finite, got {optimum}.")
+    if not (math.isfinite(y_offset) and math.isfinite(y_scale) and y_scale != 0):
+        raise ValueError(
+            "y_offset and y_scale must be finite, the second not zero, got "
+            f"{y_offset} and {y_scale}."
+        )
     if columns is not None and len(set(columns)) < len(columns):
         raise ValueError(f"columns must differ, got {list(columns)}.")
     with evaluating(model), torch.no_grad():
@@ -115,7 +127,7 @@ def report_search(
         inputs = raw_inputs(model)
         x = (inputs[0] if inputs.dim() > 2 else inputs).cpu().numpy()
         units = processes[0][1].units.named(columns).with_categories(categories, x)
-        values, ahead, left_out = _predictions(processes)
+        values, ahead, left_out = _predictions(processes, y_offset, y_scale)
         if len(values) < 3:
             raise ValueError(f"A report needs at least 3 evaluations, got {len(values)}.")
         if num_initial > len(values):
@@ -141,11 +153,18 @@ def report_search(
         influence = effects(
             model, max_effects=_SLICES, seed=seed, columns=units.names, categories=categories
         )
+        influence = _scaled(influence, y_scale)
     shown = [0] if influence is None else [e.columns[0] for e in influence.main]
     anchor = chosen[0] if len(chosen) else x[best]
+
+    def believed(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mean, std = _believed(model, points)
+        return y_offset + y_scale * mean, abs(y_scale) * std
+
     slices = tuple(
         _slice(
             model,
+            believed,
             acquisition,
             anchor,
             x[best],
@@ -164,7 +183,7 @@ def report_search(
             *_reached(x, values, best, num_initial, maximize, optimum, at),
             *_structures(weights),
             *([] if influence is None else describe_effects(influence, units)),
-            *_next(model, chosen, x[best], influence, at),
+            *_next(believed, chosen, x[best], influence, at),
         ),
         checks=(_ahead_sentence(ahead, num_initial), *left_out.sentences()),
         x=x,
@@ -196,13 +215,14 @@ def _points(name: str, given: Any, dim: int) -> np.ndarray:
 
 
 def _predictions(
-    processes: Sequence[tuple[float, FittedGP]],
+    processes: Sequence[tuple[float, FittedGP]], y_offset: float = 0.0, y_scale: float = 1.0
 ) -> tuple[np.ndarray, LeaveOneOut, LeaveOneOut]:
     """Evaluations ``N``, and how they were predicted from those before and from all others."""
     weights = np.array([weight for weight, _ in processes])
     found: list[list[tuple[np.ndarray, np.ndarray]]] = [[], []]
     _, first = processes[0]
-    scale, offset = float(first.units.y_scale), float(first.units.y_offset)
+    scale = y_scale * float(first.units.y_scale)
+    offset = y_offset + y_scale * float(first.units.y_offset)
 
     def original(gp: FittedGP, mean: Tensor, std: Tensor) -> tuple[np.ndarray, np.ndarray]:
         mean, factor = gp.on_common_scale(mean)
@@ -235,8 +255,23 @@ def _positions(values: np.ndarray, ends: np.ndarray, place: int, units: Units) -
     return np.linspace(lower, upper, _GRID if upper > lower else 1)
 
 
+_Belief = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # mean, deviation ``A`` at points
+
+
+def _scaled(found: Effects, scale: float) -> Effects:
+    """Effects on the values, which are so many times what the model has."""
+
+    def of(effect: Effect) -> Effect:
+        ends = np.sort([scale * effect.lower, scale * effect.upper], axis=0)
+        data = None if effect.data is None else (effect.data[0], scale * effect.data[1])
+        return replace(effect, mean=scale * effect.mean, lower=ends[0], upper=ends[1], data=data)
+
+    return replace(found, main=tuple(map(of, found.main)), pairs=tuple(map(of, found.pairs)))
+
+
 def _slice(
     model: Any,
+    believed: _Belief,
     acquisition: Callable[[Tensor], Tensor] | None,
     anchor: np.ndarray,
     best: np.ndarray,
@@ -247,7 +282,7 @@ def _slice(
 ) -> SearchSlice:
     points = np.repeat(anchor[None], len(grid), 0)
     points[:, place] = grid
-    mean, std = _believed(model, points)
+    mean, std = believed(points)
     height = None
     if acquisition is not None:
         like = model.train_targets
@@ -346,7 +381,7 @@ def _structures(weights: dict[str, float]) -> list[str]:
 
 
 def _next(
-    model: Any,
+    believed: _Belief,
     candidates: np.ndarray,
     best: np.ndarray,
     influence: Effects | None,
@@ -355,7 +390,7 @@ def _next(
     """What is expected where the search goes on."""
     if not len(candidates):
         return []
-    mean, std = _believed(model, np.concatenate([candidates[:_CANDIDATES], best[None]]))
+    mean, std = believed(np.concatenate([candidates[:_CANDIDATES], best[None]]))
     spread = max(float(np.ptp(mean)), float(std.max()))
     texts = [f"{rounded(m, spread)} ± {rounded(s, spread)}" for m, s in zip(mean, std, strict=True)]
     order = [] if influence is None else [e.columns[0] for e in influence.main]

@@ -185,6 +185,8 @@ class Plain(ExactGP):
         (MODELS["single"], {"acquisition": lambda x: x.sum()}, ValueError, "one value for each"),
         (MODELS["single"], {"acquisition": "ei"}, TypeError, "function of points A x 1 x D"),
         (MODELS["single"], {"optimum": float("nan")}, ValueError, "optimum must be finite"),
+        (MODELS["single"], {"y_scale": 0.0}, ValueError, "not zero, got 0.0 and 0.0"),
+        (MODELS["single"], {"y_offset": float("inf")}, ValueError, "finite, .* got inf and 1.0"),
         (MODELS["single"], {"optimum": -1e6}, ValueError, "better than the optimum"),
         (MODELS["single"], {"columns": ["a", "a", "b"]}, ValueError, "columns must differ"),
         (MODELS["single"], {"categories": {"x2": ["a"]}}, ValueError, "1 names and the code"),
@@ -257,3 +259,33 @@ def test_of_outcomes_that_are_transformed_it_says_what_to_do():
     logarithms = (-Y).log()
     found = report_search(SingleTaskGP(X, logarithms))
     np.testing.assert_allclose(found.values, logarithms[:, 0], rtol=1e-6)
+
+
+def test_values_are_told_in_the_units_that_they_had_before_the_model():
+    """The model has standardised values with the other sign."""
+    mean, std = Y.mean().item(), Y.std().item()
+    model = SingleTaskGP(X, (mean - Y) / std, torch.full_like(Y, 0.01), outcome_transform=None)
+    options = {"y_offset": mean, "y_scale": -std, "candidates": X[:1]}
+    found = report_search(model, optimum=Y.max().item(), **options)
+    np.testing.assert_allclose(found.values, Y[:, 0])
+    assert found.best == int(Y.argmax())
+    points = X[:1].repeat(len(found.slices[0].grid), 1)
+    points[:, found.slices[0].column] = torch.from_numpy(found.slices[0].grid)
+    posterior = model.posterior(points)
+    expected = mean - std * posterior.mean[:, 0].detach()
+    width = 1.959964 * std * posterior.variance[:, 0].detach().sqrt()
+    np.testing.assert_allclose(found.slices[0].mean, expected)
+    np.testing.assert_allclose(found.slices[0].lower, expected - width)
+    np.testing.assert_allclose(found.slices[0].upper, expected + width)
+    plain = report_search(model, candidates=X[:1], maximize=False)
+    np.testing.assert_allclose(found.ahead.z_scores, -plain.ahead.z_scores)
+    np.testing.assert_allclose(found.left_out.std, std * plain.left_out.std)
+    for one, other in zip(found.effects.main, plain.effects.main, strict=True):
+        np.testing.assert_allclose(one.mean, -std * other.mean)
+        np.testing.assert_allclose(one.lower, -std * other.upper)
+        np.testing.assert_allclose(one.data[1], -std * other.data[1])
+        assert one.share == other.share
+    (said,) = [line for line in found.summary if line.startswith("Next")]
+    assert float(re.search("expects ([^ ]*) ", said)[1]) == pytest.approx(
+        Y[0].item(), abs=0.2 * std
+    )
