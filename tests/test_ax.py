@@ -62,7 +62,7 @@ LEAST = {
     "raw_samples": 4,
     "options": {"maxiter_alternating": 1, "maxiter_continuous": 2, "maxiter_init": 2},
 }
-CHEAP = {"num_restarts": 4, "raw_samples": 32}
+CHEAP = {"num_restarts": 2, "raw_samples": 16, "options": {"maxiter": 30}}
 BOUNDS = (-4.0, 4.0)
 WIRING = "Linear4-Product2-Linear1"
 PLANE = [
@@ -223,7 +223,9 @@ def test_discrete_parameters_are_searched_without_sweeps(monkeypatch):
         RangeParameterConfig(name="n", parameter_type="int", bounds=(1, 2)),
         ChoiceParameterConfig(name="c", parameter_type="str", values=list("abc"), is_ordered=False),
     ]
-    client = make_client(parameters=[*PLANE, *extra], initialization_trials=3)
+    client = make_client(
+        parameters=[*PLANE, *extra], initialization_trials=3, optimizer_options=LEAST
+    )
     assert run_trials(client, 4) == ["Sobol"] * 3 + ["NKN"]
     model = generator(client).surrogate.model
     assert type(model) is NKNSingleTaskGP and model.train_inputs[0].shape == (3, 4)
@@ -276,15 +278,18 @@ def test_a_mixed_loop_with_several_outcomes_goes_on_from_its_file(mixed, few_ste
     assert len(acqf.X_pending) == 1
 
 
-@pytest.fixture
-def few_steps(monkeypatch):
-    """Models whose training takes few steps."""
-
+def take_few_steps(patch):
     def shorter(trainer):
         return lambda model: trainer(model, fresh_starts=0, max_iterations=3)
 
     for cls in (NKNSingleTaskGP, StructureEnsembleGP):
-        monkeypatch.setitem(TRAINERS, cls, shorter(TRAINERS[cls]))
+        patch.setitem(TRAINERS, cls, shorter(TRAINERS[cls]))
+
+
+@pytest.fixture
+def few_steps(monkeypatch):
+    """Models whose training takes few steps."""
+    take_few_steps(monkeypatch)
 
 
 def test_structures_are_averaged_on_request_with_choices_too(few_steps, tmp_path):
@@ -562,8 +567,8 @@ def test_without_ax_the_error_says_what_to_install(monkeypatch):
         importlib.import_module("gpytorch_nkn.ax")
 
 
-@pytest.fixture
-def told(few_steps):
+@pytest.fixture(scope="module")
+def told():
     """A client with choices and a logarithm after six trials, and one under way; their points."""
     extra = [
         RangeParameterConfig(name="rate", parameter_type="float", bounds=(1e-4, 1), scaling="log"),
@@ -574,11 +579,13 @@ def told(few_steps):
         parameters=[*PLANE, *extra], initialization_trials=5, optimizer_options=LEAST
     )
     points = []
-    for _ in range(6):
-        ((trial, point),) = client.get_next_trials(max_trials=1).items()
-        client.complete_trial(trial, {"loss": told_loss(point)})
-        points.append(point)
-    ((_, point),) = client.get_next_trials(max_trials=1).items()
+    with pytest.MonkeyPatch.context() as patch:
+        take_few_steps(patch)
+        for _ in range(6):
+            ((trial, point),) = client.get_next_trials(max_trials=1).items()
+            client.complete_trial(trial, {"loss": told_loss(point)})
+            points.append(point)
+        ((_, point),) = client.get_next_trials(max_trials=1).items()
     return client, [*points, point]
 
 
@@ -587,7 +594,7 @@ def told_loss(point):
     return 1000 + (point["x"] - 1) ** 2 + wood + math.log10(point["rate"]) ** 2
 
 
-def test_a_report_is_in_the_units_and_the_words_of_the_experiment(told, tmp_path):
+def test_a_report_is_in_the_units_and_the_words_of_the_experiment(told, few_steps, tmp_path):
     client, points = told
     before, state = generator(client), torch.get_rng_state()
     found = report_client(client)
@@ -598,7 +605,7 @@ def test_a_report_is_in_the_units_and_the_words_of_the_experiment(told, tmp_path
     np.testing.assert_allclose(found.values[~cut], values[~cut])
     assert cut.sum() <= 1 and any("cut off 1" in line for line in found.summary) == cut.any()
     assert not found.maximize and found.best == values.argmin() and found.num_initial == 5
-    assert f"the lowest value, {values.min():.0f}"[:20] in found.summary[0]
+    assert f"trial {values.argmin()} has the lowest loss, 10" in found.summary[0]
 
     names = found.effects.names
     assert set(names) == {"x", "y", "log10(rate)", "c", "k"}
@@ -611,7 +618,7 @@ def test_a_report_is_in_the_units_and_the_words_of_the_experiment(told, tmp_path
     np.testing.assert_allclose(found.x, list(map(row, points[:6])))
     np.testing.assert_allclose(found.candidates, [row(points[6])])
     (said,) = [line for line in found.summary if line.startswith("Next")]
-    assert f"c = {points[6]['c']}" in said
+    assert f"c = {points[6]['c']}" in said and f"rate = {points[6]['rate']:#.3g}"[:12] in said
     slices = {one.name: one for one in found.slices}
     assert slices["c"].levels == ("oak", "elm", "ash") and set(slices["k"].levels) <= {*"258"}
     assert slices["log10(rate)"].grid[[0, -1]] == pytest.approx([-4, 0])
@@ -638,8 +645,10 @@ def test_a_report_is_in_the_units_and_the_words_of_the_experiment(told, tmp_path
     np.testing.assert_allclose(again.slices[0].mean, found.slices[0].mean, rtol=1e-6)
 
 
-@pytest.mark.parametrize("structure", ["optimization", "averaged"])
-def test_a_report_is_on_one_of_several_outcomes(structure, few_steps):
+@pytest.mark.parametrize(
+    ("structure", "reported"), [("optimization", ("loss", "cost")), ("averaged", ("cost",))]
+)
+def test_a_report_is_on_one_of_several_outcomes(structure, reported, few_steps):
     client = make_client(
         "-loss, cost",
         constraints=["size <= 3"],
@@ -652,18 +661,64 @@ def test_a_report_is_on_one_of_several_outcomes(structure, few_steps):
         ((trial, point),) = client.get_next_trials(max_trials=1).items()
         values.append({**outcomes(point), "size": point["x"]})
         client.complete_trial(trial, values[-1])
-    for outcome, maximize in (("loss", False), ("cost", True)):
-        found = report_client(client, outcome=outcome)
-        own = np.array([value[outcome] for value in values])
-        assert found.maximize is maximize
+    for outcome in reported:
+        found, maximize = report_client(client, outcome=outcome), outcome == "cost"
+        kept = np.array([value["size"] <= 3 for value in values])
+        own = np.array([value[outcome] for value in values])[kept]
+        assert found.maximize is maximize and not kept.all()
+        assert found.feasible.tolist() == kept.tolist()
         assert found.values[found.best] == pytest.approx(own.max() if maximize else own.min())
         other = {"loss": "cost", "cost": "loss"}[outcome]
-        line = f"This is on {outcome} alone, whatever {other} and size came to."
-        assert line in found.summary
+        assert f"This is on {outcome} alone, whatever {other} came to." in found.summary
         assert bool(found.structures) == (structure == "averaged")
     for outcome in (None, "size"):
         with pytest.raises(ValueError, match=rf"objectives \['loss', 'cost'\], got {outcome!r}"):
             report_client(client, outcome=outcome)
+
+
+def test_a_report_says_which_trials_it_is_on_and_which_keep_the_constraints():
+    client = Client()
+    batch = {"parameter_type": "int", "values": [16, 32, 64]}
+    extra = ChoiceParameterConfig(name="batch", is_ordered=True, **batch)
+    client.configure_experiment(parameters=[*PLANE, extra])
+    constraints = ["cost <= 0.5 * baseline", "size >= -2"]
+    client.configure_optimization(objective="-loss", outcome_constraints=constraints)
+    configs = [ModelConfig(botorch_model_class=SingleTaskGP)]  # one for all outcomes
+    options = {"surrogate_spec": SurrogateSpec(model_configs=configs)}
+    spec = GeneratorSpec(generator_enum=Generators.BOTORCH_MODULAR, generator_kwargs=options)
+    node = GenerationNode(name="only", generator_specs=[spec])
+    client.set_generation_strategy(GenerationStrategy(name="own", nodes=[node]))
+    points = [(3, 3, 16), (1, 0, 32), (2, 2, 64), (-1, 0, 16), (0, 2, 32), (0.5, 1, 64), (2, 0, 16)]
+    told = []
+    for place, (x, y, size) in enumerate(points):
+        point = {"x": float(x), "y": float(y), "batch": size}
+        attach = client.attach_trial if place else client.attach_baseline
+        trial = attach(point)
+        told.append({**outcomes(point), "size": -3.0 if place == 1 else 0.0})
+        if place == 3:
+            client.mark_trial_failed(trial)
+        elif place == 4:
+            client.complete_trial(trial, {"cost": told[4]["cost"], "size": 0.0})
+        else:
+            client.complete_trial(trial, told[-1])
+    found = report_client(client)
+    # of the baseline's 6 half are 3; trial 1 is better and too small
+    assert found.feasible.tolist() == [False, False, False, True, True] and len(found.x) == 5
+    assert "2 keep the constraints; trial 6 has the lowest loss of these" in found.summary[0]
+    assert "x = 2.00, y = 0 and batch = 16" in found.summary[0]
+    line = "Left out, without a value of loss: trials 3 (failed), 4 (completed)."
+    assert line in found.summary or line.replace("completed", "failed") in found.summary
+    sizes = next((one for one in found.slices if one.name == "batch"), None)
+    assert sizes is None or sizes.levels == ("16", "32", "64")
+
+    ((trial, point),) = client.get_next_trials(max_trials=1).items()
+    found = report_client(client)
+    (predicted,) = client.predict([point])
+    cost, error = predicted["cost"]
+    (line,) = [line for line in found.summary if line.startswith("Of the next point")]
+    assert f"cost {cost:.4g} ± {error:.2g}, size " in line
+    mean, error = predicted["loss"]
+    assert found.slices[0].candidate_means[0] == pytest.approx(mean, rel=1e-4)
 
 
 def test_a_report_that_cannot_be_made_is_refused(told, monkeypatch):

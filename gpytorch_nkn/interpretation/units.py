@@ -14,6 +14,7 @@ __all__ = [
     "YEARS",
     "Units",
     "count",
+    "expectation",
     "length_text",
     "listed",
     "percent",
@@ -128,12 +129,12 @@ class Units:
         return replace(self, names=tuple(columns))
 
     def with_categories(
-        self, categories: Mapping[str, Sequence[str]] | None, x: np.ndarray
+        self, categories: Mapping[str, Sequence[str] | Mapping[float, str]] | None, x: np.ndarray
     ) -> Units:
-        """The same with the names of codes 0, 1, ... of some columns; None leaves them.
+        """The same with the names of the codes of some columns; None leaves them.
 
         Args:
-            categories: Names by the name of the column.
+            categories: By the name of the column the names of codes 0, 1, ..., or by code.
             x: Data ``N x D``, of whose codes each must have a name.
         """
         if categories is None:
@@ -148,19 +149,20 @@ class Units:
                 raise ValueError(
                     f"categories must be of columns among {listed(self.names)}, got {column!r}."
                 )
-            names = [] if isinstance(given, str) else [str(name) for name in given]
-            if not names or len(set(names)) < len(names):
+            pairs = given.items() if isinstance(given, Mapping) else enumerate(given)
+            named = {} if isinstance(given, str) else {float(c): str(name) for c, name in pairs}
+            if not named or len({*named.values()}) < len(named):
                 raise ValueError(
                     f"categories of {column!r} must be different names, got {given!r}."
                 )
             place = self.names.index(column)
-            unknown = sorted(set(x[:, place].tolist()) - set(range(len(names))))
+            unknown = sorted(set(x[:, place].tolist()) - set(named))
             if unknown:
                 raise ValueError(
                     f"categories of {column!r} must name all codes 0, 1, ... of the data, got "
-                    f"{len(names)} names and the code {unknown[-1]:.10g}."
+                    f"{len(named)} names and the code {unknown[-1]:.10g}."
                 )
-            known[place] = dict(enumerate(names))
+            known[place] = named
         return replace(self, categories=known)
 
     def levels(self, column: int, codes: np.ndarray) -> tuple[str, ...] | None:
@@ -254,6 +256,11 @@ def rounded(value: float, change: float) -> str:
     if value == 0:
         return "0"
     return _scientific(value, min(15, max(1, math.floor(math.log10(abs(value))) - last)))
+
+
+def expectation(mean: float, std: float) -> str:
+    """Mean and standard deviation, with two digits of the second unless it is next to nothing."""
+    return f"{rounded(mean, max(std, 1e-4 * abs(mean)))} ± {rounded(std, std)}"
 
 
 def count(value: int, word: str) -> str:

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from gpytorch_nkn.plotting.style import (
     BLUE,
-    DASHES,
     GRAY,
     ORANGE,
     as_array,
@@ -45,6 +44,7 @@ def plot_progress(
     maximize: bool = True,
     optimum: float | None = None,
     num_initial: int = 0,
+    feasible: ArrayLike | None = None,
     y_label: str = "value",
 ) -> Axes:
     """Draw the values in the order of evaluation, and the best one so far.
@@ -58,28 +58,45 @@ def plot_progress(
         maximize: Large values are good.
         optimum: The best value there is.
         num_initial: Evaluations that the model did not choose, which are shaded.
+        feasible: Which of them ``N`` keep the constraints, of which the best is one; default: all.
         y_label: Label of the values.
 
     Returns:
         The same axes.
 
     Raises:
-        ValueError: There is no value, one is not finite, one is better than the optimum, or there
-            are more initial evaluations than values.
+        ValueError: There is no value, one is not finite, one is better than the optimum, there
+            are more initial evaluations than values, or ``feasible`` has another length.
     """
     (y,) = as_vectors(values=values)
     if not 0 <= num_initial <= y.size:
         raise ValueError(f"num_initial must be from 0 to {y.size}, got {num_initial}.")
+    kept = np.ones(y.size, dtype=bool) if feasible is None else np.asarray(feasible)
+    if kept.shape != y.shape or kept.dtype != bool:
+        raise ValueError(
+            f"feasible must be {y.size} truth values, got {kept.dtype} of shape {kept.shape}."
+        )
     numbers = np.arange(1, y.size + 1)
-    best = np.maximum.accumulate(y) if maximize else np.minimum.accumulate(y)
+    best = (np.fmax if maximize else np.fmin).accumulate(np.where(kept, y, np.nan))
+    found = ~np.isnan(best)
     if optimum is None:
-        draw_points(ax, numbers, y, color=GRAY, label="evaluations")
-        ax.step(numbers, best, where="post", color=BLUE, linewidth=1.8, label="best so far")
+        draw_points(ax, numbers[kept], y[kept], color=GRAY, label="evaluations")
+        if not kept.all():
+            draw_points(ax, numbers[~kept], y[~kept], color=ORANGE, label="infeasible")
+        ax.step(
+            numbers[found],
+            best[found],
+            where="post",
+            color=BLUE,
+            linewidth=1.8,
+            label="best so far",
+        )
     else:
         regret = (optimum - best) if maximize else (best - optimum)
         if regret[-1] < 0:
             raise ValueError(f"The best value, {best[-1]:g}, is better than the optimum {optimum}.")
-        shown = regret > 0  # an end that was reached has no place on a logarithmic scale
+        # before there is one, and at an end that was reached, a logarithmic scale has no place
+        shown = found & (regret > 0)
         ax.step(numbers[shown], regret[shown], where="post", color=BLUE, linewidth=1.8)
         ax.set_yscale("log")
     if num_initial:
@@ -144,8 +161,9 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
             column, a ``grid`` of positions ``A``, their names ``levels`` if they are the codes of
             categories (else None, or missing), posterior ``mean``, ``lower`` and ``upper`` ends
             of the band ``A``, the ``acquisition`` ``A`` (None for none), drawn in the lower part
-            with a scale of its own, and positions of the ``best`` point and of the
-            ``candidates`` (which may be empty) in that column.
+            with a scale of its own, and positions of the ``best`` point and of ``Q``
+            ``candidates`` (which may be none) in that column, with the means ``best_mean`` and
+            ``candidate_means`` there: they lie off the line where other columns differ.
         y_label: Label of the values.
 
     Returns:
@@ -166,8 +184,19 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
     finite = np.concatenate(found) if found else np.zeros(0)
     finite = finite[np.isfinite(finite)]
     low, high = (np.quantile(finite, 0.05), finite.max()) if finite.size else (0.0, 1.0)
-    lowest = min(float(np.min(one.lower)) for one in slices)
-    highest = max(float(np.max(one.upper)) for one in slices)
+    heights = []
+    for number, one in enumerate(slices):
+        prefix, size = f"slices[{number}].", np.size(one.candidates)
+        ahead = one.candidate_means if size else []
+        if size:
+            ahead = as_array(f"{prefix}candidate_means", ahead, shape=(size,))
+        heights.append(np.append(ahead, as_array(f"{prefix}best_mean", one.best_mean, ndim=0)))
+    lowest = min(
+        float(min(np.min(h), np.min(s.lower))) for h, s in zip(heights, slices, strict=True)
+    )
+    highest = max(
+        float(max(np.max(h), np.max(s.upper))) for h, s in zip(heights, slices, strict=True)
+    )
     room = 0.35 * (highest - lowest or 1.0) if finite.size else 0.0
     margin = 0.04 * (highest - lowest or 1.0)
     names = ["95 % band", "mean", "best so far"]
@@ -199,15 +228,25 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
         if levels is not None:
             best = level_places(f"{prefix}best", best, grid)
             ahead = level_places(f"{prefix}candidates", ahead, grid)
-        ax.axvline(float(best), color=GRAY, linewidth=1, label=label["best so far"])
-        for place, candidate in enumerate(ahead):
-            word = "_another" if place else label["next"]
-            ax.axvline(candidate, color=ORANGE, linewidth=1.4, linestyle=DASHES, label=word)
+        dots: Any = {"linestyle": "none", "markeredgecolor": "white", "zorder": 5}
+        ax.plot(
+            float(best),
+            heights[number][-1],
+            "o",
+            color=GRAY,
+            label=label["best so far"],
+            ms=6,
+            **dots,
+        )
+        if ahead.size:
+            ax.plot(
+                ahead, heights[number][:-1], "D", color=ORANGE, label=label["next"], ms=5.5, **dots
+            )
         ax.set_ylim(lowest - margin - room, highest + margin)
         if one.acquisition is not None and finite.size:
             order = np.argsort(np.asarray(one.grid), kind="stable")
-            height = np.asarray(one.acquisition, dtype=float)[order]
-            share = np.clip((np.nan_to_num(height, nan=low) - low) / (high - low or 1.0), 0, 1)
+            value = np.asarray(one.acquisition, dtype=float)[order]
+            share = np.clip((np.nan_to_num(value, nan=low) - low) / (high - low or 1.0), 0, 1)
             bottom = lowest - margin - room
             style = {"color": ORANGE, "alpha": 0.35, "linewidth": 0, "label": label["acquisition"]}
             if levels is None:

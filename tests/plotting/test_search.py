@@ -19,7 +19,9 @@ def slices(acquisition=True):
             upper=scale * grid + 1,
             acquisition=np.array([-np.inf, 0.0, 1, 2, 1]) if acquisition else None,
             best=0.2,
+            best_mean=scale * 0.2,
             candidates=np.array([0.6, 0.7]),
+            candidate_means=np.array([scale * 0.6, 7.5]),
         )
         for name, scale in (("heat", 1), ("flow", 5))
     ]
@@ -62,7 +64,13 @@ def test_errors_beyond_five_deviations_are_drawn_at_the_edge(ax, line_data):
 def test_slices_share_limits_and_acquisition_its_scale(make_axes):
     axes = make_axes(1, 2, (8, 3))
     assert plot_acquisition(axes, slices()) is axes
-    assert axes[0].get_ylim() == axes[1].get_ylim()
+    assert axes[0].get_ylim() == axes[1].get_ylim() and axes[0].get_ylim()[1] > 7.5
+    (best,) = [
+        line for line in axes[1].lines if line.get_marker() == "o" and line.get_markersize() > 5
+    ]
+    (ahead,) = [line for line in axes[1].lines if line.get_marker() == "D"]
+    assert best.get_xydata().tolist() == [[0.2, 1.0]]
+    assert ahead.get_xydata().tolist() == [[0.6, 3.0], [0.7, 7.5]]
     heights = [ax.collections[-1].get_paths()[0].vertices[:, 1].max() for ax in axes]
     assert heights[0] == pytest.approx(heights[1])
     assert heights[0] < -1  # below the bands
@@ -86,7 +94,9 @@ def categories(**changes):
         "upper": np.array([5.0, 2.0, 3.0]),
         "acquisition": np.array([0.0, 1.0, 2.0]),
         "best": 4.0,
+        "best_mean": 2.5,
         "candidates": np.array([2.0]),
+        "candidate_means": np.array([1.0]),
     }
     return SimpleNamespace(**(fields | changes))
 
@@ -99,13 +109,15 @@ def test_categories_are_points_in_the_order_of_their_codes(make_axes, line_data)
     np.testing.assert_array_equal(means.get_xydata(), [(0, 2), (1, 1), (2, 3)])
     ends = [path.vertices[:, 1].tolist() for path in first.collections[0].get_paths()]
     assert ends == [[1, 3], [0, 2], [2, 5]]
-    assert line_data(first, "best so far")[0].tolist() == [2, 2]
+    assert line_data(first, "best so far")[0].tolist() == [2]
     heights = [bar.get_height() for bar in first.patches]  # none lies lowest, at the 5 % quantile
     assert heights[0] > heights[1] > heights[2] >= 0
     for changes, message in (
         ({"levels": ("a", "b")}, r"slices\[0\].levels must name all 3 positions, got 2"),
         ({"best": 3.0}, r"slices\[0\].best must hold codes .*2.0, 4.0\], got 3.0"),
-        ({"candidates": [2.0, 0.5]}, r"slices\[0\].candidates must hold codes .* got 0.5"),
+        ({"candidates": [0.5]}, r"slices\[0\].candidates must hold codes .* got 0.5"),
+        ({"candidate_means": [1.0, 2.0]}, r"slices\[0\].candidate_means must have .*\(1,\), got"),
+        ({"best_mean": np.nan}, r"slices\[0\].best_mean must be finite"),
     ):
         with pytest.raises(ValueError, match=message):
             plot_acquisition(make_axes(), [categories(**changes)])
@@ -123,3 +135,20 @@ def test_texts_do_not_cover_each_other(draw, make_axes, no_overlap):
     ax = make_axes(size=(5.2, 2.8))
     plot = plot_progress if draw == "progress" else plot_one_step_ahead
     no_overlap(plot(ax, VALUES, num_initial=2).figure)
+
+
+def test_the_best_so_far_keeps_the_constraints(ax, make_axes, line_data):
+    kept = [False, True, True, False]
+    plot_progress(ax, VALUES, feasible=kept)
+    x, best = line_data(ax, "best so far")
+    assert x.tolist() == [2, 3, 4] and best.tolist() == [3, 3, 3]
+    assert line_data(ax, "evaluations")[1].tolist() == [3, 2]
+    assert line_data(ax, "infeasible")[1].tolist() == [1, 4]
+    regret = plot_progress(make_axes(), VALUES, feasible=kept, optimum=3.5).lines[0]
+    assert regret.get_xdata().tolist() == [2, 3, 4] and regret.get_ydata().tolist() == [0.5] * 3
+    nothing = plot_progress(make_axes(), VALUES, feasible=[False] * 4)
+    assert not len(line_data(nothing, "best so far")[0])
+    plot_progress(make_axes(), VALUES, feasible=[False] * 4, optimum=3.5)
+    for wrong in (kept[:3], [0, 1, 1, 0]):
+        with pytest.raises(ValueError, match="feasible must be 4 truth values, got"):
+            plot_progress(ax, VALUES, feasible=wrong)

@@ -126,7 +126,7 @@ def effects(
     samples: int = 2048,
     seed: int = 0,
     columns: Sequence[str] | None = None,
-    categories: Mapping[str, Sequence[str]] | None = None,
+    categories: Mapping[str, Sequence[str] | Mapping[float, str]] | None = None,
 ) -> Effects:
     r"""Effects of the input columns on the predictions of a fitted model, and their shares.
 
@@ -176,8 +176,9 @@ def effects(
         seed: Determines every random draw; the global random state is left as it was.
         columns: Names of the input columns ``D``; default: x0, x1, ..., or those of a table.
         categories: Names of the codes 0, 1, ... of columns that hold categories, by the names of
-            these columns. Columns that a model takes for such (its ``cat_dims``) and that are not
-            named here have their codes as names, or the categories of a table.
+            these columns, or of other codes, by code. Columns that a model takes for such (its
+            ``cat_dims``) and that are not named here have their codes as names, or the categories
+            of a table.
 
     Returns:
         Main effects, pairs and indices.

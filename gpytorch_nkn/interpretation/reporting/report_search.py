@@ -24,7 +24,15 @@ from gpytorch_nkn.interpretation.source import (
     fitted_processes,
     raw_inputs,
 )
-from gpytorch_nkn.interpretation.units import Units, count, listed, percent, rounded
+from gpytorch_nkn.interpretation.units import (
+    Units,
+    count,
+    expectation,
+    listed,
+    percent,
+    rounded,
+    three_digits,
+)
 from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = ["report_search"]
@@ -35,6 +43,8 @@ _NAMED = 6  # columns of a point that are told
 _CANDIDATES = 4  # next points that are told
 _FEW = 8  # different whole numbers of a column that are taken themselves
 _ROUNDING = 1e-4  # of the range of the values
+_LUCK = 0.01  # of what the best is better by than the median
+_CHANCE = 0.1  # of the variance of left-out values, below which little is predicted
 _AT_BOUND = 1e-5  # of a tenth of the space, within which a point lies at its bound
 
 
@@ -47,8 +57,12 @@ def report_search(
     bounds: Tensor | None = None,
     optimum: float | None = None,
     num_initial: int = 0,
+    feasible: Tensor | Sequence[bool] | None = None,
+    outcome: str = "value",
     columns: Sequence[str] | None = None,
-    categories: Mapping[str, Sequence[str]] | None = None,
+    categories: Mapping[str, Sequence[str] | Mapping[float, str]] | None = None,
+    logarithms: Sequence[str] = (),
+    labels: Sequence[str] | None = None,
     y_offset: float = 0.0,
     y_scale: float = 1.0,
     title: str = "How the search goes",
@@ -73,10 +87,17 @@ def report_search(
         optimum: The best value there is, if it is known: regret is drawn in place of values. With
             noise, observed values may be better than that of the function; leave it out then.
         num_initial: Evaluations at the beginning that the model did not choose.
+        feasible: Which evaluations ``N`` keep the constraints, as truth values: the best is one of
+            these. Default: all.
+        outcome: What the values are called, such as ``"loss"``.
         columns: Names of the input columns ``D``; default: x0, x1, ...
         categories: Names of the codes 0, 1, ... of columns that hold categories, by the names of
-            these columns, such as ``{"kernel": ["linear", "rbf"]}``; without them the columns
-            ``cat_dims`` of the model have codes for names.
+            these columns, such as ``{"kernel": ["linear", "rbf"]}``, or of other codes:
+            ``{"size": {1.5: "32", 1.8: "64"}}``; without them the columns ``cat_dims`` of the model
+            have codes for names.
+        logarithms: Columns that hold the logarithm to base 10 of what they are named for: points
+            are told without it, curves are drawn over it.
+        labels: What the evaluations ``N`` are called, such as ``"trial 3"``; default: by number.
         y_offset: Of the values, see ``y_scale``.
         y_scale: Values are ``y_offset + y_scale * y`` for outcomes ``y`` of the model: the standard
             deviation of those that were standardised before the model had them (and ``y_offset``
@@ -111,8 +132,9 @@ def report_search(
             f"{tuple(model.train_targets.shape[:-1])}: make a model of one of them."
         )
     check_counts(0, num_initial=num_initial)
-    if acquisition is not None and not callable(acquisition):
+    if acquisition is not None and (isinstance(acquisition, type) or not callable(acquisition)):
         raise TypeError(f"acquisition must be a function of points A x 1 x D, got {acquisition!r}.")
+    y_offset, y_scale = float(y_offset), float(y_scale)
     if optimum is not None and not math.isfinite(optimum):
         raise ValueError(f"optimum must be finite, got {optimum}.")
     if not (math.isfinite(y_offset) and math.isfinite(y_scale) and y_scale != 0):
@@ -126,27 +148,36 @@ def report_search(
         processes = fitted_processes(model)
         inputs = raw_inputs(model)
         x = (inputs[0] if inputs.dim() > 2 else inputs).cpu().numpy()
-        units = processes[0][1].units.named(columns).with_categories(categories, x)
+        units = processes[0][1].units.named(columns)
+        names = units.names
+        logs = _logarithms(logarithms, names, categories or {})
+        units = units.named([f"log10({n})" if n in logs else n for n in names])
+        units = units.with_categories(categories, x)
         values, ahead, left_out = _predictions(processes, y_offset, y_scale)
         if len(values) < 3:
             raise ValueError(f"A report needs at least 3 evaluations, got {len(values)}.")
         if num_initial > len(values):
             raise ValueError(f"num_initial is {num_initial}, and there are {len(values)} in all.")
-        best = int(values.argmax() if maximize else values.argmin())
-        if optimum is not None:
+        kept = _kept(feasible, len(values))
+        called = _labels(labels, len(values))
+        worst = -math.inf if maximize else math.inf
+        ranked = np.where(kept, values, worst) if kept.any() else values
+        best = int(ranked.argmax() if maximize else ranked.argmin())
+        if optimum is not None and kept.any():
             beyond = float(values[best] - optimum) * (1 if maximize else -1)
             if beyond > _ROUNDING * np.ptp(values):
                 raise ValueError(
                     f"The best value, {values[best]:g}, is better than the optimum {optimum}."
                 )
             # the model holds values on a scale of its own, and one at the optimum may not come back
-            values = np.minimum(values, optimum) if maximize else np.maximum(values, optimum)
-        chosen = _points("candidates", candidates, x.shape[1])
-        ends = _points("bounds", bounds, x.shape[1])
+            inside = (np.minimum if maximize else np.maximum)(values, optimum)
+            values = np.where(kept, inside, values)
+        chosen = _points("candidates", candidates, f"Q x {x.shape[1]}")
+        ends = _points("bounds", bounds, f"2 x {x.shape[1]}")
         if bounds is None:
             everything = np.concatenate([x, chosen])
             ends = np.stack([everything.min(0), everything.max(0)])
-        if ends.shape[0] != 2 or not (ends[0] <= ends[1]).all():
+        if not (ends[0] <= ends[1]).all():
             raise ValueError(f"bounds must be lower and upper ends 2 x D, got {ends.tolist()}.")
     influence = None
     if x.shape[1] > 1:
@@ -161,37 +192,54 @@ def report_search(
         mean, std = _believed(model, points)
         return y_offset + y_scale * mean, abs(y_scale) * std
 
+    means = believed(np.concatenate([x, chosen]))
     slices = tuple(
         _slice(
             model,
             believed,
             acquisition,
             anchor,
-            x[best],
-            chosen,
+            (x[best], float(means[0][best])),
+            (chosen, means[0][len(x) :]),
             _positions(np.append(x[:, place], chosen[:, place]), ends, place, units),
             place,
             units,
         )
         for place in shown
     )
-    at = _Places(units, 0.1 * (ends[1] - ends[0]), None if bounds is None else ends)
+    at = _Places(
+        units,
+        names,
+        logs,
+        (x % 1 == 0).all(0),
+        0.1 * (ends[1] - ends[0]),
+        None if bounds is None else ends,
+    )
+    skill = _skill(values, left_out.mean)
     weights = dict(getattr(model, "structure_weights", {}))
     return SearchReport(
         title=title,
+        outcome=outcome,
         summary=(
-            *_reached(x, values, best, num_initial, maximize, optimum, at),
+            *_reached(x, values, kept, best, num_initial, maximize, optimum, at, outcome, called),
+            *_after_noise(x, values, kept, best, maximize, means, at, called),
             *_structures(weights),
+            *([] if influence is None else _doubts(skill)),
             *([] if influence is None else describe_effects(influence, units)),
-            *_next(believed, chosen, x[best], influence, at),
+            *_next(means, chosen, x, best, influence, at),
         ),
-        checks=(_ahead_sentence(ahead, num_initial), *left_out.sentences()),
+        checks=(
+            _ahead_sentence(ahead, num_initial),
+            *_skill_sentence(skill),
+            *left_out.sentences(),
+        ),
         x=x,
         values=values,
         maximize=maximize,
         optimum=optimum,
         num_initial=num_initial,
         best=best,
+        feasible=kept,
         candidates=chosen,
         structures=weights,
         ahead=ahead,
@@ -201,17 +249,79 @@ def report_search(
     )
 
 
-def _points(name: str, given: Any, dim: int) -> np.ndarray:
-    """Finite points ``Q x D``, none for None."""
+def _points(name: str, given: Any, shape: str) -> np.ndarray:
+    """Finite points of a shape such as ``Q x 3``, none for None."""
+    rows, dim = shape.split(" x ")
     if given is None:
-        return np.empty((0, dim))
+        return np.empty((0, int(dim)))
     points = torch.as_tensor(given).detach().double().cpu().numpy()
-    if points.ndim != 2 or points.shape[1] != dim or not np.isfinite(points).all():
+    fits = points.ndim == 2 and str(points.shape[1]) == dim
+    if not fits or rows not in ("Q", str(len(points))) or not np.isfinite(points).all():
         raise ValueError(
-            f"{name} must be finite points Q x {dim}, got shape {points.shape}"
+            f"{name} must be finite points {shape}, got shape {points.shape}"
             + (" with values that are not finite." if not np.isfinite(points).all() else ".")
         )
     return points
+
+
+def _logarithms(
+    given: Sequence[str], names: Sequence[str], categories: Mapping[str, Any]
+) -> frozenset[str]:
+    """Names of the columns that hold logarithms."""
+    logs = frozenset([given] if isinstance(given, str) else given)
+    if wrong := sorted(logs - {*names} | logs & {*categories}):
+        raise ValueError(
+            f"logarithms must be of columns of numbers among {listed(names)}, got {wrong[0]!r}."
+        )
+    return logs
+
+
+def _labels(given: Sequence[str] | None, number: int) -> list[str]:
+    """What evaluations are called."""
+    if given is None:
+        return [f"number {place + 1}" for place in range(number)]
+    if isinstance(given, str) or len(given) != number:
+        raise ValueError(f"labels must be {number} names, got {given!r}.")
+    return [str(label) for label in given]
+
+
+def _skill(values: np.ndarray, left_out: np.ndarray) -> float:
+    """Share of the variance of left-out values that is predicted; that of the others' mean: 0."""
+    size = values.size
+    spread = np.square(size / (size - 1) * (values - values.mean())).sum()
+    return float(1 - np.square(values - left_out).sum() / spread) if spread > 0 else math.nan
+
+
+def _skill_sentence(skill: float) -> list[str]:
+    if not math.isfinite(skill):
+        return []
+    if skill < _CHANCE:
+        return ["Predictions of each evaluation from all others are hardly better than their mean."]
+    return [
+        f"Predictions of each evaluation from all others explain {percent(skill)} of the variance."
+    ]
+
+
+def _doubts(skill: float) -> list[str]:
+    """What to say before it is told what columns do."""
+    if not skill < _CHANCE:
+        return []
+    return [
+        "The model predicts left-out evaluations hardly better than their mean does: what it has "
+        "learned of the columns may be chance."
+    ]
+
+
+def _kept(feasible: Any, number: int) -> np.ndarray:
+    """Which evaluations ``N`` keep the constraints, all for None."""
+    if feasible is None:
+        return np.ones(number, dtype=bool)
+    kept = torch.as_tensor(feasible).cpu().numpy()
+    if kept.shape != (number,) or kept.dtype != bool:
+        raise ValueError(
+            f"feasible must be {number} truth values, got {kept.dtype} of shape {kept.shape}."
+        )
+    return kept
 
 
 def _predictions(
@@ -274,8 +384,8 @@ def _slice(
     believed: _Belief,
     acquisition: Callable[[Tensor], Tensor] | None,
     anchor: np.ndarray,
-    best: np.ndarray,
-    candidates: np.ndarray,
+    best: tuple[np.ndarray, float],
+    candidates: tuple[np.ndarray, np.ndarray],
     grid: np.ndarray,
     place: int,
     units: Units,
@@ -303,8 +413,10 @@ def _slice(
         lower=mean - Z95 * std,
         upper=mean + Z95 * std,
         acquisition=height,
-        best=float(best[place]),
-        candidates=candidates[:, place],
+        best=float(best[0][place]),
+        best_mean=best[1],
+        candidates=candidates[0][:, place],
+        candidate_means=candidates[1],
     )
 
 
@@ -321,25 +433,41 @@ def _believed(model: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _reached(
     x: np.ndarray,
     values: np.ndarray,
+    kept: np.ndarray,
     best: int,
     num_initial: int,
     maximize: bool,
     optimum: float | None,
     at: _Places,
+    outcome: str,
+    called: Sequence[str],
 ) -> list[str]:
     # told apart from the usual ones, however far off a single one lies
     spread = 0.1 * float(abs(values[best] - np.median(values)) or np.ptp(values))
-    first = f", {num_initial} of them before the model chose" if num_initial else ""
+    share = "all" if num_initial == len(values) else str(num_initial)
+    first = f", {share} of them before the model chose" if num_initial else ""
     extreme = "highest" if maximize else "lowest"
     since = len(values) - 1 - best
+    has = f"{called[best]} has the {extreme} {outcome}"
+    if not kept.all():
+        keeping = f"{kept.sum()} keep{'s' if kept.sum() == 1 else ''} the constraints"
+        has = f"{keeping if kept.any() else 'none keeps the constraints'}; {has} of " + (
+            "these" if kept.any() else "all"
+        )
     lines = [
-        f"Of {count(len(values), 'evaluation')}{first}, number {best + 1} has the {extreme} value, "
-        f"{rounded(values[best], spread)}, at {at.text(x[best])}."
+        f"Of {count(len(values), 'evaluation')}{first}, {has}, "
+        f"{_told(values[best], spread)}, at {at.text(x[best])}."
     ]
+    if not kept.any():
+        return lines
     if num_initial and best >= num_initial:
-        start = values[:num_initial]
-        before = float(start.max() if maximize else start.min())
-        lines.append(f"The best of the first {num_initial} was {rounded(before, spread)}.")
+        start = values[:num_initial][kept[:num_initial]]
+        lines.append(
+            f"The best of the first {num_initial} was "
+            f"{_told(float(start.max() if maximize else start.min()), spread)}."
+            if len(start)
+            else f"None of the first {num_initial} kept the constraints."
+        )
     if since:
         last = "evaluation" if since == 1 else f"{since} evaluations"
         lines.append(f"The last {last} brought nothing better.")
@@ -348,11 +476,53 @@ def _reached(
     return lines
 
 
+def _told(value: float, spread: float) -> str:
+    """A value, with two digits of its own however small it is beside what others differ by."""
+    return rounded(value, max(min(spread, abs(value)), _ROUNDING**2 * spread))
+
+
+def _after_noise(
+    x: np.ndarray,
+    values: np.ndarray,
+    kept: np.ndarray,
+    best: int,
+    maximize: bool,
+    means: tuple[np.ndarray, np.ndarray],
+    at: _Places,
+    called: Sequence[str],
+) -> list[str]:
+    """Which evaluation the model thinks best, where it takes the best value for luck."""
+    mean, std = (part[: len(x)] for part in means)
+    sign = 1 if maximize else -1
+    ranked = np.where(kept, sign * mean, -np.inf) if kept.any() else sign * mean
+    likely = int(ranked.argmax())
+    reached = abs(values[best] - np.median(values)) or np.ptp(values)
+    if abs(mean[likely] - mean[best]) <= _LUCK * reached:
+        return []
+    return [
+        f"The model takes some of that for noise: it expects {expectation(mean[best], std[best])} "
+        f"of {called[best]}, and the best of {called[likely]}, "
+        f"{expectation(mean[likely], std[likely])}, at {at.text(x[likely])}."
+    ]
+
+
 @dataclass(frozen=True)
 class _Places:
-    """How points are told: names, lengths ``D`` of which two digits count, and bounds if known."""
+    """How points are told.
+
+    Args:
+        units: Of the columns, their categories.
+        names: Of the columns ``D``, without a word on logarithms.
+        logs: Those that hold logarithms.
+        whole: Whether all evaluations have whole numbers, ``D``.
+        spans: Lengths ``D`` of which two digits count.
+        bounds: ``2 x D``, if known.
+    """
 
     units: Units
+    names: tuple[str, ...]
+    logs: frozenset[str]
+    whole: np.ndarray
     spans: np.ndarray
     bounds: np.ndarray | None
 
@@ -363,13 +533,17 @@ class _Places:
         return listed(parts if more <= 1 else [*parts[:_NAMED], f"{more} more"])
 
     def _column(self, value: float, place: int) -> str:
-        name, levels = self.units.names[place], self.units.levels(place, np.array([value]))
+        name, levels = self.names[place], self.units.levels(place, np.array([value]))
         if levels is not None:
             return f"{name} = {levels[0]}"
         end = ""
         if self.bounds is not None and self.spans[place] > 0:
             near = np.abs(value - self.bounds[:, place]) <= _AT_BOUND * self.spans[place]
             end = " (lower bound)" if near[0] else " (upper bound)" if near[1] else ""
+        if name in self.logs:
+            return f"{name} = {three_digits(10.0**value)}{end}"
+        if self.whole[place] and value % 1 == 0 and abs(value) < 1e15:
+            return f"{name} = {value:.0f}{end}"
         return f"{name} = {rounded(value, self.spans[place])}{end}"
 
 
@@ -381,20 +555,20 @@ def _structures(weights: dict[str, float]) -> list[str]:
 
 
 def _next(
-    believed: _Belief,
+    means: tuple[np.ndarray, np.ndarray],
     candidates: np.ndarray,
-    best: np.ndarray,
+    x: np.ndarray,
+    best: int,
     influence: Effects | None,
     at: _Places,
 ) -> list[str]:
     """What is expected where the search goes on."""
     if not len(candidates):
         return []
-    mean, std = believed(np.concatenate([candidates[:_CANDIDATES], best[None]]))
-    spread = max(float(np.ptp(mean)), float(std.max()))
-    texts = [f"{rounded(m, spread)} ± {rounded(s, spread)}" for m, s in zip(mean, std, strict=True)]
+    rows = [*range(len(x), len(x) + len(candidates[:_CANDIDATES])), best]
+    texts = [expectation(means[0][row], means[1][row]) for row in rows]
     order = [] if influence is None else [e.columns[0] for e in influence.main]
-    order += [place for place in range(len(best)) if place not in order]
+    order += [place for place in range(x.shape[1]) if place not in order]
     lines = [
         f"Next: {at.text(point, order)}, where the model expects {text}."
         for point, text in zip(candidates[:_CANDIDATES], texts[:-1], strict=True)

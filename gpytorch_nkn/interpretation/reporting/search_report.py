@@ -45,7 +45,9 @@ class SearchSlice:
         upper: Upper end ``A``.
         acquisition: Values ``A`` of the acquisition function; None without one.
         best: Position of the best point so far.
+        best_mean: Posterior mean there; off the line where other columns differ.
         candidates: Positions ``Q`` of the next points.
+        candidate_means: Posterior means ``Q`` there.
     """
 
     name: str
@@ -57,7 +59,9 @@ class SearchSlice:
     upper: np.ndarray
     acquisition: np.ndarray | None
     best: float
+    best_mean: float
     candidates: np.ndarray
+    candidate_means: np.ndarray
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,6 +70,7 @@ class SearchReport:
 
     Attributes:
         title: Of the report.
+        outcome: What the values are called.
         summary: Sentences: what was reached, what matters, what comes next.
         checks: Sentences on the predictions of the model.
         x: Inputs ``N x D`` in the order of evaluation.
@@ -73,7 +78,8 @@ class SearchReport:
         maximize: Large values are good.
         optimum: The best value there is, if it is known.
         num_initial: Evaluations that the model did not choose.
-        best: Number of the best evaluation, from 0.
+        best: Number of the best evaluation, from 0: of those that keep the constraints, if any do.
+        feasible: Which of the evaluations ``N`` keep the constraints.
         candidates: Next points ``Q x D``.
         structures: Weights of the structures that the model averages, by name.
         ahead: Predictions of each evaluation from those before it.
@@ -84,6 +90,7 @@ class SearchReport:
     """
 
     title: str
+    outcome: str
     summary: tuple[str, ...]
     checks: tuple[str, ...]
     x: np.ndarray
@@ -92,6 +99,7 @@ class SearchReport:
     optimum: float | None
     num_initial: int
     best: int
+    feasible: np.ndarray
     candidates: np.ndarray
     structures: dict[str, float]
     ahead: LeaveOneOut
@@ -190,7 +198,7 @@ class SearchReport:
         self._paint_progress(left)
         plotting.plot_one_step_ahead(right, self.ahead.z_scores, num_initial=self.num_initial)
         shown = self.slices[:_PANELS]
-        plotting.plot_acquisition(below.subplots(1, len(shown)), self._literal(shown))
+        self._paint_acquisition(below.subplots(1, len(shown)), shown)
         return figure
 
     def _paint_progress(self, ax: Any) -> None:
@@ -200,6 +208,8 @@ class SearchReport:
             maximize=self.maximize,
             optimum=self.optimum,
             num_initial=self.num_initial,
+            feasible=self.feasible,
+            y_label=literal(self.outcome, _PANEL),
         )
 
     def _draw_progress(self) -> Picture:
@@ -211,7 +221,11 @@ class SearchReport:
         axes = figure.subplots(height, width, squeeze=False).flatten()
         for ax in axes[len(self.slices) :]:
             ax.set_axis_off()
-        plotting.plot_acquisition(axes[: len(self.slices)], self._literal(self.slices))
+        self._paint_acquisition(axes[: len(self.slices)], self.slices)
+
+    def _paint_acquisition(self, axes: Any, slices: tuple[SearchSlice, ...]) -> None:
+        literals = [replace(one, name=literal(one.name, _PANEL)) for one in slices]
+        plotting.plot_acquisition(axes, literals, y_label=literal(self.outcome, _PANEL))
 
     def _draw_effects(self) -> Picture | None:
         if self.effects is None:
@@ -244,7 +258,3 @@ class SearchReport:
     def _size(panels: int) -> tuple[float, float]:
         width = min(_PANELS, panels)
         return max(SIZE[0], 3.2 * width), 2.6 * -(-panels // width) + 0.4
-
-    @staticmethod
-    def _literal(slices: tuple[SearchSlice, ...]) -> list[SearchSlice]:
-        return [replace(one, name=literal(one.name, _PANEL)) for one in slices]

@@ -201,7 +201,11 @@ def describe_effect(name: str, grid: np.ndarray, mean: np.ndarray, units: Units)
     turns = _turns(mean, _TURN * change)
     if len(turns) > 1:
         by = _step(change, units)
-        return f"As {ends}, {what} goes up and down within a range of {by}."
+        most, least = (rounded(grid[place], span) for place in (mean.argmax(), mean.argmin()))
+        return (
+            f"As {ends}, {what} goes up and down within a range of {by}, highest at {most} and "
+            f"lowest at {least}."
+        )
     last = turns[0] if turns else -1
     rises = bool(mean[last] > mean[0])
     first, second = ("rises", "falls") if rises else ("falls", "rises")

@@ -22,7 +22,8 @@ Y = -(X[:, :1] / 3).exp() * (10 + X[:, 1:2]) - 100
 
 
 def averaged():
-    model = StructureEnsembleGP(X, Y, input_transform=Normalize(3))
+    structures = ("optimization", "rbf", "warped rbf")
+    model = StructureEnsembleGP(X, Y, input_transform=Normalize(3), structures=structures)
     _, y, _ = model.common_data()
     model.warps[model.is_warped] = fit_warp(y)
     model.noise_levels[:] = torch.linspace(1e-3, 1e-2, len(model.noise_levels))
@@ -34,7 +35,9 @@ MODELS = {
     "averaged": averaged,
     "network": lambda: NKNSingleTaskGP(X, Y, input_transform=Normalize(3)),
     "single": lambda: SingleTaskGP(X, Y, torch.full_like(Y, 25.0)),
-    "BoTorch's ensemble": lambda: EnsembleMapSaasSingleTaskGP(X, Y, input_transform=Normalize(3)),
+    "BoTorch's ensemble": lambda: EnsembleMapSaasSingleTaskGP(
+        X, Y, num_taus=2, input_transform=Normalize(3)
+    ),
 }
 
 
@@ -100,6 +103,11 @@ def test_it_says_what_was_reached_and_where_it_goes_on(name, tmp_path):
         np.testing.assert_allclose(heat.acquisition, acquisition(points.unsqueeze(-2)), rtol=1e-5)
     assert heat.best == pytest.approx(X[best, 0].item())
     assert heat.candidates.tolist() == [0.0]
+    with evaluating(model), torch.no_grad():
+        posterior = model.posterior(torch.cat([X[[best]], candidates]).unsqueeze(-2))
+        mean = getattr(posterior, "mixture_mean", posterior.mean).flatten()
+    # a line of them lies off the curve, which goes through the candidate
+    np.testing.assert_allclose([heat.best_mean, *heat.candidate_means], mean, rtol=1e-5)
     assert "95 % interval" in found.checks[0] and "Model checking" in found.text
     assert json.loads(json.dumps(found.to_dict()))["best"] == best
     page = found.save(tmp_path / "pages" / "search.html").read_text(encoding="utf-8")
@@ -124,7 +132,8 @@ def test_one_column_has_no_effects():
 def test_codes_are_looked_at_as_they_are():
     x = X.clone()
     x[:, 2] = torch.arange(14) % 3
-    model = StructureEnsembleGP(x / torch.tensor([10, 10, 1]), Y + x[:, 2:], cat_dims=[2])
+    options = {"cat_dims": [2], "structures": ("rbf", "warped rbf")}
+    model = StructureEnsembleGP(x / torch.tensor([10, 10, 1]), Y + x[:, 2:], **options)
     found = report_search(model, candidates=model.train_inputs[0][0, :1])
     slices = {one.name: one for one in found.slices}
     assert slices["x2"].grid.tolist() == [0, 1, 2] and len(slices["x0"].grid) == 101
@@ -162,7 +171,8 @@ def test_an_optimum_that_was_reached_is_one_whatever_the_rounding(dtype, maximiz
     for factor in (1.1, 1 / 3, 7.7):
         y = (factor * Y).to(dtype)
         optimum = (y.max() if maximize else y.min()).item()
-        found = report_search(SingleTaskGP(X.to(dtype), y), maximize=maximize, optimum=optimum)
+        model = SingleTaskGP(X[:, :1].to(dtype), y)  # of one column, without effects
+        found = report_search(model, maximize=maximize, optimum=optimum)
         assert abs(found.values[found.best] - optimum) <= 1e-4 * np.ptp(found.values)
         assert np.isfinite(found.plot(Figure()).axes[0].get_ylim()).all()
 
@@ -181,9 +191,18 @@ class Plain(ExactGP):
         (MODELS["single"], {"num_initial": 15}, ValueError, "num_initial is 15"),
         (MODELS["single"], {"candidates": X[0]}, ValueError, "candidates must be finite points"),
         (MODELS["single"], {"candidates": X[:1] / 0}, ValueError, "not finite"),
-        (MODELS["single"], {"bounds": X[:3]}, ValueError, "bounds must be lower and upper"),
+        (MODELS["single"], {"bounds": X[:3]}, ValueError, "bounds must be finite points 2 x 3"),
+        (
+            MODELS["single"],
+            {"bounds": torch.tensor([[1.0] * 3, [0.0] * 3])},
+            ValueError,
+            "lower and upper ends",
+        ),
         (MODELS["single"], {"acquisition": lambda x: x.sum()}, ValueError, "one value for each"),
         (MODELS["single"], {"acquisition": "ei"}, TypeError, "function of points A x 1 x D"),
+        (MODELS["single"], {"acquisition": LogExpectedImprovement}, TypeError, "got <class"),
+        (MODELS["single"], {"labels": ["a"] * 13}, ValueError, "labels must be 14 names"),
+        (MODELS["single"], {"logarithms": ["x3"]}, ValueError, "numbers among .*, got 'x3'"),
         (MODELS["single"], {"optimum": float("nan")}, ValueError, "optimum must be finite"),
         (MODELS["single"], {"y_scale": 0.0}, ValueError, "not zero, got 0.0 and 0.0"),
         (MODELS["single"], {"y_offset": float("inf")}, ValueError, "finite, .* got inf and 1.0"),
@@ -289,3 +308,91 @@ def test_values_are_told_in_the_units_that_they_had_before_the_model():
     assert float(re.search("expects ([^ ]*) ", said)[1]) == pytest.approx(
         Y[0].item(), abs=0.2 * std
     )
+
+
+def test_the_best_is_one_that_keeps_the_constraints():
+    order = Y[:, 0].argsort(descending=True)
+    feasible = torch.ones(14, dtype=bool)
+    feasible[order[:2]] = False
+    found = report_search(MODELS["single"](), feasible=feasible, num_initial=3)
+    assert found.best == order[2] and found.feasible.tolist() == feasible.tolist()
+    first = f"12 keep the constraints; number {order[2] + 1} has the highest value of these"
+    assert first in found.summary[0]
+    assert found.slices[0].best == pytest.approx(X[order[2], found.slices[0].column].item())
+    # what violates them may be better than the optimum of those that keep them
+    optimum = Y[order[2], 0].item()
+    found = report_search(MODELS["single"](), feasible=feasible.tolist(), optimum=optimum)
+    assert any("simple regret is 0" in line for line in found.summary)
+    np.testing.assert_allclose(found.values, Y[:, 0], rtol=1e-6)
+    found.plot()
+    none = report_search(MODELS["single"](), feasible=[False] * 14, optimum=-600.0, num_initial=3)
+    assert none.best == order[0] and "none keeps the constraints" in none.summary[0]
+    assert not any("regret" in line or "brought" in line for line in none.summary)
+    none.plot()
+    late = torch.arange(14) >= 3
+    found = report_search(MODELS["single"](), feasible=late, num_initial=3)
+    assert "None of the first 3 kept the constraints." in found.summary
+    for wrong in ([True] * 13, torch.ones(14)):
+        with pytest.raises(ValueError, match="feasible must be 14 truth values, got"):
+            report_search(MODELS["single"](), feasible=wrong)
+
+
+def test_points_are_told_as_they_were_and_evaluations_by_name():
+    x = X.clone()
+    x[:, 0] = torch.arange(14) % 5
+    x[:, 1] = -torch.arange(14) / 4
+    x[:, 2] = torch.tensor([1.5, 1.8]).repeat(7)
+    y = (x[:, :1] - 2).square() + x[:, 1:2]
+    found = report_search(
+        SingleTaskGP(x, y),
+        maximize=False,
+        candidates=torch.tensor([[2.0, -3.5, 1.5]]),
+        outcome="loss",
+        columns=["layers", "rate", "size"],
+        categories={"size": {1.5: "32", 1.8: "64"}},
+        logarithms=["rate"],
+        labels=[f"trial {2 * number}" for number in range(14)],
+        y_offset=torch.tensor(1.0),
+        y_scale=torch.tensor(2.0),
+    )
+    best = int(y.argmin())
+    assert f"trial {2 * best} has the lowest loss" in found.summary[0]
+    rate = f"{10 ** x[best, 1].item():#.3g}"
+    size = "32" if best % 2 == 0 else "64"
+    assert f"at layers = {x[best, 0]:.0f}, rate = {rate} and size = {size}" in found.summary[0]
+    (line,) = [line for line in found.summary if line.startswith("Next")]
+    assert "layers = 2" in line and "rate = 0.000316" in line and "size = 32" in line
+    assert {one.name for one in found.slices} <= {"layers", "log10(rate)", "size"}
+    assert found.values[best] == pytest.approx(1 + 2 * y.min().item())
+    assert "mean of\n  loss" in found.to_html()
+    labels = [ax.get_ylabel() for ax in found.plot().axes]
+    assert labels[0] == labels[2] == "loss"
+
+
+def test_small_values_and_what_is_expected_keep_their_digits():
+    y = X[:, :1] ** 2 * 1e3
+    y[3] = 0.0161
+    found = report_search(SingleTaskGP(X, y), maximize=False, candidates=X[:1] + 1)
+    assert "value, 0.016" in found.summary[0]
+    expected = [line for line in found.summary if "expects" in line]
+    assert expected and not any("± 0." == line[-4:] for line in expected)
+
+
+def test_a_value_that_is_luck_and_a_model_that_knows_nothing_are_told():
+    gen = torch.Generator().manual_seed(1)
+    x = torch.linspace(0, 1, 30, dtype=torch.float64)[:, None].repeat(1, 2)
+    x[:, 1] = x[torch.randperm(30, generator=gen), 0]
+    noise = 0.5 * torch.randn(30, 1, generator=gen, dtype=torch.float64)
+    lucky = SingleTaskGP(x, -((x[:, :1] - 0.5) ** 2) * 8 + noise, torch.full_like(noise, 0.25))
+    found = report_search(lucky)
+    (line,) = [line for line in found.summary if line.startswith("The model takes some of that")]
+    with torch.no_grad():
+        mean = lucky.posterior(x.unsqueeze(-2)).mean.flatten()
+    assert f"of number {found.best + 1}, and the best of number {int(mean.argmax()) + 1}" in line
+    assert any("explain" in line for line in found.checks)
+    blind = SingleTaskGP(x, noise, torch.full_like(noise, 0.01))
+    found = report_search(blind)
+    doubt = "hardly better than"
+    assert any(doubt in line for line in found.summary) and doubt in "".join(found.checks)
+    exact = report_search(SingleTaskGP(X, Y, torch.full_like(Y, 1e-4)))
+    assert not any("noise" in line or doubt in line for line in exact.summary)
