@@ -11,7 +11,8 @@ from gpytorch_nkn.cli import main
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import Recipe
 
-FAST = ["--quality", "fast", "--steps", "5", "--jobs", "1", "--no-progress"]
+FAST = ["--quality", "fast", "--transform", "identity", "--steps", "5"]
+FAST += ["--jobs", "1", "--no-progress"]
 
 
 def values(n):
@@ -49,6 +50,17 @@ def run(tmp_path, capsys):
     return call
 
 
+def no_baseline(*_, **__):
+    raise RuntimeError("not wanted")
+
+
+@pytest.fixture
+def forecast_only(monkeypatch):
+    """Neither a figure nor an RBF process to compare with, of which the test says nothing."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr("gpytorch_nkn.baselines.rbf_forecast", no_baseline)
+
+
 def test_forecast_scores_the_held_out_tail_next_to_the_baselines(run, monthly, tmp_path):
     code, printed, rows, summary = run("forecast", monthly, *FAST, "--seed", "3")
     assert code == 0
@@ -78,13 +90,14 @@ def test_forecast_scores_the_held_out_tail_next_to_the_baselines(run, monthly, t
     assert printed.out.rstrip().endswith(f"The figure is at {figure}")
 
 
-def test_forecast_is_that_of_the_estimator(run, tmp_path):
+def test_forecast_is_that_of_the_estimator(run, tmp_path, forecast_only):
     time, target = np.arange(30.0), values(30)
     path = tmp_path / "numbers.csv"
     np.savetxt(path, np.column_stack([time, target]), "%.17g", ",", header="t,y", comments="")
     _, _, rows, _ = run("forecast", path, *FAST, "--test-fraction", "0.2", "--seed", "5")
     recipe = Recipe(adam_steps=5, lbfgs_iterations=1)
-    forecaster = NKNForecaster(quality="fast", horizon=6, recipe=recipe, random_state=5)
+    options = {"quality": "fast", "transform": "identity", "horizon": 6}
+    forecaster = NKNForecaster(**options, recipe=recipe, random_state=5)
     forecaster.fit(time[:24], target[:24])
     assert [float(row["time"]) for row in rows] == time[24:].tolist()
     means = [float(row["median"]) for row in rows]
@@ -100,7 +113,7 @@ def test_horizon_goes_on_after_the_end_without_scores(run, monthly):
     assert "RMSE" not in printed.out and "2004-07" in printed.out
 
 
-def test_logarithms_keep_the_band_positive(run, tmp_path):
+def test_logarithms_keep_the_band_positive(run, tmp_path, forecast_only):
     path = tmp_path / "small.csv"
     path.write_text("t,y\n" + "\n".join(f"{t},{np.exp(np.sin(t))}" for t in range(20)))
     _, _, rows, _ = run("forecast", path, *FAST, "--transform", "log", "--horizon", "3")
@@ -110,10 +123,10 @@ def test_logarithms_keep_the_band_positive(run, tmp_path):
     assert code == 2 and "needs positive targets, got -2" in printed.err
 
 
-def test_bounds_keep_the_band_of_shares(run, tmp_path):
+def test_bounds_keep_the_band_of_shares(run, tmp_path, forecast_only):
     path = tmp_path / "shares.csv"
     path.write_text("t,y\n" + "\n".join(f"{t},{50 + 49 * np.sin(t):.1f}" for t in range(30)))
-    bounds = ("--bounds", "0", "100")
+    bounds = ("--bounds", "0", "100", "--transform", "auto")
     _, _, rows, _ = run("forecast", path, *FAST, *bounds, "--horizon", "9")
     ends = [float(row[name]) for row in rows for name in ("lower95", "upper95")]
     assert 0 <= min(ends) and max(ends) <= 100
@@ -121,7 +134,7 @@ def test_bounds_keep_the_band_of_shares(run, tmp_path):
     assert code == 2 and "targets within the bounds" in printed.err
 
 
-def test_columns_are_named_by_options(run, tmp_path):
+def test_columns_are_named_by_options(run, tmp_path, forecast_only):
     path = tmp_path / "wide.csv"
     lines = [f"{i % 3},{v},{i}" for i, v in enumerate(values(20))]
     path.write_text("group,price ($),day\n" + "\n".join(lines))
@@ -129,7 +142,7 @@ def test_columns_are_named_by_options(run, tmp_path):
     assert code == 0 and [row["time"] for row in rows] == ["18", "19"]
 
 
-def test_options_of_the_file_reach_its_reader(run, tmp_path):
+def test_options_of_the_file_reach_its_reader(run, tmp_path, forecast_only):
     path = tmp_path / "umsätze.csv"
     rows = [
         f"{name};{day:02}.01|2001;{1 + 0.5 * (day % 3):.2f};-99".replace(".", ",", 2)
@@ -153,14 +166,14 @@ def test_options_of_the_file_reach_its_reader(run, tmp_path):
 @pytest.mark.parametrize(
     ("option", "first"), [("--day-first", "2001-07-01"), ("--month-first", "2001-01-07")]
 )
-def test_days_or_months_come_first_as_is_asked_for(run, tmp_path, option, first):
+def test_days_or_months_come_first_as_is_asked_for(run, tmp_path, forecast_only, option, first):
     path = tmp_path / "days.csv"
     path.write_text("t,y\n" + "".join(f"01/0{i}/2001,{i % 3}\n" for i in range(1, 7)))
     code, _, rows, _ = run("forecast", path, *FAST, "--horizon", "1", option)
     assert code == 0 and rows[0]["time"] == first
 
 
-def test_quarters_go_on_as_quarters(run, tmp_path):
+def test_quarters_go_on_as_quarters(run, tmp_path, forecast_only):
     path = tmp_path / "quarters.csv"
     rows = [f"{1960 + i // 4}Q{i % 4 + 1},{i % 4 + 0.1 * i:.2f}" for i in range(16)]
     path.write_text("quarter,earnings\n" + "\n".join(rows))
@@ -183,7 +196,7 @@ def with_price(tmp_path):
     return path
 
 
-def test_rows_without_a_target_are_forecast_by_covariates(run, with_price, tmp_path):
+def test_rows_without_a_target_are_forecast_by_covariates(run, with_price, tmp_path, monkeypatch):
     options = ["--target", "sales", "--covariates", "price"]
     page = tmp_path / "found.html"
     code, printed, rows, summary = run("forecast", with_price, *FAST, *options, "--report", page)
@@ -193,6 +206,8 @@ def test_rows_without_a_target_are_forecast_by_covariates(run, with_price, tmp_p
     assert "forecasting 6 steps, 2004-05 to 2004-10" in printed.out
     text = page.read_text()
     assert 'id="continuation"' in text and "As price goes from" in text
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr("gpytorch_nkn.baselines.rbf_forecast", no_baseline)
     # the same by a second file, of fewer steps
     lines = with_price.read_text().splitlines(keepends=True)
     more = tmp_path / "more.csv"
@@ -220,7 +235,7 @@ def test_covariates_that_are_not_known_end_in_one_line_and_code_2(run, with_pric
         assert message in printed.err and printed.err.count("\n") == 1
 
 
-def test_the_budget_is_for_the_models_to_compare_with_too(run, monthly, monkeypatch):
+def test_the_budget_is_for_the_models_to_compare_with_too(run, monthly, monkeypatch, forecast_only):
     budgets = {}
 
     def baseline(x, y, new, *, seed, budget):
@@ -241,13 +256,14 @@ def test_the_budget_is_for_the_models_to_compare_with_too(run, monthly, monkeypa
     assert 95 < budgets["NKN"] <= 100
 
 
-def test_smoke_variable_shortens_the_training(run, monthly, monkeypatch):
+def test_smoke_variable_shortens_the_training(run, monthly, monkeypatch, forecast_only):
     monkeypatch.setenv("GPYTORCH_NKN_SMOKE", "1")
     code, _, _, summary = run("forecast", monthly)
     assert code == 0 and summary["settings"]["quality"] == "fast"
 
 
-def test_demo_ends_by_telling_where_the_figure_is(run, tmp_path):
+def test_demo_ends_by_telling_where_the_figure_is(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("gpytorch_nkn.baselines.rbf_forecast", no_baseline)
     code, printed, rows, summary = run("demo", *FAST)
     assert code == 0 and len(rows) == 120
     assert (rows[0]["time"], rows[-1]["time"]) == ("1992-01-01", "2001-12-01")
@@ -311,6 +327,7 @@ def test_a_report_that_fails_leaves_the_forecast_and_has_code_1(
         raise RuntimeError("not positive definite")
 
     monkeypatch.setattr("gpytorch_nkn.interpretation.report", fail)
+    monkeypatch.setattr("gpytorch_nkn.baselines.rbf_forecast", no_baseline)
     code, printed, rows, summary = run("forecast", monthly, *FAST, "--report", tmp_path / "a.html")
     assert code == 1 and rows and summary
     assert "no report could be made: not positive definite" in printed.err
@@ -318,7 +335,7 @@ def test_a_report_that_fails_leaves_the_forecast_and_has_code_1(
 
 def test_without_matplotlib_the_tables_are_still_written(run, monthly, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    code, printed, rows, summary = run("forecast", monthly, *FAST)
+    code, printed, rows, summary = run("forecast", monthly, *FAST, "--horizon", "3")
     assert code == 0 and rows and summary
     assert not (tmp_path / "out" / "forecast.png").exists()
     assert "pip install 'gpytorch_nkn[plot]'" in printed.out.splitlines()[-1]

@@ -24,6 +24,7 @@ from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.sktime import SktimeNKNForecaster
 
 QUICK = {"quality": "fast", "recipe": Recipe(adam_steps=0, lbfgs_iterations=8), "random_state": 0}
+QUICK |= {"transform": "identity", "outliers": "keep"}
 MONTHS = pd.period_range("2018-01", periods=48, freq="M")
 # Checks of sktime of which there are many, for indices, horizons, panels and processes: minutes.
 # All of them pass: check_estimator(SktimeNKNForecaster).

@@ -34,7 +34,7 @@ MAKE = {
     DANKClassifier: lambda **options: DANKClassifier(**_DANK | options),
     DANKRegressor: lambda **options: DANKRegressor(**_DANK | options),
     NKNForecaster: lambda **options: NKNForecaster(
-        **{"quality": "fast", "recipe": SHORT} | options
+        **{"quality": "fast", "recipe": SHORT, "outliers": "keep"} | options
     ),
     NKNRegressor: lambda **options: NKNRegressor(
         "tabular", **{"restarts": 1, "recipe": SHORT} | options

@@ -332,9 +332,9 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
         refuse_constant(target)
         bounds = as_bounds(self.y_bounds, "y_bounds")
         transforms = candidates(self.y_transform, target, bounds, in_memory=source is None)
-        warn_of_copies(table, target)
         num_rows = len(target) if drawn is None else drawn.source.num_rows
         self._choose_method(num_rows)
+        warn_of_copies(table, target)  # sorts the rows: after tables that are too large are refused
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
             used = codes[self.standardisation_.used] if codes.size else codes
             self._cat_dims = cat_dims = tuple(np.flatnonzero(used).tolist())

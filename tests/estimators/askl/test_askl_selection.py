@@ -90,7 +90,7 @@ def test_gamma_is_that_of_the_best_kernel_ridge_regression():
     assert found.error == pytest.approx(errors[best, penalty] / y.var(), rel=1e-8)
 
 
-@pytest.mark.parametrize("count", [15, 60])
+@pytest.mark.parametrize("count", [15, 30])
 def test_ridge_regression_is_scikit_learns_with_the_best_penalty(count, monkeypatch):
     rng = np.random.default_rng(0)
     features = rng.normal(size=(count, 20)) + 1

@@ -169,6 +169,7 @@ def test_machines_are_those_of_the_learned_kernel(classes, tau):
     assert np.abs(model.decision_function(new) - plain.decision_function(new)).max() > 0.05
 
 
+@pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("tau", [0.0, 0.01, 1.0])
 @pytest.mark.parametrize("relevance", [None, "cv"])
 def test_joint_matrix_is_positive_semi_definite_and_values_are_free_of_the_batch(tau, relevance):
@@ -264,7 +265,7 @@ def test_solvers_agree_and_their_steps_are_limited():
 def test_defaults_find_a_product_of_two_columns():
     X, y = rows(150, columns=5)
     new, truth = rows(1000, seed=1, columns=5)
-    model = DANKClassifier(C=10.0, random_state=0).fit(X, y)
+    model = DANKClassifier(C=10.0, cv=2, random_state=0).fit(X, y)
     plain = SVC(C=10.0).fit(X, y)
     assert model.score(new, truth) > plain.score(new, truth) + 0.02
     assert min(model.relevances_[:2]) > 5 * max(model.relevances_[2:])
@@ -355,6 +356,7 @@ def test_names_of_columns_are_kept():
         model.learned_kernel(X[:, :2])
 
 
+@pytest.mark.usefixtures("few_paths")
 def test_another_fit_forgets_the_first():
     X, y = rows(classes=3)
     model = DANKClassifier(C=10.0, cv=2, random_state=0, eta=0.05).fit(X, y)

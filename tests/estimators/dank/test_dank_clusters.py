@@ -254,14 +254,15 @@ def test_number_of_clusters_is_found(monkeypatch):
     X, labels, _ = rows()
     monkeypatch.setattr(dank_base, "_WHOLE", 50)
     monkeypatch.setattr(dank_base, "_CLUSTER", 40)
-    model = classifier(n_clusters="auto").fit(X, labels)
+    options = {"n_clusters": "auto", "relevance": None}
+    model = classifier(**options).fit(X, labels)
     kernel = model._svms.svms[0].kernel
     assert len(kernel.clusters.rows) == 3  # of 30 rows each
-    assert classifier(n_clusters="auto").fit(X[:50], labels[:50]).factor_.shape[0] == 50
+    assert classifier(**options).fit(X[:50], labels[:50]).factor_.shape[0] == 50
     gram = rbf_kernel(X, gamma=GAMMA)
-    dense = classifier(n_clusters="auto", kernel="precomputed").fit(gram, labels)
+    dense = classifier(**options, kernel="precomputed").fit(gram, labels)
     assert dense.factor_.shape[0] == 90
-    reciprocal = classifier(n_clusters="auto", extension="reciprocal").fit(X, labels)
+    reciprocal = classifier(**options, extension="reciprocal").fit(X, labels)
     assert reciprocal.factor_.shape[0] == 90
 
 
@@ -284,6 +285,7 @@ def test_small_clusters_of_one_class_or_one_row(make, decomposition, eta):
         np.testing.assert_allclose(constant.predict(X), 5.0, atol=0.021)
 
 
+@pytest.mark.usefixtures("few_paths")
 def test_relevances_are_learned_before_clusters_if_asked_for():
     X, labels, _ = rows()
     wide = np.c_[X, np.random.default_rng(3).normal(size=(90, 2))]

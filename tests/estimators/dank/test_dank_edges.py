@@ -29,6 +29,7 @@ def fitted(estimator, inputs=X, targets=None, **options):
     return estimator(**{"random_state": 0, "cv": 2, **options}).fit(inputs, targets)
 
 
+@pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize(
     "check",
     [
@@ -224,6 +225,7 @@ def test_targets_that_are_none_are_refused(estimator, targets, error):
         estimator().fit(X, targets)
 
 
+@pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("count", [2, 3, 5, 11])
 @pytest.mark.parametrize("options", [{}, {"eta": 0.1, "tau": 0.01, "relevance": None}])
 def test_few_rows(count, options):
@@ -239,6 +241,7 @@ def test_few_rows(count, options):
         fitted(DANKRegressor, X[:1])
 
 
+@pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("estimator", BOTH)
 def test_rows_that_repeat_or_are_all_the_same(estimator):
     targets = LABELS if estimator is DANKClassifier else Y
@@ -255,6 +258,7 @@ def test_rows_that_repeat_or_are_all_the_same(estimator):
     assert np.isfinite(conflict.predict(X)).all()
 
 
+@pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("estimator", BOTH)
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "cosine", "laplacian", "poly"])
 @pytest.mark.parametrize("tau", [0.0, 0.01])
@@ -265,6 +269,7 @@ def test_inputs_of_zeros(estimator, kernel, tau):
     assert np.isfinite(model.predict(X[:, :2])).all()
 
 
+@pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("estimator", BOTH)
 def test_columns_that_are_constant_change_nothing(estimator):
     wide = np.c_[X, np.full(60, 1e3)]
@@ -274,6 +279,7 @@ def test_columns_that_are_constant_change_nothing(estimator):
     assert model.relevances_[3] == 0.0
 
 
+@pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("estimator", BOTH)
 def test_inputs_far_from_zero(estimator):
     options = {"gamma": 0.3, "C": 3.0}
@@ -281,6 +287,7 @@ def test_inputs_far_from_zero(estimator):
     np.testing.assert_allclose(model.predict(X + 1e8), plain.predict(X), atol=0.02)
 
 
+@pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("estimator", BOTH)
 def test_more_columns_than_rows(estimator):
     inputs = np.random.default_rng(1).normal(size=(20, 60))
@@ -388,6 +395,7 @@ def test_options_set_after_a_fit_wait_for_the_next(estimator):
     np.testing.assert_array_equal(model.learned_kernel(X), gram)
 
 
+@pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("estimator", BOTH)
 def test_pickles_and_clones_of_what_was_selected(estimator):
     np.random.seed(3)

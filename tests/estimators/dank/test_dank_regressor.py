@@ -111,7 +111,7 @@ def test_eta_of_the_paper_is_the_squared_norm_of_the_machine():
 def test_defaults_find_columns_that_matter():
     X, y = rows(120, columns=6)
     new, truth = rows(1000, seed=1, columns=6)
-    model = DANKRegressor(C=10.0, epsilon=0.02, random_state=0).fit(X, y)
+    model = DANKRegressor(C=10.0, epsilon=0.02, cv=2, random_state=0).fit(X, y)
     plain = SVR(C=10.0, epsilon=0.02).fit(X, y)
     assert 1 - model.score(new, truth) < 0.6 * (1 - plain.score(new, truth))
     assert min(model.relevances_[:2]) > 3 * max(model.relevances_[2:])
@@ -140,6 +140,7 @@ def test_defaults_find_columns_that_matter():
     assert values[0] > -1e-8 * values[-1]
 
 
+@pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("units", [1e-8, 1e8])
 def test_units_of_targets_are_of_no_matter(units):
     X, y = rows(40)
@@ -150,6 +151,7 @@ def test_units_of_targets_are_of_no_matter(units):
     )
 
 
+@pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("units", [1e-6, 1e6])
 def test_units_of_inputs_are_of_no_matter(units):
     X, y = rows(40)
@@ -209,6 +211,7 @@ def test_reciprocal_extension_depends_on_the_batch():
     np.testing.assert_allclose(model.predict(X), expected, atol=1e-7)
 
 
+@pytest.mark.usefixtures("few_paths")
 def test_another_fit_forgets_the_first_and_a_failed_one_all():
     X, y = rows(40)
     model = DANKRegressor(C=10.0, cv=2, random_state=0).fit(X, y)

@@ -210,6 +210,7 @@ def test_relevances_are_learned_from_some_rows_of_every_class():
     assert len(np.unique(rows)) == 30 and (np.diff(rows) > 0).all()
 
 
+@pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("estimator", [DANKClassifier, DANKRegressor])
 def test_more_rows_than_relevances_are_learned_from(estimator, monkeypatch):
     X, y = test_dank_classifier.rows(80)
@@ -227,6 +228,7 @@ def test_more_rows_than_relevances_are_learned_from(estimator, monkeypatch):
     assert len(model._kernel.rows) == 80 and model.support_.max() >= 40
 
 
+@pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("estimator", [DANKClassifier, DANKRegressor])
 def test_interruption_leaves_the_machine_with_the_base_kernel(estimator, monkeypatch):
     X, y = test_dank_classifier.rows(60)
@@ -247,6 +249,7 @@ def test_interruption_leaves_the_machine_with_the_base_kernel(estimator, monkeyp
     assert set(vars(plain)) <= set(vars(model))
 
 
+@pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("estimator", [DANKClassifier, DANKRegressor])
 def test_interruption_after_relevances_keeps_them(estimator, monkeypatch):
     X, y = test_dank_classifier.rows(60)
@@ -276,8 +279,9 @@ def test_relevances_of_some_rows_must_be_better_with_more(better, monkeypatch):
     assert bool(chosen.params) == better == (model.relevance_kernel_ is not None)
 
 
+@pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize(
-    ("estimator", "backend"), [(DANKClassifier, "threading"), (DANKRegressor, "loky")]
+    ("estimator", "backend"), [(DANKClassifier, "threading"), (DANKRegressor, "multiprocessing")]
 )
 def test_parallel_jobs_find_the_same(estimator, backend):
     X, y = test_dank_classifier.rows(30)

@@ -15,7 +15,7 @@ from gpytorch_nkn.estimators.nkn.table_models import untrained_model
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.models import SparseNKNGP
 
-SHORT = Recipe(adam_steps=0, lbfgs_iterations=15)
+SHORT = Recipe(adam_steps=0, lbfgs_iterations=9)
 
 
 def rough_table(n, seed=0, noise=0.1):
@@ -27,21 +27,22 @@ def rough_table(n, seed=0, noise=0.1):
 
 def regressor(**options):
     settings = {"restarts": 1, "recipe": SHORT, "random_state": 0, "num_inducing": 20}
-    return NKNRegressor("tabular", **{**settings, "max_exact": 500, **options})
+    settings |= {"max_exact": 500, "block_size": 100}
+    return NKNRegressor("tabular", **{**settings, **options})
 
 
 @pytest.fixture(autouse=True, scope="module")
 def small_pieces():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table_rows, "_CHUNK_ROWS", 230)
-        for name, value in (("_BLOCKS", 6), ("_BLOCK_ROWS", 60), ("_ITERATIONS", 20)):
+        for name, value in (("_BLOCKS", 6), ("_BLOCK_ROWS", 60), ("_ITERATIONS", 12)):
             patch.setattr(local_residuals, name, value)
         yield
 
 
 @pytest.fixture(scope="module")
 def fitted(small_pieces):
-    return regressor().fit(*rough_table(1500))
+    return regressor().fit(*rough_table(900))
 
 
 def sources(kind, X, y, folder):
@@ -133,7 +134,7 @@ def test_columns_without_effect_are_searched_all_the_same():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tables_outside_of_the_memory_predict_alike(kind, fitted, tmp_path):
-    X, y = rough_table(1500)
+    X, y = rough_table(900)
     given = sources(kind, X, y, tmp_path)
     model = regressor().fit(*given)
     new_X, new_y = rough_table(200, seed=4)
@@ -159,11 +160,11 @@ def test_small_tables_outside_of_the_memory_are_read_whole(kind, tmp_path):
     ("change", "message"),
     [
         (lambda X, y: X.__setitem__((700, 1), np.nan), "X must be finite, got nan in row 700"),
-        (lambda X, y: y.__setitem__(1499, np.inf), "y must be finite, got inf in row 1499"),
+        (lambda X, y: y.__setitem__(899, np.inf), "y must be finite, got inf in row 899"),
     ],
 )
 def test_wrong_values_are_refused_with_their_row(change, message, tmp_path):
-    X, y = rough_table(1500)
+    X, y = rough_table(900)
     change(X, y)
     with pytest.raises(ValueError, match=message):
         regressor().fit(*sources("memmap", X, y, tmp_path))

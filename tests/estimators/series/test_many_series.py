@@ -11,7 +11,12 @@ from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 
-QUICK = {"quality": "fast", "recipe": Recipe(adam_steps=0, lbfgs_iterations=8)}
+QUICK = {
+    "quality": "fast",
+    "transform": "identity",
+    "outliers": "keep",
+    "recipe": Recipe(adam_steps=0, lbfgs_iterations=8),
+}
 MONTHS = pd.date_range("2015-01-01", periods=40, freq="MS")
 
 
@@ -134,7 +139,9 @@ def test_covariates_are_found_by_series_and_time():
             "price": price[::-1].ravel(),
         }
     )
-    found, failures = forecast_many(pd.concat(parts), 4, future=future, quality="fast")
+    found, failures = forecast_many(
+        pd.concat(parts), 4, future=future, quality="fast", transform="identity"
+    )
     assert failures.empty
     season = 9 + np.sin(2 * np.pi * np.arange(36, 40) / 12 + 1)
     truth = np.concatenate([season + 3 * price[0, 36:], season - 3 * price[1, 36:]])
@@ -168,8 +175,10 @@ def test_a_checkpoint_is_taken_up_and_never_stale(frame, expected, tmp_path, mon
     assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines())
     changed = frame.assign(y=frame["y"].where(frame.index != 5, 8.0))
     assert count(changed)[1] == 1
-    assert count(frame, horizon=5)[1] == count(frame, transform="identity")[1] == 3
-    assert count(frame, level=90)[1] == count(frame, random_state=1)[1] == 3
+    tea = frame[frame["unique_id"] == "tea"]
+    assert count(tea, horizon=5)[1] == count(tea, transform="log")[1] == 1
+    assert count(tea, level=90)[1] == count(tea, random_state=1)[1] == 1
+    assert count(tea)[1] == 0
     assert count(frame)[1] == 0
 
 
@@ -228,7 +237,7 @@ def test_ctrl_c_between_candidates_leaves_a_series_unfinished(frame, monkeypatch
 
     monkeypatch.setattr(search, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        forecast_many(frame, 6, recipe=QUICK["recipe"])
+        forecast_many(frame, 6, **{**QUICK, "quality": "default"})
 
 
 def test_workers_that_die_leave_what_is_finished(frame, expected, monkeypatch):

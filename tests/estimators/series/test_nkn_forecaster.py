@@ -1,4 +1,5 @@
 import pickle
+from copy import deepcopy
 from time import monotonic
 
 import numpy as np
@@ -19,6 +20,7 @@ from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 
 SHORT = Recipe(adam_steps=60, lbfgs_iterations=20)
+QUICK = Recipe(adam_steps=0, lbfgs_iterations=10)
 
 
 def seasonal_series(n=72):
@@ -30,6 +32,11 @@ def forecaster(**options):
     return NKNForecaster(**{"quality": "fast", "random_state": 0, **options})
 
 
+def plain(**options):
+    """Of one candidate, where the claim is none about several."""
+    return forecaster(**{"transform": "identity", **options})
+
+
 @pytest.fixture(scope="module")
 def fitted():
     time, y = seasonal_series()
@@ -39,7 +46,7 @@ def fitted():
 @pytest.mark.parametrize("structure", ["auto", "time_series"])
 def test_trend_and_season_are_extrapolated(structure):
     time, y = seasonal_series()
-    model = NKNForecaster(structure, seasons=12, transform="identity", restarts=3, random_state=0)
+    model = plain(quality="default", structure=structure, seasons=12, restarts=2)
     model.fit(time[:48], y[:48])
     assert np.abs(model.predict(time[48:]) - y[48:]).max() < 0.3
     assert model.score(time[48:], y[48:]) > 0.98
@@ -67,9 +74,8 @@ def test_a_learned_cycle_is_continued():
 
 def test_units_do_not_matter():
     time, y = seasonal_series()
-    first = forecaster(seasons=12).fit(time[:60], y[:60])
-    second = forecaster(transform="identity").fit(1900 + time[:60] / 12, 1e6 * y[:60] - 5e6)
-    first = forecaster(seasons=12, transform="identity").fit(time[:60], y[:60])
+    second = plain().fit(1900 + time[:60] / 12, 1e6 * y[:60] - 5e6)
+    first = plain(seasons=12).fit(time[:60], y[:60])
     assert first.seasons_ == [12.0] and second.seasons_ == [1.0]
     mean, std = first.predict(time[60:], return_std=True)
     got = second.predict(1900 + time[60:] / 12, return_std=True)
@@ -81,7 +87,7 @@ def test_what_is_said_of_an_observation_agrees(fitted):
     x = np.array([66.0])
     (median,), (std,) = fitted.predict(x, return_std=True)
     lowest, highest = fitted.predict_quantiles(x, [1e-12, 1 - 1e-12])[0]
-    values = np.linspace(lowest, highest, 40_001)
+    values = np.linspace(lowest, highest, 12_001)
     density = np.exp(fitted.log_predictive_density(np.repeat(x, values.size), values))
     assert trapezoid(density, values) == pytest.approx(1, rel=1e-4)
     mean = trapezoid(values * density, values)
@@ -97,7 +103,7 @@ def test_what_is_said_of_an_observation_agrees(fitted):
 
 def test_one_candidate_has_the_moments_of_its_gaussian_process():
     time, y = seasonal_series()
-    model = forecaster(seasons=12, transform="identity").fit(time[:60], y[:60])
+    model = plain(seasons=12).fit(time[:60], y[:60])
     x = np.array([61.0, 70.0])
     mean, std = model.predict(x, return_std=True)
     scaled = torch.tensor(model.standardised_time(x)).unsqueeze(-1)
@@ -126,15 +132,15 @@ def test_all_that_was_tried_is_told(fitted):
 
 def test_best_tries_the_network_of_the_paper_too():
     time, y = seasonal_series(40)
-    model = NKNForecaster(quality="best", restarts=1, recipe=SHORT, transform="identity")
-    assert "time_series" in set(model.fit(time, y).scores_["structure"])
+    model = plain(quality="best", outliers="keep", restarts=1, recipe=QUICK).fit(time, y)
+    assert "time_series" in set(model.scores_["structure"])
 
 
 def test_processes_give_what_one_gives():
     time, y = seasonal_series(40)
-    options = {"recipe": SHORT, "random_state": 0, "seasons": 12}
-    one = NKNForecaster(**options).fit(time, y)
-    two = NKNForecaster(n_jobs=2, **options).fit(time, y)
+    options = {"quality": "default", "recipe": QUICK, "seasons": 12}
+    one = plain(**options).fit(time, y)
+    two = plain(n_jobs=2, **options).fit(time, y)
     np.testing.assert_allclose(two.predict(time + 20), one.predict(time + 20), rtol=1e-6)
 
 
@@ -172,7 +178,7 @@ def test_ctrl_c_within_a_candidate_ends_the_training(monkeypatch):
 def test_budget_is_shared_by_the_candidates():
     time, y = seasonal_series()
     start = monotonic()
-    model = NKNForecaster(seasons=12, budget=0.5, random_state=0).fit(time, y)
+    model = NKNForecaster(seasons=12, budget=0.2, random_state=0).fit(time, y)
     assert monotonic() - start < 5.0
     assert np.isfinite(model.predict(time)).all()
 
@@ -189,11 +195,11 @@ def test_positive_series_have_positive_forecasts(transform):
 def test_logarithms_give_log_normal_forecasts():
     time, y = seasonal_series()
     logged = forecaster(transform="log").fit(time[:60], np.exp(y[:60] / 5))
-    plain = forecaster(transform="identity").fit(time[:60], y[:60] / 5)
+    normal = plain().fit(time[:60], y[:60] / 5)
     x = time[60:64]
     # the same but for the path of the training, whose data differ by rounding
     logs = np.log(logged.predict_interval(x))
-    np.testing.assert_allclose(logs, plain.predict_interval(x), atol=0.01)
+    np.testing.assert_allclose(logs, normal.predict_interval(x), atol=0.01)
     # what is said is that of one log-normal
     mean, std = logs.mean(0), np.diff(logs, axis=0)[0] / (2 * norm.ppf(0.975))
     median, got_std = logged.predict(x, return_std=True)
@@ -245,27 +251,35 @@ def test_very_wide_log_normals_have_infinite_moments_and_no_warning():
 
 
 def test_long_series_are_learned_from_their_end_and_conditioned_on_all():
-    time, y = seasonal_series(900)
-    model = forecaster(seasons=12, recipe=SHORT).fit(time, y)
-    assert all(len(member.model.train_targets) == 900 for member in model.members_)
+    time, y = seasonal_series(640)
+    model = forecaster(seasons=12, recipe=QUICK, outliers="keep").fit(time, y)
+    assert all(len(member.model.train_targets) == 640 for member in model.members_)
     np.testing.assert_allclose(model.predict(time[:20]), y[:20], atol=0.5)
 
 
 def test_long_series_that_wander_are_followed_from_their_beginning():
     rng = np.random.default_rng(0)
-    time, y = np.arange(900.0), 100 + rng.standard_normal(900).cumsum()
-    model = forecaster(recipe=SHORT, transform="identity").fit(time, y)
+    time, y = np.arange(800.0), 100 + rng.standard_normal(800).cumsum()
+    model = plain(recipe=QUICK, outliers="keep").fit(time, y)
     missed = np.abs(model.predict(time) - y)
-    assert missed[:300].mean() < 1.5 * missed[300:].mean()
+    assert missed[:200].mean() < 1.5 * missed[200:].mean()
 
 
 def test_dates_equal_numbers_of_days():
     dates = pd.date_range("2000-01-01", periods=60, freq="W")
     y = seasonal_series(60)[1]
     days = (dates - dates[0]).days.to_numpy(dtype=float)
-    by_date = forecaster().fit(dates, y).predict(dates[-3:] + pd.Timedelta("28D"))
-    by_number = forecaster().fit(days, y).predict(days[-3:] + 28)
+    by_date = plain().fit(dates, y).predict(dates[-3:] + pd.Timedelta("28D"))
+    by_number = plain().fit(days, y).predict(days[-3:] + 28)
     np.testing.assert_allclose(by_date, by_number, rtol=1e-3)
+
+
+WEEKS = pd.date_range("2000-01-01", periods=40, freq="W")
+
+
+@pytest.fixture(scope="module")
+def by_week():
+    return plain().fit(WEEKS, seasonal_series(40)[1]).predict(WEEKS)
 
 
 @pytest.mark.parametrize(
@@ -280,19 +294,16 @@ def test_dates_equal_numbers_of_days():
         lambda dates: dates.to_numpy().astype("datetime64[s]"),
     ],
 )
-def test_dates_of_every_kind(convert):
-    dates = pd.date_range("2000-01-01", periods=40, freq="W")
-    y = seasonal_series(40)[1]
-    reference = forecaster().fit(dates, y).predict(dates)
-    np.testing.assert_allclose(
-        forecaster().fit(convert(dates), y).predict(convert(dates)), reference, atol=0.05
-    )
+def test_dates_of_every_kind(convert, by_week):
+    dates = convert(WEEKS)
+    found = plain().fit(dates, seasonal_series(40)[1]).predict(dates)
+    np.testing.assert_allclose(found, by_week, atol=0.05)
 
 
 def test_durations_are_days_whatever_their_unit():
     y = seasonal_series(40)[1]
     days = np.arange(40).astype("timedelta64[D]")
-    model = forecaster().fit(days, y)
+    model = plain().fit(days, y)
     expected = model.predict(np.arange(40.0))
     np.testing.assert_allclose(model.predict(days.astype("timedelta64[ns]")), expected)
 
@@ -305,17 +316,17 @@ def monthly(n=72, **options):
 
 @pytest.fixture(scope="module")
 def by_month():
-    return forecaster().fit(monthly(name="sales"))
+    return plain().fit(monthly(name="sales"))
 
 
 def test_a_pandas_series_brings_its_times_along(by_month):
     series = monthly(name="sales")
     pd.testing.assert_series_equal(by_month.observed_, series)
     for other in (
-        forecaster().fit(series.index, series.to_numpy()),
-        forecaster().fit(series.to_timestamp()),
-        forecaster().fit(series.to_frame()),
-        forecaster().fit(series.sample(frac=1, random_state=0)),
+        plain().fit(series.index, series.to_numpy()),
+        plain().fit(series.to_timestamp()),
+        plain().fit(series.to_frame()),
+        plain().fit(series.sample(frac=1, random_state=0)),
     ):
         np.testing.assert_allclose(other.forecast(3), by_month.forecast(3), rtol=1e-2)
 
@@ -323,8 +334,8 @@ def test_a_pandas_series_brings_its_times_along(by_month):
 def test_missing_values_of_a_pandas_series_are_gaps():
     series = monthly()
     series.iloc[[5, 30, 71]] = np.nan
-    model = forecaster().fit(series)
-    reference = forecaster().fit(series.index[series.notna()], series.dropna().to_numpy())
+    model = plain().fit(series)
+    reference = plain().fit(series.index[series.notna()], series.dropna().to_numpy())
     ahead = model.forecast(2)
     assert ahead.index[0] == pd.Period("2021-01", "M")  # after the index, not the last value
     np.testing.assert_array_equal(ahead["median"], reference.predict(ahead.index))
@@ -340,7 +351,7 @@ def test_forecast_is_a_table_of_quantiles(by_month):
     np.testing.assert_allclose(table[["lo-80", "hi-80"]], bands, rtol=1e-12)
     assert list(by_month.forecast(2, level=99.5)) == ["median", "lo-99.5", "hi-99.5"]
     assert list(by_month.forecast(2, level=())) == ["median"]
-    assert len(forecaster(horizon=5).fit(monthly()).forecast()) == 5
+    assert len(plain(horizon=5).fit(monthly()).forecast()) == 5
 
 
 def test_paths_have_the_quantiles_and_the_smoothness_of_the_forecast(fitted):
@@ -360,7 +371,7 @@ def test_paths_have_the_quantiles_and_the_smoothness_of_the_forecast(fitted):
 
 def test_paths_are_joint_draws():
     walk = np.random.default_rng(0).standard_normal(120).cumsum()
-    model = forecaster(transform="identity").fit(np.arange(120.0), walk)
+    model = plain().fit(np.arange(120.0), walk)
     x = np.arange(120.0, 126.0)
     paths = model.sample_paths(6000, x=x).to_numpy()
     scaled = torch.tensor(model.standardised_time(x)).unsqueeze(-1)
@@ -372,14 +383,14 @@ def test_paths_are_joint_draws():
 
 def test_paths_of_positive_series_are_positive():
     y = np.exp(np.random.default_rng(3).standard_normal(40))
-    model = NKNForecaster(recipe=SHORT, random_state=0).fit(np.arange(40.0), y)
+    model = NKNForecaster(recipe=QUICK, outliers="keep", random_state=0).fit(np.arange(40.0), y)
     assert {member.transform for member in model.members_} == {"identity", "sqrt", "log"}
     assert model.sample_paths(500).to_numpy().min() >= 0
 
 
 def test_an_update_forecasts_from_all_observations():
     series = monthly()
-    model = forecaster(transform="identity").fit(series[:60])
+    model = plain().fit(series[:60])
     state = {name: value.clone() for name, value in model.model_.state_dict().items()}
     model.update(series[60:])
     assert all(torch.equal(state[name], value) for name, value in model.model_.state_dict().items())
@@ -400,7 +411,7 @@ def test_an_update_forecasts_from_all_observations():
 def test_an_update_revises_what_was_observed():
     series = monthly()
     revised = series[-3:] + 5
-    model = forecaster().fit(series).update(revised)
+    model = plain().fit(series).update(revised)
     pd.testing.assert_series_equal(model.observed_, pd.concat([series[:-3], revised]))
     again = model.forecast(2)
     pd.testing.assert_frame_equal(model.update(revised).forecast(2), again)
@@ -408,35 +419,37 @@ def test_an_update_revises_what_was_observed():
 
 def test_an_update_that_logarithms_cannot_take():
     series = monthly()
-    both = NKNForecaster(recipe=SHORT, random_state=0, seasons=[]).fit(series)
+    options = {"recipe": QUICK, "outliers": "keep", "seasons": [], "random_state": 0}
+    both = NKNForecaster(**options).fit(series)
+    assert {member.transform for member in both.members_} == {"identity", "sqrt", "log"}
     low = pd.Series([-1.0], series.index[-1:] + 1)
     both.update(low)
     assert {member.transform for member in both.members_} == {"identity"}
     assert sum(member.weight for member in both.members_) == pytest.approx(1)
     assert np.isfinite(both.forecast(3)).all(axis=None)
     with pytest.raises(ValueError, match=r"from -1.0 to .*do not suit.*\(log; bounds=None\)"):
-        forecaster(transform="log").fit(series).update(low)
+        forecaster(transform="log", recipe=QUICK).fit(series).update(low)
     with pytest.raises(TypeError, match="fitted over period"):
-        forecaster().fit(series).update(low.to_timestamp())
+        both.update(low.to_timestamp())
 
 
 @pytest.mark.parametrize("refit", [True, False])
 def test_cross_validation_forecasts_every_window_from_what_came_before(refit):
     series = monthly()
-    table = forecaster().cross_validation(series, horizon=4, windows=2, step=3, refit=refit)
+    table = plain().cross_validation(series, horizon=4, windows=2, step=3, refit=refit)
     assert list(table)[:4] == ["cutoff", "time", "y", "median"]
     assert table["cutoff"].unique().tolist() == [series.index[64], series.index[67]]
     np.testing.assert_array_equal(table["y"], series[table["time"]])
-    first = forecaster(horizon=4).fit(series[:65])
+    first = plain(horizon=4).fit(series[:65])
     np.testing.assert_array_equal(table["median"][:4], first.forecast(4)["median"])
-    second = forecaster(horizon=4).fit(series[:68]) if refit else first.update(series[65:68])
+    second = plain(horizon=4).fit(series[:68]) if refit else first.update(series[65:68])
     np.testing.assert_allclose(table["hi-95"][4:], second.forecast(4)["hi-95"], rtol=1e-6)
 
 
 def test_a_window_without_a_forecast_does_not_lose_the_others():
     y = np.r_[np.full(40, 3.0), seasonal_series(30)[1]]
     with pytest.warns(UserWarning, match="after 37 has no forecast.*constant"):
-        table = forecaster().cross_validation(np.arange(70), y, horizon=16, windows=2, level=())
+        table = plain().cross_validation(np.arange(70), y, horizon=16, windows=2, level=())
     assert table["median"].isna().tolist() == [True] * 16 + [False] * 16
 
 
@@ -450,13 +463,13 @@ def test_ctrl_c_keeps_the_windows_that_are_finished(monkeypatch):
         return train(*args, **options)
 
     monkeypatch.setattr(search, "train", twice)
-    model = forecaster(transform="identity", outliers="keep")
+    model = plain(outliers="keep")
     table = model.cross_validation(monthly(), horizon=6, windows=4)
     assert len(table) == 12 and np.isfinite(table["median"]).all()
 
 
 def test_the_end_of_the_budget_ends_no_window():
-    model = forecaster(transform="identity", budget=1e-3)
+    model = plain(budget=1e-3)
     table = model.cross_validation(monthly(), horizon=6, windows=3)
     assert len(table) == 18 and np.isfinite(table["median"]).all()
 
@@ -499,10 +512,9 @@ def test_plot_shows_the_end_of_the_series_and_the_forecast(by_month, history):
         ),
     ],
 )
-def test_bad_calls_are_named(call, error, match):
-    model = forecaster(recipe=SHORT, transform="identity").fit(monthly(30))
+def test_bad_calls_are_named(by_month, call, error, match):
     with pytest.raises(error, match=match):
-        call(model)
+        call(deepcopy(by_month))
 
 
 def test_time_of_another_kind_is_refused(fitted):
@@ -513,12 +525,12 @@ def test_time_of_another_kind_is_refused(fitted):
 def test_pandas_columns_lists_and_order_of_rows():
     time, y = seasonal_series(40)
     frame = pd.DataFrame({"t": time.astype(int), "y": y})
-    reference = forecaster().fit(time, y).predict([41.0])
-    np.testing.assert_allclose(forecaster().fit(frame[["t"]], frame["y"]).predict([41]), reference)
-    np.testing.assert_allclose(forecaster().fit(list(time), list(y)).predict([41]), reference)
+    reference = plain().fit(time, y).predict([41.0])
+    np.testing.assert_allclose(plain().fit(frame[["t"]], frame["y"]).predict([41]), reference)
+    np.testing.assert_allclose(plain().fit(list(time), list(y)).predict([41]), reference)
     mixed = np.random.default_rng(0).permutation(40)
     np.testing.assert_allclose(
-        forecaster().fit(time[mixed], y[mixed]).predict([41]), reference, rtol=1e-2
+        plain().fit(time[mixed], y[mixed]).predict([41]), reference, rtol=1e-2
     )
 
 

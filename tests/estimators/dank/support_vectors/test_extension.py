@@ -32,7 +32,7 @@ def test_factor_is_the_formula_with_ridge_regression_of_the_coefficients():
 
 
 def test_ridge_is_that_of_left_out_coefficients():
-    X, signed = rows()
+    X, signed = (part[:25] for part in rows())
     gram = rbf_kernel(X, gamma=0.5)
     values, vectors = np.linalg.eigh(gram)
     features = vectors * np.sqrt(np.maximum(values, 0))  # their inner products are the kernel

@@ -1,0 +1,12 @@
+"""Shorter searches, where a test is about something else."""
+
+import pytest
+
+from gpytorch_nkn.estimators import DANKClassifier, DANKRegressor
+
+
+@pytest.fixture
+def few_paths(monkeypatch):
+    """Relevances come from one path in place of three, or two in place of four."""
+    monkeypatch.setattr(DANKClassifier, "_paths", DANKClassifier._paths[1:2])
+    monkeypatch.setattr(DANKRegressor, "_paths", DANKRegressor._paths[:2])
