@@ -201,7 +201,7 @@ def describe_effect(name: str, grid: np.ndarray, mean: np.ndarray, units: Units)
     turns = _turns(mean, _TURN * change)
     if len(turns) > 1:
         by = _step(change, units)
-        most, least = (rounded(grid[place], span) for place in (mean.argmax(), mean.argmin()))
+        most, least = (rounded(grid[place], 0.1 * span) for place in (mean.argmax(), mean.argmin()))
         return (
             f"As {ends}, {what} goes up and down within a range of {by}, highest at {most} and "
             f"lowest at {least}."

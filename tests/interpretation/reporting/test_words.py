@@ -341,9 +341,9 @@ def test_names_are_listed():
             "36.0 ppm.",
         ),
         (
-            np.sin(2 * X),
-            "As dose goes from 0 to 10, the prediction goes up and down within a range of 2.00 "
-            "ppm.",
+            2 * np.sin(1.5 * X) * np.exp(-0.1 * X),
+            "As dose goes from 0 to 10, the prediction goes up and down within a range of 3.27 "
+            "ppm, highest at 1.0 and lowest at 3.1.",
         ),
         (np.zeros(201), "The prediction does not change with dose."),
     ],
