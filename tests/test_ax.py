@@ -685,7 +685,11 @@ def test_a_report_says_which_trials_it_is_on_and_which_keep_the_constraints():
     client.configure_optimization(objective="-loss", outcome_constraints=constraints)
     configs = [ModelConfig(botorch_model_class=SingleTaskGP)]  # one for all outcomes
     options = {"surrogate_spec": SurrogateSpec(model_configs=configs)}
-    spec = GeneratorSpec(generator_enum=Generators.BOTORCH_MODULAR, generator_kwargs=options)
+    spec = GeneratorSpec(
+        generator_enum=Generators.BOTORCH_MODULAR,
+        generator_kwargs=options,
+        generator_gen_kwargs={"model_gen_options": {"optimizer_kwargs": LEAST}},
+    )
     node = GenerationNode(name="only", generator_specs=[spec])
     client.set_generation_strategy(GenerationStrategy(name="own", nodes=[node]))
     points = [(3, 3, 16), (1, 0, 32), (2, 2, 64), (-1, 0, 16), (0, 2, 32), (0.5, 1, 64), (2, 0, 16)]

@@ -41,12 +41,15 @@ def room_of(name):
     return name.split(".")[1] if "." in name else None
 
 
+parse = cache(ast.parse)
+
+
 @cache
 def package_imports(source, module, is_init=False):
     """Dotted names in the package that the module imports, anywhere in its text."""
     parents = module.split(".") if is_init else module.split(".")[:-1]
     names = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -83,7 +86,7 @@ def import_faults(sources):
 
 
 def public_classes(path):
-    body = ast.parse(path.read_text(encoding="utf-8")).body
+    body = parse(path.read_text(encoding="utf-8")).body
     return [n for n in body if isinstance(n, ast.ClassDef) and not n.name.startswith("_")]
 
 
@@ -157,7 +160,7 @@ def imported_modules(module, path, modules):
 @cache
 def bound_names(path):
     """What the imports at the top of a file bind; nothing for None."""
-    body = ast.parse(path.read_text(encoding="utf-8")).body if path else []
+    body = parse(path.read_text(encoding="utf-8")).body if path else []
     imports = [node for node in body if isinstance(node, ast.ImportFrom)]
     return {alias.asname or alias.name for node in imports for alias in node.names}
 
@@ -238,76 +241,79 @@ def test_a_late_import_past_a_face_is_noticed(tmp_path):
     ]
 
 
-SIDE_EFFECTS = """
+IMPORTS = f"""
 import importlib, json, sys
+before = set(sys.modules)
+import {PACKAGE} as top
+light, listed = sorted(set(sys.modules) - before), dir(top)
+
 import gpytorch, linear_operator, torch
 
 def settings():
-    return {
-        f"{module.__name__}.{name}": {k: repr(v) for k, v in vars(cls).items() if k[:2] != "__"
-            and not callable(v) and not isinstance(v, (classmethod, staticmethod, property))}
+    return {{
+        f"{{module.__name__}}.{{name}}": {{k: repr(v) for k, v in vars(cls).items() if k[:2] != "__"
+            and not callable(v) and not isinstance(v, (classmethod, staticmethod, property))}}
         for module in (gpytorch.settings, linear_operator.settings)
         for name, cls in vars(module).items() if isinstance(cls, type)
-    }
+    }}
 
 def state():
-    return {"dtype": str(torch.get_default_dtype()), "threads": torch.get_num_threads(),
+    return {{"dtype": str(torch.get_default_dtype()), "threads": torch.get_num_threads(),
         "seed": torch.initial_seed(), "random": hash(torch.get_rng_state().numpy().tobytes()),
-        "settings": settings()}
+        "settings": settings()}}
+
+def effects(load):
+    before, loaded = state(), set(sys.modules)
+    load()
+    after = state()
+    return {{"loaded": sorted(set(sys.modules) - loaded),
+        "changed": [key for key in before if before[key] != after[key]],
+        "num_settings": sum(map(len, before["settings"].values()))}}
 
 torch.manual_seed(0)
-before, loaded = state(), set(sys.modules)
-for module in sys.argv[1:]:
-    importlib.import_module(module)
-after = state()
-print(json.dumps({"loaded": sorted(set(sys.modules) - loaded),
-    "changed": [key for key in before if before[key] != after[key]],
-    "num_settings": sum(map(len, before["settings"].values()))}))
+kernels = effects(lambda: top.NeuralKernelNetwork)
+rest = [f"{PACKAGE}.{{part}}" for part in ("models", "plotting")]
+later = effects(lambda: [importlib.import_module(name) for name in rest])
+try:
+    top.NoSuchName
+except AttributeError as error:
+    message = str(error)
+print(json.dumps(dict(light=light, listed=listed, kernels=kernels, later=later, message=message)))
 """
 
 
-def side_effects(*modules):
-    """What a fresh interpreter with GPyTorch loads and changes when it imports the modules."""
-    command = [sys.executable, "-c", SIDE_EFFECTS, *modules]
+@pytest.fixture(scope="module")
+def imports():
+    """What a fresh interpreter loads and changes: with the package, its kernels, then its models.
+
+    The kernels come by a name at the top, after GPyTorch is there.
+    """
+    command = [sys.executable, "-c", IMPORTS]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
 
 
-def test_import_is_light_and_leaves_global_state_alone():
-    effects = side_effects(f"{PACKAGE}.kernels")
-    assert {PACKAGE, f"{PACKAGE}.layers", f"{PACKAGE}.kernels"} <= set(effects["loaded"])
-    heavy = {"botorch", "sklearn", "matplotlib", "statsmodels"}
-    assert heavy.isdisjoint(name.split(".")[0] for name in effects["loaded"])
-    assert effects["changed"] == []
+def packages(modules):
+    return {name.split(".")[0] for name in modules}
 
 
-def test_public_names_are_at_the_top_and_loaded_when_they_are_asked_for():
-    code = f"""
-import json, sys
-before = set(sys.modules)
-import {PACKAGE} as top
-light = sorted(set(sys.modules) - before)
-listed = dir(top)
-one = top.NeuralKernelNetwork
-some = sorted(set(sys.modules) - before)
-try:
-    top.NoSuchName
-except AttributeError as error:
-    message = str(error)
-print(json.dumps([light, listed, some, message]))
-"""
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True
-    )
-    light, listed, some, message = json.loads(run.stdout)
+def test_import_is_light_and_leaves_global_state_alone(imports):
+    loaded, changed = imports["kernels"]["loaded"], imports["kernels"]["changed"]
+    assert {f"{PACKAGE}.layers", f"{PACKAGE}.kernels"} <= set(loaded)
+    assert {"botorch", "sklearn", "matplotlib", "statsmodels"}.isdisjoint(packages(loaded))
+    assert changed == []
+
+
+def test_public_names_are_at_the_top_and_loaded_when_they_are_asked_for(imports):
+    light, loaded = imports["light"], imports["kernels"]["loaded"]
     heavy = {"torch", "gpytorch", "botorch", "numpy", "scipy", "sklearn", "pandas", "matplotlib"}
-    assert heavy.isdisjoint(name.split(".")[0] for name in light)
+    assert heavy.isdisjoint(packages(light))
     assert {name for name in light if name.startswith(PACKAGE)} == {PACKAGE, f"{PACKAGE}.settings"}
-    assert f"{PACKAGE}.kernels" in some and f"{PACKAGE}.models" not in some
-    assert message == f"module '{PACKAGE}' has no attribute 'NoSuchName'"
+    assert f"{PACKAGE}.kernels" in loaded and f"{PACKAGE}.models" not in loaded
+    assert imports["message"] == f"module '{PACKAGE}' has no attribute 'NoSuchName'"
     top = importlib.import_module(PACKAGE)
-    assert set(top.__all__) <= set(listed)
+    assert set(top.__all__) <= set(imports["listed"])
     rooms = top._ROOMS
     assert {*rooms, "settings", "__version__"} == set(top.__all__)
     for name, room in rooms.items():
@@ -318,22 +324,23 @@ print(json.dumps([light, listed, some, message]))
         assert {name for name in public if name.endswith(ends)} <= set(rooms)
 
 
-def test_models_and_figures_load_neither_ax_nor_matplotlib():
-    loaded = side_effects(f"{PACKAGE}.models", f"{PACKAGE}.plotting")["loaded"]
+def test_models_and_figures_load_neither_ax_nor_matplotlib(imports):
+    loaded = imports["later"]["loaded"]
     assert {"botorch", f"{PACKAGE}.models", f"{PACKAGE}.plotting"} <= set(loaded)
-    assert {"ax", "matplotlib"}.isdisjoint(name.split(".")[0] for name in loaded)
+    loaded += imports["kernels"]["loaded"]
+    assert {"ax", "matplotlib"}.isdisjoint(packages(loaded))
 
 
-def test_changed_settings_would_be_noticed():
-    effects = side_effects("botorch")  # it changes GPyTorch's settings when it is imported
-    assert effects["changed"] == ["settings"] and effects["num_settings"] > 30
+def test_changed_settings_would_be_noticed(imports):
+    later = imports["later"]  # BoTorch changes GPyTorch's settings when it is imported
+    assert later["changed"] == ["settings"] and later["num_settings"] > 30
 
 
 def all_faults(path, name):
     """What is wrong with the ``__all__`` of the module of that name, as sentences."""
     values = [
         n.value
-        for n in ast.parse(path.read_text(encoding="utf-8")).body
+        for n in parse(path.read_text(encoding="utf-8")).body
         if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "__all__"
     ]
     if len(values) != 1:

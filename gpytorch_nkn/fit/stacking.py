@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
-from scipy.stats import norm
 
 __all__ = ["WIDTHS", "stack_predictions", "stacking_weights"]
 
@@ -108,6 +107,8 @@ def stack_predictions(
     Raises:
         ValueError: As :func:`stacking_weights`.
     """
+    from scipy.stats import norm  # takes half a second to import
+
     y, mean = np.asarray(targets, dtype=float), np.asarray(means, dtype=float)
     deviation = np.sqrt(np.asarray(variances, dtype=float))[:, None] * WIDTHS[:, None]
     with np.errstate(all="ignore"):

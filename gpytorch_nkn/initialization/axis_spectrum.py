@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.fft import rfft
-from scipy.signal import lombscargle
 
 __all__ = ["AxisSpectrum", "axis_spectrum"]
 
@@ -109,6 +108,8 @@ def axis_spectrum(
         power = (np.abs(transformed) ** 2).sum(0)
         frequencies = np.arange(power.size) / (_PADDING * x.size * steps.mean())
     else:
+        from scipy.signal import lombscargle  # takes a second to import
+
         best = np.argsort(-seen.sum(-1), kind="stable")[:_LINES]
         highest = 0.5 / np.median(steps[steps > 0])
         step = 1 / (_PADDING * span)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.signal import lombscargle
 
 __all__ = ["candidate_periods", "periodogram_peaks"]
 
@@ -73,6 +72,8 @@ def periodogram_peaks(
     step = max(1 / _OVERSAMPLING, highest / _MAX_FREQUENCIES)
     frequencies = np.arange(1.5, max(highest, 3.0) + step, step)
     parts = np.array_split(2 * np.pi * frequencies, -(-frequencies.size // _AT_ONCE))
+    from scipy.signal import lombscargle  # takes a second to import
+
     found = [lombscargle(time, residual, part, normalize=True) for part in parts]
     share = np.nan_to_num(np.concatenate(found)).clip(0)
     inner = share[1:-1]

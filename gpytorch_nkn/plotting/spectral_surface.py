@@ -264,12 +264,15 @@ def expected_spectrogram(
     covariance = kernel_values(kernel, line.at(grid), line.at(grid)).double().cpu().numpy()
     lags = min(count, math.ceil(2 * _REACH * window / step))
     smoothed = np.empty((lags, len(places)))  # covariance at a lag, averaged around each place
+    # Middles of pairs at an even lag are on the grid, those at an odd lag halfway between.
+    offsets = [(grid + shift - places[:, None]) / window for shift in (0.0, step / 2)]
+    norm = step / (window * math.sqrt(2 * math.pi))
+    weights = [np.exp(-0.5 * offset**2) * norm for offset in offsets]
     for lag in range(lags):
-        middle = grid[: count - lag] + lag * step / 2
-        offset = (middle - places[:, None]) / window
-        weights = np.exp(-0.5 * offset**2) * (step / (window * math.sqrt(2 * math.pi)))
+        first = lag // 2
+        around = weights[lag % 2][:, first : first + count - lag]
         taper = math.exp(-0.125 * (lag * step / window) ** 2)
-        smoothed[lag] = taper * (weights @ covariance.diagonal(lag))
+        smoothed[lag] = taper * (around @ covariance.diagonal(lag))
     smoothed[0] /= 2  # the other lags stand for two, of either sign
     if max_frequency is None:
         max_frequency = _largest_frequency(smoothed, step)

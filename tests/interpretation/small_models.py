@@ -27,9 +27,12 @@ def season(n, period=12.0):
     return 10 + 0.05 * time + np.sin(2 * np.pi * time / period) + 0.1 * rng.standard_normal(n)
 
 
-def forecaster(x, y, **options):
+def forecaster(x, y, structure=None, **options):
+    """By default a network of the paper's primitives with a tenth of its monomials."""
+    if structure is None:
+        structure = NeuralKernelNetwork.time_series(wiring="Linear4-Product2-Linear1")
     options = {"transform": "identity", **options}
-    model = NKNForecaster("time_series", restarts=1, recipe=STEPS, random_state=0, **options)
+    model = NKNForecaster(structure, restarts=1, recipe=STEPS, random_state=0, **options)
     return model.fit(x, y)
 
 

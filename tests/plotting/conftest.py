@@ -37,7 +37,7 @@ def no_overlap(monkeypatch):
             drawn.extend([self] if self.get_visible() else [])
             return original(self, *args, **kwargs)
 
-        figure.canvas.draw()
+        figure.draw_without_rendering()  # the layout
         with monkeypatch.context() as patch:
             patch.setattr(Text, "draw", draw)
             figure.canvas.draw()

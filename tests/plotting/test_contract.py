@@ -57,7 +57,7 @@ Y = Halves().predict(ROWS)
 
 SLICE = SimpleNamespace(
     name="dose", grid=X, mean=WAVE, lower=WAVE - 1, upper=WAVE + 1, acquisition=X, best=1.0,
-    candidates=np.array([2.0]),
+    candidates=np.array([2.0]), best_mean=0.8, candidate_means=np.array([0.9]),
 )  # fmt: skip
 
 # The number of Axes, positional arguments and options of a call that is right.
@@ -112,24 +112,19 @@ def test_what_is_drawn_lies_in_the_axes_that_were_given(make_axes, no_overlap, n
 
 
 @BY_NAME
-def test_neighbours_figures_and_settings_are_left_alone(make_axes, name):
-    count = CALLS[name][0]
+def test_all_else_stays_as_it_was(make_axes, name):
+    """Neighbours, other figures, settings, random states and what is drawn."""
+    count, arguments, _ = CALLS[name]
     grid = make_axes(1 + count, 1)
     settings, numbers = dict(matplotlib.rcParams), plt.get_fignums()
-    draw(name, grid[1] if count == 1 else grid[1:])
-    assert not grid[0].has_data() and not grid[0].texts and grid[0].get_title(loc="left") == ""
-    assert dict(matplotlib.rcParams) == settings and plt.get_fignums() == numbers
-
-
-@BY_NAME
-def test_random_states_and_what_is_drawn_stay_as_they_were(make_axes, name):
-    _, arguments, _ = CALLS[name]
     kernels = [part for part in arguments if isinstance(part, torch.nn.Module)]
     before = [copy.deepcopy(kernel.state_dict()) for kernel in kernels]
     for kernel in kernels:
         kernel.eval()
     states = torch.get_rng_state(), np.random.get_state()[1].copy()
-    draw(name, own_axes(make_axes, name))
+    draw(name, grid[1] if count == 1 else grid[1:])
+    assert not grid[0].has_data() and not grid[0].texts and grid[0].get_title(loc="left") == ""
+    assert dict(matplotlib.rcParams) == settings and plt.get_fignums() == numbers
     assert torch.equal(torch.get_rng_state(), states[0])
     np.testing.assert_array_equal(np.random.get_state()[1], states[1])
     for kernel, values in zip(kernels, before, strict=True):

@@ -95,11 +95,11 @@ def test_units_change_the_column_that_varies_only_and_keep_precision(ax):
 def test_samples_have_the_covariance_of_the_kernel(make_axes):
     kernel = ScaleKernel(PeriodicKernel()) + ScaleKernel(LinearKernel())
     ax = make_axes()
-    plot_kernel(ax, kernel, X[:4], show="samples", samples=4000)
+    plot_kernel(ax, kernel, X[:4], show="samples", samples=1000)
     draws = np.array([line.get_ydata() for line in ax.get_lines()])
     expected = kernel(torch.as_tensor(X[:4])).to_dense().detach().numpy()
     scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
-    np.testing.assert_allclose(np.cov(draws.T, bias=True) / scale, expected / scale, atol=0.06)
+    np.testing.assert_allclose(np.cov(draws.T, bias=True) / scale, expected / scale, atol=0.12)
 
 
 def test_samples_depend_on_the_seed_and_leave_global_state_alone(make_axes):

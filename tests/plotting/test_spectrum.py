@@ -121,10 +121,10 @@ def test_large_data_are_put_on_a_smaller_grid(ax, line_data, monkeypatch):
 
 
 def test_band_encloses_the_expectation_and_texts_are_apart(make_axes, line_data, no_overlap):
-    axes = make_axes(2, 2, size=(10, 8))
+    axes = make_axes(1, 2, size=(10, 4))
     kernel = ScaleKernel(LinearKernel()) + ScaleKernel(RBFKernel())
-    for ax, n in zip(axes.flat, (5, 30, 300, 1500), strict=True):
+    for ax, n in zip(axes, (5, 300), strict=True):
         plot_spectrum(ax, kernel, np.linspace(0, 1, n), y=np.random.randn(n), x_label="year")
         frequencies, lower, upper = band(ax)
         assert (lower < upper).all() and (line_data(ax, "expected")[1] < upper).all()
-    no_overlap(axes[0, 0].figure)
+    no_overlap(axes[0].figure)

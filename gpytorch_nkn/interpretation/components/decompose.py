@@ -79,9 +79,13 @@ def decompose(
 
 
 def decompose_gp(
-    gp: FittedGP, by: str, max_components: int | None, max_terms: int | None = None
+    gp: FittedGP,
+    by: str,
+    max_components: int | None,
+    max_terms: int | None = None,
+    expansions: dict[int, Expansion] | None = None,
 ) -> Decomposition:
-    """As :func:`decompose`."""
+    """As :func:`decompose`; ``expansions`` are those that there are, by their ``max_terms``."""
     if by not in _BY:
         raise ValueError(f"by must be one of {', '.join(map(repr, _BY))}, got {by!r}.")
     input_dim = gp.inputs.size(-1)
@@ -95,7 +99,9 @@ def decompose_gp(
         raise ValueError(f"by='role' is for one input column, got {input_dim}, or a forecaster.")
     if max_terms is None:
         max_terms = _COLUMN_TERMS if by == "columns" else _TERMS
-    expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), max_terms)
+    expansion = (expansions or {}).get(max_terms)
+    if expansion is None:
+        expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), max_terms)
     components = _components(expansion, by, gp)
     if expansion.dropped > max(_EXACT, 100 * torch.finfo(gp.inputs.dtype).eps):
         components.append(Component("what was pruned", (), is_rest=True))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+from gpytorch.settings import lazily_evaluate_kernels
 from scipy.stats import qmc
 from torch import Tensor
 
@@ -100,7 +101,7 @@ def _moments(
     means, crosses, factors = [], [], []
     for start, stop in _chunks(len(flat), n * gp.inputs.size(0)):
         x = gp.to_inputs(flat[start:stop].reshape(-1, dim))
-        cross = gp.kernel(x, gp.inputs).to_dense()
+        cross = _matrix(gp, x, gp.inputs)
         mean, factor = gp.on_common_scale(gp.prior_mean(x) + gp.posterior.mean(cross))
         means.append(mean.reshape(-1, n).mean(1))
         factors.append(factor.reshape(-1, n))
@@ -128,10 +129,16 @@ def _covariance(gp: FittedGP, first: _Factored, second: _Factored) -> Tensor:
     values = []
     for start, stop in _chunks(len(left), left.shape[1] * right.shape[1]):
         x1, x2 = (gp.to_inputs(p[start:stop]) for p in (left, right))
-        matrix = gp.kernel(x1, x2).to_dense()
+        matrix = _matrix(gp, x1, x2)
         both = rows[start:stop].unsqueeze(1) @ matrix @ columns[start:stop].unsqueeze(2)
         values.append(both[:, 0, 0] / matrix[0].numel())
     return torch.cat(values).reshape(shape)
+
+
+def _matrix(gp: FittedGP, x1: Tensor, x2: Tensor) -> Tensor:
+    """Values of the kernel; GPyTorch would otherwise ask all parts for their batch shapes first."""
+    with lazily_evaluate_kernels(False):
+        return gp.kernel(x1, x2).to_dense()
 
 
 def _chunks(count: int, size: int) -> Iterator[tuple[int, int]]:

@@ -299,6 +299,10 @@ class _Search:
         self.start = _State((), base)
         self.best: _State | None = None
         self.first: _State | None = None  # the best before any was accepted
+        # What was found last: from which kernel, and by which addition to it. Fits from the same
+        # start are the same.
+        self.addition: tuple[_State, tuple[str, _State] | None] | None = None
+        self.improved: _State | None = None  # what nothing simpler is better than
         self.density = -math.inf  # of the best
         self.wanted = -math.inf
         self.periodic = [f for c in candidates for f in c.part.factors if role_of(f) == "periodic"]
@@ -362,6 +366,20 @@ class _Search:
         state = self.start if self.best is None else self.best
         if len(state.parts) >= max_terms:
             return False
+        if self.addition is None or self.addition[0] is not state:
+            self.addition = state, self._addition_to(state)
+        found = self.addition[1]
+        if found is None:
+            if self.best is None:
+                raise ValueError("No kernel of the candidates could be fitted to the data.")
+            return False
+        if must_improve and found[1].value <= state.value + _GAIN:
+            return False
+        self.accept(*found)
+        return True
+
+    def _addition_to(self, state: _State) -> tuple[str, _State] | None:
+        """The best kernel with one more term, with no more factors than it needs."""
         taken = {product_key(part.factors) for part in state.parts}
         trials = [
             (f"add {candidate.part.name}", state, (*state.parts, candidate.part))
@@ -370,9 +388,7 @@ class _Search:
         ]
         found = self._best_of(trials)
         if found is None:
-            if self.best is None:
-                raise ValueError("No kernel of the candidates could be fitted to the data.")
-            return False
+            return None
         action, new = found
         while True:  # the new term may do with fewer factors
             shorter_ones = [
@@ -381,16 +397,12 @@ class _Search:
             ]
             found = self._best_of(shorter_ones)
             if found is None or found[1].value <= new.value + _GAIN:
-                break
+                return action, new
             action, new = found
-        if must_improve and new.value <= state.value + _GAIN:
-            return False
-        self.accept(action, new)
-        return True
 
     def _improve(self, max_terms: int, accepts: Callable[[float], bool]) -> None:
         """Drop terms and factors, split products and swap periods while that is better."""
-        while self.best is not None:
+        while self.best is not None and self.best is not self.improved:
             state = self.best
             trials: list[Trial] = []
             for place, part in enumerate(state.parts):
@@ -403,6 +415,7 @@ class _Search:
                     trials.append((done, state, (*rest, *pair)))
             found = self._best_of(trials)
             if found is None or found[1].value <= state.value + _GAIN:
+                self.improved = state
                 return
             if not accepts(self.densities.of(found[1].model)):
                 return

@@ -193,7 +193,9 @@ def _strips(
         alive |= {id(factor) for term in group for factor in term.factors}
         most = max(most, len(alive))
         alive = {key for key in alive if last[key] > number}
-    shapes = {f.batch_shape for group in groups for term in group for f in term.factors}
+    # few factors in up to thousands of terms, and the batch shape of a kernel takes long
+    factors = {id(f): f for group in groups for term in group for f in term.factors}
+    shapes = {factor.batch_shape for factor in factors.values()}
     batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], *shapes)
     bytes_per_row = 8 * (1 if diag else x2.size(-2)) * batch.numel() * (most + more + 1)
     rows = max(1, int(_STRIP_BYTES // max(1, bytes_per_row)))

@@ -63,6 +63,10 @@ def draw_figure(text: str, paint: Callable[[Figure], object], size: tuple[float,
     figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
     paint(figure)
+    layout = figure.get_layout_engine()
+    assert layout is not None
+    layout.execute(figure)
+    figure.set_layout_engine(None)  # else savefig draws all of it once more, for the layout
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     encoded = base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -160,10 +160,11 @@ def report(
             return made
 
         gp = replace(gp, units=units)
-        split = step(lambda: decompose_gp(gp, by, max_components))
         max_terms = _TERMS if gp.is_series else _COLUMN_TERMS
         source = Source(gp.kernel, gp.inputs, gp.units)
         expansion = step(lambda: expand_source(source, max_terms))
+        known = {max_terms: expansion}
+        split = step(lambda: decompose_gp(gp, by, max_components, expansions=known))
         residual_checks = step(lambda: _check_residuals(split, seed))
         noisy = gp.covariance + torch.diag_embed(gp.noise)
         left_out = step(lambda: leave_one_out(noisy, gp.targets - gp.mean))

@@ -48,7 +48,7 @@ def p_values_of_right_models(lengthscale, uneven):
     return np.array(result)
 
 
-@pytest.mark.parametrize(("lengthscale", "uneven"), [(1.0, False), (1.0, True), (0.2, True)])
+@pytest.mark.parametrize(("lengthscale", "uneven"), [(1.0, False), (0.2, True)])
 @pytest.mark.parametrize("check", range(3), ids=NAMES)
 def test_false_alarms_are_rare_and_p_is_a_half_on_average(check, lengthscale, uneven):
     p_values = p_values_of_right_models(lengthscale, uneven)[:, check]
@@ -58,14 +58,15 @@ def test_false_alarms_are_rare_and_p_is_a_half_on_average(check, lengthscale, un
     assert abs(p_values.mean() - 0.5) < 3 / math.sqrt(12 * 250)
 
 
-@pytest.mark.parametrize("check", range(3), ids=NAMES)
-def test_p_is_uniform_where_the_function_is_known(check):
+def test_p_is_uniform_where_the_function_is_known():
     rng = np.random.default_rng(2)
-    p_values = []
+    p_values = {name: [] for name in NAMES}
     for number in range(250):
         checks = known(rng.standard_normal(20), np.arange(20.0), draws=200, seed=number)
-        p_values.append(getattr(checks, NAMES[check]).p_value)
-    assert stats.kstest(p_values, "uniform").pvalue > 0.01
+        for name in NAMES:
+            p_values[name].append(getattr(checks, name).p_value)
+    for name in NAMES:
+        assert stats.kstest(p_values[name], "uniform").pvalue > 0.01, name
 
 
 @pytest.mark.parametrize("uneven", [False, True])
@@ -319,7 +320,7 @@ def test_coverage_its_range_and_the_test_of_the_transform_by_their_formulas():
 
 
 def test_leave_one_out_of_right_models_raises_few_alarms():
-    results = [leave_one_out(*gp_sample(seed=seed)) for seed in range(200)]
+    results = [leave_one_out(*gp_sample(seed=seed)) for seed in range(100)]
     assert np.mean([result.p_value < 0.05 for result in results]) <= 0.08
     assert np.mean(["as they should" in result.sentences()[0] for result in results]) >= 0.92
 

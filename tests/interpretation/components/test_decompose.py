@@ -21,7 +21,7 @@ from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 
 from gpytorch_nkn.estimators import NKNForecaster
-from gpytorch_nkn.fit import fit_best_of
+from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.interpretation import decompose, effects
 from gpytorch_nkn.interpretation.expansion import terms as terms_module
 from gpytorch_nkn.kernels import NeuralKernelNetwork
@@ -84,6 +84,12 @@ def perturbed(kernel, seed=0, spread=0.4):
     return kernel
 
 
+def small_network(seed=0):
+    """The paper's primitives with 45 monomials in place of 495."""
+    return perturbed(NeuralKernelNetwork.time_series(wiring="Linear4-Product2-Linear1"), seed)
+
+
+FEW_STEPS = Recipe(adam_steps=30, lbfgs_iterations=10)
 NEW = torch.linspace(-1, 13, 15, dtype=torch.float64).unsqueeze(-1)
 
 
@@ -147,9 +153,7 @@ def check_model(model, x, **options):
 
 
 @pytest.mark.parametrize("by", ["auto", "role", "signature", "columns"])
-@pytest.mark.parametrize(
-    "make", [series_kernel, lambda: perturbed(NeuralKernelNetwork.time_series())]
-)
+@pytest.mark.parametrize("make", [series_kernel, small_network])
 def test_components_of_a_series_add_up(by, make):
     check_model(series_model(kernel=make()), NEW, by=by)
 
@@ -243,9 +247,9 @@ def test_networks_with_a_skip_connection_of_convex_combinations(outputs):
     assert whole.terms[0].signature == ("MATERN5/2[0, 1, 2]",)
 
 
-@pytest.mark.parametrize("max_terms", [3, 30, 200])
+@pytest.mark.parametrize("max_terms", [3, 30])
 def test_what_is_pruned_is_a_component(max_terms):
-    model = series_model(kernel=perturbed(NeuralKernelNetwork.time_series()))
+    model = series_model(kernel=small_network())
     decomposition = check_model(model, NEW, max_terms=max_terms)
     rest = [part for part in decomposition.components if part.is_rest]
     assert len(rest) == 1 and rest[0].name == "what was pruned"
@@ -261,9 +265,9 @@ def test_numbers_of_what_is_pruned_complete_the_whole():
     assert pruned.shares.sum() == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("max_components", [2, 3, 4, 8])
+@pytest.mark.parametrize("max_components", [2, 3, 8])
 def test_smaller_components_become_one(max_components):
-    model = series_model(kernel=perturbed(NeuralKernelNetwork.time_series()))
+    model = series_model(kernel=small_network())
     decomposition = check_model(model, NEW, by="signature", max_components=max_components)
     assert len(decomposition.components) == max_components
     names = [part.name for part in decomposition.components]
@@ -315,7 +319,8 @@ def monthly():
 
 
 def forecaster(**options):
-    return NKNForecaster("time_series", restarts=1, random_state=0, budget=3.0, **options)
+    network = NeuralKernelNetwork.time_series(wiring="Linear4-Product2-Linear1")
+    return NKNForecaster(network, restarts=1, random_state=0, recipe=FEW_STEPS, **options)
 
 
 @pytest.mark.parametrize("kind", ["numbers", "dates", "log"])
@@ -346,7 +351,7 @@ def test_forecasters(kind, monthly):
 
 def test_records_of_fits():
     x, y = data(25)
-    record = fit_best_of(GP(x, y, series_kernel()), restarts=1, budget=2.0, seed=0)
+    record = fit_best_of(GP(x, y, series_kernel()), restarts=1, recipe=FEW_STEPS, seed=0)
     decomposition = decompose(record)
     check_sums(decomposition, *whole_posterior(record.model, NEW), NEW)
 
@@ -395,24 +400,24 @@ def test_samples_have_the_moments_of_the_posterior():
     model = series_model()
     decomposition = decompose(model)
     x = NEW[::3]  # 5 points
-    draws = decomposition.sample(x, 40_000, seed=3)
+    draws = decomposition.sample(x, 10_000, seed=3)
     posterior = decomposition.posterior(x)
     scale = posterior.variance.amax().sqrt()
-    error = 6 * scale / math.sqrt(40_000)
-    assert draws.shape == (40_000, 3, 5)
+    error = 6 * scale / math.sqrt(10_000)
+    assert draws.shape == (10_000, 3, 5)
     torch.testing.assert_close(draws.mean(0), posterior.mean, rtol=0, atol=float(error))
     centered = (draws - draws.mean(0)).flatten(1)
-    found = centered.mT @ centered / 40_000
+    found = centered.mT @ centered / 10_000
     expected = torch.cat(
         [torch.cat([decomposition.covariance(x, i, j) for j in range(3)], dim=1) for i in range(3)]
     )
     spread = expected.diagonal().sqrt()
     spread = spread[:, None] * spread
-    assert float(((found - expected) / spread.clamp_min(1e-6)).abs().max()) < 0.04
+    assert float(((found - expected) / spread.clamp_min(1e-6)).abs().max()) < 0.08
     _, covariance = whole_posterior(model, x)
     total = draws.sum(1)
     found = torch.cov(total.mT)
-    torch.testing.assert_close(found, covariance, rtol=0, atol=0.04 * float(covariance.max()))
+    torch.testing.assert_close(found, covariance, rtol=0, atol=0.08 * float(covariance.max()))
 
 
 def test_samples_follow_their_seed_and_nothing_else():

@@ -16,7 +16,7 @@ from gpytorch.models import ExactGP
 from scipy.stats import qmc
 
 from gpytorch_nkn.estimators import NKNForecaster
-from gpytorch_nkn.fit import fit_best_of
+from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.interpretation import decompose, effects
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import NKNSingleTaskGP
@@ -49,7 +49,8 @@ def fitted(x, y, kernel):
     model = SingleTaskGP(
         x, y.unsqueeze(-1), covar_module=kernel, input_transform=Normalize(x.size(-1))
     )
-    return fit_best_of(model, restarts=2, seed=0, progress=False)
+    recipe = Recipe(adam_steps=50, lbfgs_iterations=50)
+    return fit_best_of(model, restarts=1, recipe=recipe, seed=0, progress=False)
 
 
 def rbf(x, y, lengthscale):

@@ -60,7 +60,7 @@ def test_averages_are_those_of_the_posterior_that_botorch_has(name):
 
 
 def test_effects_of_an_ensemble_follow_the_function_and_leave_it_alone():
-    model = averaged().train()
+    model = averaged(structures=("rbf", "warped rbf")).train()
     state = {name: value.clone() for name, value in model.state_dict().items()}
     found = effects(model, columns=["a", "b"], samples=256)
     assert model.training and all(torch.equal(v, state[k]) for k, v in model.state_dict().items())

@@ -193,13 +193,14 @@ def all_common_kernels():
     )
 
 
+SMALL = "Linear4-Product2-Linear1"  # 45 monomials of eight primitives, not 495
 NETWORKS = {
     "time_series": (preset("time_series"), 1),
-    "zero_mean": (preset("time_series", zero_mean=True), 1),
-    "variances": (preset("time_series", variances=True), 1),
-    "time among columns": (preset("time_series", active_dims=(1,)), 3),
+    "zero_mean": (preset("time_series", zero_mean=True, wiring=SMALL), 1),
+    "variances": (preset("time_series", variances=True, wiring=SMALL), 1),
+    "time among columns": (preset("time_series", active_dims=(1,), wiring=SMALL), 3),
     "regression": (preset("regression", 3), 3),
-    "additive": (preset("additive", 6), 6),
+    "additive": (preset("additive", 4), 4),
     "texture": (preset("texture"), 1),
     "optimization": (preset("optimization", 3), 3),
     "optimization of one column": (preset("optimization", 1), 1),
@@ -230,8 +231,8 @@ RICH = ["variances", "activations", "complex activation", "deep composite", "com
 )
 def test_the_sum_over_terms_is_the_kernel(name, options):
     make, columns = NETWORKS[name]
-    for seed, spread in ((0, 0.5), (1, 1.5)):
-        check_sum(perturbed(make(), seed, spread), inputs(columns), **options)
+    seed, spread = (1, 1.5) if options["merge"] else (0, 0.5)
+    check_sum(perturbed(make(), seed, spread), inputs(columns), **options)
 
 
 @pytest.mark.parametrize("name", ["time_series", "no bias", "complex", "texture"])
@@ -244,7 +245,7 @@ def test_exact_zeros_among_the_weights(name, dtype):
     assert expansion.dropped < tolerance
 
 
-@pytest.mark.parametrize("name", ["time_series", "deep composite", "activations", "common kernels"])
+@pytest.mark.parametrize("name", ["variances", "deep composite", "activations", "common kernels"])
 def test_single_precision(name):
     make, columns = NETWORKS[name]
     kernel = perturbed(make(), spread=0.2).float()
@@ -260,10 +261,15 @@ def test_single_precision(name):
 def test_batches(batch, options):
     batch = torch.Size(batch)
     for kernel, columns in (
-        (NeuralKernelNetwork.time_series(batch_shape=batch), 1),
-        (NeuralKernelNetwork.time_series(zero_mean=True, variances=True, batch_shape=batch), 1),
-        (NeuralKernelNetwork.regression(2, batch_shape=batch), 2),
-        (NeuralKernelNetwork.optimization(2, batch_shape=batch), 2),
+        (NeuralKernelNetwork.time_series(wiring=SMALL, batch_shape=batch), 1),
+        (
+            NeuralKernelNetwork.time_series(
+                zero_mean=True, variances=True, wiring=SMALL, batch_shape=batch
+            ),
+            1,
+        ),
+        (NeuralKernelNetwork.regression(2, wiring=SMALL, batch_shape=batch), 2),
+        (NeuralKernelNetwork.optimization(2, wiring=SMALL, batch_shape=batch), 2),
         (ScaleKernel(NeuralKernelNetwork.optimization(2), batch_shape=batch), 2),
         (ScaleKernel(RBFKernel(), batch_shape=batch) + LinearKernel(batch_shape=batch), 2),
         (RBFKernel(batch_shape=batch) * ScaleKernel(PeriodicKernel(active_dims=(0,))), 2),
@@ -276,7 +282,7 @@ def test_batches(batch, options):
 
 
 def test_batches_of_inputs():
-    kernel = perturbed(NeuralKernelNetwork.time_series(batch_shape=torch.Size([2])))
+    kernel = perturbed(NeuralKernelNetwork.time_series(wiring=SMALL, batch_shape=torch.Size([2])))
     x = torch.stack([inputs(1), inputs(1) + 1])
     check_sum(kernel, x)
 
@@ -335,8 +341,7 @@ def test_skipped_primitives_have_the_last_columns_of_the_last_weights():
     assert {term.signature: term.weight for term in terms} == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("batch", [(), (2,), (2, 3)], ids=str)
-@pytest.mark.parametrize("columns", [1, 4])
+@pytest.mark.parametrize(("columns", "batch"), [(1, (2, 3)), (4, ()), (4, (2,))], ids=str)
 def test_the_preset_for_optimisation_is_expanded_to_the_last_digits(batch, columns):
     kernel = NeuralKernelNetwork.optimization(columns, batch_shape=torch.Size(batch))
     kernel = perturbed(ScaleKernel(kernel, batch_shape=torch.Size(batch)))
@@ -492,12 +497,12 @@ def check_bound(kernel, expansion, x):
 def test_sixteen_primitives_and_three_modules():
     assert inspect.signature(expand).parameters["max_terms"].default == 10_000
     kernel, x = sixteen_primitives(), inputs(1)
-    expansion = expand(kernel, x, max_terms=1000)
-    assert len(expansion.terms) <= 1000
+    expansion = expand(kernel, x, max_terms=500)
+    assert len(expansion.terms) <= 500
     check_bound(kernel, expansion, x)
 
 
-@pytest.mark.parametrize("max_terms", [1, 10, 100, 300])
+@pytest.mark.parametrize("max_terms", [1, 20, 200])
 def test_dropped_mass_bounds_the_entries(max_terms):
     for name in ("time_series", "deep composite", "activations"):
         make, columns = NETWORKS[name]
@@ -535,7 +540,7 @@ class _GP(ExactGP):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-@pytest.mark.parametrize("name", ["time_series", "complex", "common kernels"])
+@pytest.mark.parametrize("name", ["variances", "complex", "common kernels"])
 def test_kernels_of_terms_train_in_new_models(name):
     make, columns = NETWORKS[name]
     x = inputs(columns)
@@ -604,7 +609,7 @@ def test_labels_that_would_read_alike_are_numbered():
 
 
 def test_long_inputs_are_evaluated_in_strips(monkeypatch):
-    kernel, x = perturbed(NeuralKernelNetwork.time_series()), inputs(1, 60)
+    kernel, x = perturbed(NeuralKernelNetwork.time_series(wiring=SMALL)), inputs(1, 20)
     expansion = expand(kernel, x)
     whole = expansion.evaluate(x, x[:7])
     monkeypatch.setattr(terms_module, "_STRIP_BYTES", 1)
@@ -703,7 +708,7 @@ def test_many_inputs_draw_nothing_from_the_global_generators():
     assert str(expand(kernel, x)) == first
 
 
-@pytest.mark.parametrize("name", ["time_series", "regression", "complex", "common kernels"])
+@pytest.mark.parametrize("name", ["variances", "optimization", "complex", "common kernels"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_the_default_dtype_has_no_say(name, dtype):
     make, columns = NETWORKS[name]

@@ -137,26 +137,38 @@ def test_a_network_is_drawn_within_its_scale_and_with_the_names_of_columns(monke
     assert drawn == [(kernel, ["dose", r"\$age\$"])]
 
 
-def test_draws_are_counted():
-    words = " ".join(Page(report(seasonal_gp(20), samples=0).to_html()).text("p"))
-    assert "draw of" not in words and "draws of" not in words
-    words = " ".join(Page(report(seasonal_gp(20), samples=1).to_html()).text("p"))
-    assert "Green: 1 draw of the function without noise." in words
-
-
-def test_logarithms_have_a_median():
+@pytest.fixture(scope="module")
+def logarithms_page():
+    """Without draws."""
     made = forecaster(np.arange(20.0), np.exp(season(20) / 5), transform="log")
-    words = " ".join(Page(report(made).to_html()).text("p"))
-    assert "Blue: the median and the 95 % band" in words
+    return Page(report(made, samples=0).to_html())
+
+
+@pytest.fixture(scope="module")
+def bad_names():
+    """A page with one draw."""
+    names = {"x_name": BAD, "x_unit": BAD, "y_name": BAD, "y_unit": BAD}
+    return report(seasonal_gp(20), title=BAD, samples=1, **names).to_html()
+
+
+def test_draws_are_counted(series_page, logarithms_page, bad_names):
+    words = " ".join(logarithms_page.text("p"))
+    assert "draw of" not in words and "draws of" not in words
+    words = " ".join(Page(bad_names).text("p"))
+    assert "Green: 1 draw of the function without noise." in words
+    words = " ".join(series_page.text("p"))
+    assert "Green: 5 draws of the function without noise, each as plausible" in words
+
+
+def test_logarithms_have_a_median(logarithms_page):
+    assert "Blue: the median and the 95 % band" in " ".join(logarithms_page.text("p"))
 
 
 BAD = "<script>alert(1)</script> \"'&amp; $x$ $ {{ 7 * 7 }} {% raw %} é μ ж"
 
 
-def test_names_are_text_whatever_they_hold():
-    found = report(seasonal_gp(20), title=BAD, x_name=BAD, x_unit=BAD, y_name=BAD, y_unit=BAD)
-    text = found.to_html()
-    page = Page(text)
+def test_names_are_text_whatever_they_hold(bad_names):
+    text, page = bad_names, Page(bad_names)
     assert page.faults == [] and not page.all("script")
     assert page.text("h1") == page.text("title") == [BAD]
     assert "<script" not in text and "alert(1)&lt;/script&gt;" in text
