@@ -17,6 +17,7 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     )  # before NumPy, SciPy or torch read them; subprocesses inherit them
 os.environ["MPLBACKEND"] = "Agg"
 
+import gc  # noqa: E402
 import random  # noqa: E402
 import sys  # noqa: E402
 from contextlib import nullcontext  # noqa: E402
@@ -79,6 +80,13 @@ def pytest_collection_modifyitems(config, items):
         others = [item for item in items if "device" not in item.fixturenames]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if "device" in item.fixturenames]
+
+
+def pytest_collection_finish(session):
+    """What the imports have made stays: the collector need not go through it time and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
 
 
 def pytest_report_header(config):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import gpytorch_nkn
+from tests.test_structure import parse
 
 PACKAGE = Path(gpytorch_nkn.__file__).parent
 SETUP = PACKAGE.parent / "setup.cfg"
@@ -81,9 +82,8 @@ def package_modules():
             yield importlib.import_module(info.name)
 
 
-@cache
 def tree(path):
-    return ast.parse(path.read_text("utf-8"))
+    return parse(path.read_text("utf-8"))
 
 
 def trees():

@@ -62,8 +62,8 @@ def test_noisy_values_in_batches_again_and_again(cls):
     for _ in range(2):
         y = y + 0.1 * torch.randn(y.shape, generator=noise, dtype=y.dtype)
         acqf = qLogNoisyExpectedImprovement(fitted(cls, x, y), x, sampler=sampler())
-        candidates, _ = optimize_acqf(acqf, BOUNDS, q=4, sequential=True, **SEARCH)
-        check(candidates, 4)
+        candidates, _ = optimize_acqf(acqf, BOUNDS, q=2, sequential=True, **SEARCH)
+        check(candidates, 2)
         x, y = torch.cat([x, candidates]), torch.cat([y, outcomes(candidates)[:, :1]])
 
 
@@ -109,7 +109,12 @@ def test_fixed_columns_and_integers(models):
     assert candidate[0, 1] == 0.25
     quarters = [0.0, 0.25, 0.5, 0.75, 1.0]
     candidate, _ = optimize_acqf_mixed_alternating(
-        acqf, BOUNDS, discrete_dims={2: quarters}, num_restarts=2, raw_samples=8
+        acqf,
+        BOUNDS,
+        discrete_dims={2: quarters},
+        num_restarts=2,
+        raw_samples=8,
+        options={"maxiter_alternating": 2, "maxiter_init": 3, "maxiter_continuous": 3},
     )
     assert candidate[0, 2].item() in quarters
 
@@ -138,7 +143,7 @@ def test_categories_are_searched_in_turn_with_numbers(cls):
         q=2,
         num_restarts=1,
         raw_samples=4,
-        options={"maxiter_alternating": 2, "maxiter_init": 5},
+        options={"maxiter_alternating": 2, "maxiter_init": 3, "maxiter_continuous": 3},
     )
     assert set(candidates[:, 2].tolist()) <= {0.0, 1.0, 2.0}
 

@@ -27,7 +27,7 @@ from gpytorch_nkn.models import NKNSingleTaskGP
 from gpytorch_nkn.plotting import plot_effects
 
 SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer evaluations
-DIM, INITIAL, EVALUATIONS, SEEDS = (3, 4, 6, 1) if SMOKE else (6, 10, 60, 4)
+DIM, INITIAL, EVALUATIONS, SEEDS = (3, 4, 5, 1) if SMOKE else (6, 10, 60, 4)
 BLUE, ORANGE = "#1f5fa8", "#d1580b"
 torch.set_default_dtype(torch.float64)
 warnings.simplefilter("ignore")  # BoTorch's words on data that are not scaled, and the like

@@ -36,7 +36,7 @@ BLUE, ORANGE = "#1f5fa8", "#d1580b"
 series = load_co2()
 dates, co2, past = series.x, series.y, ~series.test
 if SMOKE:
-    dates, co2, past = dates[::4], co2[::4], past[::4]
+    dates, co2, past = dates[240::4], co2[240::4], past[240::4]
 print(f"{past.sum()} months to learn from, {(~past).sum()} that nobody sees before the end")
 
 # %% [markdown]
@@ -158,7 +158,7 @@ plt.show()
 # kernel, refitted, that runs without this package.
 
 # %%
-options = {"max_terms": 2, "max_candidates": 4} if SMOKE else {}
+options = {"max_terms": 1, "max_candidates": 2} if SMOKE else {}
 simple = simplify(forecaster, restarts=0, **options)
 print(simple)
 
@@ -220,7 +220,7 @@ print(expand(surrogate, columns=columns))
 # and what do two of them do beyond that?
 
 # %%
-influence = effects(surrogate, columns=columns)
+influence = effects(surrogate, columns=columns, samples=64 if SMOKE else 2048)
 print(influence)
 
 # %% [markdown]

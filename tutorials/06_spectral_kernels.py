@@ -29,7 +29,7 @@ from gpytorch_nkn.plotting import plot_local_spectrum, plot_spectral_surface
 
 SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer rows and starts
 BLUE, ORANGE, GRAY = "#1f5fa8", "#d1580b", "#808080"
-SEED, STARTS, POINTS = 0, 1 if SMOKE else 3, 25 if SMOKE else 60
+SEED, STARTS, POINTS = (0, 1, 15) if SMOKE else (0, 3, 60)
 torch.set_default_dtype(torch.float64)
 warnings.filterwarnings("ignore", category=InputDataWarning)  # of inputs beyond the unit cube
 warnings.filterwarnings("ignore", category=NumericalWarning)  # of jitter, which is wanted
@@ -135,11 +135,11 @@ def compare(function):
             lambda make=make: SingleTaskGP(x, y, covar_module=make()),
             restarts=STARTS,
             seed=SEED,
-            recipe=Recipe(adam_steps=10, lbfgs_iterations=5) if SMOKE else None,
+            recipe=Recipe(adam_steps=2, lbfgs_iterations=2) if SMOKE else None,
         )
         models[name] = fit.model
     models["SpectralGP"] = SpectralGP(x, y)
-    fit_spectral_gp(models["SpectralGP"], restarts=STARTS, max_iterations=20 if SMOKE else 60)
+    fit_spectral_gp(models["SpectralGP"], restarts=STARTS, max_iterations=2 if SMOKE else 60)
     errors = {}
     for name, model in models.items():
         with torch.no_grad():

@@ -21,7 +21,7 @@ from gpytorch_nkn.plotting import plot_decision_boundary, plot_hadamard_factor
 
 SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer rows and repeats
 BLUE = "#1f5fa8"
-SEED = 0
+SEED, FOLDS = 0, 2 if SMOKE else 5
 pd.set_option("display.max_colwidth", None)
 
 # %% [markdown]
@@ -47,10 +47,10 @@ def clowns(count, generator):
 
 
 generator = np.random.default_rng(SEED)
-X, y = clowns(40 if SMOKE else 200, generator)
+X, y = clowns(20 if SMOKE else 200, generator)
 X_new, y_new = clowns(5000, generator)
 widths = np.array([0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0])
-search = GridSearchCV(SVC(), {"C": [0.1, 1, 10, 100], "gamma": 1 / (2 * widths**2)}, cv=5)
+search = GridSearchCV(SVC(), {"C": [0.1, 1, 10, 100], "gamma": 1 / (2 * widths**2)}, cv=FOLDS)
 C, gamma = search.fit(X, y).best_params_.values()
 settings = {
     "width 1, C = 1": {"C": 1.0, "gamma": 0.5},
@@ -65,7 +65,7 @@ for name, setting in settings.items():
         "SVC": plain,
         PAPER: DANKClassifier(**setting, eta="norm", relevance=None).fit(X, y),
         SMALL: DANKClassifier(**setting, eta=eta, relevance=None).fit(X, y),
-        "DANKClassifier, default": DANKClassifier(**setting, random_state=SEED).fit(X, y),
+        "DANKClassifier, default": DANKClassifier(**setting, cv=FOLDS, random_state=SEED).fit(X, y),
     }
     accuracies[name] = {label: m.score(X_new, y_new) for label, m in machines[name].items()}
 accuracies = pd.DataFrame(accuracies)
@@ -126,17 +126,18 @@ ranges.round(3)
 
 # %%
 generator = np.random.default_rng(SEED)
-rows = 50 if SMOKE else 200
+rows = 30 if SMOKE else 200
 table = generator.uniform(-1, 1, (rows + 3000, 6))
 sign = table[:, 0] * table[:, 1] > 0
 noisy, outcome = make_friedman1(rows + 3000, noise=1.0, random_state=SEED)
 outcome = (outcome - outcome.mean()) / outcome.std()
 
 grid = {"C": [1, 10, 100], "gamma": [0.03, 0.1, 0.3, 1.0, 3.0]}
-svc = GridSearchCV(SVC(), grid, cv=5).fit(table[:rows], sign[:rows])
-svr = GridSearchCV(SVR(), grid, cv=5).fit(noisy[:rows], outcome[:rows])
-classifier = DANKClassifier(**svc.best_params_, random_state=SEED).fit(table[:rows], sign[:rows])
-regressor = DANKRegressor(**svr.best_params_, random_state=SEED).fit(noisy[:rows], outcome[:rows])
+svc = GridSearchCV(SVC(), grid, cv=FOLDS).fit(table[:rows], sign[:rows])
+svr = GridSearchCV(SVR(), grid, cv=FOLDS).fit(noisy[:rows], outcome[:rows])
+options = {"cv": FOLDS, "random_state": SEED}
+classifier = DANKClassifier(**svc.best_params_, **options).fit(table[:rows], sign[:rows])
+regressor = DANKRegressor(**svr.best_params_, **options).fit(noisy[:rows], outcome[:rows])
 
 
 def error(predicted):
@@ -190,9 +191,9 @@ compared.round(4)
 
 # %%
 penalties = {"alpha": [0.003, 0.01, 0.03, 0.1, 0.3]}
-ridge = GridSearchCV(KernelRidge(kernel="rbf"), penalties | {"gamma": grid["gamma"]}, cv=5)
+ridge = GridSearchCV(KernelRidge(kernel="rbf"), penalties | {"gamma": grid["gamma"]}, cv=FOLDS)
 ridge.fit(noisy[:rows], outcome[:rows])
-learned = GridSearchCV(KernelRidge(kernel="precomputed"), penalties, cv=5)
+learned = GridSearchCV(KernelRidge(kernel="precomputed"), penalties, cv=FOLDS)
 learned.fit(regressor.learned_kernel(noisy[:rows]), outcome[:rows])
 predicted = learned.predict(regressor.learned_kernel(noisy[rows:], noisy[:rows]))
 ridge_errors = error(ridge.predict(noisy[rows:])), error(predicted)

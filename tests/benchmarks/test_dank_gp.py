@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import norm
 
 from benchmarks import dank_gp
+from gpytorch_nkn.fit import Recipe
 
 
 @pytest.fixture
@@ -18,6 +19,8 @@ def toy(monkeypatch, tmp_path):
     tests = np.stack([rng.permutation(60)[:10] for _ in range(20)])
     np.savez(folder / "yacht.npz", X=x, y=y[:, None], test_idx=tests)
     monkeypatch.setenv("GPYTORCH_NKN_DATA", str(tmp_path))
+    fit, short = dank_gp._fit, Recipe(adam_steps=0, lbfgs_iterations=25)
+    monkeypatch.setattr(dank_gp, "_fit", lambda models, recipe: fit(models, short))
     return tmp_path / "out" / "dank_gp.jsonl", x, y, tests
 
 

@@ -168,6 +168,7 @@ def test_results_are_kept_and_tabled(tmp_path, monkeypatch, capsys):
     def broken(x, y, seed):
         raise NotImplementedError("not yet")
 
+    monkeypatch.setattr(recovery, "_warm_up", lambda *_: None)
     monkeypatch.setattr(recovery, "METHODS", {"search": fake, "ours": broken})
     out = tmp_path / "recovery.jsonl"
     argv = ["--cases", "rbf+per", "--draws", "2", "--out", str(out), "--methods", "search"]

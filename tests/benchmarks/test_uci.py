@@ -96,7 +96,7 @@ def test_a_half_written_line_does_not_count(toy, capsys):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_predicts_in_units_of_the_targets(method):
     X, y = draw()
-    settings = Settings(**{**FEW, "paper_steps": 3000 if method == "paper" else 3})
+    settings = Settings(**{**FEW, "paper_steps": 1500 if method == "paper" else 3})
     prediction = fit_method(method, X[:40], y[:40], settings=settings, seed=0)(X[40:])
     lower, upper = prediction.band()
     assert np.abs(prediction.mean - y[40:]).max() < 3
@@ -107,12 +107,22 @@ def test_every_method_predicts_in_units_of_the_targets(method):
     np.testing.assert_allclose(prediction.log_density(prediction.mean), expected, atol=0.2)
 
 
-def test_defaults_are_those_of_the_estimator():
+def test_defaults_are_those_of_the_estimator(monkeypatch):
+    """Its `recipe` is spelt out: what it trains is compared for one kernel, whatever its number."""
     assert Settings().restarts == NKNRegressor().restarts
+    made, fit = [], NKNRegressor.fit
+
+    def one_kernel(self, X, y):
+        made.append(self.get_params())
+        return fit(self.set_params(structure="rbf"), X, y)
+
+    monkeypatch.setattr(NKNRegressor, "fit", one_kernel)
     X, y = draw(25)
     ours = fit_method("nkn", X[:20], y[:20], settings=Settings(), seed=3)(X[20:])
     default = NKNRegressor(random_state=3).fit(X[:20], y[:20])
     np.testing.assert_allclose(ours.mean, default.predict(X[20:]))
+    ours, default = ({k: v for k, v in one.items() if k != "recipe"} for one in made)
+    assert ours == default
 
 
 def test_tables_beyond_the_limit_take_other_ways(monkeypatch):

@@ -19,7 +19,7 @@ from gpytorch_nkn.layers import Linear, Product
 from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP
 from tests.models.small_models import STRUCTURES, moved, structure_of
 
-FEW = {"max_iterations": 6}
+FEW = {"max_iterations": 4}
 
 
 def data(m=1, n=10, d=2):

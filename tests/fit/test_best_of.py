@@ -47,7 +47,7 @@ def test_training_reaches_the_optimum_that_l_bfgs_of_botorch_reaches():
     ours, theirs = (
         SingleTaskGP(x, y.unsqueeze(-1), covar_module=ScaleKernel(RBFKernel())) for _ in range(2)
     )
-    result = fit_best_of(ours, restarts=4)
+    result = fit_best_of(ours, restarts=2)
     initialize_model(theirs.train())
     fit_gpytorch_mll(ExactMarginalLogLikelihood(theirs.likelihood, theirs))
     theirs.train()
@@ -227,8 +227,9 @@ class SlowKernel(RBFKernel):
         return super().forward(x1, x2, diag=diag, **params)
 
 
-@pytest.mark.parametrize("criterion", ["marginal_likelihood", "loo"])
-@pytest.mark.parametrize("recipe", [Recipe(), Recipe(adam_steps=0)])
+@pytest.mark.parametrize(
+    ("criterion", "recipe"), [("marginal_likelihood", Recipe()), ("loo", Recipe(adam_steps=0))]
+)
 def test_a_step_that_would_not_end_within_the_budget_is_not_begun(criterion, recipe):
     SlowKernel.calls = 0
     model = SmallGP(*seasonal_data(300), SlowKernel())  # too many points for a batch of restarts
@@ -345,7 +346,8 @@ def test_data_of_a_graph_are_refused():
     x = torch.rand(9, 1, requires_grad=True)
     with pytest.raises(ValueError, match="targets .* detached data"):
         fit_best_of(SmallGP(x.detach(), x[:, 0].sin(), RBFKernel()), restarts=1)
-    result = fit_best_of(SmallGP(x, x[:, 0].sin().detach(), RBFKernel()), restarts=1)
+    model = SmallGP(x, x[:, 0].sin().detach(), RBFKernel())
+    result = fit_best_of(model, restarts=1, recipe=SHORT)
     assert result.model.train_inputs[0].is_leaf
 
 
@@ -445,7 +447,7 @@ def test_a_learned_input_transform_acts_on_the_inputs_of_the_fitted_model():
     y = (8 * x.square()).sin()
     warp = Warp(d=1, indices=[0])
     model = SingleTaskGP(x, y, input_transform=warp).eval()  # as a model in use is
-    fit_best_of(model, restarts=1, initialize=None, progress=False)
+    fit_best_of(model, restarts=1, initialize=None, recipe=SHORT, progress=False)
     assert (warp.concentration0 - 1).abs() > 1e-2  # something was learned
     with torch.no_grad():
         torch.testing.assert_close(model.train_inputs[0], warp(x))

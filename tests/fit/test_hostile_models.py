@@ -172,7 +172,7 @@ def test_predictions_in_threads_leave_the_settings_alone():
     before = gpytorch.settings.max_cholesky_size.value()
 
     def predict():
-        for _ in range(20):
+        for _ in range(8):
             result.member_prediction(0, torch.zeros(1, 1))
 
     threads = [threading.Thread(target=predict) for _ in range(4)]

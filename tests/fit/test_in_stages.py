@@ -169,7 +169,9 @@ def test_an_interruption_of_the_last_stage_keeps_the_first(monkeypatch):
 
 def test_a_budget_ends_the_training_in_time():
     result = fit_in_stages(rbf_over(1500), restarts=2, budget=1e-6)
-    assert {record.status for record in result.restarts} == {"interrupted"}
+    first, second = (record.status for record in result.restarts)
+    assert first == "interrupted"  # whether the other begins depends on the machine
+    assert second in ("interrupted", "failed: interrupted by the budget before its first step")
     assert result.model.train_targets.numel() == 1500
 
 

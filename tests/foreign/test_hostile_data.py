@@ -100,7 +100,7 @@ FUNCTIONS = {
         (X,),
     ),
     grids.inpaint: (
-        lambda image, mask: grids.inpaint(image, mask, restarts=1, budget=0.5).filled,
+        lambda image, mask: grids.inpaint(image, mask, restarts=1, budget=0.05).filled,
         (IMAGE, HOLE),
     ),
 }

@@ -9,7 +9,7 @@ from gpytorch.kernels import Kernel, RBFKernel
 import gpytorch_nkn.kernels
 from gpytorch_nkn.kernels import ComplexKernel, ZeroMeanPeriodicKernel
 from tests.kernels import contract
-from tests.kernels.contract import PROPERTIES, Subject, check_kernel, perturb
+from tests.kernels.contract import PROPERTIES, PROPERTIES_OF, Subject, check_kernel, perturb
 from tests.kernels.registry import REGISTRY
 
 
@@ -20,14 +20,19 @@ def inputs(dims):
     return 1.5 * draw[:12], 1.5 * draw[12:]
 
 
-@pytest.mark.parametrize("check", PROPERTIES, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("properties", PROPERTIES_OF)
 @pytest.mark.parametrize("entry", REGISTRY, ids=lambda entry: entry.name)
-def test_kernel_contract(entry, check, device):
+def test_kernel_contract(entry, properties, device):
+    """Every form of every kernel has every property; the first of each class thoroughly."""
+
     def make(**options):
         return entry.make(**options).to(device)
 
     kernel = perturb(make().double())
-    check(Subject(kernel, *inputs(entry.dims), make, entry.columns_alike))
+    thorough = entry is next(other for other in REGISTRY if other.cls is entry.cls)
+    subject = Subject(kernel, *inputs(entry.dims), make, entry.columns_alike, thorough)
+    for check in PROPERTIES_OF[properties]:
+        check(subject)
 
 
 def test_every_public_kernel_is_registered():
@@ -177,11 +182,13 @@ class GPyTorchsIndexing(ZeroMeanPeriodicKernel):
         (GPyTorchsIndexing, {"batch_indexing", "expand_batch", "active_dims"}),
     ],
 )
-def test_contract_rejects_broken_kernels(broken, caught_by):
+@pytest.mark.parametrize("thorough", [True, False])
+def test_contract_rejects_broken_kernels(broken, caught_by, thorough):
     checks = {check.__name__.removeprefix("check_"): check for check in PROPERTIES}
     for name in caught_by:
         with pytest.raises(Exception, match="."):
-            checks[name](Subject(perturb(broken().double()), *inputs(2), broken))
+            kernel = perturb(broken().double())
+            checks[name](Subject(kernel, *inputs(2), broken, thorough=thorough))
 
 
 @pytest.mark.parametrize("broken", [Asymmetric, DrawsRandomNumbers])  # first and last property

@@ -33,7 +33,7 @@ from gpytorch_nkn.kernels import (
     SeparableGridInterpolationKernel,
 )
 from gpytorch_nkn.layers import Linear, Product
-from tests.kernels.contract import PROPERTIES, Subject, perturb
+from tests.kernels.contract import PROPERTIES_OF, Subject, perturb
 from tests.kernels.registry import NO_BATCH, REGISTRY
 from tests.kernels.test_contract import inputs
 
@@ -159,12 +159,15 @@ def test_error_is_of_third_order_up_to_the_ends_of_the_grid():
     assert errors[0] < 0.013 and errors[1] < 0.0013 and errors[2] < 0.0001  # docstring
 
 
-@pytest.mark.parametrize("check", PROPERTIES, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("properties", PROPERTIES_OF)
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-def test_contract_of_the_operator(entry, check):
+def test_contract_of_the_operator(entry, properties):
+    thorough = entry is ENTRIES[0]
     kernel = perturb(entry.make().double())
+    subject = Subject(kernel, *inputs(entry.dims), entry.make, entry.columns_alike, thorough)
     with as_operator():
-        check(Subject(kernel, *inputs(entry.dims), entry.make, entry.columns_alike))
+        for check in PROPERTIES_OF[properties]:
+            check(subject)
 
 
 def test_batch_of_operators_is_that_of_tensors():

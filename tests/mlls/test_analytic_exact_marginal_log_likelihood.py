@@ -44,6 +44,7 @@ PATHS += [
         ),
     )
 ]
+PATHS_HERE = PATHS[:4] + (["compiled"] if is_compiled() else [])
 
 
 def data(n=12, dims=2):
@@ -167,39 +168,34 @@ def assert_same(ours, theirs, tolerance=1e-9):
 
 
 @pytest.mark.filterwarnings("ignore::gpytorch.utils.warnings.GPInputWarning")
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in WITHOUT_NETWORK])
-def test_value_and_gradients_equal_gpytorchs(name, path):
+@pytest.mark.parametrize("name", MODELS)
+def test_value_and_gradients_equal_gpytorchs(name):
     model = MODELS[name]()
     expected = value_and_gradients(ExactMarginalLogLikelihood, model, "plain")
-    assert_same(value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path), expected)
+    for path in ["auto"] if name in WITHOUT_NETWORK else PATHS_HERE:
+        assert_same(value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path), expected)
 
 
-@pytest.mark.parametrize("name", WITHOUT_NETWORK)
-def test_value_and_gradients_without_a_network_equal_gpytorchs(name):
-    test_value_and_gradients_equal_gpytorchs(name, "auto")
-
-
-@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", ["network", "scaled", "sum", "SingleTaskGP"])
-def test_train_inputs_that_require_gradients(name, path):
+def test_train_inputs_that_require_gradients(name):
     model = MODELS[name]()
     x = model.train_inputs[0].detach().clone().requires_grad_()
     model.set_train_data(x, strict=False)
     expected = value_and_gradients(ExactMarginalLogLikelihood, model, "plain", [x])
     assert expected[1]["0"].abs().max() > 1e-3
-    ours = value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path, [x])
-    # where points coincide, on the diagonal, GPyTorch's distances lose half of the digits
-    assert_same(ours, expected, 1e-7)
+    for path in PATHS_HERE:
+        ours = value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path, [x])
+        # where points coincide, on the diagonal, GPyTorch's distances lose half of the digits
+        assert_same(ours, expected, 1e-7)
 
 
-@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("frozen", ["covar_module", "likelihood", "mean_module"])
-def test_frozen_parts(frozen, path):
+def test_frozen_parts(frozen):
     model = small(regression())
     getattr(model, frozen).requires_grad_(False)
     expected = value_and_gradients(ExactMarginalLogLikelihood, model, "plain")
-    assert_same(value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path), expected)
+    for path in PATHS_HERE:
+        assert_same(value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path), expected)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -314,7 +310,7 @@ def test_second_derivatives_are_refused(name, path):
             torch.autograd.grad(value, list(model.parameters()), create_graph=True)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", ["auto", "plain"])  # gradients of the others equal theirs
 def test_fit_gpytorch_mll_improves_a_model(path):
     model = botorch(1)
     mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model)

@@ -293,10 +293,11 @@ def check_dtypes(case: Case):
     torch.set_default_dtype(torch.float64)
     floating = [v for v in made.state_dict().values() if v.is_floating_point()]
     assert {value.dtype for value in floating} == {torch.float64}
-    exact = moments(case.model(), points)
+    double = case.model()
+    exact = moments(copy.deepcopy(double), points)
     single = case.make(*case.data(dtype=torch.float32)).eval()
-    single.load_state_dict(case.model().state_dict())
-    for model in (single, case.model().float().eval()):
+    single.load_state_dict(double.state_dict())
+    for model in (single, double.float().eval()):
         found = moments(model, points.float())
         for one, two in zip(found, exact, strict=True):
             assert one.dtype == torch.float32
@@ -319,10 +320,11 @@ def check_device(case: Case, device):
 def check_units(case: Case):
     """Another unit and offset of the outcomes go through: they are standardised inside."""
     points = case.points(3)
-    mean, variance = moments(case.model(), points)
+    model = case.model()
+    mean, variance = moments(model, points)
     inputs, y = case.data()
     other = case.make(inputs, 1000 * y + 50)
-    other.load_state_dict({**case.model().state_dict(), **transforms(other)})
+    other.load_state_dict({**model.state_dict(), **transforms(other)})
     other.eval()
     for one, two in zip(moments(other, points), (1000 * mean + 50, 1e6 * variance), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-6 * two.abs().max().item())
@@ -332,7 +334,8 @@ def check_units(case: Case):
 def check_tiny_outcomes(case: Case):
     """Outcomes of any size are standardised, those that differ by rounding alone are constant."""
     points = case.points(3)
-    mean, _ = moments(case.model(), points)
+    model = case.model()
+    mean, _ = moments(model, points)
     inputs, y = case.data()
     for unit, offset in ((1e-9, 0.0), (1e-30, 0.0), (1e-9, 2.0)):
         context = contextlib.nullcontext()
@@ -340,7 +343,7 @@ def check_tiny_outcomes(case: Case):
             context = pytest.warns(UserWarning, match="standard deviation of .* larger unit")
         with context:
             other = case.make(inputs, unit * y + offset)
-        other.load_state_dict({**case.model().state_dict(), **transforms(other)})
+        other.load_state_dict({**model.state_dict(), **transforms(other)})
         found = (moments(other.eval(), points)[0] - offset) / unit
         tolerance = 1e-6 if offset == 0 else 1e-4  # of the digits that the offset leaves
         torch.testing.assert_close(found, mean, rtol=tolerance, atol=tolerance)

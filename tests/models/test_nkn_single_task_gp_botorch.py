@@ -44,10 +44,15 @@ class TestHabitsOfBoTorch(BotorchTestCase):
         structures=("optimization",),
         transforms=((False, False), (True, True)),  # of outcomes, of inputs
     ):
-        """Call ``function(x, y, options, model)`` for models of all kinds."""
-        for structure, batch_shape, m, dtype, fixed_noise, (outcome, inputs) in product(
-            structures, BATCH_SHAPES, ms, dtypes, fixed, transforms
-        ):
+        """Call ``function(x, y, options, model)`` for models of all kinds.
+
+        Of all combinations it is one half, in which any three of the settings meet in every way.
+        """
+        kinds = product(structures, BATCH_SHAPES, ms, dtypes, fixed, transforms)
+        for structure, batch_shape, m, dtype, fixed_noise, (outcome, inputs) in kinds:
+            number = structures.index(structure) + DTYPES.index(dtype)
+            if (number + len(batch_shape) + m + fixed_noise + outcome) % 2:
+                continue
             like = {"dtype": dtype, "device": self.device}
             d = 1 if structure in ("time_series", "texture") else 2
             x, y = random_data(batch_shape, m, d=d, **like)

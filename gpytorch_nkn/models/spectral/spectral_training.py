@@ -30,6 +30,7 @@ from gpytorch_nkn.models.spectral.spectral_rows import Rows, RowsGP
 __all__ = ["Training", "Watch", "left_out_density"]
 
 _START_SHARE = 0.4  # of a budget
+_FIRST = 150  # iterations of an RBF kernel from start values
 _PATIENCE = 30  # iterations without a better density of held-out rows
 _WARM_UP = 40  # iterations before it counts
 _LEAST_GAIN = 1e-4  # of a mean log density
@@ -73,7 +74,7 @@ class Training:
             gp,
             restarts=self.restarts,
             initialize=_start_rbf,
-            recipe=Recipe(adam_steps=0, lbfgs_iterations=150),
+            recipe=Recipe(adam_steps=0, lbfgs_iterations=_FIRST),
             budget=self.session.part(_START_SHARE),
             seed=self.session.seed,
             progress=False,

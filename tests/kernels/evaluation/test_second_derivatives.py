@@ -9,7 +9,15 @@ from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.settings import kernel_evaluation
 from tests.fit.models import SmallGP
 from tests.kernels.contract import perturb
-from tests.kernels.evaluation.networks import CASES, FORMULAS, PATHS, make_network, rough_inputs
+from tests.kernels.evaluation.networks import (
+    CASES,
+    FORMULAS,
+    FORMULAS_HERE,
+    PATHS,
+    PATHS_HERE,
+    make_network,
+    rough_inputs,
+)
 
 # PyTorch cannot differentiate twice the distances that GPyTorch's Matern and periodic kernels take.
 ONCE = ("time_series", "texture", "matern", "periodic", "factors")
@@ -93,24 +101,22 @@ def assert_close(actual, expected, tolerance=1e-9):
         assert float((one - other).abs().max()) <= tolerance * most
 
 
-@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", NAMES)
-def test_equal_to_those_of_plain_autograd(name, path):
+def test_equal_to_those_of_plain_autograd(name):
     network, dims = make_network(name), CASES[name].dims
     x1, x2 = rough_inputs(4, dims).requires_grad_(), (rough_inputs(3, dims) - 0.3).requires_grad_()
     expected = second_derivatives("plain", network, x1, x2)
-    assert_close(second_derivatives(path, network, x1, x2), expected)
+    for path in PATHS_HERE:
+        assert_close(second_derivatives(path, network, x1, x2), expected)
 
 
-@pytest.mark.parametrize("path", FORMULAS)
 @pytest.mark.parametrize("name", [n for n in CASES if n not in (*NAMES, "constant-activation")])
-def test_equal_to_differences_of_first_derivatives(name, path):
+def test_equal_to_differences_of_first_derivatives(name):
     network, dims = make_network(name), CASES[name].dims
     x1, x2 = rough_inputs(4, dims).requires_grad_(), (rough_inputs(3, dims) - 0.3).requires_grad_()
-    *found, _ = second_derivatives(path, network, x1, x2)
+    found = [second_derivatives(path, network, x1, x2)[:-1] for path in FORMULAS_HERE]
     sources = [*(p for p in network.parameters() if p.requires_grad), x1, x2]
     steps = [torch.randn_like(source) for source in sources]
-    parts = torch.cat([(g * step).flatten() for g, step in zip(found, steps, strict=True)])
 
     def first(shift):
         with torch.no_grad():
@@ -124,27 +130,29 @@ def test_equal_to_differences_of_first_derivatives(name, path):
 
     width = 2e-6
     difference = (first(width) - first(-2 * width)) / (2 * width)
-    assert parts.abs().sum() > 1e-2
-    assert (parts.sum() - difference).abs() < 1e-7 * parts.abs().sum()
+    for gradients in found:
+        parts = torch.cat([(g * step).flatten() for g, step in zip(gradients, steps, strict=True)])
+        assert parts.abs().sum() > 1e-2
+        assert (parts.sum() - difference).abs() < 1e-7 * parts.abs().sum()
 
 
-@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", ["time_series", "regression", "products", "periodic-ard", "skip"])
-def test_of_a_symmetric_matrix(name, path):
+def test_of_a_symmetric_matrix(name):
     network, x = make_network(name), rough_inputs(4, CASES[name].dims).requires_grad_()
     expected = second_derivatives("plain", network, x, None)
-    assert_close(second_derivatives(path, network, x, None), expected)
+    for path in PATHS_HERE:
+        assert_close(second_derivatives(path, network, x, None), expected)
 
 
-@pytest.mark.parametrize("path", FORMULAS)
 @pytest.mark.parametrize("shapes", [((2,), ()), ((), (2,)), ((2, 1), (3,))])
 @pytest.mark.parametrize("name", ["regression", "skip-activation"])
-def test_of_batches(name, shapes, path):
+def test_of_batches(name, shapes):
     network = make_network(name, shapes[0])
     x1 = rough_inputs(*shapes[1], 3, 3).requires_grad_()
     x2 = (rough_inputs(2, 3) - 0.3).requires_grad_()
     expected = second_derivatives("plain", network, x1, x2)
-    assert_close(second_derivatives(path, network, x1, x2), expected)
+    for path in FORMULAS_HERE:
+        assert_close(second_derivatives(path, network, x1, x2), expected)
 
 
 @pytest.mark.parametrize("path", FORMULAS)
@@ -156,7 +164,7 @@ def test_gradients_pass_pytorchs_numerical_checks(zero_mean, path):
     values, parameters = as_function(perturb(network))
     sources = (torch.randn(2, 1).requires_grad_(), torch.randn(2, 1).requires_grad_(), *parameters)
     with kernel_evaluation(path):
-        assert gradcheck(values, sources)
+        assert gradcheck(values, sources, fast_mode=True)
         assert gradgradcheck(values, sources, fast_mode=True)
 
 
@@ -187,13 +195,13 @@ def test_inputs_that_depend_on_each_other(path):
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])
 def test_second_derivatives_of_a_nonlinear_function_of_the_matrix(path):
-    network, x2 = make_network("regression"), torch.randn(4, 3)
+    network, x2 = make_network("regression"), torch.randn(3, 3)
 
     def function(x1):
         with kernel_evaluation(path):
             return network(x1, x2).to_dense().exp()
 
-    assert gradgradcheck(function, torch.randn(2, 3, requires_grad=True))
+    assert gradgradcheck(function, torch.randn(1, 3, requires_grad=True))
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])
@@ -246,7 +254,7 @@ def test_posterior_variance_has_second_derivatives(path):
         with kernel_evaluation(path), gpytorch.settings.fast_pred_var(False):
             return model(point).variance
 
-    assert gradgradcheck(variance, torch.randn(2, 3, requires_grad=True), atol=1e-4)
+    assert gradgradcheck(variance, torch.randn(1, 3, requires_grad=True), atol=1e-4)
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])

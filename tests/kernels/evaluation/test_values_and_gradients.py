@@ -5,7 +5,9 @@ from gpytorch_nkn.settings import kernel_evaluation
 from tests.kernels.evaluation.networks import (
     CASES,
     FORMULAS,
+    FORMULAS_HERE,
     PATHS,
+    PATHS_HERE,
     assert_same,
     evaluate,
     make_network,
@@ -24,10 +26,9 @@ BATCHES = {  # batch shapes of the network, of x1 and of x2
 }
 
 
-@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("inputs", ["one", "two", "equal"])
 @pytest.mark.parametrize("name", CASES)
-def test_equal_to_plain_autograd(name, inputs, path):
+def test_equal_to_plain_autograd(name, inputs):
     case, network = CASES[name], make_network(name)
     differentiable = inputs == "two" or not case.kinked
     x1 = rough_inputs(7, case.dims).requires_grad_(differentiable)
@@ -38,12 +39,14 @@ def test_equal_to_plain_autograd(name, inputs, path):
         x2.requires_grad_(differentiable)
     expected = evaluate("plain", network, x1, x2)
     assert expected["values"].std() > 1e-3 or name == "constant-activation"
-    actual = evaluate(path, network, x1, x2)
     if inputs == "equal" and differentiable:
         # GPyTorch's linear kernel takes x1 for x2 then: only the sum of their gradients is right
-        for results in (actual, expected):
-            results["x1"] = results["x1"] + results.pop("x2")
-    assert_same(actual, expected, case.tolerance if inputs != "two" else 1e-10)
+        expected["x1"] = expected["x1"] + expected.pop("x2")
+    for path in PATHS_HERE:
+        actual = evaluate(path, network, x1, x2)
+        if inputs == "equal" and differentiable:
+            actual["x1"] = actual["x1"] + actual.pop("x2")
+        assert_same(actual, expected, case.tolerance if inputs != "two" else 1e-10, path)
 
 
 @pytest.mark.parametrize("path", FORMULAS)
@@ -60,19 +63,19 @@ def test_input_gradients_where_both_inputs_are_equal(name, path):
     assert torch.autograd.gradcheck(total, both)
 
 
-@pytest.mark.parametrize("path", FORMULAS)
 @pytest.mark.parametrize("batches", BATCHES)
 @pytest.mark.parametrize(
     "name", ["regression", "active-dims", "activations", "scaled", "skip", "optimization-scaled"]
 )
-def test_batches(name, batches, path):
+def test_batches(name, batches):
     of_network, of_x1, of_x2 = BATCHES[batches]
     network = make_network(name, of_network)
     x1 = rough_inputs(*of_x1, 5, 3).requires_grad_()
     x2 = (rough_inputs(*of_x2, 4, 3) - 0.3).requires_grad_()
-    assert_same(evaluate(path, network, x1, x2), evaluate("plain", network, x1, x2))
-    x1 = x1.detach()
-    assert_same(evaluate(path, network, x1), evaluate("plain", network, x1))
+    of_two, of_one = evaluate("plain", network, x1, x2), evaluate("plain", network, x1.detach())
+    for path in FORMULAS_HERE:
+        assert_same(evaluate(path, network, x1, x2), of_two, path=path)
+        assert_same(evaluate(path, network, x1.detach()), of_one, path=path)
 
 
 @pytest.mark.parametrize("path", ["auto", *FORMULAS])
@@ -83,9 +86,8 @@ def test_parts_of_different_batch_shapes(path):
     assert_same(evaluate(path, network, x), evaluate("plain", network, x))
 
 
-@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("kind", ["transposed", "strided", "expanded", "reversed"])
-def test_inputs_and_weights_in_any_memory_layout(kind, path):
+def test_inputs_and_weights_in_any_memory_layout(kind):
     network = make_network("shared-columns")
     x1, x2 = {
         "transposed": (torch.randn(3, 6).mT, torch.randn(3, 5).mT),
@@ -101,17 +103,19 @@ def test_inputs_and_weights_in_any_memory_layout(kind, path):
     ):
         both = [x1.detach().requires_grad_(), x2.detach().requires_grad_()]
         expected = evaluate("plain", network, *both, weights=weights)
-        assert_same(evaluate(path, network, *both, weights=weights), expected)
+        for path in PATHS_HERE:
+            assert_same(evaluate(path, network, *both, weights=weights), expected, path=path)
 
 
-@pytest.mark.parametrize("path", ["auto", *PATHS])
 @pytest.mark.parametrize("shape", [(1, None), (2, None), (1, 1), (1, 2), (2, 1), (1, 70), (130, 1)])
-def test_few_points(shape, path):
+def test_few_points(shape):
     network, (rows, columns) = make_network("shared-columns"), shape
     x1 = torch.randn(rows, 3)
     x2 = None if columns is None else torch.randn(columns, 3).requires_grad_()
     x1.requires_grad_(x2 is not None)
-    assert_same(evaluate(path, network, x1, x2), evaluate("plain", network, x1, x2))
+    expected = evaluate("plain", network, x1, x2)
+    for path in ("auto", *PATHS_HERE):
+        assert_same(evaluate(path, network, x1, x2), expected, path=path)
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])
@@ -121,26 +125,27 @@ def test_no_points(path):
     assert values.shape == (0, 4)
 
 
-@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     "name", ["time_series-zero_mean", "shared-columns", "skip-activation", "spectral-and-others"]
 )
 @pytest.mark.parametrize("shape", [(300, None), (3, 700), (700, 3), (290, 301)])
-def test_several_tiles(shape, name, path):
+def test_several_tiles(shape, name):
     network, (rows, columns), dims = make_network(name), shape, CASES[name].dims
     x1 = rough_inputs(rows, dims).requires_grad_(columns is not None)
     x2 = None if columns is None else (rough_inputs(columns, dims) - 0.3).requires_grad_()
-    assert_same(evaluate(path, network, x1, x2), evaluate("plain", network, x1, x2))
+    expected = evaluate("plain", network, x1, x2)
+    for path in PATHS_HERE:
+        assert_same(evaluate(path, network, x1, x2), expected, path=path)
 
 
-@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", ["regression", "spectral-and-others"])
-def test_input_gradients_of_several_symmetric_tiles(name, path):
+def test_input_gradients_of_several_symmetric_tiles(name):
     network, x = make_network(name), rough_inputs(300, 3).requires_grad_()
-    assert_same(evaluate(path, network, x), evaluate("plain", network, x))
+    expected = evaluate("plain", network, x)
+    for path in PATHS_HERE:
+        assert_same(evaluate(path, network, x), expected, path=path)
 
 
-@pytest.mark.parametrize("path", ["auto", *PATHS])
 @pytest.mark.parametrize(
     "name",
     [
@@ -153,15 +158,17 @@ def test_input_gradients_of_several_symmetric_tiles(name, path):
         "spectral-and-others",
     ],
 )
-def test_float32_is_right_to_four_digits(name, path):
+def test_float32_is_right_to_four_digits(name):
     network, dims = make_network(name), CASES[name].dims
     x1, x2 = torch.randn(9, dims), torch.randn(8, dims)
     expected = evaluate("plain", network, x1.requires_grad_(), x2.requires_grad_())
     single = [x.detach().float().requires_grad_() for x in (x1, x2)]
-    actual = evaluate(path, network.float(), *single)
-    assert all(tensor.dtype == torch.float32 for tensor in actual.values())
-    actual = {name: tensor.double() for name, tensor in actual.items()}
-    assert_same(actual, expected, tolerance=1e-4)
+    network.float()
+    for path in ("auto", *PATHS_HERE):
+        actual = evaluate(path, network, *single)
+        assert all(tensor.dtype == torch.float32 for tensor in actual.values())
+        actual = {name: tensor.double() for name, tensor in actual.items()}
+        assert_same(actual, expected, 1e-4, path)
 
 
 @pytest.mark.parametrize("path", PATHS)

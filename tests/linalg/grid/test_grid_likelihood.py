@@ -21,14 +21,14 @@ GRIDS = [
     ((7, 9), 0.2),
     ((7, 9), 0.7),
     ((7, 9), 0.0),
-    ((34, 5), 0.3),  # one factor is split into even and odd
+    ((34, 2), 0.3),  # one factor is split into even and odd
     ((12,), 0.3),
     ((12,), 0.7),
-    ((4, 5, 6), 0.2),
-    ((4, 5, 6), 0.6),
+    ((3, 4, 5), 0.2),
+    ((3, 4, 5), 0.6),
     ((6, 1, 4), 0.3),
-    ((3, 4, 2, 3), 0.3),
-    ((3, 4, 2, 3), 0.0),
+    ((3, 2, 2, 3), 0.3),
+    ((3, 2, 2, 3), 0.0),
 ]
 CLOSE = {"rtol": 1e-7, "atol": 1e-8}
 
@@ -121,7 +121,7 @@ def test_random_vectors_for_a_batch_are_unbiased_in_value_and_gradient(share):
         [expected.detach(), wanted[0][None], *map(torch.flatten, symmetric(wanted[1:]))]
     )
     draws = []
-    for seed in range(60):
+    for seed in range(40):
         determinant = LogDeterminant("unbiased", num_probes=3, seed=seed, tolerance=1e-8)
         value = GridLikelihood(grid, log_determinant=determinant, **TIGHT)(residual, noise, factors)
         got = torch.autograd.grad(value.sum(), [noise, *factors])
