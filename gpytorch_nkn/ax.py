@@ -216,10 +216,10 @@ def make_generation_strategy(
 
     Objectives, constraints and the acquisition function are Ax's business: logarithmic noisy
     expected improvement, of the hypervolume with several objectives. Every outcome has a model of
-    its own. Choices that are not ordered are categories to the model (``cat_dims``), ordered ones
-    and integers are numbers. Ax trains models afresh for each trial, without a warm start. The
-    centre of the search space, which Ax's own strategy tries first, is not tried: attach it as a
-    trial if you want it.
+    its own. Choices that are not ordered are categories to the model (``cat_dims``), ordered ones,
+    fractions such as 0.1 and integers are numbers. Ax trains models afresh for each trial, without
+    a warm start. The centre of the search space, which Ax's own strategy tries first, is not tried:
+    attach it as a trial if you want it.
 
     Args:
         structure: Name of a structure of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, or
@@ -488,7 +488,7 @@ def _also_expected(adapter: Any, points: Sequence[Any], outcome: str) -> list[st
     lines = []
     for place in range(len(mean[outcome])):
         texts = [
-            f"{name} {mean[name][place]:.4g} ± {covariance[name][name][place] ** 0.5:.2g}"
+            f"{name} {mean[name][place]:.4g} ± {max(covariance[name][name][place], 0.0) ** 0.5:.2g}"
             for name in names
         ]
         which = "the next point" if len(points) == 1 else f"next point {place + 1}"
@@ -543,7 +543,12 @@ def _model_arguments(
             f"{botorch_model_class.__name__} makes its kernel from model_options; got "
             f"covar_module_class={model_config.covar_module_class.__name__}."
         )
-    categories = search_space_digest.categorical_features
+    values = search_space_digest.discrete_choices
+    categories = [  # codes are whole numbers
+        column
+        for column in search_space_digest.categorical_features
+        if all(float(value).is_integer() for value in values.get(column, ()))
+    ]
     if categories and botorch_model_class is AdditivePartitionGP:
         raise UserInputError(
             "AdditivePartitionGP has no kernel of categories, which unordered choices become in "

@@ -222,13 +222,21 @@ def test_discrete_parameters_are_searched_without_sweeps(monkeypatch):
     extra = [
         RangeParameterConfig(name="n", parameter_type="int", bounds=(1, 2)),
         ChoiceParameterConfig(name="c", parameter_type="str", values=list("abc"), is_ordered=False),
+        ChoiceParameterConfig(
+            name="f", parameter_type="float", values=[0.5, 2, 3.5], is_ordered=False
+        ),
     ]
     client = make_client(
         parameters=[*PLANE, *extra], initialization_trials=3, optimizer_options=LEAST
     )
     assert run_trials(client, 4) == ["Sobol"] * 3 + ["NKN"]
+    run = client._generation_strategy.last_generator_run
+    assert run._generator_key == "BO_MIXED", "Ax fell back on another generator"
     model = generator(client).surrogate.model
-    assert type(model) is NKNSingleTaskGP and model.train_inputs[0].shape == (3, 4)
+    assert type(model) is NKNSingleTaskGP and model.train_inputs[0].shape == (3, 5)
+    digest = generator(client)._acquisition.search_space_digest
+    whole = digest.feature_names.index("c")  # codes of categories are whole numbers
+    assert len(digest.categorical_features) == 2 and model.cat_dims == (whole,)
     assert sweeps.calls == []
 
 

@@ -249,7 +249,8 @@ class SearchReport:
             axes = figure.subplots(-(-len(shown) // width), width, squeeze=False).flatten()
             for ax in axes[len(shown) :]:
                 ax.set_axis_off()
-            plotting.plot_effects(axes[: len(shown)], shown)
+            label = literal(self.outcome, _PANEL)
+            plotting.plot_effects(axes[: len(shown)], shown, y_label=label)
 
         text = "Effects of the columns, and of pairs beyond these"
         return draw_figure(text, paint, self._size(len(shown)))
