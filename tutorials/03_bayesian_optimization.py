@@ -205,7 +205,8 @@ print("\n".join([*found.summary, *found.checks]))
 # %% [markdown]
 # Above: the values, and by how many of its deviations the model was wrong about each, given those
 # before it. Below: what it believes along three columns through the next point, and the acquisition
-# function. `found.save("search.html")` writes all of it, with the effects, on a page.
+# function. The best point lies where the model expects it: off these curves, as its other columns
+# are not those of the next one. `found.save("search.html")` writes all of it on a page.
 
 # %% mystnb={"image": {"alt": "Best value so far, one-step-ahead errors, slices of the belief"}}
 found.plot(plt.figure(figsize=(10, 6), layout="constrained"))
