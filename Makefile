@@ -8,6 +8,7 @@ BIN = $(VENV)/bin
 # Processes x threads = cores: one test process per core, one thread in each.
 WORKERS ?= $(shell $(BIN)/python -c 'import os; print(len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0)))')
 ONE_THREAD = OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+export PYTHONDONTWRITEBYTECODE =# compile once, not in every process
 PYTESTFLAGS ?=
 # Of the tests: cpu for all of them, cuda or second (tests/devices) for the contracts, there.
 DEVICE ?= cpu

@@ -41,7 +41,7 @@ Import this module before a stored experiment is loaded, too: Ax finds classes b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -73,11 +73,20 @@ from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP, StructureEnsembleGP
 
 try:
-    from ax.adapter.registry import Generators
+    from ax.adapter.base import Adapter
+    from ax.adapter.registry import GENERATOR_KEY_TO_GENERATOR_SETUP, Generators
+    from ax.adapter.transforms.base import Transform
+    from ax.adapter.transforms.bilog_y import BilogY
+    from ax.adapter.transforms.derelativize import Derelativize
+    from ax.adapter.transforms.log import Log
+    from ax.adapter.transforms.logit import Logit
+    from ax.adapter.transforms.standardize_y import StandardizeY
     from ax.adapter.transforms.utils import derelativize_optimization_config_with_raw_status_quo
+    from ax.adapter.transforms.winsorize import Winsorize
     from ax.api.client import Client
     from ax.core.observation import ObservationFeatures
-    from ax.core.outcome_constraint import OutcomeConstraint
+    from ax.core.optimization_config import OptimizationConfig
+    from ax.core.outcome_constraint import OutcomeConstraint, ScalarizedOutcomeConstraint
     from ax.core.parameter import ChoiceParameter, RangeParameter
     from ax.core.search_space import SearchSpace, SearchSpaceDigest
     from ax.core.trial_status import TrialStatus
@@ -102,6 +111,7 @@ try:
         register_mll,
         register_model,
     )
+    from ax.storage.transform_registry import register_transform
 except ImportError as error:
     raise ImportError(
         f"gpytorch_nkn.ax needs ax-platform: pip install 'gpytorch_nkn[ax]' ({error})."
@@ -204,6 +214,85 @@ class CoordinateSweepAcquisition(EnsembleAcquisition):
         return points[score.argsort(descending=True)]
 
 
+class _Joint(ScalarizedOutcomeConstraint):
+    """A constraint on several outcomes, of the class by which Ax's functions know one."""
+
+    def __init__(self, constraint: OutcomeConstraint):
+        OutcomeConstraint.__init__(
+            self,
+            expression=constraint.expression,
+            metric_name_to_signature=constraint.metric_name_to_signature,
+        )
+
+
+class JointConstraints(Transform):
+    """Keeps constraints on sums of outcomes, such as ``"cost + 2 * weight <= 3"``.
+
+    Ax (1.3) takes such a constraint for one on its first outcome, and with a baseline for a share
+    of that outcome alone. First among the transforms of outcomes.
+    """
+
+    no_op_for_experiment_data = True
+
+    def transform_optimization_config(
+        self,
+        optimization_config: OptimizationConfig,
+        adapter: Adapter | None = None,
+        fixed_features: ObservationFeatures | None = None,
+    ) -> OptimizationConfig:
+        """The same with every constraint on several outcomes as such."""
+        return _with_joint_constraints(optimization_config)
+
+
+class JointConstraintsAtLast(JointConstraints):
+    """The same after Ax's standardisation, which makes such constraints anew."""
+
+
+class JointWinsorize(Winsorize):
+    """Ax's, without a cut where the bound is one on a sum."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        for outcome in _joint_outcomes(self.adapter):
+            self.cutoffs[outcome] = (-np.inf, np.inf)
+
+
+class JointBilogY(BilogY):
+    """Ax's, for outcomes in no sum: a sum of logarithms would not be the one that is bounded."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        for outcome in _joint_outcomes(self.adapter):
+            self.metric_to_bound.pop(outcome, None)
+
+
+def _with_joint_constraints(config: Any) -> Any:
+    """The same config, changed: constraints on several outcomes are known as such."""
+    config.outcome_constraints = [
+        _Joint(one) if len(one.metric_names) > 1 else one for one in config.outcome_constraints
+    ]
+    return config
+
+
+def _transforms() -> list[type[Transform]]:
+    """Those of Ax for mixed columns, with constraints on sums of outcomes."""
+    ours: dict[Any, list[type[Transform]]] = {
+        Derelativize: [JointConstraints, Derelativize],
+        Winsorize: [JointWinsorize],
+        BilogY: [JointBilogY],
+    }
+    known = GENERATOR_KEY_TO_GENERATOR_SETUP[Generators.BO_MIXED.value].transforms
+    return [one for kind in known for one in ours.get(kind, [kind])] + [JointConstraintsAtLast]
+
+
+def _joint_outcomes(adapter: Adapter | None) -> set[str]:
+    """Outcomes that are in a constraint on several."""
+    config = None if adapter is None else adapter._optimization_config
+    constraints = () if config is None else config.outcome_constraints
+    joint = (one.metric_signatures for one in constraints if len(one.metric_names) > 1)
+    return {signature for signatures in joint for signature in signatures}
+
+
 def make_generation_strategy(
     *,
     structure: str = "optimization",
@@ -220,6 +309,10 @@ def make_generation_strategy(
     fractions such as 0.1 and integers are numbers. Ax trains models afresh for each trial, without
     a warm start. The centre of the search space, which Ax's own strategy tries first, is not tried:
     attach it as a trial if you want it.
+
+    A constraint on a sum of outcomes (``"cost + 2 * weight <= 3"``) holds for the sum. Ax's own
+    strategies (1.3) take it for one on the first outcome, and so does
+    ``client.get_best_parameterization``: :func:`report_client` names the best that keeps it.
 
     Args:
         structure: Name of a structure of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, or
@@ -281,7 +374,7 @@ def make_generation_strategy(
         should_deduplicate=True,
     )
     spec = SurrogateSpec(model_configs=[surrogate], allow_batched_models=structure != _AVERAGED)
-    arguments: dict[str, Any] = {"surrogate_spec": spec}
+    arguments: dict[str, Any] = {"surrogate_spec": spec, "transforms": _transforms()}
     acquisition = CoordinateSweepAcquisition if coordinate_sweeps else EnsembleAcquisition
     arguments["acquisition_class"] = acquisition
     options = {"optimizer_kwargs": dict(optimizer_options)} if optimizer_options else {}
@@ -361,12 +454,13 @@ def report_client(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         adapter: Any = spec.generator_enum(experiment=experiment, **spec.generator_kwargs)
-        of = _Transforms(adapter.transforms)
+        of = _Transforms(adapter.transforms.values())
         signature = experiment.get_metric(outcome).signature
         means = adapter.get_training_data().observation_data["mean"]
         means = means[means[signature].notna()]
         evaluated = means[signature]
-        fixed = derelativize_optimization_config_with_raw_status_quo(goal, adapter)
+        joint = _with_joint_constraints(goal.clone())
+        fixed = derelativize_optimization_config_with_raw_status_quo(joint, adapter)
         feasible = _feasible(means, fixed.outcome_constraints)
         trials = evaluated.index.get_level_values("trial_index")
         arms = evaluated.index.get_level_values("arm_name")
@@ -396,15 +490,15 @@ def report_client(
             categories=_choices(space, adapter),
             logarithms=of.logarithms(space, adapter.parameters),
             labels=labels,
-            y_offset=of("StandardizeY", "Ymean").get(signature, 0.0),
-            y_scale=of("StandardizeY", "Ystd").get(signature, 1.0),
+            y_offset=of(StandardizeY, "Ymean").get(signature, 0.0),
+            y_scale=of(StandardizeY, "Ystd").get(signature, 1.0),
             title=title,
             seed=seed,
         )
         notes = _left_out(experiment, {*trials}, outcome)
         notes += _also_expected(adapter, under_way, signature)
     values = evaluated.to_numpy()
-    cut = values.clip(*of("Winsorize", "cutoffs").get(signature, (-np.inf, np.inf)))
+    cut = values.clip(*of(Winsorize, "cutoffs").get(signature, (-np.inf, np.inf)))
     if not np.allclose(report.values, cut, rtol=1e-5, atol=1e-5 * np.ptp(cut)):
         raise NotImplementedError(
             f"Ax does more to {outcome!r} than standardise it, and a report would be on another "
@@ -418,23 +512,24 @@ def report_client(
 
 
 class _Transforms:
-    """What the transforms of an adapter of Ax hold, by the names of their classes."""
+    """What the transforms of an adapter of Ax hold."""
 
-    def __init__(self, transforms: Mapping[str, Any]):
-        self._transforms = transforms
+    def __init__(self, transforms: Iterable[Transform]):
+        self._transforms = list(transforms)
 
-    def __call__(self, transform: str, attribute: str) -> Any:
-        """What it has by parameter or outcome; empty without this transform."""
-        return getattr(self._transforms.get(transform), attribute, {})
+    def __call__(self, kind: type[Transform], attribute: str) -> Any:
+        """What it has by parameter or outcome; empty without such a transform."""
+        found = (getattr(one, attribute, {}) for one in self._transforms if isinstance(one, kind))
+        return next(found, {})
 
     def name(self, parameter: str) -> str:
         """The parameter, or the function of it that the model has."""
-        is_logit = parameter in self("Logit", "transform_parameters")
+        is_logit = parameter in self(Logit, "transform_parameters")
         return f"logit({parameter})" if is_logit else parameter
 
     def logarithms(self, space: SearchSpace, parameters: Sequence[str]) -> list[str]:
         """Ranges of which the model has the logarithm."""
-        known = self("Log", "transform_parameters")
+        known = self(Log, "transform_parameters")
         return [
             name
             for name in parameters
@@ -444,7 +539,7 @@ class _Transforms:
     def bounds(self, space: SearchSpace, parameters: Sequence[str]) -> Tensor:
         """Lower and upper ends ``2 x D`` of what the model has."""
         space = deepcopy(space)
-        for transform in self._transforms.values():
+        for transform in self._transforms:
             space = transform.transform_search_space(space)
         ends = []
         for name in parameters:
@@ -612,6 +707,8 @@ def _register() -> None:
     register_acquisition(EnsembleAcquisition)
     register_kernel(NeuralKernelNetwork)
     register_mll(AnalyticExactMarginalLogLikelihood)
+    for transform in (JointConstraints, JointConstraintsAtLast, JointWinsorize, JointBilogY):
+        register_transform(transform)
     for model in _MODELS:
         register_model(model)
 

@@ -53,6 +53,7 @@ READ = {
     "_min_stdv": "botorch.models.transforms.outcome.Standardize",
     "_model": "ax.generators.torch.botorch_modular.acquisition.Acquisition",
     "_objective_weights": "ax.generators.torch.botorch_modular.acquisition.Acquisition",
+    "_optimization_config": "ax.adapter.base.Adapter",
     "_outcome_constraints": "ax.generators.torch.botorch_modular.acquisition.Acquisition",
     "_variational_distribution": "gpytorch.variational.VariationalStrategy",
 }
