@@ -232,8 +232,9 @@ def test_a_constraint_on_a_sum_of_outcomes_is_on_the_sum(constraint, weight, bou
     for place, (x, y) in enumerate(points):
         point = {"x": float(x), "y": float(y)}
         trial = (client.attach_trial if place else client.attach_baseline)(point)
-        size = 40.0 if place == 6 and bound else 2.0 - min(y, 0) / 8  # Ax would cut it off
-        told.append({**outcomes(point), "size": size})
+        told.append({**outcomes(point), "size": 2.0 - min(y, 0) / 8})
+        if place == 6 and bound:
+            told[-1]["cost"] = 40.0  # Ax would cut it off
         client.complete_trial(trial, told[-1])
     sums = torch.tensor([one["cost"] + weight * one["size"] for one in told], dtype=torch.float64)
     bound = bound or 0.9 * sums[0].item()
