@@ -10,6 +10,7 @@ from gpytorch_nkn import __version__
 from gpytorch_nkn.cli import main
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.interpretation.reporting import findings, picture
 
 FAST = ["--quality", "fast", "--transform", "identity", "--steps", "5"]
 FAST += ["--jobs", "1", "--no-progress"]
@@ -48,6 +49,18 @@ def run(tmp_path, capsys):
         return code, printed, rows, summary
 
     return call
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Reports with empty pictures, where the test says something of the rest."""
+    draw = picture.draw_figure
+
+    def empty(text, paint, size):
+        return draw(text, lambda figure: figure.add_subplot(), (1, 1))
+
+    for module in (picture, findings):
+        monkeypatch.setattr(module, "draw_figure", empty)
 
 
 def no_baseline(*_, **__):
@@ -196,9 +209,12 @@ def with_price(tmp_path):
     return path
 
 
-def test_rows_without_a_target_are_forecast_by_covariates(run, with_price, tmp_path, monkeypatch):
+def test_rows_without_a_target_are_forecast_by_covariates(
+    run, with_price, tmp_path, monkeypatch, undrawn
+):
     options = ["--target", "sales", "--covariates", "price"]
     page = tmp_path / "found.html"
+    monkeypatch.setattr("gpytorch_nkn.baselines.rbf_forecast", no_baseline)
     code, printed, rows, summary = run("forecast", with_price, *FAST, *options, "--report", page)
     assert code == 0, printed.err
     assert [rows[0]["time"], rows[-1]["time"]] == ["2004-05", "2004-10"] and len(rows) == 6
@@ -207,7 +223,6 @@ def test_rows_without_a_target_are_forecast_by_covariates(run, with_price, tmp_p
     text = page.read_text()
     assert 'id="continuation"' in text and "As price goes from" in text
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr("gpytorch_nkn.baselines.rbf_forecast", no_baseline)
     # the same by a second file, of fewer steps
     lines = with_price.read_text().splitlines(keepends=True)
     more = tmp_path / "more.csv"
@@ -285,7 +300,7 @@ def test_report_is_a_page_in_a_folder_that_is_made(run, monthly, tmp_path):
     assert lines[-1] == f"The figure is at {tmp_path / 'out' / 'forecast.png'}"
 
 
-def test_a_long_horizon_is_cut_in_the_report_only(run, tmp_path):
+def test_a_long_horizon_is_cut_in_the_report_only(run, tmp_path, undrawn):
     path, page = tmp_path / "short.csv", tmp_path / "found.html"
     path.write_text("t,y\n1,1\n2,2\n3,1\n4,3\n")
     code, _, rows, _ = run("forecast", path, *FAST, "--horizon", "400", "--report", page)

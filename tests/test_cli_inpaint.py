@@ -312,11 +312,11 @@ def test_what_ends_the_training_has_a_code(run, save, inpaint, mask_file, error,
 
 
 def test_a_pattern_is_continued_into_the_hole(run, save):
-    rows, columns = np.mgrid[0:32, 0:36]
+    rows, columns = np.mgrid[0:26, 0:28]
     pattern = 127 + 60 * np.sin(rows / 1.5) + 60 * np.cos(columns / 2)
     pixels = np.round(pattern).astype(np.uint8)
     hole = np.zeros(pixels.shape, dtype=np.uint8)
-    hole[10:20, 12:22] = 255
+    hole[9:16, 10:17] = 255
     path, mask = save("waves.png", pixels), save("hole.png", hole)
     code, printed, out = run(path, "--mask", mask, "--restarts", "1")
     assert code == 0, printed.err

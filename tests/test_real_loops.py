@@ -16,7 +16,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 
 MODELS = [NKNSingleTaskGP, StructureEnsembleGP]
-SEARCH = {"num_restarts": 2, "raw_samples": 8, "options": {"maxiter": 5, "batch_limit": 2}}
+SEARCH = {"num_restarts": 2, "raw_samples": 4, "options": {"maxiter": 3, "batch_limit": 2}}
 BOUNDS = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
 
 
@@ -28,7 +28,7 @@ def outcomes(x):
 def fitted(cls, x, y, **options):
     model = cls(x, y, **options)
     fit_gpytorch_mll(
-        ExactMarginalLogLikelihood(model.likelihood, model), max_iterations=5, fresh_starts=0
+        ExactMarginalLogLikelihood(model.likelihood, model), max_iterations=3, fresh_starts=0
     )
     return model
 
@@ -44,7 +44,7 @@ def models(request):
     return [fitted(request.param, x, y[:, None]) for y in outcomes(x).unbind(-1)]
 
 
-def sampler(count=16):
+def sampler(count=8):
     return SobolQMCNormalSampler(torch.Size([count]), seed=0)
 
 
@@ -113,8 +113,8 @@ def test_fixed_columns_and_integers(models):
         BOUNDS,
         discrete_dims={2: quarters},
         num_restarts=2,
-        raw_samples=8,
-        options={"maxiter_alternating": 2, "maxiter_init": 3, "maxiter_continuous": 3},
+        raw_samples=4,
+        options={"maxiter_alternating": 1, "maxiter_init": 2, "maxiter_continuous": 2},
     )
     assert candidate[0, 2].item() in quarters
 
@@ -131,7 +131,7 @@ def test_columns_that_are_rounded(cls):
 
 @pytest.mark.parametrize("cls", MODELS)
 def test_categories_are_searched_in_turn_with_numbers(cls):
-    x = points(12)
+    x = points(8)
     x[:, 2] = (3 * x[:, 2]).floor()
     y = outcomes(x / torch.tensor([1.0, 1.0, 2.0]))[:, :1]
     acqf = qLogNoisyExpectedImprovement(fitted(cls, x, y, cat_dims=[2]), x, sampler=sampler())
@@ -143,7 +143,7 @@ def test_categories_are_searched_in_turn_with_numbers(cls):
         q=2,
         num_restarts=1,
         raw_samples=4,
-        options={"maxiter_alternating": 2, "maxiter_init": 3, "maxiter_continuous": 3},
+        options={"maxiter_alternating": 1, "maxiter_init": 2, "maxiter_continuous": 2},
     )
     assert set(candidates[:, 2].tolist()) <= {0.0, 1.0, 2.0}
 

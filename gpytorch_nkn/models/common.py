@@ -21,6 +21,8 @@ from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from gpytorch.models import ExactGP
+from linear_operator import to_linear_operator
+from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts, options_of, warn_user
@@ -53,6 +55,7 @@ R = TypeVar("R")
 _NOISE_FLOOR = 1e-6  # of the variance of standardised targets: noise-free data remain solvable
 _BOTORCH_LEAST = 1e-8  # deviation from which on its Standardize divides by it
 _ROUNDING = 10.0  # deviations of so many last digits are those of constants
+_JOINED_ENTRIES = 100_000  # of inputs, up to which one call of a kernel costs less than two
 _CHUNK_ENTRIES = 4_000_000  # covariances with inducing points: 32 MB, several times that in all
 
 # The trainer of each class of models: a function of a model, whose options are keywords.
@@ -379,6 +382,31 @@ class PriorOfCalls:
                 "mode, on which loo_cv relies: call the model, or predict left-out rows by "
                 "botorch.cross_validation.batch_cross_validation."
             )
+
+
+def prior_covariances(
+    values: Callable[[Tensor, Tensor], Tensor], train: Tensor, test: Tensor
+) -> tuple[LinearOperator, LinearOperator]:
+    """Prior covariances ``... x q x q`` of test points and ``... x q x n`` with those of training.
+
+    An optimiser of acquisition functions asks for small matrices very often: most of what they cost
+    is the call of the kernel, so one call gives both. It takes the training inputs once for every
+    batch of test points, which for many of them costs more than a second call.
+
+    Args:
+        values: A kernel's matrix for two inputs, ``... x N x D`` and ``... x M x D``.
+        train: Training inputs ``... x n x D``.
+        test: Test points ``... x q x D``.
+    """
+    batch_shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
+    if batch_shape.numel() * train.shape[-2:].numel() > _JOINED_ENTRIES:
+        own, cross = values(test, test), values(test, train)
+    else:
+        inputs = torch.cat([x.expand(*batch_shape, *x.shape[-2:]) for x in (train, test)], -2)
+        num_train = train.size(-2)
+        both = values(inputs[..., num_train:, :], inputs)
+        own, cross = both[..., num_train:], both[..., :num_train]
+    return to_linear_operator(own), to_linear_operator(cross)
 
 
 class ChunkedPredictions:

@@ -11,6 +11,7 @@ from botorch.acquisition import (
 )
 from botorch.models import SingleTaskGP
 from botorch.optim import optimize_acqf
+from botorch.sampling import SobolQMCNormalSampler
 from torch import Tensor
 
 from gpytorch_nkn.bo import group_acquisition, optimize_acqf_by_groups
@@ -139,13 +140,18 @@ def test_acquisition_of_a_model(groups):
     model, bounds = SingleTaskGP(x, y), torch.tensor([[0.0] * 3, [1.0] * 3])
     acq_function = LogExpectedImprovement(model, best_f=y.max())
     incumbent = x[y.squeeze().topk(2).indices]
-    candidate, value = optimize_acqf_by_groups(acq_function, bounds, groups, incumbent=incumbent)
+    few = {"num_restarts": 2, "options": {"maxiter": 50}}
+    candidate, value = optimize_acqf_by_groups(
+        acq_function, bounds, groups, incumbent=incumbent, sweeps=3, **few
+    )
     assert (candidate >= 0).all() and (candidate <= 1).all()
     torch.manual_seed(0)
-    _, joint = optimize_acqf(acq_function, bounds, q=1, num_restarts=10, raw_samples=256)
+    _, joint = optimize_acqf(acq_function, bounds, q=1, raw_samples=256, **few)
     assert value > joint - 0.05
-    mc = qLogExpectedImprovement(model, best_f=y.max())
-    candidates, _ = optimize_acqf_by_groups(mc, bounds, groups, q=2, incumbent=None, sweeps=1)
+    sampler = SobolQMCNormalSampler(torch.Size([16]), seed=0)
+    mc = qLogExpectedImprovement(model, best_f=y.max(), sampler=sampler)
+    few = {"sweeps": 1, "num_restarts": 1, "raw_samples": 16, "options": {"maxiter": 20}}
+    candidates, _ = optimize_acqf_by_groups(mc, bounds, groups, q=2, incumbent=None, **few)
     assert candidates.shape == (2, 3) and (candidates[0] - candidates[1]).abs().max() > 1e-3
 
 

@@ -63,7 +63,7 @@ def step(acquisition, incumbent, q=1, **options):
         "incumbent": incumbent,
         **options,
     }
-    points, value = optimize_acqf(acquisition, UNIT, q=q, options={"maxiter": 20}, **options)
+    points, value = optimize_acqf(acquisition, UNIT, q=q, options={"maxiter": 10}, **options)
     assert points.shape == (q, 2) and value.isfinite().all()
     assert (points >= 0).all() and (points <= 1).all()
     with torch.no_grad():
@@ -142,7 +142,7 @@ def test_points_one_after_another(inputs):
         num_restarts=2,
         raw_samples=16,
         sequential=True,
-        options={"maxiter": 20},
+        options={"maxiter": 10},
         ic_generator=coordinate_sweep_initial_conditions,
         incumbent=inputs[y.argmax()],
     )
@@ -167,7 +167,7 @@ def test_knowledge_gradient(inputs):
     model = fit_bo_model(NKNSingleTaskGP(inputs, y), **FEW)
     acquisition = qKnowledgeGradient(model, num_fantasies=4)
     points, value = optimize_acqf(
-        acquisition, UNIT, q=1, num_restarts=2, raw_samples=8, options={"maxiter": 5}
+        acquisition, UNIT, q=1, num_restarts=1, raw_samples=8, options={"maxiter": 4}
     )
     assert points.shape == (1, 2) and value.isfinite()
     assert (points >= 0).all() and (points <= 1).all()
@@ -282,7 +282,7 @@ def test_mixed_space():
         num_restarts=2,
         raw_samples=16,
         fixed_features_list=[{1: 0.0}, {-1: 0.5}, {1: 1.0}],
-        options={"maxiter": 20},
+        options={"maxiter": 10},
         ic_generator=coordinate_sweep_initial_conditions,
         ic_gen_kwargs={"incumbent": x[y.argmax()]},
     )

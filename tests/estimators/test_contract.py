@@ -73,16 +73,28 @@ def values(model, X):
     return model.decision_function(X) if is_classifier(model) else model.predict(X)
 
 
+_known = {}
+
+
+@pytest.fixture
+def known(cls, _options):
+    """A model that the tests of a class share, which they leave as it is, and its values."""
+    if cls not in _known:
+        with unchanged():
+            model = fitted(cls)
+        _known[cls] = model, values(model, data(cls)[0])
+    return _known[cls]
+
+
 def test_every_estimator_is_registered():
     public = filter(inspect.isclass, (getattr(estimators, name) for name in estimators.__all__))
     assert {cls for cls in public if issubclass(cls, BaseEstimator)} == MAKE.keys()
 
 
 @each
-def test_copies_pickles_and_clones(cls):
+def test_copies_pickles_and_clones(cls, known):
     X, y = data(cls)
-    model = fitted(cls)
-    expected = values(model, X)
+    model, expected = known
     for other in (deepcopy(model), pickle.loads(pickle.dumps(model))):
         np.testing.assert_allclose(values(other, X), expected, rtol=1e-10, atol=1e-12)
         assert other.get_params().keys() == model.get_params().keys()
@@ -104,33 +116,28 @@ def test_it_learns_what_it_learns_on_the_cpu(cls, device):
 
 
 @each
-def test_random_state_decides_and_nothing_else_is_touched(cls):
+def test_random_state_decides_and_nothing_else_is_touched(cls, known):
     X, y = data(cls)
     given = X.copy(), y.copy()
-    with unchanged():
-        first = values(fitted(cls), X)
     torch.manual_seed(5)
     np.random.seed(5)
     for mode in (torch.no_grad, torch.inference_mode):
+        model = MAKE[cls](random_state=0)
+        parameters = repr(model.get_params())
         with mode(), unchanged():
-            np.testing.assert_array_equal(values(fitted(cls), X), first)
+            np.testing.assert_array_equal(values(model.fit(X, y), X), known[1])
+        assert repr(model.get_params()) == parameters  # as scikit-learn's clones need them
     np.testing.assert_array_equal(X, given[0])
     np.testing.assert_array_equal(y, given[1])
-    model = MAKE[cls](random_state=0)
-    parameters = repr(model.get_params())
-    model.fit(X, y)
-    assert repr(model.get_params()) == parameters  # as scikit-learn's clones need them
 
 
 @each
-def test_the_default_dtype_does_not_matter(cls):
+def test_the_default_dtype_does_not_matter(cls, known):
     X, _ = data(cls)
-    found = []
-    for dtype in (torch.float32, torch.float64):
-        torch.set_default_dtype(dtype)
-        found.append(values(fitted(cls), X))
-        assert torch.get_default_dtype() == dtype
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+    torch.set_default_dtype(torch.float32)  # of double precision is the known one
+    found = values(fitted(cls), X)
+    assert torch.get_default_dtype() == torch.float32
+    np.testing.assert_allclose(found, known[1], rtol=1e-5, atol=1e-6)
 
 
 @each
@@ -142,9 +149,9 @@ def test_options_that_are_not_there_are_refused(cls):
 
 
 @each
-def test_bad_data_are_refused_and_leave_nothing_fitted(cls):
+def test_bad_data_are_refused_and_leave_nothing_fitted(cls, known):
     X, y = data(cls)
-    model = fitted(cls)
+    model = deepcopy(known[0])
     taken = model.__sklearn_tags__().input_tags.allow_nan
     for bad in (np.inf,) if taken else (np.nan, np.inf):
         broken = X.copy()
@@ -157,13 +164,13 @@ def test_bad_data_are_refused_and_leave_nothing_fitted(cls):
         with pytest.raises((ValueError, TypeError), match="."):
             MAKE[cls]().fit(*wrong)
     with pytest.raises((ValueError, TypeError), match="."):
-        fitted(cls).predict(np.ones((3, 5)))
+        known[0].predict(np.ones((3, 5)))
 
 
 @each
-def test_data_frames(cls):
+def test_data_frames(cls, known):
     X, y = data(cls)
-    expected = values(fitted(cls), X)
+    expected = known[1]
     if cls is NKNForecaster:
         model = MAKE[cls](random_state=0).fit(pd.Series(X), pd.Series(y))
         np.testing.assert_allclose(values(model, pd.Series(X)), expected)

@@ -21,7 +21,7 @@ from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.settings import kernel_evaluation
 from tests.fit.models import SmallGP, network_model, rbf_model, seasonal_data
 
-SHORT = Recipe(adam_steps=15, lbfgs_iterations=5)
+SHORT = Recipe(adam_steps=6, lbfgs_iterations=3)
 
 
 def state(model):
@@ -47,7 +47,7 @@ def test_training_reaches_the_optimum_that_l_bfgs_of_botorch_reaches():
     ours, theirs = (
         SingleTaskGP(x, y.unsqueeze(-1), covar_module=ScaleKernel(RBFKernel())) for _ in range(2)
     )
-    result = fit_best_of(ours, restarts=2)
+    result = fit_best_of(ours, restarts=1)
     initialize_model(theirs.train())
     fit_gpytorch_mll(ExactMarginalLogLikelihood(theirs.likelihood, theirs))
     theirs.train()
@@ -56,7 +56,7 @@ def test_training_reaches_the_optimum_that_l_bfgs_of_botorch_reaches():
 
 def test_a_batch_of_restarts_equals_one_after_another(monkeypatch):
     model = network_model(30)
-    recipe = Recipe(adam_steps=20, lbfgs_iterations=0)
+    recipe = Recipe(adam_steps=8, lbfgs_iterations=0)
     batched = fit_best_of(deepcopy(model), restarts=3, recipe=recipe)
     monkeypatch.setattr(best_of, "can_stack", lambda models: False)
     single = fit_best_of(model, restarts=3, recipe=recipe)
@@ -372,7 +372,7 @@ def test_trace_is_the_running_minimum_of_the_losses(monkeypatch):
     seen = recorded_losses(monkeypatch)
     record = fit_best_of(rbf_model(), restarts=1, recipe=SHORT).restarts[0]
     losses = np.array(seen)[:, 0]
-    assert len(losses) == record.evaluations > 15
+    assert len(losses) == record.evaluations > SHORT.adam_steps
     np.testing.assert_array_equal(record.trace, np.minimum.accumulate(losses))
     assert record.trace[-1] == record.loss < record.trace[0]
 
@@ -381,7 +381,8 @@ def test_trace_goes_on_from_a_batch_to_each_restart(monkeypatch):
     seen = recorded_losses(monkeypatch)
     monkeypatch.setattr(best_of, "is_compiled", lambda: False)
     result = fit_best_of(network_model(30), restarts=2, recipe=SHORT)
-    assert [len(losses) for losses in seen[:16]] == [2] * 15 + [1]  # the batch came first
+    steps = SHORT.adam_steps  # of the batch, which comes first
+    assert [len(losses) for losses in seen[: steps + 1]] == [2] * steps + [1]
     first = result.restarts[0]
     alone = [losses[0] for losses in seen[: first.evaluations]]
     np.testing.assert_array_equal(first.trace, np.minimum.accumulate(alone))

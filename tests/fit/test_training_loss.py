@@ -418,7 +418,7 @@ def test_training_takes_the_same_steps_as_by_autograd(name, path):
         with kernel_evaluation(each):
             run_adam(
                 flat,
-                steps=10,
+                steps=4,
                 learning_rate=0.05,
                 anneal=True,
                 deadline=math.inf,

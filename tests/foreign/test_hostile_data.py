@@ -71,7 +71,7 @@ FUNCTIONS = {
         (TIMES, WAVE, TIMES[:5] + 30),
     ),
     baselines.rbf_forecast: (
-        lambda x, y, new: baselines.rbf_forecast(x, y, new, restarts=1),
+        lambda x, y, new: baselines.rbf_forecast(x, y, new, restarts=1, budget=0.02),
         (TIMES[:12], WAVE[:12], TIMES[:5] + 12),
     ),
     metrics.forecast_scores: (
@@ -235,7 +235,9 @@ def entries():
     for cls, make in MAKE.items():
         x, y = table_of(cls, 30)
         later = METHOD_ARRAYS | {"x": x + 30, "X": x, "Y": x, "y": y}
-        fitted = make(random_state=0).fit(x, y)
+        nkn = cls in (estimators.NKNForecaster, estimators.NKNRegressor)
+        short = {"recipe": fit.Recipe(adam_steps=0, lbfgs_iterations=1)} if nkn else {}
+        fitted = make(random_state=0, **short).fit(x, y)
         reset = {"fit", "partial_fit", "update"}
         yield from method_calls(cls, fitted, later, reset)
 

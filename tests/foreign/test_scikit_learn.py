@@ -17,7 +17,8 @@ from gpytorch_nkn.estimators import (
     NKNForecaster,
     NKNRegressor,
 )
-from gpytorch_nkn.estimators.dank import dank_classifier
+from gpytorch_nkn.estimators.askl import askl_base, askl_inputs
+from gpytorch_nkn.estimators.dank import dank_base, dank_classifier
 from gpytorch_nkn.fit import Recipe
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=2)
@@ -35,7 +36,7 @@ ESTIMATORS = [
     DANKClassifier(eta="norm", relevance=None),
     DANKRegressor(eta="norm", relevance=None),
     NKNForecaster(quality="fast", recipe=Recipe(5, lbfgs_iterations=2), random_state=0),
-    NKNRegressor("tabular", restarts=1, recipe=SHORT, random_state=0),
+    NKNRegressor("rbf", restarts=1, recipe=SHORT, random_state=0),
     # both factors are learned by folds, of two instead of five; one of them, in a fifth of the time
     DANKClassifier(cv=2),
     DANKRegressor(cv=2, relevance=None),
@@ -64,10 +65,19 @@ def check_as_scikit_learn_does(estimator):
 
 @pytest.fixture
 def few_candidates(monkeypatch):
-    """Of the relevances that a DANKClassifier compares, four instead of fifteen, in one round."""
-    few = [replace(path, penalties=path.penalties[:2]) for path in DANKClassifier._paths[:2]]
+    """What is compared in a training, and how often, is less: a search of each kind remains.
+
+    A DANKClassifier compares two relevances instead of fifteen, in one round, and DANK estimators
+    two strengths of the factor instead of five; ASKL estimators hold out two parts of the rows
+    instead of five, and try two widths of the kernel for the scaling of columns.
+    """
+    few = [replace(path, penalties=path.penalties[:1]) for path in DANKClassifier._paths[:2]]
     monkeypatch.setattr(DANKClassifier, "_paths", tuple(few))
     monkeypatch.setattr(dank_classifier, "_REPEATS", 1)
+    choose_eta = dank_base.choose_eta
+    monkeypatch.setattr(dank_base, "choose_eta", lambda task, all_: choose_eta(task, all_[:2]))
+    monkeypatch.setattr(askl_base, "_folds", lambda count: (2, 0.2))
+    monkeypatch.setattr(askl_inputs, "_GAMMAS", askl_inputs._GAMMAS[1:4:2])
 
 
 @pytest.mark.usefixtures("few_candidates")

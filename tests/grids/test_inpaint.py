@@ -21,10 +21,10 @@ def test_what_the_mask_marks_is_missing_and_the_rest_stays(kind, per_channel):
 
 
 def ramp(channels=None):
-    rows, columns = np.mgrid[:30, :36]
-    image = rows / 10 + (columns > 17) + 0.02 * np.random.default_rng(0).normal(size=rows.shape)
+    rows, columns = np.mgrid[:24, :28]
+    image = rows / 8 + (columns > 13) + 0.02 * np.random.default_rng(0).normal(size=rows.shape)
     mask = np.zeros(image.shape, dtype=bool)
-    mask[10:18, 12:22] = True
+    mask[8:14, 9:17] = True
     if channels:
         image = np.stack([image * (1 + k) for k in range(channels)], -1)
     return image, mask
@@ -56,11 +56,11 @@ def test_scratches_and_colours():
 @pytest.mark.parametrize("share", [0.02, 1.0])
 def test_a_kernel_that_is_far_too_sure_is_not_believed(monkeypatch, share):
     """Where it fills a hole alone its own deviations count unless blocks belie them."""
-    rows, columns = np.mgrid[:36, :40]
+    rows, columns = np.mgrid[:28, :30]
     noise = np.random.default_rng(0).normal(size=rows.shape)
     image = np.sin(1.3 * rows) * np.cos(1.1 * columns) + 0.1 * noise
     mask = np.zeros(image.shape, dtype=bool)
-    mask[12:20, 14:24] = True
+    mask[10:17, 11:19] = True
     module = importlib.import_module("gpytorch_nkn.grids.inpaint")
     true, own = module._deviations, []
     monkeypatch.setattr(
@@ -80,7 +80,7 @@ def test_each_fill_alone():
         for name in ("kernel", "harmonic", "biharmonic")
     }
     alone = {name: result.filled for name, result in results.items()}
-    around = image[9:19, 11:23]
+    around = image[7:15, 8:18]
     assert all((around.min() - 1 < f[mask]).all() for f in alone.values())
     assert len({float(f[mask].sum()) for f in alone.values()}) == 3
     mean = results["kernel"].model.grid_mean().numpy()
@@ -91,7 +91,7 @@ def test_each_fill_alone():
 
 def test_a_budget_too_short_for_a_kernel_leaves_the_smooth_fills():
     image, mask = ramp()
-    with pytest.warns(UserWarning, match=r"too short to learn a kernel.* \(30, 36\)") as caught:
+    with pytest.warns(UserWarning, match=r"too short to learn a kernel.* \(24, 28\)") as caught:
         result = inpaint(image, mask, budget=1e-6, progress=False)
     assert caught[0].filename == __file__
     assert result.model is None and set(result.weights) == {"harmonic", "biharmonic"}

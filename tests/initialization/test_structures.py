@@ -18,7 +18,7 @@ from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear, Product, parse_wiring
 from tests.fit.models import SmallGP
 
-MANY = torch.Size([3000])  # draws enough for a mean within a few hundredths
+MANY = torch.Size([1500])  # draws enough for a mean within a few hundredths
 
 
 def values(network):
@@ -66,14 +66,14 @@ def test_logarithms_of_lengthscales_are_normal():
     start_from_structure(network, "joint")
     for kernel, columns in zip(network.primitives, [1, 1, 1, 1, 4], strict=True):
         logs = kernel.lengthscale.log()
-        assert logs.mean().item() == pytest.approx(math.log(0.3 * math.sqrt(columns)), abs=0.05)
-        assert logs.std().item() == pytest.approx(0.5, abs=0.03)
+        assert logs.mean().item() == pytest.approx(math.log(0.3 * math.sqrt(columns)), abs=0.06)
+        assert logs.std().item() == pytest.approx(0.5, abs=0.04)
     first, second = (network.primitives[i].lengthscale.log().squeeze() for i in (0, 1))
     assert torch.corrcoef(torch.stack([first, second]))[0, 1].abs() < 0.1
 
 
 def test_the_columns_of_a_joint_kernel_count_without_separate_lengthscales():
-    shape = torch.Size([3000])
+    shape = MANY
     layers = parse_wiring("Linear2-Linear1", 2, weights="simplex", skip=True, batch_shape=shape)
     kernels = [
         RBFKernel(active_dims=(0,), batch_shape=shape),
@@ -81,7 +81,7 @@ def test_the_columns_of_a_joint_kernel_count_without_separate_lengthscales():
     ]
     network = start_from_structure(NeuralKernelNetwork(kernels, layers, skip=True), "joint")
     mean = network.primitives[1].lengthscale.log().mean().item()
-    assert mean == pytest.approx(math.log(0.3 * math.sqrt(3)), abs=0.05)
+    assert mean == pytest.approx(math.log(0.3 * math.sqrt(3)), abs=0.06)
 
 
 def test_seeds_determine_the_draws_and_the_random_state_is_left_alone():

@@ -28,10 +28,13 @@ def season(n, period=12.0):
 
 
 def forecaster(x, y, structure=None, **options):
-    """By default a network of the paper's primitives with a tenth of its monomials."""
+    """By default a network of the paper's primitives with a tenth of its monomials.
+
+    It does not look for wild values, which takes another training.
+    """
     if structure is None:
         structure = NeuralKernelNetwork.time_series(wiring="Linear4-Product2-Linear1")
-    options = {"transform": "identity", **options}
+    options = {"transform": "identity", "outliers": "keep", **options}
     model = NKNForecaster(structure, restarts=1, recipe=STEPS, random_state=0, **options)
     return model.fit(x, y)
 

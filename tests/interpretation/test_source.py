@@ -19,6 +19,7 @@ from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.interpretation import expand
 from gpytorch_nkn.interpretation.source import fitted_gp, source_of
 from gpytorch_nkn.kernels import NeuralKernelNetwork
+from tests.interpretation.small_models import STEPS
 
 X = 3 + 10 * torch.rand(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = (200 + 40 * X[:, :1].sin() + X[:, 1:]).double()
@@ -41,7 +42,8 @@ def rbf(*lengthscales):
 
 def quick(**options):
     options = {"transform": "identity", **options}
-    return NKNForecaster("time_series", restarts=1, random_state=0, budget=2.0, **options)
+    options = {"recipe": STEPS, "outliers": "keep", **options}
+    return NKNForecaster("time_series", restarts=1, random_state=0, **options)
 
 
 # --- units -------------------------------------------------------------------------------------

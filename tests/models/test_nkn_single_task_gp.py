@@ -1,3 +1,4 @@
+import math
 import warnings
 from copy import deepcopy
 from functools import wraps
@@ -13,6 +14,7 @@ from botorch.models.transforms.input import FilterFeatures, InputPerturbation
 from botorch.optim.core import OptimizationResult, OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_torch
 from botorch.optim.utils import sample_all_priors
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import (
@@ -24,7 +26,7 @@ from gpytorch.mlls import (
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
-from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP, common
+from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP, StructureEnsembleGP, common
 from tests.models.small_models import SMALL, STRUCTURES, data, moved, structure_of
 
 
@@ -459,3 +461,45 @@ def test_fit_gpytorch_mll_trains_the_likelihood_of_the_mll():
     other.noise = before
     fit_gpytorch_mll(ExactMarginalLogLikelihood(other, NKNSingleTaskGP(x, y)))
     assert other.noise.item() != before
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        NKNSingleTaskGP,
+        lambda x, y: NKNSingleTaskGP(x, y, shared_kernel=True),
+        lambda x, y: StructureEnsembleGP(x, y[:, :1]),
+    ],
+    ids=["outputs", "shared kernel", "structures"],
+)
+def test_many_points_are_predicted_as_few_are(make, monkeypatch):
+    """The kernel is called once for few points, and twice for many."""
+    x, y = data(m=2)
+    found = []
+    for entries in (0, math.inf):
+        monkeypatch.setattr(common, "_JOINED_ENTRIES", entries)
+        torch.manual_seed(0)
+        model = moved(make(x, y))
+        points = torch.rand(3, 4, 2, requires_grad=True)
+        posterior = model.posterior(points)
+        covariance = posterior.distribution.covariance_matrix
+        (slope,) = torch.autograd.grad(posterior.mean.sum() + covariance.sum(), points)
+        found.append((posterior.mean, covariance, slope))
+    for twice, once in zip(*found, strict=True):
+        torch.testing.assert_close(twice, once)
+
+
+class Trended(NKNSingleTaskGP):
+    """A model whose prior is its own."""
+
+    def forward(self, x):
+        prior = super().forward(x)
+        return MultivariateNormal(prior.mean + x[..., 0], prior.lazy_covariance_matrix)
+
+
+def test_the_prior_of_a_class_of_ones_own_is_kept():
+    x, y = data()
+    points = torch.rand(4, 2)
+    trended = moved(Trended(x, y, outcome_transform=None)).posterior(points).mean
+    plain = moved(NKNSingleTaskGP(x, y - x[:, :1], outcome_transform=None)).posterior(points).mean
+    torch.testing.assert_close(trended, plain + points[:, :1])

@@ -37,10 +37,10 @@ def no_overlap(monkeypatch):
             drawn.extend([self] if self.get_visible() else [])
             return original(self, *args, **kwargs)
 
-        figure.draw_without_rendering()  # the layout
+        figure.draw_without_rendering()  # the layout, as before a figure is saved
         with monkeypatch.context() as patch:
             patch.setattr(Text, "draw", draw)
-            figure.canvas.draw()
+            figure.draw_without_rendering()
         texts = [text for text in dict.fromkeys(drawn) if text.get_text().strip()]
         boxes = [(text.get_text(), Text.get_window_extent(text)) for text in texts]
         assert len(boxes) > 3

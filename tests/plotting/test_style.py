@@ -91,7 +91,7 @@ def test_long_titles_are_broken_and_cut(make_axes):
 NARROW = [(3.5, days) for days in (0.001, 0.1, 2.9, 45, 89, 600, 1080, 1200, 20_000)]
 
 
-@pytest.mark.parametrize(("width", "days"), [*NARROW, (9, 0.001), (9, 89), (9, 20_000)])
+@pytest.mark.parametrize(("width", "days"), [*NARROW, (9, 89)])
 def test_dates_of_any_range_stay_apart(make_axes, no_overlap, width, days):
     ax = make_axes(size=(width, 3))
     x = np.datetime64("1987-11-20T07:03:11") + np.array([0, int(86400 * days)])

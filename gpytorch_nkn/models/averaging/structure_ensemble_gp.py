@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -18,7 +19,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.models import ExactGP
 from gpytorch.priors import GammaPrior, LogNormalPrior
-from linear_operator import to_linear_operator
+from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts
@@ -32,7 +33,12 @@ from gpytorch_nkn.models.averaging.member_warp import (
     warp_slope,
 )
 from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
-from gpytorch_nkn.models.common import check_codes_kept, check_training_data, set_cat_dims
+from gpytorch_nkn.models.common import (
+    check_codes_kept,
+    check_training_data,
+    prior_covariances,
+    set_cat_dims,
+)
 from gpytorch_nkn.models.ensemble_gp import EnsembleGP
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
@@ -311,7 +317,7 @@ class StructureEnsembleGP(EnsembleGP):
 
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
-    ) -> tuple[Tensor, Tensor, Tensor, torch.Size, torch.Size, type]:
+    ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
         """As the base class, with each kernel evaluated once for all members that have it.
 
         Where the strategy predicts once for members that are the same, covariances are of these.
@@ -322,14 +328,10 @@ class StructureEnsembleGP(EnsembleGP):
             train = one
             first = getattr(self.prediction_strategy, "first", None)
             members = members if first is None else members[first]
+        values = partial(self.covar_module.matrices, members)
+        own, cross = prior_covariances(values, train, test)
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
-        inputs = torch.cat([x.expand(*shape, *x.shape[-2:]) for x in (train, test)], -2)
-        num_train = train.size(-2)
-        test = inputs[..., num_train:, :]
-        covariance = self.covar_module.matrices(members, test, inputs)
-        mean = self.mean_module(test)
-        parts = (covariance[..., num_train:], covariance[..., :num_train])
-        own, cross = (to_linear_operator(part) for part in parts)
+        mean = self.mean_module(test.expand(*shape, *test.shape[-2:]))
         return mean, own, cross, mean.shape[:-1], mean.shape[-1:], MultivariateNormal
 
     def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:

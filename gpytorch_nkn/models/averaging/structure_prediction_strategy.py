@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from gpytorch import settings
+from gpytorch.utils.memoize import cached
 from linear_operator import to_dense, to_linear_operator
 from torch import Tensor
 
@@ -46,6 +47,12 @@ class StructurePredictionStrategy(BatchPredictionStrategy):
         ):
             self.first, self.inverse = first, inverse
 
+    @property
+    @cached(name="roots")
+    def _roots(self) -> Tensor:
+        """Roots ``K x n x n`` of the inverses of entries that differ; asked for often, a copy."""
+        return to_dense(self.covar_cache)[self.first]
+
     def exact_prediction(
         self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any
     ) -> tuple[Tensor, Any]:
@@ -65,7 +72,7 @@ class StructurePredictionStrategy(BatchPredictionStrategy):
         if settings.fast_pred_var.off() or settings.skip_posterior_variances.on():
             every = (part.index_select(-3, inverse) for part in (own, cross))
             return mean, self.exact_predictive_covar(*map(to_linear_operator, every))
-        root = to_dense(self.covar_cache)[first]
+        root = self._roots
         if cross.size(-2) > 1:
             half = cross @ root
         else:  # where a product of broadcast batches would copy the root for each of many points

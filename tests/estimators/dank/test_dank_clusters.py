@@ -203,17 +203,17 @@ def test_what_was_compared_is_told_per_row_with_the_plain_machine_first(make):
         np.testing.assert_allclose(counts, np.round(counts), atol=1e-9)
 
 
-@pytest.mark.parametrize("scale", [2.0**-13, 2.0**13])
-def test_units_of_targets_do_not_count(scale):
-    X, _, y = rows(300)
+def test_units_of_targets_do_not_count():
+    X, _, y = rows(210)
     model = regressor(eta="cv").fit(X, y)
-    scaled = regressor(eta="cv", C=3.0 * scale, epsilon=0.02 * scale).fit(X, scale * y)
-    np.testing.assert_allclose(scaled.predict(X) / scale, model.predict(X), rtol=1e-9)
-    for one, other in zip(model.cv_results_, scaled.cv_results_, strict=True):
-        assert one.weight == other.weight
-        expected = scale**2 * np.array([one.mean_loss, one.gain, one.error])
-        found = [other.mean_loss, other.gain, other.error]
-        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    for scale in (2.0**-13, 2.0**13):
+        scaled = regressor(eta="cv", C=3.0 * scale, epsilon=0.02 * scale).fit(X, scale * y)
+        np.testing.assert_allclose(scaled.predict(X) / scale, model.predict(X), rtol=1e-9)
+        for one, other in zip(model.cv_results_, scaled.cv_results_, strict=True):
+            assert one.weight == other.weight
+            expected = scale**2 * np.array([one.mean_loss, one.gain, one.error])
+            found = [other.mean_loss, other.gain, other.error]
+            np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_three_classes_and_weights():

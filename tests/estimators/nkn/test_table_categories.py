@@ -98,24 +98,24 @@ def test_tables_of_categories_alone():
     assert np.corrcoef(mean, by_town)[0, 1] > 0.99
 
 
-@pytest.mark.parametrize("num_inducing", [6, 40])
-def test_inducing_points_are_rows_with_their_categories(num_inducing, monkeypatch):
+def test_inducing_points_are_rows_with_their_categories(monkeypatch):
     """Few of them, so that neighbours predict what is left, and enough."""
     monkeypatch.setattr(local_residuals, "_ITERATIONS", 3)
     monkeypatch.setattr(local_residuals, "_BLOCKS", 4)
     X, y = table(200)
     new, target = table(100, seed=1)
-    errors = {}
-    for method in ("exact", "sparse"):
-        options = {"method": method, "num_inducing": num_inducing, "recipe": SHORT}
-        model = regressor("rbf", **options).fit(X, y)
+    errors = []
+    for options in ({}, {"num_inducing": 6}, {"num_inducing": 40}):
+        method = "sparse" if options else "exact"
+        model = regressor("rbf", method=method, recipe=SHORT, **options).fit(X, y)
         mean, std = model.predict(new, return_std=True)
         assert np.mean(np.abs(mean - target) < 2 * std) > 0.8
-        errors[method] = np.sqrt(np.mean((mean - target) ** 2))
-    assert errors["sparse"] < 1.5 * errors["exact"]  # the targets have a deviation of 2
-    points = model._fitted().predictors[0]._points
-    rows = model.standardised_inputs(X)
-    assert all((np.abs(rows - point).max(1) < 1e-12).any() for point in points.numpy())
+        errors.append(np.sqrt(np.mean((mean - target) ** 2)))
+        assert errors[-1] < 1.5 * errors[0] or not options  # the targets have a deviation of 2
+        if options:
+            points = model._fitted().predictors[0]._points
+            rows = model.standardised_inputs(X)
+            assert all((np.abs(rows - point).max(1) < 1e-12).any() for point in points.numpy())
 
 
 def test_tables_that_do_not_fit(fitted):

@@ -18,10 +18,10 @@ def table(n=60, seed=0):
     return X, 3 * X[:, 0] + 0.3 * np.sin(25 * X[:, 0]) + 0.05 * rng.standard_normal(n)
 
 
-def regressor(structure=("rbf", "matern"), *, iterations=20, **options):
+def regressor(structure=("rbf", "matern"), *, iterations=20, restarts=2, **options):
     return NKNRegressor(
         structure,
-        restarts=2,
+        restarts=restarts,
         random_state=0,
         progress=False,
         recipe=Recipe(adam_steps=0, lbfgs_iterations=iterations),
@@ -91,8 +91,9 @@ def test_sparse_predictions_are_weighed_by_ends_within_blocks():
         [LinearKernel(), RBFKernel()],
         shift="extrapolate",
         method="sparse",
-        num_inducing=200,
+        num_inducing=100,
         block_size=100,
+        restarts=1,
     ).fit(X, y)
     assert found.members_[int(found.weights_.argmax())][0] == "LinearKernel"
 

@@ -15,8 +15,10 @@ TRANSFORMS = {
 }
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS)
-@pytest.mark.parametrize("line", [False, True])
+@pytest.mark.parametrize(
+    ("transform", "line"),
+    list(zip([Transform(), *TRANSFORMS], [False, True, True, False], strict=True)),
+)
 def test_rolling_forecasts_are_those_of_processes_that_know_the_past_only(transform, line):
     rng = np.random.default_rng(0)
     time, values = np.arange(30.0), 20 + rng.standard_normal(30).cumsum()

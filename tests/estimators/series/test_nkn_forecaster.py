@@ -2,6 +2,7 @@ import pickle
 from copy import deepcopy
 from time import monotonic
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,7 +20,7 @@ from gpytorch_nkn.fit.optimize import FlatParameters
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 
-SHORT = Recipe(adam_steps=60, lbfgs_iterations=20)
+SHORT = Recipe(adam_steps=0, lbfgs_iterations=25)
 QUICK = Recipe(adam_steps=0, lbfgs_iterations=10)
 
 
@@ -33,20 +34,22 @@ def forecaster(**options):
 
 
 def plain(**options):
-    """Of one candidate, where the claim is none about several."""
-    return forecaster(**{"transform": "identity", **options})
+    """Of one candidate, trained shortly, where the claim is none about several or how well."""
+    settings = {"transform": "identity", "outliers": "keep", "recipe": QUICK}
+    return forecaster(**settings | options)
 
 
 @pytest.fixture(scope="module")
 def fitted():
     time, y = seasonal_series()
-    return NKNForecaster(seasons=12, random_state=0).fit(time[:60], y[:60])
+    return NKNForecaster(seasons=12, recipe=SHORT, random_state=0).fit(time[:60], y[:60])
 
 
 @pytest.mark.parametrize("structure", ["auto", "time_series"])
 def test_trend_and_season_are_extrapolated(structure):
     time, y = seasonal_series()
-    model = plain(quality="default", structure=structure, seasons=12, restarts=2)
+    options = {"seasons": 12, "restarts": 2, "recipe": None}
+    model = plain(quality="default", structure=structure, **options)
     model.fit(time[:48], y[:48])
     assert np.abs(model.predict(time[48:]) - y[48:]).max() < 0.3
     assert model.score(time[48:], y[48:]) > 0.98
@@ -86,8 +89,8 @@ def test_units_do_not_matter():
 def test_what_is_said_of_an_observation_agrees(fitted):
     x = np.array([66.0])
     (median,), (std,) = fitted.predict(x, return_std=True)
-    lowest, highest = fitted.predict_quantiles(x, [1e-12, 1 - 1e-12])[0]
-    values = np.linspace(lowest, highest, 12_001)
+    lowest, highest = fitted.predict_quantiles(x, [1e-9, 1 - 1e-9])[0]
+    values = np.linspace(lowest, highest, 8001)
     density = np.exp(fitted.log_predictive_density(np.repeat(x, values.size), values))
     assert trapezoid(density, values) == pytest.approx(1, rel=1e-4)
     mean = trapezoid(values * density, values)
@@ -132,15 +135,16 @@ def test_all_that_was_tried_is_told(fitted):
 
 def test_best_tries_the_network_of_the_paper_too():
     time, y = seasonal_series(40)
-    model = plain(quality="best", outliers="keep", restarts=1, recipe=QUICK).fit(time, y)
+    model = plain(quality="best", restarts=1).fit(time, y)
     assert "time_series" in set(model.scores_["structure"])
 
 
 def test_processes_give_what_one_gives():
     time, y = seasonal_series(40)
-    options = {"quality": "default", "recipe": QUICK, "seasons": 12}
+    options = {"quality": "default", "seasons": 12}
     one = plain(**options).fit(time, y)
-    two = plain(n_jobs=2, **options).fit(time, y)
+    with joblib.parallel_config("multiprocessing"):  # whose processes have torch from the start
+        two = plain(n_jobs=2, **options).fit(time, y)
     np.testing.assert_allclose(two.predict(time + 20), one.predict(time + 20), rtol=1e-6)
 
 
@@ -252,7 +256,7 @@ def test_very_wide_log_normals_have_infinite_moments_and_no_warning():
 
 def test_long_series_are_learned_from_their_end_and_conditioned_on_all():
     time, y = seasonal_series(640)
-    model = forecaster(seasons=12, recipe=QUICK, outliers="keep").fit(time, y)
+    model = plain(seasons=12).fit(time, y)
     assert all(len(member.model.train_targets) == 640 for member in model.members_)
     np.testing.assert_allclose(model.predict(time[:20]), y[:20], atol=0.5)
 
@@ -260,7 +264,7 @@ def test_long_series_are_learned_from_their_end_and_conditioned_on_all():
 def test_long_series_that_wander_are_followed_from_their_beginning():
     rng = np.random.default_rng(0)
     time, y = np.arange(800.0), 100 + rng.standard_normal(800).cumsum()
-    model = plain(recipe=QUICK, outliers="keep").fit(time, y)
+    model = plain().fit(time, y)
     missed = np.abs(model.predict(time) - y)
     assert missed[:200].mean() < 1.5 * missed[200:].mean()
 
@@ -356,8 +360,8 @@ def test_forecast_is_a_table_of_quantiles(by_month):
 
 def test_paths_have_the_quantiles_and_the_smoothness_of_the_forecast(fitted):
     x = np.arange(58.0, 70.0)
-    paths = fitted.sample_paths(4000, x=x, random_state=1)
-    assert paths.shape == (12, 4000) and list(paths.index) == list(x)
+    paths = fitted.sample_paths(2000, x=x, random_state=1)
+    assert paths.shape == (12, 2000) and list(paths.index) == list(x)
     probabilities = [0.05, 0.25, 0.5, 0.75, 0.95]
     expected = fitted.predict_quantiles(x, probabilities)
     together = fitted.predict_distribution(x)
@@ -365,8 +369,9 @@ def test_paths_have_the_quantiles_and_the_smoothness_of_the_forecast(fitted):
     np.testing.assert_array_equal(together.std(), fitted.predict(x, return_std=True)[1])
     for column, probability in zip(expected.T, probabilities, strict=True):
         share = (paths.lt(column, axis=0)).mean(axis=1)
-        np.testing.assert_allclose(share, probability, atol=0.035)
-    pd.testing.assert_frame_equal(paths, fitted.sample_paths(4000, x=x, random_state=1))
+        np.testing.assert_allclose(share, probability, atol=0.05)
+    first, again = (fitted.sample_paths(9, x=x, random_state=1) for _ in range(2))
+    pd.testing.assert_frame_equal(first, again)
 
 
 def test_paths_are_joint_draws():
@@ -463,14 +468,12 @@ def test_ctrl_c_keeps_the_windows_that_are_finished(monkeypatch):
         return train(*args, **options)
 
     monkeypatch.setattr(search, "train", twice)
-    model = plain(outliers="keep")
-    table = model.cross_validation(monthly(), horizon=6, windows=4)
+    table = plain().cross_validation(monthly(), horizon=6, windows=4)
     assert len(table) == 12 and np.isfinite(table["median"]).all()
 
 
 def test_the_end_of_the_budget_ends_no_window():
-    model = plain(budget=1e-3)
-    table = model.cross_validation(monthly(), horizon=6, windows=3)
+    table = plain(budget=1e-3).cross_validation(monthly(), horizon=6, windows=3)
     assert len(table) == 18 and np.isfinite(table["median"]).all()
 
 
@@ -582,8 +585,8 @@ def test_networks_over_other_inputs_are_refused(kernel):
 
 def test_maximum_likelihood_has_no_priors():
     time, y = seasonal_series(40)
-    assert not list(forecaster(priors=False).fit(time, y).model_.named_priors())
-    assert list(forecaster().fit(time, y).model_.named_priors())
+    assert not list(plain(priors=False).fit(time, y).model_.named_priors())
+    assert list(plain().fit(time, y).model_.named_priors())
 
 
 TIME, SERIES = seasonal_series(10)

@@ -14,6 +14,7 @@ from gpytorch_nkn.estimators.series import member as member_module
 from gpytorch_nkn.estimators.series.markov import NotMarkovError, markov_processes
 from gpytorch_nkn.estimators.series.member import SeriesGP
 from gpytorch_nkn.estimators.series.series_filter import SeriesFilter
+from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.linalg import StateSpace
 
@@ -107,7 +108,9 @@ def fitted(series, monkeypatch, conditioned):
         patch.setattr(member_module, "CONDITIONED", conditioned)
         patch.setattr("gpytorch_nkn.estimators.series.training._ROWS", 150)
         patch.setattr("gpytorch_nkn.estimators.series.training._MAX_ROWS", 150)
-        return NKNForecaster(quality="fast", random_state=0, outliers="keep").fit(series)
+        options = {"quality": "fast", "outliers": "keep", "random_state": 0}
+        recipe = Recipe(adam_steps=0, lbfgs_iterations=10)
+        return NKNForecaster(recipe=recipe, **options).fit(series)
 
 
 def test_forecasters_depend_on_all_of_a_long_series(long_series, monkeypatch):

@@ -34,11 +34,14 @@ def known(y, x=None, **options):
     return check_residuals(x, y, np.zeros(n), np.zeros((n, n)), 1.0, **options)
 
 
+SETS = 160  # of data that are checked
+
+
 @cache
 def p_values_of_right_models(lengthscale, uneven):
-    """p-values of 250 data sets from the model that they are checked with, ``250 x 3``."""
+    """p-values of data sets from the model that they are checked with, ``SETS x 3``."""
     rng, result = np.random.default_rng(1), []
-    for number in range(250):
+    for number in range(SETS):
         x = times(rng, 30, uneven)
         prior, noise = rbf(x, lengthscale), rng.uniform(0.05, 0.3, 30)
         covariance = prior + np.diag(noise)
@@ -53,15 +56,15 @@ def p_values_of_right_models(lengthscale, uneven):
 def test_false_alarms_are_rare_and_p_is_a_half_on_average(check, lengthscale, uneven):
     p_values = p_values_of_right_models(lengthscale, uneven)[:, check]
     assert (p_values < 0.05).mean() <= 0.05
-    assert (p_values < 0.2).mean() <= 0.2 + 2 * math.sqrt(0.2 * 0.8 / 250)
-    # Of a mean of 250 uniform numbers, or of less dispersed ones, three standard deviations.
-    assert abs(p_values.mean() - 0.5) < 3 / math.sqrt(12 * 250)
+    assert (p_values < 0.2).mean() <= 0.2 + 2 * math.sqrt(0.2 * 0.8 / SETS)
+    # Of a mean of uniform numbers, or of less dispersed ones, three standard deviations.
+    assert abs(p_values.mean() - 0.5) < 3 / math.sqrt(12 * SETS)
 
 
 def test_p_is_uniform_where_the_function_is_known():
     rng = np.random.default_rng(2)
     p_values = {name: [] for name in NAMES}
-    for number in range(250):
+    for number in range(SETS):
         checks = known(rng.standard_normal(20), np.arange(20.0), draws=200, seed=number)
         for name in NAMES:
             p_values[name].append(getattr(checks, name).p_value)

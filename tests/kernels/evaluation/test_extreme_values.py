@@ -145,7 +145,7 @@ def test_overflow_of_exponentials(scale, path):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("distance", [10.0, 30.0, 38.0, 1e3, 1e8, 1e160])
+@pytest.mark.parametrize("distance", [10.0, 38.0, 1e8, 1e160])
 def test_underflow_far_away(name, distance):
     network = network_of(KERNELS[name](), Linear(1, 1, bias=False))
     x1, x2 = torch.tensor([[0.0, 0.1], [0.3, 0.0]]), torch.tensor([[0.0, 0.2], [0.2, 0.5]])
@@ -159,7 +159,7 @@ def test_underflow_far_away(name, distance):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("raw", [-700.0, -300.0, -36.0, 19.9, 20.1, 40.0, 700.0])
+@pytest.mark.parametrize("raw", [-700.0, -36.0, 19.9, 20.1, 700.0])
 def test_tiny_and_huge_parameters(name, raw):
     x1, x2 = rough_inputs(4, 2) + 0.1, rough_inputs(3, 2) + 0.7
     for parameter in dict(KERNELS[name]().named_parameters()):

@@ -26,8 +26,11 @@ BATCHES = {  # batch shapes of the network, of x1 and of x2
 }
 
 
-@pytest.mark.parametrize("inputs", ["one", "two", "equal"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [(name, inputs) for name in CASES for inputs in ("one", "two")]
+    + [(name, "equal") for name in list(CASES)[::3]],
+)
 def test_equal_to_plain_autograd(name, inputs):
     case, network = CASES[name], make_network(name)
     differentiable = inputs == "two" or not case.kinked
@@ -63,9 +66,14 @@ def test_input_gradients_where_both_inputs_are_equal(name, path):
     assert torch.autograd.gradcheck(total, both)
 
 
-@pytest.mark.parametrize("batches", BATCHES)
 @pytest.mark.parametrize(
-    "name", ["regression", "active-dims", "activations", "scaled", "skip", "optimization-scaled"]
+    ("name", "batches"),
+    [(name, batches) for name in ("regression", "optimization-scaled") for batches in BATCHES]
+    + [
+        (name, batches)
+        for name in ("active-dims", "activations", "scaled", "skip")
+        for batches in ("network", "crossed", "wider")
+    ],
 )
 def test_batches(name, batches):
     of_network, of_x1, of_x2 = BATCHES[batches]
@@ -126,9 +134,15 @@ def test_no_points(path):
 
 
 @pytest.mark.parametrize(
-    "name", ["time_series-zero_mean", "shared-columns", "skip-activation", "spectral-and-others"]
+    ("name", "shape"),
+    [("shared-columns", shape) for shape in ((300, None), (3, 700), (700, 3), (290, 301))]
+    + [
+        ("time_series-zero_mean", (290, 301)),
+        ("skip-activation", (300, None)),
+        ("skip-activation", (3, 700)),
+        ("spectral-and-others", (290, 301)),
+    ],
 )
-@pytest.mark.parametrize("shape", [(300, None), (3, 700), (700, 3), (290, 301)])
 def test_several_tiles(shape, name):
     network, (rows, columns), dims = make_network(name), shape, CASES[name].dims
     x1 = rough_inputs(rows, dims).requires_grad_(columns is not None)

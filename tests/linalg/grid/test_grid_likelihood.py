@@ -54,8 +54,10 @@ def compare(value, expected, residual, noise, factors):
     torch.testing.assert_close(list(got[2:]), symmetric(wanted[2:]), **CLOSE)
 
 
-@pytest.mark.parametrize("shape, share", GRIDS)
-@pytest.mark.parametrize("kind", ["unbiased", "scaled"])
+@pytest.mark.parametrize(
+    "shape, share, kind",
+    [(*grid, "unbiased") for grid in GRIDS] + [(*grid, "scaled") for grid in GRIDS[1::2]],
+)
 def test_value_and_every_gradient_equal_the_dense_ones(shape, share, kind):
     residual, noise, factors = sources(shape)
     grid = random_grid(shape, share)
@@ -121,7 +123,7 @@ def test_random_vectors_for_a_batch_are_unbiased_in_value_and_gradient(share):
         [expected.detach(), wanted[0][None], *map(torch.flatten, symmetric(wanted[1:]))]
     )
     draws = []
-    for seed in range(40):
+    for seed in range(24):
         determinant = LogDeterminant("unbiased", num_probes=3, seed=seed, tolerance=1e-8)
         value = GridLikelihood(grid, log_determinant=determinant, **TIGHT)(residual, noise, factors)
         got = torch.autograd.grad(value.sum(), [noise, *factors])
@@ -300,7 +302,7 @@ def test_blocks_may_differ_over_a_batch():
     compare(value, torch.stack(expected)[None], residual, noise, factors)
 
 
-@pytest.mark.parametrize(("share", "batch"), [(0.2, ()), (0.7, (2,)), (0.2, (2,)), (0.0, ())])
+@pytest.mark.parametrize(("share", "batch"), [(0.2, ()), (0.7, (2,)), (0.0, ())])
 def test_scale_is_the_mean_ratio_of_squared_errors_and_predicted_variances(share, batch):
     shape = (6, 7)
     grid = random_grid(shape, share, batch)

@@ -57,8 +57,10 @@ def everywhere(model, **options):
     return model.predict(whole, **options)
 
 
-@pytest.mark.parametrize("shape, share, batch", GRIDS)
-@pytest.mark.parametrize("own", [True, False], ids=["own kernels", "shared kernels"])
+@pytest.mark.parametrize(
+    "shape, share, batch, own",
+    [(*grid, True) for grid in GRIDS] + [(*grid, False) for grid in GRIDS if grid[-1]],
+)
 @pytest.mark.usefixtures("solver")
 def test_mean_and_variance_at_cells_equal_the_dense_ones(shape, share, batch, own):
     model, values, missing = make(
@@ -184,11 +186,20 @@ def test_points_of_grids_that_lack_the_same_cells(q, share, kernel_batch):
     torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
 
 
-@pytest.mark.parametrize("shape, share, batch", [GRIDS[i] for i in (0, 1, 2, 4, 5)])
+@pytest.mark.parametrize(
+    "shape, share, batch",
+    [
+        ((6, 7), 0.2, ()),
+        ((6, 7), 0.75, ()),
+        ((6, 7), 0.0, ()),
+        ((4, 3, 4), 0.3, ()),
+        ((4, 5), 0.25, (2,)),
+    ],
+)
 def test_samples_have_the_mean_and_covariance_of_the_posterior(shape, share, batch):
     model, values, missing = make(shape, share, batch)
     model.tolerance = 1e-4
-    size = 250
+    size = 150
     model.train().eval()
     samples = model.sample(size, seed=1)
     assert samples.shape == (size, *batch, *shape)
@@ -208,7 +219,7 @@ def test_joint_samples_on_another_grid(batch):
     model, values, missing = make((6, 5), 0.3, batch)
     model.tolerance = 1e-4
     other = [torch.tensor([0.33, 0.77]), torch.tensor([-0.1, 0.5, 0.9])]
-    size = 250
+    size = 150
     samples = model.sample(size, other, observation_noise=True, seed=3).flatten(-2)
     mean, covariance = dense(model, values, missing, all_points(other))
     torch.testing.assert_close(model.grid_mean(other).flatten(-2), mean, rtol=1e-3, atol=1e-3)
@@ -239,11 +250,11 @@ def test_variances_from_samples_are_close_to_exact_ones(batch):
     model, _, _ = make((6, 7), 0.3, batch)
     model.tolerance = 1e-4
     mean, exact = everywhere(model)
-    found, variance = everywhere(model, num_samples=300)
+    found, variance = everywhere(model, num_samples=150)
     torch.testing.assert_close(found, mean)
     ratio = variance / exact
-    assert ((ratio - 1).abs() < 6 * math.sqrt(2 / 300)).all()
-    assert (ratio.mean() - 1).abs() < 0.08
+    assert ((ratio - 1).abs() < 6 * math.sqrt(2 / 150)).all()
+    assert (ratio.mean() - 1).abs() < 0.11
 
 
 def test_factors_of_several_columns():

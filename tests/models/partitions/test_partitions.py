@@ -91,7 +91,7 @@ def test_proposal_probabilities_counted_by_hand():
 
 
 def test_proposals_come_with_the_probabilities_stated():
-    rng, draws = random.Random(1), 4000
+    rng, draws = random.Random(1), 2500
     for partition in [*FOUR, ((0, 1, 2, 3), (4, 5)), ((0, 1, 2, 3, 4),)]:
         counts = Counter(propose(partition, rng) for _ in range(draws))
         for neighbour in all_partitions(sum(map(len, partition))):
@@ -118,7 +118,7 @@ def test_detailed_balance_is_exact():
 def test_one_step_of_the_sampler_is_the_transition_written_out():
     log_target = made_up_scores()
     table = dict(zip(FOUR, log_target.tolist(), strict=True))
-    expected, rng, draws = transition_matrix(log_target), random.Random(2), 3000
+    expected, rng, draws = transition_matrix(log_target), random.Random(2), 1500
     for row, start in zip(expected, FOUR, strict=True):
         chain = (metropolis(start, lambda p, origin: table[p], rng) for _ in range(draws))
         counts = Counter(next(steps) for steps in chain)
@@ -130,7 +130,7 @@ def test_one_step_of_the_sampler_is_the_transition_written_out():
 def test_frequencies_of_a_chain_match_the_target():
     log_target = made_up_scores()
     table = dict(zip(FOUR, log_target.tolist(), strict=True))
-    transition, pi, steps = transition_matrix(log_target), log_target.exp(), 40_000
+    transition, pi, steps = transition_matrix(log_target), log_target.exp(), 25_000
     chain = metropolis(FOUR[0], lambda p, origin: table[p], random.Random(0))
     counts = Counter(islice(chain, steps))
     # asymptotic variance of a frequency: that of independent draws, plus their correlations

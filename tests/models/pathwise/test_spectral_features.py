@@ -159,10 +159,10 @@ def test_inner_products_are_the_kernel(case):
     x = 1.5 * torch.rand(8, 3)
     expected = kernel(x).to_dense().detach()
     assert expected.std() > 0.03 * expected.max()  # a constant would agree with anything
-    feature_map = gen_kernel_features(kernel, num_inputs=3, num_outputs=100_000)
-    assert feature_map.num_outputs == feature_map(x).size(-1) == 100_000
+    feature_map = gen_kernel_features(kernel, num_inputs=3, num_outputs=50_000)
+    assert feature_map.num_outputs == feature_map(x).size(-1) == 50_000
     largest = expected.max().item()
-    torch.testing.assert_close(gram(feature_map, x), expected, rtol=0, atol=0.015 * largest)
+    torch.testing.assert_close(gram(feature_map, x), expected, rtol=0, atol=0.02 * largest)
 
 
 @pytest.mark.parametrize("case", STATIONARY)
@@ -265,7 +265,7 @@ def test_draws_are_better_than_independent_ones():
     expected = kernel(x).to_dense().detach()
     # variance of cos(w d): (1 + k(2 d)) / 2 - k(d)^2, and 256 frequencies
     independent = ((1 + kernel(2 * x).to_dense().detach()) / 2 - expected**2) / 256
-    maps = [spectral_features(kernel, num_inputs=3, num_outputs=512) for _ in range(30)]
+    maps = [spectral_features(kernel, num_inputs=3, num_outputs=512) for _ in range(20)]
     mean_square = torch.stack([(gram(m, x) - expected).square() for m in maps]).mean(0)
     assert mean_square.mean() < 0.4 * independent.mean()
 
@@ -436,19 +436,19 @@ def test_paths_have_the_moments_of_the_posterior():
     model = SingleTaskGP(X, Y, covar_module=covar_module, input_transform=transform)
     fit_gpytorch_mll(
         ExactMarginalLogLikelihood(model.likelihood, model),
-        optimizer_kwargs={"options": {"maxiter": 15}},
+        optimizer_kwargs={"options": {"maxiter": 8}},
     )
     model.eval()
-    samples = draw(draw_matheron_paths, model, 4096, 4096, x)
+    samples = draw(draw_matheron_paths, model, 3072, 2048, x)
     posterior = model.posterior(x)
     mean = posterior.mean.detach().squeeze(-1)
     covariance = posterior.distribution.covariance_matrix.detach()
     prior_variance = covar_module.outputscale.item() * Y.var().item()
     assert covariance.diagonal().max() > 0.1 * prior_variance  # else the data alone would decide
-    error = 4 * (covariance.diagonal() / 4096).sqrt()
+    error = 4 * (covariance.diagonal() / 3072).sqrt()
     assert ((samples.mean(0) - mean).abs() < error + 0.01 * prior_variance**0.5).all()
     scale = covariance.diagonal().outer(covariance.diagonal()).sqrt()
-    assert ((samples.T.cov() - covariance).abs() < 0.1 * scale + 0.01 * prior_variance).all()
+    assert ((samples.T.cov() - covariance).abs() < 0.12 * scale + 0.01 * prior_variance).all()
 
 
 def test_prior_paths_have_the_moments_of_the_prior():
@@ -466,10 +466,10 @@ def test_prior_paths_have_the_moments_of_the_prior():
 def test_several_outputs(shared_kernel):
     X, Y, x = data(num_outputs=2)
     model = NKNSingleTaskGP(X, Y, shared_kernel=shared_kernel).eval()
-    samples = draw(draw_matheron_paths, model, 2048, 1024, x)  # S x 2 x 4
+    samples = draw(draw_matheron_paths, model, 1536, 2048, x)  # S x 2 x 4
     posterior = model.posterior(x)
     mean, variance = (m.detach().mT for m in (posterior.mean, posterior.variance))
-    assert ((samples.mean(0) - mean).abs() < 4 * (variance / 2048).sqrt() + 0.02).all()
+    assert ((samples.mean(0) - mean).abs() < 4 * (variance / 1536).sqrt() + 0.02).all()
     torch.testing.assert_close(samples.var(0), variance, rtol=0.15, atol=0.01)
     for column in range(4):  # outputs are independent
         assert torch.corrcoef(samples[..., column].T)[0, 1].abs() < 0.1

@@ -150,7 +150,7 @@ def test_natural_gradient_steps_reach_the_optimum():
     gp = model.collapsed()
     state.step(gp.inputs(), gp.targets)
     torch.testing.assert_close(state.precision, 0.9 * torch.eye(8) + 0.1 * precision)
-    for _ in range(200):
+    for _ in range(150):
         state.step(gp.inputs(), gp.targets)
     torch.testing.assert_close(state.precision, precision, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(state.mean, mean, rtol=1e-4, atol=1e-5)
@@ -173,7 +173,7 @@ def test_training_raises_the_bound_of_every_start():
     before = bound(model)
     fit(model, epochs=0)
     assert bound(model) == pytest.approx(before)
-    fit(model, epochs=15, learning_rate=0.03)
+    fit(model, epochs=8, learning_rate=0.05)
     after = bound(model)
     assert after > before + 5 and not model.training
     fit_variational_gp(model, epochs=0, restarts=1, block_size=30)
@@ -213,14 +213,14 @@ def test_bounds_without_a_transform_are_kept():
 
 
 def test_greedy_points_are_selected_again():
-    model = variational(selection="greedy_variance", learn_inducing_points=False)
+    model = variational(30, selection="greedy_variance", learn_inducing_points=False)
     before = model.inducing_points.clone()
-    fit_variational_gp(model, epochs=1, restarts=1)
+    fit_variational_gp(model, epochs=1, restarts=1, block_size=15)
     assert model.inducing_points.shape == before.shape
     assert not torch.equal(before, model.inducing_points)
     options = {"inducing_points": before, "learn_inducing_points": False}
-    given = variational(selection="greedy_variance", **options)
-    fit_variational_gp(given, epochs=0, restarts=1)
+    given = variational(30, selection="greedy_variance", **options)
+    fit_variational_gp(given, epochs=0, restarts=1, block_size=15)
     assert torch.equal(before, given.inducing_points)
 
 
@@ -250,7 +250,7 @@ def test_transforms_keep_the_constants_of_the_whole_table():
 @pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
 def test_float32_is_trained_too():
     x, y = (t.float() for t in data(n=60))
-    model = fit(VariationalNKNGP(x, y, structure="additive", inducing_points=10), epochs=8)
+    model = fit(VariationalNKNGP(x, y, structure="additive", inducing_points=10), epochs=5)
     mean, variance = model.predict(x, observation_noise=True)
     assert mean.dtype == variance.dtype == torch.float32
     assert (mean - y).abs().mean() < 0.3 * y.std()

@@ -1,5 +1,4 @@
 import copy
-import resource
 import warnings
 from functools import cache, wraps
 from unittest import mock
@@ -23,12 +22,14 @@ from gpytorch_nkn.models import TRAINERS, SpectralGP, fit_spectral_gp
 from gpytorch_nkn.models.spectral import fit_spectral, spectral_gp, spectral_training
 from gpytorch_nkn.models.spectral.spectral_rows import RowsGP
 from gpytorch_nkn.models.spectral.spectral_training import Training
+from tests.models.peak_memory import peak_memory
 
 BOTH = pytest.mark.parametrize("rbf", [True, False], ids=["beside", "alone"])
 ALL = pytest.mark.parametrize(
     "rbf", [True, "points", False], ids=["beside", "at inducing points", "alone"]
 )
 QUICK = {"restarts": 1, "max_iterations": 10, "folds": 2}
+BRIEF = QUICK | {"max_iterations": 4}  # with the fixture that makes all else short
 OFF = 1e-6
 
 
@@ -75,22 +76,31 @@ def state(model):
 @pytest.fixture
 def short(monkeypatch):
     """Few iterations of the RBF kernel, where no test asks how good it gets."""
-    monkeypatch.setattr(spectral_training, "_FIRST", 8)
+    monkeypatch.setattr(spectral_training, "_FIRST", 5)
+    monkeypatch.setattr(fit_spectral, "_CHECK_EVERY", 4)
     for name in ("_INDUCING", "_REFIT"):
-        monkeypatch.setattr(fit_spectral, name, 4)
+        monkeypatch.setattr(fit_spectral, name, 2)
 
 
 SHORT = pytest.mark.usefixtures("short")
 
 
+@pytest.fixture
+def shorter(monkeypatch):
+    """Iterations enough to get to the bounds of parameters."""
+    monkeypatch.setattr(spectral_training, "_FIRST", 40)
+    for name in ("_INDUCING", "_REFIT"):
+        monkeypatch.setattr(fit_spectral, name, 15)
+
+
 @pytest.fixture(scope="module")
 def two_outputs():
     """A wave, and a draw of an RBF kernel; with pairs, and with the RBF kernel alone."""
-    x = uniform(420, 4)
+    x = uniform(240, 4)
     y = torch.stack([waves(x), drawn(x)], -1)
     noisy = y[:120] + 0.1 * normal(120, 4, seed=5)[:, [0, 2]]
     model, plain = (SpectralGP(x[:120], noisy, num_features=4) for _ in range(2))
-    fit_spectral_gp(model, restarts=1, max_iterations=30)
+    fit_spectral_gp(model, restarts=1, max_iterations=30, folds=2)
     fit_spectral_gp(plain, restarts=1, max_iterations=0)
     return model, plain, x[120:], y[120:]
 
@@ -232,15 +242,18 @@ def test_without_folds_the_pairs_stay():
 
 
 @ALL
-def test_a_mean_and_a_noise_that_outputs_share(rbf):
+def test_a_mean_and_a_noise_that_outputs_share(rbf, monkeypatch):
+    monkeypatch.setattr(spectral_training, "_FIRST", 20)
+    monkeypatch.setattr(fit_spectral, "_INDUCING", 4)
     model = gp(rbf, 3, likelihood=GaussianLikelihood(), mean_module=ConstantMean())
     start = state(model)
-    fit_spectral_gp(model, **QUICK | {"folds": 0})
+    fit_spectral_gp(model, **BRIEF | {"folds": 0})
     assert model.likelihood.noise.shape == (1,) and model.mean_module.constant.shape == ()
     assert not torch.equal(start, state(model))
     assert model.likelihood.noise < 0.5  # of standardised outcomes
 
 
+@pytest.mark.usefixtures("shorter")
 @ALL
 @pytest.mark.parametrize("n", [1, 2, 6])
 @pytest.mark.filterwarnings("ignore:.*data is not standardized", "ignore:.*Data.*standard")
@@ -251,6 +264,7 @@ def test_very_few_rows(rbf, n):
     assert mean.isfinite().all() and (variance > 0).all()
 
 
+@pytest.mark.usefixtures("shorter")
 @BOTH
 @pytest.mark.parametrize("case", ["constant", "repeated", "outlier", "column", "noise", "scale"])
 @pytest.mark.filterwarnings("ignore:.*scaled|.*standardized", "ignore:Very small noise")
@@ -310,7 +324,7 @@ def test_training_stops_where_left_out_rows_are_predicted_best(monkeypatch):
 @SHORT
 def test_all_rows_are_in_the_predictions():
     model = gp(False, outcome_transform=None)
-    fit_spectral_gp(model, **QUICK)
+    fit_spectral_gp(model, **BRIEF)
     x, test = model.train_inputs[0], uniform(5, 2, seed=9)
     with torch.no_grad():
         kernel = model.covar_module
@@ -336,14 +350,15 @@ def test_how_many_rows_are_left_out(fraction, monkeypatch):
     assert sizes == {0.0: set(), 0.1: {(20, 80)}, 0.99: {(50, 50)}}[fraction]
 
 
+@pytest.mark.usefixtures("shorter")
 @pytest.mark.parametrize(("rbf", "m"), [(True, 2), ("points", 1), (False, 2)])
 def test_training_makes_better_predictions_than_the_start(rbf, m):
     model = gp(rbf, m, 60, num_features=4 if rbf is True else 12)
     test = uniform(200, 2, seed=8)
     truth = torch.stack([(5 * test[:, 0] + k).sin() + k * test[:, 1] for k in range(m)], -1)
-    fit_spectral_gp(model, restarts=1, max_iterations=20)
+    fit_spectral_gp(model, restarts=1, max_iterations=20, folds=2)
     mean, variance = model.predict(test)
-    assert ((mean - truth).square().mean(0) < 0.15 * truth.var(0)).all()
+    assert ((mean - truth).square().mean(0) < 0.2 * truth.var(0)).all()
     noise = model.likelihood.noise.view(-1) * model.outcome_transform.stdvs.view(-1).square()
     if rbf is True:
         expected = torch.full((m,), 0.2)
@@ -361,7 +376,7 @@ def test_float32_and_known_noise(rbf):
     for dtype in (torch.float64, torch.float32):
         model = SpectralGP(*(t.to(dtype) for t in (x, y, noise)), rbf=rbf, num_features=4)
         level = model.likelihood.noise.clone()
-        fit_spectral_gp(model, **QUICK)
+        fit_spectral_gp(model, **BRIEF)
         assert torch.equal(model.likelihood.noise, level)
         assert {p.dtype for p in model.parameters()} == {dtype}
         means.append(model.predict(x.to(dtype))[0].double())
@@ -376,7 +391,7 @@ def test_inputs_are_transformed(rbf):
     plain = make(x, y, rbf=rbf, num_features=4)
     model = make(128 * x, y, rbf=rbf, num_features=4, input_transform=Normalize(2, bounds=bounds))
     for part in (plain, model):
-        fit_spectral_gp(part, **QUICK)
+        fit_spectral_gp(part, **BRIEF)
     torch.testing.assert_close(state(model), state(plain), rtol=1e-4, atol=1e-5)
     assert torch.equal(model.input_transform.bounds, bounds)
 
@@ -395,15 +410,16 @@ def test_elements_of_a_batch_of_data(rbf):
 @SHORT
 def test_it_works_in_inference_mode():
     plain, inference = gp(True), gp(True)
-    fit_spectral_gp(plain, **QUICK)
+    fit_spectral_gp(plain, **BRIEF)
     with torch.inference_mode():
-        fit_spectral_gp(inference, **QUICK)
+        fit_spectral_gp(inference, **BRIEF)
     assert torch.equal(state(plain), state(inference))
     x = uniform(3, 2).requires_grad_()
     inference.posterior(x).mean.sum().backward()
     assert x.grad.abs().sum() > 0
 
 
+@SHORT
 @ALL
 def test_the_budget_ends_the_training(rbf, monkeypatch):
     counts, evaluate = [], FlatParameters.evaluate
@@ -416,7 +432,7 @@ def test_the_budget_ends_the_training(rbf, monkeypatch):
     for budget in (None, 1e-9):
         counts.append(0)
         model = gp(rbf)
-        fit_spectral_gp(model, **QUICK, budget=budget)
+        fit_spectral_gp(model, **BRIEF, budget=budget)
         assert model.predict(uniform(3, 2))[0].isfinite().all()
     assert counts[1] < 0.2 * counts[0]
     if rbf:  # what has not been compared has not earned its place
@@ -437,7 +453,7 @@ def interrupted(monkeypatch, model, at, **options):
         warnings.simplefilter("always")
         patch.setattr(FlatParameters, "evaluate", interrupt)
         try:
-            fit_spectral_gp(model, **QUICK, **options)
+            fit_spectral_gp(model, **BRIEF, **options)
         except KeyboardInterrupt:  # would end the tests
             assert at == 1, f"Ctrl-C at evaluation {at} was not caught"
     return len(calls), [str(entry.message) for entry in caught]
@@ -460,7 +476,7 @@ def evaluations_of_the_start(rbf):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FlatParameters, "evaluate", counted)
         patch.setattr(Training, "learn_rbf", learned)
-        fit_spectral_gp(gp(rbf), **QUICK)
+        fit_spectral_gp(gp(rbf), **BRIEF)
     return counts
 
 
@@ -489,7 +505,7 @@ def test_ctrl_c_at_any_time_leaves_no_pairs_that_were_not_trained(monkeypatch):
     plain = gp(True)
     fit_spectral_gp(plain, restarts=1, max_iterations=0)
     expected = plain.predict(uniform(5, 2))
-    for at in range(start + 1, total, (total - start) // 3):
+    for at in range(start + 1, total, (total - start) // 2):
         model = gp(True)
         interrupted(monkeypatch, model, at)
         torch.testing.assert_close(model.predict(uniform(5, 2)), expected, rtol=1e-5, atol=1e-6)
@@ -510,7 +526,7 @@ def test_ctrl_c_while_left_out_rows_are_predicted(at, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(RowsGP, "log_density", interrupt)
         with pytest.warns(UserWarning, match="nterrupted"):
-            fit_spectral_gp(model, **QUICK)
+            fit_spectral_gp(model, **BRIEF)
     assert len(calls) == at
     assert model.spectral_kernel.outputscale < OFF and not model.training
 
@@ -529,7 +545,7 @@ def test_a_loss_that_fails_in_one_fold_does_not_end_the_fit(error, monkeypatch):
 
                 def fails(self):
                     calls.append(0)
-                    if len(calls) > 12:
+                    if len(calls) > 3:
                         raise error("not positive definite")
                     return evaluate(self)
 
@@ -538,7 +554,7 @@ def test_a_loss_that_fails_in_one_fold_does_not_end_the_fit(error, monkeypatch):
 
     monkeypatch.setattr(Training, "descend", counted)
     model = gp(True)
-    fit_spectral_gp(model, restarts=1, max_iterations=20)
+    fit_spectral_gp(model, restarts=1, max_iterations=8)
     assert len(folds) >= 3
     assert model.predict(uniform(3, 2))[0].isfinite().all()
 
@@ -610,16 +626,17 @@ def test_what_it_cannot_train_is_said():
 
 
 def test_many_rows_need_no_matrix_of_them():
-    x = uniform(12_000, 1)
-    y = (9 * x).sin() + 0.1 * normal(12_000, 1)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    model = SpectralGP(x, y, num_features=8, inducing_points=5)
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    fit_gpytorch_mll(mll, restarts=1, start_rows=60, max_iterations=8)
-    mean, _ = model.predict(x[:2000])
-    assert (mean - (9 * x[:2000]).sin()).square().mean().sqrt() < 0.1
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert kilobytes < 6 * 10**5  # a matrix has 1.1 GB
+    x = uniform(9000, 1)
+    y = (9 * x).sin() + 0.1 * normal(9000, 1)
+
+    def fit():
+        model = SpectralGP(x, y, num_features=8, inducing_points=5)
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        fit_gpytorch_mll(mll, restarts=1, start_rows=60, max_iterations=6)
+        mean, _ = model.predict(x[:2000])
+        assert (mean - (9 * x[:2000]).sin()).square().mean().sqrt() < 0.1
+
+    assert peak_memory(fit) < 0.35  # a matrix has 0.6
 
 
 @pytest.mark.parametrize("budget", [None, 1e-9])

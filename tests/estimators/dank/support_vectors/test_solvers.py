@@ -95,7 +95,7 @@ def test_gap_bounds_what_the_objective_lacks(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nesterov_ascends_to_the_same_maximum(kind):
-    problem = make_problem(kind, eta=20.0, count=16)
+    problem = make_problem(kind, eta=20.0, count=12)
     reference = started(problem)
     solution = started(problem, solver="nesterov", tol=1e-4, max_iter=4000)
     scale = abs(reference.point.value - reference.point.factor.penalty)
