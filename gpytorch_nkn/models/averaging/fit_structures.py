@@ -58,7 +58,8 @@ def fit_structure_ensemble_gp(
             data, whose parameters are the first start; ``None`` starts from those of ``model``.
         fresh_starts: Further starts of each structure; with ``previous`` of one structure only, by
             the number of rows, so that in a loop each has its turn. From 400 rows or 200 columns on
-            turns are half as many, from 600 or 300 on a third, and so on.
+            turns are half as many, from 600 or 300 on a third, and so on. From there on, too, a
+            structure of which ``previous`` has no member is trained with every new row in turn.
         max_iterations: L-BFGS iterations of each start; ``None`` for 75, or for 300 (in inverse
             proportion from 200 rows on) where there are categorical columns and no ``previous``:
             sums of two joint kernels take longer to settle. With ``previous`` alone to start from
@@ -105,11 +106,14 @@ def fit_structure_ensemble_gp(
     few = math.ceil(share * max_iterations)
     rarer = max(1, num_rows // _MANY_ROWS, num_columns // _MANY_COLUMNS)
     turn = num_rows % (len(parts) * rarer)
+    due = set(range(len(parts))) if rarer == 1 else _due(previous, num_rows, len(parts))
     failures = {}
     for number, part in enumerate(parts):
         if number and session.is_over:
             break
         starts_afresh = fresh_starts > 0 and (previous is None or number == turn)
+        if number not in due and not starts_afresh:
+            continue
         iterations = max_iterations if previous is None or starts_afresh else few
         with torch.enable_grad(), session.interruptible(lambda number=number: number):  # type: ignore[misc]
             try:
@@ -147,6 +151,16 @@ def fit_structure_ensemble_gp(
     )
     model.set_weights(torch.from_numpy(weights))
     return model.eval()
+
+
+def _due(previous: StructureEnsembleGP | None, num_rows: int, number: int) -> set[int]:
+    """Structures that are trained: those with members, and of the others one for each new row."""
+    if previous is None:
+        return set(range(number))
+    rows = range(previous.train_targets.size(-1), num_rows)
+    if not rows:  # other data
+        return set(range(number))
+    return {*previous.covar_module.members.tolist(), *(row % number for row in rows)}
 
 
 def _part(

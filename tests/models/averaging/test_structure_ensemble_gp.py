@@ -21,6 +21,7 @@ from torch.distributions import Normal
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp
+from gpytorch_nkn.models.averaging import fit_structures
 from gpytorch_nkn.models.averaging.member_warp import (
     IDENTITY,
     fit_warp,
@@ -437,3 +438,20 @@ def test_known_noise_is_warped_with_the_outcomes():
     torch.testing.assert_close(model.likelihood.noise[0], variance * slope.square())
     fit_structure_ensemble_gp(model, **QUICK)
     assert model.posterior(x).variance.min() > 0
+
+
+@pytest.mark.parametrize("rows, trained", [(13, [0]), (14, [0, 1]), (12, [0, 1, 2])])
+def test_with_many_rows_structures_without_members_are_trained_in_turn(rows, trained, monkeypatch):
+    """One for each new row, and all where the data are other ones."""
+    monkeypatch.setattr(fit_structures, "_MANY_ROWS", 4)
+    previous = fitted(12, structures=PLAIN)
+    previous.set_weights([1.0, 0.0, 0.0])
+    model = StructureEnsembleGP(*draw(rows, seed=1), structures=PLAIN)
+    fit_structure_ensemble_gp(model, previous=previous, **QUICK)
+    kernels = zip(previous.covar_module.kernels, model.covar_module.kernels, strict=True)
+    moved = [
+        any(not torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))
+        for a, b in kernels
+    ]
+    assert [number for number, one in enumerate(moved) if one] == trained
+    assert model.weights.min() > 0  # weighed all the same
