@@ -71,6 +71,17 @@ def test_no_point_is_below_the_optimum(name):
     assert values.isfinite().all()
 
 
+def test_the_optimum_of_the_pressure_vessel_keeps_its_constraints():
+    """At the largest radius of thicknesses that are rounded down, as long as its volume needs."""
+    radius = (0.75 + 0.03125 - 1e-9) / 0.0193
+    length = (1_296_000 - 4 / 3 * math.pi * radius**3) / (math.pi * radius**2) + 1e-9
+    problem = make_real_problem("pressurevessel")
+    x = torch.tensor([[0.0193 * radius, 0.39, radius, length]], dtype=torch.float64)
+    lower, upper = problem.bounds
+    (score,) = problem.scores(problem((x - lower) / (upper - lower)))
+    assert problem.optimum < score < problem.optimum + 1e-2
+
+
 @pytest.mark.parametrize("name", REAL_PROBLEMS)
 def test_outcomes_are_finite_and_scores_no_better_than_the_optimum(name):
     problem = make_real_problem(name)
