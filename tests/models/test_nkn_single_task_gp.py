@@ -503,3 +503,12 @@ def test_the_prior_of_a_class_of_ones_own_is_kept():
     trended = moved(Trended(x, y, outcome_transform=None)).posterior(points).mean
     plain = moved(NKNSingleTaskGP(x, y - x[:, :1], outcome_transform=None)).posterior(points).mean
     torch.testing.assert_close(trended, plain + points[:, :1])
+
+
+@pytest.mark.parametrize("cls", [NKNSingleTaskGP, StructureEnsembleGP])
+def test_arguments_that_the_prior_does_not_know_are_refused_again_and_again(cls):
+    model = cls(*data()).eval()
+    points = model.transform_inputs(torch.rand(1, 4, 2))
+    model(points)
+    with pytest.raises(TypeError, match="weight"):
+        model(points, weight=1.0)
