@@ -79,7 +79,8 @@ INHERITED = {
 
 def package_modules():
     for info in pkgutil.walk_packages(gpytorch_nkn.__path__, "gpytorch_nkn."):
-        if not info.name.endswith(("__main__", "_native", "nkn.ax", "nkn.sktime")):
+        optional = {"ax", "sktime"} & set(info.name.split("."))
+        if not (optional or info.name.endswith(("__main__", "_native"))):
             yield importlib.import_module(info.name)
 
 

@@ -348,8 +348,8 @@ def all_faults(path, name):
     names = ast.literal_eval(values[0])  # fails on a computed list
     expected = sorted(set(names), key=isort_order)
     faults = [] if names == expected else [f"{path}: __all__ is not {expected}"]
-    optional = path.parent == ROOT and path.stem in ("ax", "sktime")
-    if not optional or importlib.util.find_spec(path.stem):
+    optional = {"ax", "sktime"} & {path.parent.name, path.stem}
+    if all(map(importlib.util.find_spec, optional)):
         module = importlib.import_module(name)
         faults += [f"{path} has no {n}" for n in names if not hasattr(module, n)]
     return faults

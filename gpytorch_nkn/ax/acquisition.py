@@ -1,0 +1,109 @@
+"""What the acquisition functions of Ax are told of ensembles, and where their search starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from ax.generators.torch.botorch_modular.acquisition import Acquisition
+from botorch.acquisition import (
+    AcquisitionFunction,
+    MCAcquisitionFunction,
+    OneShotAcquisitionFunction,
+)
+from botorch.acquisition.multi_objective import MultiObjectiveMCAcquisitionFunction
+from botorch.acquisition.multioutput_acquisition import MultiOutputAcquisitionFunction
+from botorch.models.model import Model, ModelList
+from botorch.sampling import SobolQMCNormalSampler
+from torch import Tensor
+
+from gpytorch_nkn.bo import coordinate_sweep_initial_conditions
+from gpytorch_nkn.models import AdditivePartitionGP, StructureEnsembleGP
+
+__all__ = ["CoordinateSweepAcquisition", "EnsembleAcquisition"]
+
+_ENSEMBLES = (AdditivePartitionGP, StructureEnsembleGP)
+_SAMPLED = (MCAcquisitionFunction, MultiObjectiveMCAcquisitionFunction)
+
+
+class EnsembleAcquisition(Acquisition):
+    """Ax's acquisition, told what an ensemble needs: which outcomes shall be small, and draws.
+
+    Ax models outcomes that are to be minimised, or bounded from above, as they are. A
+    :class:`.StructureEnsembleGP` has to know (``maximize``).
+
+    BoTorch's default number of draws is for each member. With eight of them that is eight times the
+    work, of which several objectives make most: their front is partitioned for every draw. A
+    ``sampler`` or ``mc_samples`` among the options of the acquisition function goes before.
+
+    For ``GeneratorSpec(generator_kwargs={"acquisition_class": EnsembleAcquisition, ...})``.
+    """
+
+    def _construct_botorch_acquisition(
+        self,
+        botorch_acqf_class: type[AcquisitionFunction],
+        botorch_acqf_options: dict[str, Any],
+        model: Model,
+    ) -> AcquisitionFunction:
+        parts = model.models if isinstance(model, ModelList) else [model]
+        for part, is_larger_better in zip(parts, self._directions(), strict=False):
+            if isinstance(part, StructureEnsembleGP):
+                part.maximize = is_larger_better
+        members = [part.num_members for part in parts if isinstance(part, _ENSEMBLES)]
+        kind: Any = botorch_acqf_class
+        is_sampled = issubclass(kind, _SAMPLED) and not issubclass(kind, OneShotAcquisitionFunction)
+        is_told = {"sampler", "mc_samples"} & set(botorch_acqf_options)
+        if is_sampled and not is_told and len(members) == len(parts):
+            number = max(1, kind._default_sample_shape.numel() // max(members))
+            sampler = SobolQMCNormalSampler(torch.Size([number]))
+            botorch_acqf_options = {**botorch_acqf_options, "sampler": sampler}
+        return super()._construct_botorch_acquisition(
+            botorch_acqf_class, botorch_acqf_options, model
+        )
+
+    def _directions(self) -> list[bool]:
+        """Whether each outcome shall be large; true for one that nothing is said of."""
+        weights = self._objective_weights
+        wanted = weights.reshape(-1, weights.size(-1)).sum(0)
+        if self._outcome_constraints is not None:  # A y <= b
+            upper = self._outcome_constraints[0].sum(0)
+            wanted = torch.where(wanted == 0, -upper.to(wanted), wanted)
+        return (wanted >= 0).tolist()
+
+
+class CoordinateSweepAcquisition(EnsembleAcquisition):
+    """Ax's acquisition, half of whose starting points are coordinate sweeps of the best points.
+
+    The sweeps are those of :func:`gpytorch_nkn.bo.coordinate_sweep_initial_conditions`. They take
+    place where BoTorch's ``optimize_acqf`` does: in search spaces without discrete parameters.
+
+    For ``GeneratorSpec(generator_kwargs={"acquisition_class": CoordinateSweepAcquisition, ...})``.
+    An ``ic_generator`` among the options of the optimiser goes before.
+    """
+
+    def optimize(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Candidates, their acquisition values and weights; arguments are those of the base."""
+        options = dict(kwargs.get("optimizer_options") or {})
+        incumbent = self._incumbent()
+        if incumbent is not None and "ic_generator" not in options:
+            options["ic_generator"] = coordinate_sweep_initial_conditions
+            options["incumbent"] = incumbent
+            kwargs["optimizer_options"] = options
+        return super().optimize(*args, **kwargs)
+
+    def _incumbent(self) -> Tensor | None:
+        """Points to sweep from, best first, or ``None`` where sweeps make no sense."""
+        space = self.search_space_digest
+        if space.ordinal_features or space.categorical_features:
+            return None
+        if isinstance(self.acqf, OneShotAcquisitionFunction | MultiOutputAcquisitionFunction):
+            return None
+        # acquisition functions for noisy outcomes keep the points that may be best
+        points = getattr(self.acqf, "X_baseline", self.X_observed)
+        if points is None or len(points) == 0:
+            return None
+        with torch.no_grad():
+            posterior: Any = self._model.posterior(points)
+        means = getattr(posterior, "mixture_mean", posterior.mean)  # N x outcomes
+        score = (means @ self._objective_weights.to(means).mT).sum(-1)
+        return points[score.argsort(descending=True)]

@@ -1,0 +1,104 @@
+"""Constraints on sums of outcomes, past the transforms of Ax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from ax.adapter.base import Adapter
+from ax.adapter.registry import GENERATOR_KEY_TO_GENERATOR_SETUP, Generators
+from ax.adapter.transforms.base import Transform
+from ax.adapter.transforms.bilog_y import BilogY
+from ax.adapter.transforms.derelativize import Derelativize
+from ax.adapter.transforms.winsorize import Winsorize
+from ax.core.observation import ObservationFeatures
+from ax.core.optimization_config import OptimizationConfig
+from ax.core.outcome_constraint import OutcomeConstraint, ScalarizedOutcomeConstraint
+
+__all__ = [
+    "JointBilogY",
+    "JointConstraints",
+    "JointConstraintsAtLast",
+    "JointWinsorize",
+    "transforms",
+    "with_joint_constraints",
+]
+
+
+class _Joint(ScalarizedOutcomeConstraint):
+    """A constraint on several outcomes, of the class by which Ax's functions know one."""
+
+    def __init__(self, constraint: OutcomeConstraint):
+        OutcomeConstraint.__init__(
+            self,
+            expression=constraint.expression,
+            metric_name_to_signature=constraint.metric_name_to_signature,
+        )
+
+
+class JointConstraints(Transform):
+    """Keeps constraints on sums of outcomes, such as ``"cost + 2 * weight <= 3"``.
+
+    Ax (1.3) takes such a constraint for one on its first outcome, and with a baseline for a share
+    of that outcome alone. First among the transforms of outcomes.
+    """
+
+    no_op_for_experiment_data = True
+
+    def transform_optimization_config(
+        self,
+        optimization_config: OptimizationConfig,
+        adapter: Adapter | None = None,
+        fixed_features: ObservationFeatures | None = None,
+    ) -> OptimizationConfig:
+        """The same with every constraint on several outcomes as such."""
+        return with_joint_constraints(optimization_config)
+
+
+class JointConstraintsAtLast(JointConstraints):
+    """The same after Ax's standardisation, which makes such constraints anew."""
+
+
+class JointWinsorize(Winsorize):
+    """Ax's, without a cut where the bound is one on a sum."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        for outcome in _joint_outcomes(self.adapter):
+            self.cutoffs[outcome] = (-np.inf, np.inf)
+
+
+class JointBilogY(BilogY):
+    """Ax's, for outcomes in no sum: a sum of logarithms would not be the one that is bounded."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        for outcome in _joint_outcomes(self.adapter):
+            self.metric_to_bound.pop(outcome, None)
+
+
+def with_joint_constraints(config: Any) -> Any:
+    """The same config, changed: constraints on several outcomes are known as such."""
+    config.outcome_constraints = [
+        _Joint(one) if len(one.metric_names) > 1 else one for one in config.outcome_constraints
+    ]
+    return config
+
+
+def transforms() -> list[type[Transform]]:
+    """Those of Ax for mixed columns, with constraints on sums of outcomes."""
+    ours: dict[Any, list[type[Transform]]] = {
+        Derelativize: [JointConstraints, Derelativize],
+        Winsorize: [JointWinsorize],
+        BilogY: [JointBilogY],
+    }
+    known = GENERATOR_KEY_TO_GENERATOR_SETUP[Generators.BO_MIXED.value].transforms
+    return [one for kind in known for one in ours.get(kind, [kind])] + [JointConstraintsAtLast]
+
+
+def _joint_outcomes(adapter: Adapter | None) -> set[str]:
+    """Outcomes that are in a constraint on several."""
+    config = None if adapter is None else adapter._optimization_config
+    constraints = () if config is None else config.outcome_constraints
+    joint = (one.metric_signatures for one in constraints if len(one.metric_names) > 1)
+    return {signature for signatures in joint for signature in signatures}

@@ -1,0 +1,133 @@
+"""Models, kernels and transforms made known to Ax, and the arguments that it makes for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from ax.core.search_space import SearchSpaceDigest
+from ax.exceptions.core import UserInputError
+from ax.generators.torch.botorch_modular.input_constructors.covar_modules import (
+    covar_module_argparse,
+)
+from ax.generators.torch.botorch_modular.surrogate import submodel_input_constructor
+from ax.generators.torch.botorch_modular.utils import ModelConfig
+from ax.storage.botorch_modular_registry import (
+    register_acquisition,
+    register_kernel,
+    register_mll,
+    register_model,
+)
+from ax.storage.transform_registry import register_transform
+from botorch.models import SingleTaskGP
+from botorch.models.model import Model
+from botorch.utils.datasets import SupervisedDataset
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.kernels import LinearKernel
+
+from gpytorch_nkn.ax.acquisition import CoordinateSweepAcquisition, EnsembleAcquisition
+from gpytorch_nkn.ax.joint_constraints import (
+    JointBilogY,
+    JointConstraints,
+    JointConstraintsAtLast,
+    JointWinsorize,
+)
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_network
+from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
+from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP, StructureEnsembleGP
+
+__all__ = ["register"]
+
+_MODELS = (AdditivePartitionGP, NKNSingleTaskGP, StructureEnsembleGP)
+
+
+def _model_arguments(
+    botorch_model_class: type[SingleTaskGP],
+    model_config: ModelConfig,
+    search_space_digest: SearchSpaceDigest,
+    **context: Any,
+) -> dict[str, Any]:
+    """Arguments of the constructor: those of a SingleTaskGP, and the model options as they are.
+
+    Ax looks for transforms among the positional arguments only, where a SingleTaskGP has them.
+    """
+    if model_config.covar_module_class is not None:
+        raise UserInputError(
+            f"{botorch_model_class.__name__} makes its kernel from model_options; got "
+            f"covar_module_class={model_config.covar_module_class.__name__}."
+        )
+    values = search_space_digest.discrete_choices
+    categories = [  # codes are whole numbers
+        column
+        for column in search_space_digest.categorical_features
+        if all(float(value).is_integer() for value in values.get(column, ()))
+    ]
+    if categories and botorch_model_class is AdditivePartitionGP:
+        raise UserInputError(
+            "AdditivePartitionGP has no kernel of categories, which unordered choices become in "
+            "this adapter; take StructureEnsembleGP."
+        )
+    arguments = submodel_input_constructor(
+        SingleTaskGP,
+        model_config=replace(model_config, model_options={}),
+        search_space_digest=replace(search_space_digest, categorical_features=[]),
+        **context,
+    )
+    if categories:
+        arguments["cat_dims"] = list(categories)
+    return {**arguments, **model_config.model_options}
+
+
+def _network_arguments(
+    covar_module_class: type[NeuralKernelNetwork],
+    botorch_model_class: type[Model],
+    dataset: SupervisedDataset,
+    structure: str = "optimization",
+    input_dim: int | _DefaultType = DEFAULT,
+    batch_shape: torch.Size | _DefaultType = DEFAULT,
+    active_dims: list[int] | None = None,
+    remove_task_features: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Arguments of the constructor, from the name and the options of a preset."""
+    if "primitives" in options:  # no plain data, but what the constructor takes
+        return {**options, "active_dims": active_dims}
+    # Ax's own defaults, as for a kernel with one lengthscale per column
+    found = covar_module_argparse(
+        LinearKernel,
+        botorch_model_class=botorch_model_class,
+        dataset=dataset,
+        ard_num_dims=input_dim,
+        active_dims=active_dims,
+        batch_shape=batch_shape,
+        remove_task_features=remove_task_features,
+    )
+    if found["batch_shape"] is not DEFAULT:
+        options["batch_shape"] = found["batch_shape"]
+    try:
+        check_word(structure, NETWORKS, "primitives and layers")
+        network = named_network(structure, found["ard_num_dims"], **options)
+    except ValueError as error:
+        raise UserInputError(str(error)) from error
+    return {
+        "primitives": network.primitives,
+        "layers": network.layers,
+        "skip": network.skip,
+        "active_dims": found["active_dims"],
+    }
+
+
+def register() -> None:
+    """Make everything known to Ax; again does no harm."""
+    submodel_input_constructor.register(_MODELS)(_model_arguments)
+    covar_module_argparse.register(NeuralKernelNetwork)(_network_arguments)
+    register_acquisition(CoordinateSweepAcquisition)
+    register_acquisition(EnsembleAcquisition)
+    register_kernel(NeuralKernelNetwork)
+    register_mll(AnalyticExactMarginalLogLikelihood)
+    for transform in (JointConstraints, JointConstraintsAtLast, JointWinsorize, JointBilogY):
+        register_transform(transform)
+    for model in _MODELS:
+        register_model(model)

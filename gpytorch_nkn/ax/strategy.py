@@ -1,0 +1,126 @@
+"""A generation strategy of Ax with models of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ax.adapter.registry import Generators
+from ax.core.trial_status import TrialStatus
+from ax.generation_strategy.generation_node import GenerationNode
+from ax.generation_strategy.generation_strategy import GenerationStrategy
+from ax.generation_strategy.generator_spec import GeneratorSpec
+from ax.generation_strategy.transition_criterion import MaxTrialsAwaitingData, MinTrials
+from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
+from ax.generators.torch.botorch_modular.utils import ModelConfig
+
+from gpytorch_nkn.ax.acquisition import CoordinateSweepAcquisition, EnsembleAcquisition
+from gpytorch_nkn.ax.joint_constraints import transforms
+from gpytorch_nkn.kernels.network import NETWORKS, check_word
+from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
+
+__all__ = ["make_generation_strategy"]
+
+_AVERAGED = "averaged"  # name of the structure that stands for an ensemble
+
+
+def make_generation_strategy(
+    *,
+    structure: str = "optimization",
+    initialization_trials: int = 5,
+    coordinate_sweeps: bool = True,
+    optimizer_options: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+) -> GenerationStrategy:
+    """Strategy for Ax: quasi-random points first, then those that a model of this package picks.
+
+    Objectives, constraints and the acquisition function are Ax's business: logarithmic noisy
+    expected improvement, of the hypervolume with several objectives. Every outcome has a model of
+    its own. Choices that are not ordered are categories to the model (``cat_dims``), ordered ones,
+    fractions such as 0.1 and integers are numbers. Ax trains models afresh for each trial, without
+    a warm start. The centre of the search space, which Ax's own strategy tries first, is not tried:
+    attach it as a trial if you want it.
+
+    A constraint on a sum of outcomes (``"cost + 2 * weight <= 3"``) holds for the sum. Ax's own
+    strategies (1.3) take it for one on the first outcome, and so does
+    ``client.get_best_parameterization``: :func:`report_client` names the best that keeps it.
+
+    Args:
+        structure: Name of a structure of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, or
+            ``"averaged"`` for :class:`gpytorch_nkn.models.StructureEnsembleGP`, which averages
+            over several.
+        initialization_trials: Number of quasi-random trials, at least 1. Trials that the
+            experiment has already count; half of them must be completed before the model starts.
+        coordinate_sweeps: Search the acquisition function from coordinate sweeps, too.
+        optimizer_options: Options of BoTorch's ``optimize_acqf``, such as
+            ``{"num_restarts": 8, "raw_samples": 256}``.
+        seed: Determines the quasi-random points.
+
+    Returns:
+        A strategy for ``client.set_generation_strategy(...)``.
+
+    Raises:
+        TypeError: ``structure`` is not a name.
+        ValueError: ``structure`` is not a known name or ``initialization_trials`` is less than 1.
+    """
+    if initialization_trials < 1:
+        raise ValueError(f"initialization_trials must be at least 1, got {initialization_trials}.")
+    if not isinstance(structure, str):
+        raise TypeError(f"structure must be a name, which Ax can store, got {structure!r}.")
+    if structure == _AVERAGED:
+        surrogate = ModelConfig(botorch_model_class=StructureEnsembleGP, name=_AVERAGED)
+    else:
+        check_word(structure, NETWORKS, f"{_AVERAGED!r}")
+        surrogate = ModelConfig(
+            botorch_model_class=NKNSingleTaskGP, model_options={"structure": structure}, name="NKN"
+        )
+    not_run = [TrialStatus.FAILED, TrialStatus.ABANDONED]
+    first = GenerationNode(
+        name="Sobol",
+        generator_specs=[
+            GeneratorSpec(generator_enum=Generators.SOBOL, generator_kwargs={"seed": seed})
+        ],
+        transition_criteria=[
+            MinTrials(
+                threshold=initialization_trials,
+                transition_to="NKN",
+                not_in_statuses=not_run,
+                use_all_trials_in_exp=True,
+            ),
+            MinTrials(
+                threshold=max(1, initialization_trials // 2),
+                transition_to="NKN",
+                only_in_statuses=[TrialStatus.COMPLETED],
+                use_all_trials_in_exp=True,
+                count_only_trials_with_data=True,
+            ),
+        ],
+        pausing_criteria=[
+            MaxTrialsAwaitingData(
+                threshold=initialization_trials,
+                not_in_statuses=not_run,
+                use_all_trials_in_exp=True,
+            )
+        ],
+        should_deduplicate=True,
+    )
+    spec = SurrogateSpec(model_configs=[surrogate], allow_batched_models=structure != _AVERAGED)
+    arguments: dict[str, Any] = {
+        "surrogate_spec": spec,
+        "transforms": transforms(),
+    }
+    acquisition = CoordinateSweepAcquisition if coordinate_sweeps else EnsembleAcquisition
+    arguments["acquisition_class"] = acquisition
+    options = {"optimizer_kwargs": dict(optimizer_options)} if optimizer_options else {}
+    then = GenerationNode(
+        name="NKN",
+        generator_specs=[
+            GeneratorSpec(
+                generator_enum=Generators.BO_MIXED,  # categories as codes, not a column each
+                generator_kwargs=arguments,
+                generator_gen_kwargs={"model_gen_options": options} if options else {},
+            )
+        ],
+        should_deduplicate=True,
+    )
+    return GenerationStrategy(name=f"Sobol+NKN:{structure}", nodes=[first, then])

@@ -1,0 +1,15 @@
+"""What the tests of Ax share; without ax-platform there are none."""
+
+from importlib.util import find_spec
+
+import pytest
+
+collect_ignore_glob = [] if find_spec("ax") else ["test_*.py"]
+
+
+@pytest.fixture
+def few_steps(monkeypatch):
+    """Models whose training takes few steps."""
+    from tests.ax.clients import take_few_steps  # needs Ax
+
+    take_few_steps(monkeypatch)

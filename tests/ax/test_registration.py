@@ -1,0 +1,227 @@
+"""What is known to Ax, and the arguments that our handlers supply."""
+
+import importlib
+import sys
+
+import pytest
+import torch
+from ax.core.search_space import SearchSpaceDigest
+from ax.exceptions.core import UserInputError
+from ax.generators.torch.botorch_modular.input_constructors.covar_modules import (
+    covar_module_argparse,
+)
+from ax.generators.torch.botorch_modular.kernels import ScaleMaternKernel
+from ax.generators.torch.botorch_modular.surrogate import (
+    Surrogate,
+    SurrogateSpec,
+    submodel_input_constructor,
+)
+from ax.generators.torch.botorch_modular.utils import ModelConfig
+from ax.storage import botorch_modular_registry as registry
+from ax.storage.json_store.decoder import object_from_json
+from ax.storage.json_store.encoder import object_to_json
+from botorch.models import MultiTaskGP, SingleTaskGP
+from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
+from gpytorch.kernels import RBFKernel
+
+from gpytorch_nkn.ax.registration import register
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.layers import Linear
+from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
+from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP, StructureEnsembleGP
+
+WIRING = "Linear4-Product2-Linear1"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ModelConfig(
+            botorch_model_class=SingleTaskGP,
+            mll_class=AnalyticExactMarginalLogLikelihood,
+            covar_module_class=NeuralKernelNetwork,
+            covar_module_options={"structure": "additive", "wiring": "Linear1"},
+        ),
+        ModelConfig(botorch_model_class=AdditivePartitionGP, model_options={"num_samples": 3}),
+        ModelConfig(botorch_model_class=StructureEnsembleGP, model_options={"structures": ["rbf"]}),
+    ],
+    ids=["network", "partitions", "structures"],
+)
+def test_what_is_registered_is_stored(value):
+    assert object_from_json(object_to_json(value)) == value
+
+
+def test_partitions_have_no_kernel_of_categories():
+    digest = SearchSpaceDigest(["a", "b"], [(0.0, 1.0), (0.0, 2.0)], categorical_features=[1])
+    config = ModelConfig(botorch_model_class=AdditivePartitionGP)
+    with pytest.raises(UserInputError, match="AdditivePartitionGP has no kernel of categories"):
+        submodel_input_constructor(
+            AdditivePartitionGP,
+            model_config=config,
+            dataset=dataset(2),
+            search_space_digest=digest,
+            surrogate=None,
+        )
+
+
+def dataset(num_columns=3, num_outcomes=1, num_points=6):
+    return SupervisedDataset(
+        X=torch.rand(num_points, num_columns),
+        Y=torch.randn(num_points, num_outcomes),
+        feature_names=[f"x{i}" for i in range(num_columns)],
+        outcome_names=[f"y{i}" for i in range(num_outcomes)],
+    )
+
+
+def make_network(data, model_class=SingleTaskGP, **options):
+    arguments = covar_module_argparse(
+        NeuralKernelNetwork, botorch_model_class=model_class, dataset=data, **options
+    )
+    return NeuralKernelNetwork(**arguments)
+
+
+@pytest.mark.parametrize("num_outcomes", [1, 2])
+@pytest.mark.parametrize("structure", ["additive", "regression", "tabular", "optimization"])
+def test_dimensions_and_batch_shape_come_from_the_data(structure, num_outcomes):
+    kernel = make_network(dataset(3, num_outcomes), structure=structure, wiring=WIRING)
+    batch_shape = torch.Size([] if num_outcomes == 1 else [num_outcomes])
+    assert kernel.batch_shape == batch_shape
+    preset = getattr(NeuralKernelNetwork, structure)
+    expected = preset(3, wiring=WIRING, batch_shape=batch_shape)
+    shapes, others = ([p.shape for p in k.parameters()] for k in (kernel, expected))
+    assert shapes == others
+    x = torch.rand(4, 3)
+    torch.testing.assert_close(kernel(x).to_dense(), expected(x).to_dense())
+
+
+def test_given_columns_and_batch_shape_are_kept():
+    options = {"active_dims": [0, -1], "batch_shape": torch.Size([5])}
+    kernel = make_network(dataset(4), structure="additive", **options)
+    assert len(kernel.primitives) == 2 and kernel.active_dims.tolist() == [0, 3]
+    assert kernel.batch_shape == (5,)
+    series = make_network(dataset(4), structure="time_series", active_dims=[2])
+    assert series.active_dims.tolist() == [2]
+
+
+def test_the_task_is_no_input_of_the_kernel():
+    tasks = torch.tensor([[0.0], [1.0]]).repeat(4, 1)
+    x = torch.cat([torch.rand(8, 2), tasks], -1)
+    data = SupervisedDataset(
+        X=x, Y=torch.randn(8, 1), feature_names=["a", "b", "task"], outcome_names=["y"]
+    )
+    kernel = make_network(data, MultiTaskGP, structure="additive", wiring="Linear1")
+    assert len(kernel.primitives) == 2
+    model = MultiTaskGP(x, data.Y, task_feature=2, covar_module=kernel)
+    moved = torch.cat([x[:, :2], 1 - tasks], -1)
+    torch.testing.assert_close(kernel(moved).to_dense(), kernel(x).to_dense())
+    assert model.posterior(x).mean.shape == (8, 1)
+
+
+def test_a_model_of_one_task_leaves_the_task_out_on_request():
+    parts = [
+        SupervisedDataset(
+            X=torch.cat([torch.rand(3, 2), torch.full((3, 1), float(task))], -1),
+            Y=torch.randn(3, 1),
+            feature_names=["a", "b", "task"],
+            outcome_names=[f"y{task}"],
+        )
+        for task in range(2)
+    ]
+    data = MultiTaskDataset(parts, target_outcome_name="y0", task_feature_index=2)
+    kernel = make_network(data, structure="additive", remove_task_features=True)
+    assert len(kernel.primitives) == 2 and kernel.active_dims.tolist() == [0, 1]
+
+
+def test_a_network_from_parts_is_taken_as_it_is():
+    parts = {"primitives": [RBFKernel()], "layers": [Linear(1, 1)]}
+    kernel = make_network(dataset(), **parts)
+    assert kernel.primitives[0] is parts["primitives"][0] and kernel.active_dims is None
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"structure": "tree"}, UserInputError, "structure must be one of .*'paper'.*got 'tree'"),
+        ({"structure": "texture"}, UserInputError, "one input column, got 3"),
+        ({"wirings": "Linear1"}, TypeError, "wirings"),
+    ],
+)
+def test_wrong_options_of_the_kernel_are_named(options, error, message):
+    with pytest.raises(error, match=message):
+        make_network(dataset(3), **options)
+
+
+def fit_surrogate(data, **config):
+    surrogate = Surrogate(SurrogateSpec(model_configs=[ModelConfig(**config)]))
+    bounds = [(0.0, 2.0)] * len(data.feature_names)
+    surrogate.fit([data], SearchSpaceDigest(feature_names=data.feature_names, bounds=bounds))
+    return surrogate.model
+
+
+def test_stock_model_with_a_network_for_two_outcomes():
+    model = fit_surrogate(
+        dataset(2, 2),
+        botorch_model_class=SingleTaskGP,
+        covar_module_class=NeuralKernelNetwork,
+        covar_module_options={"structure": "additive", "wiring": "Linear1"},
+    )
+    assert type(model) is SingleTaskGP and isinstance(model.covar_module, NeuralKernelNetwork)
+    assert model.covar_module.batch_shape == (2,)
+    assert model.posterior(torch.rand(4, 2)).mean.shape == (4, 2)
+
+
+def test_model_options_reach_the_model_and_data_are_scaled_once(few_steps):
+    data = dataset(2, 2)
+    model = fit_surrogate(
+        data,
+        botorch_model_class=NKNSingleTaskGP,
+        model_options={"structure": "additive", "shared_kernel": True},
+    )
+    assert model.shared_kernel and model.covar_module.base_kernel.batch_shape == ()
+    assert not hasattr(model, "outcome_transform")  # Ax standardises
+    torch.testing.assert_close(model.train_targets, data.Y.mT)
+    torch.testing.assert_close(model.input_transform(data.X), data.X / 2)
+
+
+def test_partitions_are_sampled_when_ax_fits():
+    config = {"botorch_model_class": AdditivePartitionGP, "model_options": {"num_samples": 3}}
+    model = fit_surrogate(dataset(2, num_points=4), **config)
+    assert type(model) is AdditivePartitionGP and model.num_samples == 3
+    assert sum(model.partitions.values()) > 3
+
+
+def test_structures_are_weighed_when_ax_fits(few_steps):
+    config = {"botorch_model_class": StructureEnsembleGP}
+    model = fit_surrogate(dataset(2, num_points=6), **config)
+    assert type(model) is StructureEnsembleGP
+    assert len(set(model.structure_weights.values())) == len(model.structures)
+
+
+def test_a_kernel_for_a_model_that_makes_its_own_is_refused():
+    with pytest.raises(UserInputError, match="NKNSingleTaskGP makes its kernel .*=RBFKernel"):
+        fit_surrogate(dataset(), botorch_model_class=NKNSingleTaskGP, covar_module_class=RBFKernel)
+
+
+def test_registering_again_changes_nothing():
+    def state():
+        maps = [*registry.CLASS_TO_REGISTRY.values(), *registry.CLASS_TO_REVERSE_REGISTRY.values()]
+        maps += [covar_module_argparse.funcs, submodel_input_constructor.funcs]
+        return [dict(entries) for entries in maps]
+
+    before = state()
+    assert registry.MODEL_REGISTRY[NKNSingleTaskGP] == "NKNSingleTaskGP"
+    register()
+    assert state() == before
+    stock = covar_module_argparse.dispatch(ScaleMaternKernel)
+    assert stock.__module__.startswith("ax.")
+    assert covar_module_argparse.dispatch(NeuralKernelNetwork).__module__ == register.__module__
+
+
+def test_without_ax_the_error_says_what_to_install(monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "ax"]:
+        monkeypatch.setitem(sys.modules, name, None)  # as where it is not installed
+    for name in [name for name in sys.modules if name.startswith("gpytorch_nkn.ax")]:
+        monkeypatch.delitem(sys.modules, name)
+    message = r"gpytorch_nkn\.ax needs ax-platform: pip install 'gpytorch_nkn\[ax\]'"
+    with pytest.raises(ImportError, match=message):
+        importlib.import_module("gpytorch_nkn.ax")

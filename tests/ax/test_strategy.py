@@ -1,0 +1,250 @@
+"""Loops with our strategy, and their storage."""
+
+import textwrap
+from types import SimpleNamespace
+
+import pytest
+import torch
+from ax.api.client import Client
+from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+from botorch.acquisition.logei import qLogNoisyExpectedImprovement
+from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
+from gpytorch.kernels import RBFKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+
+import gpytorch_nkn.ax as nkn_ax
+from gpytorch_nkn.ax import (
+    CoordinateSweepAcquisition,
+    EnsembleAcquisition,
+    acquisition as acquisition_module,
+    make_generation_strategy,
+)
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP, StructureEnsembleGP
+from tests.ax.clients import (
+    ALTERNATING,
+    BOUNDS,
+    BRIEF,
+    CHEAP,
+    PLANE,
+    Spy,
+    generator,
+    make_client,
+    outcomes,
+    run_trials,
+)
+
+
+@pytest.fixture(scope="module")
+def loop():
+    """A client after seven trials, with the calls of the recipe and of the sweeps."""
+    with pytest.MonkeyPatch.context() as patch:
+        recipe = Spy(TRAINERS[NKNSingleTaskGP])
+        sweeps = Spy(acquisition_module.coordinate_sweep_initial_conditions)
+        patch.setitem(TRAINERS, NKNSingleTaskGP, recipe)
+        patch.setattr(acquisition_module, "coordinate_sweep_initial_conditions", sweeps)
+        client = make_client()
+        nodes = run_trials(client, 7)
+    return SimpleNamespace(client=client, nodes=nodes, recipe=recipe, sweeps=sweeps)
+
+
+def test_loop_fits_our_model_by_our_recipe(loop):
+    assert loop.nodes == ["Sobol"] * 5 + ["NKN"] * 2
+    model = generator(loop.client).surrogate.model
+    assert type(model) is NKNSingleTaskGP
+    fitted = [args[0] for args, kwargs in loop.recipe.calls]
+    assert [type(m) for m in fitted] == [NKNSingleTaskGP] * 2 and fitted[-1] is model
+    assert [len(m.train_targets) for m in fitted] == [5, 6]
+    assert all(kwargs == {} for _, kwargs in loop.recipe.calls)  # the recipe's own defaults
+    trials = loop.client._experiment.trials.values()
+    points = torch.tensor([[t.arm.parameters[name] for name in "xy"] for t in trials])
+    unit = (points[:6] - BOUNDS[0]) / (BOUNDS[1] - BOUNDS[0])  # Ax's transform of the inputs
+    assert not model.training  # transformed inputs, then
+    torch.testing.assert_close(model.train_inputs[0], unit)
+
+
+def test_loop_searches_from_sweeps_of_the_best_points(loop):
+    assert len(loop.sweeps.calls) == 2
+    acquisition = generator(loop.client)._acquisition
+    assert type(acquisition) is CoordinateSweepAcquisition
+    assert type(acquisition.acqf) is qLogNoisyExpectedImprovement
+    incumbent, known = loop.sweeps.calls[-1][1]["incumbent"], acquisition.acqf.X_baseline
+    assert sorted(incumbent.tolist()) == sorted(known.tolist())
+
+
+def test_points_to_sweep_from_come_best_first_whatever_the_direction(loop, monkeypatch):
+    acquisition = generator(loop.client)._acquisition
+    monkeypatch.setattr(acquisition, "acqf", SimpleNamespace())  # keeps no points: all observed
+    points = acquisition._incumbent()
+    assert len(points) == 6
+    means = generator(loop.client).surrogate.model.posterior(points).mean.squeeze(-1)
+    assert means.max() - means.min() > 0.5
+    assert (means.diff() >= 0).all()  # loss is to be small
+    flipped = -acquisition._objective_weights
+    monkeypatch.setattr(acquisition, "_objective_weights", flipped)
+    torch.testing.assert_close(acquisition._incumbent(), points.flip(0))
+
+
+def test_experiment_and_strategy_are_stored_and_go_on_where_they_were(loop, few_steps, tmp_path):
+    file = tmp_path / "experiment.json"
+    loop.client.save_to_json_file(str(file))
+    restored = Client.load_from_json_file(str(file))
+    (spec,) = restored._generation_strategy.current_node.generator_specs
+    (config,) = spec.generator_kwargs["surrogate_spec"].model_configs
+    assert config.botorch_model_class is NKNSingleTaskGP
+    assert config.model_options == {"structure": "optimization"}
+    assert spec.generator_kwargs["acquisition_class"] is CoordinateSweepAcquisition
+    assert spec.generator_gen_kwargs == {"model_gen_options": {"optimizer_kwargs": CHEAP}}
+    assert list(restored.get_next_trials(max_trials=1)) == [7]
+    model = generator(restored).surrogate.model
+    assert type(model) is NKNSingleTaskGP and len(model.train_targets) == 7
+
+
+@pytest.mark.parametrize(
+    ("objective", "constraints", "noise", "acquisition"),
+    [
+        ("-loss", ["cost <= 2"], None, qLogNoisyExpectedImprovement),
+        ("-loss, -cost", [], 0.1, qLogNoisyExpectedHypervolumeImprovement),
+    ],
+    ids=["outcome-constraint", "two-objectives-known-noise"],
+)
+def test_several_outcomes(objective, constraints, noise, acquisition, few_steps):
+    options = {"initialization_trials": 4, "optimizer_options": BRIEF}
+    client = make_client(objective, constraints=constraints, **options)
+    nodes = run_trials(client, 5, names=("loss", "cost"), noise=noise)
+    assert nodes == ["Sobol"] * 4 + ["NKN"]
+    model = generator(client).surrogate.model
+    assert type(model) is NKNSingleTaskGP and model.num_outputs == 2
+    assert isinstance(model.likelihood, FixedNoiseGaussianLikelihood) is (noise is not None)
+    assert type(generator(client)._acquisition.acqf) is acquisition
+
+
+def test_discrete_parameters_are_searched_without_sweeps(few_steps, monkeypatch):
+    sweeps = Spy(acquisition_module.coordinate_sweep_initial_conditions)
+    monkeypatch.setattr(acquisition_module, "coordinate_sweep_initial_conditions", sweeps)
+    extra = [
+        RangeParameterConfig(name="n", parameter_type="int", bounds=(1, 2)),
+        ChoiceParameterConfig(name="c", parameter_type="str", values=list("abc"), is_ordered=False),
+        ChoiceParameterConfig(
+            name="f", parameter_type="float", values=[0.5, 2, 3.5], is_ordered=False
+        ),
+    ]
+    client = make_client(
+        parameters=[*PLANE, *extra], initialization_trials=3, optimizer_options=ALTERNATING
+    )
+    assert run_trials(client, 4) == ["Sobol"] * 3 + ["NKN"]
+    run = client._generation_strategy.last_generator_run
+    assert run._generator_key == "BO_MIXED", "Ax fell back on another generator"
+    model = generator(client).surrogate.model
+    assert type(model) is NKNSingleTaskGP and model.train_inputs[0].shape == (3, 5)
+    digest = generator(client)._acquisition.search_space_digest
+    whole = digest.feature_names.index("c")  # codes of categories are whole numbers
+    assert len(digest.categorical_features) == 2 and model.cat_dims == (whole,)
+    assert sweeps.calls == []
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """A client with two objectives, a constraint and choices, one of whose trials has failed."""
+    extra = [
+        RangeParameterConfig(name="n", parameter_type="int", bounds=(1, 3)),
+        ChoiceParameterConfig(name="c", parameter_type="str", values=list("abc"), is_ordered=False),
+    ]
+    client = make_client(
+        "-loss, -cost",
+        parameters=[*PLANE, *extra],
+        constraints=["size <= 3"],
+        initialization_trials=4,
+        optimizer_options=BRIEF,
+    )
+    for number in range(4):
+        for trial, point in client.get_next_trials(max_trials=1).items():
+            if number == 2:
+                client.mark_trial_failed(trial)
+                continue
+            client.complete_trial(trial, {**outcomes(point), "size": point["n"]})
+    return client
+
+
+def test_a_mixed_loop_with_several_outcomes_goes_on_from_its_file(mixed, few_steps, tmp_path):
+    (under_way,) = mixed.get_next_trials(max_trials=1)
+    file = tmp_path / "experiment.json"
+    mixed.save_to_json_file(str(file))
+    restored = Client.load_from_json_file(str(file))
+    trials = {}
+    while restored._generation_strategy.current_node.name == "Sobol":
+        ((trial, point),) = restored.get_next_trials(max_trials=1).items()
+        restored.complete_trial(trial, {**outcomes(point), "size": point["n"]})
+        trials[trial] = point
+    ((trial, point),) = restored.get_next_trials(max_trials=1).items()
+    assert trial not in (under_way, *trials) and point["c"] in "abc" and point["n"] in (1, 2, 3)
+    run = restored._generation_strategy.last_generator_run
+    assert run._generator_key == "BO_MIXED", "Ax fell back on another generator"
+    model = generator(restored).surrogate.model
+    column = generator(restored)._acquisition.search_space_digest.categorical_features
+    assert type(model) is NKNSingleTaskGP and model.num_outputs == 3
+    assert model.cat_dims == tuple(column) and len(column) == 1
+    acqf = generator(restored)._acquisition.acqf
+    assert type(acqf) is qLogNoisyExpectedHypervolumeImprovement
+    assert len(acqf.X_pending) == 1
+
+
+def test_structures_are_averaged_on_request_with_choices_too(few_steps, tmp_path):
+    choice = ChoiceParameterConfig(
+        name="c", parameter_type="str", values=list("abc"), is_ordered=False
+    )
+    client = make_client(
+        parameters=[*PLANE, choice],
+        constraints=["cost <= 2"],
+        initialization_trials=3,
+        structure="averaged",
+        optimizer_options=BRIEF,
+    )
+    run_trials(client, 3, names=("loss", "cost"))
+    file = tmp_path / "experiment.json"
+    client.save_to_json_file(str(file))
+    restored = Client.load_from_json_file(str(file))
+    assert run_trials(restored, 1, names=("loss", "cost")) == ["NKN"]
+    models = generator(restored).surrogate.model.models
+    assert [type(model) for model in models] == [StructureEnsembleGP] * 2
+    assert all(len(model.cat_dims) == 1 for model in models)
+    acqf = generator(restored)._acquisition.acqf
+    assert acqf.sampler.sample_shape.numel() * models[0].num_members == 512
+    assert [model.maximize for model in models] == [False, False]  # loss; cost <= 2
+
+
+def test_sweeps_are_left_out_on_request(few_steps):
+    client = make_client(
+        coordinate_sweeps=False,
+        initialization_trials=3,
+        structure="additive",
+        optimizer_options=BRIEF,
+    )
+    run_trials(client, 4)
+    assert type(generator(client)._acquisition) is EnsembleAcquisition
+    network = generator(client).surrogate.model.covar_module
+    assert isinstance(network, NeuralKernelNetwork) and not network.skip
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"structure": "optimisation"}, ValueError, "structure must be one of .*'optimisation'"),
+        ({"structure": RBFKernel()}, TypeError, r"must be a name.*got RBFKernel"),
+        ({"initialization_trials": 0}, ValueError, "at least 1, got 0"),
+    ],
+)
+def test_wrong_options_fail_before_the_first_trial(options, error, message):
+    with pytest.raises(error, match=message):
+        make_generation_strategy(**options)
+
+
+def test_example_of_the_module_runs():
+    _, text = nkn_ax.__doc__.split("client::\n", 1)
+    example, count = textwrap.dedent(text.split("\n\n:func:")[0]), "range(20)"
+    assert example.count(count) == 1
+    namespace = {}
+    exec(example.replace(count, "range(6)"), namespace)
+    client = namespace["client"]
+    assert len(client._experiment.trials) == 6
+    assert type(generator(client).surrogate.model) is NKNSingleTaskGP
