@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
@@ -12,12 +13,15 @@ from torch import Tensor
 
 from gpytorch_nkn.bo import fresh_start, tell_failures
 from gpytorch_nkn.fit import (
+    FlatParameters,
+    Objective,
     Recipe,
     Session,
     check_counts,
     check_number,
     fit_best_of,
     noisy_prior,
+    run_lbfgs,
     stacking_weights,
     warn_user,
 )
@@ -59,7 +63,9 @@ def fit_structure_ensemble_gp(
         fresh_starts: Further starts of each structure; with ``previous`` of one structure only, by
             the number of rows, so that in a loop each has its turn. From 400 rows or 200 columns on
             turns are half as many, from 600 or 300 on a third, and so on. From there on, too, a
-            structure of which ``previous`` has no member is trained with every new row in turn.
+            structure of which ``previous`` has no member is trained with every new row in turn, and
+            from 400 rows on a fresh start beside ``previous`` is trained with a half of the rows,
+            drawn from ``seed``, before it has as few iterations with all of them as ``previous``.
         max_iterations: L-BFGS iterations of each start; ``None`` for 75, or for 300 (in inverse
             proportion from 200 rows on) where there are categorical columns and no ``previous``:
             sums of two joint kernels take longer to settle. With ``previous`` alone to start from
@@ -114,13 +120,15 @@ def fit_structure_ensemble_gp(
         starts_afresh = fresh_starts > 0 and (previous is None or number == turn)
         if number not in due and not starts_afresh:
             continue
-        iterations = max_iterations if previous is None or starts_afresh else few
+        halves = starts_afresh and previous is not None and num_rows >= 2 * _MANY_ROWS
+        iterations = max_iterations if previous is None or starts_afresh and not halves else few
+        initialize = partial(_start_with_half, max_iterations, session) if halves else fresh_start
         with torch.enable_grad(), session.interruptible(lambda number=number: number):  # type: ignore[misc]
             try:
                 result = fit_best_of(
                     part,
                     restarts=1 + (fresh_starts if starts_afresh else 0),
-                    initialize=fresh_start,
+                    initialize=initialize,
                     recipe=Recipe(adam_steps=0, lbfgs_iterations=iterations),
                     budget=session.part(1 / (len(parts) - number)),
                     seed=seed,
@@ -151,6 +159,25 @@ def fit_structure_ensemble_gp(
     )
     model.set_weights(torch.from_numpy(weights))
     return model.eval()
+
+
+def _start_with_half(
+    iterations: int, session: Session, part: PartsGP, seed: int, number: int
+) -> None:
+    """A fresh start that has seen a half of the rows; the start with number 0 stays as it is."""
+    fresh_start(part, seed, number)
+    if number == 0:
+        return
+    x, y, likelihood = part.train_inputs[0], part.train_targets, part.likelihood
+    rows = torch.randperm(len(y))[: len(y) // 2].to(y.device)
+    if isinstance(likelihood, FixedNoiseGaussianLikelihood):
+        likelihood = FixedNoiseGaussianLikelihood(noise=likelihood.noise[rows])
+    half = PartsGP(x[rows], y[rows], part.covar_module, part.mean_module, likelihood).train()
+    flat = FlatParameters(Objective(half))
+    try:
+        run_lbfgs(flat, iterations=iterations, deadline=session.end, on_step=lambda: None)
+    finally:
+        flat.release()
 
 
 def _due(previous: StructureEnsembleGP | None, num_rows: int, number: int) -> set[int]:

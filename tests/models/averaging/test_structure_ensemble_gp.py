@@ -19,6 +19,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch.distributions import Normal
 
+from gpytorch_nkn.fit import Objective
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp
 from gpytorch_nkn.models.averaging import fit_structures
@@ -455,3 +456,34 @@ def test_with_many_rows_structures_without_members_are_trained_in_turn(rows, tra
     ]
     assert [number for number, one in enumerate(moved) if one] == trained
     assert model.weights.min() > 0  # weighed all the same
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_with_many_rows_a_fresh_start_sees_a_half_of_them_first(is_known, monkeypatch):
+    """And has few steps with all; the best of it and of the warm start is kept."""
+    monkeypatch.setattr(fit_structures, "_MANY_ROWS", 3)
+    train = fit_structures.run_lbfgs
+    seen = []
+
+    def run(flat, *, iterations, **options):
+        part = flat.objective.model
+        seen.append((len(part.train_targets), iterations))
+        assert is_known == isinstance(part.likelihood, FixedNoiseGaussianLikelihood)
+        train(flat, iterations=iterations, **options)
+
+    monkeypatch.setattr(fit_structures, "run_lbfgs", run)
+    x, y = draw(12, seed=1)
+    noise = torch.full_like(y, 1e-3) if is_known else None
+    previous = fitted(11, structures=PLAIN) if noise is None else None
+    if previous is None:
+        previous = StructureEnsembleGP(x[:-1], y[:-1], noise[:-1], structures=PLAIN)
+        fit_structure_ensemble_gp(previous, **QUICK)
+    ends = []
+    for fresh_starts in (0, 1, 1):
+        model = StructureEnsembleGP(x, y, noise, structures=PLAIN)
+        options = {**QUICK, "fresh_starts": fresh_starts}
+        fit_structure_ensemble_gp(model, previous=previous, **options)
+        part = fit_structures._part(model, 0, *model.common_data())
+        ends.append(Objective(part)().item())
+    assert seen == 2 * [(6, QUICK["max_iterations"])]
+    assert ends[1] == ends[2] <= ends[0]
