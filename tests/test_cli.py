@@ -286,7 +286,7 @@ def test_demo_ends_by_telling_where_the_figure_is(run, tmp_path, monkeypatch):
     assert printed.out.splitlines()[-1].endswith(str(tmp_path / "out" / "forecast.png"))
 
 
-def test_report_is_a_page_in_a_folder_that_is_made(run, monthly, tmp_path):
+def test_report_is_a_page_in_a_folder_that_is_made(run, monthly, tmp_path, undrawn):
     page = tmp_path / "new" / "folder" / "found.html"
     code, printed, _, summary = run("forecast", monthly, *FAST, "--horizon", "3", "--report", page)
     assert code == 0 and summary["settings"]["report"] == str(page)

@@ -88,8 +88,10 @@ def tree(path):
     return parse(path.read_text("utf-8"))
 
 
-def trees():
-    return [tree(path) for path in sorted(PACKAGE.rglob("*.py"))]
+@cache
+def nodes():
+    """All nodes of all files of the package."""
+    return [node for path in sorted(PACKAGE.rglob("*.py")) for node in ast.walk(tree(path))]
 
 
 @cache
@@ -111,38 +113,36 @@ def text_of(cls):
 def imported_names():
     """``library.module.name`` where a part of it is private, outside this package."""
     found = set()
-    for tree in trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom):
-                names = [f"{node.module}.{alias.name}" for alias in node.names]
-            elif isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            else:
-                continue
-            found |= {
-                name
-                for name in names
-                if not name.startswith(("gpytorch_nkn", "__future__"))
-                and any(PRIVATE.fullmatch(part) for part in name.split("."))
-            }
+    for node in nodes():
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        found |= {
+            name
+            for name in names
+            if not name.startswith(("gpytorch_nkn", "__future__"))
+            and any(PRIVATE.fullmatch(part) for part in name.split("."))
+        }
     return found
 
 
 def read_attributes():
     """Private attributes that the package reads and nothing in it binds."""
     read, bound = set(), set()
-    for tree in trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute):
-                (bound if isinstance(node.ctx, ast.Store) else read).add(node.attr)
-            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-                bound.add(node.name)
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                bound.add(node.id)
-            elif isinstance(node, ast.arg):
-                bound.add(node.arg)
-            elif isinstance(node, ast.alias):
-                bound.add(node.asname or node.name)
+    for node in nodes():
+        if isinstance(node, ast.Attribute):
+            (bound if isinstance(node.ctx, ast.Store) else read).add(node.attr)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.alias):
+            bound.add(node.asname or node.name)
     return {name for name in read - bound if PRIVATE.fullmatch(name)}
 
 
@@ -203,7 +203,7 @@ def is_there(name, where):
         module, _, cls = where.rpartition(".")
         holder = getattr(importlib.import_module(module), cls)
         bases = [base for base in holder.__mro__ if base is not object]
-        source = "".join(map(inspect.getsource, bases))
+        source = "".join(map(text_of, bases))
     return hasattr(holder, name) or re.search(rf"\b{name}\b", source) is not None
 
 

@@ -149,7 +149,7 @@ def test_covariates_are_those_of_the_times(index):
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"price": rng.standard_normal(48)}, index)
     series = monthly().set_axis(index) + 3 * X["price"]
-    options = {"quality": "fast", "random_state": 0, "seasons": 12 if index[0] == 0 else ()}
+    options = QUICK | {"seasons": 12 if index[0] == 0 else ()}
     model = SktimeNKNForecaster(**options).fit(series[:36], X=X[:36], fh=[2, 4])
     expected = NKNForecaster(**options, horizon=4).fit(series[:36], covariates=X[:36])
     expected = expected.predict(index[[37, 39]], covariates=X.iloc[[37, 39]])

@@ -79,7 +79,7 @@ def test_references_learn_waves(method, labels):
     else:
         assert np.sqrt(np.mean((prediction - y[test]) ** 2)) < 0.4 * f.std()
     assert all(type(value) in (int, float) for value in chosen.values())
-    if labels is not None and len(labels) == 3:
+    if labels is None or len(labels) == 3:
         return  # what depends on the seed is that of two classes
     again, same = fit_reference(method, X[train], y[train], classes=classes, seed=0)
     assert same == chosen and (again.predict(X[test]) == prediction).all()

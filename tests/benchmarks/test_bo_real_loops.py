@@ -85,9 +85,9 @@ def test_the_optimum_of_the_pressure_vessel_keeps_its_constraints():
 @pytest.mark.parametrize("name", REAL_PROBLEMS)
 def test_outcomes_are_finite_and_scores_no_better_than_the_optimum(name):
     problem = make_real_problem(name)
-    x = problem.initial_points(3)[:2]
+    x = problem.initial_points(3)[: 1 if name == "tuneboosting" else 2]  # its points take a second
     outcomes = problem(x)
-    assert outcomes.shape == (2, problem.objectives + problem.constraints)
+    assert outcomes.shape == (len(x), problem.objectives + problem.constraints)
     assert outcomes.isfinite().all()
     assert min(problem.scores(outcomes)) > problem.optimum
     for column, count in problem.levels.items():

@@ -1,5 +1,6 @@
 import csv
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from benchmarks.texture import (
 )
 from benchmarks.texture_report import draw, held_from, report
 from gpytorch_nkn.grids import InpaintResult, inpaint
-from gpytorch_nkn.models import GridFit, GridRestart
+from gpytorch_nkn.models import GridFit, GridRestart, fit_grid_gp
 
 
 @pytest.fixture
@@ -32,6 +33,18 @@ def waves():
     mask = np.zeros(truth.shape, dtype=bool)
     mask[9:15, 11:20] = True
     return Case("plate", "plate", truth, mask, np.where(mask, 0.5, truth))
+
+
+@pytest.fixture
+def short_trainings(monkeypatch):
+    """A quarter of the steps that a training takes where nothing else is asked for."""
+
+    def short(model, block_steps=None, **options):
+        block_steps = 10 if block_steps is None else block_steps
+        return fit_grid_gp(model, **{"likelihood_steps": 20} | options, block_steps=block_steps)
+
+    for module in (texture, sys.modules["gpytorch_nkn.grids.inpaint"]):
+        monkeypatch.setattr(module, "fit_grid_gp", short)
 
 
 def hidden(case):
@@ -68,6 +81,7 @@ def test_the_plate_has_four_holes(monkeypatch, tmp_path, capsys):
     assert (published[60:120, 80:160] == 0.3).all() and published[0, 0] == gray[0, 0]
 
 
+@pytest.mark.usefixtures("short_trainings")
 @pytest.mark.parametrize("method", ["rbf", "harmonic", "mean"])
 def test_fills_do_not_see_the_truth_in_the_hole(waves, method):
     given, blind = (fill(case, method, restarts=1) for case in (waves, hidden(waves)))
@@ -100,6 +114,7 @@ def test_all_kernels_get_the_same_starts(waves, monkeypatch):
     assert kinds == ["texture", "spectral_mixture", "rbf", "periodic"]
 
 
+@pytest.mark.usefixtures("short_trainings")
 def test_trainings_that_end_early_are_those_of_inpaint(waves):
     ours = prefix_fill(waves, 0, seed=3).filled
     image = np.where(waves.mask, np.nan, waves.truth)
@@ -159,6 +174,7 @@ def test_the_report_has_means_and_verdicts():
     assert report([], titles, METHODS) == "No results."
 
 
+@pytest.mark.usefixtures("short_trainings")
 def test_runs_are_written_drawn_and_not_repeated(waves, monkeypatch, tmp_path, capsys):
     plate = pytest.importorskip("matplotlib.image")
     monkeypatch.setattr(texture, "cases", lambda images: [waves])
@@ -207,7 +223,7 @@ def test_failures_are_told(waves, monkeypatch, tmp_path, capsys):
 def test_pictures_hold_any_number_of_fills(waves, tmp_path):
     image = pytest.importorskip("matplotlib.image")
     std = np.where(waves.mask, 0.1, 0.0)
-    for count in (1, 6, 7):
+    for count in (1, 7):
         fills = {f"fill {k}\nSMSE 0.1": waves.truth for k in range(count)}
         path = tmp_path / f"{count}.png"
         assert draw(path, "title", waves.truth, waves.mask, fills, std)

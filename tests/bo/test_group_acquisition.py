@@ -64,7 +64,7 @@ def test_several_candidates_move_together():
 
 
 def test_never_worse_than_the_best_starting_point():
-    acq_function, points = Sum(), 8 * torch.rand(5, DIM) - 4
+    acq_function, points = Sum(), 8 * torch.rand(3, DIM) - 4
     before = acq_function(points.unsqueeze(1))
     for sweeps in (0, 1):
         _, value = find(
@@ -91,14 +91,14 @@ def test_a_search_that_ends_lower_changes_nothing(monkeypatch):
 
 def test_shapes_of_the_incumbent():
     acq_function, point = Sum(), torch.ones(DIM)
+    few = {"sweeps": 1, "raw_samples": 4, "num_restarts": 1}
     same = [
-        find(acq_function, incumbent=p, sweeps=1)[0]
-        for p in (point, point[None], point[None, None])
+        find(acq_function, incumbent=p, **few)[0] for p in (point, point[None], point[None, None])
     ]
     assert torch.equal(same[0], same[1]) and torch.equal(same[0], same[2])
     pair = torch.stack([point, -point])
-    both, _ = find(acq_function, q=2, incumbent=pair, sweeps=1)
-    assert torch.equal(both, find(acq_function, q=2, incumbent=pair[None], sweeps=1)[0])
+    both, _ = find(acq_function, q=2, incumbent=pair, **few)
+    assert torch.equal(both, find(acq_function, q=2, incumbent=pair[None], **few)[0])
 
 
 def test_groups_are_searched_one_by_one_until_a_sweep_brings_nothing(monkeypatch):
@@ -133,7 +133,7 @@ def test_polish_moves_what_no_group_can():
     assert value > -1e-4
 
 
-@pytest.mark.parametrize("groups", [[(0, 1, 2)], [(0,), (1,), (2,)], [(2, 0), (1,)]])
+@pytest.mark.parametrize("groups", [[(0, 1, 2)], [(2, 0), (1,)]])
 def test_acquisition_of_a_model(groups):
     x = torch.rand(12, 3)
     y = torch.sin(6 * x).sum(-1, keepdim=True)
@@ -142,7 +142,7 @@ def test_acquisition_of_a_model(groups):
     incumbent = x[y.squeeze().topk(2).indices]
     few = {"num_restarts": 2, "options": {"maxiter": 50}}
     candidate, value = optimize_acqf_by_groups(
-        acq_function, bounds, groups, incumbent=incumbent, sweeps=3, **few
+        acq_function, bounds, groups, incumbent=incumbent, sweeps=2, raw_samples=64, **few
     )
     assert (candidate >= 0).all() and (candidate <= 1).all()
     torch.manual_seed(0)

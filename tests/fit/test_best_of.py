@@ -72,6 +72,7 @@ def test_processes_give_the_same_as_one_after_another(monkeypatch):
     serial = fit_best_of(model, restarts=2, recipe=SHORT)
     for one, other in zip(parallel.restarts, serial.restarts, strict=True):
         assert one.loss == pytest.approx(other.loss, rel=1e-6)
+        assert len(one.trace) == one.evaluations and one.trace[-1] == one.loss
 
 
 def test_equal_seeds_give_equal_fits_and_global_state_is_left_alone():
@@ -246,7 +247,7 @@ def test_start_values_of_many_restarts_do_not_use_up_the_budget():
         calls.append(restart)
         time.sleep(0.1)
 
-    result = fit_best_of(network_model(), restarts=30, initialize=slow, budget=1.0)
+    result = fit_best_of(network_model(), restarts=30, initialize=slow, budget=0.5)
     assert 2 <= len(calls) < 10 and calls == list(range(len(calls)))
     assert result.restarts[0].evaluations >= 1  # how many more is up to the machine
     assert set(result.members) <= set(calls) and len(result.restarts) == 30
@@ -389,12 +390,6 @@ def test_trace_goes_on_from_a_batch_to_each_restart(monkeypatch):
     for record in result.restarts:
         assert len(record.trace) == record.evaluations and record.trace[-1] == record.loss
         assert (np.diff(record.trace) <= 0).all() and record.trace.base is None
-
-
-def test_trace_comes_back_from_processes():
-    result = fit_best_of(rbf_model(), restarts=2, recipe=SHORT, n_jobs=2)
-    assert [len(r.trace) for r in result.restarts] == [r.evaluations for r in result.restarts]
-    assert [r.trace[-1] for r in result.restarts] == [r.loss for r in result.restarts]
 
 
 def test_trace_of_a_restart_that_failed_at_once_is_empty():

@@ -9,6 +9,7 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from gpytorch_nkn.fit import Recipe, as_finished, best_of, fit_best_of, parallel
+from tests.fit.conftest import IMPORTED
 from tests.fit.models import SmallGP, rbf_model, seasonal_data
 
 SHORT = Recipe(adam_steps=4, lbfgs_iterations=2)
@@ -38,7 +39,8 @@ def noisier(model, seed, restart):
 def backend(request, monkeypatch):
     """Two processes of joblib's own, or a real cluster of two workers.
 
-    Starting one takes seconds, for each imports PyTorch. Dask's are forks of one that has it.
+    Each imports PyTorch, which takes seconds, but those of joblib and Dask are forks of one that
+    has it.
     """
     name = request.param
     if name == "ray":
@@ -57,6 +59,7 @@ def backend(request, monkeypatch):
             joblib.pool.PicklingPool.__bases__ = bases
         return
     if name == "loky":
+        request.getfixturevalue("forked_workers")
         with joblib.parallel_config(backend=name, n_jobs=2):
             yield name
         return
@@ -64,7 +67,7 @@ def backend(request, monkeypatch):
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
         server = distributed.utils.get_mp_context()  # which sets modules of its own, once
-        server.set_forkserver_preload(["distributed", "gpytorch_nkn.fit", "tests.fit.models"])
+        server.set_forkserver_preload(IMPORTED)
         with (
             distributed.LocalCluster(**options) as cluster,
             distributed.Client(cluster),

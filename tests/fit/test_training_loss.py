@@ -473,7 +473,7 @@ def test_a_model_that_changes_on_the_way_is_trained_by_its_own_loss(make):
     assert flat._closed_form is not None
     run_adam(
         flat,
-        steps=250,
+        steps=100,
         learning_rate=0.05,
         anneal=False,
         deadline=math.inf,

@@ -96,7 +96,9 @@ FUNCTIONS = {
         (TIMES[:12], WAVE[:12], 0.5 * WAVE[:12], COVARIANCE, np.full(12, 0.1)),
     ),
     interpretation.expand: (
-        lambda x: interpretation.expand(NeuralKernelNetwork.additive(3), x),
+        lambda x: interpretation.expand(
+            NeuralKernelNetwork.additive(3, wiring="Linear4-Product2-Linear1"), x
+        ),
         (X,),
     ),
     grids.inpaint: (

@@ -13,14 +13,14 @@ import torch
 from gpytorch.kernels import Kernel, PeriodicKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels import NeuralKernelNetwork, ZeroMeanPeriodicKernel
 from gpytorch_nkn.layers import Product
 
 BATCH_SHAPES = [(3, 2), (1,), (2,)]
 # Entries of a batch: of six every row, every column, and none that a transposed order would hit;
 # the first two are enough where not everything is checked.
 ENTRIES = {(3, 2): [(1, 1), (2, 0), (0, 0)], (1,): [(0,)], (2,): [(0,), (1,)]}
-INDICES = [
+INDICES = [  # the first where not everything is checked, the first five on every class
     (..., 1),
     (torch.tensor([0, 2, 1]).unsqueeze(-1), torch.tensor([1, 0])),
     slice(1, 3),
@@ -171,7 +171,8 @@ def check_batch_indexing(s):
     kernel = s.batched(3, 2)
     names = set(kernel.state_dict())
     matrix = dense(kernel, s.x1, s.x2)
-    for index in INDICES if s.thorough else INDICES[:1]:
+    every = isinstance(s.kernel, NeuralKernelNetwork | ZeroMeanPeriodicKernel)  # one way to read
+    for index in INDICES[: None if s.thorough and every else 5 if s.thorough else 1]:
         entries = torch.arange(6).view(3, 2)[index]
         expected = matrix.flatten(0, 1)[entries.flatten()].view(*entries.shape, *matrix.shape[-2:])
         indexed = kernel[index]
@@ -190,9 +191,9 @@ def check_batch_indexing(s):
 def check_expand_batch(s):
     matrix = s.rectangle
     modules = [name for name, _ in s.kernel.named_modules()]
-    for shape in s.batch_shapes:
+    for number, shape in enumerate(s.batch_shapes):
         ways = [s.kernel.expand_batch(*shape)]
-        ways += [s.kernel.expand_batch(torch.Size(shape))] if s.thorough else []
+        ways += [s.kernel.expand_batch(torch.Size(shape))] if s.thorough and not number else []
         for expanded in ways:
             assert expanded.batch_shape == shape, f"expand_batch{shape}: {expanded.batch_shape}"
             assert [name for name, _ in expanded.named_modules()] == modules, "stray modules"
@@ -357,12 +358,6 @@ def check_algebra(s):
     if s.thorough:
         cases |= {
             "q * (p + k * k)": (q * (p + k * k), lambda m, mp, mq: mq * (mp + m * m)),
-            "scaled": (scaled, lambda m, *_: 0.6 * m),
-            "k + p": (k + p, lambda m, mp, _: m + mp),
-            "p + k": (p + k, lambda m, mp, _: mp + m),
-            "k * p": (k * p, lambda m, mp, _: m * mp),
-            "p * k": (p * k, lambda m, mp, _: mp * m),
-            "k * k": (k * k, lambda m, *_: m * m),
             "k * p + q": (k * p + q, lambda m, mp, mq: m * mp + mq),
         }
     for x2, m in ((s.x1, s.matrix), (s.x2, s.rectangle))[: 2 if s.thorough else 1]:

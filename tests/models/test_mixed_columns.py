@@ -44,7 +44,7 @@ def points(rows, seed=0):
 
 def fitted(model):
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    fit_gpytorch_mll(mll, max_iterations=30)
+    fit_gpytorch_mll(mll, max_iterations=20)
     return model
 
 

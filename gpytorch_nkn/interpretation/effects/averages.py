@@ -52,7 +52,8 @@ class Averages:
     def mean(self, x: np.ndarray) -> np.ndarray:
         """Posterior mean ``...`` at inputs ``... x D``."""
         flat = np.ascontiguousarray(x).reshape(-1, 1, x.shape[-1])
-        means = [w * _moments(gp, flat, with_cross=False)[0] for w, gp in self._members]
+        one = np.ones(1)
+        means = [w * _moments(gp, flat, one, with_cross=False)[0] for w, gp in self._members]
         mean = torch.stack(means).sum(0)
         return mean.double().cpu().numpy().reshape(x.shape[:-1]) * self._scale + self._offset
 
@@ -73,28 +74,40 @@ class Averages:
 
 def _contrast(gp: FittedGP, parts: Sequence[Part]) -> tuple[Tensor, Tensor]:
     """Mean and variance ``...`` of a signed sum of averages of one process."""
-    moments = [_moments(gp, points) for _, points in parts]
-    signs = [sign for sign, _ in parts]
-    mean = sum(sign * value for sign, (value, _, _) in zip(signs, moments, strict=True))
-    cross = sum(sign * value for sign, (_, value, _) in zip(signs, moments, strict=True))
+    groups = _grouped(parts)
+    moments = [_moments(gp, points, weights) for points, weights in groups]
+    mean = sum(value for value, _, _ in moments)
+    cross = sum(value for _, value, _ in moments)
     assert isinstance(mean, Tensor) and isinstance(cross, Tensor)
     variance = -gp.posterior.reduction(cross.reshape(-1, cross.size(-1))).reshape(mean.shape)
-    factored = [
-        (points, factors) for (_, points), (_, _, factors) in zip(parts, moments, strict=True)
-    ]
-    for place, one in enumerate(factored):
+    weighted = [(points, w) for (points, _), (_, _, w) in zip(groups, moments, strict=True)]
+    for place, one in enumerate(weighted):
         variance = variance + _covariance(gp, one, one)
-        for sign, other in zip(signs, factored[:place], strict=False):
-            variance = variance + 2 * signs[place] * sign * _covariance(gp, one, other)
+        for other in weighted[:place]:
+            variance = variance + 2 * _covariance(gp, other, one)
     return mean, variance
 
 
-def _moments(
-    gp: FittedGP, points: np.ndarray, with_cross: bool = True
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean ``...``, covariance with the data ``... x N``, and the points' factors ``... x n``.
+def _grouped(parts: Sequence[Part]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Points ``... x n x D`` and their weights ``n``; parts of the same ``...`` are one."""
+    groups: dict[tuple[int, ...], list[Part]] = {}
+    for sign, points in parts:
+        groups.setdefault(points.shape[:-2], []).append((sign, points))
+    return [
+        (
+            np.concatenate([points for _, points in group], axis=-2),
+            np.concatenate([np.full(p.shape[-2], sign / p.shape[-2]) for sign, p in group]),
+        )
+        for group in groups.values()
+    ]
 
-    All are on the scale of the units; the factors are those of the deviations there.
+
+def _moments(
+    gp: FittedGP, points: np.ndarray, weights: np.ndarray, with_cross: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean ``...``, covariance with the data ``... x N``, and the points' weights ``... x n``.
+
+    All are on the scale of the units; the weights are those of the deviations there.
     """
     *shape, n, dim = points.shape
     flat = points.reshape(-1, n, dim)
@@ -103,35 +116,44 @@ def _moments(
         x = gp.to_inputs(flat[start:stop].reshape(-1, dim))
         cross = _matrix(gp, x, gp.inputs)
         mean, factor = gp.on_common_scale(gp.prior_mean(x) + gp.posterior.mean(cross))
-        means.append(mean.reshape(-1, n).mean(1))
-        factors.append(factor.reshape(-1, n))
+        share = torch.as_tensor(weights).to(mean)
+        means.append(mean.reshape(-1, n) @ share)
+        factors.append(factor.reshape(-1, n) * share)
         if with_cross:
             cross = cross.reshape(stop - start, n, -1)
-            crosses.append((factors[-1].unsqueeze(1) @ cross).squeeze(1) / n)
+            crosses.append((factors[-1].unsqueeze(1) @ cross).squeeze(1))
     crosses = crosses or [means[0].new_empty(len(flat), 0)]
     mean, cross, factor = torch.cat(means), torch.cat(crosses), torch.cat(factors)
     return mean.reshape(shape), cross.reshape(*shape, -1), factor.reshape(*shape, n)
 
 
-_Factored = tuple[np.ndarray, Tensor]  # points ... x n x D and their factors ... x n
+_Weighted = tuple[np.ndarray, Tensor]  # points ... x n x D and their weights ... x n
 
 
-def _covariance(gp: FittedGP, first: _Factored, second: _Factored) -> Tensor:
-    """Mean prior covariance ``...`` of points ``... x n x D`` and ``... x m x D``."""
+def _covariance(gp: FittedGP, first: _Weighted, second: _Weighted) -> Tensor:
+    """Prior covariance ``...`` of weighted sums over points ``... x n x D`` and ``... x m x D``."""
+    if first[1].numel() == first[1].size(-1):  # the points are the same for all entries
+        first, second = second, first
     shape = np.broadcast_shapes(first[0].shape[:-2], second[0].shape[:-2])
-    left, right = (
-        np.broadcast_to(p, (*shape, *p.shape[-2:])).copy().reshape(-1, *p.shape[-2:])
-        for p, _ in (first, second)
-    )
-    rows, columns = (
-        f.expand(*shape, f.size(-1)).reshape(-1, f.size(-1)) for _, f in (first, second)
+    same = second[1].numel() == second[1].size(-1)
+    (left, rows), (right, columns) = (
+        (
+            np.broadcast_to(p, (*lead, *p.shape[-2:])).copy().reshape(-1, *p.shape[-2:]),
+            w.expand(*lead, w.size(-1)).reshape(-1, w.size(-1)),
+        )
+        for (p, w), lead in ((first, shape), (second, second[0].shape[:-2] if same else shape))
     )
     values = []
     for start, stop in _chunks(len(left), left.shape[1] * right.shape[1]):
-        x1, x2 = (gp.to_inputs(p[start:stop]) for p in (left, right))
-        matrix = _matrix(gp, x1, x2)
-        both = rows[start:stop].unsqueeze(1) @ matrix @ columns[start:stop].unsqueeze(2)
-        values.append(both[:, 0, 0] / matrix[0].numel())
+        x1 = left[start:stop]
+        if same:  # one large matrix rather than many small ones
+            flat = gp.to_inputs(x1.reshape(-1, x1.shape[-1]))
+            matrix = _matrix(gp, flat, gp.to_inputs(right[0])).reshape(*x1.shape[:2], -1)
+            sums = matrix @ columns[0]
+        else:
+            matrix = _matrix(gp, gp.to_inputs(x1), gp.to_inputs(right[start:stop]))
+            sums = (matrix @ columns[start:stop].unsqueeze(-1)).squeeze(-1)
+        values.append((rows[start:stop] * sums).sum(-1))
     return torch.cat(values).reshape(shape)
 
 

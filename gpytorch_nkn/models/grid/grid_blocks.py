@@ -100,8 +100,8 @@ def _smaller(pattern: Tensor, missing: Tensor, generator: torch.Generator) -> tu
     wanted = _MAX_SHARE * int((~missing).sum())
     if is_scattered(pattern):
         chance = min(1.0, wanted / int(pattern.sum()))
-        draws = torch.rand(pattern.shape, generator=generator).to(pattern.device)
-        return pattern & (draws < 0.95 * chance), 1.0
+        draws = torch.rand(pattern.shape, generator=generator, dtype=torch.float32)
+        return pattern & (draws.to(pattern.device) < 0.95 * chance), 1.0
     factor = min(1.0, (wanted / math.prod(sides)) ** (1 / len(sides)))
     box = torch.zeros_like(pattern)
     box[tuple(slice(0, max(1, int(factor * side))) for side in sides)] = True

@@ -27,7 +27,7 @@ def classifier(method="ASKL", **options):
 
 @pytest.mark.parametrize(  # operations a second
     ("make", "speed"),
-    [(classifier, 3e6), (classifier, 1e9), (regressor, 3e6), (regressor, 3e7), (regressor, 1e9)],
+    [(classifier, 3e6), (regressor, 3e7), (regressor, 1e9)],
 )
 def test_closed_forms_take_as_many_rows_as_the_budget_has_time_for(make, speed, monkeypatch):
     """On a clock that only they move, from machines where nothing fits to such where all does."""
@@ -92,6 +92,9 @@ def test_the_largest_numbers_are_predicted():
 def test_columns_that_vary_are_used(change):
     model = regressor().fit(change(X), Y)
     assert model.input_map_.used.all() and model.score(change(X), Y) > 0.9
+
+
+def test_columns_that_are_constant_but_for_rounding_are_not_used():
     assert not regressor().fit(np.c_[X, np.full(120, 0.1)], Y).input_map_.used[4]
     assert regressor().fit(X, Y + 1e15).y_scale_[0] > 0.5
 
@@ -103,9 +106,10 @@ def test_divergence_is_blamed_on_the_penalty():
 
 
 def test_probabilities_follow_the_fitted_loss():
-    model = classifier(loss="hinge").fit(X, LABELS).set_params(loss="log_loss")
+    brief = {"early_stopping": False}
+    model = classifier(loss="hinge", **brief).fit(X, LABELS).set_params(loss="log_loss")
     assert not hasattr(model, "predict_proba")
-    model = classifier().fit(X, LABELS).set_params(loss="hinge")
+    model = classifier(**brief).fit(X, LABELS).set_params(loss="hinge")
     assert model.predict_proba(X).shape == (120, 2)
 
 

@@ -7,7 +7,7 @@ from sklearn.linear_model import Ridge
 
 from gpytorch_nkn.estimators import ASKLClassifier, ASKLRegressor
 from gpytorch_nkn.estimators.askl.askl_training import Trainer
-from tests.estimators.askl.test_askl_classifier import SHORT
+from tests.estimators.askl.test_askl_classifier import OPTIONS, SHORT
 
 
 def regressor(method="ASKL", **options):
@@ -29,10 +29,10 @@ def test_every_argument_is_documented_in_the_class(estimator):
 
 
 def test_defaults_learn_a_function():
-    model = ASKLRegressor(n_components=200, random_state=0).fit(*table())
+    model = ASKLRegressor(n_components=100, random_state=0).fit(*table())
     assert model.score(*table(300, seed=1)) > 0.97
     # minus the mean squared error of held-out rows, for targets of unit deviation
-    assert max(model.validation_scores_) == pytest.approx(-0.013, abs=0.01)
+    assert max(model.validation_scores_) == pytest.approx(-0.0045, abs=0.002)
 
 
 @pytest.mark.parametrize("method", ["SK", "NSK", "SKL", "NSKL", "ASKL"])
@@ -76,7 +76,7 @@ def test_the_trace_norm_is_that_of_the_proximal_step():
         feature_penalty=0.0,
         frequency_learning_rate=1e-12,
         solver="sgd",
-        max_iter=1500,
+        max_iter=1000,
         batch_size=200,
     ).fit(X, y)
     weight = model.coef_ / y.std()
@@ -169,31 +169,14 @@ def test_two_rows_are_enough():
     assert np.isfinite(found).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("gamma", 3.0),
-        ("weight_penalty", 0.1),
-        ("feature_penalty", 10.0),
-        ("depth", 2),
-        ("fit_intercept", False),
-        ("solver", "sgd"),
-        ("learning_rate", 0.01),
-        ("frequency_learning_rate", 0.2),
-        ("batch_size", 7),
-        ("max_iter", 6),
-        ("early_stopping", True),
-        ("standardize", False),
-        ("standardize", "auto"),
-        ("random_state", 1),
-    ],
-)
-def test_every_option_has_an_effect(name, value):
+def test_every_option_has_an_effect():
     X, y = table(100)
-    plain = regressor().fit(X, y).predict(X)
-    changed = regressor(**{name: value}).fit(X, y).predict(X)
-    assert np.abs(changed - plain).max() > 1e-2
-    np.testing.assert_array_equal(regressor().fit(X, y).predict(X), plain)
+    plain, again = (regressor().fit(X, y).predict(X) for _ in range(2))
+    np.testing.assert_array_equal(again, plain)
+    for name, value in OPTIONS:
+        if name != "loss":
+            changed = regressor(**{name: value}).fit(X, y).predict(X)
+            assert np.abs(changed - plain).max() > 1e-2, (name, value)
 
 
 def test_ridge_regression_is_left_out_on_request():
@@ -206,7 +189,7 @@ def test_ridge_regression_is_left_out_on_request():
 
 def test_the_loss_curve_is_the_mean_loss():
     X, y = table()
-    model = regressor("SK", max_iter=300, learning_rate=1e-9).fit(X, y)
+    model = regressor("SK", max_iter=20, learning_rate=1e-9).fit(X, y)
     np.testing.assert_allclose(model.loss_curve_, 1.0, rtol=1e-4)  # nothing is learned
     curve = regressor(max_iter=30).fit(X, y).loss_curve_
     assert len(curve) == 30 and curve[-1] < 0.1 < curve[0]

@@ -170,8 +170,9 @@ def test_machines_are_those_of_the_learned_kernel(classes, tau):
 
 
 @pytest.mark.usefixtures("few_paths")
-@pytest.mark.parametrize("tau", [0.0, 0.01, 1.0])
-@pytest.mark.parametrize("relevance", [None, "cv"])
+@pytest.mark.parametrize(
+    ("tau", "relevance"), [(0.0, None), (0.01, None), (1.0, None), (0.01, "cv")]
+)
 def test_joint_matrix_is_positive_semi_definite_and_values_are_free_of_the_batch(tau, relevance):
     X, y = rows(80, columns=4)
     new = np.random.default_rng(1).normal(size=(60, 4)) * 2
@@ -297,7 +298,7 @@ def test_machines_of_widened_kernels_have_larger_bounds(monkeypatch):
 
 def test_seeds_decide_and_numpys_state_is_left_alone(monkeypatch):
     monkeypatch.setattr(DANKClassifier, "_paths", DANKClassifier._paths[:1])
-    X, y = rows(50)
+    X, y = rows(30)
     np.random.seed(3)
     before = np.random.get_state()[1].copy()
     one, two, other = (
@@ -310,10 +311,9 @@ def test_seeds_decide_and_numpys_state_is_left_alone(monkeypatch):
     assert DANKClassifier(C=10.0, cv=2, random_state=state).fit(X, y).cv_results_
 
 
-@pytest.mark.parametrize("extension", ["smooth", "reciprocal"])
-def test_pickles_predict_the_same(extension):
+def test_pickles_predict_the_same():
     X, y = rows(classes=3)
-    model = classifier(eta=0.05, tau=0.01, extension=extension, kernel="laplacian").fit(X, y)
+    model = classifier(eta=0.05, tau=0.01, extension="reciprocal", kernel="laplacian").fit(X, y)
     other = pickle.loads(pickle.dumps(model))
     expected = model.decision_function(X)
     np.testing.assert_allclose(other.decision_function(X), expected, rtol=1e-12)

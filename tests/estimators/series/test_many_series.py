@@ -15,7 +15,7 @@ QUICK = {
     "quality": "fast",
     "transform": "identity",
     "outliers": "keep",
-    "recipe": Recipe(adam_steps=0, lbfgs_iterations=8),
+    "recipe": Recipe(adam_steps=0, lbfgs_iterations=4),
 }
 MONTHS = pd.date_range("2015-01-01", periods=40, freq="MS")
 

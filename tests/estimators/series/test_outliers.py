@@ -9,7 +9,7 @@ from gpytorch_nkn.estimators.transforms import Transform
 from gpytorch_nkn.fit import Recipe
 
 PLAIN, LOG = Transform(), Transform("log", 0.0, power=0.0)
-_SETTINGS = Settings(True, 1, Recipe(adam_steps=0, lbfgs_iterations=15), None, 0, False)
+_SETTINGS = Settings(True, 1, Recipe(adam_steps=0, lbfgs_iterations=10), None, 0, False)
 _MONTHS = np.arange(96.0)
 
 

@@ -146,7 +146,7 @@ def test_a_network_is_drawn_within_its_scale_and_with_the_names_of_columns(monke
 
 @pytest.fixture(scope="module")
 def logarithms_page():
-    """Without draws."""
+    """Without draws of the function."""
     made = forecaster(np.arange(20.0), np.exp(season(20) / 5), transform="log")
     return Page(report(made, samples=0).to_html())
 

@@ -212,10 +212,9 @@ AWKWARD = {
     "huge": (np.arange(30.0), 1e9 * season(30)),
     "tiny": (1e-9 * np.arange(30.0), 1e-9 * season(30)),
     "nearly constant": (np.arange(30.0), 101_325 + 1e-3 * season(30)),
-    "repeated times": (np.repeat(np.arange(10.0), 3), season(30)),
+    "repeated times, unsorted": (np.repeat(np.arange(10.0), 3)[::-1], season(30)),
     "a gap": (np.r_[np.arange(15.0), np.arange(500.0, 515.0)], season(30)),
     "through zero": (np.arange(30.0), 3 - 0.2 * np.arange(30.0) + 0.01 * season(30)),
-    "unsorted": (np.arange(30.0)[::-1], season(30)),
 }
 
 

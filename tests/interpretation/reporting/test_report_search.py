@@ -313,30 +313,33 @@ def test_values_are_told_in_the_units_that_they_had_before_the_model():
 
 
 def test_the_best_is_one_that_keeps_the_constraints():
+    def one_column():  # without effects
+        return SingleTaskGP(X[:, :1], Y, torch.full_like(Y, 25.0))
+
     order = Y[:, 0].argsort(descending=True)
     feasible = torch.ones(14, dtype=bool)
     feasible[order[:2]] = False
-    found = report_search(MODELS["single"](), feasible=feasible, num_initial=3)
+    found = report_search(one_column(), feasible=feasible, num_initial=3)
     assert found.best == order[2] and found.feasible.tolist() == feasible.tolist()
     first = f"12 keep the constraints; number {order[2] + 1} has the highest value of these"
     assert first in found.summary[0]
     assert found.slices[0].best == pytest.approx(X[order[2], found.slices[0].column].item())
     # what violates them may be better than the optimum of those that keep them
     optimum = Y[order[2], 0].item()
-    found = report_search(MODELS["single"](), feasible=feasible.tolist(), optimum=optimum)
+    found = report_search(one_column(), feasible=feasible.tolist(), optimum=optimum)
     assert any("simple regret is 0" in line for line in found.summary)
     np.testing.assert_allclose(found.values, Y[:, 0], rtol=1e-6)
     found.plot()
-    none = report_search(MODELS["single"](), feasible=[False] * 14, optimum=-600.0, num_initial=3)
+    none = report_search(one_column(), feasible=[False] * 14, optimum=-600.0, num_initial=3)
     assert none.best == order[0] and "none keeps the constraints" in none.summary[0]
     assert not any("regret" in line or "brought" in line for line in none.summary)
     none.plot()
     late = torch.arange(14) >= 3
-    found = report_search(MODELS["single"](), feasible=late, num_initial=3)
+    found = report_search(one_column(), feasible=late, num_initial=3)
     assert "None of the first 3 kept the constraints." in found.summary
     for wrong in ([True] * 13, torch.ones(14)):
         with pytest.raises(ValueError, match="feasible must be 14 truth values, got"):
-            report_search(MODELS["single"](), feasible=wrong)
+            report_search(one_column(), feasible=wrong)
 
 
 def test_points_are_told_as_they_were_and_evaluations_by_name():

@@ -206,8 +206,9 @@ def test_second_derivatives_of_a_nonlinear_function_of_the_matrix(path):
     assert gradgradcheck(function, torch.randn(1, 3, requires_grad=True), fast_mode=True)
 
 
-@pytest.mark.parametrize("path", ["auto", *PATHS])
-@pytest.mark.parametrize("vectorize", [False, True])
+@pytest.mark.parametrize(
+    "path, vectorize", [("auto", False), *((path, True) for path in ("auto", *PATHS_HERE))]
+)
 def test_hessian_of_a_posterior_mean(vectorize, path):
     x = torch.randn(8, 3)
     model = SmallGP(x, torch.sin(x.sum(-1)), make_network("regression")).eval()

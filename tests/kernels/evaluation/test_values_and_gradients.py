@@ -68,10 +68,10 @@ def test_input_gradients_where_both_inputs_are_equal(name, path):
 
 @pytest.mark.parametrize(
     ("name", "batches"),
-    [(name, batches) for name in ("regression", "optimization-scaled") for batches in BATCHES]
+    [("regression", batches) for batches in BATCHES]
     + [
         (name, batches)
-        for name in ("active-dims", "activations", "scaled", "skip")
+        for name in ("active-dims", "activations", "optimization-scaled", "scaled", "skip")
         for batches in ("network", "crossed", "wider")
     ],
 )

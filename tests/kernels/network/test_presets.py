@@ -200,8 +200,7 @@ def test_every_prior_can_be_sampled_pickled_and_copied(name, args, dim, variance
 
 
 @pytest.mark.parametrize("name, args, dim", PRESETS)
-@pytest.mark.parametrize("sparsity", ["l1", "horseshoe"])
-@pytest.mark.parametrize("priors", [False, True])
+@pytest.mark.parametrize("sparsity, priors", [("l1", False), ("horseshoe", True)])
 def test_sparse_priors_replace_those_of_the_weights_alone(name, args, dim, sparsity, priors):
     network = build(name, args, sparsity=sparsity, priors=priors)
     usual = {key for key, *_ in build(name, args, priors=True).named_priors()}
@@ -492,8 +491,10 @@ def test_every_preset_is_among_those_that_know_their_columns():
     assert {name for name in made if not name.startswith("_")} == set(READY)
 
 
-@pytest.mark.parametrize("evaluation", ["auto", "plain"])
-@pytest.mark.parametrize("name", READY)
+@pytest.mark.parametrize(
+    "name, evaluation",
+    [*((name, "auto") for name in READY), ("forecast", "plain"), ("optimization", "plain")],
+)
 def test_inputs_of_other_columns_than_a_preset_is_for_are_refused(name, evaluation):
     args, columns = READY[name]
     options = {"origin": -1.0} if name == "forecast" else {}
@@ -528,14 +529,14 @@ def test_a_model_of_other_columns_than_its_network_is_for_has_no_likelihood(mll)
 
 
 @pytest.mark.parametrize(
-    "batch_shape, mll",
+    "name, batch_shape, mll",
     [
-        ((2,), AnalyticExactMarginalLogLikelihood),
-        ((8,), ExactMarginalLogLikelihood),  # as many as a layer has units
-        ((2, 3), AnalyticExactMarginalLogLikelihood),
+        *((name, (2,), AnalyticExactMarginalLogLikelihood) for name in READY),
+        # as many as a layer has units
+        *((name, (8,), ExactMarginalLogLikelihood) for name in ("time_series", "texture")),
+        *((name, (2, 3), AnalyticExactMarginalLogLikelihood) for name in ("forecast", "additive")),
     ],
 )
-@pytest.mark.parametrize("name", READY)
 def test_priors_of_an_unbatched_preset_count_for_every_data_set(name, batch_shape, mll):
     args, columns = READY[name]
     options = {"origin": -1.0} if name == "forecast" else {}

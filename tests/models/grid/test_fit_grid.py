@@ -64,7 +64,7 @@ def test_a_texture_is_continued_where_an_rbf_kernel_fails():
         else:
             kernels = [ScaleKernel(RBFKernel()), RBFKernel()]
         model = KroneckerGridGP([x, x], image, kernels)
-        fit = fit_grid_gp(model, likelihood_steps=40, block_steps=20, blocks=4)
+        fit = fit_grid_gp(model, likelihood_steps=20, block_steps=5, blocks=3)
         assert fit.model is model and not model.training
         errors[name] = smse(model, clean)
         mean, variance = model.predict(observation_noise=True)
@@ -78,7 +78,7 @@ def test_spectral_mixtures_continue_it_too():
     image, clean = texture()
     x = torch.arange(32.0)
     model = KroneckerGridGP([x, x], image, [SpectralMixtureKernel(num_mixtures=5) for _ in "ab"])
-    fit_grid_gp(model, likelihood_steps=40, block_steps=20, blocks=4)
+    fit_grid_gp(model, likelihood_steps=20, block_steps=2, blocks=3)
     assert smse(model, clean) < 0.3
 
 
@@ -87,7 +87,7 @@ def test_training_lowers_the_block_error_and_keeps_the_best():
     blocks = torch.zeros(3, 16, 16, dtype=torch.bool)
     blocks[0, :4, :4] = blocks[1, -4:, :4] = blocks[2, 2:6, -4:] = True
     before = model.block_errors(blocks).mean().item()
-    fit = fit_grid_gp(model, blocks=blocks, calibrate=False, likelihood_steps=30, block_steps=20)
+    fit = fit_grid_gp(model, blocks=blocks, calibrate=False, likelihood_steps=20, block_steps=12)
     after = model.block_errors(blocks).mean().item()
     assert after < 0.5 * before
     assert fit.restarts[0].block_error == pytest.approx(after, rel=0.05)
@@ -95,15 +95,15 @@ def test_training_lowers_the_block_error_and_keeps_the_best():
 
 
 def test_the_start_with_the_smallest_block_error_wins():
-    model = small(16)
-    fit = fit_grid_gp(model, restarts=4, calibrate=False, likelihood_steps=10, block_steps=0)
+    model = small()
+    fit = fit_grid_gp(model, restarts=3, calibrate=False, likelihood_steps=8, block_steps=0)
     errors = [record.block_error for record in fit.restarts]
     assert len(set(errors)) > 1 and fit.best == errors.index(min(errors))
-    alone = small(16)
-    only = fit_grid_gp(alone, calibrate=False, likelihood_steps=10, block_steps=0)
+    alone = small()
+    only = fit_grid_gp(alone, calibrate=False, likelihood_steps=8, block_steps=0)
     assert only.restarts[0].block_error == errors[0]
     assert str(fit).splitlines()[1 + fit.best].split()[0] == f"{fit.best}*"
-    assert [record.status for record in fit.restarts] == ["done"] * 4
+    assert [record.status for record in fit.restarts] == ["done"] * 3
 
 
 @pytest.mark.parametrize("determinant", ["scaled", "unbiased"])
@@ -405,7 +405,7 @@ def test_a_small_video():
     video[4:7, 3:6, 3:6] = math.nan
     kernels = [ScaleKernel(PeriodicKernel()), PeriodicKernel(), PeriodicKernel()]
     model = KroneckerGridGP([t, x, y], video, kernels)
-    fit = fit_grid_gp(model, likelihood_steps=25, block_steps=10, blocks=4)
+    fit = fit_grid_gp(model, likelihood_steps=12, block_steps=2, blocks=2)
     assert smse(model, clean) < 0.2
     assert math.isfinite(fit.restarts[0].block_error)
 
@@ -428,7 +428,7 @@ def test_a_batch_of_grids(own, same_holes):
     ]
     x = torch.arange(16.0)
     model = KroneckerGridGP([x, x], images, kernels)
-    fit = fit_grid_gp(model, likelihood_steps=20, block_steps=4, blocks=3)
+    fit = fit_grid_gp(model, likelihood_steps=15, block_steps=2, blocks=2)
     assert fit.restarts[0].status == "done"
     for number in range(2):
         hole = model.missing[number]
@@ -461,7 +461,7 @@ def test_scattered_cells_and_a_forecast():
     scattered = torch.rand(16, 16, generator=torch.Generator().manual_seed(9)) < 0.3
     future = torch.zeros(16, 16, dtype=torch.bool)
     future[12:] = True
-    for missing in (scattered, future, scattered | future):
+    for missing in (scattered, future):
         kernels = [ScaleKernel(PeriodicKernel()), MaternKernel(nu=2.5)]
         model = KroneckerGridGP([x, x], clean, kernels, missing=missing)
         fit = fit_grid_gp(model, likelihood_steps=24, block_steps=3, blocks=3)

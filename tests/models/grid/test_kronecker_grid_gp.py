@@ -170,8 +170,9 @@ def test_batches_of_points(share):
 
 
 @pytest.mark.parametrize("q", [1, 2, 3])
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.7])
-@pytest.mark.parametrize("kernel_batch", [(), (1,), (2,)])
+@pytest.mark.parametrize(
+    ("share", "kernel_batch"), [(0.0, (2,)), (0.3, ()), (0.3, (1,)), (0.3, (2,)), (0.7, ())]
+)
 def test_points_of_grids_that_lack_the_same_cells(q, share, kernel_batch):
     kernels = some_kernels(2, kernel_batch)
     model, values, missing = make((5, 4), share, (2,), kernels, shared_mask=True)
@@ -189,11 +190,10 @@ def test_points_of_grids_that_lack_the_same_cells(q, share, kernel_batch):
 @pytest.mark.parametrize(
     "shape, share, batch",
     [
-        ((6, 7), 0.2, ()),
-        ((6, 7), 0.75, ()),
-        ((6, 7), 0.0, ()),
-        ((4, 3, 4), 0.3, ()),
-        ((4, 5), 0.25, (2,)),
+        ((5, 6), 0.75, ()),
+        ((5, 6), 0.0, ()),
+        ((3, 2, 4), 0.3, ()),
+        ((3, 4), 0.25, (2,)),
     ],
 )
 def test_samples_have_the_mean_and_covariance_of_the_posterior(shape, share, batch):
@@ -216,7 +216,7 @@ def test_samples_have_the_mean_and_covariance_of_the_posterior(shape, share, bat
 
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_joint_samples_on_another_grid(batch):
-    model, values, missing = make((6, 5), 0.3, batch)
+    model, values, missing = make((4, 5), 0.3, batch)
     model.tolerance = 1e-4
     other = [torch.tensor([0.33, 0.77]), torch.tensor([-0.1, 0.5, 0.9])]
     size = 150
@@ -247,7 +247,7 @@ def test_samples_come_from_the_seed_and_leave_the_global_state_alone():
 
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_variances_from_samples_are_close_to_exact_ones(batch):
-    model, _, _ = make((6, 7), 0.3, batch)
+    model, _, _ = make((5, 4), 0.3, batch)
     model.tolerance = 1e-4
     mean, exact = everywhere(model)
     found, variance = everywhere(model, num_samples=150)
@@ -355,6 +355,7 @@ def test_outcome_transforms(transform, batch):
     posterior = model.posterior(all_points(coordinates)[:5])
     torch.testing.assert_close(posterior.mean[..., 0], mean[..., :5], **CLOSE)
     torch.testing.assert_close(posterior.variance[..., 0], variance[..., :5], **CLOSE)
+    model.tolerance = 1e-4
     samples = model.sample(40).flatten(-2)
     assert (samples > 0).all() or transform != "log"
     error = (variance / 40).sqrt()
@@ -375,10 +376,10 @@ def test_other_means(mean_module):
 
 
 def test_slices_without_an_observed_cell_are_predicted():
-    coordinates, values, _ = grid_data((9, 7), 0.0)
-    missing = torch.rand(9, 7) < 0.2
-    missing[6:] = missing[2] = missing[:, 3] = True
-    values[missing & (torch.rand(9, 7) < 0.5)] = math.nan  # one or the other
+    coordinates, values, _ = grid_data((7, 6), 0.0)
+    missing = torch.rand(7, 6) < 0.2
+    missing[5:] = missing[2] = missing[:, 3] = True
+    values[missing & (torch.rand(7, 6) < 0.5)] = math.nan  # one or the other
     model = KroneckerGridGP(
         coordinates, values, some_kernels(2), missing=missing | values.isnan(), tolerance=1e-11
     )
@@ -389,7 +390,7 @@ def test_slices_without_an_observed_cell_are_predicted():
     for own in (model, other):
         move(own)
         own.eval()
-        assert [len(x) for x in own.train_coordinates] == [5, 6]
+        assert [len(x) for x in own.train_coordinates] == [4, 5]
         torch.testing.assert_close(own.missing, missing)
         clean = values.masked_fill(missing, 0.0)
         mean, covariance = dense(own, clean, missing, all_points(coordinates))
@@ -399,7 +400,8 @@ def test_slices_without_an_observed_cell_are_predicted():
         found, variance = everywhere(own)
         torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
         torch.testing.assert_close(own.grid_mean().flatten(), mean, **CLOSE)
-        samples = own.sample(200).flatten(1)
+        own.tolerance = 1e-4
+        samples = own.sample(150).flatten(1)
         variance = samples[:, missing.flatten()].var(0)
         expected = diagonal(covariance)[missing.flatten()]
         assert ((variance / expected - 1).abs() < 6 * math.sqrt(2 / 150)).all()

@@ -119,10 +119,10 @@ def test_before_the_fit_every_column_is_on_its_own(kernel):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_true_groups_are_found_from_singletons_and_from_one_group(kernel):
-    x, y = draw(40)
+    x, y = draw(30)
     for start in (None, [(0, 1, 2)]):
         model = AdditivePartitionGP(x, y, kernel=kernel)
-        fit_additive_partition_gp(model, num_steps=30, warmup=20, start=start)
+        fit_additive_partition_gp(model, num_steps=30, warmup=20, start=start, max_iter=20)
         assert next(iter(model.partitions)) == ((0, 2), (1,))
         assert sum(model.partitions.values()) == 30
         assert model.co_occurrence[0, 2] > 0.9 > 0.3 > model.co_occurrence[0, 1]

@@ -158,11 +158,11 @@ def test_inner_products_are_the_kernel(case):
     kernel = spread((STATIONARY | LINEAR)[case]())
     x = 1.5 * torch.rand(8, 3)
     expected = kernel(x).to_dense().detach()
-    assert expected.std() > 0.03 * expected.max()  # a constant would agree with anything
-    feature_map = gen_kernel_features(kernel, num_inputs=3, num_outputs=50_000)
-    assert feature_map.num_outputs == feature_map(x).size(-1) == 50_000
+    assert expected.std() > 0.05 * expected.max()  # a constant would agree with anything
+    feature_map = gen_kernel_features(kernel, num_inputs=3, num_outputs=30_000)
+    assert feature_map.num_outputs == feature_map(x).size(-1) == 30_000
     largest = expected.max().item()
-    torch.testing.assert_close(gram(feature_map, x), expected, rtol=0, atol=0.02 * largest)
+    torch.testing.assert_close(gram(feature_map, x), expected, rtol=0, atol=0.03 * largest)
 
 
 @pytest.mark.parametrize("case", STATIONARY)
@@ -466,7 +466,7 @@ def test_prior_paths_have_the_moments_of_the_prior():
 def test_several_outputs(shared_kernel):
     X, Y, x = data(num_outputs=2)
     model = NKNSingleTaskGP(X, Y, shared_kernel=shared_kernel).eval()
-    samples = draw(draw_matheron_paths, model, 1536, 2048, x)  # S x 2 x 4
+    samples = draw(draw_matheron_paths, model, 1536, 1024, x)  # S x 2 x 4
     posterior = model.posterior(x)
     mean, variance = (m.detach().mT for m in (posterior.mean, posterior.variance))
     assert ((samples.mean(0) - mean).abs() < 4 * (variance / 1536).sqrt() + 0.02).all()

@@ -56,7 +56,7 @@ def test_any_kernel_is_copied_and_may_be_the_structure(model_class):
 
 
 @MODELS
-def test_inputs_that_need_gradients_are_trained_on(model_class):
+def test_inputs_that_need_gradients_are_trained_on(model_class, short_start):
     x, y = data(n=20)
     options = {"structure": "additive", "inducing_points": 5}
     model = model_class(x.clone().requires_grad_(), y, **options)

@@ -264,8 +264,8 @@ def test_nothing_of_n_times_n_is_formed():
 @pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_noise_free_data_are_followed(dtype):
-    x, y = (t.to(dtype) for t in data(n=80))
-    model = SparseNKNGP(x, y, structure=network(), inducing_points=50)
+    x, y = (t.to(dtype) for t in data(n=60))
+    model = SparseNKNGP(x, y, structure=network(), inducing_points=30)
     fit_sparse_gp(model, max_iterations=10, restarts=1)
     test, truth = (t.to(dtype) for t in data(n=50))
     mean, variance = model.predict(test)
@@ -294,7 +294,7 @@ def test_default_fit_raises_the_bound_and_beats_its_start():
 
 
 @pytest.mark.parametrize("m", [1, 2])
-def test_greedy_points_are_selected_again_under_what_was_learned(m):
+def test_greedy_points_are_selected_again_under_what_was_learned(m, short_start):
     model = sparse(m, selection="greedy_variance", learn_inducing_points=False)
     before = model.inducing_points.clone()
     fit_sparse_gp(model, restarts=1, max_iterations=1, block_size=20)
@@ -306,7 +306,7 @@ def test_greedy_points_are_selected_again_under_what_was_learned(m):
     assert torch.equal(given.inducing_points, before[:4])
 
 
-def test_fixed_points_stay_and_several_outputs_are_trained():
+def test_fixed_points_stay_and_several_outputs_are_trained(short_start):
     model = sparse(2, learn_inducing_points=False)
     points, bound = model.inducing_points.clone(), model.bound()
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
@@ -386,7 +386,7 @@ def test_chunks_and_transforms_do_not_change_predictions(chunk_size):
     assert (mean - y.mean()).abs().max() > 0.5
 
 
-def test_acquisition_functions_are_optimised():
+def test_acquisition_functions_are_optimised(short_start):
     model = sparse(n=60, number=20)
     fit_sparse_gp(model, restarts=1, max_iterations=3)
     x = torch.rand(3, 2, requires_grad=True)

@@ -150,10 +150,13 @@ def test_natural_gradient_steps_reach_the_optimum():
     gp = model.collapsed()
     state.step(gp.inputs(), gp.targets)
     torch.testing.assert_close(state.precision, 0.9 * torch.eye(8) + 0.1 * precision)
-    for _ in range(150):
+    first = state.precision - precision, state.mean - mean
+    for _ in range(60):
         state.step(gp.inputs(), gp.targets)
-    torch.testing.assert_close(state.precision, precision, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(state.mean, mean, rtol=1e-4, atol=1e-5)
+    last = state.precision - precision, state.mean - mean
+    for before, after in zip(first, last, strict=True):  # a tenth less in each step
+        assert after.norm() < 0.01 * before.norm()
+    torch.testing.assert_close(last[0], 0.9**60 * first[0], rtol=1e-6, atol=1e-6)
 
 
 def test_mini_batches_stand_for_all_rows():
@@ -173,7 +176,7 @@ def test_training_raises_the_bound_of_every_start():
     before = bound(model)
     fit(model, epochs=0)
     assert bound(model) == pytest.approx(before)
-    fit(model, epochs=8, learning_rate=0.05)
+    fit(model, epochs=5, learning_rate=0.05)
     after = bound(model)
     assert after > before + 5 and not model.training
     fit_variational_gp(model, epochs=0, restarts=1, block_size=30)
@@ -212,7 +215,7 @@ def test_bounds_without_a_transform_are_kept():
     assert likelihood.noise.item() >= 1e-4
 
 
-def test_greedy_points_are_selected_again():
+def test_greedy_points_are_selected_again(short_start):
     model = variational(30, selection="greedy_variance", learn_inducing_points=False)
     before = model.inducing_points.clone()
     fit_variational_gp(model, epochs=1, restarts=1, block_size=15)

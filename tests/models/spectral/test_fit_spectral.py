@@ -61,7 +61,7 @@ def drawn(x, seed=0):
     return torch.linalg.cholesky(covariance) @ normal(len(x), seed=seed)
 
 
-def gp(rbf, m=1, n=40, **options):
+def gp(rbf, m=1, n=28, **options):
     """A model of outcomes with noise."""
     x = uniform(n, 2)
     y = torch.stack([(5 * x[:, 0] + k).sin() + k * x[:, 1] for k in range(m)], -1)
@@ -96,19 +96,19 @@ def shorter(monkeypatch):
 @pytest.fixture(scope="module")
 def two_outputs():
     """A wave, and a draw of an RBF kernel; with pairs, and with the RBF kernel alone."""
-    x = uniform(240, 4)
+    x = uniform(200, 4)
     y = torch.stack([waves(x), drawn(x)], -1)
-    noisy = y[:120] + 0.1 * normal(120, 4, seed=5)[:, [0, 2]]
-    model, plain = (SpectralGP(x[:120], noisy, num_features=4) for _ in range(2))
-    fit_spectral_gp(model, restarts=1, max_iterations=30, folds=2)
+    noisy = y[:100] + 0.1 * normal(100, 4, seed=5)[:, [0, 2]]
+    model, plain = (SpectralGP(x[:100], noisy, num_features=4) for _ in range(2))
+    fit_spectral_gp(model, restarts=1, max_iterations=20, folds=2)
     fit_spectral_gp(plain, restarts=1, max_iterations=0)
-    return model, plain, x[120:], y[120:]
+    return model, plain, x[100:], y[100:]
 
 
 def test_pairs_earn_their_place_across_columns(two_outputs):
     model, plain, x, y = two_outputs
     errors = [(m.predict(x)[0] - y)[:, 0].square().mean().sqrt() for m in (model, plain)]
-    assert errors[0] < 0.6 * errors[1]
+    assert errors[0] < 0.75 * errors[1]
     assert model.spectral_kernel.outputscale[0] > 1e-2
 
 
@@ -254,8 +254,10 @@ def test_a_mean_and_a_noise_that_outputs_share(rbf, monkeypatch):
 
 
 @pytest.mark.usefixtures("shorter")
-@ALL
-@pytest.mark.parametrize("n", [1, 2, 6])
+@pytest.mark.parametrize(
+    ("n", "rbf"),
+    [(1, True), (1, False), (2, "points"), (6, True), (6, False)],
+)
 @pytest.mark.filterwarnings("ignore:.*data is not standardized", "ignore:.*Data.*standard")
 def test_very_few_rows(rbf, n):
     model = make(uniform(n, 2), normal(n, 1), rbf=rbf, outcome_transform=None)
@@ -265,27 +267,32 @@ def test_very_few_rows(rbf, n):
 
 
 @pytest.mark.usefixtures("shorter")
-@BOTH
-@pytest.mark.parametrize("case", ["constant", "repeated", "outlier", "column", "noise", "scale"])
+@pytest.mark.parametrize(
+    ("case", "rbf"),
+    [
+        *((case, True) for case in ("constant", "repeated", "outlier", "column", "noise", "scale")),
+        *((case, False) for case in ("constant", "repeated", "outlier")),
+    ],
+)
 @pytest.mark.filterwarnings("ignore:.*scaled|.*standardized", "ignore:Very small noise")
 def test_odd_data(rbf, case):
-    x, y, noise = uniform(30, 2), normal(30, 1), None
+    x, y, noise = uniform(18, 2), normal(18, 1), None
     if case == "constant":
         y = torch.full_like(y, 3.0)
     elif case == "repeated":
-        x = x[:1].repeat(30, 1)
+        x = x[:1].repeat(18, 1)
     elif case == "outlier":
         y[0] = 1e6
     elif case == "column":
         x[:, 1] = 0.5
     elif case == "noise":
-        x, noise = x[:10].repeat(3, 1), torch.full_like(y, 1e-9)
+        x, noise = x[:6].repeat(3, 1), torch.full_like(y, 1e-9)
     else:
         x, y = 1e8 * x, 1e-8 * y
     model = SpectralGP(x, y, noise, rbf=rbf, num_features=4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fit_spectral_gp(model, **QUICK)
+        fit_spectral_gp(model, **BRIEF)
         mean, variance = model.predict(x)
     assert mean.isfinite().all() and (variance >= 0).all()
 
@@ -328,7 +335,7 @@ def test_all_rows_are_in_the_predictions():
     x, test = model.train_inputs[0], uniform(5, 2, seed=9)
     with torch.no_grad():
         kernel = model.covar_module
-        known = kernel(x).to_dense() + model.likelihood.noise * torch.eye(40)
+        known = kernel(x).to_dense() + model.likelihood.noise * torch.eye(28)
         residual = model.train_targets - model.mean_module(x)
         expected = kernel(test, x).to_dense() @ torch.linalg.solve(known, residual)
         expected = expected + model.mean_module(test)
@@ -384,9 +391,9 @@ def test_float32_and_known_noise(rbf):
 
 
 @SHORT
-@ALL
+@BOTH
 def test_inputs_are_transformed(rbf):
-    x, y = uniform(40, 2), waves(uniform(40, 2)).unsqueeze(-1) + 0.1 * normal(40, 1)
+    x, y = uniform(25, 2), waves(uniform(25, 2)).unsqueeze(-1) + 0.1 * normal(25, 1)
     bounds = torch.tensor([[0.0, 0.0], [128.0, 128.0]])  # nothing is rounded
     plain = make(x, y, rbf=rbf, num_features=4)
     model = make(128 * x, y, rbf=rbf, num_features=4, input_transform=Normalize(2, bounds=bounds))
@@ -420,7 +427,7 @@ def test_it_works_in_inference_mode():
 
 
 @SHORT
-@ALL
+@BOTH
 def test_the_budget_ends_the_training(rbf, monkeypatch):
     counts, evaluate = [], FlatParameters.evaluate
 
@@ -481,7 +488,7 @@ def evaluations_of_the_start(rbf):
 
 
 @SHORT
-@ALL
+@BOTH
 def test_ctrl_c_ends_the_training_at_once(rbf, monkeypatch):
     start, total = evaluations_of_the_start(rbf)
     assert 5 < start < total - 5
@@ -581,12 +588,13 @@ def test_botorch_trains_it_too(rbf, cls, monkeypatch):
 @SHORT
 @ALL
 def test_it_can_be_trained_again(rbf):
-    model = gp(rbf, outcome_transform=None)
-    fit_spectral_gp(model, restarts=1, max_iterations=2)
+    model = gp(rbf, n=25, outcome_transform=None)
+    options = {"restarts": 1, "max_iterations": 1, "folds": 2}
+    fit_spectral_gp(model, **options)
     model.predict(uniform(3, 2))  # fills caches
     for again in (copy.deepcopy(model), model):
-        fit_spectral_gp(again, restarts=1, max_iterations=2)
-        fresh = gp(rbf, outcome_transform=None)
+        fit_spectral_gp(again, **options)
+        fresh = gp(rbf, n=25, outcome_transform=None)
         fresh.load_state_dict(again.state_dict())
         torch.testing.assert_close(again.predict(uniform(3, 2)), fresh.predict(uniform(3, 2)))
 

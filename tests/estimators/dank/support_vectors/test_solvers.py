@@ -56,8 +56,7 @@ def test_gradient_is_that_of_finite_differences(kind, tau):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("tau", [0.0, 0.1])
-@pytest.mark.parametrize("eta", [10.0, 0.5, 0.02])
+@pytest.mark.parametrize(("tau", "eta"), [(0.0, 10.0), (0.1, 0.5), (0.0, 0.02), (0.1, 0.02)])
 def test_fista_reaches_the_maximum_of_a_general_solver(kind, tau, eta):
     problem = make_problem(kind, eta, tau, count=16)
     solution = started(problem)

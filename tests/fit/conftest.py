@@ -1,0 +1,15 @@
+"""Processes of joblib that take no seconds to start."""
+
+import multiprocessing
+
+import pytest
+from joblib.externals.loky.backend import context
+
+IMPORTED = ["distributed", "gpytorch_nkn.fit", "tests.fit.models"]
+
+
+@pytest.fixture
+def forked_workers(monkeypatch):
+    """They are forks of one that has imported PyTorch; those of a Ray cluster import it anew."""
+    multiprocessing.set_forkserver_preload(IMPORTED)
+    monkeypatch.setattr(context, "_DEFAULT_START_METHOD", "forkserver")
