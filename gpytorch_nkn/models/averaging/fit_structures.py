@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -13,15 +14,13 @@ from torch import Tensor
 
 from gpytorch_nkn.bo import fresh_start, tell_failures
 from gpytorch_nkn.fit import (
-    FlatParameters,
-    Objective,
     Recipe,
     Session,
     check_counts,
     check_number,
+    copy_model,
     fit_best_of,
     noisy_prior,
-    run_lbfgs,
     stacking_weights,
     warn_user,
 )
@@ -34,6 +33,7 @@ __all__ = ["fit_structure_ensemble_gp"]
 
 _ITERATIONS = 75
 _MANY_ROWS, _MANY_COLUMNS = 200, 100  # from where on an iteration of a loop does less
+_LEAST_EVALUATIONS = 4  # that a fresh start must have time for
 
 
 @trains(StructureEnsembleGP)
@@ -120,27 +120,30 @@ def fit_structure_ensemble_gp(
         starts_afresh = fresh_starts > 0 and (previous is None or number == turn)
         if number not in due and not starts_afresh:
             continue
-        halves = starts_afresh and previous is not None and num_rows >= 2 * _MANY_ROWS
-        iterations = max_iterations if previous is None or starts_afresh and not halves else few
-        initialize = partial(_start_with_half, max_iterations, session) if halves else fresh_start
+        restarts = 1 + (fresh_starts if starts_afresh else 0)
+        quick = previous is not None and (num_rows >= 2 * _MANY_ROWS or not starts_afresh)
+        recipe = Recipe(adam_steps=0, lbfgs_iterations=few if quick else max_iterations)
+        own = Session(budget=session.part(1 / (len(parts) - number)), seed=seed, progress=progress)
         with torch.enable_grad(), session.interruptible(lambda number=number: number):  # type: ignore[misc]
             try:
-                result = fit_best_of(
-                    part,
-                    restarts=1 + (fresh_starts if starts_afresh else 0),
-                    initialize=initialize,
-                    recipe=Recipe(adam_steps=0, lbfgs_iterations=iterations),
-                    budget=session.part(1 / (len(parts) - number)),
-                    seed=seed,
-                    progress=progress,
-                )
+                if quick and restarts > 1:
+                    _fit_with_halves(part, restarts, recipe, max_iterations, own)
+                else:
+                    result = fit_best_of(
+                        part,
+                        restarts=restarts,
+                        initialize=fresh_start,
+                        recipe=recipe,
+                        budget=own.part(),
+                        seed=seed,
+                        progress=progress,
+                    )
+                    tell_failures(result)
+                    own.interrupted = result.interrupted
             except RuntimeError as error:
                 failures[model.structures[number]] = str(error)
                 continue
-        if session.interrupted:
-            break
-        tell_failures(result)
-        if result.interrupted:
+        if session.interrupted or own.interrupted:
             break
     pairs = zip(parts, model.warps, strict=True)
     densities = torch.stack([_leave_one_out(part, data[1], warp) for part, warp in pairs])
@@ -161,23 +164,59 @@ def fit_structure_ensemble_gp(
     return model.eval()
 
 
-def _start_with_half(
-    iterations: int, session: Session, part: PartsGP, seed: int, number: int
+def _fit_with_halves(
+    part: PartsGP, restarts: int, recipe: Recipe, iterations: int, session: Session
 ) -> None:
-    """A fresh start that has seen a half of the rows; the start with number 0 stays as it is."""
-    fresh_start(part, seed, number)
-    if number == 0:
-        return
+    """Train from the present parameters, and then, in what time is left, from fresh starts.
+
+    These have seen a half of the rows before. Ctrl-C keeps what was reached.
+    """
+    fit = partial(
+        fit_best_of, restarts=1, initialize=None, seed=session.seed, progress=session.progress
+    )
+    given, best, needed = copy_model(part), -math.inf, 0.0
+    reasons = []
+    with session.interruptible(lambda: best > -math.inf):
+        for number in range(restarts):
+            if number and session.seconds_left < needed:
+                break
+            candidate = copy_model(given).train()
+            try:
+                if number:
+                    half = _half_of_fresh(candidate, session.seed, number)
+                    more = replace(recipe, lbfgs_iterations=iterations)
+                    if fit(half, recipe=more, budget=session.part(0.5)).interrupted:
+                        session.interrupted = True
+                        break
+                result = fit(candidate, recipe=recipe, budget=session.part())
+            except RuntimeError as error:
+                reasons.append(f"Start {number} failed: {error}")
+                continue
+            record = result.restarts[0]
+            needed = max(needed, _LEAST_EVALUATIONS * record.seconds / max(1, record.evaluations))
+            if record.criterion > best:
+                best = record.criterion
+                part.load_state_dict(candidate.state_dict())
+            if result.interrupted:
+                session.interrupted = True
+                break
+    if best == -math.inf:
+        raise RuntimeError("; ".join(reasons))
+    for reason in reasons:
+        warn_user(reason, RuntimeWarning)
+
+
+def _half_of_fresh(part: PartsGP, seed: int, number: int) -> PartsGP:
+    """The process, whose parts are given fresh start values, with a half of its rows."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed * 1_000_003 + number)
+        fresh_start(part, seed, number)
+        chosen = torch.randperm(len(part.train_targets))[: len(part.train_targets) // 2]
     x, y, likelihood = part.train_inputs[0], part.train_targets, part.likelihood
-    rows = torch.randperm(len(y))[: len(y) // 2].to(y.device)
+    rows = chosen.to(y.device)
     if isinstance(likelihood, FixedNoiseGaussianLikelihood):
         likelihood = FixedNoiseGaussianLikelihood(noise=likelihood.noise[rows])
-    half = PartsGP(x[rows], y[rows], part.covar_module, part.mean_module, likelihood).train()
-    flat = FlatParameters(Objective(half))
-    try:
-        run_lbfgs(flat, iterations=iterations, deadline=session.end, on_step=lambda: None)
-    finally:
-        flat.release()
+    return PartsGP(x[rows], y[rows], part.covar_module, part.mean_module, likelihood)
 
 
 def _due(previous: StructureEnsembleGP | None, num_rows: int, number: int) -> set[int]:

@@ -1,3 +1,4 @@
+import contextlib
 import math
 from unittest import mock
 
@@ -458,32 +459,87 @@ def test_with_many_rows_structures_without_members_are_trained_in_turn(rows, tra
     assert model.weights.min() > 0  # weighed all the same
 
 
-@pytest.mark.parametrize("is_known", [False, True])
-def test_with_many_rows_a_fresh_start_sees_a_half_of_them_first(is_known, monkeypatch):
-    """And has few steps with all; the best of it and of the warm start is kept."""
-    monkeypatch.setattr(fit_structures, "_MANY_ROWS", 3)
-    train = fit_structures.run_lbfgs
-    seen = []
-
-    def run(flat, *, iterations, **options):
-        part = flat.objective.model
-        seen.append((len(part.train_targets), iterations))
-        assert is_known == isinstance(part.likelihood, FixedNoiseGaussianLikelihood)
-        train(flat, iterations=iterations, **options)
-
-    monkeypatch.setattr(fit_structures, "run_lbfgs", run)
+def previous_and_next(noise=None, **options):
+    """A trained model of 11 rows and one of 12, where the first structure has its turn."""
     x, y = draw(12, seed=1)
-    noise = torch.full_like(y, 1e-3) if is_known else None
-    previous = fitted(11, structures=PLAIN) if noise is None else None
-    if previous is None:
-        previous = StructureEnsembleGP(x[:-1], y[:-1], noise[:-1], structures=PLAIN)
-        fit_structure_ensemble_gp(previous, **QUICK)
-    ends = []
-    for fresh_starts in (0, 1, 1):
-        model = StructureEnsembleGP(x, y, noise, structures=PLAIN)
+    noise = None if noise is None else torch.full_like(y, noise)
+    previous, model = (
+        StructureEnsembleGP(x[:n], y[:n], noise if noise is None else noise[:n], structures=PLAIN)
+        for n in (11, 12)
+    )
+    return fit_structure_ensemble_gp(previous, **QUICK), model
+
+
+def loss_of(model, number=0):
+    part = fit_structures._part(model, number, *model.common_data())
+    return Objective(part)().item()
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Rows and iterations of every training, of which three rows are many."""
+    monkeypatch.setattr(fit_structures, "_MANY_ROWS", 3)
+    train, found = fit_structures.fit_best_of, []
+
+    def fit(part, *, recipe, **options):
+        fixed = isinstance(part.likelihood, FixedNoiseGaussianLikelihood)
+        found.append((len(part.train_targets), recipe.lbfgs_iterations, fixed, options["budget"]))
+        return train(part, recipe=recipe, **options)
+
+    monkeypatch.setattr(fit_structures, "fit_best_of", fit)
+    return found
+
+
+@pytest.mark.parametrize("noise", [None, 1e-3])
+def test_with_many_rows_a_fresh_start_sees_a_half_of_them_first(noise, calls):
+    """And has few steps with all; the best of it and of the warm start is kept."""
+    previous, _ = previous_and_next(noise)
+    losses = []
+    for fresh_starts in (0, 1, 1, 2):
+        _, model = previous_and_next(noise)
+        calls.clear()
         options = {**QUICK, "fresh_starts": fresh_starts}
         fit_structure_ensemble_gp(model, previous=previous, **options)
-        part = fit_structures._part(model, 0, *model.common_data())
-        ends.append(Objective(part)().item())
-    assert seen == 2 * [(6, QUICK["max_iterations"])]
-    assert ends[1] == ends[2] <= ends[0]
+        of_first = calls[: 1 + 2 * fresh_starts]
+        assert [rows for rows, *_ in of_first] == [12] + [6, 12] * fresh_starts
+        assert [steps for _, steps, *_ in of_first] == [3] + [10, 3] * fresh_starts
+        assert {fixed for _, _, fixed, _ in calls} == {noise is not None}
+        losses.append(loss_of(model))
+    assert losses[1] == losses[2] and losses[3] <= losses[1] <= losses[0]
+
+
+def test_a_fresh_start_takes_no_time_from_the_warm_one(calls):
+    previous, model = previous_and_next()
+    options = {**QUICK, "fresh_starts": 1, "budget": 1e-3}
+    calls.clear()
+    fit_structure_ensemble_gp(model, previous=previous, **options)
+    assert [rows for rows, *_ in calls] == [12]  # nothing is left for a half, or other structures
+    _, model = previous_and_next()
+    calls.clear()
+    fit_structure_ensemble_gp(model, previous=previous, **{**options, "budget": 600.0})
+    budgets = [budget for *_, budget in calls[:4]]
+    assert budgets[0] == pytest.approx(200, rel=0.1)  # of three structures
+    assert budgets[1] == pytest.approx(100, rel=0.1) and budgets[2] == pytest.approx(200, rel=0.1)
+    assert budgets[3] > 250  # the rest is for the others
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_what_ends_a_half_leaves_the_warm_start(error, calls, monkeypatch):
+    previous, model = previous_and_next()
+    fit_structure_ensemble_gp(model, previous=previous, **QUICK)
+    warm = loss_of(model)
+    _, model = previous_and_next()
+    train = fit_structures.fit_best_of
+
+    def fail(part, **options):
+        if len(part.train_targets) == 6:
+            raise error
+        return train(part, **options)
+
+    monkeypatch.setattr(fit_structures, "fit_best_of", fail)
+    calls.clear()
+    context = pytest.warns(RuntimeWarning, match="Start 1 failed")
+    with context if error is RuntimeError else contextlib.nullcontext():
+        fit_structure_ensemble_gp(model, previous=previous, **{**QUICK, "fresh_starts": 1})
+    assert loss_of(model) == pytest.approx(warm, rel=1e-9)
+    assert len(calls) == (1 if error is KeyboardInterrupt else 3)  # others are trained, or not
