@@ -142,7 +142,6 @@ def fit_structure_ensemble_gp(
                     own.interrupted = result.interrupted
             except RuntimeError as error:
                 failures[model.structures[number]] = str(error)
-                continue
         if session.interrupted or own.interrupted:
             break
     pairs = zip(parts, model.warps, strict=True)
