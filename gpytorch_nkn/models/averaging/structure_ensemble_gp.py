@@ -163,6 +163,7 @@ class StructureEnsembleGP(EnsembleGP):
     noise_levels: Tensor
     is_warped: Tensor
     warps: Tensor
+    turn: Tensor
 
     def __init__(
         self,
@@ -218,6 +219,8 @@ class StructureEnsembleGP(EnsembleGP):
         self.register_buffer("noise_levels", noise.detach().mean().expand(count).clone())
         self.register_buffer("is_warped", torch.tensor(is_warped))
         self.register_buffer("warps", torch.tensor(IDENTITY, device=x.device).repeat(count, 1))
+        # by which a training with a model before starts one of the structures afresh
+        self.register_buffer("turn", torch.tensor(len(train_X), device=x.device))
         if any(is_warped):
             given = getattr(self, "outcome_transform", None)
             warp = MemberWarp(self.warps[members])

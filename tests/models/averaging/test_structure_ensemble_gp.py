@@ -214,6 +214,34 @@ def test_weights_follow_what_predicts_left_out_points():
     assert abs(rough.structure_weights["optimization"] - 0.5) < 1e-3
 
 
+@pytest.mark.parametrize("behind, more", [(math.inf, 1), (0.1, 0)])
+def test_a_fresh_start_that_is_far_behind_with_a_half_goes_no_further(
+    behind, more, calls, monkeypatch
+):
+    monkeypatch.setattr(fit_structures, "_BEHIND", behind)
+    previous, model = previous_and_next()
+
+    def start(part, seed, number):
+        for parameter in part.parameters():
+            parameter.data.fill_(9.0)
+
+    monkeypatch.setattr(fit_structures, "fresh_start", start)
+    calls.clear()
+    options = {"fresh_starts": 1, "max_iterations": 1}
+    fit_structure_ensemble_gp(model, previous=previous, **options)
+    assert [rows for rows, *_ in calls] == [12, 6] + [12] * more + [12, 12]
+
+
+@pytest.mark.parametrize("rows, trained", [(12, 1), (13, 3)])
+def test_with_few_new_rows_the_others_wait_for_a_fresh_start(rows, trained, calls, monkeypatch):
+    monkeypatch.setattr(fit_structures, "_FEW_NEW", 0.1)
+    previous, _ = previous_and_next()
+    model = StructureEnsembleGP(*draw(rows, seed=1), structures=PLAIN)
+    calls.clear()
+    fit_structure_ensemble_gp(model, previous=previous, **{**QUICK, "fresh_starts": 1})
+    assert [n for n, *_ in calls] == [rows, rows // 2] + [rows] * trained
+
+
 def test_predictions_are_better_than_those_of_one_kernel_on_all_columns():
     (x, y), test_x = draw(30, 6), torch.rand(200, 6)
     model, peer = StructureEnsembleGP(x, y), SingleTaskGP(x, y)
@@ -475,10 +503,35 @@ def loss_of(model, number=0):
     return Objective(part)().item()
 
 
+@pytest.mark.parametrize(
+    "many, added, expected",
+    [(200, 1, [[0], [1], [2], [0]]), (200, 3, [[0], [1], [2], [0]]), (6, 1, [[0], [], [1], []])],
+)
+def test_in_a_loop_one_structure_after_another_starts_afresh(many, added, expected, monkeypatch):
+    """By trainings, however many rows each one adds; with many rows not in every one."""
+    monkeypatch.setattr(fit_structures, "_MANY_ROWS", many)
+    monkeypatch.setattr(fit_structures, "_BEHIND", math.inf)
+    started = []
+
+    def start(part, seed, number):
+        started.extend([type(part.covar_module)] * bool(number))
+
+    monkeypatch.setattr(fit_structures, "fresh_start", start)
+    types = [type(kernel) for kernel in kernels()]
+    model, found = fitted(11, structures=kernels()), []
+    for step in range(1, 5):
+        previous, model = model, StructureEnsembleGP(*draw(11 + added * step), structures=kernels())
+        started.clear()
+        fit_structure_ensemble_gp(model, previous=previous, **{**QUICK, "fresh_starts": 1})
+        found.append([types.index(one) for one in started])
+    assert found == expected
+
+
 @pytest.fixture
 def calls(monkeypatch):
     """Rows and iterations of every training, of which three rows are many."""
     monkeypatch.setattr(fit_structures, "_MANY_ROWS", 3)
+    monkeypatch.setattr(fit_structures, "_BEHIND", math.inf)
     train, found = fit_structures.fit_best_of, []
 
     def fit(part, *, recipe, **options):
@@ -543,3 +596,14 @@ def test_what_ends_a_half_leaves_the_warm_start(error, calls, monkeypatch):
         fit_structure_ensemble_gp(model, previous=previous, **{**QUICK, "fresh_starts": 1})
     assert loss_of(model) == pytest.approx(warm, rel=1e-9)
     assert len(calls) == (1 if error is KeyboardInterrupt else 3)  # others are trained, or not
+
+
+def test_ctrl_c_in_a_half_ends_the_training_where_the_warm_start_failed(calls, monkeypatch):
+    previous, model = previous_and_next()
+
+    def fail(part, **options):
+        raise KeyboardInterrupt if len(part.train_targets) == 6 else RuntimeError("as told")
+
+    monkeypatch.setattr(fit_structures, "fit_best_of", fail)
+    with pytest.raises(KeyboardInterrupt):
+        fit_structure_ensemble_gp(model, previous=previous, **{**QUICK, "fresh_starts": 1})
