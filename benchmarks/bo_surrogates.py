@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -289,11 +290,29 @@ class _TrustRegion(Surrogate):
         return length
 
 
-class _Sobol(Surrogate):
-    """Quasi-random points; the model is not trained and nobody asks it."""
+class _Unasked(Surrogate):
+    """The model is not trained and nobody asks it."""
 
     def fit(self, X: Tensor, Y: Tensor, previous: SingleTaskGP | None) -> SingleTaskGP:
         return self.make(X, Y).eval()
+
+
+class _Random(_Unasked):
+    """Random points."""
+
+    def propose(
+        self,
+        model: SingleTaskGP,
+        acqf: AcquisitionFunction,
+        bounds: Tensor,
+        incumbent: Tensor,
+        best_points: Tensor,
+    ) -> Tensor:
+        return torch.rand(self.acquisition.q, bounds.size(-1), dtype=bounds.dtype)
+
+
+class _Sobol(_Unasked):
+    """Quasi-random points."""
 
     def propose(
         self,
@@ -306,6 +325,60 @@ class _Sobol(Surrogate):
         engine = SobolEngine(bounds.size(-1), scramble=True, seed=0)
         engine.fast_forward(len(model.train_targets))
         return engine.draw(self.acquisition.q, dtype=bounds.dtype)
+
+
+class _Ax(_Unasked):
+    """Ax's default strategy, which has its own model and settings; a client is told each point."""
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        self._client: Any = None
+        self._trials: dict[int, dict[str, float]] = {}  # that the client has chosen, and waits for
+        self._told = 0
+
+    def fit(self, X: Tensor, Y: Tensor, previous: SingleTaskGP | None) -> SingleTaskGP:
+        if self._client is None:
+            self._client = _ax_client(X.size(-1))
+        for x, y in zip(X[self._told :].tolist(), Y[self._told :, 0].tolist(), strict=True):
+            parameters = {f"x{column}": value for column, value in enumerate(x)}
+            trial = next((t for t, chosen in self._trials.items() if chosen == parameters), None)
+            if trial is None:
+                trial = self._client.attach_trial(parameters)
+            self._client.complete_trial(trial, {"y": y})
+        for trial in self._trials:
+            if self._client._experiment.trials[trial].status.is_running:
+                self._client.mark_trial_abandoned(trial)  # evaluated elsewhere
+        self._trials, self._told = {}, len(X)
+        return super().fit(X, Y, previous)
+
+    def propose(
+        self,
+        model: SingleTaskGP,
+        acqf: AcquisitionFunction,
+        bounds: Tensor,
+        incumbent: Tensor,
+        best_points: Tensor,
+    ) -> Tensor:
+        self._trials = self._client.get_next_trials(max_trials=self.acquisition.q)
+        points = [list(parameters.values()) for parameters in self._trials.values()]
+        return torch.tensor(points, dtype=bounds.dtype)
+
+
+def _ax_client(num_columns: int) -> Any:
+    """A client that maximises "y" and takes its model from the first point on that it chooses."""
+    from ax import Client, RangeParameterConfig
+
+    logging.getLogger("ax.api.client").setLevel(logging.WARNING)  # says every trial
+    client = Client()
+    unit = {"bounds": (0.0, 1.0), "parameter_type": "float"}
+    client.configure_experiment(
+        parameters=[RangeParameterConfig(name=f"x{n}", **unit) for n in range(num_columns)]
+    )
+    client.configure_optimization(objective="y")
+    client.configure_generation_strategy(
+        initialization_budget=INITIAL_POINTS, initialize_with_center=False
+    )
+    return client
 
 
 def make_surrogate(
@@ -367,5 +440,7 @@ SURROGATES: dict[str, tuple[type[Surrogate], Callable[..., SingleTaskGP]]] = {
     "unwarped": (_Structures, partial(_structures, structures=("optimization", "matern", "rbf"))),
     "ensemblesaas": (Surrogate, EnsembleMapSaasSingleTaskGP),
     "turbo": (_TrustRegion, _matern),
+    "ax": (_Ax, SingleTaskGP),
     "sobol": (_Sobol, SingleTaskGP),
+    "random": (_Random, SingleTaskGP),
 }

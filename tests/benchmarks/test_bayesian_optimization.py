@@ -224,7 +224,8 @@ def test_each_surrogate_is_fitted_and_proposes_a_point(name):
     with torch.no_grad():
         posterior = model.posterior(x)
     mean = getattr(posterior, "mixture_mean", posterior.mean)
-    assert name == "sobol" or torch.corrcoef(torch.cat([mean, y], -1).T)[0, 1] > 0.5
+    if name not in ("ax", "sobol", "random"):  # nobody asks their model
+        assert torch.corrcoef(torch.cat([mean, y], -1).T)[0, 1] > 0.5
     acqf = bayesian_optimization.LogExpectedImprovement(model, best_f=y.max())
     bounds = torch.tensor([[0.0], [1.0]]).expand(2, 10)
     point = way.propose(model, acqf, bounds, x[y.argmax()], x[:2])
@@ -240,7 +241,7 @@ def test_initial_points_are_those_of_the_seed_for_every_surrogate():
 
 
 @pytest.mark.usefixtures("short_fits")
-@pytest.mark.parametrize("surrogate", ["ours", "structures", "turbo", "sobol"])
+@pytest.mark.parametrize("surrogate", ["ours", "structures", "turbo", "ax", "random"])
 def test_interrupted_run_gives_the_points_of_another(tmp_path, surrogate):
     whole = cheap_run(tmp_path / "a", 12, surrogate)
     cheap_run(tmp_path / "b", 11, surrogate)
