@@ -63,14 +63,15 @@ def fit_structure_ensemble_gp(
         model: Model to train in place.
         previous: The model of the iteration before, with the same structures and fewer or other
             data, whose parameters are the first start; ``None`` starts from those of ``model``.
-        fresh_starts: Further starts of each structure; with ``previous`` of one structure only,
-            another one in each training, so that in a loop each has its turn. From 400 rows or 200
-            columns on every second training has one, from 600 or 300 on every third, and so on.
-            From there on, too, structures of which ``previous`` has no member are trained in turn,
-            one for each new row. From 400 rows on the other structures wait while one starts
-            afresh, if at most a hundredth of the rows are new, and a fresh start beside
-            ``previous`` is trained with a half of the rows, drawn from ``seed``, before it has as
-            few iterations with all of them as ``previous``; none if it is far behind by then.
+        fresh_starts: Further starts of each structure; with ``previous`` of one structure only, of
+            that which has not had any for longest. With many rows or columns a loop does less. From
+            400 rows or 200 columns on, fresh starts come with every second new row at most, from
+            600 or 300 on with every third, and so on, and structures of which ``previous`` has no
+            member are trained once in as many new rows as there are structures. From 400 rows on a
+            fresh start beside ``previous`` is trained with a half of the rows, drawn from ``seed``;
+            if it is not far behind by then it has as few iterations with all of them as
+            ``previous``. The other structures wait for it, unless they have not seen more than a
+            hundredth of the rows. Where ``previous`` has other data, all are trained.
         max_iterations: L-BFGS iterations of each start; ``None`` for 75, or for 300 (in inverse
             proportion from 200 rows on) where there are categorical columns and no ``previous``:
             sums of two joint kernels take longer to settle. With ``previous`` alone to start from
@@ -78,7 +79,8 @@ def fit_structure_ensemble_gp(
             gain comes with the next rows.
         prior_points: So many points that all structures predict equally well are added to the
             data: weights are drawn together while there are few, and settle. 0 for none.
-        budget: Wall time in seconds; structures for which none is left stay as they are.
+        budget: Wall time in seconds; structures for which none is left stay as they are, and
+            are the first in the next training.
         seed: Determines the fresh starts; the global random state is left alone.
         progress: Show progress bars, if standard error is a terminal.
 
@@ -115,25 +117,17 @@ def fit_structure_ensemble_gp(
         slow = bool(model.cat_dims) and previous is None
         max_iterations = max(_ITERATIONS, math.ceil(share * 4 * _ITERATIONS) if slow else 0)
     few = math.ceil(share * max_iterations)
-    rarer = max(1, num_rows // _MANY_ROWS, num_columns // _MANY_COLUMNS)
-    turn, wait = divmod(int(model.turn), rarer)
-    afresh: set[int] = set()
-    if fresh_starts and previous is None:
-        afresh = set(range(len(parts)))
-    elif fresh_starts and not wait:
-        afresh = {turn % len(parts)}
-    due = set(range(len(parts))) if rarer == 1 else _due(previous, num_rows, len(parts), afresh)
-    failures = {}
-    for number, part in enumerate(parts):
-        if number and session.is_over:
+    order, afresh = _schedule(model, previous, data, fresh_starts)
+    failures, done = {}, 0
+    for place, number in enumerate(order):
+        if place and session.is_over:
             break
-        if number not in due | afresh:
-            continue
+        part = parts[number]
         restarts = 1 + (fresh_starts if number in afresh else 0)
         quick = previous is not None and (num_rows >= 2 * _MANY_ROWS or number not in afresh)
         recipe = Recipe(adam_steps=0, lbfgs_iterations=few if quick else max_iterations)
-        own = Session(budget=session.part(1 / (len(parts) - number)), seed=seed, progress=progress)
-        with torch.enable_grad(), session.interruptible(lambda number=number: number):  # type: ignore[misc]
+        own = Session(budget=session.part(1 / (len(order) - place)), seed=seed, progress=progress)
+        with torch.enable_grad(), session.interruptible(lambda done=done: done):  # type: ignore[misc]
             try:
                 if quick and restarts > 1:
                     _fit_with_halves(part, restarts, recipe, max_iterations, own)
@@ -149,8 +143,12 @@ def fit_structure_ensemble_gp(
                     )
                     tell_failures(result)
                     own.interrupted = result.interrupted
+                done += 1
             except RuntimeError as error:
                 failures[model.structures[number]] = str(error)
+        model.trained_rows[number] = num_rows
+        if number in afresh:
+            model.started_rows[number] = num_rows
         if session.interrupted or own.interrupted:
             break
     pairs = zip(parts, model.warps, strict=True)
@@ -178,8 +176,8 @@ def _fit_with_halves(
     """Train from the present parameters, and then, in what time is left, from fresh starts.
 
     These have seen a half of the rows before, and go no further if they are far behind by then: of
-    22 such ones (500 and 900 rows in 12 to 50 columns) one was ahead by a nat in the end, of the 68
-    others 15. Ctrl-C keeps what was reached.
+    22 such ones (500 and 900 rows in 12 to 50 columns) one was ahead in the end, of the 68 others
+    15. Ctrl-C keeps what was reached.
     """
     fit = partial(
         fit_best_of, restarts=1, initialize=None, seed=session.seed, progress=session.progress
@@ -233,21 +231,48 @@ def _half_of_fresh(part: PartsGP, seed: int, number: int) -> PartsGP:
     return PartsGP(x[rows], y[rows], part.covar_module, part.mean_module, likelihood)
 
 
-def _due(
-    previous: StructureEnsembleGP | None, num_rows: int, number: int, afresh: set[int]
-) -> set[int]:
-    """Structures that are trained: those with members, and of the others one for each new row.
+def _schedule(
+    model: StructureEnsembleGP,
+    previous: StructureEnsembleGP | None,
+    data: tuple[Tensor, Tensor, Tensor | None],
+    fresh_starts: int,
+) -> tuple[list[int], set[int]]:
+    """Structures to train, first those that have waited longest, and which of them start afresh.
 
-    Beside one that starts afresh none, where there are many rows and few new ones.
+    A model says with how many rows each of its structures was trained, and started afresh. So all
+    have their turn, whatever number of rows comes with each training.
     """
+    num_rows, num_columns = data[0].shape
+    everyone = range(len(model.structures))
     if previous is None:
-        return set(range(number))
-    rows = range(previous.train_targets.size(-1), num_rows)
-    if not rows:  # other data
-        return set(range(number))
-    if afresh and num_rows >= 2 * _MANY_ROWS and len(rows) <= _FEW_NEW * num_rows:
-        return afresh
-    return {*previous.covar_module.members.tolist(), *(row % number for row in rows)}
+        return list(everyone), set(everyone) if fresh_starts else set()
+    trained, started = model.trained_rows.tolist(), model.started_rows.tolist()
+    rarer = max(1, num_rows // _MANY_ROWS, num_columns // _MANY_COLUMNS)
+    new = num_rows - max(trained) if _goes_on(previous, *data[:2]) else 0
+    afresh = set()
+    if fresh_starts and (not new or num_rows - max(started) >= rarer):
+        afresh = {min(everyone, key=started.__getitem__)}
+    due = set(everyone)
+    if new and rarer > 1:
+        due = set(previous.covar_module.members.tolist())
+        unseen = num_rows - min(trained[number] for number in due)
+        if afresh and num_rows >= 2 * _MANY_ROWS and unseen <= _FEW_NEW * num_rows:
+            due = set()
+        else:
+            others = [
+                n for n in everyone if n not in due and num_rows - trained[n] >= len(everyone)
+            ]
+            due |= set(sorted(others, key=trained.__getitem__)[:new])
+    return sorted(due | afresh, key=trained.__getitem__), afresh
+
+
+def _goes_on(previous: StructureEnsembleGP, x: Tensor, y: Tensor) -> bool:
+    """Whether the data of another model are the first of these, targets but for their scale."""
+    old_x, old_y, _ = previous.common_data()
+    if len(old_x) >= len(x) or not torch.equal(old_x.to(x), x[: len(old_x)]):
+        return False
+    old, new = old_y.to(y) - old_y.mean().to(y), y[: len(old_y)] - y[: len(old_y)].mean()
+    return bool(old.norm() * new.norm() * (1 - 1e-4) <= old @ new)
 
 
 def _part(
@@ -299,6 +324,10 @@ def _take_parameters(model: StructureEnsembleGP, previous: StructureEnsembleGP) 
         if parameter.requires_grad:
             parameter.data.copy_(old[name].data)
     model.constants.copy_(previous.constants)
-    model.turn.copy_(previous.turn + 1)
+    for own, rows in (
+        (model.trained_rows, previous.trained_rows),
+        (model.started_rows, previous.started_rows),
+    ):
+        own.copy_(rows.clamp(max=len(model.train_targets[0])))
     if not isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
         model.noise_levels.copy_(previous.noise_levels)

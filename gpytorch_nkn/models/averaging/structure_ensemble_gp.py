@@ -163,7 +163,8 @@ class StructureEnsembleGP(EnsembleGP):
     noise_levels: Tensor
     is_warped: Tensor
     warps: Tensor
-    turn: Tensor
+    trained_rows: Tensor
+    started_rows: Tensor
 
     def __init__(
         self,
@@ -219,8 +220,9 @@ class StructureEnsembleGP(EnsembleGP):
         self.register_buffer("noise_levels", noise.detach().mean().expand(count).clone())
         self.register_buffer("is_warped", torch.tensor(is_warped))
         self.register_buffer("warps", torch.tensor(IDENTITY, device=x.device).repeat(count, 1))
-        # by which a training with a model before starts one of the structures afresh
-        self.register_buffer("turn", torch.tensor(len(train_X), device=x.device))
+        # with how many rows each was trained last, and started afresh
+        self.register_buffer("trained_rows", torch.zeros_like(members[:1]).repeat(count))
+        self.register_buffer("started_rows", self.trained_rows.clone())
         if any(is_warped):
             given = getattr(self, "outcome_transform", None)
             warp = MemberWarp(self.warps[members])

@@ -242,6 +242,43 @@ def test_with_few_new_rows_the_others_wait_for_a_fresh_start(rows, trained, call
     assert [n for n, *_ in calls] == [rows, rows // 2] + [rows] * trained
 
 
+def test_in_the_next_training_they_do_not_wait(calls, monkeypatch):
+    monkeypatch.setattr(fit_structures, "_FEW_NEW", 1.0)
+    model, found = fitted(11, structures=PLAIN), []
+    for rows in range(12, 19):
+        previous, model = model, StructureEnsembleGP(*draw(rows), structures=PLAIN)
+        fit_structure_ensemble_gp(model, previous=previous, **{**QUICK, "fresh_starts": 1})
+        found.append([n for n, last in enumerate(model.trained_rows.tolist()) if last == rows])
+    assert found == [[0], *[[0, 1, 2]] * 4, [1], [0, 1, 2]]
+
+
+def test_a_single_structure_that_is_due_has_all_the_time_and_ctrl_c_before_it_is_raised(
+    calls, monkeypatch
+):
+    monkeypatch.setattr(fit_structures, "_FEW_NEW", 1.0)
+    previous, model = previous_and_next()
+    previous.started_rows.copy_(torch.tensor([8, 8, 0]))
+    calls.clear()
+    options = {**QUICK, "fresh_starts": 1}
+    fit_structure_ensemble_gp(model, previous=previous, **options, budget=600.0)
+    assert [budget for *_, budget in calls] == pytest.approx([600, 300, 600], rel=0.1)
+    assert model.trained_rows.tolist() == [11, 11, 12] and model.started_rows.tolist() == [8, 8, 12]
+    interrupt = mock.Mock(side_effect=KeyboardInterrupt)
+    monkeypatch.setattr(fit_structures, "fit_best_of", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        fit_structure_ensemble_gp(model, previous=previous, **options)
+
+
+def test_a_structure_for_which_no_time_was_left_is_the_first_in_the_next_training(calls):
+    previous = fitted(11, structures=PLAIN)
+    _, model = previous_and_next()
+    fit_structure_ensemble_gp(model, previous=previous, **QUICK, budget=1e-3)
+    assert model.trained_rows.tolist() == [12, 11, 11]
+    previous, model = model, StructureEnsembleGP(*draw(13, seed=1), structures=PLAIN)
+    fit_structure_ensemble_gp(model, previous=previous, **QUICK, budget=1e-3)
+    assert model.trained_rows.tolist() == [12, 13, 11]
+
+
 def test_predictions_are_better_than_those_of_one_kernel_on_all_columns():
     (x, y), test_x = draw(30, 6), torch.rand(200, 6)
     model, peer = StructureEnsembleGP(x, y), SingleTaskGP(x, y)
@@ -470,14 +507,27 @@ def test_known_noise_is_warped_with_the_outcomes():
     assert model.posterior(x).variance.min() > 0
 
 
-@pytest.mark.parametrize("rows, trained", [(13, [0]), (14, [0, 1]), (12, [0, 1, 2])])
-def test_with_many_rows_structures_without_members_are_trained_in_turn(rows, trained, monkeypatch):
-    """One for each new row, and all where the data are other ones."""
+@pytest.mark.parametrize(
+    "rows, seed, before, trained",
+    [
+        (13, 0, [12, 12, 12], [0]),
+        (13, 0, [12, 10, 9], [0, 2]),  # one for each new row, that which has waited longest
+        (14, 0, [12, 10, 9], [0, 1, 2]),
+        (13, 0, [0, 0, 0], [0, 1, 2]),
+        (13, 1, [12, 12, 12], [0, 1, 2]),  # other data
+        (12, 0, [12, 12, 12], [0, 1, 2]),
+    ],
+)
+def test_with_many_rows_structures_without_members_are_trained_in_turn(
+    rows, seed, before, trained, monkeypatch
+):
     monkeypatch.setattr(fit_structures, "_MANY_ROWS", 4)
     previous = fitted(12, structures=PLAIN)
     previous.set_weights([1.0, 0.0, 0.0])
-    model = StructureEnsembleGP(*draw(rows, seed=1), structures=PLAIN)
+    previous.trained_rows.copy_(torch.tensor(before))
+    model = StructureEnsembleGP(*draw(rows, seed=seed), structures=PLAIN)
     fit_structure_ensemble_gp(model, previous=previous, **QUICK)
+    assert model.trained_rows.tolist() == [rows if n in trained else before[n] for n in range(3)]
     kernels = zip(previous.covar_module.kernels, model.covar_module.kernels, strict=True)
     moved = [
         any(not torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))
