@@ -43,6 +43,7 @@ from benchmarks.bo_surrogates import (  # noqa: E402
     INITIAL_POINTS,
     SURROGATES,
     AcquisitionSettings,
+    Search,
     Surrogate,
     make_surrogate,
 )
@@ -131,7 +132,7 @@ def _next_point(
             fitted = time.process_time()
             stage = "acquisition"
             acqf = LogExpectedImprovement(model, best_f=-y.min())
-            point = way.propose(model, acqf, bounds, x[order[0]], x[order[:5]])
+            point = way.propose(Search(model, acqf, bounds, x[order[:5]]))
             if point.shape != x[:1].shape or not point.isfinite().all():
                 raise RuntimeError(f"expected one finite point, got {point.tolist()}")
             point = point.detach().clamp(0, 1)

@@ -65,6 +65,7 @@ from benchmarks.bo_surrogates import (
     INITIAL_POINTS,
     SURROGATES,
     AcquisitionSettings,
+    Search,
     Surrogate,
     make_surrogate,
 )
@@ -409,7 +410,7 @@ def _propose(
     else:
         kept = (targets[:, 1:] >= 0).all(-1)
         order = torch.where(kept, targets[:, 0], -math.inf).argsort(descending=True, stable=True)
-    return way.propose(models[0], acqf, bounds, x[order[0]], x[order[:5]]).clamp(0, 1)  # type: ignore[arg-type]
+    return way.propose(Search(models[0], acqf, bounds, x[order[:5]])).clamp(0, 1)  # type: ignore[arg-type]
 
 
 def _acquisition(

@@ -34,6 +34,7 @@ __all__ = [
     "INITIAL_POINTS",
     "SURROGATES",
     "AcquisitionSettings",
+    "Search",
     "SumOverGroupsKernel",
     "Surrogate",
     "make_surrogate",
@@ -60,6 +61,23 @@ class AcquisitionSettings:
     batch_limit: int = 8
     maxiter: int = 100
     q: int = 1
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a point is searched with.
+
+    Attributes:
+        model: The fitted model.
+        acqf: Acquisition function of that model.
+        bounds: Lower and upper bounds ``2 x D``.
+        best_points: The best points ``K x D`` so far, the best first.
+    """
+
+    model: SingleTaskGP
+    acqf: AcquisitionFunction
+    bounds: Tensor
+    best_points: Tensor
 
 
 class SumOverGroupsKernel(Kernel):
@@ -160,24 +178,9 @@ class Surrogate:
         fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
         return model
 
-    def propose(
-        self,
-        model: SingleTaskGP,
-        acqf: AcquisitionFunction,
-        bounds: Tensor,
-        incumbent: Tensor,
-        best_points: Tensor,
-    ) -> Tensor:
-        """The points ``q x D`` that maximise the acquisition function.
-
-        Args:
-            model: What ``fit`` returned.
-            acqf: Acquisition function of that model.
-            bounds: Lower and upper bounds ``2 x D``.
-            incumbent: The best point ``D`` so far.
-            best_points: The best points ``K x D`` so far, the incumbent first.
-        """
-        return self._optimize(acqf, bounds)
+    def propose(self, search: Search) -> Tensor:
+        """The points ``q x D`` that maximise the acquisition function."""
+        return self._optimize(search.acqf, search.bounds)
 
     def _optimize(self, acqf: AcquisitionFunction, bounds: Tensor, **generator: Any) -> Tensor:
         settings = self.acquisition
@@ -226,18 +229,11 @@ class _Ours(Surrogate):
         fit_bo_model(model, previous=previous)
         return model
 
-    def propose(
-        self,
-        model: SingleTaskGP,
-        acqf: AcquisitionFunction,
-        bounds: Tensor,
-        incumbent: Tensor,
-        best_points: Tensor,
-    ) -> Tensor:
+    def propose(self, search: Search) -> Tensor:
         from gpytorch_nkn.bo import coordinate_sweep_initial_conditions
 
-        starts = partial(coordinate_sweep_initial_conditions, incumbent=best_points)
-        return self._optimize(acqf, bounds, ic_generator=starts)
+        starts = partial(coordinate_sweep_initial_conditions, incumbent=search.best_points)
+        return self._optimize(search.acqf, search.bounds, ic_generator=starts)
 
 
 class _Structures(_Ours):
@@ -260,19 +256,13 @@ class _TrustRegion(Surrogate):
 
     _most, _least, _start = 1.6, 0.5**7, 0.8
 
-    def propose(
-        self,
-        model: SingleTaskGP,
-        acqf: AcquisitionFunction,
-        bounds: Tensor,
-        incumbent: Tensor,
-        best_points: Tensor,
-    ) -> Tensor:
+    def propose(self, search: Search) -> Tensor:
+        model, best = search.model, search.best_points[0]
         scales = model.covar_module.base_kernel.lengthscale.detach().squeeze(0)
         scales = scales / scales.log().mean().exp()
-        width = scales * self._length(model.train_targets.tolist(), bounds.size(-1)) / 2
-        box = torch.stack([incumbent - width, incumbent + width]).clamp(0, 1)
-        return self._optimize(acqf, box)
+        width = scales * self._length(model.train_targets.tolist(), len(best)) / 2
+        box = torch.stack([best - width, best + width]).clamp(0, 1)
+        return self._optimize(search.acqf, box)
 
     def _length(self, values: list[float], num_columns: int) -> float:
         """Replayed from the values, the initial ones included, of which larger is better."""
@@ -300,31 +290,17 @@ class _Unasked(Surrogate):
 class _Random(_Unasked):
     """Random points."""
 
-    def propose(
-        self,
-        model: SingleTaskGP,
-        acqf: AcquisitionFunction,
-        bounds: Tensor,
-        incumbent: Tensor,
-        best_points: Tensor,
-    ) -> Tensor:
-        return torch.rand(self.acquisition.q, bounds.size(-1), dtype=bounds.dtype)
+    def propose(self, search: Search) -> Tensor:
+        return torch.rand_like(search.bounds[:1].expand(self.acquisition.q, -1))
 
 
 class _Sobol(_Unasked):
     """Quasi-random points."""
 
-    def propose(
-        self,
-        model: SingleTaskGP,
-        acqf: AcquisitionFunction,
-        bounds: Tensor,
-        incumbent: Tensor,
-        best_points: Tensor,
-    ) -> Tensor:
-        engine = SobolEngine(bounds.size(-1), scramble=True, seed=0)
-        engine.fast_forward(len(model.train_targets))
-        return engine.draw(self.acquisition.q, dtype=bounds.dtype)
+    def propose(self, search: Search) -> Tensor:
+        engine = SobolEngine(search.bounds.size(-1), scramble=True, seed=0)
+        engine.fast_forward(len(search.model.train_targets))
+        return engine.draw(self.acquisition.q, dtype=search.bounds.dtype)
 
 
 class _Ax(_Unasked):
@@ -351,17 +327,10 @@ class _Ax(_Unasked):
         self._trials, self._told = {}, len(X)
         return super().fit(X, Y, previous)
 
-    def propose(
-        self,
-        model: SingleTaskGP,
-        acqf: AcquisitionFunction,
-        bounds: Tensor,
-        incumbent: Tensor,
-        best_points: Tensor,
-    ) -> Tensor:
+    def propose(self, search: Search) -> Tensor:
         self._trials = self._client.get_next_trials(max_trials=self.acquisition.q)
         points = [list(parameters.values()) for parameters in self._trials.values()]
-        return torch.tensor(points, dtype=bounds.dtype)
+        return torch.tensor(points, dtype=search.bounds.dtype)
 
 
 def _ax_client(num_columns: int) -> Any:

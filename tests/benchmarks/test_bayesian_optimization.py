@@ -17,6 +17,7 @@ from benchmarks.bo_report import is_stuck, report
 from benchmarks.bo_surrogates import (
     SURROGATES,
     AcquisitionSettings,
+    Search,
     SumOverGroupsKernel,
     Surrogate,
     make_surrogate,
@@ -228,7 +229,7 @@ def test_each_surrogate_is_fitted_and_proposes_a_point(name):
         assert torch.corrcoef(torch.cat([mean, y], -1).T)[0, 1] > 0.5
     acqf = bayesian_optimization.LogExpectedImprovement(model, best_f=y.max())
     bounds = torch.tensor([[0.0], [1.0]]).expand(2, 10)
-    point = way.propose(model, acqf, bounds, x[y.argmax()], x[:2])
+    point = way.propose(Search(model, acqf, bounds, x[y.squeeze(-1).argsort(descending=True)[:2]]))
     assert point.shape == (1, 10)
     assert 0 <= point.min() and point.max() <= 1
 
@@ -295,7 +296,7 @@ def test_checkpoint_is_a_whole_file_every_ten_evaluations(tmp_path, monkeypatch)
                 raise KeyboardInterrupt
             return self.make(X, Y).eval()
 
-        def propose(self, *args):
+        def propose(self, search):
             return torch.rand(1, 6)
 
     monkeypatch.setitem(SURROGATES, "interrupted", (Interrupted, SURROGATES["singletask"][1]))
@@ -313,10 +314,10 @@ def test_failures_are_recorded_and_counted_and_the_run_goes_on(tmp_path, monkeyp
                 raise RuntimeError("no fit today")
             return self.make(X, Y).eval()
 
-        def propose(self, model, acqf, bounds, incumbent, best_points):
-            if len(model.train_targets) == 12:
+        def propose(self, search):
+            if len(search.model.train_targets) == 12:
                 return torch.full((1, 6), math.nan)
-            return super().propose(model, acqf, bounds, incumbent, best_points)
+            return super().propose(search)
 
     monkeypatch.setitem(SURROGATES, "failing", (Failing, SURROGATES["singletask"][1]))
     found = cheap_run(tmp_path, 14, "failing")
@@ -334,24 +335,23 @@ def test_file_of_other_settings_is_refused(tmp_path):
         run("hartmann6", "singletask", 3, evaluations=12, out=tmp_path)
 
 
-def test_incumbent_is_the_best_point_and_the_target_is_maximised(tmp_path, monkeypatch):
+def test_best_points_come_first_and_the_target_is_maximised(tmp_path, monkeypatch):
     seen = []
 
     class Watched(Surrogate):
         def fit(self, X, Y, previous):
             return self.make(X, Y).eval()
 
-        def propose(self, model, acqf, bounds, incumbent, best_points):
-            (x,) = model.train_inputs
+        def propose(self, search):
+            (x,) = search.model.train_inputs
             values = make_problem("hartmann6", 3)(x)
-            assert torch.equal(incumbent, x[values.argmin()])
-            assert torch.equal(best_points, x[values.argsort()[:5]])
-            assert acqf.best_f.item() == pytest.approx(-values.min().item())
+            assert torch.equal(search.best_points, x[values.argsort()[:5]])
+            assert search.acqf.best_f.item() == pytest.approx(-values.min().item())
             with torch.no_grad():
-                mean = model.posterior(x).mean.squeeze(-1)
+                mean = search.model.posterior(x).mean.squeeze(-1)
             assert torch.corrcoef(torch.stack([mean, values]))[0, 1] < -0.5
             seen.append(len(x))
-            return bounds.mean(0, keepdim=True)
+            return search.bounds.mean(0, keepdim=True)
 
     monkeypatch.setitem(SURROGATES, "watched", (Watched, SURROGATES["singletask"][1]))
     assert cheap_run(tmp_path, 12, "watched")["failures"] == []
