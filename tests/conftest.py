@@ -87,6 +87,8 @@ def pytest_collection_finish(session):
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
+    if (logei := sys.modules.get("botorch.acquisition.multi_objective.logei")) is not None:
+        logei._load_attempted = True  # else BoTorch compiles its own for half a minute
 
 
 def pytest_report_header(config):
