@@ -321,9 +321,9 @@ class _Ax(_Unasked):
             if trial is None:
                 trial = self._client.attach_trial(parameters)
             self._client.complete_trial(trial, {"y": y})
-        for trial in self._trials:
-            if self._client._experiment.trials[trial].status.is_running:
-                self._client.mark_trial_abandoned(trial)  # evaluated elsewhere
+            self._trials.pop(trial, None)
+        for trial in self._trials:  # something else was evaluated
+            self._client.mark_trial_abandoned(trial)
         self._trials, self._told = {}, len(X)
         return super().fit(X, Y, previous)
 

@@ -11,6 +11,7 @@ from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_l
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import ConstantMean
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from gpytorch_nkn.bo import fresh_start, tell_failures
 from gpytorch_nkn.fit import (
@@ -271,8 +272,8 @@ def _goes_on(previous: StructureEnsembleGP, x: Tensor, y: Tensor) -> bool:
     old_x, old_y, _ = previous.common_data()
     if len(old_x) >= len(x) or not torch.equal(old_x.to(x), x[: len(old_x)]):
         return False
-    old, new = old_y.to(y) - old_y.mean().to(y), y[: len(old_y)] - y[: len(old_y)].mean()
-    return bool(old.norm() * new.norm() * (1 - 1e-4) <= old @ new)
+    shapes = [normalize(part - part.mean(), dim=0) for part in (old_y.to(y), y[: len(old_y)])]
+    return bool((shapes[0] - shapes[1]).norm() < 1e-2)
 
 
 def _part(

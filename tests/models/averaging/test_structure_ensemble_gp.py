@@ -245,9 +245,11 @@ def test_with_few_new_rows_the_others_wait_for_a_fresh_start(rows, trained, call
 def test_in_the_next_training_they_do_not_wait(calls, monkeypatch):
     monkeypatch.setattr(fit_structures, "_FEW_NEW", 1.0)
     model, found = fitted(11, structures=PLAIN), []
+    model.set_weights(torch.ones(3))
     for rows in range(12, 19):
         previous, model = model, StructureEnsembleGP(*draw(rows), structures=PLAIN)
         fit_structure_ensemble_gp(model, previous=previous, **{**QUICK, "fresh_starts": 1})
+        model.set_weights(torch.ones(3))
         found.append([n for n, last in enumerate(model.trained_rows.tolist()) if last == rows])
     assert found == [[0], *[[0, 1, 2]] * 4, [1], [0, 1, 2]]
 
@@ -274,6 +276,7 @@ def test_a_structure_for_which_no_time_was_left_is_the_first_in_the_next_trainin
     _, model = previous_and_next()
     fit_structure_ensemble_gp(model, previous=previous, **QUICK, budget=1e-3)
     assert model.trained_rows.tolist() == [12, 11, 11]
+    model.set_weights(torch.ones(3))
     previous, model = model, StructureEnsembleGP(*draw(13, seed=1), structures=PLAIN)
     fit_structure_ensemble_gp(model, previous=previous, **QUICK, budget=1e-3)
     assert model.trained_rows.tolist() == [12, 13, 11]
@@ -537,6 +540,17 @@ def test_with_many_rows_structures_without_members_are_trained_in_turn(
     assert model.weights.min() > 0  # weighed all the same
 
 
+def test_data_go_on_whatever_their_scale():
+    x, y = draw(13)
+    others = [y.index_fill(0, torch.tensor([3]), 9.0), torch.ones_like(y), -y]
+    for first, goes_on in ((y, True), (3 * y - 2, True), *((other, False) for other in others)):
+        previous, model = StructureEnsembleGP(x[:12], first[:12]), StructureEnsembleGP(x, y)
+        data = model.common_data()[:2]
+        assert fit_structures._goes_on(previous, *data) is goes_on
+        assert not fit_structures._goes_on(model, *data)  # nothing is new
+        assert not fit_structures._goes_on(previous, data[0].flip(0), data[1])
+
+
 def previous_and_next(noise=None, **options):
     """A trained model of 11 rows and one of 12, where the first structure has its turn."""
     x, y = draw(12, seed=1)
@@ -545,7 +559,8 @@ def previous_and_next(noise=None, **options):
         StructureEnsembleGP(x[:n], y[:n], noise if noise is None else noise[:n], structures=PLAIN)
         for n in (11, 12)
     )
-    return fit_structure_ensemble_gp(previous, **QUICK), model
+    fit_structure_ensemble_gp(previous, **QUICK).set_weights(torch.ones(3))  # all have members
+    return previous, model
 
 
 def loss_of(model, number=0):
@@ -558,7 +573,7 @@ def loss_of(model, number=0):
     [(200, 1, [[0], [1], [2], [0]]), (200, 3, [[0], [1], [2], [0]]), (6, 1, [[0], [], [1], []])],
 )
 def test_in_a_loop_one_structure_after_another_starts_afresh(many, added, expected, monkeypatch):
-    """By trainings, however many rows each one adds; with many rows not in every one."""
+    """However many rows each training adds; with many rows not in every one."""
     monkeypatch.setattr(fit_structures, "_MANY_ROWS", many)
     monkeypatch.setattr(fit_structures, "_BEHIND", math.inf)
     started = []
