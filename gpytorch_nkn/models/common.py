@@ -28,7 +28,7 @@ from torch import Tensor
 from gpytorch_nkn.fit import check_counts, options_of, warn_user
 from gpytorch_nkn.kernels import categorical_columns, check_codes, index_kernel_batch
 from gpytorch_nkn.layers import log_normal_prior
-from gpytorch_nkn.linalg import check_tensors
+from gpytorch_nkn.linalg import DelayedMatrix, check_tensors
 
 __all__ = [
     "TRAINERS",
@@ -385,28 +385,33 @@ class PriorOfCalls:
 
 
 def prior_covariances(
-    values: Callable[[Tensor, Tensor], Tensor], train: Tensor, test: Tensor
+    values: Callable[..., Tensor], train: Tensor, test: Tensor
 ) -> tuple[LinearOperator, LinearOperator]:
     """Prior covariances ``... x q x q`` of test points and ``... x q x n`` with those of training.
 
     An optimiser of acquisition functions asks for small matrices very often: most of what they cost
     is the call of the kernel, so one call gives both. It takes the training inputs once for every
-    batch of test points, which for many of them costs more than a second call.
+    batch of test points, which for many of them costs more than a second call. Of more points than
+    an optimiser asks for, covariances are computed when more than the variances is needed.
 
     Args:
-        values: A kernel's matrix for two inputs, ``... x N x D`` and ``... x M x D``.
+        values: A kernel's matrix for two inputs, ``... x N x D`` and ``... x M x D``; with
+            ``diag=True`` its diagonal.
         train: Training inputs ``... x n x D``.
         test: Test points ``... x q x D``.
     """
+    if DelayedMatrix.is_for(test.size(-2)):
+        own = DelayedMatrix(values(test, test, diag=True), lambda: values(test, test))
+        return own, to_linear_operator(values(test, train))
     batch_shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
     if batch_shape.numel() * train.shape[-2:].numel() > _JOINED_ENTRIES:
-        own, cross = values(test, test), values(test, train)
+        matrices = values(test, test), values(test, train)
     else:
         inputs = torch.cat([x.expand(*batch_shape, *x.shape[-2:]) for x in (train, test)], -2)
         num_train = train.size(-2)
         both = values(inputs[..., num_train:, :], inputs)
-        own, cross = both[..., num_train:], both[..., :num_train]
-    return to_linear_operator(own), to_linear_operator(cross)
+        matrices = both[..., num_train:], both[..., :num_train]
+    return to_linear_operator(matrices[0]), to_linear_operator(matrices[1])
 
 
 class ChunkedPredictions:

@@ -195,8 +195,12 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
         if kwargs or type(self).forward is not NKNSingleTaskGP.forward:
             return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
         (train,), (test,) = train_inputs, test_inputs
-        kernel = self.covar_module
-        own, cross = prior_covariances(lambda one, two: kernel(one, two).to_dense(), train, test)
+
+        def values(one: Tensor, two: Tensor, *, diag: bool = False) -> Tensor:
+            matrix = self.covar_module(one, two)
+            return matrix.diagonal(dim1=-2, dim2=-1) if diag else matrix.to_dense()
+
+        own, cross = prior_covariances(values, train, test)
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         mean = self.mean_module(test.expand(*shape, *test.shape[-2:]))
         return mean, own, cross, shape, test.shape[-2:-1], MultivariateNormal

@@ -2,6 +2,7 @@ import math
 import warnings
 from copy import deepcopy
 from functools import wraps
+from unittest import mock
 
 import pytest
 import torch
@@ -26,6 +27,7 @@ from gpytorch.mlls import (
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
+from gpytorch_nkn.linalg import DelayedMatrix, delayed_matrix
 from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP, StructureEnsembleGP, common
 from tests.models.small_models import SMALL, STRUCTURES, data, moved, structure_of
 
@@ -472,20 +474,37 @@ def test_fit_gpytorch_mll_trains_the_likelihood_of_the_mll():
     ids=["outputs", "shared kernel", "structures"],
 )
 def test_many_points_are_predicted_as_few_are(make, monkeypatch):
-    """The kernel is called once for few points, and twice for many."""
+    """The kernel is called once for few points, twice for many, and then when it is needed."""
     x, y = data(m=2)
     found = []
-    for entries in (0, math.inf):
+    for entries, few in ((math.inf, math.inf), (0, math.inf), (0, 0)):
         monkeypatch.setattr(common, "_JOINED_ENTRIES", entries)
+        monkeypatch.setattr(delayed_matrix, "_FEW", few)
         torch.manual_seed(0)
         model = moved(make(x, y))
         points = torch.rand(3, 4, 2, requires_grad=True)
         posterior = model.posterior(points)
         covariance = posterior.distribution.covariance_matrix
-        (slope,) = torch.autograd.grad(posterior.mean.sum() + covariance.sum(), points)
-        found.append((posterior.mean, covariance, slope))
-    for twice, once in zip(*found, strict=True):
+        spread = covariance.sum() + posterior.variance.sum()
+        (slope,) = torch.autograd.grad(posterior.mean.sum() + spread, points)
+        found.append((posterior.mean, posterior.variance, covariance, slope))
+    for once, twice, late in zip(*found, strict=True):
         torch.testing.assert_close(twice, once)
+        torch.testing.assert_close(late, once)
+
+
+@pytest.mark.parametrize("structures", [False, True])
+def test_variances_at_many_points_need_no_covariances(structures):
+    x, y = data()
+    model = moved((StructureEnsembleGP if structures else NKNSingleTaskGP)(x, y))
+    points = torch.rand(600, 2)
+    computed = AssertionError("The covariances were computed.")
+    with mock.patch.object(DelayedMatrix, "to_dense", side_effect=computed):
+        found = model.posterior(points)
+        mean, variance = found.mean, found.variance
+    few = model.posterior(points[:20])
+    torch.testing.assert_close(mean[..., :20, :], few.mean)
+    torch.testing.assert_close(variance[..., :20, :], few.variance)
 
 
 class Trended(NKNSingleTaskGP):

@@ -13,11 +13,12 @@ from linear_operator import to_linear_operator
 from linear_operator.settings import cholesky_jitter
 from torch import Tensor
 
+from gpytorch_nkn.linalg import DelayedMatrix
+
 __all__ = [
     "IDENTITY",
     "MemberWarp",
     "fit_warp",
-    "matched",
     "secant",
     "unwarped",
     "warp_slope",
@@ -77,7 +78,7 @@ def fit_warp(y: Tensor, maximize: bool = True) -> Tensor:
 
     The best of a few locations, scales and directions by the likelihood of a normal distribution;
     whether it helps a model is for the model to find out. The best value, at which widths are
-    taken (:func:`matched`), is the largest, or with ``maximize=False`` the smallest.
+    taken (:func:`secant`), is the largest, or with ``maximize=False`` the smallest.
     """
     best = y.max() if maximize else y.min()
     deviation = y.std() if len(y) > 1 else y.new_zeros(())
@@ -145,15 +146,27 @@ class MemberWarp(OutcomeTransform):
         if not (self.warps[..., 0] != 0).any():
             return posterior
         given = cast(GPyTorchPosterior, posterior).distribution
-        mean, covariance = matched(given.mean, given.covariance_matrix, self.warps.unsqueeze(-2))
-        return kind(MultivariateNormal(mean, to_linear_operator(covariance)))
+        warps = self.warps.unsqueeze(-2)
+        mean, ratio = secant(given.mean, warps)
+        # GPyTorch adds its jitter to what it factorises, here after the scales have come to differ.
+        jitter = cholesky_jitter.value(mean.dtype) * (warps[..., 0] != 0).to(mean)
+
+        def covariance() -> Tensor:
+            scaled = given.covariance_matrix * ratio.unsqueeze(-1) * ratio.unsqueeze(-2)
+            scaled.diagonal(dim1=-2, dim2=-1).add_(jitter * ratio.square())
+            return scaled
+
+        if not DelayedMatrix.is_for(mean.size(-1)):
+            return kind(MultivariateNormal(mean, to_linear_operator(covariance())))
+        variance = given.lazy_covariance_matrix.diagonal(dim1=-2, dim2=-1) + jitter
+        return kind(MultivariateNormal(mean, DelayedMatrix(variance * ratio.square(), covariance)))
 
     def _warps(self) -> Tensor:
         return self.warps.unsqueeze(-2).unsqueeze(-2)  # S x 1 x 1 x 7
 
 
-def matched(mean: Tensor, covariance: Tensor, warp: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Mean and covariance of the Gaussian that stands for one on the scale of a warp.
+def secant(mean: Tensor, warp: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Means, and factors of standard deviations, that stand for those on the scale of a warp.
 
     With :math:`g` the inverse of the warp and :math:`z^*` the warped best value, the mean is
     :math:`g(m)` and standard deviations are multiplied by the slope of the secant
@@ -161,19 +174,9 @@ def matched(mean: Tensor, covariance: Tensor, warp: Tensor) -> tuple[Tensor, Ten
     be wide where the values are drawn together, far below the best, and promise improvement there.
 
     Args:
-        mean: ``... x q``.
-        covariance: ``... x q x q``.
-        warp: ``... x 1 x 7``.
+        mean: ``...``.
+        warp: ``... x 7``.
     """
-    # GPyTorch adds its jitter to what it factorises, here after the scales have come to differ.
-    jitter = cholesky_jitter.value(mean.dtype) * torch.ones_like(mean)
-    covariance = covariance + (warp[..., 0] != 0).to(mean).mul(jitter).diag_embed()
-    center, ratio = secant(mean, warp)
-    return center, covariance * ratio.unsqueeze(-1) * ratio.unsqueeze(-2)
-
-
-def secant(mean: Tensor, warp: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean ``...`` of :func:`matched`, and the factors ``...`` of standard deviations."""
     gap = warped(warp[..., 6], warp) - mean
     gap = torch.where(gap.abs() < _LEAST, torch.full_like(gap, _LEAST), gap)
     center = unwarped(mean, warp)

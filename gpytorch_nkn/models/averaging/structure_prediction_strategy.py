@@ -11,6 +11,7 @@ from linear_operator import to_dense, to_linear_operator
 from torch import Tensor
 
 from gpytorch_nkn.kernels import BatchPredictionStrategy
+from gpytorch_nkn.linalg import DelayedMatrix
 
 __all__ = ["StructurePredictionStrategy"]
 
@@ -66,16 +67,22 @@ class StructurePredictionStrategy(BatchPredictionStrategy):
         first, inverse = self.first, self.inverse
         if first is None or inverse is None or test_train_covar.size(-3) != len(first):
             return super().exact_prediction(test_mean, test_test_covar, test_train_covar)
-        own, cross = to_dense(test_test_covar), to_dense(test_train_covar)
+        cross = to_dense(test_train_covar)
         alpha = self.mean_cache[first].unsqueeze(-1)
         mean = test_mean + (cross @ alpha)[..., 0].index_select(-2, inverse)
         if settings.fast_pred_var.off() or settings.skip_posterior_variances.on():
-            every = (part.index_select(-3, inverse) for part in (own, cross))
+            every = (to_dense(part).index_select(-3, inverse) for part in (test_test_covar, cross))
             return mean, self.exact_predictive_covar(*map(to_linear_operator, every))
         root = self._roots
         if cross.size(-2) > 1:
             half = cross @ root
         else:  # where a product of broadcast batches would copy the root for each of many points
             half = torch.einsum("...kqn,knm->...kqm", cross, root)
-        covariance = own - half @ half.mT
-        return mean, to_linear_operator(covariance.index_select(-3, inverse))
+
+        def covariance() -> Tensor:
+            return (to_dense(test_test_covar) - half @ half.mT).index_select(-3, inverse)
+
+        if not isinstance(test_test_covar, DelayedMatrix):
+            return mean, to_linear_operator(covariance())
+        variance = test_test_covar.diagonal(dim1=-2, dim2=-1) - half.square().sum(-1)
+        return mean, DelayedMatrix(variance.index_select(-2, inverse), covariance)
