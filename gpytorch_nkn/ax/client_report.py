@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -27,7 +28,7 @@ from pandas import DataFrame
 from torch import Tensor
 
 from gpytorch_nkn.ax.joint_constraints import with_joint_constraints
-from gpytorch_nkn.interpretation import SearchReport, report_search
+from gpytorch_nkn.interpretation import SearchReport, expectation, report_search
 
 __all__ = ["report_client"]
 
@@ -138,7 +139,7 @@ def report_client(
             seed=seed,
         )
         notes = _left_out(experiment, {*trials}, outcome)
-        notes += _also_expected(adapter, under_way, signature)
+        also = iter(_also_expected(adapter, under_way, signature))
     values = evaluated.to_numpy()
     cut = values.clip(*of(Winsorize, "cutoffs").get(signature, (-np.inf, np.inf)))
     if not np.allclose(report.values, cut, rtol=1e-5, atol=1e-5 * np.ptp(cut)):
@@ -150,7 +151,12 @@ def report_client(
         notes.append(f"This is on {outcome} alone, whatever {' and '.join(others)} came to.")
     if number := int((values != cut).sum()):
         notes.append(f"Ax cut off {number} of the values, which were far worse than the others.")
-    return replace(report, summary=(*report.summary, *notes))
+    summary = []
+    for line in report.summary:
+        summary.append(line)
+        if line.startswith("Next: "):
+            summary += itertools.islice(also, 1)  # of the same point
+    return replace(report, summary=(*summary, *notes))
 
 
 class _Transforms:
@@ -225,11 +231,10 @@ def _also_expected(adapter: Any, points: Sequence[Any], outcome: str) -> list[st
     lines = []
     for place in range(len(mean[outcome])):
         texts = [
-            f"{name} {mean[name][place]:.4g} ± {max(covariance[name][name][place], 0.0) ** 0.5:.2g}"
+            f"{name} {expectation(mean[name][place], max(covariance[name][name][place], 0) ** 0.5)}"
             for name in names
         ]
-        which = "the next point" if len(points) == 1 else f"next point {place + 1}"
-        lines.append(f"Of {which} it also expects {', '.join(texts)}.")
+        lines.append(f"There it also expects {', '.join(texts)}.")
     return lines
 
 

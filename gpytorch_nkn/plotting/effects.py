@@ -18,6 +18,7 @@ from gpytorch_nkn.plotting.style import (
     draw_levels,
     draw_points,
     finish,
+    keep_ticks_whole,
     label_dates,
     label_levels,
     level_places,
@@ -121,6 +122,7 @@ def _draw_curve(ax: Axes, effect: Any, prefix: str, y_label: str) -> None:
         draw_points(ax, x, y, color=GRAY)
     finish(ax, effect.names[0], y_label)
     if levels is None:
+        keep_ticks_whole(ax, "x", grid)
         label_dates(ax, grid)
         ax.margins(x=0.01)
 
@@ -162,9 +164,11 @@ def _draw_contours(ax: Axes, effect: Any, prefix: str, y_label: str) -> None:
     else:
         limits: Any = {"vmin": -largest, "vmax": largest, "cmap": _COLORS, "rasterized": True}
         drawn = ax.pcolormesh(x, y, table, shading="nearest", **limits)
-    for axis, names in zip((ax.xaxis, ax.yaxis), levels, strict=True):
-        if names is not None:
-            label_levels(axis, names)
+    for axis, names, places in zip("xy", levels, grids, strict=True):
+        if names is None:
+            keep_ticks_whole(ax, axis, places)
+        else:
+            label_levels(getattr(ax, f"{axis}axis"), names)
     add_bar(ax, drawn, label=y_label, ticks=_bar_ticks(largest))
     if effect.data is not None:
         positions = as_array(f"{prefix}data[0]", effect.data[0], ndim=2)

@@ -228,7 +228,7 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
         if levels is not None:
             best = level_places(f"{prefix}best", best, grid)
             ahead = level_places(f"{prefix}candidates", ahead, grid)
-        dots: Any = {"linestyle": "none", "markeredgecolor": "white", "zorder": 5}
+        dots: Any = {"linestyle": "none", "markeredgecolor": "white", "zorder": 5, "clip_on": False}
         ax.plot(
             float(best),
             heights[number][-1],

@@ -281,6 +281,12 @@ def finish(ax: Axes, x_label: str, y_label: str) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
+def keep_ticks_whole(ax: Axes, axis: str, places: np.ndarray) -> None:
+    """Put ticks of ``"x"`` or ``"y"`` at whole numbers only, if all places are whole."""
+    if places.dtype.kind in "fiu" and not (places % 1).any():
+        ax.locator_params(axis=axis, integer=True, min_n_ticks=1)  # type: ignore[arg-type]
+
+
 def _write_numbers_out(ax: Axes) -> None:
     """Give every tick its whole number: a common offset above the axis would hit the legend."""
     from matplotlib.ticker import FormatStrFormatter, ScalarFormatter

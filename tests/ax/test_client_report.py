@@ -17,6 +17,7 @@ from ax.generators.torch.botorch_modular.utils import ModelConfig
 from botorch.models import SingleTaskGP
 
 from gpytorch_nkn.ax import make_generation_strategy, report_client
+from gpytorch_nkn.interpretation import expectation
 from tests.ax.clients import (
     BRIEF,
     PLANE,
@@ -66,7 +67,8 @@ def test_a_report_is_in_the_units_and_the_words_of_the_experiment(told, few_step
     np.testing.assert_allclose(found.values[~cut], values[~cut])
     assert cut.sum() <= 1 and any("cut off 1" in line for line in found.summary) == cut.any()
     assert not found.maximize and found.best == values.argmin() and found.num_initial == 5
-    assert f"trial {values.argmin()} has the lowest loss, 10" in found.summary[0]
+    best = f"trial {values.argmin()} (evaluation {values.argmin() + 1})"
+    assert f"{best} has the lowest loss, 10" in found.summary[0]
 
     names = found.effects.names
     assert set(names) == {"x", "y", "log10(rate)", "c", "k"}
@@ -169,7 +171,8 @@ def test_a_report_says_which_trials_it_is_on_and_which_keep_the_constraints():
     found = report_client(client)
     # of the baseline's 6 half are 3; trial 1 is better and too small
     assert found.feasible.tolist() == [False, False, False, True, True] and len(found.x) == 5
-    assert "2 keep the constraints; trial 6 has the lowest loss of these" in found.summary[0]
+    told = "2 keep the constraints; trial 6 (evaluation 5) has the lowest loss of these"
+    assert told in found.summary[0]
     assert "x = 2.00, y = 0 and batch = 16" in found.summary[0]
     line = "Left out, without a value of loss: trials 3 (failed), 4 (completed)."
     assert line in found.summary or line.replace("completed", "failed") in found.summary
@@ -180,8 +183,9 @@ def test_a_report_says_which_trials_it_is_on_and_which_keep_the_constraints():
     found = report_client(client)
     (predicted,) = client.predict([point])
     cost, error = predicted["cost"]
-    (line,) = [line for line in found.summary if line.startswith("Of the next point")]
-    assert f"cost {cost:.4g} ± {error:.2g}, size " in line
+    (place,) = [p for p, line in enumerate(found.summary) if line.startswith("Next: ")]
+    line = found.summary[place + 1]
+    assert f"There it also expects cost {expectation(cost, error)}, size " in line
     mean, error = predicted["loss"]
     assert found.slices[0].candidate_means[0] == pytest.approx(mean, rel=1e-4)
 

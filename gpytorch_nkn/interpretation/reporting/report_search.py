@@ -217,16 +217,19 @@ def report_search(
     )
     skill = _skill(values, left_out.mean)
     weights = dict(getattr(model, "structure_weights", {}))
+    believes = []
+    if influence is not None:
+        believes = describe_effects(influence, units, lowest_first=not maximize)
     return SearchReport(
         title=title,
         outcome=outcome,
         summary=(
             *_reached(x, values, kept, best, num_initial, maximize, optimum, at, outcome, called),
             *_after_noise(x, values, kept, best, maximize, means, at, called),
-            *_structures(weights),
-            *([] if influence is None else _doubts(skill)),
-            *([] if influence is None else describe_effects(influence, units)),
             *_next(means, chosen, x, best, influence, at),
+            *_structures(model, weights),
+            *([] if influence is None else _doubts(skill)),
+            *believes,
         ),
         checks=(
             _ahead_sentence(ahead, num_initial),
@@ -282,7 +285,7 @@ def _labels(given: Sequence[str] | None, number: int) -> list[str]:
         return [f"number {place + 1}" for place in range(number)]
     if isinstance(given, str) or len(given) != number:
         raise ValueError(f"labels must be {number} names, got {given!r}.")
-    return [str(label) for label in given]
+    return [f"{label} (evaluation {place})" for place, label in enumerate(given, 1)]
 
 
 def _skill(values: np.ndarray, left_out: np.ndarray) -> float:
@@ -355,13 +358,13 @@ def _predictions(
 
 
 def _positions(values: np.ndarray, ends: np.ndarray, place: int, units: Units) -> np.ndarray:
-    """Where a column is looked at: evenly, or at its codes and other few whole numbers."""
-    different = np.unique(values)
+    """Where a column is looked at: evenly, or at its codes and, of few, at whole numbers."""
+    different, (lower, upper) = np.unique(values), ends[:, place]
     if (known := units.categories.get(place)) is not None:
         return np.union1d(different, list(known))
     if len(different) <= _FEW < len(values) and (different == different.round()).all():
-        return different
-    lower, upper = ends[:, place]
+        whole = np.arange(math.ceil(lower), math.floor(upper) + 1)
+        return np.union1d(different, whole) if len(whole) <= _GRID else different
     return np.linspace(lower, upper, _GRID if upper > lower else 1)
 
 
@@ -547,9 +550,11 @@ class _Places:
         return f"{name} = {rounded(value, self.spans[place])}{end}"
 
 
-def _structures(weights: dict[str, float]) -> list[str]:
+def _structures(model: Any, weights: dict[str, float]) -> list[str]:
     if not weights:
         return []
+    if not model.trained_rows.any():
+        return [f"The model is not trained: {listed([*weights])} have equal weights."]
     shares = sorted(weights.items(), key=lambda item: -item[1])
     return [f"The model averages {listed([f'{name} ({percent(w)})' for name, w in shares])}."]
 

@@ -249,7 +249,7 @@ class SearchReport:
             axes = figure.subplots(-(-len(shown) // width), width, squeeze=False).flatten()
             for ax in axes[len(shown) :]:
                 ax.set_axis_off()
-            label = literal(self.outcome, _PANEL)
+            label = f"effect on {literal(self.outcome, _PANEL)}"
             plotting.plot_effects(axes[: len(shown)], shown, y_label=label)
 
         text = "Effects of the columns, and of pairs beyond these"

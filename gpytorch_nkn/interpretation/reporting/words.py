@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 MATTERS = 5e-3  # total index from which on a column is told of
+_PAIRS = 3  # that are told of; tables and figures have the others
 _STRAIGHT = 0.99  # of a trend's variance that a straight line explains, to call it one
 _TURN = 0.05  # of a curve's range that it goes back by where it turns
 _BENT = 1.5  # ratio of the slopes of the two halves of a trend that gets steeper or flatter
@@ -142,8 +143,11 @@ def title_of(component: Component, units: Units, unused: Collection[int] = ()) -
     return name[:1].upper() + name[1:]
 
 
-def describe_effects(effects: Effects, units: Units) -> list[str]:
-    """Say what the columns do, and the pairs of them, each in a sentence."""
+def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = False) -> list[str]:
+    """Say what the columns do, and the pairs that matter most, each in a sentence.
+
+    Of categories the highest is named first, or the lowest.
+    """
     if len(effects.names) > 1 and not effects.total_order.any():
         return ["The prediction does not change with any column."]
     sentences = []
@@ -154,8 +158,9 @@ def describe_effects(effects: Effects, units: Units) -> list[str]:
         if levels is None:
             sentences.append(describe_effect(e.names[0], e.grid[0], e.mean, units))
         else:
-            sentences.append(describe_categories(e.names[0], levels, e.mean, units))
-    for pair in (one for one in effects.pairs if one.share >= MATTERS):
+            sentences.append(describe_categories(e.names[0], levels, e.mean, units, lowest_first))
+    matter = [pair for pair in effects.pairs if pair.share >= MATTERS]
+    for pair in sorted(matter, key=lambda pair: -pair.share)[:_PAIRS]:
         one, other = pair.names
         sentences.append(
             f"What {one} and {other} do together, beyond what each does alone, makes up "
@@ -174,17 +179,24 @@ def describe_effects(effects: Effects, units: Units) -> list[str]:
 
 
 def describe_categories(
-    name: str, categories: Sequence[str], mean: np.ndarray, units: Units
+    name: str,
+    categories: Sequence[str],
+    mean: np.ndarray,
+    units: Units,
+    lowest_first: bool = False,
 ) -> str:
     """Say what a column of categories does, whose effects are ``mean``."""
     change = float(np.ptp(mean))
     if len(categories) < 2 or not change > 0:
         return f"The prediction does not change with {name}."
     what = "the prediction" if units.log_targets else units.of_model("the prediction")
-    first, last = categories[int(mean.argmax())], categories[int(mean.argmin())]
+    most, least = categories[int(mean.argmax())], categories[int(mean.argmin())]
+    first, last = ("lowest", least), ("higher", most)
+    if not lowest_first:
+        first, last, change = ("highest", most), ("lower", least), -change
     return (
-        f"Of the {len(categories)} categories of {name}, {what} is highest for {first}, and lower "
-        f"by {_step(-change, units)} for {last}."
+        f"Of the {len(categories)} categories of {name}, {what} is {first[0]} for {first[1]}, and "
+        f"{last[0]} by {_step(change, units)} for {last[1]}."
     )
 
 
@@ -213,7 +225,7 @@ def describe_effect(name: str, grid: np.ndarray, mean: np.ndarray, units: Units)
         return f"As {ends}, {what} {first} by {_step(change if rises else -change, units)}."
     one, other = (_step(mean[last] - mean[0], units), _step(mean[-1] - mean[last], units))
     where = rounded(grid[last], span)
-    return f"As {ends}, {what} {first} by {one} up to {where}, then {second} by {other}."
+    return f"As {ends}, {what} {first} by {one} until {where}, then {second} by {other}."
 
 
 def _step(change: float, units: Units) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
@@ -44,7 +46,7 @@ _FEW_NEW = 0.01  # share of new rows for which all but one structure can wait
 def fit_structure_ensemble_gp(
     model: StructureEnsembleGP,
     *,
-    previous: StructureEnsembleGP | None = None,
+    previous: StructureEnsembleGP | Mapping[str, Tensor] | None = None,
     fresh_starts: int = 1,
     max_iterations: int | None = None,
     prior_points: float = 4.0,
@@ -63,7 +65,8 @@ def fit_structure_ensemble_gp(
     Args:
         model: Model to train in place.
         previous: The model of the iteration before, with the same structures and fewer or other
-            data, whose parameters are the first start; ``None`` starts from those of ``model``.
+            data, or its ``state_dict``, whose parameters are the first start; ``None`` starts from
+            those of ``model``.
         fresh_starts: Further starts of each structure; with ``previous`` of one structure only, of
             that which has not had any for longest. With many rows or columns a loop does less. From
             400 rows or 200 columns on, fresh starts come with every second new row at most, from
@@ -89,7 +92,7 @@ def fit_structure_ensemble_gp(
         ``model``, in eval mode. Structures whose training failed have no weight, with a warning.
 
     Raises:
-        TypeError: ``model`` or ``previous`` is not a StructureEnsembleGP.
+        TypeError: ``model`` or ``previous`` is not a StructureEnsembleGP (or a ``state_dict``).
         ValueError: ``previous`` has other structures or columns, ``model`` is a fantasy, or an
             option has no meaning.
         RuntimeError: The training of every structure failed.
@@ -105,6 +108,8 @@ def fit_structure_ensemble_gp(
             "model must hold one data set, got targets of shape "
             f"{tuple(model.train_targets.shape)}: fantasies keep the parameters of their model."
         )
+    if isinstance(previous, Mapping):
+        previous = _from_state(model, previous)
     if previous is not None:
         _take_parameters(model, previous)
     session = Session(budget=budget, seed=seed, progress=progress)
@@ -308,6 +313,19 @@ def _leave_one_out(part: PartsGP, y: Tensor, warp: Tensor) -> Tensor:
         error = targets - center - mean
         density = -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
         return density + warp_slope(y, warp).log()
+
+
+def _from_state(model: StructureEnsembleGP, state: Mapping[str, Tensor]) -> StructureEnsembleGP:
+    """A model of the same kind that has the parameters of another one's ``state_dict``."""
+    made = deepcopy(model)
+    try:
+        made.load_state_dict(state)
+    except RuntimeError as error:
+        raise ValueError(
+            f"previous must be the state_dict of a model with the structures {model.structures} "
+            f"and the same columns: {error}"
+        ) from error
+    return made
 
 
 def _take_parameters(model: StructureEnsembleGP, previous: StructureEnsembleGP) -> None:

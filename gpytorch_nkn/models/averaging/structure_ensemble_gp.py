@@ -183,7 +183,9 @@ class StructureEnsembleGP(EnsembleGP):
         check_training_data(train_X, train_Y, train_Yvar)
         set_cat_dims(self, cat_dims, train_X)
         if isinstance(structures, str | Kernel) or not len(structures):
-            raise ValueError(f"structures must be a sequence of at least one, got {structures!r}.")
+            raise ValueError(
+                f"structures must be a sequence such as ('matern',), got {structures!r}."
+            )
         if num_members < len(structures):
             raise ValueError(
                 f"num_members must be at least the number of structures, {len(structures)}, got "

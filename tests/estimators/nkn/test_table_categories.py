@@ -83,6 +83,8 @@ def test_what_a_column_of_categories_does_is_told_by_their_names(fitted):
     assert "Of the 4 categories of town" in said
     assert "highest for missing" in said
     assert said.endswith("for Lima.")
+    (said,) = [o for o in describe_effects(found, units, lowest_first=True) if "town" in o]
+    assert "lowest for Lima, and higher by" in said and said.endswith("for missing.")
 
 
 def test_names_of_categories_do_not_matter():

@@ -361,7 +361,7 @@ def test_points_are_told_as_they_were_and_evaluations_by_name():
         y_scale=torch.tensor(2.0),
     )
     best = int(y.argmin())
-    assert f"trial {2 * best} has the lowest loss" in found.summary[0]
+    assert f"trial {2 * best} (evaluation {best + 1}) has the lowest loss" in found.summary[0]
     rate = f"{10 ** x[best, 1].item():#.3g}"
     size = "32" if best % 2 == 0 else "64"
     assert f"at layers = {x[best, 0]:.0f}, rate = {rate} and size = {size}" in found.summary[0]

@@ -337,7 +337,7 @@ def test_names_are_listed():
         (-X, "As dose goes from 0 to 10, the prediction falls by 10.0 ppm."),
         (
             X * (8 - X),
-            "As dose goes from 0 to 10, the prediction rises by 16.0 ppm up to 4, then falls by "
+            "As dose goes from 0 to 10, the prediction rises by 16.0 ppm until 4, then falls by "
             "36.0 ppm.",
         ),
         (

@@ -320,6 +320,13 @@ def test_a_loop_goes_on_from_the_model_before():
     for name, parameter in model.covar_module.named_parameters():
         torch.testing.assert_close(parameter, old[name])
     torch.testing.assert_close(model.noise_levels, previous.noise_levels)
+    state = {name: value.clone() for name, value in previous.state_dict().items()}
+    again = StructureEnsembleGP(*draw(13))
+    fit_structure_ensemble_gp(again, previous=state, fresh_starts=0, budget=1e-9)
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], value)
+    with pytest.raises(ValueError, match="state_dict of a model with the structures .*'rbf'"):
+        fit_structure_ensemble_gp(StructureEnsembleGP(*draw(13, 2)), previous=state)
     x, y = draw(13)
     acquisition = qLogNoisyExpectedImprovement(
         fit_structure_ensemble_gp(model, previous=previous, **QUICK),
@@ -382,8 +389,8 @@ def test_arguments_from_a_data_set():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"structures": "rbf"}, ValueError, "must be a sequence of at least one, got 'rbf'"),
-        ({"structures": []}, ValueError, "at least one, got"),
+        ({"structures": "rbf"}, ValueError, r"a sequence such as \('matern',\), got 'rbf'"),
+        ({"structures": []}, ValueError, r"a sequence such as .*, got \[\]"),
         ({"structures": ["rfb"]}, ValueError, "structure must be one of .*'rbf'.*got 'rfb'"),
         ({"structures": [3]}, TypeError, "structure must be a name.*got int"),
         ({"structures": ["time_series"]}, ValueError, "one input column, got 3"),
