@@ -17,9 +17,12 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.plotting import plot_effects, plot_inpainting
-from tests.test_pages import fenced
 
 FIGURES = Path(__file__).parent
+sys.path.insert(0, str(FIGURES.parents[1]))
+
+from tests.test_pages import fenced  # noqa: E402
+
 BLUE, ORANGE, GRAY = "#1f5fa8", "#d1580b", "#808080"
 
 
