@@ -182,7 +182,7 @@ def plot_calibration(
         num_points: Number of observations; it gives the band in which the shares of a calibrated
             model lie if its errors are independent (binomial quantiles). Dependent errors, as in
             a forecast, scatter more. None draws no band.
-        level: Probability of that band at each level.
+        level: Least probability that all ``L`` shares lie in that band (Bonferroni's bound).
 
     Returns:
         The same axes. Shares outside the band are orange diamonds.
@@ -201,7 +201,7 @@ def plot_calibration(
     if num_points is not None:
         if num_points < 1:
             raise ValueError(f"num_points must be at least 1, got {num_points}.")
-        tail = (1 - level) / 2
+        tail = (1 - level) / (2 * x.size)
         grid = np.linspace(0, 1, 201)
         low, high = (np.asarray(binom.ppf(q, num_points, grid)) for q in (tail, 1 - tail))
         draw_band(ax, grid, low / num_points, high / num_points, level, color=GRAY)

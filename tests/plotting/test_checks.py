@@ -45,9 +45,9 @@ def test_a_periodogram_with_zeros_is_drawn_on_a_logarithmic_scale(ax, line_data)
     assert ax.child_axes[0].get_xlabel() == "period (month)"
 
 
-def test_the_calibration_band_is_binomial(ax, line_data, no_overlap):
+def test_the_calibration_band_is_binomial_for_all_levels_together(ax, line_data, no_overlap):
     levels = np.array([0.2, 0.5, 0.8])
-    low, high = binom.interval(0.9, 50, 0.5)
+    low, high = binom.interval(1 - 0.1 / 3, 50, 0.5)
     coverage = np.array([0.2, (low - 1) / 50, 0.8])
     plot_calibration(ax, levels, coverage, num_points=50, level=0.9)
     assert line_data(ax, "outside") == (0.5, coverage[1])
