@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from gpytorch import settings
 from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
-from linear_operator import to_dense, to_linear_operator
+from linear_operator import to_dense
 from torch import Tensor
 
 from gpytorch_nkn.linalg import DelayedMatrix
@@ -26,7 +26,7 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
             return super().exact_prediction(test_mean, test_test_covar, test_train_covar)
         cross = to_dense(test_train_covar)
         mean = self.exact_predictive_mean(test_mean, cross)
-        return mean, self.exact_predictive_covar(test_test_covar, to_linear_operator(cross))
+        return mean, self.exact_predictive_covar(test_test_covar, cross)
 
     def exact_predictive_mean(self, test_mean: Tensor, test_train_covar: Any) -> Tensor:
         """Mean ``... x q`` for covariances ``... x q x n`` with the training inputs."""

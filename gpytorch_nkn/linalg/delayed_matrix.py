@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,16 +20,25 @@ class DelayedMatrix(LinearOperator):
     """Symmetric matrices ``... x N x N``, computed when more than their diagonals is needed.
 
     Means and variances at many points need no covariances between these, which for several models
-    take more memory than a machine may have.
+    take more memory than a machine may have. Gradients are recorded if they were at first.
 
     Args:
         diagonal: ``... x N``.
         compute: Returns the matrices ``... x N x N``.
+        depends_on: What ``compute`` reads and others may change, such as parameters of a kernel; a
+            copy is kept. Where they have changed the matrices can no longer be had.
     """
 
-    def __init__(self, diagonal: Tensor, compute: Callable[[], Tensor]):
-        super().__init__(diagonal, compute=compute)
+    def __init__(
+        self,
+        diagonal: Tensor,
+        compute: Callable[[], Tensor],
+        depends_on: Sequence[Tensor] = (),
+    ):
+        super().__init__(diagonal, compute=compute, depends_on=depends_on)
         self._given_diagonal, self._compute = diagonal, compute
+        self._records_gradients = torch.is_grad_enabled()
+        self._depends_on = [(tensor, tensor.detach().clone()) for tensor in depends_on]
 
     @staticmethod
     def is_for(num_points: int) -> bool:
@@ -38,8 +47,18 @@ class DelayedMatrix(LinearOperator):
 
     @cached(name="dense")
     def to_dense(self) -> Tensor:
-        """The matrices."""
-        return self._compute()
+        """The matrices.
+
+        Raises:
+            RuntimeError: What they depend on has changed.
+        """
+        if not all(now.dtype == then.dtype and now.equal(then) for now, then in self._depends_on):
+            raise RuntimeError(
+                "The model has changed since this posterior was made, and its covariances had not "
+                "been asked for: ask the model for a posterior again."
+            )
+        with torch.set_grad_enabled(self._records_gradients):
+            return self._compute()
 
     def representation(self) -> tuple[Tensor, ...]:
         """That of the matrices, so that gradients are theirs."""

@@ -385,7 +385,7 @@ class PriorOfCalls:
 
 
 def prior_covariances(
-    values: Callable[..., Tensor], train: Tensor, test: Tensor
+    values: Callable[..., Tensor], train: Tensor, test: Tensor, depends_on: Iterable[Tensor]
 ) -> tuple[LinearOperator, LinearOperator]:
     """Prior covariances ``... x q x q`` of test points and ``... x q x n`` with those of training.
 
@@ -399,9 +399,12 @@ def prior_covariances(
             ``diag=True`` its diagonal.
         train: Training inputs ``... x n x D``.
         test: Test points ``... x q x D``.
+        depends_on: The parameters that the values depend on.
     """
     if DelayedMatrix.is_for(test.size(-2)):
-        own = DelayedMatrix(values(test, test, diag=True), lambda: values(test, test))
+        test = test.clone()  # its owner may change it
+        variances = values(test, test, diag=True)
+        own = DelayedMatrix(variances, lambda: values(test, test), [*depends_on])
         return own, to_linear_operator(values(test, train))
     batch_shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
     if batch_shape.numel() * train.shape[-2:].numel() > _JOINED_ENTRIES:

@@ -200,7 +200,8 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
             matrix = self.covar_module(one, two)
             return matrix.diagonal(dim1=-2, dim2=-1) if diag else matrix.to_dense()
 
-        own, cross = prior_covariances(values, train, test)
+        parameters = self.covar_module.parameters()
+        own, cross = prior_covariances(values, train, test, parameters)
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         mean = self.mean_module(test.expand(*shape, *test.shape[-2:]))
         return mean, own, cross, shape, test.shape[-2:-1], MultivariateNormal

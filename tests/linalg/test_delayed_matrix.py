@@ -70,6 +70,21 @@ def test_is_computed_once_and_has_the_gradient_of_the_matrix():
     torch.testing.assert_close(found, wanted)
 
 
+def test_what_has_changed_is_not_read():
+    x = torch.rand(4, requires_grad=True)
+    matrix = DelayedMatrix(x.square(), lambda: x.square().diag(), [x])
+    with torch.no_grad():
+        assert matrix.to_dense().requires_grad  # as when it was made
+        again = DelayedMatrix(x.square(), lambda: x.square().diag(), [x])
+        x += 1
+    with pytest.raises(RuntimeError, match="has changed since this posterior"):
+        again.to_dense()
+    with torch.no_grad():
+        x -= 1
+        late = DelayedMatrix(x.square(), lambda: x.square().diag(), [x])
+    assert not late.to_dense().requires_grad
+
+
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
 def test_copies_are_the_matrix(again):
     matrix = torch.eye(3) + 1

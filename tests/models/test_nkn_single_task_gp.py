@@ -505,6 +505,17 @@ def test_variances_at_many_points_need_no_covariances(structures):
     few = model.posterior(points[:20])
     torch.testing.assert_close(mean[..., :20, :], few.mean)
     torch.testing.assert_close(variance[..., :20, :], few.variance)
+    with torch.no_grad():
+        found, expected = (model.posterior(points) for _ in range(2))
+        expected = expected.distribution.covariance_matrix
+        points.mul_(0.5)  # of its owner
+    covariance = found.distribution.covariance_matrix
+    assert not covariance.requires_grad
+    torch.testing.assert_close(covariance, expected)
+    found = model.posterior(points)
+    next(iter(model.covar_module.parameters())).data += 0.1
+    with pytest.raises(RuntimeError, match="has changed since this posterior was made"):
+        found.rsample()
 
 
 class Trended(NKNSingleTaskGP):

@@ -39,6 +39,8 @@ _ITERATIONS = 75
 _MANY_ROWS, _MANY_COLUMNS = 200, 100  # from where on an iteration of a loop does less
 _LEAST_EVALUATIONS = 4  # that a fresh start must have time for
 _BEHIND = 0.1  # nats of a row by which it may be behind after a half of them
+_OF_KERNELS = "covar_module.kernels."  # what a state dict must have, and
+_OF_STRUCTURES = ("constants", "noise_levels", "trained_rows", "started_rows", "is_warped")
 _FEW_NEW = 0.01  # share of new rows for which all but one structure can wait
 
 
@@ -318,13 +320,16 @@ def _leave_one_out(part: PartsGP, y: Tensor, warp: Tensor) -> Tensor:
 def _from_state(model: StructureEnsembleGP, state: Mapping[str, Tensor]) -> StructureEnsembleGP:
     """A model of the same kind that has the parameters of another one's ``state_dict``."""
     made = deepcopy(model)
-    try:
-        made.load_state_dict(state)
-    except RuntimeError as error:
+    own = made.state_dict()
+    names = [name for name in own if name.startswith(_OF_KERNELS) or name in _OF_STRUCTURES]
+    wrong = [n for n in names if getattr(state.get(n), "shape", None) != own[n].shape]
+    if wrong or not torch.equal(state["is_warped"].to(model.is_warped), model.is_warped):
         raise ValueError(
             f"previous must be the state_dict of a model with the structures {model.structures} "
-            f"and the same columns: {error}"
-        ) from error
+            f"and the same columns; {(wrong or ['is_warped'])[0]!r} differs."
+        )
+    for name in names:
+        own[name].copy_(state[name])
     return made
 
 

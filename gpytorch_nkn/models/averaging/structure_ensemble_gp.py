@@ -337,8 +337,9 @@ class StructureEnsembleGP(EnsembleGP):
             train = one
             first = getattr(self.prediction_strategy, "first", None)
             members = members if first is None else members[first]
-        values = partial(self.covar_module.matrices, members)
-        own, cross = prior_covariances(values, train, test)
+        values = partial(self.covar_module.matrices, members.clone())
+        parameters = self.covar_module.kernels.parameters()
+        own, cross = prior_covariances(values, train, test, parameters)
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         mean = self.mean_module(test.expand(*shape, *test.shape[-2:]))
         return mean, own, cross, mean.shape[:-1], mean.shape[-1:], MultivariateNormal

@@ -325,8 +325,15 @@ def test_a_loop_goes_on_from_the_model_before():
     fit_structure_ensemble_gp(again, previous=state, fresh_starts=0, budget=1e-9)
     for name, value in model.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], value)
-    with pytest.raises(ValueError, match="state_dict of a model with the structures .*'rbf'"):
-        fit_structure_ensemble_gp(StructureEnsembleGP(*draw(13, 2)), previous=state)
+    more = StructureEnsembleGP(*draw(13), num_members=9, outcome_transform=None)
+    fit_structure_ensemble_gp(more, previous=state, fresh_starts=0, budget=1e-9)
+    torch.testing.assert_close(more.constants, previous.constants)
+    plain = StructureEnsembleGP(*draw(13), structures=(*PLAIN, "matern", "rbf"))
+    for other in (StructureEnsembleGP(*draw(13, 2)), plain):
+        with pytest.raises(ValueError, match="state_dict of a model with the structures .*'rbf'"):
+            fit_structure_ensemble_gp(other, previous=state)
+    with pytest.raises(ValueError, match="differs"):
+        fit_structure_ensemble_gp(StructureEnsembleGP(*draw(13)), previous={1: 2})
     x, y = draw(13)
     acquisition = qLogNoisyExpectedImprovement(
         fit_structure_ensemble_gp(model, previous=previous, **QUICK),
