@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -122,7 +121,7 @@ def report_client(
         report = report_search(
             _surrogate(adapter, signature),
             maximize=weights[outcome] > 0,
-            acquisition=partial(_acquisition, adapter),
+            acquisition=_Acquisition(adapter),
             candidates=adapter.transform_observation_features(under_way) if under_way else None,
             bounds=of.bounds(space, adapter.parameters),
             optimum=optimum,
@@ -259,12 +258,22 @@ def _surrogate(adapter: Any, signature: str) -> Any:
     return model.train().subset_output([place]).eval()
 
 
-def _acquisition(adapter: Any, points: Tensor) -> Tensor:
+class _Acquisition:
     """Ax's acquisition function ``A`` at points ``A x 1 x D`` of the model."""
-    rows = [
-        ObservationFeatures(parameters=dict(zip(adapter.parameters, row, strict=True)))
-        for row in points.squeeze(-2).tolist()
-    ]
-    for transform in reversed(adapter.transforms.values()):
-        rows = transform.untransform_observation_features(rows)
-    return torch.tensor(adapter.evaluate_acquisition_function(rows))
+
+    def __init__(self, adapter: Any):
+        self._adapter = adapter
+
+    @property
+    def _log(self) -> bool:
+        """Whether values are logarithms, which shows once there are some."""
+        return getattr(self._adapter.generator._botorch_acqf_class, "_log", False)
+
+    def __call__(self, points: Tensor) -> Tensor:
+        rows = [
+            ObservationFeatures(parameters=dict(zip(self._adapter.parameters, row, strict=True)))
+            for row in points.squeeze(-2).tolist()
+        ]
+        for transform in reversed(self._adapter.transforms.values()):
+            rows = transform.untransform_observation_features(rows)
+        return torch.tensor(self._adapter.evaluate_acquisition_function(rows))

@@ -20,6 +20,7 @@ from gpytorch_nkn.fit.result import (
     RestartRecord,
     Start as Start,
     copy_model as copy_model,
+    evaluating as evaluating,
     with_kernel as with_kernel,
 )
 from gpytorch_nkn.fit.session import (

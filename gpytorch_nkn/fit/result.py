@@ -213,6 +213,22 @@ def predict_observations(model: ExactGP, x: Tensor) -> tuple[Tensor, Tensor]:
             return predictive.mean, predictive.variance
 
 
+@contextmanager
+def evaluating(model: ExactGP) -> Iterator[None]:
+    """In eval mode, where BoTorch's models hold their inputs transformed."""
+    modes = [(module, module.training) for module in model.modules()]
+    changes = any(mode for _, mode in modes)
+    if changes:  # takes as long as a small matrix where a network has hundreds of parts
+        model.eval()
+    try:
+        yield
+    finally:
+        if changes or model.training:
+            model.train(modes[0][1])
+            for module, mode in modes:  # parts may have modes of their own
+                module.training = mode
+
+
 def copy_model(model: ExactGP) -> ExactGP:
     """Deep copy without the caches of a prediction, which hold graph tensors."""
     return _copied(model, {})

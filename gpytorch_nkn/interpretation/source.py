@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -17,6 +15,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 from gpytorch.models import ExactGP
 from torch import Tensor
 
+from gpytorch_nkn.fit import evaluating
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.linalg import ExactPosterior
 
@@ -26,7 +25,6 @@ __all__ = [
     "Source",
     "TableEstimator",
     "check_fit",
-    "evaluating",
     "fitted_gp",
     "fitted_members",
     "raw_inputs",
@@ -346,22 +344,6 @@ def _as_inputs(x: Any, like: Tensor, width: int | None = None) -> Tensor:
     if not bool(inputs.isfinite().all()):
         raise ValueError("x contains NaN or infinite values.")
     return inputs.detach()
-
-
-@contextmanager
-def evaluating(model: ExactGP) -> Iterator[None]:
-    """In eval mode, where BoTorch's models hold their inputs transformed."""
-    modes = [(module, module.training) for module in model.modules()]
-    changes = any(mode for _, mode in modes)
-    if changes:  # takes as long as a small matrix where a network has hundreds of parts
-        model.eval()
-    try:
-        yield
-    finally:
-        if changes or model.training:
-            model.train(modes[0][1])
-            for module, mode in modes:  # parts may have modes of their own
-                module.training = mode
 
 
 def raw_inputs(model: ExactGP) -> Tensor:

@@ -82,7 +82,8 @@ def plot_progress(
     if optimum is None:
         draw_points(ax, numbers[kept], y[kept], color=GRAY, label="evaluations")
         if not kept.all():
-            draw_points(ax, numbers[~kept], y[~kept], color=ORANGE, label="infeasible")
+            style: Any = {"marker": "x", "ms": 4, "linestyle": "none", "color": GRAY, "alpha": 0.8}
+            ax.plot(numbers[~kept], y[~kept], label="infeasible", **style)
         ax.step(
             numbers[found],
             best[found],
@@ -161,9 +162,10 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
             column, a ``grid`` of positions ``A``, their names ``levels`` if they are the codes of
             categories (else None, or missing), posterior ``mean``, ``lower`` and ``upper`` ends
             of the band ``A``, the ``acquisition`` ``A`` (None for none), drawn in the lower part
-            with a scale of its own, and positions of the ``best`` point and of ``Q``
-            ``candidates`` (which may be none) in that column, with the means ``best_mean`` and
-            ``candidate_means`` there: they lie off the line where other columns differ.
+            from its lowest to its highest value in all slices, and positions of the ``best`` point
+            and of ``Q`` ``candidates`` (which may be none) in that column, with the means
+            ``best_mean`` and ``candidate_means`` there: they lie off the line where other columns
+            differ.
         y_label: Label of the values.
 
     Returns:

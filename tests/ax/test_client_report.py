@@ -99,7 +99,8 @@ def test_a_report_is_in_the_units_and_the_words_of_the_experiment(told, few_step
     rows[:, 0, names.index("x")] = torch.from_numpy(x.grid)
     with torch.no_grad():
         heights = acquisition(rows).numpy()
-    assert np.corrcoef(heights, x.acquisition)[0, 1] > 0.9
+    assert np.corrcoef(np.exp(heights), x.acquisition)[0, 1] > 0.9
+    assert 0 <= x.acquisition.min() < x.acquisition.max() <= 1
 
     file = tmp_path / "experiment.json"
     client.save_to_json_file(str(file))

@@ -14,6 +14,7 @@ from scipy.interpolate import RegularGridInterpolator
 from scipy.stats import norm, sobol_indices
 from torch import Tensor
 
+from gpytorch_nkn.fit import evaluating
 from gpytorch_nkn.interpretation.checks import plain
 from gpytorch_nkn.interpretation.effects.averages import (
     Averages,
@@ -25,7 +26,6 @@ from gpytorch_nkn.interpretation.effects.averages import (
 from gpytorch_nkn.interpretation.source import (
     NetworkEstimator,
     TableEstimator,
-    evaluating,
     fitted_gp,
     fitted_processes,
     is_ensemble,

@@ -12,7 +12,7 @@ import torch
 from gpytorch.models import ExactGP
 from torch import Tensor
 
-from gpytorch_nkn.fit import check_counts
+from gpytorch_nkn.fit import check_counts, evaluating
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, one_step_ahead
 from gpytorch_nkn.interpretation.components import Z95
 from gpytorch_nkn.interpretation.effects import Effect, Effects, effects
@@ -20,7 +20,6 @@ from gpytorch_nkn.interpretation.reporting.search_report import SearchReport, Se
 from gpytorch_nkn.interpretation.reporting.words import describe_effects
 from gpytorch_nkn.interpretation.source import (
     FittedGP,
-    evaluating,
     fitted_processes,
     raw_inputs,
 )
@@ -80,7 +79,8 @@ def report_search(
         maximize: Large values are good, as BoTorch has it; ``False`` for small ones. Values are
             those that are told, see ``y_scale``.
         acquisition: A function of BoTorch that takes points ``A x 1 x D``, by which candidates were
-            chosen; it is drawn.
+            chosen; it is drawn. Of one in logarithms (``LogExpectedImprovement``) it is what it is
+            the logarithm of, in parts of the highest value.
         candidates: The next points ``Q x D``.
         bounds: Lower and upper ends ``2 x D`` of the space, at which points are said to be where
             they are; default: those of the data and candidates.
@@ -207,6 +207,8 @@ def report_search(
         )
         for place in shown
     )
+    if acquisition is not None and getattr(acquisition, "_log", False):
+        slices = _exponentiated(slices)
     at = _Places(
         units,
         names,
@@ -423,6 +425,17 @@ def _slice(
     )
 
 
+def _exponentiated(slices: tuple[SearchSlice, ...]) -> tuple[SearchSlice, ...]:
+    """With an acquisition function in parts of its highest value, from its logarithms."""
+    logarithms = [np.asarray(one.acquisition) for one in slices]
+    highest = max(float(np.nanmax(part, initial=-np.inf)) for part in logarithms)
+    highest = highest if np.isfinite(highest) else 0.0
+    return tuple(
+        replace(one, acquisition=np.exp(part - highest))
+        for one, part in zip(slices, logarithms, strict=True)
+    )
+
+
 def _believed(model: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation ``A`` of the function at points ``A x D``."""
     with evaluating(model), torch.no_grad():
@@ -553,10 +566,9 @@ class _Places:
 def _structures(model: Any, weights: dict[str, float]) -> list[str]:
     if not weights:
         return []
-    if not model.trained_rows.any():
-        return [f"The model is not trained: {listed([*weights])} have equal weights."]
     shares = sorted(weights.items(), key=lambda item: -item[1])
-    return [f"The model averages {listed([f'{name} ({percent(w)})' for name, w in shares])}."]
+    trained = "" if model.trained_rows.any() else "is not trained; it "
+    return [f"The model {trained}averages {listed([f'{n} ({percent(w)})' for n, w in shares])}."]
 
 
 def _next(

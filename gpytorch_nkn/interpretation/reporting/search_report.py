@@ -43,7 +43,8 @@ class SearchSlice:
         mean: Posterior mean ``A`` of the function.
         lower: Lower end ``A`` of its central 95 %, as if it were normal.
         upper: Upper end ``A``.
-        acquisition: Values ``A`` of the acquisition function; None without one.
+        acquisition: Values ``A`` of the acquisition function; None without one. Of one in
+            logarithms what it is the logarithm of, in parts of the highest value on any slice.
         best: Position of the best point so far.
         best_mean: Posterior mean there; off the line where other columns differ.
         candidates: Positions ``Q`` of the next points.

@@ -4,9 +4,10 @@ import torch
 from botorch.models import EnsembleMapSaasSingleTaskGP
 from botorch.models.transforms import Normalize
 
+from gpytorch_nkn.fit import evaluating
 from gpytorch_nkn.interpretation import decompose, effects, report
 from gpytorch_nkn.interpretation.effects.averages import Averages
-from gpytorch_nkn.interpretation.source import evaluating, fitted_members, raw_inputs
+from gpytorch_nkn.interpretation.source import fitted_members, raw_inputs
 from gpytorch_nkn.models import AdditivePartitionGP, StructureEnsembleGP
 from gpytorch_nkn.models.averaging.member_warp import fit_warp
 

@@ -11,9 +11,10 @@ from gpytorch.models import ExactGP
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
+from gpytorch_nkn.fit import evaluating
 from gpytorch_nkn.interpretation import report, report_search
 from gpytorch_nkn.interpretation.reporting.report_search import _predictions
-from gpytorch_nkn.interpretation.source import evaluating, fitted_processes
+from gpytorch_nkn.interpretation.source import fitted_processes
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 from gpytorch_nkn.models.averaging.member_warp import fit_warp
 
@@ -100,7 +101,10 @@ def test_it_says_what_was_reached_and_where_it_goes_on(name, tmp_path):
         posterior = model.posterior(points)
         mean = getattr(posterior, "mixture_mean", posterior.mean)[..., 0]
         np.testing.assert_allclose(heat.mean, mean, rtol=1e-5)
-        np.testing.assert_allclose(heat.acquisition, acquisition(points.unsqueeze(-2)), rtol=1e-5)
+        logarithm = acquisition(points.unsqueeze(-2)).numpy()
+    assert max(one.acquisition.max() for one in found.slices) == pytest.approx(1)
+    share = np.exp(logarithm - logarithm.max())  # drawn are values, not their logarithms
+    np.testing.assert_allclose(heat.acquisition / heat.acquisition.max(), share, rtol=1e-4)
     assert heat.best == pytest.approx(X[best, 0].item())
     assert heat.candidates.tolist() == [0.0]
     with evaluating(model), torch.no_grad():
@@ -122,6 +126,15 @@ def test_small_values_may_be_good_and_regret_be_known():
     assert found.slices[0].acquisition is None and not len(found.candidates)
     figure = found.plot(Figure(figsize=(10, 6), layout="constrained"))
     assert len(figure.axes) == 2 + min(3, len(found.slices))
+
+
+def test_it_says_that_a_model_is_not_trained_and_what_it_averages():
+    model = StructureEnsembleGP(X, Y, structures=("rbf", "matern"))
+    said = "The model is not trained; it averages rbf (50.0 %) and matern (50.0 %)."
+    assert said in report_search(model).summary
+    model.set_weights(torch.tensor([1.0, 3.0]))
+    said = "The model is not trained; it averages matern (75.0 %) and rbf (25.0 %)."
+    assert said in report_search(model).summary
 
 
 def test_one_column_has_no_effects():
