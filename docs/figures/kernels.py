@@ -68,14 +68,16 @@ MAKE = {
     "GeneralizedSpectralMixtureKernel": lambda: kernels.GeneralizedSpectralMixtureKernel(1, 1),
     "BivariateSpectralMixtureKernel": bivariate,
     "DataAdaptiveHadamardKernel": factor,
+    "InputWarpKernel": lambda: kernels.InputWarpKernel(smooth(0.07), 1, concentration1=0.35),
 }
 
 
 def draw(name):
     torch.manual_seed(3)
     kernel = MAKE[name]().double()
+    x = X / X.max() if name == "InputWarpKernel" else X  # which is for inputs from 0 to 1
     with torch.no_grad():
-        matrix = kernel(X[:, None]).to_dense()
+        matrix = kernel(x[:, None]).to_dense()
         root = torch.linalg.cholesky(matrix + 1e-6 * matrix.diagonal().mean() * torch.eye(len(X)))
     figure, ax = plt.subplots(figsize=(3.2, 1.7), layout="constrained")
     for values, color in zip(

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gpytorch_nkn.fit.log_prior import LogPrior
 from gpytorch_nkn.fit.parameter_pool import ParameterPool, UnknownPartError, require, to_numpy
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels import InputWarpKernel, NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import (
     NativeEvaluator,
     Program,
@@ -43,9 +43,10 @@ class TrainingLoss:
     written out. A batch of outputs is a sum over its elements, one after another.
 
     Known are networks whose primitives and layers all have formulas; zero, constant and linear
-    means; homoskedastic and fixed noise; normal, log-normal and gamma priors on parameters. The
-    inputs of the network must not depend on parameters: the caller compares the result with
-    autograd's, which shows that and anything else that a model may do in its ``forward``.
+    means; homoskedastic and fixed noise; normal, log-normal and gamma priors on parameters; a
+    network within an InputWarpKernel. Else its inputs must not depend on parameters: the caller
+    compares the result with autograd's, which shows that and anything else that a model may do in
+    its ``forward``.
 
     Args:
         model: An exact GP in training mode.
@@ -68,13 +69,17 @@ class TrainingLoss:
             self._inputs = self._inputs[:1] * len(self._inputs)
         self._targets = to_numpy(model.train_targets).reshape(-1, size)
         self._shares: dict[int, dict[str, np.ndarray]] = {}  # by layer
-        theta = self._describe_kernel(kernel)
+        self._warp = kernel if type(kernel) is InputWarpKernel else None
+        bent = self._describe_warp()
+        theta = self._describe_kernel(kernel if self._warp is None else self._warp.base_kernel)
         coefficients = self._describe_mean(model.mean_module)
         noise = self._describe_noise(model.likelihood)
-        self._of_theta = slice(theta.shape[1])
-        self._of_mean = slice(theta.shape[1], theta.shape[1] + coefficients.shape[1])
-        self._of_noise = slice(self._of_mean.stop, None)
-        self._places = np.concatenate([theta, coefficients, noise], 1)  # elements x all of them
+        parts = [theta, coefficients, bent, noise]
+        stops = np.cumsum([part.shape[1] for part in parts])
+        self._of_theta, self._of_mean, self._of_warp, self._of_noise = map(
+            slice, [0, *stops[:-1]], stops
+        )
+        self._places = np.concatenate(parts, 1)  # elements x all of them
         self._pool.finish()
         require(self._pool.reaches_all(self._places), "a parameter that no part is known to have")
         self._prior = LogPrior(model, values, self._pool)
@@ -111,7 +116,7 @@ class TrainingLoss:
         residual = self._targets[element] - basis @ own[self._of_mean]
         noise = own[self._of_noise].sum()
         fixed = None if self._fixed_noise is None else self._fixed_noise[element]
-        evaluator = self._evaluator(element)
+        evaluator, inputs, exponents = self._evaluator(element)
 
         def fill(out: Tensor) -> None:
             evaluator.fill(out)
@@ -121,8 +126,11 @@ class TrainingLoss:
         loss, solution = solve_in_place(fill, self._to_tensor(residual), self._buffer, invert=True)
         if solution is None:
             return math.inf
-        of_theta = evaluator.pull_back(self._buffer, solution)[-1]
+        of_inputs, of_theta = evaluator.pull_back(self._buffer, solution)
         assert of_theta is not None
+        if exponents is not None:
+            (of_exponents,) = torch.autograd.grad(inputs, exponents, of_inputs)
+            gradient[self._of_warp] = to_numpy(of_exponents)
         solved = to_numpy(solution)
         gradient[self._of_theta] = to_numpy(of_theta)
         gradient[self._of_mean] = -(solved @ basis)
@@ -133,15 +141,22 @@ class TrainingLoss:
             gradient[first] += formula.derived_slope(*values).numpy() * gradient[derived]
         return loss
 
-    def _evaluator(self, element: int) -> Evaluator:
-        """Evaluator of one output at its present parameters."""
+    def _evaluator(self, element: int) -> tuple[Evaluator, Tensor, Tensor | None]:
+        """Evaluator of one output at its present parameters, its inputs, and what bends them."""
         if element in self._evaluators:
-            return self._evaluators[element]
+            return self._evaluators[element], self._inputs[element], None
+        inputs, exponents = self._inputs[element], None
+        if self._warp is not None:
+            exponents = self._to_tensor(self._own[element, self._of_warp]).requires_grad_()
+            with torch.enable_grad():
+                inputs = self._warp.warp(inputs, *exponents.view(2, 1, -1))
         theta = self._to_tensor(self._own[element, self._of_theta])
-        evaluator = self._matrix.bind((self._inputs[element], theta), [False, True])
-        if isinstance(evaluator, NativeEvaluator):  # reads them from their memory in every call
+        bent = exponents is not None
+        evaluator = self._matrix.bind((inputs.detach(), theta), [bent, True])
+        # which reads parameters from their memory in every call, and inputs once
+        if isinstance(evaluator, NativeEvaluator) and not bent:
             self._evaluators[element] = evaluator
-        return evaluator
+        return evaluator, inputs, exponents
 
     def _to_tensor(self, numbers: np.ndarray) -> Tensor:
         return torch.from_numpy(numbers).to(self._values)
@@ -149,6 +164,16 @@ class TrainingLoss:
     def release_memory(self) -> None:
         """Give the memory of the matrix back until the next call."""
         self._buffer = self._values.new_empty(0)
+
+    def _describe_warp(self) -> np.ndarray:
+        """Places of the exponents that bend inputs, for each element of the batch."""
+        columns = [np.empty((len(self._inputs), 0), dtype=int)]
+        for name in ("concentration1", "concentration0") if self._warp is not None else ():
+            places = self._pool.places(getattr(self._warp, f"raw_{name}"))
+            if places is None:
+                places = self._pool.add_constants(getattr(self._warp, name))
+            columns.append(self._by_element(places, places.shape[-1]))
+        return np.concatenate(columns, 1)
 
     def _describe_kernel(self, kernel: Module) -> np.ndarray:
         """Places of the parameters of the network, for each element of the batch."""

@@ -37,6 +37,7 @@ from gpytorch_nkn.kernels.formula import Formula
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
     GeneralizedSpectralMixtureKernel,
 )
+from gpytorch_nkn.kernels.input_warp_kernel import InputWarpKernel
 from gpytorch_nkn.kernels.integrated_wiener_kernel import IntegratedWienerKernel
 from gpytorch_nkn.kernels.kernel_row import (
     KernelRow,
@@ -71,6 +72,7 @@ __all__ = [
     "DataAdaptiveHadamardKernel",
     "Formula",
     "GeneralizedSpectralMixtureKernel",
+    "InputWarpKernel",
     "IntegratedWienerKernel",
     "KernelRow",
     "KroneckerKernel",

@@ -12,6 +12,7 @@ from gpytorch_nkn.kernels import (
     DampedTrendKernel,
     DataAdaptiveHadamardKernel,
     GeneralizedSpectralMixtureKernel,
+    InputWarpKernel,
     IntegratedWienerKernel,
     KroneckerKernel,
     NeuralKernelNetwork,
@@ -46,6 +47,7 @@ OF_COLUMNS = {
     in (
         DataAdaptiveHadamardKernel,
         GeneralizedSpectralMixtureKernel,
+        InputWarpKernel,
         KroneckerKernel,
         NonStationarySpectralKernel,
         SeparableGridInterpolationKernel,

@@ -26,6 +26,7 @@ from gpytorch_nkn.kernels import (
     DampedTrendKernel,
     DataAdaptiveHadamardKernel,
     GeneralizedSpectralMixtureKernel,
+    InputWarpKernel,
     IntegratedWienerKernel,
     KroneckerKernel,
     NeuralKernelNetwork,
@@ -301,6 +302,18 @@ def change_points(name, kernels, dims=2, **options):
     return Entry(label, ChangePointKernel, make, dims, ard=True, columns_alike=dims == 1)
 
 
+def bent(name, base, dims=2, **options):
+    """A kernel of bent inputs; a function of the batch shape makes what it is on them."""
+
+    def make(batch_shape=NO_BATCH, active_dims=None):
+        exponents = {"concentration1": 0.6, "concentration0": 1.7}
+        return InputWarpKernel(
+            base(batch_shape), dims, active_dims=active_dims, **exponents, **options
+        )
+
+    return Entry(f"InputWarpKernel-{name}", InputWarpKernel, make, dims, True, columns_alike=False)
+
+
 def network_in_network(b):
     inner = NeuralKernelNetwork(
         [
@@ -379,6 +392,8 @@ REGISTRY = [
     change_points("two", lambda b: real(b)[:2], dims=1, location=0.1, width=0.2),
     change_points("three", lambda b: real(b)[:3], location=torch.tensor([0.5, -0.2]), width=0.4),
     change_points("second", lambda b: ard(b)[:2], switch_dim=1, width=0.3),
+    bent("network", lambda b: NeuralKernelNetwork(real(b), activations_of_four(b))),
+    bent("one", scaled_ard, dims=3, columns=[-1]),
     generalized_mixture(2, dims=1),
     generalized_mixture(3, dims=2),
     feature_pairs("psi"),

@@ -28,6 +28,10 @@ OWN = {  # what each kernel has priors on that are no lengthscales
     kernels.CenteredLinearKernel: {"variance_prior": POSITIVE},
     kernels.ComplexExponentialKernel: {"frequency_prior": SIGNED},
     kernels.DataAdaptiveHadamardKernel: {"weight_prior": SIGNED},
+    kernels.InputWarpKernel: {
+        "concentration1_prior": POSITIVE,
+        "concentration0_prior": POSITIVE,
+    },
     kernels.NonStationarySpectralKernel: {
         "outputscale_prior": POSITIVE,
         "frequency_prior": 0.5,
@@ -47,6 +51,8 @@ def make(cls, **options):
         return cls(
             RBFKernel(), RBFKernel(), RBFKernel(), location=torch.tensor([0.2, 0.5]), **options
         )
+    if cls is kernels.InputWarpKernel:
+        return cls(RBFKernel(), 2, **options)
     if cls is kernels.StepKernel:
         return cls(active_dims=(0,), **options)
     kernel = cls(ard_num_dims=2, **options)

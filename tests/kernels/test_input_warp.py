@@ -1,0 +1,139 @@
+import copy
+import pickle
+
+import pytest
+import torch
+from botorch.models.transforms.utils import kumaraswamy_warp
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from torch.distributions import Kumaraswamy
+from torch.testing import assert_close
+
+from gpytorch_nkn.fit import Recipe, fit_best_of
+from gpytorch_nkn.fit.optimize import has_closed_form
+from gpytorch_nkn.kernels import InputWarpKernel, NeuralKernelNetwork
+from gpytorch_nkn.layers import LogNormalPrior
+from tests.fit.models import SmallGP
+
+A = torch.tensor([[0.4, 1.0, 2.5]], dtype=torch.float64)
+B = torch.tensor([[1.3, 1.0, 0.6]], dtype=torch.float64)
+X = torch.rand(9, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def bent(base=None, **options):
+    base = RBFKernel(ard_num_dims=3).double() if base is None else base
+    options = {"concentration1": A, "concentration0": B, **options}
+    return InputWarpKernel(base, 3, **options).double()
+
+
+def test_curves_are_those_of_kumaraswamy_and_of_botorch():
+    inside = 0.01 + 0.98 * X
+    expected = Kumaraswamy(A, B, validate_args=False).cdf(inside)
+    assert_close(bent().warp(inside), expected)
+    botorchs = kumaraswamy_warp(inside, c0=B, c1=A, eps=1e-8)
+    assert_close(bent().warp(inside), botorchs, rtol=1e-6, atol=1e-6)
+
+
+def test_values_are_those_of_the_base_kernel_on_bent_inputs():
+    kernel = bent()
+    other = X[:4] + 0.01
+    expected = kernel.base_kernel(kernel.warp(X), kernel.warp(other)).to_dense()
+    assert_close(kernel(X, other).to_dense(), expected)
+    assert_close(kernel(X).to_dense(), kernel(X, X.clone()).to_dense())
+    plain = bent(concentration1=1.0, concentration0=1.0)
+    assert_close(plain(X).to_dense(), plain.base_kernel(X).to_dense())
+    assert not kernel.is_stationary
+
+
+def test_some_columns_stay_as_they_are():
+    kernel = bent(columns=[-1, 0], concentration1=0.5, concentration0=1.0)
+    assert kernel.columns == [0, 2] and kernel.concentration1.shape == (1, 2)
+    found = kernel.warp(X)
+    assert torch.equal(found[:, 1], X[:, 1])
+    assert_close(found[:, [0, 2]], X[:, [0, 2]].sqrt(), atol=0.01, rtol=0)
+
+
+def test_ends_are_straight_and_what_lies_beyond_is_left_alone():
+    ends = torch.tensor([0.0, 1e-12, 1e-5, 1e-4, 0.5, 1 - 1e-4, 1 - 1e-5, 1.0], dtype=torch.float64)
+    x = torch.cat([ends.new_tensor([-2.0, -1e-9]), ends, ends.new_tensor([1 + 1e-9, 4.0])])
+    x = x.unsqueeze(-1).repeat(1, 3).requires_grad_()
+    found = bent().warp(x)
+    assert (found.diff(dim=0) >= 0).all()  # rises
+    outside = (x < 0) | (x > 1)
+    assert torch.equal(found[outside], x[outside])
+    assert_close(found[2], torch.zeros(3, dtype=x.dtype))
+    assert_close(found[9], torch.ones(3, dtype=x.dtype))
+    (slopes,) = torch.autograd.grad(found.sum(), x)
+    assert slopes.isfinite().all() and (slopes > 0).all() and slopes.max() < 1e3
+
+
+def test_gradients_reach_inputs_and_exponents():
+    kernel = bent()
+    x = (0.05 + 0.9 * X[:4]).requires_grad_()
+    raw = [kernel.raw_concentration1, kernel.raw_concentration0]
+
+    def values(x, a, b):
+        kernel._parameters.update(raw_concentration1=a, raw_concentration0=b)
+        return kernel(x, x[:2] + 0.01).to_dense()
+
+    assert torch.autograd.gradcheck(values, (x, *(r.detach().requires_grad_() for r in raw)))
+
+
+def test_equal_inputs_of_two_graphs_both_have_their_gradient():
+    kernel = bent()
+    first, second = (X[:3].clone().requires_grad_() for _ in range(2))
+    kernel(first, second).to_dense().sum().backward()
+    assert_close(first.grad, second.grad)
+    assert first.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("batch_shape", [torch.Size(), torch.Size([2])])
+@pytest.mark.parametrize("columns", [None, [0, 2]])
+def test_a_network_on_bent_inputs_is_trained_in_closed_form(columns, batch_shape, frozen):
+    base = NeuralKernelNetwork.optimization(3, batch_shape=batch_shape)
+    priors = {f"concentration{n}_prior": LogNormalPrior(0.0, 0.75) for n in (0, 1)}
+    kernel = InputWarpKernel(base, 3, columns=columns, concentration1=0.8, **priors).double()
+    kernel.raw_concentration0.requires_grad_(not frozen)
+    y = (5 * X.sqrt()).sin().sum(-1).expand(*batch_shape, -1).contiguous()
+    model = SmallGP(X, y, kernel).double().train()
+    assert has_closed_form(model)  # compared with autograd, values and gradients
+
+
+def test_training_finds_the_curve():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(80, 2, generator=generator, dtype=torch.float64)
+    y = (3 * (x[:, 0] + 0.003).log()).sin() + x[:, 1]
+    y = (y - y.mean()) / y.std()
+    losses = {}
+    for columns in ([0, 1], []):
+        network = NeuralKernelNetwork.optimization(2)
+        priors = {f"concentration{n}_prior": LogNormalPrior(0.0, 0.75) for n in (0, 1)}
+        kernel = InputWarpKernel(network, 2, columns=columns, **priors).double()
+        model = SmallGP(x, y, kernel).double()
+        recipe = Recipe(adam_steps=0, lbfgs_iterations=60)
+        found = fit_best_of(model, restarts=1, initialize=None, recipe=recipe, progress=False)
+        losses[len(columns)] = found.restarts[0].loss
+    assert losses[2] < losses[0] - 10
+
+
+def test_copies_and_state():
+    kernel = bent(ScaleKernel(MaternKernel(ard_num_dims=3)).double())
+    expected = kernel(X).to_dense()
+    for made in (copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
+        assert_close(made(X).to_dense(), expected)
+    fresh = bent(ScaleKernel(MaternKernel(ard_num_dims=3)).double(), concentration1=1.0)
+    fresh.load_state_dict(kernel.state_dict())
+    assert_close(fresh(X).to_dense(), expected)
+
+
+def test_errors():
+    with pytest.raises(TypeError, match="base_kernel must be a gpytorch.kernels.Kernel"):
+        InputWarpKernel(torch.nn.Linear(1, 1), 2)
+    with pytest.raises(ValueError, match="columns must be some of 3"):
+        bent(columns=[3])
+    with pytest.raises(ValueError, match="concentration1 must be finite and positive"):
+        bent(concentration1=-1.0)
+    with pytest.raises(ValueError, match="x must have 3 columns"):
+        bent()(X[:, :2]).to_dense()
+    with pytest.raises(NotImplementedError, match="no values column by column"):
+        bent()(X, last_dim_is_batch=True).to_dense()
