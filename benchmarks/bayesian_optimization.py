@@ -122,7 +122,6 @@ def _next_point(
     iteration = len(y)
     generator = _generator(record["function"], seed, iteration)
     bounds = torch.stack([torch.zeros_like(x[0]), torch.ones_like(x[0])])
-    order = y.argsort(stable=True)
     stage, model, point = "fit", previous, None
     wall, start, fitted = time.perf_counter(), time.process_time(), None
     with torch.random.fork_rng(devices=[]):
@@ -132,7 +131,7 @@ def _next_point(
             fitted = time.process_time()
             stage = "acquisition"
             acqf = LogExpectedImprovement(model, best_f=-y.min())
-            point = way.propose(Search(model, acqf, bounds, x[order[:5]]))
+            point = way.propose(Search(model, acqf, bounds, x, -y))
             if point.shape != x[:1].shape or not point.isfinite().all():
                 raise RuntimeError(f"expected one finite point, got {point.tolist()}")
             point = point.detach().clamp(0, 1)

@@ -406,11 +406,11 @@ def _propose(
         )
         return candidate
     if problem.objectives > 1:
-        order = is_non_dominated(targets).double().argsort(descending=True, stable=True)
+        values = is_non_dominated(targets).to(targets)
     else:
         kept = (targets[:, 1:] >= 0).all(-1)
-        order = torch.where(kept, targets[:, 0], -math.inf).argsort(descending=True, stable=True)
-    return way.propose(Search(models[0], acqf, bounds, x[order[:5]])).clamp(0, 1)  # type: ignore[arg-type]
+        values = torch.where(kept, targets[:, 0], -math.inf)
+    return way.propose(Search(models[0], acqf, bounds, x, values)).clamp(0, 1)  # type: ignore[arg-type]
 
 
 def _acquisition(

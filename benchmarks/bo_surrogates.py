@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -71,13 +71,20 @@ class Search:
         model: The fitted model.
         acqf: Acquisition function of that model.
         bounds: Lower and upper bounds ``2 x D``.
-        best_points: The best points ``K x D`` so far, the best first.
+        X: Inputs ``N x D`` in the order of evaluation.
+        values: Values ``N``, larger is better, minus infinity where a constraint is violated.
     """
 
     model: SingleTaskGP
     acqf: AcquisitionFunction
     bounds: Tensor
-    best_points: Tensor
+    X: Tensor
+    values: Tensor
+
+    @property
+    def best_points(self) -> Tensor:
+        """The five best points ``5 x D`` so far, the best first."""
+        return self.X[self.values.argsort(descending=True, stable=True)[:5]]
 
 
 class SumOverGroupsKernel(Kernel):
@@ -245,6 +252,23 @@ class _Structures(_Ours):
         return fit_structure_ensemble_gp(self.make(X, Y), previous=previous)
 
 
+class _InRegion(_Structures):
+    """The same, within a region around the best point."""
+
+    def propose(self, search: Search) -> Tensor:
+        from gpytorch_nkn.bo import trust_region
+
+        region = trust_region(
+            search.X,
+            search.values.masked_fill(search.values.isinf(), torch.nan),
+            search.bounds,
+            num_initial=INITIAL_POINTS,
+            q=self.acquisition.q,
+            model=search.model,
+        )
+        return super().propose(replace(search, bounds=region.bounds))
+
+
 class _TrustRegion(Surrogate):
     """TuRBO-1 of Eriksson et al. (2019): the search is within a box around the best point.
 
@@ -406,6 +430,7 @@ SURROGATES: dict[str, tuple[type[Surrogate], Callable[..., SingleTaskGP]]] = {
     "saas": (Surrogate, AdditiveMapSaasSingleTaskGP),
     "ours": (_Ours, _ours),
     "structures": (_Structures, _structures),
+    "region": (_InRegion, _structures),
     "unwarped": (_Structures, partial(_structures, structures=("optimization", "matern", "rbf"))),
     "ensemblesaas": (Surrogate, EnsembleMapSaasSingleTaskGP),
     "turbo": (_TrustRegion, _matern),

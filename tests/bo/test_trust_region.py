@@ -1,0 +1,255 @@
+import math
+
+import pytest
+import torch
+from botorch.acquisition import LogExpectedImprovement
+from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models.transforms import Normalize
+from botorch.optim import optimize_acqf
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from torch.testing import assert_close
+
+from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, trust_region
+from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP, StructureEnsembleGP
+
+BOUNDS = torch.tensor([[-1.0, 0.0, 2.0], [3.0, 1.0, 12.0]], dtype=torch.float64)
+WIDTH = BOUNDS[1] - BOUNDS[0]
+LENGTHSCALES = torch.tensor([0.2, 0.4, 0.8], dtype=torch.float64)  # of the unit cube
+DRAWN = torch.Generator().manual_seed(0)
+X = BOUNDS[0] + WIDTH * torch.rand(12, 3, generator=DRAWN, dtype=torch.float64)
+Y = -((X - BOUNDS.mean(0)) / WIDTH).square().sum(-1, keepdim=True)
+
+
+def rbf_model(inputs=X, values=Y, lengthscales=LENGTHSCALES):
+    kernel = RBFKernel(ard_num_dims=3).to(inputs)
+    kernel.lengthscale = lengthscales
+    scaled = Normalize(d=3, bounds=BOUNDS.to(inputs))
+    return SingleTaskGP(inputs, values, covar_module=ScaleKernel(kernel), input_transform=scaled)
+
+
+def replayed(values, num_initial=3, **options):
+    """Length and restarts after these values, whose inputs do not matter."""
+    y = torch.tensor(values, dtype=torch.float64)
+    inputs = X[:1].expand(len(y), 3)
+    found = trust_region(inputs, y, BOUNDS, num_initial=num_initial, **options)
+    return found.length, found.restarts
+
+
+def sides(lengthscales, length=0.8):
+    weights = lengthscales.reciprocal()
+    mean = ((weights * lengthscales.log()).sum() / weights.sum()).exp()
+    return length * lengthscales / mean
+
+
+def test_a_cube_around_the_best_point_without_a_model():
+    region = trust_region(X, Y, BOUNDS, num_initial=12)
+    half = 0.4 * WIDTH
+    best = X[Y.argmax()]
+    assert_close(region.bounds, torch.stack([best - half, best + half]).clamp(*BOUNDS))
+    assert (region.length, region.restarts) == (0.8, 0)
+
+
+@pytest.mark.parametrize("length", [0.8, 0.1])
+def test_sides_go_by_the_lengthscales_of_an_rbf_kernel(length):
+    inputs = torch.cat([X, BOUNDS.mean(0).expand(12 if length == 0.1 else 0, 3)])
+    values = torch.cat([Y, Y.new_zeros(len(inputs) - len(X), 1)])
+    values[-1] = 0  # the middle of the space, where no side is cut off
+    inputs = torch.cat([inputs, BOUNDS.mean(0, keepdim=True)])
+    values = torch.cat([values, values.new_ones(1, 1)])
+    after = torch.zeros(9, 1, dtype=values.dtype) if length == 0.1 else values[:0]
+    points = torch.cat([inputs, BOUNDS[:1].expand(len(after), 3)])
+    values = torch.cat([values, after])
+    region = trust_region(
+        points,
+        values,
+        BOUNDS,
+        num_initial=len(inputs),
+        model=rbf_model(points, values),
+        patience=3,
+    )
+    assert region.length == pytest.approx(length)
+    expected = sides(LENGTHSCALES, length).clamp(max=1.0)
+    assert_close((region.bounds[1] - region.bounds[0]) / WIDTH, expected)
+    assert_close(region.bounds.mean(0), BOUNDS.mean(0))
+
+
+def test_columns_without_effect_leave_those_that_matter_their_side():
+    few = torch.tensor([0.2, 1e3, 1e3], dtype=torch.float64)
+    region = trust_region(X, Y, BOUNDS, num_initial=12, model=rbf_model(lengthscales=few))
+    best = X[Y.argmax()]
+    first = BOUNDS[:, 0]
+    expected = torch.stack([best[0] - 1.6, best[0] + 1.6]).clamp(first[0], first[1])
+    assert_close(region.bounds[:, 0], expected, rtol=0.02, atol=0.02)
+    assert_close(region.bounds[:, 1:], BOUNDS[:, 1:])
+
+
+def test_the_mean_of_outcomes():
+    first, second = rbf_model(), rbf_model(lengthscales=LENGTHSCALES.flip(0))
+    region = trust_region(X, Y, BOUNDS, num_initial=12, model=ModelListGP(first, second))
+    middle = (LENGTHSCALES * LENGTHSCALES.flip(0)).sqrt()
+    alone = trust_region(X, Y, BOUNDS, num_initial=12, model=rbf_model(lengthscales=middle))
+    assert_close(region.bounds, alone.bounds)
+
+
+UNIT = (X - BOUNDS[0]) / WIDTH
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        NKNSingleTaskGP(UNIT, Y),
+        NKNSingleTaskGP(UNIT, torch.cat([Y, -Y], -1)),
+        StructureEnsembleGP(UNIT, Y),
+        AdditivePartitionGP(UNIT, Y, num_samples=4),
+        NKNSingleTaskGP(UNIT, Y, structure="additive", train_Yvar=0.01 * torch.ones_like(Y)),
+    ],
+    ids=["network", "outputs", "structures", "partitions", "additive"],
+)
+@pytest.mark.parametrize("mode", [True, False])
+def test_models_of_this_package(model, mode):
+    model.train(mode)
+    modes = [module.training for module in model.modules()]
+    state = torch.random.get_rng_state()
+    unit = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
+    region = trust_region(UNIT, Y, unit, num_initial=12, model=model)
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(torch.random.get_rng_state(), state)
+    best = UNIT[Y.argmax()]
+    assert ((region.bounds[0] < best) & (best < region.bounds[1])).all()
+    assert not region.bounds.requires_grad
+    # of columns that were not told apart yet: a cube
+    half = torch.stack([best - region.bounds[0], region.bounds[1] - best]).amax(0)
+    assert_close(half, torch.full_like(half, 0.4), atol=0.02, rtol=0)
+
+
+def test_grows_after_three_gains_in_a_row():
+    assert replayed([0, 1, 2, 3, 4]) == (0.8, 0)
+    assert replayed([0, 1, 2, 3, 4, 5]) == (1.6, 0)
+    assert replayed([0, 1, 2, 3, 4, 4, 5, 6]) == (0.8, 0)
+    assert replayed([0, 1, 2, *range(3, 12)]) == (1.6, 0)  # and no further
+
+
+def test_shrinks_after_as_many_losses_as_it_has_patience():
+    assert replayed([0, 1, 2, 0, 0, 0]) == (0.8, 0)
+    assert replayed([0, 1, 2, 0, 0, 0, 0]) == (0.4, 0)  # four at least, of three columns
+    assert replayed([0, 1, 2, 0, 0, 0, 3, 0]) == (0.8, 0)
+    assert replayed([0, 1, 2, 0, 0], patience=1) == (0.2, 0)
+    assert replayed([0, 1, 2] + [0] * 8, q=2) == (0.2, 0)
+    wide = torch.zeros(10 + 20, 20, dtype=torch.float64)
+    bounds = torch.tensor([[0.0] * 20, [1.0] * 20], dtype=torch.float64)
+    assert trust_region(wide[:-1], wide[:-1, 0], bounds, num_initial=10).length == 0.8
+    assert trust_region(wide, wide[:, 0], bounds, num_initial=10).length == 0.4
+
+
+def test_a_gain_counts_from_a_thousandth_of_the_distance_to_the_median():
+    assert replayed([0, 1, 2, 2.0005, 0, 0, 0]) == (0.4, 0)
+    assert replayed([0, 1, 2, 2.002, 0, 0, 0]) == (0.8, 0)
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1e6, 0.0), (1e-6, 0.0), (1.0, -1e4), (7.0, 1e4)])
+def test_units_of_the_values_do_not_matter(scale, offset):
+    drawn = torch.randn(60, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    values = drawn + torch.linspace(0, 3, 60, dtype=torch.float64)
+    other = offset + scale * values
+    assert replayed(values.tolist(), patience=2) == replayed(other.tolist(), patience=2)
+
+
+def test_vanishes_and_begins_anew():
+    assert replayed([0, 1, 2] + [0] * 6, patience=1) == (0.8 * 0.5**6, 0)
+    assert replayed([0, 1, 2] + [0] * 7, patience=1) == (0.8, 1)
+    assert replayed([0, 1, 2] + [0] * 15, patience=1) == (0.4, 2)
+
+
+@pytest.mark.parametrize("number", range(3, 20))
+def test_what_was_evaluated_later_does_not_change_what_was(number):
+    drawn = torch.randn(20, generator=torch.Generator().manual_seed(2)).tolist()
+    length, restarts = replayed(drawn[:number], patience=2)
+    later = replayed(drawn[: number + 1], patience=2)
+    assert later[1] >= restarts and later[0] in (length, length / 2, min(1.6, 2 * length), 0.8)
+
+
+def test_failed_trials_are_no_gain_and_never_the_centre():
+    nan = math.nan
+    assert replayed([0, 1, nan, nan, nan, nan, nan]) == (0.4, 0)
+    assert replayed([nan, nan, nan, 1.0, 2.0, 3.0]) == (1.6, 0)
+    values = Y.clone()
+    values[Y.argmax()] = nan
+    region = trust_region(X, values, BOUNDS, num_initial=12)
+    second = X[Y[:, 0].topk(2).indices[1]]
+    half = 0.4 * WIDTH
+    assert_close(region.bounds, torch.stack([second - half, second + half]).clamp(*BOUNDS))
+    region = trust_region(X, torch.full_like(Y, nan), BOUNDS, num_initial=12)
+    assert torch.equal(region.bounds, BOUNDS)
+
+
+def test_whole_columns_and_those_of_categories():
+    region = trust_region(X, Y, BOUNDS, num_initial=12, whole=[-1])
+    assert torch.equal(region.bounds[:, 2], BOUNDS[:, 2])
+    assert (region.bounds[:, :2] != BOUNDS[:, :2]).any()
+    codes = torch.arange(12, dtype=torch.float64) % 3
+    mixed = torch.cat([UNIT[:, :2], codes.unsqueeze(-1)], -1)
+    bounds = torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 2.0]], dtype=torch.float64)
+    model = StructureEnsembleGP(mixed, Y, cat_dims=[2])
+    region = trust_region(mixed, Y, bounds, num_initial=12, model=model)
+    assert torch.equal(region.bounds[:, 2], bounds[:, 2])
+    assert region.bounds.isfinite().all()
+
+
+def test_single_precision_and_one_point():
+    single = trust_region(X.float(), Y.float(), BOUNDS, num_initial=12)
+    assert single.bounds.dtype == torch.float32
+    double = trust_region(X, Y, BOUNDS, num_initial=12)
+    assert_close(single.bounds.double(), double.bounds, rtol=1e-5, atol=1e-5)
+    one = trust_region(X[:1], Y[:1], BOUNDS, num_initial=1)
+    assert (one.bounds[0] <= X[0]).all() and (X[0] <= one.bounds[1]).all()
+
+
+def test_points_outside_of_the_space():
+    region = trust_region(X + 100, Y, BOUNDS, num_initial=12)
+    assert (region.bounds[0] < region.bounds[1]).all()
+    assert (region.bounds >= BOUNDS[0]).all() and (region.bounds <= BOUNDS[1]).all()
+
+
+def test_a_search_stays_within():
+    model = rbf_model()
+    values = torch.cat([Y, Y.new_full((8, 1), float(Y.min()))])
+    points = torch.cat([X, X[:8]])
+    region = trust_region(points, values, BOUNDS, num_initial=12, model=model)
+    assert region.length == 0.2
+    candidate, _ = optimize_acqf(
+        LogExpectedImprovement(model, best_f=Y.max()),
+        region.bounds,
+        q=1,
+        num_restarts=2,
+        raw_samples=8,
+        ic_generator=coordinate_sweep_initial_conditions,
+        incumbent=points[:3],  # some of which are outside
+    )
+    slack = 1e-9
+    assert (candidate >= region.bounds[0] - slack).all()
+    assert (candidate <= region.bounds[1] + slack).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"X": X[0]}, ValueError, "X must be N x D and finite"),
+        ({"X": X / 0}, ValueError, "X must be N x D and finite"),
+        ({"X": X.long()}, TypeError, "X must be a tensor of floating-point numbers"),
+        ({"Y": Y[:3]}, ValueError, "Y must be 12 or 12 x 1 values"),
+        ({"Y": Y / 0}, ValueError, "with infinite values"),
+        ({"bounds": BOUNDS[:, :2]}, ValueError, "bounds must be 2 x 3"),
+        ({"bounds": BOUNDS.flip(0)}, ValueError, "lower and upper ones"),
+        ({"bounds": BOUNDS / torch.tensor([[1.0], [0.0]])}, ValueError, "bounds must be finite"),
+        ({"num_initial": 0}, ValueError, "num_initial must be at least 1"),
+        ({"num_initial": 13}, ValueError, "num_initial must be at most 12"),
+        ({"q": 0}, ValueError, "q must be at least 1"),
+        ({"patience": 1.5}, TypeError, "patience must be an integer"),
+        ({"whole": [3]}, ValueError, "whole must name some of 3 columns"),
+        ({"model": torch.nn.Linear(1, 1)}, TypeError, "must have a covar_module"),
+    ],
+)
+def test_errors(change, error, message):
+    arguments = {"X": X, "Y": Y, "bounds": BOUNDS, "num_initial": 12, **change}
+    with pytest.raises(error, match=message):
+        trust_region(arguments.pop("X"), arguments.pop("Y"), arguments.pop("bounds"), **arguments)
