@@ -26,6 +26,7 @@ from gpytorch_nkn.initialization import (
     is_convex,
     start_from_structure,
 )
+from gpytorch_nkn.kernels import InputWarpKernel
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 
 __all__ = ["fit_bo_model", "fresh_start", "tell_failures", "warm_start"]
@@ -224,7 +225,9 @@ def fresh_start(model: ExactGP, seed: int, number: int) -> None:
         targets = targets.expand(torch.broadcast_shapes(targets.shape, shape))
         # outputs that share a constant start from the mean over all of them
         mean.constant = targets.sum_to_size(shape) * (shape.numel() / targets.numel())
-    network, _ = unwrap_scales(model.covar_module)
+    kernel = model.covar_module
+    bent = isinstance(kernel, InputWarpKernel)
+    network, _ = unwrap_scales(kernel.base_kernel if bent else kernel)
     if is_convex(network):
         near = STARTS[(number - 1) % len(STARTS)]
         start_from_structure(network, near, seed=seed * 1_000_003 + number)

@@ -44,6 +44,14 @@ _FACTOR = 0.1  # deviation of weights of a learned factor, which is near one
 _FACTOR_SPREAD = 0.3  # of the logarithms of lengthscales of such a factor, which is smooth
 _CHANGES = 3  # of a series, that steps start at
 _STEP_WIDTH = 0.01  # of the inputs' span
+# of the logarithms of parameters that start around 1
+_SPREADS = {
+    "alpha": 0.5,
+    "variance": 0.0,
+    "outputscale": 0.0,
+    "concentration1": 0.0,
+    "concentration0": 0.0,
+}
 _FREQUENCY = 0.3  # radians per median distance: few points see more than a part of a wave
 
 
@@ -62,8 +70,8 @@ def initialize_from_data(
     from the periodogram of the targets over the column, with a cubic trend removed in even restarts
     and a local one in odd restarts: in restarts 0 and 1 the periodic primitives take the strongest
     peaks in turn, later they draw them with probability proportional to the peaks' power. Weights
-    of Linear layers are drawn anew; variances and output scales go to 1, exponents near 1. Every
-    batch entry gets draws of its own.
+    of Linear layers are drawn anew; variances and output scales go to 1, exponents near 1, those
+    that bend inputs to 1. Every batch entry gets draws of its own.
 
     A network whose last layer is a convex combination has a fixed variance: a ScaleKernel around
     it takes the variance of the targets. Networks as :func:`start_from_structure` knows them
@@ -159,7 +167,7 @@ def initialize_from_data(
             position = num_steps.get((column, side), 0)
             num_steps[column, side] = position + count
             _start_steps(part, x[:, column], changes[column], position, restart, rng)
-        for name, spread in (("alpha", 0.5), ("variance", 0.0), ("outputscale", 0.0)):
+        for name, spread in _SPREADS.items():
             raw = part._parameters.get(f"raw_{name}")
             if raw is not None and raw.requires_grad:
                 value = _log_normal(rng, getattr(part, name), spread)
