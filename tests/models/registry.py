@@ -156,7 +156,7 @@ def partitions(inputs, y, *, kernel="rbf", **options):
 
 def structures(inputs, y, *, warped=False, **options):
     """Members of different structures, of which one has two; some with warped outcomes."""
-    kernels = (small_network(inputs), "warped matern" if warped else "matern", "rbf")
+    kernels = (small_network(inputs), "outcome-warped matern" if warped else "matern", "rbf")
     model = StructureEnsembleGP(inputs, y, structures=kernels, num_members=4, **options)
     model.warps[model.is_warped] = fit_warp(model.common_data()[1])
     model.set_weights([0.25, 0.5, 0.25])

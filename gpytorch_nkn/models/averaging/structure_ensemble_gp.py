@@ -23,7 +23,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels import InputWarpKernel, NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, mixed_parts
 from gpytorch_nkn.models.averaging.member_warp import (
     IDENTITY,
@@ -78,8 +78,15 @@ def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
 
 
 _KERNELS: dict[str, Callable[[int, Sequence[int]], Kernel]] = {"matern": _matern, "rbf": _rbf}
-_WARPED = "warped "
-_STRUCTURES = ("optimization", "matern", "rbf", "warped matern", "warped rbf")
+_INPUTS, _OUTCOMES = "input-warped ", "outcome-warped "
+_STRUCTURES = (
+    "input-warped optimization",
+    "matern",
+    "rbf",
+    "outcome-warped matern",
+    "outcome-warped rbf",
+)
+_BENDS = 0.75  # of the logarithms of exponents that bend inputs, around 1
 
 
 class StructureEnsembleGP(EnsembleGP):
@@ -121,9 +128,12 @@ class StructureEnsembleGP(EnsembleGP):
               lengthscales grow in proportion to their number.
             - A ``structure`` of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, such as
               ``"optimization"``, near a sum of kernels of single columns.
-            - ``"warped "`` and one of these words: the same for outcomes on a scale on which those
-              far below the best (or far above the least) are drawn together, so that a few extreme
-              ones do not hide how the others differ.
+            - ``"input-warped "`` and one of these words: the same on inputs each of whose columns
+              but categories is bent by a learned curve (:class:`.InputWarpKernel`; Snoek et al.
+              2014), for functions that vary faster near one end of a column.
+            - ``"outcome-warped "`` and any of these: the same for outcomes on a scale on which
+              those far below the best (or far above the least) are drawn together, so that a few
+              extreme ones do not hide how the others differ.
         num_members: Members of the mixture, by which weights are rounded.
         maximize: Larger targets are better, as everywhere in BoTorch; with ``False``, where an
             objective has a negative weight, smaller ones are. Widths of warped outcomes go by it.
@@ -200,10 +210,10 @@ class StructureEnsembleGP(EnsembleGP):
             input_transform=input_transform,
         )
         x = self.transform_inputs(train_X)
-        is_warped = [isinstance(s, str) and s.startswith(_WARPED) for s in structures]
+        is_warped = [isinstance(s, str) and s.startswith(_OUTCOMES) for s in structures]
         kernels = [
             _kernel(
-                s.removeprefix(_WARPED) if isinstance(s, str) else s, x.size(-1), self.cat_dims
+                s.removeprefix(_OUTCOMES) if isinstance(s, str) else s, x.size(-1), self.cat_dims
             ).to(x)
             for s in structures
         ]
@@ -373,10 +383,19 @@ class StructureEnsembleGP(EnsembleGP):
 
 
 def _kernel(structure: str | Kernel, num_columns: int, cat_dims: Sequence[int]) -> Kernel:
+    if isinstance(structure, str) and structure.startswith(_INPUTS):
+        base = _kernel(structure.removeprefix(_INPUTS), num_columns, cat_dims)
+        columns = [column for column in range(num_columns) if column not in cat_dims]
+        priors = {f"concentration{n}_prior": LogNormalPrior(0.0, _BENDS) for n in (0, 1)}
+        return InputWarpKernel(base, num_columns, columns=columns, **priors)  # type: ignore[arg-type]
     if isinstance(structure, str) and structure in _KERNELS:
         return _KERNELS[structure](num_columns, cat_dims)
     if isinstance(structure, str):
-        check_word(structure, {*NETWORKS, *_KERNELS}, "'warped ' and one of these, or a kernel")
+        check_word(
+            structure,
+            {*NETWORKS, *_KERNELS},
+            "'input-warped ' or 'outcome-warped ' and one of these, or a kernel",
+        )
     return make_kernel(structure, num_columns, torch.Size(), cat_dims=cat_dims, any_kernel=True)
 
 

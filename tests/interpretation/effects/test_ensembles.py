@@ -28,7 +28,7 @@ def averaged(**options):
 MODELS = {
     "averaged": averaged,
     "without warps": lambda: averaged(structures=("rbf", "matern")),
-    "warped only": lambda: averaged(structures=("warped rbf",)),
+    "warped only": lambda: averaged(structures=("outcome-warped rbf",)),
     "noise known": lambda: StructureEnsembleGP(X / 10, Y, torch.full_like(Y, 25.0)),
     "partitions": lambda: AdditivePartitionGP(X, Y, input_transform=Normalize(2)),
     "BoTorch": lambda: EnsembleMapSaasSingleTaskGP(X, Y, input_transform=Normalize(2)),
@@ -61,7 +61,7 @@ def test_averages_are_those_of_the_posterior_that_botorch_has(name):
 
 
 def test_effects_of_an_ensemble_follow_the_function_and_leave_it_alone():
-    model = averaged(structures=("rbf", "warped rbf")).train()
+    model = averaged(structures=("rbf", "outcome-warped rbf")).train()
     state = {name: value.clone() for name, value in model.state_dict().items()}
     found = effects(model, columns=["a", "b"], samples=256)
     assert model.training and all(torch.equal(v, state[k]) for k, v in model.state_dict().items())

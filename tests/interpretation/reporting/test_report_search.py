@@ -23,7 +23,7 @@ Y = -(X[:, :1] / 3).exp() * (10 + X[:, 1:2]) - 100
 
 
 def averaged():
-    structures = ("rbf", "warped rbf")
+    structures = ("rbf", "outcome-warped rbf")
     model = StructureEnsembleGP(X, Y, input_transform=Normalize(3), structures=structures)
     _, y, _ = model.common_data()
     model.warps[model.is_warped] = fit_warp(y)
@@ -146,7 +146,7 @@ def test_one_column_has_no_effects():
 def test_codes_are_looked_at_as_they_are():
     x = X.clone()
     x[:, 2] = torch.arange(14) % 3
-    options = {"cat_dims": [2], "structures": ("rbf", "warped rbf")}
+    options = {"cat_dims": [2], "structures": ("rbf", "outcome-warped rbf")}
     model = StructureEnsembleGP(x / torch.tensor([10, 10, 1]), Y + x[:, 2:], **options)
     found = report_search(model, candidates=model.train_inputs[0][0, :1])
     slices = {one.name: one for one in found.slices}

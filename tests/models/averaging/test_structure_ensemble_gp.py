@@ -486,7 +486,7 @@ def test_a_warped_posterior_has_median_and_probability_of_improvement_of_the_sca
     y = sign * y  # the better ones are close together
     maximize = sign > 0
     model = StructureEnsembleGP(
-        x, y, structures=["warped rbf"], num_members=1, maximize=maximize != late
+        x, y, structures=["outcome-warped rbf"], num_members=1, maximize=maximize != late
     )
     fit_structure_ensemble_gp(model, **QUICK)
     model.maximize = maximize
@@ -519,7 +519,7 @@ def test_warped_structures_predict_skewed_outcomes_better():
     expected = -(function(test_x) - 7).exp()[:, 0]
     model = fit_structure_ensemble_gp(StructureEnsembleGP(x, y), **QUICK)
     weights = model.structure_weights
-    assert weights["warped matern"] + weights["warped rbf"] > 0.6
+    assert weights["outcome-warped matern"] + weights["outcome-warped rbf"] > 0.6
     plain = fit_structure_ensemble_gp(StructureEnsembleGP(x, y, structures=PLAIN), **QUICK)
     errors = []
     for one in (model, plain):
@@ -529,10 +529,42 @@ def test_warped_structures_predict_skewed_outcomes_better():
     assert errors[0] < 0.8 * errors[1]
 
 
+def test_structures_with_bent_inputs_predict_what_varies_fast_near_one_end_better():
+    x, test_x = torch.rand(50, 2), torch.rand(200, 2)
+    structures = ("input-warped matern", "matern")
+
+    def function(x):
+        return (4 * (x + 0.003).log10()).sin().sum(-1, keepdim=True)
+
+    model = fit_structure_ensemble_gp(
+        StructureEnsembleGP(x, function(x), structures=structures), progress=False
+    )
+    assert model.structure_weights["input-warped matern"] > 0.7
+    errors = []
+    for weights in ([1.0, 0.0], [0.0, 1.0]):
+        model.set_weights(weights)
+        with torch.no_grad():
+            mean = model.posterior(test_x).mixture_mean
+        errors.append((mean - function(test_x)).square().mean())
+    assert errors[0] < 0.6 * errors[1]
+
+
+def test_columns_of_categories_are_not_bent():
+    x = torch.cat([torch.rand(12, 2), torch.arange(12.0).unsqueeze(-1) % 3], -1)
+    model = StructureEnsembleGP(x, function(x), cat_dims=[2])
+    kernel = model.covar_module.kernels[0]
+    assert model.structures[0].startswith("input-warped ") and kernel.columns == [0, 1]
+    torch.testing.assert_close(kernel.warp(x)[:, 2], x[:, 2])
+    only = StructureEnsembleGP(x[:, 2:], function(x), cat_dims=[0])
+    assert fit_structure_ensemble_gp(only, **QUICK).posterior(x[:2, 2:]).mean.isfinite().all()
+
+
 def test_known_noise_is_warped_with_the_outcomes():
     x, y = skewed()
     noise = 0.01 * y.square()
-    model = StructureEnsembleGP(x, y, noise, structures=["warped rbf", "rbf"], num_members=2)
+    model = StructureEnsembleGP(
+        x, y, noise, structures=["outcome-warped rbf", "rbf"], num_members=2
+    )
     model.warps[0] = fit_warp(model.common_data()[1])
     model.set_weights([0.5, 0.5])
     _, common, variance = model.common_data()
