@@ -387,7 +387,7 @@ def _kernel(structure: str | Kernel, num_columns: int, cat_dims: Sequence[int]) 
         base = _kernel(structure.removeprefix(_INPUTS), num_columns, cat_dims)
         columns = [column for column in range(num_columns) if column not in cat_dims]
         priors = {f"concentration{n}_prior": LogNormalPrior(0.0, _BENDS) for n in (0, 1)}
-        return InputWarpKernel(base, num_columns, columns=columns, **priors)  # type: ignore[arg-type]
+        return InputWarpKernel(base, num_columns, columns=columns, **priors)
     if isinstance(structure, str) and structure in _KERNELS:
         return _KERNELS[structure](num_columns, cat_dims)
     if isinstance(structure, str):
