@@ -37,6 +37,7 @@ READ = {
     "_SubParsersAction": "argparse",
     "_add_other_terms": "gpytorch.mlls.ExactMarginalLogLikelihood",
     "_added_loss_terms": "gpytorch.Module",
+    "_botorch_acqf_class": "ax.generators.torch.botorch_modular.generator.BoTorchGenerator",
     "_clear_cache": "gpytorch.variational.VariationalStrategy",
     "_constraints": "gpytorch.Module",
     "_current_level": "torch.autograd.forward_ad",
@@ -55,6 +56,7 @@ READ = {
     "_objective_weights": "ax.generators.torch.botorch_modular.acquisition.Acquisition",
     "_optimization_config": "ax.adapter.base.Adapter",
     "_outcome_constraints": "ax.generators.torch.botorch_modular.acquisition.Acquisition",
+    "_task_feature": "botorch.models.MultiTaskGP",
     "_variational_distribution": "gpytorch.variational.VariationalStrategy",
 }
 # Members of their classes that classes of ours read from themselves or define anew.

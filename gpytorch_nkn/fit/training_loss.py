@@ -231,7 +231,7 @@ class TrainingLoss:
         fits = own.numel() * count == places.size and _broadcasts(own, batch_shape)
         require(fits, "a parameter of another batch shape")
         spread = np.broadcast_to(places.reshape(*own, count), (*batch_shape, count))
-        return spread.reshape(-1, count)
+        return spread.reshape(batch_shape.numel(), count)
 
     def _shares_of(self, layer: Linear) -> dict[str, np.ndarray]:
         """Places of the weights and biases of a simplex."""

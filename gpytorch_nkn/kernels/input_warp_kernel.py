@@ -55,6 +55,8 @@ class _Curve(torch.autograd.Function):
         x, a, b, log_x, complement, log_complement, rest = ctx.saved_tensors
         needs = ctx.needs_input_grad
         if torch.is_grad_enabled():  # for derivatives of a second order
+            # by aliases: what one of them was computed from is not this function's business
+            x, a, b = (t.view_as(t) for t in (x, a, b))
             of = [t for t, is_needed in zip((x, a, b), needs, strict=True) if is_needed]
             found = iter(torch.autograd.grad(_curve(x, a, b), of, gradient, create_graph=True))
             return tuple(next(found) if is_needed else None for is_needed in needs)
@@ -109,8 +111,9 @@ class InputWarpKernel(BatchKernel):
             ``batch_shape`` is that of the base kernel.
 
     Raises:
-        TypeError: ``base_kernel`` is no kernel.
-        ValueError: A column does not exist, or a start value is not positive.
+        TypeError: ``base_kernel`` is no kernel, or ``columns`` are no numbers.
+        ValueError: A column does not exist, or a start value is not positive or has another shape.
+        NotImplementedError: The base kernel has several outputs per input.
 
     Example:
         >>> from gpytorch.kernels import MaternKernel
@@ -144,6 +147,8 @@ class InputWarpKernel(BatchKernel):
         if not isinstance(base_kernel, Kernel):
             raise TypeError(f"base_kernel must be a gpytorch.kernels.Kernel, got {base_kernel!r}.")
         given = range(ard_num_dims) if columns is None else columns
+        if not isinstance(given, Sequence) or not all(type(column) is int for column in given):
+            raise TypeError(f"columns must be numbers of columns, got {given!r}.")
         if not all(-ard_num_dims <= column < ard_num_dims for column in given):
             raise ValueError(f"columns must be some of {ard_num_dims}, got {list(given)}.")
         batch_shape = base_kernel.batch_shape if batch_shape is None else batch_shape
@@ -160,6 +165,10 @@ class InputWarpKernel(BatchKernel):
             value = torch.as_tensor(value).detach()
             if not bool((value.isfinite() & (value > 0)).all()):
                 raise ValueError(f"{name} must be finite and positive, got {value.tolist()}.")
+            if value.dim() and value.shape != shape[-value.dim() :]:
+                raise ValueError(
+                    f"{name} must be a number or of shape {shape}, got {tuple(value.shape)}."
+                )
             self.initialize(**{name: value.expand(shape)})
             self.add_prior(f"{name}_prior", prior, name)
 
@@ -174,10 +183,19 @@ class InputWarpKernel(BatchKernel):
         if len(self.columns) == self.num_columns:
             return kumaraswamy(x, a, b)
         bent = kumaraswamy(x[..., self.columns], a, b)
-        whole = x.expand(*bent.shape[:-1], self.num_columns)
+        whole = x.expand(*bent.shape[:-1], self.num_columns).to(bent.dtype)
         return whole.index_copy(
             -1, torch.tensor(self.columns, dtype=torch.long, device=x.device), bent
         )
+
+    def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
+        """One; kernels of gradients would have them by bent inputs."""
+        if self.base_kernel.num_outputs_per_input(x1, x2) != 1:
+            raise NotImplementedError(
+                "base_kernel must have one output per input, got a "
+                f"{type(self.base_kernel).__name__}: put this kernel into it."
+            )
+        return 1
 
     def forward(
         self,

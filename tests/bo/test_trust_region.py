@@ -3,10 +3,11 @@ import math
 import pytest
 import torch
 from botorch.acquisition import LogExpectedImprovement
-from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models import MixedSingleTaskGP, ModelListGP, MultiTaskGP, SingleTaskGP
 from botorch.models.transforms import Normalize
+from botorch.models.transforms.input import InputPerturbation
 from botorch.optim import optimize_acqf
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, RBFKernel, ScaleKernel
 from torch.testing import assert_close
 
 from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, trust_region
@@ -18,6 +19,8 @@ LENGTHSCALES = torch.tensor([0.2, 0.4, 0.8], dtype=torch.float64)  # of the unit
 DRAWN = torch.Generator().manual_seed(0)
 X = BOUNDS[0] + WIDTH * torch.rand(12, 3, generator=DRAWN, dtype=torch.float64)
 Y = -((X - BOUNDS.mean(0)) / WIDTH).square().sum(-1, keepdim=True)
+
+UNIT = (X - BOUNDS[0]) / WIDTH
 
 
 def rbf_model(inputs=X, values=Y, lengthscales=LENGTHSCALES):
@@ -84,14 +87,65 @@ def test_columns_without_effect_leave_those_that_matter_their_side():
 
 
 def test_the_mean_of_outcomes():
-    first, second = rbf_model(), rbf_model(lengthscales=LENGTHSCALES.flip(0))
-    region = trust_region(X, Y, BOUNDS, num_initial=12, model=ModelListGP(first, second))
-    middle = (LENGTHSCALES * LENGTHSCALES.flip(0)).sqrt()
-    alone = trust_region(X, Y, BOUNDS, num_initial=12, model=rbf_model(lengthscales=middle))
+    other = LENGTHSCALES.flip(0)
+    model = ModelListGP(rbf_model(), rbf_model(lengthscales=other))
+    region = trust_region(X, Y, BOUNDS, num_initial=12, model=model)
+    correlations = [(-0.5 * (0.1 / one).square()).exp() for one in (LENGTHSCALES, other)]
+    reach = 0.1 / (-2 * torch.stack(correlations).mean(0).log()).sqrt()
+    alone = trust_region(X, Y, BOUNDS, num_initial=12, model=rbf_model(lengthscales=reach))
     assert_close(region.bounds, alone.bounds)
 
 
-UNIT = (X - BOUNDS[0]) / WIDTH
+def shrunk(inputs, values, bounds, model, length, **options):
+    """A region of that length, after losses that the model does not know."""
+    count = round(math.log2(0.8 / length))
+    later = torch.cat([inputs, inputs[:1].expand(count, -1)])
+    worse = torch.cat([values, values.new_full((count, 1), float(values.min()))])
+    options = {"num_initial": len(inputs), "patience": 1, "model": model, **options}
+    region = trust_region(later, worse, bounds, **options)
+    assert region.length == pytest.approx(length)
+    return region
+
+
+@pytest.mark.parametrize("length", [0.8, 0.2, 0.0125])
+def test_categories_and_whole_columns_do_not_widen_the_others(length):
+    codes = torch.arange(12, dtype=torch.float64) % 3
+    inputs = torch.cat([0.3 + 0.4 * UNIT[:, :2], codes.unsqueeze(-1)], -1)
+    bounds = torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 2.0]], dtype=torch.float64)
+    for model in (
+        StructureEnsembleGP(inputs, Y, cat_dims=[2]),
+        NKNSingleTaskGP(inputs, Y, cat_dims=[2]),
+        MixedSingleTaskGP(inputs, Y, cat_dims=[2]),
+        MultiTaskGP(inputs, Y, task_feature=2),
+    ):
+        region = shrunk(inputs, Y, bounds, model, length)
+        assert torch.equal(region.bounds[:, 2], bounds[:, 2])
+        widths = (region.bounds[1] - region.bounds[0])[:2]
+        assert (widths <= length + 0.01).all()
+    short = rbf_model(lengthscales=torch.tensor([0.5, 0.5, 0.02], dtype=torch.float64))
+    region = shrunk(X, Y, BOUNDS, short, length, whole=[2])
+    assert ((region.bounds[1] - region.bounds[0])[:2] / WIDTH[:2] <= length + 1e-6).all()
+
+
+def test_a_model_that_is_certain_at_the_best_point_gives_a_cube():
+    inputs = UNIT.clone()
+    inputs[Y.argmax()] = 0.0
+    unit = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
+    model = SingleTaskGP(inputs, Y, covar_module=LinearKernel())
+    region = trust_region(inputs, Y, unit, num_initial=12, model=model)
+    assert_close(region.bounds[1], torch.full((3,), 0.4, dtype=torch.float64))
+
+
+def test_input_transforms_with_copies_of_a_point():
+    kernel = rbf_model().covar_module
+    for count in (2, 4):
+        transform = InputPerturbation(torch.zeros(count, 3, dtype=torch.float64))
+        model = SingleTaskGP(UNIT, Y, covar_module=kernel, input_transform=transform)
+        unit = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
+        region = trust_region(UNIT, Y, unit, num_initial=12, model=model)
+        plain = SingleTaskGP(UNIT, Y, covar_module=kernel)
+        expected = trust_region(UNIT, Y, unit, num_initial=12, model=plain)
+        assert_close(region.bounds, expected.bounds)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +189,9 @@ def test_shrinks_after_as_many_losses_as_it_has_patience():
     assert replayed([0, 1, 2, 0, 0, 0, 3, 0]) == (0.8, 0)
     assert replayed([0, 1, 2, 0, 0], patience=1) == (0.2, 0)
     assert replayed([0, 1, 2] + [0] * 8, q=2) == (0.2, 0)
+    # of an iteration that is not complete only a better value counts
+    assert replayed([0, 1, 2] + [0] * 5, q=4, patience=1) == (0.4, 0)
+    assert replayed([0, 1, 2, 3, 0, 4, 0, 5], q=2) == (1.6, 0)
     wide = torch.zeros(10 + 20, 20, dtype=torch.float64)
     bounds = torch.tensor([[0.0] * 20, [1.0] * 20], dtype=torch.float64)
     assert trust_region(wide[:-1], wide[:-1, 0], bounds, num_initial=10).length == 0.8
@@ -197,6 +254,8 @@ def test_whole_columns_and_those_of_categories():
 
 def test_single_precision_and_one_point():
     single = trust_region(X.float(), Y.float(), BOUNDS, num_initial=12)
+    mixed = trust_region(X.float(), Y.float(), BOUNDS, num_initial=12, model=rbf_model())
+    assert mixed.bounds.dtype == torch.float32
     assert single.bounds.dtype == torch.float32
     double = trust_region(X, Y, BOUNDS, num_initial=12)
     assert_close(single.bounds.double(), double.bounds, rtol=1e-5, atol=1e-5)
@@ -245,7 +304,9 @@ def test_a_search_stays_within():
         ({"num_initial": 13}, ValueError, "num_initial must be at most 12"),
         ({"q": 0}, ValueError, "q must be at least 1"),
         ({"patience": 1.5}, TypeError, "patience must be an integer"),
-        ({"whole": [3]}, ValueError, "whole must name some of 3 columns"),
+        ({"whole": [3]}, ValueError, r"must be some of 3, got \[3\]"),
+        ({"whole": [0.5]}, TypeError, "whole must be numbers of columns"),
+        ({"whole": 2}, TypeError, "whole must be numbers of columns, got 2"),
         ({"model": torch.nn.Linear(1, 1)}, TypeError, "must have a covar_module"),
     ],
 )

@@ -4,7 +4,7 @@ import pickle
 import pytest
 import torch
 from botorch.models.transforms.utils import kumaraswamy_warp
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, MultitaskKernel, RBFKernel, ScaleKernel
 from torch.distributions import Kumaraswamy
 from torch.testing import assert_close
 
@@ -80,6 +80,25 @@ def test_slopes_of_first_and_second_order(shape, needed):
     assert torch.autograd.gradgradcheck(kumaraswamy, given, eps=step, atol=1e-4, rtol=1e-3)
 
 
+def test_gradients_where_the_exponent_is_elsewhere_too():
+    a = torch.tensor([[1.3]], dtype=torch.float64, requires_grad=True)
+    b = torch.tensor([[0.7]], dtype=torch.float64)
+    found = [
+        torch.autograd.grad(kumaraswamy(a / 3, a, b).sum(), a, create_graph=graph)[0]
+        for graph in (False, True)
+    ]
+    assert_close(found[0], found[1].detach())
+
+
+def test_other_dtypes_than_the_kernel_has():
+    whole = torch.tensor([[0, 1], [1, 1], [0, 0]])
+    for columns in (None, [0]):
+        kernel = InputWarpKernel(RBFKernel(), 2, columns=columns, concentration1=0.5).double()
+        expected = kernel(whole.double()).to_dense()
+        assert_close(kernel(whole).to_dense(), expected, check_dtype=False)
+        assert_close(kernel(whole.float()).to_dense(), expected, check_dtype=False)
+
+
 def test_curves_under_transforms_of_functions():
     x = 0.05 + 0.9 * X
     slopes = torch.func.vmap(torch.func.grad(lambda one: kumaraswamy(one, A[0], B[0]).sum()))(x)
@@ -111,7 +130,7 @@ def test_equal_inputs_of_two_graphs_both_have_their_gradient():
 
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("batch_shape", [torch.Size(), torch.Size([2])])
-@pytest.mark.parametrize("columns", [None, [0, 2]])
+@pytest.mark.parametrize("columns", [None, [0, 2], []])
 def test_a_network_on_bent_inputs_is_trained_in_closed_form(columns, batch_shape, frozen):
     base = NeuralKernelNetwork.optimization(3, batch_shape=batch_shape)
     priors = {f"concentration{n}_prior": LogNormalPrior(0.0, 0.75) for n in (0, 1)}
@@ -154,6 +173,14 @@ def test_errors():
         InputWarpKernel(torch.nn.Linear(1, 1), 2)
     with pytest.raises(ValueError, match="columns must be some of 3"):
         bent(columns=[3])
+    for columns in (3, [0.5]):
+        with pytest.raises(TypeError, match="columns must be numbers of columns"):
+            bent(columns=columns)
+    with pytest.raises(ValueError, match=r"a number or of shape \(1, 3\), got \(2,\)"):
+        bent(concentration1=torch.ones(2))
+    several = InputWarpKernel(MultitaskKernel(RBFKernel(), num_tasks=2), 3).double()
+    with pytest.raises(NotImplementedError, match="one output per input, got a MultitaskKernel"):
+        several(X).to_dense()
     with pytest.raises(ValueError, match="concentration1 must be finite and positive"):
         bent(concentration1=-1.0)
     with pytest.raises(ValueError, match="x must have 3 columns"):
