@@ -25,6 +25,7 @@ from torch import Tensor
 from gpytorch_nkn.fit import check_counts
 from gpytorch_nkn.kernels import InputWarpKernel, NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, mixed_parts
+from gpytorch_nkn.layers import log_normal_prior
 from gpytorch_nkn.models.averaging.member_warp import (
     IDENTITY,
     MemberWarp,
@@ -86,7 +87,7 @@ _STRUCTURES = (
     "outcome-warped matern",
     "outcome-warped rbf",
 )
-_BENDS = 0.75  # of the logarithms of exponents that bend inputs, around 1
+_BENDS = 0.75  # of the logarithms of exponents that bend inputs; the most likely ones are 1
 
 
 class StructureEnsembleGP(EnsembleGP):
@@ -386,7 +387,7 @@ def _kernel(structure: str | Kernel, num_columns: int, cat_dims: Sequence[int]) 
     if isinstance(structure, str) and structure.startswith(_INPUTS):
         base = _kernel(structure.removeprefix(_INPUTS), num_columns, cat_dims)
         columns = [column for column in range(num_columns) if column not in cat_dims]
-        priors = {f"concentration{n}_prior": LogNormalPrior(0.0, _BENDS) for n in (0, 1)}
+        priors = {f"concentration{n}_prior": log_normal_prior(1.0, _BENDS) for n in (0, 1)}
         return InputWarpKernel(base, num_columns, columns=columns, **priors)
     if isinstance(structure, str) and structure in _KERNELS:
         return _KERNELS[structure](num_columns, cat_dims)
