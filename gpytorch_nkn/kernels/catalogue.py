@@ -48,6 +48,7 @@ from gpytorch_nkn.kernels.formula import Formula
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
     GeneralizedSpectralMixtureKernel,
 )
+from gpytorch_nkn.kernels.input_warp_kernel import InputWarpKernel
 from gpytorch_nkn.kernels.integrated_wiener_kernel import INTEGRATED_WIENER, IntegratedWienerKernel
 from gpytorch_nkn.kernels.kernel_row import KernelRow, register
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork
@@ -236,6 +237,7 @@ ROWS = (
     KernelRow(GeneralizedSpectralMixtureKernel, "GSM"),
     KernelRow(NonStationarySpectralKernel, "NSS", measure=measures.Pairs, start=_start_at_mean),
     KernelRow(DataAdaptiveHadamardKernel, "DANK"),
+    KernelRow(InputWarpKernel, "WARP"),
     KernelRow(NeuralKernelNetwork, "NKN"),
 )
 
