@@ -81,7 +81,7 @@ def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
 _KERNELS: dict[str, Callable[[int, Sequence[int]], Kernel]] = {"matern": _matern, "rbf": _rbf}
 _INPUTS, _OUTCOMES = "input-warped ", "outcome-warped "
 _STRUCTURES = (
-    "input-warped optimization",
+    "optimization",
     "matern",
     "rbf",
     "outcome-warped matern",
@@ -131,7 +131,8 @@ class StructureEnsembleGP(EnsembleGP):
               ``"optimization"``, near a sum of kernels of single columns.
             - ``"input-warped "`` and one of these words: the same on inputs each of whose columns
               but categories is bent by a learned curve (:class:`.InputWarpKernel`; Snoek et al.
-              2014), for functions that vary faster near one end of a column.
+              2014), for functions that vary faster near one end of a column. By default there is
+              none: a sum over columns is then too sure of what it has hardly seen.
             - ``"outcome-warped "`` and any of these: the same for outcomes on a scale on which
               those far below the best (or far above the least) are drawn together, so that a few
               extreme ones do not hide how the others differ.
