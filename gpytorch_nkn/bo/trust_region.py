@@ -53,7 +53,7 @@ def trust_region(
     r"""The box around the best point in which to search for the next one.
 
     In many columns a model of some hundred points knows little of most of the space, and what it
-    promises there is seldom kept. A search that stays near the best point goes down where one
+    promises there is seldom kept. A search that stays near the best point may go down where one
     through the whole space goes on exploring. The box begins with a side of 0.8 of the space,
     doubles after three iterations in a row that found a better value, and is halved after
     ``patience`` that did not. Where it falls below a 128th, a new one begins, around the same
@@ -69,10 +69,9 @@ def trust_region(
 
     with the correlation :math:`\rho` of the prior over a tenth of the space, :math:`h`, on average
     over the members of an ensemble and over outcomes. This is the lengthscale of an RBF kernel.
-    Side :math:`d` is :math:`\ell_d /
-    \bar\ell` times the length, with the geometric mean :math:`\bar\ell` weighted by
-    :math:`1 / \ell_d`. TuRBO divides by the unweighted one, under which a few columns that matter
-    among many that do not get sides of next to nothing.
+    Side :math:`d` is :math:`\ell_d / \bar\ell` times the length, with the geometric mean
+    :math:`\bar\ell` weighted by :math:`1 / \ell_d`. TuRBO divides by the unweighted one, under
+    which a few columns that matter among many that do not get sides of next to nothing.
 
     What else differs from TuRBO: a better value is one by a thousandth of the distance of the best
     value to the median (there of its absolute value, so that adding a constant to all values

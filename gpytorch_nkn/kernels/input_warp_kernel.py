@@ -105,7 +105,9 @@ class InputWarpKernel(BatchKernel):
         concentration1: Start value of :math:`a`, positive; a number or ``... x 1 x C``.
         concentration0: Start value of :math:`b`.
         concentration1_prior, concentration0_prior: Priors; ``None`` for none. Snoek et al. have
-            log-normal ones around 1.
+            log-normal ones with median 1, whose mode is below: a maximum a posteriori then
+            stretches both ends where the data say nothing, and needs
+            ``log_normal_prior(1.0, 0.75)`` of :mod:`gpytorch_nkn.layers`, with mode 1.
         concentration1_constraint, concentration0_constraint: ``None`` for positive.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`; the default of
             ``batch_shape`` is that of the base kernel.
