@@ -37,7 +37,8 @@ def start_from_structure(
             unit cube: with a skip connection and convex combinations (``weights="simplex"``),
             its one-dimensional primitives first. Frozen parameters keep their values, and
             lengthscales stay within their constraints.
-        near: ``"additive"``, the one-dimensional primitives, or ``"joint"``, the others.
+        near: ``"additive"``, the one-dimensional primitives, or ``"joint"``, the others (where
+            there are none, products of hidden units).
         seed: Determines every draw; the global random state is neither used nor changed.
 
     Returns:

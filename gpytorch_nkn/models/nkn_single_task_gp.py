@@ -63,6 +63,7 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
 
             - ``"optimization"``: :meth:`.NeuralKernelNetwork.optimization` in a ScaleKernel: near
               a sum of one-dimensional kernels while there are few points.
+            - ``"pairs"``: :meth:`.NeuralKernelNetwork.pairs` in a ScaleKernel.
             - ``"additive"``, ``"regression"``, ``"tabular"``: the presets of these names.
             - ``"columns"``, ``"spectral"``: :meth:`.NeuralKernelNetwork.tabular` with
               ``columns=True``, a kernel per column, or ``spectral=4``, frequencies across columns.

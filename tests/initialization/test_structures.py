@@ -61,6 +61,17 @@ def test_factors_of_products_begin_as_a_mixture_and_constants():
     assert (bias[1::2] > 0.9).all()
 
 
+def test_products_begin_as_such_where_there_is_no_joint_kernel():
+    network = NeuralKernelNetwork.pairs(3)
+    sums, total = network.layers[0], network.layers[-1]
+    start_from_structure(network, "joint")
+    assert total.weight[0, 0] > 0.3 and total.weight[0, 1:].sum().item() == pytest.approx(0.1)
+    torch.testing.assert_close(sums.bias, torch.full((2,), 1 / 3))
+    start_from_structure(network, "additive")
+    assert total.weight[0, 0] < 0.4 and total.weight[0, 1:].sum().item() == pytest.approx(0.7)
+    assert sums.bias[0] < 0.1 and sums.bias[1] > 0.9
+
+
 def test_logarithms_of_lengthscales_are_normal():
     network = NeuralKernelNetwork.optimization(4, batch_shape=MANY)
     start_from_structure(network, "joint")

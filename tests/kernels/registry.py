@@ -445,4 +445,5 @@ REGISTRY = [
     preset("texture", dims=1, variances=True),
     preset("optimization", 2, dims=2, ard=True, columns_alike=False),
     preset("optimization", 3, dims=3, ard=True, columns_alike=False, priors=False),
+    preset("pairs", 3, dims=3, columns_alike=False),
 ]

@@ -277,6 +277,7 @@ PRESETS = {
     "additive": NeuralKernelNetwork.additive(2),
     "texture": NeuralKernelNetwork.texture(),
     "optimization": NeuralKernelNetwork.optimization(2),
+    "pairs": NeuralKernelNetwork.pairs(2),
 }
 
 

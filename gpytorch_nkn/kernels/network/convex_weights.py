@@ -13,12 +13,14 @@ __all__ = ["OUTPUT_WEIGHTS", "convex_weights", "set_convex_weights"]
 
 # Total weights of the hidden units, the one-dimensional and the joint primitives in the output; the
 # rest is constant. What the prior on the raw weights is centred on, and two places to start from.
+# Where there are no joint primitives, hidden units have their part.
 OUTPUT_WEIGHTS = {
     "center": (0.2, 0.45, 0.3),
     "additive": (0.2, 0.7, 0.05),
     "joint": (0.2, 0.1, 0.65),
 }
 _CONSTANT = 0.05  # weight of the constant beside a mixture, and of the mixture beside a constant
+_BESIDE = 1 / 3  # of the constant beside each of the mixtures that a product is of
 
 
 def convex_weights(
@@ -32,8 +34,9 @@ def convex_weights(
 
     Of the units that a product multiplies, the first mixes all that comes in and the others are
     nearly constant: the product is the mixture at first, and grows into a product where a
-    constant gives way. Weights of a mixture are equal, or drawn between half and one and a half
-    times their mean.
+    constant gives way. Without joint primitives, most of the output being that of hidden units, it
+    is one from the beginning. Weights of a mixture are equal, or drawn between half and one and a
+    half times their mean.
 
     Args:
         layers: Layers of a network with a skip connection.
@@ -43,6 +46,10 @@ def convex_weights(
         generator: Draws the weights.
     """
     found: list[Tensor | None] = []
+    hidden_total, single_total, joint_total = totals
+    if not num_joint:
+        hidden_total, joint_total = hidden_total + joint_total, 0.0
+    multiplied = not num_joint and hidden_total > single_total
     for number, layer in enumerate(layers):
         if not isinstance(layer, Linear):
             found.append(None)
@@ -54,10 +61,12 @@ def convex_weights(
         if number == len(layers) - 1:
             hidden = layer.in_features - num_single - num_joint
             counts = (hidden, num_single, num_joint)
-            parts = zip(totals, counts, strict=True)
+            parts = zip((hidden_total, single_total, joint_total), counts, strict=True)
             row = [total / count for total, count in parts for _ in range(count)]
             weight = torch.tensor(row, dtype=torch.float64).expand(shape).clone()
             weight[:, :hidden] *= jitter[:, :hidden]
+        elif multiplied:
+            weight = (1 - _BESIDE) * jitter / jitter.sum(-1, keepdim=True)
         else:
             weight = (1 - _CONSTANT) * jitter / jitter.sum(-1, keepdim=True)
             after = layers[number + 1]

@@ -351,6 +351,38 @@ class NeuralKernelNetwork(BatchKernel):
         return cls._preset(parts, input_dim, active_dims, skip=True)
 
     @classmethod
+    def pairs(
+        cls,
+        input_dim: int,
+        *,
+        cat_dims: Iterable[int] | None = None,
+        priors: bool = True,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
+    ) -> NeuralKernelNetwork:
+        r"""Network for sums of functions of one and of two columns.
+
+        .. math:: k = b + \sum_i w_i k_i + w_0 \Bigl(c + \sum_i u_i k_i\Bigr)
+            \Bigl(d + \sum_j v_j k_j\Bigr)
+
+        with one RBF kernel :math:`k_i` per column, and convex weights. It is an additive kernel of
+        the second order (Duvenaud et al. 2011, section 3) with 3 D weights in place of one for
+        every pair, whose variance is one: put it into a ScaleKernel to learn an output scale.
+
+        Args:
+            input_dim: Number ``D`` of input columns, scaled to the unit cube.
+            cat_dims: Columns of codes of categories, which are not scaled. Each has a
+                :class:`.CategoricalKernel` in place of an RBF.
+            priors: As :meth:`optimization`'s, around half of the variance for the product.
+            batch_shape, active_dims: See :meth:`time_series`.
+
+        Reference: Duvenaud, Nickisch and Rasmussen (2011), Additive Gaussian Processes.
+        """
+        shape = torch.Size(batch_shape or ())
+        parts = presets.pairs(input_dim, cat_dims, priors, shape)
+        return cls._preset(parts, input_dim, active_dims, skip=True)
+
+    @classmethod
     def _preset(
         cls,
         parts: presets.Parts,

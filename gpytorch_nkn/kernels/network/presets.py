@@ -29,7 +29,14 @@ from gpytorch_nkn.kernels.network.convex_weights import (
 )
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
-from gpytorch_nkn.layers import Layer, Linear, log_normal_prior, parse_wiring, prior_closures
+from gpytorch_nkn.layers import (
+    Layer,
+    Linear,
+    Product,
+    log_normal_prior,
+    parse_wiring,
+    prior_closures,
+)
 
 __all__ = [
     "Parts",
@@ -37,6 +44,7 @@ __all__ = [
     "make_options",
     "mixed_parts",
     "optimization",
+    "pairs",
     "regression",
     "tabular",
     "texture",
@@ -177,14 +185,7 @@ def optimization(
     """One RBF per input column and a Matern-5/2 over all of them; convex combinations."""
     columns = _check_columns(input_dim, cat_dims)
     options = _Options(wiring, priors, False, batch_shape, None)
-    primitives = _categories(columns, options)
-    for column in columns.continuous:
-        kernel = RBFKernel(batch_shape=batch_shape, active_dims=(column,))
-        kernel.lengthscale = 0.3
-        if priors:
-            prior = LogNormalPrior(*_SINGLE_LENGTHSCALE)
-            kernel.register_prior("lengthscale_prior", prior, *prior_closures("lengthscale"))
-        primitives.append(kernel)
+    primitives = _single_columns(columns, options)
     factors: list[Kernel] = []
     if columns.continuous:
         joint = MaternKernel(nu=2.5, batch_shape=batch_shape, **columns.of_numbers)
@@ -200,15 +201,22 @@ def optimization(
     layers = parse_wiring(
         wiring, len(primitives), batch_shape=batch_shape, weights="simplex", skip=True
     )
-    set_convex_weights(layers, convex_weights(layers, input_dim, 1, OUTPUT_WEIGHTS["center"]))
-    if priors:
-        for layer in layers:
-            if isinstance(layer, Linear):
-                layer.add_raw_priors()
-    start = convex_weights(
-        layers, input_dim, 1, OUTPUT_WEIGHTS["additive"], torch.Generator().manual_seed(0)
+    _start_convex(layers, input_dim, 1, "additive", priors)
+    return primitives, layers
+
+
+def pairs(
+    input_dim: int, cat_dims: Iterable[int] | None, priors: bool, batch_shape: torch.Size
+) -> Parts:
+    """One RBF per input column, and a product of two sums of them; convex combinations."""
+    columns = _check_columns(input_dim, cat_dims)
+    primitives = _single_columns(columns, _Options("", priors, False, batch_shape, None))
+    sums, total = (
+        Linear(*sizes, weights="simplex", batch_shape=batch_shape)
+        for sizes in ((input_dim, 2), (1 + input_dim, 1))
     )
-    set_convex_weights(layers, start)
+    layers = [sums, Product(2, 1), total]
+    _start_convex(layers, input_dim, 0, "center", priors)
     return primitives, layers
 
 
@@ -273,6 +281,33 @@ def _categories(columns: _Columns, options: _Options) -> list[Kernel]:
     """One kernel per categorical column."""
     kernels = [_categorical(options, active_dims=(column,)) for column in columns.categorical]
     return [_scaled(kernel, options) for kernel in kernels]
+
+
+def _single_columns(columns: _Columns, options: _Options) -> list[Kernel]:
+    """One kernel per column, for inputs in the unit cube."""
+    kernels = _categories(columns, options)
+    for column in columns.continuous:
+        kernel = RBFKernel(batch_shape=options.batch_shape, active_dims=(column,))
+        kernel.lengthscale = 0.3
+        if options.priors:
+            prior = LogNormalPrior(*_SINGLE_LENGTHSCALE)
+            kernel.register_prior("lengthscale_prior", prior, *prior_closures("lengthscale"))
+        kernels.append(kernel)
+    return kernels
+
+
+def _start_convex(
+    layers: list[Layer], num_single: int, num_joint: int, near: str, priors: bool
+) -> None:
+    """Start weights near one of ``OUTPUT_WEIGHTS``, and priors around the center of these."""
+    center = convex_weights(layers, num_single, num_joint, OUTPUT_WEIGHTS["center"])
+    set_convex_weights(layers, center)
+    for layer in layers if priors else ():
+        if isinstance(layer, Linear):
+            layer.add_raw_priors()
+    generator = torch.Generator().manual_seed(0)
+    start = convex_weights(layers, num_single, num_joint, OUTPUT_WEIGHTS[near], generator)
+    set_convex_weights(layers, start)
 
 
 def _categorical(options: _Options, **kwargs) -> Kernel:

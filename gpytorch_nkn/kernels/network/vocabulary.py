@@ -18,6 +18,7 @@ NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     "additive": ("additive", {}),
     "columns": ("tabular", {"columns": True}),
     "optimization": ("optimization", {}),
+    "pairs": ("pairs", {}),
     "paper": ("additive", {"priors": False}),
     "regression": ("regression", {}),
     "spectral": ("tabular", {"spectral": 4}),

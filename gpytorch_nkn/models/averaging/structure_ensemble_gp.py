@@ -128,7 +128,7 @@ class StructureEnsembleGP(EnsembleGP):
             - ``"matern"``: Matern-5/2 over all columns with gamma priors; from ten columns on
               lengthscales grow in proportion to their number.
             - A ``structure`` of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, such as
-              ``"optimization"``, near a sum of kernels of single columns.
+              ``"optimization"``, near a sum of kernels of single columns, or ``"pairs"``.
             - ``"input-warped "`` and one of these words: the same on inputs each of whose columns
               but categories is bent by a learned curve (:class:`.InputWarpKernel`; Snoek et al.
               2014), for functions that vary faster near one end of a column. By default there is

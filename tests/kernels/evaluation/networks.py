@@ -357,6 +357,7 @@ CASES = {
     "scaled-active-dims": Case(scaled_columns, kinked=True),
     "partly-frozen": Case(partly_frozen, kinked=True),
     "optimization": Case(preset("optimization", 3), kinked=True),
+    "pairs": Case(preset("pairs", 3)),
     "optimization-scaled": Case(
         lambda b: ScaleKernel(preset("optimization", 3)(b), batch_shape=b), kinked=True
     ),

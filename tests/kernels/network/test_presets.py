@@ -304,7 +304,7 @@ def test_copies_of_a_primitive_start_apart(name, args):
         assert (second / first - 1).abs().min() > 0.5, key
 
 
-@pytest.mark.parametrize("name", ["regression", "tabular", "additive", "optimization"])
+@pytest.mark.parametrize("name", ["regression", "tabular", "additive", "optimization", "pairs"])
 @pytest.mark.parametrize("input_dim", [0, -1, 2.0, "3"])
 def test_number_of_columns_must_be_a_positive_integer(name, input_dim):
     with pytest.raises(
@@ -415,8 +415,30 @@ def test_optimization_equals_the_composition_by_hand(wiring):
     torch.testing.assert_close(dense(network, x, y), units.squeeze(0))
 
 
-def test_optimization_has_a_variance_of_one_whatever_its_parameters():
-    network, x = build("optimization", (4,)), torch.rand(5, 4)
+def test_pairs_equals_the_formula():
+    network, x, y = build("pairs", (3,)), torch.rand(6, 3), torch.rand(5, 3)
+    assert [k.active_dims.tolist() for k in network.primitives] == [[0], [1], [2]]
+    k = [torch.exp(-0.5 * torch.cdist(x[:, [i]], y[:, [i]]).square() / 0.3**2) for i in range(3)]
+    sums, total = network.layers[0], network.layers[2]
+    u, v = torch.einsum("oc,cnm->onm", sums.weight, torch.stack(k)) + sums.bias[:, None, None]
+    w = total.weight[0]
+    expected = total.bias + w[0] * u * v + sum(w[1 + i] * k[i] for i in range(3))
+    torch.testing.assert_close(dense(network, x, y), expected)
+    assert 0.25 < w[0].item() < 0.75  # neither a sum nor a product alone
+    assert not torch.equal(sums.weight[0], sums.weight[1])
+
+
+def test_pairs_has_terms_of_two_columns_at_most():
+    shares = {}
+    for term in expand(build("pairs", (4,)), torch.rand(30, 4)).terms:
+        shares[len(term.columns)] = shares.get(len(term.columns), 0.0) + term.share
+    assert set(shares) - {0} == {1, 2}
+    assert min(shares[1], shares[2]) > 0.1 * sum(shares.values())
+
+
+@pytest.mark.parametrize("name", ["optimization", "pairs"])
+def test_convex_presets_have_a_variance_of_one_whatever_their_parameters(name):
+    network, x = build(name, (4,)), torch.rand(5, 4)
     for _ in range(3):
         torch.testing.assert_close(dense(network, x).diagonal(), torch.ones(5))
         for parameter in network.parameters():
@@ -433,10 +455,11 @@ def test_optimization_starts_near_a_sum_of_one_dimensional_kernels():
     assert shares[1] > 0.5 * sum(shares.values())
 
 
+@pytest.mark.parametrize("name", ["optimization", "pairs"])
 @pytest.mark.parametrize("batch_shape", [(), (2,), (3, 2)])
-def test_optimization_in_batches_and_copies(batch_shape):
-    network = build("optimization", (3,), batch_shape=torch.Size(batch_shape))
-    single, x = build("optimization", (3,)), torch.rand(5, 3)
+def test_convex_presets_in_batches_and_copies(name, batch_shape):
+    network = build(name, (3,), batch_shape=torch.Size(batch_shape))
+    single, x = build(name, (3,)), torch.rand(5, 3)
     assert network.batch_shape == batch_shape
     for (key, p), q in zip(network.named_parameters(), single.parameters(), strict=True):
         assert p.shape == (*batch_shape, *q.shape), key
@@ -454,13 +477,17 @@ def test_optimization_in_batches_and_copies(batch_shape):
         assert len(with_prior) == len(list(copy.parameters()))
 
 
-def test_optimization_without_priors_and_with_columns():
-    network, x = build("optimization", (2,), priors=False), torch.rand(5, 4)
+@pytest.mark.parametrize("name", ["optimization", "pairs"])
+def test_convex_presets_without_priors_and_with_columns(name):
+    network, x = build(name, (2,), priors=False), torch.rand(5, 4)
     assert list(network.named_priors()) == []
-    expected = dense(build("optimization", (2,)), x[:, [3, 1]])
+    expected = dense(build(name, (2,)), x[:, [3, 1]])
     torch.testing.assert_close(dense(network, x[:, [3, 1]]), expected)
-    some = build("optimization", (2,), active_dims=(3, 1))
+    some = build(name, (2,), active_dims=(3, 1))
     torch.testing.assert_close(dense(some, x), expected)
+
+
+def test_optimization_needs_a_last_linear_layer():
     with pytest.raises(ValueError, match="a last Linear layer, got 'Linear4-Product2'"):
         build("optimization", (2,), wiring="Linear4-Product2")
 
@@ -483,6 +510,7 @@ READY = {
     "additive": ((3,), 3),
     "texture": ((), 1),
     "optimization": ((3,), 3),
+    "pairs": ((3,), 3),
 }
 
 
