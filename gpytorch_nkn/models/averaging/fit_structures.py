@@ -29,7 +29,7 @@ from gpytorch_nkn.fit import (
     warn_user,
 )
 from gpytorch_nkn.linalg import ExactPosterior
-from gpytorch_nkn.models.averaging.member_warp import fit_warp, warp_slope, warped
+from gpytorch_nkn.models.averaging.member_warp import fit_warp, secant, warp_slope, warped
 from gpytorch_nkn.models.averaging.structure_ensemble_gp import StructureEnsembleGP
 from gpytorch_nkn.models.common import PartsGP, trains
 
@@ -303,7 +303,11 @@ def _part(
 
 
 def _leave_one_out(part: PartsGP, y: Tensor, warp: Tensor) -> Tensor:
-    """Log densities ``N`` of targets in their unit, each given all the others; or -infinity."""
+    """Log densities ``N`` of targets in their unit, each given all the others; or -infinity.
+
+    Those of a warped outcome are of the Gaussian that its members have for it. The density on the
+    scale of the warp would be higher (by one to three nats at 20 points), and not what is used.
+    """
     targets = part.train().train_targets
     with torch.no_grad():
         mean, covariance = noisy_prior(part)
@@ -312,9 +316,9 @@ def _leave_one_out(part: PartsGP, y: Tensor, warp: Tensor) -> Tensor:
         except torch.linalg.LinAlgError:
             return torch.full_like(targets, -math.inf)
         center, variance = posterior.leave_one_out()
-        error = targets - center - mean
-        density = -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
-        return density + warp_slope(y, warp).log()
+        center, ratio = secant(center + mean, warp)
+        variance = variance * ratio.square()
+        return -0.5 * ((y - center).square() / variance + variance.log() + math.log(2 * math.pi))
 
 
 def _from_state(model: StructureEnsembleGP, state: Mapping[str, Tensor]) -> StructureEnsembleGP:

@@ -20,7 +20,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch.distributions import Normal
 
-from gpytorch_nkn.fit import Objective
+from gpytorch_nkn.fit import Objective, stacking_weights
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.linalg import DelayedMatrix, delayed_matrix
 from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp
@@ -512,6 +512,34 @@ def test_a_warped_posterior_has_median_and_probability_of_improvement_of_the_sca
     assert apart.sum() > 40 and (sign * expected[apart]).max() > 1
     at_data = model.posterior(x.unsqueeze(-2)).mean.flatten()
     assert ((at_data - y.flatten()) / y.flatten()).abs().median() < 0.1
+
+
+@pytest.mark.filterwarnings("ignore:Data .outcome observations. is not standardized")
+@torch.no_grad()
+def test_weights_are_those_of_what_members_predict_without_each_point():
+    x, y = skewed()
+    y = (y - y.mean()) / y.std()
+    options = {"structures": ["matern", "outcome-warped rbf"], "outcome_transform": None}
+    model = StructureEnsembleGP(x, y, **options)
+    fit_structure_ensemble_gp(model, prior_points=2, **QUICK)
+    densities = torch.empty(2, len(y))
+    for i in range(len(y)):
+        rest = torch.arange(len(y)) != i
+        without = StructureEnsembleGP(x[rest], y[rest], **options)
+        state = model.state_dict()
+        for name, value in without.state_dict().items():
+            if name.startswith("covar_module.kernels") or value.shape[:1] == (2,):
+                value.copy_(state[name])
+        for structure in range(2):
+            without.set_weights(torch.eye(2)[structure])
+            posterior = without.eval().posterior(x[[i]], observation_noise=True)
+            predicted = Normal(posterior.mean[0].squeeze(), posterior.variance[0].sqrt().squeeze())
+            densities[structure, i] = predicted.log_prob(y[i, 0])
+    expected = stacking_weights(densities.numpy(), evenness=2 / len(y))
+    assert 0.05 < expected.min() < 0.45
+    torch.testing.assert_close(
+        model.weights, torch.from_numpy(expected).to(model.weights), atol=1e-3, rtol=0
+    )
 
 
 def test_warped_structures_predict_skewed_outcomes_better():
