@@ -266,7 +266,7 @@ FIGURES: dict[str, tuple[Callable[..., None], float, list[tuple[str, int]]]] = {
     ),
     "textures": (textures, 4.6, [("Texture extrapolation", 0)]),
     "photographs": (photographs, 3.6, [("Photographs", 0), ("Photographs", 1)]),
-    "optimisation": (optimisation, 4.9, [("Bayesian optimisation / Averaged over structures", 3)]),
+    "optimisation": (optimisation, 4.9, [("Bayesian optimisation / Averaged over structures", 2)]),
     "training_step": (training_step, 4.6, [("One training step", 0)]),
     "scaling": (scaling, 6.6, [("Tables of many rows / As it grows", 0)]),
 }
