@@ -306,7 +306,7 @@ def _leave_one_out(part: PartsGP, y: Tensor, warp: Tensor) -> Tensor:
     """Log densities ``N`` of targets in their unit, each given all the others; or -infinity.
 
     Those of a warped outcome are of the Gaussian that its members have for it. The density on the
-    scale of the warp would be higher (by one to three nats at 20 points), and not what is used.
+    scale of the warp would be higher (by about a nat at 20 points), and not what is used.
     """
     targets = part.train().train_targets
     with torch.no_grad():
