@@ -61,7 +61,8 @@ def fit_bo_model(
             from those that the model has.
         fresh_starts: Further starts. For a network of convex combinations (the structure
             ``"optimization"``) they are in turn near a sum of one-dimensional kernels and near
-            the kernel over all columns; for other kernels they come from the data, see
+            the kernel over all columns (``"pairs"``: products of sums); for other kernels they
+            come from the data, see
             :func:`gpytorch_nkn.initialization.initialize_model`.
         max_iterations: L-BFGS iterations of each start.
         budget: Wall time in seconds; what was reached by then counts.
