@@ -29,6 +29,8 @@ __all__ = [
 
 S = TypeVar("S")
 
+_SEEDS = 2**43  # times a million, for those of single starts, they are what torch takes
+
 # Frames that a warning is not about: those of the package and of decorators and managers.
 _OURS = (
     os.path.dirname(os.path.dirname(__file__)) + os.sep,
@@ -52,13 +54,15 @@ class Session:
 
     Raises:
         TypeError: ``seed`` is not an integer.
-        ValueError: ``budget`` is not positive.
+        ValueError: ``budget`` is not positive, or ``seed`` is beyond 43 bits.
     """
 
     def __init__(self, *, budget: float | None = None, seed: int = 0, progress: bool = True):
         if budget is not None and not budget > 0:
             raise ValueError(f"budget must be a positive number of seconds, got {budget}.")
         check_counts(None, seed=seed)
+        if not abs(seed) < _SEEDS:
+            raise ValueError(f"seed must lie between -2 ** 43 and 2 ** 43, got {seed}.")
         self.budget, self.seed, self.progress = budget, seed, progress
         self.end = math.inf if budget is None else time.monotonic() + budget
         self.interrupted = False

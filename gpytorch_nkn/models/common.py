@@ -241,23 +241,31 @@ def outcome_transform_for(
 class CheckedPoints:
     """Refuses points that the inputs of the model are not like."""
 
-    def _check_points(self: Any, X: Tensor) -> None:
-        """Refuse points to predict at.
+    def _check_points(self: Any, X: Tensor, added: bool = False) -> None:
+        """Refuse points to predict at, or to be added to the data.
 
         Raises:
             TypeError: They are no tensor of real numbers.
-            ValueError: They are not ``... x q x d``, or NaN or infinite.
+            ValueError: They are not ``... x q x d``, or NaN or infinite. Points to predict at may
+                lack the columns that an input transform appends to them.
         """
         if not isinstance(X, Tensor) or X.is_complex():
             got = X.dtype if isinstance(X, Tensor) else type(X).__name__
             raise TypeError(f"X must be a tensor of real numbers, got {got}.")
         columns = getattr(self, "_num_columns", X.shape[-1:])
-        if X.dim() < 2 or X.shape[-1:] != columns:
+        if X.dim() < 2 or (X.shape[-1:] != columns and (added or not self._are_appended(X))):
             width = columns[0] if columns else "d"
             raise ValueError(f"X must be ... x q x {width}, got the shape {tuple(X.shape)}.")
         if not bool(X.isfinite().all()):
             wrong = int((~X.isfinite()).sum())
             raise ValueError(f"X must be finite, got {wrong} values that are NaN or infinite.")
+
+    def _are_appended(self: Any, X: Tensor) -> bool:
+        """Whether the columns that points lack are appended (BoTorch's ``AppendFeatures``)."""
+        transform = getattr(self, "input_transform", None)
+        if transform is None or transform.transform_on_train or X.size(-1) >= self._num_columns[0]:
+            return False
+        return transform.transform(X).size(-1) == self._num_columns[0]
 
     def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
         """As in BoTorch, at points ``... x q x d``."""
@@ -275,7 +283,7 @@ class CheckedData(CheckedPoints):
             TypeError: They are no floating-point tensors.
             ValueError: They do not belong together row by row, or are not finite.
         """
-        self._check_points(X)
+        self._check_points(X, added=True)
         check_tensors(Y=Y)
         if Y.dim() < X.dim() or Y.shape[-2:] != (X.size(-2), self._num_outputs):
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, Self, cast
 
 from botorch.acquisition.objective import PosteriorTransform
@@ -140,8 +141,8 @@ class EnsembleGP(CheckedData, CustomFit, SingleTaskGP):
             )
         return GaussianMixturePosterior(distribution=posterior.distribution)
 
-    def condition_on_observations(  # type: ignore[override]
-        self, X: Tensor, Y: Tensor, **kwargs: Any
+    def condition_on_observations(
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
     ) -> Self:
         """Return the ensemble with further observations, its members' parameters kept.
 
@@ -149,14 +150,28 @@ class EnsembleGP(CheckedData, CustomFit, SingleTaskGP):
             X: Inputs ``... x q x D``, without a dimension for the members unless ``Y`` has as
                 many dimensions.
             Y: Targets ``... x q x 1``, the same for all members, or ``... x members x q x 1``.
-            **kwargs: As in BoTorch (``noise``).
+            noise: Variances of the noise, where those of the training data are known, of the shape
+                of ``Y`` and, as in BoTorch, on the scale of the outcome transform; with an entry
+                for each member on that member's scale.
+            **kwargs: As in BoTorch.
+
+        Raises:
+            ValueError: Shapes do not belong together, or values are not finite.
         """
-        self._check_points(X)
+        self._check_points(X, added=True)
         check_tensors(Y=Y)
         num_members = self.num_members
         if X.dim() == Y.dim() == 2:
             X = X.expand(num_members, *X.shape)
             Y = Y.expand(num_members, *Y.shape)
+            if noise is not None:
+                check_tensors(noise=noise)
+                if noise.shape != Y.shape[1:] or not (noise >= 0).all():
+                    raise ValueError(
+                        f"noise must be variances of the shape of Y, {tuple(Y.shape[1:])}, not "
+                        f"negative, got the shape {tuple(noise.shape)} and {noise.min():.3g}."
+                    )
+                noise = self._member_noise(Y, noise)
         elif X.dim() < Y.dim():
             X = X.unsqueeze(MCMC_DIM).expand(*Y.shape[:-2], *X.shape[-2:])
         if X.dim() < 3 or X.size(MCMC_DIM) != num_members:
@@ -164,7 +179,23 @@ class EnsembleGP(CheckedData, CustomFit, SingleTaskGP):
                 f"X and Y must be q x d and q x 1, or Y ... x {num_members} x q x 1 with an "
                 f"entry for each member, got the shapes {tuple(X.shape)} and {tuple(Y.shape)}."
             )
+        if noise is not None:
+            kwargs["noise"] = noise
         return cast(Self, super().condition_on_observations(X, Y, **kwargs))
+
+    def _member_noise(self, Y: Tensor, noise: Tensor) -> Tensor:
+        """Variances ``q x 1`` of noise for targets ``members x q x 1``, as each member has them."""
+        return noise.expand(Y.shape)
+
+    def subset_output(self, idcs: list[int]) -> Self:
+        """A copy: there is one output.
+
+        Raises:
+            ValueError: ``idcs`` is not ``[0]`` or ``[-1]``.
+        """
+        if list(idcs) not in ([0], [-1]):
+            raise ValueError(f"There is one output, so idcs must be [0] or [-1], got {idcs}.")
+        return deepcopy(self)
 
     def fantasize(self, X: Tensor, *args: Any, **kwargs: Any) -> Self:
         """Ensembles with observations that are drawn, as in BoTorch.

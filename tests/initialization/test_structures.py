@@ -67,6 +67,9 @@ def test_products_begin_as_such_where_there_is_no_joint_kernel():
     start_from_structure(network, "joint")
     assert total.weight[0, 0] > 0.3 and total.weight[0, 1:].sum().item() == pytest.approx(0.1)
     torch.testing.assert_close(sums.bias, torch.full((2,), 1 / 3))
+    share = total.weight[0, 0].item()
+    start_from_structure(network, "joint", seed=1)
+    assert total.weight[0, 0].item() == pytest.approx(share)  # the rest is the constant
     start_from_structure(network, "additive")
     assert total.weight[0, 0] < 0.4 and total.weight[0, 1:].sum().item() == pytest.approx(0.7)
     assert sums.bias[0] < 0.1 and sums.bias[1] > 0.9

@@ -248,7 +248,6 @@ _PARTITIONS = Case(
     columns=3,
     outputs=False,
     batches=False,
-    subsets=False,
     members=3,
 )
 _GRID = Case(

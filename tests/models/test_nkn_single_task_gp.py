@@ -11,7 +11,7 @@ from botorch.exceptions import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Log, Normalize, Standardize
-from botorch.models.transforms.input import FilterFeatures, InputPerturbation
+from botorch.models.transforms.input import AppendFeatures, FilterFeatures, InputPerturbation
 from botorch.optim.core import OptimizationResult, OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_torch
 from botorch.optim.utils import sample_all_priors
@@ -400,6 +400,24 @@ def test_inputs_that_are_perturbed_at_prediction():
     assert mean.shape == (6, 1)
     plain = moved(NKNSingleTaskGP(x, y))
     torch.testing.assert_close(mean[1::2], plain.posterior(at + shifts[1]).mean)
+
+
+@pytest.mark.parametrize("kind", [NKNSingleTaskGP, StructureEnsembleGP])
+def test_columns_that_are_appended_at_prediction(kind):
+    x, y = data(d=3)
+    transform = AppendFeatures(torch.tensor([[0.2], [0.8]]).to(x))
+    model = kind(x, y, input_transform=transform)
+    at = torch.rand(3, 2).to(x)
+    mean = model.posterior(at).mean
+    assert mean.shape[-2:] == (6, 1)
+    plain = kind(x, y)
+    full = torch.cat([at, torch.full_like(at[:, :1], 0.8)], -1)
+    torch.testing.assert_close(mean[..., 1::2, :], plain.posterior(full).mean)
+    for wrong in (at[:, :1], torch.rand(3, 4).to(x)):
+        with pytest.raises(ValueError, match="X must be ... x q x 3"):
+            model.posterior(wrong)
+    with pytest.raises(ValueError, match="X must be ... x q x 3"):
+        model.condition_on_observations(at, y[:3])
 
 
 def test_standardises_unless_told_otherwise():

@@ -64,7 +64,8 @@ def convex_weights(
             parts = zip((hidden_total, single_total, joint_total), counts, strict=True)
             row = [total / count for total, count in parts for _ in range(count)]
             weight = torch.tensor(row, dtype=torch.float64).expand(shape).clone()
-            weight[:, :hidden] *= jitter[:, :hidden]
+            if hidden > 1:  # of one unit it would change the share of the constant
+                weight[:, :hidden] *= jitter[:, :hidden]
         elif multiplied:
             weight = (1 - _BESIDE) * jitter / jitter.sum(-1, keepdim=True)
         else:

@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
+from gpytorch import settings
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import ConstantMean
 from torch import Tensor
@@ -101,7 +102,7 @@ def fit_structure_ensemble_gp(
         KeyboardInterrupt: Ctrl-C came before any structure had taken a step; later it ends the
             training with what was reached.
     """
-    check_counts(0, fresh_starts=fresh_starts)
+    check_counts(0, fresh_starts=fresh_starts, seed=seed)
     if max_iterations is not None:
         check_counts(1, max_iterations=max_iterations)
     check_number("prior_points", prior_points, positive=False)
@@ -152,15 +153,15 @@ def fit_structure_ensemble_gp(
                     tell_failures(result)
                     own.interrupted = result.interrupted
                 done += 1
+                model.trained_rows[number] = num_rows
             except RuntimeError as error:
                 failures[model.structures[number]] = str(error)
-        model.trained_rows[number] = num_rows
         if number in afresh:
             model.started_rows[number] = num_rows
         if session.interrupted or own.interrupted:
             break
     pairs = zip(parts, model.warps, strict=True)
-    densities = torch.stack([_leave_one_out(part, data[1], warp) for part, warp in pairs])
+    densities = torch.stack([_leave_one_out(part, *data[1:], warp) for part, warp in pairs])
     for name in failures:
         densities[model.structures.index(name)] = -math.inf
     if not densities.isfinite().any():
@@ -292,7 +293,9 @@ def _part(
     if noise is None:
         likelihood = get_gaussian_likelihood_with_lognormal_prior()
     else:
-        likelihood = FixedNoiseGaussianLikelihood(noise=noise * warp_slope(y, warp).square())
+        noise = noise * warp_slope(y, warp).square()
+        least = settings.min_fixed_noise.value(y.dtype)  # below it GPyTorch warns and rounds up
+        likelihood = FixedNoiseGaussianLikelihood(noise=noise.clamp_min(least))
     kernel = model.covar_module.kernels[number]
     part = PartsGP(x, warped(y, warp), kernel, ConstantMean(), likelihood).to(y)
     part.mean_module.initialize(constant=model.constants[number])
@@ -302,11 +305,12 @@ def _part(
     return part.train()
 
 
-def _leave_one_out(part: PartsGP, y: Tensor, warp: Tensor) -> Tensor:
+def _leave_one_out(part: PartsGP, y: Tensor, noise: Tensor | None, warp: Tensor) -> Tensor:
     """Log densities ``N`` of targets in their unit, each given all the others; or -infinity.
 
     Those of a warped outcome are of the Gaussian that its members have for it. The density on the
-    scale of the warp would be higher (by about a nat at 20 points), and not what is used.
+    scale of the warp would be higher (by about a nat at 20 points), and not what is used. Known
+    noise is that of the targets; what is inferred belongs to the scale of the warp.
     """
     targets = part.train().train_targets
     with torch.no_grad():
@@ -317,7 +321,11 @@ def _leave_one_out(part: PartsGP, y: Tensor, warp: Tensor) -> Tensor:
             return torch.full_like(targets, -math.inf)
         center, variance = posterior.leave_one_out()
         center, ratio = secant(center + mean, warp)
-        variance = variance * ratio.square()
+        if noise is None or warp[0] == 0:
+            variance = variance * ratio.square()
+        else:
+            known, least = part.likelihood.noise, settings.min_fixed_noise.value(y.dtype)
+            variance = (variance - known).clamp_min(least) * ratio.square() + noise
         return -0.5 * ((y - center).square() / variance + variance.log() + math.log(2 * math.pi))
 
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
+from botorch.sampling import MCSampler
 from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.constraints import GreaterThan
@@ -194,7 +195,7 @@ class StructureEnsembleGP(EnsembleGP):
         check_counts(1, num_members=num_members)
         check_training_data(train_X, train_Y, train_Yvar)
         set_cat_dims(self, cat_dims, train_X)
-        if isinstance(structures, str | Kernel) or not len(structures):
+        if isinstance(structures, str) or not isinstance(structures, Sequence) or not structures:
             raise ValueError(
                 f"structures must be a sequence such as ('matern',), got {structures!r}."
             )
@@ -316,6 +317,45 @@ class StructureEnsembleGP(EnsembleGP):
         if (warp := self._member_warp) is None:
             return mean, torch.ones_like(mean)
         return secant(mean, warp.warps[place])
+
+    def fantasize(
+        self, X: Tensor, sampler: MCSampler, observation_noise: Tensor | None = None, **kwargs: Any
+    ) -> Self:
+        """As the base class; where noise is known, with its mean on the scale of the targets."""
+        warp, noise = self._member_warp, self.common_data()[2]
+        if observation_noise is None and warp is not None and noise is not None:
+            y = self.posterior(X).mean
+            if (given := self.common_transform) is not None:
+                y, _ = given(y)
+            means = warp(y)[0].squeeze(-1)
+            observation_noise = self._warped_noise(means).unsqueeze(-1)
+        return super().fantasize(X, sampler, observation_noise=observation_noise, **kwargs)
+
+    def _apply_noise(
+        self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
+    ) -> MultivariateNormal:
+        """As the base class; where noise is known, with its mean on the scale of the targets."""
+        fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        if observation_noise is True and fixed and self._member_warp is not None:
+            observation_noise = self._warped_noise(mvn.mean).unsqueeze(-1)
+        return super()._apply_noise(X, mvn, observation_noise)
+
+    def _warped_noise(self, means: Tensor) -> Tensor:
+        """The mean of the known noise as variances ``... x S x q`` on the scales of the members.
+
+        They are those of the targets again where standard deviations are multiplied by the secant.
+        """
+        warp, noise = self._member_warp, self.common_data()[2]
+        assert warp is not None and noise is not None
+        _, ratio = secant(means, warp.warps.unsqueeze(-2))
+        return noise.mean() / ratio.square()
+
+    def _member_noise(self, Y: Tensor, noise: Tensor) -> Tensor:
+        noise = super()._member_noise(Y, noise)
+        if (warp := self._member_warp) is None:
+            return noise
+        given = self.common_transform
+        return warp(Y if given is None else given(Y)[0], noise)[1]
 
     @property
     def common_transform(self) -> OutcomeTransform | None:

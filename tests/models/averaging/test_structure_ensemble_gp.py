@@ -359,6 +359,7 @@ def test_a_structure_whose_training_fails_has_no_weight():
     with pytest.warns(RuntimeWarning, match="'Broken' has no weight"):
         fit_structure_ensemble_gp(model, **QUICK)
     assert model.structure_weights == {"rbf": 1.0, "Broken": 0.0}
+    assert model.trained_rows.tolist() == [12, 0]
     assert model.posterior(torch.rand(2, 3)).mean.isfinite().all()
     alone = StructureEnsembleGP(*draw(), structures=[Broken()])
     with pytest.raises(RuntimeError, match="every structure failed.*Broken"):
@@ -397,6 +398,8 @@ def test_arguments_from_a_data_set():
     ("options", "error", "message"),
     [
         ({"structures": "rbf"}, ValueError, r"a sequence such as \('matern',\), got 'rbf'"),
+        ({"structures": None}, ValueError, "a sequence such as .*, got None"),
+        ({"structures": {"rbf"}}, ValueError, "a sequence such as .*, got {'rbf'}"),
         ({"structures": []}, ValueError, r"a sequence such as .*, got \[\]"),
         ({"structures": ["rfb"]}, ValueError, "structure must be one of .*'rbf'.*got 'rfb'"),
         ({"structures": [3]}, TypeError, "structure must be a name.*got int"),
@@ -418,6 +421,7 @@ def test_wrong_arguments(options, error, message):
         ({"prior_points": -1.0}, ValueError, "prior_points must be not negative, got -1"),
         ({"fresh_starts": -1}, ValueError, "fresh_starts must be at least 0, got -1"),
         ({"max_iterations": 0}, ValueError, "max_iterations must be at least 1, got 0"),
+        ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
     ],
 )
 def test_wrong_options_of_the_training(options, error, message):
@@ -436,6 +440,9 @@ def test_models_and_weights_that_do_not_fit():
         fit_structure_ensemble_gp(model, previous=StructureEnsembleGP(x[:, :2], y), **QUICK)
     with pytest.raises(ValueError, match="must be 5 numbers, not negative"):
         model.set_weights([1.0, -1.0, 0.5])
+    assert torch.equal(model.subset_output([0]).posterior(x).mean, model.posterior(x).mean)
+    with pytest.raises(ValueError, match=r"one output, so idcs must be \[0\] or \[-1\], got \[1\]"):
+        model.subset_output([1])
     with pytest.raises(NotImplementedError, match="trained by itself"):
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
         fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 2}})
@@ -515,25 +522,29 @@ def test_a_warped_posterior_has_median_and_probability_of_improvement_of_the_sca
 
 
 @pytest.mark.filterwarnings("ignore:Data .outcome observations. is not standardized")
+@pytest.mark.parametrize("known", [False, True])
 @torch.no_grad()
-def test_weights_are_those_of_what_members_predict_without_each_point():
+def test_weights_are_those_of_what_members_predict_without_each_point(known):
     x, y = skewed()
     y = (y - y.mean()) / y.std()
+    noise = 0.01 + 0.02 * torch.rand_like(y) if known else None
     options = {"structures": ["matern", "outcome-warped rbf"], "outcome_transform": None}
-    model = StructureEnsembleGP(x, y, **options)
+    model = StructureEnsembleGP(x, y, noise, **options)
     fit_structure_ensemble_gp(model, prior_points=2, **QUICK)
     densities = torch.empty(2, len(y))
     for i in range(len(y)):
         rest = torch.arange(len(y)) != i
-        without = StructureEnsembleGP(x[rest], y[rest], **options)
+        left = noise[rest] if known else None
+        without = StructureEnsembleGP(x[rest], y[rest], left, **options)
         state = model.state_dict()
         for name, value in without.state_dict().items():
             if name.startswith("covar_module.kernels") or value.shape[:1] == (2,):
                 value.copy_(state[name])
         for structure in range(2):
             without.set_weights(torch.eye(2)[structure])
-            posterior = without.eval().posterior(x[[i]], observation_noise=True)
-            predicted = Normal(posterior.mean[0].squeeze(), posterior.variance[0].sqrt().squeeze())
+            posterior = without.eval().posterior(x[[i]], observation_noise=not known)
+            variance = posterior.variance[0].squeeze() + (noise[i, 0] if known else 0)
+            predicted = Normal(posterior.mean[0].squeeze(), variance.sqrt())
             densities[structure, i] = predicted.log_prob(y[i, 0])
     expected = stacking_weights(densities.numpy(), evenness=2 / len(y))
     assert 0.01 < expected.min() < 0.49
@@ -603,6 +614,63 @@ def test_known_noise_is_warped_with_the_outcomes():
     torch.testing.assert_close(model.likelihood.noise[0], variance * slope.square())
     fit_structure_ensemble_gp(model, **QUICK)
     assert model.posterior(x).variance.min() > 0
+
+
+@torch.no_grad()
+def test_predicted_observations_and_fantasies_have_the_known_noise_in_its_unit():
+    x, y = skewed()
+    noise = torch.full_like(y, 0.04 * y.var())
+    model = StructureEnsembleGP(
+        x, y, noise, structures=["outcome-warped rbf", "rbf"], num_members=2
+    )
+    fit_structure_ensemble_gp(model, **QUICK)
+    model.set_weights([0.5, 0.5])
+    test_x = torch.rand(5, 3)
+    variance = model.posterior(test_x).variance
+    observed = model.posterior(test_x, observation_noise=True).variance
+    torch.testing.assert_close(
+        observed - variance, noise[0, 0].expand_as(variance), rtol=1e-2, atol=0
+    )
+    fantasy = model.fantasize(test_x, SobolQMCNormalSampler(torch.Size([512]), seed=0))
+    drawn = torch.stack([fantasy.train_targets[:, k, -5:] for k in range(2)], 1)
+    drawn[:, 0] = unwarped(drawn[:, 0], model.warps[0])
+    drawn = drawn * model.common_transform.stdvs.squeeze()
+    torch.testing.assert_close(drawn.std(0), observed.sqrt().squeeze(-1), rtol=0.05, atol=0)
+
+
+@torch.no_grad()
+def test_further_observations_have_their_noise():
+    x, y = skewed()
+    noise = (0.02 + 0.02 * torch.rand_like(y)) * y.var()
+    structures = ["outcome-warped rbf", "rbf"]
+    model = StructureEnsembleGP(x, y, noise, structures=structures, num_members=2)
+    fit_structure_ensemble_gp(model, **QUICK)
+    model.set_weights([0.5, 0.5])
+    model.eval().posterior(x)
+    new_x, new_y = torch.rand(3, 3), y[:3] * 1.1
+    new_noise = torch.tensor([[0.1], [0.2], [0.3]])
+    longer = model.condition_on_observations(new_x, new_y, noise=new_noise)
+    standardize = model.common_transform
+    unit = standardize.stdvs.squeeze() ** 2
+    dense = StructureEnsembleGP(
+        torch.cat([x, new_x]), standardize(torch.cat([y, new_y]))[0],
+        torch.cat([noise / unit, new_noise]),
+        structures=structures, num_members=2, outcome_transform=None,
+    )  # fmt: skip
+    state = model.state_dict()
+    for name, value in dense.state_dict().items():
+        if name.startswith("covar_module.kernels") or name in {"constants", "warps"}:
+            value.copy_(state[name])
+    dense.set_weights([0.5, 0.5])
+    test_x = torch.rand(4, 3)
+    expected = dense.eval().posterior(test_x)
+    got = longer.posterior(test_x)
+    torch.testing.assert_close(standardize(got.mean)[0], expected.mean, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(got.variance / unit, expected.variance, rtol=1e-2, atol=1e-4)
+    with pytest.raises(ValueError, match=r"noise must be variances .*\(3, 1\).*got .*\(2, 1\)"):
+        model.condition_on_observations(new_x, new_y, noise=new_noise[:2])
+    with pytest.raises(ValueError, match="not negative, .* and -0.1"):
+        model.condition_on_observations(new_x, new_y, noise=-new_noise[[0, 0, 0]])
 
 
 @pytest.mark.parametrize(
