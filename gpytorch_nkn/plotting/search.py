@@ -33,6 +33,7 @@ __all__ = ["plot_acquisition", "plot_one_step_ahead", "plot_progress"]
 Given = TypeVar("Given")
 
 _Z95 = 1.959964
+_DECADES = 2  # of a logarithmic axis, below which more than the powers of ten are named
 _FEW = 8  # positions that are marked
 _MOST = 5.0  # standard deviations that are shown; what lies beyond is drawn at the edge
 
@@ -68,6 +69,8 @@ def plot_progress(
         ValueError: There is no value, one is not finite, one is better than the optimum, there
             are more initial evaluations than values, or ``feasible`` has another length.
     """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     (y,) = as_vectors(values=values)
     if not 0 <= num_initial <= y.size:
         raise ValueError(f"num_initial must be from 0 to {y.size}, got {num_initial}.")
@@ -98,15 +101,19 @@ def plot_progress(
             raise ValueError(f"The best value, {best[-1]:g}, is better than the optimum {optimum}.")
         # before there is one, and at an end that was reached, a logarithmic scale has no place
         shown = found & (regret > 0)
-        ax.step(numbers[shown], regret[shown], where="post", color=BLUE, linewidth=1.8)
+        style = {"where": "post", "color": BLUE, "linewidth": 1.8}
+        ax.step(numbers[shown], regret[shown], label="best so far", **style)
         ax.set_yscale("log")
+        if shown.any() and np.ptp(np.log10(regret[shown])) < _DECADES:
+            ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+            ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_formatter(NullFormatter())
     if num_initial:
         ax.axvspan(0.5, num_initial + 0.5, color=GRAY, alpha=0.08, linewidth=0, label="initial")
     ax.locator_params(axis="x", integer=True)
     finish(ax, "evaluation", y_label if optimum is None else f"simple regret of {y_label}")
     ax.set_xlim(0.5, y.size + 0.5)
-    if optimum is None:
-        put_legend_above(ax)
+    put_legend_above(ax)
     return ax
 
 
@@ -251,10 +258,12 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
             share = np.clip((np.nan_to_num(value, nan=low) - low) / (high - low or 1.0), 0, 1)
             bottom = lowest - margin - room
             style = {"color": ORANGE, "alpha": 0.35, "linewidth": 0, "label": label["acquisition"]}
-            if levels is None:
+            if levels is None and grid.size > _FEW:
                 ax.fill_between(grid, bottom, bottom + 0.9 * room * share, **style)
             else:
-                ax.bar(np.arange(grid.size), 0.9 * room * share, width=0.6, bottom=bottom, **style)
+                places = grid if levels is None else np.arange(grid.size)
+                width = 0.6 * np.diff(places).min(initial=np.ptp(places) or 1.0)
+                ax.bar(places, 0.9 * room * share, width=width, bottom=bottom, **style)
         finish(ax, one.name, y_label if number == 0 else "")
         if levels is None:
             ax.margins(x=0.01)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from gpytorch.models import ExactGP
 from scipy.interpolate import RegularGridInterpolator
-from scipy.stats import norm, sobol_indices
+from scipy.stats import norm, qmc, sobol_indices
 from torch import Tensor
 
 from gpytorch_nkn.fit import evaluating
@@ -41,6 +41,7 @@ _SHARE_POINTS = 100  # per column, by which the share of a pair is taken
 # Rough shares of pairs, and still rougher ones of how many of them: rows, points of each column.
 _SCREEN, _ROUGH_SCREEN, _SCREENED = (30, 6), (10, 4), 100
 _VISIBLE = 1e-3  # share from which on a pair is an effect
+_COVER = 200  # points over which it is told how much is uncertain
 _DISCRETE = 8  # different values of a column that are taken themselves
 _FLAT = 1e-12  # standard deviation, of the largest target, below which a prediction is constant
 _BAND = float(norm.ppf(0.975))
@@ -88,6 +89,9 @@ class Effects:
         first_order: Sobol indices ``D`` of first order, by column.
         total_order: Total Sobol indices ``D``.
         names: Of all columns ``D``.
+        uncertain: Share of the variance of the function, for columns that vary independently of
+            each other, that the data leave open: that of the posterior about its mean. Where it is
+            large, a small index says that nothing was seen of a column, not that it does nothing.
         scale: What the effects are of where targets are transformed, such as ``"logarithm"``.
     """
 
@@ -96,6 +100,7 @@ class Effects:
     first_order: np.ndarray
     total_order: np.ndarray
     names: tuple[str, ...]
+    uncertain: float
     scale: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,6 +119,7 @@ class Effects:
         if self.pairs:
             lines.append(f"{'pair':<{width}}  share")
             lines += [f"{pair.label:<{width}}  {pair.share:5.3f}" for pair in self.pairs]
+        lines.append(f"Of the variance of the function {self.uncertain:.3f} is uncertain.")
         return "\n".join(lines)
 
 
@@ -157,6 +163,9 @@ def effects(
     alone. First-order indices and the shares of all interactions, of triples and so on too, add
     up to one, but for errors of estimation: those of the indices fall with ``samples``, are about
     0.01 by default, and may make an index slightly negative or larger than the total index.
+
+    The posterior mean has only what was seen. How much of the function's variance was not, over
+    such columns, is ``uncertain``.
 
     Args:
         model: A fitted ExactGP with one output and a Gaussian likelihood (SingleTaskGP with its
@@ -222,6 +231,7 @@ def effects(
         rng = np.random.default_rng(seed)
         rows = draw_rows(inputs, _ROWS, rng)
         first, total, variance = _indices(process, inputs, samples, rng)
+        uncertain = _uncertain(process, inputs, seed)
         # what a series does over time is in its components
         shown = np.argsort(-total, kind="stable")
         shown = shown[shown > 0] if gp.is_series and len(names) > 1 else shown
@@ -251,7 +261,7 @@ def effects(
         ]
     both.sort(key=lambda effect: -effect.share)
     scale = "" if gp.units.link is None else gp.units.link.noun
-    return Effects(tuple(main), tuple(both), first, total, names, scale)
+    return Effects(tuple(main), tuple(both), first, total, names, uncertain, scale)
 
 
 def _indices(
@@ -278,6 +288,17 @@ def _indices(
     if variance <= (_FLAT * np.abs(process.targets).max()) ** 2:
         return np.zeros(dim), np.zeros(dim), 0.0
     return first, total, variance
+
+
+def _uncertain(process: Averages, inputs: np.ndarray, seed: int) -> float:
+    """The posterior variance of the function about its average, as a share of its variance."""
+    uniform = qmc.Halton(inputs.shape[1], rng=np.random.default_rng(seed)).random(_COVER)
+    points = np.stack(
+        [Empirical(column).ppf(u) for column, u in zip(inputs.T, uniform.T, strict=True)], axis=-1
+    )
+    mean, deviation = process.contrast([(1.0, points[:, None]), (-1.0, points)])
+    both = np.square(deviation).mean() + mean.var()
+    return float(np.square(deviation).mean() / both) if both > 0 else 0.0
 
 
 def _main_effect(

@@ -284,7 +284,7 @@ def _logarithms(
 def _labels(given: Sequence[str] | None, number: int) -> list[str]:
     """What evaluations are called."""
     if given is None:
-        return [f"number {place + 1}" for place in range(number)]
+        return [f"evaluation {place + 1}" for place in range(number)]
     if isinstance(given, str) or len(given) != number:
         raise ValueError(f"labels must be {number} names, got {given!r}.")
     return [f"{label} (evaluation {place})" for place, label in enumerate(given, 1)]

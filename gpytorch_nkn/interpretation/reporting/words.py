@@ -34,6 +34,7 @@ __all__ = [
     "title_of",
 ]
 
+_UNCERTAIN = 0.1  # share of the variance from which on an effect may be there and not be seen
 MATTERS = 5e-3  # total index from which on a column is told of
 _PAIRS = 3  # that are told of; tables and figures have the others
 _STRAIGHT = 0.99  # of a trend's variance that a straight line explains, to call it one
@@ -169,12 +170,14 @@ def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = Fal
     drawn = {e.names[0] for e in effects.main}
     hardly = [name for name in effects.names if total[name] < MATTERS]
     others = [n for n in effects.names if total[n] >= MATTERS and n not in drawn]
-    for names, what in ((others, "matter less"), (hardly, "hardly matter")):
+    unseen = ("hardly matter", "hardly matters")
+    if effects.uncertain >= _UNCERTAIN:
+        rest = f"so far; {percent(effects.uncertain)} of the variance of the function is uncertain"
+        unseen = (f"have shown no effect {rest}", f"has shown no effect {rest}")
+    for names, what in ((others, ("matter less", "matters less")), (hardly, unseen)):
         if names and len(hardly) < len(effects.names):
-            many = len(names) > _FEW
-            who = f"{len(names)} other columns" if many else listed(names)
-            what = what if len(names) > 1 else what.replace("matter", "matters", 1)
-            sentences.append(f"{who[:1].upper()}{who[1:]} {what}." if many else f"{who} {what}.")
+            who = f"{len(names)} other columns" if len(names) > _FEW else listed(names)
+            sentences.append(f"{who} {what[len(names) == 1]}.")
     return sentences
 
 

@@ -167,6 +167,23 @@ def test_mean_and_deviation_equal_those_of_a_dense_computation():
         ],
     )
     assert np.abs(of_rows - average).max() > 0.1  # else the two could not be told apart
+    # all places of both columns, a uniform sample of which the share is estimated by
+    weights = np.stack([table(i, j) - average for i, j in product(rows, rows)]).reshape(-1, 81)
+    variance = np.einsum("ij,jk,ik->i", weights, covariance, weights).mean()
+    expected = variance / (variance + (weights @ mean).var())
+    assert found.uncertain == pytest.approx(expected, rel=0.1) and expected > 0.05
+
+
+def test_what_was_not_seen_of_a_column_is_uncertain():
+    x = torch.rand(40, 6, dtype=torch.float64)
+    x[:, 1:] = 0.5 + 0.01 * x[:, 1:]  # only the first column was moved
+    y = torch.sin(6 * x[:, 0])
+    moved = single(x, y, lengthscale=0.5)
+    assert effects(moved).uncertain < 0.01  # over the values that there were
+    few = cube(16, 6)
+    y = (5 * few).sin().sum(-1)
+    assert effects(single(few, y, lengthscale=0.5)).uncertain > 0.2
+    assert effects(single(few, y, lengthscale=5.0)).uncertain < 0.05
 
 
 def test_effects_of_an_additive_kernel_are_its_components():
@@ -308,7 +325,8 @@ def test_table_and_dictionary():
     assert lines[0].split() == ["column", "first", "total"]
     assert {lines[1].split()[0], lines[2].split()[0]} == {"x0", "x1"}
     assert float(lines[1].split()[2]) == pytest.approx(1, abs=0.05)
-    assert lines[-1].split()[:2] == ["x0,", "x1"]
+    assert lines[-2].split()[:2] == ["x0,", "x1"]
+    assert lines[-1] == f"Of the variance of the function {found.uncertain:.3f} is uncertain."
     record = json.loads(json.dumps(found.to_dict()))
     np.testing.assert_array_equal(record["pairs"][0]["mean"], found.pairs[0].mean)
     assert record["names"] == ["x0", "x1"] and record["pairs"][0]["data"] is None

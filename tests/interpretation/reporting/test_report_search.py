@@ -89,7 +89,7 @@ def test_it_says_what_was_reached_and_where_it_goes_on(name, tmp_path):
     assert torch.equal(torch.get_rng_state(), state) and model.training
     best = int(Y.argmax())
     assert found.best == best and found.maximize
-    assert f"number {best + 1} has the highest value" in found.summary[0]
+    assert f"evaluation {best + 1} has the highest value" in found.summary[0]
     assert any(line.startswith("Next: heat = 0") for line in found.summary)
     assert set(found.structures) == set(getattr(model, "structure_weights", {}))
     assert found.effects.main[0].names == ("heat",)
@@ -334,7 +334,7 @@ def test_the_best_is_one_that_keeps_the_constraints():
     feasible[order[:2]] = False
     found = report_search(one_column(), feasible=feasible, num_initial=3)
     assert found.best == order[2] and found.feasible.tolist() == feasible.tolist()
-    first = f"12 keep the constraints; number {order[2] + 1} has the highest value of these"
+    first = f"12 keep the constraints; evaluation {order[2] + 1} has the highest value of these"
     assert first in found.summary[0]
     assert found.slices[0].best == pytest.approx(X[order[2], found.slices[0].column].item())
     # what violates them may be better than the optimum of those that keep them
@@ -406,7 +406,10 @@ def test_a_value_that_is_luck_and_a_model_that_knows_nothing_are_told():
     (line,) = [line for line in found.summary if line.startswith("The model takes some of that")]
     with torch.no_grad():
         mean = lucky.posterior(x.unsqueeze(-2)).mean.flatten()
-    assert f"of number {found.best + 1}, and the best of number {int(mean.argmax()) + 1}" in line
+    assert (
+        f"of evaluation {found.best + 1}, and the best of evaluation {int(mean.argmax()) + 1}"
+        in line
+    )
     assert any("explain" in line for line in found.checks)
     blind = SingleTaskGP(x, noise, torch.full_like(noise, 0.01))
     found = report_search(blind)

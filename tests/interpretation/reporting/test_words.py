@@ -8,12 +8,14 @@ from gpytorch.kernels import CosineKernel, PeriodicKernel, RBFKernel
 from scipy.special import iv
 
 from gpytorch_nkn.estimators.transforms import Transform
+from gpytorch_nkn.interpretation import Effect, Effects
 from gpytorch_nkn.interpretation.components.behaviour import Geometry, Role
 from gpytorch_nkn.interpretation.components.decomposition import Component
 from gpytorch_nkn.interpretation.expansion.terms import Term
 from gpytorch_nkn.interpretation.reporting.words import (
     describe_component,
     describe_effect,
+    describe_effects,
     title_of,
 )
 from gpytorch_nkn.interpretation.units import (
@@ -418,3 +420,26 @@ def test_words_leave_the_random_state_alone():
     before = torch.get_rng_state()
     cycle(np.sin(2 * np.pi * X), term(periodic(1.0)))
     assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("columns", "uncertain", "said"),
+    [
+        (2, 0.02, "b hardly matters."),
+        (3, 0.02, "b and c hardly matter."),
+        (9, 0.02, "8 other columns hardly matter."),
+        (
+            2,
+            0.3,
+            "b has shown no effect so far; 30.0 % of the variance of the function is uncertain.",
+        ),
+        (9, 0.3, "8 other columns have shown no effect so far; 30.0 % of the variance"),
+    ],
+)
+def test_columns_without_an_effect_may_not_have_been_seen(columns, uncertain, said):
+    names = tuple("abcdefghi"[:columns])
+    total = np.array([1.0] + [0.0] * (columns - 1))
+    grid, none = np.linspace(0, 1, 5), np.zeros(5)
+    first = Effect("a", (0,), ("a",), (grid,), (None,), grid, grid, grid, (none, none), 1.0)
+    found = Effects((first,), (), total, total, names, uncertain)
+    assert describe_effects(found, YEARS)[-1].startswith(said)
