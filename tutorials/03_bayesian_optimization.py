@@ -162,10 +162,10 @@ axes.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %% [markdown]
-# The effect of one variable, the others averaged out, next to the truth (dotted, shifted to agree
-# at its maximum). The model knows it best where it searched, near the maximum.
+# The effect of one variable next to the truth (dotted, shifted to agree at its maximum). The model
+# knows it where it searched: of the other well it has seen little, and shares are of what was seen.
 
-# %% mystnb={"image": {"alt": "Learned effects of three columns follow the true curves"}}
+# %% mystnb={"image": {"alt": "Learned effects are the true curves near the maximum only"}}
 influence = effects(model, columns=columns)
 shown = influence.main[:3]
 figure, panels = plt.subplots(1, 3, figsize=(10, 3), layout="constrained")

@@ -73,7 +73,10 @@ def trains(
             if not isinstance(model, model_class):
                 name = model_class.__name__
                 article = "an" if name[0] in "AEIOU" else "a"
-                raise TypeError(f"model must be {article} {name}, got {type(model).__name__}.")
+                each = "; train each of its models" if hasattr(model, "models") else ""
+                raise TypeError(
+                    f"model must be {article} {name}, got {type(model).__name__}{each}."
+                )
             return trainer(model, *args, **options)
 
         TRAINERS[model_class] = checked

@@ -11,7 +11,7 @@ from botorch.acquisition import (
     qLogNoisyExpectedImprovement,
 )
 from botorch.fit import fit_gpytorch_mll
-from botorch.models import SingleTaskGP
+from botorch.models import ModelListGP, SingleTaskGP
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.utils.datasets import SupervisedDataset
@@ -440,6 +440,8 @@ def test_models_and_weights_that_do_not_fit():
         fit_structure_ensemble_gp(model, previous=StructureEnsembleGP(x[:, :2], y), **QUICK)
     with pytest.raises(ValueError, match="must be 5 numbers, not negative"):
         model.set_weights([1.0, -1.0, 0.5])
+    with pytest.raises(TypeError, match="got ModelListGP; train each of its models"):
+        fit_structure_ensemble_gp(ModelListGP(model, model), **QUICK)
     assert torch.equal(model.subset_output([0]).posterior(x).mean, model.posterior(x).mean)
     with pytest.raises(ValueError, match=r"one output, so idcs must be \[0\] or \[-1\], got \[1\]"):
         model.subset_output([1])
