@@ -61,6 +61,7 @@ READ = {
 }
 # Members of their classes that classes of ours read from themselves or define anew.
 INHERITED = {
+    "botorch: _apply_noise",
     "botorch: _aug_batch_shape",
     "botorch: _input_batch_shape",
     "botorch: _is_ensemble",

@@ -303,8 +303,9 @@ class StructureEnsembleGP(EnsembleGP):
     def common_data(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Inputs ``N x D``, targets ``N`` on the scale without warps, and their noise if known."""
         fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
-        x, y = self.train_inputs[0][0], self.train_targets[0]
-        noise = self.likelihood.noise[0] if fixed else None
+        x = self.train_inputs[0].flatten(0, -3)[0]  # those of fantasies have further dimensions
+        y = self.train_targets.flatten(0, -2)[0]
+        noise = self.likelihood.noise.flatten(0, -2)[0] if fixed else None
         if (warp := self._member_warp) is not None:
             y = unwarped(y, warp.warps[0])
             if noise is not None:
@@ -323,13 +324,28 @@ class StructureEnsembleGP(EnsembleGP):
     ) -> Self:
         """As the base class; where noise is known, with its mean on the scale of the targets."""
         warp, noise = self._member_warp, self.common_data()[2]
-        if observation_noise is None and warp is not None and noise is not None:
+        if observation_noise is None and X.numel() and warp is not None and noise is not None:
             y = self.posterior(X).mean
             if (given := self.common_transform) is not None:
                 y, _ = given(y)
             means = warp(y)[0].squeeze(-1)
             observation_noise = self._warped_noise(means).unsqueeze(-1)
+            kwargs["typical_noise"] = noise.mean()  # of draws that are not known yet
         return super().fantasize(X, sampler, observation_noise=observation_noise, **kwargs)
+
+    def condition_on_observations(
+        self,
+        X: Tensor,
+        Y: Tensor,
+        noise: Tensor | None = None,
+        typical_noise: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """As the base class; :meth:`fantasize` gives one ``typical_noise``, on the scale of
+        ``common_data``, in place of ``noise``."""
+        if typical_noise is not None:
+            noise = self._member_noise(Y, typical_noise)
+        return super().condition_on_observations(X, Y, noise=noise, **kwargs)
 
     def _apply_noise(
         self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False

@@ -638,6 +638,14 @@ def test_predicted_observations_and_fantasies_have_the_known_noise_in_its_unit()
     drawn[:, 0] = unwarped(drawn[:, 0], model.warps[0])
     drawn = drawn * model.common_transform.stdvs.squeeze()
     torch.testing.assert_close(drawn.std(0), observed.sqrt().squeeze(-1), rtol=0.05, atol=0)
+    again = fantasy.fantasize(test_x[:1], SobolQMCNormalSampler(torch.Size([2]), seed=0))
+    step = fantasy.posterior(test_x)
+    noisy = fantasy.posterior(test_x, observation_noise=True).variance - step.variance
+    typical = noise[0, 0].expand_as(noisy).mean()
+    assert 0.5 * typical < noisy.min() and noisy.max() < 2 * typical  # drawn points have theirs
+    assert again.train_targets.shape == (2, 512, 2, len(y) + 6)
+    nothing = model.fantasize(test_x[:0], SobolQMCNormalSampler(torch.Size([3])))
+    assert nothing.posterior(test_x).mean.isfinite().all()
 
 
 @torch.no_grad()
