@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,7 +17,13 @@ __all__ = ["BatchPredictionStrategy"]
 
 
 class BatchPredictionStrategy(DefaultPredictionStrategy):
-    """GPyTorch's for batches of GPs, also ``f x 1 x b`` of them, and fast for many points."""
+    """GPyTorch's for batches of GPs, also ``f x 1 x b`` of them, and fast for many points.
+
+    Attributes:
+        frozen: The model's kernels with the values of their parameters, once asked for.
+    """
+
+    frozen: Sequence[Any] | None = None
 
     def exact_prediction(
         self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any

@@ -3,7 +3,7 @@
 from gpytorch_nkn.linalg.check_tensors import check_tensors
 from gpytorch_nkn.linalg.cholesky import factorize_inducing, psd_root
 from gpytorch_nkn.linalg.delayed_matrix import DelayedMatrix
-from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, broadcast_batch_shapes, to_dense
+from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, broadcast_batch_shapes, stack, to_dense
 from gpytorch_nkn.linalg.exact_posterior import ExactPosterior
 from gpytorch_nkn.linalg.gaussian import (
     entrywise_negative_log_likelihood,
@@ -71,6 +71,7 @@ __all__ = [
     "scaled",
     "singular_value_threshold",
     "solve_in_place",
+    "stack",
     "stationary",
     "symmetric_strips",
     "to_dense",

@@ -12,7 +12,14 @@ from torch.autograd import Function
 
 from gpytorch_nkn.linalg.tiles import Evaluator, Gradients, mirror
 
-__all__ = ["EntrywiseMatrix", "GradientSum", "broadcast_batch_shapes", "elements", "to_dense"]
+__all__ = [
+    "EntrywiseMatrix",
+    "GradientSum",
+    "broadcast_batch_shapes",
+    "elements",
+    "stack",
+    "to_dense",
+]
 
 _KEEP_ENTRIES = 10_000  # for fewer, memory for a tile is large beside the matrix
 
@@ -63,6 +70,48 @@ def to_dense(matrix: EntrywiseMatrix) -> Tensor:
     with the number of operations behind an entry. The gradient can be differentiated again.
     """
     return _Dense.apply(matrix, *matrix.tensors)
+
+
+def stack(matrices: Sequence[EntrywiseMatrix]) -> Tensor:
+    """Matrices of the same inputs, ``... x K x N x M``, with gradients of the inputs alone.
+
+    Each is evaluated as a ``whole``; all in one go, as small ones cost less than a call each.
+    """
+    return _Stack.apply(matrices, *matrices[0].tensors[:-1])
+
+
+class _Stack(Function):
+    @staticmethod
+    def forward(ctx, matrices: Sequence[EntrywiseMatrix], *inputs: Tensor) -> Tensor:
+        *batch_shape, num_rows, num_columns = matrices[0].shape
+        out = inputs[0].new_empty(*batch_shape, len(matrices), num_rows, num_columns)
+        needed = [*ctx.needs_input_grad[1:], False]
+        evaluators = [matrix.bind((*inputs, matrix.tensors[-1]), needed) for matrix in matrices]
+        for part, evaluator in zip(out.unbind(-3), evaluators, strict=True):
+            evaluator.fill(part)
+            if evaluator.symmetric:
+                mirror(part)
+        ctx.save_for_backward(*inputs)
+        ctx.matrices, ctx.evaluators = matrices, evaluators if any(needed) else None
+        return out
+
+    @staticmethod
+    def backward(ctx, *outer: Tensor):
+        inputs, needed, (weights,) = ctx.saved_tensors, ctx.needs_input_grad[1:], outer
+        parts = weights.unbind(-3)
+        if torch.is_grad_enabled() or _is_batched(weights):
+            found = [
+                _differentiable_gradients(
+                    matrix, (*inputs, matrix.tensors[-1]), part, [*needed, False]
+                )
+                for matrix, part in zip(ctx.matrices, parts, strict=True)
+            ]
+        else:
+            found = [e.pull_back(part) for e, part in zip(ctx.evaluators, parts, strict=True)]
+        gradients = zip(*(one[:-1] for one in found), strict=True)
+        return None, *(
+            sum(each) if need else None for need, each in zip(needed, gradients, strict=True)
+        )
 
 
 class _Dense(Function):

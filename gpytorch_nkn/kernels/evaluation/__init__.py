@@ -20,7 +20,7 @@ from gpytorch_nkn.kernels.evaluation.network_matrix import (
     unwrap_scales,
 )
 from gpytorch_nkn.kernels.evaluation.parameter_vector import Slot, has_softplus
-from gpytorch_nkn.kernels.evaluation.program import Primitive, Program, describe
+from gpytorch_nkn.kernels.evaluation.program import Primitive, Program, describe, is_hooked
 
 __all__ = [
     "CENTERED_LINEAR",
@@ -43,6 +43,7 @@ __all__ = [
     "has_softplus",
     "instruction_set",
     "is_compiled",
+    "is_hooked",
     "is_ordinary",
     "network_matrix",
     "program_matrix",

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts
 from gpytorch_nkn.kernels import InputWarpKernel, NeuralKernelNetwork
-from gpytorch_nkn.kernels.network import NETWORKS, check_word, mixed_parts
+from gpytorch_nkn.kernels.network import NETWORKS, check_word, frozen_kernels, mixed_parts
 from gpytorch_nkn.layers import log_normal_prior
 from gpytorch_nkn.models.averaging.member_warp import (
     IDENTITY,
@@ -405,9 +405,10 @@ class StructureEnsembleGP(EnsembleGP):
             train = one
             first = getattr(self.prediction_strategy, "first", None)
             members = members if first is None else members[first]
-        values = partial(self.covar_module.matrices, members.clone())
-        parameters = self.covar_module.kernels.parameters()
-        own, cross = prior_covariances(values, train, test, parameters)
+        kernels: Any = self.covar_module.kernels
+        frozen = frozen_kernels(self.prediction_strategy, kernels, test.size(-1))
+        values = partial(self.covar_module.matrices, members.clone(), frozen=frozen)
+        own, cross = prior_covariances(values, train, test, kernels.parameters())
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         mean = self.mean_module(test.expand(*shape, *test.shape[-2:]))
         return mean, own, cross, mean.shape[:-1], mean.shape[-1:], MultivariateNormal

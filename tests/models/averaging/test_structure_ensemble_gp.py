@@ -22,6 +22,7 @@ from torch.distributions import Normal
 
 from gpytorch_nkn.fit import Objective, stacking_weights
 from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.evaluation import NativeEvaluator
 from gpytorch_nkn.linalg import DelayedMatrix, delayed_matrix
 from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp
 from gpytorch_nkn.models.averaging import fit_structures
@@ -34,6 +35,8 @@ from gpytorch_nkn.models.averaging.member_warp import (
 )
 from gpytorch_nkn.models.averaging.structure_ensemble_gp import _apportion
 from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
+from gpytorch_nkn.settings import kernel_evaluation
+from tests.kernels.evaluation.networks import needs_compiled
 
 PLAIN = ("optimization", "matern", "rbf")
 QUICK = {"fresh_starts": 0, "max_iterations": 10}
@@ -205,20 +208,24 @@ def test_acquisition_functions_average_by_the_weights():
     torch.testing.assert_close(found, improvement @ weights, rtol=1e-4, atol=1e-9)
 
 
-def test_a_structure_is_evaluated_once_and_one_without_members_not_at_all():
+@pytest.mark.parametrize(
+    "path, cls, name",
+    [
+        ("closed_form", NeuralKernelNetwork, "forward"),
+        pytest.param("compiled", NativeEvaluator, "fill", marks=needs_compiled),
+    ],
+)
+def test_a_structure_is_evaluated_once_and_one_without_members_not_at_all(path, cls, name):
     model = fitted(structures=("matern", "rbf", "optimization"))
     model.set_weights([0.75, 0.25, 0.0])
     model.posterior(torch.rand(2, 1, 3))  # factorises
-
-    with mock.patch.object(
-        NeuralKernelNetwork,
-        "forward",
-        autospec=True,
-        side_effect=NeuralKernelNetwork.forward,
-    ) as forward:
+    method = mock.patch.object(cls, name, autospec=True, side_effect=getattr(cls, name))
+    with kernel_evaluation(path), method as calls:
         model.posterior(torch.rand(2, 1, 3)).mean.sum().backward()
-    called = [call.args[0] for call in forward.call_args_list]
-    assert called == [kernel.base_kernel for kernel in model.covar_module.kernels[:2]]
+    assert len(calls.call_args_list) == 2
+    if path == "closed_form":
+        called = [call.args[0] for call in calls.call_args_list]
+        assert called == [kernel.base_kernel for kernel in model.covar_module.kernels[:2]]
 
 
 def test_weights_follow_what_predicts_left_out_points():
