@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,7 +22,9 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
         frozen: The model's kernels with the values of their parameters, once asked for.
     """
 
-    frozen: Sequence[Any] | None = None
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.frozen: dict[int, Any] = {}
 
     def exact_prediction(
         self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any

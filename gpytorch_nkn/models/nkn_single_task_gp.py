@@ -24,7 +24,8 @@ from torch import Tensor
 
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit import Objective, check_dense
-from gpytorch_nkn.kernels.network import frozen_kernels, frozen_matrices
+from gpytorch_nkn.kernels.network import frozen_matrices
+from gpytorch_nkn.linalg import DelayedMatrix
 from gpytorch_nkn.models.common import (
     TRAINERS,
     CheckedData,
@@ -198,12 +199,14 @@ class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # t
             return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
         (train,), (test,) = train_inputs, test_inputs
 
-        frozen = frozen_kernels(self.prediction_strategy, [self.covar_module], test.size(-1))
+        many = DelayedMatrix.is_for(test.size(-2))
 
         def values(one: Tensor, two: Tensor, *, diag: bool = False) -> Tensor:
-            found = None if diag else frozen_matrices(frozen, one, two)
-            if found is not None:
-                return found.squeeze(-3)
+            if not many:
+                kernels = [self.covar_module]
+                found = frozen_matrices(self.prediction_strategy, kernels, [0], one, two)
+                if found is not None:
+                    return found.squeeze(-3)
             matrix = self.covar_module(one, two)
             return matrix.diagonal(dim1=-2, dim2=-1) if diag else matrix.to_dense()
 

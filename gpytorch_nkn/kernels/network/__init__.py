@@ -1,11 +1,7 @@
 """Neural Kernel Networks: the kernel, its ready wirings, the parts that it is made of."""
 
 from gpytorch_nkn.kernels.network.convex_weights import OUTPUT_WEIGHTS, convex_weights
-from gpytorch_nkn.kernels.network.frozen_kernel import (
-    FrozenKernel,
-    frozen_kernels,
-    frozen_matrices,
-)
+from gpytorch_nkn.kernels.network.frozen_kernel import frozen_matrices
 from gpytorch_nkn.kernels.network.neural_kernel_network import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network.parts import primitive_values
 from gpytorch_nkn.kernels.network.presets import mixed_parts, with_outputscale
@@ -19,11 +15,9 @@ from gpytorch_nkn.kernels.network.vocabulary import (
 __all__ = [
     "NETWORKS",
     "OUTPUT_WEIGHTS",
-    "FrozenKernel",
     "NeuralKernelNetwork",
     "check_word",
     "convex_weights",
-    "frozen_kernels",
     "frozen_matrices",
     "mixed_parts",
     "named_kernel",

@@ -25,8 +25,9 @@ from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts
 from gpytorch_nkn.kernels import InputWarpKernel, NeuralKernelNetwork
-from gpytorch_nkn.kernels.network import NETWORKS, check_word, frozen_kernels, mixed_parts
+from gpytorch_nkn.kernels.network import NETWORKS, check_word, mixed_parts
 from gpytorch_nkn.layers import log_normal_prior
+from gpytorch_nkn.linalg import DelayedMatrix
 from gpytorch_nkn.models.averaging.member_warp import (
     IDENTITY,
     MemberWarp,
@@ -405,10 +406,10 @@ class StructureEnsembleGP(EnsembleGP):
             train = one
             first = getattr(self.prediction_strategy, "first", None)
             members = members if first is None else members[first]
-        kernels: Any = self.covar_module.kernels
-        frozen = frozen_kernels(self.prediction_strategy, kernels, test.size(-1))
-        values = partial(self.covar_module.matrices, members.clone(), frozen=frozen)
-        own, cross = prior_covariances(values, train, test, kernels.parameters())
+        strategy = None if DelayedMatrix.is_for(test.size(-2)) else self.prediction_strategy
+        values = partial(self.covar_module.matrices, members.clone(), strategy=strategy)
+        parameters = self.covar_module.kernels.parameters()
+        own, cross = prior_covariances(values, train, test, parameters)
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         mean = self.mean_module(test.expand(*shape, *test.shape[-2:]))
         return mean, own, cross, mean.shape[:-1], mean.shape[-1:], MultivariateNormal

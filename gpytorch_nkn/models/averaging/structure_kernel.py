@@ -11,7 +11,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels import BatchKernel
-from gpytorch_nkn.kernels.network import FrozenKernel, frozen_matrices
+from gpytorch_nkn.kernels.network import frozen_matrices
 from gpytorch_nkn.models.averaging.structure_prediction_strategy import StructurePredictionStrategy
 
 __all__ = ["StructureKernel"]
@@ -83,7 +83,7 @@ class StructureKernel(BatchKernel):
         x2: Tensor,
         *,
         diag: bool = False,
-        frozen: Sequence[FrozenKernel | None] = (),
+        strategy: Any = None,
     ) -> Tensor:
         """Values as those of ``forward``, of a batch of entries with these kernels.
 
@@ -92,7 +92,7 @@ class StructureKernel(BatchKernel):
             x1: Inputs ``... x N x D``.
             x2: Inputs ``... x M x D``.
             diag: Only the diagonals.
-            frozen: The kernels as :func:`.frozen_kernels` returns them, for inputs that all share.
+            strategy: The model's, which may keep the values of parameters.
         """
 
         def values(number: int, one: Tensor, two: Tensor) -> Tensor:
@@ -106,9 +106,9 @@ class StructureKernel(BatchKernel):
             return values(int(members), x1, x2)
         if members.dim() == 1 and _is_shared(x1) and _is_shared(x2):
             x1, x2 = (x if x.dim() == 2 else x.squeeze(-3) for x in (x1, x2))
-            if frozen and not diag:
+            if strategy is not None and not diag:
                 numbers, inverse = members.unique(return_inverse=True)
-                found = frozen_matrices([frozen[number] for number in numbers.tolist()], x1, x2)
+                found = frozen_matrices(strategy, self.kernels, numbers.tolist(), x1, x2)  # type: ignore[arg-type]
                 if found is not None:
                     return found.index_select(-3, inverse)
             return _stacked(members, lambda number, _: values(number, x1, x2), num_dims)

@@ -5,14 +5,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 from botorch.settings import propagate_grads
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, RBFKernel, ScaleKernel
 from gpytorch.settings import detach_test_caches
 
 from gpytorch_nkn.kernels import BatchPredictionStrategy, NeuralKernelNetwork
-from gpytorch_nkn.kernels.network import frozen_kernels, frozen_matrices
+from gpytorch_nkn.kernels.network import frozen_matrices
+from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 from gpytorch_nkn.settings import kernel_evaluation
 from tests.kernels.evaluation.networks import needs_compiled
+
+MODELS = [NKNSingleTaskGP, StructureEnsembleGP]
 
 
 def random_network(seed, scaled=False):
@@ -24,11 +27,23 @@ def random_network(seed, scaled=False):
 
 
 def strategy():
-    return BatchPredictionStrategy.__new__(BatchPredictionStrategy)
+    made = BatchPredictionStrategy.__new__(BatchPredictionStrategy)
+    made.frozen = {}
+    return made
 
 
-def draw(*shape):
-    return torch.rand(*shape, 3, generator=torch.Generator().manual_seed(1)).double()
+def draw(*shape, columns=3):
+    return torch.rand(*shape, columns, generator=torch.Generator().manual_seed(1)).double()
+
+
+def frozen(kernels, x1, x2, kept=None):
+    kept = strategy() if kept is None else kept
+    return frozen_matrices(kept, kernels, range(len(kernels)), x1, x2)
+
+
+def model_of(cls):
+    x = draw(9)
+    return cls(x, (4 * x).sin().sum(-1, keepdim=True)).eval()
 
 
 @needs_compiled
@@ -36,7 +51,7 @@ def draw(*shape):
 def test_values_and_gradients_are_those_of_the_kernels(shape):
     kernels = [random_network(0), random_network(1, scaled=True)]
     x1, x2 = draw(*shape).requires_grad_(), draw(6)
-    found = frozen_matrices(frozen_kernels(strategy(), kernels, 3), x1, x2)
+    found = frozen(kernels, x1, x2)
     expected = torch.stack([kernel(x1, x2).to_dense() for kernel in kernels], -3)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     weights = torch.randn_like(found)
@@ -47,15 +62,20 @@ def test_values_and_gradients_are_those_of_the_kernels(shape):
 
 
 @needs_compiled
-def test_they_are_looked_up_once():
-    kernel, kept = random_network(0), strategy()
-    x = draw(5)
-    before = frozen_matrices(frozen_kernels(kept, [kernel], 3), x, x)
-    for parameter in kernel.parameters():
-        parameter.data += 1
-    torch.testing.assert_close(frozen_matrices(frozen_kernels(kept, [kernel], 3), x, x), before)
-    after = frozen_matrices(frozen_kernels(strategy(), [kernel], 3), x, x)
-    assert not torch.allclose(before, after)
+@torch.no_grad()
+def test_they_are_kept_while_parameters_stay():
+    kernel, kept, x = random_network(0), strategy(), draw(5)
+    assert frozen([kernel], x, x, kept) is not None
+    once = kept.frozen[0]
+    assert frozen([kernel], x, x, kept) is not None
+    assert kept.frozen[0] is once
+    for change in (
+        lambda: next(kernel.parameters()).data.add_(1),
+        lambda: kernel.float(),
+    ):
+        change()
+        assert frozen([kernel], x, x, kept) is None
+    assert frozen([random_network(0)], x, x, kept) is None
 
 
 def hooked():
@@ -74,6 +94,7 @@ def doubled():
     return Doubled(made.primitives, made.layers, skip=made.skip)
 
 
+@torch.no_grad()
 @pytest.mark.parametrize(
     "make",
     [
@@ -85,39 +106,60 @@ def doubled():
     ids=["no network", "some columns", "hook", "subclass"],
 )
 def test_other_kernels_are_left_to_themselves(make):
-    frozen = frozen_kernels(strategy(), [random_network(0), make().double()], 3)
-    assert frozen[1] is None
-    assert frozen_matrices(frozen, draw(5), draw(5)) is None
+    assert frozen([random_network(0), make().double()], draw(5), draw(5)) is None
 
 
-def test_without_a_strategy_of_ours_or_with_gradients_through_caches_nothing_is_kept():
-    kernels = [random_network(0)]
-    assert list(frozen_kernels(SimpleNamespace(), kernels, 3)) == [None]
+@needs_compiled
+def test_where_gradients_of_parameters_may_be_meant_nothing_is_kept():
+    kernel, x = random_network(0), draw(5)
+    with torch.no_grad():
+        assert frozen([kernel], x, x) is not None
+        assert frozen([kernel], x, x, SimpleNamespace()) is None
+        with detach_test_caches(False):
+            assert frozen([kernel], x, x) is None
+    assert frozen([kernel], x, x) is None
+    assert frozen([kernel], x.requires_grad_(), x) is not None
+
+
+@torch.no_grad()
+def test_inputs_of_another_width_are_left_to_the_kernel():
+    kernel = NeuralKernelNetwork([RBFKernel(), LinearKernel()], [Linear(2, 1)]).double()
     kept = strategy()
-    with detach_test_caches(False):
-        assert list(frozen_kernels(kept, kernels, 3)) == [None]
-    assert kept.frozen is None
+    assert frozen([kernel], draw(2, columns=4), draw(5), kept) is None
+    torch.testing.assert_close(
+        NKNSingleTaskGP(draw(9), draw(9)[:, :1], structure=kernel).eval()(draw(2)).mean,
+        _after_a_refused_call(kernel),
+    )
 
 
-@pytest.mark.parametrize("cls", [NKNSingleTaskGP, StructureEnsembleGP])
-def test_posteriors_are_those_of_plain_evaluation(cls):
-    x, points = draw(9), draw(4, 2)
-    model = cls(x, (4 * x).sin().sum(-1, keepdim=True)).eval()
-    found = model.posterior(points)
-    with kernel_evaluation("plain"):
-        model.train().eval()
-        expected = model.posterior(points)
-        torch.testing.assert_close(found.mean, expected.mean)
-        torch.testing.assert_close(
-            found.distribution.covariance_matrix, expected.distribution.covariance_matrix
-        )
+def _after_a_refused_call(kernel):
+    model = NKNSingleTaskGP(draw(9), draw(9)[:, :1], structure=kernel).eval()
+    model(draw(2))
+    for shape in [(2,), (700,), (4000, 1, 1)]:
+        with pytest.raises((RuntimeError, ValueError)):
+            model(draw(*shape, columns=4)).mean  # noqa: B018
+    return model(draw(2)).mean
 
 
-@pytest.mark.parametrize("cls", [NKNSingleTaskGP, StructureEnsembleGP])
+@pytest.mark.parametrize("cls", MODELS)
+@pytest.mark.parametrize("with_gradients", [False, True])
+def test_posteriors_are_those_of_plain_evaluation(cls, with_gradients):
+    model, points = model_of(cls), draw(4, 2).requires_grad_(with_gradients)
+    with torch.set_grad_enabled(with_gradients):
+        found = model.posterior(points)
+        with kernel_evaluation("plain"):
+            model.train().eval()
+            expected = model.posterior(points)
+            torch.testing.assert_close(found.mean, expected.mean)
+            torch.testing.assert_close(
+                found.distribution.covariance_matrix, expected.distribution.covariance_matrix
+            )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cls", MODELS)
 def test_a_model_that_was_trained_on_predicts_with_its_new_parameters(cls):
-    x, points = draw(9), draw(4, 2)
-    y = (4 * x).sin().sum(-1, keepdim=True)
-    model, fresh = cls(x, y).eval(), cls(x, y)
+    model, fresh, points = model_of(cls), model_of(cls), draw(4, 2)
     model.posterior(points)
     for one in (model, fresh):
         one.train()
@@ -127,10 +169,21 @@ def test_a_model_that_was_trained_on_predicts_with_its_new_parameters(cls):
     torch.testing.assert_close(model.posterior(points).mean, fresh.posterior(points).mean)
 
 
-@pytest.mark.parametrize("cls", [NKNSingleTaskGP, StructureEnsembleGP])
-def test_gradients_of_parameters_through_predictions(cls):
-    x = draw(9)
-    model = cls(x, (4 * x).sin().sum(-1, keepdim=True)).eval()
-    with propagate_grads():
+@torch.no_grad()
+@pytest.mark.parametrize("cls", MODELS)
+def test_without_a_training_predictions_do_not_depend_on_the_number_of_points(cls):
+    model, points = model_of(cls), draw(600)
+    model.posterior(points[:3])
+    for parameter in model.covar_module.parameters():
+        parameter.sub_(0.5)
+    many, few = model.posterior(points).variance, model.posterior(points[:100]).variance
+    torch.testing.assert_close(many[..., :100, :], few)
+
+
+@pytest.mark.parametrize("cls", MODELS)
+@pytest.mark.parametrize("fully", [False, True])
+def test_gradients_of_parameters_through_predictions(cls, fully):
+    model = model_of(cls)
+    with propagate_grads(fully):
         model.posterior(draw(2)).mean.sum().backward()
     assert any(bool(p.grad.any()) for p in model.covar_module.parameters() if p.grad is not None)
