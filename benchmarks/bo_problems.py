@@ -2,8 +2,8 @@
 
 The first four are those of Sun et al. (2018), section 5.3 and appendix J.3, and a variant; the
 others have no additive structure that helps, or none on their box. ``SUITES`` says which make up
-the seven of the paper's comparison and which the wide one. Boxes whose centre is the minimiser are
-moved.
+the seven of the paper's comparison, the wide one, and the one of few columns. Boxes whose centre is
+the minimiser are moved, but those of few columns, which are BoTorch's.
 """
 
 from __future__ import annotations
@@ -11,21 +11,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from botorch.test_functions import (
     Ackley,
+    Beale,
+    Branin,
+    Bukin,
     Cosine8,
     DixonPrice,
+    DropWave,
+    EggHolder,
     Griewank,
     Hartmann,
+    HolderTable,
     Levy,
     Michalewicz,
     Rastrigin,
     Rosenbrock,
+    Shekel,
+    SixHumpCamel,
     StyblinskiTang,
 )
+from botorch.test_functions.synthetic import SyntheticTestFunction
 from torch import Tensor
 
 __all__ = ["PROBLEMS", "SUITES", "Problem", "make_problem"]
@@ -292,6 +302,13 @@ def _robotarm8(seed: int) -> Problem:
     return Problem("robotarm8", function, bounds, 0.0)
 
 
+def _of_botorch(name: str, make: Callable[[], SyntheticTestFunction], seed: int) -> Problem:
+    function = make()
+    return Problem(
+        name, function._evaluate_true, function.bounds.double(), float(function.optimal_value)
+    )
+
+
 def _in_a_corner(
     name: str, function: Callable[[Tensor], Tensor], bounds: tuple[tuple[float, ...], ...]
 ) -> Problem:
@@ -309,7 +326,21 @@ def _columns() -> tuple[tuple[int, ...], ...]:
     return tuple((column,) for column in range(_DIM))
 
 
-PROBLEMS: dict[str, Callable[[int], Problem]] = {
+_FEW_COLUMNS: dict[str, Callable[[], SyntheticTestFunction]] = {
+    "branin": Branin,
+    "sixhump": SixHumpCamel,
+    "hart3": partial(Hartmann, 3),
+    "dropwave": DropWave,
+    "eggholder": EggHolder,
+    "holder": HolderTable,
+    "beale": Beale,
+    "shekel": Shekel,
+    "bukin": Bukin,
+    "rosen4": partial(Rosenbrock, 4),
+    "levy3": partial(Levy, 3),
+    "griewank3": partial(Griewank, 3),
+}
+_PROBLEMS: dict[str, Callable[[int], Problem]] = {
     "stybtang": _stybtang,
     "michalewicz": _michalewicz,
     "transformed": _transformed,
@@ -333,4 +364,11 @@ PROBLEMS: dict[str, Callable[[int], Problem]] = {
     "robotarm8": _robotarm8,
     "hartmann6in50": _hartmann6in50,
 }
-SUITES = {"paper": tuple(PROBLEMS)[:7], "wide": tuple(PROBLEMS)[:-1]}
+PROBLEMS = _PROBLEMS | {
+    name: partial(_of_botorch, name, make) for name, make in _FEW_COLUMNS.items()
+}
+SUITES = {
+    "paper": tuple(_PROBLEMS)[:7],
+    "wide": tuple(_PROBLEMS)[:-1],
+    "few": tuple(_FEW_COLUMNS),
+}

@@ -23,6 +23,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from gpytorch.models import ExactGP
 from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator
+from linear_operator.settings import cholesky_jitter
 from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts, options_of, warn_user
@@ -36,6 +37,7 @@ __all__ = [
     "CheckedPoints",
     "ChunkedPredictions",
     "CustomFit",
+    "JointJitter",
     "OutputSubsets",
     "PartsGP",
     "PriorOfCalls",
@@ -274,6 +276,37 @@ class CheckedPoints:
         """As in BoTorch, at points ``... x q x d``."""
         self._check_points(X)
         return super().posterior(X, *args, **kwargs)  # type: ignore[misc]
+
+
+class JointJitter:
+    """Joint covariances that can be factorised, whatever the unit of the targets.
+
+    GPyTorch adds its jitter to what it factorises, in the unit of the targets: in thousands, say,
+    too little where one of the points is a training point. Where BoTorch cannot factorise the
+    covariances of one of a batch of points (``qLogNoisyExpectedImprovement``, several outcomes), it
+    draws the values at all of them anew, and compares them with values of other draws. Here the
+    jitter comes before the outcome transform.
+    """
+
+    def _apply_noise(
+        self: Any, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
+    ) -> MultivariateNormal:
+        covariance = mvn.lazy_covariance_matrix
+        jitter = cholesky_jitter.value(mvn.mean.dtype)
+
+        def dense() -> Tensor:
+            values = covariance.to_dense().clone()
+            values.diagonal(dim1=-2, dim2=-1).add_(jitter)
+            return values
+
+        if isinstance(covariance, DelayedMatrix):
+            variance = covariance.diagonal(dim1=-2, dim2=-1) + jitter
+            mvn = MultivariateNormal(mvn.mean, DelayedMatrix(variance, dense))
+        elif DelayedMatrix.is_for(mvn.mean.size(-1)):
+            mvn = MultivariateNormal(mvn.mean, covariance.add_jitter(jitter))
+        elif mvn.mean.size(-1) > 1:
+            mvn = MultivariateNormal(mvn.mean, to_linear_operator(dense()))
+        return super()._apply_noise(X, mvn, observation_noise)  # type: ignore[misc]
 
 
 class CheckedData(CheckedPoints):

@@ -23,6 +23,7 @@ from gpytorch_nkn.linalg import check_tensors
 from gpytorch_nkn.models.common import (
     CheckedData,
     CustomFit,
+    JointJitter,
     check_training_data,
     outcome_transform_for,
 )
@@ -30,7 +31,7 @@ from gpytorch_nkn.models.common import (
 __all__ = ["EnsembleGP"]
 
 
-class EnsembleGP(CheckedData, CustomFit, SingleTaskGP):
+class EnsembleGP(CheckedData, CustomFit, JointJitter, SingleTaskGP):
     """Exact GPs of the same data, equally weighted, as one batch.
 
     BoTorch sees an ensemble, as with ``EnsembleMapSaasSingleTaskGP``: the posterior is a

@@ -30,6 +30,7 @@ from gpytorch_nkn.models.common import (
     TRAINERS,
     CheckedData,
     CustomFit,
+    JointJitter,
     OutputSubsets,
     check_codes_kept,
     check_training_data,
@@ -42,7 +43,9 @@ from gpytorch_nkn.models.structure import check_columns, make_kernel
 __all__ = ["NKNSingleTaskGP"]
 
 
-class NKNSingleTaskGP(CheckedData, CustomFit, OutputSubsets, SingleTaskGP):  # type: ignore[misc]
+class NKNSingleTaskGP(  # type: ignore[misc]
+    CheckedData, CustomFit, JointJitter, OutputSubsets, SingleTaskGP
+):
     """Exact GP whose kernel is a network that learns its structure: use it for SingleTaskGP.
 
     Data, noise, mean and transforms are those of :class:`botorch.models.SingleTaskGP`, with the
