@@ -18,6 +18,13 @@ from tests.kernels.evaluation.networks import needs_compiled
 MODELS = [NKNSingleTaskGP, StructureEnsembleGP]
 
 
+@pytest.fixture(autouse=True)
+def _by_itself():
+    """The way of evaluation is chosen by itself, whatever the run of the tests has set."""
+    with kernel_evaluation("auto"):
+        yield
+
+
 def random_network(seed, scaled=False):
     kernel = NeuralKernelNetwork.optimization(3).double()
     torch.manual_seed(seed)
