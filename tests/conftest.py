@@ -74,6 +74,11 @@ def pytest_configure(config):
         raise pytest.UsageError(f"--device: {error}") from error
 
 
+def pytest_generate_tests(metafunc):
+    if "device" in metafunc.fixturenames and metafunc.config.stash[DEVICE].type != "cpu":
+        metafunc.parametrize("device", devices.WAYS, indirect=True)
+
+
 def pytest_collection_modifyitems(config, items):
     """On another device than the CPU, the tests that were written for it."""
     if config.stash[DEVICE].type != "cpu":
@@ -153,9 +158,9 @@ def _seed():
 
 @pytest.fixture
 def device(request, _seed):
-    """The device of ``--device``, on which this test's tensors are made."""
-    with devices.made_on(request.config.stash[DEVICE]):
-        yield request.config.stash[DEVICE]
+    """The device of this test's tensors: that of ``--device``, or the CPU beside it."""
+    with devices.made_on(request.config.stash[DEVICE], getattr(request, "param", "data")) as data:
+        yield data
 
 
 @pytest.fixture(autouse=True)

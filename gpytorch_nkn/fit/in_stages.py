@@ -12,6 +12,7 @@ import torch
 from gpytorch.models import ExactGP
 from torch import Tensor
 
+from gpytorch_nkn.devices import permutation
 from gpytorch_nkn.fit.best_of import fit_best_of
 from gpytorch_nkn.fit.objective import Objective, check_model
 from gpytorch_nkn.fit.optimize import Recipe, check_recipe
@@ -105,7 +106,7 @@ def fit_in_stages(
     num_rows = targets.numel()
     if num_rows < _FEW_ROWS:
         return fit_best_of(model, restarts=restarts, recipe=recipe, budget=budget, **options)
-    rows = torch.randperm(num_rows, generator=session.generator())
+    rows = permutation(num_rows, session.generator())
     rows = rows.to(inputs.device)
     if _WORTH_IT * num_rows < _START_ROWS:
         folds = [fold.to(inputs.device) for fold in folds] or rows.tensor_split(_FOLDS)

@@ -8,6 +8,7 @@ import torch
 from gpytorch.kernels import Kernel, ProductKernel
 from torch import Tensor
 
+from gpytorch_nkn.devices import normal
 from gpytorch_nkn.initialization.assign import assign, assign_weight
 from gpytorch_nkn.kernels import CategoricalKernel, NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import OUTPUT_WEIGHTS, convex_weights
@@ -62,7 +63,7 @@ def start_from_structure(
     num_single = len(network.primitives) - len(joint_kernels(network))
     for kernel in (part for primitive in network.primitives for part in _factors(primitive)):
         value: Tensor = kernel.lengthscale
-        draws = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
+        draws = normal(value.shape, generator).to(value)
         if kernel.raw_lengthscale.requires_grad:
             typical = _LENGTHSCALE * math.sqrt(_num_columns(kernel, num_single))
             typical = 1.0 if isinstance(kernel, CategoricalKernel) else typical

@@ -12,6 +12,7 @@ from gpytorch.priors import NormalPrior, Prior
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor, nn
 
+from gpytorch_nkn.devices import normal
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.network import primitive_values
 from gpytorch_nkn.layers import LogNormalPrior
@@ -136,7 +137,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         # What is not trained is one, too: a buffer would not say where its batch ends.
         self.register_parameter("anchors", nn.Parameter(anchors, learn_anchors))
         generator = torch.Generator().manual_seed(seed)
-        start = torch.randn(anchors.size(-2), rank, generator=generator, dtype=torch.float64)
+        start = normal((anchors.size(-2), rank), generator)
         start = (_START_DEVIATION * start).to(anchors).expand(*batch_shape, *start.shape)
         self.register_parameter("weights", nn.Parameter(start.clone()))
         if weight_prior is not None:

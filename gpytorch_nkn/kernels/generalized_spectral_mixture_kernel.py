@@ -10,6 +10,7 @@ from gpytorch.utils.transforms import inv_softplus
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from gpytorch_nkn.devices import on_cpu, uniform
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 
 __all__ = ["GeneralizedSpectralMixtureKernel"]
@@ -105,13 +106,13 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
         for layer, (fan_in, fan_out) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
             for name, shape in (("weight", (fan_out, fan_in)), ("bias", (fan_out,))):
                 shape = (*self.batch_shape, *shape)
-                draws = torch.rand(shape, generator=generator, dtype=torch.float64)
+                draws = uniform(shape, generator)
                 start = (2 * draws - 1) / math.sqrt(fan_in)
                 if layer == self.num_layers - 1:
                     start = _START_VARIATION * start
                     if name == "bias":
                         start = start + _start_values(self.num_mixtures, widths[0]).flatten()
-                start = start.to(torch.get_default_dtype())
+                start = start.to(torch.get_default_device(), torch.get_default_dtype())
                 self.register_parameter(f"{name}_{layer}", nn.Parameter(start))
 
     def forward(
@@ -174,6 +175,7 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
         return x.unflatten(-1, (self.num_mixtures, input_dim + 2))
 
 
+@on_cpu()
 def _start_values(num_mixtures: int, input_dim: int) -> Tensor:
     """Raw values ``Q x (D + 2)``: variances of 1 / Q, lengthscales of 1, frequencies apart."""
     weight = inv_softplus(torch.tensor(1 / math.sqrt(num_mixtures), dtype=torch.float64))

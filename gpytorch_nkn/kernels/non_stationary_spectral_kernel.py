@@ -9,6 +9,7 @@ from gpytorch.constraints import Interval
 from gpytorch.priors import NormalPrior, Prior
 from torch import Tensor, nn
 
+from gpytorch_nkn.devices import normal
 from gpytorch_nkn.kernels.batch_kernel import constrained
 from gpytorch_nkn.kernels.feature_kernel import FeatureKernel
 
@@ -151,6 +152,7 @@ class NonStationarySpectralKernel(FeatureKernel):
         self.stationary = stationary
         self.raw_lengthscale.requires_grad_(learn_lengthscale)
         draws = _standard_normal(num_features, 2 * input_dim + 1, seed)
+        draws = draws.to(self.raw_lengthscale.device)
         correlation = 1.0 if stationary else correlation  # each of a pair has variance one
         mean = math.sqrt((1 + correlation) / 2) * draws[:, :input_dim]
         difference = math.sqrt((1 - correlation) / 2) * draws[:, input_dim:-1]
@@ -235,8 +237,7 @@ class NonStationarySpectralKernel(FeatureKernel):
 
 
 def _standard_normal(num_rows: int, num_columns: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(num_rows, num_columns, generator=generator, dtype=torch.float64)
+    return normal((num_rows, num_columns), torch.Generator().manual_seed(seed))
 
 
 def _around(location: Tensor, prior: Prior | float | None) -> Prior | None:

@@ -11,6 +11,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from gpytorch.module import Module
 from torch import Tensor, nn
 
+from gpytorch_nkn.devices import on_cpu, uniform
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.kernel_row import short_name
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork, primitive_values
@@ -92,7 +93,7 @@ def separate(
     x1, x2 = _pairs(groups, inputs)
     _check_outputs(kernel, x1)
     scales, terms = _flatten(kernel, tuple(range(width)))
-    reference = _reference(kernel, x1)
+    reference = _reference(kernel, x1).to(inputs[0].device)
     straddling = [t for t in terms if not any(t.depends <= set(group) for group in groups)]
     for term in straddling:
         _check_separable(term, groups, x1, x2, reference)
@@ -256,6 +257,7 @@ def _flatten(kernel: Kernel, columns: tuple[int, ...]) -> tuple[list[ScaleKernel
     return scales, terms
 
 
+@on_cpu()
 def _pairs(groups: list[tuple[int, ...]], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Pairs of points, each ``n x D``, at many distances, the first of the inputs, in float64."""
     generator = torch.Generator().manual_seed(0)
@@ -264,21 +266,20 @@ def _pairs(groups: list[tuple[int, ...]], inputs: Sequence[Tensor]) -> tuple[Ten
     for group, x in zip(groups, inputs, strict=True):
         rows = x.detach().to("cpu", torch.float64).reshape(-1, len(group))
         for points in (first, second):
-            picked = torch.randint(len(rows), (_PAIRS,), generator=generator)
+            picked = torch.randint(len(rows), (_PAIRS,), generator=generator, device="cpu")
             points[:, list(group)] = rows[picked]
         # pairs that differ in some groups only tell more when lengthscales are short
-        differs = torch.rand(_PAIRS, 1, generator=generator, dtype=torch.float64) < 0.75
+        differs = uniform((_PAIRS, 1), generator) < 0.75
         shared[:, list(group)] = differs.double().expand(-1, len(group))
-    shrink = 10 ** (-6 * torch.rand(_PAIRS, 1, generator=generator, dtype=torch.float64))
+    shrink = 10 ** (-6 * uniform((_PAIRS, 1), generator))
     shrink[::2] = 1.0  # lengthscales may be short beside the range of the inputs
-    x2 = first + shared * shrink * (second - first)
-    return first.to(inputs[0].device), x2.to(inputs[0].device)
+    return first, first + shared * shrink * (second - first)
 
 
 def _reference(kernel: Kernel, candidates: Tensor) -> Tensor:
     """The candidate of the largest variance, ``D``."""
     with torch.no_grad():
-        copy = deepcopy(kernel).double()
+        copy = deepcopy(kernel).to("cpu", torch.float64)
         variances = primitive_values(copy, candidates, candidates, True, 1, {})
     variances = variances.flatten(0, -2) if variances.dim() > 1 else variances[None]  # B x n
     if not variances.isfinite().all() or not (variances.amax(-1) > 0).all():
@@ -295,7 +296,7 @@ def _check_separable(
     term: _Term, groups: list[tuple[int, ...]], x1: Tensor, x2: Tensor, reference: Tensor
 ) -> None:
     """Raise a ValueError unless a part is the product of its slices through the reference."""
-    r = reference.double().expand_as(x1)
+    r = reference.to(x1).expand_as(x1)
     left, right = [x1, x1, x2], [x2, x1, x2]
     for group in groups:
         inside = torch.zeros_like(r, dtype=torch.bool)
@@ -303,7 +304,7 @@ def _check_separable(
         left.append(torch.where(inside, x1, r))
         right.append(torch.where(inside, x2, r))
     stacked = [torch.cat([*points, r[:1]]) for points in (left, right)]
-    copy = deepcopy(term.kernel).double()
+    copy = deepcopy(term.kernel).to("cpu", torch.float64)
     term = term._replace(kernel=copy)
     for changed in _changes(copy):
         with torch.no_grad():
@@ -334,7 +335,7 @@ def _changes(kernel: Kernel) -> Iterator[str]:
     parameters = []
     for prefix, module in kernel.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
-            new = 2 * torch.rand(parameter.shape, generator=generator, dtype=torch.float64) - 1
+            new = 2 * uniform(parameter.shape, generator) - 1
             new = new.to(parameter)
             bounds = (
                 module.constraint_for_parameter_name(name) if isinstance(module, Module) else None

@@ -14,6 +14,7 @@ from gpytorch.priors import NormalPrior, Prior
 from gpytorch.utils.transforms import inv_softplus
 from torch import Tensor, nn
 
+from gpytorch_nkn.devices import uniform
 from gpytorch_nkn.layers.layer import Layer
 
 _NO_BATCH = torch.Size([1, 1, 1, 1])  # as many dimensions as no batch has
@@ -111,7 +112,7 @@ class Linear(Layer):
 
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Draw new start weights from ``generator``; biases go back to their start."""
-        start = torch.rand(self.raw_weight.shape, generator=generator, dtype=torch.float64)
+        start = uniform(self.raw_weight.shape, generator)
         weight = (0.5 + start) / self.in_features
         if self.is_simplex:
             bias = 0.0 if self.raw_bias is None else self.initial_bias

@@ -10,6 +10,7 @@ from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from gpytorch_nkn.devices import normal
 from gpytorch_nkn.linalg import psd_root
 from gpytorch_nkn.plotting.inputs import InputLine, kernel_values, line_of_inputs
 from gpytorch_nkn.plotting.style import GRAY, PALETTE, as_array, finish, put_legend_above
@@ -124,5 +125,5 @@ def _sample(kernel: Kernel, inputs: Tensor, samples: int, seed: int) -> Tensor:
     """Functions ``N x samples`` at the inputs, in float64 on the CPU."""
     covariance = kernel_values(kernel, inputs, inputs).double().cpu()
     generator = torch.Generator().manual_seed(seed)
-    noise = torch.randn(len(inputs), samples, generator=generator, dtype=torch.float64)
+    noise = normal((len(inputs), samples), generator)
     return psd_root(covariance) @ noise

@@ -1,15 +1,15 @@
 """The device of the contract tests: ``pytest --device NAME``, by default the CPU.
 
-With another one than the CPU those tests run that take the fixture ``device``. What their modules
-make is made there, while the package's own tensors are where it puts them. ``second`` is a
-stand-in without a GPU (second.cpp), on which tensors of two devices do not meet either.
+With another one than the CPU those tests run that take the fixture ``device``, each in three ways
+(``WAYS``): tensors of two devices must not meet, whatever PyTorch's default device is. ``second``
+is a stand-in without a GPU (second.cpp), on which tensors of two devices do not meet either.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
-__all__ = ["check", "made_on", "rng_state"]
+__all__ = ["WAYS", "check", "made_on", "rng_state"]
 
 TESTS = str(Path(__file__).parents[1])
+
+# Whether data of the test modules are on the device, and whether it is PyTorch's default device.
+WAYS = {"data": (True, False), "data and default": (True, True), "default": (False, True)}
 
 
 def check(name: str) -> torch.device:
@@ -38,16 +41,18 @@ def check(name: str) -> torch.device:
 
 
 @contextmanager
-def made_on(device: torch.device) -> Iterator[None]:
-    """Tensors that test modules make without a ``device`` are made there.
+def made_on(device: torch.device, way: str = "data") -> Iterator[torch.device]:
+    """Tensors that test modules make without a ``device`` are made on the device of the data.
 
-    Draws of a generator of the CPU are the CPU's numbers.
+    Draws of a generator of the CPU are the CPU's numbers. ``way`` is one of ``WAYS``.
     """
+    has_data, is_default = WAYS[way]
+    data = device if has_data else torch.device("cpu")
     if device.type == "cpu":
-        yield
+        yield data
         return
-    with _MadeByTests(device):
-        yield
+    with torch.device(device) if is_default else nullcontext(), _MadeByTests(data):
+        yield data
 
 
 def rng_state(device: torch.device) -> bytes:
@@ -71,5 +76,5 @@ class _MadeByTests(TorchFunctionMode):
         if not sys._getframe(1).f_code.co_filename.startswith(TESTS):
             return func(*args, **kwargs)
         if kwargs.get("generator") is not None:
-            return func(*args, **kwargs).to(self.device)
+            return func(*args, **{**kwargs, "device": "cpu"}).to(self.device)
         return func(*args, **kwargs, device=self.device)

@@ -77,13 +77,13 @@ _known = {}
 
 
 @pytest.fixture
-def known(cls, _options):
+def known(cls, device, _options):
     """A model that the tests of a class share, which they leave as it is, and its values."""
-    if cls not in _known:
+    if (cls, device) not in _known:
         with unchanged():
             model = fitted(cls)
-        _known[cls] = model, values(model, data(cls)[0])
-    return _known[cls]
+        _known[cls, device] = model, values(model, data(cls)[0])
+    return _known[cls, device]
 
 
 def test_every_estimator_is_registered():

@@ -193,12 +193,12 @@ def trainings():
 
 
 @pytest.fixture
-def quiet(trainer, trainings):
-    number = TRAINERS_HERE.index(trainer)
-    if number not in trainings:
+def quiet(trainer, trainings, device):
+    key = TRAINERS_HERE.index(trainer), device, torch.get_default_device()
+    if key not in trainings:
         model, told = train(trainer, lambda model: trainer(model, progress=False), terminal=True)
-        trainings[number] = state_of(model), told
-    return trainings[number]
+        trainings[key] = state_of(model), told
+    return trainings[key]
 
 
 @each

@@ -147,8 +147,12 @@ def generalized_mixture(num_mixtures, dims):
 def product(name, cls, kernels, *arguments, dims=2):
     """A kernel of one factor per group of columns, or of one kernel that is such a product."""
 
+    def own(numbers):
+        device = torch.get_default_device()
+        return [n.to(device) if isinstance(n, torch.Tensor) else n for n in numbers]
+
     def make(batch_shape=NO_BATCH, active_dims=None):
-        return cls(kernels(batch_shape), *arguments, active_dims=active_dims)
+        return cls(kernels(batch_shape), *map(own, arguments), active_dims=active_dims)
 
     return Entry(f"{cls.__name__}-{name}", cls, make, dims, ard=True, columns_alike=dims == 1)
 

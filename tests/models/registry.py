@@ -92,7 +92,8 @@ class Case:
         """A model in eval mode whose parameters have moved away from where they start."""
         if any(value is not None for value in options.values()):
             return self._moved(outputs, batch_shape, dtype, seed, **options)
-        return copy.deepcopy(_kept(self, outputs, batch_shape, dtype, seed, *options))
+        devices = torch.zeros(0).device, torch.get_default_device()
+        return copy.deepcopy(_kept(devices, self, outputs, batch_shape, dtype, seed, *options))
 
     def _moved(self, outputs, batch_shape, dtype, seed, **options):
         inputs, y = self.data(outputs, batch_shape, dtype, seed=seed)
@@ -111,7 +112,7 @@ class Case:
 
 
 @cache
-def _kept(case, outputs, batch_shape, dtype, seed, *without):
+def _kept(devices, case, outputs, batch_shape, dtype, seed, *without):
     """Models of which tests get copies; to make one takes ten times as long."""
     return case._moved(outputs, batch_shape, dtype, seed, **dict.fromkeys(without))
 

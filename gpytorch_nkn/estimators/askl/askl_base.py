@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from gpytorch_nkn.devices import OnCPU
 from gpytorch_nkn.estimators.askl.askl_inputs import InputMap, choose_input_map
 from gpytorch_nkn.estimators.askl.askl_network import LOSSES, SpectralNetwork
 from gpytorch_nkn.estimators.askl.askl_optimizers import OPTIMIZERS, Optimizer
@@ -73,7 +74,7 @@ def describe_shared(cls: type[C]) -> type[C]:
     return cls
 
 
-class SpectralLearner(BaseEstimator):
+class SpectralLearner(OnCPU, BaseEstimator):
     """Fitting, features and diagnostics of ASKL, for classes and for numbers.
 
     A subclass turns targets into what its loss takes, and outputs into predictions. Its docstring
@@ -145,8 +146,9 @@ class SpectralLearner(BaseEstimator):
             many rows as there is time for, by the time that few take; so do ridge regressions. What
             remains of parts and the training on all rows is left out at the end. What cannot be
             shortened is reading and scaling the table, and a mini-batch.
-        device: Torch device of the computation, such as ``"cuda"``. Pickles hold everything on the
-            CPU, where the estimator then is.
+        device: Torch device of the computation, such as ``"cuda"``; ``None`` is the CPU, whatever
+            PyTorch's default device is. Pickles hold everything on the CPU, where the estimator
+            then is.
         random_state: Seed, or NumPy random state; an integer makes fits reproducible.
         progress: Show a progress bar on a terminal.
 

@@ -17,6 +17,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gpytorch_nkn.devices import OnCPU
 from gpytorch_nkn.estimators.dank.base_kernel import BaseKernel, check_gram, make_base_kernel
 from gpytorch_nkn.estimators.dank.dank_clusters import (
     DECOMPOSITIONS,
@@ -129,7 +130,7 @@ cv_results_: What was compared, a :class:`~gpytorch_nkn.estimators.Candidate` ea
 }
 
 
-class BaseDANK(BaseEstimator):
+class BaseDANK(OnCPU, BaseEstimator):
     """Fitting and predicting, whatever the targets are."""
 
     _paths: ClassVar[tuple[Path, ...]]

@@ -18,6 +18,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from gpytorch_nkn.devices import OnCPU
 from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
 from gpytorch_nkn.estimators.nkn.ensemble import (
     SELECTIONS,
@@ -78,7 +79,7 @@ _TRANSFORMS = ("auto", *(name for name in TRANSFORMS if name != "box-cox"))  # a
 _CHOICE = 0.05  # of a budget, at most, for every transform
 
 
-class NKNRegressor(RegressorMixin, BaseEstimator):
+class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
     """Gaussian process regression on a table of data, with kernels that learn their structure.
 
     Columns and targets are standardised inside; everything that comes out is in the units that
@@ -171,7 +172,8 @@ class NKNRegressor(RegressorMixin, BaseEstimator):
             for what predictions need: where that is not enough, ``"auto"`` takes inducing points
             (fewer of them, if need be), and fewer starts are mixed.
         n_jobs: Processes for the starts, from 500 rows on (below, they run in turn).
-        device: Torch device of the computation, such as ``"cuda"``.
+        device: Torch device of the computation, such as ``"cuda"``; ``None`` is the CPU, whatever
+            PyTorch's default device is.
         random_state: Seed, or NumPy random state; an integer makes fits reproducible.
         progress: Show a progress bar on a terminal.
 

@@ -18,6 +18,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from gpytorch_nkn.devices import OnCPU
 from gpytorch_nkn.estimators.series.covariates import Covariates, covariate_frame
 from gpytorch_nkn.estimators.series.member import Member
 from gpytorch_nkn.estimators.series.mixture import Mixture
@@ -64,7 +65,7 @@ _OUTLIERS = ("auto", "keep")
 _OPTIONS = tuple(field.name for field in fields(Search) if field.name not in ("seed", "begin"))
 
 
-class NKNForecaster(RegressorMixin, BaseEstimator):
+class NKNForecaster(OnCPU, RegressorMixin, BaseEstimator):
     """Mixture of Gaussian processes of several structures, for series over time.
 
     Several networks of kernels, each for the targets and for transforms of them, are trained and
@@ -129,7 +130,8 @@ class NKNForecaster(RegressorMixin, BaseEstimator):
         recipe: Optimiser settings of a start; ``None`` for the default of each structure.
         budget: Wall time in seconds of a fit; ``None`` for no limit.
         n_jobs: Processes, over candidates.
-        device: Torch device of the computation, such as ``"cuda"``.
+        device: Torch device of the computation, such as ``"cuda"``; ``None`` is the CPU, whatever
+            PyTorch's default device is.
         random_state: Seed, or NumPy random state; an integer makes fits reproducible.
         progress: Show progress bars on a terminal.
 

@@ -98,7 +98,7 @@ class Role:
 
 def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
     """What the factors of each term say together."""
-    distances = geometry.span * torch.linspace(0, 1, _DISTANCES, dtype=torch.float64)
+    distances = geometry.span * torch.linspace(0, 1, _DISTANCES, dtype=torch.float64, device="cpu")
     curves: dict[int, Tensor] = {}
     behaviours = []
     for term in terms:

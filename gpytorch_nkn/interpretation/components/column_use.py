@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gpytorch_nkn.devices import permutation
 from gpytorch_nkn.interpretation.expansion import Term, evaluate_strips
 from gpytorch_nkn.interpretation.source import FittedGP
 
@@ -54,7 +55,7 @@ def use_of_columns(terms: Sequence[Term], columns: Sequence[int], gp: FittedGP) 
         return torch.cat([gp.posterior.mean(strip[0]) for strip in strips], dim=-1)
 
     n = gp.inputs.size(-2)
-    chosen = torch.randperm(n, generator=torch.Generator().manual_seed(0))[:_ROWS]
+    chosen = permutation(n, torch.Generator().manual_seed(0))[:_ROWS]
     rows = gp.inputs[..., chosen.to(gp.inputs.device), :]  # ... x R x D
     count = rows.size(-2)
     left = _centered(mean(rows))

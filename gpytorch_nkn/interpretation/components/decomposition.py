@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpytorch_nkn.devices import normal
 from gpytorch_nkn.interpretation.components.behaviour import Role
 from gpytorch_nkn.interpretation.components.column_use import ColumnUse, use_of_columns
 from gpytorch_nkn.interpretation.expansion import Term, evaluate_groups, evaluate_strips
@@ -343,11 +344,11 @@ class Decomposition:
         for number in range(len(self.components)):
             matrix = self._matrix(number, both, both)
             shape = (num_samples, *batch, matrix.size(-1), 1)
-            noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(matrix)
+            noise = normal(shape, generator).to(matrix)
             draws.append((psd_root(matrix) @ noise)[..., 0])
         prior = torch.stack(draws, dim=1)  # S x J x ... x (N + M)
         shape = (num_samples, *batch, n)
-        noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(self.gp.noise)
+        noise = normal(shape, generator).to(self.gp.noise)
         misfit = self.gp.posterior.residual - prior[..., :n].sum(1) - noise * self.gp.noise.sqrt()
         weights = self.gp.posterior.solve(misfit.unsqueeze(-1))  # S x ... x N x 1
         corrections = []

@@ -12,6 +12,7 @@ import torch
 from gpytorch.kernels import AdditiveKernel, ConstantKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
+from gpytorch_nkn.devices import permutation
 from gpytorch_nkn.interpretation.expansion.factors import (
     Columns,
     on_columns,
@@ -334,7 +335,7 @@ def _sample_inputs(source: Source) -> Tensor:
         rows = source.inputs.size(-2)
         if rows <= _SAMPLE:
             return source.inputs
-        chosen = torch.randperm(rows, generator=torch.Generator().manual_seed(0))[:_SAMPLE]
+        chosen = permutation(rows, torch.Generator().manual_seed(0))[:_SAMPLE]
         # the ends of every column, where what hardly ever varies does
         columns = source.inputs.reshape(-1, rows, source.inputs.size(-1))
         ends = torch.cat([columns.argmin(1), columns.argmax(1)]).flatten().cpu()

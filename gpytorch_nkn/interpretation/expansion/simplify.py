@@ -15,6 +15,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.models import ExactGP
 from tqdm import tqdm
 
+from gpytorch_nkn.devices import normal
 from gpytorch_nkn.fit import (
     FlatParameters,
     Objective,
@@ -348,7 +349,7 @@ class _Search:
             assert isinstance(network, NeuralKernelNetwork)
             for parameter in network.parameters():
                 if parameter.requires_grad:
-                    noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                    noise = normal(parameter.shape, generator)
                     parameter.data += _JITTER * noise.to(parameter)
             shaken = fitted_parts(network, state.parts)
             fits += self._fit_all([(f"refit, start {number + 1} shaken", state, shaken)], _LAST)

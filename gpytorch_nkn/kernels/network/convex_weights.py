@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from gpytorch_nkn.devices import on_cpu, uniform
 from gpytorch_nkn.layers import Layer, Linear, Product
 
 __all__ = ["OUTPUT_WEIGHTS", "convex_weights", "set_convex_weights"]
@@ -23,6 +24,7 @@ _CONSTANT = 0.05  # weight of the constant beside a mixture, and of the mixture 
 _BESIDE = 1 / 3  # of the constant beside each of the mixtures that a product is of
 
 
+@on_cpu()
 def convex_weights(
     layers: Sequence[Layer],
     num_single: int,
@@ -57,7 +59,7 @@ def convex_weights(
         shape = (layer.out_features, layer.in_features)
         jitter = torch.ones(shape, dtype=torch.float64)
         if generator is not None:
-            jitter = 0.5 + torch.rand(shape, generator=generator, dtype=torch.float64)
+            jitter = 0.5 + uniform(shape, generator)
         if number == len(layers) - 1:
             hidden = layer.in_features - num_single - num_joint
             counts = (hidden, num_single, num_joint)

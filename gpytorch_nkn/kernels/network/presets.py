@@ -18,7 +18,7 @@ from gpytorch.kernels import (
     RQKernel,
     ScaleKernel,
 )
-from gpytorch.priors import GammaPrior, LogNormalPrior
+from gpytorch.priors import GammaPrior
 
 from gpytorch_nkn.kernels.categorical_kernel import CategoricalKernel, categorical_columns
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
@@ -32,6 +32,7 @@ from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKerne
 from gpytorch_nkn.layers import (
     Layer,
     Linear,
+    LogNormalPrior,
     Product,
     log_normal_prior,
     parse_wiring,

@@ -179,7 +179,9 @@ class LeftOutBlocks:
             prediction = self._predict(part, system, residual, min(self.tolerance, _EXACT))
             error = torch.where(part.cells, prediction - residual, 0.0)
             errors = error.square().sum(axes)
-            signs = torch.randint(0, 2, (num_probes, *part.cells.shape), generator=generator)
+            signs = torch.randint(
+                0, 2, (num_probes, *part.cells.shape), generator=generator, device="cpu"
+            )
             signs = (2 * signs - 1).to(residual) * part.cells
             lacking = 1 + len(system.batch_shape) + self.num_dims - signs.dim()
             signs = signs[(slice(None), *[None] * max(lacking, 0))]  # s x ... x n_1 x ... x n_P

@@ -136,7 +136,7 @@ class LogDeterminant:
                 self._probes = units.view(cells, *shape)
             else:
                 generator = torch.Generator().manual_seed(self.seed)
-                signs = torch.randint(0, 2, (count, *shape), generator=generator)
+                signs = torch.randint(0, 2, (count, *shape), generator=generator, device="cpu")
                 self._probes = (2 * signs - 1).to(like) * support
             self._support, self._solutions = support, None
         assert self._probes is not None

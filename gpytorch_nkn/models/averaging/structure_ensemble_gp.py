@@ -19,14 +19,14 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.models import ExactGP
-from gpytorch.priors import GammaPrior, LogNormalPrior
+from gpytorch.priors import GammaPrior
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts
 from gpytorch_nkn.kernels import InputWarpKernel, NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, mixed_parts
-from gpytorch_nkn.layers import log_normal_prior
+from gpytorch_nkn.layers import LogNormalPrior, log_normal_prior
 from gpytorch_nkn.linalg import DelayedMatrix
 from gpytorch_nkn.models.averaging.member_warp import (
     IDENTITY,

@@ -8,6 +8,8 @@ import math
 import torch
 from torch import Tensor
 
+from gpytorch_nkn.devices import permutation
+
 __all__ = ["hole_blocks", "is_scattered"]
 
 _OVERLAP = 0.3  # share of a block that may lie on missing cells
@@ -46,7 +48,7 @@ def hole_blocks(missing: Tensor, num_blocks: int, *, near: bool = False, seed: i
         (smaller, _inside(smaller) if overlap < 1 else around, overlap),
     ):
         shifts = list(itertools.product(*candidates))
-        order = torch.randperm(len(shifts), generator=generator).tolist()
+        order = permutation(len(shifts), generator).tolist()
         some = _choose([shifts[i] for i in order], own, missing, num_blocks, share, near)
         if len(some) > len(found):
             found = some
@@ -100,7 +102,7 @@ def _smaller(pattern: Tensor, missing: Tensor, generator: torch.Generator) -> tu
     wanted = _MAX_SHARE * int((~missing).sum())
     if is_scattered(pattern):
         chance = min(1.0, wanted / int(pattern.sum()))
-        draws = torch.rand(pattern.shape, generator=generator, dtype=torch.float32)
+        draws = torch.rand(pattern.shape, generator=generator, dtype=torch.float32, device="cpu")
         return pattern & (draws.to(pattern.device) < 0.95 * chance), 1.0
     factor = min(1.0, (wanted / math.prod(sides)) ** (1 / len(sides)))
     box = torch.zeros_like(pattern)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from gpytorch_nkn.devices import normal
 from gpytorch_nkn.linalg import KroneckerEigen, PartialKronecker, kronecker_multiply
 
 __all__ = ["GridPosterior"]
@@ -145,7 +146,7 @@ class GridPosterior:
         sizes = tuple(factor.size(-1) for factor in factors)
 
         def draw(shape: tuple[int, ...]) -> Tensor:
-            return torch.randn(shape, generator=generator, dtype=torch.float64).to(like)
+            return normal(shape, generator).to(like)
 
         for _ in range(num_samples):
             prior = kronecker_multiply(roots, draw((*batch, *sizes)))

@@ -12,6 +12,7 @@ import torch
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
+from gpytorch_nkn.devices import permutation
 from gpytorch_nkn.fit import Best, Session, Start, warn_user
 from gpytorch_nkn.initialization import assign, rescale_kernel
 from gpytorch_nkn.linalg import GridLikelihood, LeftOutBlocks
@@ -245,7 +246,7 @@ class GridTraining:
         order = []
         for _ in range(steps):
             if len(waiting) < min(_BLOCKS_PER_STEP, count):
-                waiting = torch.randperm(count, generator=generator).tolist()
+                waiting = permutation(count, generator).tolist()
             order.append([waiting.pop() for _ in range(min(_BLOCKS_PER_STEP, count))])
         return order
 

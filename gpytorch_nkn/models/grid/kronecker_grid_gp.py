@@ -20,6 +20,7 @@ from gpytorch.models.gp import GP
 from linear_operator import to_linear_operator
 from torch import Tensor, nn
 
+from gpytorch_nkn.devices import normal
 from gpytorch_nkn.fit import progress_bar
 from gpytorch_nkn.kernels import factor_kernels
 from gpytorch_nkn.linalg import (
@@ -475,7 +476,7 @@ class KroneckerGridGP(CheckedPoints, CustomFit, GPyTorchModel, GP):
                 generator = torch.Generator().manual_seed(
                     seed + 0x5EED
                 )  # not that of the next seed's samples
-                noise = torch.randn(samples.shape, generator=generator, dtype=torch.float64)
+                noise = normal(samples.shape, generator)
                 scale = self.noise_variance().sqrt()[(..., *[None] * self.num_dims)]
                 samples = samples + scale * noise.to(samples)
             if not hasattr(self, "outcome_transform"):

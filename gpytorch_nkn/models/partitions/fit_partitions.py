@@ -11,6 +11,7 @@ import torch
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from torch import Tensor
 
+from gpytorch_nkn.devices import on_cpu
 from gpytorch_nkn.fit import Session, check_counts
 from gpytorch_nkn.models.common import trains
 from gpytorch_nkn.models.partitions.additive_partition_gp import AdditivePartitionGP
@@ -29,6 +30,7 @@ _WARMUP = 100
 
 
 @trains(AdditivePartitionGP)
+@on_cpu()
 def fit_additive_partition_gp(
     model: AdditivePartitionGP,
     *,

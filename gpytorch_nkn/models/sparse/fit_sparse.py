@@ -11,6 +11,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
+from gpytorch_nkn.devices import permutation
 from gpytorch_nkn.fit import (
     FlatParameters,
     Objective,
@@ -59,7 +60,7 @@ def learn_on_blocks(
     x, y = x.detach(), y.detach()  # models of slices that need gradients cannot be copied
     whole = y.dim() == 1 and x.dim() == 2
     if not whole and y.size(-1) > block_size:
-        rows = torch.randperm(y.size(-1), generator=session.generator())
+        rows = permutation(y.size(-1), session.generator())
         rows = rows[:block_size].to(y.device)
         x, y = x[..., rows, :], y[..., rows]
     gp = PartsGP(x, y, deepcopy(kernel), deepcopy(mean), deepcopy(likelihood))

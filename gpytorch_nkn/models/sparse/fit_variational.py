@@ -11,6 +11,7 @@ from gpytorch.module import Module
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
+from gpytorch_nkn.devices import permutation
 from gpytorch_nkn.fit import Adam, Best, Session, check_counts, check_number, warn_of_size
 from gpytorch_nkn.linalg import factorize_inducing
 from gpytorch_nkn.models.common import trains
@@ -147,7 +148,7 @@ def _run_epochs(
     generator = session.generator()
     with session.bar(total, "mini-batches") as bar:
         for _ in range(epochs):
-            order = torch.randperm(y.numel(), generator=generator).to(y.device)
+            order = permutation(y.numel(), generator).to(y.device)
             for rows in order.tensor_split(num_batches):
                 if session.is_over:
                     break
@@ -301,7 +302,7 @@ def _learn_on_subset(model: VariationalNKNGP, x: Tensor, y: Tensor, session: Ses
     Exact learning knows nothing of the trace term, which asks for more noise: it would take Adam
     very many small steps to get there.
     """
-    rows = torch.randperm(y.numel(), generator=session.generator())
+    rows = permutation(y.numel(), session.generator())
     rows = rows[:_SUBSET_ROWS].to(y.device)
     inner = model.model
     sparse: Any = SparseNKNGP(

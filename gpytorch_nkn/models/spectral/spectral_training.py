@@ -14,6 +14,7 @@ from gpytorch.means import Mean
 from gpytorch.models import ExactGP
 from torch import Tensor
 
+from gpytorch_nkn.devices import permutation
 from gpytorch_nkn.fit import (
     Adam,
     FlatParameters,
@@ -62,7 +63,7 @@ class Training:
         for name, values in (("inputs", x), ("targets", y)):
             if not bool(values.isfinite().all()):
                 raise ValueError(f"The training {name} contain NaN or infinite values.")
-        order = torch.randperm(y.size(-1), generator=session.generator())
+        order = permutation(y.size(-1), session.generator())
         self.rows = Rows(x, y, noise)[order.to(y.device)]
         self.max_iterations, self.restarts, self.session = max_iterations, restarts, session
         self.bar = session.bar(None, "pairs of frequencies", "steps")

@@ -1,0 +1,53 @@
+"""Random numbers that are the same on every device, and computations that stay on the CPU.
+
+PyTorch's default device (``torch.set_default_device``, ``with torch.device(...)``) is where tensors
+are made whose device nobody names. A generator of the CPU cannot draw there, and what comes from
+NumPy or goes to it is on the CPU.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["OnCPU", "normal", "on_cpu", "permutation", "uniform"]
+
+
+def uniform(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Draw uniform numbers in float64 on the CPU."""
+    return torch.rand(tuple(shape), generator=generator, dtype=torch.float64, device="cpu")
+
+
+def normal(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Draw standard normal numbers in float64 on the CPU."""
+    return torch.randn(tuple(shape), generator=generator, dtype=torch.float64, device="cpu")
+
+
+def permutation(count: int, generator: torch.Generator) -> Tensor:
+    """Draw a permutation of the integers below ``count`` on the CPU."""
+    return torch.randperm(count, generator=generator, device="cpu")
+
+
+@contextmanager
+def on_cpu() -> Iterator[None]:
+    """Make tensors on the CPU unless their device is named; also a decorator, ``@on_cpu()``."""
+    if torch.get_default_device().type == "cpu":  # no mode, which every function would go through
+        yield
+        return
+    with torch.device("cpu"):
+        yield
+
+
+class OnCPU:
+    """Mixin of classes that take and return NumPy arrays: their public methods are ``on_cpu``."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, value in list(vars(cls).items()):
+            if inspect.isfunction(value) and not name.startswith("_"):
+                setattr(cls, name, on_cpu()(value))
