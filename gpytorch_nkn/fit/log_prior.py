@@ -12,7 +12,7 @@ from gpytorch.priors import GammaPrior, NormalPrior, Prior
 from torch import Tensor
 
 from gpytorch_nkn.fit.parameter_pool import ParameterPool, require, to_numpy
-from gpytorch_nkn.layers import LogNormalPrior
+from gpytorch_nkn.layers import LogNormalPrior, ShrunkLogNormalPrior
 
 __all__ = ["LogPrior"]
 
@@ -21,7 +21,7 @@ _MOVES = (0.05, 2.0)
 
 
 class LogPrior:
-    """Normal, log-normal and gamma priors on parameters, and priors on what is not trained.
+    """Normal, log-normal (shrunk, too) and gamma priors on parameters, and priors on frozen values.
 
     Their log densities are combinations of 1, x, x^2, log x and log^2 x of natural values x. A
     prior sees what its closure returns; that this is the natural value of a parameter, and of
@@ -86,6 +86,10 @@ class LogPrior:
             return to_numpy(value.expand_as(like)).ravel()
 
         require(getattr(prior, "_transform", None) is None, "a transformed prior")
+        if type(prior) is ShrunkLogNormalPrior:
+            self._slope[span] -= prior.rate
+            self._constant += like.numel() * math.log(prior.rate)
+            prior = prior.log_normal
         if type(prior) is GammaPrior:
             shape, rate = parameter(prior.concentration), parameter(prior.rate)
             self._log[span] += shape - 1

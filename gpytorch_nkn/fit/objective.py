@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 
+import gpytorch
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.models import ExactGP
 from gpytorch.module import Module
-from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
+from gpytorch_nkn.layers import LogNormalPrior
 from gpytorch_nkn.mlls import exact_log_density
 
 __all__ = ["Objective", "check_model", "noisy_prior"]
@@ -114,4 +115,6 @@ class Objective:
 
 
 def _is_scalar_log_normal(prior: object) -> bool:
-    return isinstance(prior, LogNormalPrior) and prior.loc.dim() == 0 and prior._transform is None
+    if type(prior) not in (gpytorch.priors.LogNormalPrior, LogNormalPrior):  # a class of a user
+        return False
+    return prior.loc.dim() == 0 and prior._transform is None  # type: ignore[attr-defined]

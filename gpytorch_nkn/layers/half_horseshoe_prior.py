@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from gpytorch.priors import Prior
 from torch import Tensor
-from torch.distributions import HalfCauchy, HalfNormal, constraints
+from torch.distributions import HalfCauchy, constraints
 from torch.nn.functional import softplus
 
 __all__ = ["HalfHorseshoePrior"]
@@ -19,8 +19,9 @@ class HalfHorseshoePrior(Prior):
 
     .. math:: w = |z|, \qquad z \sim N(0, \lambda^2 \tau^2), \qquad \lambda \sim C^+(0, 1)
 
-    The density has no closed form. As :class:`gpytorch.priors.HorseshoePrior` does, it is taken
-    to be the mean of its two bounds, here twice as high because the negative half is folded over:
+    The density is an exponential integral. As :class:`gpytorch.priors.HorseshoePrior` does, it is
+    approximated by the mean of two bounds, here twice as high because the negative half is folded
+    over:
 
     .. math::
         p(w) \approx \frac{K}{2} \log\Bigl(1 + \frac{4 \tau^2}{w^2}\Bigr)
@@ -28,8 +29,10 @@ class HalfHorseshoePrior(Prior):
 
     (GPyTorch leaves out the :math:`1 / \tau`, which is a constant; so does this class.) It grows
     without bound towards zero, but only as :math:`\log \log (1 / w)` in the log density, which is
-    finite for every positive number, however small. Unlike GPyTorch's, every value that is drawn
-    has a local scale :math:`\lambda` of its own.
+    finite for every positive number, however small. Draws are exactly of this density: since
+    :math:`\log(1 + a^2 / w^2) = \int_0^a 2 u / (w^2 + u^2)\, du`, it is a mixture of half-Cauchy
+    densities whose scales are uniform from zero to :math:`2 \tau` or to :math:`\sqrt{2} \tau`.
+    Unlike GPyTorch's, every value that is drawn has a scale of its own.
 
     Args:
         scale: :math:`\tau`, a positive number or a tensor of the batch shape of the prior.
@@ -69,10 +72,10 @@ class HalfHorseshoePrior(Prior):
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws ``sample_shape x batch_shape``, independent of each other."""
-        shape = torch.Size(sample_shape)
-        local = HalfCauchy(torch.ones_like(self.scale)).rsample(shape)
-        draw = HalfNormal(torch.ones_like(self.scale)).rsample(shape)
-        return self.scale * local * draw
+        scale = self.scale.expand(torch.Size(sample_shape) + self.batch_shape)
+        # The bounds contribute to the integral in proportion to 1 and the root of 2.
+        upper = torch.where(torch.rand_like(scale) * (1 + math.sqrt(2)) < 1, 2, math.sqrt(2))
+        return scale * upper * torch.rand_like(scale) * HalfCauchy(torch.ones_like(scale)).rsample()
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> HalfHorseshoePrior:
         """The same prior with a larger batch shape."""

@@ -10,9 +10,10 @@ from gpytorch.priors import GammaPrior, Prior
 
 from gpytorch_nkn.layers.half_horseshoe_prior import HalfHorseshoePrior
 from gpytorch_nkn.layers.layer import Layer
-from gpytorch_nkn.layers.linear import Linear, prior_closures
+from gpytorch_nkn.layers.linear import Linear
 from gpytorch_nkn.layers.log_normal_prior import log_normal_prior
 from gpytorch_nkn.layers.product import Product
+from gpytorch_nkn.layers.shrunk_log_normal_prior import ShrunkLogNormalPrior
 
 __all__ = ["PAPER_WIRING", "parse_wiring"]
 
@@ -21,6 +22,7 @@ PAPER_WIRING = "Linear8-Product4-Linear4-Product2-Linear1"
 
 # What a sparse prior asks of a layer into which C units come: both scale with its start weights,
 # which lie around 1 / C.
+_SHRINKAGE_RATE = 2.0
 _L1_RATE = 3.0  # times C
 _HORSESHOE_SCALE = 0.1  # over C
 
@@ -43,9 +45,10 @@ def parse_wiring(
         in_features: Number of primitives.
         batch_shape: Batch shape of the Linear layers.
         priors: Weak priors: log-normal ones on weights around 1 / C, where C units come in, and
-            on biases around 0.01, and an exponential one of rate 2 that draws the weights of
-            connections which the data do not ask for towards zero.
-        sparsity: Prior on the weights in place of those two, with or without ``priors``, for few
+            on biases around 0.01. That on weights is multiplied by an exponential density of
+            rate 2, which draws the weights of connections that the data do not ask for towards
+            zero.
+        sparsity: Prior on the weights in place of that one, with or without ``priors``, for few
             connections that matter: ``"l1"``, exponential of rate 3 C (the lasso for weights
             that are not negative); ``"horseshoe"``, half-horseshoe of scale 0.1 / C, which takes
             less from weights that are large. ``None`` leaves them to ``priors``.
@@ -95,9 +98,6 @@ def parse_wiring(
                 initial_bias=bias,
                 seed=position,
             )
-            if priors and sparsity is None:
-                shrinkage = GammaPrior(1.0, 2.0)
-                layer.register_prior("weight_shrinkage_prior", shrinkage, *prior_closures("weight"))
         elif width % out_features:
             raise ValueError(
                 f"{token} in {wiring!r} gets {width} units, which {out_features} does not divide."
@@ -114,4 +114,6 @@ def _weight_prior(in_features: int, priors: bool, sparsity: str | None) -> Prior
         return GammaPrior(1.0, _L1_RATE * in_features)
     if sparsity == "horseshoe":
         return HalfHorseshoePrior(_HORSESHOE_SCALE / in_features)
-    return log_normal_prior(1 / in_features, 1.5) if priors else None
+    if not priors:
+        return None
+    return ShrunkLogNormalPrior(log_normal_prior(1 / in_features, 1.5), _SHRINKAGE_RATE)

@@ -1,7 +1,9 @@
 """Priors on parameters of any shape count as often as there are kernels that have them."""
 
 import inspect
+import math
 
+import numpy as np
 import pytest
 import torch
 from botorch.optim.utils.model_utils import sample_all_priors
@@ -10,8 +12,11 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, NormalPrior
 
 from gpytorch_nkn import kernels
+from gpytorch_nkn.estimators.series.member import SeriesGP
 from gpytorch_nkn.layers import Linear
 from tests.fit.models import SmallGP
+from tests.kernels.registry import REGISTRY
+from tests.models.registry import CASES
 
 SIGNED = NormalPrior(0.2, 0.7)
 POSITIVE = GammaPrior(3.0, 2.0)
@@ -93,3 +98,61 @@ def test_priors_of_an_unbatched_kernel_count_for_every_data_set(cls, batch_shape
     for name, parameter in kernel.named_parameters():
         assert parameter.shape == before[name].shape
     assert any(not torch.equal(p, before[name]) for name, p in kernel.named_parameters())
+
+
+def with_priors():
+    """Everything that has priors of its own: kernels, presets, and parts of models."""
+    found = {cls.__name__: make(cls, **priors) for cls, priors in OWN.items()}
+    found |= {entry.name: entry.make() for entry in REGISTRY}
+    network = kernels.NeuralKernelNetwork
+    found["forecast"] = network.forecast(origin=0.0, cycles=[3.0], covariates=[1, 2], curves=[2])
+    found["categories"] = network.tabular(3, cat_dims=[1])
+    for sparsity in ("l1", "horseshoe"):
+        found[f"time_series {sparsity}"] = network.time_series(sparsity=sparsity)
+    for case in CASES:
+        model = case.make(*case.data(batch_shape=(2,) if case.batches else ()))
+        found[case.name] = getattr(model, "model", model)  # BoTorch's holds GPyTorch's
+    found["series"] = SeriesGP(torch.rand(5, 1), torch.rand(5), RBFKernel(), True, line=True)
+    return {name: made for name, made in found.items() if any(True for _ in made.named_priors())}
+
+
+def test_draws_of_a_parameter_have_the_density_of_its_posterior():
+    """That multiplies the densities of all priors on a parameter, draws are of the last one."""
+    torch.manual_seed(0)
+    tried = set()
+    for place, module in with_priors().items():
+        parameters = {key: p for key, p in module.named_parameters() if p.requires_grad}
+        before = {key: p.detach().clone() for key, p in parameters.items()}
+        seen = set()
+        for name, owner, prior, read, _ in module.named_priors():
+            value = read(owner)
+            if value.requires_grad:
+                slopes = torch.autograd.grad(value.sum(), parameters.values(), allow_unused=True)
+                own = {key for key, s in zip(parameters, slopes, strict=True) if s is not None}
+                assert own and not own & seen, f"{place}: {name} is not the only prior on {own}"
+                seen |= own
+            kind = repr((type(prior), prior.state_dict(), getattr(prior, "rate", None)))
+            if kind not in tried:
+                tried.add(kind)
+                check_draws(prior, f"{place}: {name}")
+        sample_all_priors(module)
+        moved = [key for key, p in parameters.items() if not torch.equal(p, before[key])]
+        assert seen <= set(moved) and all(p.isfinite().all() for p in parameters.values())
+    assert len(tried) > 30
+
+
+def check_draws(prior, name, count=4000):
+    """Kolmogorov and Smirnov's test of the first element, which one in 1,000 would fail."""
+    draws = prior.sample(torch.Size([count]))
+    others = [1] * (draws.dim() - 1)
+    first = draws.reshape(count, -1)[:, 0]
+    if bool((first > 0).all()):
+        grid = torch.logspace(-20, 12, 20_001, dtype=first.dtype)
+    else:
+        grid = first.mean() + first.std() * torch.linspace(-8, 8, 20_001, dtype=first.dtype)
+    density = prior.log_prob(grid.view(-1, *others)).reshape(len(grid), -1)[:, 0].exp()
+    cumulative = torch.cumulative_trapezoid(density.double(), grid.double())
+    cumulative = np.concatenate([[0.0], cumulative / cumulative[-1]])
+    expected = np.interp(np.sort(first.numpy()), grid.numpy(), cumulative)
+    distance = np.abs(expected - (np.arange(count) + 0.5) / count).max()
+    assert distance < 1.95 / math.sqrt(count), f"{name}: {distance:.3f}"

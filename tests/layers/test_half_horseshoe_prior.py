@@ -40,16 +40,10 @@ def test_density_is_finite_and_has_a_gradient_down_to_the_smallest_number():
     assert (density.diff() < 0).all()
 
 
-def test_samples_are_not_negative_and_each_has_a_local_scale():
-    prior = HalfHorseshoePrior(0.5)
-    draws = prior.sample(torch.Size([200_000]))
-    assert draws.shape == (200_000,) and (draws >= 0).all()
-    # by symmetry of log(half-Cauchy), the median of the product is found by its distribution
-    local = torch.distributions.HalfCauchy(torch.tensor(1.0)).sample((200_000,))
-    expected = (0.5 * local * torch.randn(200_000)).abs()
-    for level in (0.1, 0.5, 0.9):
-        ratio = draws.quantile(level) / expected.quantile(level)
-        assert 0.96 < ratio < 1.04
+def test_samples_are_not_negative_and_each_has_a_scale_of_its_own():
+    draws = HalfHorseshoePrior(0.5).sample(torch.Size([10_000]))
+    assert draws.shape == (10_000,) and (draws >= 0).all()
+    assert draws.pow(4).mean() / draws.square().mean() ** 2 > 100  # the variance is infinite
 
 
 def test_shapes_copies_and_state():

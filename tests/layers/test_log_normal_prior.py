@@ -1,10 +1,12 @@
 import copy
+import math
 import pickle
 
 import gpytorch
+import pytest
 import torch
 
-from gpytorch_nkn.layers import LogNormalPrior, log_normal_prior
+from gpytorch_nkn.layers import LogNormalPrior, ShrunkLogNormalPrior, log_normal_prior
 
 
 def test_it_goes_with_its_module(device):
@@ -26,3 +28,18 @@ def test_the_density_is_highest_at_the_mode():
     prior, mode = log_normal_prior(0.4, 1.5), torch.tensor(0.4)
     near = prior.log_prob(mode * torch.tensor([0.99, 1.01]))
     assert (near < prior.log_prob(mode)).all()
+
+
+def test_a_shrunk_one_is_expanded_copied_and_moved(device):
+    prior = ShrunkLogNormalPrior(log_normal_prior(0.2, 1.5), 2.0)
+    wide = prior.expand(torch.Size([4, 3])).float().to(device)
+    x = torch.tensor([0.1, 0.5, 2.0], dtype=torch.float32)
+    for one in (wide, copy.deepcopy(wide), pickle.loads(pickle.dumps(wide))):
+        draws = one.sample(torch.Size([5]))
+        assert draws.shape == (5, 4, 3) and draws.device == device and (draws > 0).all()
+        assert one.log_prob(x).dtype == torch.float32 and one.batch_shape == (4, 3)
+        density = torch.distributions.LogNormal(math.log(0.2) + 1.5**2, 1.5).log_prob(x.double())
+        expected = density + math.log(2) - 2 * x.double()
+        torch.testing.assert_close(one.log_prob(x)[0].double(), expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(NotImplementedError):
+        _ = wide.mean  # of the product: not that of the log-normal factor

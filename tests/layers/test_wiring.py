@@ -41,10 +41,12 @@ def test_priors_have_their_modes_at_the_start_values():
     layers = parse_wiring("Linear4-Product2-Linear1", 3, priors=True)
     for layer in (layers[0], layers[2]):
         priors = {name: prior for name, _, prior, _, _ in layer.named_priors()}
-        shrinkage = priors.pop("weight_shrinkage_prior")
-        weights = torch.tensor([0.5, 2.0])  # exponential of rate 2
-        torch.testing.assert_close(shrinkage.log_prob(weights), math.log(2) - 2 * weights)
         assert set(priors) == {"weight_prior", "bias_prior"}
+        both, weights = priors["weight_prior"], torch.tensor([0.5, 2.0])
+        priors["weight_prior"] = both.log_normal  # times an exponential density of rate 2
+        exponential = math.log(2) - 2 * weights
+        expected = both.log_normal.log_prob(weights) + exponential
+        torch.testing.assert_close(both.log_prob(weights), expected)
         for name, mode in (("weight_prior", 1 / layer.in_features), ("bias_prior", 0.01)):
             grid = mode * torch.logspace(-1, 1, 201)
             density = priors[name].log_prob(grid)

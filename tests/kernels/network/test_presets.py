@@ -181,10 +181,7 @@ def test_every_prior_can_be_sampled_pickled_and_copied(name, args, dim, variance
         f"{key.rpartition('.')[0]}.raw_{key.rpartition('.')[2].removesuffix('_prior')}"
         for key, *_ in network.named_priors()
     }
-    shrinkage = {key for key in with_prior if key.endswith("_shrinkage")}  # a second one
-    assert all(key.removesuffix("_shrinkage") in with_prior for key in shrinkage)
-    trained = {key for key, p in network.named_parameters() if p.requires_grad}
-    assert with_prior - shrinkage == trained
+    assert with_prior == {key for key, p in network.named_parameters() if p.requires_grad}
     x = torch.randn(6, dim)
     for copy in (network, pickle.loads(pickle.dumps(network)), deepcopy(network)):
         close(dense(copy, x), dense(network, x), "a copy has other values")
@@ -206,8 +203,7 @@ def test_sparse_priors_replace_those_of_the_weights_alone(name, args, dim, spars
     usual = {key for key, *_ in build(name, args, priors=True).named_priors()}
     weights = {key for key in usual if key.endswith("weight_prior")}
     names = {key for key, *_ in network.named_priors()}
-    dropped = {key for key in usual if key.endswith("weight_shrinkage_prior")}
-    assert len(weights) == 3 and names == (usual - dropped if priors else weights)
+    assert len(weights) == 3 and names == (usual if priors else weights)
     x = torch.randn(6, dim)
     torch.testing.assert_close(dense(network, x), dense(build(name, args), x))
     for copy in (pickle.loads(pickle.dumps(network)), deepcopy(network)):

@@ -1,0 +1,58 @@
+"""Log-normal prior that draws values towards zero."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from gpytorch.priors import Prior
+from torch import Tensor
+from torch.distributions import constraints
+
+from gpytorch_nkn.layers.log_normal_prior import LogNormalPrior
+
+__all__ = ["ShrunkLogNormalPrior"]
+
+
+class ShrunkLogNormalPrior(Prior):
+    r"""Product of a log-normal and an exponential density, which draws values towards zero.
+
+    .. math:: p(w) \propto \operatorname{LogNormal}(w \mid \mu, \sigma^2)\, \lambda e^{-\lambda w}
+
+    The density that :meth:`log_prob` returns is this product, which is not normalised.
+
+    Args:
+        log_normal: The log-normal factor.
+        rate: :math:`\lambda`.
+    """
+
+    arg_constraints: dict[str, Any] = {}
+    support = constraints.positive
+    _transform = None
+
+    def __init__(self, log_normal: LogNormalPrior, rate: float):
+        torch.nn.Module.__init__(self)
+        super().__init__(log_normal.batch_shape, validate_args=False)
+        self.log_normal = log_normal
+        self.rate = rate
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Log of the product of both densities."""
+        return self.log_normal.log_prob(x) + math.log(self.rate) - self.rate * x
+
+    @torch.no_grad()
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draws ``sample_shape x batch_shape`` by rejection, without gradients."""
+        draws = self.log_normal.rsample(torch.Size(sample_shape))
+        rejected = torch.rand_like(draws) > (-self.rate * draws).exp()
+        while bool(rejected.any()):
+            new = self.log_normal.rsample(torch.Size(sample_shape))
+            draws = torch.where(rejected, new, draws)
+            rejected &= torch.rand_like(draws) > (-self.rate * draws).exp()
+        return draws
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> ShrunkLogNormalPrior:
+        """The same prior with a larger batch shape."""
+        return ShrunkLogNormalPrior(self.log_normal.expand(batch_shape), self.rate)
