@@ -82,9 +82,10 @@ def pytest_generate_tests(metafunc):
 def pytest_collection_modifyitems(config, items):
     """On another device than the CPU, the tests that were written for it."""
     if config.stash[DEVICE].type != "cpu":
-        others = [item for item in items if "device" not in item.fixturenames]
+        wanted = {"device", "bare_device"}
+        others = [item for item in items if wanted.isdisjoint(item.fixturenames)]
         config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if "device" in item.fixturenames]
+        items[:] = [item for item in items if not wanted.isdisjoint(item.fixturenames)]
 
 
 def pytest_collection_finish(session):
@@ -161,6 +162,12 @@ def device(request, _seed):
     """The device of this test's tensors: that of ``--device``, or the CPU beside it."""
     with devices.made_on(request.config.stash[DEVICE], getattr(request, "param", "data")) as data:
         yield data
+
+
+@pytest.fixture
+def bare_device(request):
+    """The device of ``--device``, where nothing is made that does not ask for it."""
+    return request.config.stash[DEVICE]
 
 
 @pytest.fixture(autouse=True)

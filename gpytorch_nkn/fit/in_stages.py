@@ -93,6 +93,7 @@ def fit_in_stages(
     check_counts(2, block_size=block_size)
     check_counts(1, max_blocks=max_blocks, restarts=restarts)
     check_model(model)
+    model.train()  # the inputs before their transform
     inputs, targets = model.train_inputs[0], model.train_targets
     if len(model.train_inputs) != 1 or inputs.dim() != 2 or targets.dim() != 1:
         raise ValueError(

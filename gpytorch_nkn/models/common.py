@@ -310,7 +310,32 @@ class JointJitter:
 
 
 class CheckedData(CheckedPoints):
-    """Refuses training data that do not belong together when they are set later, too."""
+    """Refuses training data that do not belong together when they are set later, too.
+
+    Predictions are those of the present state, dtype and data, whatever was computed before:
+    BoTorch transforms the training inputs once, in ``eval()``.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        model: Any = self
+        model.register_load_state_dict_post_hook(_transform_inputs_anew)  # also as a part of others
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
+        with self._inputs_as_given():
+            return super()._apply(fn, *args, **kwargs)  # type: ignore[misc]
+
+    @contextmanager
+    def _inputs_as_given(self: Any) -> Iterator[None]:
+        """Training inputs before their transform; afterwards they are transformed anew."""
+        transformed = self._has_transformed_inputs
+        self._revert_to_original_inputs()
+        self._clear_cache()
+        try:
+            yield
+        finally:
+            if transformed:
+                self._set_transformed_inputs()
 
     def condition_on_observations(self: Any, X: Tensor, Y: Tensor, **kwargs: Any) -> Any:
         """As in BoTorch, for inputs ``... x q x d`` and outcomes ``... x q x m``.
@@ -337,7 +362,9 @@ class CheckedData(CheckedPoints):
         targets: Tensor | None = None,
         strict: bool = True,
     ) -> None:
-        """As in GPyTorch, for inputs ``... x n x d`` and targets ``... x n``.
+        """As in GPyTorch, for inputs ``... x n x d`` as they are given, and targets ``... x n``.
+
+        In eval mode, too, inputs are transformed here.
 
         Raises:
             ValueError: Their numbers of rows differ, from each other or from what stays.
@@ -353,7 +380,17 @@ class CheckedData(CheckedPoints):
                 "Inputs ... x n x d and targets ... x n must have the same number of rows, got the "
                 f"shapes {tuple(x.shape)} and {tuple(y.shape)}; set both together."
             )
+        own = model.train_inputs[0], model._original_train_inputs
+        if model._has_transformed_inputs and not any(x is mine for mine in own):
+            with self._inputs_as_given():
+                return self.set_train_data(inputs, targets, strict)
         super().set_train_data(inputs, targets, strict)  # type: ignore[misc]
+
+
+def _transform_inputs_anew(model: Any, keys: Any) -> None:
+    """Do so after a state was loaded."""
+    with model._inputs_as_given():
+        pass
 
 
 def check_likelihood(likelihood: GaussianLikelihood | None) -> None:

@@ -1,8 +1,11 @@
 import pytest
 import torch
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
 
 from gpytorch_nkn.fit import Recipe, fit_best_of, fit_in_stages, in_stages
 from gpytorch_nkn.fit.objective import Objective
+from gpytorch_nkn.models import NKNSingleTaskGP
 from tests.fit.models import network_model, rbf_model
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=9)
@@ -34,6 +37,21 @@ def test_very_few_rows_are_fitted_at_once():
     fit_best_of(second, recipe=SHORT, restarts=2, seed=3)
     for name, value in second.state_dict().items():
         torch.testing.assert_close(first.state_dict()[name], value)
+
+
+@pytest.mark.parametrize("cls", [SingleTaskGP, NKNSingleTaskGP])
+def test_inputs_are_transformed_once_also_if_the_model_has_predicted(cls):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(30, 1, generator=generator)
+    bounds, states = torch.tensor([[0.0], [3.0]]), []
+    for predicts in (False, True):
+        model = cls(x, torch.sin(9 * x), input_transform=Normalize(1, bounds=bounds))
+        if predicts:
+            model.eval().posterior(x)
+        fit_in_stages(model, recipe=SHORT, restarts=1)
+        torch.testing.assert_close(model.train_inputs[0].view(x.shape), x / 3)
+        states.append(model.state_dict())
+    torch.testing.assert_close(*states)
 
 
 def test_few_rows_are_predicted_by_starts_that_have_not_seen_them():

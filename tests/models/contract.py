@@ -17,6 +17,7 @@ from botorch.cross_validation import loo_cv
 from botorch.exceptions import UnsupportedError
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Normalize
+from botorch.models.transforms.input import Warp
 from botorch.optim import optimize_acqf
 from botorch.posteriors import Posterior
 from botorch.sampling import SobolQMCNormalSampler
@@ -283,6 +284,76 @@ def check_state(case: Case):
     other.load_state_dict(torch.load(stream, weights_only=True))
     for one, two in zip(moments(other, points), moments(model, points), strict=True):
         torch.testing.assert_close(one, two)
+
+
+def transforms_of(case: Case, other: bool):
+    """Options of transforms, with other constants of those that have them."""
+    yield {}
+    yield {"outcome_transform": None}
+    if not case.on_grid:
+        ends = torch.tensor([[-1.0], [2.0]]) if other else torch.tensor([[0.0], [1.5]])
+        bounds = ends.expand(2, case.columns)
+        yield {"input_transform": Normalize(case.columns, bounds=bounds)}
+    if not case.on_grid and case.cls is not VariationalNKNGP:  # which takes none that learn
+        yield {"input_transform": Warp(case.columns, [*range(case.columns)], bounds=bounds)}
+
+
+def check_changed_state(case: Case):
+    """A prediction leaves nothing behind that another state, dtype or other data make wrong."""
+    points, copied = case.points(3), copy.deepcopy
+
+    def moved(options, dtype=torch.float64):
+        return case._moved(1, (), dtype, 0, **copied(options)).train()
+
+    def agree(one, two):
+        for model, other in ((copied(one), copied(two)), (pickle.loads(pickle.dumps(one)), two)):
+            for anew in (False, True):  # at first with what it keeps
+                pairs = [moments(m.train(anew).eval(), points) for m in (model, other)]
+                pairs += [
+                    train_data(m.train(mode)) for mode in (False, True) for m in (model, other)
+                ]
+                for found, expected in zip(pairs[::2], pairs[1::2], strict=True):
+                    torch.testing.assert_close(found, expected)
+                model.eval()
+
+    def nested(model, state):
+        parent = torch.nn.ModuleList([model])
+        parent.load_state_dict({f"0.{name}": value for name, value in state.items()})
+
+    for own, others in zip(transforms_of(case, False), transforms_of(case, True), strict=True):
+        model = case.make(*case.data(), **copied(own)).eval()
+        loads = [(others, type(model).load_state_dict)]
+        loads += [(others, lambda m, state: m.load_state_dict({**state, "no": 0}, strict=False))]
+        loads += [(own, nested)]  # whose outcome transform stays: only load_state_dict applies it
+        for options, load in loads:
+            source, other = moved(options), copied(model)
+            before = moments(other, points)[0]
+            load(other, source.state_dict())
+            assert not torch.allclose(before, moments(other, points)[0])
+            agree(other, source)
+        single = moved(own, torch.float32)
+        double = copied(single).double()
+        moments(single.eval(), points.float())
+        agree(single.double(), double)
+        single = copied(double.train()).float()
+        moments(double.eval(), points)
+        found, expected = (moments(m.float().eval(), points.float()) for m in (double, single))
+        torch.testing.assert_close(found, expected)
+        if case.exact:  # others have their data for good
+            x, y = case.data(seed=1)
+            targets = case.make(x, y, **copied(own)).train_targets
+            x = x.expand(model.train().train_inputs[0].shape)
+            other = copied(model)
+            moments(model.eval(), points)
+            for one in (model, other):
+                one.set_train_data(x, targets)
+            agree(model, other)
+
+
+def train_data(model):
+    """Training inputs, transformed in eval mode, and targets."""
+    owner = model.model if isinstance(model, VariationalNKNGP) else model
+    return (*owner.train_inputs, owner.train_targets) if hasattr(owner, "train_inputs") else ()
 
 
 def check_dtypes(case: Case):
@@ -560,6 +631,7 @@ CHECKS = [
     check_lists,
     check_copies,
     check_state,
+    check_changed_state,
     check_dtypes,
     check_units,
     check_tiny_outcomes,

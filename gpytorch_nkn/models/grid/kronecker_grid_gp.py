@@ -168,7 +168,7 @@ class KroneckerGridGP(CheckedPoints, CustomFit, GPyTorchModel, GP):
         max_iterations: int = 1000,
     ):
         super().__init__()
-        self._forget()
+        self._clear_cache()
         data = check_grid(coordinates, targets, missing)
         self.num_dims = len(data.coordinates)
         self._num_columns = (sum(part.size(-1) for part in data.coordinates),)
@@ -223,7 +223,7 @@ class KroneckerGridGP(CheckedPoints, CustomFit, GPyTorchModel, GP):
     def tolerance(self, value: float | None) -> None:
         check_tolerance(value)
         self._tolerance = value
-        self._forget()
+        self._clear_cache()
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -549,7 +549,6 @@ class KroneckerGridGP(CheckedPoints, CustomFit, GPyTorchModel, GP):
             flat, _ = transform.eval()(flat)
         observed = self.get_buffer("_observed")
         self._targets = torch.where(observed, flat.reshape(values.shape), 0.0)
-        self._forget()
         return keys
 
     def condition_on_observations(self, X: Tensor, Y: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -563,21 +562,15 @@ class KroneckerGridGP(CheckedPoints, CustomFit, GPyTorchModel, GP):
         """Not available, as :meth:`condition_on_observations`."""
         return self.condition_on_observations(X, X)
 
-    def train(self, mode: bool = True) -> Any:
-        """Training mode; forgets cached predictions."""
-        if mode:
-            self._forget()
-        return super().train(mode)
-
     def _apply(self, fn: Callable, recurse: bool = True) -> Any:
-        self._forget()
+        self._clear_cache()
         return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, **dict.fromkeys(_CACHES)}
 
-    def _forget(self) -> None:
-        """Drop what was computed with other parameters or values."""
+    def _clear_cache(self) -> None:
+        """Drop what was computed with other parameters or values: GPyTorch's modules call it."""
         for name in _CACHES:
             setattr(self, name, None)
 

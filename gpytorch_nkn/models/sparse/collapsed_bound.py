@@ -44,11 +44,18 @@ class WhitenedPosterior:
         factor: :math:`L`, the Cholesky factor of the inducing covariance, ``... x m x m``.
         mean: :math:`\mu` ``... x m``.
         root: :math:`C` ``... x m x m``.
+        is_given: It cannot be computed anew from the training data of its model.
     """
 
     factor: Tensor
     mean: Tensor
     root: Tensor
+    is_given: bool = False
+
+    def to(self, device: torch.device) -> WhitenedPosterior:
+        """The same on another device; it stays in float64."""
+        moved = (part.to(device) for part in (self.factor, self.mean, self.root))
+        return WhitenedPosterior(*moved, self.is_given)
 
     def joint(self, kernel: Kernel, mean: Mean, points: Tensor, x: Tensor) -> MultivariateNormal:
         """Distribution of the function at ``x`` ``... x q x d``.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -158,7 +159,8 @@ class SparseNKNGP(  # type: ignore[misc]
         """Let predictions be those of other rows, in place of the training data.
 
         The rows are read once, chunk by chunk, and none is kept: they may be too many for the
-        memory. The hyperparameters stay. ``train()`` goes back to the training data.
+        memory. The hyperparameters stay. ``train()`` and ``load_state_dict`` go back to the
+        training data.
 
         Args:
             chunks: Inputs ``... x c x d`` and targets ``... x c``, both on the transformed scale,
@@ -172,7 +174,14 @@ class SparseNKNGP(  # type: ignore[misc]
         statistics = gp.statistics_of(self._checked(chunks))
         if not statistics.num_data:
             raise ValueError("At least one chunk of rows is needed, got none.")
-        self.prediction_strategy = statistics.posterior(gp.noise_variance())
+        self.prediction_strategy = replace(statistics.posterior(gp.noise_variance()), is_given=True)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
+        posterior: WhitenedPosterior | None = getattr(self, "prediction_strategy", None)
+        super()._apply(fn, *args, **kwargs)
+        if posterior is not None and posterior.is_given:
+            self.prediction_strategy = posterior.to(self.train_targets.device)
+        return self
 
     def _checked(self, chunks: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
         for number, (x, y) in enumerate(chunks):

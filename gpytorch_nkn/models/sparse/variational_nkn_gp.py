@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -154,6 +155,7 @@ class VariationalNKNGP(CheckedPoints, CustomFit, InducingPointGP, SingleTaskVari
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> VariationalNKNGP:
         super()._apply(fn, recurse)
         inner: Any = self.model  # BoTorch's, which leaves its data behind
+        inner.variational_strategy._clear_cache()
         inner.train_inputs = tuple(fn(x) for x in inner.train_inputs)
         inner.train_targets = fn(inner.train_targets)
         return self
@@ -254,18 +256,22 @@ class VariationalNKNGP(CheckedPoints, CustomFit, InducingPointGP, SingleTaskVari
 
         Args:
             state_dict, strict, assign: As in torch.
-            keep_transforms: Transform this model's outcomes anew, by the transform that is loaded.
+            keep_transforms: Transform this model's data anew, by the transforms that are loaded.
         """
         # The base class asks for training data where this model does not have them.
-        targets = self.model.train_targets.unsqueeze(-1)
-        transform = getattr(self, "outcome_transform", None) if keep_transforms else None
-        if transform is not None:
-            targets, _ = transform.untransform(targets)
+        (inputs,), targets = self.model.train_inputs, self.model.train_targets.unsqueeze(-1)
+        of_inputs = getattr(self, "input_transform", None) if keep_transforms else None
+        of_outcomes = getattr(self, "outcome_transform", None) if keep_transforms else None
+        if of_inputs is not None:
+            before = deepcopy(of_inputs)
+        if of_outcomes is not None:
+            targets, _ = of_outcomes.untransform(targets)
         keys = nn.Module.load_state_dict(self, state_dict, strict=strict, assign=assign)
-        if transform is not None:
-            targets, _ = transform.eval()(targets)
-        self.model.train_targets = targets.squeeze(-1)
-        self.model.variational_strategy._clear_cache()
+        if of_inputs is not None and not of_inputs.equals(before):
+            inputs = of_inputs(before.untransform(inputs))
+        if of_outcomes is not None:
+            targets, _ = of_outcomes.eval()(targets)
+        self.model.train_inputs, self.model.train_targets = (inputs,), targets.squeeze(-1)
         return keys
 
 

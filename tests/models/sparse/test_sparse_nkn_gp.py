@@ -386,6 +386,20 @@ def test_chunks_and_transforms_do_not_change_predictions(chunk_size):
     assert (mean - y.mean()).abs().max() > 0.5
 
 
+def test_rows_that_were_read_once_stay_in_another_dtype_until_it_trains():
+    model = sparse(n=40, number=9)
+    points, (x, y) = torch.rand(5, 2), data(n=60)
+    alone = model.posterior(points).mean
+    model.condition_on_chunks([(x, y.squeeze(-1)), (x.flip(-1), y.squeeze(-1))])
+    expected = model.posterior(points).mean
+    assert not torch.allclose(alone, expected)
+    torch.testing.assert_close(
+        model.float().double().posterior(points).mean, expected, rtol=1e-3, atol=1e-3
+    )
+    model.train().eval()
+    torch.testing.assert_close(model.posterior(points).mean, alone, rtol=1e-3, atol=1e-3)
+
+
 def test_acquisition_functions_are_optimised(short_start):
     model = sparse(n=60, number=20)
     fit_sparse_gp(model, restarts=1, max_iterations=3)

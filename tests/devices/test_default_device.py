@@ -1,0 +1,21 @@
+"""Everything public under a default device, in a process of its own: see default_device.py."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the stand-in for a GPU is compiled")
+def test_everything_public_under_a_default_device():
+    tests = Path(__file__).with_name("default_device.py")
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-n0"]
+    run = subprocess.run(
+        [*command, "--device", "second", str(tests)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
+    assert " passed" in run.stdout
