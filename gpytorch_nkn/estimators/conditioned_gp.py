@@ -16,6 +16,8 @@ __all__ = ["ConditionedGP", "max_exact_rows"]
 
 _MAX_EXACT = 12_000
 _MATRICES = 4  # of rows by rows, that an exact prediction needs at its peak
+_LIKELY_ROWS = 2000  # from which the noise of uncertain ones is learned
+_SURE = 3.0  # log of a likelihood ratio
 _CHUNK_ENTRIES = 16_000_000  # of a covariance between rows: 128 MB
 
 
@@ -39,6 +41,7 @@ class ConditionedGP:
         self.model = model.eval()
         assert model.train_inputs is not None
         self._inputs, self._targets = model.train_inputs[0], model.train_targets
+        self._noises: Tensor | None = None  # N, where rows have noise of their own
         self._alpha: Tensor | None = None  # what means need, which outlives the factor
         self._kept: ExactPosterior | None = None
 
@@ -85,6 +88,65 @@ class ConditionedGP:
     def covariances(self) -> Tensor:
         """Covariances ``N x N`` of the function at the rows that it is conditioned on."""
         return self._kernel(self._inputs, self._inputs)
+
+    @torch.no_grad()
+    def add_uncertain_rows(
+        self, inputs: Tensor, targets: Tensor, *, unknown: bool = False
+    ) -> float:
+        r"""Condition on more rows, whose inputs are uncertain.
+
+        A target there is taken for one at the mean input :math:`\bar x`, less the expectation of
+        :math:`f(x) - f(\bar x)`, with the variance of this difference as noise beside that of all
+        rows. Both are those of the posterior before.
+
+        Args:
+            inputs: Draws ``S x n x D`` of the inputs.
+            targets: ``n``.
+            unknown: The inputs have values that no other row has. Few targets cannot tell what the
+                function is there from noise, which then has at least the variance of the function,
+                unless a smaller one makes them 20 times as likely.
+
+        Returns:
+            Variance of one more noise of all these rows, under which their targets are likeliest.
+        """
+        middle = inputs.mean(0)
+        size = max(1, _CHUNK_ENTRIES // (len(inputs) * self._targets.numel()))
+        parts = [self._differences(rows) for rows in inputs.split(size, 1)]
+        shift, noise = (torch.cat(part) for part in zip(*parts, strict=True))
+        targets, noise = targets - shift, noise + self.noise
+        errors = targets - self.moments(middle, variance=False)[0]
+        some = slice(_LIKELY_ROWS)
+        covariance = self.covariance(middle[some])
+        usual = covariance.diagonal().mean() if unknown else covariance.new_zeros(())
+        rest = _likely_noise(covariance + noise[some].diag(), errors[some], usual)
+        own = self._noises
+        if own is None:
+            own = noise.new_full((self._targets.numel(),), self.noise)
+        self._noises = torch.cat([own, noise + rest])
+        self._inputs = torch.cat([self._inputs, middle])
+        self._targets = torch.cat([self._targets, targets])
+        self._alpha = self._kept = None
+        return rest
+
+    def _differences(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance ``n`` of f(x) - f(mean x), of draws ``S x n x D``."""
+        draws, middle = inputs.flatten(0, 1), inputs.mean(0)
+        means, half, prior = self._whitened(draws)
+        mean, own_half, own = self._whitened(middle)
+        between = self.model.covar_module(draws, middle.repeat(len(inputs), 1), diag=True)
+        shared = (half.unflatten(-1, inputs.shape[:2]) * own_half.unsqueeze(-2)).sum(0)
+        covariance = between.view(inputs.shape[:2]) - shared
+        variances = (prior - half.square().sum(0)).view_as(covariance)
+        means = means.view_as(covariance)
+        apart = (variances + own - own_half.square().sum(0) - 2 * covariance).clamp_min(0)
+        return means.mean(0) - mean, means.var(0, correction=0) + apart.mean(0)
+
+    def _whitened(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Posterior mean ``M``, whitened covariances ``N x M`` and prior variance ``M``."""
+        between = self._kernel(x, self._inputs)
+        mean = self.model.mean_module(x) + between @ self._posterior().alpha
+        half = self._posterior().whiten(between)
+        return mean, half, self.model.covar_module(x, diag=True)
 
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
         """Mean and variance ``N`` of each target (noise included) given all the others."""
@@ -135,7 +197,7 @@ class ConditionedGP:
                 for rows in torch.arange(n).split(max(1, _CHUNK_ENTRIES // n)):
                     part = slice(int(rows[0]), int(rows[-1]) + 1)
                     out[part] = self._kernel(inputs[part], inputs)
-                out.diagonal().add_(self.noise)
+                out.diagonal().add_(self.noise if self._noises is None else self._noises)
 
             residual = self._targets - self.model.mean_module(inputs)
             self._kept = ExactPosterior.from_fill(fill, residual)
@@ -144,6 +206,19 @@ class ConditionedGP:
 
     def _kernel(self, x1: Tensor, x2: Tensor) -> Tensor:
         return self.model.covar_module(x1, x2).to_dense()
+
+
+def _likely_noise(covariance: Tensor, errors: Tensor, usual: Tensor) -> float:
+    """Variance of a further noise of errors ``n`` with covariance ``n x n``."""
+    values, vectors = torch.linalg.eigh(covariance)
+    squares = (vectors.mT @ errors).square()
+    usual = usual.clamp_min(0).view(1)
+    steps = torch.logspace(-4, 1, 51, dtype=errors.dtype, device=errors.device)
+    added = torch.cat([usual, torch.zeros_like(usual), errors.square().mean() * steps])
+    variances = values.clamp_min(1e-12) + added.unsqueeze(-1)
+    logs = -0.5 * (variances.log() + squares / variances).sum(-1)
+    best = added[logs.argmax()]
+    return float(best if best > usual or logs.max() > logs[0] + _SURE else usual)
 
 
 def max_exact_rows(device: str | None) -> int:

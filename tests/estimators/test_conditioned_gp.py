@@ -112,3 +112,49 @@ def test_left_out_blocks_are_predicted_as_by_the_model_without_them(model):
         expected, covariance, _ = dense(less, inputs[block])
         torch.testing.assert_close(mean, expected)
         torch.testing.assert_close(variance, covariance.diagonal() + 0.03)
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_rows_with_uncertain_inputs_have_noise_of_their_own(model, unknown, monkeypatch):
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(4, 3, 2, generator=generator, dtype=torch.float64)
+    inputs[..., 1] = inputs[:1, :, 1]
+    targets = torch.tensor([3.0, -1.0, 0.5])
+    middle, x = inputs.mean(0), torch.randn(5, 2)
+    shift, noise = [], []
+    for row in range(3):  # moments of f(draw) - f(mean), averaged over draws
+        mean, covariance, _ = dense(model, torch.cat([inputs[:, row], middle[row : row + 1]]))
+        apart = mean[:-1] - mean[-1]
+        variance = covariance.diagonal()[:-1] + covariance[-1, -1] - 2 * covariance[-1, :-1]
+        shift.append(apart.mean())
+        noise.append(apart.var(correction=0) + variance.mean())
+    mean, before, _ = dense(model, middle)
+    posterior = ConditionedGP(model)
+    monkeypatch.setattr(conditioned_gp, "_CHUNK_ENTRIES", 75)
+    more = posterior.add_uncertain_rows(inputs, targets, unknown=unknown)
+    likely = torch.distributions.MultivariateNormal
+    errors, own = targets - torch.stack(shift) - mean, torch.stack(noise) + 0.03
+
+    def log_prob(added):
+        return likely(torch.zeros(3), before + (own + added).diag()).log_prob(errors).item()
+
+    usual = before.diagonal().mean().item() if unknown else 0.0
+    assert more >= usual or log_prob(more) > log_prob(usual) + 3
+    assert unknown or log_prob(more) >= max(map(log_prob, (0.0, 0.1, 1.0, 3.0))) - 0.05
+    larger = deepcopy(model)
+    larger.set_train_data(
+        torch.cat([model.train_inputs[0], middle]),
+        torch.cat([model.train_targets, targets - torch.stack(shift)]),
+        strict=False,
+    )
+    with torch.no_grad():
+        k, seen = larger.covar_module, larger.train_inputs[0]
+        noises = torch.cat([torch.full((25,), 0.03), own + more])
+        precision = torch.linalg.inv(k(seen).to_dense() + noises.diag())
+        between = k(x, seen).to_dense()
+        expected = 0.4 + between @ precision @ (larger.train_targets - 0.4)
+        covariance = k(x).to_dense() - between @ precision @ between.mT
+    torch.testing.assert_close(posterior.moments(x)[0], expected)
+    torch.testing.assert_close(posterior.covariance(x), covariance)
+    again = pickle.loads(pickle.dumps(posterior))
+    torch.testing.assert_close(again.moments(x)[1], covariance.diagonal())

@@ -18,6 +18,7 @@ from torch import Tensor
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.nkn.noise_scale import NoiseScale
 from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
+from gpytorch_nkn.estimators.nkn.table_gaps import KINDS_OF_GAPS, LACKS_CATEGORY
 from gpytorch_nkn.fit import WIDTHS, FitResult, stack_predictions, stacking_weights
 
 __all__ = [
@@ -109,6 +110,8 @@ class Ensemble:
         ends: Rows (index vectors) of inputs ``N x D`` that are left out together to weigh members,
             and to learn widths beside single ones; ``None`` leaves out one row at a time only.
             Variances then do not depend on the inputs.
+        incomplete: Draws ``S x n x D`` of rows with gaps and their targets ``n``, by what the
+            rows lack (``KINDS_OF_GAPS``); exact members are conditioned on these in the end.
         end: Time of the monotonic clock, after which no further member is taken in.
 
     Attributes:
@@ -118,6 +121,7 @@ class Ensemble:
         width_shares: Shares of the widths, of sum 1.
         scale: Factors of the variance of an observation by the inputs; ``None`` for one for all.
         predictors: Their predictions.
+        gap_noises: Variances ``R x 4`` of a further noise of complete rows and of these kinds.
         left_out: Held-out targets, and their log densities under the mixture.
 
     Raises:
@@ -135,6 +139,7 @@ class Ensemble:
         sparse: Callable[[ExactGP], Predictor] | None,
         block_size: int,
         ends: Callable[[Tensor], list[Tensor]] | None = None,
+        incomplete: Mapping[int, tuple[Tensor, Tensor]] | None = None,
         end: float = math.inf,
     ):
         found: list[tuple[tuple[str, int], Predictor, np.ndarray, np.ndarray]] = []
@@ -200,16 +205,31 @@ class Ensemble:
         aligned = honest.shape == table.shape
         parts = self.observations(weights, honest[1], honest[2] * (factors if aligned else 1.0))
         self.left_out = honest[0, 0], mixture_log_density(*parts, honest[0, 0])
+        self.gap_noises = np.zeros((len(self.predictors), 1 + len(KINDS_OF_GAPS)))
+        for place, predictor in enumerate(self.predictors):
+            for kind, rows in (incomplete or {}).items():
+                if isinstance(predictor, ConditionedGP):
+                    unknown = kind == LACKS_CATEGORY
+                    added = predictor.add_uncertain_rows(*rows, unknown=unknown)
+                    self.gap_noises[place, kind] = added
 
     def observations(
-        self, shares: np.ndarray, means: np.ndarray, variances: np.ndarray
+        self,
+        shares: np.ndarray,
+        means: np.ndarray,
+        variances: np.ndarray,
+        of_gaps: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The mixture that observations come from, for shares ``R`` and moments ``R x M``.
+
+        Variances ``of_gaps`` of the same shape, of what is missing, are those over all widths.
 
         Returns:
             Shares ``R K`` of its Gaussians, and their means and deviations ``R K x M``.
         """
         shares = np.outer(shares, self.width_shares).ravel()
+        if of_gaps is not None:
+            variances = variances + of_gaps / self.widening
         deviations = self.widths[:, None] * np.sqrt(variances)[:, None]
         means = np.broadcast_to(means[:, None], deviations.shape)
         return shares, means.reshape(shares.size, -1), deviations.reshape(shares.size, -1)

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from gpytorch_nkn.devices import OnCPU
-from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
+from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP, max_exact_rows
 from gpytorch_nkn.estimators.nkn.ensemble import (
     SELECTIONS,
     Costs,
@@ -29,7 +29,13 @@ from gpytorch_nkn.estimators.nkn.ensemble import (
 from gpytorch_nkn.estimators.nkn.sparse_predictor import sparse_predictors
 from gpytorch_nkn.estimators.nkn.table_categories import Categories
 from gpytorch_nkn.estimators.nkn.table_ends import end_rows
-from gpytorch_nkn.estimators.nkn.table_gaps import Gaps
+from gpytorch_nkn.estimators.nkn.table_gaps import (
+    KINDS_OF_GAPS,
+    LACKS_CATEGORY,
+    Gaps,
+    kinds_of_rows,
+    learned_rows,
+)
 from gpytorch_nkn.estimators.nkn.table_models import (
     check_structures,
     named_structures,
@@ -76,6 +82,9 @@ _NOISES = ("auto", "constant")
 _SHIFTS = ("none", "extrapolate")
 _MISSING = ("impute", "refuse")
 _TRANSFORMS = ("auto", *(name for name in TRANSFORMS if name != "box-cox"))  # a power of series
+# Width of the Gaussian around each of eight draws, in their standard deviation: half of the
+# distance between neighbours.
+_BANDWIDTH = 0.2
 _CHOICE = 0.05  # of a budget, at most, for every transform
 
 
@@ -101,11 +110,14 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
     from all: its prediction is as uncertain as categories differ.
 
     Missing numbers (NaN, pandas' NA) are imputed from the other columns of their row, under a
-    Gaussian copula of them. Training takes their expected values. A prediction of a row with gaps
-    is a mixture over 8 draws of what is missing, so that it is as uncertain as these make it. That
-    is right if what is missing depends on what is there; where its absence tells something of the
-    target, add columns of scikit-learn's ``MissingIndicator``. Infinite values are refused, and so
-    are gaps in files, memory maps and Dask tables.
+    Gaussian copula of them. Networks learn from complete rows if these are half of all, or ten for
+    each column and ten more; otherwise from all, with expected values. Exact predictions use rows
+    with gaps, too, each with noise of its own: the variance of the function over what may be
+    missing. A prediction of a row with gaps is a mixture over 8 draws of what is missing, so that
+    it is as uncertain as these make it. That is right if what is missing depends on what is there;
+    where its absence tells something of the target, add columns of scikit-learn's
+    ``MissingIndicator``. Infinite values are refused, and so are gaps in files, memory maps and
+    Dask tables.
 
     Args:
         structure: The networks: ``"auto"``, a name, a kernel over all columns, or a sequence of
@@ -228,6 +240,7 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
     _categories: Categories
     _cat_dims: tuple[int, ...]
     _gaps: Gaps | None
+    _incomplete: dict[int, tuple[Tensor, Tensor]]
     _monotone: Monotone | None
 
     def __init__(
@@ -299,6 +312,7 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # of another fit: a failure of this one must not leave a mixture
         self._ensemble = self._rows = None
+        self._incomplete = {}
         structures = self._check_parameters()
         session = Session(budget=self.budget)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -309,6 +323,7 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
             X, y = source.table() if drawn is None else drawn.table()
         self._categories = Categories.of(X if source is None else None)
         codes = self._categories.mask(X)
+        lacking = self._categories.lacking(X)
         X = missing_as_nan(self._categories(X))
         refuse_other_values("X", X)
         refuse_other_values("y", y)
@@ -324,18 +339,31 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         )
         target = target.astype(np.float64)
         self.missing_shares_ = np.isnan(table).mean(0)
-        self._gaps = None
-        if self.missing == "impute":
-            self._gaps = Gaps.of(table, codes, seed)
-            table = self._gaps.expected(table)
-        own = any(isinstance(structure, Kernel) for structure in structures)
-        self.standardisation_ = Standardisation.of(table, keep_constant=own, codes=codes)
-        self._monotone = self._asked_to_be_monotone(table, codes)
         refuse_constant(target)
         bounds = as_bounds(self.y_bounds, "y_bounds")
         transforms = candidates(self.y_transform, target, bounds, in_memory=source is None)
-        num_rows = len(target) if drawn is None else drawn.source.num_rows
-        self._choose_method(num_rows)
+        self._gaps, kinds = None, np.zeros(len(table), dtype=int)
+        if self.missing == "impute":
+            self._gaps, kinds = Gaps.of(table, codes, seed), self._kinds(table, lacking)
+        learned = learned_rows(table, target, (kinds == 0) | (kinds == LACKS_CATEGORY))
+        num_rows = int(learned.sum()) if drawn is None else drawn.source.num_rows
+        self._choose_method(len(table) if self.method == "exact" else num_rows)
+        rest: dict[int, np.ndarray] = {}
+        if self.method_ == "exact":  # others cannot take rows with a noise of their own
+            learned &= learned_rows(table, target, kinds == 0)
+            left = np.inf if self.method == "exact" else self._exact_limit - learned.sum()
+            for kind in KINDS_OF_GAPS:
+                rows = np.flatnonzero(~learned & (kinds == kind))
+                rest[kind] = rows[: int(min(left, rows.size))]
+                left -= rest[kind].size
+            num_rows = int(learned.sum())
+        gappy = {kind: (table[rows], target[rows]) for kind, rows in rest.items() if rows.size}
+        if self._gaps is not None:
+            table = self._gaps.expected(table)
+        table, target = table[learned], target[learned]
+        own = any(isinstance(structure, Kernel) for structure in structures)
+        self.standardisation_ = Standardisation.of(table, keep_constant=own, codes=codes)
+        self._monotone = self._asked_to_be_monotone(table, codes)
         warn_of_copies(table, target)  # sorts the rows: after tables that are too large are refused
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
             used = codes[self.standardisation_.used] if codes.size else codes
@@ -352,10 +380,14 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
             )
             self._targets = Targets.of(target, transform)
             inputs, targets = self._standardised(table, target)
+            self._incomplete = {
+                kind: self._standardised_draws(*rows) for kind, rows in gappy.items()
+            }
             named = named_structures(structures, self.selection, num_rows, inputs.size(-1))
             later = 0.0
             if self.budget is not None:
-                costs = Costs.of(untrained_model(named, inputs, targets, cat_dims), num_rows)
+                all_rows = num_rows + sum(len(y) for _, y in gappy.values())
+                costs = Costs.of(untrained_model(named, inputs, targets, cat_dims), all_rows)
                 later = self._plan_predictions(costs, _SHARE * self.budget, len(named))
             self.results_ = train_structures(
                 named,
@@ -371,6 +403,7 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
                 cat_dims=cat_dims,
                 folds=() if self._ends is None else self._ends(inputs),
             )
+            self._join_categories()
         if drawn is not None:
             held_out = self._standardised(*drawn.held_out)
             self._rows = SourceRows(drawn, held_out, self._standardised)
@@ -393,6 +426,36 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         """Inputs ``N x d`` and targets ``N`` as networks see them."""
         return self._tensor(self.standardisation_(X)), self._tensor(self._targets.standardised(y))
 
+    def _kinds(self, table: np.ndarray, lacking: np.ndarray) -> np.ndarray:
+        """What rows lack, see :func:`kinds_of_rows`; columns that are all gaps do not count."""
+        return kinds_of_rows(np.isnan(table[:, self.missing_shares_ < 1]).any(1), lacking)
+
+    def _standardised_draws(self, X: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Draws ``S x n x d`` of rows with gaps, and their targets ``n``, as networks see them."""
+        assert self._gaps is not None
+        drawn = np.stack([self.standardisation_(rows) for rows in self._gaps.draw(X)])
+        return self._tensor(drawn), self._tensor(self._targets.standardised(y))
+
+    def _join_categories(self) -> None:
+        """Let models take rows without a category for complete if they are no noisier than others.
+
+        A missing category is then one more category.
+        """
+        inputs, targets = self._incomplete.get(LACKS_CATEGORY, (None, None))
+        if inputs is None:
+            return
+        process = ConditionedGP(self._any_model)
+        if process.add_uncertain_rows(inputs, targets, unknown=True) > process.noise:
+            return
+        del self._incomplete[LACKS_CATEGORY]
+        for result in self.results_.values():
+            for model in {result.model, *result.members.values()}:
+                model.set_train_data(
+                    torch.cat([model.train_inputs[0], inputs.mean(0)]),
+                    torch.cat([model.train_targets, targets]),
+                    strict=False,
+                )
+
     def _asked_to_be_monotone(self, table: np.ndarray, codes: np.ndarray) -> Monotone | None:
         if self.monotonic_cst is None:
             return None
@@ -404,8 +467,7 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         """How to predict from so many rows; says at once what they lead to."""
         self.method_ = self.method
         if self.method == "auto":
-            limit = max_exact_rows(self.device) if self.max_exact is None else self.max_exact
-            self.method_ = "exact" if num_rows <= limit else "sparse"
+            self.method_ = "exact" if num_rows <= self._exact_limit else "sparse"
         self._num_points = self.num_inducing
         if self.method_ == "exact":
             like = torch.empty(0, dtype=torch.float64, device=self.device)
@@ -419,6 +481,10 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
                 "inducing points see all, minutes for a million rows; a budget or fewer "
                 "num_inducing shorten it.",
             )
+
+    @property
+    def _exact_limit(self) -> int:
+        return max_exact_rows(self.device) if self.max_exact is None else self.max_exact
 
     def _plan_predictions(self, costs: Costs, seconds: float, networks: int) -> float:
         """Choose predictions that are prepared within some seconds; those that they take."""
@@ -518,27 +584,30 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
             Rows ``M x d`` of the columns in use, standardised, with the expected values of what is
             missing.
         """
-        table = self._table(X)
+        table, _ = self._table(X)
         return self.standardisation_(table if self._gaps is None else self._gaps.expected(table))
 
-    def _table(self, X: ArrayLike) -> np.ndarray:
-        """Rows ``M x D`` with codes of categories, NaN where numbers are missing."""
+    def _table(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """Rows ``M x D`` with codes of categories and NaN for missing numbers; what rows lack."""
         check_is_fitted(self, "results_")
+        lacking = self._categories.lacking(X)
         X = missing_as_nan(self._categories(X))
         refuse_other_values("X", X)
-        return validate_data(
+        table = validate_data(
             self, X, dtype=np.float64, reset=False, order="C", ensure_all_finite=self._finite
         )
+        return table, self._kinds(table, lacking)
 
     def _drawn(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Standardised rows ``S x M x d``, one draw of what is missing each; which rows lack some.
+        """Standardised rows ``S x M x d``, one draw of what is missing each; what rows lack.
 
         Draws of different rows are independent. Without gaps there is one.
         """
-        table = self._table(X)
-        gaps = np.isnan(table).any(1)
-        drawn = self._gaps.draw(table) if self._gaps is not None and gaps.any() else table[None]
-        return np.stack([self.standardisation_(rows) for rows in drawn]), gaps
+        table, kinds = self._table(X)
+        drawn = table[None]
+        if self._gaps is not None and np.isnan(table).any():
+            drawn = self._gaps.draw(table)
+        return np.stack([self.standardisation_(rows) for rows in drawn]), kinds
 
     def predict(
         self,
@@ -569,7 +638,7 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         if return_std and return_cov:
             raise ValueError("At most one of return_std and return_cov can be asked for.")
         check_is_fitted(self, "results_")
-        drawn, gaps = self._drawn(X)
+        drawn, kinds = self._drawn(X)
         if not self._targets.is_linear:
             if return_cov:
                 raise ValueError(
@@ -579,15 +648,16 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
                 )
             mean, std = self._targets.moments(*self._observations(X))
             if return_std and not observation_noise:
-                shares, means, variances = self._mixture(drawn, gaps, True, False)
-                std = self._targets.moments(shares, means, np.sqrt(variances))[1]
+                shares, means, variances, of_gaps = self._mixture(drawn, kinds, True, False)
+                std = self._targets.moments(shares, means, np.sqrt(variances + of_gaps))[1]
             return (mean, std) if return_std else mean
-        shares, means, variances = self._mixture(drawn, gaps, return_std, observation_noise)
+        parts = self._mixture(drawn, kinds, return_std, observation_noise)
+        shares, means, variances, of_gaps = parts
         mean = shares @ means
         apart = means - mean
         widening = self._fitted().widening if observation_noise else 1.0
         if return_std:
-            return mean, np.sqrt(shares @ (widening * variances + apart**2))
+            return mean, np.sqrt(shares @ (widening * variances + of_gaps + apart**2))
         if return_cov:
             ensemble, covariance = self._fitted(), np.zeros((len(mean), len(mean)))
             for rows in drawn:
@@ -598,7 +668,8 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
             members = apart.reshape(len(ensemble.weights), len(drawn), -1)
             central = members.mean(1)
             covariance += (ensemble.weights * central.T) @ central
-            covariance[np.diag_indices_from(covariance)] += ensemble.weights @ members.var(1)
+            spread = ensemble.weights @ members.var(1) + shares @ of_gaps
+            covariance[np.diag_indices_from(covariance)] += spread
             return mean, covariance
         return mean
 
@@ -689,8 +760,8 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")
         rng = check_random_state(random_state)
-        filled, gaps = self._drawn(X)
-        shares, means, _ = self._mixture(filled, gaps, False, False)
+        filled, kinds = self._drawn(X)
+        shares, means, _, of_gaps = self._mixture(filled, kinds, False, False)
         ensemble, draws = self._fitted(), []
         counts = rng.multinomial(n_samples, shares / shares.sum())
         for place in np.flatnonzero(counts):
@@ -699,6 +770,9 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
                 self._tensor(filled[fill]), noise=observation_noise, members=np.array([member])
             )
             count, mean = counts[place], means[place]
+            widening = ensemble.widening if observation_noise else 1.0
+            own = of_gaps[place] / (widening * self.y_scale_**2)
+            covariance[np.diag_indices_from(covariance)] += own
             values, vectors = np.linalg.eigh(covariance)
             root = self.y_scale_ * vectors * np.sqrt(values.clip(0))
             noise = rng.standard_normal((count, len(mean))) @ root.T
@@ -710,13 +784,16 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         return self.y_transform_.inverse(rng.permutation(np.concatenate(draws)).T)
 
     def _mixture(
-        self, drawn: np.ndarray, gaps: np.ndarray, variance: bool, noise: bool
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        self, drawn: np.ndarray, kinds: np.ndarray, variance: bool, noise: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Shares ``R S`` of members and draws, and their means and variances ``R S x M``.
 
-        Rows ``S x M x d`` are alike in all draws but where there are ``gaps``, a mask ``M``.
+        Rows ``S x M x d`` are alike in all draws but where they lack something. The last array
+        ``R S x M`` is the variance of what they lack. Each draw stands for a Gaussian of values of
+        the function: a mixture of a few points would rule out what lies between them. Means and
+        variances of these mixtures are those of the draws.
         """
-        ensemble, count = self._fitted(), len(drawn)
+        ensemble, count, gaps = self._fitted(), len(drawn), kinds > 0
         once = np.concatenate([drawn[0, ~gaps], drawn[:, gaps].reshape(-1, drawn.shape[-1])])
         places = np.empty(drawn.shape[:2], dtype=int)
         places[:, ~gaps] = np.arange((~gaps).sum())
@@ -729,9 +806,15 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
             )
         if variance:
             variances = variances[:, places].reshape(-1, len(gaps))
-        means = self.y_offset_ + self.y_scale_ * means[:, places].reshape(-1, len(gaps))
+        means = self.y_offset_ + self.y_scale_ * means[:, places]  # R x S x M
+        middle, spread = means.mean(1, keepdims=True), means.var(1, keepdims=True)
+        means = np.where(gaps, middle + math.sqrt(1 - _BANDWIDTH**2) * (means - middle), means)
+        of_gaps = gaps * _BANDWIDTH**2 * spread
+        of_gaps += self.y_scale_**2 * ensemble.gap_noises[:, None, kinds]
+        of_gaps = np.broadcast_to(of_gaps, means.shape)
         shares = np.repeat(ensemble.weights, count) / count
-        return shares, means, self.y_scale_**2 * variances
+        means, of_gaps = (part.reshape(-1, len(gaps)) for part in (means, of_gaps))
+        return shares, means, self.y_scale_**2 * variances, of_gaps
 
     def _fitted(self, end: float = math.inf) -> Ensemble:
         check_is_fitted(self, "results_")
@@ -749,9 +832,10 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
                 else sparse_predictors(inputs, self._num_points, rows, self.seed_, self._cat_dims),
                 block_size=self.block_size,
                 ends=self._ends,
+                incomplete=self._incomplete,
                 end=end,
             )
-            self._rows = None  # which may stand for files
+            self._rows, self._incomplete = None, {}  # which may stand for files
         return self._ensemble
 
     @property

@@ -8,12 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-__all__ = ["Gaps"]
+from gpytorch_nkn.estimators.table_input import is_constant
+
+__all__ = ["KINDS_OF_GAPS", "LACKS_CATEGORY", "Gaps", "kinds_of_rows", "learned_rows"]
+
+_LACKS_NUMBER, LACKS_CATEGORY = 1, 2
+# The sum is of both. Categories first: what one more category does is known by then.
+KINDS_OF_GAPS = (LACKS_CATEGORY, _LACKS_NUMBER, _LACKS_NUMBER + LACKS_CATEGORY)
 
 _MAX_ROWS = 2000  # by which columns and their correlations are described
 _STEPS = 30  # of expectation maximisation, at most
 _CHANGE = 1e-3  # of a correlation, below which they have converged
 _DRAWS = 8
+# Complete rows from which on networks learn from these alone: a share, or rows for each column.
+_MOSTLY_COMPLETE, _ROWS_PER_COLUMN = 0.5, 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,3 +137,23 @@ class Gaps:
         if not len(known):
             return np.zeros_like(scores)
         return np.interp(ndtr(scores), (np.arange(len(known)) + 0.5) / len(known), known)
+
+
+def kinds_of_rows(lack_numbers: np.ndarray, lack_categories: np.ndarray) -> np.ndarray:
+    """What rows lack, by masks ``N``: 0 for nothing, else one of :data:`KINDS_OF_GAPS`."""
+    return _LACKS_NUMBER * lack_numbers + LACKS_CATEGORY * lack_categories
+
+
+def learned_rows(table: np.ndarray, targets: np.ndarray, complete: np.ndarray) -> np.ndarray:
+    """Mask ``N`` of the rows of a table that networks learn from: complete ones, or all.
+
+    An expected value in place of a missing one makes a target noisier than others, and networks
+    have one noise for all. Complete rows must be many, and vary in all columns that do.
+    """
+    many = min(_MOSTLY_COMPLETE * len(table), _ROWS_PER_COLUMN * (table.shape[1] + 1))
+    if complete.sum() >= max(3, many) and not is_constant(targets[complete]):
+        every, some = table, table[complete]
+        varies = np.fmax.reduce(every) > np.fmin.reduce(every)
+        if (varies <= (np.fmax.reduce(some) > np.fmin.reduce(some))).all():
+            return complete
+    return np.ones(len(table), dtype=bool)

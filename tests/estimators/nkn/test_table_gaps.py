@@ -115,6 +115,56 @@ def test_missing_values_of_pandas_and_copies(fitted):
     np.testing.assert_array_equal(fitted.missing_shares_, np.isnan(X).mean(0))
 
 
+def _scores(model, X, y):
+    error = model.predict(X) - y
+    return np.sqrt((error**2).mean()), model.log_predictive_density(X, y).mean()
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.25])
+def test_complete_rows_are_predicted_as_well_as_without_the_rows_with_gaps(share):
+    rng = np.random.default_rng(1)
+    full = pd.DataFrame(rng.uniform(size=(400, 2)), columns=["a", "b"])
+    full["town"] = rng.choice(["Rome", "Oslo", "Lima"], 400)
+    y = np.sin(6 * full["a"]) + full["b"] + (full["town"] == "Rome")
+    y = (y + 0.02 * rng.standard_normal(400)).to_numpy()
+    X = full.mask(rng.uniform(size=full.shape) < share)
+    train, new = slice(150), slice(150, None)
+    model = regressor(recipe=None).fit(X[train], y[train])
+    kept = X[train].notna().all(axis=1)
+    alone = regressor(recipe=None).fit(X[train][kept], y[train][kept])
+    (error, density), (other, without) = (_scores(m, full[new], y[new]) for m in (model, alone))
+    assert error < 1.05 * other + 1e-4
+    assert density > without - 0.05
+    gaps = X[new].isna().any(axis=1).to_numpy()
+    error, density = _scores(model, X[new][gaps], y[new][gaps])
+    assert density > -np.log(y.std() * np.sqrt(2 * np.pi)) - 0.5  # that of all targets together
+    mean, std = model.predict(X[new][gaps], return_std=True)
+    assert 0.6 < np.sqrt((((mean - y[new][gaps]) / std) ** 2).mean()) < 1.6
+
+
+def test_a_missing_category_that_says_something_is_one_more_category():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.uniform(size=80), "town": rng.choice(["Rome", "Oslo", None], 80)})
+    X["town"] = X["town"].astype(object).where(X["town"].notna(), None)
+    level = X["town"].map({"Rome": 1.0, "Oslo": -1.0}).fillna(4.0)
+    model = regressor(recipe=None).fit(X, X["a"] + level + 0.05 * rng.standard_normal(80))
+    mean, std = model.predict(pd.DataFrame({"a": [0.5], "town": [None]}), return_std=True)
+    assert mean == pytest.approx(4.5, abs=0.15)
+    assert std < 0.3
+    assert len(model.model_.train_targets) == 80
+
+
+def test_few_complete_rows_or_such_that_do_not_vary_leave_all_to_be_learned_from():
+    X, y = table(60, share=0.6)
+    assert len(regressor().fit(X, y).model_.train_targets) == 60
+    X, y = table(60, share=0.0)
+    X = np.column_stack([X, np.arange(60) < 20])  # varies among rows with gaps only
+    X[:20, 0] = np.nan
+    model = regressor().fit(X, y)
+    assert model.columns_ == ("x0", "x1", "x2")
+    assert len(model.model_.train_targets) == 60
+
+
 def test_gaps_beside_categories_and_in_all_of_a_column():
     X, y = table()
     town = np.where(np.arange(len(y)) % 2, "Rome", "Oslo")
