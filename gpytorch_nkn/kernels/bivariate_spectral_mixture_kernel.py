@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
 from gpytorch_nkn.kernels.complex_kernel import phase
+from gpytorch_nkn.kernels.distances import squared_distances
 
 __all__ = ["BivariateSpectralMixtureKernel"]
 
@@ -149,10 +150,9 @@ class BivariateSpectralMixtureKernel(BatchKernel):
         # ... x 1 x N x D beside parameters ... x Q x 1 x D
         x1, x2 = ((x - self.center).unsqueeze(-3) for x in (x1, x2))
         width = self.mixture_scales * self.correlations.clamp_min(_TINY).sqrt()
-        squared = self.covar_dist(
+        squared = squared_distances(
             x1 * width.unsqueeze(-2),
             x2 * width.unsqueeze(-2),
-            square_dist=True,
             diag=diag,
             last_dim_is_batch=last_dim_is_batch,
         )  # ... x Q x N x M, or ... x Q x D x N x M by column

@@ -8,10 +8,10 @@ import torch
 from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
-from linear_operator import to_dense
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
+from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.kernels.step_kernel import (
     StepKernel,
     add_steps,
@@ -130,7 +130,7 @@ class ChangePointKernel(BatchKernel):
             params["last_dim_is_batch"] = True
         total: Tensor | float = 0.0
         for place, kernel in enumerate(self.kernels):
-            values = to_dense(kernel(x1, x2, diag=diag, **params))
+            values = kernel_values(kernel, x1, x2, diag, **params)
             ahead, behind = left[..., place], right[..., place]
             if diag:
                 total = total + ahead * values * behind

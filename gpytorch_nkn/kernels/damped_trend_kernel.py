@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.kernels.walk_kernel import WalkKernel, walk_formula
+from gpytorch_nkn.kernels.walk_kernel import WalkKernel, in_order, walk_formula
 
 __all__ = ["DAMPED_TREND", "DampedTrendKernel"]
 
@@ -29,8 +29,8 @@ def _variance(time: Tensor) -> Tensor:
 
 def _covariance(a: Tensor, b: Tensor, lengthscale: Tensor) -> Tensor:
     a, b = a / lengthscale, b / lengthscale
-    early = torch.minimum(a, b)
-    settled, between = -torch.expm1(-early), -torch.expm1(-(torch.maximum(a, b) - early))
+    early, late = in_order(a, b)
+    settled, between = -torch.expm1(-early), -torch.expm1(early - late)
     return lengthscale**3 * (_variance(early) + between * settled.square() / 2)
 
 

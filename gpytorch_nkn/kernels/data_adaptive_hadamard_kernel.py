@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.devices import normal
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
-from gpytorch_nkn.kernels.network import primitive_values
+from gpytorch_nkn.kernels.distances import are_same
+from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.layers import LogNormalPrior
 
 __all__ = ["DataAdaptiveHadamardKernel", "cluster_centers"]
@@ -202,7 +203,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
                 f"Expected inputs of {self.anchors.size(-1)} columns, those of the anchors, got "
                 f"shape {tuple(x.shape)}."
             )
-        values = primitive_values(self.factor_kernel, x, self.anchors, False, 2, {})
+        values = kernel_values(self.factor_kernel, x, self.anchors)
         return values @ self._coefficients()
 
     def forward(
@@ -217,10 +218,9 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         if last_dim_is_batch:
             raise NotImplementedError("last_dim_is_batch=True is not supported.")
         g1 = self.factors(x1)
-        # Inputs that are equal but differentiated one by one have gradients of their own.
-        apart = x1 is not x2 and (x1.requires_grad or x2.requires_grad or not torch.equal(x1, x2))
-        g2 = self.factors(x2) if apart else g1
-        values = primitive_values(self.base_kernel, x1, x2, diag, 1 if diag else 2, params)
+        same = are_same(x1, x2)
+        g2 = g1 if same else self.factors(x2)
+        values = kernel_values(self.base_kernel, x1, x2, diag, **params)
         if values.size(-1) != x2.size(-2):
             raise ValueError(
                 f"base_kernel must have one value per pair of inputs, got shape "
@@ -229,13 +229,13 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         factor = 1 + ((g1 * g2).sum(-1) if diag else g1 @ g2.mT)
         if self.normalize:
             n1 = (1 + g1.square().sum(-1)).rsqrt()
-            n2 = (1 + g2.square().sum(-1)).rsqrt() if apart else n1
+            n2 = n1 if same else (1 + g2.square().sum(-1)).rsqrt()
             factor = factor * (n1 * n2 if diag else n1.unsqueeze(-1) * n2.unsqueeze(-2))
         return values * factor
 
     def _coefficients(self) -> Tensor:
         r""":math:`L^{-\top} A`, ``... x M x R``: a solve of ``M`` rows, however many the inputs."""
-        covar = primitive_values(self.factor_kernel, self.anchors, self.anchors, False, 2, {})
+        covar = kernel_values(self.factor_kernel, self.anchors, self.anchors)
         scale = covar.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
         unit = torch.eye(covar.size(-1), dtype=covar.dtype, device=covar.device)
         root = psd_safe_cholesky(covar + self.jitter * scale * unit)

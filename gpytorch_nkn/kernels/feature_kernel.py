@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from linear_operator.operators import (
     LinearOperator,
     LowRankRootLinearOperator,
@@ -12,6 +11,7 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.distances import are_same
 from gpytorch_nkn.kernels.feature_prediction_strategy import FeaturePredictionStrategy
 
 __all__ = ["FeatureKernel"]
@@ -54,7 +54,7 @@ class FeatureKernel(BatchKernel):
     ) -> Tensor | LinearOperator:
         """Values ``... x N x M`` as a linear operator (``... x N``, a tensor, with ``diag``)."""
         left = self._features(x1, last_dim_is_batch)
-        same = torch.equal(x1, x2)
+        same = are_same(x1, x2)
         right = left if same else self._features(x2, last_dim_is_batch)
         if diag:
             return (left * right).sum(-1)

@@ -12,6 +12,7 @@ from torch.nn.functional import softplus
 
 from gpytorch_nkn.devices import on_cpu, uniform
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.distances import squared_distances
 
 __all__ = ["GeneralizedSpectralMixtureKernel"]
 
@@ -128,7 +129,7 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
             raise NotImplementedError("last_dim_is_batch=True is not supported.")
         w1, ell1, phase1 = self._components(x1)  # each ... x N x Q
         w2, ell2, phase2 = self._components(x2)  # each ... x M x Q
-        sq_dist = self.covar_dist(x1, x2, diag=diag, square_dist=True).unsqueeze(-1)
+        sq_dist = squared_distances(x1, x2, diag).unsqueeze(-1)
         if not diag:  # align to ... x N x M x Q
             w1, ell1, phase1 = (t.unsqueeze(-2) for t in (w1, ell1, phase1))
             w2, ell2, phase2 = (t.unsqueeze(-3) for t in (w2, ell2, phase2))

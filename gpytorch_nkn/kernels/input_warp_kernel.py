@@ -9,11 +9,12 @@ import torch
 from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
-from linear_operator import to_dense
 from torch import Tensor
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
+from gpytorch_nkn.kernels.distances import are_same
 from gpytorch_nkn.kernels.evaluation import is_ordinary
+from gpytorch_nkn.kernels.network import kernel_values
 
 __all__ = ["InputWarpKernel", "kumaraswamy"]
 
@@ -210,11 +211,6 @@ class InputWarpKernel(BatchKernel):
         """Values ``... x N x M`` (``... x N`` with ``diag``)."""
         if last_dim_is_batch:
             raise NotImplementedError("Bent columns have no values column by column.")
-        same = x1 is x2 or (
-            not x1.requires_grad
-            and not x2.requires_grad
-            and x1.shape == x2.shape
-            and torch.equal(x1, x2)
-        )
-        other = None if same else self.warp(x2)  # the kernel then knows that they are the same
-        return to_dense(self.base_kernel(self.warp(x1), other, diag=diag, **params))
+        left = self.warp(x1)
+        right = left if are_same(x1, x2) else self.warp(x2)
+        return kernel_values(self.base_kernel, left, right, diag, **params)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.kernels.walk_kernel import WalkKernel, walk_formula
+from gpytorch_nkn.kernels.walk_kernel import WalkKernel, in_order, walk_formula
 
 __all__ = ["INTEGRATED_WIENER", "IntegratedWienerKernel"]
 
 
 def _covariance(a: Tensor, b: Tensor) -> Tensor:
-    early, late = torch.minimum(a, b), torch.maximum(a, b)
+    early, late = in_order(a, b)
     return early.square() * (3 * late - early) / 6
 
 

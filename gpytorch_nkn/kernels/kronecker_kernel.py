@@ -18,6 +18,7 @@ from linear_operator.operators import (
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.kernels.separable import factor_kernels
 
 __all__ = ["KroneckerKernel"]
@@ -124,7 +125,7 @@ class KroneckerKernel(BatchKernel):
                 return structured
         values: Any = None
         for kernel, group in zip(self.kernels, columns, strict=True):
-            new = to_dense(kernel(x1[..., group], x2[..., group], diag=diag, **params))
+            new = kernel_values(kernel, x1[..., group], x2[..., group], diag, **params)
             values = new if values is None else values * new
         return values
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gpytorch_nkn.devices import on_cpu, uniform
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.kernel_row import short_name
-from gpytorch_nkn.kernels.network import NeuralKernelNetwork, primitive_values
+from gpytorch_nkn.kernels.network import NeuralKernelNetwork, kernel_values
 from gpytorch_nkn.linalg import broadcast_batch_shapes
 
 __all__ = ["factor_kernels", "separate"]
@@ -115,7 +115,7 @@ class _Term(NamedTuple):
     def __call__(self, x1: Tensor, x2: Tensor, diag: bool, params: dict[str, Any]) -> Tensor:
         columns = list(self.columns)
         x1, x2 = x1[..., columns], x2[..., columns]
-        return primitive_values(self.kernel, x1, x2, diag, 1 if diag else 2, params)
+        return kernel_values(self.kernel, x1, x2, diag, **params)
 
 
 class _Reference(nn.Module):
@@ -280,7 +280,7 @@ def _reference(kernel: Kernel, candidates: Tensor) -> Tensor:
     """The candidate of the largest variance, ``D``."""
     with torch.no_grad():
         copy = deepcopy(kernel).to("cpu", torch.float64)
-        variances = primitive_values(copy, candidates, candidates, True, 1, {})
+        variances = kernel_values(copy, candidates, candidates, diag=True)
     variances = variances.flatten(0, -2) if variances.dim() > 1 else variances[None]  # B x n
     if not variances.isfinite().all() or not (variances.amax(-1) > 0).all():
         raise ValueError(

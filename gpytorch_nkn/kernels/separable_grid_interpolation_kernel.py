@@ -19,6 +19,7 @@ from linear_operator.operators import (
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.distances import are_same
 from gpytorch_nkn.kernels.separable import factor_kernels
 
 __all__ = ["SeparableGridInterpolationKernel"]
@@ -187,7 +188,7 @@ class SeparableGridInterpolationKernel(BatchKernel):
                 f"Expected inputs of {num_dims} column(s), one per kernel, got {x1.size(-1)}."
             )
         weights1 = self._weights(x1)
-        weights2 = weights1 if x1 is x2 or torch.equal(x1, x2) else self._weights(x2)
+        weights2 = weights1 if are_same(x1, x2) else self._weights(x2)
         factors = [
             _axis_matrix(kernel, axis.to(x1), params)
             for kernel, axis in zip(self.kernels, self.grid_columns(), strict=True)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.complex_kernel import phase
+from gpytorch_nkn.kernels.distances import squared_distances
 
 __all__ = ["SpectralComponentKernel"]
 
@@ -78,10 +79,9 @@ class SpectralComponentKernel(BatchKernel):
         **params,
     ) -> Tensor:
         """Values ``... x N x M`` (``... x N`` with ``diag``)."""
-        squared = self.covar_dist(
+        squared = squared_distances(
             x1.div(self.lengthscale),
             x2.div(self.lengthscale),
-            square_dist=True,
             diag=diag,
             last_dim_is_batch=last_dim_is_batch,
         )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.formula import Formula
 
-__all__ = ["WalkKernel", "start_walk", "walk_formula"]
+__all__ = ["WalkKernel", "in_order", "start_walk", "walk_formula"]
 
 
 class WalkKernel(BatchKernel):
@@ -104,6 +104,16 @@ class WalkKernel(BatchKernel):
     def _shape(self) -> list[Tensor]:
         """Parameters ``... x 1 x 1`` of the response."""
         return []
+
+
+def in_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """The earlier and the later of two times, one of each where they are equal.
+
+    The derivatives of a function of both are right there if they are continuous; those of
+    ``torch.minimum`` are shared among the two, which is wrong for second derivatives.
+    """
+    first = a < b
+    return torch.where(first, a, b), torch.where(first, b, a)
 
 
 def start_walk(kernel: WalkKernel, x: Tensor) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gpytorch_nkn.kernels.distances import kink
 from gpytorch_nkn.kernels.walk_kernel import WalkKernel, walk_formula
 
 __all__ = ["WIENER", "WienerKernel"]
 
 
 def _covariance(a: Tensor, b: Tensor) -> Tensor:
-    return torch.minimum(a, b)
+    # (a + b - |a - b|) / 2, half of the slope for each where both are equal
+    return torch.minimum(a, b) - kink((a - b).unsqueeze(-1)) / 2
 
 
 def _slope(a: Tensor, b: Tensor) -> Tensor:
@@ -26,7 +28,8 @@ class WienerKernel(WalkKernel):
 
     The covariance of white noise that is added up from the origin :math:`o` on, hence valid. The
     best forecast is the last level, and the variance of its error grows in proportion to the
-    horizon. Ahead of the origin the process is zero, and so is the kernel.
+    horizon. Ahead of the origin the process is zero, and so is the kernel. Functions have no
+    derivative: that of the kernel by both of two equal inputs is infinite.
 
     Neither of its two numbers is trained. The unit of time :math:`u`, after which the variance
     is one, would do nothing that an output scale or the weights of a network do not do; an

@@ -10,6 +10,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels import FeatureKernel, cluster_centers, index_kernel_batch
+from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import factorize_inducing
 from gpytorch_nkn.mlls import exact_log_density
 
@@ -149,18 +150,19 @@ class InducingFeatureKernel(FeatureKernel):
         """The prior covariance less that of the features; see :class:`FeatureKernel`."""
         features = self._features(x, False)
         if diag:
-            left = self.base_kernel(x, diag=True) - features.square().sum(-1)
+            left = kernel_values(self.base_kernel, x, x, diag=True) - features.square().sum(-1)
             return left.clamp_min(0.0)
-        return self.base_kernel(x).to_dense() - features @ features.mT
+        return kernel_values(self.base_kernel, x, x) - features @ features.mT
 
     def _features(self, x: Tensor, last_dim_is_batch: bool) -> Tensor:
         if last_dim_is_batch:
             raise NotImplementedError("last_dim_is_batch=True is not supported.")
         points = self.inducing_points
         shape = torch.broadcast_shapes(x.shape[:-2], points.shape[:-2])
-        between = self.base_kernel(points.expand(*shape, -1, -1), x.expand(*shape, -1, -1))
-        factor, _ = factorize_inducing(self.base_kernel(points).to_dense())
-        values = torch.linalg.solve_triangular(factor, between.to_dense().double(), upper=False)
+        both = points.expand(*shape, -1, -1), x.expand(*shape, -1, -1)
+        between = kernel_values(self.base_kernel, *both)
+        factor, _ = factorize_inducing(kernel_values(self.base_kernel, points, points))
+        values = torch.linalg.solve_triangular(factor, between.double(), upper=False)
         return values.mT.to(x)
 
 

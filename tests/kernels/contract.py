@@ -13,8 +13,14 @@ import torch
 from gpytorch.kernels import Kernel, PeriodicKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
-from gpytorch_nkn.kernels import NeuralKernelNetwork, ZeroMeanPeriodicKernel
+from gpytorch_nkn.kernels import (
+    CategoricalKernel,
+    NeuralKernelNetwork,
+    WienerKernel,
+    ZeroMeanPeriodicKernel,
+)
 from gpytorch_nkn.layers import Product
+from gpytorch_nkn.settings import kernel_evaluation
 
 BATCH_SHAPES = [(3, 2), (1,), (2,)]
 # Entries of a batch: of six every row, every column, and none that a transposed order would hit;
@@ -277,6 +283,60 @@ def check_gradients(s):
     assert diagonal.isfinite().all()
 
 
+def check_second_derivatives(s):
+    """At equal and at other inputs, against central differences of values."""
+    classes = {type(part) for part in s.kernel.modules()}
+    if CategoricalKernel in classes:  # values jump
+        return
+    rough = [p for p in s.kernel.modules() if getattr(p, "nu", None) == 0.5]
+    rough += [p for p in s.kernel.modules() if isinstance(p, WienerKernel)]
+    one, other = s.x1[0], s.x2[1]
+    for path in ("auto", "plain"):
+        with kernel_evaluation(path):
+            found = hessian_of_pair(s.kernel, one, other)
+            assert_near(found, differences_of_pair(s.kernel, one, other), f"apart, {path}")
+            for diag in (False, True):
+                if rough:  # functions without a derivative: its variance is infinite
+                    later = one.abs() + 1  # than the origin of a walk
+                    found = hessian_of_pair(s.kernel, later, later.clone(), diag)
+                    assert not found.isfinite().all(), f"finite for {type(rough[0]).__name__}"
+                else:
+                    found = hessian_of_pair(s.kernel, one, one.clone(), diag)
+                    expected = differences_of_pair(s.kernel, one, one)
+                    assert_near(found, expected, f"equal inputs, {path}, diag={diag}")
+
+
+def hessian_of_pair(kernel, x1, x2, diag=False):
+    """Second derivatives ``2D x 2D`` of k(x1, x2) by both inputs ``D``."""
+
+    def value(both):
+        one, two = both.unflatten(0, (2, 1, -1))
+        return to_tensor(kernel(one, two, diag=diag)).sum()
+
+    return torch.autograd.functional.hessian(value, torch.cat([x1, x2]))
+
+
+def differences_of_pair(kernel, x1, x2, step=1e-4):
+    """As :func:`hessian_of_pair`, by values at inputs that are shifted."""
+    both = torch.cat([x1, x2])
+    n = len(both)
+    shifts = step * torch.eye(n, dtype=both.dtype)
+    rows, columns = shifts.unsqueeze(1), shifts.unsqueeze(0)
+    signs = ((1, 1), (1, -1), (-1, 1), (-1, -1))
+    points = torch.stack([both + a * rows + b * columns for a, b in signs])
+    points = points.view(-1, 2, 1, len(x1))
+    with torch.no_grad():
+        up, right, left, down = dense(kernel, points[:, 0], points[:, 1]).view(4, n, n)
+    return (up - right - left + down) / (4 * step**2)
+
+
+def assert_near(found, expected, where, tolerance=1e-3):
+    """Equal as far as differences of a small step can tell."""
+    error = (found - expected).abs().max()
+    scale = expected.abs().max().clamp_min(1e-3)
+    assert error < tolerance * scale, f"off by {error} of {scale} ({where})"
+
+
 def check_dtypes(s):
     reference = s.rectangle
     single = deepcopy(s.kernel).float()
@@ -404,7 +464,13 @@ PROPERTIES_OF = {
     ],
     "batches": [check_batch_shapes, check_expand_batch],
     "indices": [check_batch_indexing, check_active_dims],
-    "derivatives and copies": [check_gradients, check_dtypes, check_devices, check_copies],
+    "derivatives and copies": [
+        check_gradients,
+        check_second_derivatives,
+        check_dtypes,
+        check_devices,
+        check_copies,
+    ],
     "algebra and state": [check_algebra, check_global_state],
 }
 PROPERTIES = [check for group in PROPERTIES_OF.values() for check in group]

@@ -73,6 +73,38 @@ def check_gradients_of_points(case: Case):
     assert gradient.abs().max() > 1e-4
 
 
+def check_second_derivatives_of_points(case: Case):
+    """Hessians of mean and variance, and the covariance of gradients, at data and elsewhere."""
+    model, inputs = case.model(), case.data()[0]
+    row = torch.stack([x[1] for x in inputs]) if case.on_grid else inputs[3]
+
+    def moment(name):
+        return lambda x: getattr(model.posterior(x.view(1, -1)), name).sum()
+
+    def covariance(both):
+        posterior = model.posterior(both.view(2, -1))
+        return posterior.distribution.covariance_matrix[..., 0, 1].sum()
+
+    for point in (row, case.points(1)[0]):
+        values = (moment("mean"), moment("variance"), covariance)
+        for value, x in zip(values, (point, point, point.repeat(2)), strict=True):
+            found = torch.autograd.functional.hessian(value, x)
+            with torch.no_grad():
+                expected = _second_differences(value, x)
+            error, scale = (found - expected).abs().max(), expected.abs().max()
+            assert scale > 1e-3 and error < 3e-3 * scale, (error, scale)
+
+
+def _second_differences(value, x, step=2e-4):
+    shifts = step * torch.eye(len(x), dtype=x.dtype)
+    signs = ((1, 1), (1, -1), (-1, 1), (-1, -1))
+    rows = [
+        [sum(a * b * value(x + a * one + b * two) for a, b in signs) for two in shifts]
+        for one in shifts
+    ]
+    return torch.tensor(rows, dtype=x.dtype) / (4 * step**2)
+
+
 def check_samples(case: Case):
     """Samples have the moments of the posterior."""
     model, points = case.model(), case.points(3)
@@ -620,6 +652,7 @@ def _list(value):
 CHECKS = [
     check_posterior,
     check_gradients_of_points,
+    check_second_derivatives_of_points,
     check_samples,
     check_noise,
     check_outputs,

@@ -185,6 +185,7 @@ def of_structure(name, structure, columns, checks):
 _OF_KERNELS = (
     "check_posterior",
     "check_gradients_of_points",
+    "check_second_derivatives_of_points",
     "check_outputs",
     "check_batches",
     "check_copies",
@@ -227,6 +228,7 @@ _OF_FEATURES = (
 _OF_WARPS = (
     "check_posterior",
     "check_gradients_of_points",
+    "check_second_derivatives_of_points",
     "check_samples",
     "check_noise",
     "check_copies",

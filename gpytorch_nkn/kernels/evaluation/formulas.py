@@ -12,6 +12,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from gpytorch_nkn.kernels.distances import (
+    distances,
+    matern32_of,
+    matern52_of,
+    squared_distances,
+)
 from gpytorch_nkn.kernels.evaluation.group import Block, Group, Tile, add_dots
 from gpytorch_nkn.kernels.evaluation.inputs import Inputs, Moments
 from gpytorch_nkn.kernels.evaluation.program import Primitive
@@ -31,25 +37,7 @@ __all__ = [
 
 def _scaled_square(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
     """Squared distances in units of the lengthscales."""
-    symmetric = x1 is x2
-    x1, x2 = x1 / lengthscale, x2 / lengthscale
-    if x1.size(-1) == 1:
-        return (x1 - x2.mT).square()
-    center = x1.mean(0).detach()  # differences of squares are exact near zero only
-    x1, x2 = x1 - center, x2 - center
-    norms1, norms2 = x1.square().sum(-1, keepdim=True), x2.square().sum(-1, keepdim=True)
-    square = (norms1 + norms2.mT - 2 * x1 @ x2.mT).clamp_min(0.0)
-    if not symmetric:
-        return square
-    # Rounding there would be magnified by the square root of a Matern kernel.
-    on_diagonal = torch.eye(len(x1), dtype=torch.bool, device=x1.device)
-    return square.masked_fill(on_diagonal, 0.0)
-
-
-def _scaled_distance(x1: Tensor, x2: Tensor, lengthscale: Tensor, factor: float) -> Tensor:
-    """Root of the squared distances times a factor, for Matern kernels."""
-    square = factor * _scaled_square(x1, x2, lengthscale)
-    return square.clamp_min(1e-30).sqrt()  # not quite zero, for the sake of the derivative
+    return squared_distances(x1 / lengthscale, x2 / lengthscale)
 
 
 def _rbf(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
@@ -57,18 +45,15 @@ def _rbf(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
 
 
 def _matern12(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
-    return (-_scaled_distance(x1, x2, lengthscale, 1.0)).exp()
+    return (-distances(x1 / lengthscale, x2 / lengthscale)).exp()
 
 
 def _matern32(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
-    distance = _scaled_distance(x1, x2, lengthscale, 3.0)
-    return (1 + distance) * (-distance).exp()
+    return matern32_of(3 * _scaled_square(x1, x2, lengthscale))
 
 
 def _matern52(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
-    square = _scaled_square(x1, x2, lengthscale)
-    distance = (5 * square).clamp_min(1e-30).sqrt()
-    return (1 + distance + 5 / 3 * square) * (-distance).exp()
+    return matern52_of(5 * _scaled_square(x1, x2, lengthscale))
 
 
 def _rational_quadratic(x1: Tensor, x2: Tensor, alpha: Tensor, lengthscale: Tensor) -> Tensor:
@@ -241,7 +226,8 @@ RATIONAL_QUADRATIC = Formula(_rational_quadratic, group=_RationalQuadratic, code
 def _periodic(
     x1: Tensor, x2: Tensor, lengthscale: Tensor, period: Tensor, *factor: Tensor
 ) -> Tensor:
-    angle = math.pi * (x1.unsqueeze(1) - x2) / period
+    period, lengthscale = period.unsqueeze(-2), lengthscale.unsqueeze(-2)
+    angle = math.pi * (x1.unsqueeze(-2) - x2.unsqueeze(-3)) / period  # ... x N x M x D
     exponent = (-2 * angle.sin().square() / lengthscale).sum(-1)
     return 1 + exponent.expm1() * factor[0] if factor else exponent.exp()
 
@@ -410,9 +396,9 @@ CENTERED_LINEAR = Formula(_linear, group=_Linear, code=7)
 
 
 def _spectral_component(x1: Tensor, x2: Tensor, lengthscale: Tensor, frequency: Tensor) -> Tensor:
-    middle = x1.mean(0).detach()
+    middle = x1.mean(-2, keepdim=True).detach()
     phases1, phases2 = (((x - middle) * frequency).sum(-1) for x in (x1, x2))
-    return _rbf(x1, x2, lengthscale) * (phases1.unsqueeze(1) - phases2).cos()
+    return _rbf(x1, x2, lengthscale) * (phases1.unsqueeze(-1) - phases2.unsqueeze(-2)).cos()
 
 
 class _SpectralComponent(Group):

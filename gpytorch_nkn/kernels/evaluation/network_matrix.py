@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from gpytorch_nkn import settings
+from gpytorch_nkn.kernels.distances import are_same
 from gpytorch_nkn.kernels.evaluation import native
 from gpytorch_nkn.kernels.evaluation.autograd import AutogradEvaluator, with_parameters
 from gpytorch_nkn.kernels.evaluation.closed_form import ClosedFormEvaluator, differentiable_values
@@ -59,13 +60,7 @@ def network_matrix(
     path = settings.kernel_evaluation.path()
     if path == "plain" or not is_ordinary(x1, x2):
         return None
-    symmetric = x1 is x2 or (
-        not x1.requires_grad
-        and not x2.requires_grad
-        and x1.shape == x2.shape
-        and torch.equal(x1, x2)
-    )
-    inputs = (x1,) if symmetric else (x1, x2)
+    inputs = (x1,) if are_same(x1, x2) else (x1, x2)
     if path != "autograd":
         described = describe(network, x1.size(-1), scales)
         if described is not None:

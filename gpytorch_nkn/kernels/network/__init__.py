@@ -3,7 +3,7 @@
 from gpytorch_nkn.kernels.network.convex_weights import OUTPUT_WEIGHTS, convex_weights
 from gpytorch_nkn.kernels.network.frozen_kernel import frozen_matrices
 from gpytorch_nkn.kernels.network.neural_kernel_network import NeuralKernelNetwork
-from gpytorch_nkn.kernels.network.parts import primitive_values
+from gpytorch_nkn.kernels.network.parts import kernel_values
 from gpytorch_nkn.kernels.network.presets import mixed_parts, with_outputscale
 from gpytorch_nkn.kernels.network.vocabulary import (
     NETWORKS,
@@ -19,9 +19,9 @@ __all__ = [
     "check_word",
     "convex_weights",
     "frozen_matrices",
+    "kernel_values",
     "mixed_parts",
     "named_kernel",
     "named_network",
-    "primitive_values",
     "with_outputscale",
 ]

@@ -16,8 +16,8 @@ from gpytorch_nkn.kernels.evaluation import network_matrix
 from gpytorch_nkn.kernels.network import forecast, presets
 from gpytorch_nkn.kernels.network.parts import (
     check_parts,
+    kernel_values,
     part_batch_shape,
-    primitive_values,
     select_columns,
 )
 from gpytorch_nkn.layers import PAPER_WIRING, Layer
@@ -50,6 +50,11 @@ class NeuralKernelNetwork(BatchKernel):
     where a compiler was present at installation: less time, and the memory of the result only.
     Plain evaluation by autograd takes over by itself where that does not apply;
     :class:`gpytorch_nkn.settings.kernel_evaluation` forces it.
+
+    Every way of evaluation can be differentiated twice, at equal inputs too, so that gradients of
+    a Gaussian process have their variances and covariances. These are infinite with primitives
+    whose functions have no derivative: :class:`gpytorch.kernels.MaternKernel` with ``nu=0.5`` and
+    :class:`gpytorch_nkn.kernels.WienerKernel`.
 
     The batch shape is that of the parts, broadcast. Values are ``... x N x M`` for inputs
     ``... x N x D`` and ``... x M x D``; with primitives of several outputs per input,
@@ -510,7 +515,7 @@ class NeuralKernelNetwork(BatchKernel):
                     kernel.complex_values(x1_, x2_, diag=diag, last_dim_is_batch=last_dim_is_batch)
                 )
             else:
-                values.append(primitive_values(kernel, x1, x2, diag, num_entry_dims, params))
+                values.append(kernel_values(kernel, x1, x2, diag, **params))
         entry_shapes = [tuple(value.shape[-num_entry_dims:]) for value in values]
         if len(set(entry_shapes)) > 1:
             raise ValueError(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from typing import Any
 
 import torch
 from gpytorch.constraints import Interval
 from gpytorch.kernels import (
     AdditiveKernel,
+    CosineKernel,
     Kernel,
     Matern52KernelGrad,
     PolynomialKernelGrad,
@@ -21,9 +22,12 @@ from gpytorch.priors import Prior
 from linear_operator import to_dense
 from torch import Tensor
 
+from gpytorch_nkn.kernels.distances import cosine_of, may_be_differentiated, squared_distances
+from gpytorch_nkn.kernels.evaluation import is_hooked
+from gpytorch_nkn.kernels.kernel_row import own_row
 from gpytorch_nkn.layers import Layer
 
-__all__ = ["check_parts", "part_batch_shape", "primitive_values", "select_columns"]
+__all__ = ["check_parts", "kernel_values", "part_batch_shape", "select_columns"]
 
 _DERIVATIVE_KERNELS = (Matern52KernelGrad, PolynomialKernelGrad, RBFKernelGrad, RBFKernelGradGrad)
 
@@ -40,29 +44,64 @@ def part_batch_shape(part: Any) -> torch.Size:
     return part._batch_shape if alone else part.batch_shape
 
 
-def primitive_values(
-    kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool, num_entry_dims: int, params: Mapping
+def kernel_values(
+    kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
 ) -> Tensor:
-    """Values of a kernel as a tensor, sums and products entry by entry.
+    """Values of a kernel as a tensor that can be differentiated twice, sums entry by entry.
 
     GPyTorch's sum with a kernel of low rank (a linear one) decomposes the matrices though nobody
     asks for it: far more work than the sum, and an error where one is nearly singular.
     """
+    num_entry_dims = (1 if diag else 2) + bool(params.get("last_dim_is_batch"))
     scale: Tensor | float = 1.0
     inner = kernel
     while type(inner) is ScaleKernel:
         outputscale = inner.outputscale
         scale = scale * outputscale.view(*outputscale.shape, *[1] * num_entry_dims)
         inner = inner.base_kernel
+    if not params and may_be_differentiated(x1, x2):
+        values = _smooth_values(inner, *_select_both(kernel, x1, x2), diag)
+        if values is not None:
+            return values * scale
     if type(inner) not in (AdditiveKernel, ProductKernel):
-        return to_dense(kernel(x1, x2, diag=diag, **params))
-    x1, x2 = select_columns(kernel, x1), select_columns(kernel, x2)
-    total, *others = [
-        primitive_values(part, x1, x2, diag, num_entry_dims, params) for part in inner.kernels
-    ]
+        other = None if x1 is x2 else x2  # the kernel then knows that they are the same
+        return to_dense(kernel(x1, other, diag=diag, **params))
+    x1, x2 = _select_both(kernel, x1, x2)
+    total, *others = [kernel_values(part, x1, x2, diag, **params) for part in inner.kernels]
     for part in others:
         total = total + part if type(inner) is AdditiveKernel else total * part
     return total * scale
+
+
+def _select_both(kernel: Kernel, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
+    left = select_columns(kernel, x1)
+    return left, left if x1 is x2 else select_columns(kernel, x2)
+
+
+def _smooth_values(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool) -> Tensor | None:
+    """Values of one of GPyTorch's kernels whose own have wrong second derivatives at equal inputs.
+
+    Their distances are cut off at zero, or the second of two equal inputs is left out.
+    """
+    if not type(kernel).__module__.startswith("gpytorch.") or is_hooked(kernel):
+        return None
+    row = own_row(kernel)
+    formula = None if row is None else row.formula_of(kernel)
+    values = _cosine if type(kernel) is CosineKernel else formula and formula.values
+    if row is None or values is None or kernel.ard_num_dims not in (None, x1.size(-1)):
+        return None
+    extra = [None] * diag  # with diag, a matrix 1 x 1 for each row
+    parameters = [
+        getattr(kernel, name)[(..., *extra, *[None] * (2 - dims), *[slice(None)] * dims)]
+        for name, dims in row.layout
+    ]
+    if diag:
+        return values(x1.unsqueeze(-2), x2.unsqueeze(-2), *parameters)[..., 0, 0]
+    return values(x1, x2, *parameters)
+
+
+def _cosine(x1: Tensor, x2: Tensor, period: Tensor) -> Tensor:
+    return cosine_of(math.pi**2 * squared_distances(x1 / period, x2 / period))
 
 
 def check_parts(primitives: list[Kernel], layers: list[Layer], skip: bool) -> None:

@@ -11,7 +11,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels import BatchKernel
-from gpytorch_nkn.kernels.network import frozen_matrices
+from gpytorch_nkn.kernels.network import frozen_matrices, kernel_values
 from gpytorch_nkn.models.averaging.structure_prediction_strategy import StructurePredictionStrategy
 
 __all__ = ["StructureKernel"]
@@ -96,10 +96,7 @@ class StructureKernel(BatchKernel):
         """
 
         def values(number: int, one: Tensor, two: Tensor) -> Tensor:
-            kernel = self.kernels[number]
-            if diag:
-                return kernel(one, two, diag=True)
-            return kernel(one, two).to_dense()
+            return kernel_values(self.kernels[number], one, two, diag)
 
         num_dims = 1 if diag else 2
         if members.dim() == 0:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from gpytorch_nkn.devices import normal
 from gpytorch_nkn.fit import progress_bar
 from gpytorch_nkn.kernels import factor_kernels
+from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import (
     GridLikelihood,
     LeftOutBlocks,
@@ -500,7 +501,7 @@ class KroneckerGridGP(CheckedPoints, CustomFit, GPyTorchModel, GP):
         points = X.split(columns, -1)
         covariance = torch.ones((), dtype=X.dtype, device=X.device)
         for kernel, part in zip(self.kernels, points, strict=True):
-            covariance = covariance * kernel(part).to_dense()
+            covariance = covariance * kernel_values(kernel, part, part)
         mean = self.mean_module(X)
         if posterior:
             known = self._grid_posterior()
@@ -512,7 +513,7 @@ class KroneckerGridGP(CheckedPoints, CustomFit, GPyTorchModel, GP):
                     "of the grid."
                 )
             parts = zip(self.kernels, points, self.train_coordinates, strict=True)
-            rows = [kernel(part, x).to_dense() for kernel, part, x in parts]
+            rows = [kernel_values(kernel, part, x) for kernel, part, x in parts]
             mean = mean + known.point_means(rows)
             covariance = covariance - known.explained_covariance(rows)
         covariance = covariance.expand(*mean.shape[:-1], *covariance.shape[-2:])
@@ -657,7 +658,7 @@ class KroneckerGridGP(CheckedPoints, CustomFit, GPyTorchModel, GP):
 
     def _crosses(self, points: Sequence[Tensor]) -> list[Tensor]:
         parts = zip(self.kernels, points, self.train_coordinates, strict=True)
-        return [kernel(x, own).to_dense() for kernel, x, own in parts]
+        return [kernel_values(kernel, x, own) for kernel, x, own in parts]
 
     def _other_coordinates(self, coordinates: Sequence[Tensor] | None) -> list[Tensor]:
         if coordinates is None:

@@ -9,7 +9,7 @@ import torch
 from gpytorch.constraints import Positive
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels import BatchKernel
+from gpytorch_nkn.kernels import BatchKernel, matern52_of
 from gpytorch_nkn.models.partitions.partitions import (
     Partition,
     canonical_partition,
@@ -185,8 +185,7 @@ def correlation(kernel: str, sq_dist: Tensor, shape: Tensor) -> Tensor:
     if kernel == "rbf":
         return (-0.5 * sq_dist).exp()
     if kernel == "matern":
-        scaled = (5 * sq_dist.clamp_min(1e-20)).sqrt()  # a root of zero has no gradient
-        return (1 + scaled + scaled.square() / 3) * (-scaled).exp()
+        return matern52_of(5 * sq_dist)
     if kernel != "nkn":
         raise ValueError(f"kernel must be one of {KERNELS}, got {kernel!r}.")
     ratio = 1 + shape[..., :1].exp()

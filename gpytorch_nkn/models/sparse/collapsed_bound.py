@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import factorize_inducing
 
 __all__ = ["CollapsedGP", "Statistics", "WhitenedPosterior", "collapsed_bound"]
@@ -69,7 +70,8 @@ class WhitenedPosterior:
         half, after = (self._unfolded(part, shape) for part in (half, after))
         if x.size(-2) <= _DENSE:
             single = x.size(-2) == 1  # a diagonal is far cheaper than many matrices of one entry
-            dense = kernel(x, diag=True).unsqueeze(-1) if single else kernel(x).to_dense()
+            dense = kernel_values(kernel, x, x, diag=single)
+            dense = dense.unsqueeze(-1) if single else dense
             change = half.mT @ after
             covariance = dense.double() + 0.5 * (change + change.mT)
             return MultivariateNormal(means, to_linear_operator(covariance.to(dense)))
@@ -95,7 +97,7 @@ class WhitenedPosterior:
             flat = x.movedim(tuple(range(extra)), tuple(range(-2 - extra, -2)))
             flat = flat.flatten(-2 - extra, -2)  # ... x (t q) x d
         points = points.expand(*shape[extra:], *points.shape[-2:])
-        columns = kernel(flat, points).to_dense().double().mT
+        columns = kernel_values(kernel, flat, points).double().mT
         factor = self.factor.expand(*shape[extra:], *self.factor.shape[-2:])
         half = torch.linalg.solve_triangular(factor, columns, upper=False)
         return x, half, x.shape[:-1]
@@ -385,5 +387,5 @@ def _values(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
     """Values ``... x n x m`` of the kernel at inputs whose batch shapes broadcast."""
     shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     if x1 is x2:
-        return kernel(x1).to_dense()
-    return kernel(x1.expand(*shape, -1, -1), x2.expand(*shape, -1, -1)).to_dense()
+        return kernel_values(kernel, x1, x1)
+    return kernel_values(kernel, x1.expand(*shape, -1, -1), x2.expand(*shape, -1, -1))

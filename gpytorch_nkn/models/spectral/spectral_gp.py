@@ -15,6 +15,7 @@ from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.priors import Prior
+from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from gpytorch_nkn.kernels import (
     FeatureKernel,
     NonStationarySpectralKernel,
 )
+from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.models.common import (
     CheckedData,
     ChunkedPredictions,
@@ -208,6 +210,9 @@ class SpectralGP(  # type: ignore[misc]
         """The prior at inputs ``... x n x d``, whose density knows that its rank is low."""
         if isinstance(self.covar_module, FeatureSumKernel):
             self._check_called()
+        if isinstance(self.covar_module, AdditiveKernel) and x.requires_grad:
+            covariance = to_linear_operator(kernel_values(self.covar_module, x, x))
+            return LowRankNormal(self.mean_module(x), covariance)
         prior = super().forward(x)
         return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
 

@@ -51,13 +51,11 @@ class Case:
     Attributes:
         make: ``make(batch_shape)`` constructs it.
         dims: Number of input columns.
-        kinked: GPyTorch's gradient of the inputs is inexact where points coincide.
         tolerance: Up to which plain evaluation itself is exact.
     """
 
     make: Callable
     dims: int = 3
-    kinked: bool = False
     tolerance: float = 1e-10
 
 
@@ -303,18 +301,18 @@ CASES = {
         preset("time_series", zero_mean=True, variances=True), 1
     ),
     "regression": Case(preset("regression", 3)),
-    "tabular": Case(preset("tabular", 3, columns=True, spectral=2), kinked=True),
+    "tabular": Case(preset("tabular", 3, columns=True, spectral=2)),
     "additive": Case(preset("additive", 3)),
     "texture": Case(preset("texture", variances=True), 1),
     "rbf": Case(twice(RBFKernel, None)),
     "rbf-ard": Case(twice(RBFKernel)),
-    "matern12": Case(twice(MaternKernel, None, nu=0.5), kinked=True),
-    "matern12-ard": Case(twice(MaternKernel, nu=0.5), kinked=True, tolerance=1e-6),
-    "matern12-one-column": Case(twice(MaternKernel, nu=0.5, active_dims=(1,), dims=1), kinked=True),
-    "matern32": Case(twice(MaternKernel, None, nu=1.5), kinked=True),
-    "matern32-ard": Case(twice(MaternKernel, nu=1.5), kinked=True),
-    "matern52": Case(twice(MaternKernel, None, nu=2.5), kinked=True),
-    "matern52-ard": Case(twice(MaternKernel, nu=2.5), kinked=True),
+    "matern12": Case(twice(MaternKernel, None, nu=0.5)),
+    "matern12-ard": Case(twice(MaternKernel, nu=0.5), tolerance=1e-6),
+    "matern12-one-column": Case(twice(MaternKernel, nu=0.5, active_dims=(1,), dims=1)),
+    "matern32": Case(twice(MaternKernel, None, nu=1.5)),
+    "matern32-ard": Case(twice(MaternKernel, nu=1.5)),
+    "matern52": Case(twice(MaternKernel, None, nu=2.5)),
+    "matern52-ard": Case(twice(MaternKernel, nu=2.5)),
     "rq": Case(twice(RQKernel, None)),
     "rq-ard": Case(twice(RQKernel)),
     "periodic": Case(twice(PeriodicKernel, None)),
@@ -339,28 +337,25 @@ CASES = {
         twice(StepKernel, None, side="before", active_dims=(1,), location=-0.5, width=0.7)
     ),
     "walks": Case(small_network(walks)),
-    "shared-columns": Case(small_network(shared_columns), kinked=True),
-    "active-dims": Case(small_network(columns), kinked=True),
+    "shared-columns": Case(small_network(shared_columns)),
+    "active-dims": Case(small_network(columns)),
     "active-dims-of-all": Case(
         small_network(
             lambda b: [RBFKernel(batch_shape=b, active_dims=(1,)), *shared_columns(b)],
             active_dims=(2, 1),
         ),
-        kinked=True,
     ),
     "other-constraints": Case(small_network(other_constraints)),
     "products": Case(products),
-    "activations": Case(activations, kinked=True),
+    "activations": Case(activations),
     "constant-activation": Case(constant_activation),
     "without-layers": Case(without_layers),
-    "scaled": Case(scaled, kinked=True),
-    "scaled-active-dims": Case(scaled_columns, kinked=True),
-    "partly-frozen": Case(partly_frozen, kinked=True),
-    "optimization": Case(preset("optimization", 3), kinked=True),
+    "scaled": Case(scaled),
+    "scaled-active-dims": Case(scaled_columns),
+    "partly-frozen": Case(partly_frozen),
+    "optimization": Case(preset("optimization", 3)),
     "pairs": Case(preset("pairs", 3)),
-    "optimization-scaled": Case(
-        lambda b: ScaleKernel(preset("optimization", 3)(b), batch_shape=b), kinked=True
-    ),
+    "optimization-scaled": Case(lambda b: ScaleKernel(preset("optimization", 3)(b), batch_shape=b)),
     "skip": Case(
         last_layer_sees_primitives(
             linear_layer(3, 4), lambda b: Product(4, 2), linear_layer(2, 4), lambda b: Product(4, 2)
@@ -382,7 +377,7 @@ CASES = {
         )
     ),
     "mixed-weights": Case(mixed_weights),
-    "groups-of-several-sizes": Case(groups_of_several_sizes, kinked=True),
+    "groups-of-several-sizes": Case(groups_of_several_sizes),
 }
 
 

@@ -1,14 +1,30 @@
+import itertools
+from functools import partial
+
 import gpytorch
 import pytest
 import torch
+from gpytorch.kernels import (
+    CosineKernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    RBFKernel,
+    RQKernel,
+)
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call
 
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels import IntegratedWienerKernel, NeuralKernelNetwork, WienerKernel
 from gpytorch_nkn.settings import kernel_evaluation
 from tests.fit.models import SmallGP
-from tests.kernels.contract import perturb
+from tests.kernels.contract import (
+    assert_near,
+    differences_of_pair,
+    hessian_of_pair,
+    perturb,
+)
 from tests.kernels.evaluation.networks import (
     CASES,
     FORMULAS_HERE,
@@ -19,14 +35,20 @@ from tests.kernels.evaluation.networks import (
     rough_inputs,
 )
 
-# PyTorch cannot differentiate twice the distances that GPyTorch's Matern and periodic kernels take.
-ONCE = ("time_series", "texture", "matern", "periodic", "factors")
-OTHER_CONSTRAINTS = ("other-constraints", "mixed-weights")  # of a periodic kernel, too
-NAMES = [
-    name
-    for name, case in CASES.items()
-    if not name.startswith(ONCE) and not case.kinked and name not in OTHER_CONSTRAINTS
-]
+# Stock kernels by the name of their formula, for networks without layers.
+STOCK = {
+    "rbf": RBFKernel,
+    "matern52": partial(MaternKernel, nu=2.5),
+    "matern32": partial(MaternKernel, nu=1.5),
+    "rq": RQKernel,
+    "periodic": PeriodicKernel,
+    "linear": LinearKernel,
+    "cosine": CosineKernel,
+}
+
+
+def jacfwd_twice(function):
+    return torch.func.jacfwd(torch.func.jacfwd(function))
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +123,67 @@ def assert_close(actual, expected, tolerance=1e-9):
         assert float((one - other).abs().max()) <= tolerance * most
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dims", [1, 5])
+@pytest.mark.parametrize("name", STOCK)
+def test_at_equal_inputs(name, dims):
+    network = perturb(NeuralKernelNetwork([STOCK[name]()], []))
+    x = rough_inputs(3, dims)
+    for one, other in itertools.product(x, x):
+        expected = differences_of_pair(network, one, other)
+        assert expected.abs().max() > 1e-3
+        for path in ("auto", "plain", *PATHS_HERE):
+            with kernel_evaluation(path):
+                found = hessian_of_pair(network, one.clone(), other.clone())
+                assert_near(found, expected, path, 2e-3)
+
+
+@pytest.mark.parametrize("path", ["auto", "plain", *PATHS])
+def test_formulas_at_equal_inputs(path):
+    """The mixed derivative of a Matern kernel, and of trends min(s, t)."""
+    matern = NeuralKernelNetwork([MaternKernel(nu=2.5)], [])
+    trend = NeuralKernelNetwork([IntegratedWienerKernel()], [])
+    x = torch.tensor([0.4])
+    with kernel_evaluation(path):
+        slopes = hessian_of_pair(matern, x, x.clone())[0, 1]
+        rates = hessian_of_pair(trend, x, x.clone())[0, 1]
+    lengthscale = matern.primitives[0].lengthscale.squeeze()
+    torch.testing.assert_close(slopes, 5 / (3 * lengthscale**2))
+    torch.testing.assert_close(rates, x[0])
+
+
+@pytest.mark.parametrize("path", ["auto", "plain", *PATHS])
+@pytest.mark.parametrize("make", [partial(MaternKernel, nu=0.5), WienerKernel])
+def test_infinite_for_functions_without_a_derivative(make, path):
+    kernel = make()
+    kernel.requires_grad_(True)
+    network, x = NeuralKernelNetwork([kernel], []), torch.tensor([0.4, 0.9])
+    with kernel_evaluation(path):
+        found = hessian_of_pair(network, x[:1], x[:1].clone())
+        assert found[0, 1] == found[1, 0] == torch.inf
+        assert hessian_of_pair(network, x[:1], x[1:]).isfinite().all()
+        # that of a parameter is finite, and that of the variance at one and the same input zero
+        point = x.view(-1, 1).clone().requires_grad_()
+        values = network(point).to_dense()
+        sources = [point, *network.parameters()]
+        first = torch.autograd.grad(values.sum(), sources, create_graph=True)
+        second = torch.autograd.grad(sum(g.sum() for g in first), sources, allow_unused=True)
+    assert all(g is None or g.isfinite().all() for g in second)
+
+
+@pytest.mark.parametrize("transform", [torch.func.hessian, jacfwd_twice])
+@pytest.mark.parametrize("name", STOCK)
+def test_in_transforms_of_functions(name, transform):
+    network, x = NeuralKernelNetwork([STOCK[name]()], []), torch.tensor([0.3, -0.2])
+
+    def value(both):
+        return network(both[:1].view(1, 1), both[1:].view(1, 1)).to_dense().sum()
+
+    for both in (x, x[:1].repeat(2)):
+        expected = hessian_of_pair(network, both[:1], both[1:])
+        torch.testing.assert_close(transform(value)(both), expected)
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_equal_to_those_of_plain_autograd(name):
     network, dims = make_network(name), CASES[name].dims
     x1, x2 = rough_inputs(4, dims).requires_grad_(), (rough_inputs(3, dims) - 0.3).requires_grad_()
@@ -110,7 +192,7 @@ def test_equal_to_those_of_plain_autograd(name):
         assert_close(second_derivatives(path, network, x1, x2), expected)
 
 
-@pytest.mark.parametrize("name", [n for n in CASES if n not in (*NAMES, "constant-activation")])
+@pytest.mark.parametrize("name", ["time_series", "tabular", "matern32-ard", "factors", "walks"])
 def test_equal_to_differences_of_first_derivatives(name):
     network, dims = make_network(name), CASES[name].dims
     x1, x2 = rough_inputs(4, dims).requires_grad_(), (rough_inputs(3, dims) - 0.3).requires_grad_()
