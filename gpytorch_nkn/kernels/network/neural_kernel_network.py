@@ -134,7 +134,8 @@ class NeuralKernelNetwork(BatchKernel):
             batch_shape: Shape of the batch of independent networks.
             active_dims: The input column of time, where there are several.
 
-        Start values are spread over the copies of a primitive; take them from data with
+        All presets start with a variance near one, as a weighted mean of their primitives, with
+        start values spread over the copies of a primitive; take them from data with
         :func:`gpytorch_nkn.initialization.initialize_from_data`. With ``variances`` this has 113
         parameters where the paper counts 111: GPyTorch's rational quadratic also learns its
         exponent (printed with a wrong sign in the paper's section 2.3).

@@ -99,9 +99,15 @@ _JOINT_LENGTHSCALE = (3.0, 6.0)  # concentration and rate
 _CATEGORIES = (1.0, 1.0)  # mode, and scale of the logarithm
 
 # Start values for standardised inputs, one per copy of a primitive. Copies that start alike would
-# stay alike. The paper does not give its values; these span a tenth of the data to all of it.
+# stay alike. The paper does not give its values. Short periods alias where inputs are learned.
 _LENGTHSCALES = (0.5, 2.0)
-_PERIODS = (0.3, 1.0)
+_PERIODS = (3.0, 6.0)
+
+# Start of the wiring, see _start_near_sum.
+_EDGE = 30.0  # magnitude of inputs that are not standardised, such as times
+_GROWTH = 30.0  # largest weight there of a unit that grows with the inputs, relative to the others
+_CONSTANT = 10.0  # start value of a unit that is multiplied by the first one of its product
+_BESIDE = 0.02  # part of that value which depends on the inputs
 
 
 def time_series(zero_mean: bool, options: _Options) -> Parts:
@@ -171,8 +177,8 @@ def additive(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) 
     primitives = _categories(columns, options)
     for column in columns.continuous:
         primitives += _copies(RBFKernel, 1, options, active_dims=(column,))
-    # With hidden constants of 1 a network starts near a sum of its primitives, from which training
-    # finds additive structure; near a product of all of them it does not.
+    # Hidden constants of 1 are the mode of their priors and the value in starts from data: near a sum
+    # of its primitives training finds additive structure, near a product of all it does not.
     return _finish(primitives, options, hidden_bias=1.0)
 
 
@@ -389,7 +395,49 @@ def _finish(
         hidden_bias=hidden_bias,
         skip=skip,
     )
+    _start_near_sum(primitives, layers, skip)
     return primitives, layers
+
+
+@torch.no_grad()
+def _start_near_sum(primitives: list[Kernel], layers: list[Layer], skip: bool) -> None:
+    """Weights and biases with which the network is near a weighted mean of its primitives.
+
+    The variance is one at the centre and grows with the squared inputs at most. Of the units
+    that a product multiplies, the first mixes all that comes in and the others are nearly
+    constant, so that a linear primitive does not become a polynomial. A large constant moves
+    slowly in training, relative to its size: the variance, which all layers multiply, then does not
+    collapse in the first steps of a model with latent inputs.
+    """
+    columns = 1 + max(
+        int(part.active_dims.max())
+        if part.active_dims is not None
+        else (part.ard_num_dims or 1) - 1
+        for kernel in primitives
+        for part in kernel.modules()
+        if isinstance(part, Kernel)
+    )
+    x = torch.tensor([[0.0], [_EDGE]]).expand(-1, columns)
+    first = torch.stack([kernel(x, diag=True) for kernel in primitives], -2)  # ... x P x 2
+    values = first
+    for number, layer in enumerate(layers):
+        if skip and number == len(layers) - 1:
+            values = torch.cat([values, first.expand(*values.shape[:-2], -1, -1)], -2)
+        if isinstance(layer, Linear):
+            center, edge = values.unbind(-1)
+            weight = layer.weight / torch.maximum(center, (edge - center) / _GROWTH).unsqueeze(-2)
+            total = (weight * center.unsqueeze(-2)).sum(-1)
+            weight = weight / torch.where(total > 0, total, 1.0).unsqueeze(-1)
+            bias = torch.where(total > 0, 0.01, 1.0)
+            after = layers[number + 1 :]
+            if after and isinstance(after[0], Product):
+                group = after[0].in_features // after[0].out_features
+                constant = _CONSTANT if any(isinstance(part, Linear) for part in after) else 1.0
+                beside = torch.arange(layer.out_features) % group != 0
+                weight[..., beside, :] *= _BESIDE * constant
+                bias[..., beside] = constant
+            layer.weight, layer.bias = weight, bias
+        values = layer(values)
 
 
 # Mode, and scale of the logarithm, in standardised units: two scales reach over more than an

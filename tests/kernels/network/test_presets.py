@@ -1,3 +1,5 @@
+import inspect
+import itertools
 import pickle
 from copy import deepcopy
 
@@ -42,6 +44,34 @@ PRESETS = [
 ]
 # What the layers of the paper's wiring add, from 4, 6 or 8 primitives.
 LAYERS = {p: (8 * p + 8) + (4 * 4 + 4) + (2 + 1) for p in range(1, 20)}
+
+
+WIRINGS = [
+    "Linear8-Product4-Linear4-Product2-Linear1",
+    "Linear1-Linear1",
+    "Linear8-Product2-Linear4-Product1",
+    "Product2-Linear2-Product1",
+    "Linear8-Product4-Linear8-Product4-Linear4-Product2-Linear1",
+]
+# All presets, by name, positional arguments and options of their own.
+STARTS = [
+    ("time_series", (), {}),
+    ("time_series", (), {"zero_mean": True}),
+    ("texture", (), {}),
+    ("pairs", (4,), {"cat_dims": [1]}),
+    *[("tabular", (dim,), {"columns": True, "spectral": 2}) for dim in (1, 2, 20)],
+    *[
+        (name, (dim,), {"cat_dims": cat_dims})
+        for name in ("regression", "tabular", "additive", "optimization")
+        for dim, cat_dims in [(1, []), (2, [0, 1]), (5, [1]), (20, [])]
+    ],
+]
+OPTIONS = [
+    {},
+    {"variances": True, "sparsity": "l1"},
+    {"priors": False, "sparsity": "horseshoe", "batch_shape": torch.Size([2])},
+    {"priors": False, "batch_shape": torch.Size([3, 2])},
+]
 
 
 def build(name, args=(), **options):
@@ -126,6 +156,42 @@ def test_value_at_the_start_equals_the_composition_by_hand(name, args, dim, vari
             units = units.unflatten(0, (layer.out_features, -1)).prod(1)
     assert units.abs().max() > 0.01
     torch.testing.assert_close(dense(network, x), units.squeeze(0))
+
+
+def test_starts_cover_every_preset():
+    presets = {
+        name
+        for name, method in vars(NeuralKernelNetwork).items()
+        if isinstance(method, classmethod) and not name.startswith("_")
+    }
+    # The level of a forecast has a known variance of 10.
+    assert presets == {name for name, *_ in STARTS} | {"forecast"}
+
+
+@pytest.mark.parametrize("name, args, own", STARTS)
+def test_variance_at_the_start_is_near_one_and_float32_is_enough(name, args, own):
+    method, dim = getattr(NeuralKernelNetwork, name), args[0] if args else 1
+    known = inspect.signature(method).parameters
+    num_primitives = len(method(*args, **own).primitives)
+    generator = torch.Generator().manual_seed(dim)
+    for options, wiring in itertools.product(OPTIONS, WIRINGS if "wiring" in known else [None]):
+        kept = {key: value for key, value in options.items() if key in known}
+        kept |= {"wiring": wiring} if wiring else {}
+        if wiring and num_primitives % 2 and wiring.startswith("Product2"):
+            continue
+        if name in ("tabular", "optimization") and not wiring.endswith("Linear1"):
+            continue  # a skip connection ends in a Linear layer
+        network = method(*args, **own, **kept).float()
+        for scale in (3.0, 30.0):
+            corners = 2.0 * torch.randint(0, 2, (20, dim), generator=generator) - 1
+            inner = 2 * torch.rand(20, dim, generator=generator) - 1
+            x = scale * torch.cat([torch.zeros(1, dim), corners, inner]).float()
+            matrix = network(x).to_dense()
+            variance = matrix.diagonal(dim1=-1, dim2=-2)
+            if scale == 3.0:
+                assert variance.min() >= 0.3 and variance.max() <= 3.0, (kept, variance)
+            noisy = matrix + 1e-3 * torch.eye(len(x), dtype=torch.float32)
+            assert not torch.linalg.cholesky_ex(noisy).info.any(), (kept, variance.max())
 
 
 @pytest.mark.parametrize("name, args, dim", PRESETS)
