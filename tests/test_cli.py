@@ -436,7 +436,9 @@ def test_ctrl_c_has_code_130(run, monthly, monkeypatch):
     assert run("forecast", monthly, *FAST)[0] == 130
 
 
-def test_module_runs_as_the_command_and_knows_its_version():
+def test_module_runs_as_the_command_and_knows_its_version_and_evaluator():
     command = [sys.executable, "-m", "gpytorch_nkn.cli", "--version"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0 and result.stdout.strip() == f"gpytorch-nkn {__version__}"
+    version, evaluator = result.stdout.splitlines()
+    assert result.returncode == 0 and version == f"gpytorch-nkn {__version__}"
+    assert evaluator.startswith("Networks of kernels are evaluated by ")

@@ -14,6 +14,7 @@ from gpytorch_nkn import __version__
 from gpytorch_nkn.cli.common import UserError
 from gpytorch_nkn.cli.forecast import run_forecast
 from gpytorch_nkn.cli.inpaint import run_inpaint
+from gpytorch_nkn.kernels.evaluation import evaluator_in_use
 
 __all__ = ["main"]
 
@@ -50,6 +51,12 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see {self.prog} --help)")
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        print(f"gpytorch-nkn {__version__}\n{evaluator_in_use()}")
+        parser.exit()
+
+
 def _make_parser() -> argparse.ArgumentParser:
     """The parser; it raises a UserError where the options are wrong."""
     parser = _Parser(
@@ -57,7 +64,12 @@ def _make_parser() -> argparse.ArgumentParser:
         description="Learn the structure of a time series and forecast it, or that of an image and "
         "fill its holes.",
     )
-    parser.add_argument("--version", action="version", version=f"gpytorch-nkn {__version__}")
+    parser.add_argument(
+        "--version",
+        action=_Version,
+        nargs=0,
+        help="show the version and how networks are evaluated, and exit",
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     about = (

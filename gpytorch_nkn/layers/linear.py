@@ -252,7 +252,7 @@ class Linear(Layer):
 
 def positive(value: Tensor) -> Tensor:
     """Value for a log-normal prior, whose support ends where softplus underflows to zero."""
-    if bool((value > 0).all()):  # nearly always, and much cheaper than a clamp with its gradient
+    if bool(value.all()):  # nearly always, and much cheaper than a clamp with its gradient
         return value
     return value.clamp_min(torch.finfo(value.dtype).tiny)
 

@@ -18,6 +18,7 @@ class LogNormalPrior(gpytorch.priors.LogNormalPrior):
 
     Args:
         loc, scale: Mean and standard deviation of the logarithm.
+        validate_args: Whether a density of values outside the support raises an error.
         transform: Of the values.
     """
 
@@ -25,10 +26,11 @@ class LogNormalPrior(gpytorch.priors.LogNormalPrior):
         self,
         loc: float | Tensor,
         scale: float | Tensor,
-        validate_args: bool | None = None,
+        validate_args: bool = False,
         transform: Callable[[Tensor], Tensor] | None = None,
     ):
         super().__init__(loc, scale, validate_args, transform)
+        self.validate_args = validate_args
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LogNormalPrior:
         super()._apply(fn, recurse)
@@ -36,12 +38,27 @@ class LogNormalPrior(gpytorch.priors.LogNormalPrior):
         base.loc, base.scale = fn(base.loc), fn(base.scale)
         return self
 
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Log density, for one location and scale in the fewest operations.
+
+        A network has a dozen priors, and PyTorch's density of each takes twice as long.
+        """
+        loc, scale = self.base_dist.loc, self.base_dist.scale
+        if self.validate_args or loc.dim() or scale.dim():
+            return super().log_prob(x)
+        center, spread = loc.item(), scale.item()
+        mode = center - spread**2  # of the logarithm, where the density of x is highest
+        constant = 0.5 * spread**2 - center - math.log(spread) - 0.5 * math.log(2 * math.pi)
+        distance = self.transform(x).log() - mode
+        return torch.addcmul(
+            distance.new_full((), constant), distance, distance, value=-0.5 / spread**2
+        )
+
     def expand(self, batch_shape: Sequence[int]) -> LogNormalPrior:
         """The same prior with a larger batch shape."""
         shape = torch.Size(batch_shape)
-        return LogNormalPrior(
-            self.loc.expand(shape), self.scale.expand(shape), transform=self._transform
-        )
+        loc, scale = self.loc.expand(shape), self.scale.expand(shape)
+        return LogNormalPrior(loc, scale, self.validate_args, self._transform)
 
 
 def log_normal_prior(mode: float, scale: float) -> LogNormalPrior:

@@ -40,7 +40,8 @@ class ShrunkLogNormalPrior(Prior):
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Log of the product of both densities."""
-        return self.log_normal.log_prob(x) + math.log(self.rate) - self.rate * x
+        log_normal = self.log_normal.log_prob(x) + math.log(self.rate)
+        return torch.sub(log_normal, x, alpha=self.rate)
 
     @torch.no_grad()
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:

@@ -12,7 +12,12 @@ from gpytorch_nkn.kernels.evaluation.formulas import (
 )
 from gpytorch_nkn.kernels.evaluation.group import Block, Group, Tile
 from gpytorch_nkn.kernels.evaluation.inputs import Inputs
-from gpytorch_nkn.kernels.evaluation.native import NativeEvaluator, instruction_set, is_compiled
+from gpytorch_nkn.kernels.evaluation.native import (
+    NativeEvaluator,
+    evaluator_in_use,
+    instruction_set,
+    is_compiled,
+)
 from gpytorch_nkn.kernels.evaluation.network_matrix import (
     is_ordinary,
     network_matrix,
@@ -40,6 +45,7 @@ __all__ = [
     "Slot",
     "Tile",
     "describe",
+    "evaluator_in_use",
     "has_softplus",
     "instruction_set",
     "is_compiled",

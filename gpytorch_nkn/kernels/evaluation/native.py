@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import logging
+import multiprocessing
+import os
 import zlib
 from functools import cache, lru_cache
 from pathlib import Path
@@ -15,7 +18,14 @@ from gpytorch_nkn import settings
 from gpytorch_nkn.kernels.evaluation.program import LayerKind, Primitive, Program
 from gpytorch_nkn.linalg import add_all, broadcast_batch_shapes, in_threads, symmetric_strips
 
-__all__ = ["NativeEvaluator", "applies_to", "instruction_set", "is_compiled", "knows"]
+__all__ = [
+    "NativeEvaluator",
+    "applies_to",
+    "evaluator_in_use",
+    "instruction_set",
+    "is_compiled",
+    "knows",
+]
 
 _ENTRIES_PER_THREAD = 30_000  # fewer are not worth starting a thread for
 
@@ -48,9 +58,40 @@ def is_compiled() -> bool:
     return settings.kernel_evaluation.path() in ("auto", "compiled") and _library() is not None
 
 
+def evaluator_in_use() -> str:
+    """Which code evaluates networks in float64 on a CPU, and how to get the other."""
+    instructions = instruction_set()
+    if instructions is not None:
+        return (
+            f"Networks of kernels are evaluated by compiled code ({instructions}). Installed with "
+            "GPYTORCH_NKN_PURE=1 in the environment, the package evaluates them by PyTorch."
+        )
+    return (
+        "Networks of kernels are evaluated by PyTorch, which takes up to seven times as long as "
+        "compiled code. To get that, install a C++ compiler and then the package again, from its "
+        "sources: pip install --force-reinstall --no-deps --no-cache-dir --no-binary gpytorch_nkn "
+        "gpytorch_nkn (in a clone a dot in place of the last name)."
+    )
+
+
+@cache
+def _notify() -> None:
+    """Log once that compiled code is missing, unless the environment asks for none."""
+    deliberate = os.environ.get("GPYTORCH_NKN_PURE") == "1"
+    if not deliberate and multiprocessing.parent_process() is None:
+        logging.getLogger(__name__).warning(
+            "%s GPYTORCH_NKN_PURE=1 in the environment silences this notice.", evaluator_in_use()
+        )
+
+
 def applies_to(x: Tensor) -> bool:
     """Whether compiled functions exist for this device and dtype."""
-    return x.device.type == "cpu" and x.dtype == torch.float64 and _library() is not None
+    if x.device.type != "cpu" or x.dtype != torch.float64:
+        return False
+    if _library() is None:
+        _notify()
+        return False
+    return True
 
 
 def knows(program: Program) -> bool:

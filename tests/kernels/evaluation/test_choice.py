@@ -467,6 +467,27 @@ def test_is_compiled_says_what_runs_by_default():
             assert is_compiled() is expected
 
 
+@needs_compiled
+def test_the_evaluator_in_use_is_named():
+    assert f"compiled code ({native.instruction_set()})" in native.evaluator_in_use()
+
+
+@pytest.mark.parametrize("deliberate", [False, True])
+def test_missing_compiled_code_is_noted_once(deliberate, monkeypatch, caplog):
+    monkeypatch.setattr(native, "_library", lambda: None)
+    monkeypatch.setenv("GPYTORCH_NKN_PURE", "1" if deliberate else "")
+    native._notify.cache_clear()
+    network, x = make_network("regression"), rough_inputs(5, 3)
+    with kernel_evaluation("auto"):
+        values = [network(x).to_dense() for _ in range(2)]
+    torch.testing.assert_close(*values)
+    assert len(caplog.records) == (not deliberate)
+    if not deliberate:
+        assert native.evaluator_in_use() in caplog.text
+        assert "evaluated by PyTorch" in caplog.text and "pip install" in caplog.text
+    native._notify.cache_clear()
+
+
 @pytest.mark.parametrize("path", ["auto", "autograd", "closed_form", COMPILED])
 def test_switching_gradients_off_saves_the_second_pass(path, ran):
     network = make_network("regression")
