@@ -76,6 +76,7 @@ INHERITED = {
     "gpytorch: _clear_cache",
     "gpytorch: _exact_predictive_covar_inv_quad_form_root",
     "gpytorch: _get_test_prior_mean_and_covariances",
+    "gpytorch: _load_from_state_dict",
     "gpytorch: _transform",
     "gpytorch: _variational_distribution",
     "linear_operator: _diagonal",

@@ -26,11 +26,12 @@ def check_model(model: object) -> None:
         ValueError: No training data, or such as are not finite or belong to a graph.
     """
     if not isinstance(model, ExactGP):
-        raise TypeError(f"fit_best_of needs a gpytorch ExactGP, got {type(model).__name__}.")
+        raise TypeError(f"model must be a gpytorch ExactGP, got {type(model).__name__}.")
     if not isinstance(model.likelihood, GaussianLikelihood | FixedNoiseGaussianLikelihood):
         raise TypeError(
-            "fit_best_of needs a Gaussian likelihood, got "
-            f"{type(model.likelihood).__name__}; use fit_gpytorch_mll for others."
+            "The likelihood must be a GaussianLikelihood or a FixedNoiseGaussianLikelihood, got "
+            f"{type(model.likelihood).__name__}: train such a model by botorch.optim.fit."
+            "fit_gpytorch_mll_scipy(ExactMarginalLogLikelihood(model.likelihood, model))."
         )
     if model.train_inputs is None or model.train_targets is None:
         raise ValueError("The model has no training data.")

@@ -242,7 +242,8 @@ def _start_mixture(
         for shape in (value[..., :1, :].shape, value.shape)
     )
     part.initialize(frequencies=(shared + _APART * own) / distances)
-    part.mixture_scales = 0.5 * _log_normal(rng, part.mixture_scales, 0.5) / distances
+    if part.raw_scales.requires_grad:
+        part.mixture_scales = 0.5 * _log_normal(rng, part.mixture_scales, 0.5) / distances
 
 
 def _parts(

@@ -21,6 +21,7 @@ from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from gpytorch.models import ExactGP
+from gpytorch.module import Module
 from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator
 from linear_operator.settings import cholesky_jitter
@@ -44,6 +45,7 @@ __all__ = [
     "check_codes_kept",
     "check_likelihood",
     "check_training_data",
+    "event_dims",
     "make_likelihood",
     "outcome_transform_for",
     "set_cat_dims",
@@ -576,21 +578,29 @@ class OutputSubsets:
         return subset
 
 
+def event_dims(part: Module, name: str) -> int | None:
+    """Dimensions of a parameter of a mean or likelihood besides its batch; None if unknown."""
+    last = name.rpartition(".")[2]
+    if isinstance(part, Likelihood):
+        return 1 if last == "raw_noise" else None
+    known = type(part) in (ConstantMean, LinearMean, ZeroMean)
+    return {"raw_constant": 0, "weights": 2, "bias": 1}.get(last) if known else None
+
+
 def _output_dimensions(model: SingleTaskGP) -> dict[str, int]:
     """The dimension, counted from the last, of the outputs in each parameter that has one."""
-    known = {"likelihood.noise_covar.raw_noise": 1, "likelihood.second_noise_covar.raw_noise": 1}
-    if type(model.mean_module) in (ConstantMean, LinearMean, ZeroMean):
-        known |= {"mean_module.raw_constant": 0, "mean_module.weights": 2, "mean_module.bias": 1}
     found = {}
     for name, parameter in model.named_parameters():
-        if name.split(".")[0] not in ("mean_module", "likelihood"):
+        part = name.split(".")[0]
+        if part not in ("mean_module", "likelihood"):
             continue
-        batch = parameter.shape[: parameter.dim() - known.get(name, 0)]
-        if name not in known or (batch and batch[-1] != model._num_outputs):
+        num_dims = event_dims(getattr(model, part), name)
+        batch = parameter.shape[: parameter.dim() - (num_dims or 0)]
+        if num_dims is None or (batch and batch[-1] != model._num_outputs):
             raise NotImplementedError(
                 f"Which of {name} belongs to which output is not known, of the shape "
                 f"{tuple(parameter.shape)}."
             )
         if batch:  # otherwise the outputs share it
-            found[name] = -1 - known[name]
+            found[name] = -1 - num_dims
     return found

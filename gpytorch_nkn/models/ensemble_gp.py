@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any, Self, cast
 
+import torch
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
@@ -13,10 +15,10 @@ from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_l
 from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.utils.types import DEFAULT, _DefaultType
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
-from gpytorch.means import ConstantMean
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
+from gpytorch.means import ConstantMean, Mean
 from gpytorch.models import ExactGP
-from torch import Size, Tensor
+from torch import Size, Tensor, nn
 
 from gpytorch_nkn.fit import check_dense
 from gpytorch_nkn.linalg import check_tensors
@@ -25,10 +27,13 @@ from gpytorch_nkn.models.common import (
     CustomFit,
     JointJitter,
     check_training_data,
+    event_dims,
     outcome_transform_for,
 )
 
 __all__ = ["EnsembleGP"]
+
+_PARTS = ("mean_module", "likelihood")
 
 
 class EnsembleGP(CheckedData, CustomFit, JointJitter, SingleTaskGP):
@@ -109,6 +114,99 @@ class EnsembleGP(CheckedData, CustomFit, JointJitter, SingleTaskGP):
     def num_members(self) -> int:
         """Members of the mixture."""
         return self._aug_batch_shape[-1]
+
+    def member_parameters(self) -> dict[str, nn.Parameter]:
+        """Parameters ``members x ...`` of mean and likelihood with an entry for each member.
+
+        The others are shared by all members.
+        """
+        found = {}
+        for root in _PARTS:
+            module = getattr(self, root)
+            for name, parameter in module.named_parameters():
+                num_dims = event_dims(module, name)
+                own = parameter.shape[: 1 if num_dims is None else parameter.dim() - num_dims]
+                if own == self._aug_batch_shape:
+                    found[f"{root}.{name}"] = parameter
+        return found
+
+    def member_values(self) -> Tensor:
+        """Raw values ``members x P`` of the :meth:`member_parameters`, one after another."""
+        values = [p.detach().reshape(len(p), -1) for p in self.member_parameters().values()]
+        return torch.cat([self.train_targets.new_empty(self.num_members, 0), *values], -1)
+
+    @torch.no_grad()
+    def set_member_values(self, values: Tensor) -> None:
+        """Set the :meth:`member_values`; what is frozen stays."""
+        for parameter, own in self._split(values):
+            if parameter.requires_grad:
+                parameter.copy_(own)
+
+    def member_parts(self, values: Tensor) -> tuple[Mean, Likelihood]:
+        """Copies of mean and likelihood for one member.
+
+        Args:
+            values: Raw values ``P`` of one entry of the :meth:`member_parameters`.
+        """
+        memo: dict[int, Any] = {}
+        mean, likelihood = (deepcopy(getattr(self, root), memo) for root in _PARTS)
+        for parameter, own in self._split(values.unsqueeze(0)):
+            memo[id(parameter)].data = own[0].clone()
+        return mean, likelihood
+
+    def _split(self, values: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """The :meth:`member_parameters` with their parts of values ``entries x P``."""
+        parameters = list(self.member_parameters().values())
+        parts = values.split([p[0].numel() for p in parameters], -1)
+        for parameter, part in zip(parameters, parts, strict=True):
+            yield parameter, part.reshape(-1, *parameter.shape[1:])
+
+    @torch.no_grad()
+    def part_members(self) -> None:
+        """Give each member an entry of its own of every trained parameter of mean and likelihood.
+
+        Raises:
+            TypeError: The mean does not take parameters with a dimension for the members.
+        """
+        own = {id(p) for p in self.member_parameters().values()}
+        parameters = [p for root in _PARTS for p in getattr(self, root).parameters()]
+        shared = [(p, p.data) for p in parameters if p.requires_grad and id(p) not in own]
+        for parameter, value in shared:
+            parameter.data = value.expand(self.num_members, *value.shape).clone()
+        if not self._has_member_means():
+            for parameter, value in shared:
+                parameter.data = value
+            mean, count = self.mean_module, self.num_members
+            shapes = {name: tuple(p.shape) for name, p in mean.named_parameters()}
+            raise TypeError(
+                "mean_module must work with trained parameters that have a first dimension for "
+                f"{count} members, as gpytorch.means.LinearMean(d, batch_shape=torch.Size([{count}]"
+                f")) does, got {type(mean).__name__} with {shapes}: freeze its parameters by "
+                "requires_grad_(False), or let it take that dimension."
+            )
+
+    def _has_member_means(self) -> bool:
+        """Whether entries of parameters that differ give each member a mean of its own."""
+        x, values = self.train_inputs[0], self.member_values()
+        x = self.transform_inputs(x) if self.training else x
+        self.set_member_values(values + torch.linspace(0, 1, len(values)).to(values).unsqueeze(-1))
+        try:
+            means = [self.member_parts(entry)[0] for entry in self.member_values()]
+            expected = torch.stack([mean(one) for mean, one in zip(means, x, strict=True)])
+            found = self.mean_module(x)
+            return found.shape == expected.shape and torch.allclose(found, expected)
+        except (RuntimeError, IndexError):
+            return False
+        finally:
+            self.set_member_values(values)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for root in _PARTS:
+            for name, parameter in getattr(self, root).named_parameters():
+                saved = state_dict.get(f"{prefix}{root}.{name}")
+                if saved is not None and saved.shape == (self.num_members, *parameter.shape):
+                    parameter.data = parameter.new_empty(saved.shape)  # as part_members makes it
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def posterior(  # type: ignore[override]
         self,

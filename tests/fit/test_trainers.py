@@ -13,7 +13,11 @@ import numpy as np
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
+from gpytorch.constraints import Interval
+from gpytorch.kernels import Kernel
+from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
+from gpytorch.priors import LogNormalPrior
 
 from gpytorch_nkn import bo, fit, models
 from gpytorch_nkn.fit import Recipe, fit_best_of, fit_in_stages, options_of
@@ -347,3 +351,140 @@ def test_another_model_is_refused(trainer):
     wrong = torch.nn.Linear(1, 1)
     with pytest.raises(TypeError, match="(?i)model|ExactGP|Linear"):
         trainer(wrong)
+
+
+def mean_of(model):
+    """The module that has the mean of a model."""
+    return getattr(model, "model", model)
+
+
+def is_learned_otherwise(name):
+    """Whether a parameter belongs to the distribution of inducing values, which data determine."""
+    return "variational_distribution" in name
+
+
+@each
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_what_is_frozen_stays_to_the_bit(trainer, which):
+    """Two of three parameters, in turn; the last third is trained."""
+    model = trainer.make()
+    names = [name for name, _ in model.named_parameters() if not is_learned_otherwise(name)]
+    parameters = dict(model.named_parameters())
+    for number, name in enumerate(names):
+        if number % 3 != which:
+            parameters[name].requires_grad_(False)
+    before = state_of(model)
+    trainer(model)
+    for name in names:
+        if not parameters[name].requires_grad:
+            assert torch.equal(model.get_parameter(name), before[name]), name
+    predictions(model)
+
+
+@each
+@pytest.mark.parametrize("part", ["likelihood", "mean_module"])
+def test_a_frozen_part_stays_to_the_bit(trainer, part):
+    model = trainer.make()
+    frozen = model.likelihood if part == "likelihood" else mean_of(model).mean_module
+    for name, parameter in frozen.named_parameters():
+        parameter.data.fill_(0.3 if "noise" in name else -0.7)
+    frozen.requires_grad_(False)
+    before = state_of(frozen)
+    trainer(model)
+    assert same(state_of(frozen), before)
+    after = model.likelihood if part == "likelihood" else mean_of(model).mean_module
+    assert after is frozen
+    predictions(model)
+
+
+MORE = {
+    **dict.fromkeys(("max_iterations", "max_iter"), 12),
+    "recipe": Recipe(adam_steps=0, lbfgs_iterations=30),
+    "likelihood_steps": 60,
+    "block_steps": 0,
+    "calibrate": False,
+    "validation_fraction": 0.0,
+}
+
+
+def more_of(trainer):
+    """Options of a training that comes near an optimum."""
+    own = options_of(trainer.train)
+    return {name: value for name, value in MORE.items() if name in own}
+
+
+@each
+def test_priors_of_noise_and_lengthscales_count(trainer):
+    """One that is sure of large values leads to larger ones than a training without."""
+    noises, lengthscales = [], []
+    for _ in range(2):
+        model = trainer.make()
+        noise = model.likelihood.noise_covar
+        owners = [m for m in model.modules() if isinstance(m, Kernel) and m.has_lengthscale]
+        owners = [m for m in owners if m.raw_lengthscale.requires_grad]
+        if noises:
+            noise.register_prior("noise_prior", LogNormalPrior(0.5, 0.02), lambda m: m.noise)
+            for owner in owners:
+                prior = LogNormalPrior(2.0, 0.02)
+                owner.register_prior("lengthscale_prior", prior, lambda m: m.lengthscale)
+        trainer(model, **more_of(trainer))
+        noises.append(model.likelihood.noise.log().mean())
+        lengthscales.append(torch.stack([owner.lengthscale.log().mean() for owner in owners]))
+    assert noises[1] > noises[0] + 0.5
+    assert (lengthscales[1] > lengthscales[0]).float().mean() > 0.7
+    assert lengthscales[1].mean() > lengthscales[0].mean() + 0.3
+
+
+@each
+@pytest.mark.parametrize("enforced", [True, False])
+def test_constraints_of_noise_and_lengthscales_hold(trainer, enforced):
+    """Those that a transform enforces, and those that are left to the optimiser."""
+    model = trainer.make()
+    noise = model.likelihood.noise_covar
+    transform = {} if enforced else {"transform": None}
+    start = {} if enforced else {"initial_value": 0.45}
+    noise.register_constraint("raw_noise", Interval(0.4, 0.5, **transform, **start), replace=True)
+    owners = [m for m in model.modules() if isinstance(m, Kernel) and m.has_lengthscale]
+    for owner in owners:
+        constraint = Interval(1.5, 2.5, **transform, **({} if enforced else {"initial_value": 2.0}))
+        owner.register_constraint("raw_lengthscale", constraint, replace=True)
+    trainer(model)
+    tiny = 1e-6
+    assert ((0.4 - tiny <= model.likelihood.noise) & (model.likelihood.noise <= 0.5 + tiny)).all()
+    for owner in owners:
+        assert ((1.5 - tiny <= owner.lengthscale) & (owner.lengthscale <= 2.5 + tiny)).all()
+    predictions(model)
+
+
+class Bowl(Mean):
+    """A mean of a user's, with a parameter without a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_parameter("curvature", torch.nn.Parameter(torch.tensor(0.1)))
+
+    def forward(self, x):
+        return self.curvature * x.square().sum(-1)
+
+
+@each
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("make", [ZeroMean, ConstantMean, LinearMean, Bowl])
+def test_any_mean_is_trained_or_refused_by_name(trainer, make, frozen, device):
+    model = trainer.make()
+    case = next((c for c in CASES if c.cls is type(model)), None)
+    mean = make(1 if case is None else case.columns) if make is LinearMean else make()
+    mean.to(device, torch.float64).requires_grad_(not frozen)
+    mean_of(model).mean_module = mean
+    before = state_of(mean)
+    try:
+        trainer(model)
+    except TypeError as error:
+        assert not frozen and make.__name__ in str(error) and "requires_grad_(False)" in str(error)
+        mean.requires_grad_(False)
+        trainer(model)
+        assert same(state_of(mean), before)
+    assert mean_of(model).mean_module is mean
+    moved = any(not torch.equal(value, before[name]) for name, value in mean.named_parameters())
+    assert moved == (any(p.requires_grad for p in mean.parameters()))
+    predictions(model)

@@ -9,10 +9,8 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
 from gpytorch import settings
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
-from gpytorch.means import ConstantMean
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -41,7 +39,7 @@ _MANY_ROWS, _MANY_COLUMNS = 200, 100  # from where on an iteration of a loop doe
 _LEAST_EVALUATIONS = 4  # that a fresh start must have time for
 _BEHIND = 0.1  # nats of a row by which it may be behind after a half of them
 _OF_KERNELS = "covar_module.kernels."  # what a state dict must have, and
-_OF_STRUCTURES = ("constants", "noise_levels", "trained_rows", "started_rows", "is_warped")
+_OF_STRUCTURES = ("part_values", "trained_rows", "started_rows", "is_warped")
 _FEW_NEW = 0.01  # share of new rows for which all but one structure can wait
 
 
@@ -111,12 +109,14 @@ def fit_structure_ensemble_gp(
             "model must hold one data set, got targets of shape "
             f"{tuple(model.train_targets.shape)}: fantasies keep the parameters of their model."
         )
+    model.eval()  # makes the transformed inputs the training inputs
+    model.part_members()
+    model.part_values = model.structure_values()
     if isinstance(previous, Mapping):
         previous = _from_state(model, previous)
     if previous is not None:
         _take_parameters(model, previous)
     session = Session(budget=budget, seed=seed, progress=progress)
-    model.eval()  # makes the transformed inputs the training inputs
     data = model.common_data()
     model.warps[model.is_warped] = fit_warp(data[1], model.maximize)
     parts = [_part(model, number, *data) for number in range(len(model.structures))]
@@ -138,7 +138,9 @@ def fit_structure_ensemble_gp(
         own = Session(budget=session.part(1 / (len(order) - place)), seed=seed, progress=progress)
         with torch.enable_grad(), session.interruptible(lambda done=done: done):  # type: ignore[misc]
             try:
-                if quick and restarts > 1:
+                if not any(parameter.requires_grad for parameter in part.parameters()):
+                    pass  # all is frozen
+                elif quick and restarts > 1:
                     _fit_with_halves(part, restarts, recipe, max_iterations, own)
                 else:
                     result = fit_best_of(
@@ -168,10 +170,7 @@ def fit_structure_ensemble_gp(
         raise RuntimeError(f"The training of every structure failed: {failures}.")
     for name, reason in failures.items():
         warn_user(f"The structure {name!r} has no weight: {reason}", RuntimeWarning)
-    model.constants.copy_(torch.stack([part.mean_module.constant.detach() for part in parts]))
-    if not isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
-        noise = torch.stack([part.likelihood.noise.detach()[0] for part in parts])
-        model.noise_levels.copy_(noise)
+    model.part_values = torch.stack([_values_of(part, model) for part in parts])
     weights = stacking_weights(
         densities.double().cpu().numpy(), evenness=prior_points / len(data[1])
     )
@@ -236,7 +235,8 @@ def _half_of_fresh(part: PartsGP, seed: int, number: int) -> PartsGP:
     x, y, likelihood = part.train_inputs[0], part.train_targets, part.likelihood
     rows = chosen.to(y.device)
     if isinstance(likelihood, FixedNoiseGaussianLikelihood):
-        likelihood = FixedNoiseGaussianLikelihood(noise=likelihood.noise[rows])
+        likelihood = deepcopy(likelihood)
+        likelihood.noise_covar.noise = likelihood.noise_covar.noise[rows]
     return PartsGP(x[rows], y[rows], part.covar_module, part.mean_module, likelihood)
 
 
@@ -289,20 +289,19 @@ def _part(
 ) -> PartsGP:
     """The GP of one structure, in training mode; its kernel is that of the model."""
     warp = model.warps[number]
-    likelihood: Likelihood
-    if noise is None:
-        likelihood = get_gaussian_likelihood_with_lognormal_prior()
-    else:
+    mean, likelihood = model.member_parts(model.part_values[number])
+    if noise is not None:
         noise = noise * warp_slope(y, warp).square()
         least = settings.min_fixed_noise.value(y.dtype)  # below it GPyTorch warns and rounds up
-        likelihood = FixedNoiseGaussianLikelihood(noise=noise.clamp_min(least))
+        likelihood.noise_covar.noise = noise.clamp_min(least)
     kernel = model.covar_module.kernels[number]
-    part = PartsGP(x, warped(y, warp), kernel, ConstantMean(), likelihood).to(y)
-    part.mean_module.initialize(constant=model.constants[number])
-    if noise is None:
-        least = likelihood.noise_covar.raw_noise_constraint.lower_bound.to(y)
-        likelihood.initialize(noise=torch.maximum(model.noise_levels[number], least))
-    return part.train()
+    return PartsGP(x, warped(y, warp), kernel, mean, likelihood).train()
+
+
+def _values_of(part: PartsGP, model: StructureEnsembleGP) -> Tensor:
+    """Raw values of the parameters of which each structure has its own."""
+    own = [part.get_parameter(name).detach().flatten() for name in model.member_parameters()]
+    return torch.cat([part.train_targets.new_empty(0), *own])
 
 
 def _leave_one_out(part: PartsGP, y: Tensor, noise: Tensor | None, warp: Tensor) -> Tensor:
@@ -359,11 +358,14 @@ def _take_parameters(model: StructureEnsembleGP, previous: StructureEnsembleGP) 
     for name, parameter in new.items():
         if parameter.requires_grad:
             parameter.data.copy_(old[name].data)
-    model.constants.copy_(previous.constants)
     for own, rows in (
         (model.trained_rows, previous.trained_rows),
         (model.started_rows, previous.started_rows),
     ):
         own.copy_(rows.clamp(max=len(model.train_targets[0])))
-    if not isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
-        model.noise_levels.copy_(previous.noise_levels)
+    if previous.part_values.shape != model.part_values.shape:
+        raise ValueError("previous must have a mean and a likelihood with the same parameters.")
+    members = model.covar_module.members
+    model.set_member_values(previous.part_values.to(model.part_values)[members])
+    model.part_values.copy_(previous.part_values)
+    model.part_values = model.structure_values()  # with what the model keeps fixed

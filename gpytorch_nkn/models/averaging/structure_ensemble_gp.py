@@ -173,8 +173,7 @@ class StructureEnsembleGP(EnsembleGP):
     cat_dims: tuple[int, ...]
     covar_module: StructureKernel
     weights: Tensor
-    constants: Tensor
-    noise_levels: Tensor
+    part_values: Tensor
     is_warped: Tensor
     warps: Tensor
     trained_rows: Tensor
@@ -230,10 +229,8 @@ class StructureEnsembleGP(EnsembleGP):
         self.covar_module = StructureKernel(kernels, members)
         count = len(kernels)
         self.register_buffer("weights", torch.full((count,), 1 / count))
-        # of every structure, with or without members: where the next training starts
-        noise: Any = self.likelihood.noise
-        self.register_buffer("constants", torch.zeros(count))
-        self.register_buffer("noise_levels", noise.detach().mean().expand(count).clone())
+        # of mean and likelihood of every structure, with or without members
+        self.register_buffer("part_values", self.member_values()[:1].repeat(count, 1))
         self.register_buffer("is_warped", torch.tensor(is_warped))
         self.register_buffer("warps", torch.tensor(IDENTITY, device=x.device).repeat(count, 1))
         # with how many rows each was trained last, and started afresh
@@ -285,17 +282,37 @@ class StructureEnsembleGP(EnsembleGP):
         counts = _apportion(self.weights, self.num_members)
         members = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
         self.covar_module.members.copy_(members)
-        self.mean_module.initialize(constant=self.constants[members])
+        self.set_member_values(self.part_values[members])
         if (warp := self._member_warp) is not None:
             warp.warps.copy_(self.warps[members])
             y, noise = warp(y.view(1, -1, 1), None if noise is None else noise.view(1, -1, 1))
             ExactGP.set_train_data(self, targets=y.squeeze(-1), strict=False)
             if noise is not None:
                 self.likelihood.noise_covar.noise = noise.squeeze(-1)
-        if noise is None:
-            self.likelihood.initialize(noise=self.noise_levels[members].unsqueeze(-1))
         mode = self.training
         self.train().train(mode)  # forgets what was computed with other members
+
+    def structure_values(self) -> Tensor:
+        """Raw values ``K x P`` of the :meth:`member_parameters`, as each structure has them.
+
+        They are those of the members; a structure without any keeps those that it had last, but
+        for what is frozen.
+        """
+        values, members = self.member_values(), self.covar_module.members
+        found = values[:1].repeat(len(self.structures), 1)
+        if self.part_values.shape == found.shape:  # else the user has set other parts
+            parameters = self.member_parameters().values()
+            free = [p.requires_grad for p in parameters for _ in range(p[0].numel())]
+            found = torch.where(torch.tensor(free).to(members.device), self.part_values, found)
+        for place in reversed(range(self.num_members)):
+            found[members[place]] = values[place]
+        return found
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        values = state_dict.get(f"{prefix}part_values")
+        if values is not None and values.shape[:1] == self.part_values.shape[:1]:
+            self.part_values = self.part_values.new_empty(values.shape)  # means may differ
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def eval(self) -> Self:
         """Set the mode; nothing is done, to hundreds of modules, if it is set."""
@@ -306,7 +323,7 @@ class StructureEnsembleGP(EnsembleGP):
         fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         x = self.train_inputs[0].flatten(0, -3)[0]  # those of fantasies have further dimensions
         y = self.train_targets.flatten(0, -2)[0]
-        noise = self.likelihood.noise.flatten(0, -2)[0] if fixed else None
+        noise = self.likelihood.noise_covar.noise.flatten(0, -2)[0] if fixed else None
         if (warp := self._member_warp) is not None:
             y = unwarped(y, warp.warps[0])
             if noise is not None:
@@ -412,6 +429,7 @@ class StructureEnsembleGP(EnsembleGP):
         own, cross = prior_covariances(values, train, test, parameters)
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         mean = self.mean_module(test.expand(*shape, *test.shape[-2:]))
+        mean = mean.expand(torch.broadcast_shapes(mean.shape, (self.num_members, 1)))
         return mean, own, cross, mean.shape[:-1], mean.shape[-1:], MultivariateNormal
 
     def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:

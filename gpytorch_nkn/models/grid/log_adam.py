@@ -45,6 +45,8 @@ class LogParameters:
 
     def __init__(self, model: Module, cycles: dict[int, Tensor]):
         entries, positive, rates = [], [], []
+        lowest: list[Tensor] = []
+        highest: list[Tensor] = []
         offset = 0
         for _, parameter, constraint in model.named_parameters_and_constraints():
             if not parameter.requires_grad:
@@ -53,6 +55,13 @@ class LogParameters:
             entries.append(_Entry(parameter, window))
             offset = window.stop
             positive.append(torch.full((parameter.numel(),), _is_positive(constraint)))
+            free = constraint is None or constraint.enforced  # else raw values have the bounds
+            infinite = torch.tensor(math.inf)
+            low, high = (
+                (-infinite, infinite) if free else (constraint.lower_bound, constraint.upper_bound)
+            )
+            for bounds, end in ((lowest, low), (highest, high)):
+                bounds.append(end.to(parameter.data).expand_as(parameter).reshape(-1))
             count = cycles.get(id(parameter))
             if count is None:
                 rates.append(torch.ones(parameter.numel()))
@@ -64,6 +73,7 @@ class LogParameters:
         self._entries = entries
         self._positive = torch.cat(positive).to(like.device)
         self._rates = torch.cat(rates).to(like)
+        self._bounds = torch.cat(lowest).to(like), torch.cat(highest).to(like)
         self._start = self._to_logs(self._raw())
         self.values = torch.zeros_like(self._start)
 
@@ -75,7 +85,7 @@ class LogParameters:
             self._positive,
             above + torch.log(-torch.expm1(-above)),  # the inverse of softplus
             logs,
-        )
+        ).clamp(*self._bounds)
         with torch.no_grad():
             for parameter, window in self._entries:
                 parameter.copy_(raw[window].view(parameter.shape))

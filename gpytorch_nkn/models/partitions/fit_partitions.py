@@ -5,17 +5,26 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable
+from copy import deepcopy
+from functools import partial
 from itertools import islice
+from typing import Any
 
 import torch
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.means import ConstantMean, Mean
+from gpytorch.priors import Prior
 from torch import Tensor
 
 from gpytorch_nkn.devices import on_cpu
 from gpytorch_nkn.fit import Session, check_counts
 from gpytorch_nkn.models.common import trains
 from gpytorch_nkn.models.partitions.additive_partition_gp import AdditivePartitionGP
-from gpytorch_nkn.models.partitions.partition_evidence import Hyperparameters, PartitionEvidence
+from gpytorch_nkn.models.partitions.partition_evidence import (
+    USUAL_BOUNDS,
+    Hyperparameters,
+    PartitionEvidence,
+)
 from gpytorch_nkn.models.partitions.partitions import (
     Partition,
     canonical_partition,
@@ -92,13 +101,28 @@ def fit_additive_partition_gp(
     session = Session(budget=budget, seed=seed, progress=progress)
     model.eval()  # makes the transformed inputs the training inputs
     fixed = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
+    x, y, mean = model.train_inputs[0][0], model.train_targets[0], model.mean_module
+    learn_mean = any(parameter.requires_grad for parameter in mean.parameters())
+    if not learn_mean:
+        with torch.no_grad():
+            y = y - model.member_parts(model.member_values()[0])[0](x)
+    elif not _is_free_constant(mean):
+        raise TypeError(
+            "mean_module must be a ConstantMean without prior and constraint, whose optimum is in "
+            f"closed form, or have no trained parameters, got {type(mean).__name__}: freeze its "
+            "parameters by requires_grad_(False)."
+        )
+    model.part_members()
     evidence = PartitionEvidence(
-        model.train_inputs[0][0],
-        model.train_targets[0],
+        x,
+        y,
         model.likelihood.noise[0] if fixed else None,
         kernel=model.covar_module.kernel,
         max_iter=max_iter,
         end=session.end,
+        learn_mean=learn_mean,
+        limits=_limits(model),
+        priors=_priors(model),
     )
     steps_before = 0
     if previous is not None:
@@ -175,6 +199,52 @@ def _check_options(
     return warmup, first if start is None else canonical_partition(start, num_columns)
 
 
+def _is_free_constant(mean: Mean) -> bool:
+    constrained = hasattr(mean, "raw_constant_constraint")
+    return type(mean) is ConstantMean and not constrained and not [*mean.named_priors()]
+
+
+def _limits(model: AdditivePartitionGP) -> dict[str, list[tuple[float, float]]]:
+    """Bounds of the parameters of one member; frozen ones have two equal bounds."""
+    kernel, likelihood = model.covar_module, model.likelihood
+    owners: dict[str, Any] = {"lengthscale": kernel, "outputscale": kernel}
+    if kernel.kernel == "nkn":
+        owners["shape"] = kernel
+    if not isinstance(likelihood, FixedNoiseGaussianLikelihood):
+        owners["noise"] = likelihood.noise_covar
+    found = {}
+    for name, owner in owners.items():
+        raw = getattr(owner, f"raw_{name}")
+        values = (raw if name == "shape" else getattr(owner, name).log())[0].detach().flatten()
+        low, high = USUAL_BOUNDS[name]
+        constraint = owner.constraint_for_parameter_name(f"raw_{name}")
+        if constraint is not None:
+            inside = 1e-3 if constraint.enforced else 0.0  # raw values are infinite at the bounds
+            least, most = constraint.lower_bound.max(), constraint.upper_bound.min()
+            if least > 0:
+                low = float(least.double().log()) + inside
+            if most < math.inf:
+                high = float(most.double().log()) - inside
+            low, high = min(low, high), max(low, high)
+        found[name] = [(low, high)] * values.numel()
+        if not raw.requires_grad:
+            found[name] = [(value, value) for value in values.tolist()]
+    return found
+
+
+def _priors(model: AdditivePartitionGP) -> list[Callable[[Any], Tensor]]:
+    """Log priors of likelihood and kernel, as functions of what has the values of one member."""
+    parts = (model.likelihood, model.covar_module)
+    named = [(prior, get) for part in parts for _, _, prior, get, _ in part.named_priors()]
+    return [
+        partial(_log_prior, deepcopy(prior).to("cpu", torch.float64), get) for prior, get in named
+    ]
+
+
+def _log_prior(prior: Prior, get: Callable[[Any], Tensor], read: Any) -> Tensor:
+    return prior.log_prob(get(read))
+
+
 def _members(model: AdditivePartitionGP) -> dict[Partition, Hyperparameters]:
     """Hyperparameters of the members, by their partitions."""
     kernel = model.covar_module
@@ -187,7 +257,7 @@ def _members(model: AdditivePartitionGP) -> dict[Partition, Hyperparameters]:
             outputscale=kernel.outputscale[number, :num_groups].detach(),
             shape=kernel.shape_parameters[number, :num_groups].detach(),
             noise=None if fixed else model.likelihood.noise[number].item(),
-            mean=model.mean_module.constant[number].item(),
+            mean=0.0,  # the next training estimates it anew
         )
     return members
 
@@ -212,14 +282,17 @@ def _set_ensemble(
         return torch.stack(values).to(data)
 
     kernel.partitions = picked
-    kernel.initialize(lengthscale=stacked([h.lengthscale for h in members]).unsqueeze(-2))
-    kernel.outputscale = stacked([padded(h.outputscale) for h in members])
-    if kernel.kernel == "nkn":
+    if kernel.raw_lengthscale.requires_grad:
+        kernel.initialize(lengthscale=stacked([h.lengthscale for h in members]).unsqueeze(-2))
+    if kernel.raw_outputscale.requires_grad:
+        kernel.outputscale = stacked([padded(h.outputscale) for h in members])
+    if kernel.kernel == "nkn" and kernel.raw_shape.requires_grad:
         kernel.initialize(raw_shape=stacked([padded(h.shape) for h in members]))
-    mean = torch.tensor([h.mean for h in members], dtype=torch.float64)
-    model.mean_module.initialize(constant=mean.to(data))
+    if any(parameter.requires_grad for parameter in model.mean_module.parameters()):
+        mean = torch.tensor([h.mean for h in members], dtype=torch.float64)
+        model.mean_module.initialize(constant=mean.to(data))
     noise = [h.noise for h in members if h.noise is not None]
-    if noise:
+    if noise and model.likelihood.noise_covar.raw_noise.requires_grad:
         values = torch.tensor(noise, dtype=torch.float64).unsqueeze(-1).to(data)
         least = model.likelihood.noise_covar.raw_noise_constraint.lower_bound
         model.likelihood.noise = torch.maximum(values, least.to(data))  # rounding may fall below

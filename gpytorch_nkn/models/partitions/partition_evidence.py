@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +23,7 @@ from gpytorch_nkn.models.partitions.partition_kernel import (
 )
 from gpytorch_nkn.models.partitions.partitions import Partition, labels_of
 
-__all__ = ["Hyperparameters", "PartitionEvidence"]
+__all__ = ["USUAL_BOUNDS", "Hyperparameters", "PartitionEvidence"]
 
 # Centre and standard deviation of the normal priors on logarithms, for inputs in the unit cube and
 # standardised targets. That of lengthscales is times the root of the group's size, over which
@@ -31,9 +34,13 @@ _OUTPUTSCALE = (math.log(0.5), 3.0)
 _NOISE = (-5.0, 1.0)
 _SHAPE_SCALE = 1.0
 
-_LOG_BOUNDS = tuple((math.log(low), math.log(high)) for low, high in ((1e-2, 1e3), (1e-4, 1e3)))
-_LOG_NOISE_BOUNDS = (math.log(1e-4), math.log(10.0))  # the lower one is BoTorch's
-_SHAPE_BOUNDS = (-10.0, 10.0)
+# Of the parameters, in their order: logarithms, but for the shape parameters.
+USUAL_BOUNDS = {
+    "lengthscale": (math.log(1e-2), math.log(1e3)),
+    "outputscale": (math.log(1e-4), math.log(1e3)),
+    "shape": (-10.0, 10.0),
+    "noise": (math.log(1e-4), math.log(10.0)),  # the lower one is BoTorch's
+}
 _NOT_PSD = 1e10  # a value that makes a line search turn back
 
 
@@ -80,6 +87,12 @@ class PartitionEvidence:
         max_iter: Iterations of L-BFGS per partition, four times as many for the first.
         end: Time of the monotonic clock, after which no evaluation is begun but the first one of
             a partition.
+        learn_mean: Estimate a constant mean; otherwise it is zero.
+        limits: Bounds of the logarithms of ``"lengthscale"`` (``D``), ``"outputscale"`` (``D``, of
+            which the groups take the first) and ``"noise"`` (one), and of ``"shape"`` as it is;
+            equal ones fix a parameter. ``None`` for wide ones.
+        priors: Further log priors of these values, as functions of an object that has them as
+            attributes, which replace that of the noise.
     """
 
     def __init__(
@@ -91,12 +104,18 @@ class PartitionEvidence:
         kernel: str = "rbf",
         max_iter: int = 25,
         end: float = math.inf,
+        learn_mean: bool = True,
+        limits: Mapping[str, list[tuple[float, float]]] | None = None,
+        priors: Sequence[Callable[[Any], Tensor]] | None = None,
     ):
         x = train_X.detach().to("cpu", torch.float64)
         self.kernel = kernel
         self.max_iter = max_iter
         self.evaluations = 0
         self.end = end
+        self._learn_mean = learn_mean
+        self._limits = limits or {}
+        self._priors = priors
         self._targets = targets.detach().to("cpu", torch.float64)
         self._noise = None if noise is None else noise.detach().to("cpu", torch.float64)
         self._num_shape = num_shape_parameters(kernel)
@@ -162,13 +181,32 @@ class PartitionEvidence:
         scale += [torch.full_like(sizes, _OUTPUTSCALE[1]), torch.full_like(shape, _SHAPE_SCALE)]
         if self._noise is None:
             center.append(sizes.new_full((1,), _NOISE[0]))
-            scale.append(sizes.new_full((1,), _NOISE[1]))
+            scale.append(sizes.new_full((1,), _NOISE[1] if self._priors is None else math.inf))
         return torch.cat(center), torch.cat(scale)
 
     def _bounds(self, num_groups: int) -> list[tuple[float, float]]:
-        bounds = [_LOG_BOUNDS[0]] * self.num_columns + [_LOG_BOUNDS[1]] * num_groups
-        bounds += [_SHAPE_BOUNDS] * (num_groups * self._num_shape)
-        return bounds + ([_LOG_NOISE_BOUNDS] if self._noise is None else [])
+        shape = num_groups * self._num_shape
+        counts = self.num_columns, num_groups, shape, int(self._noise is None)
+        found: list[tuple[float, float]] = []
+        for (name, ends), count in zip(USUAL_BOUNDS.items(), counts, strict=True):
+            found += self._limits.get(name, [ends] * count)[:count]
+        return found
+
+    def _log_priors(self, theta: Tensor, num_groups: int) -> Tensor:
+        """Sum of the further log priors."""
+        lengthscale, outputscale, shape = self._split(theta, num_groups)
+        read = SimpleNamespace(
+            lengthscale=lengthscale.exp().unsqueeze(-2),
+            outputscale=outputscale.exp(),
+            raw_shape=shape,
+            shape_parameters=shape,
+            noise=theta[-1:].exp(),
+            batch_shape=torch.Size([]),
+        )
+        total = 0 * theta[0]
+        for prior in self._priors or ():
+            total = total + prior(read).sum()
+        return total
 
     def _split(self, theta: Tensor, num_groups: int) -> tuple[Tensor, Tensor, Tensor]:
         sizes = [self.num_columns, num_groups, num_groups * self._num_shape]
@@ -221,7 +259,7 @@ class PartitionEvidence:
             return None
         inverse = torch.cholesky_inverse(factor)
         ones, weighted = inverse.sum(-1), inverse @ self._targets
-        mean = weighted.sum() / ones.sum()
+        mean = weighted.sum() / ones.sum() if self._learn_mean else weighted.new_zeros(())
         weights = weighted - mean * ones
         log_det = 2 * factor.diagonal().log().sum()
         quadratic = (self._targets - mean) @ weights
@@ -248,9 +286,10 @@ class PartitionEvidence:
 
         def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
             self.evaluations += 1
-            theta = torch.from_numpy(values).requires_grad_()
+            theta = torch.from_numpy(values.copy()).requires_grad_()
             with torch.enable_grad():
                 entries = self._entries(theta, membership)
+                further = self._log_priors(theta, len(partition))
             solved = self._solve(*entries, theta.detach())
             if solved is None:
                 return _NOT_PSD, np.zeros_like(values)
@@ -259,12 +298,15 @@ class PartitionEvidence:
             slope = torch.outer(weights, weights) - inverse
             of_diagonal = 0.5 * slope.diagonal()
             (gradient,) = torch.autograd.grad(
-                entries, theta, (slope[self._lower], of_diagonal.sum())
+                (*entries, further),
+                theta,
+                (slope[self._lower], of_diagonal.sum(), torch.ones_like(further)),
             )
             z = (theta.detach() - center) / scale
             if self._noise is None:
                 gradient[-1] += of_diagonal.sum() * math.exp(values[-1])
-            return -(log_likelihood - 0.5 * (z @ z).item()), -(gradient - z / scale).numpy()
+            value = log_likelihood - 0.5 * (z @ z).item() + further.item()
+            return -value, -(gradient - z / scale).numpy()
 
         bounds = self._bounds(len(partition))
         with suppress(StopIteration):

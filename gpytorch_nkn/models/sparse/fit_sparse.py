@@ -64,6 +64,8 @@ def learn_on_blocks(
         rows = rows[:block_size].to(y.device)
         x, y = x[..., rows, :], y[..., rows]
     gp = PartsGP(x, y, deepcopy(kernel), deepcopy(mean), deepcopy(likelihood))
+    if not any(parameter.requires_grad for parameter in gp.parameters()):
+        return
     options: dict[str, Any] = {
         "restarts": restarts,
         "recipe": Recipe(adam_steps=0, lbfgs_iterations=150),
@@ -176,6 +178,8 @@ class _Bound(Objective):
 
 def maximize_bound(model: SparseNKNGP, iterations: int, session: Session) -> None:
     """Iterations of L-BFGS on the bound of a model in training mode."""
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        return
     flat = FlatParameters(_Bound(model))
 
     def message() -> str:

@@ -10,8 +10,9 @@ from gpytorch.kernels import AdditiveKernel, ScaleKernel
 from torch import Tensor
 
 from gpytorch_nkn.fit import Session, check_counts, warn_of_size
+from gpytorch_nkn.initialization import assign
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
-from gpytorch_nkn.models.common import trains
+from gpytorch_nkn.models.common import event_dims, trains
 from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
 from gpytorch_nkn.models.spectral.spectral_rows import Rows, RowsGP
 from gpytorch_nkn.models.spectral.spectral_training import Training, Watch, left_out_density
@@ -27,7 +28,6 @@ _INDUCING = 50  # iterations of an RBF kernel and its inducing points
 _REFIT = 30  # iterations of an RBF kernel that starts near its best
 _USUAL_ROWS = 100_000
 _CHECK_EVERY = 10  # steps
-_EVENT_DIMS = {"raw_noise": 1, "raw_constant": 0, "weights": 2, "bias": 1}  # of noise and means
 _OFF = 1e-8  # outputscale of pairs that do not
 
 
@@ -130,25 +130,29 @@ def _learn_low_rank(
     rbf = model.rbf_kernel
     kernel = model.make_rbf_kernel() if rbf is None else rbf
     training.learn_rbf(kept[order[: min(start_rows, len(kept))]], kernel, mean, likelihood)
-    _start(pairs, kernel, rows, 1.0 if rbf is None else _OFF)
+    _start(pairs, kernel, 1.0 if rbf is None else _OFF)
     if rbf is not None and not training.session.is_over:
         alone = model.covar_module.kernels[0]
-        alone.inducing_points.requires_grad_(True)
-        try:
-            training.maximize(RowsGP(kept, alone, mean, likelihood), _INDUCING)
-        finally:
-            alone.inducing_points.requires_grad_(False)
-        _start(pairs, kernel, rows, _OFF)
+        training.maximize(RowsGP(kept, alone, mean, likelihood), _INDUCING)
+        _start(pairs, kernel, _OFF)
     if training.session.is_over or not training.max_iterations:
         return
+    points = [] if rbf is None else [model.covar_module.kernels[0].inducing_points]
+    points = [p for p in points if p.requires_grad]  # which have been trained by now
+    for parameter in points:
+        parameter.requires_grad_(False)
     gp = RowsGP(kept, model.covar_module, mean, likelihood)
     watch = Watch(gp, left) if num_left else None  # starts with the RBF kernel
     if rbf is not None:
-        _start(pairs, kernel, rows, _LOW_RANK_SHARE)
-    with training.session.interruptible(message="Interrupted; the pairs are not trained."):
-        training.maximize(gp, training.max_iterations, watch)
-        return
-    _start(pairs, kernel, rows, 1.0 if rbf is None else _OFF)  # it was before the first step
+        _start(pairs, kernel, _LOW_RANK_SHARE)
+    try:
+        with training.session.interruptible(message="Interrupted; the pairs are not trained."):
+            training.maximize(gp, training.max_iterations, watch)
+            return
+        _start(pairs, kernel, 1.0 if rbf is None else _OFF)  # it was before the first step
+    finally:
+        for parameter in points:
+            parameter.requires_grad_(True)
 
 
 def _learn_dense(model: SpectralGP, training: Training, start_rows: int, folds: int) -> None:
@@ -158,14 +162,14 @@ def _learn_dense(model: SpectralGP, training: Training, start_rows: int, folds: 
     mean, likelihood = model.mean_module, model.likelihood
     few = rows[torch.arange(min(start_rows, len(rows)), device=rows.y.device)]
     training.learn_rbf(few, rbf, mean, likelihood)
-    _start(kernel, rbf, rows, _OFF)  # until they have earned it
+    _start(kernel, rbf, _OFF)  # until they have earned it
     # the RBF kernel is there
     with training.session.interruptible(
         message="Interrupted; the model is that of its RBF kernel."
     ):
         if len(few) < len(rows) and not training.session.is_over:
             training.maximize(RowsGP(rows, rbf, mean, likelihood), _REFIT)
-            _start(kernel, rbf, rows, _OFF)
+            _start(kernel, rbf, _OFF)
         steps = torch.full(kernel.batch_shape, training.max_iterations, device=rows.y.device)
         if folds:
             steps = _steps_by_folds(model, training, folds)
@@ -174,7 +178,7 @@ def _learn_dense(model: SpectralGP, training: Training, start_rows: int, folds: 
             if number == 0 or training.session.is_over:
                 continue
             trained = tuple(deepcopy(part) for part in parts)
-            _start(trained[0].kernels[1], trained[0].kernels[0], rows, _SHARE)
+            _start(trained[0].kernels[1], trained[0].kernels[0], _SHARE)
             training.descend(RowsGP(rows, *trained), number)
             for part, own in zip(parts, trained, strict=True):
                 _copy_elements(part, own, steps == number)
@@ -202,7 +206,7 @@ def _steps_by_folds(model: SpectralGP, training: Training, folds: int) -> Tensor
         if training.session.is_over:
             return none
         before = left_out_density(rbf, left)
-        _start(pairs, alone, kept, _SHARE)
+        _start(pairs, alone, _SHARE)
         both = RowsGP(kept, covariance, mean, likelihood)
         found = before.new_full((count, *before.shape), -math.inf)
 
@@ -221,14 +225,13 @@ def _steps_by_folds(model: SpectralGP, training: Training, folds: int) -> Tensor
     return torch.where(mean_gain > _STANDARD_ERRORS * error, _CHECK_EVERY * (best + 1), none)
 
 
-def _start(kernel: NonStationarySpectralKernel, rbf: ScaleKernel, rows: Rows, share: float) -> None:
-    """Let pairs start as random Fourier features of an RBF kernel."""
+def _start(kernel: NonStationarySpectralKernel, rbf: ScaleKernel, share: float) -> None:
+    """Let pairs start as random Fourier features of an RBF kernel; what is frozen stays."""
     with torch.no_grad():
-        kernel.initialize(
-            center=rows.x.mean(-2, keepdim=True).expand(kernel.center.shape),
-            lengthscale=rbf.base_kernel.lengthscale,
-        )
-        kernel.outputscale = share * rbf.outputscale
+        if kernel.raw_lengthscale.requires_grad:
+            assign(kernel, "lengthscale", rbf.base_kernel.lengthscale.clone())
+        if kernel.raw_outputscale.requires_grad:
+            assign(kernel, "outputscale", share * rbf.outputscale)
 
 
 def _copy_elements(module: torch.nn.Module, other: torch.nn.Module, elements: Tensor) -> None:
@@ -239,7 +242,7 @@ def _copy_elements(module: torch.nn.Module, other: torch.nn.Module, elements: Te
     with torch.no_grad():
         pairs = zip(module.named_parameters(), other.parameters(), strict=True)
         for (name, own), value in pairs:
-            events = _EVENT_DIMS.get(name.rsplit(".", 1)[-1])
+            events = event_dims(module, name)
             batch = own.shape[: elements.dim() if events is None else own.dim() - events]
             if batch == elements.shape:
                 own[elements] = value[elements]

@@ -165,18 +165,21 @@ class SpectralGP(  # type: ignore[misc]
             seed=seed,
             batch_shape=batch_shape,
         )
+        with torch.no_grad():
+            inputs = self.transform_inputs(train_X).to(self.train_targets)
+            center = inputs.mean(-2, keepdim=True)
+            center = center.unsqueeze(-3) if self._num_outputs > 1 else center
+            kernel.to(inputs).initialize(center=center.expand(*batch_shape, 1, num_columns))
         self.covar_module = kernel
         if dense:
             self.covar_module = AdditiveKernel(self.make_rbf_kernel(), kernel)
             self.covar_module.prediction_strategy = BatchPredictionStrategy  # of the parts, too
         elif rbf:
-            with torch.no_grad():
-                inputs = self.transform_inputs(train_X).to(self.train_targets)
             points = select_inducing_points(inputs, inducing_points, seed=seed)
             if self._num_outputs > 1 and points.dim() > 2:  # the outputs share them
                 points = points.unsqueeze(-3)
             points = points.expand(*batch_shape, *points.shape[-2:])
-            base = InducingFeatureKernel(self.make_rbf_kernel(), points)
+            base = InducingFeatureKernel(self.make_rbf_kernel(), points, learned=True)
             self.covar_module = FeatureSumKernel(base, kernel)
         self.to(self.train_targets)
         check_columns(self.covar_module, num_columns, self.train_targets)

@@ -37,10 +37,12 @@ class Rows:
         return self.y.size(-1)
 
     def likelihood(self, likelihood: Likelihood) -> Likelihood:
-        """The one given, unless its noise is known row by row."""
+        """The one given; with noise known row by row, one of these rows that shares its parts."""
         if self.noise is None:
             return likelihood
-        return FixedNoiseGaussianLikelihood(self.noise)
+        made = FixedNoiseGaussianLikelihood(self.noise)
+        made.second_noise_covar = getattr(likelihood, "second_noise_covar", None)
+        return made
 
 
 class RowsGP(PartsGP):
@@ -53,7 +55,7 @@ class RowsGP(PartsGP):
     def noise_of(self, rows: Rows) -> Tensor:
         """Variances of the noise ``... x n`` of any rows."""
         if rows.noise is not None:
-            return rows.noise
+            return rows.noise + self.likelihood.second_noise
         assert isinstance(self.likelihood, GaussianLikelihood)
         return self.likelihood.noise.expand(rows.y.shape)
 

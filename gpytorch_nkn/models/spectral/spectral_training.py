@@ -24,7 +24,7 @@ from gpytorch_nkn.fit import (
     fit_best_of,
     run_lbfgs,
 )
-from gpytorch_nkn.initialization import initialize_model
+from gpytorch_nkn.initialization import assign, initialize_model
 from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
 from gpytorch_nkn.models.spectral.spectral_rows import Rows, RowsGP
 
@@ -57,7 +57,7 @@ class Training:
             x = model.transform_inputs(model.train_inputs[0]).detach()
         y, likelihood = model.train_targets.detach(), model.likelihood
         known = isinstance(likelihood, FixedNoiseGaussianLikelihood)
-        noise = likelihood.noise.detach().expand(y.shape) if known else None
+        noise = likelihood.noise_covar.noise.detach().expand(y.shape) if known else None
         if x.size(-2) != y.size(-1):
             raise ValueError(f"There are {x.size(-2)} rows of inputs and {y.size(-1)} targets.")
         for name, values in (("inputs", x), ("targets", y)):
@@ -71,6 +71,8 @@ class Training:
     def learn_rbf(self, rows: Rows, kernel: Kernel, mean: Mean, likelihood: Likelihood) -> None:
         """Train parts in place, with an RBF kernel, from start values that the rows give."""
         gp = RowsGP(rows, deepcopy(kernel), deepcopy(mean), deepcopy(likelihood))
+        if not _trained(gp):
+            return
         result = fit_best_of(
             gp,
             restarts=self.restarts,
@@ -83,8 +85,9 @@ class Training:
         best = result.model
         kernel.load_state_dict(best.covar_module.state_dict())
         mean.load_state_dict(best.mean_module.state_dict())
-        if rows.noise is None:
-            likelihood.load_state_dict(best.likelihood.state_dict())
+        learned = dict(best.likelihood.named_parameters())
+        for name, parameter in likelihood.named_parameters():
+            parameter.data.copy_(learned[name])
         self.session.interrupted = result.interrupted
 
     def maximize(self, gp: RowsGP, iterations: int, watch: Watch | None = None) -> None:
@@ -95,7 +98,7 @@ class Training:
             iterations: Their largest number.
             watch: What ends the training, and says where it was best; ``None`` for the likelihood.
         """
-        if self.session.is_over:
+        if self.session.is_over or not _trained(gp):
             return
         flat = FlatParameters(Objective(gp.train()))
 
@@ -116,6 +119,8 @@ class Training:
             steps: Their number.
             check: Is called with the number of each step, at the point to which it leads.
         """
+        if not _trained(gp):
+            return
         flat = FlatParameters(Objective(gp.train()))
         flat.deadline = self.session.end
         adam = Adam(flat.values)
@@ -159,7 +164,8 @@ def _start_rbf(gp: ExactGP, seed: int, restart: int) -> None:
     initialize_model(gp, seed=seed, restart=restart)
     if restart % 2:
         base = gp.covar_module.base_kernel
-        base.lengthscale = _SHORT * base.lengthscale.detach()
+        if base.raw_lengthscale.requires_grad:
+            assign(base, "lengthscale", _SHORT * base.lengthscale.detach())
 
 
 class Watch:
@@ -167,7 +173,8 @@ class Watch:
 
     def __init__(self, gp: RowsGP, rows: Rows):
         self._gp, self._rows = gp, rows
-        self.best_values = torch.cat([p.detach().reshape(-1) for p in _trained(gp)])
+        trained = [p.detach().reshape(-1) for p in _trained(gp)]
+        self.best_values = torch.cat([rows.y.new_empty(0), *trained])
         self._best = self._density()
         self._steps = self._since = 0
 

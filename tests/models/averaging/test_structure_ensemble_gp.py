@@ -117,10 +117,12 @@ def test_members_equal_dense_computations():
     assert model.covar_module.members.tolist() == [0, 0, 0, 0, 1, 1, 2, 2]
     jitter = cholesky_jitter.value(x.dtype)
     for place, number in enumerate(model.covar_module.members.tolist()):
-        kernel, noise = model.covar_module.kernels[number], model.noise_levels[number]
+        kernel = model.covar_module.kernels[number]
+        prior, likelihood = model.member_parts(model.part_values[number])
+        constant, noise = prior.constant, likelihood.noise
         inverse = torch.linalg.inv(kernel(train).to_dense() + noise * torch.eye(len(train)))
         cross = kernel(x, train).to_dense()
-        mean = model.constants[number] + cross @ inverse @ (targets - model.constants[number])
+        mean = constant + cross @ inverse @ (targets - constant)
         covariance = kernel(x).to_dense() - cross @ inverse @ cross.T + jitter * torch.eye(5)
         found = posterior.distribution[place]
         torch.testing.assert_close(found.mean, shift + scale * mean, rtol=1e-5, atol=1e-5)
@@ -329,7 +331,7 @@ def test_a_loop_goes_on_from_the_model_before():
     old = dict(previous.covar_module.named_parameters())
     for name, parameter in model.covar_module.named_parameters():
         torch.testing.assert_close(parameter, old[name])
-    torch.testing.assert_close(model.noise_levels, previous.noise_levels)
+    torch.testing.assert_close(model.part_values, previous.part_values)
     state = {name: value.clone() for name, value in previous.state_dict().items()}
     again = StructureEnsembleGP(*draw(13))
     fit_structure_ensemble_gp(again, previous=state, fresh_starts=0, budget=1e-9)
@@ -337,7 +339,7 @@ def test_a_loop_goes_on_from_the_model_before():
         torch.testing.assert_close(again.state_dict()[name], value)
     more = StructureEnsembleGP(*draw(13), num_members=9, outcome_transform=None)
     fit_structure_ensemble_gp(more, previous=state, fresh_starts=0, budget=1e-9)
-    torch.testing.assert_close(more.constants, previous.constants)
+    torch.testing.assert_close(more.part_values, previous.part_values)
     plain = StructureEnsembleGP(*draw(13), structures=(*PLAIN, "matern", "rbf"))
     for other in (StructureEnsembleGP(*draw(13, 2)), plain):
         with pytest.raises(ValueError, match="state_dict of a model with the structures .*'rbf'"):
@@ -679,7 +681,7 @@ def test_further_observations_have_their_noise():
     )  # fmt: skip
     state = model.state_dict()
     for name, value in dense.state_dict().items():
-        if name.startswith("covar_module.kernels") or name in {"constants", "warps"}:
+        if name.startswith("covar_module.kernels") or name in {"part_values", "warps"}:
             value.copy_(state[name])
     dense.set_weights([0.5, 0.5])
     test_x = torch.rand(4, 3)
