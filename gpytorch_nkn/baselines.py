@@ -57,6 +57,7 @@ class GaussianForecast:
         half = norm.ppf(0.5 + level / 2) * self.std
         return self.mean - half, self.mean + half
 
+    @np.errstate(under="ignore")  # small terms vanish
     def log_density(self, y: np.ndarray) -> np.ndarray:
         """Natural logarithm of the density of each observation ``M``."""
         return norm.logpdf(y, self.mean, self.std)

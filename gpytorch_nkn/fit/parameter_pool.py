@@ -109,6 +109,7 @@ class ParameterPool:
         read = np.concatenate([places.ravel(), self._logits])
         return len(np.unique(read[read < self.num_trained])) == self.num_trained
 
+    @np.errstate(under="ignore")  # small terms vanish
     def natural(self) -> np.ndarray:
         """Natural values of the trained parameters."""
         natural = to_numpy(self._values).copy()
@@ -117,6 +118,7 @@ class ParameterPool:
         natural[self._softplus] = np.where(raw > _THRESHOLD, raw, smooth) + self._lower
         return natural
 
+    @np.errstate(under="ignore")  # small terms vanish
     def numbers(self) -> np.ndarray:
         """All numbers."""
         numbers = self._template.copy()
@@ -129,6 +131,7 @@ class ParameterPool:
             numbers[self._share_places] = powers / totals[self._row_of]
         return numbers
 
+    @np.errstate(under="ignore")  # small terms vanish
     def pull_back(self, numbers: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """Gradient by the raw values.
 

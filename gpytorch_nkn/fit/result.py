@@ -138,6 +138,7 @@ class FitResult(Fit[RestartRecord]):
         ("s", "seconds", "6.1f"),
     )
 
+    @np.errstate(under="ignore")  # small terms vanish
     def weights(self, temperature: float = 1.0) -> dict[int, float]:
         """Share of each restart in an average: softmax of the criterion over all data points.
 

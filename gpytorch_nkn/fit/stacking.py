@@ -19,6 +19,7 @@ _POINTS_AS_PREDICTED = 5.0
 _EVENNESS_OF_WIDTHS = 0.005
 
 
+@np.errstate(under="ignore")  # of small densities
 def stacking_weights(log_densities: ArrayLike, *, evenness: float = 0.05) -> np.ndarray:
     r"""Weights under which a mixture predicts held-out data best.
 
@@ -61,6 +62,7 @@ def stacking_weights(log_densities: ArrayLike, *, evenness: float = 0.05) -> np.
     return weights / weights.sum()
 
 
+@np.errstate(under="ignore")  # of small densities
 def _risen(logs: np.ndarray, weights: np.ndarray, prior: np.ndarray) -> np.ndarray:
     """Weights ``M`` of largest posterior for log densities ``M x N``, as if counts came before."""
     densities = np.exp(logs - logs.max(0))  # of which a point's share in each is a ratio
@@ -131,6 +133,7 @@ def stack_predictions(
     return found, of_widths
 
 
+@np.errstate(under="ignore")  # of small densities
 def _weights_of_widths(logs: np.ndarray, prior: np.ndarray) -> np.ndarray:
     """Weights ``K`` that maximise the log density ``K x N`` of their mixture and a Dirichlet."""
     logs = logs[:, np.isfinite(logs).any(0)]

@@ -82,6 +82,7 @@ def periodogram_peaks(
     return span / frequencies[peaks], share[peaks]
 
 
+@np.errstate(under="ignore")  # small terms vanish
 def _smooth_trend(time: np.ndarray, y: np.ndarray) -> np.ndarray:
     difference = time[None, :] - time[:, None]
     kernel = np.exp(-0.5 * (difference / _SMOOTHER_SHARE) ** 2)

@@ -23,6 +23,7 @@ from gpytorch_nkn.estimators import (
     NKNRegressor,
 )
 from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.interpretation import report
 from tests.global_state import unchanged
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=5)
@@ -143,6 +144,34 @@ def test_the_default_dtype_does_not_matter_and_nothing_is_shown_without_a_termin
     np.testing.assert_allclose(found, known[1], rtol=1e-5, atol=1e-6)
     shown = capsys.readouterr()
     assert shown.out == shown.err == ""
+
+
+@each
+@pytest.mark.parametrize("factor", [1.0, 1e4])
+def test_numpy_may_raise_what_it_otherwise_ignores(cls, factor):
+    """Underflow of small densities is meant; nothing divides by zero or overflows."""
+    X, y = data(cls)
+    far = X + 1000 if cls is not NKNForecaster else np.arange(len(X), len(X) + 200.0)
+    y = (
+        y
+        if is_classifier(MAKE[cls]())
+        else factor * y + np.where(np.arange(len(y)) == 7, factor, 0)
+    )
+    with np.errstate(all="raise"):
+        model = MAKE[cls](random_state=0).fit(X, y)
+        for new in (X, far):
+            assert len(values(model, new)) == len(new)
+            for name in ("predict_interval", "predict_proba", "sample_y"):
+                if hasattr(model, name):
+                    getattr(model, name)(new)
+        if hasattr(model, "log_predictive_density"):
+            assert np.isfinite(
+                model.log_predictive_density(far, np.full(len(far), 50 * factor))
+            ).all()
+            model.log_predictive_density(
+                X, y, **({"resolution": 1.0} if cls is NKNRegressor else {})
+            )
+        str(report(model, progress=False)) if hasattr(model, "results_") else None
 
 
 @each

@@ -63,7 +63,7 @@ class BaseKernel:
             if self.function == "rbf":  # whose squared distances lose digits far from zero
                 middle = right.mean(axis=0)
                 left, right = left - middle, right - middle
-            with np.errstate(over="ignore", invalid="ignore"):
+            with np.errstate(over="ignore", invalid="ignore", under="ignore"):
                 gram = pairwise_kernels(left, right, metric=self.function, **options)
         else:
             gram = np.asarray(self.function(left, right), dtype=np.float64)

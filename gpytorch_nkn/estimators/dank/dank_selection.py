@@ -219,6 +219,7 @@ def choose(losses: np.ndarray, least: float = 1.0) -> np.ndarray:
     return shares
 
 
+@np.errstate(under="ignore")  # small terms vanish
 def average(losses: np.ndarray) -> np.ndarray:
     r"""Weights that fall as kernels are worse than the best, for sure and by much.
 

@@ -403,6 +403,7 @@ def _left_out(
     return torch.cat(parts, 1).cpu().numpy()
 
 
+@np.errstate(under="ignore")  # of small densities
 def mixture_log_density(
     shares: np.ndarray,
     means: np.ndarray,
@@ -425,6 +426,7 @@ def mixture_log_density(
     return logsumexp(logs, axis=0, b=shares[:, None])
 
 
+@np.errstate(under="ignore")  # of small densities
 def mixture_quantile(
     shares: np.ndarray, means: np.ndarray, stds: np.ndarray, probability: float
 ) -> np.ndarray:

@@ -35,6 +35,7 @@ class Mixture:
     stds: np.ndarray
     transforms: tuple[Transform, ...]
 
+    @np.errstate(under="ignore")  # of small densities
     def log_density(self, values: np.ndarray) -> np.ndarray:
         """Natural logarithms ``M`` of densities at values ``M``, per unit of the values."""
         slope = self._by_part([kind.log_slope(values) for kind in self._kinds])
@@ -55,6 +56,7 @@ class Mixture:
         """Probabilities ``M`` of at most values ``M``, precise where they are small."""
         return self._sum(_log_between(self._ends[0], self._scores(values)))
 
+    @np.errstate(under="ignore")  # of small densities
     def quantile(self, probability: float) -> np.ndarray:
         """Quantiles ``M``, by bisection between all floats."""
         # The parts may lie hundreds of decades apart: floats are halved by their number in order.
@@ -74,6 +76,7 @@ class Mixture:
         """Values ``S x M`` of one part at standard normal scores, cut as its quantiles are."""
         return self._draws(part, scores, self._ends)
 
+    @np.errstate(under="ignore")  # of small densities
     def _draws(
         self, part: int, scores: np.ndarray, ends: tuple[np.ndarray, np.ndarray]
     ) -> np.ndarray:
@@ -86,6 +89,7 @@ class Mixture:
         cut = sign * ndtri_exp(np.logaddexp(log_ndtr(low), shares))
         return self.transforms[part].inverse(self.means[part] + self.stds[part] * cut)
 
+    @np.errstate(under="ignore")  # of small densities
     def std(self) -> np.ndarray:
         """Standard deviations ``M``, infinite where a log-normal part is very wide."""
         with np.errstate(over="ignore", invalid="ignore"):
@@ -162,10 +166,12 @@ class Mixture:
         """Logarithms ``R x M`` of what the bounds leave of the Gaussians."""
         return _log_between(*self._ends)
 
+    @np.errstate(under="ignore")  # of small densities
     def _sum(self, logs: np.ndarray) -> np.ndarray:
         return self.weights @ np.exp(np.minimum(logs - self._log_mass, 0.0))
 
 
+@np.errstate(under="ignore")  # of small densities
 def _log_between(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Logarithms of the probability that a standard normal variable lies between two scores."""
     with np.errstate(invalid="ignore", divide="ignore"):

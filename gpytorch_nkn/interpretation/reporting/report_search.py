@@ -425,6 +425,7 @@ def _slice(
     )
 
 
+@np.errstate(under="ignore")  # small terms vanish
 def _exponentiated(slices: tuple[SearchSlice, ...]) -> tuple[SearchSlice, ...]:
     """With an acquisition function in parts of its highest value, from its logarithms."""
     logarithms = [np.asarray(one.acquisition) for one in slices]

@@ -83,6 +83,7 @@ class RelevanceKernel:
         return np.sum([term.share * term.weights for term in self.terms], axis=0)
 
 
+@np.errstate(under="ignore")  # small terms vanish
 def relevance_factor(
     left: np.ndarray, right: np.ndarray, relevances: np.ndarray, power: int
 ) -> np.ndarray:
@@ -140,6 +141,7 @@ def relevance_path(
         return list(wide)
     differences = _Differences(rows, power)
 
+    @np.errstate(under="ignore")  # small terms vanish
     def optimum(weights: np.ndarray) -> tuple[float, np.ndarray]:
         learned = gram * np.exp(-0.5 * differences.weighted(weights))
         variables, _ = solve_svms(
