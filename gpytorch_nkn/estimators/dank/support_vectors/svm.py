@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
-
-# What SVC and SVR call after checks that take many times as long as small problems do.
-from sklearn.svm import _libsvm
+from sklearn import config_context
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import SVC, SVR
 
 from gpytorch_nkn.estimators.dank.support_vectors.dual import Block
 from gpytorch_nkn.estimators.dank.support_vectors.smo import solve_pairs
@@ -62,8 +63,8 @@ def solve_svms(
         gram, (targets > 0).astype(np.float64), upper, tol, max_steps
     )
     variables = np.zeros(len(gram))
-    variables[support] = -coefficients[0] * block.signs[support]  # LIBSVM's first class is positive
-    return np.clip(variables, 0.0, upper), -intercepts
+    variables[support] = coefficients[0] * block.signs[support]
+    return np.clip(variables, 0.0, upper), intercepts
 
 
 def solve_quadratic(
@@ -165,20 +166,19 @@ def _train(
     max_steps: int,
     epsilon: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """LIBSVM's support vectors, their numbers by class, coefficients, and intercepts."""
-    _libsvm.set_verbosity_wrap(0)
-    support, _, counts, coefficients, intercepts, *_ = _libsvm.fit(
-        np.ascontiguousarray(gram, dtype=np.float64),
-        np.ascontiguousarray(targets, dtype=np.float64),
-        svm_type=0 if epsilon is None else 3,
-        kernel="precomputed",
-        tol=tol,
-        C=1.0,
-        epsilon=epsilon or 0.0,
-        sample_weight=np.ascontiguousarray(upper, dtype=np.float64),
-        cache_size=_CACHE,
-        max_iter=max_steps,
-    )
-    if not (np.isfinite(coefficients).all() and np.isfinite(intercepts).all()):
-        raise ValueError("Dual coefficients are not finite: values of the kernel are too large.")
-    return support, counts, coefficients, intercepts
+    """Support vectors, their numbers by class, dual coefficients and intercepts.
+
+    Raises:
+        ValueError: The dual coefficients are not finite because the Gram matrix is too large.
+    """
+    machine = SVC() if epsilon is None else SVR(epsilon=epsilon)
+    machine.random_state = 0  # SVC and SVR would draw a seed from NumPy's global random state
+    machine.set_params(kernel="precomputed", tol=tol, C=1.0, cache_size=_CACHE, max_iter=max_steps)
+    # Validation takes many times as long as the training of a small SVM.
+    with (
+        config_context(assume_finite=True, skip_parameter_validation=True),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        machine.fit(gram, targets, sample_weight=upper)
+    return machine.support_, machine.n_support_, machine.dual_coef_, machine.intercept_
