@@ -1,9 +1,11 @@
 # `make help` lists the targets. Each needs Python 3.11 and make, nothing else: the first call
 # makes the environment VENV and installs the tested versions (constraints.txt) into it.
-# Overridable: PYTHON, VENV, WORKERS (test processes), PYTESTFLAGS, DEVICE, SETTINGS, BENCHMARKS.
+# Overridable: PYTHON, VENV, CONSTRAINTS, WORKERS (test processes), PYTESTFLAGS, DEVICE, SETTINGS,
+# BENCHMARKS.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 # Processes x threads = cores: one test process per core, one thread in each.
 WORKERS ?= $(shell $(BIN)/python -c 'import os; print(len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0)))')
@@ -22,7 +24,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-portable lint docs linkcheck tutorials benchmarks clean
+.PHONY: help demo test test-newest test-oldest test-portable lint docs linkcheck tutorials benchmarks clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -32,6 +34,14 @@ demo: $(VENV)/.installed-demo ## Learn the monthly Mauna Loa CO2 series and fore
 
 test: $(VENV)/.installed-dev ## Run the tests, README code and tutorials (in smoke mode)
 	@$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --device $(DEVICE) $(PYTESTFLAGS)
+
+test-newest: ## Run the tests with the newest releases of all libraries (gigabytes: torch for GPUs)
+	@$(MAKE) --no-print-directory test VENV=.venv-newest CONSTRAINTS=/dev/null
+
+test-oldest: ## Run the tests with the oldest releases that setup.cfg accepts
+	@mkdir -p build
+	@sed -n '/^install_requires/,/^demo/s/^ *\([a-z_-]*\)>=\([0-9.]*\).*/\1==\2/p' setup.cfg > build/oldest.txt
+	@$(MAKE) --no-print-directory test VENV=.venv-oldest CONSTRAINTS=build/oldest.txt
 
 test-portable: $(VENV)/.installed-dev ## Run the tests that train or compare numbers under other arithmetic
 	@$(BIN)/python -m tests.portable $(SETTINGS) -n $(WORKERS) --dist worksteal $(PYTESTFLAGS)
@@ -57,7 +67,7 @@ benchmarks: $(VENV)/.installed-benchmarks ## Run the benchmarks (hours); figures
 	set -e; for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name; done
 
 clean: ## Remove .venv, builds and caches
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* htmlcov
+	rm -rf .venv .venv-newest .venv-oldest build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* htmlcov
 	find gpytorch_nkn -name '*.so' -delete
 	find gpytorch_nkn tests benchmarks tutorials -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -65,5 +75,5 @@ clean: ## Remove .venv, builds and caches
 $(VENV)/.installed-%: setup.cfg setup.py pyproject.toml constraints.txt $(NATIVE)
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "Installing gpytorch_nkn[$*] into $(VENV): minutes the first time."
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$*]'
+	@$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[$*]'
 	@touch $@

@@ -19,6 +19,7 @@ VERSION = zlib.crc32(b"".join(path.read_bytes() for path in SOURCES)) & 0x7FFFFF
 UNIX_FLAGS = [
     "-std=c++17",
     "-O3",
+    "-g0",  # Python's own flags ask for debug information
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fopenmp-simd",

@@ -7,9 +7,32 @@ What most users need stands here as well as in its room, and is loaded when it i
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpytorch_nkn import settings
+
+if TYPE_CHECKING:
+    from gpytorch_nkn.estimators import (
+        ASKLClassifier,
+        ASKLRegressor,
+        DANKClassifier,
+        DANKRegressor,
+        NKNForecaster,
+        NKNRegressor,
+    )
+    from gpytorch_nkn.fit import fit_best_of
+    from gpytorch_nkn.grids import inpaint  # type: ignore[no-redef]
+    from gpytorch_nkn.interpretation import report
+    from gpytorch_nkn.kernels import NeuralKernelNetwork
+    from gpytorch_nkn.models import (
+        AdditivePartitionGP,
+        KroneckerGridGP,
+        NKNSingleTaskGP,
+        SparseNKNGP,
+        SpectralGP,
+        StructureEnsembleGP,
+        VariationalNKNGP,
+    )
 
 __all__ = [
     "ASKLClassifier",

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from configparser import ConfigParser
 from email.parser import Parser
 from pathlib import Path
 
@@ -102,6 +103,30 @@ def test_the_wheel_runs_without_the_repository_and_without_a_compiler(archives, 
     )
     found = run("-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
     assert found.strip().startswith(str(tmp_path))
+
+
+def test_only_estimators_and_series_from_files_need_pandas(tmp_path):
+    code = (
+        "import sys\n"
+        "sys.modules['pandas'] = None\n"  # an import raises an ImportError
+        "import gpytorch_nkn.bo, gpytorch_nkn.cli, gpytorch_nkn.datasets, gpytorch_nkn.fit\n"
+        "import gpytorch_nkn.grids, gpytorch_nkn.interpretation, gpytorch_nkn.models\n"
+        "import gpytorch_nkn.plotting\n"
+        "def advice(act):\n"
+        "    try:\n"
+        "        act()\n"
+        "    except ImportError as error:\n"
+        "        return str(error).split(' (')[0]\n"
+        "print(advice(lambda: gpytorch_nkn.NKNRegressor))\n"
+        "print(advice(lambda: gpytorch_nkn.datasets.read_time_series('any.csv')))\n"
+    )
+    first, second = run("-c", code, cwd=tmp_path, PYTHONPATH=str(ROOT)).splitlines()
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    extra = "pip install 'gpytorch_nkn[estimators]'"
+    assert config["options.extras_require"]["estimators"].split() == ["pandas>=2.2"]
+    assert first == f"gpytorch_nkn.estimators needs pandas: {extra}"
+    assert second == f"Series from files need pandas: {extra}"
 
 
 def test_one_version_stands_everywhere():

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from gpytorch_nkn.datasets.csv_table import CsvTable, Row, is_year, read_table
 from gpytorch_nkn.datasets.time_series import TimeSeries
@@ -25,6 +25,9 @@ from gpytorch_nkn.datasets.written_numbers import (
     shown,
 )
 from gpytorch_nkn.datasets.written_times import looks_like_date, read_times
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["read_time_series"]
 
@@ -106,9 +109,16 @@ def read_time_series(
         skiprows: Lines to leave out at the beginning.
 
     Raises:
+        ImportError: pandas is not installed.
         OSError: The file cannot be read.
         ValueError: The file is no such table; the message says what and where.
     """
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError(
+            f"Series from files need pandas: pip install 'gpytorch_nkn[estimators]' ({error})."
+        ) from error
     path = Path(path)
     table = read_table(path, sep=sep, encoding=encoding, has_header=has_header, skiprows=skiprows)
     numbered = len(table.names) > 2 and _counts_rows(table)

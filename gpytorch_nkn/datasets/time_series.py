@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["TimeSeries", "decimal_years", "future_times", "load_co2", "shift_to_month"]
 
 _DAY = np.timedelta64(1, "D")
+_MONTH = np.timedelta64(1, "M")
 _FEWEST_AT_WORK = 10  # days without a weekend among them that tell days at work
 _YEARS_HELD_OUT = 10
 
@@ -121,7 +122,7 @@ def future_times(x: np.ndarray, count: int) -> np.ndarray:
             step = gaps.sum() / steps.sum()  # of steps that vary as months do, the mean
         return different[-1] + ahead * step
     months = (different + shift).astype("datetime64[M]")
-    step = np.median(np.diff(months).astype(int)).astype(int)
+    step = np.median(np.diff(months).astype(int)).astype(int) * _MONTH
     within = different[-1] + shift - months[-1]
     return (months[-1] + ahead * step + within - shift).astype(x.dtype)
 
@@ -153,7 +154,7 @@ def load_co2() -> TimeSeries:
         ) from error
     monthly = co2.load().data["co2"].resample("MS").mean().dropna()
     x = monthly.index.to_numpy().astype("datetime64[D]")
-    first_held_out = x[-1].astype("datetime64[M]") - 12 * _YEARS_HELD_OUT
+    first_held_out = x[-1].astype("datetime64[M]") - 12 * _YEARS_HELD_OUT * _MONTH
     return TimeSeries(
         name="Monthly CO2 at Mauna Loa",
         x=x,

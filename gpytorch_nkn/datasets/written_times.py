@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import date
 
 import numpy as np
-import pandas as pd
 
 from gpytorch_nkn.datasets.time_series import shift_to_month
 from gpytorch_nkn.datasets.written_numbers import Cells, is_plain_number, read_numbers, shown
@@ -309,6 +308,8 @@ def _no_format(cells: Cells, name: str, formats: list[_Format]) -> str:
 
 def _by_format(cells: Cells, name: str, date_format: str, decimal: str | None) -> np.ndarray:
     """Dates of a format that was given."""
+    import pandas as pd
+
     if date_format in ("excel", "unix"):
         numbers, _ = read_numbers(cells, name, decimal=decimal, grouped=False)
         unit = "D" if date_format == "excel" else "ms" if abs(numbers).min() > 1e11 else "s"
@@ -335,7 +336,9 @@ def _by_format(cells: Cells, name: str, date_format: str, decimal: str | None) -
     if "%y" in date_format:
         months = dates.astype("datetime64[M]")
         late = months >= np.datetime64(str(2000 + _PIVOT))
-        dates = np.where(late, (months - 1200).astype(dates.dtype) + (dates - months), dates)
+        dates = np.where(
+            late, (months - np.timedelta64(1200, "M")).astype(dates.dtype) + (dates - months), dates
+        )
     if not re.search("%[djeuwUWVDcxF]", date_format):
         if re.search("%[mbB]", date_format) and not re.search("%[HIMS]", date_format):
             return dates.astype("datetime64[M]")

@@ -1,9 +1,14 @@
-"""Estimators in the manner of scikit-learn."""
+"""Estimators with scikit-learn's interface; they need pandas (``gpytorch_nkn[estimators]``)."""
 
-from gpytorch_nkn.estimators.askl import ASKLClassifier, ASKLRegressor
-from gpytorch_nkn.estimators.dank import Candidate, DANKClassifier, DANKRegressor
-from gpytorch_nkn.estimators.nkn import NKNRegressor
-from gpytorch_nkn.estimators.series import NKNForecaster, forecast_many
+try:
+    from gpytorch_nkn.estimators.askl import ASKLClassifier, ASKLRegressor
+    from gpytorch_nkn.estimators.dank import Candidate, DANKClassifier, DANKRegressor
+    from gpytorch_nkn.estimators.nkn import NKNRegressor
+    from gpytorch_nkn.estimators.series import NKNForecaster, forecast_many
+except ImportError as error:
+    raise ImportError(
+        f"gpytorch_nkn.estimators needs pandas: pip install 'gpytorch_nkn[estimators]' ({error})."
+    ) from error
 
 __all__ = [
     "ASKLClassifier",

@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import re
 import time
 from copy import deepcopy
 from functools import partial
@@ -72,6 +73,15 @@ def fitted(cls, **options):
 def values(model, X):
     """Predictions as finely as the estimator gives them."""
     return model.decision_function(X) if is_classifier(model) else model.predict(X)
+
+
+@each
+def test_help_describes_every_argument(cls):
+    text = inspect.getdoc(cls)
+    assert not re.search(r"^ *<", text, re.MULTILINE)  # a placeholder
+    arguments = text.partition("\nArgs:\n")[2].partition("\nAttributes:\n")[0]
+    described = ", ".join(re.findall(r"^    (\w[\w, ]*):", arguments, re.MULTILINE)).split(", ")
+    assert set(inspect.signature(cls).parameters) == set(described)
 
 
 _known = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import abstractmethod
 from dataclasses import replace
 from functools import partial
@@ -165,9 +166,13 @@ class BaseDANK(OnCPU, BaseEstimator):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Put the shared parts into the docstring."""
         super().__init_subclass__(**kwargs)
-        for name, text in _SHARED.items():
-            if cls.__doc__ is not None:
-                cls.__doc__ = cls.__doc__.replace(f"        <{name}>", indent(text, " " * 8)[1:-1])
+        if cls.__doc__ is not None:  # with its indentation, or without it from Python 3.13 on
+            cls.__doc__ = re.sub(
+                r"^( *)<(shared \w+)>$",
+                lambda found: indent(_SHARED[found[2]].strip(), found[1]),
+                cls.__doc__,
+                flags=re.MULTILINE,
+            )
 
     def _set_options(self, arguments: dict[str, Any]) -> None:
         """Keep what ``__init__`` was called with: its local variables."""

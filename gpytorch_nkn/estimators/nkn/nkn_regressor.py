@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -608,6 +608,36 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         if self._gaps is not None and np.isnan(table).any():
             drawn = self._gaps.draw(table)
         return np.stack([self.standardisation_(rows) for rows in drawn]), kinds
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[False] = ...,
+        return_cov: Literal[False] = ...,
+        *,
+        observation_noise: bool = ...,
+    ) -> np.ndarray: ...
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[True],
+        return_cov: Literal[False] = ...,
+        *,
+        observation_noise: bool = ...,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[False] = ...,
+        *,
+        return_cov: Literal[True],
+        observation_noise: bool = ...,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
 
     def predict(
         self,

@@ -300,7 +300,8 @@ def _times(column: pd.Series, name: str) -> pd.Index:
 def _numbers(column: pd.Series, name: str) -> np.ndarray:
     """Targets with NaN where there are none; infinite ones are a matter of their series."""
     try:
-        if not pd.api.types.is_any_real_numeric_dtype(column.dtype) and column.dtype != object:
+        numeric = pd.api.types.is_any_real_numeric_dtype(column.dtype)
+        if not numeric and column.dtype != object and not isinstance(column.dtype, pd.StringDtype):
             raise TypeError
         return column.to_numpy(dtype=float, na_value=np.nan)
     except (TypeError, ValueError):

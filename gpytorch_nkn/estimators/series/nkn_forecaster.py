@@ -6,7 +6,7 @@ import time as clock
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import pandas as pd
@@ -290,6 +290,16 @@ class NKNForecaster(OnCPU, RegressorMixin, BaseEstimator):
             }
         )
         return self
+
+    @overload
+    def predict(
+        self, x: ArrayLike, return_std: Literal[False] = ..., *, covariates: ArrayLike | None = ...
+    ) -> np.ndarray: ...
+
+    @overload
+    def predict(
+        self, x: ArrayLike, return_std: Literal[True], *, covariates: ArrayLike | None = ...
+    ) -> tuple[np.ndarray, np.ndarray]: ...
 
     def predict(
         self, x: ArrayLike, return_std: bool = False, *, covariates: ArrayLike | None = None

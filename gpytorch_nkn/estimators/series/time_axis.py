@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,7 +86,7 @@ class TimeAxis:
             raise ValueError(f"x contains {int(missing.sum())} missing dates (NaT).")
         dates = times.to_numpy() + self.month
         months = dates.astype("datetime64[M]")
-        begin, end = (m.astype("datetime64[s]") for m in (months, months + 1))
+        begin, end = (m.astype("datetime64[s]") for m in (months, months + np.timedelta64(1, "M")))
         return (months.astype(float) + (dates - begin) / (end - begin)) * _MONTH
 
     def times(self, numbers: np.ndarray) -> np.ndarray:
@@ -168,4 +169,8 @@ def _frequency(index: pd.DatetimeIndex) -> Any:
     """The frequency of sorted dates without gaps; None for any other."""
     if index.freq is not None:
         return index.freq
-    return pd.infer_freq(index) if len(index) >= 3 else None
+    if len(index) < 3:
+        return None
+    with warnings.catch_warnings():  # pandas 3.1 announces an offset in place of the string
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return pd.infer_freq(index)

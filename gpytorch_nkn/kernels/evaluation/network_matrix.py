@@ -17,7 +17,6 @@ from gpytorch.kernels import (
 from gpytorch.module import RandomModuleMixin
 from gpytorch.utils.grid import ScaleToBounds
 from torch import Tensor, nn
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from gpytorch_nkn import settings
 from gpytorch_nkn.kernels.distances import are_same
@@ -32,6 +31,15 @@ __all__ = ["is_ordinary", "network_matrix", "program_matrix", "unwrap_scales"]
 # Where evaluation by tiles starts to pay, measured against plain autograd.
 _AUTOGRAD_ENTRIES = 400_000  # of one matrix: below, computing everything twice costs more
 _CLOSED_FORM_ENTRIES = 2_500  # of each matrix of a batch, which is evaluated one by one
+
+# Private to PyTorch. A release without it evaluates as if no dispatch mode were active.
+try:
+    from torch.utils._python_dispatch import _get_current_dispatch_mode
+except ImportError:
+
+    def _get_current_dispatch_mode() -> None:
+        return None
+
 
 # Parts whose entries depend on more than two inputs, or on when they are computed.
 _NOT_ENTRYWISE = (

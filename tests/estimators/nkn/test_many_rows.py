@@ -53,7 +53,7 @@ def sources(kind, X, y, folder):
         np.save(folder / "X.npy", X)
         return np.load(folder / "X.npy", mmap_mode="r"), y
     if kind == "parquet":
-        pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow", exc_type=ImportError)
         table = pd.DataFrame(X, columns=["a", "b"]).assign(y=y)
         table[:500].to_parquet(folder / "1.parquet")
         table[500:].to_parquet(folder / "2.parquet")
@@ -61,7 +61,7 @@ def sources(kind, X, y, folder):
     dask = pytest.importorskip("dask.array")
     if kind == "dask array":
         return dask.from_array(X, chunks=(400, 2)), dask.from_array(y, chunks=300)
-    frame = pytest.importorskip("dask.dataframe").from_pandas(
+    frame = pytest.importorskip("dask.dataframe", exc_type=ImportError).from_pandas(
         pd.DataFrame(X, columns=["a", "b"]).assign(y=y), npartitions=3
     )
     return frame[["a", "b"]], frame["y"]
@@ -186,7 +186,7 @@ def test_wrong_values_are_refused_with_their_row(change, message, tmp_path):
 
 
 def test_other_sources_are_refused(tmp_path):
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", exc_type=ImportError)
     X, y = rough_table(50)
     folder, _ = sources("parquet", X, y, tmp_path)
     with pytest.raises(TypeError, match="name of the target's column"):

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
+from scipy.integrate import trapezoid
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1
@@ -146,7 +147,7 @@ def test_an_interval_holds_its_share_of_the_density(fitted):
     low, high = fitted.predict_interval(X, 0.8)
     y = np.linspace(low[0], high[0], 4001)
     density = np.exp(fitted.log_predictive_density(np.repeat(X, 4001, 0), y))
-    assert np.trapezoid(density, y) == pytest.approx(0.8, abs=1e-4)
+    assert trapezoid(density, y) == pytest.approx(0.8, abs=1e-4)
     with pytest.raises(ValueError, match=r"between 0 and 1, got 1\.0"):
         fitted.predict_interval(X, 1.0)
     np.testing.assert_allclose(fitted.predict_quantiles(X, [0.1, 0.9])[0], [*low, *high])
@@ -161,7 +162,7 @@ def test_the_density_of_rounded_targets_is_that_of_their_interval(fitted):
     for row in range(1, 4):
         grid = np.linspace(y[row] - 0.15, y[row] + 0.15, 2001)
         density = np.exp(fitted.log_predictive_density(np.repeat(X[[row]], 2001, 0), grid))
-        assert np.exp(found[row]) == pytest.approx(np.trapezoid(density, grid) / 0.3, rel=1e-5)
+        assert np.exp(found[row]) == pytest.approx(trapezoid(density, grid) / 0.3, rel=1e-5)
     assert np.isfinite(found[0])
     fine = fitted.log_predictive_density(X, y, resolution=1e-6)
     np.testing.assert_allclose(fine, fitted.log_predictive_density(X, y), rtol=1e-5)

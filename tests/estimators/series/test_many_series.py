@@ -125,6 +125,14 @@ def test_a_constant_series_goes_on_and_missing_values_are_gaps():
     np.testing.assert_allclose(found.iloc[3:, 2:], own, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [object, "string", "str"])
+def test_targets_may_be_numbers_in_strings(dtype):
+    frame = series("a", wave(1)[:30])
+    strings = frame.assign(y=pd.Series(frame["y"].map(str), dtype=dtype))
+    expected = forecast_many(frame, 2, **QUICK)[0]
+    pd.testing.assert_frame_equal(forecast_many(strings, 2, **QUICK)[0], expected)
+
+
 def test_covariates_are_found_by_series_and_time():
     rng = np.random.default_rng(0)
     price = rng.standard_normal((2, 40))
@@ -266,7 +274,7 @@ def test_workers_that_die_leave_what_is_finished(frame, expected, monkeypatch):
         (lambda f: f["y"], {}, TypeError, "must be a pandas data frame, got Series"),
         (lambda f: f[:0], {}, ValueError, "no rows"),
         (lambda f: f.assign(price=1.0), {}, ValueError, "further columns price"),
-        (lambda f: f.assign(y="much"), {}, TypeError, "'y' must hold numbers, got object"),
+        (lambda f: f.assign(y="much"), {}, TypeError, "'y' must hold numbers, got (object|str)"),
         (lambda f: f.assign(ds="1/2/2020"), {}, ValueError, "not written as 2024-01-31"),
         (lambda f: f.assign(ds=True), {}, TypeError, "'ds' must hold dates or numbers, got bool"),
         (lambda f: f.assign(unique_id=None), {}, ValueError, "102 rows without 'unique_id'"),
