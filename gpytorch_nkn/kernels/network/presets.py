@@ -177,8 +177,8 @@ def additive(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) 
     primitives = _categories(columns, options)
     for column in columns.continuous:
         primitives += _copies(RBFKernel, 1, options, active_dims=(column,))
-    # Hidden constants of 1 are the mode of their priors and the value in starts from data: near a sum
-    # of its primitives training finds additive structure, near a product of all it does not.
+    # Hidden constants of 1 are the mode of their priors and the start value: training finds additive
+    # structure from near a sum of the primitives, and does not from near a product of all of them.
     return _finish(primitives, options, hidden_bias=1.0)
 
 
