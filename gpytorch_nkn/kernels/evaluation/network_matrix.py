@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.utils.parametrize
@@ -38,7 +37,7 @@ try:
     from torch.utils._python_dispatch import _get_current_dispatch_mode
 except ImportError:
 
-    def _get_current_dispatch_mode() -> Any:
+    def _get_current_dispatch_mode() -> None:  # type: ignore[misc]
         return None
 
 

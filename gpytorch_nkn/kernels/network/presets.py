@@ -177,8 +177,8 @@ def additive(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) 
     primitives = _categories(columns, options)
     for column in columns.continuous:
         primitives += _copies(RBFKernel, 1, options, active_dims=(column,))
-    # Hidden constants of 1 are the mode of their priors and the start value: training finds additive
-    # structure from near a sum of the primitives, but not from near a product of all of them.
+    # Hidden constants of 1, the mode of their priors, start near a sum of the primitives. Training
+    # finds additive structure from there, but not from near a product of all of them.
     return _finish(primitives, options, hidden_bias=1.0)
 
 
