@@ -86,6 +86,7 @@ INHERITED = {
     "linear_operator: _permute_batch",
     "linear_operator: _set_requires_grad",
     "linear_operator: _size",
+    "linear_operator: _sum_batch",
     "linear_operator: _transpose_nonbatch",
     "linear_operator: _unsqueeze_batch",
     "sklearn: _get_param_names",

@@ -10,13 +10,11 @@ from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrateg
 from linear_operator import to_dense
 from torch import Tensor
 
-from gpytorch_nkn.linalg import DelayedMatrix
-
 __all__ = ["BatchPredictionStrategy"]
 
 
 class BatchPredictionStrategy(DefaultPredictionStrategy):
-    """GPyTorch's for batches of GPs, also ``f x 1 x b`` of them, and fast for many points.
+    """GPyTorch's for batches of GPs, also ``f x 1 x b`` of them.
 
     Attributes:
         frozen: The model's kernels with the values of their parameters, once asked for.
@@ -25,16 +23,6 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.frozen: dict[int, Any] = {}
-
-    def exact_prediction(
-        self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any
-    ) -> tuple[Tensor, Any]:
-        """Means ``... x q`` and covariances ``... x q x q``, of many points delayed."""
-        if not isinstance(test_test_covar, DelayedMatrix):
-            return super().exact_prediction(test_mean, test_test_covar, test_train_covar)
-        cross = to_dense(test_train_covar)
-        mean = self.exact_predictive_mean(test_mean, cross)
-        return mean, self.exact_predictive_covar(test_test_covar, cross)
 
     def exact_predictive_mean(self, test_mean: Tensor, test_train_covar: Any) -> Tensor:
         """Mean ``... x q`` for covariances ``... x q x n`` with the training inputs."""

@@ -1,106 +1,106 @@
-"""Matrices of which often no more than the diagonal is asked for."""
+"""Covariance matrices that are evaluated lazily; their diagonals are available at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from linear_operator import to_linear_operator
-from linear_operator.operators import LinearOperator
-from linear_operator.utils.memoize import cached
+from linear_operator.operators import BlockDiagLinearOperator, LinearOperator
 from torch import Tensor
 
-__all__ = ["DelayedMatrix"]
+__all__ = ["BlockDiagonal", "DelayedMatrix"]
 
 _FEW = 512  # GPyTorch's own, until BoTorch, which keeps little lazy, raises it to 4,096
+_ALL = slice(None)
 
 
 class DelayedMatrix(LinearOperator):
     """Symmetric matrices ``... x N x N``, computed when more than their diagonals is needed.
 
-    Means and variances at many points need no covariances between these, which for several models
-    take more memory than a machine may have. Gradients are recorded if they were at first.
+    Means and variances at many points need no covariances, which for several models take more
+    memory than a machine may have. Operations on batch dimensions, and equal slices of rows and
+    columns, are delayed as well. Gradients are recorded if they were recorded at construction.
 
     Args:
         diagonal: ``... x N``.
         compute: Returns the matrices ``... x N x N``.
-        depends_on: What ``compute`` reads and others may change, such as parameters of a kernel; a
-            copy is kept. Where they have changed the matrices can no longer be had.
     """
 
-    def __init__(
-        self,
-        diagonal: Tensor,
-        compute: Callable[[], Tensor],
-        depends_on: Sequence[Tensor] = (),
-    ):
-        super().__init__(diagonal, compute=compute, depends_on=depends_on)
+    def __init__(self, diagonal: Tensor, compute: Callable[[], Tensor]):
+        super().__init__(diagonal, compute=compute)
         self._given_diagonal, self._compute = diagonal, compute
+        self._dense: Tensor | None = None
         self._records_gradients = torch.is_grad_enabled()
-        self._depends_on = [(tensor, tensor.detach().clone()) for tensor in depends_on]
 
     @staticmethod
     def is_for(num_points: int) -> bool:
-        """Whether matrices of so many points cost more than what it takes to delay them."""
+        """Whether the matrix of so many points costs more than delaying it."""
         return num_points > _FEW
 
-    @cached(name="dense")
     def to_dense(self) -> Tensor:
-        """The matrices.
+        """Return the matrices, which are kept."""
+        if self._dense is None:
+            self._dense = self._computed()
+        return self._dense
 
-        Raises:
-            RuntimeError: What they depend on has changed.
-        """
-        if not all(now.dtype == then.dtype and now.equal(then) for now, then in self._depends_on):
-            raise RuntimeError(
-                "The model has changed since this posterior was made, and its covariances had not "
-                "been asked for: ask the model for a posterior again."
-            )
-        with torch.set_grad_enabled(self._records_gradients):
-            return self._compute()
+    def add_jitter(self, jitter_val: float = 1e-3) -> DelayedMatrix:
+        """Return the matrices with a number added to their diagonals; only the sum is kept."""
+
+        def jittered() -> Tensor:
+            values = (self._computed() if self._dense is None else self._dense).clone()
+            values.diagonal(dim1=-2, dim2=-1).add_(jitter_val)
+            return values
+
+        return DelayedMatrix(self._given_diagonal + jitter_val, jittered)
 
     def representation(self) -> tuple[Tensor, ...]:
-        """That of the matrices, so that gradients are theirs."""
+        """Return that of the dense matrices, so that gradients are theirs."""
         return to_linear_operator(self.to_dense()).representation()
 
     def representation_tree(self) -> Any:
-        """That of the matrices."""
+        """Return that of the dense matrices."""
         return to_linear_operator(self.to_dense()).representation_tree()
 
     def clone(self) -> DelayedMatrix:
-        """With memory of its own."""
-        return self._changed(torch.clone)
+        """Return a copy with memory of its own."""
+        return self._changed(lambda values, dim: values.clone())
 
     def detach(self) -> DelayedMatrix:
-        """Without gradients."""
-        return self._changed(Tensor.detach)
+        """Return the matrices without gradients."""
+        return self._changed(lambda values, dim: values.detach())
 
     def type(self, dtype: torch.dtype) -> DelayedMatrix:
-        """Of another type of numbers."""
-        return self._changed(lambda values: values.to(dtype))
+        """Convert to another dtype."""
+        return self.to(dtype)
 
     def to(self, *args: Any, **kwargs: Any) -> DelayedMatrix:
-        """On another device or of another type of numbers."""
-        return self._changed(lambda values: values.to(*args, **kwargs))
+        """Convert to another device or dtype."""
+        return self._changed(lambda values, dim: values.to(*args, **kwargs))
 
     def cpu(self) -> DelayedMatrix:
-        """In the memory of the processor."""
+        """Move to the CPU."""
         return self.to("cpu")
 
     def cuda(self, device_id: Any = None) -> DelayedMatrix:
-        """In the memory of a graphics card."""
-        return self._changed(lambda values: values.cuda(device_id))
+        """Move to a GPU."""
+        return self._changed(lambda values, dim: values.cuda(device_id))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return to_linear_operator, (self.to_dense(),)
 
+    def _computed(self) -> Tensor:
+        with torch.set_grad_enabled(self._records_gradients):
+            return self._compute()
+
+    def _changed(self, change: Callable[[Tensor, int], Tensor]) -> DelayedMatrix:
+        """A change of the diagonal, of one dimension after the batch, and the matrix, of two."""
+        return DelayedMatrix(change(self._given_diagonal, 1), lambda: change(self.to_dense(), 2))
+
     def _set_requires_grad(self, val: bool) -> None:
         self._given_diagonal.requires_grad_(val)
         self.to_dense().requires_grad_(val)
-
-    def _changed(self, change: Callable[[Tensor], Tensor]) -> DelayedMatrix:
-        return DelayedMatrix(change(self._given_diagonal), lambda: change(self.to_dense()))
 
     def _size(self) -> torch.Size:
         return torch.Size([*self._given_diagonal.shape, self._given_diagonal.size(-1)])
@@ -115,21 +115,37 @@ class DelayedMatrix(LinearOperator):
         return self.to_dense() @ rhs
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+        if isinstance(row_index, slice) and row_index == col_index:
+            return self._changed(lambda values, dim: values[(*batch_indices, *dim * (row_index,))])
         return to_linear_operator(self.to_dense())._getitem(row_index, col_index, *batch_indices)
 
     def _get_indices(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Tensor:
         return self.to_dense()[(*batch_indices, row_index, col_index)]
 
-    def _expand_batch(self, batch_shape: torch.Size) -> LinearOperator:
-        return DelayedMatrix(
-            self._given_diagonal.expand(*batch_shape, self.size(-1)),
-            lambda: self.to_dense().expand(*batch_shape, *self.matrix_shape),
+    def _expand_batch(self, batch_shape: torch.Size | list[int]) -> LinearOperator:
+        return self._changed(
+            lambda values, dim: values.expand(*batch_shape, *values.shape[values.dim() - dim :])
         )
 
     def _unsqueeze_batch(self, dim: int) -> LinearOperator:
-        return DelayedMatrix(
-            self._given_diagonal.unsqueeze(dim), lambda: self.to_dense().unsqueeze(dim)
-        )
+        return self._changed(lambda values, _: values.unsqueeze(dim))
 
     def _permute_batch(self, *dims: int) -> LinearOperator:
-        return to_linear_operator(self.to_dense())._permute_batch(*dims)
+        return self._changed(lambda values, dim: values.permute(*dims, *range(-dim, 0)))
+
+    def _sum_batch(self, dim: int) -> LinearOperator:
+        return self._changed(lambda values, _: values.sum(dim))
+
+
+class BlockDiagonal(BlockDiagLinearOperator):
+    """Block-diagonal matrices whose slices are right: see ``docs/upstream.md``."""
+
+    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+        if isinstance(row_index, slice) and row_index == col_index:
+            start, stop, step = row_index.indices(self.size(-1))
+            size = self.base_linear_op.size(-1)
+            if (start, stop, step) == (0, self.size(-1), 1):
+                return super()._getitem(_ALL, _ALL, *batch_indices)
+            if (start % size, stop - start, step) == (0, size, 1):
+                return self.base_linear_op._getitem(_ALL, _ALL, *batch_indices, start // size)
+        return LinearOperator._getitem(self, row_index, col_index, *batch_indices)

@@ -12,8 +12,10 @@ from botorch.fit import _fit_fallback
 from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from botorch.models.transforms.outcome import OutcomeTransform, Standardize
+from botorch.models.utils import gpt_posterior_settings
 from botorch.utils.transforms import normalize_indices
 from botorch.utils.types import _DefaultType
+from gpytorch import settings
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
@@ -23,14 +25,14 @@ from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from gpytorch.models import ExactGP
 from gpytorch.module import Module
 from linear_operator import to_linear_operator
-from linear_operator.operators import LinearOperator
+from linear_operator.operators import BlockDiagLinearOperator, LinearOperator
 from linear_operator.settings import cholesky_jitter
 from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts, options_of, warn_user
-from gpytorch_nkn.kernels import categorical_columns, check_codes, index_kernel_batch
+from gpytorch_nkn.kernels import FeatureKernel, categorical_columns, check_codes, index_kernel_batch
 from gpytorch_nkn.layers import log_normal_prior
-from gpytorch_nkn.linalg import DelayedMatrix, check_tensors
+from gpytorch_nkn.linalg import BlockDiagonal, DelayedMatrix, check_tensors
 
 __all__ = [
     "TRAINERS",
@@ -39,6 +41,7 @@ __all__ = [
     "ChunkedPredictions",
     "CustomFit",
     "JointJitter",
+    "ManyPoints",
     "OutputSubsets",
     "PartsGP",
     "PriorOfCalls",
@@ -48,6 +51,7 @@ __all__ = [
     "event_dims",
     "make_likelihood",
     "outcome_transform_for",
+    "point_by_point",
     "set_cat_dims",
     "trains",
 ]
@@ -277,7 +281,13 @@ class CheckedPoints:
     def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
         """As in BoTorch, at points ``... x q x d``."""
         self._check_points(X)
-        return super().posterior(X, *args, **kwargs)  # type: ignore[misc]
+        posterior = super().posterior(X, *args, **kwargs)  # type: ignore[misc]
+        normal: Any = getattr(posterior, "distribution", None)
+        covariance: Any = getattr(normal, "lazy_covariance_matrix", None)
+        if type(covariance) is BlockDiagLinearOperator:  # of outputs, which ModelListGP takes apart
+            blocks = BlockDiagonal(covariance.base_linear_op)
+            posterior.distribution = type(normal)(posterior.mean, blocks, interleaved=False)
+        return posterior
 
 
 class JointJitter:
@@ -293,22 +303,84 @@ class JointJitter:
     def _apply_noise(
         self: Any, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
     ) -> MultivariateNormal:
-        covariance = mvn.lazy_covariance_matrix
-        jitter = cholesky_jitter.value(mvn.mean.dtype)
-
-        def dense() -> Tensor:
-            values = covariance.to_dense().clone()
-            values.diagonal(dim1=-2, dim2=-1).add_(jitter)
-            return values
-
-        if isinstance(covariance, DelayedMatrix):
-            variance = covariance.diagonal(dim1=-2, dim2=-1) + jitter
-            mvn = MultivariateNormal(mvn.mean, DelayedMatrix(variance, dense))
-        elif DelayedMatrix.is_for(mvn.mean.size(-1)):
-            mvn = MultivariateNormal(mvn.mean, covariance.add_jitter(jitter))
-        elif mvn.mean.size(-1) > 1:
-            mvn = MultivariateNormal(mvn.mean, to_linear_operator(dense()))
+        if mvn.mean.size(-1) > 1:
+            covariance = mvn.lazy_covariance_matrix
+            if not isinstance(covariance, DelayedMatrix):
+                covariance = to_linear_operator(covariance.to_dense())
+            covariance = covariance.add_jitter(cholesky_jitter.value(mvn.mean.dtype))
+            mvn = MultivariateNormal(mvn.mean, covariance)
         return super()._apply_noise(X, mvn, observation_noise)  # type: ignore[misc]
+
+
+class ManyPoints:
+    """Exact GPs whose means and variances at many points need no covariances between these."""
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> MultivariateNormal:
+        """As in GPyTorch."""
+        call, points = super().__call__, args[0]  # type: ignore[misc]
+        lazy = settings.prior_mode.on() or settings.skip_posterior_variances.on()
+        if isinstance(self.covar_module, FeatureKernel) and not self.covar_module.leaves_rest:
+            lazy = True  # of low rank
+        if self.training or kwargs or lazy or not DelayedMatrix.is_for(points.shape[-2:][0]):
+            return call(*args, **kwargs)
+        train = self.train_inputs[0]
+        batch_shape = torch.broadcast_shapes(points.shape[:-2], train.shape[:-2])
+        return point_by_point(self, call, points, batch_shape, train.size(-2))
+
+
+def point_by_point(
+    model: Any,
+    call: Callable[[Tensor], MultivariateNormal],
+    points: Tensor,
+    batch_shape: torch.Size,
+    width: int,
+) -> MultivariateNormal:
+    """The posterior at many points, whose covariances are computed when they are needed.
+
+    Args:
+        model: The model, in eval mode.
+        call: Returns its posterior at points, also at a batch of single points.
+        points: ``... x q x d``.
+        batch_shape: Of the posterior.
+        width: How many numbers the prediction at one point takes for an entry of the batch.
+    """
+    points = points.clone()  # its owner may change it
+    single = points[(None,) * (len(batch_shape) + 2 - points.dim())].movedim(-2, 0)
+    size = max(1, _CHUNK_ENTRIES // (4 * batch_shape.numel() * width))
+    parts = [call(part.unsqueeze(-2)) for part in single.split(size)]
+    mean = torch.cat([part.mean for part in parts])
+    variance = torch.cat([part.lazy_covariance_matrix.to_dense()[..., 0] for part in parts])
+    mean, variance = (values.squeeze(-1).movedim(0, -1) for values in (mean, variance))
+
+    def depends_on() -> list[Tensor]:
+        data = [*(getattr(model, "train_inputs", None) or ())]
+        if data:
+            data.append(model.train_targets)
+        return [*model.parameters(), *model.buffers(), *data]
+
+    def same(one: Tensor, two: Tensor) -> bool:
+        alike = (one.dtype, one.device, one.shape) == (two.dtype, two.device, two.shape)
+        return alike and torch.allclose(one, two, rtol=0.0, atol=0.0, equal_nan=True)
+
+    then = [values.detach().clone() for values in depends_on()]
+    detached = settings.detach_test_caches.on()
+
+    def covariance() -> Tensor:
+        training = model.training
+        model.eval()
+        try:
+            now = depends_on()
+            if len(now) != len(then) or not all(map(same, now, then)):
+                raise RuntimeError(
+                    "The model has changed since this posterior was made, and its covariances had "
+                    "not been asked for: ask the model for a posterior again."
+                )
+            with gpt_posterior_settings(), settings.detach_test_caches(detached):
+                return call(points).covariance_matrix
+        finally:
+            model.train(training)
+
+    return type(parts[0])(mean, DelayedMatrix(variance, covariance))
 
 
 class CheckedData(CheckedPoints):
@@ -468,27 +540,19 @@ class PriorOfCalls:
 
 
 def prior_covariances(
-    values: Callable[..., Tensor], train: Tensor, test: Tensor, depends_on: Iterable[Tensor]
+    values: Callable[[Tensor, Tensor], Tensor], train: Tensor, test: Tensor
 ) -> tuple[LinearOperator, LinearOperator]:
     """Prior covariances ``... x q x q`` of test points and ``... x q x n`` with those of training.
 
     An optimiser of acquisition functions asks for small matrices very often: most of what they cost
     is the call of the kernel, so one call gives both. It takes the training inputs once for every
-    batch of test points, which for many of them costs more than a second call. Of more points than
-    an optimiser asks for, covariances are computed when more than the variances is needed.
+    batch of test points, which for many of them costs more than a second call.
 
     Args:
-        values: A kernel's matrix for two inputs, ``... x N x D`` and ``... x M x D``; with
-            ``diag=True`` its diagonal.
+        values: A kernel's matrix for two inputs, ``... x N x D`` and ``... x M x D``.
         train: Training inputs ``... x n x D``.
         test: Test points ``... x q x D``.
-        depends_on: The parameters that the values depend on.
     """
-    if DelayedMatrix.is_for(test.size(-2)):
-        test = test.clone()  # its owner may change it
-        variances = values(test, test, diag=True)
-        own = DelayedMatrix(variances, lambda: values(test, test), [*depends_on])
-        return own, to_linear_operator(values(test, train))
     batch_shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
     if batch_shape.numel() * train.shape[-2:].numel() > _JOINED_ENTRIES:
         matrices = values(test, test), values(test, train)

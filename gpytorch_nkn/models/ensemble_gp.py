@@ -26,6 +26,7 @@ from gpytorch_nkn.models.common import (
     CheckedData,
     CustomFit,
     JointJitter,
+    ManyPoints,
     check_training_data,
     event_dims,
     outcome_transform_for,
@@ -36,7 +37,7 @@ __all__ = ["EnsembleGP"]
 _PARTS = ("mean_module", "likelihood")
 
 
-class EnsembleGP(CheckedData, CustomFit, JointJitter, SingleTaskGP):
+class EnsembleGP(CheckedData, CustomFit, JointJitter, ManyPoints, SingleTaskGP):
     """Exact GPs of the same data, equally weighted, as one batch.
 
     BoTorch sees an ensemble, as with ``EnsembleMapSaasSingleTaskGP``: the posterior is a

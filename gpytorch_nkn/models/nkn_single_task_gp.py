@@ -25,12 +25,12 @@ from torch import Tensor
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit import Objective, check_dense
 from gpytorch_nkn.kernels.network import frozen_matrices
-from gpytorch_nkn.linalg import DelayedMatrix
 from gpytorch_nkn.models.common import (
     TRAINERS,
     CheckedData,
     CustomFit,
     JointJitter,
+    ManyPoints,
     OutputSubsets,
     check_codes_kept,
     check_training_data,
@@ -44,7 +44,7 @@ __all__ = ["NKNSingleTaskGP"]
 
 
 class NKNSingleTaskGP(  # type: ignore[misc]
-    CheckedData, CustomFit, JointJitter, OutputSubsets, SingleTaskGP
+    CheckedData, CustomFit, JointJitter, ManyPoints, OutputSubsets, SingleTaskGP
 ):
     """Exact GP whose kernel is a network that learns its structure: use it for SingleTaskGP.
 
@@ -202,19 +202,12 @@ class NKNSingleTaskGP(  # type: ignore[misc]
             return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
         (train,), (test,) = train_inputs, test_inputs
 
-        many = DelayedMatrix.is_for(test.size(-2))
+        def values(one: Tensor, two: Tensor) -> Tensor:
+            kernels = [self.covar_module]
+            found = frozen_matrices(self.prediction_strategy, kernels, [0], one, two)
+            return self.covar_module(one, two).to_dense() if found is None else found.squeeze(-3)
 
-        def values(one: Tensor, two: Tensor, *, diag: bool = False) -> Tensor:
-            if not many:
-                kernels = [self.covar_module]
-                found = frozen_matrices(self.prediction_strategy, kernels, [0], one, two)
-                if found is not None:
-                    return found.squeeze(-3)
-            matrix = self.covar_module(one, two)
-            return matrix.diagonal(dim1=-2, dim2=-1) if diag else matrix.to_dense()
-
-        parameters = self.covar_module.parameters()
-        own, cross = prior_covariances(values, train, test, parameters)
+        own, cross = prior_covariances(values, train, test)
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         mean = self.mean_module(test.expand(*shape, *test.shape[-2:]))
         return mean, own, cross, shape, test.shape[-2:-1], MultivariateNormal

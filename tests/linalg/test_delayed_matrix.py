@@ -6,10 +6,17 @@ import unittest
 
 import pytest
 import torch
+from linear_operator import to_dense, to_linear_operator
+from linear_operator.operators import (
+    BlockDiagLinearOperator,
+    BlockInterleavedLinearOperator,
+    CatLinearOperator,
+    DiagLinearOperator,
+)
 from linear_operator.settings import fast_computations
 from linear_operator.test.linear_operator_test_case import LinearOperatorTestCase
 
-from gpytorch_nkn.linalg import DelayedMatrix
+from gpytorch_nkn.linalg import BlockDiagonal, DelayedMatrix
 
 
 def delayed(matrix):
@@ -37,18 +44,54 @@ def refuse():
     raise AssertionError("The matrix was computed.")
 
 
-def test_the_diagonal_needs_no_matrix():
-    diagonal = torch.rand(3, 4)
-    matrix = DelayedMatrix(diagonal, refuse)
+OPERATIONS = {
+    "itself": lambda m: m,
+    "clone": lambda m: m.clone(),
+    "detach": lambda m: m.detach(),
+    "transpose": lambda m: m.mT,
+    "double": lambda m: m.double(),
+    "to": lambda m: m.to(torch.float64),
+    "unsqueeze": lambda m: m.unsqueeze(0),
+    "expand": lambda m: m.expand(5, 2, 3, 4, 4),
+    "permute": lambda m: m.permute(1, 0, 2, 3),
+    "sum": lambda m: m.sum(-3),
+    "entry": lambda m: m[1],
+    "second entry": lambda m: m[:, 2],
+    "chosen entries": lambda m: m[:, torch.tensor([0, 0, 2])],
+    "reversed batch": lambda m: m[0, 1:],
+    "submatrix": lambda m: m[..., 1:3, 1:3],
+    "jitter": lambda m: m.add_jitter(0.5),
+    "diagonal": lambda m: m + DiagLinearOperator(torch.ones(2, 3, 4)),
+    "constant": lambda m: 3.0 * m,
+    "scaled": lambda m: DiagLinearOperator(torch.full((2, 3, 4), 2.0)) @ m,
+    "blocks": lambda m: BlockDiagLinearOperator(m, block_dim=0),
+    "interleaved": lambda m: BlockInterleavedLinearOperator(m, block_dim=1),
+    "list": lambda m: BlockDiagonal(CatLinearOperator(m[0], 2 * m[1], dim=0)),
+    "block of a list": lambda m: BlockDiagonal(m)[0, 4:8, 4:8],
+}
 
-    assert matrix.shape == (3, 4, 4)
-    torch.testing.assert_close(matrix.unsqueeze(0).diagonal(dim1=-2, dim2=-1)[0], diagonal)
-    for changed in (matrix, matrix.clone(), matrix.detach(), matrix.mT):
-        torch.testing.assert_close(changed.diagonal(dim1=-2, dim2=-1), diagonal)
-    assert matrix.double().diagonal(dim1=-2, dim2=-1).dtype == torch.float64
-    torch.testing.assert_close(matrix.expand(2, 3, 4, 4).diagonal(dim1=-2, dim2=-1)[1], diagonal)
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_the_diagonal_needs_no_matrix(operation):
+    factor = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    dense = factor @ factor.mT
+    diagonal = dense.diagonal(dim1=-2, dim2=-1)
+    expected = operation(to_linear_operator(dense)).to_dense()
+    found = operation(DelayedMatrix(diagonal, refuse)).diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(found, expected.diagonal(dim1=-2, dim2=-1), check_dtype=False)
+    found = operation(DelayedMatrix(diagonal, lambda: dense)).to_dense()
+    torch.testing.assert_close(found, expected, check_dtype=False)
     with pytest.raises(AssertionError, match="was computed"):
-        matrix @ torch.ones(4, 1)
+        operation(DelayedMatrix(diagonal, refuse)).to_dense()
+
+
+@pytest.mark.parametrize("part", [(0, 4), (4, 8), (8, 12), (2, 6), (0, 6), (0, 12), (1, 3)])
+def test_slices_of_blocks_are_those_of_the_matrix(part):
+    blocks = BlockDiagonal(torch.randn(2, 3, 4, 4))
+    part = slice(*part)
+    torch.testing.assert_close(
+        to_dense(blocks[..., part, part]), blocks.to_dense()[..., part, part]
+    )
 
 
 def test_is_computed_once_and_has_the_gradient_of_the_matrix():
@@ -70,19 +113,24 @@ def test_is_computed_once_and_has_the_gradient_of_the_matrix():
     torch.testing.assert_close(found, wanted)
 
 
-def test_what_has_changed_is_not_read():
+def test_gradients_are_recorded_as_when_it_was_made():
     x = torch.rand(4, requires_grad=True)
-    matrix = DelayedMatrix(x.square(), lambda: x.square().diag(), [x])
+    matrix = DelayedMatrix(x.square(), lambda: x.square().diag())
     with torch.no_grad():
-        assert matrix.to_dense().requires_grad  # as when it was made
-        again = DelayedMatrix(x.square(), lambda: x.square().diag(), [x])
-        x += 1
-    with pytest.raises(RuntimeError, match="has changed since this posterior"):
-        again.to_dense()
-    with torch.no_grad():
-        x -= 1
-        late = DelayedMatrix(x.square(), lambda: x.square().diag(), [x])
+        assert matrix.to_dense().requires_grad
+        late = DelayedMatrix(x.square(), lambda: x.square().diag())
     assert not late.to_dense().requires_grad
+
+
+def test_jitter_keeps_one_matrix():
+    calls = []
+    matrix = DelayedMatrix(torch.ones(3), lambda: calls.append(1) or torch.eye(3))
+    jittered = matrix.add_jitter(0.5)
+    for _ in range(2):
+        torch.testing.assert_close(jittered.to_dense(), 1.5 * torch.eye(3))
+    assert len(calls) == 1
+    matrix.to_dense()
+    assert len(calls) == 2  # had not been kept
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])

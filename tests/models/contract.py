@@ -4,6 +4,7 @@ import contextlib
 import copy
 import io
 import pickle
+from unittest import mock
 
 import gpytorch
 import pytest
@@ -22,11 +23,14 @@ from botorch.optim import optimize_acqf
 from botorch.posteriors import Posterior
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator.operators import LowRankRootLinearOperator, RootLinearOperator
 
-from gpytorch_nkn.models import SpectralGP, VariationalNKNGP
+from gpytorch_nkn.linalg import delayed_matrix
+from gpytorch_nkn.models import NKNSingleTaskGP, SpectralGP, VariationalNKNGP
 from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel
 from tests.global_state import unchanged
-from tests.models.registry import Case, N
+from tests.models.peak_memory import peak_memory
+from tests.models.registry import Case, N, case_of
 
 REFUSALS = (NotImplementedError, TypeError, ValueError)
 
@@ -270,6 +274,70 @@ def check_lists(case: Case):
     torch.testing.assert_close(mean[..., :1], moments(first, points)[0])
     other = moments(second, points)[0][:, 0]
     torch.testing.assert_close(mean[..., 1], other.expand(mean.shape[:-1]))
+
+
+def check_many_points(case: Case):
+    """Moments at many points, alone and in lists, need no matrix of the points; both agree."""
+    points, few = case.points(3000), 5
+    weights = torch.tensor([2.0, -0.5])
+    transform = ScalarizedPosteriorTransform
+    other = case_of(NKNSingleTaskGP)
+    uses = [
+        (case.model(), {}),
+        (case.model(), {"observation_noise": True}),
+        (case.model(), {"posterior_transform": transform(weights[:1])}),
+        (ModelListGP(case.model(), case.model()), {"posterior_transform": transform(weights)}),
+    ]
+    if case.columns == other.columns:
+        uses += [(ModelListGP(case.model(), other.model()), {"observation_noise": True})]
+    if case.outputs:
+        uses += [(case.model(2), {}), (case.model(2), {"posterior_transform": transform(weights)})]
+        uses += [(ModelListGP(case.model(2), case.model()), {})]
+    for model, options in uses:
+        found = []
+        moments(model, points[:few], **options)  # what is kept of the training data
+        used = peak_memory(lambda: found.extend(moments(model, points, **options)))  # noqa: B023
+        assert used < 0.06, used  # GiB; one matrix of the points takes 0.067
+        joint = moments(model, points[:few], **options)
+        for many, one in zip(found, joint, strict=True):
+            torch.testing.assert_close(many[..., :few, :], one, rtol=1e-5, atol=1e-7)
+    if case.outputs:
+        both = moments(ModelListGP(case.model(2), case.model()), points[:4])[1]
+        torch.testing.assert_close(both[..., :2], moments(case.model(2), points[:4])[1])
+
+
+def check_covariances_of_many_points(case: Case):
+    """They are those of few points, also once the model is in training mode, but unchanged."""
+    model, points = case.model(), case.points(6)
+    expected = model.posterior(points).distribution
+    gradients = [p.clone().requires_grad_() for p in (points, points)]
+    whole = []
+    for limit, x in zip((512, 0), gradients, strict=True):
+        with mock.patch.object(delayed_matrix, "_FEW", limit):
+            found = model.posterior(x).distribution
+            total = found.variance.sum()
+            if not (case.on_grid or case.cls is VariationalNKNGP):
+                model.train()
+            total = total + found.covariance_matrix.sum() + found.mean.sum()
+            model.eval()
+        torch.testing.assert_close(found.mean, expected.mean)
+        torch.testing.assert_close(found.covariance_matrix, expected.covariance_matrix)
+        whole.append(torch.autograd.grad(total, x)[0])
+    torch.testing.assert_close(*whole, rtol=1e-4, atol=1e-6)
+    late = model.posterior(case.points(600)).distribution
+    if not isinstance(late.lazy_covariance_matrix, LowRankRootLinearOperator | RootLinearOperator):
+        delays = any(_delayed(late.lazy_covariance_matrix))
+        for parameter in model.parameters():
+            parameter.data += 0.3
+        if delays:
+            with pytest.raises(RuntimeError, match="has changed since this posterior"):
+                late.lazy_covariance_matrix.to_dense()
+
+
+def _delayed(operator):
+    yield isinstance(operator, delayed_matrix.DelayedMatrix)
+    for part in getattr(operator, "_args", ()):
+        yield from _delayed(part)
 
 
 def check_copies(case: Case):
@@ -662,6 +730,8 @@ CHECKS = [
     check_predict,
     check_bayesian_optimisation,
     check_lists,
+    check_many_points,
+    check_covariances_of_many_points,
     check_copies,
     check_state,
     check_changed_state,

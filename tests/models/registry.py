@@ -183,6 +183,8 @@ def of_structure(name, structure, columns, checks):
 # what takes columns apart; the choice of inducing points; what goes by outputs or by batches; how
 # predictions are made of features.
 _OF_KERNELS = (
+    "check_many_points",
+    "check_covariances_of_many_points",
     "check_posterior",
     "check_gradients_of_points",
     "check_second_derivatives_of_points",
@@ -208,6 +210,8 @@ _OF_POINTS = (
     "check_data_set_later",
 )
 _OF_OUTPUTS = (
+    "check_many_points",
+    "check_covariances_of_many_points",
     "check_outputs",
     "check_subsets",
     "check_batches",
@@ -226,6 +230,8 @@ _OF_FEATURES = (
     "check_data_set_later",
 )
 _OF_WARPS = (
+    "check_many_points",
+    "check_covariances_of_many_points",
     "check_posterior",
     "check_gradients_of_points",
     "check_second_derivatives_of_points",

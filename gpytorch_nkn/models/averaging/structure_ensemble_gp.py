@@ -27,7 +27,6 @@ from gpytorch_nkn.fit import check_counts
 from gpytorch_nkn.kernels import InputWarpKernel, NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, mixed_parts
 from gpytorch_nkn.layers import LogNormalPrior, log_normal_prior
-from gpytorch_nkn.linalg import DelayedMatrix
 from gpytorch_nkn.models.averaging.member_warp import (
     IDENTITY,
     MemberWarp,
@@ -423,10 +422,9 @@ class StructureEnsembleGP(EnsembleGP):
             train = one
             first = getattr(self.prediction_strategy, "first", None)
             members = members if first is None else members[first]
-        strategy = None if DelayedMatrix.is_for(test.size(-2)) else self.prediction_strategy
-        values = partial(self.covar_module.matrices, members.clone(), strategy=strategy)
-        parameters = self.covar_module.kernels.parameters()
-        own, cross = prior_covariances(values, train, test, parameters)
+        strategy = self.prediction_strategy
+        values = partial(self.covar_module.matrices, members, strategy=strategy)
+        own, cross = prior_covariances(values, train, test)
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         mean = self.mean_module(test.expand(*shape, *test.shape[-2:]))
         mean = mean.expand(torch.broadcast_shapes(mean.shape, (self.num_members, 1)))

@@ -11,7 +11,6 @@ from linear_operator import to_dense, to_linear_operator
 from torch import Tensor
 
 from gpytorch_nkn.kernels import BatchPredictionStrategy
-from gpytorch_nkn.linalg import DelayedMatrix
 
 __all__ = ["StructurePredictionStrategy"]
 
@@ -78,11 +77,5 @@ class StructurePredictionStrategy(BatchPredictionStrategy):
             half = cross @ root
         else:  # where a product of broadcast batches would copy the root for each of many points
             half = torch.einsum("...kqn,knm->...kqm", cross, root)
-
-        def covariance() -> Tensor:
-            return (to_dense(test_test_covar) - half @ half.mT).index_select(-3, inverse)
-
-        if not isinstance(test_test_covar, DelayedMatrix):
-            return mean, to_linear_operator(covariance())
-        variance = test_test_covar.diagonal(dim1=-2, dim2=-1) - half.square().sum(-1)
-        return mean, DelayedMatrix(variance.index_select(-2, inverse), covariance)
+        covariance = to_dense(test_test_covar) - half @ half.mT
+        return mean, to_linear_operator(covariance.index_select(-3, inverse))

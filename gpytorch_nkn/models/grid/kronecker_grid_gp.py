@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -25,13 +25,20 @@ from gpytorch_nkn.fit import progress_bar
 from gpytorch_nkn.kernels import factor_kernels
 from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import (
+    DelayedMatrix,
     GridLikelihood,
     LeftOutBlocks,
     LogDeterminant,
     PartialGrid,
     PartialKronecker,
 )
-from gpytorch_nkn.models.common import CheckedPoints, CustomFit, check_likelihood, make_likelihood
+from gpytorch_nkn.models.common import (
+    CheckedPoints,
+    CustomFit,
+    check_likelihood,
+    make_likelihood,
+    point_by_point,
+)
 from gpytorch_nkn.models.grid.factor_matrix import factor_diagonal, factor_matrix
 from gpytorch_nkn.models.grid.grid_data import (
     check_coordinates,
@@ -492,7 +499,11 @@ class KroneckerGridGP(CheckedPoints, CustomFit, GPyTorchModel, GP):
             X: Points ``... x q x D``, coordinates of all dimensions side by side.
         """
         self._check_points(X)
-        return self._joint(X, posterior=not self.training)
+        if self.training or not DelayedMatrix.is_for(X.size(-2)):
+            return self._joint(X, posterior=not self.training)
+        joint = partial(self._joint, posterior=True)
+        batch_shape = torch.broadcast_shapes(X.shape[:-2], self.batch_shape)
+        return point_by_point(self, joint, X, batch_shape, self.grid.shape.numel())
 
     @_in_double
     def _joint(self, X: Tensor, *, posterior: bool) -> MultivariateNormal:

@@ -29,6 +29,7 @@ from gpytorch_nkn.models.common import (
     CheckedData,
     ChunkedPredictions,
     CustomFit,
+    ManyPoints,
     OutputSubsets,
     PriorOfCalls,
     check_training_data,
@@ -53,7 +54,13 @@ _DIFFERENCE = 0.1  # and of half the differences, around zero
 
 
 class SpectralGP(  # type: ignore[misc]
-    CheckedData, CustomFit, ChunkedPredictions, OutputSubsets, PriorOfCalls, SingleTaskGP
+    CheckedData,
+    CustomFit,
+    ManyPoints,
+    ChunkedPredictions,
+    OutputSubsets,
+    PriorOfCalls,
+    SingleTaskGP,
 ):
     r"""GP with a :class:`.NonStationarySpectralKernel` beside an RBF kernel, for SingleTaskGP.
 
