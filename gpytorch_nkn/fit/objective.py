@@ -30,8 +30,8 @@ def check_model(model: object) -> None:
     if not isinstance(model.likelihood, GaussianLikelihood | FixedNoiseGaussianLikelihood):
         raise TypeError(
             "The likelihood must be a GaussianLikelihood or a FixedNoiseGaussianLikelihood, got "
-            f"{type(model.likelihood).__name__}: train such a model by botorch.optim.fit."
-            "fit_gpytorch_mll_scipy(ExactMarginalLogLikelihood(model.likelihood, model))."
+            f"{type(model.likelihood).__name__}: for others, maximise gpytorch.mlls."
+            "ExactMarginalLogLikelihood(model.likelihood, model) by an optimiser of torch.optim."
         )
     if model.train_inputs is None or model.train_targets is None:
         raise ValueError("The model has no training data.")
