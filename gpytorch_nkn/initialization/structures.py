@@ -79,7 +79,7 @@ def is_convex(module: torch.nn.Module) -> bool:
 
 def joint_kernels(network: NeuralKernelNetwork) -> list[Kernel]:
     """Primitives over several columns."""
-    return [kernel for kernel in network.primitives if not _sees_one_column(kernel)]
+    return [kernel for kernel in network.primitives if not _is_single(network, kernel)]
 
 
 def draw_weights(network: NeuralKernelNetwork, near: str, generator: torch.Generator) -> None:
@@ -115,7 +115,7 @@ def _fault(network: NeuralKernelNetwork) -> str | None:
     ]
     if strange:
         return f"a {type(strange[0]).__name__}"
-    single = [_sees_one_column(kernel) for kernel in network.primitives]
+    single = [_is_single(network, kernel) for kernel in network.primitives]
     if single != sorted(single, reverse=True):
         return "a primitive of one column behind others"
     return None
@@ -126,8 +126,11 @@ def _factors(kernel: Kernel) -> list[Kernel]:
     return list(kernel.kernels) if type(kernel) is ProductKernel else [kernel]
 
 
-def _sees_one_column(kernel: Kernel) -> bool:
-    return kernel.active_dims is not None and len(kernel.active_dims) == 1
+def _is_single(network: NeuralKernelNetwork, kernel: Kernel) -> bool:
+    """Whether a primitive is of one column; of presets of one column the first is."""
+    if kernel.active_dims is None:
+        return network.input_dim == 1 and kernel is network.primitives[0]
+    return len(kernel.active_dims) == 1
 
 
 def _num_columns(kernel: Kernel, otherwise: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, TypeVar
@@ -16,7 +16,13 @@ from torch import Tensor, nn
 from gpytorch_nkn.kernels.batch_prediction_strategy import BatchPredictionStrategy
 from gpytorch_nkn.layers import Layer, for_prior, from_prior
 
-__all__ = ["BatchKernel", "constrained", "expand_kernel_batch", "index_kernel_batch"]
+__all__ = [
+    "BatchKernel",
+    "check_columns_alone",
+    "constrained",
+    "expand_kernel_batch",
+    "index_kernel_batch",
+]
 
 K = TypeVar("K", bound=Kernel)
 
@@ -65,6 +71,21 @@ class BatchKernel(Kernel):
             raise TypeError(f"{name} must be a gpytorch.priors.Prior, got {prior!r}.")
         closures = partial(_get, attribute=attribute), partial(_set, attribute=attribute)
         self.register_prior(name, prior, *closures)
+
+
+def check_columns_alone(kernels: Iterable[Kernel]) -> None:
+    """Raise unless the parts of a kernel have values for every column alone (last_dim_is_batch).
+
+    Raises:
+        ValueError: A part has ``active_dims``, by which it would drop columns.
+    """
+    for part in (part for kernel in kernels for part in kernel.modules()):
+        if isinstance(part, Kernel) and part.active_dims is not None:
+            raise ValueError(
+                "last_dim_is_batch=True evaluates a kernel on every input column alone, and needs "
+                f"parts without active_dims; got {type(part).__name__} with active_dims="
+                f"{tuple(part.active_dims.tolist())}. Make the kernel for one column."
+            )
 
 
 def _get(kernel: Kernel, attribute: str) -> Tensor:

@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel, check_columns_alone, constrained
 from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.kernels.step_kernel import (
     StepKernel,
@@ -127,6 +127,7 @@ class ChangePointKernel(BatchKernel):
         """Values ``... x N x M`` (``... x N`` with ``diag``)."""
         left, right = (self._windows(x, last_dim_is_batch) for x in (x1, x2))  # ... x N x K
         if last_dim_is_batch:
+            check_columns_alone(self.kernels)
             params["last_dim_is_batch"] = True
         total: Tensor | float = 0.0
         for place, kernel in enumerate(self.kernels):

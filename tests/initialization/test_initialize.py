@@ -67,7 +67,7 @@ def test_lengthscales_follow_the_columns_that_a_part_sees():
     x = torch.rand(50, 3) * torch.tensor([1.0, 100.0, 1e4])
     y = torch.randn(50)
     inner = ScaleKernel(RBFKernel(active_dims=(1,)))  # counts within the columns of the network
-    kernel = NeuralKernelNetwork.additive(1).primitives[0] + inner
+    kernel = RBFKernel(active_dims=(0,)) + inner
     kernel.active_dims = torch.tensor([0, 2])
     initialize_from_data(kernel, x, y)
     typical = median_distances(x)

@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -392,6 +393,7 @@ def check_copies(s):
 
 def check_last_dim_is_batch(s):
     if not s.last_dim_is_batch:
+        check_no_column_is_dropped(s)
         return
     for kernel in (s.kernel, s.batched(2)) if s.thorough else (s.batched(2),):
         with pytest.warns(DeprecationWarning, match="last_dim_is_batch"):
@@ -401,6 +403,29 @@ def check_last_dim_is_batch(s):
             x1, x2 = s.x1[:, [column]], s.x2[:, [column]]
             close(values[..., column, :, :], dense(kernel, x1, x2), f"column {column}")
             close(diagonal[..., column, :], to_tensor(kernel(x1, diag=True)), f"column {column}")
+
+
+def check_no_column_is_dropped(s):
+    """Column by column, a kernel whose columns differ has values of each alone, or an error."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*last_dim_is_batch", DeprecationWarning)
+        for diag in (False, True):
+            try:
+                values = to_tensor(s.kernel(s.x1, diag=diag, last_dim_is_batch=True))
+            except (ValueError, NotImplementedError) as error:
+                assert "column" in str(error) or "last_dim_is_batch" in str(error), error
+                continue
+            width, n = s.x1.shape[-1], len(s.x1)
+            assert values.shape == (width, *[n] * (1 if diag else 2)), "columns are dropped"
+            for column in range(width):
+                moved = s.x1.clone()
+                moved[:, column] = moved[0, column]
+                other = to_tensor(s.kernel(moved, diag=diag, last_dim_is_batch=True))
+                rest = [d for d in range(width) if d != column]
+                if rest:
+                    close(other[rest], values[rest], f"column {column} is part of another")
+                changes = not torch.allclose(other[column], values[column])
+                assert diag or changes, f"column {column} is dropped"
 
 
 def check_algebra(s):

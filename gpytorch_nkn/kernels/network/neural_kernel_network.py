@@ -10,7 +10,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel, check_columns_alone
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel
 from gpytorch_nkn.kernels.evaluation import network_matrix
 from gpytorch_nkn.kernels.network import forecast, presets
@@ -504,8 +504,9 @@ class NeuralKernelNetwork(BatchKernel):
     ) -> tuple[Tensor, torch.Size]:
         """Values of the primitives, ``... x P x E``, and the shape that the flat entries had."""
         if last_dim_is_batch:
+            check_columns_alone(self.primitives)
             params = {**params, "last_dim_is_batch": True}
-        else:
+        if not last_dim_is_batch or self.input_dim != 1:
             self.check_columns(x1)
         num_entry_dims = (1 if diag else 2) + (1 if last_dim_is_batch else 0)
         values = []
@@ -521,7 +522,7 @@ class NeuralKernelNetwork(BatchKernel):
         if len(set(entry_shapes)) > 1:
             raise ValueError(
                 "Primitives must return values of one shape, got "
-                f"{entry_shapes} (columns under last_dim_is_batch, or outputs per input, differ)."
+                f"{entry_shapes} (outputs per input differ)."
             )
         if any(value.is_complex() for value in values):
             values = [

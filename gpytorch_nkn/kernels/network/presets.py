@@ -76,17 +76,29 @@ class _Columns(NamedTuple):
     continuous: tuple[int, ...]
     categorical: tuple[int, ...]
 
+    def only(self, column: int) -> dict:
+        """Arguments of a kernel over one column."""
+        return {} if self._is_alone else {"active_dims": (column,)}
+
     @property
     def of_numbers(self) -> dict:
         """Arguments of a kernel over all columns that are not categorical."""
-        some = {"active_dims": self.continuous} if self.categorical else {}
-        return {"ard_num_dims": len(self.continuous), **some}
+        return self._over(self.continuous)
 
     @property
     def of_categories(self) -> dict:
         """Arguments of a kernel over all categorical columns."""
-        some = {"active_dims": self.categorical} if self.continuous else {}
-        return {"ard_num_dims": len(self.categorical), **some}
+        return self._over(self.categorical)
+
+    def _over(self, columns: tuple[int, ...]) -> dict:
+        if self._is_alone:  # such a kernel also takes any number of columns one by one
+            return {}
+        every = len(columns) == len(self.continuous) + len(self.categorical)
+        return {"ard_num_dims": len(columns), **({} if every else {"active_dims": columns})}
+
+    @property
+    def _is_alone(self) -> bool:
+        return len(self.continuous) + len(self.categorical) == 1
 
 
 # Priors on lengthscales in the unit cube. With BoTorch's wider one for single columns, lengthscales
@@ -152,7 +164,7 @@ def tabular(
     if not split.continuous:
         primitives.append(_categorical(options, **split.of_categories))
     for column in split.continuous if columns else ():
-        primitives += _copies(RBFKernel, 1, options, ard_num_dims=1, active_dims=(column,))
+        primitives += _copies(RBFKernel, 1, options, **split.only(column))
     for number in range(spectral if split.continuous else 0):
         (kernel,) = _copies(SpectralComponentKernel, 1, options, **split.of_numbers)
         signs = (-1.0) ** (number * torch.arange(len(split.continuous)))  # directions that differ
@@ -167,7 +179,7 @@ def tabular(
     for kernel in (part for primitive in primitives for part in primitive.modules()):
         # distances over several columns grow as the root of their number
         if getattr(kernel, "has_lengthscale", False) and not isinstance(kernel, CategoricalKernel):
-            kernel.lengthscale = math.sqrt(kernel.ard_num_dims) * kernel.lengthscale
+            kernel.lengthscale = math.sqrt(kernel.ard_num_dims or 1) * kernel.lengthscale
     return _finish(primitives, options, skip=True)
 
 
@@ -176,9 +188,9 @@ def additive(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) 
     columns = _check_columns(input_dim, cat_dims)
     primitives = _categories(columns, options)
     for column in columns.continuous:
-        primitives += _copies(RBFKernel, 1, options, active_dims=(column,))
-    # Hidden constants of 1, the mode of their priors, start near a sum of the primitives. Training
-    # finds additive structure from there, but not from near a product of all of them.
+        primitives += _copies(RBFKernel, 1, options, **columns.only(column))
+    # Hidden constants of 1 are the mode of their priors and the value in starts from data: near a
+    # sum of its primitives training finds additive structure, near a product of all it does not.
     return _finish(primitives, options, hidden_bias=1.0)
 
 
@@ -286,7 +298,7 @@ def _check_columns(input_dim: int, cat_dims: Iterable[int] | None) -> _Columns:
 
 def _categories(columns: _Columns, options: _Options) -> list[Kernel]:
     """One kernel per categorical column."""
-    kernels = [_categorical(options, active_dims=(column,)) for column in columns.categorical]
+    kernels = [_categorical(options, **columns.only(column)) for column in columns.categorical]
     return [_scaled(kernel, options) for kernel in kernels]
 
 
@@ -294,7 +306,7 @@ def _single_columns(columns: _Columns, options: _Options) -> list[Kernel]:
     """One kernel per column, for inputs in the unit cube."""
     kernels = _categories(columns, options)
     for column in columns.continuous:
-        kernel = RBFKernel(batch_shape=options.batch_shape, active_dims=(column,))
+        kernel = RBFKernel(batch_shape=options.batch_shape, **columns.only(column))
         kernel.lengthscale = 0.3
         if options.priors:
             prior = LogNormalPrior(*_SINGLE_LENGTHSCALE)

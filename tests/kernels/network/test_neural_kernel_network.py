@@ -472,16 +472,6 @@ def test_derivative_kernels_are_refused(cls):
             NeuralKernelNetwork([primitive], [])
 
 
-def test_last_dim_is_batch_over_different_numbers_of_columns_is_refused():
-    network = NeuralKernelNetwork([rbf(), rbf(active_dims=(0,))], [Product(2, 1)])
-    x = torch.randn(4, 2)
-    with (
-        pytest.warns(DeprecationWarning, match="last_dim_is_batch"),
-        pytest.raises(ValueError, match=r"values of one shape, got \[\(2, 4, 4\), \(1, 4, 4\)\]"),
-    ):
-        network(x, last_dim_is_batch=True).to_dense()
-
-
 def test_expand_batch_to_a_smaller_shape_is_refused():
     network = NeuralKernelNetwork.texture(batch_shape=torch.Size([3]))
     with pytest.raises(RuntimeError, match=r"Cannot expand .* \(3,\) to \(2,\)"):
