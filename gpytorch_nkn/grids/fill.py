@@ -83,21 +83,26 @@ def distances(missing: np.ndarray) -> np.ndarray:
     return distance_transform_edt(missing)
 
 
-def activity(values: np.ndarray, missing: np.ndarray, radius: int) -> np.ndarray:
-    """Variance of the known cells within a box around every cell, zero where there are none.
+def activity(
+    values: np.ndarray, missing: np.ndarray, radius: int, prior: np.ndarray | float
+) -> np.ndarray:
+    """Return the variance of the known cells within a box around every cell.
 
     Args:
         values: ``n_1 x ... x n_P``.
         missing: Which cells are missing.
         radius: Half the side of the box.
+        prior: A variance that counts as much as one known cell; alone where there are none.
     """
     known = np.where(missing, 0.0, 1.0)
     values = np.where(missing, 0.0, values)
     share, first, second = (
         uniform_filter(part, 2 * radius + 1, mode="constant") for part in (known, values, values**2)
     )
-    share = np.maximum(share, 0.5 / (2 * radius + 1) ** values.ndim)
-    return np.maximum(second / share - (first / share) ** 2, 0.0)
+    one = 1 / (2 * radius + 1) ** values.ndim
+    share = np.maximum(share, 0.5 * one)
+    variance = np.maximum(second / share - (first / share) ** 2, 0.0)
+    return (share * variance + one * prior) / (share + one)
 
 
 def _second_difference(n: int) -> sparse.coo_array:

@@ -35,6 +35,8 @@ STRUCTURES = ("texture", "spectral_mixture", "periodic", "rbf")
 
 _EXACT_CELLS = 6000  # missing cells up to which variances of kernels are exact by default
 _THIN = 4.0  # distance to known cells up to which holes are thin, such as scratches and text
+_LEAST_THIN = 0.05  # fraction of the missing cells below which thin parts are not separate
+_SMALL = 0.02  # fraction of the grid up to which a kernel may learn from a filled wide hole
 _PLAIN = 0.5  # error of smooth fills up to which a kernel may learn from these
 _BLOCKS, _THIN_BLOCKS = 12, 3  # that judge the fills
 _LEARNED_BLOCKS = 12  # that kernels learn from
@@ -47,7 +49,6 @@ _LEAST_ITERATIONS = 40  # for which there must be time in half the budget
 _FEWEST, _JUDGED_ITERATIONS = 3, 200  # of conjugate gradients, and of those for a block
 _JUDGED_TOLERANCE = 1e-3
 _EXACT_SECONDS = 0.2  # of exact variances, in iterations with as many numbers
-_NARROW = 2.0  # deviations by which those of blocks exceed the kernel's that are not trusted then
 _DENSE = 1.5  # size of the box of missing cells, in these, up to which it is inverted as a whole
 
 
@@ -114,12 +115,13 @@ def inpaint(
     (:class:`gpytorch_nkn.models.KroneckerGridGP`, trained by
     :func:`gpytorch_nkn.models.fit_grid_gp`), which continues patterns that repeat; a harmonic
     and a biharmonic one, which continue levels and slopes from the rim of a hole, as photographs
-    need it. They are mixed as they did on blocks of known cells next to the holes and of their
-    shape, which were left out, and the standard deviations fit the errors there: they grow with
-    the distance to known cells, with contrast around the hole and with what the fills disagree
-    on. Where the kernel is far better than the others, as on cloth, mean and standard deviation
-    are those of its posterior; the deviations, however, of the blocks where these are over twice
-    as large, as on a page of text, whose lines end where no kernel expects it.
+    need it. Blocks of known cells are held out and filled by each: the hole moved to the side, with
+    all cells behind it where the hole touches an edge of the image, or some of scattered cells.
+    Weights minimise the errors there, and standard deviations fit them: they grow with the
+    distance to known cells, with contrast around the hole and with the disagreement between the
+    fills. Where the kernel alone fills a wide hole, as on cloth, standard deviations are at
+    least those of its posterior. Thin parts of the missing cells (within 4 of a known one) and
+    wide ones have weights and standard deviations of their own.
 
     It is for scratches, text, gaps in scans and sensors, and holes in textures; a large hole in
     a photograph gets plausible levels without any objects. On a grid of 256 x 256 cells it takes
@@ -143,14 +145,14 @@ def inpaint(
         shared: Channels share their kernels and noise, which are learned from their first
             principal component if they lack the same cells; else each has its own.
         restarts: Starts of the training; default: 3 for a texture with holes, 1 for others and
-            for scratches (no missing cell farther than 4 from a known one), where a kernel learns
-            from the image with a coarse fill.
+            where wide holes take at most 2 % of the image: then a kernel learns from the image with
+            a coarse fill.
         budget: Wall time of the call in seconds. First come smooth fills, which take less than a
             second up to some 100,000 cells, then half of the time goes to training, the rest to
             solves. If it is too short for any kernel a warning says so.
         num_samples: Estimate standard deviations of the kernel, where it fills the holes alone,
             from so many joint samples, one solve each. Default: exact up to 6,000 missing cells
-            where these are no scratches; else fitted to left-out blocks, as those of mixtures.
+            unless wide holes take at most 2 % of the image; else fitted to held-out blocks only.
         single_precision: Train in float32, which gives the same fill in less time; predictions
             are in float64 always.
         device: Where to compute.
@@ -301,16 +303,30 @@ def _fill(grid: _Grid, options: _Options, session: Session) -> _Found:
     iteration = _iteration_seconds(grid.values.shape)
     if not grid.missing.any():
         if "kernel" in options.fills:
-            _learn(grid, options, session, found, None, False, iteration)
+            _learn(grid, options, session, found, [], None, iteration)
         else:
             found.mean = grid.values
         return found
-    thin = bool(smooth) and max(distances(gone).max() for gone in grid.missing) <= _THIN
-    count = _THIN_BLOCKS if thin else _BLOCKS
-    blocks = hole_blocks(torch.as_tensor(grid.anywhere), count, near=True, seed=session.seed)
+    thin, wide = _parts(grid.anywhere)
     end = session.end - (1 - _COARSE) * (session.budget or 0.0)
-    mixture = Mixture(grid.standard, grid.missing, blocks.numpy(), smooth, end=end)
-    thin = thin and mixture.least_error() < _PLAIN
+    mixtures = []
+    for part, count in ((thin, _THIN_BLOCKS), (wide, _BLOCKS)):
+        if part.any():
+            blocks = hole_blocks(
+                torch.from_numpy(grid.anywhere),
+                count,
+                pattern=torch.from_numpy(part),
+                near=True,
+                seed=session.seed,
+            )
+            mixtures.append(
+                Mixture(grid.standard, grid.missing, blocks.numpy(), smooth, cells=part, end=end)
+            )
+    fillable = np.zeros_like(wide)
+    if smooth and wide.mean() <= _SMALL:
+        fillable |= wide
+    if smooth and thin.any() and mixtures[0].least_error() < _PLAIN:
+        fillable |= thin
     if "kernel" in options.fills:
         if smooth and _LEAST_ITERATIONS * iteration > 0.5 * session.seconds_left:
             warn_user(
@@ -318,19 +334,38 @@ def _fill(grid: _Grid, options: _Options, session: Session) -> _Found:
                 f"of {grid.values.shape[1:]}; the holes are filled by smoothness alone."
             )
         else:
-            _learn(grid, options, session, found, mixture, thin, iteration)
-    mean, variance, found.weights = mixture.fill()
+            _learn(grid, options, session, found, mixtures, fillable, iteration)
     known = grid.values if found.model is None else found.mean
-    found.mean = np.where(grid.missing, grid.center + grid.scale * mean, known)
-    found.std = grid.scale * np.sqrt(variance)
-    if found.model is not None and found.weights["kernel"] == 1:
-        quick = not thin and _exact_seconds(grid.anywhere, iteration) < session.seconds_left
+    found.mean, found.std = np.array(known), np.zeros(grid.values.shape)
+    for mixture in mixtures:
+        cells = mixture.cells
+        mean, variance, weights = mixture.fill()
+        found.mean[cells] = (grid.center + grid.scale * mean)[cells]
+        found.std[cells] = (grid.scale * np.sqrt(variance))[cells]
+        share = float(cells.sum() / grid.missing.sum())
+        for name, weight in weights.items():
+            found.weights[name] = found.weights.get(name, 0.0) + share * weight
+    if found.model is not None and found.weights["kernel"] > 1 - 1e-9:
+        quick = (
+            not fillable.any() and _exact_seconds(grid.anywhere, iteration) < session.seconds_left
+        )
         if quick or options.num_samples is not None:
             own = _deviations(found.model, options.num_samples, session)
-            of_blocks = np.square(np.asarray(found.std)[grid.missing]).mean()
-            if not smooth or of_blocks < _NARROW**2 * np.square(own[grid.missing]).mean():
-                found.std = own
+            found.std = np.maximum(own, found.std) if smooth else own
     return found
+
+
+def _parts(missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Thin parts of holes, such as scratches and text, and wide ones with what is next to them."""
+    core = distances(missing) > _THIN
+    if not core.any():
+        return missing, core
+    wide = missing & (distances(~core) <= math.sqrt(missing.ndim) * _THIN + 1)
+    scattered = 2 * missing.sum() > missing.size  # known cells are islands in one hole
+    thin = missing & ~wide
+    if scattered or thin.sum() < _LEAST_THIN * missing.sum():
+        return np.zeros_like(missing), missing
+    return thin, wide
 
 
 def _learn(
@@ -338,8 +373,8 @@ def _learn(
     options: _Options,
     session: Session,
     found: _Found,
-    mixture: Mixture | None,
-    thin: bool,
+    mixtures: Sequence[Mixture],
+    fillable: np.ndarray | None,
     iteration: float,
 ) -> None:
     """Train a kernel, and let it fill the holes and the blocks of the mixture."""
@@ -347,13 +382,15 @@ def _learn(
     kernels, dtype, device = options.kernels, options.dtype, options.device
     coordinates = _coordinates(learned.shape[1:], device)
     restarts = options.restarts
-    if thin:  # whose few cells a plate fills well enough to learn from a complete grid
+    if fillable is not None and fillable.any():  # holes of little effect on the kernel
         maker = SmoothFills(learned.shape[1:])
-        learned = np.stack(
+        smooth = np.stack(
             [maker.biharmonic(one, gone) for one, gone in zip(learned, grid.missing, strict=True)]
         )
+        learned = np.where(fillable, smooth, learned)
+    complete = fillable is not None and not np.isnan(learned).any()
     alike = bool((grid.missing == grid.missing[0]).all())
-    if grid.has_channels and options.shared and (alike or thin):
+    if grid.has_channels and options.shared and (alike or complete):
         targets = torch.as_tensor(_first_component(learned), dtype=dtype, device=device)
     else:
         targets = grid.targets(learned, dtype, device)
@@ -370,13 +407,13 @@ def _learn(
         )
         found.fit = fit_grid_gp(
             trained,
-            restarts=restarts if restarts is not None else 1 if thin else _RESTARTS,
+            restarts=restarts if restarts is not None else 1 if complete else _RESTARTS,
             budget=session.part(_TRAINING),
             seed=session.seed,
             progress=session.progress,
-            block_steps=0 if thin else None,
-            blocks=0 if thin else _LEARNED_BLOCKS,
-            calibrate=not thin,
+            block_steps=0 if complete else None,
+            blocks=0 if complete else _LEARNED_BLOCKS,
+            calibrate=not complete,
         )
         found.model = model = KroneckerGridGP(
             coordinates,
@@ -391,21 +428,21 @@ def _learn(
             model.max_iterations = min(max(steps, _FEWEST), model.max_iterations)
         mean = model.grid_mean().cpu().numpy()
         found.mean = mean if grid.has_channels else mean[None]
-        if mixture is None:
-            return
         judged = deepcopy(model).to(dtype)
         judged.max_iterations = _JUDGED_ITERATIONS
         if session.budget is not None:
-            steps = int(_SOLVING * session.seconds_left / iteration / max(len(mixture.blocks), 1))
+            count = sum(len(mixture.blocks) for mixture in mixtures)
+            steps = int(_SOLVING * session.seconds_left / iteration / max(count, 1))
             judged.max_iterations = min(max(steps, _FEWEST), _JUDGED_ITERATIONS)
-        means = judged.block_means(
-            torch.as_tensor(mixture.blocks, device=device), tolerance=_JUDGED_TOLERANCE
-        )
-        mixture.add(
-            "kernel",
-            (found.mean - grid.center) / grid.scale,
-            (one.double().cpu().numpy().reshape(learned.shape) for one in means),
-        )
+        for mixture in mixtures:
+            means = judged.block_means(
+                torch.as_tensor(mixture.blocks, device=device), tolerance=_JUDGED_TOLERANCE
+            )
+            mixture.add(
+                "kernel",
+                (found.mean - grid.center) / grid.scale,
+                (one.double().cpu().numpy().reshape(learned.shape) for one in means),
+            )
 
 
 def _first_component(values: np.ndarray) -> np.ndarray:

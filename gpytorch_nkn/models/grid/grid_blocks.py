@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 import itertools
-import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
+from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
 from gpytorch_nkn.devices import permutation
 
 __all__ = ["hole_blocks", "is_scattered"]
 
-_OVERLAP = 0.3  # share of a block that may lie on missing cells
-_SIDE = 0.25  # of a block where nothing is missing, in sizes of the grid
-_MAX_SHARE = 0.25  # of the observed cells that a block may take
-_POSITIONS = 9  # candidates per dimension
+_OVERLAP = 0.3  # fraction of a moved hole that may lie on missing cells
+_SIDE = 0.25  # side of the box where nothing is missing, as a fraction of the grid's
+_MAX_SHARE, _SCATTERED_SHARE = 0.5, 0.25  # largest fractions of the observed cells in a block
+_BALLS, _BALLS_SHARE = 300, 0.1  # largest number of balls in a block, and fraction in them
+_SHARED = 0.5  # fraction of a moved hole that may be in another one
+_POSITIONS = {1: 9, 2: 9}  # shifts tried per dimension; 5 in grids of more dimensions
+_FEW = 3  # blocks from which on no rougher ones are tried
 
 
-def hole_blocks(missing: Tensor, num_blocks: int, *, near: bool = False, seed: int = 0) -> Tensor:
-    """Blocks to leave out, for finding out how well holes of this shape are filled.
+def hole_blocks(
+    missing: Tensor,
+    num_blocks: int,
+    *,
+    pattern: Tensor | None = None,
+    near: bool = False,
+    seed: int = 0,
+) -> Tensor:
+    """Return blocks of cells to hold out, which show how well holes of this kind are filled.
 
     Each block is the pattern of missing cells moved elsewhere, such that at most 30 % of it lies
-    on missing cells, far from the other blocks or, if wanted, near the hole. A pattern that
-    leaves no room for that is moved around the edges; if that is not enough, a smaller box or, of
-    scattered cells, some of them are moved. A complete grid gets boxes of a quarter of its sides.
+    on missing cells, far from the other blocks or, if wanted, near the hole. Where a pattern
+    touches an edge of the grid, the cells between this edge and the moved pattern are held out
+    too, and the pattern is also mirrored to the opposite edge: a missing side is extrapolated, so
+    its blocks must be. A pattern without enough room is moved as far as most observed cells
+    remain. If the observed cells are too scattered for that, blocks are balls around some of
+    them, whose radii are distances of missing cells to the nearest observed one. A complete grid
+    gets boxes of a quarter of its sides.
 
     Args:
         missing: Which cells are missing, ``n_1 x ... x n_P``.
         num_blocks: Their number B; fewer are returned if there are not so many places.
+        pattern: The missing cells to move; ``None`` for all of them.
         near: Take the places nearest to the hole, at least half its sides from each other, instead
             of places all over the grid.
         seed: Determines the places.
@@ -38,23 +55,24 @@ def hole_blocks(missing: Tensor, num_blocks: int, *, near: bool = False, seed: i
         cells where they are.
     """
     generator = torch.Generator().manual_seed(seed + 0x5EED)  # not the user's own stream
-    pattern = missing if bool(missing.any()) else _box(missing)
-    around = [_spread(-(size // 2), (size - 1) // 2) for size in missing.shape]
-    smaller, overlap = _smaller(pattern, missing, generator)
-    found = missing.new_zeros(0, *missing.shape)
-    for own, candidates, share in (
-        (pattern, _inside(pattern), _OVERLAP),
-        (pattern, around, _OVERLAP),
-        (smaller, _inside(smaller) if overlap < 1 else around, overlap),
-    ):
-        shifts = list(itertools.product(*candidates))
-        order = permutation(len(shifts), generator).tolist()
-        some = _choose([shifts[i] for i in order], own, missing, num_blocks, share, near)
-        if len(some) > len(found):
-            found = some
-        if len(found) >= num_blocks:
+    device, missing = missing.device, missing.cpu()
+    pattern = missing if pattern is None else pattern.cpu()
+    if not bool(pattern.any()):
+        pattern = _box(missing)
+    scattered = is_scattered(pattern)
+    most = (_SCATTERED_SHARE if scattered else _MAX_SHARE) * int((~missing).sum())
+    found: list[Tensor] = []
+    for inside in (True, False):
+        blocks = _moved(pattern, missing, most, inside)
+        order = permutation(len(blocks), generator).tolist()
+        chosen = (_nearest if near else _farthest)([blocks[i] for i in order], num_blocks)
+        found = max(found, chosen, key=len)
+        if len(found) >= min(num_blocks, _FEW):
             break
-    return found
+    if not found and not scattered:
+        found = _grown(pattern, missing, most)[:num_blocks]
+    found = found or _balls(pattern, missing, num_blocks, generator)
+    return torch.stack(found).to(device) if found else missing.new_zeros(0, *missing.shape)
 
 
 def is_scattered(missing: Tensor) -> bool:
@@ -76,12 +94,84 @@ def is_scattered(missing: Tensor) -> bool:
     return alike < 0.5 * (1 + share) * seen
 
 
-def _inside(pattern: Tensor) -> list[list[int]]:
-    """Shifts of each dimension by which a pattern stays within the grid."""
-    return [
-        _spread(-first, size - 1 - last)
+class _Moved(NamedTuple):
+    """Cells to hold out, those in the moved pattern, and its place in sizes of the grid."""
+
+    block: Tensor
+    own: Tensor
+    place: Tensor  # with one more number for each dimension, 1 if it is mirrored
+
+
+def _moved(pattern: Tensor, missing: Tensor, most: float, inside: bool) -> list[_Moved]:
+    """Return the distinct blocks.
+
+    Args:
+        most: Largest number of cells in a block.
+        inside: Move the whole pattern within the grid, instead of by up to half the grid.
+    """
+    sizes = pattern.shape
+    corner = [first for first, _ in _extents(pattern)]
+    least = (1 - _OVERLAP) * int(pattern.sum())
+    found: dict[bytes, _Moved] = {}
+    for mirrored, source in _mirrored(pattern):
+        extents = _extents(source)
+        shifts = [
+            _spread(-first, size - 1 - last, pattern.dim())
+            if inside
+            else _spread(-(size // 2), (size - 1) // 2, pattern.dim())
+            for (first, last), size in zip(extents, sizes, strict=True)
+        ]
+        for shift in itertools.product(*shifts):
+            block, own = _shifted(source, shift, missing)
+            if int(own.sum()) >= max(least, 1) and int(block.sum()) <= most:
+                moves = zip(shift, extents, corner, sizes, strict=True)
+                place = [(step + first - old) / n for step, (first, _), old, n in moves]
+                moved = _Moved(
+                    block, own, missing.new_tensor([*place, *mirrored], dtype=torch.float64)
+                )
+                found.setdefault(block.numpy().tobytes(), moved)
+    return list(found.values())
+
+
+def _grown(pattern: Tensor, missing: Tensor, most: float) -> list[Tensor]:
+    """Return the pattern moved in each direction as far as enough observed cells remain."""
+    found: dict[bytes, Tensor] = {}
+    for (_, source), dim, sign in itertools.product(
+        _mirrored(pattern), range(pattern.dim()), (1, -1)
+    ):
+        best, largest = pattern, 0
+        for step in range(1, pattern.size(dim)):
+            shift = [sign * step if d == dim else 0 for d in range(pattern.dim())]
+            block, own = _shifted(source, shift, missing)
+            if largest < int(own.sum()) and int(block.sum()) <= most:
+                best, largest = block, int(own.sum())
+        if largest:
+            found.setdefault(best.numpy().tobytes(), best)
+    return list(found.values())
+
+
+def _mirrored(pattern: Tensor) -> list[tuple[tuple[bool, ...], Tensor]]:
+    """The pattern and its reflections in dimensions of which it touches one edge only."""
+    one_sided = [
+        (first == 0) != (last == size - 1)
         for (first, last), size in zip(_extents(pattern), pattern.shape, strict=True)
     ]
+    flips = itertools.product(*([False, True] if one else [False] for one in one_sided))
+    return [(flip, pattern.flip([dim for dim, one in enumerate(flip) if one])) for flip in flips]
+
+
+def _shifted(pattern: Tensor, shift: Sequence[int], missing: Tensor) -> tuple[Tensor, Tensor]:
+    """Observed cells of a moved pattern whose edges are repeated, and those without repetition."""
+    block, own = pattern, torch.zeros_like(pattern)
+    inner = []
+    for dim, (step, size) in enumerate(zip(shift, pattern.shape, strict=True)):
+        block = block.index_select(
+            dim, (torch.arange(size, device=block.device) - step).clamp(0, size - 1)
+        )
+        inner.append(slice(max(step, 0), size + min(step, 0)))
+    block = block & ~missing
+    own[tuple(inner)] = block[tuple(inner)]
+    return block, own
 
 
 def _extents(pattern: Tensor) -> list[tuple[int, int]]:
@@ -93,73 +183,66 @@ def _extents(pattern: Tensor) -> list[tuple[int, int]]:
     return extents
 
 
-def _smaller(pattern: Tensor, missing: Tensor, generator: torch.Generator) -> tuple[Tensor, float]:
-    """A part of a pattern that leaves no room, and how much of it may lie on missing cells.
-
-    Of scattered cells some of them; else a box of the same proportions.
-    """
-    sides = [last - first + 1 for first, last in _extents(pattern)]
-    wanted = _MAX_SHARE * int((~missing).sum())
-    if is_scattered(pattern):
-        chance = min(1.0, wanted / int(pattern.sum()))
-        draws = torch.rand(pattern.shape, generator=generator, dtype=torch.float32, device="cpu")
-        return pattern & (draws.to(pattern.device) < 0.95 * chance), 1.0
-    factor = min(1.0, (wanted / math.prod(sides)) ** (1 / len(sides)))
-    box = torch.zeros_like(pattern)
-    box[tuple(slice(0, max(1, int(factor * side))) for side in sides)] = True
-    return box, _OVERLAP
+def _nearest(blocks: list[_Moved], count: int) -> list[Tensor]:
+    """The blocks nearest to the hole of which no two share most of a moved pattern."""
+    chosen: list[_Moved] = []
+    for new in sorted(blocks, key=lambda block: float(block.place.square().sum())):
+        if len(chosen) < count and all(
+            int((new.own & old.own).sum()) <= _SHARED * min(int(new.own.sum()), int(old.own.sum()))
+            for old in chosen
+        ):
+            chosen.append(new)
+    return [block.block for block in chosen]
 
 
-def _box(missing: Tensor) -> Tensor:
-    box = torch.zeros_like(missing)
-    box[tuple(slice(0, max(1, int(_SIDE * size))) for size in missing.shape)] = True
-    return box
-
-
-def _spread(low: int, high: int) -> list[int]:
-    """At most nine integers from low to high, evenly spread."""
-    count = min(_POSITIONS, high - low + 1)
-    if count <= 1:
-        return [low]
-    return sorted({low + round((high - low) * k / (count - 1)) for k in range(count)})
-
-
-def _choose(
-    shifts: list[tuple[int, ...]],
-    pattern: Tensor,
-    missing: Tensor,
-    num_blocks: int,
-    overlap: float,
-    near: bool,
-) -> Tensor:
-    """Farthest places first, or nearest ones, among those that are free enough."""
-    dims = tuple(range(pattern.dim()))
-    observed = int((~missing).sum())
-    free: list[tuple[tuple[int, ...], Tensor]] = []
-    for shift in shifts:
-        moved = pattern.roll(shift, dims)
-        block = moved & ~missing
-        size = int(block.sum())
-        if size >= (1 - overlap) * int(moved.sum()) and 0 < size <= _MAX_SHARE * observed:
-            free.append((shift, block))
-    scale = torch.tensor([float(size) for size in pattern.shape])
-    places = torch.tensor([shift for shift, _ in free]) / scale if free else torch.zeros(0)
-    chosen: list[int] = []
-    if near and free:
-        sides = torch.tensor([last - first + 1 for first, last in _extents(pattern)])
-        for i in places.square().sum(-1).argsort().tolist():
-            apart = ((places[i] - places[chosen]) * scale).abs() >= 0.5 * sides
-            if len(chosen) < num_blocks and bool(apart.any(-1).all()):
-                chosen.append(i)
-        num_blocks = len(chosen)
-    while len(chosen) < min(num_blocks, len(free)):
-        if not chosen:
-            chosen.append(0)
-            continue
+def _farthest(blocks: list[_Moved], count: int) -> list[Tensor]:
+    """Blocks whose places are far from each other, from the first one on."""
+    places = torch.stack([block.place for block in blocks]) if blocks else None
+    chosen = [0] if blocks else []
+    while places is not None and len(chosen) < min(count, len(blocks)):
         distances = torch.cdist(places, places[chosen]).amin(-1)
         if float(distances.max()) == 0:
             break
         chosen.append(int(distances.argmax()))
-    if not chosen:
-        return missing.new_zeros(0, *pattern.shape)
-    return torch.stack([free[i][1] for i in chosen])
+    return [blocks[i].block for i in chosen]
+
+
+def _balls(
+    pattern: Tensor, missing: Tensor, num_blocks: int, generator: torch.Generator
+) -> list[Tensor]:
+    """Balls around observed cells, as far from the others as missing cells are."""
+    observed = (~missing).nonzero().double()
+    reach = torch.from_numpy(distance_transform_edt(missing.numpy()))[pattern]
+    most = int(_BALLS_SHARE * len(observed))
+    found = []
+    for _ in range(num_blocks if most else 0):
+        held = missing.new_zeros(len(observed))
+        centers = torch.randint(len(observed), (_BALLS,), generator=generator, device="cpu")
+        radii = reach[torch.randint(len(reach), (_BALLS,), generator=generator, device="cpu")]
+        for center, radius in zip(centers.tolist(), radii.tolist(), strict=True):
+            away = (observed - observed[center]).square().sum(-1)
+            near = away < away[away <= radius**2].max()  # the nearest other one stays
+            near[center] = True
+            if int((held | near).sum()) <= most:
+                held |= near
+        if bool(held.any()):
+            block = torch.zeros_like(missing)
+            block[tuple(observed[held].long().T)] = True
+            found.append(block)
+    return found
+
+
+def _box(missing: Tensor) -> Tensor:
+    box = torch.zeros_like(missing)
+    sides = [max(1, int(_SIDE * size)) for size in missing.shape]
+    middle = [(size - side) // 2 for size, side in zip(missing.shape, sides, strict=True)]
+    box[tuple(slice(m, m + side) for m, side in zip(middle, sides, strict=True))] = True
+    return box
+
+
+def _spread(low: int, high: int, num_dims: int) -> list[int]:
+    """At most nine integers from low to high, evenly spread; five in more than two dimensions."""
+    count = min(_POSITIONS.get(num_dims, 5), high - low + 1)
+    if count <= 1:
+        return [low]
+    return sorted({low + round((high - low) * k / (count - 1)) for k in range(count)})

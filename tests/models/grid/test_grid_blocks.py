@@ -1,5 +1,7 @@
+import numpy as np
 import pytest
 import torch
+from scipy.ndimage import distance_transform_edt
 
 from gpytorch_nkn.models.grid.grid_blocks import hole_blocks, is_scattered
 
@@ -13,6 +15,14 @@ MASKS = {
     "cube": ((10, 11, 9), (slice(3, 6), slice(4, 7), slice(5, 7))),
     "row": ((1, 20), (slice(0, 1), slice(8, 11))),
 }
+SIDES = [
+    ((24, 20), (slice(18, 24), slice(None))),
+    ((24, 20), (slice(0, 8), slice(None))),
+    ((20, 24), (slice(None), slice(0, 12))),
+    ((24, 24), (slice(0, 9), slice(15, 24))),
+    ((40,), (slice(30, 40),)),
+    ((12, 11, 10), (slice(0, 4), slice(None), slice(None))),
+]
 
 
 def mask(name):
@@ -34,25 +44,49 @@ def test_blocks_are_observed_cells_and_leave_most_of_them(name, seed):
     assert 1 <= len(blocks) <= 5
     assert not (blocks & missing).any()
     sizes = blocks.flatten(1).sum(1)
-    assert (sizes > 0).all() and (sizes <= 0.25 * (~missing).sum()).all()
+    assert (sizes > 0).all() and (sizes <= 0.5 * (~missing).sum()).all()
     assert len({tuple(b.flatten().tolist()) for b in blocks}) == len(blocks)
     assert torch.equal(blocks, hole_blocks(missing, 5, seed=seed))
 
 
-@pytest.mark.parametrize("name", ["square", "corner", "cube", "line", "row"])
+@pytest.mark.parametrize("name", ["square", "cube", "line", "row"])
 def test_each_block_is_the_hole_moved_within_the_grid(name):
     missing = mask(name)
     for block in hole_blocks(missing, 4):
-        shifts = [
-            (dim, shift)
-            for dim in range(missing.dim())
-            for shift in range(-missing.size(dim), missing.size(dim))
-        ]
-        assert shifts
         first_hole, first_block = missing.nonzero(), block.nonzero()
         assert int(block.sum()) >= 0.7 * int(missing.sum())
         extent = first_hole.amax(0) - first_hole.amin(0)
         assert (first_block.amax(0) - first_block.amin(0) <= extent).all()
+
+
+@pytest.mark.parametrize("near", [False, True])
+@pytest.mark.parametrize(("shape", "hole"), SIDES)
+def test_blocks_of_a_missing_side_are_extrapolated(shape, hole, near):
+    """Known cells of a held-out block's dimension lie on one side only, as those of the hole."""
+    missing = torch.zeros(shape, dtype=torch.bool)
+    missing[hole] = True
+    blocks = hole_blocks(missing, 4, near=near)
+    assert len(blocks) >= 2
+    away = distance_transform_edt(missing)
+    for block in blocks:
+        held = torch.as_tensor(distance_transform_edt(missing | block))[block]
+        assert held.max() >= 0.4 * away.max()
+        known = ~(missing | block)
+        for dim, size in enumerate(shape):
+            lines = known.movedim(dim, -1).reshape(-1, size).int()
+            # along every line the known cells are one run
+            assert (lines.diff(dim=-1).abs().sum(-1) <= 2).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "share"), [((40, 40), 0.02), ((40, 40), 0.05), ((12, 12, 12), 0.03)]
+)
+def test_held_out_scattered_cells_are_as_far_from_known_ones_as_missing_cells(shape, share):
+    missing = torch.rand(shape, generator=torch.Generator().manual_seed(3)) > share
+    real = np.median(distance_transform_edt(missing)[missing])
+    blocks = hole_blocks(missing, 12)
+    held = [distance_transform_edt(missing | b)[b] for b in blocks]
+    assert 0.7 * real <= np.median(np.concatenate(held)) <= 1.5 * real
 
 
 def test_blocks_are_far_from_each_other():
