@@ -57,9 +57,16 @@ _NOT_ENTRYWISE = (
 
 
 def network_matrix(
-    network: Kernel, x1: Tensor, x2: Tensor, scales: Sequence[ScaleKernel] = ()
+    network: Kernel,
+    x1: Tensor,
+    x2: Tensor,
+    scales: Sequence[ScaleKernel] = (),
+    diag: bool = False,
 ) -> EntrywiseMatrix | None:
     """The scaled matrix of a network at two inputs; ``None`` where plain evaluation is the way.
+
+    With ``diag`` its diagonal alone, as a batch ``... x N x 1 x 1``: by compiled code, and without
+    gradients of the inputs, whose second derivatives would be computed row by row.
 
     The network has ``primitives``, ``layers``, ``plain_values`` and ``check_columns``, inputs its
     columns alone.
@@ -68,15 +75,25 @@ def network_matrix(
     path = settings.kernel_evaluation.path()
     if path == "plain" or not is_ordinary(x1, x2):
         return None
+    if diag and (x1.requires_grad or x2.requires_grad):
+        return None
     inputs = (x1,) if are_same(x1, x2) else (x1, x2)
     if path != "autograd":
         described = describe(network, x1.size(-1), scales)
         if described is not None:
             program, vector = described
             theta = vector.values()
-            return None if theta is None else program_matrix(program, theta, inputs)
+            if theta is None:
+                return None
+            if not diag:
+                return program_matrix(program, theta, inputs)
+            theta = theta.unsqueeze(-2) if theta.dim() > 1 else theta
+            rows = program_matrix(program, theta, tuple(x.unsqueeze(-2) for x in inputs))
+            return rows if rows is not None and rows.whole else None
         if path in ("closed_form", "compiled"):
             return None
+    if diag:
+        return None
     batch_shape = broadcast_batch_shapes(network.batch_shape, x1.shape[:-2], x2.shape[:-2])
     if path == "auto" and x1.size(-2) * x2.size(-2) < _AUTOGRAD_ENTRIES:
         return None

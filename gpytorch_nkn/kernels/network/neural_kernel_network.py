@@ -452,10 +452,11 @@ class NeuralKernelNetwork(BatchKernel):
         **params,
     ) -> Tensor:
         """Values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
-        if not diag and not last_dim_is_batch and not params:
-            matrix = network_matrix(self, x1, x2)
+        if not last_dim_is_batch and not params:
+            matrix = network_matrix(self, x1, x2, diag=diag)
             if matrix is not None:
-                return to_dense_matrix(matrix)
+                values = to_dense_matrix(matrix)
+                return values.flatten(-3) if diag else values
         return self.plain_values(x1, x2, diag, last_dim_is_batch, params)
 
     def plain_values(

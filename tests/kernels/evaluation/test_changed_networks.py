@@ -78,20 +78,23 @@ CHANGES = {
 }
 
 
-def outcome(network, path, x):
+def outcome(network, path, x, diag=False):
     with kernel_evaluation(path):
         try:
-            return network(x).to_dense().detach()
+            values = network(x, diag=diag)
+            return (values if diag else values.to_dense()).detach()
         except Exception as error:
             return type(error)
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_changed_network(name, path):
+@pytest.mark.parametrize("diag", [False, True])
+def test_a_changed_network(diag, name, path):
     network, x = make(), torch.randn(20, 1)
+    outcome(network, path, x, diag)
     CHANGES[name](network)
-    expected, actual = outcome(network, "plain", x), outcome(network, path, x)
+    expected, actual = outcome(network, "plain", x, diag), outcome(network, path, x, diag)
     if isinstance(expected, type):
         assert actual is expected
     else:

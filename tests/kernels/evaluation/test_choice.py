@@ -156,19 +156,46 @@ def test_an_inner_network_is_evaluated_by_its_own_path(path, ran):
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])
-@pytest.mark.parametrize("option", [{"diag": True}, {"last_dim_is_batch": True}])
-def test_options_of_the_call_are_evaluated_plainly(option, path, ran):
-    network, x = make_network("rbf" if "diag" in option else "time_series"), rough_inputs(6, 3)
+def test_last_dim_is_batch_is_evaluated_plainly(path, ran):
+    network, x = make_network("time_series"), rough_inputs(6, 3)
     with kernel_evaluation("plain"):
-        expected = torch.as_tensor(_dense(network(x, **option)))
+        expected = network(x, last_dim_is_batch=True).to_dense()
     with kernel_evaluation(path):
-        actual = torch.as_tensor(_dense(network(x, **option)))
+        actual = network(x, last_dim_is_batch=True).to_dense()
     assert ran == []
     torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
-def _dense(values):
-    return values if isinstance(values, torch.Tensor) else values.to_dense()
+@pytest.mark.parametrize("path", ["auto", *PATHS])
+@pytest.mark.parametrize("batch_shape", [(), (3,)])
+@pytest.mark.parametrize("other", [False, True])
+def test_diagonals(other, batch_shape, path, ran):
+    network = NeuralKernelNetwork.tabular(3, batch_shape=torch.Size(batch_shape)).double()
+    x1 = rough_inputs(6, 3)
+    x2 = x1.flip(0) if other else x1
+    parameters = [p for p in network.parameters() if p.requires_grad]
+
+    def evaluate_diagonal(way):
+        with kernel_evaluation(way):
+            values = network.forward(x1, x2, diag=True)
+            grads = torch.autograd.grad(values.exp().sum(), parameters, allow_unused=True)
+        return values, [
+            torch.zeros_like(p) if g is None else g for p, g in zip(parameters, grads, strict=True)
+        ]
+
+    expected = evaluate_diagonal("plain")
+    ran.clear()
+    torch.testing.assert_close(evaluate_diagonal(path), expected)
+    by_code = is_compiled() and path in ("auto", "compiled")
+    assert ran == (["compiled"] if by_code else [])
+    assert expected[0].shape == (*batch_shape, 6)
+
+
+def test_diagonals_of_inputs_with_gradients_are_differentiated_twice(ran):
+    network = make_network("regression")
+    x = rough_inputs(4, 3).requires_grad_()
+    hessian = torch.autograd.functional.hessian(lambda z: network(z, diag=True).sum(), x)
+    assert ran == [] and hessian.shape == (4, 3, 4, 3)
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])
