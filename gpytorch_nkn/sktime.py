@@ -15,7 +15,7 @@ evaluations of sktime::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -83,11 +83,11 @@ class SktimeNKNForecaster(BaseForecaster):
         self,
         structure: str | NeuralKernelNetwork = "auto",
         seasons: str | float | ArrayLike = "auto",
-        transform: str = "auto",
+        transform: Literal["auto", "identity", "log", "log1p", "sqrt", "box-cox", "logit"] = "auto",
         bounds: Sequence[float | None] | None = None,
         horizon: int | None = None,
-        quality: str = "default",
-        outliers: str = "auto",
+        quality: Literal["fast", "default", "best"] = "default",
+        outliers: Literal["auto", "keep"] = "auto",
         priors: bool = True,
         restarts: int | None = None,
         recipe: Recipe | None = None,

@@ -7,6 +7,7 @@ import pickle
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
 import cloudpickle
 import numpy as np
@@ -38,7 +39,8 @@ from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = ["CRITERIA", "evaluate_criterion", "fit_best_of"]
 
-CRITERIA = ("marginal_likelihood", "loo", "blocked_cv")
+Criterion = Literal["marginal_likelihood", "loo", "blocked_cv"]
+CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 
 # Kernels whose matrices have no structure.
 _DENSE = (NeuralKernelNetwork, MaternKernel, PeriodicKernel, RBFKernel, RQKernel)
@@ -72,7 +74,7 @@ def fit_best_of(
     model: ExactGP | Callable[[], ExactGP],
     *,
     restarts: int = 4,
-    criterion: str = "marginal_likelihood",
+    criterion: Criterion = "marginal_likelihood",
     num_blocks: int = 8,
     initialize: str | Callable[[ExactGP, int, int], None] | None = "auto",
     recipe: Recipe | None = None,

@@ -131,20 +131,23 @@ class Best(Generic[S]):
         return True
 
 
-def check_counts(least: int | None, **counts: Any) -> None:
-    """Refuse options that are not integers of at least so much (``None`` for any).
+def check_counts(least: int | None, words: Sequence[str] = (), **counts: Any) -> None:
+    """Check that options are integers of at least ``least`` (``None``: any) or one of ``words``.
 
     Raises:
         TypeError: A value is not an integer.
         ValueError: A value is too small.
     """
+    alternatives = "".join(f" or {word!r}" for word in words)
     for name, value in counts.items():
+        if isinstance(value, str) and value in words:
+            continue
         try:
             number = operator.index(value)  # NumPy's, too
         except TypeError:
             number = None
         if number is None or isinstance(value, bool):
-            raise TypeError(f"{name} must be an integer, got {value!r}.")
+            raise TypeError(f"{name} must be an integer{alternatives}, got {value!r}.")
         if least is not None and number < least:
             raise ValueError(f"{name} must be at least {least}, got {value}.")
 

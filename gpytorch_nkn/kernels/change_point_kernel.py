@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gpytorch.constraints import Interval
@@ -172,7 +172,7 @@ def change_point_products(kernel: ChangePointKernel) -> list[list[Kernel]]:
     """The products of kernels that a change point kernel is the sum of; steps are copies."""
     location, width = (value.detach() for value in kernel._sorted())
 
-    def step(side: str, place: int) -> Kernel:
+    def step(side: Literal["before", "after"], place: int) -> Kernel:
         made = StepKernel(side, batch_shape=location.shape[:-2], active_dims=(kernel.switch_dim,))
         made.to(location)
         made.initialize(location=location[..., [place]])

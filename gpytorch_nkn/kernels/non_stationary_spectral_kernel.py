@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal, get_args
 
 import torch
 from gpytorch.constraints import Interval
@@ -15,7 +16,8 @@ from gpytorch_nkn.kernels.feature_kernel import FeatureKernel
 
 __all__ = ["NonStationarySpectralKernel"]
 
-_FEATURES = ("psi", "phi")
+_Features = Literal["psi", "phi"]
+_FEATURES: tuple[_Features, ...] = get_args(_Features)
 
 
 class NonStationarySpectralKernel(FeatureKernel):
@@ -108,7 +110,7 @@ class NonStationarySpectralKernel(FeatureKernel):
         num_features: int,
         input_dim: int,
         *,
-        features: str = "psi",
+        features: _Features = "psi",
         learn_frequencies: bool = True,
         stationary: bool = False,
         learn_envelopes: bool = False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
 import torch
 from gpytorch.constraints import Interval
@@ -121,7 +122,7 @@ class StepKernel(BatchKernel):
 
     def __init__(
         self,
-        side: str = "after",
+        side: Literal["before", "after"] = "after",
         *,
         location: float | Tensor = 0.0,
         width: float | Tensor = 1.0,

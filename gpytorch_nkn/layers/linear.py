@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gpytorch.constraints import Positive
@@ -72,7 +72,7 @@ class Linear(Layer):
         in_features: int,
         out_features: int,
         *,
-        weights: str = "softplus",
+        weights: Literal["softplus", "simplex"] = "softplus",
         bias: bool = True,
         batch_shape: torch.Size | None = None,
         weight_prior: Prior | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Literal
 
 import torch
 from gpytorch.priors import GammaPrior, Prior
@@ -33,9 +34,9 @@ def parse_wiring(
     *,
     batch_shape: torch.Size | None = None,
     priors: bool = False,
-    sparsity: str | None = None,
+    sparsity: Literal["l1", "horseshoe"] | None = None,
     hidden_bias: float = 0.01,
-    weights: str = "softplus",
+    weights: Literal["softplus", "simplex"] = "softplus",
     skip: bool = False,
 ) -> list[Layer]:
     """Make the layers that a wiring names; each number is the width that goes out.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ def plot_kernel(
     kernel: Kernel,
     x: Any,
     *,
-    show: str = "slices",
+    show: Literal["slices", "samples"] = "slices",
     origins: ArrayLike | None = None,
     samples: int = 3,
     seed: int = 0,

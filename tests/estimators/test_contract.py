@@ -6,6 +6,7 @@ import re
 import time
 from copy import deepcopy
 from functools import partial
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -82,6 +83,26 @@ def test_help_describes_every_argument(cls):
     arguments = text.partition("\nArgs:\n")[2].partition("\nAttributes:\n")[0]
     described = ", ".join(re.findall(r"^    (\w[\w, ]*):", arguments, re.MULTILINE)).split(", ")
     assert set(inspect.signature(cls).parameters) == set(described)
+
+
+def words_of(annotation):
+    """Words among the choices that a type offers."""
+    found = set()
+    for part in get_args(annotation):
+        found |= {part} if isinstance(part, str) else words_of(part)
+    return found
+
+
+@each
+def test_fixed_words_in_types_are_those_that_are_accepted(cls):
+    for name, annotation in get_type_hints(cls.__init__).items():
+        words = words_of(annotation)
+        if not words or name == "return":
+            continue
+        with pytest.raises((TypeError, ValueError), match=f"{name} must be") as caught:
+            fitted(cls, **{name: "nonsense"})
+        message = str(caught.value)
+        assert set(re.findall(r"'([\w-]+)'", message)) - {"nonsense"} == words, (name, message)
 
 
 _known = {}

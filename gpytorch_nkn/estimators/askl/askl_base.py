@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from numbers import Integral
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -186,22 +186,22 @@ class SpectralLearner(OnCPU, BaseEstimator):
 
     def __init__(
         self,
-        method: str = "ASKL",
+        method: Literal["SK", "NSK", "SKL", "NSKL", "ASKL"] = "ASKL",
         *,
         n_components: int = 2000,
-        gamma: float | str = "auto",
+        gamma: float | Literal["auto", "median"] = "auto",
         weight_penalty: float = 1e-5,
         feature_penalty: float | None = None,
         depth: int = 1,
         fit_intercept: bool = True,
-        solver: str = "adam",
+        solver: Literal["adam", "sgd"] = "adam",
         learning_rate: float | None = None,
         frequency_learning_rate: float | None = None,
-        batch_size: int | str = "auto",
+        batch_size: int | Literal["auto"] = "auto",
         max_iter: int = 80,
         early_stopping: bool = True,
         validation_fraction: float | None = None,
-        refit: bool | str = "auto",
+        refit: bool | Literal["auto"] = "auto",
         ridge: bool = True,
         n_iter_no_change: int = 2,
         standardize: bool | str = "auto",

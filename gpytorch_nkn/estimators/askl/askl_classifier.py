@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -78,23 +78,23 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
 
     def __init__(
         self,
-        method: str = "ASKL",
+        method: Literal["SK", "NSK", "SKL", "NSKL", "ASKL"] = "ASKL",
         *,
         n_components: int = 2000,
-        gamma: float | str = "auto",
-        loss: str = "log_loss",
+        gamma: float | Literal["auto", "median"] = "auto",
+        loss: Literal["log_loss", "hinge"] = "log_loss",
         weight_penalty: float = 1e-5,
         feature_penalty: float | None = None,
         depth: int = 1,
         fit_intercept: bool = True,
-        solver: str = "adam",
+        solver: Literal["adam", "sgd"] = "adam",
         learning_rate: float | None = None,
         frequency_learning_rate: float | None = None,
-        batch_size: int | str = "auto",
+        batch_size: int | Literal["auto"] = "auto",
         max_iter: int = 80,
         early_stopping: bool = True,
         validation_fraction: float | None = None,
-        refit: bool | str = "auto",
+        refit: bool | Literal["auto"] = "auto",
         ridge: bool = True,
         n_iter_no_change: int = 2,
         standardize: bool | str = "auto",

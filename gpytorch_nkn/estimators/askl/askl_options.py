@@ -34,8 +34,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         if options[name] not in known:
             raise ValueError(f"{name} must be one of {list(known)}, got {options[name]!r}.")
     check_counts(1, **{name: options[name] for name in _COUNTS})
-    if options["batch_size"] != "auto":
-        check_counts(1, batch_size=options["batch_size"])
+    check_counts(1, ("auto",), batch_size=options["batch_size"])
     for name in (*_POSITIVE, *_NOT_NEGATIVE):
         if options[name] is not None or name not in _OPTIONAL:
             check_number(name, options[name], positive=name in _POSITIVE)

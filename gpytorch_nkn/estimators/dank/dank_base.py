@@ -572,8 +572,7 @@ class BaseDANK(OnCPU, BaseEstimator):
                 check_number(name, getattr(self, name), positive=positive, most=_LARGEST)
         check_counts(1, max_iter=self.max_iter)
         check_counts(2, cv=self.cv)
-        if self.n_clusters != "auto":
-            check_counts(1, n_clusters=self.n_clusters)
+        check_counts(1, ("auto",), n_clusters=self.n_clusters)
         check_number("eta", self.eta, positive=True, infinite=True, words=("cv", "norm"))
         if self.relevance not in ("auto", "cv", None):
             raise ValueError(f"relevance must be 'auto', 'cv' or None, got {self.relevance!r}.")

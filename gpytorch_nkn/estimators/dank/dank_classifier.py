@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gpytorch.kernels import Kernel
@@ -93,18 +93,18 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         *,
         C: float = 1.0,
         kernel: str | Callable[[np.ndarray, np.ndarray], np.ndarray] | Kernel = "rbf",
-        gamma: float | str = "scale",
+        gamma: float | Literal["scale", "auto"] = "scale",
         degree: float = 3,
         coef0: float = 0.0,
-        eta: float | str = "cv",
+        eta: float | Literal["norm", "cv"] = "cv",
         tau: float = 0.0,
-        relevance: str | None = "auto",
-        extension: str = "smooth",
-        solver: str = "fista",
+        relevance: Literal["auto", "cv"] | None = "auto",
+        extension: Literal["smooth", "reciprocal"] = "smooth",
+        solver: Literal["fista", "nesterov"] = "fista",
         tol: float = 1e-5,
         max_iter: int = 1000,
-        n_clusters: int | str = "auto",
-        decomposition: str = "global",
+        n_clusters: int | Literal["auto"] = "auto",
+        decomposition: Literal["global", "block"] = "global",
         class_weight: dict[Any, float] | str | None = None,
         cv: int = 5,
         n_jobs: int | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 from gpytorch.kernels import Kernel
@@ -89,18 +90,18 @@ class DANKRegressor(RegressorMixin, BaseDANK):
         C: float = 1.0,
         epsilon: float = 0.1,
         kernel: str | Callable[[np.ndarray, np.ndarray], np.ndarray] | Kernel = "rbf",
-        gamma: float | str = "scale",
+        gamma: float | Literal["scale", "auto"] = "scale",
         degree: float = 3,
         coef0: float = 0.0,
-        eta: float | str = "cv",
+        eta: float | Literal["norm", "cv"] = "cv",
         tau: float = 0.0,
-        relevance: str | None = "auto",
-        extension: str = "smooth",
-        solver: str = "fista",
+        relevance: Literal["auto", "cv"] | None = "auto",
+        extension: Literal["smooth", "reciprocal"] = "smooth",
+        solver: Literal["fista", "nesterov"] = "fista",
         tol: float = 1e-5,
         max_iter: int = 1000,
-        n_clusters: int | str = "auto",
-        decomposition: str = "global",
+        n_clusters: int | Literal["auto"] = "auto",
+        decomposition: Literal["global", "block"] = "global",
         cv: int = 5,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,

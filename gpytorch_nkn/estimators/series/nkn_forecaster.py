@@ -171,14 +171,14 @@ class NKNForecaster(OnCPU, RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        structure: str | NeuralKernelNetwork = "auto",
+        structure: Literal["auto", "time_series"] | NeuralKernelNetwork = "auto",
         *,
         seasons: str | float | ArrayLike = "auto",
-        transform: str = "auto",
+        transform: Literal["auto", "identity", "log", "log1p", "sqrt", "box-cox", "logit"] = "auto",
         bounds: Sequence[float | None] | None = None,
         horizon: int | None = None,
-        quality: str = "default",
-        outliers: str = "auto",
+        quality: Literal["fast", "default", "best"] = "default",
+        outliers: Literal["auto", "keep"] = "auto",
         priors: bool = True,
         restarts: int | None = None,
         recipe: Recipe | None = None,

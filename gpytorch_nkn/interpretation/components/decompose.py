@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -26,7 +26,8 @@ from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
 
 __all__ = ["decompose"]
 
-_BY = ("auto", "role", "signature", "columns")
+By = Literal["auto", "role", "signature", "columns"]
+_BY: tuple[By, ...] = get_args(By)
 _FOLDS = 10
 _TERMS, _COLUMN_TERMS = 10_000, 1000
 _EXACT = 1e-10  # dropped share below which the terms are the whole kernel
@@ -36,7 +37,7 @@ _SURE = 3.0  # standard errors by which errors must fall for a component to pred
 def decompose(
     model: Any,
     *,
-    by: str = "auto",
+    by: By = "auto",
     max_components: int | None = None,
     max_terms: int | None = None,
     columns: Sequence[str] | None = None,
@@ -80,7 +81,7 @@ def decompose(
 
 def decompose_gp(
     gp: FittedGP,
-    by: str,
+    by: By,
     max_components: int | None,
     max_terms: int | None = None,
     expansions: dict[int, Expansion] | None = None,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -54,7 +54,8 @@ from gpytorch_nkn.linalg import gaussian_negative_log_likelihood
 
 __all__ = ["Simplification", "SimplificationStep", "simplify", "words_of"]
 
-_CRITERIA = ("bic", "loo", "blocked_cv")
+_Criterion = Literal["bic", "loo", "blocked_cv"]
+_CRITERIA: tuple[_Criterion, ...] = get_args(_Criterion)
 _BLOCKS = 8
 _SHORT, _LONG, _LAST = 12, 60, 300  # iterations of L-BFGS
 _FINALISTS = 3  # of the short fits that get a long one
@@ -67,7 +68,7 @@ def simplify(
     *,
     max_terms: int = 5,
     tolerance: float = 0.05,
-    criterion: str = "bic",
+    criterion: _Criterion = "bic",
     heldout: tuple[Any, Any] | None = None,
     max_candidates: int = 20,
     restarts: int = 2,
@@ -276,7 +277,7 @@ class _Search:
     def __init__(
         self,
         gp: FittedGP,
-        criterion: str,
+        criterion: _Criterion,
         densities: Densities,
         candidates: Sequence[Candidate],
         bar: tqdm,
@@ -514,7 +515,7 @@ def _finish(
 
 
 def _check_options(
-    max_terms: int, tolerance: float, criterion: str, max_candidates: int, restarts: int
+    max_terms: int, tolerance: float, criterion: _Criterion, max_candidates: int, restarts: int
 ) -> None:
     if criterion not in _CRITERIA:
         raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -70,7 +70,7 @@ def report(
     y_name: str | None = None,
     y_unit: str | None = None,
     columns: Sequence[str] | None = None,
-    by: str = "auto",
+    by: Literal["auto", "role", "signature", "columns"] = "auto",
     max_components: int | None = None,
     samples: int = 5,
     seed: int = 0,

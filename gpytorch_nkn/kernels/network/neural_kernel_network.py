@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gpytorch.kernels import Kernel
@@ -114,7 +114,7 @@ class NeuralKernelNetwork(BatchKernel):
         zero_mean: bool = False,
         priors: bool = True,
         variances: bool = False,
-        sparsity: str | None = None,
+        sparsity: Literal["l1", "horseshoe"] | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
@@ -219,7 +219,7 @@ class NeuralKernelNetwork(BatchKernel):
         wiring: str = PAPER_WIRING,
         priors: bool = True,
         variances: bool = False,
-        sparsity: str | None = None,
+        sparsity: Literal["l1", "horseshoe"] | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
@@ -280,7 +280,7 @@ class NeuralKernelNetwork(BatchKernel):
         wiring: str = PAPER_WIRING,
         priors: bool = True,
         variances: bool = False,
-        sparsity: str | None = None,
+        sparsity: Literal["l1", "horseshoe"] | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
@@ -304,7 +304,7 @@ class NeuralKernelNetwork(BatchKernel):
         wiring: str = PAPER_WIRING,
         priors: bool = True,
         variances: bool = False,
-        sparsity: str | None = None,
+        sparsity: Literal["l1", "horseshoe"] | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:

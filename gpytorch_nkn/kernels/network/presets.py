@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from gpytorch.kernels import (
@@ -64,7 +64,7 @@ class _Options:
     priors: bool
     variances: bool
     batch_shape: torch.Size
-    sparsity: str | None
+    sparsity: Literal["l1", "horseshoe"] | None
 
 
 make_options = _Options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -52,7 +52,7 @@ class GridFit(Fit[GridRestart]):
 def fit_grid_gp(
     model: KroneckerGridGP,
     *,
-    start: str | None = "spectrum",
+    start: Literal["spectrum"] | None = "spectrum",
     restarts: int = 1,
     likelihood_steps: int = 80,
     block_steps: int | None = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -72,7 +72,7 @@ class AdditivePartitionGP(EnsembleGP):
         train_Y: Tensor,
         train_Yvar: Tensor | None = None,
         *,
-        kernel: str = "rbf",
+        kernel: Literal["matern", "nkn", "rbf"] = "rbf",
         num_samples: int = 8,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
@@ -118,7 +118,11 @@ class AdditivePartitionGP(EnsembleGP):
 
     @classmethod
     def construct_inputs(
-        cls, training_data: SupervisedDataset, *, kernel: str = "rbf", num_samples: int = 8
+        cls,
+        training_data: SupervisedDataset,
+        *,
+        kernel: Literal["matern", "nkn", "rbf"] = "rbf",
+        num_samples: int = 8,
     ) -> dict[str, Any]:
         """Return the arguments of the constructor for a data set.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 import torch
 from gpytorch.constraints import Positive
@@ -25,7 +26,8 @@ __all__ = [
     "shape_center",
 ]
 
-KERNELS = ("matern", "nkn", "rbf")
+PartKernel = Literal["matern", "nkn", "rbf"]
+KERNELS: tuple[PartKernel, ...] = get_args(PartKernel)
 
 # Start values of the network: its first product is near the first RBF, its second near the
 # product of both, and the first one counts more. A symmetric start would never break its symmetry.
@@ -68,7 +70,7 @@ class PartitionKernel(BatchKernel):
         self,
         num_columns: int,
         *,
-        kernel: str = "rbf",
+        kernel: PartKernel = "rbf",
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ):

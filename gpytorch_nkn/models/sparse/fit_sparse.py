@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gpytorch.kernels import Kernel
@@ -92,7 +92,7 @@ def learn_on_blocks(
 def fit_sparse_gp(
     model: SparseNKNGP,
     *,
-    start: str | None = "blocks",
+    start: Literal["blocks"] | None = "blocks",
     restarts: int = 2,
     block_size: int = 1000,
     max_blocks: int = 8,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gpytorch.module import Module
@@ -36,7 +36,7 @@ def fit_variational_gp(
     epochs: int = 10,
     batch_size: int = 1000,
     learning_rate: float = 1e-2,
-    start: str | None = "blocks",
+    start: Literal["blocks"] | None = "blocks",
     restarts: int = 2,
     block_size: int = 1000,
     max_blocks: int = 8,

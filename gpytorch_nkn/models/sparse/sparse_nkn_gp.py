@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from botorch.models import SingleTaskGP
@@ -94,7 +94,7 @@ class SparseNKNGP(  # type: ignore[misc]
         *,
         structure: str | Kernel = "tabular",
         inducing_points: int | Tensor = 1000,
-        selection: str = "kmeans",
+        selection: Literal["greedy_variance", "kmeans"] = "kmeans",
         learn_inducing_points: bool = True,
         likelihood: GaussianLikelihood | None = None,
         mean_module: Mean | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from botorch.fit import _fit_fallback_approximate
@@ -93,7 +93,7 @@ class VariationalNKNGP(CheckedPoints, CustomFit, InducingPointGP, SingleTaskVari
         *,
         structure: str | Kernel = "tabular",
         inducing_points: int | Tensor = 500,
-        selection: str = "kmeans",
+        selection: Literal["greedy_variance", "kmeans"] = "kmeans",
         learn_inducing_points: bool = True,
         likelihood: GaussianLikelihood | None = None,
         mean_module: Mean | None = None,
