@@ -61,6 +61,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NOISE_FLOOR = 1e-6  # of the variance of standardised targets: noise-free data remain solvable
+_FLOOR_SHARE = 0.01  # of the standard deviation of outcomes, up to which GPyTorch's floor is small
 _BOTORCH_LEAST = 1e-8  # deviation from which on its Standardize divides by it
 _ROUNDING = 10.0  # deviations of so many last digits are those of constants
 _JOINED_ENTRIES = 100_000  # of inputs, up to which one call of a kernel costs less than two
@@ -229,31 +230,51 @@ def outcome_transform_for(
         outcome_transform: What the user gave.
         train_Y: Outcomes ``... x n x m``.
     """
-    if not isinstance(outcome_transform, _DefaultType):
-        return outcome_transform
+    given = outcome_transform
     if train_Y.dim() < 2 or train_Y.size(-2) < 2 or not train_Y.is_floating_point():
+        if not isinstance(given, _DefaultType):
+            return given
         return Standardize(train_Y.size(-1), batch_shape=train_Y.shape[:-2])
     values = train_Y.detach()
     rounding = _ROUNDING * torch.finfo(values.dtype).eps * values.abs().amax(-2)
     least = max(rounding.min().item(), torch.finfo(values.dtype).tiny ** 0.5)  # squares are kept
-    deviations = values.std(-2)
-    small = deviations[(deviations < _BOTORCH_LEAST) & (deviations > least)]
-    if small.numel():
-        warn_user(
-            f"The outcomes have a standard deviation of {small.min():.1e}. Means are predicted as "
-            "for any other, but GPyTorch's smallest variance, 1e-10, is above the square of that: "
-            "for standard deviations give train_Y in a larger unit."
-        )
+    if given is None or isinstance(given, _DefaultType | Standardize):  # in the unit of train_Y
+        _warn_of_smallest_variance(values.std(-2), least)
+    if not isinstance(given, _DefaultType):
+        return given
     return Standardize(
         train_Y.size(-1), batch_shape=train_Y.shape[:-2], min_stdv=min(least, _BOTORCH_LEAST)
     )
 
 
+def _warn_of_smallest_variance(deviations: Tensor, least: float) -> None:
+    """Warn where GPyTorch's floor of variances is a part of those of the outcomes.
+
+    Args:
+        deviations: Standard deviations of the outcomes.
+        least: The largest one that is rounding.
+    """
+    variance = settings.min_variance.value(deviations.dtype)
+    small = deviations[(deviations < variance**0.5 / _FLOOR_SHARE) & (deviations > least)]
+    if small.numel():
+        warn_user(
+            f"The outcomes have a standard deviation of {small.min():.1e}. Means are predicted as "
+            f"for any other, but GPyTorch's smallest variance, {variance:.0e}, makes small "
+            "standard deviations too wide: give train_Y in a larger unit, or predict under "
+            "gpytorch.settings.min_variance with smaller values."
+        )
+
+
 class CheckedPoints:
     """Refuses points that the inputs of the model are not like."""
 
-    def _check_points(self: Any, X: Tensor, added: bool = False) -> None:
+    def _check_points(self: Any, X: Tensor, added: bool = False, width: int | None = None) -> None:
         """Refuse points to predict at, or to be added to the data.
+
+        Args:
+            X: The points.
+            added: They are to be added to the data.
+            width: Number of columns of transformed points; ``None`` for points before that.
 
         Raises:
             TypeError: They are no tensor of real numbers.
@@ -263,10 +284,10 @@ class CheckedPoints:
         if not isinstance(X, Tensor) or X.is_complex():
             got = X.dtype if isinstance(X, Tensor) else type(X).__name__
             raise TypeError(f"X must be a tensor of real numbers, got {got}.")
-        columns = getattr(self, "_num_columns", X.shape[-1:])
+        columns = getattr(self, "_num_columns", X.shape[-1:]) if width is None else (width,)
         if X.dim() < 2 or (X.shape[-1:] != columns and (added or not self._are_appended(X))):
-            width = columns[0] if columns else "d"
-            raise ValueError(f"X must be ... x q x {width}, got the shape {tuple(X.shape)}.")
+            expected = columns[0] if columns else "d"
+            raise ValueError(f"X must be ... x q x {expected}, got the shape {tuple(X.shape)}.")
         if not bool(X.isfinite().all()):
             wrong = int((~X.isfinite()).sum())
             raise ValueError(f"X must be finite, got {wrong} values that are NaN or infinite.")

@@ -10,7 +10,7 @@ import torch
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
-from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
 from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
 from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
 from botorch.posteriors.gpytorch import GPyTorchPosterior
@@ -110,6 +110,19 @@ class EnsembleGP(CheckedData, CustomFit, JointJitter, ManyPoints, SingleTaskGP):
             noise = self.likelihood.noise.repeat(num_members, 1)
             self.likelihood = FixedNoiseGaussianLikelihood(noise=noise, batch_shape=batch_shape)
         self._num_columns = train_X.shape[-1:]
+        self._guard(getattr(self, "outcome_transform", None))
+
+    def _guard(self, transform: OutcomeTransform | None) -> None:
+        """Set the outcome transform, which rejects outcomes that do not belong to members.
+
+        BoTorch's noisy expected improvement of fantasies makes one model of the members' draws:
+        wrong values, where there are as many members as fantasies, or an error about shapes.
+        """
+        if transform is None and isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            transform = ChainedOutcomeTransform()  # of nothing
+        if transform is not None:
+            transform.register_forward_pre_hook(_check_outcomes, with_kwargs=True)
+            self.outcome_transform = transform
 
     @property
     def num_members(self) -> int:
@@ -307,3 +320,14 @@ class EnsembleGP(CheckedData, CustomFit, JointJitter, ManyPoints, SingleTaskGP):
         model = super().fantasize(X, *args, **kwargs)
         model._is_ensemble = False
         return model
+
+
+def _check_outcomes(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse outcomes ``f x members x n x 1`` of inputs ``f x n x d``, those of no ensemble."""
+    x = kwargs.get("X", args[2] if len(args) > 2 else None)
+    if x is not None and args and x.dim() == 3 and args[0].dim() == 4:
+        raise NotImplementedError(
+            "LogNoisyExpectedImprovement and NoisyExpectedImprovement are not available for "
+            "ensembles, whose members have fantasies of their own: take "
+            "qLogNoisyExpectedImprovement (qLogNEI), which averages over the members."
+        )

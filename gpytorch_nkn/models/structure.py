@@ -80,10 +80,10 @@ def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
         ValueError: It cannot be evaluated at inputs of so many columns, or no primitive sees some
             of them although nobody has chosen columns.
     """
-    points = like.new_zeros(2, num_columns)
+    point = like.new_zeros(1, num_columns)  # two equal ones would be singular
     try:
         with torch.no_grad():
-            kernel(points).to_dense()
+            kernel(point).to_dense()
     except (IndexError, RuntimeError, ValueError) as error:
         raise ValueError(
             f"The structure does not fit {num_columns} input columns: {error}"

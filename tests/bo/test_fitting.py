@@ -4,13 +4,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from botorch.models import ModelListGP, SingleTaskGP, SingleTaskVariationalGP
+from botorch.cross_validation import loo_cv
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import ModelListGP, MultiTaskGP, SingleTaskGP, SingleTaskVariationalGP
 from botorch.models.transforms import Normalize, Warp
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.constraints import Interval
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.bo import fit_bo_model, fitting, warm_start
 from gpytorch_nkn.fit.optimize import FlatParameters
@@ -573,3 +576,20 @@ def test_members_of_a_list_that_share_a_kernel_are_refused():
 def test_ensembles_are_sent_elsewhere():
     with pytest.raises(TypeError, match="fit_additive_partition_gp"):
         fit_bo_model(AdditivePartitionGP(*data()))
+
+
+def test_a_likelihood_that_is_not_gaussian_is_named_with_what_trains_the_model():
+    x = torch.rand(10, 2).double()
+    tasks = torch.cat([x, torch.arange(10).remainder(2).unsqueeze(-1).double()], -1)
+    model = MultiTaskGP(tasks, x.sum(-1, keepdim=True), task_feature=-1)
+    with pytest.raises(TypeError, match=r"^fit_bo_model .* got MultiTaskGP .*fit_gpytorch_mll"):
+        fit_bo_model(model)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+
+
+def test_a_model_that_loo_cv_takes_for_an_ensemble_is_trained_as_a_batch():
+    x = torch.rand(8, 2).double().repeat(2, 1, 1)
+    model = NKNSingleTaskGP(x, x.sin().sum(-1, keepdim=True), structure="additive")
+    model._is_ensemble = True
+    fit_bo_model(model, fresh_starts=0, max_iterations=2)
+    assert loo_cv(model).posterior.mean.isfinite().all()

@@ -8,26 +8,40 @@ model with one function at least.
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from botorch.acquisition import (
+    ConstrainedExpectedImprovement,
     ExpectedImprovement,
     LogExpectedImprovement,
     LogNoisyExpectedImprovement,
+    NoisyExpectedImprovement,
     PosteriorMean,
     PosteriorStandardDeviation,
     ProbabilityOfImprovement,
     UpperConfidenceBound,
+    qAnalyticProbabilityOfImprovement,
+    qBayesianActiveLearningByDisagreement,
     qExpectedImprovement,
     qKnowledgeGradient,
     qLogExpectedImprovement,
     qLogNoisyExpectedImprovement,
+    qMultiFidelityKnowledgeGradient,
     qNegIntegratedPosteriorVariance,
     qNoisyExpectedImprovement,
     qProbabilityOfImprovement,
     qSimpleRegret,
     qUpperConfidenceBound,
 )
+from botorch.acquisition.analytic import (
+    LogConstrainedExpectedImprovement,
+    LogProbabilityOfFeasibility,
+    LogProbabilityOfImprovement,
+    ScalarizedPosteriorMean,
+)
+from botorch.acquisition.joint_entropy_search import qJointEntropySearch
 from botorch.acquisition.max_value_entropy_search import (
     qLowerBoundMaxValueEntropy,
     qMaxValueEntropy,
@@ -37,7 +51,9 @@ from botorch.acquisition.multi_objective.logei import (
     qLogNoisyExpectedHypervolumeImprovement,
 )
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.acquisition.predictive_entropy_search import qPredictiveEntropySearch
 from botorch.exceptions import BotorchError
+from botorch.models import ModelListGP
 from botorch.models.transforms import (
     ChainedInputTransform,
     ChainedOutcomeTransform,
@@ -188,6 +204,93 @@ def test_acquisition_functions(case, name):
     except REFUSALS as error:
         assert len(str(error).split()) > 4, f"no sentence: {error!r}"
         assert not isinstance(error, torch.linalg.LinAlgError)
+
+
+def uniform(model, entry, members):
+    """The ensemble with one member in the place of all."""
+    model = copy.deepcopy(model)
+    for name, values in [*model.named_parameters(), *model.named_buffers()]:
+        one_of_members = ".kernels." not in name and values.shape[:1] == (members,)
+        if one_of_members and (name.count(".") or name == "weights"):
+            values.data.copy_(values.data[entry].clone().expand_as(values))
+    model.train_targets = model.train_targets[..., entry : entry + 1, :].expand_as(
+        model.train_targets
+    )
+    return model.eval()
+
+
+ENSEMBLES = [case for case in CASES if case.members]
+# Analytic functions beside those above, of a list where there are constraints.
+FURTHER = {
+    "log PI": lambda m, best, case: LogProbabilityOfImprovement(m, best),
+    "analytic qPI": lambda m, best, case: qAnalyticProbabilityOfImprovement(m, best),
+    "scalarised mean": lambda m, best, case: ScalarizedPosteriorMean(m, ZERO[:1] + 0.5),
+    "constrained EI": lambda m, best, case: ConstrainedExpectedImprovement(
+        ModelListGP(m, m), best, 0, {1: (1.0, 3.0)}
+    ),
+    "log constrained EI": lambda m, best, case: LogConstrainedExpectedImprovement(
+        ModelListGP(m, m), best, 0, {1: (1.0, 3.0)}
+    ),
+    "feasibility": lambda m, best, case: LogProbabilityOfFeasibility(
+        ModelListGP(m, m), {1: (1.0, 3.0)}
+    ),
+    "active learning": lambda m, best, case: qBayesianActiveLearningByDisagreement(m, sampler()),
+    "JES": lambda m, best, case: qJointEntropySearch(m, case.points(2, 1), best.expand(2, 1)),
+    "PES": lambda m, best, case: qPredictiveEntropySearch(m, case.points(2, 1)),
+    "fidelity KG": lambda m, best, case: qMultiFidelityKnowledgeGradient(m, 3, sampler(3)),
+}
+NO_AVERAGE = {"active learning"}  # it is about the differences between members
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", ENSEMBLES, ids=lambda case: case.name)
+@pytest.mark.parametrize("function", [*OF_ONE, *FURTHER])
+def test_acquisition_functions_of_an_ensemble_average_over_the_members(case, function):
+    """As many points, fantasies and members do not hide one behind another."""
+    q, make = OF_ONE.get(function, (1, FURTHER.get(function)))
+    q = 4 if function == "fidelity KG" else q
+    model, members = case.model(), case.members
+    best = case.data()[1].max() - 0.5
+    points = case.points(members, q)
+    values = []
+    for one in (model, *(uniform(model, k, members) for k in range(members))):
+        torch.manual_seed(0)
+        try:
+            with torch.no_grad():
+                values.append(make(one, best, case)(points))
+        except (*REFUSALS, RuntimeError, AttributeError, IndexError) as error:
+            assert not values, error
+            assert str(error)
+            return
+    found, *apart = values
+    assert found.shape == (members,)
+    if function in NO_AVERAGE:
+        return
+    apart = torch.stack(apart)
+    logs = function.startswith(("log", "qlog", "feasib"))
+    mean = apart.exp().mean(0).log() if logs else apart.mean(0)
+    assert not torch.allclose(apart[0], apart[-1])
+    if function in ("qNEI", "qlog NEI"):  # see JITTER
+        found, mean = (values.exp() if logs else values for values in (found, mean))
+        torch.testing.assert_close(found, mean, rtol=1e-4, atol=1e-3)
+    else:
+        torch.testing.assert_close(found, mean, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", ENSEMBLES, ids=lambda case: case.name)
+@pytest.mark.parametrize("cls", [LogNoisyExpectedImprovement, NoisyExpectedImprovement])
+@pytest.mark.parametrize("standardised", [True, False])
+def test_noisy_improvement_of_fantasies_names_what_averages_over_members(case, cls, standardised):
+    inputs, y = case.data()
+    options = {} if standardised else {"outcome_transform": None}
+    model = case.make(inputs, y, train_Yvar=torch.full_like(y, 0.05), **options).eval()
+    for fantasies in (case.members, 5):
+        for count in (case.members, 7):
+            with pytest.raises(NotImplementedError, match="qLogNoisyExpectedImprovement"):
+                cls(copy.deepcopy(model), case.points(count), num_fantasies=fantasies)
+    instead = qLogNoisyExpectedImprovement(model, case.points(case.members), sampler())
+    assert instead(case.points(3, 1)).isfinite().all()
 
 
 def input_transforms(columns):

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import io
 import pickle
+import warnings
 from unittest import mock
 
 import gpytorch
@@ -18,12 +19,18 @@ from botorch.cross_validation import loo_cv
 from botorch.exceptions import UnsupportedError
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Normalize
-from botorch.models.transforms.input import Warp
+from botorch.models.transforms.input import (
+    AppendFeatures,
+    FilterFeatures,
+    InteractionFeatures,
+    Warp,
+)
 from botorch.optim import optimize_acqf
 from botorch.posteriors import Posterior
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.operators import LowRankRootLinearOperator, RootLinearOperator
+from linear_operator.utils.warnings import NumericalWarning
 
 from gpytorch_nkn.linalg import delayed_matrix
 from gpytorch_nkn.models import NKNSingleTaskGP, SpectralGP, VariationalNKNGP
@@ -31,6 +38,7 @@ from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel
 from tests.global_state import unchanged
 from tests.models.peak_memory import peak_memory
 from tests.models.registry import Case, N, case_of
+from tests.models.small_models import moved
 
 REFUSALS = (NotImplementedError, TypeError, ValueError)
 
@@ -230,6 +238,37 @@ def check_input_transforms(case: Case):
     take(model, plain, ())
     for one, two in zip(moments(model, 10 * points - 3), moments(plain, points), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+
+
+def check_columns_of_transforms(case: Case):
+    """A transform that changes the number of columns is as transforming the data beforehand."""
+    if case.on_grid:
+        return
+    inputs, y = case.data()
+    columns = torch.arange(case.columns)
+    transforms = [FilterFeatures(columns[:1]), FilterFeatures(columns.flip(0))]
+    if case.columns > 1:
+        transforms += [InteractionFeatures()]
+        transforms += [
+            AppendFeatures(feature_set=torch.tensor([[0.5]]), transform_on_train=True),
+            AppendFeatures(f=lambda x: x[..., :1].square().unsqueeze(-2), transform_on_train=True),
+        ]
+    for transform in transforms:
+        apart = copy.deepcopy(transform).eval()
+        wide = apart.transform(inputs)
+        plain = moved(case.make(wide, y))
+        model = take(case.make(inputs, y, input_transform=transform), plain, ())
+        model.load_state_dict(plain.state_dict(), strict=False)
+        points = case.points(4)
+        expected = moments(plain, apart.transform(points))
+        for one, two in zip(moments(model, points), expected, strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+        if hasattr(model, "mean_at"):  # at transformed inputs
+            standardised = model.mean_at(apart.transform(points))
+            assert standardised.shape == (4,)
+            model.condition_on_chunks([(wide, model.train_targets)])
+        if case.subsets and not case.members:
+            model.posterior(case.points(2, 3)).rsample()
 
 
 def check_predict(case: Case):
@@ -508,7 +547,7 @@ def check_tiny_outcomes(case: Case):
     model = case.model()
     mean, _ = moments(model, points)
     inputs, y = case.data()
-    for unit, offset in ((1e-30, 0.0), (1e-9, 2.0)):
+    for unit, offset in ((1e-30, 0.0), (1e-9, 2.0), (1e-6, 1.0)):
         context = contextlib.nullcontext()
         if not case.on_grid:
             context = pytest.warns(UserWarning, match="standard deviation of .* larger unit")
@@ -535,7 +574,8 @@ def check_global_state(case: Case):
     """Making and using a model leaves the global state, and its arguments, as they were."""
     inputs, y = case.data()
     kept = copy.deepcopy((inputs, y))
-    with unchanged():
+    with unchanged(), warnings.catch_warnings():
+        warnings.simplefilter("error", NumericalWarning)  # of jitter
         model = case.make(inputs, y).eval()
         moments(model, case.points(3))
     for one, two in zip([*_list(inputs), y], [*_list(kept[0]), kept[1]], strict=True):
@@ -727,6 +767,7 @@ CHECKS = [
     check_subsets,
     check_batches,
     check_input_transforms,
+    check_columns_of_transforms,
     check_predict,
     check_bayesian_optimisation,
     check_lists,

@@ -121,18 +121,20 @@ def nkn(inputs, y, *, structure="optimization", **options):
     return NKNSingleTaskGP(inputs, y, structure=structure, **options)
 
 
-def small_network(x):
+def small_network(x, options):
+    transform = options.get("input_transform")
+    x = x if transform is None else copy.deepcopy(transform).to(x)(x)
     return structure_of("network", x.size(-1)).to(x.dtype)
 
 
 def sparse(inputs, y, **options):
-    options = {"structure": small_network(inputs), "inducing_points": 6} | options
+    options = {"structure": small_network(inputs, options), "inducing_points": 6} | options
     return SparseNKNGP(inputs, y, **options)
 
 
 def variational(inputs, y, **options):
     model = VariationalNKNGP(
-        inputs, y, structure=small_network(inputs), inducing_points=6, **options
+        inputs, y, structure=small_network(inputs, options), inducing_points=6, **options
     )
     generator = torch.Generator().manual_seed(0)
     root = 0.3 * torch.randn(6, 6, generator=generator, dtype=torch.float64)
@@ -157,7 +159,11 @@ def partitions(inputs, y, *, kernel="rbf", **options):
 
 def structures(inputs, y, *, warped=False, **options):
     """Members of different structures, of which one has two; some with warped outcomes."""
-    kernels = (small_network(inputs), "outcome-warped matern" if warped else "matern", "rbf")
+    kernels = (
+        small_network(inputs, options),
+        "outcome-warped matern" if warped else "matern",
+        "rbf",
+    )
     model = StructureEnsembleGP(inputs, y, structures=kernels, num_members=4, **options)
     model.warps[model.is_warped] = fit_warp(model.common_data()[1])
     model.set_weights([0.25, 0.5, 0.25])

@@ -50,7 +50,7 @@ __all__ = ["StructureEnsembleGP"]
 def _matern(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
     """Matern-5/2 with the priors that were BoTorch's default until 2024, longer in many columns."""
 
-    def make(ard_num_dims: int, **columns: Any) -> Kernel:
+    def make(ard_num_dims: int = 1, **columns: Any) -> Kernel:
         longer = max(1.0, ard_num_dims / 10)
         prior = GammaPrior(3.0, 6.0 / longer)
         kernel = MaternKernel(2.5, ard_num_dims=ard_num_dims, lengthscale_prior=prior, **columns)
@@ -64,7 +64,7 @@ def _matern(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
 def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
     """RBF whose lengthscales grow with the number of columns, by the prior of BoTorch's default."""
 
-    def make(ard_num_dims: int, **columns: Any) -> Kernel:
+    def make(ard_num_dims: int = 1, **columns: Any) -> Kernel:
         prior = LogNormalPrior(2**0.5 + math.log(ard_num_dims) / 2, 3**0.5)
         return RBFKernel(
             ard_num_dims=ard_num_dims,
@@ -238,9 +238,8 @@ class StructureEnsembleGP(EnsembleGP):
         if any(is_warped):
             given = getattr(self, "outcome_transform", None)
             warp = MemberWarp(self.warps[members])
-            self.outcome_transform = (
-                warp if given is None else ChainedOutcomeTransform(given=given, warp=warp)
-            )
+            chain = warp if given is None else ChainedOutcomeTransform(given=given, warp=warp)
+            self._guard(chain)
         self.to(train_X)
         self.set_weights(self.weights)
 

@@ -86,7 +86,8 @@ class AdditivePartitionGP(EnsembleGP):
             outcome_transform=outcome_transform,
             input_transform=input_transform,
         )
-        num_columns = self.train_inputs[0].size(-1)
+        with torch.no_grad():
+            num_columns = self.transform_inputs(train_X).size(-1)
         shape = self._aug_batch_shape
         self.covar_module = PartitionKernel(num_columns, kernel=kernel, batch_shape=shape)
         self.sample = PartitionSample(num_columns)

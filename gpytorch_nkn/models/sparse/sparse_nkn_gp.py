@@ -106,7 +106,9 @@ class SparseNKNGP(  # type: ignore[misc]
         batch_shape = torch.Size([])
         if train_X.dim() == train_Y.dim() > 1:  # the base class refuses anything else
             _, batch_shape = self.get_batch_dimensions(train_X, train_Y)
-        kernel = make_kernel(structure, train_X.size(-1), batch_shape, any_kernel=True)
+        with torch.no_grad():
+            num_columns = self.transform_inputs(train_X, input_transform).size(-1)
+        kernel = make_kernel(structure, num_columns, batch_shape, any_kernel=True)
         super().__init__(
             train_X,
             train_Y,
@@ -185,7 +187,7 @@ class SparseNKNGP(  # type: ignore[misc]
 
     def _checked(self, chunks: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
         for number, (x, y) in enumerate(chunks):
-            self._check_points(x)
+            self._check_points(x, width=self.inducing_points.size(-1))
             if y.shape != x.shape[:-1]:
                 raise ValueError(
                     f"Chunk {number} must have targets {tuple(x.shape[:-1])}, got {tuple(y.shape)}."
@@ -203,7 +205,7 @@ class SparseNKNGP(  # type: ignore[misc]
             ValueError: The inputs do not have the model's columns.
         """
         self.eval()
-        self._check_points(x)
+        self._check_points(x, width=self.inducing_points.size(-1))
         kernel = self.covar_module.base_kernel
         return self._posterior().mean_at(kernel, self.mean_module, self.inducing_points, x)
 

@@ -116,13 +116,13 @@ class VariationalNKNGP(CheckedPoints, CustomFit, InducingPointGP, SingleTaskVari
                 "parameters to learn."
             )
         shape = torch.Size([])
-        kernel = make_kernel(structure, train_X.size(-1), shape, any_kernel=True).to(train_X)
         transform: Any = outcome_transform_for(outcome_transform, train_Y)
         with torch.no_grad():
             inputs = self.transform_inputs(train_X, input_transform)
             outcomes = train_Y
             if transform is not None:
                 outcomes, _ = transform.train()(train_Y, X=inputs)
+        kernel = make_kernel(structure, inputs.size(-1), shape, any_kernel=True).to(train_X)
         points = self._choose_points(inducing_points, inputs, kernel, selection, seed)
         super().__init__(
             inputs,
