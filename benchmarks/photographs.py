@@ -2,9 +2,10 @@
 
 ``python -m benchmarks.photographs`` cuts twelve images of scikit-image to squares of 256 x 256 grey
 pixels, takes away scratches (twelve lines of ``numpy.random.default_rng(0)``, one to three pixels
-wide), five lines of text, or a hole of 60 x 60 pixels, in the middle or at the left edge, and
-compares :func:`gpytorch_nkn.grids.inpaint` with the biharmonic fill of scikit-image
-and, where ``opencv-python-headless`` is installed, OpenCV's Telea and Navier-Stokes (radius 3).
+wide), these and a blob of 13 x 13 pixels, five lines of text, a hole of 60 x 60 pixels in the
+middle or at the left edge, the left quarter, a corner of 96 x 96 pixels, or all but 3 % of them,
+and compares :func:`gpytorch_nkn.grids.inpaint` with the biharmonic fill of scikit-image and, where
+``opencv-python-headless`` is installed, OpenCV's Telea and Navier-Stokes (radius 3).
 Six of the images were looked at while the defaults were chosen; the others are reported apart.
 ``--out`` names a folder for pictures of the fills.
 """
@@ -29,7 +30,7 @@ __all__ = ["LOOKED_AT", "MASKS", "UNSEEN", "main", "mask_of", "peers", "photogra
 
 LOOKED_AT = ("camera", "coffee", "rocket", "grass", "page", "moon")
 UNSEEN = ("astronaut", "chelsea", "brick", "gravel", "coins", "text")
-MASKS = ("scratches", "text", "hole", "edge")
+MASKS = ("scratches", "blob", "text", "hole", "edge", "side", "corner", "sparse")
 _SIDE = 256
 _LINES = ("Inpainting by a", "Gaussian process", "of learned kernels", "0123456789", "and the rest")
 
@@ -53,7 +54,14 @@ def mask_of(kind: str) -> np.ndarray:
         mask[98:158, 98:158] = True
     elif kind == "edge":
         mask[120:180, :60] = True
-    elif kind == "scratches":
+    elif kind == "side":
+        mask[:, :64] = True
+    elif kind == "corner":
+        mask[:96, :96] = True
+    elif kind == "sparse":
+        mask = np.random.default_rng(0).random(mask.shape) > 0.03
+    elif kind in ("scratches", "blob"):
+        mask[100:113, 60:73] = kind == "blob"
         rng = np.random.default_rng(0)
         for _ in range(12):
             begin, end = rng.uniform(0, _SIDE, 2), rng.uniform(0, _SIDE, 2)
