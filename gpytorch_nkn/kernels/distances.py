@@ -53,9 +53,13 @@ def distances(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def may_be_differentiated(*inputs: Tensor) -> bool:
-    """Whether derivatives by the inputs may be wanted, of backward or of forward mode."""
+    """Whether derivatives by the inputs may be wanted, of backward or of forward mode.
+
+    While operations are traced, too: the trace is for other inputs, of which nothing is known.
+    """
     return (
-        any(x.requires_grad for x in inputs)
+        torch.jit.is_tracing()
+        or any(x.requires_grad for x in inputs)
         or torch.autograd.forward_ad._current_level >= 0
         or torch._C._functorch.peek_interpreter_stack() is not None
     )

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.distances import are_same
+from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.kernels.separable import factor_kernels
 
 __all__ = ["SeparableGridInterpolationKernel"]
@@ -266,20 +267,20 @@ def _axis_matrix(kernel: Kernel, axis: Tensor, params: dict) -> LinearOperator:
         column = _stationary_column(kernel, axis, params)
         if column is not None:
             return ToeplitzLinearOperator(column)
-    return DenseLinearOperator(to_dense(kernel(axis, axis, **params)))
+    return DenseLinearOperator(kernel_values(kernel, axis, axis, **params))
 
 
 def _stationary_column(kernel: Kernel, axis: Tensor, params: dict) -> Tensor | None:
     """First column ``... x n`` of the matrix, or ``None`` if it is no Toeplitz matrix."""
     size = len(axis)
     lags = torch.arange(size, device=axis.device)
-    column = to_dense(kernel(axis[:1].expand(size, 1), axis, diag=True, **params))
+    column = kernel_values(kernel, axis[:1].expand(size, 1), axis, diag=True, **params)
     scale = column.detach().abs().amax(-1, keepdim=True)
     tolerance = 1e-6 if axis.dtype == torch.float64 else 1e-3
     with torch.no_grad():
         # of each diagonal the last entry, the middle one and one from somewhere
         for start in (size - 1 - lags, (size - 1 - lags) // 2, (lags * 7919) % (size - lags)):
-            other = to_dense(kernel(axis[start], axis[start + lags], diag=True, **params))
+            other = kernel_values(kernel, axis[start], axis[start + lags], diag=True, **params)
             if not ((other - column).abs() <= tolerance * scale).all():
                 return None
     return column

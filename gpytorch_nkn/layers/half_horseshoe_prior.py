@@ -6,15 +6,16 @@ import math
 from collections.abc import Sequence
 
 import torch
-from gpytorch.priors import Prior
 from torch import Tensor
 from torch.distributions import HalfCauchy, constraints
 from torch.nn.functional import softplus
 
+from gpytorch_nkn.layers.prior_without_moments import PriorWithoutMoments
+
 __all__ = ["HalfHorseshoePrior"]
 
 
-class HalfHorseshoePrior(Prior):
+class HalfHorseshoePrior(PriorWithoutMoments):
     r"""Prior of values most of which are nearly zero and a few of which are large.
 
     .. math:: w = |z|, \qquad z \sim N(0, \lambda^2 \tau^2), \qquad \lambda \sim C^+(0, 1)

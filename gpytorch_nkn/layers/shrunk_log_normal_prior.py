@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from gpytorch.priors import Prior
 from torch import Tensor
 from torch.distributions import constraints
 
 from gpytorch_nkn.layers.log_normal_prior import LogNormalPrior
+from gpytorch_nkn.layers.prior_without_moments import PriorWithoutMoments
 
 __all__ = ["ShrunkLogNormalPrior"]
 
 
-class ShrunkLogNormalPrior(Prior):
+class ShrunkLogNormalPrior(PriorWithoutMoments):
     r"""Product of a log-normal and an exponential density, which draws values towards zero.
 
     .. math:: p(w) \propto \operatorname{LogNormal}(w \mid \mu, \sigma^2)\, \lambda e^{-\lambda w}

@@ -1,5 +1,6 @@
 """One property suite for every kernel of the package: GPyTorch's contract, in every corner."""
 
+import io
 import itertools
 import pickle
 import warnings
@@ -284,6 +285,35 @@ def check_gradients(s):
     assert diagonal.isfinite().all()
 
 
+def check_tracing(s):
+    """Traces, with GPyTorch's setting and without, are the kernel at other inputs of any number."""
+    kernel = deepcopy(s.kernel).eval()
+    for mode in (True, False) if s.thorough else (True,):
+        with torch.no_grad(), gpytorch.settings.trace_mode(mode):
+            traced = trace(kernel, dense, s.x1[:6], s.x2[:4])
+        for x1, x2 in ((s.x1[6:], s.x2[1:]), (s.x1, s.x2)):
+            close(traced(x1, x2), dense(kernel, x1, x2), f"a trace differs, trace_mode({mode})")
+
+
+def trace(module, function, *inputs):
+    """A trace of ``function(module, *inputs)``, saved and loaded again."""
+
+    class Traced(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = module
+
+        def forward(self, *inputs):
+            return function(self.module, *inputs)
+
+    with warnings.catch_warnings():  # of comparisons that the trace takes as they come out
+        warnings.simplefilter("ignore")
+        made, file = torch.jit.trace(Traced(), inputs, check_trace=False), io.BytesIO()
+        torch.jit.save(made, file)
+        file.seek(0)
+        return torch.jit.load(file)
+
+
 def check_second_derivatives(s):
     """At equal and at other inputs, against central differences of values."""
     classes = {type(part) for part in s.kernel.modules()}
@@ -492,6 +522,7 @@ PROPERTIES_OF = {
     "derivatives and copies": [
         check_gradients,
         check_second_derivatives,
+        check_tracing,
         check_dtypes,
         check_devices,
         check_copies,

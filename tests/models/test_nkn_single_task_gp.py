@@ -4,6 +4,7 @@ from copy import deepcopy
 from functools import wraps
 from unittest import mock
 
+import gpytorch
 import pytest
 import torch
 from botorch.cross_validation import batch_cross_validation, efficient_loo_cv, gen_loo_cv_folds
@@ -26,9 +27,11 @@ from gpytorch.mlls import (
 
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels.network import NETWORKS
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.linalg import DelayedMatrix, delayed_matrix
 from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP, StructureEnsembleGP, common
+from tests.kernels.contract import trace
 from tests.models.small_models import SMALL, STRUCTURES, data, moved, structure_of
 
 
@@ -559,3 +562,25 @@ def test_arguments_that_the_prior_does_not_know_are_refused_again_and_again(cls)
     model(points)
     with pytest.raises(TypeError, match="weight"):
         model(points, weight=1.0)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("structure", NETWORKS)
+def test_predictions_can_be_traced(structure, outputs):
+    columns = 1 if structure in ("texture", "time_series") else 2
+    x = torch.rand(9, columns)
+    y = torch.stack([torch.sin(4 * x.sum(-1)), x[:, 0] ** 2][:outputs], -1)
+    model = NKNSingleTaskGP(x, y, structure=structure).eval()
+
+    def moments(model, x):
+        # BoTorch's posterior of several outputs keeps the number of points that were traced
+        found = [model(x), *([model.posterior(x)] if outputs == 1 else [])]
+        return tuple(moment for one in found for moment in (one.mean, one.variance))
+
+    with torch.no_grad(), gpytorch.settings.fast_pred_var():
+        with gpytorch.settings.trace_mode():
+            moments(model, torch.rand(4, columns))  # what predictions share
+            traced = trace(model, moments, torch.rand(4, columns))
+        for number in (4, 7):
+            points = torch.rand(number, columns)
+            torch.testing.assert_close(traced(points), moments(model, points))

@@ -472,7 +472,7 @@ class NeuralKernelNetwork(BatchKernel):
         values = self._stages(values)[-1]
         if values.is_complex():
             values = values.real
-        return values.squeeze(-2).unflatten(-1, entry_shape)
+        return _with_entries(values.squeeze(-2), entry_shape)
 
     def unit_values(self, x1: Tensor, x2: Tensor | None = None) -> list[Tensor]:
         """Values of every unit of the network, the primitives first, then layer by layer.
@@ -488,7 +488,7 @@ class NeuralKernelNetwork(BatchKernel):
         x1, x2 = (x.unsqueeze(-1) if x.dim() == 1 else x for x in (x1, x2))  # as Kernel does
         x1, x2 = select_columns(self, x1), select_columns(self, x2)
         values, entry_shape = self._stack(x1, x2, False, False, {})
-        return [stage.unflatten(-1, entry_shape) for stage in self._stages(values)]
+        return [_with_entries(stage, entry_shape) for stage in self._stages(values)]
 
     def _stages(self, values: Tensor) -> list[Tensor]:
         """Values of the primitives, and those of each layer."""
@@ -520,7 +520,7 @@ class NeuralKernelNetwork(BatchKernel):
             else:
                 values.append(kernel_values(kernel, x1, x2, diag, **params))
         entry_shapes = [tuple(value.shape[-num_entry_dims:]) for value in values]
-        if len(set(entry_shapes)) > 1:
+        if not torch.jit.is_tracing() and len(set(entry_shapes)) > 1:  # tensors while tracing
             raise ValueError(
                 "Primitives must return values of one shape, got "
                 f"{entry_shapes} (outputs per input differ)."
@@ -533,3 +533,7 @@ class NeuralKernelNetwork(BatchKernel):
         values = torch.broadcast_tensors(*values)
         entry_shape = values[0].shape[-num_entry_dims:]
         return torch.stack([v.flatten(-num_entry_dims) for v in values], dim=-2), entry_shape
+
+
+def _with_entries(flat: Tensor, entry_shape: torch.Size) -> Tensor:
+    return flat.reshape(*flat.shape[:-1], *entry_shape)  # unflatten needs numbers, a trace has none
