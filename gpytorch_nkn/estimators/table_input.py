@@ -72,30 +72,65 @@ class Standardisation:
         return (X[:, self.used] - self.offset) / self.scale
 
 
-def refuse_other_values(name: str, values: Any) -> None:
-    """Refuse dates, masked values, and data frames with columns that are not numbers.
+def refuse_other_values(name: str, values: Any, *, categories: bool = False) -> None:
+    """Refuse dates, masked values, strings, and data frames with columns that are not numbers.
+
+    With ``categories``, data frames may hold such.
 
     Raises:
-        TypeError: The values of an array are dates or durations.
-        ValueError: A value is masked, or a data frame has columns that are not numbers, which the
-            message names.
+        TypeError: The values of an array are dates or durations, or the array has named fields.
+        ValueError: A value is masked or no number, or a data frame has columns that are not
+            numbers, which the message names.
     """
     if isinstance(values, pd.DataFrame):
-        other = [
-            f"{column!r} ({kind})"
+        other = {
+            column: kind
             for column, kind in values.dtypes.items()
             if not pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_complex_dtype(kind)
-        ]
+        }
         if other and not holds_numbers(values):
-            raise ValueError(
-                f"Every column must hold numbers, got {', '.join(other)}: encode them first, e.g. "
-                "with sklearn.preprocessing.OneHotEncoder or OrdinalEncoder."
-            )
+            found = ", ".join(f"{column!r} ({kind})" for column, kind in other.items())
+            advice = "encode them first, e.g. with sklearn.preprocessing.OneHotEncoder or "
+            advice += "OrdinalEncoder"
+            if any(kind.kind in "mM" for kind in other.values()):
+                advice += ", and dates as days, (dates - dates.min()) / pandas.Timedelta(days=1)"
+            if categories:
+                advice = "strings are categories (.astype(str)), and pandas.to_numeric(..., "
+                advice += "errors='coerce') makes gaps of what is no number"
+            raise ValueError(f"Every column must hold numbers, got {found}: {advice}.")
         return
-    if getattr(getattr(values, "dtype", None), "kind", "") in ("M", "m"):
+    kind = getattr(getattr(values, "dtype", None), "kind", "")
+    if kind in ("M", "m"):
         raise TypeError(f"{name} must hold numbers, got {values.dtype}: count time in some unit.")
+    if kind == "V":
+        raise TypeError(
+            f"{name} must be a table, got named fields {values.dtype}: make it a pandas.DataFrame."
+        )
     if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
         raise ValueError(f"{name} has {int(np.ma.getmaskarray(values).sum())} masked values.")
+    _refuse_strings(name, values)
+
+
+def _refuse_strings(name: str, values: Any) -> None:
+    """Refuse arrays and sequences with a value that cannot be read as a number, and name it."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind in "bifuc" or array.ndim not in (1, 2):
+            return
+        array.astype(float)
+    except (TypeError, ValueError):
+        array = np.asarray(values, dtype=object)
+    else:
+        return
+    for place, value in np.ndenumerate(array):
+        try:
+            float(np.nan if pd.api.types.is_scalar(value) and pd.isna(value) else value)
+        except (TypeError, ValueError):
+            where = " and column ".join(map(str, place))
+            raise ValueError(
+                f"{name} must hold numbers, got {value!r} in row {where}: remove units and other "
+                "words; pandas.to_numeric(values, errors='coerce') makes NaN of what is no number."
+            ) from None
 
 
 def missing_as_nan(X: Any) -> Any:
@@ -111,7 +146,10 @@ def holds_numbers(X: pd.DataFrame) -> bool:
         X.astype(float)
     except (TypeError, ValueError):
         return False
-    return not any(pd.api.types.is_datetime64_any_dtype(kind) for kind in X.dtypes)
+    return not any(
+        kind.kind in "mMc" or isinstance(kind, pd.DatetimeTZDtype | pd.PeriodDtype)
+        for kind in X.dtypes
+    )
 
 
 def is_constant(y: np.ndarray) -> bool:

@@ -51,6 +51,7 @@ from gpytorch_nkn.estimators.nkn.table_rows import (
     row_source,
 )
 from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
+from gpytorch_nkn.estimators.nkn.table_times import Times
 from gpytorch_nkn.estimators.table_input import (
     Standardisation,
     missing_as_nan,
@@ -107,7 +108,8 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
     In a data frame, columns of texts and of pandas' categorical type are categories, which are
     alike or not (:class:`gpytorch_nkn.kernels.CategoricalKernel`), whatever their order; booleans
     are numbers. A missing category is one more category. One that training has not seen differs
-    from all: its prediction is as uncertain as categories differ.
+    from all: its prediction is as uncertain as categories differ. Dates are days since the first of
+    training (periods by their start), durations are days; NaT is a missing number.
 
     Missing numbers (NaN, pandas' NA) are imputed from the other columns of their row, under a
     Gaussian copula of them. Networks learn from complete rows if these are half of all, or ten for
@@ -238,6 +240,7 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
     _rows: TableRows | None
     missing_shares_: np.ndarray
     _categories: Categories
+    _times: Times
     _cat_dims: tuple[int, ...]
     _gaps: Gaps | None
     _incomplete: dict[int, tuple[Tensor, Tensor]]
@@ -321,11 +324,14 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
             self._choose_method(source.num_rows)
             drawn = None if self.method_ == "exact" else DrawnRows.of(source, seed)
             X, y = source.table() if drawn is None else drawn.table()
+        self._times = Times.of(X)
+        X = self._times(X)
         self._categories = Categories.of(X if source is None else None)
+        self._categories.warn_of_other_kinds(X)
         codes = self._categories.mask(X)
         lacking = self._categories.lacking(X)
         X = missing_as_nan(self._categories(X))
-        refuse_other_values("X", X)
+        refuse_other_values("X", X, categories=True)
         refuse_other_values("y", y)
         table, target = validate_data(
             self,
@@ -338,6 +344,10 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
             ensure_all_finite=self._finite,
         )
         target = target.astype(np.float64)
+        if np.isnan(target).any():
+            raise ValueError(
+                f"y contains NaN, first in row {np.isnan(target).argmax()}: leave such rows out."
+            )
         self.missing_shares_ = np.isnan(table).mean(0)
         refuse_constant(target)
         bounds = as_bounds(self.y_bounds, "y_bounds")
@@ -590,9 +600,10 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
     def _table(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Rows ``M x D`` with codes of categories and NaN for missing numbers; what rows lack."""
         check_is_fitted(self, "results_")
+        X = self._times(X)
         lacking = self._categories.lacking(X)
         X = missing_as_nan(self._categories(X))
-        refuse_other_values("X", X)
+        refuse_other_values("X", X, categories=True)
         table = validate_data(
             self, X, dtype=np.float64, reset=False, order="C", ensure_all_finite=self._finite
         )

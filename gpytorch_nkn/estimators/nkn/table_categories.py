@@ -9,8 +9,14 @@ import numpy as np
 import pandas as pd
 
 from gpytorch_nkn.estimators.table_input import holds_numbers
+from gpytorch_nkn.fit import warn_user
 
 __all__ = ["Categories"]
+
+_MOST = 0.8  # of the strings of a column
+_FEW = 10  # of which all may differ
+_LOOKED_AT = 200  # strings
+_DATE = r"\d[-/. ]\w+[-/. ]\d"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +43,30 @@ class Categories:
         if not self.known:
             return np.zeros(0, dtype=bool)
         return np.array([column in self.known for column in X.columns])
+
+    def warn_of_other_kinds(self, X: Any) -> None:
+        """Warn of strings that are rather numbers, dates, or names of single rows."""
+        for column in self.known:
+            if isinstance(X[column].dtype, pd.CategoricalDtype):
+                continue
+            found = X[column].dropna().astype(str)
+            strings = found.drop_duplicates()
+            numbers = pd.to_numeric(strings, errors="coerce").notna()
+            some = strings[:_LOOKED_AT]
+            written = some[some.str.contains(_DATE)]
+            dates = pd.to_datetime(written, errors="coerce", format="mixed").notna()
+            if numbers.mean() >= _MOST:
+                what = f"most of its strings are numbers, and {strings[~numbers].iloc[0]!r} is not"
+                advice = f"pandas.to_numeric(X[{column!r}], errors='coerce') makes gaps of others"
+            elif dates.sum() >= _MOST * len(some):
+                what = f"its strings are dates such as {some.iloc[0]!r}"
+                advice = f"pandas.to_datetime(X[{column!r}]) makes them days since the first"
+            elif len(strings) >= _MOST * len(found) and len(found) >= _FEW:
+                what = f"nearly all of its strings differ, such as {some.iloc[0]!r}"
+                advice = "leave it out if they name rows, or take the numbers out of them"
+            else:
+                continue
+            warn_user(f"Column {column!r} is taken for categories, but {what}: {advice}.")
 
     def lacking(self, X: Any) -> np.ndarray:
         """Mask of the rows that lack a category, in columns that lacked some in training."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.fit import progress_bar
+from gpytorch_nkn.fit import progress_bar, warn_of_size
 from gpytorch_nkn.interpretation.checks import (
     ResidualChecks,
     RollingForecasts,
@@ -52,6 +52,7 @@ _GRID = 400  # points of a drawn curve
 _PAST, _MOST_PAST = 200, 1000  # points of a continuation, at least and at most
 _MOST_SPANS = 100  # of the data that a series is continued
 _NEARLY_NONE = 0.05  # of a component's variance
+_USUAL_POINTS = 2500
 _EFFECTS = 6  # of columns, and of pairs, that are drawn
 _TERMS, _COLUMN_TERMS = 10_000, 200  # of the expansion of a series, and of a table
 _MINOR = 0.02  # share below which nobody asks what the columns of a component do together
@@ -116,6 +117,15 @@ def report(
     gp = fitted_gp(model)
     if gp.targets.size(-1) < 3:
         raise ValueError(f"A report needs at least 3 points, got {gp.targets.size(-1)}.")
+    if gp.targets.dim() == 1:
+        warn_of_size(
+            "report",
+            gp.targets.numel(),
+            _USUAL_POINTS,
+            "its time grows with their cube, some minutes for 4,500; effects alone are quicker, "
+            "and so is a report on a model of some of them.",
+            "points",
+        )
     if gp.targets.dim() > 1 and is_ensemble(gp.model):
         raise NotImplementedError(
             f"A report is on one process, got an ensemble of {len(gp.targets)}: take "

@@ -170,6 +170,13 @@ def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = Fal
     drawn = {e.names[0] for e in effects.main}
     hardly = [name for name in effects.names if total[name] < MATTERS]
     others = [n for n in effects.names if total[n] >= MATTERS and n not in drawn]
+    least = min((total[name] for name in drawn), default=0.0)
+    for name in [name for name in others if total[name] >= least]:  # time, for one, is not drawn
+        sentences.append(
+            f"{name} makes up {percent(total[name])} of the variance of the prediction, what it "
+            "does together with others included."
+        )
+        others.remove(name)
     unseen = ("hardly matter", "hardly matters")
     if effects.uncertain >= _UNCERTAIN:
         rest = f"so far; {percent(effects.uncertain)} of the variance of the function is uncertain"

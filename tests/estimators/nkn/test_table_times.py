@@ -1,0 +1,126 @@
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpytorch_nkn.estimators import NKNRegressor
+from gpytorch_nkn.estimators.nkn.table_times import Times
+from gpytorch_nkn.fit import Recipe
+
+DAYS = np.random.default_rng(0).permutation(40) * 7.0
+DATES = pd.Series(pd.Timestamp("2020-01-01 06:00") + pd.to_timedelta(DAYS, unit="D"))
+
+
+def regressor():
+    recipe = Recipe(adam_steps=0, lbfgs_iterations=10)
+    return NKNRegressor("rbf", restarts=1, recipe=recipe, random_state=0, progress=False)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        DATES,
+        DATES.dt.tz_localize("Europe/Berlin").dt.tz_convert("Asia/Tokyo"),
+        DATES.dt.tz_localize("Asia/Tokyo").astype(object),
+        DATES.dt.to_period("D"),
+        DATES.dt.date,
+        DATES.astype(object),
+        pd.Series(pd.to_timedelta(DAYS, unit="D")),
+        pd.Series(list(pd.to_timedelta(DAYS, unit="D").to_pytimedelta()), dtype=object),
+    ],
+    ids=["naive", "zone", "objects-zone", "periods", "date", "objects", "durations", "timedelta"],
+)
+def test_dates_and_durations_are_days(column):
+    X = pd.DataFrame({"when": column.where(np.arange(40) != 3)})
+    times = Times.of(X)
+    days = times(X)["when"].to_numpy()
+    assert np.isnan(days[3])
+    there = ~np.isnan(days)
+    # an hour of summer time, where dates have such a zone
+    np.testing.assert_allclose(days[there] - days[0], DAYS[there] - DAYS[0], atol=0.05)
+    if not str(column.iloc[0]).startswith(tuple("0123456789")) or "-" not in str(column.iloc[0]):
+        np.testing.assert_allclose(days[there], DAYS[there])  # of durations
+    else:
+        assert np.nanmin(days) == 0
+    later = times(X.tail(5))["when"].to_numpy()  # counted from the first of training
+    np.testing.assert_allclose(later, days[-5:])
+    y = np.sin(DAYS / 40)
+    model = regressor().fit(X, y)
+    numbers = regressor().fit(pd.DataFrame({"when": days}), y)
+    np.testing.assert_allclose(model.predict(X), numbers.predict(pd.DataFrame({"when": days})))
+
+
+def test_times_that_changed_are_refused():
+    X = pd.DataFrame({"when": DATES, "a": DAYS})
+    model = regressor().fit(X, np.sin(DAYS / 40))
+    for other in (X.assign(when=DATES.dt.tz_localize("UTC")), X.assign(when=DAYS)):
+        with pytest.raises(ValueError, match="'when'"):
+            model.predict(other)
+    with pytest.raises(ValueError, match="must be a data frame"):
+        model.predict(np.ones((2, 2)))
+    mixed = pd.Series([*DATES[:20], *DATES[20:].dt.tz_localize("UTC")], dtype=object)
+    with pytest.raises(ValueError, match="must all have a time zone or none"):
+        regressor().fit(X.assign(when=mixed), DAYS)
+
+
+@pytest.mark.parametrize(
+    ("strings", "message"),
+    [
+        (["None", *map(str, DAYS[1:])], "most of its strings are numbers, and 'None' is not"),
+        ([f"id{number}" for number in range(40)], "nearly all of its strings differ.*'id0'"),
+        (DATES.dt.date.astype(str), "its strings are dates such as '2020-"),
+        (DATES.dt.strftime("%d.%m.%Y"), "its strings are dates such as"),
+    ],
+)
+def test_strings_that_are_hardly_categories_are_named_and_the_advice_works(strings, message):
+    X = pd.DataFrame({"a": DAYS, "text": pd.Series(strings, dtype=object)})
+    with pytest.warns(UserWarning, match=message) as caught:
+        regressor().fit(X, np.sin(DAYS / 40))
+    advice = re.search(r"pandas\.(\w+)\((X\['text'\][^)]*)\)", str(caught[0].message))
+    if advice:
+        keywords = {"errors": "coerce"} if "errors" in advice[2] else {"dayfirst": True}
+        X["text"] = getattr(pd, advice[1])(X["text"], **keywords)
+    else:
+        X = X.drop(columns="text")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not regressor().fit(X, np.sin(DAYS / 40)).categories_
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        [1.5, "a"] * 20,
+        [[1, 2]] * 40,
+        [b"a", b"b"] * 20,
+        [1 + 2j, 3 + 1j] * 20,
+        pd.arrays.IntervalArray.from_arrays(DAYS, DAYS + 1),
+    ],
+    ids=["mixed", "lists", "bytes", "complex", "intervals"],
+)
+def test_other_columns_are_named_and_become_categories_as_strings(column):
+    X = pd.DataFrame({"a": DAYS, "other": column})
+    with pytest.raises(ValueError, match=r"got 'other' \(.*\.astype\(str\)"):
+        regressor().fit(X, np.sin(DAYS / 40))
+    X["other"] = X["other"].astype(str)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of intervals that all differ
+        assert "other" in regressor().fit(X, np.sin(DAYS / 40)).categories_
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([1.0] * 39 + ["2.91 EUR"], "y must hold numbers, got '2.91 EUR' in row 39"),
+        (pd.Series(["high", "low"] * 20), "y must hold numbers, got 'high' in row 0"),
+        ([None, *DAYS[1:]], "y contains NaN, first in row 0"),
+    ],
+)
+def test_targets_that_are_no_numbers_are_named(y, message):
+    with pytest.raises(ValueError, match=message):
+        regressor().fit(DAYS[:, None], y)
+    X = np.array([[1.0, "x"]] * 40, dtype=object)
+    with pytest.raises(ValueError, match="X must hold numbers, got 'x' in row 0 and column 1"):
+        regressor().fit(X, DAYS)
