@@ -17,6 +17,7 @@ from linear_operator.utils.warnings import NumericalWarning
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from gpytorch_nkn.devices import on_cpu
 from gpytorch_nkn.fit import Session, SizeWarning, warn_of_size, warn_user
 from gpytorch_nkn.grids.fill import SmoothFills, distances
 from gpytorch_nkn.grids.mixture import Mixture
@@ -93,6 +94,7 @@ class InpaintResult:
         return self.fit is not None and any(r.status in ends for r in self.fit.restarts)
 
 
+@on_cpu()
 def inpaint(
     image: ArrayLike,
     mask: ArrayLike | None = None,
@@ -155,7 +157,7 @@ def inpaint(
             unless wide holes take at most 2 % of the image; else fitted to held-out blocks only.
         single_precision: Train in float32, which gives the same fill in less time; predictions
             are in float64 always.
-        device: Where to compute.
+        device: Where to compute; ``None`` is the CPU, whatever PyTorch's default device is.
         seed: Determines everything random; the global random state is left alone.
         progress: Show a progress bar, if standard error is a terminal.
 

@@ -24,6 +24,7 @@ from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from gpytorch.models import ExactGP
 from gpytorch.module import Module
+from gpytorch.priors import Prior
 from linear_operator import to_linear_operator
 from linear_operator.operators import BlockDiagLinearOperator, LinearOperator
 from linear_operator.settings import cholesky_jitter
@@ -417,8 +418,15 @@ class CheckedData(CheckedPoints):
         model.register_load_state_dict_post_hook(_transform_inputs_anew)  # also as a part of others
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
+        model: Any = self
         with self._inputs_as_given():
-            return super()._apply(fn, *args, **kwargs)  # type: ignore[misc]
+            super()._apply(fn, *args, **kwargs)  # type: ignore[misc]
+        for prior in (part for part in model.modules() if isinstance(part, Prior)):
+            base = getattr(prior, "base_dist", None)  # which GPyTorch's priors leave behind
+            for name, value in vars(base).items() if base is not None else ():
+                if isinstance(value, Tensor):
+                    setattr(base, name, fn(value))
+        return self
 
     @contextmanager
     def _inputs_as_given(self: Any) -> Iterator[None]:

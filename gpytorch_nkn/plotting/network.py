@@ -162,9 +162,9 @@ class _Path:
     def window(self, width: float, count: int) -> Tensor:
         """An even grid ``count x D`` of which ``x0`` lies where it lies on the whole line."""
         low = _ORIGIN * (1 - width)
-        places = torch.linspace(low, low + width, count, dtype=torch.float64).unsqueeze(-1)
+        places = torch.linspace(low, low + width, count, dtype=torch.float64, device="cpu")
         start, end = self.start.double().cpu(), self.end.double().cpu()
-        return (start + places * (end - start)).to(self.inputs)
+        return (start + places.unsqueeze(-1) * (end - start)).to(self.inputs)
 
 
 def _path(network: NeuralKernelNetwork, x: Any) -> _Path:
@@ -191,7 +191,8 @@ def _path(network: NeuralKernelNetwork, x: Any) -> _Path:
         start, end = low, high
     step = float(places.double().unique().diff().median())
     if len(inputs) > _VARIANCES:
-        inputs = inputs[torch.linspace(0, len(inputs) - 1, _VARIANCES).round().long()]
+        rows = torch.linspace(0, len(inputs) - 1, _VARIANCES, device=inputs.device)
+        inputs = inputs[rows.round().long()]
     return _Path(inputs, start, end, step)
 
 

@@ -9,13 +9,23 @@ nobody names. Models and kernels then are there, or where their data are; estima
 
 import inspect
 from copy import deepcopy
+from functools import partial
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from botorch.acquisition import qLogExpectedImprovement
+from botorch.optim import optimize_acqf
+from botorch.sampling.pathwise import draw_matheron_paths
 
 import gpytorch_nkn.layers
+from gpytorch_nkn import interpretation, plotting
+from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, fit_bo_model, trust_region
+from gpytorch_nkn.grids import inpaint
+from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
+from gpytorch_nkn.models import NKNSingleTaskGP
 from tests.devices import made_on
 from tests.estimators import test_contract as estimators
 from tests.kernels.contract import dense
@@ -87,3 +97,31 @@ def test_estimators_are_on_the_cpu(cls, bare_device):
         found = estimators.values(model, X)
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(estimators.values(model, X), expected)
+
+
+@pytest.mark.parametrize("way", ["data and default", "default"])
+def test_functions(way, bare_device):
+    """What reads a model, draws it or searches with it."""
+    with made_on(bare_device, way):
+        x = torch.linspace(0, 1, 12).unsqueeze(-1).repeat(1, 2)
+        x[:, 1] = x[:, 1].flip(0).square()
+        model = NKNSingleTaskGP(x, x.sin().sum(-1, keepdim=True))
+        fit_bo_model(model, max_iterations=2)
+        interpretation.decompose(model)
+        interpretation.effects(model)
+        interpretation.report_search(model)
+        kernel = NeuralKernelNetwork.time_series().to(x)
+        axes = plt.subplots()[1]
+        plotting.plot_network(axes, kernel)
+        plotting.plot_kernel(axes, kernel, x[:, 0])
+        draw_matheron_paths(model, torch.Size([2]))(x)
+        bounds = torch.tensor([[0.0], [1.0]]).expand(2, 2)
+        trust_region(x, model.train_targets.unsqueeze(-1), bounds, num_initial=6)
+        starts = partial(coordinate_sweep_initial_conditions, incumbent=x[0])
+        acquisition = qLogExpectedImprovement(model, 0.5)
+        options = {"num_restarts": 2, "raw_samples": 4, "ic_generator": starts}
+        optimize_acqf(acquisition, bounds, q=1, options={"maxiter": 1}, **options)
+    image = np.sin(np.add.outer(np.arange(8.0), np.arange(8.0)))
+    image[2, 3:5] = np.nan
+    with torch.device(bare_device):
+        assert np.isfinite(inpaint(image, budget=1.0).filled).all()

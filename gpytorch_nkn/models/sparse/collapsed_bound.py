@@ -55,8 +55,8 @@ class WhitenedPosterior:
 
     def to(self, device: torch.device) -> WhitenedPosterior:
         """The same on another device; it stays in float64."""
-        moved = (part.to(device) for part in (self.factor, self.mean, self.root))
-        return WhitenedPosterior(*moved, self.is_given)
+        factor, mean, root = (part.to(device) for part in (self.factor, self.mean, self.root))
+        return WhitenedPosterior(factor, mean, root, self.is_given)
 
     def joint(self, kernel: Kernel, mean: Mean, points: Tensor, x: Tensor) -> MultivariateNormal:
         """Distribution of the function at ``x`` ``... x q x d``.
