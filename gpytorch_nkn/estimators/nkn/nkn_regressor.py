@@ -451,9 +451,9 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
 
         A missing category is then one more category.
         """
-        inputs, targets = self._incomplete.get(LACKS_CATEGORY, (None, None))
-        if inputs is None:
+        if LACKS_CATEGORY not in self._incomplete:
             return
+        inputs, targets = self._incomplete[LACKS_CATEGORY]
         process = ConditionedGP(self._any_model)
         if process.add_uncertain_rows(inputs, targets, unknown=True) > process.noise:
             return
