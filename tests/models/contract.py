@@ -578,6 +578,7 @@ def check_global_state(case: Case):
         warnings.simplefilter("error", NumericalWarning)  # of jitter
         model = case.make(inputs, y).eval()
         moments(model, case.points(3))
+        moments(model, case.points(400))
     for one, two in zip([*_list(inputs), y], [*_list(kept[0]), kept[1]], strict=True):
         torch.testing.assert_close(one, two, equal_nan=True)
 

@@ -15,7 +15,7 @@ from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.priors import Prior
-from linear_operator import to_linear_operator
+from linear_operator import to_dense, to_linear_operator
 from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
@@ -34,6 +34,7 @@ from gpytorch_nkn.models.common import (
     PriorOfCalls,
     check_training_data,
     outcome_transform_for,
+    prior_covariances,
 )
 from gpytorch_nkn.models.inducing_points import (
     InducingFeatureKernel,
@@ -233,12 +234,16 @@ class SpectralGP(  # type: ignore[misc]
 
         What predictions need of them is in the weights of the features.
         """
-        if isinstance(self.covar_module, AdditiveKernel):
-            return super()._get_test_prior_mean_and_covariances(
-                train_inputs=train_inputs, test_inputs=test_inputs, **kwargs
-            )
         (train,), (test,) = train_inputs, test_inputs
         batch_shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
+        if isinstance(self.covar_module, AdditiveKernel):
+            # part by part: linear_operator factorises a dense matrix to which low rank is added
+            parts = self.covar_module.kernels
+            own, cross = prior_covariances(
+                lambda one, two: sum(to_dense(kernel(one, two)) for kernel in parts), train, test
+            )
+            mean = self.mean_module(test.expand(*batch_shape, *test.shape[-2:]))
+            return mean, own, cross, batch_shape, test.shape[-2:-1], LowRankNormal
         prior = self.forward(test.expand(*batch_shape, *test.shape[-2:]), **kwargs)
         unused = ZeroLinearOperator(
             *prior.batch_shape, test.size(-2), train.size(-2), dtype=test.dtype, device=test.device
