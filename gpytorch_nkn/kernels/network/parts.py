@@ -87,7 +87,9 @@ def _smooth_values(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool) -> Tensor
         return None
     row = own_row(kernel)
     formula = None if row is None else row.formula_of(kernel)
-    values = _cosine if type(kernel) is CosineKernel else formula and formula.values
+    values = None if formula is None else formula.values
+    if type(kernel) is CosineKernel:
+        values = _cosine
     if row is None or values is None or kernel.ard_num_dims not in (None, x1.size(-1)):
         return None
     extra = [None] * diag  # with diag, a matrix 1 x 1 for each row
