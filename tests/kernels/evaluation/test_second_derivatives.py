@@ -138,6 +138,21 @@ def test_at_equal_inputs(name, dims):
 
 
 @pytest.mark.parametrize("path", ["auto", "plain", *PATHS])
+@pytest.mark.parametrize("name", STOCK)
+def test_at_many_equal_inputs(name, path):
+    """Squared distances of several columns, where rounding is on either side of zero."""
+    network = perturb(NeuralKernelNetwork([STOCK[name]()], []))
+    x = torch.randn(12, 5)
+    one, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+    with kernel_evaluation(path):
+        values = network(one, other).to_dense()
+        first = torch.autograd.grad(values.diagonal().sum(), one, create_graph=True)[0]
+        found = torch.autograd.grad(first[:, 1].sum(), other)[0]
+        expected = [hessian_of_pair(network, row, row.clone())[1, 5:] for row in x]
+    torch.testing.assert_close(found, torch.stack(expected))
+
+
+@pytest.mark.parametrize("path", ["auto", "plain", *PATHS])
 def test_formulas_at_equal_inputs(path):
     """The mixed derivative of a Matern kernel, and of trends min(s, t)."""
     matern = NeuralKernelNetwork([MaternKernel(nu=2.5)], [])
