@@ -28,7 +28,7 @@ def read_floors(text):
 # Imports go to a room further down; rooms of one floor may do so in one direction.
 FLOORS = read_floors(ARCHITECTURE.read_text(encoding="utf-8"))
 FLOOR = {room: -depth for depth, rooms in enumerate(FLOORS) for room in rooms}
-IMPORT_NOTHING = {"metrics", "datasets", "settings"}
+IMPORT_NOTHING = {"metrics", "datasets", "_devices", "settings"}
 
 
 def module_name(path):

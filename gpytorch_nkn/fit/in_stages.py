@@ -12,7 +12,7 @@ import torch
 from gpytorch.models import ExactGP
 from torch import Tensor
 
-from gpytorch_nkn.devices import permutation
+from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit.best_of import fit_best_of
 from gpytorch_nkn.fit.objective import Objective, check_model
 from gpytorch_nkn.fit.optimize import Recipe, check_recipe

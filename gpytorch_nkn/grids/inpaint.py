@@ -17,7 +17,7 @@ from linear_operator.utils.warnings import NumericalWarning
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from gpytorch_nkn.devices import on_cpu
+from gpytorch_nkn._devices import on_cpu
 from gpytorch_nkn.fit import Session, SizeWarning, warn_of_size, warn_user
 from gpytorch_nkn.grids.fill import SmoothFills, distances
 from gpytorch_nkn.grids.mixture import Mixture

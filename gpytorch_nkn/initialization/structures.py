@@ -8,7 +8,7 @@ import torch
 from gpytorch.kernels import Kernel, ProductKernel
 from torch import Tensor
 
-from gpytorch_nkn.devices import normal
+from gpytorch_nkn._devices import normal
 from gpytorch_nkn.initialization.assign import assign, assign_weight
 from gpytorch_nkn.kernels import CategoricalKernel, NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import OUTPUT_WEIGHTS, convex_weights

@@ -12,7 +12,7 @@ from gpytorch.priors import NormalPrior, Prior
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor, nn
 
-from gpytorch_nkn.devices import normal
+from gpytorch_nkn._devices import normal
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.distances import are_same
 from gpytorch_nkn.kernels.network import kernel_values

@@ -10,7 +10,7 @@ from gpytorch.utils.transforms import inv_softplus
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from gpytorch_nkn.devices import on_cpu, uniform
+from gpytorch_nkn._devices import on_cpu, uniform
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.distances import squared_distances
 

@@ -10,7 +10,7 @@ from gpytorch.constraints import Interval
 from gpytorch.priors import NormalPrior, Prior
 from torch import Tensor, nn
 
-from gpytorch_nkn.devices import normal
+from gpytorch_nkn._devices import normal
 from gpytorch_nkn.kernels.batch_kernel import constrained
 from gpytorch_nkn.kernels.feature_kernel import FeatureKernel
 

@@ -11,7 +11,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from gpytorch.module import Module
 from torch import Tensor, nn
 
-from gpytorch_nkn.devices import on_cpu, uniform
+from gpytorch_nkn._devices import on_cpu, uniform
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.kernel_row import short_name
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork, kernel_values

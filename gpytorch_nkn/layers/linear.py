@@ -14,7 +14,7 @@ from gpytorch.priors import NormalPrior, Prior
 from gpytorch.utils.transforms import inv_softplus
 from torch import Tensor, nn
 
-from gpytorch_nkn.devices import uniform
+from gpytorch_nkn._devices import uniform
 from gpytorch_nkn.layers.layer import Layer
 
 _NO_BATCH = torch.Size([1, 1, 1, 1])  # as many dimensions as no batch has

@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from gpytorch_nkn.devices import normal
+from gpytorch_nkn._devices import normal
 from gpytorch_nkn.linalg import psd_root
 from gpytorch_nkn.plotting.inputs import InputLine, kernel_values, line_of_inputs
 from gpytorch_nkn.plotting.style import GRAY, PALETTE, as_array, finish, put_legend_above

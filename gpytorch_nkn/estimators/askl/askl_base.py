@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from gpytorch_nkn.devices import OnCPU
+from gpytorch_nkn._devices import OnCPU
 from gpytorch_nkn.estimators.askl.askl_inputs import InputMap, choose_input_map
 from gpytorch_nkn.estimators.askl.askl_network import LOSSES, SpectralNetwork
 from gpytorch_nkn.estimators.askl.askl_optimizers import OPTIMIZERS, Optimizer

@@ -18,7 +18,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gpytorch_nkn.devices import OnCPU
+from gpytorch_nkn._devices import OnCPU
 from gpytorch_nkn.estimators.dank.base_kernel import BaseKernel, check_gram, make_base_kernel
 from gpytorch_nkn.estimators.dank.dank_clusters import (
     DECOMPOSITIONS,

@@ -18,7 +18,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from gpytorch_nkn.devices import OnCPU
+from gpytorch_nkn._devices import OnCPU
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP, max_exact_rows
 from gpytorch_nkn.estimators.nkn.ensemble import (
     SELECTIONS,

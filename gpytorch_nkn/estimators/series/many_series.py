@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from gpytorch_nkn import __version__
-from gpytorch_nkn.devices import on_cpu
+from gpytorch_nkn._devices import on_cpu
 from gpytorch_nkn.estimators.series.checkpoint import Checkpoint, content_hash
 from gpytorch_nkn.estimators.series.nkn_forecaster import NKNForecaster
 from gpytorch_nkn.estimators.series.series_input import as_times, forecast_columns

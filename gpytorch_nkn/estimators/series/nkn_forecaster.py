@@ -18,7 +18,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from gpytorch_nkn.devices import OnCPU
+from gpytorch_nkn._devices import OnCPU
 from gpytorch_nkn.estimators.series.covariates import Covariates, covariate_frame
 from gpytorch_nkn.estimators.series.member import Member
 from gpytorch_nkn.estimators.series.mixture import Mixture

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.devices import permutation
+from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.interpretation.expansion import Term, evaluate_strips
 from gpytorch_nkn.interpretation.source import FittedGP
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.devices import normal
+from gpytorch_nkn._devices import normal
 from gpytorch_nkn.interpretation.components.behaviour import Role
 from gpytorch_nkn.interpretation.components.column_use import ColumnUse, use_of_columns
 from gpytorch_nkn.interpretation.expansion import Term, evaluate_groups, evaluate_strips

@@ -12,7 +12,7 @@ import torch
 from gpytorch.kernels import AdditiveKernel, ConstantKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
-from gpytorch_nkn.devices import permutation
+from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.interpretation.expansion.factors import (
     Columns,
     on_columns,

@@ -15,7 +15,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.models import ExactGP
 from tqdm import tqdm
 
-from gpytorch_nkn.devices import normal
+from gpytorch_nkn._devices import normal
 from gpytorch_nkn.fit import (
     FlatParameters,
     Objective,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.devices import on_cpu, uniform
+from gpytorch_nkn._devices import on_cpu, uniform
 from gpytorch_nkn.layers import Layer, Linear, Product
 
 __all__ = ["OUTPUT_WEIGHTS", "convex_weights", "set_convex_weights"]

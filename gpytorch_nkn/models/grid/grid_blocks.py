@@ -10,7 +10,7 @@ import torch
 from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
-from gpytorch_nkn.devices import permutation
+from gpytorch_nkn._devices import permutation
 
 __all__ = ["hole_blocks", "is_scattered"]
 

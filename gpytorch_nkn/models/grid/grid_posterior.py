@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.devices import normal
+from gpytorch_nkn._devices import normal
 from gpytorch_nkn.linalg import KroneckerEigen, PartialKronecker, kronecker_multiply
 
 __all__ = ["GridPosterior"]

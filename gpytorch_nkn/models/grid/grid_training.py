@@ -12,7 +12,7 @@ import torch
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from gpytorch_nkn.devices import permutation
+from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit import Best, Session, Start, warn_user
 from gpytorch_nkn.initialization import assign, rescale_kernel
 from gpytorch_nkn.linalg import GridLikelihood, LeftOutBlocks

@@ -20,7 +20,7 @@ from gpytorch.models.gp import GP
 from linear_operator import to_linear_operator
 from torch import Tensor, nn
 
-from gpytorch_nkn.devices import normal
+from gpytorch_nkn._devices import normal
 from gpytorch_nkn.fit import progress_bar
 from gpytorch_nkn.kernels import factor_kernels
 from gpytorch_nkn.kernels.network import kernel_values

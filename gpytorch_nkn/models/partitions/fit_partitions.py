@@ -16,7 +16,7 @@ from gpytorch.means import ConstantMean, Mean
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from gpytorch_nkn.devices import on_cpu
+from gpytorch_nkn._devices import on_cpu
 from gpytorch_nkn.fit import Session, check_counts
 from gpytorch_nkn.models.common import trains
 from gpytorch_nkn.models.partitions.additive_partition_gp import AdditivePartitionGP

@@ -11,7 +11,7 @@ from gpytorch.module import Module
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
-from gpytorch_nkn.devices import permutation
+from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit import Adam, Best, Session, check_counts, check_number, warn_of_size
 from gpytorch_nkn.linalg import factorize_inducing
 from gpytorch_nkn.models.common import trains

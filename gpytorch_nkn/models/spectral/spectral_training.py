@@ -14,7 +14,7 @@ from gpytorch.means import Mean
 from gpytorch.models import ExactGP
 from torch import Tensor
 
-from gpytorch_nkn.devices import permutation
+from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit import (
     Adam,
     FlatParameters,
