@@ -10,7 +10,11 @@ from gpytorch_nkn.layers.linear import (
     positive,
     prior_closures as prior_closures,
 )
-from gpytorch_nkn.layers.log_normal_prior import LogNormalPrior, log_normal_prior
+from gpytorch_nkn.layers.log_normal_prior import (
+    LogNormalPrior,
+    apply_to_base as apply_to_base,
+    log_normal_prior,
+)
 from gpytorch_nkn.layers.operation import Operation, operation_of as operation_of, register_layer
 from gpytorch_nkn.layers.product import Product
 from gpytorch_nkn.layers.shrunk_log_normal_prior import (

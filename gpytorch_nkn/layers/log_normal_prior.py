@@ -10,7 +10,7 @@ import gpytorch
 import torch
 from torch import Tensor
 
-__all__ = ["LogNormalPrior", "log_normal_prior"]
+__all__ = ["LogNormalPrior", "apply_to_base", "log_normal_prior"]
 
 
 class LogNormalPrior(gpytorch.priors.LogNormalPrior):
@@ -34,8 +34,7 @@ class LogNormalPrior(gpytorch.priors.LogNormalPrior):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LogNormalPrior:
         super()._apply(fn, recurse)
-        base: Any = self.base_dist
-        base.loc, base.scale = fn(base.loc), fn(base.scale)
+        apply_to_base(self, fn)
         return self
 
     def log_prob(self, x: Tensor) -> Tensor:
@@ -69,3 +68,11 @@ def log_normal_prior(mode: float, scale: float) -> LogNormalPrior:
     a constant, -(log value - log mode)^2 / (2 scale^2).
     """
     return LogNormalPrior(math.log(mode) + scale**2, scale)
+
+
+def apply_to_base(prior: Any, fn: Callable[[Tensor], Tensor]) -> None:
+    """Convert the base of a transformed prior, which GPyTorch's ``to`` leaves behind."""
+    base = getattr(prior, "base_dist", None)
+    for name, value in vars(base).items() if base is not None else ():
+        if isinstance(value, Tensor):
+            setattr(base, name, fn(value))

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts, options_of, warn_user
 from gpytorch_nkn.kernels import FeatureKernel, categorical_columns, check_codes, index_kernel_batch
-from gpytorch_nkn.layers import log_normal_prior
+from gpytorch_nkn.layers import apply_to_base, log_normal_prior
 from gpytorch_nkn.linalg import BlockDiagonal, DelayedMatrix, check_tensors
 
 __all__ = [
@@ -422,10 +422,7 @@ class CheckedData(CheckedPoints):
         with self._inputs_as_given():
             super()._apply(fn, *args, **kwargs)  # type: ignore[misc]
         for prior in (part for part in model.modules() if isinstance(part, Prior)):
-            base = getattr(prior, "base_dist", None)  # which GPyTorch's priors leave behind
-            for name, value in vars(base).items() if base is not None else ():
-                if isinstance(value, Tensor):
-                    setattr(base, name, fn(value))
+            apply_to_base(prior, fn)
         return self
 
     @contextmanager

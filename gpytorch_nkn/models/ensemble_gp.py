@@ -109,6 +109,7 @@ class EnsembleGP(CheckedData, CustomFit, JointJitter, ManyPoints, SingleTaskGP):
         else:
             noise = self.likelihood.noise.repeat(num_members, 1)
             self.likelihood = FixedNoiseGaussianLikelihood(noise=noise, batch_shape=batch_shape)
+        self.to(y)
         self._num_columns = train_X.shape[-1:]
         self._guard(getattr(self, "outcome_transform", None))
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gpytorch_nkn._devices import on_cpu
 from gpytorch_nkn.fit import Session, check_counts
+from gpytorch_nkn.layers import apply_to_base
 from gpytorch_nkn.models.common import trains
 from gpytorch_nkn.models.partitions.additive_partition_gp import AdditivePartitionGP
 from gpytorch_nkn.models.partitions.partition_evidence import (
@@ -236,9 +237,12 @@ def _priors(model: AdditivePartitionGP) -> list[Callable[[Any], Tensor]]:
     """Log priors of likelihood and kernel, as functions of what has the values of one member."""
     parts = (model.likelihood, model.covar_module)
     named = [(prior, get) for part in parts for _, _, prior, get, _ in part.named_priors()]
-    return [
-        partial(_log_prior, deepcopy(prior).to("cpu", torch.float64), get) for prior, get in named
-    ]
+    found = []
+    for prior, get in named:
+        own = deepcopy(prior).to("cpu", torch.float64)
+        apply_to_base(own, lambda value: value.to("cpu", torch.float64))
+        found.append(partial(_log_prior, own, get))
+    return found
 
 
 def _log_prior(prior: Prior, get: Callable[[Any], Tensor], read: Any) -> Tensor:
