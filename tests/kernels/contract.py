@@ -337,12 +337,29 @@ def check_second_derivatives(s):
                     assert_near(found, expected, f"equal inputs, {path}, diag={diag}")
 
 
-def hessian_of_pair(kernel, x1, x2, diag=False):
+def check_second_derivatives_of_columns(kernel, x):
+    """Of a kernel that is evaluated column by column they are those of each column ``1`` alone."""
+    found = hessian_of_pair(kernel, x, x.clone(), last_dim_is_batch=True)
+    assert_same_or_infinite(hessian_of_pair(kernel, x, x.clone(), True, True), found)
+    for column, one in enumerate(x.unsqueeze(-1)):
+        places = [column, column + len(x)]
+        expected = hessian_of_pair(kernel, one, one.clone())
+        assert_same_or_infinite(found[places][:, places], expected)
+
+
+def assert_same_or_infinite(found, expected):
+    """Derivatives where there are some."""
+    assert torch.equal(found.isfinite(), expected.isfinite())
+    torch.testing.assert_close(*(v.nan_to_num(0.0, 0.0, 0.0) for v in (found, expected)))
+
+
+def hessian_of_pair(kernel, x1, x2, diag=False, last_dim_is_batch=False):
     """Second derivatives ``2D x 2D`` of k(x1, x2) by both inputs ``D``."""
+    options = {"last_dim_is_batch": True} if last_dim_is_batch else {}
 
     def value(both):
         one, two = both.unflatten(0, (2, 1, -1))
-        return to_tensor(kernel(one, two, diag=diag)).sum()
+        return to_tensor(kernel(one, two, diag=diag, **options)).sum()
 
     return torch.autograd.functional.hessian(value, torch.cat([x1, x2]))
 
@@ -433,6 +450,8 @@ def check_last_dim_is_batch(s):
             x1, x2 = s.x1[:, [column]], s.x2[:, [column]]
             close(values[..., column, :, :], dense(kernel, x1, x2), f"column {column}")
             close(diagonal[..., column, :], to_tensor(kernel(x1, diag=True)), f"column {column}")
+        with pytest.warns(DeprecationWarning, match="last_dim_is_batch"):
+            check_second_derivatives_of_columns(kernel, s.x1[0])
 
 
 def check_no_column_is_dropped(s):

@@ -87,6 +87,7 @@ def test_structure_kernels_add_and_multiply_all_columns(make):
         torch.testing.assert_close(structure(x).to_dense(), expected)
         if not isinstance(structure, ProductStructureKernel):  # GPyTorch's own diagonal fails
             torch.testing.assert_close(structure(x, diag=True), expected.diagonal())
+    contract.check_second_derivatives_of_columns(kernel, x[0])
 
 
 @pytest.mark.filterwarnings("ignore:.*last_dim_is_batch:DeprecationWarning")

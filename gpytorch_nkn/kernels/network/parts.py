@@ -59,8 +59,8 @@ def kernel_values(
         outputscale = inner.outputscale
         scale = scale * outputscale.view(*outputscale.shape, *[1] * num_entry_dims)
         inner = inner.base_kernel
-    if not params and may_be_differentiated(x1, x2):
-        values = _smooth_values(inner, *_select_both(kernel, x1, x2), diag)
+    if params.keys() <= {"last_dim_is_batch"} and may_be_differentiated(x1, x2):
+        values = _smooth_values(inner, *_select_both(kernel, x1, x2), diag, **params)
         if values is not None:
             return values * scale
     if type(inner) not in (AdditiveKernel, ProductKernel):
@@ -78,13 +78,17 @@ def _select_both(kernel: Kernel, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor
     return left, left if x1 is x2 else select_columns(kernel, x2)
 
 
-def _smooth_values(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool) -> Tensor | None:
+def _smooth_values(
+    kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool, last_dim_is_batch: bool = False
+) -> Tensor | None:
     """Values of one of GPyTorch's kernels whose own have wrong second derivatives at equal inputs.
 
     Their distances are cut off at zero, or the second of two equal inputs is left out.
     """
     if not type(kernel).__module__.startswith("gpytorch.") or is_hooked(kernel):
         return None
+    if last_dim_is_batch:  # one column per batch entry: ... x D x N x 1
+        x1, x2 = (x.mT.unsqueeze(-1) for x in (x1, x2))
     row = own_row(kernel)
     formula = None if row is None else row.formula_of(kernel)
     values = None if formula is None else formula.values
@@ -92,7 +96,7 @@ def _smooth_values(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool) -> Tensor
         values = _cosine
     if row is None or values is None or kernel.ard_num_dims not in (None, x1.size(-1)):
         return None
-    extra = [None] * diag  # with diag, a matrix 1 x 1 for each row
+    extra = [None] * (diag + last_dim_is_batch)  # with diag, a matrix 1 x 1 for each row
     parameters = [
         getattr(kernel, name)[(..., *extra, *[None] * (2 - dims), *[slice(None)] * dims)]
         for name, dims in row.layout
