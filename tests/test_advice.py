@@ -13,20 +13,31 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from botorch.acquisition import qKnowledgeGradient
+from botorch.acquisition import (
+    LogNoisyExpectedImprovement,
+    qKnowledgeGradient,
+    qLogNoisyExpectedImprovement,
+)
 from botorch.cross_validation import CVFolds, batch_cross_validation
 from botorch.fit import fit_gpytorch_mll
 from botorch.generation import MaxPosteriorSampling
-from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models import ModelListGP, MultiTaskGP, SingleTaskGP
 from botorch.models.transforms import Log, Normalize, Warp
 from botorch.optim import optimize_acqf
 from botorch.sampling.pathwise import draw_kernel_feature_paths
 from gpytorch.distributions import MultitaskMultivariateNormal
-from gpytorch.kernels import Kernel, MultitaskKernel, ProductKernel, RBFKernel
+from gpytorch.kernels import (
+    AdditiveStructureKernel,
+    Kernel,
+    MultitaskKernel,
+    ProductKernel,
+    RBFKernel,
+)
 from gpytorch.likelihoods import MultitaskGaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.models import ExactGP
+from gpytorch.settings import min_variance
 from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
@@ -80,6 +91,13 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "name all columns that tell the time": "datasets/test_csv_series.py",
     "choose one by where": "datasets/test_csv_series.py",
     "raise max_iter, or tol": "estimators/dank/test_dank_edges.py",
+    "convert it by pandas.to_": "estimators/nkn/test_table_times.py",
+    ".dt.tz_localize(": "estimators/nkn/test_table_times.py",
+    "drop such rows of X and y": "estimators/nkn/test_table_times.py",
+    "convert times to days": "estimators/nkn/test_table_times.py",
+    "make it a pandas.DataFrame": "estimators/nkn/test_table_times.py",
+    "they held numbers in fit; convert": "estimators/nkn/test_table_times.py",
+    "make categories by .astype(str)": "estimators/nkn/test_table_times.py",
 }
 X = torch.rand(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = X.sin().sum(-1, keepdim=True)
@@ -145,6 +163,39 @@ def test_advice_works(key, tmp_path):
 
 def mll_of(model):
     return ExactMarginalLogLikelihood(model.likelihood, model)
+
+
+# --- kernels, models
+
+
+@advice("kernels/batch_kernel.py", "Make the kernel for one column")
+def _(told):
+    with told():
+        AdditiveStructureKernel(NeuralKernelNetwork.additive(2), num_dims=2)(X.float()).to_dense()
+    AdditiveStructureKernel(NeuralKernelNetwork.additive(1), num_dims=2)(X.float()).to_dense()
+
+
+@advice("models/common.py", "give train_Y in a larger unit, or predict under")
+def _(told):
+    with told():
+        models.NKNSingleTaskGP(X, 1e-6 * Y)
+    deviations = []
+    for unit, least in ((1e-6, 1e-10), (1e-6, 1e-20), (1.0, 1e-10)):
+        torch.manual_seed(0)
+        model = models.NKNSingleTaskGP(X, unit * Y)
+        with min_variance(double_value=least):
+            deviations.append(model.posterior(X).variance.sqrt() / unit)
+    assert (deviations[0] > 2 * deviations[2]).any()
+    torch.testing.assert_close(deviations[1], deviations[2], rtol=1e-3, atol=1e-6)
+
+
+@advice("models/ensemble_gp.py", "take qLogNoisyExpectedImprovement (qLogNEI)")
+def _(told):
+    model = models.StructureEnsembleGP(X, Y, torch.full_like(Y, 1e-4))
+    with told():
+        LogNoisyExpectedImprovement(model, X)
+    acquisition = qLogNoisyExpectedImprovement(model, X, prune_baseline=False)
+    assert acquisition(X[:3, None]).isfinite().all()
 
 
 # --- fit, bo, initialization
@@ -230,6 +281,14 @@ def _(told):
     with told():
         bo.fit_bo_model(SingleTaskGP(inputs, Y))
     bo.fit_bo_model(SingleTaskGP(inputs.detach(), Y), fresh_starts=0, max_iterations=2)
+
+
+@advice("bo/fitting.py", "train it by botorch.fit.fit_gpytorch_mll(mll)")
+def _(told):
+    model = MultiTaskGP(torch.cat([X, torch.arange(12)[:, None] % 2], -1), Y, task_feature=-1)
+    with told():
+        bo.fit_bo_model(model)
+    fit_gpytorch_mll(mll_of(model))
 
 
 @advice("bo/fitting.py", "give every model a kernel of its own")
@@ -333,7 +392,7 @@ def _(told):
     second(ExactMarginalLogLikelihood)
 
 
-@advice("linalg/delayed_matrix.py", "ask the model for a posterior again")
+@advice("models/common.py", "ask the model for a posterior again")
 def _(told):
     model = models.StructureEnsembleGP(X, Y, structures=("rbf",), num_members=1)
     points = torch.rand(600, 2, dtype=torch.float64)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import issparse
 
 __all__ = [
     "Standardisation",
@@ -16,7 +17,9 @@ __all__ = [
     "missing_as_nan",
     "offset_and_scale",
     "refuse_constant",
+    "refuse_missing_targets",
     "refuse_other_values",
+    "refuse_repeated_names",
     "warn_of_copies",
 ]
 
@@ -72,13 +75,46 @@ class Standardisation:
         return (X[:, self.used] - self.offset) / self.scale
 
 
-def refuse_other_values(name: str, values: Any, *, categories: bool = False) -> None:
-    """Refuse dates, masked values, strings, and data frames with columns that are not numbers.
-
-    With ``categories``, data frames may hold such.
+def refuse_repeated_names(X: Any) -> None:
+    """Raise if two columns of a data frame have the same name.
 
     Raises:
-        TypeError: The values of an array are dates or durations, or the array has named fields.
+        ValueError: They have.
+    """
+    if isinstance(X, pd.DataFrame) and not X.columns.is_unique:
+        repeated = X.columns[X.columns.duplicated()].unique().tolist()
+        raise ValueError(
+            f"Every column of X must have a name of its own, got {repeated} more than once: rename "
+            "these columns by X.columns = [...]."
+        )
+
+
+def refuse_missing_targets(y: Any) -> None:
+    """Raise if a target is missing: NaN, None, or pandas' NA or NaT.
+
+    Raises:
+        ValueError: One is; the message names its row.
+    """
+    missing = pd.isna(np.asarray(y, dtype=object))
+    if np.ndim(missing) and missing.any():
+        row = int(np.argwhere(missing)[0, 0])
+        raise ValueError(
+            f"Every row needs a target, but y contains NaN, first in row {row}: drop such rows of "
+            "X and y."
+        )
+
+
+def refuse_other_values(
+    name: str, values: Any, *, categories: bool = False, fitted: bool = False
+) -> None:
+    """Refuse dates, masked values, strings, and data frames with columns that are not numbers.
+
+    With ``categories`` the message says how columns of a data frame become categories; with
+    ``fitted`` columns must be numbers because they were in ``fit``.
+
+    Raises:
+        TypeError: The values of an array are dates or durations, the array has named fields, or
+            the values are no table.
         ValueError: A value is masked or no number, or a data frame has columns that are not
             numbers, which the message names.
     """
@@ -89,30 +125,73 @@ def refuse_other_values(name: str, values: Any, *, categories: bool = False) -> 
             if not pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_complex_dtype(kind)
         }
         if other and not holds_numbers(values):
-            found = ", ".join(f"{column!r} ({kind})" for column, kind in other.items())
-            advice = "encode them first, e.g. with sklearn.preprocessing.OneHotEncoder or "
-            advice += "OrdinalEncoder"
-            if any(kind.kind in "mM" for kind in other.values()):
-                advice += ", and dates as days, (dates - dates.min()) / pandas.Timedelta(days=1)"
+            found = ", ".join(
+                f"{column!r} ({kind}{_such_as(values[column])})" for column, kind in other.items()
+            )
+            found = f"Every column must hold numbers, got {found}"
+            if fitted:
+                raise ValueError(
+                    f"{found}: they held numbers in fit; convert them as there, or by "
+                    "pandas.to_numeric(..., errors='coerce'), which makes gaps of unreadable cells."
+                )
             if categories:
-                advice = "strings are categories (.astype(str)), and pandas.to_numeric(..., "
-                advice += "errors='coerce') makes gaps of what is no number"
-            raise ValueError(f"Every column must hold numbers, got {found}: {advice}.")
+                raise ValueError(
+                    f"{found}: make categories by .astype(str), numbers by pandas.to_numeric(..., "
+                    "errors='coerce'), dates by pandas.to_datetime(..., errors='coerce'), where "
+                    "unreadable cells become gaps."
+                )
+            times = any(kind.kind in "mM" for kind in other.values())
+            dates = ", and dates as days, (dates - dates.min()) / pandas.Timedelta(days=1)"
+            raise ValueError(
+                f"{found}: encode them first, e.g. with sklearn.preprocessing.OneHotEncoder or "
+                f"OrdinalEncoder{dates * times}."
+            )
         return
     kind = getattr(getattr(values, "dtype", None), "kind", "")
     if kind in ("M", "m"):
-        raise TypeError(f"{name} must hold numbers, got {values.dtype}: count time in some unit.")
+        raise TypeError(
+            f"{name} must hold numbers, got {values.dtype}: convert times to days, e.g. by "
+            f"({name} - {name}.min()) / numpy.timedelta64(1, 'D')."
+        )
     if kind == "V":
         raise TypeError(
             f"{name} must be a table, got named fields {values.dtype}: make it a pandas.DataFrame."
         )
+    if not (values is None or np.ndim(np.asarray(values, dtype=object)) or issparse(values)):
+        raise TypeError(
+            f"{name} must be an array or a data frame, got {type(values).__name__}: make it a "
+            "pandas.DataFrame."
+        )
     if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
         raise ValueError(f"{name} has {int(np.ma.getmaskarray(values).sum())} masked values.")
-    _refuse_strings(name, values)
+    advice = "remove units and other words; pandas.to_numeric(values, errors='coerce') makes NaN "
+    advice += "of what is no number"
+    if categories:
+        advice = f"make {name} a pandas.DataFrame, whose columns may hold strings (categories) and "
+        advice += "dates"
+    _refuse_strings(name, values, advice)
 
 
-def _refuse_strings(name: str, values: Any) -> None:
-    """Refuse arrays and sequences with a value that cannot be read as a number, and name it."""
+def _such_as(column: pd.Series) -> str:
+    """Name the first value of a column of objects that is no number."""
+    if pd.api.types.is_object_dtype(column) or pd.api.types.is_string_dtype(column):
+        for value in column.dropna():
+            if _fault_of(value):
+                return f", such as {value!r}"
+    return ""
+
+
+def _fault_of(value: Any) -> TypeError | ValueError | None:
+    """Return Python's error if a value is no number; missing ones count as numbers."""
+    try:
+        float(np.nan if pd.api.types.is_scalar(value) and pd.isna(value) else value)
+    except (TypeError, ValueError) as error:
+        return error
+    return None
+
+
+def _refuse_strings(name: str, values: Any, advice: str) -> None:
+    """Raise if a value of an array or a sequence is no number, and name it."""
     try:
         array = np.asarray(values)
         if array.dtype.kind in "bifuc" or array.ndim not in (1, 2):
@@ -123,14 +202,12 @@ def _refuse_strings(name: str, values: Any) -> None:
     else:
         return
     for place, value in np.ndenumerate(array):
-        try:
-            float(np.nan if pd.api.types.is_scalar(value) and pd.isna(value) else value)
-        except (TypeError, ValueError):
+        if fault := _fault_of(value):
             where = " and column ".join(map(str, place))
-            raise ValueError(
-                f"{name} must hold numbers, got {value!r} in row {where}: remove units and other "
-                "words; pandas.to_numeric(values, errors='coerce') makes NaN of what is no number."
-            ) from None
+            reason = f" ({fault})" if isinstance(fault, TypeError) else ""
+            raise type(fault)(
+                f"{name} must hold numbers, got {value!r} in row {where}{reason}: {advice}."
+            )
 
 
 def missing_as_nan(X: Any) -> Any:
@@ -142,14 +219,16 @@ def missing_as_nan(X: Any) -> Any:
 
 def holds_numbers(X: pd.DataFrame) -> bool:
     """Whether columns of objects can be read as numbers all the same."""
+    if any(
+        kind.kind in "mMc" or isinstance(kind, pd.DatetimeTZDtype | pd.PeriodDtype)
+        for kind in X.dtypes
+    ):
+        return False
     try:
         X.astype(float)
     except (TypeError, ValueError):
         return False
-    return not any(
-        kind.kind in "mMc" or isinstance(kind, pd.DatetimeTZDtype | pd.PeriodDtype)
-        for kind in X.dtypes
-    )
+    return True
 
 
 def is_constant(y: np.ndarray) -> bool:

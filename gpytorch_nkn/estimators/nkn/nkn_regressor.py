@@ -56,7 +56,9 @@ from gpytorch_nkn.estimators.table_input import (
     Standardisation,
     missing_as_nan,
     refuse_constant,
+    refuse_missing_targets,
     refuse_other_values,
+    refuse_repeated_names,
     warn_of_copies,
 )
 from gpytorch_nkn.estimators.transforms import (
@@ -324,6 +326,7 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
             self._choose_method(source.num_rows)
             drawn = None if self.method_ == "exact" else DrawnRows.of(source, seed)
             X, y = source.table() if drawn is None else drawn.table()
+        refuse_repeated_names(X)
         self._times = Times.of(X)
         X = self._times(X)
         self._categories = Categories.of(X if source is None else None)
@@ -333,6 +336,7 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         X = missing_as_nan(self._categories(X))
         refuse_other_values("X", X, categories=True)
         refuse_other_values("y", y)
+        refuse_missing_targets(y)
         table, target = validate_data(
             self,
             X,
@@ -344,10 +348,6 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
             ensure_all_finite=self._finite,
         )
         target = target.astype(np.float64)
-        if np.isnan(target).any():
-            raise ValueError(
-                f"y contains NaN, first in row {np.isnan(target).argmax()}: leave such rows out."
-            )
         self.missing_shares_ = np.isnan(table).mean(0)
         refuse_constant(target)
         bounds = as_bounds(self.y_bounds, "y_bounds")
@@ -600,10 +600,11 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
     def _table(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Rows ``M x D`` with codes of categories and NaN for missing numbers; what rows lack."""
         check_is_fitted(self, "results_")
+        refuse_repeated_names(X)
         X = self._times(X)
         lacking = self._categories.lacking(X)
         X = missing_as_nan(self._categories(X))
-        refuse_other_values("X", X, categories=True)
+        refuse_other_values("X", X, fitted=True)
         table = validate_data(
             self, X, dtype=np.float64, reset=False, order="C", ensure_all_finite=self._finite
         )

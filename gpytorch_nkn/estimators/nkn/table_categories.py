@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,9 @@ from gpytorch_nkn.fit import warn_user
 
 __all__ = ["Categories"]
 
-_MOST = 0.8  # of the strings of a column
-_FEW = 10  # of which all may differ
-_LOOKED_AT = 200  # strings
+_MOST = 0.8  # fraction of a column's strings from which on a warning describes them
+_FEW = 10  # strings that may all differ without a warning
+_LOOKED_AT = 200  # distinct strings that are checked for dates
 _DATE = r"\d[-/. ]\w+[-/. ]\d"
 
 
@@ -32,8 +33,8 @@ class Categories:
 
     @classmethod
     def of(cls, X: Any) -> Categories:
-        """Those of a data frame whose names differ; none of any other table."""
-        if not isinstance(X, pd.DataFrame) or not X.columns.is_unique:
+        """Find them in a data frame; other tables have none."""
+        if not isinstance(X, pd.DataFrame):
             return cls({})
         columns = [column for column, kind in X.dtypes.items() if _is_categorical(X, column, kind)]
         return cls({column: _distinct(X[column]) for column in columns})
@@ -45,7 +46,7 @@ class Categories:
         return np.array([column in self.known for column in X.columns])
 
     def warn_of_other_kinds(self, X: Any) -> None:
-        """Warn of strings that are rather numbers, dates, or names of single rows."""
+        """Warn of columns whose strings are probably numbers, dates or names of rows."""
         for column in self.known:
             if isinstance(X[column].dtype, pd.CategoricalDtype):
                 continue
@@ -53,17 +54,18 @@ class Categories:
             strings = found.drop_duplicates()
             numbers = pd.to_numeric(strings, errors="coerce").notna()
             some = strings[:_LOOKED_AT]
-            written = some[some.str.contains(_DATE)]
-            dates = pd.to_datetime(written, errors="coerce", format="mixed").notna()
+            written = some.str.contains(_DATE).mean() >= _MOST
+            option, dates = _date_option(some) if written else ("", 0.0)
             if numbers.mean() >= _MOST:
                 what = f"most of its strings are numbers, and {strings[~numbers].iloc[0]!r} is not"
                 advice = f"pandas.to_numeric(X[{column!r}], errors='coerce') makes gaps of others"
-            elif dates.sum() >= _MOST * len(some):
+            elif dates >= _MOST:
                 what = f"its strings are dates such as {some.iloc[0]!r}"
-                advice = f"pandas.to_datetime(X[{column!r}]) makes them days since the first"
+                advice = f"pandas.to_datetime(X[{column!r}], {option}errors='coerce') makes them "
+                advice += "dates, which count as days since the first"
             elif len(strings) >= _MOST * len(found) and len(found) >= _FEW:
                 what = f"nearly all of its strings differ, such as {some.iloc[0]!r}"
-                advice = "leave it out if they name rows, or take the numbers out of them"
+                advice = "leave it out if they name rows, or extract numbers from them"
             else:
                 continue
             warn_user(f"Column {column!r} is taken for categories, but {what}: {advice}.")
@@ -93,7 +95,7 @@ class Categories:
             )
         codes = {}
         for column, known in self.known.items():
-            if column in X:  # what is missing is named by scikit-learn, later
+            if column in X:  # else scikit-learn's check of the names raises later
                 found = _plain(X[column])
                 seen = known.get_indexer(found)
                 own = seen.astype(float)
@@ -103,6 +105,23 @@ class Categories:
         for column, values in codes.items():
             coded[column] = values
         return coded
+
+
+def _date_option(strings: pd.Series) -> tuple[str, float]:
+    """Return the option of ``pandas.to_datetime`` that reads most strings, and their fraction."""
+    options: dict[str, dict[str, Any]] = {
+        "": {},
+        "dayfirst=True, ": {"dayfirst": True},
+        "format='mixed', ": {"format": "mixed"},
+    }
+    read = {}
+    for option, keywords in options.items():
+        with warnings.catch_warnings(record=True) as caught:  # of formats that pandas guesses
+            warnings.simplefilter("always")
+            dates = pd.to_datetime(strings, errors="coerce", **keywords)
+        read[option] = float(dates.notna().mean()), not caught
+    best = max(read, key=lambda option: read[option])
+    return best, read[best][0]
 
 
 def _is_categorical(X: pd.DataFrame, column: Any, kind: Any) -> bool:

@@ -28,10 +28,10 @@ class Times:
 
     @classmethod
     def of(cls, X: Any) -> Times:
-        """Those of a data frame whose names differ; none of any other table."""
+        """Find them in a data frame; other tables have none."""
         first: dict[Any, pd.Timestamp | None] = {}
         aware = set()
-        for column in X.columns if isinstance(X, pd.DataFrame) and X.columns.is_unique else ():
+        for column in X.columns if isinstance(X, pd.DataFrame) else ():
             values, kind = X[column], _kind(X[column])
             if kind == "dates":
                 dates, has_zone = _dates(values)
@@ -58,7 +58,7 @@ class Times:
             )
         days = {}
         for column, first in self.first.items():
-            if column not in X:  # named by scikit-learn, later
+            if column not in X:  # scikit-learn's check of the names raises later
                 continue
             values = X[column]
             wanted = "durations" if first is None else "dates"
@@ -74,10 +74,11 @@ class Times:
             else:
                 dates, has_zone = _dates(values)
                 if has_zone != (column in self.aware):
-                    one, other = ("no", "a") if has_zone else ("a", "no")
+                    one, other = ("no", "one") if has_zone else ("a", "none")
+                    zone = None if has_zone else "UTC"
                     raise ValueError(
                         f"The dates of column {column!r} had {one} time zone in fit and have "
-                        f"{other} one now: use .dt.tz_localize in one of them."
+                        f"{other} now: convert them by X[{column!r}].dt.tz_localize({zone!r})."
                     )
                 days[column] = ((dates - first) / _DAY).to_numpy(float)
         counted = X.copy()
@@ -87,7 +88,7 @@ class Times:
 
 
 def _kind(values: pd.Series) -> str:
-    """``"dates"``, ``"durations"`` or nothing of these."""
+    """Return ``"dates"``, ``"durations"`` or, for other values, an empty string."""
     kind = values.dtype
     if pd.api.types.is_datetime64_any_dtype(kind) or isinstance(kind, pd.PeriodDtype):
         return "dates"
@@ -101,7 +102,7 @@ def _kind(values: pd.Series) -> str:
 
 
 def _dates(values: pd.Series) -> tuple[pd.Series, bool]:
-    """Dates without a time zone, those that have one in UTC; whether they have one."""
+    """Return dates without their time zone, converted to UTC first, and whether they had one."""
     if pd.api.types.infer_dtype(values, skipna=True) == "period":
         values = pd.Series(pd.PeriodIndex(values).to_timestamp(), index=values.index)
     zones = {getattr(value, "tzinfo", None) is not None for value in values.dropna()}

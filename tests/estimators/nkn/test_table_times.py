@@ -55,9 +55,21 @@ def test_dates_and_durations_are_days(column):
 def test_times_that_changed_are_refused():
     X = pd.DataFrame({"when": DATES, "a": DAYS})
     model = regressor().fit(X, np.sin(DAYS / 40))
-    for other in (X.assign(when=DATES.dt.tz_localize("UTC")), X.assign(when=DAYS)):
-        with pytest.raises(ValueError, match="'when'"):
+    zoned = X.assign(when=DATES.dt.tz_localize("UTC"))
+    with pytest.raises(ValueError, match="'when'"):
+        model.predict(X.assign(when=DAYS))
+    strings = X.assign(when=DATES.astype(str))
+    with pytest.raises(ValueError, match="convert it by pandas.to_datetime"):
+        model.predict(strings)
+    expected = model.predict(X)
+    read = strings.assign(when=pd.to_datetime(strings["when"]))
+    np.testing.assert_array_equal(model.predict(read), expected)
+    for known, other in ((X, zoned), (zoned, X)):
+        model = regressor().fit(known, np.sin(DAYS / 40))
+        with pytest.raises(ValueError, match="time zone in fit and have (one|none) now") as e:
             model.predict(other)
+        when = eval(re.search(r"X\['when'\]\S+\)", str(e.value))[0], {"X": other})
+        np.testing.assert_array_equal(model.predict(other.assign(when=when)), expected)
     with pytest.raises(ValueError, match="must be a data frame"):
         model.predict(np.ones((2, 2)))
     mixed = pd.Series([*DATES[:20], *DATES[20:].dt.tz_localize("UTC")], dtype=object)
@@ -72,16 +84,20 @@ def test_times_that_changed_are_refused():
         ([f"id{number}" for number in range(40)], "nearly all of its strings differ.*'id0'"),
         (DATES.dt.date.astype(str), "its strings are dates such as '2020-"),
         (DATES.dt.strftime("%d.%m.%Y"), "its strings are dates such as"),
+        (["unknown", *DATES.dt.strftime("%d/%m/%Y")[1:]], "its strings are dates such as"),
+        (["1 May 2020", *DATES.dt.strftime("%Y-%m-%d")[1:]], "its strings are dates such as"),
     ],
 )
 def test_strings_that_are_hardly_categories_are_named_and_the_advice_works(strings, message):
     X = pd.DataFrame({"a": DAYS, "text": pd.Series(strings, dtype=object)})
     with pytest.warns(UserWarning, match=message) as caught:
         regressor().fit(X, np.sin(DAYS / 40))
-    advice = re.search(r"pandas\.(\w+)\((X\['text'\][^)]*)\)", str(caught[0].message))
+    advice = re.search(r"pandas\.\w+\(X\['text'\][^)]*\)", str(caught[0].message))
     if advice:
-        keywords = {"errors": "coerce"} if "errors" in advice[2] else {"dayfirst": True}
-        X["text"] = getattr(pd, advice[1])(X["text"], **keywords)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            X["text"] = eval(advice[0], {"pandas": pd, "X": X})
+        assert X["text"].notna().mean() > 0.9
     else:
         X = X.drop(columns="text")
     with warnings.catch_warnings():
@@ -116,11 +132,56 @@ def test_other_columns_are_named_and_become_categories_as_strings(column):
         ([1.0] * 39 + ["2.91 EUR"], "y must hold numbers, got '2.91 EUR' in row 39"),
         (pd.Series(["high", "low"] * 20), "y must hold numbers, got 'high' in row 0"),
         ([None, *DAYS[1:]], "y contains NaN, first in row 0"),
+        (
+            pd.Series([1.0, 2.0, np.nan, *DAYS[3:]]),
+            "y contains NaN, first in row 2: drop such",
+        ),
+        (pd.array([3, None, *range(38)], dtype="Int64"), "y contains NaN, first in row 1"),
     ],
 )
 def test_targets_that_are_no_numbers_are_named(y, message):
     with pytest.raises(ValueError, match=message):
         regressor().fit(DAYS[:, None], y)
+    if "contains NaN" in message:
+        regressor().fit(DAYS[~pd.isna(y), None], np.asarray(y)[~pd.isna(y)])
     X = np.array([[1.0, "x"]] * 40, dtype=object)
     with pytest.raises(ValueError, match="X must hold numbers, got 'x' in row 0 and column 1"):
         regressor().fit(X, DAYS)
+    frame = pd.DataFrame(X).assign(a=DAYS)  # as the error advises
+    frame.columns = frame.columns.astype(str)
+    assert list(regressor().fit(frame, DAYS).categories_) == ["1"]
+
+
+@pytest.mark.parametrize("y", [DATES, (DATES - DATES[0]).to_numpy()], ids=["dates", "durations"])
+def test_targets_that_are_times_become_days_as_advised(y):
+    with pytest.raises(TypeError, match="y must hold numbers") as error:
+        regressor().fit(DAYS[:, None], y)
+    advice = re.search(r"\(y - .*\)", str(error.value))[0]
+    regressor().fit(DAYS[:, None], eval(advice, {"numpy": np, "y": y}))
+
+
+def test_other_objects_and_repeated_names_are_rejected():
+    table = {"a": DAYS, "b": np.sin(DAYS)}
+    with pytest.raises(TypeError, match="X must be an array or a data frame, got dict"):
+        regressor().fit(table, DAYS)
+    fields = np.array(list(zip(DAYS, DAYS, strict=True)), dtype=[("a", float), ("b", float)])
+    with pytest.raises(TypeError, match="X must be a table, got named fields"):
+        regressor().fit(fields, DAYS)
+    for one in (table, fields):
+        regressor().fit(pd.DataFrame(one), DAYS)  # as both errors advise
+    X = pd.DataFrame({"a": DAYS, "b": ["x", "y"] * 20})
+    model = regressor().fit(X, DAYS)
+    twice = pd.concat([X, X[["b"]]], axis=1)
+    for call in (model.predict, lambda table: regressor().fit(table, DAYS)):
+        with pytest.raises(ValueError, match=r"got \['b'\] more than once: rename"):
+            call(twice)
+
+
+def test_a_column_that_held_numbers_in_fit_does_not_become_one_of_categories():
+    X = pd.DataFrame({"a": DAYS, "b": np.sin(DAYS)})
+    model = regressor().fit(X, DAYS)
+    other = X.assign(b=["?", *X["b"][1:].astype(str)])
+    with pytest.raises(ValueError, match=r"'b' \(.*, such as '\?'\): they held numbers in fit"):
+        model.predict(other)
+    read = model.predict(other.assign(b=pd.to_numeric(other["b"], errors="coerce")))
+    np.testing.assert_allclose(read[1:], model.predict(X)[1:])
