@@ -149,7 +149,7 @@ def report_client(
     if others := sorted({*weights} - {outcome}):
         notes.append(f"This is on {outcome} alone, whatever {' and '.join(others)} came to.")
     if number := int((values != cut).sum()):
-        notes.append(f"Ax cut off {number} of the values, which were far worse than the others.")
+        notes.append(f"Ax cut off {number} of the values.")
     summary = []
     for line in report.summary:
         summary.append(line)

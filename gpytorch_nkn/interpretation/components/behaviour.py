@@ -23,6 +23,7 @@ from gpytorch_nkn.kernels import role_of
 __all__ = ["Behaviour", "Geometry", "Role", "behaviours_of", "roles_of"]
 
 _DISTANCES = 401  # at which correlations are looked at
+_NEAR = (0.125, 0.25, 0.5, 1.0)  # steps, at which they are looked at as well
 _STILL = 1e-6  # fall of the correlation over the data from which on something varies
 _SLOW = 0.25  # spans: smooth variation of this correlation length is part of the trend
 _DRIFT = 0.5  # cycles by which two periods may drift apart over the data and still be one
@@ -99,6 +100,8 @@ class Role:
 def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
     """What the factors of each term say together."""
     distances = geometry.span * torch.linspace(0, 1, _DISTANCES, dtype=torch.float64, device="cpu")
+    near = geometry.step * torch.tensor(_NEAR, dtype=torch.float64, device="cpu")
+    distances = torch.cat([distances, near]).unique()
     curves: dict[int, Tensor] = {}
     behaviours = []
     for term in terms:

@@ -437,6 +437,5 @@ def _summary(split: Decomposition, sections: list[Section], influence: Effects |
         return [*lines, *(f"{place}. {sentence}" for place, sentence in found)]
     for place, section in enumerate(sections, 1):
         doubt = "; it may be noise" if section.negligible else ""
-        share = percent(section.share) if section.share > 0 else f"{100 * section.share:.1f} %"
-        lines.append(f"{place}. {section.title} ({share} of the variance{doubt}).")
+        lines.append(f"{place}. {section.title} ({percent(section.share)} of the variance{doubt}).")
     return lines

@@ -301,10 +301,16 @@ def _skill_sentence(skill: float) -> list[str]:
     if not math.isfinite(skill):
         return []
     if skill < _CHANCE:
-        return ["Predictions of each evaluation from all others are hardly better than their mean."]
+        return [
+            f"Predictions of each evaluation from all others are {_no_better(skill)} their mean."
+        ]
     return [
         f"Predictions of each evaluation from all others explain {percent(skill)} of the variance."
     ]
+
+
+def _no_better(skill: float) -> str:
+    return "hardly better than" if skill >= 0 else "worse than"
 
 
 def _doubts(skill: float) -> list[str]:
@@ -312,7 +318,7 @@ def _doubts(skill: float) -> list[str]:
     if not skill < _CHANCE:
         return []
     return [
-        "The model predicts left-out evaluations hardly better than their mean does: what it has "
+        f"The model predicts left-out evaluations {_no_better(skill)} their mean does: what it has "
         "learned of the columns may be chance."
     ]
 
@@ -516,10 +522,12 @@ def _after_noise(
     reached = abs(values[best] - np.median(values)) or np.ptp(values)
     if abs(mean[likely] - mean[best]) <= _LUCK * reached:
         return []
+    less = sign * (values[best] - mean[best]) > 0
+    expects = "takes some of that for noise: it expects" if less else "expects"
     return [
-        f"The model takes some of that for noise: it expects {expectation(mean[best], std[best])} "
-        f"of {called[best]}, and the best of {called[likely]}, "
-        f"{expectation(mean[likely], std[likely])}, at {at.text(x[likely])}."
+        f"The model {expects} {expectation(mean[best], std[best])} of {called[best]}, and the "
+        f"best of {called[likely]}, {expectation(mean[likely], std[likely])}, "
+        f"at {at.text(x[likely])}."
     ]
 
 

@@ -7,11 +7,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import i0e, i1e
 
 from gpytorch_nkn.interpretation.components import Component, Geometry, Role, behaviours_of
 from gpytorch_nkn.interpretation.effects import Effects
-from gpytorch_nkn.interpretation.expansion import Term, period_of, window_text, words_of
+from gpytorch_nkn.interpretation.expansion import window_text, words_of
 from gpytorch_nkn.interpretation.units import (
     Units,
     length_text,
@@ -44,10 +43,11 @@ _FLAT = 0.02  # standard deviations of the targets that a trend changes by, to b
 _GROWTH = 1.5  # ratio of the last to the first third's amplitude that grows or shrinks
 _FEW = 4  # points of a third whose amplitude says nothing; columns that are named one by one
 _EXACT = 2.0  # spans over which a cycle that keeps its shape repeats
-_SINE, _SPIKY = 0.9, 0.5  # share of the first harmonic in a cycle's variance
-_MODULATED = 0.2  # share of a cycle that another period shapes
+_SINE = 0.9  # share of the variance within a period that a sine explains, to call it one
+_PER_PERIOD = 6  # points of a period whose shape is looked at, at least
+_MODULATED = 0.2  # share of a cycle that another period shapes, or that changes its shape
 _WALK = 0.05  # standard deviation of a walk over that of all that varies in a trend, to be named
-_OWN = 0.1  # relative distance of a factor's period from that of its cycle
+_ALONE = 0.25  # steps within which the correlation of what links no neighbours has fallen
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,11 @@ def _in_window(
     """What it does where it is there, and since when or until when."""
     scaled = (x - units.x_offset[0]) / units.x_scale[0]
     inside = (scaled >= role.begin) & (scaled <= role.end)
+    own = scaled[inside]  # the first and the last time that it is there
+    begin = own[0] if own.size and math.isfinite(role.begin) else role.begin
+    end = own[-1] if own.size and math.isfinite(role.end) else role.end
     if inside.sum() < _FEW:
         inside[:] = True
-    own = scaled[inside]  # the first and the last time that it is there
-    begin = own[0] if math.isfinite(role.begin) else role.begin
-    end = own[-1] if math.isfinite(role.end) else role.end
     whole = replace(component, role=Role(role.kind, role.period), has_mean=role.kind == "trend")
     found = describe_component(whole, x[inside], mean[inside], targets_std, geometry, units)
     title = f"{found.title}, {window_text(begin, end, units)}"
@@ -180,7 +180,7 @@ def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = Fal
     unseen = ("hardly matter", "hardly matters")
     if effects.uncertain >= _UNCERTAIN:
         rest = f"so far; {percent(effects.uncertain)} of the variance of the function is uncertain"
-        unseen = (f"have shown no effect {rest}", f"has shown no effect {rest}")
+        unseen = (f"have shown hardly any effect {rest}", f"has shown hardly any effect {rest}")
     for names, what in ((others, ("matter less", "matters less")), (hardly, unseen)):
         if names and len(hardly) < len(effects.names):
             who = f"{len(names)} other columns" if len(names) > _FEW else listed(names)
@@ -232,7 +232,7 @@ def describe_effect(name: str, grid: np.ndarray, mean: np.ndarray, units: Units)
     rises = bool(mean[last] > mean[0])
     first, second = ("rises", "falls") if rises else ("falls", "rises")
     if not turns:
-        return f"As {ends}, {what} {first} by {_step(change if rises else -change, units)}."
+        return f"As {ends}, {what} {first} by {_step(mean[-1] - mean[0], units)}."
     one, other = (_step(mean[last] - mean[0], units), _step(mean[-1] - mean[last], units))
     where = rounded(grid[last], span)
     return f"As {ends}, {what} {first} by {one} until {where}, then {second} by {other}."
@@ -282,13 +282,13 @@ def _trend(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) ->
         sentence = f"It moves between {low} and {high}, {ends}."
         return Description("A trend that rises and falls", (sentence,))
     halfway = np.interp((x[0] + x[-1]) / 2, x, mean)
-    before, after = abs(halfway - mean[0]), abs(mean[-1] - halfway)
+    before, after = abs(np.diff(units.original(np.array([mean[0], halfway, mean[-1]]))))
     bend = ""
     if after > _BENT * before:
         bend = " that gets steeper"
     elif before > _BENT * after:
         bend = " that gets flatter"
-    title = f"A smoothly {direction} trend{bend}"
+    title = f"A {direction} trend{bend}"
     return Description(title, (f"It {goes} from {start} to {last}.",))
 
 
@@ -333,13 +333,11 @@ def _cycle(
         other = length_text(features.modulation * float(units.x_scale[0]), units.x_unit)
         also = "" if exact else "also "
         sentences.append(f"It {also}changes with a period of {other}.")
-    elif exact:
+    elif features.steady > 1 - _MODULATED and (growth or not features.polynomial):
         its = "Apart from that, its" if growth else "Its"
         sentences.append(f"{its} shape stays nearly the same throughout the data.")
-    if features.first_harmonic > _SINE:
+    if _is_sine(x, mean, period):
         sentences.append("Within a period it is close to a sine wave.")
-    elif features.first_harmonic < _SPIKY:
-        sentences.append("Within a period it has sharp features.")
     return Description(title, tuple(sentences))
 
 
@@ -350,10 +348,10 @@ def _variation(
     length = own * float(units.x_scale[0])
     growth, size = _growth(x, mean, length, units)
     change = f" whose amplitude {growth}" if growth else ""
-    if own < geometry.step:
+    if own <= _ALONE * geometry.step:
         return Description(
             f"A variation from point to point{change}",
-            (f"It hardly links one point to the next; {size}", "It predicts nothing."),
+            (f"It hardly links one point to the next; {size}", "It predicts next to nothing."),
         )
     text = length_text(length, units.x_unit)
     sentences = [f"It varies over about {text}; {size}"]
@@ -371,7 +369,7 @@ class _Features:
     period: float
     length: float  # median
     relative_length: float
-    first_harmonic: float
+    steady: float  # share of terms that keep their shape
     modulation: float | None  # another period that shapes a cycle
     polynomial: float  # share of terms whose amplitude is a polynomial
 
@@ -397,26 +395,26 @@ def _features(component: Component, geometry: Geometry) -> _Features:
         period,
         _weighted_median([b.length for b in behaviours], shares),
         _weighted_median([b.relative_length for b in behaviours], shares),
-        float(shares @ [_first_harmonic(term, period) for term in component.terms]),
+        float(shares @ [b.length >= _EXACT * geometry.span for b in behaviours]),
         modulation,
         float(shares @ [b.degree > 0 for b in behaviours]),
     )
 
 
-def _first_harmonic(term: Term, period: float) -> float:
-    """Share of a sine of this period in the variance of a term, without its constant part.
-
-    exp(z cos a) = I0(z) + 2 sum_n I_n(z) cos(n a), with z = 1 / lengthscale.
-    """
-    for factor in term.factors:
-        own = period_of(factor)
-        if own is None or abs(float(own.mean()) / period - 1) > _OWN:
+def _is_sine(x: np.ndarray, mean: np.ndarray, period: float) -> bool:
+    """Whether a sine explains nearly all of the variance within single periods."""
+    left = total = 0.0
+    number = ((x - x[0]) / period).astype(int)
+    for each in range(int((x[-1] - x[0]) / period)):
+        inside = number == each
+        if inside.sum() < _PER_PERIOD:
             continue
-        if role_of(factor) != "periodic":  # a cosine
-            return 1.0
-        z = 1 / float(factor.lengthscale.detach().double().mean())
-        return 1.0 if z < 1e-3 else float(2 * i1e(z) / (1 - i0e(z)))
-    return 0.0
+        angle = 2 * np.pi * x[inside] / period
+        waves = np.column_stack([np.ones_like(angle), np.cos(angle), np.sin(angle)])
+        own = mean[inside] - mean[inside].mean()
+        left += np.square(own - waves @ np.linalg.lstsq(waves, own, rcond=None)[0]).sum()
+        total += np.square(own).sum()
+    return bool(left < (1 - _SINE) * total)
 
 
 def _growth(x: np.ndarray, mean: np.ndarray, length: float, units: Units) -> tuple[str, str]:

@@ -1,0 +1,479 @@
+"""Every sentence of a report agrees with numbers that are computed here from data and model.
+
+A sentence that matches no row of the tables fails: whoever adds one adds its check.
+"""
+
+import math
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Standardize
+from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from scipy import stats
+
+from gpytorch_nkn.interpretation import report, report_search
+from gpytorch_nkn.interpretation.reporting.words import describe_effects
+from gpytorch_nkn.kernels import StepKernel
+from tests.interpretation.components.test_decompose import GP
+
+# What stands for a number, a share, a percentage, a p-value, a column and a point in the tables.
+TOKENS = {
+    "<n>": r"(-?\d+(?:\.\d*)?(?:e-?\d+)?(?: [mb]illion)?)",
+    "<share>": r"(less than 0\.1 %|more than 99\.9 %|-?\d+\.\d %)",
+    "<c>": r"(\d+(?:\.\d)?)%",
+    "<p>": r"\(p (?:= (\S+)|< 0\.001)\)",
+    "<x>": r"(x\d)",
+    "<at>": r"x\d = \S+ and x\d = \S+",
+}
+LARGE = {"million": 1e6, "billion": 1e9}
+
+
+def value_of(text):
+    number, _, large = text.partition(" ")
+    return float(number) * LARGE.get(large, 1.0)
+
+
+def same(text, value, slack=0.0):
+    """Whether a number is the value to the digits that are written."""
+    number, _, large = text.partition(" ")
+    mantissa, _, exponent = number.partition("e")
+    unit = 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2])) * LARGE.get(large, 1.0)
+    return abs(value_of(text) - value) <= 0.51 * unit + slack + 1e-6 * abs(value)
+
+
+def is_share(text, value, slack=0.0):
+    if text.startswith("less"):
+        return abs(value) < 0.0005 + slack
+    return (
+        value > 0.9995 - slack
+        if text.startswith("more")
+        else same(text[:-2], 100 * value, 100 * slack)
+    )
+
+
+def is_p(text, value):
+    return value < 0.001 if text is None else same(text, value)
+
+
+def moves(values, word, span=0.0):
+    """Whether values end higher or lower, and never go back by a twentieth of their range."""
+    sign = 1 if word == "rises" else -1
+    back = (np.maximum.accumulate(sign * values) - sign * values).max()
+    return sign * (values[-1] - values[0]) > 0 and back <= 0.051 * max(np.ptp(values), span)
+
+
+def thirds(c):
+    edges = np.linspace(c.x[0], c.x[-1], 4)
+    return c.mean[c.x <= edges[1]].std(), c.mean[c.x >= edges[2]].std()
+
+
+def turns(c, first, start, middle, then, end):
+    place = int(c.mean.argmax() if first == "rises" else c.mean.argmin())
+    span = np.ptp(c.mean)
+    parts = moves(c.mean[: place + 1], first, span) and moves(c.mean[place:], then, span)
+    ends = zip((start, middle, end), c.mean[[0, place, -1]], strict=True)
+    return parts and all(same(text, value) for text, value in ends)
+
+
+def straight(c, goes, start, end, rate):
+    slope = abs(c.mean[-1] - c.mean[0]) / np.ptp(c.x)
+    r = np.corrcoef(c.x, c.mean)[0, 1]
+    return same(start, c.mean[0]) and same(end, c.mean[-1]) and same(rate, slope) and r**2 > 0.99
+
+
+def grows(c, period, word, first, last):
+    a, b = thirds(c)
+    return (
+        same(period, c.period, 0.02)
+        and same(first, a)
+        and same(last, b)
+        and (b > a) == (word == "grows")
+    )
+
+
+def sine(c):
+    """Whether the lines of a Fourier transform beside the period's hold most of the power."""
+    spectrum = np.abs(np.fft.rfft((c.mean - c.mean.mean()) * np.hanning(len(c.x)))) ** 2
+    line = round(np.ptp(c.x) / c.period)
+    near = spectrum[max(0, line - 3) : line + 4].sum()
+    return near > 0.8 * spectrum[max(0, line - 3) :].sum()
+
+
+def one_shape(c):
+    cycles = int(np.ptp(c.x) / c.period)
+    size = round(c.period / (c.x[1] - c.x[0]))
+    ends = c.mean[:size], c.mean[(cycles - 1) * size : cycles * size]
+    return np.corrcoef(*ends)[0, 1] > 0.9
+
+
+COMPONENT = [
+    ("The level stays at about <n>.",
+     lambda c, a: same(a, c.mean.mean()) and np.ptp(c.mean) <= 0.021 * c.y.std()),
+    ("It (rises|falls) from <n> to <n>, by <n> per unit of time on average.", straight),
+    ("It (rises|falls) from <n> to <n>.",
+     lambda c, goes, a, b: moves(c.mean, goes) and same(a, c.mean[0]) and same(b, c.mean[-1])),
+    ("It (rises|falls) from <n> to <n>, then (rises|falls) to <n>.", turns),
+    ("It moves between <n> and <n>, from <n> at the start to <n> at the end.",
+     lambda c, *t: all(map(same, t, (c.mean.min(), c.mean.max(), c.mean[0], c.mean[-1])))),
+    ("Part of it is a shift of level from <n> on.", lambda c, a: same(a, c.x[-1] / 2)),
+    ("It repeats every <n>; its standard deviation is <n>.",
+     lambda c, p, s: same(p, c.period, 0.02) and same(s, c.mean.std())),
+    ("It repeats every <n>; its standard deviation (grows|shrinks) from <n> in the first "
+     "third to <n> in the last.", grows),
+    ("Its shape changes (slowly|from one cycle to the next): cycles that are <n> apart are alike "
+     "only in part.",
+     lambda c, how, a: same(a, c.fade, 0.02 * np.ptp(c.x))
+     and (how == "slowly") == (c.fade > 2 * c.period)),
+    ("(?:Its|Apart from that, its) shape stays nearly the same throughout the data.", one_shape),
+    ("Within a period it is close to a sine wave.", sine),
+    ("It varies over about <n>; its standard deviation is <n>.",
+     lambda c, a, s: same(a, c.length, 0.06 * c.length + np.ptp(c.x) / 400)
+     and same(s, c.mean.std())),
+    ("It varies over about <n>; its standard deviation (?:grows|shrinks) from <n> in the "
+     "first third to <n> in the last.",
+     lambda c, a, s, t: same(s, thirds(c)[0]) and same(t, thirds(c)[1])),
+    ("Past the data it fades within a few times <n>.",
+     lambda c, a: abs(c.past(5 * value_of(a))) < 0.1 * abs(c.mean).max()),
+    ("It hardly links one point to the next; its standard deviation is <n>.",
+     lambda c, s: same(s, c.mean.std())
+     and abs(c.past(c.x[1] - c.x[0])) < 0.15 * abs(c.mean).max()),
+    ("It predicts next to nothing.",
+     lambda c: abs(c.past(c.x[1] - c.x[0])) < 0.15 * abs(c.mean).max()),
+    ("Held-out data are predicted as well without (?:it|them): it may be noise.",
+     lambda c: c.negligible),
+    ("It is nearly a sum of what its columns do one by one.", lambda c: c.joint < 0.15),
+    ("<share> of its variance is what its columns do together, the rest what they do one by one.",
+     lambda c, s: is_share(s, c.joint, 0.1)),
+]  # fmt: skip
+
+SUMMARY = [
+    (r"(\d+) values were split into (\d+) components?, which explains? <share> of the variance of "
+     r"the targets that were fitted. (?:(?P<of>All of them|It|Only \d+ of them) helps? to predict "
+     "held-out data.|In cross-validation (?:none of them predicts|it does not predict) held-out "
+     "data better than chance: this may all be noise.) What is left is noise with a standard "
+     "deviation of <n>.",
+     lambda c, n, k, s, who, noise: int(n) == len(c.y) and int(k) == c.count
+     and is_share(s, c.explained)
+     and {None: 0, "All of them": c.count, "It": 1}.get(who, who
+     and who[5:-8]) in (c.useful, str(c.useful))
+     and same(noise, c.noise)),
+    (r"(\d+). (?:.*) \(<share> of the variance(; it may be noise)?\).",
+     lambda c, k, s, doubt: is_share(s, c.steps[int(k) - 1])
+     and bool(doubt) == c.doubts[int(k) - 1]),
+]  # fmt: skip
+
+
+def coverage(c, level, fraction, low, high, p, wrong, sure):
+    """A sentence on intervals that are wrong."""
+    level = float(level) / 100
+    expected = [end / c.z.size for end in stats.binom.interval(0.95, c.z.size, level)]
+    inside = (abs(c.z) <= stats.norm.ppf((1 + level) / 2)).mean()
+    exact = min(1.0, 5 * stats.binomtest(round(inside * c.z.size), c.z.size, level).pvalue)
+    return (
+        same(fraction, 100 * inside, 0.01) and is_p(p, exact) and (exact < 0.01) == (sure == "are")
+        and same(low, 100 * expected[0]) and same(high, 100 * expected[1])
+        and (wrong == "narrow") == (inside < level) and exact < 0.05
+    )  # fmt: skip
+
+
+def rolled(c, level, h):
+    h = int(h or 1)
+    assert abs(h - 0.1 * (len(c.y) - 1)) < 0.51  # a tenth of the span
+    inside = []
+    for o in np.unique(np.linspace(len(c.y) // 3, len(c.y) - h, 16).astype(int)):
+        gain = np.linalg.solve(c.noisy[:o, :o], c.noisy[:o, o : o + h]).T
+        std = np.sqrt(np.diag(c.noisy[o : o + h, o : o + h] - gain @ c.noisy[:o, o : o + h]))
+        inside.append(abs(c.r[o : o + h] - gain @ c.r[:o]) / std <= stats.norm.ppf((1 + level) / 2))
+    return np.mean(inside)
+
+
+def follows(c, p, low, high):
+    exact = stats.kstest(c.z, "norm").pvalue
+    return is_p(p, exact) and low <= exact < high
+
+
+def correlated(c, lag):
+    return abs(np.trace(c.second, lag)) / np.trace(c.second) > 1.5 / math.sqrt(len(c.y))
+
+
+def periodic(c, frequency):
+    wave = np.exp(2j * np.pi * frequency * c.x)
+    return (wave @ c.second @ wave.conj()).real / np.trace(c.second) > 2
+
+
+CHECKS = [
+    ("The predictive intervals hold as many held-out observations as they should: <c> in those "
+     "of 95% <p>.", lambda c, a, p: same(a, 100 * (abs(c.z) <= 1.959964).mean(), 0.01)),
+    ("The predictive intervals (are|may be) too (narrow|wide): those of <c> hold <c> of the "
+     "held-out observations, where <c> to <c> are expected <p>.",
+     lambda c, sure, wrong, level, a, low, high, p:
+     coverage(c, level, a, low, high, p, wrong, sure)),
+    ("The held-out observations show no departure from their predictive distributions <p>.",
+     lambda c, p: follows(c, p, 0.05, 1.1)),
+    ("There are signs that the predictive distributions of held-out data are wrong <p>.",
+     lambda c, p: follows(c, p, 0.01, 0.05)),
+    ("The held-out observations do not follow their predictive distributions <p>.",
+     lambda c, p: follows(c, p, 0.0, 0.01)),
+    (r"Forecasts of the next (?:value|(\d+) values) from \d+ earlier points of the series hold as "
+     "many as they should: <c> in intervals of 95% <p>.",
+     lambda c, h, a, p: same(a, 100 * rolled(c, 0.95, h), 0.01)),
+    (r"Forecasts of the next (?:value|(\d+) values) from \d+ earlier points of the series "
+     "(?:are|may be) too (narrow|wide): intervals of <c> hold <c> of what came, where <c> to <c> "
+     "are expected <p>.",
+     lambda c, h, wrong, level, a, low, high, p:
+     same(a, 100 * rolled(c, float(level) / 100, h), 0.01)
+     and (value_of(a) < value_of(low) if wrong == "narrow" else value_of(a) > value_of(high))),
+    ("The (?:residuals show no autocorrelation|residuals hold no cycle) beyond noise <p>.",
+     lambda c, p: p is not None and float(p) >= 0.05),
+    ("The distribution of the residuals shows no departure from the noise of the model <p>.",
+     lambda c, p: p is not None and float(p) >= 0.05),
+    (r"(?:There are signs that t|T)he residuals are autocorrelated at lag (\d+) more than noise "
+     "would be <p>(?:.|: the model misses structure.)", lambda c, lag, p: correlated(c, int(lag))),
+    (r"(?:There are signs that t|T)he residuals hold a cycle of period <n> \(frequency <n>\) "
+     "that is stronger than in noise <p>(?:.|: the model misses structure.)",
+     lambda c, period, f, p: periodic(c, value_of(f)) and same(f, 1 / value_of(period), 2e-3)),
+    ("(?:There are signs that t|T)he residuals are not distributed as the noise: one of <n> "
+     "standard deviations of the noise ranks where <n> is expected <p>(?:.|: the model misses "
+     "structure, or its noise is wrong.)", lambda c, a, b, p: abs(value_of(a) - value_of(b)) > 0.1),
+    ("Next to nothing is left as noise: what is left says nothing of the model.",
+     lambda c: c.noise**2 < 1e-5 * c.y.var()),
+    ("Predictions of each evaluation from all others explain <share> of the variance.",
+     lambda c, s: is_share(s, c.skill) and c.skill >= 0.1),
+    ("Predictions of each evaluation from all others are (hardly better|worse) than their mean.",
+     lambda c, how: c.skill < 0.1 and (how == "worse") == (c.skill < 0)),
+    (r"Predicted from those before it, (\d+) of (\d+) evaluations? lay within the 95 % interval"
+     "(?:; on average they were (higher|lower), by <n> deviations)?.",
+     lambda c, k, n, way, by: int(n) == c.steps.size and int(k) == (abs(c.steps) <= 1.959964).sum()
+     and bool(way) == (abs(c.steps.mean()) > 1.959964 / math.sqrt(c.steps.size))
+     and (way is None or same(by, abs(c.steps.mean()))
+     and (way == "higher") == (c.steps.mean() > 0))),
+    ("No evaluation was chosen by the model yet.", lambda c: c.steps.size == 0),
+]  # fmt: skip
+
+
+def pattern(text):
+    return re.sub(r"<(?:n|share|c|p|x|at)>", lambda found: TOKENS[found[0]], text)
+
+
+def check(sentences, table, context):
+    for sentence in sentences:
+        rows = [(m, holds) for row, holds in table if (m := re.fullmatch(pattern(row), sentence))]
+        assert len(rows) == 1, f"{len(rows)} rows of the table match: {sentence}"
+        assert rows[0][1](context, *rows[0][0].groups()), sentence
+
+
+def partial(c, name, value):
+    """Mean prediction at all rows with one column set."""
+    rows = c.x.clone()
+    rows[:, c.names.index(name)] = float(value)
+    return float(c.predict(rows).mean())
+
+
+def goes(c, name, low, high, way, by):
+    change = partial(c, name, high) - partial(c, name, low)
+    return (change > 0) == (way == "rises") and same(by, abs(change), 0.03 * c.range[name])
+
+
+def bends(c, name, low, high, way, by, middle, back):
+    return goes(c, name, low, middle, way, by) and goes(
+        c, name, middle, high, "falls" if way == "rises" else "rises", back
+    )
+
+
+def waves(c, name, low, high, by, most, least):
+    change = partial(c, name, most) - partial(c, name, least)
+    return same(by, change, 0.05 * change) and change > 0.9 * c.range[name]
+
+
+EFFECTS = [
+    ("As <x> goes from <n> to <n>, the prediction (rises|falls) by <n>.", goes),
+    ("As <x> goes from <n> to <n>, the prediction (rises|falls) by <n> until "
+     "<n>, then (?:rises|falls) by <n>.",
+     lambda c, name, a, b, way, by, m, back: bends(c, name, a, b, way, by, m, back)),
+    ("As <x> goes from <n> to <n>, the prediction goes up and down within a range of "
+     "<n>, highest at <n> and lowest at <n>.", waves),
+    ("What <x> and <x> do together, beyond what each does alone, makes up <share> of the "
+     "variance of the prediction.", lambda c, a, b, s: is_share(s, c.joint, 0.05)),
+    ("<x> has shown hardly any effect so far; <share> of the variance of the function is "
+     "uncertain.", lambda c, name, s: c.total[name] < 0.02),
+    ("<x> hardly matters.", lambda c, name: c.total[name] < 0.02),
+]  # fmt: skip
+
+SEARCH = [
+    (r"Of (\d+) evaluations(?:, (\d+|all) of them before the model chose)?, (?:(\d+) keeps? the "
+     r"constraints; )?evaluation (\d+) has the (highest|lowest) value(?: of these)?, <n>, at <at>.",
+     lambda c, n, first, kept, k, how, v: int(n) == len(c.y)
+     and (first or "0") == ("all" if c.first == len(c.y) else str(c.first))
+     and int(kept or n) == c.kept.sum() and c.kept[int(k) - 1] and same(v, c.y[int(k) - 1])
+     and c.sign * c.y[int(k) - 1] == c.top and (how == "highest") == (c.sign > 0)),
+    (r"The best of the first (\d+) was <n>.",
+     lambda c, n, v: same(v, c.sign * (c.sign * c.y[: int(n)])[c.kept[: int(n)]].max())),
+    (r"The last (?:evaluation|(\d+) evaluations) brought nothing better.",
+     lambda c, n: (c.sign * c.y)[-int(n or 1) :][
+         c.kept[-int(n or 1) :]].max(initial=-np.inf) <= c.top),
+    (r"The model (takes some of that for noise: it )?expects (\S+) ± \S+ of evaluation (\d+), "
+     "and the "
+     r"best of evaluation (\d+), (\S+) ± \S+, at <at>.",
+     lambda c, noise, a, k, m, b: same(a, c.means[int(k) - 1]) and same(b, c.means[int(m) - 1])
+     and c.sign * c.means[int(m) - 1] >= (c.sign * c.means)[c.kept].max() - 1e-9
+     and bool(noise) == (c.sign * (c.y - c.means)[int(k) - 1] > 0)),
+    (r"Next: <at>, where the model expects (\S+) ± (\S+).",
+     lambda c, m, s: same(m, c.next[0]) and same(s, c.next[1])),
+    (r"At the best point so far it expects (\S+) ± \S+.",
+     lambda c, m: same(m, c.means[np.where(c.kept, c.sign * c.y, -np.inf).argmax()])),
+    ("The model predicts left-out evaluations (hardly better|worse) than their mean does: what it "
+     "has learned of the columns may be chance.",
+     lambda c, how: c.skill < 0.1 and (how == "worse") == (c.skill < 0)),
+]  # fmt: skip
+
+
+def scaled(kernel, size=1.0, **values):
+    for name, value in values.items():
+        setattr(kernel, name, value)
+    outer = ScaleKernel(kernel)
+    outer.outputscale = size
+    return outer
+
+
+def dense(c, model, x, y, noise):
+    """Numbers of held-out observations and residuals from the matrix itself."""
+    with torch.no_grad():
+        kernel = model.covar_module(x).to_dense().numpy()
+    c.noisy = kernel + noise * np.eye(len(y))
+    inverse = np.linalg.inv(c.noisy)
+    c.r, c.left = y, noise * inverse @ y
+    center = np.eye(len(y)) - 1 / len(y)  # residuals are drawn from the posterior
+    c.second = center @ (np.outer(c.left, c.left) + noise * kernel @ inverse) @ center
+    c.z = inverse @ y / np.sqrt(np.diag(inverse))
+    c.skill = (
+        1
+        - np.square(inverse @ y / np.diag(inverse)).sum()
+        / np.square(len(y) / (len(y) - 1) * (y - y.mean())).sum()
+    )
+    factor = np.linalg.cholesky(c.noisy)
+    c.innovations = np.linalg.solve(factor, y)
+
+
+KINDS = ("trend", "cycle", "fading", "grows", "variation", "points", "step", "noise", "constant")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(2))
+def test_sentences_on_series(kind, seed):
+    rng = np.random.default_rng(seed)
+    n, step = int(rng.integers(50, 90)), 10 ** rng.uniform(-1, 1)
+    x = step * np.arange(n)
+    span, c = x[-1], SimpleNamespace(kind=kind, x=x)
+    c.period, c.fade, c.length = rng.integers(8, 15) * step, rng.uniform(0.2, 0.6) * span, 4 * step
+    phase = 2 * np.pi * x / c.period
+    wave = (np.sin(phase), np.exp(3 * np.sin(phase)))[seed]
+    tight = {"cycle": (3.0, 0.5)[seed]}.get(kind, 1.0)
+    cycle = scaled(PeriodicKernel(), period_length=c.period, lengthscale=tight)
+    trend = {"trend": (0, 0.1)[seed] * x + np.cos(rng.uniform(1, 9) * x / span)}
+    shapes = {
+        "cycle": wave, "fading": wave * np.exp(-x / span), "grows": (x / span - 0.3) * wave,
+        "variation": np.sin(0.7 * np.sqrt(x / step) * 9),
+        "step": 1.0 * (x > rng.uniform(0.3, 0.7) * span),
+    }  # fmt: skip
+    size = 10 ** rng.uniform(-1, 1)
+    y = size * (3 * shapes.get(kind, trend.get(kind, 0 * x)) + 0.2 * rng.standard_normal(n))
+    y = y - y.mean() if kind != "constant" else 0 * y + 0.5
+    long = scaled(RBFKernel(), size**2, lengthscale=span)
+    kernel = {
+        "cycle": cycle, "fading": scaled(PeriodicKernel(period_length=1) * RBFKernel()),
+        "grows": scaled(LinearKernel(), span**-2) * cycle, "trend": long,
+        "variation": scaled(RBFKernel(), size**2, lengthscale=c.length),
+        "points": scaled(RBFKernel(), size**2, lengthscale=0.2 * step) + long,
+        "step": scaled(StepKernel(location=0.5 * span), size**2),
+    }.get(kind, scaled(RBFKernel(), lengthscale=5 * step))  # fmt: skip
+    if kind == "fading":
+        kernel.base_kernel.kernels[0].period_length = c.period
+        kernel.base_kernel.kernels[1].lengthscale = c.fade
+    if kind in ("cycle", "fading"):
+        kernel.outputscale = size**2
+    c.length = {"fading": c.fade, "noise": 5 * step, "constant": 5 * step}.get(kind, c.length)
+    noise = (0.2 * size) ** 2 * (1.0, 0.3)[seed]
+    model = GP(torch.as_tensor(x)[:, None], torch.as_tensor(y), kernel).double().eval()
+    model.likelihood.noise = noise
+    found = report(model, progress=False)
+    split = found.decomposition
+    dense(c, model, torch.as_tensor(x)[:, None], y, noise)
+    c.y, c.noise = y, noise**0.5
+    parts = split.posterior(x, centered=True).mean.numpy()
+    total = max(float(y.var()), 1e-300)
+    cumulative = [1 - np.var(y - parts[: k + 1].sum(0)) / total for k in range(len(parts))]
+    varies = kind != "constant"
+    c.explained = max(1 - np.var(c.left) / total, 0.0) * varies
+    c.steps, c.doubts = np.diff(cumulative, prepend=0) * varies, split.negligible
+    c.count, c.useful = len(parts), int((~split.negligible).sum())
+    check(found.summary, SUMMARY, c)
+    check(found.checks, CHECKS, c)
+    raw = split.posterior(x).mean.numpy()
+    for place, section in enumerate(found.sections):
+        c.mean, c.negligible = parts[place], split.negligible[place]
+
+        def past(length, place=place):
+            there = split.posterior(np.array([x[-1] + length])).mean[place]
+            return float(there) / abs(raw[place]).max() * abs(c.mean).max()
+
+        c.past = past
+        check(section.sentences, COMPONENT, c)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sentences_on_tables_and_searches(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(12, 26))
+    x = torch.as_tensor(rng.uniform(0, 1, (n, 2)))
+    a, b = x.numpy().T
+    y = (3 * a, np.sin(9 * a) + 0.02 * b, a * b, (a - 0.4) ** 2 + b, 0 * a, -a)[seed]
+    y = 10.0 ** (seed - 2) * (y + (0.05, 0.1, 0.01, 0.3, 1, 0.6)[seed] * rng.standard_normal(n))
+    kernel = scaled(RBFKernel(ard_num_dims=2), lengthscale=torch.tensor([[0.4, 0.9]]))
+    model = SingleTaskGP(
+        x, torch.as_tensor(y)[:, None], covar_module=kernel.double(),
+        outcome_transform=Standardize(1),
+    ).eval()  # fmt: skip
+    noise = (0.01, 0.1, 0.01, 0.2, 0.02, 0.5)[seed]
+    model.likelihood.noise = noise
+    model.mean_module.constant.data.fill_(0.0)
+
+    def predict(rows):
+        with torch.no_grad():
+            return model.posterior(rows).mean[:, 0]
+
+    c = SimpleNamespace(x=x, names=("x0", "x1"), predict=predict, y=y, sign=(1, -1)[seed % 2])
+    standard = (y - y.mean()) / y.std(ddof=1)
+    dense(c, model, x, standard, noise)
+    grid = predict(torch.cartesian_prod(*x.T)).reshape(n, n).numpy()
+    rest = grid - grid.mean(0) - grid.mean(1)[:, None] + grid.mean()
+    c.joint = rest.var() / grid.var()
+    c.total = {f"x{k}": grid.mean(1 - k).var() / grid.var() + c.joint for k in (0, 1)}
+    c.range = {f"x{k}": np.ptp([partial(c, f"x{k}", v) for v in x[:, k].sort()[0]]) for k in (0, 1)}
+    found = report(model, progress=False)
+    check(describe_effects(found.effects, found.units), EFFECTS, c)
+    c.count, c.useful = len(found.sections), int((~found.decomposition.negligible).sum())
+    c.explained, c.noise = 1 - np.var(c.left) / standard.var(), noise**0.5 * y.std(ddof=1)
+    check(found.summary[:1], SUMMARY, c)
+    check(found.checks, CHECKS, c)
+    for place, section in enumerate(found.sections):
+        c.negligible = found.decomposition.negligible[place]
+        check(section.sentences, COMPONENT, c)
+    c.first, c.kept = (0, 5, n, 5, 0, 5)[seed], rng.uniform(size=n) < (1.0 if seed < 3 else 0.7)
+    c.top = (c.sign * y)[c.kept].max()
+    candidate = torch.as_tensor(rng.uniform(0, 1, (1, 2)))
+    posterior = model.posterior(candidate)
+    c.next = float(posterior.mean), float(posterior.variance.sqrt())
+    c.means, c.steps = predict(x).numpy(), c.innovations[max(c.first, 1) :]
+    made = report_search(
+        model,
+        maximize=c.sign > 0,
+        candidates=candidate,
+        num_initial=c.first,
+        feasible=c.kept.tolist(),
+    )
+    check(made.summary, SEARCH + EFFECTS, c)
+    check(made.checks, CHECKS, c)
