@@ -1,6 +1,6 @@
 """Spectral measures of kernels, and random features that are drawn from them."""
 
-from gpytorch_nkn.kernels.measures.draws import Draws, RandomFeatures, stratified, uniforms
+from gpytorch_nkn.kernels.measures.draws import Draws, RandomFeatures, allocated, uniforms
 from gpytorch_nkn.kernels.measures.measures import (
     Constant,
     Frequencies,
@@ -24,6 +24,7 @@ __all__ = [
     "Measure",
     "Pairs",
     "RandomFeatures",
+    "allocated",
     "complex_exponential",
     "flat",
     "matern",
@@ -31,6 +32,5 @@ __all__ = [
     "rational_quadratic",
     "rbf",
     "spectral_component",
-    "stratified",
     "uniforms",
 ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-__all__ = ["Draws", "RandomFeatures", "choose", "stratified", "uniforms"]
+__all__ = ["Draws", "RandomFeatures", "allocated", "choose", "stratified", "uniforms"]
 
 
 @dataclass
@@ -21,14 +22,19 @@ class RandomFeatures:
     Attributes:
         frequency: :math:`\omega`, ``R x D``; rows of one element of the batch are neighbours.
         log_amplitude: :math:`\log a`, ``R``.
+        history: Choices by which a row came about, as a number, ``R``; rows of one history have
+            equal amplitudes.
         factors: Rows, columns :math:`d` and centres :math:`c` of the linear factors.
         waves: Rows, :math:`\delta` ``n x D`` and :math:`b` of the factors that are cosines.
+        pending: Kernels, and the draws of frequencies that they still owe.
     """
 
     frequency: Tensor
     log_amplitude: Tensor
+    history: Tensor
     factors: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
     waves: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+    pending: list[tuple[Any, Draws]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -84,22 +90,72 @@ class Draws:
         return draws, origin, number
 
 
-def uniforms(element: Tensor, dim: int) -> Tensor:
-    """Uniform numbers ``n x dim`` inside (0, 1), one scrambled Sobol sequence for all draws.
+def uniforms(row: Tensor, history: Tensor, dim: int) -> Tensor:
+    """Uniform numbers ``n x dim`` inside (0, 1) for draws, from one scrambled Sobol sequence.
 
-    The points of an element of the batch are consecutive. Elements, and the draws of each, get
-    them in a random order: at equal places two sequences depend on each other, however they are
-    scrambled.
+    Each row of features has one point, whose coordinates its draws share: the factors of a row are
+    independent, and those of many rows cover their joint space evenly. Rows of one history, which
+    are features of the same product, have consecutive points.
+
+    Args:
+        row: Row of each draw.
+        history: Choices by which each row came about, as a number.
+        dim: Numbers per draw.
     """
-    points = torch.empty(len(element), dim, dtype=torch.float64)
-    if points.numel() == 0:
-        return points
-    place = torch.randperm(int(element.max()) + 1)[element]
-    shuffled = torch.randperm(len(element))
-    order = shuffled[place[shuffled].argsort(stable=True)]
-    sobol = SobolEngine(dim, scramble=True).draw(len(element), dtype=torch.float64)
-    points[order] = sobol + 2.0**-31  # they are multiples of 2^-30, zero included
-    return points
+    order = row.argsort(stable=True)
+    count = row.bincount(minlength=len(history))
+    number = torch.empty_like(row)  # of a draw among those of its row
+    number[order] = torch.arange(len(row)) - (count.cumsum(0) - count)[row[order]]
+    points = torch.empty(len(history), int(count.max()), dim, dtype=torch.float64)
+    if points.numel() > 0:
+        sobol = SobolEngine(points.size(1) * dim, scramble=True)
+        drawn = sobol.draw(len(history), dtype=torch.float64)
+        points[history.argsort(stable=True)] = drawn.view_as(points)
+    return points[row, number] + 2.0**-31  # they are multiples of 2^-30, zero included
+
+
+def allocated(
+    weights: Tensor, group: Tensor, stratum: Tensor, even_share: float
+) -> tuple[Tensor, Tensor]:
+    r"""Choices as :func:`stratified` makes them, with more draws for the rare ones.
+
+    The fraction ``even_share`` of the draws of a stratum is for all entries alike. An entry that
+    is certain to come has its share of the weights whatever the number of its draws; the others
+    share theirs. So the weights have no bias, and those of a stratum have a mean of one.
+
+    Args:
+        weights: Of the entries, ``G x K``.
+        group: Row of ``weights`` of each draw.
+        stratum: Draws that are alike; they are of one group.
+        even_share: Fraction of the draws that does not depend on the weights.
+
+    Returns:
+        The choices, and the logarithms of the weights of the draws.
+    """
+    _, stratum, count = stratum.unique(return_inverse=True, return_counts=True)
+    first = torch.empty_like(count)
+    first[stratum] = group
+    total = weights.sum(-1, keepdim=True)
+    wanted = (weights / torch.where(total > 0, total, 1.0))[first]  # S x K
+    present = (wanted > 0).to(wanted)
+    even = present / present.sum(-1, keepdim=True).clamp_min(1.0)
+    expected = count.unsqueeze(-1) * ((1 - even_share) * wanted + even_share * even)
+    # those that may not come, with as many more as are needed for one of them to come
+    ordered, order = expected.sort(-1)
+    before = ordered.cumsum(-1) - ordered
+    rare = torch.empty_like(expected, dtype=torch.bool)
+    rare.scatter_(-1, order, (ordered < 1 + 1e-9) | ((before > 0) & (before < 1 + 1e-9)))
+    of_rare = torch.where(rare, wanted, 0.0)
+    frequent = torch.where(rare, 0.0, expected)
+    num_rare = torch.where(rare, expected, 0.0).sum(-1, keepdim=True)
+    choice = stratified(torch.cat([num_rare, frequent], -1), stratum, stratum) - 1
+    shares = torch.cat([of_rare.sum(-1, keepdim=True), torch.where(rare, 0.0, wanted)], -1)
+    key = stratum * shares.size(-1) + choice + 1
+    own = key.bincount(minlength=shares.numel())[key]
+    log_weight = (shares.flatten()[key] * count[stratum] / own).log()
+    is_rare = choice < 0
+    choice[is_rare] = stratified(of_rare, stratum[is_rare], stratum[is_rare])
+    return choice, torch.where(total[group, 0] > 0, log_weight, 0.0)
 
 
 def choose(weights: Tensor, group: Tensor, uniform: Tensor) -> Tensor:
@@ -114,13 +170,13 @@ def choose(weights: Tensor, group: Tensor, uniform: Tensor) -> Tensor:
     return (found - group * size).clamp(0, size - 1)
 
 
-def stratified(weights: Tensor, group: Tensor, slot: Tensor) -> Tensor:
+def stratified(weights: Tensor, group: Tensor, stratum: Tensor) -> Tensor:
     """As :func:`choose`, by systematic resampling in a random order.
 
-    Each choice has the probabilities of its group. Among the draws of a group and a slot, entries
-    come as often as is expected of them, give or take one.
+    Each choice has the probabilities of its group. Among the draws of a group and a stratum,
+    entries come as often as is expected of them, give or take one.
     """
-    key = slot * len(weights) + group
+    key = stratum * len(weights) + group
     _, stratum, count = key.unique(return_inverse=True, return_counts=True)
     shuffled = torch.randperm(len(key))
     order = shuffled[stratum[shuffled].argsort(stable=True)]

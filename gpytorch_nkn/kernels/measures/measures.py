@@ -15,7 +15,6 @@ from gpytorch_nkn.kernels.measures.draws import (
     RandomFeatures,
     choose,
     stratified,
-    uniforms,
 )
 
 __all__ = [
@@ -63,16 +62,18 @@ class Frequencies(Measure):
     ):
         self.mass = torch.ones(num_elements, dtype=torch.float64)
         self._columns = columns
-        self._num_uniforms = num_uniforms
+        self.num_uniforms = num_uniforms
         self._frequency = frequency
 
     def draw(self, draws: Draws, features: RandomFeatures) -> None:
-        for slot in draws.slot.unique():
-            part = draws[draws.slot == slot]
-            points = uniforms(part.element, self._num_uniforms)
-            frequency = part.sign.unsqueeze(-1) * self._frequency(points, part.element)
-            index = (part.row.unsqueeze(-1), self._columns)
-            features.frequency.index_put_(index, frequency, accumulate=True)
+        features.pending.append((self, draws))
+
+    def add(self, points: Tensor, draws: Draws, features: RandomFeatures) -> None:
+        """Add the frequencies at uniform numbers ``n x U``, or more columns than ``U``."""
+        points = points[:, : self.num_uniforms]
+        frequency = draws.sign.unsqueeze(-1) * self._frequency(points, draws.element)
+        index = (draws.row.unsqueeze(-1), self._columns)
+        features.frequency.index_put_(index, frequency, accumulate=True)
 
 
 class Constant(Measure):

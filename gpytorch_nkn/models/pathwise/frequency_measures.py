@@ -11,13 +11,13 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
 from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork, row_of_values
-from gpytorch_nkn.kernels.measures import Draws, Measure, RandomFeatures, flat, stratified
+from gpytorch_nkn.kernels.measures import Draws, Measure, RandomFeatures, allocated, flat, uniforms
 from gpytorch_nkn.layers import Operation, operation_of
 
 __all__ = ["draw_random_features", "selected"]
 
-# Share of the choices made evenly where a part is not stationary: its mass says what it is worth
-# where linear factors are one, and inputs may be on another scale.
+# Fraction of the features that all terms of a sum share evenly. Terms of little weight may decide
+# the variance at inputs near data, and that of linear factors depends on the scale of the inputs.
 _EVEN_SHARE = 0.25
 
 
@@ -47,9 +47,24 @@ def draw_random_features(
         measure = _measure(kernel, torch.arange(num_columns), kernel.batch_shape)
         draws = Draws.one_per_row(kernel.batch_shape.numel(), num_rows)
         frequency = torch.zeros(len(draws), num_columns, dtype=torch.float64)
-        features = RandomFeatures(frequency, torch.zeros(len(draws), dtype=torch.float64))
+        log_amplitude = torch.zeros(len(draws), dtype=torch.float64)
+        features = RandomFeatures(frequency, log_amplitude, draws.element)
         measure.draw(draws, features)
+        _draw_frequencies(features)
     return features, measure.mass
+
+
+def _draw_frequencies(features: RandomFeatures) -> None:
+    """Draw what is pending, jointly for all factors of all rows."""
+    if not features.pending:
+        return
+    measures, draws = zip(*features.pending, strict=True)
+    sizes = torch.tensor([len(d) for d in draws])
+    row = torch.cat([d.row for d in draws])
+    dim = max(measure.num_uniforms for measure in measures)
+    points = uniforms(row, features.history, dim)
+    for measure, part, own in zip(measures, draws, points.split(sizes.tolist()), strict=True):
+        measure.add(own, part, features)
 
 
 def selected(kernel: Kernel, columns: Tensor) -> Tensor:
@@ -142,25 +157,25 @@ class _Step:
 
 
 class _Choice:
-    """A choice with given probabilities, made evenly in part where asked for."""
+    """A choice with given probabilities."""
 
-    def __init__(self, weights: Tensor, is_stationary: bool):
+    def __init__(self, weights: Tensor, even_share: float = _EVEN_SHARE):
         self._weights = weights.flatten(0, 1)  # B O x K
         self._num_units = weights.size(1)
-        self._log_amplitude: Tensor | None = None
-        if not is_stationary:
-            wanted = self._weights / self._weights.sum(-1, keepdim=True).clamp_min(1e-300)
-            even = (wanted > 0).to(wanted)
-            even = even / even.sum(-1, keepdim=True).clamp_min(1.0)
-            self._weights = (1 - _EVEN_SHARE) * wanted + _EVEN_SHARE * even
-            ratio = torch.where(wanted > 0, wanted / self._weights, 1.0)
-            self._log_amplitude = ratio.log()
+        self._even_share = even_share
 
     def make(self, draws: Draws, units: Tensor, features: RandomFeatures) -> Tensor:
         group = draws.element * self._num_units + units
-        choice = stratified(self._weights, group, draws.slot)
-        if self._log_amplitude is not None:
-            features.log_amplitude.index_add_(0, draws.row, self._log_amplitude[group, choice])
+        choice = torch.empty_like(group)
+        for slot in draws.slot.unique():  # each depends on those that have been made
+            part = draws.slot == slot
+            row, own = draws.row[part], group[part]
+            stratum = features.history[row] * len(self._weights) + own
+            chosen, log_weight = allocated(self._weights, own, stratum, self._even_share)
+            features.log_amplitude[row] += log_weight
+            made = (stratum * self._weights.size(-1) + chosen).unique(return_inverse=True)[1]
+            features.history[row] = features.history.max() + 1 + made
+            choice[part] = chosen
         return choice
 
 
@@ -173,7 +188,7 @@ class _Mixture(_Step):
 
     def masses(self, incoming: Tensor, is_stationary: bool) -> Tensor:
         weights = torch.cat([self._weight * incoming.unsqueeze(-2), self._bias.unsqueeze(-1)], -1)
-        self._choice = _Choice(weights, is_stationary)
+        self._choice = _Choice(weights)
         return weights.sum(-1)
 
     def descend(
@@ -222,7 +237,8 @@ class _PowerSeries(_Step):
         else:
             coefficients = torch.tensor(self._coefficients, dtype=torch.float64)
             weights = coefficients * incoming.unsqueeze(-1) ** torch.arange(len(coefficients))
-        self._choice = _Choice(weights, is_stationary)
+        # a power of which little comes is a product of many factors
+        self._choice = _Choice(weights, 0.0 if is_stationary else _EVEN_SHARE)
         return weights.sum(-1)
 
     def descend(

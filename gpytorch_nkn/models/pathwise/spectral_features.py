@@ -24,8 +24,8 @@ class SpectralFeatureMap(FeatureMap):
         \phi(x) = \bigl(a_r \sin(\omega_r^\top x) \prod_j f_{rj}(x),\;
             a_r \cos(\omega_r^\top x) \prod_j f_{rj}(x)\bigr)_{r = 1, \dots, R}
 
-    Of a stationary kernel the amplitudes :math:`a_r = \sqrt{k(0) / R}` are equal and there are no
-    factors :math:`f_{rj}(x) = x_d - c`, so that :math:`\phi(x)^\top \phi(x) = k(0)` exactly. Pairs
+    A stationary kernel has no factors :math:`f_{rj}(x) = x_d - c`, and the squares of its
+    amplitudes have the sum :math:`k(0)`, so that :math:`\phi(x)^\top \phi(x) = k(0)` exactly. Pairs
     of frequencies (:class:`.NonStationarySpectralKernel`) have cosines as factors.
 
     Args:
@@ -91,6 +91,12 @@ def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> S
     The spectral measure of the kernel as it is now is drawn from exactly; later changes of its
     parameters leave the features alone. Each element of a batch has frequencies of its own. Linear
     kernels have features, too, which suit inputs of the order of one.
+
+    The features have no bias, but the posterior variance of a single map has an error. With 1,024
+    features (BoTorch's default), 40 points in the unit cube of 2 to 6 dimensions and a noise
+    variance of 0.001, the root mean square of its relative error is 5 to 9 % for the ``additive``
+    preset. It is larger for heavy-tailed spectral measures: 12 to 70 % for ``optimization``, 7 to
+    43 % for BoTorch's features of a Matern-5/2 kernel alone. More features reduce the error.
 
     Args:
         kernel: A network, or a kernel of the parts that a network may have: RBF, Matern, rational
