@@ -1,8 +1,8 @@
 """Random numbers that are the same on every device, and computations that stay on the CPU.
 
-PyTorch's default device (``torch.set_default_device``, ``with torch.device(...)``) is where tensors
-are made whose device nobody names. A generator of the CPU cannot draw there, and what comes from
-NumPy or goes to it is on the CPU.
+PyTorch makes tensors without an explicit device on its default device
+(``torch.set_default_device``, ``with torch.device(...)``). If it is not the CPU, generators of the
+CPU cannot draw there, and tensors there do not meet those of NumPy's arrays, which are on the CPU.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def on_cpu() -> Iterator[None]:
 
 
 class OnCPU:
-    """Mixin of classes that take and return NumPy arrays: their public methods are ``on_cpu``."""
+    """Mixin for classes that take and return NumPy arrays: wraps public methods in ``on_cpu``."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

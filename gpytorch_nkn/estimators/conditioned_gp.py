@@ -16,8 +16,8 @@ __all__ = ["ConditionedGP", "max_exact_rows"]
 
 _MAX_EXACT = 12_000
 _MATRICES = 4  # of rows by rows, that an exact prediction needs at its peak
-_LIKELY_ROWS = 2000  # from which the noise of uncertain ones is learned
-_SURE = 3.0  # log of a likelihood ratio
+_LIKELY_ROWS = 2000  # largest number of uncertain rows that estimate their additional noise
+_SURE = 3.0  # log likelihood ratio that a noise smaller than the function's variance must exceed
 _CHUNK_ENTRIES = 16_000_000  # of a covariance between rows: 128 MB
 
 
@@ -95,19 +95,19 @@ class ConditionedGP:
     ) -> float:
         r"""Condition on more rows, whose inputs are uncertain.
 
-        A target there is taken for one at the mean input :math:`\bar x`, less the expectation of
-        :math:`f(x) - f(\bar x)`, with the variance of this difference as noise beside that of all
-        rows. Both are those of the posterior before.
+        Each target is treated as an observation at the mean input :math:`\bar x`. The posterior
+        mean of :math:`f(x) - f(\bar x)` given the rows so far is subtracted from it, and the
+        variance of this difference is added to its noise.
 
         Args:
             inputs: Draws ``S x n x D`` of the inputs.
             targets: ``n``.
-            unknown: The inputs have values that no other row has. Few targets cannot tell what the
-                function is there from noise, which then has at least the variance of the function,
-                unless a smaller one makes them 20 times as likely.
+            unknown: The inputs have values that no other row has. Few targets cannot distinguish
+                the function there from noise: the noise then has at least the variance of the
+                function, unless a smaller one makes the targets 20 times as likely.
 
         Returns:
-            Variance of one more noise of all these rows, under which their targets are likeliest.
+            Maximum likelihood variance of an additional noise that these rows share.
         """
         middle = inputs.mean(0)
         size = max(1, _CHUNK_ENTRIES // (len(inputs) * self._targets.numel()))
@@ -209,7 +209,7 @@ class ConditionedGP:
 
 
 def _likely_noise(covariance: Tensor, errors: Tensor, usual: Tensor) -> float:
-    """Variance of a further noise of errors ``n`` with covariance ``n x n``."""
+    """Return the likeliest variance of additional noise of errors ``n``."""
     values, vectors = torch.linalg.eigh(covariance)
     squares = (vectors.mT @ errors).square()
     usual = usual.clamp_min(0).view(1)

@@ -62,7 +62,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NOISE_FLOOR = 1e-6  # of the variance of standardised targets: noise-free data remain solvable
-_FLOOR_SHARE = 0.01  # of the standard deviation of outcomes, up to which GPyTorch's floor is small
+_FLOOR_SHARE = 0.01  # largest negligible floor, as a fraction of the outcomes' standard deviation
 _BOTORCH_LEAST = 1e-8  # deviation from which on its Standardize divides by it
 _ROUNDING = 10.0  # deviations of so many last digits are those of constants
 _JOINED_ENTRIES = 100_000  # of inputs, up to which one call of a kernel costs less than two
@@ -249,11 +249,11 @@ def outcome_transform_for(
 
 
 def _warn_of_smallest_variance(deviations: Tensor, least: float) -> None:
-    """Warn where GPyTorch's floor of variances is a part of those of the outcomes.
+    """Warn if GPyTorch's smallest variance is not negligible next to that of the outcomes.
 
     Args:
         deviations: Standard deviations of the outcomes.
-        least: The largest one that is rounding.
+        least: Largest standard deviation that rounding errors explain.
     """
     variance = settings.min_variance.value(deviations.dtype)
     small = deviations[(deviations < variance**0.5 / _FLOOR_SHARE) & (deviations > least)]
@@ -335,7 +335,7 @@ class JointJitter:
 
 
 class ManyPoints:
-    """Exact GPs whose means and variances at many points need no covariances between these."""
+    """Exact GPs that predict means and variances at many points without their covariances."""
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> MultivariateNormal:
         """As in GPyTorch."""

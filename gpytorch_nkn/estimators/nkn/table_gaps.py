@@ -13,14 +13,15 @@ from gpytorch_nkn.estimators.table_input import is_constant
 __all__ = ["KINDS_OF_GAPS", "LACKS_CATEGORY", "Gaps", "kinds_of_rows", "learned_rows"]
 
 _LACKS_NUMBER, LACKS_CATEGORY = 1, 2
-# The sum is of both. Categories first: what one more category does is known by then.
+# Their sum stands for rows that lack both. Rows are added in this order: those that only lack a
+# category come first, so that the effect of a missing category is known for the last.
 KINDS_OF_GAPS = (LACKS_CATEGORY, _LACKS_NUMBER, _LACKS_NUMBER + LACKS_CATEGORY)
 
 _MAX_ROWS = 2000  # by which columns and their correlations are described
 _STEPS = 30  # of expectation maximisation, at most
 _CHANGE = 1e-3  # of a correlation, below which they have converged
 _DRAWS = 8
-# Complete rows from which on networks learn from these alone: a share, or rows for each column.
+# Least complete rows for training without the others: a fraction of all, or rows per column.
 _MOSTLY_COMPLETE, _ROWS_PER_COLUMN = 0.5, 10
 
 
@@ -147,8 +148,8 @@ def kinds_of_rows(lack_numbers: np.ndarray, lack_categories: np.ndarray) -> np.n
 def learned_rows(table: np.ndarray, targets: np.ndarray, complete: np.ndarray) -> np.ndarray:
     """Mask ``N`` of the rows of a table that networks learn from: complete ones, or all.
 
-    An expected value in place of a missing one makes a target noisier than others, and networks
-    have one noise for all. Complete rows must be many, and vary in all columns that do.
+    Targets of rows with imputed values are noisier, but networks have one noise for all rows. They
+    learn from complete rows alone if these are many and every column that varies also varies there.
     """
     many = min(_MOSTLY_COMPLETE * len(table), _ROWS_PER_COLUMN * (table.shape[1] + 1))
     if complete.sum() >= max(3, many) and not is_constant(targets[complete]):

@@ -70,7 +70,7 @@ def evaluator_in_use() -> str:
         "Networks of kernels are evaluated by PyTorch, which takes up to seven times as long as "
         "compiled code. To get that, install a C++ compiler and then the package again, from its "
         "sources: pip install --force-reinstall --no-deps --no-cache-dir --no-binary gpytorch_nkn "
-        "gpytorch_nkn (in a clone a dot in place of the last name)."
+        "gpytorch_nkn (in a clone, -e . in place of the last name)."
     )
 
 
