@@ -235,7 +235,9 @@ FURTHER = {
         ModelListGP(m, m), {1: (1.0, 3.0)}
     ),
     "active learning": lambda m, best, case: qBayesianActiveLearningByDisagreement(m, sampler()),
-    "JES": lambda m, best, case: qJointEntropySearch(m, case.points(2, 1), best.expand(2, 1)),
+    "JES": lambda m, best, case: qJointEntropySearch(  # an optimum of each member
+        m, case.points(2, 1).expand(2, case.members, -1), best.expand(2, case.members, 1)
+    ),
     "PES": lambda m, best, case: qPredictiveEntropySearch(m, case.points(2, 1)),
     "fidelity KG": lambda m, best, case: qMultiFidelityKnowledgeGradient(m, 3, sampler(3)),
 }
