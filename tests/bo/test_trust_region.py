@@ -171,9 +171,9 @@ def test_models_of_this_package(model, mode):
     best = UNIT[Y.argmax()]
     assert ((region.bounds[0] < best) & (best < region.bounds[1])).all()
     assert not region.bounds.requires_grad
-    # of columns that were not told apart yet: a cube
+    # Of columns that were not told apart yet: a cube, but for drawn weights of the primitives.
     half = torch.stack([best - region.bounds[0], region.bounds[1] - best]).amax(0)
-    assert_close(half, torch.full_like(half, 0.4), atol=0.02, rtol=0)
+    assert_close(half, torch.full_like(half, 0.4), atol=0.05, rtol=0)
 
 
 def test_grows_after_three_gains_in_a_row():

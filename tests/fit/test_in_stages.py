@@ -206,7 +206,7 @@ def test_what_has_no_meaning_is_refused():
         fit_in_stages(rbf_over(20), block_size=1)
     with pytest.raises(ValueError, match="max_blocks must be at least 1, got 0"):
         fit_in_stages(rbf_over(20), max_blocks=0)
-    with pytest.raises(TypeError, match="needs a gpytorch ExactGP"):
+    with pytest.raises(TypeError, match="must be a gpytorch ExactGP"):
         fit_in_stages(torch.nn.Linear(1, 1))
     model = network_model()
     model.set_train_data(torch.rand(2, 30, 1), torch.rand(2, 30), strict=False)
