@@ -18,20 +18,6 @@ from gpytorch_nkn.estimators.table_input import offset_and_scale, refuse_other_v
 __all__ = ["ASKLRegressor"]
 
 
-def _refuse_text(y: ArrayLike) -> None:
-    try:
-        values = np.asarray(y)
-        if values.dtype.kind in "OUS":
-            values.astype(np.float64)
-    except ValueError as error:
-        if "could not convert string" in str(error):
-            raise ValueError(
-                f"y must hold numbers, but {error}: ASKLClassifier learns labels."
-            ) from error
-    except TypeError:
-        return  # scikit-learn's checks say what is wrong
-
-
 @describe_shared
 class ASKLRegressor(RegressorMixin, SpectralLearner):
     """Regression by automated spectral kernel learning: features and weights together.
@@ -101,7 +87,6 @@ class ASKLRegressor(RegressorMixin, SpectralLearner):
     def _read(self, X: ArrayLike, y: ArrayLike, first: bool) -> tuple[np.ndarray, np.ndarray]:
         refuse_other_values("X", X)
         refuse_other_values("y", y)
-        _refuse_text(y)
         table, targets = validate_data(
             self,
             X,

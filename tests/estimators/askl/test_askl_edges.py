@@ -117,7 +117,7 @@ def test_wrong_targets_are_named():
     for labels in (np.where(LABELS, "a", None), np.array(["a", 1] * 60, dtype=object)):
         with pytest.raises(ValueError, match="labels of one kind"):
             classifier().fit(X, labels)
-    with pytest.raises(ValueError, match="ASKLClassifier learns labels"):
+    with pytest.raises(ValueError, match="y must hold numbers, got '[ab]' in row 0"):
         regressor().fit(X, np.where(LABELS, "a", "b"))
 
 

@@ -5,7 +5,7 @@ import torch
 from scipy import sparse
 from sklearn.linear_model import Ridge
 
-from gpytorch_nkn.estimators import ASKLClassifier, ASKLRegressor
+from gpytorch_nkn.estimators import ASKLRegressor
 from gpytorch_nkn.estimators.askl.askl_training import Trainer
 from tests.estimators.askl.test_askl_classifier import OPTIONS, SHORT
 
@@ -18,14 +18,6 @@ def table(n=200, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(n, 2))
     return X, 50 + 20 * (np.sin(6 * X[:, 0]) + X[:, 1]) + rng.standard_normal(n)
-
-
-@pytest.mark.parametrize("estimator", [ASKLClassifier, ASKLRegressor])
-def test_every_argument_is_documented_in_the_class(estimator):
-    arguments, attributes = estimator.__doc__.split("Attributes:")
-    for name in estimator().get_params():
-        assert f"        {name}: " in arguments
-    assert "coef_, intercept_: " in attributes and "{shared}" not in estimator.__doc__
 
 
 def test_defaults_learn_a_function():

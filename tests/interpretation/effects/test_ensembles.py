@@ -19,8 +19,9 @@ def averaged(**options):
     model = StructureEnsembleGP(X, Y, input_transform=Normalize(2), **options)
     _, y, _ = model.common_data()
     model.warps[model.is_warped] = fit_warp(y)
-    model.noise_levels[:] = torch.linspace(1e-4, 1e-2, len(model.noise_levels))
-    model.constants[:] = torch.linspace(-1, 1, len(model.constants))
+    constants = torch.linspace(-1, 1, len(model.part_values))
+    noises = torch.linspace(1e-4, 1e-2, len(model.part_values))
+    model.part_values[:] = torch.stack([constants, noises], -1)
     model.set_weights(torch.arange(1, len(model.weights) + 1))
     return model.eval()
 

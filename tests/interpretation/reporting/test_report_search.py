@@ -27,7 +27,7 @@ def averaged():
     model = StructureEnsembleGP(X, Y, input_transform=Normalize(3), structures=structures)
     _, y, _ = model.common_data()
     model.warps[model.is_warped] = fit_warp(y)
-    model.noise_levels[:] = torch.linspace(1e-3, 1e-2, len(model.noise_levels))
+    model.part_values[:, 1] = torch.linspace(1e-3, 1e-2, len(model.part_values))  # noise
     model.set_weights(torch.arange(1, len(model.weights) + 1))
     return model.eval()
 
