@@ -199,7 +199,8 @@ class SeparableGridInterpolationKernel(BatchKernel):
         if diag:
             values = [_diagonal(*part) for part in zip(factors, weights1, weights2, strict=True)]
             return _product(values)
-        if self._is_small(x1.size(-2), x2.size(-2)):
+        # A trace cannot hold linear_operator's shapes.
+        if torch.jit.is_tracing() or self._is_small(x1.size(-2), x2.size(-2)):
             values = [_values(*part) for part in zip(factors, weights1, weights2, strict=True)]
             return _product(values)
         return _interpolated(factors, weights1, weights2)
