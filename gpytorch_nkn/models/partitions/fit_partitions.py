@@ -237,7 +237,7 @@ def _priors(model: AdditivePartitionGP) -> list[Callable[[Any], Tensor]]:
     """Log priors of likelihood and kernel, as functions of what has the values of one member."""
     parts = (model.likelihood, model.covar_module)
     named = [(prior, get) for part in parts for _, _, prior, get, _ in part.named_priors()]
-    found = []
+    found: list[Callable[[Any], Tensor]] = []
     for prior, get in named:
         own = deepcopy(prior).to("cpu", torch.float64)
         apply_to_base(own, lambda value: value.to("cpu", torch.float64))
