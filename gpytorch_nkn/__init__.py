@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         NKNRegressor,
     )
     from gpytorch_nkn.fit import fit_best_of
-    from gpytorch_nkn.grids import inpaint  # type: ignore[no-redef]
+    from gpytorch_nkn.grids import inpaint
     from gpytorch_nkn.interpretation import report
     from gpytorch_nkn.kernels import NeuralKernelNetwork
     from gpytorch_nkn.models import (

@@ -8,6 +8,7 @@ import torch
 import gpytorch_nkn
 from gpytorch_nkn.estimators import NKNForecaster, NKNRegressor
 from gpytorch_nkn.fit import FitResult, fit_best_of
+from gpytorch_nkn.grids import InpaintResult
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import NKNSingleTaskGP
 
@@ -28,3 +29,5 @@ assert_type(table.predict(x.numpy(), return_cov=True), tuple[np.ndarray, np.ndar
 assert_type(gpytorch_nkn.NeuralKernelNetwork.additive(2), NeuralKernelNetwork)
 assert_type(gpytorch_nkn.NKNForecaster(random_state=0), NKNForecaster)
 assert_type(gpytorch_nkn.fit_best_of(model, restarts=1), FitResult)
+filled = gpytorch_nkn.inpaint(x.numpy())
+assert_type(filled, InpaintResult)

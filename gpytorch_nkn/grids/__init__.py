@@ -1,5 +1,5 @@
 """One-call uses of Gaussian processes on grids."""
 
-from gpytorch_nkn.grids.inpaint import STRUCTURES, InpaintResult, inpaint
+from gpytorch_nkn.grids.inpaint_grid import STRUCTURES, InpaintResult, inpaint
 
 __all__ = ["STRUCTURES", "InpaintResult", "inpaint"]

@@ -43,7 +43,7 @@ def short_trainings(monkeypatch):
         block_steps = 10 if block_steps is None else block_steps
         return fit_grid_gp(model, **{"likelihood_steps": 20} | options, block_steps=block_steps)
 
-    for module in (texture, sys.modules["gpytorch_nkn.grids.inpaint"]):
+    for module in (texture, sys.modules["gpytorch_nkn.grids.inpaint_grid"]):
         monkeypatch.setattr(module, "fit_grid_gp", short)
 
 

@@ -5,13 +5,13 @@ import pytest
 from scipy.ndimage import gaussian_filter
 
 from gpytorch_nkn.grids import inpaint
-from gpytorch_nkn.grids.inpaint import FILLS
+from gpytorch_nkn.grids.inpaint_grid import FILLS
 
 
 @pytest.fixture
 def quick(monkeypatch):
     """Few steps of the kernel, where no test asks how good it gets."""
-    module = importlib.import_module("gpytorch_nkn.grids.inpaint")
+    module = importlib.import_module("gpytorch_nkn.grids.inpaint_grid")
     fit = module.fit_grid_gp
     few = {"likelihood_steps": 16, "block_steps": 4}
     monkeypatch.setattr(module, "fit_grid_gp", lambda model, **o: fit(model, **{**o, **few}))
