@@ -291,7 +291,7 @@ class StructureEnsembleGP(EnsembleGP):
         self.train().train(mode)  # forgets what was computed with other members
 
     def structure_values(self) -> Tensor:
-        """Raw values ``K x P`` of the :meth:`member_parameters`, as each structure has them.
+        """Raw values ``K x P`` of the ``member_parameters``, as each structure has them.
 
         They are those of the members; a structure without any keeps those that it had last, but
         for what is frozen.
