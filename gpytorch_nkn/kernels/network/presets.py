@@ -114,7 +114,7 @@ _CATEGORIES = (1.0, 1.0)  # mode, and scale of the logarithm
 # stay alike. The paper does not give its values. Short periods alias where inputs are learned.
 _LENGTHSCALES = (0.8, 3.0)
 _PERIODS = (3.0, 6.0)
-_CONVEX_LENGTHSCALE = 1.0  # of convex combinations, also in the unit cube
+_CONVEX_LENGTHSCALE = 0.3
 
 # Start of the wiring, see _start_near_sum.
 _EDGE = 30.0  # magnitude of inputs that are not standardised, such as times
