@@ -112,9 +112,8 @@ _CATEGORIES = (1.0, 1.0)  # mode, and scale of the logarithm
 
 # Start values for standardised inputs, one per copy of a primitive. Copies that start alike would
 # stay alike. The paper does not give its values. Short periods alias where inputs are learned.
-_LENGTHSCALES = (0.8, 3.0)
+_LENGTHSCALES = (0.5, 2.0)
 _PERIODS = (3.0, 6.0)
-_CONVEX_LENGTHSCALE = 0.3
 
 # Start of the wiring, see _start_near_sum.
 _EDGE = 30.0  # magnitude of inputs that are not standardised, such as times
@@ -209,7 +208,7 @@ def optimization(
     factors: list[Kernel] = []
     if columns.continuous:
         joint = MaternKernel(nu=2.5, batch_shape=batch_shape, **columns.of_numbers)
-        joint.lengthscale = _CONVEX_LENGTHSCALE * math.sqrt(len(columns.continuous))
+        joint.lengthscale = 0.3 * math.sqrt(len(columns.continuous))
         if priors:
             concentration, rate = _JOINT_LENGTHSCALE
             joint_prior = GammaPrior(concentration, rate / max(1.0, len(columns.continuous) / 10))
@@ -308,7 +307,7 @@ def _single_columns(columns: _Columns, options: _Options) -> list[Kernel]:
     kernels = _categories(columns, options)
     for column in columns.continuous:
         kernel = RBFKernel(batch_shape=options.batch_shape, **columns.only(column))
-        kernel.lengthscale = _CONVEX_LENGTHSCALE
+        kernel.lengthscale = 0.3
         if options.priors:
             prior = LogNormalPrior(*_SINGLE_LENGTHSCALE)
             kernel.register_prior("lengthscale_prior", prior, *prior_closures("lengthscale"))

@@ -483,7 +483,7 @@ def test_optimization_equals_the_composition_by_hand(wiring):
 def test_pairs_equals_the_formula():
     network, x, y = build("pairs", (3,)), torch.rand(6, 3), torch.rand(5, 3)
     assert [k.active_dims.tolist() for k in network.primitives] == [[0], [1], [2]]
-    k = [torch.exp(-0.5 * torch.cdist(x[:, [i]], y[:, [i]]).square()) for i in range(3)]
+    k = [torch.exp(-0.5 * torch.cdist(x[:, [i]], y[:, [i]]).square() / 0.3**2) for i in range(3)]
     sums, total = network.layers[0], network.layers[2]
     u, v = torch.einsum("oc,cnm->onm", sums.weight, torch.stack(k)) + sums.bias[:, None, None]
     w = total.weight[0]
