@@ -47,12 +47,13 @@ class Times:
         Missing times are NaN.
 
         Raises:
+            TypeError: ``X`` is no data frame.
             ValueError: A column no longer holds dates or durations, or a time zone is missing.
         """
         if not self.first:
             return X
         if not isinstance(X, pd.DataFrame):
-            raise ValueError(
+            raise TypeError(
                 f"The columns {list(self.first)} hold dates or durations: X must be a data frame "
                 f"as in fit, got {type(X).__name__}."
             )

@@ -70,7 +70,7 @@ def test_times_that_changed_are_refused():
             model.predict(other)
         when = eval(re.search(r"X\['when'\]\S+\)", str(e.value))[0], {"X": other})
         np.testing.assert_array_equal(model.predict(other.assign(when=when)), expected)
-    with pytest.raises(ValueError, match="must be a data frame"):
+    with pytest.raises(TypeError, match="must be a data frame"):
         model.predict(np.ones((2, 2)))
     mixed = pd.Series([*DATES[:20], *DATES[20:].dt.tz_localize("UTC")], dtype=object)
     with pytest.raises(ValueError, match="must all have a time zone or none"):
