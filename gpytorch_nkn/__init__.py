@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from gpytorch_nkn.interpretation import report
     from gpytorch_nkn.kernels import NeuralKernelNetwork
     from gpytorch_nkn.models import (
-        AdditivePartitionGP,
         KroneckerGridGP,
         NKNSingleTaskGP,
         SparseNKNGP,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ASKLClassifier",
     "ASKLRegressor",
-    "AdditivePartitionGP",
     "DANKClassifier",
     "DANKRegressor",
     "KroneckerGridGP",
@@ -61,7 +59,6 @@ __version__ = "0.1.0"
 _ROOMS = {
     "ASKLClassifier": "estimators",
     "ASKLRegressor": "estimators",
-    "AdditivePartitionGP": "models",
     "DANKClassifier": "estimators",
     "DANKRegressor": "estimators",
     "KroneckerGridGP": "models",

@@ -87,7 +87,6 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "take decompose": "interpretation/effects/test_effects.py",
     "in place of horizon": "interpretation/test_covariates.py",
     "lose most of their distinct values": "estimators/askl/test_askl_edges.py",
-    "take StructureEnsembleGP": "ax/test_strategy.py",
     "name all columns that tell the time": "datasets/test_csv_series.py",
     "choose one by where": "datasets/test_csv_series.py",
     "raise max_iter, or tol": "estimators/dank/test_dank_edges.py",
@@ -455,34 +454,6 @@ def _(told):
     with told():
         fit_gpytorch_mll(mll_of(model), optimizer_kwargs={"options": {"maxiter": 2}})
     models.fit_structure_ensemble_gp(model, **QUICK)
-
-
-@advice("models/partitions/additive_partition_gp.py", "see fit_additive_partition_gp")
-def _(told):
-    model = models.AdditivePartitionGP(X, Y, num_samples=2)
-    with told():
-        fit_gpytorch_mll(mll_of(model), optimizer_kwargs={"options": {"maxiter": 2}})
-    models.fit_additive_partition_gp(model, num_steps=2, warmup=0, max_iter=2)
-
-
-@advice("models/partitions/additive_partition_gp.py", "call fit_additive_partition_gp(model) first")
-def _(told):
-    model = models.AdditivePartitionGP(X, Y, num_samples=2)
-    with told():
-        model.co_occurrence  # noqa: B018
-    models.fit_additive_partition_gp(model, num_steps=2, warmup=0, max_iter=2)
-    assert model.co_occurrence.shape == (2, 2)
-
-
-@advice("models/partitions/fit_partitions.py", "freeze its parameters by requires_grad_(False)")
-def _(told):
-    model = models.AdditivePartitionGP(X, Y, num_samples=2)
-    model.mean_module = LinearMean(2).double()
-    options = {"num_steps": 2, "warmup": 0, "max_iter": 2}
-    with told():
-        models.fit_additive_partition_gp(model, **options)
-    model.mean_module.requires_grad_(False)
-    models.fit_additive_partition_gp(model, **options)
 
 
 @advice("models/common.py", "give it the indices of other columns")

@@ -34,7 +34,7 @@ batch shapes come from the data; options are plain values, so that Ax can store 
 The first is trained by :func:`gpytorch_nkn.bo.fit_bo_model`, the second by BoTorch. The structure
 of a kernel is a name as :class:`.NKNSingleTaskGP` takes it (default: ``"optimization"``, here with
 a variance of one, as BoTorch's own default kernel has), beside options of the preset it stands for.
-:class:`.AdditivePartitionGP` and :class:`.StructureEnsembleGP` are known to Ax, too.
+:class:`.StructureEnsembleGP` is known to Ax, too.
 
 Import this module before a stored experiment is loaded, too: Ax finds classes by name.
 """

@@ -18,11 +18,10 @@ from botorch.sampling import SobolQMCNormalSampler
 from torch import Tensor
 
 from gpytorch_nkn.bo import coordinate_sweep_initial_conditions
-from gpytorch_nkn.models import AdditivePartitionGP, StructureEnsembleGP
+from gpytorch_nkn.models import StructureEnsembleGP
 
 __all__ = ["CoordinateSweepAcquisition", "EnsembleAcquisition"]
 
-_ENSEMBLES = (AdditivePartitionGP, StructureEnsembleGP)
 _SAMPLED = (MCAcquisitionFunction, MultiObjectiveMCAcquisitionFunction)
 
 
@@ -49,7 +48,7 @@ class EnsembleAcquisition(Acquisition):
         for part, is_larger_better in zip(parts, self._directions(), strict=False):
             if isinstance(part, StructureEnsembleGP):
                 part.maximize = is_larger_better
-        members = [part.num_members for part in parts if isinstance(part, _ENSEMBLES)]
+        members = [part.num_members for part in parts if isinstance(part, StructureEnsembleGP)]
         kind: Any = botorch_acqf_class
         is_sampled = issubclass(kind, _SAMPLED) and not issubclass(kind, OneShotAcquisitionFunction)
         is_told = {"sampler", "mc_samples"} & set(botorch_acqf_options)

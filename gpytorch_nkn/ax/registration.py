@@ -36,11 +36,11 @@ from gpytorch_nkn.ax.joint_constraints import (
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_network
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
-from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP, StructureEnsembleGP
+from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 
 __all__ = ["register"]
 
-_MODELS = (AdditivePartitionGP, NKNSingleTaskGP, StructureEnsembleGP)
+_MODELS = (NKNSingleTaskGP, StructureEnsembleGP)
 
 
 def _model_arguments(
@@ -64,11 +64,6 @@ def _model_arguments(
         for column in search_space_digest.categorical_features
         if all(float(value).is_integer() for value in values.get(column, ()))
     ]
-    if categories and botorch_model_class is AdditivePartitionGP:
-        raise UserInputError(
-            "AdditivePartitionGP has no kernel of categories, which unordered choices become in "
-            "this adapter; take StructureEnsembleGP."
-        )
     arguments = submodel_input_constructor(
         SingleTaskGP,
         model_config=replace(model_config, model_options={}),

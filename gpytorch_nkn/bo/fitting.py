@@ -155,7 +155,7 @@ def _check(model: Any) -> None:
     if getattr(type(model), "_is_ensemble", False):  # BoTorch's loo_cv has users set it on models
         raise TypeError(
             f"{type(model).__name__} is an ensemble, which has a trainer of its own that "
-            "fit_gpytorch_mll calls (fit_structure_ensemble_gp, fit_additive_partition_gp)."
+            "fit_gpytorch_mll calls (fit_structure_ensemble_gp)."
         )
     data = () if model.train_inputs is None else (*model.train_inputs, model.train_targets)
     if any(part.requires_grad for part in data):

@@ -51,8 +51,7 @@ def optimize_acqf_by_groups(
         acq_function: Acquisition function, higher is better, for inputs ``b x q x D``.
         bounds: Lower and upper bounds ``2 x D``, finite.
         groups: Groups of column numbers, each column in exactly one (``column_groups`` of a
-            decomposition leaves out columns without effect: add them as groups), such as the
-            first of ``AdditivePartitionGP.partitions``: ``next(iter(model.partitions))``.
+            decomposition leaves out columns without effect: add them as groups).
         q: Number of candidates, whose columns of a group move together.
         incumbent: Starting points, ``k x q x D`` or one of ``q x D``; with ``q=1`` also ``k x D``
             or ``D``. ``None`` takes the best of ``raw_samples`` random points.

@@ -11,7 +11,6 @@ from gpytorch_nkn.models.grid import (
 )
 from gpytorch_nkn.models.inducing_points import select_inducing_points as select_inducing_points
 from gpytorch_nkn.models.nkn_single_task_gp import NKNSingleTaskGP
-from gpytorch_nkn.models.partitions import AdditivePartitionGP, fit_additive_partition_gp
 from gpytorch_nkn.models.pathwise import (
     SpectralFeatureMap,
     draw_weight_space_paths,
@@ -26,7 +25,6 @@ from gpytorch_nkn.models.sparse import (
 from gpytorch_nkn.models.spectral import SpectralGP, fit_spectral_gp
 
 __all__ = [
-    "AdditivePartitionGP",
     "GridFit",
     "GridRestart",
     "KroneckerGridGP",
@@ -37,7 +35,6 @@ __all__ = [
     "StructureEnsembleGP",
     "VariationalNKNGP",
     "draw_weight_space_paths",
-    "fit_additive_partition_gp",
     "fit_grid_gp",
     "fit_sparse_gp",
     "fit_spectral_gp",

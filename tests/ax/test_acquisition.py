@@ -10,15 +10,15 @@ from botorch.models import ModelListGP, SingleTaskGP
 from botorch.sampling import SobolQMCNormalSampler
 
 from gpytorch_nkn.ax import EnsembleAcquisition
-from gpytorch_nkn.models import AdditivePartitionGP
+from gpytorch_nkn.models import StructureEnsembleGP
 from tests.ax.clients import BRIEF, generator, make_client, run_trials
 
 
 @pytest.mark.parametrize(
     "acqf_class, options, draws",
     [
-        (qLogNoisyExpectedImprovement, {}, 512 // 3),
-        (qLogNoisyExpectedHypervolumeImprovement, {}, 128 // 3),
+        (qLogNoisyExpectedImprovement, {}, 512 // 8),
+        (qLogNoisyExpectedHypervolumeImprovement, {}, 128 // 8),
         (qLogNoisyExpectedHypervolumeImprovement, {"mc_samples": 4}, None),
         (qLogNoisyExpectedImprovement, {"sampler": SobolQMCNormalSampler(torch.Size([5]))}, 5),
         (qKnowledgeGradient, {"num_fantasies": 2}, None),
@@ -31,7 +31,7 @@ def test_an_ensemble_gets_as_many_draws_as_one_model(acqf_class, options, draws,
         Acquisition, "_construct_botorch_acquisition", lambda self, kind, options, model: options
     )
     x = torch.rand(6, 2, dtype=torch.float64)
-    ensemble = AdditivePartitionGP(x, x[:, :1], num_samples=3)
+    ensemble = StructureEnsembleGP(x, x[:, :1])
     acquisition = EnsembleAcquisition.__new__(EnsembleAcquisition)
     acquisition._objective_weights, acquisition._outcome_constraints = torch.ones(1, 2), None
     for model in (ensemble, ModelListGP(ensemble, ensemble)):

@@ -28,7 +28,7 @@ from gpytorch_nkn.ax.registration import register
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
-from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP, StructureEnsembleGP
+from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 
 WIRING = "Linear4-Product2-Linear1"
 
@@ -42,26 +42,12 @@ WIRING = "Linear4-Product2-Linear1"
             covar_module_class=NeuralKernelNetwork,
             covar_module_options={"structure": "additive", "wiring": "Linear1"},
         ),
-        ModelConfig(botorch_model_class=AdditivePartitionGP, model_options={"num_samples": 3}),
         ModelConfig(botorch_model_class=StructureEnsembleGP, model_options={"structures": ["rbf"]}),
     ],
-    ids=["network", "partitions", "structures"],
+    ids=["network", "structures"],
 )
 def test_what_is_registered_is_stored(value):
     assert object_from_json(object_to_json(value)) == value
-
-
-def test_partitions_have_no_kernel_of_categories():
-    digest = SearchSpaceDigest(["a", "b"], [(0.0, 1.0), (0.0, 2.0)], categorical_features=[1])
-    config = ModelConfig(botorch_model_class=AdditivePartitionGP)
-    with pytest.raises(UserInputError, match="AdditivePartitionGP has no kernel of categories"):
-        submodel_input_constructor(
-            AdditivePartitionGP,
-            model_config=config,
-            dataset=dataset(2),
-            search_space_digest=digest,
-            surrogate=None,
-        )
 
 
 def dataset(num_columns=3, num_outcomes=1, num_points=6):
@@ -181,13 +167,6 @@ def test_model_options_reach_the_model_and_data_are_scaled_once(few_steps):
     assert not hasattr(model, "outcome_transform")  # Ax standardises
     torch.testing.assert_close(model.train_targets, data.Y.mT)
     torch.testing.assert_close(model.input_transform(data.X), data.X / 2)
-
-
-def test_partitions_are_sampled_when_ax_fits():
-    config = {"botorch_model_class": AdditivePartitionGP, "model_options": {"num_samples": 3}}
-    model = fit_surrogate(dataset(2, num_points=4), **config)
-    assert type(model) is AdditivePartitionGP and model.num_samples == 3
-    assert sum(model.partitions.values()) > 3
 
 
 def test_structures_are_weighed_when_ax_fits(few_steps):

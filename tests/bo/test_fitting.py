@@ -19,7 +19,7 @@ from gpytorch_nkn.bo import fit_bo_model, fitting, warm_start
 from gpytorch_nkn.fit.optimize import FlatParameters
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear, Product
-from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP
+from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 from tests.models.small_models import moved, structure_of
 
 FEW = {"max_iterations": 4}
@@ -574,8 +574,8 @@ def test_members_of_a_list_that_share_a_kernel_are_refused():
 
 
 def test_ensembles_are_sent_elsewhere():
-    with pytest.raises(TypeError, match="fit_additive_partition_gp"):
-        fit_bo_model(AdditivePartitionGP(*data()))
+    with pytest.raises(TypeError, match="fit_structure_ensemble_gp"):
+        fit_bo_model(StructureEnsembleGP(*data()))
 
 
 def test_a_likelihood_that_is_not_gaussian_is_named_with_what_trains_the_model():

@@ -11,7 +11,7 @@ from gpytorch.kernels import LinearKernel, RBFKernel, ScaleKernel
 from torch.testing import assert_close
 
 from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, trust_region
-from gpytorch_nkn.models import AdditivePartitionGP, NKNSingleTaskGP, StructureEnsembleGP
+from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 
 BOUNDS = torch.tensor([[-1.0, 0.0, 2.0], [3.0, 1.0, 12.0]], dtype=torch.float64)
 WIDTH = BOUNDS[1] - BOUNDS[0]
@@ -154,10 +154,9 @@ def test_input_transforms_with_copies_of_a_point():
         NKNSingleTaskGP(UNIT, Y),
         NKNSingleTaskGP(UNIT, torch.cat([Y, -Y], -1)),
         StructureEnsembleGP(UNIT, Y),
-        AdditivePartitionGP(UNIT, Y, num_samples=4),
         NKNSingleTaskGP(UNIT, Y, structure="additive", train_Yvar=0.01 * torch.ones_like(Y)),
     ],
-    ids=["network", "outputs", "structures", "partitions", "additive"],
+    ids=["network", "outputs", "structures", "additive"],
 )
 @pytest.mark.parametrize("mode", [True, False])
 def test_models_of_this_package(model, mode):

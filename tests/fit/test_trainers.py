@@ -75,7 +75,6 @@ QUICK = {
     models.SparseNKNGP: {"restarts": 1, "max_iterations": 3},
     models.VariationalNKNGP: {"restarts": 1, "epochs": 1, "batch_size": 7},
     models.SpectralGP: {"restarts": 1, "max_iterations": 3, "folds": 2},
-    models.AdditivePartitionGP: {"num_steps": 4, "max_iter": 4},
     models.StructureEnsembleGP: {"max_iterations": 2},
     NKNSingleTaskGP: {"max_iterations": 3},
 }
@@ -90,7 +89,6 @@ DRAWS = {
     models.KroneckerGridGP: {"restarts": 2},
     models.VariationalNKNGP: {},
     models.SpectralGP: {"restarts": 2},
-    models.AdditivePartitionGP: {},
     models.StructureEnsembleGP: {"fresh_starts": 3, "max_iterations": 2},
 }
 # One kind of each class; those of SpectralGP are trained in different ways, and draw in the same.
@@ -398,7 +396,7 @@ def test_a_frozen_part_stays_to_the_bit(trainer, part):
 
 
 MORE = {
-    **dict.fromkeys(("max_iterations", "max_iter"), 12),
+    "max_iterations": 12,
     "recipe": Recipe(adam_steps=0, lbfgs_iterations=30),
     "likelihood_steps": 60,
     "block_steps": 0,

@@ -162,7 +162,6 @@ def grid_model(rows, columns, values):
 CONSTRUCTORS = {
     models.NKNSingleTaskGP: models.NKNSingleTaskGP,
     models.SpectralGP: models.SpectralGP,
-    models.AdditivePartitionGP: models.AdditivePartitionGP,
     models.StructureEnsembleGP: models.StructureEnsembleGP,
     models.SparseNKNGP: lambda x, y: models.SparseNKNGP(x, y, inducing_points=5),
     models.VariationalNKNGP: lambda x, y: models.VariationalNKNGP(x, y, inducing_points=5),

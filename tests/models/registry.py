@@ -13,14 +13,12 @@ from botorch.models.model import Model
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from gpytorch_nkn.models import (
-    AdditivePartitionGP,
     KroneckerGridGP,
     NKNSingleTaskGP,
     SparseNKNGP,
     SpectralGP,
     StructureEnsembleGP,
     VariationalNKNGP,
-    fit_additive_partition_gp,
 )
 from gpytorch_nkn.models.averaging.member_warp import fit_warp
 from gpytorch_nkn.models.spectral import spectral_gp
@@ -150,13 +148,6 @@ def spectral(inputs, y, train_Yvar=None, *, rbf=True, **options):
         return SpectralGP(inputs, y, train_Yvar, rbf=bool(rbf), **options)
 
 
-def partitions(inputs, y, *, kernel="rbf", **options):
-    model = AdditivePartitionGP(inputs, y, kernel=kernel, num_samples=3, **options)
-    if y.dtype == torch.float64 and y.size(-1) == 1 and y.dim() == 2:  # members that differ
-        fit_additive_partition_gp(model, num_steps=4, warmup=0, max_iter=1, seed=1)
-    return model
-
-
 def structures(inputs, y, *, warped=False, **options):
     """Members of different structures, of which one has two; some with warped outcomes."""
     kernels = (
@@ -205,7 +196,6 @@ _OF_KERNELS = (
 )
 _OF_ONE_COLUMN = (*_OF_KERNELS, "check_input_transforms", "check_predict", "check_bad_data")
 _OF_ONE_COLUMN += ("check_data_set_later",)
-_OF_PARTITIONS = (*_OF_KERNELS, "check_leave_one_out")
 _OF_POINTS = (
     "check_outputs",
     "check_batches",
@@ -256,14 +246,13 @@ _OF_WARPS = (
     "check_device",
 )
 _SPARSE = Case("sparse", SparseNKNGP, sparse, known_noise=False, takes_rows=False, subsets=False)
-_PARTITIONS = Case(
-    "partitions",
-    AdditivePartitionGP,
-    partitions,
-    columns=3,
+_STRUCTURES = Case(
+    "structures",
+    StructureEnsembleGP,
+    structures,
     outputs=False,
     batches=False,
-    members=3,
+    members=4,
 )
 _GRID = Case(
     "grid",
@@ -304,33 +293,12 @@ CASES = [
     Case("spectral beside", SpectralGP, spectral),
     Case("spectral at points", SpectralGP, partial(spectral, rbf="points"), checks=_OF_FEATURES),
     Case("spectral alone", SpectralGP, partial(spectral, rbf=False), checks=_OF_FEATURES),
-    _PARTITIONS,
+    _STRUCTURES,
     replace(
-        _PARTITIONS,
-        name="partitions matern",
-        make=partial(partitions, kernel="matern"),
-        checks=_OF_PARTITIONS,
-    ),
-    replace(
-        _PARTITIONS,
-        name="partitions nkn",
-        make=partial(partitions, kernel="nkn"),
-        checks=(*_OF_PARTITIONS, "check_conditioning", "check_gradients_of_acquisitions"),
-    ),
-    replace(
-        _PARTITIONS,
-        name="structures",
-        cls=StructureEnsembleGP,
-        make=structures,
-        columns=2,
-        members=4,
-    ),
-    replace(
-        _PARTITIONS,
+        _STRUCTURES,
         name="structures warped",
-        cls=StructureEnsembleGP,
         make=partial(structures, warped=True),
-        members=4,
+        columns=3,
         linear=False,
         checks=_OF_WARPS,
     ),

@@ -8,7 +8,7 @@ from gpytorch_nkn.fit import evaluating
 from gpytorch_nkn.interpretation import decompose, effects, report
 from gpytorch_nkn.interpretation.effects.averages import Averages
 from gpytorch_nkn.interpretation.source import fitted_members, raw_inputs
-from gpytorch_nkn.models import AdditivePartitionGP, StructureEnsembleGP
+from gpytorch_nkn.models import StructureEnsembleGP
 from gpytorch_nkn.models.averaging.member_warp import fit_warp
 
 X = 10 * torch.rand(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -31,7 +31,6 @@ MODELS = {
     "without warps": lambda: averaged(structures=("rbf", "matern")),
     "warped only": lambda: averaged(structures=("outcome-warped rbf",)),
     "noise known": lambda: StructureEnsembleGP(X / 10, Y, torch.full_like(Y, 25.0)),
-    "partitions": lambda: AdditivePartitionGP(X, Y, input_transform=Normalize(2)),
     "BoTorch": lambda: EnsembleMapSaasSingleTaskGP(X, Y, input_transform=Normalize(2)),
 }
 
