@@ -149,7 +149,7 @@ def imported_names():
 
 def read_attributes():
     """Private attributes that the package reads and nothing in it binds."""
-    read, bound = set(), set()
+    read, bound = set(), {"_replace"}  # of named tuples, which is public
     for node in nodes():
         if isinstance(node, ast.Attribute):
             (bound if isinstance(node.ctx, ast.Store) else read).add(node.attr)
