@@ -42,8 +42,6 @@ _SETS = ("yacht", "boston", "energy", "concrete", "kin8nm")
 _SPLITS = (*map(str, range(10)), "pca")
 _METHODS = (
     "nkn",
-    "nkn_gaussian",
-    "nkn_extrapolate",
     "rbf",
     "matern",
     "rbf_linear",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -40,17 +39,11 @@ __all__ = ["EXACT_ROWS", "METHODS", "Prediction", "Settings", "fit_method", "set
 EXACT_ROWS = 2000  # up to which the others are trained on all rows at once, as in the paper
 METHODS = {
     "nkn": "NKNRegressor",
-    "nkn_gaussian": "NKNRegressor, calibrate=False",
-    "nkn_extrapolate": "NKNRegressor, shift='extrapolate'",
     "rbf": "RBF-ARD",
     "matern": "Matern-5/2-ARD",
     "rbf_linear": "RBF-ARD + linear",
     "sm4": "spectral mixture 4",
     "paper": "the paper's NKN",
-}
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "nkn_gaussian": {"calibrate": False},
-    "nkn_extrapolate": {"shift": "extrapolate"},
 }
 _MIXTURES = 4
 _INDUCING = "inducing points"
@@ -106,7 +99,7 @@ def settings_in_use(method: str, settings: Settings, num_rows: int) -> dict | No
     used: dict = {"L-BFGS iterations": settings.iterations, "starts": settings.restarts}
     if method == "paper":
         used = {"Adam steps": settings.paper_steps, "starts": 1}
-    if method.startswith("nkn") or num_rows <= EXACT_ROWS:
+    if method == "nkn" or num_rows <= EXACT_ROWS:
         return used
     if method in ("sm4", "paper"):
         return used | {_INDUCING: settings.inducing} if settings.inducing else None
@@ -134,35 +127,27 @@ def fit_method(
     used = settings_in_use(method, settings, len(y))
     if used is None:
         raise ValueError(f"{method} is left out beyond {EXACT_ROWS} rows without inducing points.")
-    if method.startswith("nkn"):
-        options = {
-            "nkn_gaussian": {"calibrate": False},
-            "nkn_extrapolate": {"shift": "extrapolate"},
-        }
-        return _estimator("auto", "stacking", X, y, settings, seed, **options.get(method, {}))
+    if method == "nkn":
+        return _estimator("auto", X, y, settings, seed)
     if used.get("as") == _NETWORK:
         parts = _PARTS[method](X.shape[1])
         network = NeuralKernelNetwork(parts, [Linear(len(parts), 1)])
-        return _estimator(network, "marginal_likelihood", X, y, settings, seed, calibrate=False)
+        return _estimator(network, X, y, settings, seed)
     return _exact_or_sparse(method, X, y, settings, seed, sparse=_INDUCING in used)
 
 
 def _estimator(
     structure: str | NeuralKernelNetwork,
-    selection: str,
     X: np.ndarray,
     y: np.ndarray,
     settings: Settings,
     seed: int,
-    **options: Any,
 ) -> Predict:
     estimator = NKNRegressor(
         structure,
         restarts=settings.restarts,
-        selection=selection,
         recipe=settings.recipe,
         random_state=seed,
-        **options,
     ).fit(X, y)
 
     def predict(new: np.ndarray) -> Prediction:

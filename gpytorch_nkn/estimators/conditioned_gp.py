@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 from gpytorch.models import ExactGP
@@ -17,7 +17,6 @@ __all__ = ["ConditionedGP", "max_exact_rows"]
 _MAX_EXACT = 12_000
 _MATRICES = 4  # of rows by rows, that an exact prediction needs at its peak
 _LIKELY_ROWS = 2000  # largest number of uncertain rows that estimate their additional noise
-_SURE = 3.0  # log likelihood ratio that a noise smaller than the function's variance must exceed
 _CHUNK_ENTRIES = 16_000_000  # of a covariance between rows: 128 MB
 
 
@@ -90,9 +89,7 @@ class ConditionedGP:
         return self._kernel(self._inputs, self._inputs)
 
     @torch.no_grad()
-    def add_uncertain_rows(
-        self, inputs: Tensor, targets: Tensor, *, unknown: bool = False
-    ) -> float:
+    def add_uncertain_rows(self, inputs: Tensor, targets: Tensor) -> float:
         r"""Condition on more rows, whose inputs are uncertain.
 
         Each target is treated as an observation at the mean input :math:`\bar x`. The posterior
@@ -102,9 +99,6 @@ class ConditionedGP:
         Args:
             inputs: Draws ``S x n x D`` of the inputs.
             targets: ``n``.
-            unknown: The inputs have values that no other row has. Few targets cannot distinguish
-                the function there from noise: the noise then has at least the variance of the
-                function, unless a smaller one makes the targets 20 times as likely.
 
         Returns:
             Maximum likelihood variance of an additional noise that these rows share.
@@ -117,8 +111,7 @@ class ConditionedGP:
         errors = targets - self.moments(middle, variance=False)[0]
         some = slice(_LIKELY_ROWS)
         covariance = self.covariance(middle[some])
-        usual = covariance.diagonal().mean() if unknown else covariance.new_zeros(())
-        rest = _likely_noise(covariance + noise[some].diag(), errors[some], usual)
+        rest = _likely_noise(covariance + noise[some].diag(), errors[some])
         own = self._noises
         if own is None:
             own = noise.new_full((self._targets.numel(),), self.noise)
@@ -153,17 +146,6 @@ class ConditionedGP:
         posterior = self._posterior()
         mean, variance = posterior.leave_one_out()
         return self._targets - posterior.residual + mean, variance
-
-    def leave_blocks_out(self, blocks: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """Mean and variance ``b`` (noise included) of the targets of blocks, given all others.
-
-        Args:
-            blocks: Index vectors ``b``.
-        """
-        posterior = self._posterior()
-        prior = self._targets - posterior.residual
-        found = zip(blocks, posterior.leave_blocks_out(blocks), strict=True)
-        return [(prior[rows] + mean, variance) for rows, (mean, variance) in found]
 
     def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
         """Mean and variance ``M`` of the function at rows ``M x D``, without noise."""
@@ -208,17 +190,15 @@ class ConditionedGP:
         return self.model.covar_module(x1, x2).to_dense()
 
 
-def _likely_noise(covariance: Tensor, errors: Tensor, usual: Tensor) -> float:
+def _likely_noise(covariance: Tensor, errors: Tensor) -> float:
     """Return the likeliest variance of additional noise of errors ``n``."""
     values, vectors = torch.linalg.eigh(covariance)
     squares = (vectors.mT @ errors).square()
-    usual = usual.clamp_min(0).view(1)
     steps = torch.logspace(-4, 1, 51, dtype=errors.dtype, device=errors.device)
-    added = torch.cat([usual, torch.zeros_like(usual), errors.square().mean() * steps])
+    added = torch.cat([steps.new_zeros(1), errors.square().mean() * steps])
     variances = values.clamp_min(1e-12) + added.unsqueeze(-1)
     logs = -0.5 * (variances.log() + squares / variances).sum(-1)
-    best = added[logs.argmax()]
-    return float(best if best > usual or logs.max() > logs[0] + _SURE else usual)
+    return float(added[logs.argmax()])
 
 
 def max_exact_rows(device: str | None) -> int:

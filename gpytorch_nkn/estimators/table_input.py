@@ -46,21 +46,23 @@ class Standardisation:
     def of(
         cls, X: np.ndarray, *, keep_constant: bool = False, codes: np.ndarray | None = None
     ) -> Standardisation:
-        """That of a table ``N x D``; constant columns stay in use, unscaled, if they are to.
+        """That of a table ``N x D``, from values that are not NaN.
 
-        Columns ``D`` of codes, if there are some, are left as they are.
+        Constant columns stay in use, unscaled, with ``keep_constant``; columns of the mask
+        ``codes``, ``D`` or empty, are left as they are.
 
         Raises:
             ValueError: Every column is constant, or values are too large to be standardised.
         """
+        X = np.where(np.isnan(X).all(0), 0.0, X)
         with np.errstate(over="ignore", invalid="ignore"):
-            offset, scale = X.mean(0), X.std(0)
+            offset, scale = np.nanmean(X, 0), np.nanstd(X, 0)
         wrong = np.flatnonzero(~np.isfinite(scale))
         if wrong.size:
             raise ValueError(
                 f"The values of columns {wrong.tolist()} are too large to be standardised."
             )
-        used = scale > _SPREAD * np.abs(X).max(0)
+        used = scale > _SPREAD * np.nanmax(np.abs(X), 0)
         if not used.any():
             raise ValueError(f"All {X.shape[1]} columns of X are constant: nothing can be learned.")
         if keep_constant:

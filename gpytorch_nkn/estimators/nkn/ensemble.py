@@ -18,21 +18,18 @@ from torch import Tensor
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.nkn.noise_scale import NoiseScale
 from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
-from gpytorch_nkn.estimators.nkn.table_gaps import KINDS_OF_GAPS, LACKS_CATEGORY
-from gpytorch_nkn.fit import WIDTHS, FitResult, stack_predictions, stacking_weights
+from gpytorch_nkn.fit import WIDTHS, FitResult, stack_predictions
 
 __all__ = [
-    "SELECTIONS",
     "Costs",
     "Ensemble",
     "mixture_log_density",
     "mixture_quantile",
 ]
 
-SELECTIONS = ("stacking", "loo", "marginal_likelihood")
-
 _KEPT_BYTES = 2 * 2**30  # of factors, between predictions
 _MAX_LOO_ROWS = 4000  # of models that are not exact, whose rows are held out within blocks
+_BLOCK_ROWS = 1000  # of such a block
 _PROBE = 1000  # rows by which the time of others is estimated
 _MANY_ROWS = 20_000  # that clusters are made of, at most
 _LEAST_POINTS = 50
@@ -96,32 +93,26 @@ class Costs:
 
 
 class Ensemble:
-    """A mixture of Gaussian processes over the same rows.
+    """A mixture of Gaussian processes over the same rows, with stacking weights.
 
     Args:
         results: Records of fits whose members have all rows, by name of the network.
-        selection: One of ``SELECTIONS``: a mixture, or one of the members.
-        calibrate: Learn the shares of several widths of a prediction.
-        noise: ``"auto"`` scales widths by the inputs if held-out rows call for it, see
-            :class:`NoiseScale`; ``"constant"`` does not.
         cat_dims: Columns of codes.
         sparse: Makes a sparse predictor of a model; ``None`` for exact predictions.
-        block_size: Rows of a block within which each row is left out, for sparse predictions.
-        ends: Rows (index vectors) of inputs ``N x D`` that are left out together to weigh members,
-            and to learn widths beside single ones; ``None`` leaves out one row at a time only.
-            Variances then do not depend on the inputs.
-        incomplete: Draws ``S x n x D`` of rows with gaps and their targets ``n``, by what the
-            rows lack (``KINDS_OF_GAPS``); exact members are conditioned on these in the end.
+        incomplete: Draws ``S x n x D`` of rows with gaps and their targets ``n``; exact members
+            are conditioned on these in the end.
+        scale_noise: Scale the noise by the inputs if that predicts held-out rows better, see
+            :class:`NoiseScale`.
         end: Time of the monotonic clock, after which no further member is taken in.
 
     Attributes:
         members: Name of the network and number of the start of each member.
-        weights: Their shares, of sum 1.
+        weights: Their weights, of sum 1.
         widths: Factors of the standard deviation of an observation.
-        width_shares: Shares of the widths, of sum 1.
+        width_shares: Weights of the widths, of sum 1.
         scale: Factors of the variance of an observation by the inputs; ``None`` for one for all.
         predictors: Their predictions.
-        gap_noises: Variances ``R x 4`` of a further noise of complete rows and of these kinds.
+        gap_noises: Variances ``R`` of a further noise of rows with gaps.
         left_out: Held-out targets, and their log densities under the mixture.
 
     Raises:
@@ -132,20 +123,16 @@ class Ensemble:
         self,
         results: Mapping[str, FitResult],
         *,
-        selection: str,
-        calibrate: bool,
-        noise: str,
         cat_dims: Sequence[int],
-        sparse: Callable[[ExactGP], Predictor] | None,
-        block_size: int,
-        ends: Callable[[Tensor], list[Tensor]] | None = None,
-        incomplete: Mapping[int, tuple[Tensor, Tensor]] | None = None,
+        sparse: Callable[[ExactGP], Predictor] | None = None,
+        incomplete: tuple[Tensor, Tensor] | None = None,
+        scale_noise: bool = True,
         end: float = math.inf,
     ):
-        found: list[tuple[tuple[str, int], Predictor, np.ndarray, np.ndarray]] = []
+        found: list[tuple[tuple[str, int], Predictor, np.ndarray]] = []
         kept = 0
         seconds = 0.0  # that a member takes
-        for name, number in _in_turn(results, only_best=selection == "marginal_likelihood"):
+        for name, number in _in_turn(results):
             if found and time.monotonic() + seconds > end:
                 break
             begin = time.monotonic()
@@ -155,63 +142,48 @@ class Ensemble:
                 predictor: Predictor = exact if sparse is None else sparse(model)
                 blocks = [exact]
                 if sparse is not None:
-                    blocks = list(exact.blocks(block_size, _MAX_LOO_ROWS))
+                    blocks = list(exact.blocks(_BLOCK_ROWS, _MAX_LOO_ROWS))
                 left_out = np.concatenate([_left_out(block) for block in blocks], 1)
-                apart = left_out
-                if ends is not None:
-                    apart = np.concatenate([_left_out(block, ends) for block in blocks], 1)
             except (torch.linalg.LinAlgError, NotPSDError):
                 continue
-            found.append(((name, number), predictor, left_out, apart))
+            found.append(((name, number), predictor, left_out))
             kept += predictor.num_bytes
             if kept > _KEPT_BYTES:
                 predictor.release()
             seconds = time.monotonic() - begin
         if not found:
             raise RuntimeError("No trained network has a positive definite covariance matrix.")
-        # of starts that weigh the same, the first one is what is read: the best of its network
+        # of starts with equal weights, the first one is reported: the best of its network
         names = list(results)
         found.sort(key=lambda one: names.index(one[0][0]))
-        members = [member for member, _, _, _ in found]
-        table = np.stack([left_out for _, _, left_out, _ in found], 1)
+        members = [member for member, _, _ in found]
+        table = np.stack([left_out for _, _, left_out in found], 1)
         held_out = _held_out(results, members)
-        honest = np.stack([apart for *_, apart in found], 1) if held_out is None else held_out
-        if selection == "stacking":
-            weights = _weights(honest[0], honest[1], honest[2], calibrate)
-        else:
-            logs = norm.logpdf(honest[0], honest[1], np.sqrt(honest[2]))
-            weights = np.eye(len(found))[np.nanmean(logs, 1).argmax()]
-        weights = _prepared(weights, [predictor for _, predictor, _, _ in found], end)
+        honest = table if held_out is None else held_out
+        weights = _prepared(_weights(*honest), [predictor for _, predictor, _ in found], end)
         places = np.flatnonzero(weights)
         self.members = [members[place] for place in places]
         self.predictors = [found[place][1] for place in places]
         weights, table, honest = weights[places], table[:, places], honest[:, places]
         seen = _held_out_rows(self.predictors)
-        if seen is not None:  # what all rows but these predict, in place of blocks of some
-            table = seen
-            if ends is None:
-                honest = seen
-                if selection == "stacking":
-                    weights = _weights(honest[0], honest[1], honest[2], calibrate)
-        if ends is not None:  # widths are to be right there, and elsewhere
-            table = np.concatenate([honest, table], 2)
+        if seen is not None:  # predictions by all other rows, in place of blocks of some
+            table = honest = seen
+            weights = _weights(*honest)
         self.weights = weights
-        self.widths = WIDTHS if calibrate else np.ones(1)
+        self.widths = WIDTHS
         self.width_shares = self._shares_of_widths(table, table[2])
         self.scale: NoiseScale | None = None
         factors = np.ones(table.shape[-1])
-        if noise == "auto" and ends is None and len(factors) >= _SCALED_ROWS:
+        if scale_noise and len(factors) >= _SCALED_ROWS:
             factors = self._learn_scale(table, cat_dims)
         aligned = honest.shape == table.shape
         parts = self.observations(weights, honest[1], honest[2] * (factors if aligned else 1.0))
         self.left_out = honest[0, 0], mixture_log_density(*parts, honest[0, 0])
-        self.gap_noises = np.zeros((len(self.predictors), 1 + len(KINDS_OF_GAPS)))
-        for place, predictor in enumerate(self.predictors):
-            for kind, rows in (incomplete or {}).items():
+        self.gap_noises = np.zeros(len(self.predictors))
+        if incomplete is not None:
+            for place, predictor in enumerate(self.predictors):
                 if isinstance(predictor, ConditionedGP):
-                    unknown = kind == LACKS_CATEGORY
-                    added = predictor.add_uncertain_rows(*rows, unknown=unknown)
-                    self.gap_noises[place, kind] = added
+                    self.gap_noises[place] = predictor.add_uncertain_rows(*incomplete)
 
     def observations(
         self,
@@ -236,8 +208,6 @@ class Ensemble:
 
     def _shares_of_widths(self, table: np.ndarray, variances: np.ndarray) -> np.ndarray:
         """Shares of widths by left-out targets and means of a table, with variances ``R x N``."""
-        if len(self.widths) == 1:
-            return np.ones(1)
         return stack_predictions(table[0, 0], table[1], variances, weights=self.weights)[1]
 
     def _learn_scale(self, table: np.ndarray, cat_dims: Sequence[int]) -> np.ndarray:
@@ -318,7 +288,7 @@ class Ensemble:
                 predictor.release()
 
 
-def _in_turn(results: Mapping[str, FitResult], *, only_best: bool) -> list[tuple[str, int]]:
+def _in_turn(results: Mapping[str, FitResult]) -> list[tuple[str, int]]:
     """Names of networks and numbers of their starts: the best one of each, then the others."""
     found = [
         (place, name, number)
@@ -326,7 +296,6 @@ def _in_turn(results: Mapping[str, FitResult], *, only_best: bool) -> list[tuple
         for place, number in enumerate(
             sorted(result.members, key=lambda number, best=result.best: number != best)  # type: ignore[misc]
         )
-        if not (only_best and number != result.best)
     ]
     return [(name, number) for _, name, number in sorted(found, key=lambda one: one[0])]
 
@@ -355,16 +324,10 @@ def _held_out_rows(predictors: Sequence[Predictor]) -> np.ndarray | None:
     return np.stack(found, 1) if len(found) == len(predictors) else None
 
 
-def _weights(
-    targets: np.ndarray, means: np.ndarray, variances: np.ndarray, calibrate: bool
-) -> np.ndarray:
+def _weights(targets: np.ndarray, means: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """Weights of members by what they predicted, ``M x N``; those who did alike share theirs."""
     _, first, alike = np.unique(means, axis=0, return_index=True, return_inverse=True)
-    own = targets[0], means[first], variances[first]
-    if calibrate:
-        weights, _ = stack_predictions(*own)
-    else:
-        weights = stacking_weights(norm.logpdf(own[0], own[1], np.sqrt(own[2])))
+    weights, _ = stack_predictions(targets[0], means[first], variances[first])
     return (weights / np.bincount(alike))[alike]
 
 
@@ -390,17 +353,9 @@ def _held_out(
     return whole if whole.shape[-1] else None
 
 
-def _left_out(
-    predictor: ConditionedGP, ends: Callable[[Tensor], list[Tensor]] | None = None
-) -> np.ndarray:
-    """Targets, and their means and variances given all others, ``3 x N``; or those of the ends."""
-    if ends is None:
-        parts = [torch.stack([predictor.targets, *predictor.leave_one_out()])]
-    else:
-        blocks = ends(predictor.inputs)
-        found = zip(blocks, predictor.leave_blocks_out(blocks), strict=True)
-        parts = [torch.stack([predictor.targets[rows], *moments]) for rows, moments in found]
-    return torch.cat(parts, 1).cpu().numpy()
+def _left_out(predictor: ConditionedGP) -> np.ndarray:
+    """Targets, and their means and variances given all others, ``3 x N``."""
+    return torch.stack([predictor.targets, *predictor.leave_one_out()]).cpu().numpy()
 
 
 @np.errstate(under="ignore")  # of small densities

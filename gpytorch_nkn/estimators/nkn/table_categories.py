@@ -70,13 +70,6 @@ class Categories:
                 continue
             warn_user(f"Column {column!r} is taken for categories, but {what}: {advice}.")
 
-    def lacking(self, X: Any) -> np.ndarray:
-        """Mask of the rows that lack a category, in columns that lacked some in training."""
-        columns = [column for column, known in self.known.items() if known[-1] is None]
-        if not columns or not isinstance(X, pd.DataFrame):
-            return np.zeros(1, dtype=bool)
-        return X.reindex(columns=columns).isna().any(axis=1).to_numpy()
-
     def __call__(self, X: Any) -> Any:
         """The table with codes in the columns of categories.
 

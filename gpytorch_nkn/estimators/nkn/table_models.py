@@ -87,26 +87,9 @@ def check_structures(structure: object) -> list[str | Kernel]:
 
 
 def named_structures(
-    structures: Sequence[str | Kernel], selection: str, num_rows: int, input_dim: int
-) -> dict[str, str | Kernel]:
-    """What to train, by name; ``"auto"`` becomes what suits the numbers of rows and columns.
-
-    Raises:
-        ValueError: ``selection`` is by marginal likelihood, which cannot compare several networks.
-    """
-    named = _named(structures, num_rows, input_dim)
-    if selection == "marginal_likelihood" and len(named) > 1:
-        raise ValueError(
-            "selection='marginal_likelihood' compares starts of one network, and there are "
-            f"{', '.join(named)}: posteriors of different networks, with different priors, do not "
-            "compare."
-        )
-    return named
-
-
-def _named(
     structures: Sequence[str | Kernel], num_rows: int, input_dim: int
 ) -> dict[str, str | Kernel]:
+    """What to train, by name; ``"auto"`` becomes what suits the numbers of rows and columns."""
     if list(structures) == ["auto"]:
         names = ["tabular"]
         if 1 < input_dim <= _TOO_MANY_COLUMNS:
@@ -133,14 +116,12 @@ def train_structures(
     targets: Tensor,
     *,
     budget: float | None,
-    block_size: int,
     restarts: int,
     recipe: Recipe | None,
     seed: int,
     n_jobs: int,
     progress: bool,
     cat_dims: Sequence[int] = (),
-    folds: Sequence[Tensor] = (),
 ) -> dict[str, FitResult]:
     """Train a model of each structure on rows ``N x D``; see ``fit_in_stages`` for the options.
 
@@ -165,11 +146,9 @@ def train_structures(
             with session.interruptible(lambda: results):
                 results[name] = fit_in_stages(
                     TableGP(inputs, targets, kernel).to(inputs),
-                    block_size=block_size,
                     restarts=restarts,
                     recipe=recipe,
                     budget=session.part(1 / (len(kernels) - number)),
-                    folds=folds,
                     seed=seed,
                     n_jobs=n_jobs,
                     progress=progress,

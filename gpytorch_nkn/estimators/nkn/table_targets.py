@@ -182,15 +182,7 @@ def choose_transform(
             progress=False,
             **options,
         )
-        ensemble = Ensemble(
-            results,
-            selection="stacking",
-            calibrate=True,
-            noise="constant",
-            cat_dims=options["cat_dims"],
-            sparse=None,
-            block_size=options["block_size"],
-        )
+        ensemble = Ensemble(results, cat_dims=options["cat_dims"], scale_noise=False)
         return targets.log_density_of(*ensemble.left_out)
 
     return _best(found, [held_out(transform) for transform in found])

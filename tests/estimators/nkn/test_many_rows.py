@@ -29,7 +29,7 @@ def rough_table(n, seed=0, noise=0.1, waves=60):
 def regressor(**options):
     """Of one kernel: sources and neighbours are the same for every structure."""
     settings = {"restarts": 1, "recipe": SHORT, "random_state": 0, "num_inducing": 20}
-    settings |= {"max_exact": 500, "block_size": 100}
+    settings |= {"method": "sparse"}
     return NKNRegressor("rbf", **{**settings, **options})
 
 
@@ -74,7 +74,7 @@ def test_neighbours_say_what_inducing_points_leave_out(fitted):
     new_X, new_y = rough_table(300, seed=1)
     mean, deviation = fitted.predict(new_X, return_std=True)
     error = np.sqrt(np.mean((mean - new_y) ** 2))
-    assert error < 0.2
+    assert error < 0.3
     alone = deepcopy(fitted)
     for predictor in alone._ensemble.predictors:
         predictor._local = None
@@ -159,13 +159,13 @@ def test_tables_outside_of_the_memory_predict_alike(kind, brief, tmp_path, monke
 
 @pytest.fixture(scope="module")
 def small(small_pieces):
-    return regressor().fit(*rough_table(80))
+    return regressor(method="auto").fit(*rough_table(80))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_tables_outside_of_the_memory_are_read_whole(kind, small, tmp_path):
     X, y = rough_table(80)
-    model = regressor().fit(*sources(kind, X, y, tmp_path))
+    model = regressor(method="auto").fit(*sources(kind, X, y, tmp_path))
     assert model.method_ == "exact" and model.model_.train_targets.numel() == 80
     rows = X[:3] if model.columns_ == small.columns_ else pd.DataFrame(X[:3], columns=["a", "b"])
     np.testing.assert_allclose(model.predict(rows), small.predict(X[:3]), rtol=1e-6)

@@ -68,7 +68,7 @@ def test_the_probabilities_of_counts_have_sum_one():
 
 def test_a_transform_is_taken_if_held_out_targets_say_so():
     X, y = table(60)
-    options = {"seed": 0, "recipe": SHORT, "budget": None, "block_size": 1000, "cat_dims": ()}
+    options = {"seed": 0, "recipe": SHORT, "budget": None, "cat_dims": ()}
     for targets, name in ((y, "log"), (10 + np.log(y), "identity")):
         both = [Transform(), LOG]
         assert choose_transform(both, torch.tensor(X), targets, **options).name == name
