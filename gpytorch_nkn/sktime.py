@@ -83,7 +83,7 @@ class SktimeNKNForecaster(BaseForecaster):
         self,
         structure: str | NeuralKernelNetwork = "auto",
         seasons: str | float | ArrayLike = "auto",
-        transform: Literal["auto", "identity", "log", "log1p", "sqrt", "box-cox", "logit"] = "auto",
+        transform: Literal["auto", "identity", "log", "log1p", "sqrt", "logit"] = "auto",
         bounds: Sequence[float | None] | None = None,
         horizon: int | None = None,
         quality: Literal["fast", "default", "best"] = "default",

@@ -262,7 +262,7 @@ def _add_common_options(parser: argparse.ArgumentParser, *, out: str, budget: fl
     )
     parser.add_argument(
         "--transform",
-        choices=("auto", "identity", "log", "log1p", "sqrt", "box-cox", "logit"),
+        choices=("auto", "identity", "log", "log1p", "sqrt", "logit"),
         default="auto",
         help="what is modelled of the target (default: it, its square root and its logarithm where "
         "these exist; it and its log odds between two bounds)",

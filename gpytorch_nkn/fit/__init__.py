@@ -39,11 +39,6 @@ from gpytorch_nkn.fit.sizes import (
     free_bytes as free_bytes,
     warn_of_size as warn_of_size,
 )
-from gpytorch_nkn.fit.stacking import (
-    WIDTHS as WIDTHS,
-    stack_predictions as stack_predictions,
-    stacking_weights,
-)
 
 __all__ = [
     "FitResult",
@@ -52,5 +47,4 @@ __all__ = [
     "SizeWarning",
     "fit_best_of",
     "fit_in_stages",
-    "stacking_weights",
 ]

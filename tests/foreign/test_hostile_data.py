@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator
 
 import gpytorch_nkn
 from gpytorch_nkn import (
+    averaging,
     baselines,
     bo,
     datasets,
@@ -92,7 +93,10 @@ FUNCTIONS = {
         datasets.decimal_years,
         (np.arange("2020-01-01", "2020-02-10", dtype="datetime64[D]"),),
     ),
-    fit.stacking_weights: (fit.stacking_weights, (np.random.default_rng(0).normal(size=(10, 3)),)),
+    averaging.stacking_weights: (
+        averaging.stacking_weights,
+        (np.random.default_rng(0).normal(size=(10, 3)),),
+    ),
     interpretation.leave_one_out: (
         interpretation.leave_one_out,
         (COVARIANCE, WAVE[:12], WAVE[:12]),

@@ -15,10 +15,11 @@ from scipy.special import log_ndtr, logsumexp, ndtr
 from scipy.stats import norm
 from torch import Tensor
 
+from gpytorch_nkn.averaging import WIDTHS, stack_predictions
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.nkn.noise_scale import NoiseScale
 from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
-from gpytorch_nkn.fit import WIDTHS, FitResult, stack_predictions
+from gpytorch_nkn.fit import FitResult
 
 __all__ = [
     "Costs",

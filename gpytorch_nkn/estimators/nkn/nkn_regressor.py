@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from gpytorch_nkn._devices import OnCPU
+from gpytorch_nkn.averaging import TRANSFORMS, Transform, as_bounds
 from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
 from gpytorch_nkn.estimators.nkn.ensemble import (
     Costs,
@@ -51,11 +52,6 @@ from gpytorch_nkn.estimators.table_input import (
     refuse_repeated_names,
     warn_of_copies,
 )
-from gpytorch_nkn.estimators.transforms import (
-    TRANSFORMS,
-    Transform,
-    as_bounds,
-)
 from gpytorch_nkn.fit import (
     Recipe,
     Session,
@@ -70,7 +66,7 @@ _SHARE = 0.5  # of a budget, at most, for what predictions need
 _USUAL_ROWS = 100_000
 _MIXED = 2  # members that it is to have time for
 _METHODS = ("auto", "exact", "sparse")
-_TRANSFORMS = ("auto", *(name for name in TRANSFORMS if name != "box-cox"))  # a power of series
+_TRANSFORMS = ("auto", *TRANSFORMS)
 # Width of the Gaussian around each of eight draws, in their standard deviation: half of the
 # distance between neighbours.
 _BANDWIDTH = 0.2

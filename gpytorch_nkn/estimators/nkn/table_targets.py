@@ -12,10 +12,10 @@ import torch
 from scipy.stats import skew
 from torch import Tensor
 
+from gpytorch_nkn.averaging import Transform, candidate_transforms
 from gpytorch_nkn.estimators.nkn.ensemble import Ensemble, mixture_log_density, mixture_quantile
 from gpytorch_nkn.estimators.nkn.table_models import train_structures
 from gpytorch_nkn.estimators.table_input import offset_and_scale
-from gpytorch_nkn.estimators.transforms import Transform, candidate_transforms
 from gpytorch_nkn.fit import Recipe
 
 __all__ = ["Targets", "candidates", "choose_transform"]

@@ -17,11 +17,10 @@ from gpytorch.models import ExactGP
 from gpytorch.priors import NormalPrior
 from torch import Tensor
 
+from gpytorch_nkn.averaging import PredictiveMixture, Transform
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
-from gpytorch_nkn.estimators.series.mixture import Mixture
 from gpytorch_nkn.estimators.series.seasons import typical_step
 from gpytorch_nkn.estimators.series.series_filter import WALKS, SeriesFilter
-from gpytorch_nkn.estimators.transforms import Transform
 from gpytorch_nkn.fit import FitResult
 from gpytorch_nkn.layers import log_normal_prior
 from gpytorch_nkn.linalg import ExactPosterior
@@ -298,7 +297,7 @@ def judge(
     ratio = float(errors.mean()) * math.sqrt(math.pi / 2)
     spread = (_WINDOWS + windows * ratio) / (_WINDOWS + windows)
     mean_ahead, std = scales.moments(forecast, variance)
-    said = Mixture(np.ones(1), mean_ahead[None], spread * std[None], (scales.transform,))
+    said = PredictiveMixture(np.ones(1), mean_ahead[None], spread * std[None], (scales.transform,))
     return Judgement(float(said.log_density(values[row]).mean()), spread)
 
 

@@ -19,14 +19,20 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_nkn._devices import OnCPU
+from gpytorch_nkn.averaging import (
+    TRANSFORMS,
+    MixturePredictions,
+    PredictiveMixture,
+    Transform,
+    as_bounds,
+    candidate_transforms,
+)
 from gpytorch_nkn.estimators.series.covariates import Covariates, covariate_frame
 from gpytorch_nkn.estimators.series.member import Member
-from gpytorch_nkn.estimators.series.mixture import Mixture
 from gpytorch_nkn.estimators.series.search import Search
 from gpytorch_nkn.estimators.series.seasons import check_seasons, find_seasons, typical_step
 from gpytorch_nkn.estimators.series.series_input import (
     as_times,
-    as_vector,
     forecast_columns,
     observations,
     starts,
@@ -37,12 +43,6 @@ from gpytorch_nkn.estimators.series.training import (
     Series,
 )
 from gpytorch_nkn.estimators.table_input import refuse_constant
-from gpytorch_nkn.estimators.transforms import (
-    TRANSFORMS,
-    Transform,
-    as_bounds,
-    candidate_transforms,
-)
 from gpytorch_nkn.fit import (
     FitResult,
     Recipe,
@@ -65,7 +65,7 @@ _OUTLIERS = ("auto", "keep")
 _OPTIONS = tuple(field.name for field in fields(Search) if field.name not in ("seed", "begin"))
 
 
-class NKNForecaster(OnCPU, RegressorMixin, BaseEstimator):
+class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
     """Mixture of Gaussian processes of several structures, for series over time.
 
     Several networks of kernels, each for the targets and for transforms of them, are trained and
@@ -99,8 +99,7 @@ class NKNForecaster(OnCPU, RegressorMixin, BaseEstimator):
             periods in units of time (days for dates, or durations); an empty list for none.
             Those that the data do not hold twice are not used.
         transform: ``"identity"`` models the targets; ``"log"`` their logarithms, for variation
-            that grows with the level; ``"sqrt"`` and ``"box-cox"`` are between the two: square
-            roots, or a power from 0 (logarithms) to 1 that is learned from the series; ``"log1p"``
+            that grows with the level; ``"sqrt"``, between the two, their square roots; ``"log1p"``
             logarithms of targets plus one (or the smallest positive target, unless they are whole
             numbers); ``"logit"`` the log odds of shares, between ``bounds``. ``"auto"`` tries the
             targets themselves, and with them square roots where none is negative, logarithms where
@@ -174,7 +173,7 @@ class NKNForecaster(OnCPU, RegressorMixin, BaseEstimator):
         structure: Literal["auto", "time_series"] | NeuralKernelNetwork = "auto",
         *,
         seasons: str | float | ArrayLike = "auto",
-        transform: Literal["auto", "identity", "log", "log1p", "sqrt", "box-cox", "logit"] = "auto",
+        transform: Literal["auto", "identity", "log", "log1p", "sqrt", "logit"] = "auto",
         bounds: Sequence[float | None] | None = None,
         horizon: int | None = None,
         quality: Literal["fast", "default", "best"] = "default",
@@ -318,11 +317,13 @@ class NKNForecaster(OnCPU, RegressorMixin, BaseEstimator):
         Returns:
             Median ``M``, or median and standard deviation, in units of the targets.
         """
-        mixture = self._mixture(x, covariates)
+        mixture = self.predict_distribution(x, covariates=covariates)
         median = mixture.quantile(0.5)
         return (median, mixture.std()) if return_std else median
 
-    def predict_distribution(self, x: ArrayLike, *, covariates: ArrayLike | None = None) -> Mixture:
+    def predict_distribution(  # type: ignore[override]
+        self, x: ArrayLike, /, *, covariates: ArrayLike | None = None
+    ) -> PredictiveMixture:
         """Distributions of new observations, to ask for several things at the cost of one.
 
         Args:
@@ -333,67 +334,7 @@ class NKNForecaster(OnCPU, RegressorMixin, BaseEstimator):
             The mixture, with ``quantile(p)`` and ``std()``, each ``M``, and ``log_density(y)`` of
             observations ``M``, in units of the targets.
         """
-        return self._mixture(x, covariates)
-
-    def predict_quantiles(
-        self, x: ArrayLike, probabilities: ArrayLike, *, covariates: ArrayLike | None = None
-    ) -> np.ndarray:
-        """Quantiles of new observations.
-
-        Args:
-            x: Time ``M`` or ``M x 1``.
-            probabilities: ``Q`` numbers between 0 and 1.
-            covariates: As in :meth:`predict`.
-
-        Returns:
-            Quantiles ``M x Q``, in units of the targets.
-        """
-        wanted = np.atleast_1d(np.asarray(probabilities, dtype=float))
-        if wanted.ndim != 1 or not wanted.size or not ((wanted > 0) & (wanted < 1)).all():
-            raise ValueError(
-                f"probabilities must be numbers between 0 and 1, got {probabilities!r}."
-            )
-        mixture = self._mixture(x, covariates)
-        return np.stack([mixture.quantile(probability) for probability in wanted.tolist()], -1)
-
-    def predict_interval(
-        self, x: ArrayLike, level: float = 0.95, *, covariates: ArrayLike | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Central band that holds a new observation with probability ``level``.
-
-        Args:
-            x: Time ``M`` or ``M x 1``.
-            level: Probability between 0 and 1.
-            covariates: As in :meth:`predict`.
-
-        Returns:
-            Lower and upper ends ``M``, in units of the targets.
-        """
-        check_number("level", level, positive=True)
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1, got {level}.")
-        levels = [(1 - level) / 2, (1 + level) / 2]
-        ends = self.predict_quantiles(x, levels, covariates=covariates)
-        return ends[:, 0], ends[:, 1]
-
-    def log_predictive_density(
-        self, x: ArrayLike, y: ArrayLike, *, covariates: ArrayLike | None = None
-    ) -> np.ndarray:
-        """Log density of observations under the forecast, point by point.
-
-        Args:
-            x: Time ``M`` or ``M x 1``.
-            y: Observations ``M``.
-            covariates: As in :meth:`predict`.
-
-        Returns:
-            Natural logarithms ``M``, of densities per unit of the targets; of probabilities at a
-            bound on which targets of the fit lie, such as 0 of counts.
-        """
-        mixture, target = self._mixture(x, covariates), as_vector(y, "y")
-        if target.shape != mixture.means.shape[1:]:
-            raise ValueError(f"x has {mixture.means.shape[1]} points and y has {target.size}.")
-        return mixture.log_density(target)
+        return self._mixture_at(self._rows(x, covariates))
 
     def score(
         self,
@@ -557,13 +498,11 @@ class NKNForecaster(OnCPU, RegressorMixin, BaseEstimator):
         rng = np.random.default_rng(check_random_state(seed).randint(2**31 - 1))
         rows = self._rows(times, covariates)
         mixture = self._mixture_at(rows)
-        counts = rng.multinomial(num_paths, mixture.weights)
-        paths = [
-            mixture.draws(part, member.scores(rows, count, rng, self.device))
-            for part, (member, count) in enumerate(zip(self.members_, counts, strict=True))
-            if count
-        ]
-        return pd.DataFrame(rng.permutation(np.concatenate(paths)).T, times)
+
+        def scores(number: int, count: int) -> np.ndarray:
+            return self.members_[number].scores(rows, count, rng, self.device)
+
+        return pd.DataFrame(mixture.sample(num_paths, rng, scores).T, times)
 
     def update(
         self, x: ArrayLike, y: ArrayLike | None = None, *, covariates: ArrayLike | None = None
@@ -788,12 +727,9 @@ class NKNForecaster(OnCPU, RegressorMixin, BaseEstimator):
         frame = self.covariates_.frame(covariates, as_times(x))
         return np.column_stack([time, self.covariates_.scaled(frame)])
 
-    def _mixture(self, x: ArrayLike, covariates: ArrayLike | None) -> Mixture:
-        return self._mixture_at(self._rows(x, covariates))
-
-    def _mixture_at(self, rows: np.ndarray) -> Mixture:
+    def _mixture_at(self, rows: np.ndarray) -> PredictiveMixture:
         moments = [member.moments(rows, self.device) for member in self.members_]
-        return Mixture(
+        return PredictiveMixture(
             weights=np.array([member.weight for member in self.members_]),
             means=np.stack([mean for mean, _ in moments]),
             stds=np.stack([std for _, std in moments]),

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gpytorch_nkn.averaging import Transform
 from gpytorch_nkn.estimators.series.member import Member
 from gpytorch_nkn.estimators.series.training import Series, Settings, train
-from gpytorch_nkn.estimators.transforms import Transform
 from gpytorch_nkn.fit import Session
 
 __all__ = ["CANDIDATE", "wild_rows"]

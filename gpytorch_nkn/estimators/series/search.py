@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from scipy.special import softmax
 
+from gpytorch_nkn.averaging import Transform, as_bounds, candidate_transforms
 from gpytorch_nkn.estimators.series.member import Member
 from gpytorch_nkn.estimators.series.outliers import CANDIDATE, wild_rows
 from gpytorch_nkn.estimators.series.training import (
@@ -23,7 +24,6 @@ from gpytorch_nkn.estimators.series.training import (
     candidates,
     train,
 )
-from gpytorch_nkn.estimators.transforms import Transform, as_bounds, candidate_transforms
 from gpytorch_nkn.fit import WORKER_LOST, Recipe, Session, as_finished, warn_user
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
@@ -123,9 +123,7 @@ class Search:
 
     def _transforms(self, series: Series) -> list[Transform]:
         """What may be modelled of the targets."""
-        season = round(series.seasons[0] / series.step) if series.seasons else None
-        bounds = as_bounds(self.bounds)
-        return candidate_transforms(self.transform, series.values, bounds, season)
+        return candidate_transforms(self.transform, series.values, as_bounds(self.bounds))
 
     def _train_all(self, series: Series) -> tuple[list[Member], np.ndarray, bool]:
         """All candidates, the mask ``N`` of wild values left out, and whether Ctrl-C came."""

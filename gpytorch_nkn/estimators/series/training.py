@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpytorch_nkn.averaging import Transform
 from gpytorch_nkn.estimators.series.member import CONDITIONED, Member, Scales, SeriesGP, judge
 from gpytorch_nkn.estimators.series.seasons import typical_step
 from gpytorch_nkn.estimators.table_input import offset_and_scale
-from gpytorch_nkn.estimators.transforms import Transform
 from gpytorch_nkn.fit import FitResult, Recipe, fit_best_of
 from gpytorch_nkn.initialization import candidate_periods
 from gpytorch_nkn.kernels import NeuralKernelNetwork

@@ -14,6 +14,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from gpytorch_nkn.averaging import stacking_weights
 from gpytorch_nkn.bo import fresh_start, tell_failures
 from gpytorch_nkn.fit import (
     Objective,
@@ -24,7 +25,6 @@ from gpytorch_nkn.fit import (
     copy_model,
     fit_best_of,
     noisy_prior,
-    stacking_weights,
     warn_user,
 )
 from gpytorch_nkn.linalg import ExactPosterior
@@ -61,7 +61,7 @@ def fit_structure_ensemble_gp(
     of its parameters is maximised by L-BFGS from the parameters of ``previous`` and from fresh
     starts. The weights maximise the leave-one-out log density of the mixture, the parameters
     being kept, with a prior that draws them together
-    (:func:`gpytorch_nkn.fit.stacking_weights`).
+    (:func:`gpytorch_nkn.averaging.stacking_weights`).
 
     Args:
         model: Model to train in place.

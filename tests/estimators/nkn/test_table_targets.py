@@ -6,9 +6,9 @@ import torch
 from scipy.stats import lognorm, norm
 from sklearn.base import clone
 
+from gpytorch_nkn.averaging import Transform, candidate_transforms
 from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
-from gpytorch_nkn.estimators.transforms import Transform, candidate_transforms
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import effects, report
 

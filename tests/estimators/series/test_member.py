@@ -3,8 +3,8 @@ import pytest
 import torch
 from scipy.stats import norm
 
+from gpytorch_nkn.averaging import Transform
 from gpytorch_nkn.estimators.series.member import Member, Scales, SeriesGP, judge
-from gpytorch_nkn.estimators.transforms import Transform
 from gpytorch_nkn.fit import FitResult
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 

@@ -216,7 +216,7 @@ def test_logarithms_give_log_normal_forecasts():
     np.testing.assert_allclose(logged.log_predictive_density(x, target), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("transform", ["sqrt", "log1p", "box-cox"])
+@pytest.mark.parametrize("transform", ["sqrt", "log1p"])
 def test_counts_have_forecasts_that_are_not_negative(transform):
     rng = np.random.default_rng(0)
     time = np.arange(84.0)
@@ -658,5 +658,5 @@ def test_bad_probabilities_are_named(fitted, probabilities):
 
 
 def test_lengths_of_a_density_must_agree(fitted):
-    with pytest.raises(ValueError, match="x has 2 points and y has 1"):
+    with pytest.raises(ValueError, match="y must hold 2 finite numbers"):
         fitted.log_predictive_density([1.0, 2.0], [1.0])

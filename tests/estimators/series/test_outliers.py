@@ -2,10 +2,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gpytorch_nkn.averaging import Transform
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.estimators.series.outliers import wild_rows
 from gpytorch_nkn.estimators.series.training import Series, Settings, train
-from gpytorch_nkn.estimators.transforms import Transform
 from gpytorch_nkn.fit import Recipe
 
 PLAIN, LOG = Transform(), Transform("log", 0.0, power=0.0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from gpytorch_nkn.estimators.transforms import Transform
+from gpytorch_nkn.averaging import Transform
 from gpytorch_nkn.interpretation import Effect, Effects
 from gpytorch_nkn.interpretation.components.behaviour import Geometry, Role
 from gpytorch_nkn.interpretation.components.decomposition import Component

@@ -21,7 +21,8 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.settings import cholesky_jitter
 from torch.distributions import Normal
 
-from gpytorch_nkn.fit import Objective, stacking_weights
+from gpytorch_nkn.averaging import stacking_weights
+from gpytorch_nkn.fit import Objective
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import NativeEvaluator
 from gpytorch_nkn.linalg import DelayedMatrix, delayed_matrix

@@ -8,12 +8,11 @@ from scipy.special import logsumexp
 
 __all__ = ["WIDTHS", "stack_predictions", "stacking_weights"]
 
-_STEPS = 500
-_ROUNDS = 20
-_TOLERANCE = 1e-10  # of the change of a weight in a step
+_STEPS, _ROUNDS = 500, 20
+_TOLERANCE = 1e-10  # change of a weight in one EM step
 
-# Factors of the standard deviation, in half octaves, and what their weights start from: so many
-# points that were predicted as well as they should, and a part of the points spread over all.
+# Factors of the standard deviation. The Dirichlet prior of their weights counts five points with
+# a factor of 1, and half a percent of all points spread over all factors.
 WIDTHS = 2.0 ** np.arange(-1.0, 3.5, 0.5)
 _POINTS_AS_PREDICTED = 5.0
 _EVENNESS_OF_WIDTHS = 0.005
@@ -21,15 +20,14 @@ _EVENNESS_OF_WIDTHS = 0.005
 
 @np.errstate(under="ignore")  # of small densities
 def stacking_weights(log_densities: ArrayLike, *, evenness: float = 0.05) -> np.ndarray:
-    r"""Weights under which a mixture predicts held-out data best.
+    r"""Return the weights under which a mixture predicts held-out data best.
 
     .. math::
         \max_{w \in \Delta} \; \frac1N \sum_{i} \log \sum_m w_m\, p_m(y_i \mid y_{-i})
         + \frac{\epsilon}{M} \sum_m \log w_m
 
-    The objective is concave; expectation-maximisation rises to its maximum without a step size.
-    The second term, a Dirichlet prior, keeps weights from zero. It guards against models whose
-    lead in density on the data at hand is chance: on data unlike them they may well fail alone.
+    The objective is concave and is maximised by expectation-maximisation. The second term, a
+    Dirichlet prior, keeps weights from zero: a model's lead on the data at hand may be chance.
 
     Args:
         log_densities: ``M x N``: log predictive density of each model at each point, from a
@@ -55,17 +53,16 @@ def stacking_weights(log_densities: ArrayLike, *, evenness: float = 0.05) -> np.
     usable = np.isfinite(logs).any(1)
     if not usable.any():
         raise ValueError("No log density is finite.")
-    weights = usable / usable.sum()
-    logs = logs[:, np.isfinite(logs).any(0)]  # points that no model foresees tell nothing apart
-    pseudo = evenness * logs.shape[1] * usable / usable.sum()
-    weights = _risen(logs, weights, pseudo)
+    logs = logs[:, np.isfinite(logs).any(0)]  # other points do not distinguish models
+    even = usable / usable.sum()
+    weights = _maximise(logs, even, evenness * logs.shape[1] * even)
     return weights / weights.sum()
 
 
 @np.errstate(under="ignore")  # of small densities
-def _risen(logs: np.ndarray, weights: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """Weights ``M`` of largest posterior for log densities ``M x N``, as if counts came before."""
-    densities = np.exp(logs - logs.max(0))  # of which a point's share in each is a ratio
+def _maximise(logs: np.ndarray, weights: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Weights ``M`` of largest posterior for log densities ``M x N`` and prior counts ``M``."""
+    densities = np.exp(logs - logs.max(0))
     total = logs.shape[1] + prior.sum()
     for _ in range(_STEPS):
         mixed = np.maximum(weights @ densities, np.finfo(float).tiny)
@@ -85,16 +82,13 @@ def stack_predictions(
     evenness: float = 0.05,
     weights: ArrayLike | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Weights of models and of widths under which held-out targets are predicted best.
+    r"""Return weights of models and of widths under which held-out targets are predicted best.
 
     .. math:: p(y_i) = \sum_m w_m \sum_k s_k\, N(y_i \mid \mu_{mi}, c_k^2 \sigma_{mi}^2),
         \qquad c_k \in \{2^{-1}, 2^{-1/2}, \dots, 2^3\}
 
-    As :func:`stacking_weights`, where each prediction is a mixture of Gaussians of several widths.
-    The noise of real tables is seldom normal: most targets lie closer to the mean than one
-    Gaussian can say without ruling out the few that lie far off. Those of widths start from five
-    targets that were predicted as they should and half a percent of all, evenly, so that few
-    targets leave a Gaussian nearly as it is, and outliers are never ruled out.
+    As :func:`stacking_weights`, with Gaussians of several widths in place of each prediction:
+    the noise of real tables is seldom normal. The prior keeps the widths near 1 for few targets.
 
     Args:
         targets: ``N``.
@@ -109,32 +103,25 @@ def stack_predictions(
     Raises:
         ValueError: As :func:`stacking_weights`.
     """
-    from scipy.stats import norm  # takes half a second to import
-
     y, mean = np.asarray(targets, dtype=float), np.asarray(means, dtype=float)
-    deviation = np.sqrt(np.asarray(variances, dtype=float))[:, None] * WIDTHS[:, None]
+    stds = np.sqrt(np.asarray(variances, dtype=float))[:, None] * WIDTHS[:, None]
     with np.errstate(all="ignore"):
-        logs = norm.logpdf(y, mean[:, None], deviation)  # M x K x N
+        scores = (y - mean[:, None]) / stds
+        logs = -(scores**2 + np.log(2 * np.pi)) / 2 - np.log(stds)  # M x K x N
     logs[np.isnan(logs)] = -np.inf
     of_widths = np.where(WIDTHS == 1, 1.0, 0.0)
     prior = _POINTS_AS_PREDICTED * of_widths + _EVENNESS_OF_WIDTHS * y.size / WIDTHS.size
     learned = weights is None
     found = np.full(len(mean), 1 / len(mean)) if learned else np.asarray(weights, dtype=float)
-    for _ in range(_ROUNDS):  # both halves only rise; they hardly depend on each other
+    even = np.full(WIDTHS.size, 1 / WIDTHS.size)
+    for _ in range(_ROUNDS):  # coordinate ascent
         before = of_widths
         with np.errstate(divide="ignore"):
             if learned:
                 by_model = logsumexp(logs, axis=1, b=of_widths[:, None])
                 found = stacking_weights(by_model, evenness=evenness)
             by_width = logsumexp(logs[found > 0], axis=0, b=found[found > 0, None, None])
-        of_widths = _weights_of_widths(by_width, prior)
+        of_widths = _maximise(by_width[:, np.isfinite(by_width).any(0)], even, prior)
         if not learned or np.abs(of_widths - before).max() < 1e-6:
             break
     return found, of_widths
-
-
-@np.errstate(under="ignore")  # of small densities
-def _weights_of_widths(logs: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """Weights ``K`` that maximise the log density ``K x N`` of their mixture and a Dirichlet."""
-    logs = logs[:, np.isfinite(logs).any(0)]
-    return _risen(logs, np.full(len(prior), 1 / len(prior)), prior)

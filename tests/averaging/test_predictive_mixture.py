@@ -5,8 +5,7 @@ import pytest
 from scipy import integrate
 from scipy.stats import lognorm, norm, truncnorm
 
-from gpytorch_nkn.estimators.series.mixture import Mixture
-from gpytorch_nkn.estimators.transforms import Transform
+from gpytorch_nkn.averaging import PredictiveMixture, Transform
 
 WEIGHTS = np.array([0.2, 0.5, 0.3])
 MEANS = np.array([[1.0, 3.0], [0.0, 1.0], [2.0, -1.0]])
@@ -33,7 +32,7 @@ def parts(column, floor):
 @pytest.mark.parametrize("floor", [-np.inf, 0.0, 0.5])
 @pytest.mark.parametrize("column", [0, 1])
 def test_densities_probabilities_and_moments_are_those_of_scipy(column, floor):
-    mixture = Mixture(WEIGHTS, MEANS, STDS, kinds(*LOGS, floor=floor))
+    mixture = PredictiveMixture(WEIGHTS, MEANS, STDS, kinds(*LOGS, floor=floor))
     own = list(parts(column, floor))
     for value in (0.7, 1.0, 4.0):
         density = mixture.log_density(np.full(2, value))[column]
@@ -54,25 +53,25 @@ def test_densities_probabilities_and_moments_are_those_of_scipy(column, floor):
 @pytest.mark.parametrize("floor", [-np.inf, 0.0])
 @pytest.mark.parametrize("probability", [1e-6, 0.025, 0.5, 0.975, 1 - 1e-6])
 def test_quantiles_have_their_probability(floor, probability):
-    mixture = Mixture(WEIGHTS, MEANS, STDS, kinds(*LOGS, floor=floor))
+    mixture = PredictiveMixture(WEIGHTS, MEANS, STDS, kinds(*LOGS, floor=floor))
     above = mixture.above(mixture.quantile(probability))
     np.testing.assert_allclose(above, 1 - probability, rtol=1e-6, atol=1e-12)
 
 
 def test_nothing_lies_below_the_floor_where_nearly_all_mass_is_cut():
-    mixture = Mixture(WEIGHTS, MEANS - 50, STDS, kinds(*LOGS, floor=0.0))
+    mixture = PredictiveMixture(WEIGHTS, MEANS - 50, STDS, kinds(*LOGS, floor=0.0))
     assert (mixture.quantile(0.001) >= 0).all() and np.isfinite(mixture.quantile(0.999)).all()
     assert (mixture.log_density(np.array([-1.0, -1e-9])) == -np.inf).all()
     np.testing.assert_array_equal(mixture.above(np.array([-1.0, 0.0])), 1.0)
 
 
 def test_one_part_is_normal():
-    mixture = Mixture(np.ones(1), MEANS[:1], STDS[:1], kinds(False))
+    mixture = PredictiveMixture(np.ones(1), MEANS[:1], STDS[:1], kinds(False))
     np.testing.assert_allclose(mixture.quantile(0.9), MEANS[0] + STDS[0] * norm.ppf(0.9))
     np.testing.assert_allclose(mixture.std(), STDS[0])
 
 
-FAR = Mixture(
+FAR = PredictiveMixture(
     np.array([0.5, 0.5]), np.array([[0.0], [1.0]]), np.array([[1.0], [50.0]]), kinds(False, True)
 )
 
@@ -99,14 +98,14 @@ def test_quantiles_rise_with_their_probability_up_to_the_largest_float():
 
 
 def test_densities_of_values_out_of_all_reach_are_zero():
-    mixture = Mixture(np.ones(1), MEANS[:1], STDS[:1], kinds(False))
+    mixture = PredictiveMixture(np.ones(1), MEANS[:1], STDS[:1], kinds(False))
     assert mixture.log_density(np.array([1e300]))[0] == -np.inf
 
 
 @pytest.mark.parametrize("upper", [1.0, np.inf])
 def test_closed_bounds_hold_what_is_beyond_them(upper):
     transform = Transform("sqrt", 0.0, upper, power=0.5, origin=-0.375, closed=True)
-    mixture = Mixture(np.ones(1), np.array([[0.5]]), np.array([[0.4]]), (transform,))
+    mixture = PredictiveMixture(np.ones(1), np.array([[0.5]]), np.array([[0.4]]), (transform,))
     scaled = 0.5 + 0.4 * norm.ppf(np.linspace(0, 1, 200_002)[1:-1])
     drawn = np.clip(np.maximum(scaled, 0) ** 2 - 0.375, 0, upper)
     for probability in (0.1, 0.5, 0.7, 0.99):
@@ -133,7 +132,7 @@ CASES = [
     (Transform("log1p", 0.0, power=0.0, origin=-1.0), 0.5, 0.8),
     (SHIFTED, 1.5, 0.7),
     (SHIFTED, -3.0, 0.7),
-    (Transform("box-cox", 0.0, power=0.3), 2.0, 0.1),
+    (Transform("sqrt", 0.0, power=0.3), 2.0, 0.1),
     (Transform("logit", 0.0, 100.0, 0.0, 0.0, 100.0), 2.0, 1.5),
     (Transform("logit", 0.0, 100.0, 0.0, -0.1, 100.1), -4.0, 2.0),
 ]
@@ -143,7 +142,7 @@ CASES = [
 def test_parts_are_cut_normal_distributions_of_what_the_transform_makes_of_values(
     transform, mean, std
 ):
-    mixture = Mixture(np.ones(1), np.array([[mean]]), np.array([[std]]), (transform,))
+    mixture = PredictiveMixture(np.ones(1), np.array([[mean]]), np.array([[std]]), (transform,))
     low, high = (np.array(transform.ends) - mean) / std
     own = truncnorm(low, high, mean, std)
     probabilities = np.array([1e-6, 1e-3, 0.3, 0.5, 0.9, 1 - 1e-6])

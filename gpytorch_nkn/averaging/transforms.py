@@ -10,7 +10,7 @@ from scipy.special import expit
 
 __all__ = ["TRANSFORMS", "Transform", "as_bounds", "candidate_transforms"]
 
-TRANSFORMS = ("identity", "log", "log1p", "sqrt", "box-cox", "logit")
+TRANSFORMS = ("identity", "log", "log1p", "sqrt", "logit")
 _NOUNS = {
     "identity": "identity",
     "log": "logarithm",
@@ -18,7 +18,6 @@ _NOUNS = {
     "sqrt": "square root",
     "logit": "log odds",
 }
-_POWERS = np.linspace(0.0, 1.0, 11)
 _ANSCOMBE = 3 / 8  # of one count, added under a root
 
 
@@ -50,9 +49,14 @@ class Transform:
         return self.power == 1
 
     @property
+    def is_linear(self) -> bool:
+        """Whether it leaves targets as they are and has no bounds."""
+        return self.is_identity and np.inf == self.upper == -self.lower
+
+    @property
     def noun(self) -> str:
-        """What it makes of targets, in words."""
-        return f"power {self.power:g}" if self.name == "box-cox" else _NOUNS[self.name]
+        """Its name in a sentence."""
+        return _NOUNS[self.name]
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -147,24 +151,21 @@ def candidate_transforms(
     option: str,
     values: np.ndarray,
     bounds: tuple[float, float] | None = None,
-    season: int | None = None,
     *,
     prefix: str = "",
 ) -> list[Transform]:
-    """Transforms that an option stands for.
+    """Return the transforms that an option stands for.
 
-    Where targets lie on a bound at which a link or the slope of a root is infinite, the origin is
-    moved beyond it: by 3/8 of the resolution for roots (Anscombe 1948; the resolution of whole
-    numbers is 1, that of others the smallest distance of a target from the bound), for
-    ``"log1p"`` by the resolution, for ``"logit"`` by half of it. Bounds on which targets lie are
-    closed: so do forecasts.
+    Where targets lie on a bound at which the transform or its slope is infinite, the origin is
+    moved beyond the bound: by 3/8 of the resolution for roots (Anscombe 1948), by the resolution
+    for ``"log1p"``, by half of it for ``"logit"``. The resolution of whole numbers is 1, that of
+    others the smallest distance of a target from the bound. Bounds with targets on them are closed.
 
     Args:
         option: One of :data:`TRANSFORMS`, or ``"auto"``.
-        values: Targets ``N`` in the order of time.
+        values: Targets ``N``.
         bounds: Between which targets lie; ``None`` for 0 and infinity where the option asks for
             targets that are not negative (``"auto"``: where they are so).
-        season: Steps of a season, by which ``"box-cox"`` learns its power.
         prefix: Of the names of option and bounds, in messages.
 
     Raises:
@@ -205,12 +206,10 @@ def candidate_transforms(
             names = ["identity", "logit"]
         elif np.isfinite(lower):
             names = ["identity", "sqrt", "log"] if smallest > lower else ["identity", "sqrt"]
-    return [_transform(name, values, lower, upper, season) for name in names]
+    return [_transform(name, values, lower, upper) for name in names]
 
 
-def _transform(
-    name: str, values: np.ndarray, lower: float, upper: float, season: int | None
-) -> Transform:
+def _transform(name: str, values: np.ndarray, lower: float, upper: float) -> Transform:
     closed = bool(values.min() == lower or values.max() == upper)
     if name == "identity":
         return Transform(name, lower, upper, closed=closed)
@@ -223,8 +222,7 @@ def _transform(
         return Transform(name, lower, upper, 0.0, origin, closed=closed)
     is_count = bool((values == np.round(values)).all())
     origin = lower - _ANSCOMBE * unit if is_count or values.min() == lower else lower
-    power = 0.5 if name == "sqrt" else _learned_power(values - origin, season)
-    return Transform(name, lower, upper, power, origin, closed=closed)
+    return Transform(name, lower, upper, 0.5, origin, closed=closed)
 
 
 def _resolution(values: np.ndarray, lower: float, upper: float) -> float:
@@ -233,20 +231,3 @@ def _resolution(values: np.ndarray, lower: float, upper: float) -> float:
         return 1.0
     distances = np.concatenate([values - lower, upper - values])
     return float(distances[(distances > 0) & np.isfinite(distances)].min())
-
-
-def _learned_power(distances: np.ndarray, season: int | None) -> float:
-    """The Box-Cox power under which changes, less those of a season ago, are most likely normal."""
-    logs = np.log(distances)
-    best, found = -np.inf, 1.0
-    for power in _POWERS.tolist():
-        scaled = distances**power if power else logs
-        slope = (power - 1) * logs + (np.log(power) if power else 0.0)
-        if season is not None and 3 * season < distances.size:
-            scaled, slope = scaled[season:] - scaled[:-season], slope[season:]
-        changes = np.diff(scaled)
-        variance = np.mean(changes**2)
-        likelihood = slope[1:].mean() - np.log(max(variance, np.finfo(float).tiny)) / 2
-        if likelihood > best:
-            best, found = float(likelihood), power
-    return found

@@ -3,8 +3,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 
-from gpytorch_nkn.fit import stacking_weights
-from gpytorch_nkn.fit.stacking import WIDTHS, stack_predictions
+from gpytorch_nkn.averaging import WIDTHS, stack_predictions, stacking_weights
 
 RNG = np.random.default_rng(0)
 

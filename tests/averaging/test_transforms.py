@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 from scipy.special import logit
-from scipy.stats import boxcox
 
-from gpytorch_nkn.estimators.transforms import (
+from gpytorch_nkn.averaging import (
     TRANSFORMS,
     as_bounds,
     candidate_transforms,
@@ -12,8 +11,8 @@ from gpytorch_nkn.estimators.transforms import (
 SHARES = np.array([0.2, 0.5, 0.1, 0.9, 0.7])
 
 
-def only(option, values, bounds=None, season=None):
-    (transform,) = candidate_transforms(option, np.asarray(values, dtype=float), bounds, season)
+def only(option, values, bounds=None):
+    (transform,) = candidate_transforms(option, np.asarray(values, dtype=float), bounds)
     return transform
 
 
@@ -74,21 +73,6 @@ def test_auto_tries_what_targets_and_bounds_allow():
     assert names([1, 2], (-np.inf, 3)) == (["identity"], -np.inf, 3)
     assert names([1, 2], (0.5, np.inf)) == (["identity", "sqrt", "log"], 0.5, np.inf)
     assert names([0, 2], (0, 3)) == (["identity", "logit"], 0, 3)
-
-
-@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
-def test_the_learned_power_is_that_of_even_changes(power):
-    rng = np.random.default_rng(0)
-    season = np.sin(2 * np.pi * np.arange(240) / 12)
-    scaled = np.linspace(5, 30, 240) + 2 * season + 0.5 * rng.standard_normal(240)
-    y = np.exp(scaled / 4) if power == 0 else scaled ** (1 / power)
-    assert only("box-cox", y, season=12).power == pytest.approx(power, abs=0.11)
-
-
-def test_the_learned_power_is_that_of_scipy_without_seasons_and_trends():
-    rng = np.random.default_rng(0)
-    noise = (20 + rng.standard_normal(400)) ** 4
-    assert only("box-cox", noise).power == pytest.approx(boxcox(noise)[1], abs=0.3)
 
 
 @pytest.mark.parametrize(

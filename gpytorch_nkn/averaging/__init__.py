@@ -1,0 +1,19 @@
+"""Averaging over models: candidates, their scores and weights, and what the mixture predicts."""
+
+from gpytorch_nkn.averaging.predictive_mixture import (
+    MixturePredictions as MixturePredictions,
+    PredictiveMixture as PredictiveMixture,
+)
+from gpytorch_nkn.averaging.stacking import (
+    WIDTHS as WIDTHS,
+    stack_predictions as stack_predictions,
+    stacking_weights,
+)
+from gpytorch_nkn.averaging.transforms import (
+    TRANSFORMS as TRANSFORMS,
+    Transform as Transform,
+    as_bounds as as_bounds,
+    candidate_transforms as candidate_transforms,
+)
+
+__all__ = ["stacking_weights"]

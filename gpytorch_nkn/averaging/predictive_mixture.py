@@ -1,0 +1,341 @@
+"""Mixtures of transformed normal distributions, and the predictions that estimators read off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
+from numpy.typing import ArrayLike
+from scipy.special import log_ndtr, logsumexp, ndtr, ndtri_exp
+
+from gpytorch_nkn.averaging.transforms import Transform
+from gpytorch_nkn.fit import check_number
+
+__all__ = ["MixturePredictions", "PredictiveMixture"]
+
+_HALVINGS = 64  # bisections between all floats: as many as a float has bits
+_NODES = 80  # of Gauss-Hermite quadrature
+_NARROW = 1e-5  # standard deviations below which a density is constant
+
+
+@dataclass(frozen=True)
+class PredictiveMixture:
+    """Distributions of ``M`` values: mixtures of transformed normal distributions.
+
+    A normal distribution that reaches beyond the bounds of its transform is truncated there. If
+    the bounds are closed, its mass beyond them lies on the bounds. Densities on closed bounds are
+    probabilities.
+
+    Attributes:
+        weights: Weights ``R`` of the components, of sum 1.
+        means, stds: Moments ``R x M`` of the Gaussians, on the scales of their transforms.
+        transforms: The transform of each component ``R``.
+    """
+
+    weights: np.ndarray
+    means: np.ndarray
+    stds: np.ndarray
+    transforms: tuple[Transform, ...]
+
+    @np.errstate(under="ignore")  # of small densities
+    def log_density(self, values: np.ndarray, resolution: float = 0.0) -> np.ndarray:
+        """Log densities ``M`` at values ``M``, per unit of the values.
+
+        Args:
+            values: ``M``.
+            resolution: What values are rounded to: return the log of the mean density over an
+                interval of this width around each value.
+        """
+        with np.errstate(over="ignore"):
+            logs = -(self._scores(values) ** 2 + np.log(2 * np.pi)) / 2 - np.log(self.stds)
+        logs = logs + self._by_component([kind.log_slope(values) for kind in self._kinds])
+        if resolution:
+            low, high = (self._scores(values + half) for half in (-resolution / 2, resolution / 2))
+            inside = _log_between(low, high) - np.log(resolution)
+            logs = np.where(high - low > _NARROW, inside, logs)
+        else:
+            lower, upper = self._limits
+            logs = np.where(self._closed & (values == lower), log_ndtr(self._bounds[0]), logs)
+            logs = np.where(self._closed & (values == upper), log_ndtr(-self._bounds[1]), logs)
+        return logsumexp(logs - self._log_mass, axis=0, b=self.weights[:, None])
+
+    def above(self, values: np.ndarray) -> np.ndarray:
+        """Probabilities ``M`` of more than values ``M``, precise where they are small."""
+        return self._probability(self._scores(values), self._ends[1])
+
+    def below(self, values: np.ndarray) -> np.ndarray:
+        """Probabilities ``M`` of at most values ``M``, precise where they are small."""
+        return self._probability(self._ends[0], self._scores(values))
+
+    @np.errstate(under="ignore")  # of small densities
+    def quantile(self, probability: float) -> np.ndarray:
+        """Quantiles ``M``, by bisection between all floats."""
+        # Components may lie hundreds of decades apart, so bisect the floats' order numbers.
+        largest = np.full(self.means.shape[1], np.finfo(float).max)
+        lower, upper = _order(-largest), _order(largest)
+        for _ in range(_HALVINGS):
+            middle = (lower & upper) + ((lower ^ upper) >> 1)  # the mean, without overflow
+            values = _of_order(middle)
+            if probability < 0.5:
+                over = self.below(values) < probability
+            else:
+                over = self.above(values) > 1 - probability
+            lower, upper = np.where(over, middle, lower), np.where(over, upper, middle)
+        return _of_order(upper)
+
+    def draws(self, component: int, scores: np.ndarray) -> np.ndarray:
+        """Values ``S x M`` of one component at standard normal scores ``S x M``."""
+        return self._values(component, scores, self._ends)
+
+    def sample(
+        self, count: int, rng: np.random.Generator, scores: Callable[[int, int], np.ndarray]
+    ) -> np.ndarray:
+        """Joint samples ``S x M``.
+
+        Args:
+            count: Number of samples ``S``.
+            rng: Source of random numbers.
+            scores: Returns joint standard normal scores ``s x M`` for a component and ``s``.
+        """
+        counts = rng.multinomial(count, self.weights / self.weights.sum())
+        drawn = [
+            self.draws(component, scores(component, counts[component]))
+            for component in np.flatnonzero(counts).tolist()
+        ]
+        return rng.permutation(np.concatenate(drawn))
+
+    def std(self) -> np.ndarray:
+        """Standard deviations ``M``, infinite where a log-normal component is very wide."""
+        return self.moments()[1]
+
+    @np.errstate(under="ignore")  # of small densities
+    def moments(
+        self, limits: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations ``M``.
+
+        Args:
+            limits: Lower and upper limits ``M`` on the scale of the transforms: values beyond
+                count as the limits.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = [self._moments(component, limits) for component in range(len(self.weights))]
+            means, variances = (np.stack(moment) for moment in zip(*found, strict=True))
+            mean = self.weights @ means
+            variance = self.weights @ (variances + (means - mean) ** 2)
+        return mean, np.sqrt(np.where(np.isnan(variance), np.inf, variance))
+
+    def _moments(
+        self, component: int, limits: tuple[np.ndarray, np.ndarray] | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance ``M`` of one component."""
+        kind, mean, std = self.transforms[component], self.means[component], self.stds[component]
+        low, high = (bound[component] for bound in self._bounds)
+        if kind.is_linear:
+            return mean, std**2
+        if limits is not None:
+            return self._quadrature(component, limits, self._ends)
+        if kind.power or kind.end < np.inf:
+            mean, variance = self._quadrature(component, None, self._bounds)
+        else:  # log-normal
+            mass = _log_between(low, high)
+            first, second = (
+                (order * std) ** 2 / 2 + _log_between(low - order * std, high - order * std) - mass
+                for order in (1, 2)
+            )
+            mean = np.exp(mean + first)
+            variance = mean**2 * np.expm1(second - 2 * first)
+            mean = kind.origin + mean
+        if not kind.closed:
+            return mean, variance
+        masses = np.stack([ndtr(low), np.exp(_log_between(low, high)), ndtr(-high)])
+        means = np.stack([np.full_like(mean, kind.lower), mean, np.full_like(mean, kind.upper)])
+        means = np.where(masses > 0, means, 0.0)
+        whole = (masses * means).sum(0)
+        within = np.where(masses[1] > 0, masses[1] * variance, 0.0)
+        return whole, (masses * (means - whole) ** 2).sum(0) + within
+
+    def _quadrature(
+        self,
+        component: int,
+        limits: tuple[np.ndarray, np.ndarray] | None,
+        ends: tuple[np.ndarray, np.ndarray],
+    ) -> tuple[np.ndarray, np.ndarray]:
+        nodes, weights = hermegauss(_NODES)
+        weights = weights / weights.sum()
+        values = self._values(component, nodes[:, None], ends, limits)
+        mean = weights @ values
+        return mean, weights @ (values - mean) ** 2
+
+    @np.errstate(under="ignore")  # of small densities
+    def _values(
+        self,
+        component: int,
+        scores: np.ndarray,
+        ends: tuple[np.ndarray, np.ndarray],
+        limits: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> np.ndarray:
+        """Values ``S x M`` of one component that is truncated at these scores."""
+        low, high = (end[component] for end in ends)
+        if np.isfinite(low).any() or np.isfinite(high).any():
+            with np.errstate(invalid="ignore"):
+                sign = np.where(low + high > 0, -1.0, 1.0)  # the tail in which logs are precise
+            least = np.where(sign > 0, low, -high)
+            masses = log_ndtr(sign * scores) + _log_between(low, high)
+            scores = sign * ndtri_exp(np.logaddexp(log_ndtr(least), masses))
+        scaled = self.means[component] + self.stds[component] * scores
+        if limits is not None:
+            scaled = np.clip(scaled, *limits)
+        return self.transforms[component].inverse(scaled)
+
+    @cached_property
+    def _kinds(self) -> list[Transform]:
+        """The transforms that differ."""
+        return list(dict.fromkeys(self.transforms))
+
+    def _by_component(self, of_kinds: list[np.ndarray]) -> np.ndarray:
+        """Rows of the components ``R``, or one row where all have one transform."""
+        if len(of_kinds) == 1:
+            return of_kinds[0][None]
+        return np.stack([of_kinds[self._kinds.index(kind)] for kind in self.transforms])
+
+    def _scores(self, values: np.ndarray) -> np.ndarray:
+        """Standardised values ``R x M``."""
+        scaled = self._by_component([kind.position(values) for kind in self._kinds])
+        with np.errstate(over="ignore"):
+            return (scaled - self.means) / self.stds
+
+    @cached_property
+    def _closed(self) -> np.ndarray:
+        return np.array([kind.closed for kind in self.transforms])[:, None]
+
+    @cached_property
+    def _limits(self) -> np.ndarray:
+        """Bounds ``2 x R x 1`` of the values."""
+        return np.array([(kind.lower, kind.upper) for kind in self.transforms]).T[..., None]
+
+    @cached_property
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds ``R x M`` as scores."""
+        low, high = np.array([kind.ends for kind in self.transforms]).T[..., None]
+        return (low - self.means) / self.stds, (high - self.means) / self.stds
+
+    @cached_property
+    def _ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Scores ``R x M`` at which the Gaussians are truncated."""
+        low, high = self._bounds
+        return np.where(self._closed, -np.inf, low), np.where(self._closed, np.inf, high)
+
+    @cached_property
+    def _log_mass(self) -> np.ndarray:
+        """Log probabilities ``R x M`` of the Gaussians between their ends."""
+        return _log_between(*self._ends)
+
+    @np.errstate(under="ignore")  # of small densities
+    def _probability(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """Probabilities ``M`` of scores ``R x M`` between two ends."""
+        logs = _log_between(low, high) - self._log_mass
+        return self.weights @ np.exp(np.minimum(logs, 0.0))
+
+
+class MixturePredictions:
+    """Quantiles, intervals and log densities of an estimator that predicts mixtures."""
+
+    def predict_distribution(self, x: Any, /, **inputs: Any) -> PredictiveMixture:
+        """Distributions of new observations."""
+        raise NotImplementedError
+
+    def predict_quantiles(self, x: Any, /, probabilities: ArrayLike, **inputs: Any) -> np.ndarray:
+        """Return quantiles of new observations.
+
+        Args:
+            x: As in :meth:`predict`.
+            probabilities: ``Q`` numbers between 0 and 1.
+            **inputs: As in :meth:`predict_distribution`.
+
+        Returns:
+            Quantiles ``M x Q``, in units of the targets.
+        """
+        wanted = np.atleast_1d(np.asarray(probabilities, dtype=float))
+        if wanted.ndim != 1 or not wanted.size or not ((wanted > 0) & (wanted < 1)).all():
+            raise ValueError(
+                f"probabilities must be numbers between 0 and 1, got {probabilities!r}."
+            )
+        mixture = self.predict_distribution(x, **inputs)
+        return np.stack([mixture.quantile(probability) for probability in wanted.tolist()], -1)
+
+    def predict_interval(
+        self, x: Any, /, level: float = 0.95, **inputs: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the central interval that holds a new observation with probability ``level``.
+
+        Args:
+            x: As in :meth:`predict`.
+            level: Probability between 0 and 1.
+            **inputs: As in :meth:`predict_distribution`.
+
+        Returns:
+            Lower and upper ends ``M``, in units of the targets.
+        """
+        check_number("level", level, positive=True)
+        if not level < 1:
+            raise ValueError(f"level must lie between 0 and 1, got {level}.")
+        ends = self.predict_quantiles(x, [(1 - level) / 2, (1 + level) / 2], **inputs)
+        return ends[:, 0], ends[:, 1]
+
+    def log_predictive_density(
+        self, x: Any, /, y: ArrayLike, *, resolution: float | None = None, **inputs: Any
+    ) -> np.ndarray:
+        """Return log densities of observations under the prediction, point by point.
+
+        Args:
+            x: As in :meth:`predict`.
+            y: Observations ``M``.
+            resolution: What observations are rounded to, such as 1 for counts: the density is
+                then the probability of the interval of that width around each, divided by it.
+            **inputs: As in :meth:`predict_distribution`.
+
+        Returns:
+            Natural logarithms ``M``, of densities per unit of the targets; of probabilities at a
+            bound on which targets of the fit lie, such as 0 of counts.
+        """
+        if resolution is not None and not 0 < resolution < np.inf:
+            raise ValueError(f"resolution must be positive and finite, got {resolution}.")
+        mixture = self.predict_distribution(x, **inputs)
+        values = np.asarray(y, dtype=float)
+        values = values[:, 0] if values.shape[1:] == (1,) else values
+        count = mixture.means.shape[1]
+        if values.shape != (count,) or not np.isfinite(values).all():
+            raise ValueError(f"y must hold {count} finite numbers, got shape {np.shape(y)}.")
+        return mixture.log_density(values, resolution or 0.0)
+
+
+@np.errstate(under="ignore")  # of small densities
+def _log_between(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Log probabilities that a standard normal variable lies between two scores."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        swap = low + high > 0  # into the tail where small probabilities are precise
+        low, high = np.where(swap, -high, low), np.where(swap, -low, high)
+        if np.isneginf(low).all():
+            return log_ndtr(high)
+        most, least = log_ndtr(high), log_ndtr(low)
+        return np.where(least < most, most + np.log1p(-np.exp(least - most)), -np.inf)
+
+
+def _order(values: np.ndarray) -> np.ndarray:
+    """Integers in the order of floats ``M``, neighbours for neighbours."""
+    return _flipped((values + 0.0).view(np.int64))  # one zero of the two
+
+
+def _of_order(numbers: np.ndarray) -> np.ndarray:
+    """The floats ``M`` of :func:`_order`."""
+    return _flipped(numbers).view(np.float64)
+
+
+def _flipped(bits: np.ndarray) -> np.ndarray:
+    """Bits of negative floats without their sign count downwards."""
+    return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)
