@@ -7,22 +7,77 @@ from typing import Any
 import torch
 from gpytorch import settings
 from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
-from linear_operator import to_dense
+from gpytorch.utils.memoize import cached
+from linear_operator import to_dense, to_linear_operator
 from torch import Tensor
 
 __all__ = ["BatchPredictionStrategy"]
 
 
 class BatchPredictionStrategy(DefaultPredictionStrategy):
-    """GPyTorch's for batches of GPs, also ``f x 1 x b`` of them.
+    """GPyTorch's strategy for batches of GPs, which predicts once for entries that are the same.
 
     Attributes:
         frozen: The model's kernels with the values of their parameters, once asked for.
+        first: Indices ``K`` of batch entries that differ; None if there are no copies. With copies,
+            covariances that come in may be those of these entries alone.
+        inverse: Which of them each entry ``B`` of the batch equals.
     """
+
+    first: Tensor | None = None
+    inverse: Tensor | None = None
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.frozen: dict[int, Any] = {}
+
+    def look_for_copies(self, members: Tensor) -> None:
+        """Find batch entries with the same kernel, numbered by ``members`` ``B``, and data.
+
+        Noise and means may have been set apart by hand, and targets by fantasies.
+        """
+        if members.dim() != 1:
+            return
+        numbers, inverse = members.unique(return_inverse=True)
+        if len(numbers) == len(members):
+            return
+        indices = torch.arange(len(members), device=members.device)
+        first = indices.new_full((len(numbers),), len(members))
+        first = first.scatter_reduce(0, inverse, indices, "amin")
+        parts = self.train_labels, self.train_prior_dist.mean, self.likelihood.noise
+        if all(
+            part.dim() == 2 and len(part) == len(members) and part.equal(part[first[inverse]])
+            for part in parts
+        ):
+            self.first, self.inverse = first, inverse
+
+    @property
+    @cached(name="roots")
+    def _roots(self) -> Tensor:
+        """Roots ``K x n x n`` of the inverses of entries that differ."""
+        return to_dense(self.covar_cache)[self.first]
+
+    def exact_prediction(
+        self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any
+    ) -> tuple[Tensor, Any]:
+        """Means ``... x B x q`` and covariances ``... x B x q x q``.
+
+        Args:
+            test_mean: Prior means ``... x B x q``.
+            test_test_covar: Prior covariances ``... x K x q x q``, or of all entries.
+            test_train_covar: Those with the training inputs, ``... x K x q x n``.
+        """
+        first, inverse = self.first, self.inverse
+        if first is None or inverse is None or test_train_covar.size(-3) != len(first):
+            return super().exact_prediction(test_mean, test_test_covar, test_train_covar)
+        own, cross = to_dense(test_test_covar), to_dense(test_train_covar)
+        if settings.fast_pred_var.off() or settings.skip_posterior_variances.on():
+            every = (to_linear_operator(part.index_select(-3, inverse)) for part in (own, cross))
+            return super().exact_prediction(test_mean, *every)
+        means = (cross @ self.mean_cache[first].unsqueeze(-1))[..., 0]
+        half = self._exact_predictive_covar_inv_quad_form_root(self._roots, cross)
+        covariance = (own - half @ half.mT).index_select(-3, inverse)
+        return test_mean + means.index_select(-2, inverse), to_linear_operator(covariance)
 
     def exact_predictive_mean(self, test_mean: Tensor, test_train_covar: Any) -> Tensor:
         """Mean ``... x q`` for covariances ``... x q x n`` with the training inputs."""

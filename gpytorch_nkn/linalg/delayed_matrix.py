@@ -7,21 +7,18 @@ from typing import Any
 
 import torch
 from linear_operator import to_linear_operator
-from linear_operator.operators import BlockDiagLinearOperator, LinearOperator
+from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-__all__ = ["BlockDiagonal", "DelayedMatrix"]
-
-_FEW = 512  # GPyTorch's own, until BoTorch, which keeps little lazy, raises it to 4,096
-_ALL = slice(None)
+__all__ = ["DelayedMatrix"]
 
 
 class DelayedMatrix(LinearOperator):
     """Symmetric matrices ``... x N x N``, computed when more than their diagonals is needed.
 
-    Means and variances at many points need no covariances, which for several models take more
-    memory than a machine may have. Operations on batch dimensions, and equal slices of rows and
-    columns, are delayed as well. Gradients are recorded if they were recorded at construction.
+    Means and variances at many points need no covariances, which may take more memory than there
+    is. Operations on batch dimensions, and equal slices of rows and columns, are delayed as well.
+    Gradients are recorded if they were recorded at construction.
 
     Args:
         diagonal: ``... x N``.
@@ -34,26 +31,12 @@ class DelayedMatrix(LinearOperator):
         self._dense: Tensor | None = None
         self._records_gradients = torch.is_grad_enabled()
 
-    @staticmethod
-    def is_for(num_points: int) -> bool:
-        """Whether the matrix of so many points costs more than delaying it."""
-        return num_points > _FEW
-
     def to_dense(self) -> Tensor:
         """Return the matrices, which are kept."""
         if self._dense is None:
-            self._dense = self._computed()
+            with torch.set_grad_enabled(self._records_gradients):
+                self._dense = self._compute()
         return self._dense
-
-    def add_jitter(self, jitter_val: float = 1e-3) -> DelayedMatrix:
-        """Return the matrices with a number added to their diagonals; only the sum is kept."""
-
-        def jittered() -> Tensor:
-            values = (self._computed() if self._dense is None else self._dense).clone()
-            values.diagonal(dim1=-2, dim2=-1).add_(jitter_val)
-            return values
-
-        return DelayedMatrix(self._given_diagonal + jitter_val, jittered)
 
     def representation(self) -> tuple[Tensor, ...]:
         """Return that of the dense matrices, so that gradients are theirs."""
@@ -71,13 +54,11 @@ class DelayedMatrix(LinearOperator):
         """Return the matrices without gradients."""
         return self._changed(lambda values, dim: values.detach())
 
-    def type(self, dtype: torch.dtype) -> DelayedMatrix:
-        """Convert to another dtype."""
-        return self.to(dtype)
-
     def to(self, *args: Any, **kwargs: Any) -> DelayedMatrix:
         """Convert to another device or dtype."""
         return self._changed(lambda values, dim: values.to(*args, **kwargs))
+
+    type = to
 
     def cpu(self) -> DelayedMatrix:
         """Move to the CPU."""
@@ -89,10 +70,6 @@ class DelayedMatrix(LinearOperator):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return to_linear_operator, (self.to_dense(),)
-
-    def _computed(self) -> Tensor:
-        with torch.set_grad_enabled(self._records_gradients):
-            return self._compute()
 
     def _changed(self, change: Callable[[Tensor, int], Tensor]) -> DelayedMatrix:
         """A change of the diagonal, of one dimension after the batch, and the matrix, of two."""
@@ -135,17 +112,3 @@ class DelayedMatrix(LinearOperator):
 
     def _sum_batch(self, dim: int) -> LinearOperator:
         return self._changed(lambda values, _: values.sum(dim))
-
-
-class BlockDiagonal(BlockDiagLinearOperator):
-    """Block-diagonal matrices whose slices are right: see ``docs/upstream.md``."""
-
-    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
-        if isinstance(row_index, slice) and row_index == col_index:
-            start, stop, step = row_index.indices(self.size(-1))
-            size = self.base_linear_op.size(-1)
-            if (start, stop, step) == (0, self.size(-1), 1):
-                return super()._getitem(_ALL, _ALL, *batch_indices)
-            if (start % size, stop - start, step) == (0, size, 1):
-                return self.base_linear_op._getitem(_ALL, _ALL, *batch_indices, start // size)
-        return LinearOperator._getitem(self, row_index, col_index, *batch_indices)

@@ -1,7 +1,7 @@
 """Gaussian process models for BoTorch."""
 
 from gpytorch_nkn.models.averaging import StructureEnsembleGP, fit_structure_ensemble_gp
-from gpytorch_nkn.models.common import TRAINERS as TRAINERS
+from gpytorch_nkn.models.base_gp import TRAINERS as TRAINERS
 from gpytorch_nkn.models.grid import (
     GridFit,
     GridRestart,

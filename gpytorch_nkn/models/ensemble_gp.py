@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import Any, Self, cast
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
-from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
 from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
@@ -22,22 +21,15 @@ from torch import Size, Tensor, nn
 
 from gpytorch_nkn.fit import check_dense
 from gpytorch_nkn.linalg import check_tensors
-from gpytorch_nkn.models.common import (
-    CheckedData,
-    CustomFit,
-    JointJitter,
-    ManyPoints,
-    check_training_data,
-    event_dims,
-    outcome_transform_for,
-)
+from gpytorch_nkn.models.base_gp import ExactBaseGP, event_dims
+from gpytorch_nkn.models.common import check_training_data
 
 __all__ = ["EnsembleGP"]
 
 _PARTS = ("mean_module", "likelihood")
 
 
-class EnsembleGP(CheckedData, CustomFit, JointJitter, ManyPoints, SingleTaskGP):
+class EnsembleGP(ExactBaseGP):
     """Exact GPs of the same data, equally weighted, as one batch.
 
     BoTorch sees an ensemble, as with ``EnsembleMapSaasSingleTaskGP``: the posterior is a
@@ -50,6 +42,7 @@ class EnsembleGP(CheckedData, CustomFit, JointJitter, ManyPoints, SingleTaskGP):
         train_Y: Targets ``N x 1``.
         train_Yvar: Variances of the noise ``N x 1``; ``None`` learns one for all points.
         num_members: Entries of the batch.
+        cat_dims: Columns of ``train_X`` that hold codes of categories.
         outcome_transform: Linear, by default ``Standardize``; ``None`` for none.
         input_transform: Transform of the inputs.
 
@@ -69,6 +62,7 @@ class EnsembleGP(CheckedData, CustomFit, JointJitter, ManyPoints, SingleTaskGP):
         train_Yvar: Tensor | None = None,
         *,
         num_members: int,
+        cat_dims: Sequence[int] | None = None,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
     ):
@@ -92,8 +86,9 @@ class EnsembleGP(CheckedData, CustomFit, JointJitter, ManyPoints, SingleTaskGP):
             train_X,
             train_Y,
             train_Yvar,
-            outcome_transform=outcome_transform_for(outcome_transform, train_Y),
+            outcome_transform=outcome_transform,
             input_transform=input_transform,
+            cat_dims=cat_dims,
         )
         # SingleTaskGP has checked and transformed the data; from here on there is one member per
         # batch entry.
@@ -110,7 +105,6 @@ class EnsembleGP(CheckedData, CustomFit, JointJitter, ManyPoints, SingleTaskGP):
             noise = self.likelihood.noise.repeat(num_members, 1)
             self.likelihood = FixedNoiseGaussianLikelihood(noise=noise, batch_shape=batch_shape)
         self.to(y)
-        self._num_columns = train_X.shape[-1:]
         self._guard(getattr(self, "outcome_transform", None))
 
     def _guard(self, transform: OutcomeTransform | None) -> None:
@@ -176,52 +170,24 @@ class EnsembleGP(CheckedData, CustomFit, JointJitter, ManyPoints, SingleTaskGP):
         for parameter, part in zip(parameters, parts, strict=True):
             yield parameter, part.reshape(-1, *parameter.shape[1:])
 
-    @torch.no_grad()
-    def part_members(self) -> None:
-        """Give each member an entry of its own of every trained parameter of mean and likelihood.
+    def check_members(self) -> None:
+        """Raise unless each member has its own entry of every trained parameter of its parts.
 
         Raises:
-            TypeError: The mean does not take parameters with a dimension for the members.
+            TypeError: A trained parameter of the mean or likelihood lacks that dimension.
         """
-        own = {id(p) for p in self.member_parameters().values()}
-        parameters = [p for root in _PARTS for p in getattr(self, root).parameters()]
-        shared = [(p, p.data) for p in parameters if p.requires_grad and id(p) not in own]
-        for parameter, value in shared:
-            parameter.data = value.expand(self.num_members, *value.shape).clone()
-        if not self._has_member_means():
-            for parameter, value in shared:
-                parameter.data = value
-            mean, count = self.mean_module, self.num_members
-            shapes = {name: tuple(p.shape) for name, p in mean.named_parameters()}
-            raise TypeError(
-                "mean_module must work with trained parameters that have a first dimension for "
-                f"{count} members, as gpytorch.means.LinearMean(d, batch_shape=torch.Size([{count}]"
-                f")) does, got {type(mean).__name__} with {shapes}: freeze its parameters by "
-                "requires_grad_(False), or let it take that dimension."
-            )
-
-    def _has_member_means(self) -> bool:
-        """Whether entries of parameters that differ give each member a mean of its own."""
-        x, values = self.train_inputs[0], self.member_values()
-        x = self.transform_inputs(x) if self.training else x
-        self.set_member_values(values + torch.linspace(0, 1, len(values)).to(values).unsqueeze(-1))
-        try:
-            means = [self.member_parts(entry)[0] for entry in self.member_values()]
-            expected = torch.stack([mean(one) for mean, one in zip(means, x, strict=True)])
-            found = self.mean_module(x)
-            return found.shape == expected.shape and torch.allclose(found, expected)
-        except (RuntimeError, IndexError):
-            return False
-        finally:
-            self.set_member_values(values)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        own = self.member_parameters()
         for root in _PARTS:
-            for name, parameter in getattr(self, root).named_parameters():
-                saved = state_dict.get(f"{prefix}{root}.{name}")
-                if saved is not None and saved.shape == (self.num_members, *parameter.shape):
-                    parameter.data = parameter.new_empty(saved.shape)  # as part_members makes it
-        super()._load_from_state_dict(state_dict, prefix, *args)
+            part = getattr(self, root)
+            for name, parameter in part.named_parameters():
+                if parameter.requires_grad and f"{root}.{name}" not in own:
+                    raise TypeError(
+                        f"Trained parameters of {root} must have a first dimension for "
+                        f"{self.num_members} members, as with batch_shape=torch.Size(["
+                        f"{self.num_members}]), got {type(part).__name__} with {name} of shape "
+                        f"{tuple(parameter.shape)}: freeze it by requires_grad_(False), or give it "
+                        "that dimension."
+                    )
 
     def posterior(  # type: ignore[override]
         self,

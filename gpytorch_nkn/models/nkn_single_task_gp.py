@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
-import torch
-from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.optim.closures import ForwardBackwardClosure
 from botorch.optim.utils import get_parameters
 from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT, _DefaultType
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
-from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit import Objective, check_dense
 from gpytorch_nkn.kernels.network import frozen_matrices
-from gpytorch_nkn.models.common import (
-    TRAINERS,
-    CheckedData,
-    CustomFit,
-    JointJitter,
-    ManyPoints,
-    OutputSubsets,
-    check_codes_kept,
-    check_training_data,
-    outcome_transform_for,
-    prior_covariances,
-    set_cat_dims,
-)
+from gpytorch_nkn.models.base_gp import TRAINERS, ExactBaseGP
+from gpytorch_nkn.models.common import check_training_data
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
 __all__ = ["NKNSingleTaskGP"]
 
 
-class NKNSingleTaskGP(  # type: ignore[misc]
-    CheckedData, CustomFit, JointJitter, ManyPoints, OutputSubsets, SingleTaskGP
-):
+class NKNSingleTaskGP(ExactBaseGP):
     """Exact GP whose kernel is a network that learns its structure: use it for SingleTaskGP.
 
     Data, noise, mean and transforms are those of :class:`botorch.models.SingleTaskGP`, with the
@@ -110,8 +93,6 @@ class NKNSingleTaskGP(  # type: ignore[misc]
         torch.Size([2, 1])
     """
 
-    cat_dims: tuple[int, ...]
-
     def __init__(
         self,
         train_X: Tensor,
@@ -128,19 +109,17 @@ class NKNSingleTaskGP(  # type: ignore[misc]
     ) -> None:
         check_training_data(train_X, train_Y, train_Yvar)
         check_dense("NKNSingleTaskGP", train_X.size(-2), train_X)
-        set_cat_dims(self, cat_dims, train_X)
         super().__init__(
             train_X,
             train_Y,
             train_Yvar,
             likelihood=likelihood,
             mean_module=mean_module,
-            outcome_transform=outcome_transform_for(outcome_transform, train_Y),
+            outcome_transform=outcome_transform,
             input_transform=input_transform,
+            cat_dims=cat_dims,
         )
-        # The base class has put in its own kernel, and checked the data as it does with that one.
-        num_columns = self.covar_module.ard_num_dims
-        self._num_columns = train_X.shape[-1:]
+        num_columns = self.covar_module.ard_num_dims  # of BoTorch's kernel
         self.shared_kernel = shared_kernel
         self.covar_module = make_kernel(
             structure,
@@ -151,7 +130,6 @@ class NKNSingleTaskGP(  # type: ignore[misc]
         )
         self.to(self.train_targets)
         check_columns(self.covar_module, num_columns, self.train_targets)
-        check_codes_kept(self, train_X)
 
     @classmethod
     def construct_inputs(
@@ -194,23 +172,9 @@ class NKNSingleTaskGP(  # type: ignore[misc]
             parameters=get_parameters(mll, requires_grad=True),
         )
 
-    def _get_test_prior_mean_and_covariances(
-        self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
-    ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
-        """As the base class, with the kernel evaluated once where that is faster than twice."""
-        if kwargs or type(self).forward is not NKNSingleTaskGP.forward:
-            return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
-        (train,), (test,) = train_inputs, test_inputs
-
-        def values(one: Tensor, two: Tensor) -> Tensor:
-            kernels = [self.covar_module]
-            found = frozen_matrices(self.prediction_strategy, kernels, [0], one, two)
-            return self.covar_module(one, two).to_dense() if found is None else found.squeeze(-3)
-
-        own, cross = prior_covariances(values, train, test)
-        shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
-        mean = self.mean_module(test.expand(*shape, *test.shape[-2:]))
-        return mean, own, cross, shape, test.shape[-2:-1], MultivariateNormal
+    def _values(self, one: Tensor, two: Tensor) -> Tensor:
+        found = frozen_matrices(self.prediction_strategy, [self.covar_module], [0], one, two)
+        return super()._values(one, two) if found is None else found.squeeze(-3)
 
     def _subset_kernel(self, kernel: Kernel, idcs: list[int]) -> Kernel:
         subset = super()._subset_kernel(kernel, idcs)

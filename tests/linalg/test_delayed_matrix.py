@@ -122,17 +122,6 @@ def test_gradients_are_recorded_as_when_it_was_made():
     assert not late.to_dense().requires_grad
 
 
-def test_jitter_keeps_one_matrix():
-    calls = []
-    matrix = DelayedMatrix(torch.ones(3), lambda: calls.append(1) or torch.eye(3))
-    jittered = matrix.add_jitter(0.5)
-    for _ in range(2):
-        torch.testing.assert_close(jittered.to_dense(), 1.5 * torch.eye(3))
-    assert len(calls) == 1
-    matrix.to_dense()
-    assert len(calls) == 2  # had not been kept
-
-
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
 def test_copies_are_the_matrix(again):
     matrix = torch.eye(3) + 1

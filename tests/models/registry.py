@@ -245,7 +245,7 @@ _OF_WARPS = (
     "check_likelihood",
     "check_device",
 )
-_SPARSE = Case("sparse", SparseNKNGP, sparse, known_noise=False, takes_rows=False, subsets=False)
+_SPARSE = Case("sparse", SparseNKNGP, sparse, known_noise=False, takes_rows=False)
 _STRUCTURES = Case(
     "structures",
     StructureEnsembleGP,

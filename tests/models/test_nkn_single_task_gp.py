@@ -1,18 +1,14 @@
-import math
 import warnings
 from copy import deepcopy
 from functools import wraps
-from unittest import mock
 
 import gpytorch
 import pytest
 import torch
-from botorch.cross_validation import batch_cross_validation, efficient_loo_cv, gen_loo_cv_folds
-from botorch.exceptions import InputDataError
+from botorch.cross_validation import batch_cross_validation, gen_loo_cv_folds
 from botorch.fit import fit_gpytorch_mll
-from botorch.models import ModelListGP, SingleTaskGP
-from botorch.models.transforms import Log, Normalize, Standardize
-from botorch.models.transforms.input import AppendFeatures, FilterFeatures, InputPerturbation
+from botorch.models.transforms import Log, Normalize
+from botorch.models.transforms.input import AppendFeatures, InputPerturbation
 from botorch.optim.core import OptimizationResult, OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_torch
 from botorch.optim.utils import sample_all_priors
@@ -22,15 +18,13 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import (
     ExactMarginalLogLikelihood,
     LeaveOneOutPseudoLikelihood,
-    SumMarginalLogLikelihood,
 )
 
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS
 from gpytorch_nkn.layers import Linear
-from gpytorch_nkn.linalg import DelayedMatrix, delayed_matrix
-from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP, StructureEnsembleGP, common
+from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP, StructureEnsembleGP
 from tests.kernels.contract import trace
 from tests.models.small_models import SMALL, STRUCTURES, data, moved, structure_of
 
@@ -182,33 +176,6 @@ def test_structures_that_do_not_fit(structure, error, message):
         NKNSingleTaskGP(*data(m=2), structure=structure)
 
 
-def test_data_that_botorch_refuses():
-    x, y = data()
-    with pytest.raises(InputDataError, match="NaN"):
-        NKNSingleTaskGP(x, y.masked_fill(y > 1, torch.nan))
-    with pytest.raises(InputDataError, match="dtype"):
-        NKNSingleTaskGP(x, y.float())
-    with pytest.raises(TypeError, match="covar_module"):
-        NKNSingleTaskGP(x, y, covar_module=RBFKernel())
-
-
-@pytest.mark.parametrize("unscaled", ["inputs", "outcomes", "single precision", "nothing"])
-def test_warnings_are_those_of_single_task_gp(unscaled):
-    x, y = data()
-    x = 5 * x if unscaled == "inputs" else (x - x.amin(0)) / (x.amax(0) - x.amin(0))
-    y = y if unscaled == "outcomes" else (y - y.mean()) / y.std()
-    if unscaled == "single precision":
-        x, y = x.float(), y.float()
-    found = []
-    for make in (SingleTaskGP, NKNSingleTaskGP):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            make(x, y, outcome_transform=None)
-        found.append([(w.category, str(w.message)) for w in caught])
-    assert found[0] == found[1]
-    assert bool(found[0]) == (unscaled != "nothing")
-
-
 @pytest.fixture
 def fitted_by_us(monkeypatch):
     """Models that fit_bo_model was called with; it stays untouched."""
@@ -294,32 +261,6 @@ def test_fit_of_a_shared_kernel_by_botorch_counts_each_prior_once():
         fit_gpytorch_mll(LeaveOneOutPseudoLikelihood(model.likelihood, model), optimizer_kwargs=FEW)
 
 
-def test_fit_of_another_likelihood_is_botorch_s(fitted_by_us, monkeypatch):
-    calls = []
-    monkeypatch.setattr(common, "_fit_fallback", lambda mll, **options: calls.append(mll))
-    model = NKNSingleTaskGP(*data())
-    mll = LeaveOneOutPseudoLikelihood(model.likelihood, model)
-    fit_gpytorch_mll(mll)
-    assert fitted_by_us == [] and calls == [mll]
-
-
-def test_list_of_models(fitted_by_us):
-    x, y = data(m=3)
-    models = [
-        moved(NKNSingleTaskGP(x, y[:, :1])),
-        moved(NKNSingleTaskGP(x[:6], y[:6, 1:], structure="additive")),
-    ]
-    model = ModelListGP(*models)
-    fit_gpytorch_mll(SumMarginalLogLikelihood(model.likelihood, model))
-    assert [call[0] for call in fitted_by_us] == models
-    at = torch.rand(2, 4, 2)
-    posterior = model.posterior(at)
-    assert posterior.mean.shape == (2, 4, 3)
-    torch.testing.assert_close(posterior.mean[..., 1:], models[1].posterior(at).mean)
-    subset = model.subset_output([2, 0])
-    torch.testing.assert_close(subset.posterior(at).mean, posterior.mean[..., [2, 0]])
-
-
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_every_prior_can_be_sampled(structure):
     """As BoTorch's retries do: nothing that has a prior stays where it was."""
@@ -355,23 +296,6 @@ def test_batches_of_folds_are_cross_validated():
     torch.testing.assert_close(result.posterior.mean[2], expected)
 
 
-def test_leave_one_out_in_closed_form_equals_models_without_the_point():
-    x, y = data(n=6)
-    y = (y - y.mean()) / y.std()
-    model = moved(NKNSingleTaskGP(x, y, outcome_transform=None))
-    result = efficient_loo_cv(model, observation_noise=False)
-    for i in range(6):
-        rest = torch.arange(6) != i
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # five of six points are not standardised
-            alone = NKNSingleTaskGP(x[rest], y[rest], outcome_transform=None)
-        for name, parameter in alone.named_parameters():
-            parameter.data.copy_(model.get_parameter(name))
-        expected = alone.posterior(x[[i]])
-        torch.testing.assert_close(result.posterior.mean[i], expected.mean)
-        torch.testing.assert_close(result.posterior.variance[i], expected.variance)
-
-
 def test_a_transform_of_the_outcomes_that_is_not_linear():
     x, y = data()
     model = moved(NKNSingleTaskGP(x, y.exp(), outcome_transform=Log()))
@@ -380,18 +304,6 @@ def test_a_transform_of_the_outcomes_that_is_not_linear():
         plain = moved(NKNSingleTaskGP(x, y, outcome_transform=None))
     expected = plain.posterior(x[:3]).mean + plain.posterior(x[:3]).variance / 2
     torch.testing.assert_close(model.posterior(x[:3]).mean, expected.exp())
-
-
-def test_columns_are_those_of_the_transformed_inputs():
-    x, y = data(d=3)
-    chosen = FilterFeatures(feature_indices=torch.tensor([0, 2]))
-    model = moved(NKNSingleTaskGP(x, y, input_transform=chosen))
-    assert [type(k) for k in model.covar_module.base_kernel.primitives[:2]] == [RBFKernel] * 2
-    assert model.covar_module.base_kernel.primitives[2].ard_num_dims == 2
-    other = moved(NKNSingleTaskGP(x[:, [0, 2]], y))
-    torch.testing.assert_close(model.posterior(x).mean, other.posterior(x[:, [0, 2]]).mean)
-    one = FilterFeatures(feature_indices=torch.tensor([1]))
-    NKNSingleTaskGP(x, y, structure="time_series", input_transform=one).posterior(x)
 
 
 def test_inputs_that_are_perturbed_at_prediction():
@@ -423,13 +335,6 @@ def test_columns_that_are_appended_at_prediction(kind):
         model.condition_on_observations(at, y[:3])
 
 
-def test_standardises_unless_told_otherwise():
-    x, y = data(m=2)
-    assert isinstance(NKNSingleTaskGP(x, y).outcome_transform, Standardize)
-    expected = (y - y.mean(0)) / y.std(0)
-    torch.testing.assert_close(NKNSingleTaskGP(x, y).train_targets.mT, expected)
-
-
 def test_last_layer_that_is_no_simplex_is_not_scaled():
     x, y = data()
     network = NeuralKernelNetwork.optimization(2, wiring=SMALL)
@@ -438,24 +343,6 @@ def test_last_layer_that_is_no_simplex_is_not_scaled():
         list(network.primitives), [*list(network.layers)[:-1], last], skip=True
     )
     assert type(NKNSingleTaskGP(x, y, structure=mixed).covar_module) is NeuralKernelNetwork
-
-
-@pytest.mark.parametrize("shape", [(1,), (4,), (3, 1), (2, 3, 2)])
-@pytest.mark.parametrize("m", [1, 2])
-def test_posterior_equals_that_with_the_base_class_covariances(shape, m, monkeypatch):
-    x, y = data(m=m)
-    model = moved(NKNSingleTaskGP(x, y)).eval()
-    points = torch.rand(*shape, 2, dtype=torch.float64, requires_grad=True)
-
-    def moments():
-        posterior = model.posterior(points)
-        value = posterior.mean.sum() + posterior.distribution.covariance_matrix.square().sum()
-        return posterior.mean, posterior.variance, torch.autograd.grad(value, points)[0]
-
-    own = moments()
-    monkeypatch.delattr(NKNSingleTaskGP, "_get_test_prior_mean_and_covariances")
-    for mine, theirs in zip(own, moments(), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-10)
 
 
 def test_a_structure_that_ignores_columns_is_refused():
@@ -483,76 +370,6 @@ def test_fit_gpytorch_mll_trains_the_likelihood_of_the_mll():
     other.noise = before
     fit_gpytorch_mll(ExactMarginalLogLikelihood(other, NKNSingleTaskGP(x, y)))
     assert other.noise.item() != before
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        NKNSingleTaskGP,
-        lambda x, y: NKNSingleTaskGP(x, y, shared_kernel=True),
-        lambda x, y: StructureEnsembleGP(x, y[:, :1]),
-    ],
-    ids=["outputs", "shared kernel", "structures"],
-)
-def test_many_points_are_predicted_as_few_are(make, monkeypatch):
-    """The kernel is called once for few points, twice for many, and then when it is needed."""
-    x, y = data(m=2)
-    found = []
-    for entries, few in ((math.inf, math.inf), (0, math.inf), (0, 0)):
-        monkeypatch.setattr(common, "_JOINED_ENTRIES", entries)
-        monkeypatch.setattr(delayed_matrix, "_FEW", few)
-        torch.manual_seed(0)
-        model = moved(make(x, y))
-        points = torch.rand(3, 4, 2, requires_grad=True)
-        posterior = model.posterior(points)
-        covariance = posterior.distribution.covariance_matrix
-        spread = covariance.sum() + posterior.variance.sum()
-        (slope,) = torch.autograd.grad(posterior.mean.sum() + spread, points)
-        found.append((posterior.mean, posterior.variance, covariance, slope))
-    for once, twice, late in zip(*found, strict=True):
-        torch.testing.assert_close(twice, once)
-        torch.testing.assert_close(late, once)
-
-
-@pytest.mark.parametrize("structures", [False, True])
-def test_variances_at_many_points_need_no_covariances(structures):
-    x, y = data()
-    model = moved((StructureEnsembleGP if structures else NKNSingleTaskGP)(x, y))
-    points = torch.rand(600, 2)
-    computed = AssertionError("The covariances were computed.")
-    with mock.patch.object(DelayedMatrix, "to_dense", side_effect=computed):
-        found = model.posterior(points)
-        mean, variance = found.mean, found.variance
-    few = model.posterior(points[:20])
-    torch.testing.assert_close(mean[..., :20, :], few.mean)
-    torch.testing.assert_close(variance[..., :20, :], few.variance)
-    with torch.no_grad():
-        found, expected = (model.posterior(points) for _ in range(2))
-        expected = expected.distribution.covariance_matrix
-        points.mul_(0.5)  # of its owner
-    covariance = found.distribution.covariance_matrix
-    assert not covariance.requires_grad
-    torch.testing.assert_close(covariance, expected)
-    found = model.posterior(points)
-    next(iter(model.covar_module.parameters())).data += 0.1
-    with pytest.raises(RuntimeError, match="has changed since this posterior was made"):
-        found.rsample()
-
-
-class Trended(NKNSingleTaskGP):
-    """A model whose prior is its own."""
-
-    def forward(self, x):
-        prior = super().forward(x)
-        return MultivariateNormal(prior.mean + x[..., 0], prior.lazy_covariance_matrix)
-
-
-def test_the_prior_of_a_class_of_ones_own_is_kept():
-    x, y = data()
-    points = torch.rand(4, 2)
-    trended = moved(Trended(x, y, outcome_transform=None)).posterior(points).mean
-    plain = moved(NKNSingleTaskGP(x, y - x[:, :1], outcome_transform=None)).posterior(points).mean
-    torch.testing.assert_close(trended, plain + points[:, :1])
 
 
 @pytest.mark.parametrize("cls", [NKNSingleTaskGP, StructureEnsembleGP])
@@ -584,3 +401,29 @@ def test_predictions_can_be_traced(structure, outputs):
         for number in (4, 7):
             points = torch.rand(number, columns)
             torch.testing.assert_close(traced(points), moments(model, points))
+
+
+class Trended(NKNSingleTaskGP):
+    """A model whose prior is its own, for which GPyTorch joins the covariances."""
+
+    def forward(self, x):
+        prior = super().forward(x)
+        return MultivariateNormal(prior.mean + x[..., 0], prior.lazy_covariance_matrix)
+
+
+@pytest.mark.parametrize("shape", [(1,), (4,), (3, 1), (2, 3, 2), (600,)])
+@pytest.mark.parametrize("m", [1, 2])
+def test_covariances_are_those_that_gpytorch_computes(shape, m):
+    x, y = data(m=m)
+    points = torch.rand(*shape, 2, requires_grad=True)
+    found = []
+    for cls, targets, trend in (
+        (Trended, y, 0.0),
+        (NKNSingleTaskGP, y - x[:, :1], points[..., :1]),
+    ):
+        posterior = moved(cls(x, targets, outcome_transform=None)).posterior(points)
+        mean, covariance = posterior.mean + trend, posterior.distribution.covariance_matrix
+        value = mean.sum() + covariance.square().sum() + posterior.variance.sum()
+        found.append((mean, covariance, torch.autograd.grad(value, points)[0]))
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-7, atol=1e-9)

@@ -30,7 +30,8 @@ from gpytorch_nkn.fit import (
 from gpytorch_nkn.linalg import ExactPosterior
 from gpytorch_nkn.models.averaging.member_warp import fit_warp, secant, warp_slope, warped
 from gpytorch_nkn.models.averaging.structure_ensemble_gp import StructureEnsembleGP
-from gpytorch_nkn.models.common import PartsGP, trains
+from gpytorch_nkn.models.base_gp import trains
+from gpytorch_nkn.models.common import PartsGP
 
 __all__ = ["fit_structure_ensemble_gp"]
 
@@ -110,7 +111,7 @@ def fit_structure_ensemble_gp(
             f"{tuple(model.train_targets.shape)}: fantasies keep the parameters of their model."
         )
     model.eval()  # makes the transformed inputs the training inputs
-    model.part_members()
+    model.check_members()
     model.part_values = model.structure_values()
     if isinstance(previous, Mapping):
         previous = _from_state(model, previous)

@@ -9,11 +9,9 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.posteriors import GPyTorchPosterior, Posterior
 from botorch.posteriors.fully_bayesian import GaussianMixturePosterior
 from gpytorch.distributions import MultivariateNormal
-from linear_operator import to_linear_operator
+from linear_operator.operators import DiagLinearOperator
 from linear_operator.settings import cholesky_jitter
 from torch import Tensor
-
-from gpytorch_nkn.linalg import DelayedMatrix
 
 __all__ = [
     "IDENTITY",
@@ -150,16 +148,10 @@ class MemberWarp(OutcomeTransform):
         mean, ratio = secant(given.mean, warps)
         # GPyTorch adds its jitter to what it factorises, here after the scales have come to differ.
         jitter = cholesky_jitter.value(mean.dtype) * (warps[..., 0] != 0).to(mean)
-
-        def covariance() -> Tensor:
-            scaled = given.covariance_matrix * ratio.unsqueeze(-1) * ratio.unsqueeze(-2)
-            scaled.diagonal(dim1=-2, dim2=-1).add_(jitter * ratio.square())
-            return scaled
-
-        if not DelayedMatrix.is_for(mean.size(-1)):
-            return kind(MultivariateNormal(mean, to_linear_operator(covariance())))
-        variance = given.lazy_covariance_matrix.diagonal(dim1=-2, dim2=-1) + jitter
-        return kind(MultivariateNormal(mean, DelayedMatrix(variance * ratio.square(), covariance)))
+        scale = DiagLinearOperator(ratio)
+        covariance = scale @ given.lazy_covariance_matrix @ scale
+        covariance = covariance + DiagLinearOperator(jitter * ratio.square())
+        return kind(MultivariateNormal(mean, covariance))
 
     def _warps(self) -> Tensor:
         return self.warps.unsqueeze(-2).unsqueeze(-2)  # S x 1 x 1 x 7

@@ -35,12 +35,7 @@ from gpytorch_nkn.models.averaging.member_warp import (
     warp_slope,
 )
 from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
-from gpytorch_nkn.models.common import (
-    check_codes_kept,
-    check_training_data,
-    prior_covariances,
-    set_cat_dims,
-)
+from gpytorch_nkn.models.base_gp import FEW_POINTS
 from gpytorch_nkn.models.ensemble_gp import EnsembleGP
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
@@ -169,7 +164,6 @@ class StructureEnsembleGP(EnsembleGP):
         torch.Size([2])
     """
 
-    cat_dims: tuple[int, ...]
     covar_module: StructureKernel
     weights: Tensor
     part_values: Tensor
@@ -192,8 +186,6 @@ class StructureEnsembleGP(EnsembleGP):
         input_transform: InputTransform | None = None,
     ):
         check_counts(1, num_members=num_members)
-        check_training_data(train_X, train_Y, train_Yvar)
-        set_cat_dims(self, cat_dims, train_X)
         if isinstance(structures, str) or not isinstance(structures, Sequence) or not structures:
             raise ValueError(
                 f"structures must be a sequence such as ('matern',), got {structures!r}."
@@ -208,6 +200,7 @@ class StructureEnsembleGP(EnsembleGP):
             train_Y,
             train_Yvar,
             num_members=num_members,
+            cat_dims=cat_dims,
             outcome_transform=outcome_transform,
             input_transform=input_transform,
         )
@@ -221,7 +214,6 @@ class StructureEnsembleGP(EnsembleGP):
         ]
         for kernel in kernels:
             check_columns(kernel, x.size(-1), x)
-        check_codes_kept(self, train_X)
         self.structures = _names(structures)
         self._maximize = bool(maximize)
         members = torch.zeros(num_members, dtype=torch.long, device=x.device)
@@ -413,21 +405,18 @@ class StructureEnsembleGP(EnsembleGP):
 
         Where the strategy predicts once for members that are the same, covariances are of these.
         """
-        if kwargs:  # which forward knows or refuses
+        if kwargs:
             return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
         (train,), (test,) = train_inputs, test_inputs
-        one, members = train[..., :1, :, :], self.covar_module.members
-        if test.size(-3) == 1 and torch.equal(train, one.expand_as(train)):
+        members, one = self.covar_module.members, train[..., :1, :, :]
+        few = test.size(-2) <= FEW_POINTS
+        if few and test.size(-3) == 1 and torch.equal(train, one.expand_as(train)):
             train = one
             first = getattr(self.prediction_strategy, "first", None)
             members = members if first is None else members[first]
         strategy = self.prediction_strategy
         values = partial(self.covar_module.matrices, members, strategy=strategy)
-        own, cross = prior_covariances(values, train, test)
-        shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
-        mean = self.mean_module(test.expand(*shape, *test.shape[-2:]))
-        mean = mean.expand(torch.broadcast_shapes(mean.shape, (self.num_members, 1)))
-        return mean, own, cross, mean.shape[:-1], mean.shape[-1:], MultivariateNormal
+        return self._test_prior(train, test, values)
 
     def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         raise NotImplementedError(

@@ -10,9 +10,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels import BatchKernel
+from gpytorch_nkn.kernels import BatchKernel, BatchPredictionStrategy
 from gpytorch_nkn.kernels.network import frozen_matrices, kernel_values
-from gpytorch_nkn.models.averaging.structure_prediction_strategy import StructurePredictionStrategy
 
 __all__ = ["StructureKernel"]
 
@@ -37,9 +36,9 @@ class StructureKernel(BatchKernel):
 
     def prediction_strategy(
         self, train_inputs: Any, train_prior_dist: Any, train_labels: Any, likelihood: Any
-    ) -> StructurePredictionStrategy:
+    ) -> BatchPredictionStrategy:
         """One that predicts once for all entries of the batch that are the same."""
-        made = StructurePredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
+        made = BatchPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
         made.look_for_copies(self.members)
         return made
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpytorch_nkn.fit import Fit, Session, check_counts, check_number, warn_of_size
 from gpytorch_nkn.initialization import assign, initialize_grid_kernels
-from gpytorch_nkn.models.common import trains
+from gpytorch_nkn.models.base_gp import trains
 from gpytorch_nkn.models.grid.grid_blocks import hole_blocks, is_scattered
 from gpytorch_nkn.models.grid.grid_training import GridRestart, GridTraining
 from gpytorch_nkn.models.grid.kronecker_grid_gp import KroneckerGridGP

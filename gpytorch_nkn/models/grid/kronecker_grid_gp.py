@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import torch
@@ -25,20 +25,14 @@ from gpytorch_nkn.fit import progress_bar
 from gpytorch_nkn.kernels import factor_kernels
 from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import (
-    DelayedMatrix,
     GridLikelihood,
     LeftOutBlocks,
     LogDeterminant,
     PartialGrid,
     PartialKronecker,
 )
-from gpytorch_nkn.models.common import (
-    CheckedPoints,
-    CustomFit,
-    check_likelihood,
-    make_likelihood,
-    point_by_point,
-)
+from gpytorch_nkn.models.base_gp import BaseGP
+from gpytorch_nkn.models.common import check_likelihood, make_likelihood
 from gpytorch_nkn.models.grid.factor_matrix import factor_diagonal, factor_matrix
 from gpytorch_nkn.models.grid.grid_data import (
     check_coordinates,
@@ -93,7 +87,7 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
     return value
 
 
-class KroneckerGridGP(CheckedPoints, CustomFit, GPyTorchModel, GP):
+class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
     r"""Exact Gaussian process on a grid, of which cells may be missing.
 
     .. math::
@@ -499,30 +493,27 @@ class KroneckerGridGP(CheckedPoints, CustomFit, GPyTorchModel, GP):
             X: Points ``... x q x D``, coordinates of all dimensions side by side.
         """
         self._check_points(X)
-        if self.training or not DelayedMatrix.is_for(X.size(-2)):
-            return self._joint(X, posterior=not self.training)
-        joint = partial(self._joint, posterior=True)
-        batch_shape = torch.broadcast_shapes(X.shape[:-2], self.batch_shape)
-        return point_by_point(self, joint, X, batch_shape, self.grid.shape.numel())
+        return self._joint(X, posterior=not self.training)
 
     @_in_double
     def _joint(self, X: Tensor, *, posterior: bool) -> MultivariateNormal:
         columns = [x.size(-1) for x in self.coordinates]
         X = X if X.is_floating_point() else X.to(self._targets)
         points = X.split(columns, -1)
-        covariance = torch.ones((), dtype=X.dtype, device=X.device)
-        for kernel, part in zip(self.kernels, points, strict=True):
-            covariance = covariance * kernel_values(kernel, part, part)
-        mean = self.mean_module(X)
         if posterior:
             known = self._grid_posterior()
-            size = X.shape[:-1].numel() * known.system.inverse.numel()
+            size = X.shape[:-1].numel() * max(known.system.inverse.numel(), X.size(-2))
             if size > _MAX_ELEMENTS:
                 raise ValueError(
                     f"A joint posterior of {X.size(-2)} points with this grid needs {size} "
                     "numbers; ask for fewer points at a time, or use predict or sample for cells "
                     "of the grid."
                 )
+        covariance = torch.ones((), dtype=X.dtype, device=X.device)
+        for kernel, part in zip(self.kernels, points, strict=True):
+            covariance = covariance * kernel_values(kernel, part, part)
+        mean = self.mean_module(X)
+        if posterior:
             parts = zip(self.kernels, points, self.train_coordinates, strict=True)
             rows = [kernel_values(kernel, part, x) for kernel, part, x in parts]
             mean = mean + known.point_means(rows)

@@ -23,7 +23,8 @@ from gpytorch_nkn.fit import (
     run_lbfgs,
     warn_of_size,
 )
-from gpytorch_nkn.models.common import PartsGP, trains
+from gpytorch_nkn.models.base_gp import trains
+from gpytorch_nkn.models.common import PartsGP
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.sparse.collapsed_bound import collapsed_bound
 from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP

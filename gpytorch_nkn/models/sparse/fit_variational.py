@@ -14,7 +14,7 @@ from torch import Tensor
 from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit import Adam, Best, Session, check_counts, check_number, warn_of_size
 from gpytorch_nkn.linalg import factorize_inducing
-from gpytorch_nkn.models.common import trains
+from gpytorch_nkn.models.base_gp import trains
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.sparse.collapsed_bound import Statistics
 from gpytorch_nkn.models.sparse.fit_sparse import check_start, learn_on_blocks, maximize_bound

@@ -10,14 +10,14 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
-from gpytorch_nkn.models.common import ChunkedPredictions, check_likelihood, check_training_data
+from gpytorch_nkn.models.common import check_likelihood, check_training_data
 from gpytorch_nkn.models.inducing_points import SELECTIONS, select_inducing_points
 from gpytorch_nkn.models.structure import check_columns
 
 __all__ = ["InducingPointGP"]
 
 
-class InducingPointGP(ChunkedPredictions):
+class InducingPointGP:
     """Checks and the choice of inducing points.
 
     Attributes:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import torch
-from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.types import DEFAULT, _DefaultType
@@ -18,13 +17,8 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
-from gpytorch_nkn.models.common import (
-    CheckedData,
-    CustomFit,
-    PriorOfCalls,
-    make_likelihood,
-    outcome_transform_for,
-)
+from gpytorch_nkn.models.base_gp import ExactBaseGP
+from gpytorch_nkn.models.common import make_likelihood, reject_loo_cv
 from gpytorch_nkn.models.inducing_points import InducingFeatureKernel, LowRankNormal
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
 from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
@@ -33,9 +27,7 @@ from gpytorch_nkn.models.structure import make_kernel
 __all__ = ["SparseNKNGP"]
 
 
-class SparseNKNGP(  # type: ignore[misc]
-    CheckedData, CustomFit, InducingPointGP, PriorOfCalls, SingleTaskGP
-):
+class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
     r"""Sparse GP by inducing points, for some thousands of rows up to some ten thousands.
 
     Titsias' approximation (SGPR, VFE): the distribution of the function's values at m inducing
@@ -115,10 +107,9 @@ class SparseNKNGP(  # type: ignore[misc]
             likelihood=make_likelihood(batch_shape) if likelihood is None else likelihood,
             covar_module=kernel,  # for the time being
             mean_module=mean_module,
-            outcome_transform=outcome_transform_for(outcome_transform, train_Y),
+            outcome_transform=outcome_transform,
             input_transform=input_transform,
         )
-        self._num_columns = train_X.shape[-1:]
         self.selection = selection
         self.selected = not isinstance(inducing_points, Tensor)  # not given by the user
         with torch.no_grad():
@@ -219,7 +210,7 @@ class SparseNKNGP(  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The low-rank prior at inputs ``... x n x d``, whose density is the bound."""
-        self._check_called()
+        reject_loo_cv(self)
         prior = super().forward(x)
         return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
 

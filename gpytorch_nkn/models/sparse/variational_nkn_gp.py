@@ -22,12 +22,8 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
 from gpytorch_nkn.linalg import check_tensors, factorize_inducing
-from gpytorch_nkn.models.common import (
-    CheckedPoints,
-    CustomFit,
-    make_likelihood,
-    outcome_transform_for,
-)
+from gpytorch_nkn.models.base_gp import BaseGP
+from gpytorch_nkn.models.common import make_likelihood, outcome_transform_for
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
 from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
 from gpytorch_nkn.models.structure import make_kernel
@@ -35,7 +31,7 @@ from gpytorch_nkn.models.structure import make_kernel
 __all__ = ["VariationalNKNGP"]
 
 
-class VariationalNKNGP(CheckedPoints, CustomFit, InducingPointGP, SingleTaskVariationalGP):  # type: ignore[misc]
+class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # type: ignore[misc]
     """Stochastic variational GP (SVGP) whose kernel is a network: for above 50,000 rows.
 
     A free Gaussian distribution of the function's values at m inducing points is trained by
@@ -84,7 +80,7 @@ class VariationalNKNGP(CheckedPoints, CustomFit, InducingPointGP, SingleTaskVari
         >>> mean, variance = model.predict(train_X, observation_noise=True)
     """
 
-    _stock_options = CustomFit._stock_options | {"data_loader", "full_batch_limit"}
+    _stock_options = BaseGP._stock_options | {"data_loader", "full_batch_limit"}
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from torch import Tensor
 from gpytorch_nkn.fit import Session, check_counts, warn_of_size
 from gpytorch_nkn.initialization import assign
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
-from gpytorch_nkn.models.common import event_dims, trains
+from gpytorch_nkn.models.base_gp import event_dims, trains
 from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
 from gpytorch_nkn.models.spectral.spectral_rows import Rows, RowsGP
 from gpytorch_nkn.models.spectral.spectral_training import Training, Watch, left_out_density

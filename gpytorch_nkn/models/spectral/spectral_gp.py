@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch import settings
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
@@ -25,17 +25,8 @@ from gpytorch_nkn.kernels import (
     NonStationarySpectralKernel,
 )
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.models.common import (
-    CheckedData,
-    ChunkedPredictions,
-    CustomFit,
-    ManyPoints,
-    OutputSubsets,
-    PriorOfCalls,
-    check_training_data,
-    outcome_transform_for,
-    prior_covariances,
-)
+from gpytorch_nkn.models.base_gp import FEW_POINTS, ExactBaseGP
+from gpytorch_nkn.models.common import reject_loo_cv
 from gpytorch_nkn.models.inducing_points import (
     InducingFeatureKernel,
     LowRankNormal,
@@ -54,15 +45,7 @@ _DEVIATION = 0.3  # of a normal prior around the frequencies at the start
 _DIFFERENCE = 0.1  # and of half the differences, around zero
 
 
-class SpectralGP(  # type: ignore[misc]
-    CheckedData,
-    CustomFit,
-    ManyPoints,
-    ChunkedPredictions,
-    OutputSubsets,
-    PriorOfCalls,
-    SingleTaskGP,
-):
+class SpectralGP(ExactBaseGP):
     r"""GP with a :class:`.NonStationarySpectralKernel` beside an RBF kernel, for SingleTaskGP.
 
     Up to 2000 rows it is exact, with one pair of frequencies per 20 rows (5 to 50). Beyond, with
@@ -133,19 +116,16 @@ class SpectralGP(  # type: ignore[misc]
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
     ) -> None:
-        check_training_data(train_X, train_Y, train_Yvar)
         super().__init__(
             train_X,
             train_Y,
             train_Yvar,
             likelihood=likelihood,
             mean_module=mean_module,
-            outcome_transform=outcome_transform_for(outcome_transform, train_Y),
+            outcome_transform=outcome_transform,
             input_transform=input_transform,
         )
-        # The base class has put in its own kernel, and checked the data as it does with that one.
-        num_columns = self.covar_module.ard_num_dims
-        self._num_columns = train_X.shape[-1:]
+        num_columns = self.covar_module.ard_num_dims  # of BoTorch's kernel
         num_data = self.train_targets.size(-1)
         dense = rbf and num_data <= _MAX_DENSE
         if num_features is None:
@@ -220,31 +200,40 @@ class SpectralGP(  # type: ignore[misc]
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at inputs ``... x n x d``, whose density knows that its rank is low."""
         if isinstance(self.covar_module, FeatureSumKernel):
-            self._check_called()
-        if isinstance(self.covar_module, AdditiveKernel) and x.requires_grad:
+            reject_loo_cv(self)
+        dense = isinstance(self.covar_module, AdditiveKernel) and x.requires_grad
+        if dense and x.size(-2) <= FEW_POINTS:
             covariance = to_linear_operator(kernel_values(self.covar_module, x, x))
             return LowRankNormal(self.mean_module(x), covariance)
         prior = super().forward(x)
         return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
+
+    def _get_train_prior_distribution(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
+        with settings.prior_mode():
+            return super()._get_train_prior_distribution(*args, **kwargs)
+
+    def get_fantasy_model(self, *args: Any, **kwargs: Any) -> Any:
+        """As in GPyTorch."""
+        with settings.prior_mode():
+            return super().get_fantasy_model(*args, **kwargs)
+
+    def _values(self, one: Tensor, two: Tensor) -> Tensor:
+        # part by part: linear_operator factorises a dense matrix to which low rank is added
+        return sum(to_dense(kernel(one, two)) for kernel in self.covar_module.kernels)
 
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
         """As the base class; of low rank, the training data are not looked at.
 
-        What predictions need of them is in the weights of the features.
+        The weights of the features hold all that predictions need of them.
         """
         (train,), (test,) = train_inputs, test_inputs
-        batch_shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         if isinstance(self.covar_module, AdditiveKernel):
-            # part by part: linear_operator factorises a dense matrix to which low rank is added
-            parts = self.covar_module.kernels
-            own, cross = prior_covariances(
-                lambda one, two: sum(to_dense(kernel(one, two)) for kernel in parts), train, test
-            )
-            mean = self.mean_module(test.expand(*batch_shape, *test.shape[-2:]))
-            return mean, own, cross, batch_shape, test.shape[-2:-1], LowRankNormal
-        prior = self.forward(test.expand(*batch_shape, *test.shape[-2:]), **kwargs)
+            return (*self._test_prior(train, test, self._values)[:-1], LowRankNormal)
+        batch_shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
+        with settings.prior_mode():
+            prior = self.forward(test.expand(*batch_shape, *test.shape[-2:]), **kwargs)
         unused = ZeroLinearOperator(
             *prior.batch_shape, test.size(-2), train.size(-2), dtype=test.dtype, device=test.device
         )

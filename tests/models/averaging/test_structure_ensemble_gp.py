@@ -25,7 +25,6 @@ from gpytorch_nkn.averaging import stacking_weights
 from gpytorch_nkn.fit import Objective
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import NativeEvaluator
-from gpytorch_nkn.linalg import DelayedMatrix, delayed_matrix
 from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp
 from gpytorch_nkn.models.averaging import fit_structures
 from gpytorch_nkn.models.averaging.member_warp import (
@@ -159,25 +158,6 @@ def test_members_that_are_the_same_are_predicted_once_with_the_same_values():
     every = model(own)  # points of each member
     strategy.first = torch.tensor([0, 1, 5])
     torch.testing.assert_close(model(own).mean, every.mean)
-
-
-@pytest.mark.parametrize("noise", [False, True])
-def test_covariances_at_many_points_are_computed_when_they_are_needed(noise, monkeypatch):
-    model = fitted()
-    model.set_weights([0.2, 0.2, 0.2, 0.2, 0.2])
-    points = torch.rand(2, 5, 3)
-    at_once = model.posterior(points, observation_noise=noise)
-    monkeypatch.setattr(delayed_matrix, "_FEW", 0)
-    with mock.patch.object(DelayedMatrix, "to_dense", side_effect=AssertionError("Computed.")):
-        late = model.posterior(points, observation_noise=noise)
-        torch.testing.assert_close(late.mean, at_once.mean)
-        torch.testing.assert_close(late.variance, at_once.variance)
-    one, other = (found.distribution.covariance_matrix for found in (late, at_once))
-    torch.testing.assert_close(one, other)
-    torch.manual_seed(0)
-    samples = late.rsample(torch.Size([3]))
-    torch.manual_seed(0)
-    torch.testing.assert_close(samples, at_once.rsample(torch.Size([3])))
 
 
 def test_members_that_were_set_apart_are_predicted_by_themselves():

@@ -1,0 +1,489 @@
+"""The base classes of models: training, checks, predictions and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import torch
+from botorch.fit import _fit_fallback
+from botorch.models import SingleTaskGP
+from botorch.models.model import Model
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.transforms import normalize_indices
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
+from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
+from gpytorch.module import Module
+from gpytorch.priors import Prior
+from linear_operator import to_linear_operator
+from linear_operator.operators import BlockDiagLinearOperator, LinearOperator
+from linear_operator.settings import cholesky_jitter
+from torch import Tensor
+
+from gpytorch_nkn.fit import check_counts, options_of
+from gpytorch_nkn.kernels import FeatureKernel, categorical_columns, check_codes, index_kernel_batch
+from gpytorch_nkn.layers import apply_to_base
+from gpytorch_nkn.linalg import BlockDiagonal, DelayedMatrix, check_tensors
+from gpytorch_nkn.models.common import (
+    check_codes_kept,
+    check_training_data,
+    outcome_transform_for,
+)
+
+__all__ = [
+    "FEW_POINTS",
+    "TRAINERS",
+    "BaseGP",
+    "ExactBaseGP",
+    "event_dims",
+    "prior_covariances",
+    "trains",
+]
+
+M = TypeVar("M", bound=Model)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+FEW_POINTS = 512  # up to which joint covariances are dense
+_JOINED_ENTRIES = 100_000  # of inputs, up to which one call of a kernel costs less than two
+_CHUNK_ENTRIES = 4_000_000  # covariances in memory at a time: 32 MB, several times that in all
+
+# The trainer of each class of models: a function of a model, whose options are keywords.
+TRAINERS: dict[type[Model], Callable[..., Any]] = {}
+
+
+def trains(
+    model_class: type[M],
+) -> Callable[[Callable[Concatenate[M, P], R]], Callable[Concatenate[M, P], R]]:
+    """Make a function the trainer of a class of models; it then rejects any other model."""
+
+    def register(trainer: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
+        @wraps(trainer)
+        def checked(model: M, *args: P.args, **options: P.kwargs) -> R:
+            if not isinstance(model, model_class):
+                name = model_class.__name__
+                article = "an" if name[0] in "AEIOU" else "a"
+                each = "; train each of its models" if hasattr(model, "models") else ""
+                raise TypeError(
+                    f"model must be {article} {name}, got {type(model).__name__}{each}."
+                )
+            return trainer(model, *args, **options)
+
+        TRAINERS[model_class] = checked
+        return checked
+
+    return register
+
+
+class BaseGP:
+    """Training by the model's own trainer, checked points, predictions in chunks."""
+
+    _num_columns: tuple[int, ...]
+    _stock_options = frozenset(
+        {
+            "optimizer",
+            "max_attempts",
+            "pick_best_of_all_attempts",
+            "warning_handler",
+            "caught_exception_types",
+        }
+    )
+
+    def custom_fit(
+        self,
+        mll: MarginalLogLikelihood,
+        closure: Callable | None = None,
+        closure_kwargs: dict[str, Any] | None = None,
+        optimizer_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> MarginalLogLikelihood:
+        """Train the model for ``fit_gpytorch_mll``: by its trainer, or by BoTorch if asked to.
+
+        Args:
+            mll: Marginal log likelihood of this model.
+            closure, closure_kwargs, optimizer_kwargs: As in BoTorch.
+            **kwargs: Options of the model's trainer, or BoTorch's.
+
+        Raises:
+            TypeError: An option is neither, or there are some of both.
+        """
+        trainer = next(TRAINERS[c] for c in type(self).__mro__ if c in TRAINERS)
+        own = options_of(trainer)
+        stock: dict[str, Any] = {
+            "closure": closure,
+            "closure_kwargs": closure_kwargs,
+            "optimizer_kwargs": optimizer_kwargs,
+        }
+        plain = self._is_plain(mll) and all(value is None for value in stock.values())
+        if plain and kwargs.keys() <= own:
+            trainer(self, **kwargs)
+            return mll.eval()
+        if not kwargs.keys() <= self._stock_options:
+            raise TypeError(
+                f"Expected options of {trainer.__name__} {sorted(own)} or, with a closure, an "
+                "optimizer or a likelihood of its own, of BoTorch "
+                f"{sorted(self._stock_options)}; got {sorted(kwargs)}."
+            )
+        return self._stock_fit(mll, **stock, **kwargs)
+
+    def _is_plain(self, mll: MarginalLogLikelihood) -> bool:
+        """Whether a marginal log likelihood is the one that the trainer of this model maximises."""
+        plain = type(mll) is ExactMarginalLogLikelihood and mll.model is self
+        return plain and mll.likelihood is mll.model.likelihood
+
+    def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
+        """Train by BoTorch's optimisers."""
+        return _fit_fallback(mll, **options)
+
+    def _check_points(self: Any, X: Tensor, added: bool = False, width: int | None = None) -> None:
+        """Reject points to predict at, or to be added to the data.
+
+        Args:
+            X: The points.
+            added: They are to be added to the data.
+            width: Number of columns of transformed points; ``None`` for points before that.
+
+        Raises:
+            TypeError: The points are no tensor of real numbers.
+            ValueError: The points are not ``... x q x d``, or NaN or infinite. Points to predict at
+                may lack the columns that an input transform appends to them.
+        """
+        if not isinstance(X, Tensor) or X.is_complex():
+            got = X.dtype if isinstance(X, Tensor) else type(X).__name__
+            raise TypeError(f"X must be a tensor of real numbers, got {got}.")
+        columns = getattr(self, "_num_columns", X.shape[-1:]) if width is None else (width,)
+        if X.dim() < 2 or (X.shape[-1:] != columns and (added or not self._are_appended(X))):
+            expected = columns[0] if columns else "d"
+            raise ValueError(f"X must be ... x q x {expected}, got the shape {tuple(X.shape)}.")
+        if not bool(X.isfinite().all()):
+            wrong = int((~X.isfinite()).sum())
+            raise ValueError(f"X must be finite, got {wrong} values that are NaN or infinite.")
+
+    def _are_appended(self: Any, X: Tensor) -> bool:
+        """Whether the columns that points lack are appended (BoTorch's ``AppendFeatures``)."""
+        transform = getattr(self, "input_transform", None)
+        if transform is None or transform.transform_on_train or X.size(-1) >= self._num_columns[0]:
+            return False
+        return transform.transform(X).size(-1) == self._num_columns[0]
+
+    def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """As in BoTorch, at points ``... x q x d``."""
+        self._check_points(X)
+        return super().posterior(X, *args, **kwargs)  # type: ignore[misc]
+
+    def _chunk_width(self: Any) -> int:
+        """Numbers that the prediction at one point takes."""
+        return self.train_targets.numel()
+
+    @torch.no_grad()
+    def predict(
+        self: Any, X: Tensor, *, observation_noise: bool = False, chunk_size: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Predict means and variances at any number of points, in chunks, without gradients.
+
+        Args:
+            X: Inputs ``... x q x d``.
+            observation_noise: Add the variance of the noise.
+            chunk_size: Points at a time; ``None`` takes as many as need some 100 MB.
+
+        Returns:
+            Mean and variance ``... x q x m`` in the units of ``train_Y``.
+
+        Raises:
+            ValueError: ``chunk_size`` is below 1.
+        """
+        if chunk_size is None:
+            chunk_size = max(1, _CHUNK_ENTRIES // self._chunk_width())
+        check_counts(1, chunk_size=chunk_size)
+        self.eval()
+        self._check_points(X)
+        means, variances = [], []
+        for part in X.split(chunk_size, dim=-2):
+            # q x ... x 1 x d, a batch of single points: there are no covariances then
+            single = part.movedim(-2, 0).unsqueeze(-2)
+            posterior = self.posterior(single, observation_noise=observation_noise)
+            means.append(posterior.mean.squeeze(-2).movedim(0, -2))
+            variances.append(posterior.variance.squeeze(-2).movedim(0, -2))
+        return torch.cat(means, -2), torch.cat(variances, -2)
+
+
+class ExactBaseGP(BaseGP, SingleTaskGP):
+    """BoTorch's SingleTaskGP, with data that are checked whenever they are set.
+
+    Predictions are those of the present state, dtype and data: BoTorch transforms the training
+    inputs once, in ``eval()``, and keeps them when a state is loaded or the dtype changes.
+
+    Args:
+        train_X: Inputs ``... x n x d``.
+        train_Y: Outcomes ``... x n x m``.
+        train_Yvar: Known variances of the noise ``... x n x m``; ``None`` infers one level.
+        cat_dims: Columns of ``train_X`` that hold codes of categories.
+
+    All others are as in BoTorch.
+
+    Raises:
+        TypeError: The data are no floating-point tensors, or a column's number is not an integer.
+        ValueError: The data do not fit each other, or ``cat_dims`` are not columns of codes.
+    """
+
+    cat_dims: tuple[int, ...]
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None = None,
+        *,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        likelihood: Likelihood | None = None,
+        covar_module: Kernel | None = None,
+        mean_module: Mean | None = None,
+        cat_dims: Sequence[int] | None = None,
+    ) -> None:
+        check_training_data(train_X, train_Y, train_Yvar)
+        self.cat_dims = categorical_columns(cat_dims, train_X.size(-1))
+        if self.cat_dims:
+            check_codes(train_X, self.cat_dims, "train_X")
+            self._ignore_X_dims_scaling_check = list(self.cat_dims)  # BoTorch's warning
+        super().__init__(
+            train_X,
+            train_Y,
+            train_Yvar,
+            likelihood=likelihood,
+            covar_module=covar_module,
+            mean_module=mean_module,
+            outcome_transform=outcome_transform_for(outcome_transform, train_Y),
+            input_transform=input_transform,
+        )
+        self._num_columns = train_X.shape[-1:]
+        check_codes_kept(self, train_X)
+        # a hook, which is called for a model within another module, too
+        self.register_load_state_dict_post_hook(_transform_inputs_anew)
+
+    def _apply(self: Any, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
+        with self._inputs_as_given():
+            super()._apply(fn, *args, **kwargs)
+        for prior in (part for part in self.modules() if isinstance(part, Prior)):
+            apply_to_base(prior, fn)
+        return self
+
+    @contextmanager
+    def _inputs_as_given(self: Any) -> Iterator[None]:
+        """Give back the training inputs before their transform; transform them anew afterwards."""
+        transformed = self._has_transformed_inputs
+        self._revert_to_original_inputs()
+        self._clear_cache()
+        try:
+            yield
+        finally:
+            if transformed:
+                self._set_transformed_inputs()
+
+    def condition_on_observations(
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
+    ) -> Any:
+        """As in BoTorch, for inputs ``... x q x d`` and outcomes ``... x q x m``.
+
+        Raises:
+            TypeError: They are no floating-point tensors.
+            ValueError: Their numbers of rows differ, or a value is not finite.
+        """
+        self._check_points(X, added=True)
+        check_tensors(Y=Y)
+        if Y.dim() < X.dim() or Y.shape[-2:] != (X.size(-2), self._num_outputs):
+            raise ValueError(
+                f"Y must be ... x {X.size(-2)} x {self._num_outputs} for X of the shape "
+                f"{tuple(X.shape)}, got {tuple(Y.shape)}."
+            )
+        if not bool(Y.isfinite().all()):
+            wrong = int((~Y.isfinite()).sum())
+            raise ValueError(f"Y must be finite, got {wrong} values that are NaN or infinite.")
+        if noise is not None:
+            kwargs["noise"] = noise
+        return super().condition_on_observations(X, Y, **kwargs)
+
+    def set_train_data(
+        self,
+        inputs: Tensor | list[Tensor] | tuple[Tensor, ...] | None = None,
+        targets: Tensor | None = None,
+        strict: bool = True,
+    ) -> None:
+        """As in GPyTorch, for inputs ``... x n x d`` before their transform, targets ``... x n``.
+
+        Raises:
+            ValueError: The numbers of rows differ, from each other or from what stays.
+            RuntimeError: ``strict`` is true, and a shape, type or device differs from before.
+        """
+        given = (inputs,) if isinstance(inputs, Tensor) else inputs
+        x = (self.train_inputs if given is None else given)[0]
+        y = self.train_targets if targets is None else targets
+        rows = x.size(-2) if x.dim() > 1 else x.numel()
+        if not strict and rows != y.size(-1):
+            raise ValueError(
+                "Inputs ... x n x d and targets ... x n must have the same number of rows, got the "
+                f"shapes {tuple(x.shape)} and {tuple(y.shape)}; set both together."
+            )
+        own = self.train_inputs[0], self._original_train_inputs
+        if self._has_transformed_inputs and not any(x is mine for mine in own):
+            with self._inputs_as_given():
+                return self.set_train_data(inputs, targets, strict)
+        super().set_train_data(inputs, targets, strict)
+
+    def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """As in BoTorch, at points ``... x q x d``."""
+        posterior = super().posterior(X, *args, **kwargs)
+        normal: Any = getattr(posterior, "distribution", None)
+        covariance: Any = getattr(normal, "lazy_covariance_matrix", None)
+        if type(covariance) is BlockDiagLinearOperator:  # of outputs, which ModelListGP takes apart
+            blocks = BlockDiagonal(covariance.base_linear_op)
+            posterior.distribution = type(normal)(posterior.mean, blocks, interleaved=False)
+        return posterior
+
+    def _apply_noise(
+        self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
+    ) -> MultivariateNormal:
+        """Add jitter, so that joint covariances can be factorised whatever the unit of the targets.
+
+        GPyTorch adds its jitter in that unit: in thousands, say, too little where one of the points
+        is a training point. Where BoTorch cannot factorise the covariances of one of a batch of
+        points (``qLogNoisyExpectedImprovement``, several outcomes), it draws all of them anew, and
+        compares values of different draws. Here the jitter comes before the outcome transform.
+        """
+        if mvn.mean.size(-1) > 1 and not isinstance(self.covar_module, FeatureKernel):
+            covariance = mvn.lazy_covariance_matrix
+            if mvn.mean.size(-1) <= FEW_POINTS:
+                covariance = to_linear_operator(covariance.to_dense())
+            covariance = covariance.add_jitter(cholesky_jitter.value(mvn.mean.dtype))
+            mvn = MultivariateNormal(mvn.mean, covariance)
+        return super()._apply_noise(X, mvn, observation_noise)
+
+    def _values(self, one: Tensor, two: Tensor) -> Tensor:
+        """The kernel's matrix for inputs ``... x N x D`` and ``... x M x D``."""
+        return self.covar_module(one, two).to_dense()
+
+    def _get_test_prior_mean_and_covariances(
+        self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
+    ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
+        """As in GPyTorch; for few points with a single call of the kernel.
+
+        An optimiser of acquisition functions asks for small matrices very often, whose cost is
+        mostly that of calling the kernel.
+        """
+        if kwargs or type(self).forward is not SingleTaskGP.forward:
+            return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
+        (train,), (test,) = train_inputs, test_inputs
+        return self._test_prior(train, test, self._values)
+
+    def _test_prior(
+        self, train: Tensor, test: Tensor, values: Callable[[Tensor, Tensor], Tensor]
+    ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
+        shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
+        whole = test.expand(*shape, *test.shape[-2:])
+        if test.size(-2) <= FEW_POINTS:
+            own, cross = prior_covariances(values, train, test)
+        else:  # means and variances take no matrix of the points
+            diagonal = self.covar_module(test, diag=True)
+            own = DelayedMatrix(diagonal, lambda: values(test, test))
+            cross = to_linear_operator(values(test, train))
+        mean = self.mean_module(whole)
+        mean = mean.expand(torch.broadcast_shapes(mean.shape, (*self._aug_batch_shape, 1)))
+        return mean, own, cross, mean.shape[:-1], mean.shape[-1:], MultivariateNormal
+
+    def _subset_kernel(self, kernel: Kernel, idcs: list[int]) -> Kernel:
+        """The kernel of some outputs."""
+        return index_kernel_batch(kernel, (..., idcs if len(idcs) > 1 else idcs[0]))
+
+    def subset_output(self, idcs: list[int]) -> Any:
+        """Return the model of some of the outputs only.
+
+        Args:
+            idcs: Numbers of the outputs, from -m to m - 1.
+
+        Raises:
+            ValueError: An output does not exist, or none is asked for.
+            NotImplementedError: The mean or the likelihood is of a class whose parameters cannot be
+                assigned to the outputs.
+        """
+        idcs = normalize_indices(idcs, self._num_outputs) or []
+        if not idcs:
+            raise ValueError("At least one output is needed, got none.")
+        if self._num_outputs == 1:
+            return super().subset_output(idcs)
+        # BoTorch does not reach kernels in lists: it subsets the rest
+        self._subset_batch_dict = _output_dimensions(self)
+        kernel, self.covar_module = self.covar_module, None
+        try:
+            subset = super().subset_output(idcs)
+        finally:
+            self.covar_module = kernel
+        subset.covar_module = self._subset_kernel(kernel, idcs)
+        if subset._original_train_inputs is not None:  # BoTorch leaves those of all outputs
+            outputs = idcs if len(idcs) > 1 else idcs[0]
+            subset._original_train_inputs = subset._original_train_inputs[..., outputs, :, :]
+        return subset
+
+
+def prior_covariances(
+    values: Callable[[Tensor, Tensor], Tensor], train: Tensor, test: Tensor
+) -> tuple[LinearOperator, LinearOperator]:
+    """Return prior covariances of test points, ``... x q x q`` and with the data ``... x q x n``.
+
+    One call of the kernel takes the training inputs once for every batch of test points. For many
+    of these that costs more than a second call.
+
+    Args:
+        values: Returns a kernel's matrix for inputs ``... x N x D`` and ``... x M x D``.
+        train: Training inputs ``... x n x D``.
+        test: Test points ``... x q x D``.
+    """
+    batch_shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
+    if batch_shape.numel() * train.shape[-2:].numel() > _JOINED_ENTRIES:
+        matrices = values(test, test), values(test, train)
+    else:
+        inputs = torch.cat([x.expand(*batch_shape, *x.shape[-2:]) for x in (train, test)], -2)
+        num_train = train.size(-2)
+        both = values(inputs[..., num_train:, :], inputs)
+        matrices = both[..., num_train:], both[..., :num_train]
+    return to_linear_operator(matrices[0]), to_linear_operator(matrices[1])
+
+
+def _transform_inputs_anew(model: ExactBaseGP, keys: Any) -> None:
+    """Do so after a state was loaded."""
+    with model._inputs_as_given():
+        pass
+
+
+def event_dims(part: Module, name: str) -> int | None:
+    """Dimensions of a parameter of a mean or likelihood besides its batch; None if unknown."""
+    last = name.rpartition(".")[2]
+    if isinstance(part, Likelihood):
+        return 1 if last == "raw_noise" else None
+    known = type(part) in (ConstantMean, LinearMean, ZeroMean)
+    return {"raw_constant": 0, "weights": 2, "bias": 1}.get(last) if known else None
+
+
+def _output_dimensions(model: SingleTaskGP) -> dict[str, int]:
+    """The dimension, counted from the last, of the outputs in each parameter that has one."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        part = name.split(".")[0]
+        if part not in ("mean_module", "likelihood"):
+            continue
+        num_dims = event_dims(getattr(model, part), name)
+        batch = parameter.shape[: parameter.dim() - (num_dims or 0)]
+        if num_dims is None or (batch and batch[-1] != model._num_outputs):
+            raise NotImplementedError(
+                f"Which of {name} belongs to which output is not known, of the shape "
+                f"{tuple(parameter.shape)}."
+            )
+        if batch:  # otherwise the outputs share it
+            found[name] = -1 - num_dims
+    return found
