@@ -4,7 +4,7 @@
 scaled to [0, 1], width and cost (for regression the tube, too) by 5-fold cross-validation on the
 paper's grid; the learned kernels start from what the SVM chose. Further tables check the defaults.
 Each run adds a line to a JSON-lines file, so that a second call goes on where the first one ended;
-then the tables are printed. ``--gaps`` measures the solvers, ``--large`` EEG and 50,000 rows,
+then the tables are printed. ``--large`` EEG and 50,000 rows,
 ``--gp`` the kernel in Gaussian processes. One thread. The environment variable GPYTORCH_NKN_DATA
 names the folder of the data.
 """
@@ -69,16 +69,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--report", action="store_true", help="only print the tables")
     other = parser.add_mutually_exclusive_group()
-    other.add_argument("--gaps", action="store_true", help="the solvers' gaps against time instead")
     other.add_argument("--large", action="store_true", help="EEG and 50,000 rows instead")
     other.add_argument("--gp", action="store_true", help="the kernel in Gaussian processes instead")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    if args.gaps:
-        from benchmarks.dank_gaps import measure_gaps
-
-        print(measure_gaps())
-        return 0
     if args.large:
         from benchmarks.dank_large import measure_large
 

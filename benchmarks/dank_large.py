@@ -27,7 +27,6 @@ _ROWS, _NEW_ROWS = 50_000, 20_000
 _METHODS: dict[str, dict[str, Any] | None] = {
     "SVC": None,
     "DANK, relevance=None": {"relevance": None},
-    "DANK, relevance=None, block": {"relevance": None, "decomposition": "block"},
     "DANK, relevance=None, eta=norm": {"relevance": None, "eta": "norm"},
     "DANK, defaults": {},
     "DANK, exact, eta=norm": {"n_clusters": 1, "relevance": None, "eta": "norm"},

@@ -318,7 +318,6 @@ def _found(model: Any, split: Split) -> dict[str, Any]:
     """What a data-adaptive estimator learned, and how definite its kernel is on all rows."""
     found: dict[str, Any] = {
         "eta": model.eta_ if math.isfinite(model.eta_) else None,
-        "gap": float(model.gap_),
         "num_iter": int(model.n_iter_),
         "relevances": [round(float(value), 6) for value in model.relevances_],
         "shares": [

@@ -65,7 +65,7 @@ for name, setting in settings.items():
         "SVC": plain,
         PAPER: DANKClassifier(**setting, eta="norm", relevance=None).fit(X, y),
         SMALL: DANKClassifier(**setting, eta=eta, relevance=None).fit(X, y),
-        "DANKClassifier, default": DANKClassifier(**setting, cv=FOLDS, random_state=SEED).fit(X, y),
+        "DANKClassifier, default": DANKClassifier(**setting, random_state=SEED).fit(X, y),
     }
     accuracies[name] = {label: m.score(X_new, y_new) for label, m in machines[name].items()}
 accuracies = pd.DataFrame(accuracies)
@@ -113,8 +113,7 @@ ranges = pd.DataFrame(ranges).T
 ranges.round(3)
 
 # %% [markdown]
-# From the matrix to new rows (`extension=`), and how far a solution is from the best (`gap_`), say
-# `docs/theory/hadamard.md` and the reference.
+# How `F` is extended to new rows (`extension=`) is in `docs/theory/hadamard.md`.
 #
 # ## The factor that earns its keep
 # The other factor is not the paper's: $F_w(x, x') = \exp(-\frac{1}{2} \sum_d w_d |x_d - x'_d|)$,
@@ -135,7 +134,7 @@ outcome = (outcome - outcome.mean()) / outcome.std()
 grid = {"C": [1, 10, 100], "gamma": [0.03, 0.1, 0.3, 1.0, 3.0]}
 svc = GridSearchCV(SVC(), grid, cv=FOLDS).fit(table[:rows], sign[:rows])
 svr = GridSearchCV(SVR(), grid, cv=FOLDS).fit(noisy[:rows], outcome[:rows])
-options = {"cv": FOLDS, "random_state": SEED}
+options = {"random_state": SEED}
 classifier = DANKClassifier(**svc.best_params_, **options).fit(table[:rows], sign[:rows])
 regressor = DANKRegressor(**svr.best_params_, **options).fit(noisy[:rows], outcome[:rows])
 

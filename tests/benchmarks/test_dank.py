@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import ttest_rel
 from sklearn.metrics import r2_score
 
-from benchmarks import dank, dank_gaps, dank_large, dank_protocol
+from benchmarks import dank, dank_large, dank_protocol
 from benchmarks.dank import main
 from benchmarks.dank_protocol import (
     HELD_OUT,
@@ -21,7 +21,6 @@ from benchmarks.dank_protocol import (
 )
 from benchmarks.dank_report import PUBLISHED, Paired, paired, report
 from gpytorch_nkn.estimators import DANKClassifier, DANKRegressor
-from gpytorch_nkn.estimators.dank.support_vectors.dual import DualProblem, classification_blocks
 
 
 @pytest.fixture
@@ -208,27 +207,6 @@ def test_report_shows_gains_beside_published_figures():
 def test_names_agree():
     assert set(LEARNED) <= set(METHODS)
     assert set(PUBLISHED) <= {name for name, _ in PAPER_SETS}
-
-
-def test_watched_problem_notes_feasible_points_that_are_better():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(12, 2))
-    gram = np.exp(-((X[:, None] - X[None]) ** 2).sum(-1))
-    blocks = classification_blocks(np.arange(12) % 2, 2, np.full(12, 0.3))
-    problem = dank_gaps.Watched(gram, blocks, 1.0, 0.0, 100.0)
-    uneven = np.where(np.arange(12) % 2 == 0, 0.29, 0.1)
-    points = [np.zeros(12), np.full(12, 0.1), np.full(12, 0.5), uneven, np.full(12, 0.15)]
-    plain = DualProblem(gram, blocks, 1.0, 0.0)
-    for point in points:
-        assert problem.evaluate(point).value == plain.evaluate(point).value
-    best = plain.evaluate(points[4]).value
-    assert min(plain.evaluate(points[i]).value for i in (2, 3)) > best  # but they do not count
-    assert problem.values == [plain.evaluate(points[i]).value for i in (0, 1, 4)]
-    assert problem.seconds_to(problem.values[1]) == problem.times[1]
-    assert problem.seconds_to(1e9) is None
-    problem.seconds = -1.0
-    with pytest.raises(dank_gaps._OutOfTimeError):
-        problem.evaluate(points[0])
 
 
 def test_outliers_of_eeg_are_moved_to_fences(monkeypatch, tmp_path):

@@ -30,7 +30,7 @@ from tests.global_state import unchanged
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=5)
 _ASKL = {"n_components": 20, "max_iter": 4, "gamma": 0.5}
-_DANK = {"C": 2.0, "eta": 0.05, "relevance": None, "cv": 2}
+_DANK = {"C": 2.0, "eta": 0.05, "relevance": None}
 MAKE = {
     ASKLClassifier: lambda **options: ASKLClassifier(**_ASKL | options),
     ASKLRegressor: lambda **options: ASKLRegressor(**_ASKL | options),

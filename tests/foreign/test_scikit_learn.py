@@ -18,7 +18,7 @@ from gpytorch_nkn.estimators import (
     NKNRegressor,
 )
 from gpytorch_nkn.estimators.askl import askl_base, askl_inputs
-from gpytorch_nkn.estimators.dank import dank_base, dank_classifier
+from gpytorch_nkn.estimators.dank import dank_base, dank_classifier, dank_regressor
 from gpytorch_nkn.fit import Recipe
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=2)
@@ -38,8 +38,8 @@ ESTIMATORS = [
     NKNForecaster(quality="fast", recipe=Recipe(5, lbfgs_iterations=2), random_state=0),
     NKNRegressor("rbf", restarts=1, recipe=SHORT, random_state=0),
     # both factors are learned by folds, of two instead of five; one of them, in a fifth of the time
-    DANKClassifier(cv=2),
-    DANKRegressor(cv=2, relevance=None),
+    DANKClassifier(),
+    DANKRegressor(relevance=None),
 ]
 
 
@@ -96,8 +96,12 @@ def few_candidates(monkeypatch):
     few = [replace(path, penalties=path.penalties[:1]) for path in DANKClassifier._paths[:2]]
     monkeypatch.setattr(DANKClassifier, "_paths", tuple(few))
     monkeypatch.setattr(dank_classifier, "_REPEATS", 1)
+    for module in (dank_classifier, dank_regressor):
+        monkeypatch.setattr(module, "FOLDS", 2)
     choose_eta = dank_base.choose_eta
-    monkeypatch.setattr(dank_base, "choose_eta", lambda task, all_: choose_eta(task, all_[:2]))
+    monkeypatch.setattr(
+        dank_base, "choose_eta", lambda task, shares, cost: choose_eta(task, shares[:2], cost)
+    )
     monkeypatch.setattr(askl_base, "_folds", lambda count: (2, 0.2))
     monkeypatch.setattr(askl_inputs, "_GAMMAS", askl_inputs._GAMMAS[1:4:2])
 

@@ -11,14 +11,14 @@ import numpy as np
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import RepeatedStratifiedKFold
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from gpytorch_nkn.estimators.dank.dank_base import BaseDANK
+from gpytorch_nkn.estimators.dank.dank_base import FOLDS, BaseDANK
 from gpytorch_nkn.estimators.dank.dank_selection import Fold, Path, choose
-from gpytorch_nkn.estimators.dank.support_vectors import Block, classification_blocks
+from gpytorch_nkn.estimators.dank.dual import Block, classification_blocks
 from gpytorch_nkn.estimators.table_input import refuse_other_values
 
 __all__ = ["DANKClassifier"]
@@ -41,22 +41,17 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
 
     The paper's ``F`` is a matrix, in closed form for any ``alpha``. Here it is extended to a
     function ``F_s``: dual coefficients are smoothed by kernel ridge regression, and the SVM is
-    trained once more with the kernel that this gives
-    (``SmoothExtension``), so training and prediction see one kernel, positive semi-definite on any
-    inputs.
+    trained once more with the kernel that this gives, so training and prediction see one kernel.
 
-    A second factor is learned before: ``F_w(x, x') = exp(-sum_d w_d |x_d - x'_d| / 2)``, a
-    minimiser of the same maximum among factors of this form with a penalty on ``w``. It is not the
-    paper's; it does what that should: most gains on the tables of the benchmarks are its (see
-    benchmarks/RESULTS.md, which also says how little the paper's factor gains where it is chosen
-    honestly). Base kernels of 1, 2 and 4 times the width are tried with it, and as ``w`` narrows
-    them ``C`` grows by their square.
+    A second factor, which is not the paper's, is learned before:
+    ``F_w(x, x') = exp(-sum_d w_d |x_d - x'_d| / 2)``, a minimiser of the same maximum with a
+    penalty on ``w``. Most gains in benchmarks/RESULTS.md come from it. Base kernels of 1, 2 and 4
+    times the width are tried with it, with ``C`` times their square.
 
     Each factor stays only if held-out rows say so, by more than a standard error over two
-    rounds of ``cv`` folds; otherwise this is ``sklearn.svm.SVC``. Tune ``C`` and ``gamma`` with
-    ``SVC``, which is faster, and then learn the factors with these values.
-
-    With more than two classes SVMs of all pairs share one ``F``, hence one kernel.
+    rounds of 5 folds; otherwise this is ``sklearn.svm.SVC``. Tune ``C`` and ``gamma`` with
+    ``SVC``, which is faster, and then learn the factors with these values. With more than two
+    classes SVMs of all pairs share one ``F``, hence one kernel.
 
     Args:
         C: Bound of dual variables.
@@ -67,8 +62,6 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
     Attributes:
         classes_: The classes.
         <shared attributes>
-
-    Ctrl-C while factors are compared leaves those chosen before, with a warning.
 
     Example:
         >>> import numpy as np
@@ -94,22 +87,13 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         C: float = 1.0,
         kernel: str | Callable[[np.ndarray, np.ndarray], np.ndarray] | Kernel = "rbf",
         gamma: float | Literal["scale", "auto"] = "scale",
-        degree: float = 3,
-        coef0: float = 0.0,
         eta: float | Literal["norm", "cv"] = "cv",
         tau: float = 0.0,
-        relevance: Literal["auto", "cv"] | None = "auto",
+        relevance: Literal["cv"] | None = "cv",
         extension: Literal["smooth", "reciprocal"] = "smooth",
-        solver: Literal["fista", "nesterov"] = "fista",
-        tol: float = 1e-5,
-        max_iter: int = 1000,
         n_clusters: int | Literal["auto"] = "auto",
-        decomposition: Literal["global", "block"] = "global",
         class_weight: dict[Any, float] | str | None = None,
-        cv: int = 5,
-        n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
-        progress: bool = True,
     ):
         self._set_options(locals())
 
@@ -159,38 +143,29 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
 
     def _folds(self, target: np.ndarray) -> list[Fold]:
         counts = np.bincount(target, minlength=len(self.classes_))
-        count = min(self.cv, int(counts.max()))
-        if len(target) < 2 * self.cv or count < 2:
+        count = min(FOLDS, int(counts.max()))
+        if len(target) < 2 * FOLDS or count < 2:
             return []
         # Rows that are the only ones of their class must stay: no SVM lacks a class.
         rows = np.flatnonzero(counts[target] > 1)
-        random = self._random()
-        folds = []
+        splitter = RepeatedStratifiedKFold(
+            n_splits=count, n_repeats=_REPEATS, random_state=self._random()
+        )
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-            for _ in range(_REPEATS):
-                splitter = StratifiedKFold(count, shuffle=True, random_state=random.randint(2**31))
-                for _, held_out in splitter.split(rows, target[rows]):
-                    known = np.ones(len(target), dtype=bool)
-                    known[rows[held_out]] = False
-                    folds.append((np.flatnonzero(known), rows[held_out]))
-        return folds
+            held_out = [rows[part] for _, part in splitter.split(rows, target[rows])]
+        return [(np.setdiff1d(np.arange(len(target)), part), part) for part in held_out]
 
     @property
     def _num_svms(self) -> int:
         return len(self.classes_) * (len(self.classes_) - 1) // 2
 
     def _sample(self, target: np.ndarray, size: int) -> np.ndarray:
-        """Rows of every class, in proportion, two of each at least."""
-        size = max(size, 2 * len(self.classes_))
-        random = self._random()
-        order = random.permutation(len(target))
-        places = np.empty(len(target))  # of a row among those of its class, from 0 to 1
-        for code in range(len(self.classes_)):
-            own = order[target[order] == code]
-            places[own] = np.arange(len(own)) / len(own)
-            places[own[:2]] = -1.0
-        return np.sort(order[np.argsort(places[order], kind="stable")][:size])
+        """Random rows, two of every class at least."""
+        order = self._random().permutation(len(target))
+        codes = range(len(self.classes_))
+        needed = np.concatenate([order[target[order] == code][:2] for code in codes])
+        return np.union1d(needed, order[: max(size - len(needed), 0)])
 
 
 def _votes(outputs: np.ndarray, num_classes: int) -> np.ndarray:

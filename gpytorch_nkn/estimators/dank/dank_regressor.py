@@ -12,9 +12,9 @@ from sklearn.base import RegressorMixin
 from sklearn.model_selection import KFold
 from sklearn.utils.validation import validate_data
 
-from gpytorch_nkn.estimators.dank.dank_base import BaseDANK
+from gpytorch_nkn.estimators.dank.dank_base import FOLDS, BaseDANK
 from gpytorch_nkn.estimators.dank.dank_selection import Fold, Path, average
-from gpytorch_nkn.estimators.dank.support_vectors import Block, regression_blocks
+from gpytorch_nkn.estimators.dank.dual import Block, regression_blocks
 from gpytorch_nkn.estimators.table_input import refuse_other_values
 
 __all__ = ["DANKRegressor"]
@@ -38,19 +38,16 @@ class DANKRegressor(RegressorMixin, BaseDANK):
     with ``0 <= alpha <= C`` and ``1's = 0`` (the paper's (22) has ``y's = 0``, a slip). See
     :class:`~gpytorch_nkn.estimators.DANKClassifier` for how ``F`` is extended to new rows.
 
-    A second factor is learned before: ``F_w(x, x') = exp(-sum_d w_d (x_d - x'_d)^2 / 2)``, a
-    minimiser of the same maximum among factors of this form with a penalty on ``w``. It is not the
-    paper's; it does what that should: of the tables of the benchmarks most gains are its. Base
-    kernels of 1, 2 and 4 times the width are tried with it, some penalties, absolute in place of
-    squared differences, and sums with the base kernel; the kernel is an average of all of these and
-    of the base kernel, with weights that fall as held-out rows of ``cv`` folds say that they are
-    worse than the best, for sure and by much.
+    A second factor, which is not the paper's, is learned before:
+    ``F_w(x, x') = exp(-sum_d w_d (x_d - x'_d)^2 / 2)``, with several penalties and widths of the
+    base kernel, absolute differences, and sums with the base kernel. The kernel is an average of
+    all of these, with weights that fall as held-out rows of 5 folds say that they are worse than
+    the best, significantly and by much.
 
     The paper's factor stays only if held-out rows say so, by more than a standard error. With
     neither factor this is ``sklearn.svm.SVR``. Tune ``C``, ``gamma`` and ``epsilon`` with ``SVR``,
-    which is faster, and then learn the factors with these values. As there, ``C`` and ``epsilon``
-    are in units of the targets: standardise them
-    (``sklearn.compose.TransformedTargetRegressor``).
+    which is faster, and then learn the factors with these values. ``C`` and ``epsilon`` are in
+    units of the targets: standardise them (``sklearn.compose.TransformedTargetRegressor``).
 
     Args:
         C: Bound of dual variables.
@@ -61,7 +58,6 @@ class DANKRegressor(RegressorMixin, BaseDANK):
         <shared attributes>
 
     Targets that all lie within the tube have no dual coefficients: the prediction is a constant.
-    Ctrl-C while factors are compared leaves those chosen before, with a warning.
 
     Example:
         >>> import numpy as np
@@ -91,21 +87,12 @@ class DANKRegressor(RegressorMixin, BaseDANK):
         epsilon: float = 0.1,
         kernel: str | Callable[[np.ndarray, np.ndarray], np.ndarray] | Kernel = "rbf",
         gamma: float | Literal["scale", "auto"] = "scale",
-        degree: float = 3,
-        coef0: float = 0.0,
         eta: float | Literal["norm", "cv"] = "cv",
         tau: float = 0.0,
-        relevance: Literal["auto", "cv"] | None = "auto",
+        relevance: Literal["cv"] | None = "cv",
         extension: Literal["smooth", "reciprocal"] = "smooth",
-        solver: Literal["fista", "nesterov"] = "fista",
-        tol: float = 1e-5,
-        max_iter: int = 1000,
         n_clusters: int | Literal["auto"] = "auto",
-        decomposition: Literal["global", "block"] = "global",
-        cv: int = 5,
-        n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
-        progress: bool = True,
     ):
         self._set_options(locals())
 
@@ -137,15 +124,11 @@ class DANKRegressor(RegressorMixin, BaseDANK):
         return (outputs[:, 0] - target) ** 2
 
     def _folds(self, target: np.ndarray) -> list[Fold]:
-        if len(target) < 2 * self.cv or not np.ptp(target) > 0.0:
+        if len(target) < 2 * FOLDS or not np.ptp(target) > 0.0:
             return []
         random = self._random()
-        splitter = KFold(self.cv, shuffle=True, random_state=random.randint(2**31))
+        splitter = KFold(FOLDS, shuffle=True, random_state=random.randint(2**31))
         return list(splitter.split(target))
-
-    def _paths_for(self, num_columns: int) -> tuple[Path, ...]:
-        """Rough kernels are worth a try where columns can be weighed against each other."""
-        return self._paths if num_columns > 1 else self._paths[1:]
 
     def _sample(self, target: np.ndarray, size: int) -> np.ndarray:
         random = self._random()

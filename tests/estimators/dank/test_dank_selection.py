@@ -1,19 +1,16 @@
 """What of learned kernels is kept, and how left-out rows tell."""
 
-import sys
-
 import numpy as np
 import pytest
-from joblib import parallel_config
 from sklearn.metrics.pairwise import rbf_kernel
-from sklearn.model_selection import KFold, StratifiedKFold
-from sklearn.svm import SVC, SVR
+from sklearn.model_selection import KFold
+from sklearn.svm import SVR
 
 from gpytorch_nkn.estimators import DANKClassifier, DANKRegressor
-from gpytorch_nkn.estimators.dank import dank_base, dank_selection
-from gpytorch_nkn.estimators.dank.dank_selection import average, choose
-from gpytorch_nkn.estimators.dank.support_vectors.dual import regression_blocks
-from gpytorch_nkn.estimators.dank.support_vectors.relevance import relevance_factor, relevance_path
+from gpytorch_nkn.estimators.dank import dank_selection
+from gpytorch_nkn.estimators.dank.dank_selection import Task, average, choose, confirm
+from gpytorch_nkn.estimators.dank.dual import regression_blocks
+from gpytorch_nkn.estimators.dank.relevance import relevance_factor, relevance_path
 from tests.estimators.dank import test_dank_classifier, test_dank_regressor
 
 GAMMA = 1.0
@@ -81,9 +78,9 @@ def assert_reported(candidate, reference, losses, rtol):
 
 def regression_task(count=60):
     X, y = test_dank_regressor.rows(count)
-    options = {"C": 3.0, "epsilon": 0.02, "gamma": GAMMA, "random_state": 0, "cv": 3}
+    options = {"C": 3.0, "epsilon": 0.02, "gamma": GAMMA, "random_state": 0}
     seed = np.random.RandomState(0).randint(2**31)
-    folds = list(KFold(3, shuffle=True, random_state=seed).split(X))
+    folds = list(KFold(5, shuffle=True, random_state=seed).split(X))
     return X, y, options, folds
 
 
@@ -165,192 +162,36 @@ def test_what_is_reported_of_relevances_is_that_of_left_out_rows():
     assert_reported(candidate, reference, losses, 5e-3)
 
 
-def test_folds_of_classes_are_repeated_and_keep_rows_that_are_alone():
-    X, y = test_dank_classifier.rows(40, 3)
-    y[7] = 9
-    model = DANKClassifier(cv=3, random_state=0, relevance=None, gamma=GAMMA, C=3.0).fit(X, y)
-    others = np.flatnonzero(y != 9)
-    state, folds = np.random.RandomState(0), []
-    for _ in range(2):
-        splitter = StratifiedKFold(3, shuffle=True, random_state=state.randint(2**31))
-        folds += [
-            (np.setdiff1d(np.arange(40), others[left_out]), others[left_out])
-            for _, left_out in splitter.split(others, y[others])
-        ]
-    found = model._folds(_codes(model, y))
-    for expected, fold in zip(folds, found, strict=True):
-        np.testing.assert_array_equal(fold[0], expected[0])
-        np.testing.assert_array_equal(fold[1], expected[1])
-    sums = np.zeros(40)
-    for known, left_out in folds:
-        machine = SVC(C=3.0, gamma=GAMMA, break_ties=True).fit(X[known], y[known])
-        sums[left_out] += machine.predict(X[left_out]) != y[left_out]
-    np.testing.assert_allclose(model.cv_results_[0].mean_loss, sums.sum() / 2 / 39, atol=1.1 / 78)
+def test_relevances_are_learned_from_some_rows_of_every_class():
+    X, y = test_dank_classifier.rows(90, 3)
+    y[5], y[[30, 60]] = 7, 8
+    model = DANKClassifier(random_state=0, relevance=None, eta=np.inf).fit(X, y)
+    codes = _codes(model, y)
+    for size in (4, 30, 60):
+        rows = model._sample(codes, size)
+        assert len(rows) >= size - 9 and len(rows) == len(np.unique(rows))
+        counts = np.bincount(codes[rows], minlength=5)
+        assert counts[3] == 1 and min(counts[[0, 1, 2, 4]]) >= 2
+    regressor = DANKRegressor(random_state=0)
+    rows = regressor._sample(np.arange(90.0), 30)
+    assert len(np.unique(rows)) == 30 and (np.diff(rows) > 0).all()
 
 
 def _codes(model, y):
     return np.searchsorted(model.classes_, y)
 
 
-def test_relevances_are_learned_from_some_rows_of_every_class():
-    X, y = test_dank_classifier.rows(90, 3)
-    y[5], y[[30, 60]] = 7, 8
-    model = DANKClassifier(random_state=0, relevance=None, eta=np.inf).fit(X, y)
-    codes = _codes(model, y)
-    for size in (10, 30, 60):
-        rows = model._sample(codes, size)
-        assert len(rows) == size == len(np.unique(rows))
-        counts = np.bincount(codes[rows], minlength=5)
-        assert counts[3] == 1 and counts[4] == 2 and min(counts[:3]) >= 2
-        shares = np.bincount(codes)[:3] / 90
-        np.testing.assert_allclose(counts[:3] / size, shares, atol=3.5 / size)
-    assert set(codes[model._sample(codes, 4)]) == set(range(5))  # no class is left out
-    regressor = DANKRegressor(random_state=0)
-    rows = regressor._sample(np.arange(90.0), 30)
-    assert len(np.unique(rows)) == 30 and (np.diff(rows) > 0).all()
-
-
-@pytest.mark.usefixtures("few_paths")
-@pytest.mark.parametrize("estimator", [DANKClassifier, DANKRegressor])
-def test_more_rows_than_relevances_are_learned_from(estimator, monkeypatch):
-    X, y = test_dank_classifier.rows(80)
-    sizes = []
-    learn = dank_base.learn_relevances
-
-    def watched(task, base, table, *rest):
-        sizes.append((task.gram.shape, len(task.target), table.shape))
-        return learn(task, base, table, *rest)
-
-    monkeypatch.setattr(dank_base, "learn_relevances", watched)
-    monkeypatch.setattr(estimator, "_max_rows", 40)
-    model = estimator(C=10.0, cv=2, random_state=0, eta=np.inf).fit(X, y)
-    assert sizes == [((40, 40), 40, (40, 3))]
-    assert len(model._kernel.rows) == 80 and model.support_.max() >= 40
-
-
-@pytest.mark.usefixtures("few_paths")
-@pytest.mark.parametrize("estimator", [DANKClassifier, DANKRegressor])
-def test_interruption_leaves_the_machine_with_the_base_kernel(estimator, monkeypatch):
-    X, y = test_dank_classifier.rows(60)
-
-    def interrupted(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(dank_base, "learn_relevances", interrupted)
-    model = estimator(C=10.0, cv=2, random_state=0)
-    with pytest.warns(UserWarning, match="Interrupted.*without a learned factor"):
-        model.fit(X, y)
-    plain = estimator(C=10.0, relevance=None, eta=np.inf).fit(X, y)
-    np.testing.assert_allclose(model.predict(X), plain.predict(X), atol=1e-9)
-    np.testing.assert_allclose(model.dual_coef_, plain.dual_coef_, atol=1e-9)
-    assert model.eta_ == np.inf and model.relevance_kernel_ is None and model.rank_ == 1
-    np.testing.assert_array_equal(model.relevances_, 0)
-    np.testing.assert_allclose(model.learned_kernel(X), plain.learned_kernel(X))
-    assert set(vars(plain)) <= set(vars(model))
-
-
-@pytest.mark.usefixtures("few_paths")
-@pytest.mark.parametrize("estimator", [DANKClassifier, DANKRegressor])
-def test_interruption_after_relevances_keeps_them(estimator, monkeypatch):
-    X, y = test_dank_classifier.rows(60)
-
-    def interrupted(*args):
-        raise KeyboardInterrupt
-
-    options = {"C": 10.0, "cv": 2, "random_state": 0}
-    expected = estimator(**options, eta=np.inf).fit(X, y)
-    assert expected.relevance_kernel_ is not None
-    monkeypatch.setattr(dank_base, "choose_eta", interrupted)
-    with pytest.warns(UserWarning, match="Interrupted.*with relevances alone"):
-        model = estimator(**options).fit(X, y)
-    np.testing.assert_allclose(model.predict(X), expected.predict(X), atol=1e-9)
-    np.testing.assert_array_equal(model.relevances_, expected.relevances_)
-    assert model.C_ == expected.C_ and model.eta_ == np.inf
-    assert set(vars(expected)) <= set(vars(model))
-
-
-@pytest.mark.parametrize("better", [True, False])
-def test_relevances_of_some_rows_must_be_better_with_more(better, monkeypatch):
-    X, y = test_dank_classifier.rows(80)
-    monkeypatch.setattr(DANKClassifier, "_max_rows", 60)
-    monkeypatch.setattr(dank_base, "confirm", lambda *args: better)
-    model = DANKClassifier(C=10.0, cv=2, random_state=0, eta=np.inf).fit(X, y)
-    (chosen,) = [c for c in model.cv_results_ if c.weight]
-    assert bool(chosen.params) == better == (model.relevance_kernel_ is not None)
-
-
-@pytest.mark.usefixtures("few_paths")
-def test_parallel_jobs_find_the_same():
-    X, y = test_dank_classifier.rows(20)
-    alone = DANKRegressor(C=10.0, cv=2, random_state=0).fit(X, y)
-    with parallel_config("multiprocessing"):
-        parallel = DANKRegressor(C=10.0, cv=2, random_state=0, n_jobs=2).fit(X, y)
-    np.testing.assert_allclose(parallel.predict(X), alone.predict(X), rtol=1e-9)
-    for one, other in zip(alone.cv_results_, parallel.cv_results_, strict=True):
-        assert one.params == other.params
-        np.testing.assert_allclose(one.mean_loss, other.mean_loss, rtol=1e-9)
-
-
-def test_kernels_without_a_width_are_not_widened():
-    X, y = test_dank_classifier.rows(40)
-    for kernel in ("linear", "poly", lambda a, b: rbf_kernel(a, b)):
-        model = DANKClassifier(kernel=kernel, cv=2, random_state=0, eta=np.inf).fit(X, y)
-        assert {c.params["widening"] for c in model.cv_results_[1:]} == {1.0}
-    model = DANKClassifier(kernel="laplacian", cv=2, random_state=0, eta=np.inf).fit(X, y)
-    assert {c.params["widening"] for c in model.cv_results_[1:]} == {1.0, 2.0, 4.0}
-    assert all(c.params["cost"] == c.params["widening"] ** 2 for c in model.cv_results_[1:])
-
-
 @pytest.mark.parametrize("estimator", [DANKClassifier, DANKRegressor])
 def test_few_rows_and_precomputed_kernels_are_compared_as_said(estimator):
     X, y = test_dank_classifier.rows(40)
-    few = estimator(cv=5, random_state=0).fit(X[:9], y[:9])
+    few = estimator(random_state=0).fit(X[:9], y[:9])
     assert few.cv_results_ == [] and few.eta_ == np.inf and few.relevance_kernel_ is None
     gram = rbf_kernel(X)
-    model = estimator(kernel="precomputed", cv=2, random_state=0).fit(gram, y)
+    model = estimator(kernel="precomputed", random_state=0).fit(gram, y)
     assert all("relevance_penalty" not in c.params for c in model.cv_results_)
-    reciprocal = estimator(extension="reciprocal", cv=2, random_state=0).fit(X, y)
+    reciprocal = estimator(extension="reciprocal", random_state=0).fit(X, y)
     assert all("relevance_penalty" not in c.params for c in reciprocal.cv_results_)
     assert len(reciprocal.cv_results_) == 6
-
-
-def test_progress_bar_is_for_terminals(monkeypatch, capsys):
-    X, y = test_dank_classifier.rows(20)
-    monkeypatch.setattr(DANKClassifier, "_paths", DANKClassifier._paths[:1])
-    DANKClassifier(cv=2, random_state=0).fit(X, y)
-    assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    DANKClassifier(cv=2, random_state=0).fit(X, y)
-    shown = capsys.readouterr().err
-    assert "relevances" in shown and "eta" in shown
-    DANKClassifier(cv=2, random_state=0, progress=False).fit(X, y)
-    assert capsys.readouterr().err == ""
-
-
-def test_nothing_is_learned_without_support_vectors():
-    X, _ = test_dank_classifier.rows(30)
-    y = np.linspace(-0.01, 0.01, 30)
-    model = DANKRegressor(cv=2, random_state=0, epsilon=0.5).fit(X, y)
-    assert model.eta_ == np.inf
-    assert all(c.gain == 0.0 and c.error == 0.0 for c in model.cv_results_)
-
-
-def test_scale_of_penalties_is_free_of_units():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(40, 3))
-    kernels = [
-        dank_selection.BaseKernel("rbf", 0.5),
-        dank_selection.BaseKernel("linear"),
-    ]
-    for kernel in kernels:
-        for power in (1, 2):
-            if power == 2 and kernel.width is not None:
-                assert dank_selection._scale(kernel, 2, X) == pytest.approx(1.0)
-                continue
-            one, other = (dank_selection._scale(kernel, power, c * X) for c in (1.0, 10.0))
-            np.testing.assert_allclose(other, 10.0**power * one)
-    distances = [np.abs(X[i] - X[j]).sum() for i in range(40) for j in range(i)]
-    np.testing.assert_allclose(dank_selection._scale(kernels[0], 1, X), np.median(distances) / 4)
 
 
 @pytest.mark.parametrize("name", ["rbf", "laplacian"])
@@ -362,3 +203,17 @@ def test_widened_kernels_are_those_of_inputs_drawn_together(name):
     np.testing.assert_allclose(kernel.widened(4.0).width, 4 * kernel.width)
     np.testing.assert_allclose(kernel(np.zeros((1, 1)), np.full((1, 1), kernel.width)), np.exp(
         -0.5 if name == "rbf" else -1.0))  # fmt: skip
+
+
+def test_kernels_of_some_rows_must_be_better_with_more():
+    X, y, _, folds = regression_task()
+    flat, good = np.ones((60, 60)), rbf_kernel(X, gamma=GAMMA)
+
+    def blocks(target, cost):
+        return regression_blocks(target, 0.02, np.full(len(target), 3.0 * cost))
+
+    def losses(outputs, target):
+        return (outputs[:, 0] - target) ** 2
+
+    assert confirm(Task(flat, y, blocks, losses, folds), good, 1.0)
+    assert not confirm(Task(good, y, blocks, losses, folds), flat, 1.0)

@@ -3,11 +3,11 @@ import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC
 
-from gpytorch_nkn.estimators.dank.support_vectors.dual import (
+from gpytorch_nkn.estimators.dank.dual import (
     classification_blocks,
     regression_blocks,
 )
-from gpytorch_nkn.estimators.dank.support_vectors.relevance import relevance_factor, relevance_path
+from gpytorch_nkn.estimators.dank.relevance import relevance_factor, relevance_path
 
 
 def rows(count=60, columns=4, seed=0):

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.stats import rankdata
 
-from gpytorch_nkn.estimators.dank.support_vectors.factor import threshold_root
+from gpytorch_nkn.estimators.dank.dual import threshold_root
 
 __all__ = ["LearnedKernel", "SmoothExtension", "reciprocal_neighbours"]
 
@@ -21,24 +21,21 @@ _DECOMPOSED = 1000  # rows up to which held-out rows are all predicted
 
 
 class SmoothExtension:
-    r"""A factor that is a kernel function: that of dual coefficients as a smooth function.
+    r"""The learned factor as a kernel function: dual coefficients are smoothed.
 
-    Where nothing is lessened (``tau = 0``), the learned factor is
-    ``F_ij = 1 + K_ij sum_p s_p(x_i) s_p(x_j) / (4 eta)``: all that lacks at a new input is its
-    signed dual coefficient. Kernel ridge regression with the base kernel gives one,
+    With ``tau = 0`` the learned factor is
+    ``F_ij = 1 + K_ij sum_p s_p(x_i) s_p(x_j) / (4 eta)``. A new input only lacks its signed dual
+    coefficients. Kernel ridge regression with the base kernel predicts them:
 
     .. math::
         F(x, x') = 1 + \frac{k(x, x')}{4 \eta} \sum_p \hat s_p(x) \hat s_p(x')
 
-    for training inputs, too, so an SVM that is trained with it finds the same kernel at new
-    inputs. The product of kernels and the sum of such are kernels, whatever ``s`` is, so Gram
-    matrices of ``F`` and of ``F k`` on any inputs are positive semi-definite, and no entry depends
-    on what else is predicted. The smaller the ridge, the closer it is to the learned ``F``. The
-    ridge is that which predicts held-out coefficients best (in closed form); if none is better
-    than zero, ``s`` is zero and ``F`` is one: coefficients without a pattern stay out.
+    for training inputs, too. Products and sums of kernels are kernels, so ``F`` and ``F k`` are
+    positive semi-definite on any inputs, whatever ``s`` is. The ridge is that which predicts
+    held-out coefficients best; if none is better than zero, ``s`` is zero and ``F`` is one.
 
     With ``tau > 0`` eigenfunctions of this ``F`` whose eigenvalues (on the training inputs) are
-    below ``tau / 2`` are dropped, the others lessened: Nystroem's formula extends them.
+    below ``tau / 2`` are dropped, the others lowered: Nystroem's formula extends them.
 
     Args:
         gram: ``K``, ``n x n``.
@@ -46,10 +43,6 @@ class SmoothExtension:
         eta: Positive.
         tau: Not negative.
         spectrum: Eigenvalues and eigenvectors of ``gram``, if they are known.
-
-    Attributes:
-        ridge_: Penalty relative to the mean of the diagonal of ``K``; infinite for none.
-        coefficients_: ``n x P``, of the smooth functions.
     """
 
     def __init__(
@@ -60,10 +53,11 @@ class SmoothExtension:
         tau: float,
         spectrum: tuple[np.ndarray, np.ndarray] | None = None,
     ):
-        self.eta, self.tau = eta, tau
-        self.ridge_, self.coefficients_ = _smooth(gram, signed, spectrum)
+        # The ridge is relative to the mean of the diagonal of K.
+        self.ridge_, smooth = _smooth(gram, signed, spectrum)
+        self.coefficients_ = smooth / (2.0 * math.sqrt(eta))
         self._maps: np.ndarray | None = None
-        self.features_ = gram @ self.coefficients_ / (2.0 * math.sqrt(eta))
+        self.features_ = gram @ self.coefficients_
         if tau and self.features_.any():
             inner = 1.0 + (self.features_ @ self.features_.T) * gram
             root = threshold_root(inner, tau / 2.0)
@@ -77,31 +71,20 @@ class SmoothExtension:
         return math.isinf(self.ridge_)
 
     def features(self, cross: np.ndarray) -> np.ndarray:
-        """What describes inputs, ``M x P`` or ``M x rank``, given ``k`` with training rows."""
-        smooth = cross @ self.coefficients_ / (2.0 * math.sqrt(self.eta))
+        """Features of inputs, ``M x P`` or ``M x rank``, given ``k`` with training rows."""
+        smooth = cross @ self.coefficients_
         if self._maps is None:
             return smooth
-        return self._product(cross, smooth, self._training) @ self._maps
+        return (1.0 + (smooth @ self._training.T) * cross) @ self._maps
 
     def factor(self, gram: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """``F`` between inputs, ``M x N``, by ``k`` between them and features of both."""
-        if self._maps is not None:
-            return left @ right.T
-        return self._product(gram, left, right)
-
-    @staticmethod
-    def _product(gram: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        return 1.0 + (left @ right.T) * gram
+        inner = left @ right.T
+        return inner if self._maps is not None else 1.0 + inner * gram
 
 
 class LearnedKernel:
-    """``k(x, x') F(x, x')`` with a factor that is defined at all inputs.
-
-    Args:
-        base: ``k``, maps tables ``M x D`` and ``N x D`` to ``M x N``.
-        rows: Training inputs ``n x D`` of the extension.
-        extension: ``None`` for ``F = 1``.
-    """
+    """``k(x, x') F(x, x')``, with ``F`` extended from training rows ``n x D`` to all inputs."""
 
     def __init__(self, base: Function, rows: np.ndarray, extension: SmoothExtension | None = None):
         self.base, self.rows = base, rows
@@ -112,9 +95,8 @@ class LearnedKernel:
         gram = self.base(left, right)
         if self.extension is None:
             return gram
-        left_features = self.extension.features(self.base(left, self.rows))
-        right_features = self.extension.features(self.base(right, self.rows))
-        return gram * self.extension.factor(gram, left_features, right_features)
+        features = [self.extension.features(self.base(part, self.rows)) for part in (left, right)]
+        return gram * self.extension.factor(gram, *features)
 
 
 def _smooth(
@@ -151,9 +133,8 @@ def reciprocal_neighbours(distances: np.ndarray) -> np.ndarray:
     """The paper's partner among the training rows of each new row, equation (11).
 
     If new row ``j`` is the r-th neighbour of training row ``i`` among the new rows, and ``i`` the
-    s-th of ``j`` among those of the training, the partner makes ``1 / (r s)`` largest, the first
-    of equals. Ranks ``r`` are among what is predicted together: partners ``M`` depend on it. The
-    distances are those between training and new rows, ``n x M``.
+    s-th of ``j`` among the training rows, the partner makes ``1 / (r s)`` largest. The distances
+    are those between training and new rows, ``n x M``.
     """
     among_training, among_new = (rankdata(distances, "ordinal", axis=axis) for axis in (0, 1))
     return np.argmin(among_new * among_training, axis=0)

@@ -1,0 +1,154 @@
+"""Data-adaptive SVMs for many rows: a factor in each cluster, and one SVM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.metrics import pairwise_distances_argmin
+
+from gpytorch_nkn.estimators.dank.dual import Block, DualProblem
+from gpytorch_nkn.estimators.dank.extension import Function, LearnedKernel, SmoothExtension
+from gpytorch_nkn.estimators.dank.svm import FittedSVMs, Learner, solve_svms
+from gpytorch_nkn.fit import as_finished
+
+__all__ = ["ClusteredKernel", "Clusters", "fit_clusters"]
+
+_KMEANS_ROWS = 20_000  # random rows that k-means is run on
+_DENSE = 8_000  # rows of the SVM's Gram matrix (0.5 GB)
+
+
+class Clusters:
+    """Nearest-centroid partition of the training rows by k-means; no cluster is empty."""
+
+    def __init__(self, inputs: np.ndarray, number: int, random: np.random.RandomState):
+        size = min(len(inputs), max(_KMEANS_ROWS, number))
+        sample = inputs[random.permutation(len(inputs))[:size]]
+        number = min(number, len(np.unique(sample, axis=0)))
+        centers = KMeans(number, n_init=1, random_state=random).fit(sample).cluster_centers_
+        used, labels = np.unique(pairwise_distances_argmin(inputs, centers), return_inverse=True)
+        self.centers = centers[used]
+        self.rows = [np.flatnonzero(labels == cluster) for cluster in range(len(used))]
+
+    def assign(self, inputs: np.ndarray) -> np.ndarray:
+        """Cluster of each input, ``N x D`` to ``N``: that of the nearest centroid."""
+        return pairwise_distances_argmin(inputs, self.centers)
+
+
+class ClusteredKernel(LearnedKernel):
+    r"""A base kernel with learned factors inside clusters.
+
+    .. math::
+        \tilde k(x, x') = k(x, x') \begin{cases}
+            F_c(x, x') & c(x) = c(x') = c \\ 1 & \text{otherwise} \end{cases}
+
+    with ``c(x)`` the nearest centroid: ``F = 11' + blockdiag(E_c)`` with positive semi-definite
+    ``E_c = F_c - 11'``. By lemma 5 of the paper it is the solution of its problem (20) with
+    ``tau = 0``: entries between clusters do not enter there and cost least at one. Features of a
+    cluster have columns of their own, so ``F = 1 + k f f'`` as in :class:`SmoothExtension`.
+    """
+
+    def __init__(
+        self,
+        base: Function,
+        rows: np.ndarray,
+        clusters: Clusters,
+        extensions: Sequence[SmoothExtension | None],
+    ):
+        super().__init__(base, rows)
+        self.clusters = clusters
+        self.parts = [
+            (cluster, rows[clusters.rows[cluster]], extension.coefficients_)
+            for cluster, extension in enumerate(extensions)
+            if extension is not None and not extension.is_trivial
+        ]
+
+    def features(self, inputs: np.ndarray) -> np.ndarray:
+        """Features of inputs, ``N x D``, with columns for each cluster."""
+        labels = self.clusters.assign(inputs)
+        found = np.zeros((len(inputs), sum(part[2].shape[1] for part in self.parts)))
+        end = 0
+        for cluster, rows, coefficients in self.parts:
+            start, end = end, end + coefficients.shape[1]
+            own = np.flatnonzero(labels == cluster)
+            if len(own):
+                found[own, start:end] = self.base(inputs[own], rows) @ coefficients
+        return found
+
+    def __call__(
+        self, left: np.ndarray, right: np.ndarray, features: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Gram matrix ``M x N``; features of the second argument may be given."""
+        gram = self.base(left, right)
+        if not self.parts:
+            return gram
+        features = self.features(right) if features is None else features
+        return gram * (1.0 + (self.features(left) @ features.T) * gram)
+
+
+def fit_clusters(
+    table: np.ndarray,
+    blocks: Sequence[Block],
+    base: Function,
+    clusters: Clusters,
+    share: float | None,
+    eta: float,
+    order: np.ndarray,
+) -> tuple[ClusteredKernel, FittedSVMs, np.ndarray]:
+    """Learn factors inside clusters, then the SVMs.
+
+    The SVMs see all rows up to a number that fits into memory, otherwise the support vectors of
+    the SVMs of the clusters (Hsieh, Si and Dhillon, 2014) before other rows. (The paper's theorem
+    7, which would screen rows exactly, does not hold as printed: with ``eta`` large no row can
+    meet (21).)
+
+    Args:
+        table: Inputs ``n x D``.
+        blocks: The SVMs.
+        base: Base kernel of two tables.
+        clusters: Of the rows.
+        share: ``eta`` of a cluster relative to the squared norm of its dual variables, or ``None``.
+        eta: ``eta`` of each cluster where ``share`` is ``None``; infinite for ``F = 1``.
+        order: Row numbers in the order in which the SVM takes them if there are too many: some of
+            every class, then all in random order.
+
+    Returns:
+        The kernel, the SVMs, and the rows that these have seen.
+    """
+    kept = np.arange(len(table))
+    extensions: list[SmoothExtension | None] = [None] * len(clusters.rows)
+    if share is not None or np.isfinite(eta) or len(table) > _DENSE:
+        jobs = [(table[rows], [b.restricted(rows) for b in blocks]) for rows in clusters.rows]
+        support = np.zeros(len(table), dtype=bool)
+        for number, (extension, used) in as_finished(
+            _learn_cluster, jobs, None, shared=(base, share, eta)
+        ):
+            extensions[number] = extension
+            support[clusters.rows[number][used]] = True
+        if len(table) > _DENSE:
+            support[order[: len(order) - len(table)]] = True
+            kept = np.unique(order[np.argsort(~support[order], kind="stable")][:_DENSE])
+    kernel = ClusteredKernel(base, table, clusters, extensions)
+    inner = [block.restricted(kept) for block in blocks]
+    gram = kernel(table[kept], table[kept])
+    variables, intercepts = solve_svms(gram, inner)
+    signed = DualProblem(gram, inner).signed(variables)
+    return kernel, FittedSVMs(variables, signed, intercepts), kept
+
+
+def _learn_cluster(
+    shared: tuple, inputs: np.ndarray, blocks: Sequence[Block]
+) -> tuple[SmoothExtension | None, np.ndarray]:
+    """The factor of one cluster, and which of its rows are support vectors."""
+    base, share, eta = shared
+    blocks = [block for block in blocks if len(block.rows) and np.ptp(block.targets) > 0.0]
+    if not blocks:
+        return None, np.zeros(len(inputs), dtype=bool)
+    gram, learner = base(inputs, inputs), Learner()
+    svms, extension = learner.plain(gram, blocks), None
+    eta = eta if share is None else share * svms.norm
+    if np.isfinite(eta) and svms.norm > 0.0:
+        svms = learner.learn(gram, blocks, eta, svms.variables)
+        extension = svms.extension
+    return extension, np.any(svms.signed != 0.0, axis=1)

@@ -1,0 +1,279 @@
+"""The dual problem of support vector machines with a learned Hadamard factor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.sparse.linalg import eigsh
+
+__all__ = [
+    "Block",
+    "DualProblem",
+    "classification_blocks",
+    "hadamard_factor",
+    "maximize",
+    "project_box_hyperplane",
+    "regression_blocks",
+    "threshold_root",
+]
+
+_GROWTH, _DECAY = 2.0, 0.9  # of the step constant, per step
+_PATIENCE = 5  # steps with hardly any rise, before the end
+_LANCZOS_SIZE = 200  # smaller matrices are decomposed in full
+_FEW_BLOCKS = 2  # up to so many SVMs multiply without an n x n product
+
+
+@dataclass(frozen=True)
+class Block:
+    """Dual variables ``u`` (``m``) of one SVM: ``0 <= u <= upper``, ``signs' u = 0``.
+
+    Each belongs to one of the training ``rows``; signed dual coefficients are sums of
+    ``signs * u`` over a row. ``epsilon`` is ``None`` for classification.
+    """
+
+    rows: np.ndarray
+    signs: np.ndarray
+    linear: np.ndarray
+    upper: np.ndarray
+    epsilon: float | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of rows; a row of a regression has two variables."""
+        return len(self.rows) if self.epsilon is None else len(self.rows) // 2
+
+    @property
+    def targets(self) -> np.ndarray:
+        """Labels 1 and -1, or the targets of a regression, of each row."""
+        if self.epsilon is None:
+            return self.signs
+        return self.linear[: self.count] + self.epsilon
+
+    def restricted(self, rows: np.ndarray) -> Block:
+        """The same SVM with some rows only, in increasing order, renumbered from 0."""
+        kept = np.isin(self.rows, rows)
+        numbers = np.searchsorted(rows, self.rows[kept])
+        return Block(numbers, self.signs[kept], self.linear[kept], self.upper[kept], self.epsilon)
+
+
+def classification_blocks(codes: np.ndarray, num_classes: int, upper: np.ndarray) -> list[Block]:
+    """SVMs of all pairs of classes ``n``, signed as in ``sklearn.svm.SVC``.
+
+    The first class of a pair is positive; with two classes in all, the second.
+    """
+    blocks = []
+    for first, second in combinations(range(num_classes), 2):
+        rows = np.flatnonzero((codes == first) | (codes == second))
+        positive = second if num_classes == 2 else first
+        signs = np.where(codes[rows] == positive, 1.0, -1.0)
+        blocks.append(Block(rows, signs, np.ones(len(rows)), upper[rows]))
+    return blocks
+
+
+def regression_blocks(targets: np.ndarray, epsilon: float, upper: np.ndarray) -> list[Block]:
+    """The SVM of epsilon-insensitive regression of ``n`` targets: two variables for each row."""
+    rows = np.tile(np.arange(len(targets)), 2)
+    signs = np.repeat([1.0, -1.0], len(targets))
+    linear = np.concatenate([targets, -targets]) - epsilon
+    return [Block(rows, signs, linear, np.tile(upper, 2), epsilon)]
+
+
+def hadamard_factor(gram: np.ndarray, signed: np.ndarray, eta: float, tau: float) -> np.ndarray:
+    r"""Minimiser ``F`` (``n x n``) of the dual objective at signed coefficients ``n x P``.
+
+    .. math::
+        F = J_{\tau / 2}\bigl(11^\top + \Gamma\bigr), \qquad
+        \Gamma = \tfrac{1}{4 \eta} \sum_p s_p s_p^\top \circ K
+
+    where ``J`` lowers eigenvalues by ``tau / 2``, down to 0: equation (9) of the paper.
+    """
+    factor = 1.0 + (signed @ signed.T) * gram / (4.0 * eta)
+    if tau:
+        root = threshold_root(factor, tau / 2.0)
+        factor = root @ root.T
+    return factor
+
+
+def threshold_root(matrix: np.ndarray, threshold: float) -> np.ndarray:
+    """``V diag(w - threshold)^(1/2)`` of a symmetric matrix, its eigenvalues ``w`` falling."""
+    size = len(matrix)
+    number = 8
+    while threshold and size >= _LANCZOS_SIZE and number <= size // 8:
+        values, vectors = eigsh(matrix, number, which="LA", v0=np.ones(size))
+        if values.min() <= threshold:
+            kept = np.argsort(-values)[: np.sum(values > threshold)]
+            return vectors[:, kept] * np.sqrt(values[kept] - threshold)
+        number *= 2
+    lowest = max(threshold, size * np.finfo(float).eps * np.abs(matrix).sum(axis=0).max(initial=0))
+    values, vectors = eigh(matrix, subset_by_value=(lowest, np.inf), driver="evr")
+    return (vectors * np.sqrt(values - threshold))[:, ::-1]
+
+
+@dataclass(frozen=True)
+class DualPoint:
+    """Dual variables ``m`` of all blocks, with the objective and its gradient there."""
+
+    variables: np.ndarray
+    signed: np.ndarray  # n x P, a column for each block
+    value: float
+    gradient: np.ndarray
+
+
+def project_box_hyperplane(point: np.ndarray, signs: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """Nearest point of ``{u : 0 <= u <= upper, signs' u = 0}``, exactly.
+
+    It is ``clip(point - t signs, 0, upper)`` for a root ``t`` of ``signs' u(t)``, which falls
+    piecewise linearly in ``t``. (The paper clips and projects onto the hyperplane in turn, which
+    does not end in the nearest point.)
+
+    Reference: Held, Wolfe and Crowder (1974), Validation of subgradient optimization.
+    """
+    first = np.where(signs > 0, point - upper, -point)  # entry i moves for t in [first, first + c]
+    ends = np.concatenate([first, first + upper])
+    order = np.argsort(ends, kind="stable")
+    slopes = np.concatenate([np.full(len(point), -1.0), np.ones(len(point))])[order].cumsum()
+    ends = ends[order]
+    total = upper[signs > 0].sum()  # of signs' u for t at minus infinity
+    sums = total + np.concatenate([[0.0], (slopes[:-1] * np.diff(ends)).cumsum()])
+    piece = min(int(np.searchsorted(-sums, 0.0, side="right")) - 1, len(ends) - 2)
+    piece = max(piece, 0)
+    root = ends[piece]
+    if slopes[piece] < 0:
+        root += sums[piece] / -slopes[piece]
+    projected = np.clip(point - root * signs, 0.0, upper)
+    free = (projected > 0) & (projected < upper)
+    if free.any():  # once more without the rounding of the sums
+        root += (signs @ projected) / free.sum()
+        projected = np.clip(point - root * signs, 0.0, upper)
+    return projected
+
+
+class DualProblem:
+    r"""Max over dual variables, min over ``F``: the objectives (4) and (22) of the paper in one.
+
+    .. math::
+        \max_u \min_{F \succeq 0} \sum_p \bigl[c_p^\top u_p
+            - \tfrac{1}{2} s_p^\top (F \circ K) s_p\bigr]
+            + \eta \lVert F - 11^\top \rVert_F^2 + \tau \eta \lVert F \rVert_*
+
+    with a block ``p`` for each SVM, and ``s_p`` its signed dual coefficients. All blocks share
+    one ``F``, hence one kernel.
+
+    Args:
+        gram: Gram matrix ``K``, ``n x n``, symmetric positive semi-definite.
+        blocks: The SVMs.
+        eta: Weight of the distance of ``F`` from the matrix of ones, positive.
+        tau: Weight of the nuclear norm of ``F``, relative to ``eta``; not negative.
+
+    Reference: Liu, Huang, Gong, Yang and Li (2020), Learning Data-adaptive Nonparametric Kernels.
+    """
+
+    def __init__(
+        self, gram: np.ndarray, blocks: Sequence[Block], eta: float = 1.0, tau: float = 0.0
+    ):
+        self.gram, self.eta, self.tau = gram, eta, tau
+        self.blocks = tuple(blocks)
+        self.linear = np.concatenate([block.linear for block in blocks])
+        ends = np.cumsum([0, *(len(block.rows) for block in blocks)])
+        self.parts = [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        self._squares: np.ndarray | None = None
+
+    def project(self, variables: np.ndarray) -> np.ndarray:
+        """Nearest feasible point, ``m``, to any point."""
+        return np.concatenate(
+            [
+                project_box_hyperplane(variables[part], block.signs, block.upper)
+                for block, part in zip(self.blocks, self.parts, strict=True)
+            ]
+        )
+
+    def signed(self, variables: np.ndarray) -> np.ndarray:
+        """Signed dual coefficients ``n x P``."""
+        columns = [
+            np.bincount(block.rows, block.signs * variables[part], minlength=len(self.gram))
+            for block, part in zip(self.blocks, self.parts, strict=True)
+        ]
+        return np.stack(columns, axis=1)
+
+    def evaluate(self, variables: np.ndarray) -> DualPoint:
+        """Objective and gradient at dual variables, feasible or not."""
+        signed = self.signed(variables)
+        if self.tau:
+            factor = hadamard_factor(self.gram, signed, self.eta, self.tau)
+            products = (factor * self.gram) @ signed
+            penalty = self.eta * (np.sum((factor - 1.0) ** 2) + self.tau * np.trace(factor))
+        else:
+            change = self._gamma_products(signed)
+            products = self.gram @ signed + change
+            penalty = 0.25 * np.sum(signed * change)
+        value = self.linear @ variables - 0.5 * np.sum(signed * products) + penalty
+        gradient = [
+            block.linear - block.signs * products[block.rows, column]
+            for column, block in enumerate(self.blocks)
+        ]
+        return DualPoint(variables, signed, float(value), np.concatenate(gradient))
+
+    def _gamma_products(self, signed: np.ndarray) -> np.ndarray:
+        """``(Gamma o K) s``, ``n x P``."""
+        if self._squares is None:
+            self._squares = self.gram**2
+        count, columns = signed.shape
+        if columns > _FEW_BLOCKS:
+            return ((signed @ signed.T) * self._squares) @ signed / (4.0 * self.eta)
+        pairs = (signed[:, :, None] * signed[:, None, :]).reshape(count, columns**2)
+        weighted = (self._squares @ pairs).reshape(count, columns, columns)
+        return np.einsum("ip,ipq->iq", signed, weighted) / (4.0 * self.eta)
+
+
+def maximize(
+    problem: DualProblem, start: np.ndarray, *, tol: float, max_iter: int
+) -> tuple[DualPoint, list[float]]:
+    """Maximise the dual objective by Nesterov's accelerated projected gradients.
+
+    The step constants of the paper's theorems 4 and 10 are for the worst case: backtracking finds
+    larger steps. Momentum is reset when it points downhill.
+
+    It stops when the objective rises by less than ``tol`` of it in some steps. Returns the best
+    point, and the best objective after each step.
+
+    Reference: Nesterov (1983), A method of solving a convex programming problem with convergence
+    rate O(1/k^2); O'Donoghue and Candes (2015), Adaptive Restart for Accelerated Gradient Schemes.
+    """
+    best = current = ahead = problem.evaluate(problem.project(start))
+    momentum, trace = 1.0, [current.value]
+    constant = float(np.abs(np.diagonal(problem.gram)).max())
+    for _ in range(max_iter):
+        if not constant > 0.0:
+            break
+        new, constant = _ascend(problem, ahead, constant)
+        best = max(best, new, key=lambda point: point.value)
+        trace.append(best.value)
+        if len(trace) > _PATIENCE and best.value - trace[-1 - _PATIENCE] <= tol * abs(best.value):
+            break
+        if ahead.gradient @ (new.variables - current.variables) < 0.0:
+            momentum, current = 1.0, max(current, new, key=lambda point: point.value)
+            ahead = current
+        else:
+            grown = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
+            step = (momentum - 1.0) / grown * (new.variables - current.variables)
+            ahead = problem.evaluate(new.variables + step) if momentum > 1.0 else new
+            current, momentum = new, grown
+        constant *= _DECAY
+    return best, trace
+
+
+def _ascend(problem: DualProblem, point: DualPoint, constant: float) -> tuple[DualPoint, float]:
+    """A projected gradient step whose quadratic model bounds the objective from below."""
+    while True:
+        target = problem.project(point.variables + point.gradient / constant)
+        move = target - point.variables
+        new = problem.evaluate(target)
+        rise = float(point.gradient @ move - 0.5 * constant * (move @ move))
+        if new.value >= point.value + rise - 1e-12 * abs(point.value):
+            return new, constant
+        constant *= _GROWTH

@@ -1,0 +1,170 @@
+"""A learned factor that narrows the kernel along the inputs that matter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+
+from gpytorch_nkn.estimators.dank.dual import Block, DualProblem
+from gpytorch_nkn.estimators.dank.extension import Function
+from gpytorch_nkn.estimators.dank.svm import solve_svms
+
+__all__ = ["RelevanceKernel", "RelevanceTerm", "relevance_factor", "relevance_path"]
+
+_CUBE = 2**24  # differences in memory, 128 MB
+_COLUMNS = 100  # with relevances, at most
+
+
+@dataclass(frozen=True)
+class RelevanceTerm:
+    r"""A kernel that is narrowed along the inputs that matter.
+
+    .. math::
+        a\, k_m(x, x') \exp\Bigl(-\tfrac{1}{2} \sum_d w_d |x_d - x'_d|^p\Bigr)
+    """
+
+    share: float  # a, positive
+    wide: Function  # k_m
+    weights: np.ndarray  # relevances w, D
+    power: int  # p, 1 or 2
+
+    def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Gram matrix ``M x N`` between tables ``M x D`` and ``N x D``."""
+        factor = relevance_factor(left, right, self.weights, self.power)
+        return self.share * self.wide(left, right) * factor
+
+
+@dataclass(frozen=True)
+class RelevanceKernel:
+    """Sum of the base kernel and kernels with relevances, with weights that sum to one."""
+
+    base: Function
+    share: float
+    terms: tuple[RelevanceTerm, ...]
+
+    def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Gram matrix ``M x N`` between tables ``M x D`` and ``N x D``."""
+        gram = np.zeros((len(left), len(right)))
+        if self.share:
+            gram += self.share * self.base(left, right)
+        for term in self.terms:
+            gram += term(left, right)
+        return gram
+
+    @property
+    def relevances(self) -> np.ndarray:
+        """Mean of the relevances over the kernels in the sum, by their weights, ``D``."""
+        return np.sum([term.share * term.weights for term in self.terms], axis=0)
+
+
+@np.errstate(under="ignore")  # small terms vanish
+def relevance_factor(
+    left: np.ndarray, right: np.ndarray, relevances: np.ndarray, power: int
+) -> np.ndarray:
+    """``exp(-sum_d w_d |x_d - x'_d|^power / 2)``, ``M x N``: a kernel for powers 1 and 2."""
+    return np.exp(-0.5 * _weighted(left, right, relevances, power))
+
+
+@np.errstate(under="ignore")  # small terms vanish
+def relevance_path(
+    gram: np.ndarray,
+    rows: np.ndarray,
+    blocks: Sequence[Block],
+    penalties: Sequence[float],
+    *,
+    scale: float,
+    power: int,
+    max_iter: int,
+    tol: float = 1e-3,
+) -> list[np.ndarray]:
+    r"""Relevances that are learned with the SVMs, for falling penalties.
+
+    .. math::
+        \min_{w \ge 0} \; \frac{J(w)}{J(0)} + \lambda \rho \sum_d w_d, \qquad
+        J(w) = \max_u \sum_p \bigl[c_p^\top u_p - \tfrac{1}{2} s_p^\top (F_w \circ K) s_p\bigr]
+
+    as the learned factor of the paper is the minimiser of the same maximum, with another set of
+    factors and another penalty. The penalty, linear in ``w``, makes relevances of inputs that do
+    not help exactly zero. By Danskin's theorem the gradient of ``J`` is that at the SVMs' solution.
+    Of many columns those take part whose relevance has the steepest descent at 0. L-BFGS-B starts
+    each penalty where the one before ended. ``J`` is not convex in ``w``; the result is a minimum
+    near ``w = 0``.
+
+    Args:
+        gram: ``K``, ``n x n``.
+        rows: Inputs ``n x D``.
+        blocks: The SVMs.
+        penalties: Values of ``lambda``, falling.
+        scale: ``rho``, in units of the differences to their power: makes penalties free of units.
+        power: ``p`` of the factor, 1 or 2.
+        max_iter: Iterations for each penalty.
+        tol: Tolerance of the SVMs.
+
+    Returns:
+        ``w`` for each penalty, ``D``.
+    """
+    problem = DualProblem(gram, blocks)
+    used = np.arange(rows.shape[1])
+    count = len(rows)
+
+    def optimum(learned: np.ndarray) -> tuple[float, np.ndarray]:
+        variables, _ = solve_svms(learned, blocks, tol=tol, quick=True)
+        signed = problem.signed(variables)
+        quadratic = (signed @ signed.T) * learned
+        return float(problem.linear @ variables - 0.5 * quadratic.sum()), quadratic
+
+    first, quadratic = optimum(gram)
+    if not first > 0.0:
+        return [np.zeros(rows.shape[1])] * len(penalties)
+    most = min(_COLUMNS, max(1, _CUBE // count**2))
+    if len(used) > most:
+        slopes = [np.sum(quadratic * _differences(column, power)) for column in rows.T]
+        used = np.sort(np.argsort(slopes, kind="stable")[:most])
+    cube = np.stack([_differences(rows[:, column], power).ravel() for column in used])
+    slope = 0.25 * cube @ quadratic.ravel()
+    relative = np.zeros(len(used))
+    path = []
+    for penalty in penalties:
+
+        def objective(point: np.ndarray, penalty: float = penalty) -> tuple[float, np.ndarray]:
+            value, gradient = first, slope
+            if point.any():
+                learned = gram * np.exp(-0.5 * (point / scale) @ cube).reshape(count, count)
+                value, quadratic = optimum(learned)
+                gradient = 0.25 * cube @ quadratic.ravel()
+            return value / first + penalty * point.sum(), gradient / (first * scale) + penalty
+
+        relative = minimize(
+            objective,
+            relative,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(0.0, None)] * len(relative),
+            options={"maxiter": max_iter, "ftol": 1e-5, "gtol": 1e-5},
+        ).x
+        weights = np.zeros(rows.shape[1])
+        weights[used] = relative / scale
+        path.append(weights)
+    return path
+
+
+def _weighted(left: np.ndarray, right: np.ndarray, weights: np.ndarray, power: int) -> np.ndarray:
+    """``sum_d w_d |x_d - x'_d|^power``, ``M x N``."""
+    used = np.flatnonzero(weights)
+    if power == 1:
+        total = np.zeros((len(left), len(right)))
+        for column in used:
+            total += weights[column] * np.abs(left[:, column, None] - right[:, column])
+        return total
+    scale = np.sqrt(weights[used])
+    middle = right[:, used].mean(axis=0) if len(right) else 0.0  # for accuracy
+    a, b = (left[:, used] - middle) * scale, (right[:, used] - middle) * scale
+    return np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1) - 2.0 * a @ b.T, 0.0)
+
+
+def _differences(column: np.ndarray, power: int) -> np.ndarray:
+    """``|x_i - x_j|^power`` of all pairs of rows, ``n x n``."""
+    return np.abs(column[:, None] - column) ** power

@@ -1,0 +1,181 @@
+"""SVMs with a learned factor, trained by scikit-learn's SVC and SVR."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+from sklearn import config_context
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import SVC, SVR
+
+from gpytorch_nkn.estimators.dank.dual import Block, DualProblem, hadamard_factor, maximize
+from gpytorch_nkn.estimators.dank.extension import SmoothExtension
+
+__all__ = ["FittedSVMs", "Learner", "solve_svms"]
+
+_TOL = 1e-3  # of the optimality conditions, scikit-learn's default
+_CACHE = 500  # MB
+_MAX_STEPS = 10_000_000
+_FACTOR_TOL, _FACTOR_STEPS = 1e-7, 200  # of the factor's dual problem
+_QUICK_TOL, _QUICK_STEPS = 1e-5, 50  # where values of eta are compared
+_LEAST_ETA = 1e-12  # relative to the squared norm of the dual variables
+
+
+def solve_svms(
+    gram: np.ndarray, blocks: Sequence[Block], *, tol: float = _TOL, quick: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Dual variables and intercepts of support vector machines with a fixed kernel.
+
+    Args:
+        gram: Gram matrix of all rows, ``n x n``.
+        blocks: One SVM, or those of all pairs of classes.
+        tol: Tolerance of the optimality conditions, in units of labels or of the standard
+            deviation of targets.
+        quick: Bound the number of steps, for comparisons with a near singular kernel.
+
+    Returns:
+        Variables ``m`` of all blocks, one after the other, and intercepts ``P``.
+    """
+    steps = 5_000 + 100 * len(gram) if quick else _MAX_STEPS
+    if len(blocks) > 1:
+        return _solve_pairs_of_classes(gram, blocks, tol, steps)
+    (block,) = blocks
+    count, targets, machine = block.count, block.targets, SVC()
+    if block.epsilon is not None:
+        machine, tol = SVR(epsilon=block.epsilon), tol * (float(np.std(targets)) or 1.0)
+    elif np.ptp(targets) == 0.0:  # one class alone
+        return np.zeros(count), targets[:1]
+    _train(machine, gram, targets, block.upper[:count], tol, steps)
+    signed = np.zeros(count)
+    signed[machine.support_] = machine.dual_coef_[0]
+    if block.epsilon is None:
+        signed *= block.signs
+    else:
+        signed = np.concatenate([signed, -signed])
+    return np.clip(signed, 0.0, block.upper), machine.intercept_
+
+
+def _solve_pairs_of_classes(
+    gram: np.ndarray, blocks: Sequence[Block], tol: float, steps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The SVMs of all pairs of classes, by one call."""
+    num_classes = (1 + math.isqrt(1 + 8 * len(blocks))) // 2
+    codes, upper = np.zeros(len(gram)), np.empty(len(gram))
+    for second, block in enumerate(blocks[: num_classes - 1], start=1):
+        codes[block.rows[block.signs < 0]] = second
+        upper[block.rows] = block.upper
+    machine = SVC()
+    _train(machine, gram, codes, upper, tol, steps)
+    ends = np.cumsum([0, *machine.n_support_])
+    own = [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    variables = []
+    for (first, second), block in zip(combinations(range(num_classes), 2), blocks, strict=True):
+        signed = np.zeros(len(gram))
+        for part, row in ((own[first], second - 1), (own[second], first)):
+            signed[machine.support_[part]] = machine.dual_coef_[row, part]
+        variables.append(np.clip(signed[block.rows] * block.signs, 0.0, block.upper))
+    return np.concatenate(variables), machine.intercept_
+
+
+def _train(
+    machine: SVC | SVR,
+    gram: np.ndarray,
+    targets: np.ndarray,
+    upper: np.ndarray,
+    tol: float,
+    steps: int,
+) -> None:
+    machine.random_state = 0  # otherwise drawn from NumPy's global random state
+    machine.set_params(kernel="precomputed", tol=tol, cache_size=_CACHE, max_iter=steps)
+    # Validation takes many times as long as the training of a small SVM.
+    with (
+        config_context(assume_finite=True, skip_parameter_validation=True),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        machine.fit(gram, targets, sample_weight=upper)
+
+
+@dataclass(frozen=True)
+class FittedSVMs:
+    """SVMs with a kernel ``k F``."""
+
+    variables: np.ndarray  # dual variables of all blocks, m
+    signed: np.ndarray  # signed dual coefficients, n x P
+    intercepts: np.ndarray
+    learned: np.ndarray | None = None  # coefficients that F was learned with; None for F = 1
+    trace: list[float] = field(default_factory=list)  # dual objective after each step
+    extension: SmoothExtension | None = None
+    factor: np.ndarray | None = None  # n x n, of the reciprocal extension
+
+    @property
+    def norm(self) -> float:
+        """Squared norm of the dual variables: the paper's ``eta``."""
+        return float(self.variables @ self.variables)
+
+    def outputs(self, cross: np.ndarray) -> np.ndarray:
+        """Decision values ``M x P``, by the base kernel with training rows, ``M x n``."""
+        if self.extension is not None and not self.extension.is_trivial:
+            features = self.extension.features(cross)
+            cross = cross * self.extension.factor(cross, features, self.extension.features_)
+        return cross @ self.signed + self.intercepts
+
+
+@dataclass(frozen=True)
+class Learner:
+    """Learns and extends factors, with the estimator's ``tau`` and ``extension``."""
+
+    tau: float = 0.0
+    extension: str = "smooth"
+
+    def plain(
+        self, gram: np.ndarray, blocks: Sequence[Block], *, quick: bool = False
+    ) -> FittedSVMs:
+        """SVMs with the base kernel itself."""
+        variables, intercepts = solve_svms(gram, blocks, quick=quick)
+        return FittedSVMs(variables, DualProblem(gram, blocks).signed(variables), intercepts)
+
+    def learn(
+        self,
+        gram: np.ndarray,
+        blocks: Sequence[Block],
+        eta: float,
+        start: np.ndarray,
+        *,
+        quick: bool = False,
+        spectrum: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> FittedSVMs:
+        """Learn a factor, extend it, and train SVMs with the kernel that this gives.
+
+        Args:
+            gram: Gram matrix of the base kernel, ``n x n``.
+            blocks: The SVMs.
+            eta: Weight of the distance of ``F`` from ones, positive.
+            start: Dual variables to start from, ``m``.
+            quick: For comparisons: fewer steps, no threshold, the smooth extension.
+            spectrum: Eigenvalues and eigenvectors of ``gram``, if they are known.
+        """
+        least = _LEAST_ETA * float(start @ start)
+        if eta < least:
+            raise ValueError(
+                f"eta must be at least {least:g} here, for F to be computed; got {eta:g}."
+            )
+        tau = 0.0 if quick else self.tau
+        problem = DualProblem(gram, blocks, eta, tau)
+        tol, steps = (_QUICK_TOL, _QUICK_STEPS) if quick else (_FACTOR_TOL, _FACTOR_STEPS)
+        point, trace = maximize(problem, start, tol=tol, max_iter=steps)
+        extension, factor = None, None
+        if self.extension == "smooth" or quick:
+            extension = SmoothExtension(gram, point.signed, eta, tau, spectrum)
+            learned = gram * extension.factor(gram, extension.features_, extension.features_)
+        else:
+            factor = hadamard_factor(gram, point.signed, eta, tau)
+            learned = gram * factor
+        variables, intercepts = solve_svms(learned, blocks, quick=quick)
+        signed = problem.signed(variables)
+        return FittedSVMs(variables, signed, intercepts, point.signed, trace, extension, factor)

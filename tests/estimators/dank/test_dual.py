@@ -1,0 +1,175 @@
+"""The dual problem with a factor, against general solvers."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.svm import SVC, SVR
+
+from gpytorch_nkn.estimators.dank.dual import (
+    DualProblem,
+    classification_blocks,
+    hadamard_factor,
+    maximize,
+    project_box_hyperplane,
+    regression_blocks,
+    threshold_root,
+)
+from gpytorch_nkn.estimators.dank.svm import solve_svms
+
+KINDS = ["two", "three", "regression"]
+
+
+def make_problem(kind, eta=0.5, tau=0.01, count=40):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(count, 2))
+    y = X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=count)
+    gram = rbf_kernel(X, gamma=0.5)
+    upper = np.linspace(1.0, 3.0, count)
+    if kind == "regression":
+        blocks = regression_blocks(y, 0.1, upper)
+    else:
+        quantiles = [0.5] if kind == "two" else [0.3, 0.7]
+        codes = np.digitize(y, np.quantile(y, quantiles))
+        blocks = classification_blocks(codes, codes.max() + 1, upper)
+    return DualProblem(gram, blocks, eta, tau)
+
+
+def objective(factor, gram, signed, eta, tau):
+    """The part of (4) that depends on F, written out."""
+    quadratic = sum(s @ ((factor * gram) @ s) for s in signed.T)
+    nuclear = np.linalg.svd(factor, compute_uv=False).sum()
+    return -0.5 * quadratic + eta * np.sum((factor - 1.0) ** 2) + tau * eta * nuclear
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.3])
+def test_factor_is_the_minimiser_among_positive_semi_definite_matrices(tau):
+    rng = np.random.default_rng(0)
+    gram, signed = rbf_kernel(rng.normal(size=(6, 2))), rng.normal(size=(6, 1))
+    factor = hadamard_factor(gram, signed, 0.2, tau)
+    best = objective(factor, gram, signed, 0.2, tau)
+
+    def of_root(root):
+        root = root.reshape(6, 6)
+        return objective(root @ root.T, gram, signed, 0.2, tau)
+
+    general = minimize(of_root, rng.normal(size=36), method="L-BFGS-B", options={"maxiter": 2000})
+    assert best <= general.fun + 1e-9
+    np.testing.assert_allclose(general.fun, best, rtol=2e-3)
+
+
+@pytest.mark.parametrize("size", [12, 320])  # in full, by Lanczos
+def test_threshold_root_equals_the_full_decomposition(size):
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(size, 4)) * [4.0, 2.0, 1.0, 0.01]
+    matrix = 1.0 + root @ root.T
+    values, vectors = np.linalg.eigh(matrix)
+    expected = (vectors * np.maximum(values - 0.5, 0)) @ vectors.T
+    found = threshold_root(matrix, 0.5)
+    np.testing.assert_allclose(found @ found.T, expected, atol=1e-8)
+    assert found.shape == (size, int(np.sum(values > 0.5)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tau", [0.0, 0.1])
+def test_value_and_gradient(kind, tau):
+    problem = make_problem(kind, tau=tau)
+    rng = np.random.default_rng(1)
+    point = rng.uniform(0, 1, len(problem.linear))
+    found = problem.evaluate(point)
+    factor = hadamard_factor(problem.gram, found.signed, 0.5, tau)
+    value = problem.linear @ point + objective(factor, problem.gram, found.signed, 0.5, tau)
+    np.testing.assert_allclose(found.value, value, rtol=1e-9)
+    for _ in range(5):
+        direction = rng.normal(size=len(point))
+        ahead, behind = (problem.evaluate(point + h * direction).value for h in (1e-5, -1e-5))
+        np.testing.assert_allclose(found.gradient @ direction, (ahead - behind) / 2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("tau", "eta"), [(0.0, 10.0), (0.1, 0.5), (0.0, 0.02), (0.1, 0.02)])
+def test_maximum_is_that_of_a_general_solver(kind, tau, eta):
+    problem = make_problem(kind, eta, tau, count=16)
+    start, _ = solve_svms(problem.gram, problem.blocks)
+    point, trace = maximize(problem, start, tol=1e-8, max_iter=500)
+    np.testing.assert_allclose(problem.project(point.variables), point.variables, atol=1e-9)
+    assert trace == sorted(trace) and trace[-1] == point.value
+    upper = np.concatenate([block.upper for block in problem.blocks])
+
+    def balance(u):
+        parts = zip(problem.blocks, problem.parts, strict=True)
+        return [block.signs @ u[part] for block, part in parts]
+
+    general = minimize(
+        lambda u: -problem.evaluate(u).value,
+        point.variables + 0.1,
+        jac=lambda u: -problem.evaluate(u).gradient,
+        method="SLSQP",
+        bounds=[(0, c) for c in upper],
+        constraints={"type": "eq", "fun": balance},
+        options={"ftol": 1e-12, "maxiter": 1000},
+    )
+    np.testing.assert_allclose(point.value, -general.fun, rtol=2e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("size, scale", [(2, 1.0), (7, 1.0), (30, 0.2), (30, 20.0)])
+def test_projection_is_the_nearest_feasible_point(seed, size, scale):
+    rng = np.random.default_rng(seed)
+    signs = np.where(rng.random(size) < 0.4, 1.0, -1.0)
+    point, upper = scale * rng.normal(size=size), rng.uniform(0.1, 2.0, size)
+    projected = project_box_hyperplane(point, signs, upper)
+    assert projected.min() >= 0 and (projected <= upper).all()
+    assert abs(signs @ projected) < 1e-12 * size * max(1.0, scale)
+    general = minimize(
+        lambda u: 0.5 * np.sum((u - point) ** 2),
+        np.zeros(size),
+        jac=lambda u: u - point,
+        method="SLSQP",
+        bounds=[(0, c) for c in upper],
+        constraints={"type": "eq", "fun": lambda u: signs @ u, "jac": lambda u: signs},
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    np.testing.assert_allclose(projected, general.x, atol=1e-5)
+    again = project_box_hyperplane(projected, signs, upper)
+    np.testing.assert_allclose(again, projected, atol=1e-13)
+
+
+def test_projection_with_ties_one_sign_and_bounds_of_all_sizes():
+    point = np.array([1.0, 1.0, 1.0, -1e8, 1e8, 0.0])
+    signs = np.array([1.0, 1.0, -1.0, -1.0, 1.0, -1.0])
+    upper = np.array([1.0, 1.0, 1.0, 1e6, 1e6, 1e-6])
+    projected = project_box_hyperplane(point, signs, upper)
+    assert abs(signs @ projected) < 1e-8
+    assert (projected >= 0).all() and (projected <= upper).all()
+    for sign in (1.0, -1.0):
+        zero = project_box_hyperplane(point[:4], np.full(4, sign), np.ones(4))
+        np.testing.assert_allclose(zero, 0, atol=1e-15)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_svms_are_those_of_scikit_learn(kind):
+    problem = make_problem(kind)
+    variables, intercepts = solve_svms(problem.gram, problem.blocks, tol=1e-6)
+    signed = problem.signed(variables)
+    for column, block in enumerate(problem.blocks):
+        rows, upper = block.rows[: block.count], block.upper[: block.count]
+        options = {"kernel": "precomputed", "tol": 1e-6}
+        machine = SVC(**options) if block.epsilon is None else SVR(epsilon=0.1, **options)
+        machine.fit(problem.gram[np.ix_(rows, rows)], block.targets, sample_weight=upper)
+        expected = np.zeros(block.count)
+        expected[machine.support_] = machine.dual_coef_[0]
+        np.testing.assert_allclose(signed[rows, column], expected, atol=1e-3)
+        np.testing.assert_allclose(intercepts[column], machine.intercept_[0], atol=1e-3)
+
+
+def test_blocks_of_some_rows_and_of_one_class():
+    (block,) = make_problem("regression").blocks
+    rows = np.array([3, 8, 20])
+    part = block.restricted(rows)
+    np.testing.assert_array_equal(part.rows, [0, 1, 2, 0, 1, 2])
+    np.testing.assert_allclose(part.targets, block.targets[rows])
+    (block,) = make_problem("two").blocks
+    alone = block.restricted(np.flatnonzero(block.signs < 0))
+    variables, intercepts = solve_svms(np.eye(alone.count), [alone])
+    assert not variables.any() and intercepts == [-1.0]
