@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from gpytorch_nkn._devices import OnCPU
-from gpytorch_nkn.averaging import TRANSFORMS, Transform, as_bounds
+from gpytorch_nkn.averaging import TRANSFORMS, as_bounds
 from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
 from gpytorch_nkn.estimators.nkn.ensemble import (
     Costs,
@@ -240,14 +240,23 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         source, drawn = row_source(X, y), None
         if source is not None:
             self._choose_method(source.num_rows)
-            drawn = None if self.method_ == "exact" else DrawnRows.of(source, seed)
-            X, y = source.table() if drawn is None else drawn.table()
+            if self.method_ == "exact":
+                X, y = source.rows(np.arange(source.num_rows))
+                X = source.named(X)
+            else:
+                drawn = DrawnRows(source, seed)
+                X, y = drawn.X, drawn.y
         table, target, codes = self._training_table(X, y, in_memory=source is None)
         bounds = as_bounds(self.y_bounds, "y_bounds")
         transforms = candidates(self.y_transform, target, bounds, in_memory=source is None)
         own = any(isinstance(structure, Kernel) for structure in structures)
         self.standardisation_ = Standardisation.of(table, keep_constant=own, codes=codes)
-        used = codes[self.standardisation_.used] if codes.size else codes
+        self.x_offset_, self.x_scale_ = self.standardisation_.offset, self.standardisation_.scale
+        used = self.standardisation_.used
+        plain = ["x"] if len(used) == 1 else [f"x{number}" for number in range(len(used))]
+        names = np.asarray(getattr(self, "feature_names_in_", plain))
+        self.columns_ = tuple(str(name) for name in names[used])
+        used = codes[used] if codes.size else codes
         self._cat_dims = cat_dims = tuple(np.flatnonzero(used).tolist())
         rows = self.standardisation_(table)
         self._gaps = Gaps(rows, cat_dims, seed)
@@ -273,6 +282,8 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
                 cat_dims=cat_dims,
             )
             self._targets = Targets.of(target, transform)
+            self.y_transform_ = transform
+            self.y_offset_, self.y_scale_ = self._targets.offset, self._targets.scale
             inputs = self._tensor(rows)
             targets = self._tensor(self._targets.standardised(target))
             if gappy.size:
@@ -297,8 +308,7 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
                 cat_dims=cat_dims,
             )
         if drawn is not None:
-            held_out = self._standardised(*drawn.held_out)
-            self._rows = SourceRows(drawn, held_out, self._standardised)
+            self._rows = SourceRows(drawn, self._standardised)
         elif self.method_ == "sparse":
             self._rows = TensorRows(inputs, targets, self._num_points, seed)
         self._fitted(session.end)
@@ -318,6 +328,10 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         X = self._times(X)
         self._categories = Categories.of(X if in_memory else None)
         self._categories.warn_of_other_kinds(X)
+        self.categories_ = {
+            str(column): tuple("missing" if one is None else str(one) for one in known)
+            for column, known in self._categories.known.items()
+        }
         codes = self._categories.mask(X)
         X = missing_as_nan(self._categories(X))
         refuse_other_values("X", X, categories=True)
@@ -395,52 +409,6 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
     def left_out_log_density_(self) -> float:
         """Mean log density of left-out training rows, per unit of the targets."""
         return float(np.nanmean(self._targets.log_density_of(*self._fitted().left_out)))
-
-    @property
-    def y_transform_(self) -> Transform:
-        """The transform of the targets."""
-        check_is_fitted(self, "results_")
-        return self._targets.transform
-
-    @property
-    def y_offset_(self) -> float:
-        """Mean of the transformed targets."""
-        check_is_fitted(self, "results_")
-        return self._targets.offset
-
-    @property
-    def y_scale_(self) -> float:
-        """Standard deviation of the transformed targets."""
-        check_is_fitted(self, "results_")
-        return self._targets.scale
-
-    @property
-    def x_offset_(self) -> np.ndarray:
-        """Means of the columns in use."""
-        return self.standardisation_.offset
-
-    @property
-    def x_scale_(self) -> np.ndarray:
-        """Standard deviations of the columns in use."""
-        return self.standardisation_.scale
-
-    @property
-    def columns_(self) -> tuple[str, ...]:
-        """Names of the columns in use."""
-        check_is_fitted(self, "results_")
-        single = self.n_features_in_ == 1
-        plain = ["x"] if single else [f"x{number}" for number in range(self.n_features_in_)]
-        names = np.asarray(getattr(self, "feature_names_in_", plain))
-        return tuple(str(name) for name in names[self.standardisation_.used])
-
-    @property
-    def categories_(self) -> dict[str, tuple[str, ...]]:
-        """Categories of the columns that hold such, in the order of their codes, by name."""
-        check_is_fitted(self, "results_")
-        return {
-            str(column): tuple("missing" if one is None else str(one) for one in known)
-            for column, known in self._categories.known.items()
-        }
 
     def standardised_inputs(self, X: ArrayLike) -> np.ndarray:
         """Rows as :attr:`model_` takes them.

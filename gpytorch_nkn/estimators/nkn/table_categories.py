@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,15 +53,15 @@ class Categories:
             strings = found.drop_duplicates()
             numbers = pd.to_numeric(strings, errors="coerce").notna()
             some = strings[:_LOOKED_AT]
-            written = some.str.contains(_DATE).mean() >= _MOST
-            option, dates = _date_option(some) if written else ("", 0.0)
+            dates = some[some.str.contains(_DATE)]
+            dates = pd.to_datetime(dates, format="mixed", errors="coerce").dropna()
             if numbers.mean() >= _MOST:
                 what = f"most of its strings are numbers, and {strings[~numbers].iloc[0]!r} is not"
                 advice = f"pandas.to_numeric(X[{column!r}], errors='coerce') makes gaps of others"
-            elif dates >= _MOST:
+            elif len(dates) >= _MOST * len(some):
                 what = f"its strings are dates such as {some.iloc[0]!r}"
-                advice = f"pandas.to_datetime(X[{column!r}], {option}errors='coerce') makes them "
-                advice += "dates, which count as days since the first"
+                advice = f"pandas.to_datetime(X[{column!r}], format='mixed', errors='coerce') "
+                advice += "makes them dates, with dayfirst=True if the day comes first"
             elif len(strings) >= _MOST * len(found) and len(found) >= _FEW:
                 what = f"nearly all of its strings differ, such as {some.iloc[0]!r}"
                 advice = "leave it out if they name rows, or extract numbers from them"
@@ -98,23 +97,6 @@ class Categories:
         for column, values in codes.items():
             coded[column] = values
         return coded
-
-
-def _date_option(strings: pd.Series) -> tuple[str, float]:
-    """Return the option of ``pandas.to_datetime`` that reads most strings, and their fraction."""
-    options: dict[str, dict[str, Any]] = {
-        "": {},
-        "dayfirst=True, ": {"dayfirst": True},
-        "format='mixed', ": {"format": "mixed"},
-    }
-    read = {}
-    for option, keywords in options.items():
-        with warnings.catch_warnings(record=True) as caught:  # of formats that pandas guesses
-            warnings.simplefilter("always")
-            dates = pd.to_datetime(strings, errors="coerce", **keywords)
-        read[option] = float(dates.notna().mean()), not caught
-    best = max(read, key=lambda option: read[option])
-    return best, read[best][0]
 
 
 def _is_categorical(X: pd.DataFrame, column: Any, kind: Any) -> bool:

@@ -32,12 +32,7 @@ _LEARNED = 20_000  # rows of a source that hyperparameters and inducing points a
 
 
 class RowSource(ABC):
-    """A table of numbers on disk or in a cluster.
-
-    Attributes:
-        num_rows: Number of rows.
-        columns: Names of the input columns, or ``None``.
-    """
+    """A table of ``num_rows`` numbers on disk or in a cluster, with names of ``columns`` if any."""
 
     num_rows: int
     columns: list[str] | None = None
@@ -84,15 +79,9 @@ class RowSource(ABC):
             raise ValueError(f"The table was to have {self.num_rows} rows, and {start} came.")
         return np.concatenate(inputs), np.concatenate(targets)
 
-    def table(self) -> tuple[Any, np.ndarray]:
-        """All rows."""
-        return self.named(*self.rows(np.arange(self.num_rows)))
-
-    def named(self, inputs: np.ndarray, targets: np.ndarray) -> tuple[Any, np.ndarray]:
-        """Some rows, as a data frame if the columns have names."""
-        if self.columns is None:
-            return inputs, targets
-        return pd.DataFrame(inputs, columns=self.columns), targets
+    def named(self, inputs: np.ndarray) -> Any:
+        """Rows ``N x D`` as a data frame if the columns have names."""
+        return inputs if self.columns is None else pd.DataFrame(inputs, columns=self.columns)
 
 
 @dataclass
@@ -139,11 +128,7 @@ class _ParquetRows(RowSource):
         if self.target not in names:
             raise ValueError(f"y must name a column, got {self.target!r}; there are {names}.")
         self.columns = [name for name in names if name != self.target]
-        other = [
-            f"{field.name!r} ({field.type})"
-            for field in data.schema
-            if not _is_number(field.type) and field.name in names
-        ]
+        other = [f"{one.name!r} ({one.type})" for one in data.schema if not _is_number(one.type)]
         if other:
             raise ValueError(
                 f"Every column must hold numbers, got {', '.join(other)}: leave them out, or write "
@@ -216,70 +201,45 @@ def row_source(X: Any, y: Any) -> RowSource | None:
     return None
 
 
-@dataclass
 class DrawnRows:
-    """Rows of a source that were drawn: some to learn from, others to be held out.
+    """Random rows of a source, read in one pass: some to learn from, others to be held out.
 
     Attributes:
-        source: Where they come from.
-        X, y: Those to learn from.
-        numbers: Numbers ``H`` of those that are held out.
-        held_out: Inputs and targets of these rows.
+        X, y: Inputs and targets of the first.
+        held_out: Inputs and targets of the others.
+        numbers: Row numbers of the others.
     """
 
-    source: RowSource
-    X: np.ndarray
-    y: np.ndarray
-    numbers: np.ndarray
-    held_out: tuple[np.ndarray, np.ndarray]
-
-    @classmethod
-    def of(cls, source: RowSource, seed: int) -> DrawnRows:
-        """Drawn in one pass, in which all values are checked."""
-        count = source.num_rows
-        held_out = min(_HELD_OUT, count // 20)
+    def __init__(self, source: RowSource, seed: int):
+        self.source, count = source, source.num_rows
+        num_held_out = min(_HELD_OUT, count // 20)
         rng = np.random.default_rng([seed, 2])
-        drawn = rng.choice(count, held_out + min(_LEARNED, count - held_out), replace=False)
-        X, y = source.rows(np.sort(drawn))
-        numbers = np.sort(drawn[:held_out])
-        own = np.isin(np.sort(drawn), numbers)
-        return cls(source, X[~own], y[~own], numbers, (X[own], y[own]))
-
-    def table(self) -> tuple[Any, np.ndarray]:
-        """The rows to learn from, as a data frame if the columns have names."""
-        return self.source.named(self.X, self.y)
+        drawn = rng.choice(count, num_held_out + min(_LEARNED, count - num_held_out), replace=False)
+        inputs, targets = source.rows(np.sort(drawn))
+        self.numbers = np.sort(drawn[:num_held_out])
+        own = np.isin(np.sort(drawn), self.numbers)
+        self.X, self.y = source.named(inputs[~own]), targets[~own]
+        self.held_out = inputs[own], targets[own]
 
 
-class TableRows(ABC):
-    """Standardised rows that a prediction is conditioned on, and some that are held out.
-
-    Attributes:
-        held_out: Inputs ``H x D`` and targets ``H``, or ``None`` where the rows are too few.
-        num_rows: Number of the others.
-    """
-
-    held_out: tuple[Tensor, Tensor] | None
-    num_rows: int
-
-    @abstractmethod
-    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Inputs ``c x D`` and targets ``c`` of rows that are not held out."""
-
-
-class TensorRows(TableRows):
-    """Rows in memory.
+class TensorRows:
+    """Standardised rows in memory that a prediction is conditioned on; some are held out.
 
     Args:
         inputs: ``N x D``.
         targets: ``N``.
         num_points: Number of inducing points; rows are held out where there are 20 for each.
         seed: Determines which.
+
+    Attributes:
+        held_out: Inputs ``H x D`` and targets ``H``, or ``None`` where the rows are too few.
+        num_rows: Number of the others.
     """
 
     def __init__(self, inputs: Tensor, targets: Tensor, num_points: int, seed: int):
         self._inputs, self._targets = inputs, targets
         self._kept = torch.ones(len(targets), dtype=torch.bool, device=targets.device)
-        self.held_out = None
+        self.held_out: tuple[Tensor, Tensor] | None = None
         if len(targets) >= ROWS_PER_POINT * num_points:
             rng = np.random.default_rng([seed, 1])
             held_out = rng.choice(len(targets), min(_HELD_OUT, len(targets) // 20), replace=False)
@@ -288,36 +248,37 @@ class TensorRows(TableRows):
         self.num_rows = int(self._kept.sum())
 
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs ``c x D`` and targets ``c`` of rows that are not held out."""
         parts = (self._inputs, self._targets, self._kept)
         for x, y, kept in zip(*(part.split(_CHUNK_ROWS) for part in parts), strict=True):
             yield x[kept], y[kept]
 
 
-class SourceRows(TableRows):
-    """Rows of a source, standardised as they are read.
+class SourceRows:
+    """The same for rows of a source, standardised as they are read.
 
     Args:
-        drawn: The source, and the numbers of what is held out.
-        held_out: The rows that are held out, standardised.
+        drawn: The source, and the rows that are held out.
         standardised: Makes standardised tensors of inputs ``c x D`` and targets ``c``.
     """
 
     def __init__(
         self,
         drawn: DrawnRows,
-        held_out: tuple[Tensor, Tensor],
         standardised: Callable[[np.ndarray, np.ndarray], tuple[Tensor, Tensor]],
     ):
-        self.held_out = held_out
+        self.held_out: tuple[Tensor, Tensor] | None = standardised(*drawn.held_out)
         self._source, self._numbers = drawn.source, drawn.numbers
         self.num_rows = self._source.num_rows - len(self._numbers)
         self._standardised = standardised
 
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs ``c x D`` and targets ``c`` of rows that are not held out."""
         start = 0
         for x, y in self._source.chunks():
-            kept = np.ones(len(y), dtype=bool)
-            own = self._numbers[(self._numbers >= start) & (self._numbers < start + len(y))]
-            kept[own - start] = False
+            kept = ~np.isin(np.arange(start, start + len(y)), self._numbers)
             start += len(y)
             yield self._standardised(x[kept], y[kept])
+
+
+TableRows = TensorRows | SourceRows

@@ -94,12 +94,6 @@ def test_joint_predictions_agree_with_single_ones(fitted):
     assert fitted.sample_y(new_X, 3).shape == (7, 3)
 
 
-def test_copies_predict_the_same(fitted):
-    new_X, _ = rough_table(5, seed=3)
-    for copy in (deepcopy(fitted), pickle.loads(pickle.dumps(fitted))):
-        np.testing.assert_array_equal(copy.predict(new_X), fitted.predict(new_X))
-
-
 def test_conditional_is_that_of_all_rows_where_all_are_neighbours():
     rng = np.random.default_rng(0)
     X, rest = rng.normal(size=(60, 2)), rng.normal(size=60)
@@ -118,20 +112,6 @@ def test_conditional_is_that_of_all_rows_where_all_are_neighbours():
     torch.testing.assert_close(
         local.covariance(new), expected.covariance_matrix * unit**2, rtol=1e-4, atol=1e-6
     )
-
-
-def test_every_so_many_rows_are_kept_of_too_many(monkeypatch):
-    monkeypatch.setattr(local_residuals, "_MAX_ENTRIES", 40)
-    X = np.arange(90.0).reshape(-1, 1) / 90
-    chunks = [(X[:31], X[:31, 0]), (X[31:], X[31:, 0])]
-    local = LocalResiduals(chunks, 90, np.ones(1), torch.zeros(1).double(), seed=0)
-    np.testing.assert_array_equal(local._inputs, X[::3])
-
-
-def test_columns_without_effect_are_searched_all_the_same():
-    X = np.random.default_rng(0).normal(size=(40, 2))
-    local = LocalResiduals([(X, X[:, 0])], 40, np.zeros(2), torch.zeros(1).double(), seed=0)
-    assert np.isfinite(local.moments(torch.zeros(1, 2).double())[0]).all()
 
 
 @pytest.fixture(scope="module")
@@ -188,22 +168,23 @@ def test_wrong_values_are_refused_with_their_row(change, message, tmp_path):
 def test_other_sources_are_refused(tmp_path):
     pytest.importorskip("pyarrow", exc_type=ImportError)
     X, y = rough_table(50)
-    folder, _ = sources("parquet", X, y, tmp_path)
-    with pytest.raises(TypeError, match="name of the target's column"):
-        regressor().fit(folder, y)
-    with pytest.raises(ValueError, match="must name a column, got 'z'"):
-        regressor().fit(folder, "z")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    sources("parquet", X, y, folder)
     words = pd.DataFrame({"a": ["x", "y", "z"], "y": [1.0, 2.0, 3.0]})
     words.to_parquet(tmp_path / "words.parquet")
-    with pytest.raises(ValueError, match=r"must hold numbers, got 'a'"):
-        regressor().fit(tmp_path / "words.parquet", "y")
     words[["y"]].assign(b=0.0)[:0].to_parquet(tmp_path / "empty.parquet")
-    with pytest.raises(ValueError, match="no rows"):
-        regressor().fit(tmp_path / "empty.parquet", "y")
-    with pytest.raises(ValueError, match="X has 50 rows and y 49"):
-        regressor().fit(sources("memmap", X, y, tmp_path)[0], y[:-1])
-    with pytest.raises(ValueError, match="X must be N x D and y N"):
-        regressor().fit(sources("memmap", X, y, tmp_path)[0], X)
+    memmap = np.memmap(tmp_path / "memory", dtype=float, mode="w+", shape=X.shape)
+    for given, error, message in (
+        ((folder, y), TypeError, "name of the target's column"),
+        ((folder, "z"), ValueError, "must name a column, got 'z'"),
+        ((tmp_path / "words.parquet", "y"), ValueError, r"must hold numbers, got 'a'"),
+        ((tmp_path / "empty.parquet", "y"), ValueError, "no rows"),
+        ((memmap, y[:-1]), ValueError, "X has 50 rows and y 49"),
+        ((memmap, X), ValueError, "X must be N x D and y N"),
+    ):
+        with pytest.raises(error, match=message):
+            regressor().fit(*given)
 
 
 def test_chunks_give_the_posterior_of_all_rows():

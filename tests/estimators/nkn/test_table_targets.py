@@ -116,16 +116,6 @@ def test_a_report_says_that_it_is_of_the_transformed_targets(fitted):
     assert effects(plain, samples=64).scale == ""
 
 
-def test_what_has_no_tail_to_the_right_is_left_alone():
-    X, y = table(60)
-    for targets in (-y, 50 + np.log(y)):
-        found = regressor().fit(X, targets)
-        assert found.y_transform_ == Transform()
-        np.testing.assert_array_equal(
-            found.predict(X), regressor(y_transform="identity").fit(X, targets).predict(X)
-        )
-
-
 def test_bounds_hold():
     X, y = table(60)
     shares = 100 * y / (1 + y)
