@@ -171,7 +171,7 @@ def ours(x: Tensor, y: Tensor, seed: int) -> MethodOutcome:
     if x.size(-1) == 1:
         network = NeuralKernelNetwork.time_series(sparsity="l1")
         model = fit_best_of(_StandardisedGP(x, y, network), restarts=1, seed=seed, progress=False)
-        found = simplify(model, max_candidates=10, restarts=0, zero_mean=True, seed=seed)
+        found = simplify(model, max_candidates=10, zero_mean=True)
         kinds = [tuple(map(_kind, term.factors)) for term in found.terms]
         kernels = [ScaleKernel(term.kernel).double() for term in found.terms]
         for kernel, term in zip(kernels, found.terms, strict=True):

@@ -10,7 +10,7 @@ from gpytorch_nkn import __version__
 from gpytorch_nkn.cli import main
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import Recipe
-from gpytorch_nkn.interpretation.reporting import findings, picture
+from gpytorch_nkn.interpretation.reporting.page import Sketch
 
 FAST = ["--quality", "fast", "--transform", "identity", "--steps", "5"]
 FAST += ["--jobs", "1", "--no-progress"]
@@ -54,13 +54,7 @@ def run(tmp_path, capsys):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Reports with empty pictures, where the test says something of the rest."""
-    draw = picture.draw_figure
-
-    def empty(text, paint, size):
-        return draw(text, lambda figure: figure.add_subplot(), (1, 1))
-
-    for module in (picture, findings):
-        monkeypatch.setattr(module, "draw_figure", empty)
+    monkeypatch.setattr(Sketch, "source", lambda self: "data:image/png;base64,AAAA")
 
 
 def no_baseline(*_, **__):
@@ -221,7 +215,7 @@ def test_rows_without_a_target_are_forecast_by_covariates(
     assert summary["settings"]["covariates"] == ["price"]
     assert "forecasting 6 steps, 2004-05 to 2004-10" in printed.out
     text = page.read_text()
-    assert 'id="continuation"' in text and "As price goes from" in text
+    assert ">Continuation</a>" in text and "As price goes from" in text
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     # the same by a second file, of fewer steps
     lines = with_price.read_text().splitlines(keepends=True)
@@ -292,7 +286,7 @@ def test_report_is_a_page_in_a_folder_that_is_made(run, monthly, tmp_path, undra
     assert code == 0 and summary["settings"]["report"] == str(page)
     text = page.read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>") and text.rstrip().endswith("</html>")
-    assert "<h1>What was found in sales</h1>" in text and 'id="continuation"' in text
+    assert "<h1>What was found in sales</h1>" in text and ">Continuation</a>" in text
     assert " per yr on average." in text or " yr; its standard deviation" in text
     lines = printed.out.splitlines()
     assert any(line.startswith("39 values were split into ") for line in lines)

@@ -60,7 +60,7 @@ def test_the_sdist_holds_all_that_is_built_and_nothing_else(archives):
     package = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "gpytorch_nkn").rglob("*")
-        if path.suffix in {".py", ".cpp", ".h", ".inl", ".jinja", ".typed"}
+        if path.suffix in {".py", ".cpp", ".h", ".inl", ".jinja", ".mplstyle", ".typed"}
     }
     assert package <= names
     rest = {name for name in names - package if "." in name and "egg-info" not in name}
@@ -83,7 +83,8 @@ def test_the_wheel_is_one_for_all_where_nothing_is_compiled(archives):
     }
     assert not [name for name in names if "_native." in name]
     assert {"gpytorch_nkn/py.typed", "gpytorch_nkn/kernels/__init__.py"} <= set(names)
-    assert any(name.endswith("page.html.jinja") for name in names)
+    assert "gpytorch_nkn/interpretation/reporting/page.html.jinja" in names
+    assert "gpytorch_nkn/plotting/gpytorch_nkn.mplstyle" in names
     assert metadata["Version"] == gpytorch_nkn.__version__
     assert metadata["License-Expression"] == "MIT" or metadata["License"] == "MIT"
     assert metadata["Requires-Python"] == ">=3.11"

@@ -18,6 +18,7 @@ from gpytorch_nkn.datasets import load_co2
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.interpretation import decompose, expand
 
+plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
 SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer points and structures
 
 series = load_co2()

@@ -23,6 +23,7 @@ from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import PAPER_WIRING, parse_wiring
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 
+plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
 SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer steps
 torch.set_default_dtype(torch.float64)
 torch.manual_seed(0)

@@ -26,6 +26,7 @@ from gpytorch_nkn.interpretation import effects, expand, report_search
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP, fit_structure_ensemble_gp
 from gpytorch_nkn.plotting import plot_effects
 
+plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
 SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer evaluations
 DIM, INITIAL, EVALUATIONS, SEEDS = (6, 4, 5, 1) if SMOKE else (6, 10, 50, 3)
 BLUE, ORANGE = "#1f5fa8", "#d1580b"

@@ -30,6 +30,7 @@ from gpytorch_nkn.plotting import (
     plot_network,
 )
 
+plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
 SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer points and restarts
 BLUE, ORANGE = "#1f5fa8", "#d1580b"
 
@@ -159,7 +160,7 @@ plt.show()
 
 # %%
 options = {"max_terms": 1, "max_candidates": 2} if SMOKE else {}
-simple = simplify(forecaster, restarts=0, **options)
+simple = simplify(forecaster, **options)
 print(simple)
 
 # %% [markdown]
@@ -241,7 +242,7 @@ if not SMOKE:
     assert abs(cycle.role.period * split.gp.units.x_scale[0] - 1) < 0.02  # a year
     assert split.errors[-1] < 0.3 * split.errors[0], split.errors
 
-    assert simple.met and len(simple.terms) <= 3, str(simple)
+    assert simple.loss < 0.05 and len(simple.terms) <= 3, str(simple)
     assert any("PER" in term.label for term in simple.terms), str(simple)
     assert rmse["simple"] < 1.5 * rmse["network"], rmse
 

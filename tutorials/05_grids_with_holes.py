@@ -23,6 +23,7 @@ from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import KroneckerGridGP, fit_grid_gp
 from gpytorch_nkn.plotting import plot_inpainting, plot_kernel
 
+plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
 SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: little time, small grids
 BUDGET = 0.5 if SMOKE else None  # seconds of training
 SEED = 0

@@ -27,6 +27,7 @@ from gpytorch_nkn.kernels import (
 from gpytorch_nkn.models import SpectralGP, fit_spectral_gp
 from gpytorch_nkn.plotting import plot_local_spectrum, plot_spectral_surface
 
+plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
 SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer rows and starts
 BLUE, ORANGE, GRAY = "#1f5fa8", "#d1580b", "#808080"
 SEED, STARTS, POINTS = (0, 1, 15) if SMOKE else (0, 3, 60)

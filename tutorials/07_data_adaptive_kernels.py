@@ -12,13 +12,15 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from sklearn.datasets import make_friedman1
+from sklearn.inspection import DecisionBoundaryDisplay
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC, SVR
 
 from gpytorch_nkn.estimators import DANKClassifier, DANKRegressor
-from gpytorch_nkn.plotting import plot_decision_boundary, plot_hadamard_factor
+from gpytorch_nkn.plotting import plot_hadamard_factor
 
+plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
 SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer rows and repeats
 BLUE = "#1f5fa8"
 SEED, FOLDS = 0, 2 if SMOKE else 5
@@ -73,8 +75,17 @@ accuracies.map("{:.1%}".format)
 
 # %% mystnb={"image": {"alt": "Boundaries of four machines, with a bad and with a tuned width"}}
 figure, axes = plt.subplots(1, 2, figsize=(12, 4.8), layout="constrained")
+boundary = {"response_method": "predict", "plot_method": "contour", "levels": [0.5]}
 for ax, (name, fitted) in zip(axes, machines.items(), strict=True):
-    plot_decision_boundary(ax, fitted, X, y, x_label=name, y_label="")
+    ax.scatter(*X.T, c=y == "blob", cmap="Greys", vmin=-1, s=14)
+    for color, (label, machine) in zip(
+        plt.rcParams["axes.prop_cycle"], fitted.items(), strict=False
+    ):
+        colors = color["color"]
+        DecisionBoundaryDisplay.from_estimator(machine, X, ax=ax, colors=colors, **boundary)
+        ax.plot([], [], color=colors, label=label)
+    ax.set(xlabel=name, ylabel="")
+axes[0].legend()
 plt.show()
 
 # %% [markdown]

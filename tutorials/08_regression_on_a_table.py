@@ -24,6 +24,7 @@ from gpytorch_nkn.interpretation import effects
 from gpytorch_nkn.metrics import interval_coverage
 from gpytorch_nkn.plotting import plot_calibration, plot_effects
 
+plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
 SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer rows and starts
 BLUE, ORANGE = "#1f5fa8", "#d1580b"
 SEED, ROWS = 0, 30 if SMOKE else 150

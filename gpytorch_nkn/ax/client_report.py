@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -27,11 +26,9 @@ from pandas import DataFrame
 from torch import Tensor
 
 from gpytorch_nkn.ax.joint_constraints import with_joint_constraints
-from gpytorch_nkn.interpretation import SearchReport, expectation, report_search
+from gpytorch_nkn.interpretation import SearchReport, report_search
 
 __all__ = ["report_client"]
-
-_TRIALS, _POINTS = 6, 4  # that a report names
 
 
 def report_client(
@@ -44,11 +41,11 @@ def report_client(
 ) -> SearchReport:
     """Say how a search with Ax went, in its own units, see :func:`.report_search`.
 
-    The model of the client's strategy is trained on all that was evaluated. Trials under way are
-    the next points. Choices are categories with their names; curves of a parameter on a scale of
-    logarithms are over ``log10(rate)``, points have its own value. The best is one of the trials
-    whose observed outcomes keep the constraints. The acquisition function is Ax's, with
-    constraints and other objectives; all else is on one outcome. The client is left as it was.
+    The model of the client's strategy is trained on all evaluations. Trials under way are the next
+    points. Choices are categories with their names; a parameter on a logarithmic scale is
+    ``log10(rate)``. The best is one of the trials whose observed outcomes keep the constraints.
+    The acquisition function is Ax's, with constraints and other objectives; the rest is on one
+    outcome. The client is left as it was.
 
     Args:
         client: A client with a strategy of :func:`make_generation_strategy`, or one of your own
@@ -78,18 +75,7 @@ def report_client(
         (outcome,) = weights
     if not isinstance(outcome, str) or outcome not in weights:
         raise ValueError(f"outcome must be one of the objectives {list(weights)}, got {outcome!r}.")
-    known = [
-        (node, spec)
-        for node in strategy.nodes_by_name.values()
-        for spec in node.generator_specs
-        if "surrogate_spec" in spec.generator_kwargs
-    ]
-    if not known:
-        raise ValueError(
-            f"The strategy {strategy.name!r} has no surrogate_spec: give the client one of "
-            "make_generation_strategy."
-        )
-    node, spec = known[-1]
+    node, spec = _surrogate_node(strategy)
     space = experiment.search_space
     if experiment.lookup_data().df.empty:
         raise ValueError("A report needs at least 3 evaluations, got none.")
@@ -128,17 +114,14 @@ def report_client(
             num_initial=int(by_model.argmax()) if by_model.any() else len(by_model),
             feasible=feasible,
             outcome=outcome,
-            columns=[of.name(parameter) for parameter in adapter.parameters],
+            columns=[of.name(space, parameter) for parameter in adapter.parameters],
             categories=_choices(space, adapter),
-            logarithms=of.logarithms(space, adapter.parameters),
             labels=labels,
             y_offset=of(StandardizeY, "Ymean").get(signature, 0.0),
             y_scale=of(StandardizeY, "Ystd").get(signature, 1.0),
             title=title,
             seed=seed,
         )
-        notes = _left_out(experiment, {*trials}, outcome)
-        also = iter(_also_expected(adapter, under_way, signature))
     values = evaluated.to_numpy()
     cut = values.clip(*of(Winsorize, "cutoffs").get(signature, (-np.inf, np.inf)))
     if not np.allclose(report.values, cut, rtol=1e-5, atol=1e-5 * np.ptp(cut)):
@@ -146,16 +129,28 @@ def report_client(
             f"Ax does more to {outcome!r} than standardise it, and a report would be on another "
             f"scale: got the transforms {list(adapter.transforms)}."
         )
+    notes = []
     if others := sorted({*weights} - {outcome}):
         notes.append(f"This is on {outcome} alone, whatever {' and '.join(others)} came to.")
     if number := int((values != cut).sum()):
         notes.append(f"Ax cut off {number} of the values.")
-    summary = []
-    for line in report.summary:
-        summary.append(line)
-        if line.startswith("Next: "):
-            summary += itertools.islice(also, 1)  # of the same point
-    return replace(report, summary=(*summary, *notes))
+    return replace(report, summary=(*report.summary, *notes))
+
+
+def _surrogate_node(strategy: Any) -> tuple[Any, Any]:
+    """The last node of a strategy that has a model, and its specification."""
+    known = [
+        (node, spec)
+        for node in strategy.nodes_by_name.values()
+        for spec in node.generator_specs
+        if "surrogate_spec" in spec.generator_kwargs
+    ]
+    if not known:
+        raise ValueError(
+            f"The strategy {strategy.name!r} has no surrogate_spec: give the client one of "
+            "make_generation_strategy."
+        )
+    return known[-1]
 
 
 class _Transforms:
@@ -169,19 +164,13 @@ class _Transforms:
         found = (getattr(one, attribute, {}) for one in self._transforms if isinstance(one, kind))
         return next(found, {})
 
-    def name(self, parameter: str) -> str:
-        """The parameter, or the function of it that the model has."""
-        is_logit = parameter in self(Logit, "transform_parameters")
-        return f"logit({parameter})" if is_logit else parameter
-
-    def logarithms(self, space: SearchSpace, parameters: Sequence[str]) -> list[str]:
-        """Ranges of which the model has the logarithm."""
-        known = self(Log, "transform_parameters")
-        return [
-            name
-            for name in parameters
-            if name in known and isinstance(space.parameters[name], RangeParameter)
-        ]
+    def name(self, space: SearchSpace, parameter: str) -> str:
+        """The parameter, or the function of a range that the model has."""
+        is_range = isinstance(space.parameters[parameter], RangeParameter)
+        for kind, function in ((Logit, "logit"), (Log, "log10")):
+            if is_range and parameter in self(kind, "transform_parameters"):
+                return f"{function}({parameter})"
+        return parameter
 
     def bounds(self, space: SearchSpace, parameters: Sequence[str]) -> Tensor:
         """Lower and upper ends ``2 x D`` of what the model has."""
@@ -208,33 +197,6 @@ def _choices(space: SearchSpace, adapter: Any) -> dict[str, dict[float, str]]:
         codes = adapter.transform_observation_features(rows)[:, adapter.parameters.index(name)]
         found[name] = dict(zip(codes.tolist(), map(str, parameter.values), strict=True))
     return found
-
-
-def _left_out(experiment: Any, known: set[int], outcome: str) -> list[str]:
-    """Which trials have ended and are not in the report."""
-    ended = [t for t in experiment.trials.values() if t.status.is_terminal and t.index not in known]
-    if not ended:
-        return []
-    told = [f"{trial.index} ({trial.status.name.lower()})" for trial in ended[:_TRIALS]]
-    told += [f"{len(ended) - _TRIALS} more"] * (len(ended) > _TRIALS)
-    word = "trial" if len(ended) == 1 else "trials"
-    return [f"Left out, without a value of {outcome}: {word} {', '.join(told)}."]
-
-
-def _also_expected(adapter: Any, points: Sequence[Any], outcome: str) -> list[str]:
-    """What the models expect of the other outcomes of the next points."""
-    names = sorted({*adapter.outcomes} - {outcome})
-    if not points or not names:
-        return []
-    mean, covariance = adapter.predict(points[:_POINTS])
-    lines = []
-    for place in range(len(mean[outcome])):
-        texts = [
-            f"{name} {expectation(mean[name][place], max(covariance[name][name][place], 0) ** 0.5)}"
-            for name in names
-        ]
-        lines.append(f"There it also expects {', '.join(texts)}.")
-    return lines
 
 
 def _feasible(means: DataFrame, constraints: Sequence[OutcomeConstraint]) -> list[bool]:

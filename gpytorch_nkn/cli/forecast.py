@@ -366,11 +366,12 @@ def _draw(
 ) -> bool:
     """Draw the forecast; False if matplotlib is missing."""
     try:
+        from matplotlib import style
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         return False
-    from gpytorch_nkn.plotting import plot_forecast
+    from gpytorch_nkn.plotting import STYLE, plot_forecast
 
     ahead = times[train.size :]
     order = np.argsort(ahead, kind="stable")
@@ -381,8 +382,10 @@ def _draw(
     dates = "datetime64[s]" if series.has_dates else float
     figure = Figure(figsize=(9, 4.5), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
+    with style.context(STYLE):
+        ax = figure.add_subplot()
     plot_forecast(
-        figure.add_subplot(),
+        ax,
         new_x[order].astype(dates),
         result.mean[order],
         result.lower[order],

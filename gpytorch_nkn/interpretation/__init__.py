@@ -18,7 +18,6 @@ from gpytorch_nkn.interpretation.expansion import (
     simplify,
 )
 from gpytorch_nkn.interpretation.reporting import Report, SearchReport, report, report_search
-from gpytorch_nkn.interpretation.units import expectation as expectation
 
 __all__ = [
     "ColumnUse",

@@ -16,15 +16,12 @@ from gpytorch_nkn.plotting.inpainting import (
     plot_inpainting,
 )
 from gpytorch_nkn.plotting.kernel import plot_kernel
-from gpytorch_nkn.plotting.learned_factor import (
-    plot_decision_boundary,
-    plot_hadamard_factor,
-)
+from gpytorch_nkn.plotting.learned_factor import plot_hadamard_factor
 from gpytorch_nkn.plotting.network import plot_network
 from gpytorch_nkn.plotting.search import plot_acquisition, plot_one_step_ahead, plot_progress
 from gpytorch_nkn.plotting.spectral_surface import plot_local_spectrum, plot_spectral_surface
 from gpytorch_nkn.plotting.spectrum import plot_spectrum
-from gpytorch_nkn.plotting.style import put_title as put_title
+from gpytorch_nkn.plotting.style import STYLE as STYLE, put_title as put_title
 
 __all__ = [
     "plot_acquisition",
@@ -33,7 +30,6 @@ __all__ = [
     "plot_components",
     "plot_convergence",
     "plot_cumulative",
-    "plot_decision_boundary",
     "plot_effects",
     "plot_forecast",
     "plot_hadamard_factor",

@@ -1,4 +1,4 @@
-"""Checks of a model: what was observed next to what the model would have it be."""
+"""Checks of a model: observed curves beside the range that the model expects."""
 
 from __future__ import annotations
 
@@ -32,19 +32,13 @@ __all__ = [
     "plot_qq",
 ]
 
+_LEVEL = 0.95  # of all bands
+
 
 def plot_qq(
-    ax: Axes,
-    theoretical: ArrayLike,
-    observed: ArrayLike,
-    lower: ArrayLike,
-    upper: ArrayLike,
-    *,
-    level: float = 0.95,
-    x_label: str = "quantile under the model",
-    y_label: str = "observed quantile",
+    ax: Axes, theoretical: ArrayLike, observed: ArrayLike, lower: ArrayLike, upper: ArrayLike
 ) -> Axes:
-    """Draw observed quantiles against those of the model, with the band of the model.
+    """Draw observed quantiles against those of the model, with the 95 % band of the model.
 
     Args:
         ax: Axes to draw on.
@@ -52,9 +46,6 @@ def plot_qq(
         observed: Sorted observations ``N``.
         lower: Lower ends ``N`` of the band.
         upper: Upper ends ``N`` of the band.
-        level: Probability of the band at each point, for the legend.
-        x_label: Label of the horizontal axis.
-        y_label: Label of the vertical axis.
 
     Returns:
         The same axes. Points outside the band are orange diamonds.
@@ -65,49 +56,29 @@ def plot_qq(
     x, observed, lower, upper = sorted_vectors(
         theoretical=theoretical, observed=observed, lower=lower, upper=upper
     )
-    draw_band(ax, x, lower, upper, level, color=GRAY)
+    draw_band(ax, x, lower, upper, _LEVEL, color=GRAY)
     ax.plot(x, x, color=GRAY, linewidth=1, linestyle=DASHES, label="equal")
     _draw_observed(ax, x, observed, lower, upper)
-    finish(ax, x_label, y_label)
+    finish(ax, "quantile under the model", "observed quantile")
     put_legend_above(ax)
     return ax
 
 
 def plot_autocorrelation(
-    ax: Axes,
-    lags: ArrayLike,
-    observed: ArrayLike,
-    lower: ArrayLike,
-    upper: ArrayLike,
-    *,
-    level: float = 0.95,
-    x_label: str = "lag",
+    ax: Axes, lags: ArrayLike, observed: ArrayLike, lower: ArrayLike, upper: ArrayLike
 ) -> Axes:
-    """Draw autocorrelations as stems, with the band of the model.
+    """Draw autocorrelations ``N`` as stems, with the 95 % band of the model.
 
-    Args:
-        ax: Axes to draw on.
-        lags: Lags ``N``.
-        observed: Autocorrelations ``N``.
-        lower: Lower ends ``N`` of the band.
-        upper: Upper ends ``N`` of the band.
-        level: Probability of the band at each lag, for the legend.
-        x_label: Label of the lags, with their unit.
-
-    Returns:
-        The same axes. Lags outside the band end in orange diamonds.
-
-    Raises:
-        ValueError: The lengths differ, there is no lag, or a value is not finite.
+    Arguments, result and errors are those of :func:`plot_qq`.
     """
     x, observed, lower, upper = sorted_vectors(
         lags=lags, observed=observed, lower=lower, upper=upper
     )
-    draw_band(ax, x, lower, upper, level, color=GRAY)
+    draw_band(ax, x, lower, upper, _LEVEL, color=GRAY)
     ax.vlines(x, 0, observed, color=BLUE, linewidth=1)
     ax.axhline(0, color=GRAY, linewidth=0.8)
     _draw_observed(ax, x, observed, lower, upper)
-    finish(ax, x_label, "autocorrelation")
+    finish(ax, "lag", "autocorrelation")
     put_legend_above(ax)
     return ax
 
@@ -119,21 +90,17 @@ def plot_periodogram(
     lower: ArrayLike,
     upper: ArrayLike,
     *,
-    level: float = 0.95,
     x_label: str = "unit of time",
-    y_label: str = "power",
 ) -> Axes:
-    """Draw a periodogram on a logarithmic scale, with the band of the model; periods stand above.
+    """Draw a periodogram on a logarithmic scale, with the 95 % band of the model.
 
     Args:
         ax: Axes to draw on.
-        frequencies: Frequencies ``N``, positive, in cycles per unit.
+        frequencies: Frequencies ``N``, positive, in cycles per unit; periods stand above.
         observed: Ordinates ``N``, not negative.
         lower: Lower ends ``N`` of the band, not negative.
         upper: Upper ends ``N`` of the band, positive.
-        level: Probability of the band at each frequency, for the legend.
         x_label: The unit of time in the singular, such as ``year``.
-        y_label: Label of the ordinates.
 
     Returns:
         The same axes. Ordinates outside the band are orange diamonds.
@@ -154,11 +121,11 @@ def plot_periodogram(
     # Zero has no logarithm: it goes to the lower edge.
     floor = min(values[values > 0].min() for values in (observed, lower, upper) if values.any())
     lower, observed = lower.clip(floor), observed.clip(floor)
-    draw_band(ax, x, lower, upper, level, color=GRAY)
+    draw_band(ax, x, lower, upper, _LEVEL, color=GRAY)
     ax.plot(x, observed, color=BLUE, linewidth=0.8, alpha=0.6)
     _draw_observed(ax, x, observed, lower, upper)
     ax.set_yscale("log")
-    finish(ax, f"frequency (cycles per {x_label})", y_label)
+    finish(ax, f"frequency (cycles per {x_label})", "power")
     ax.set_xlim(0, 1.02 * x.max())
     add_periods_above(ax, x_label)
     put_legend_above(ax, offset=PERIODS_HEIGHT)
@@ -166,12 +133,7 @@ def plot_periodogram(
 
 
 def plot_calibration(
-    ax: Axes,
-    levels: ArrayLike,
-    coverage: ArrayLike,
-    *,
-    num_points: int | None = None,
-    level: float = 0.95,
+    ax: Axes, levels: ArrayLike, coverage: ArrayLike, *, num_points: int | None = None
 ) -> Axes:
     """Draw the share of observations inside central intervals against their probability.
 
@@ -179,10 +141,10 @@ def plot_calibration(
         ax: Axes to draw on.
         levels: Probabilities ``L`` of the intervals, between 0 and 1.
         coverage: Shares ``L`` of the observations inside.
-        num_points: Number of observations; it gives the band in which the shares of a calibrated
-            model lie if its errors are independent (binomial quantiles). Dependent errors, as in
-            a forecast, scatter more. None draws no band.
-        level: Least probability that all ``L`` shares lie in that band (Bonferroni's bound).
+        num_points: Number of observations; it gives the band in which all shares of a calibrated
+            model lie with a probability of 95 % (binomial quantiles, Bonferroni's bound) if its
+            errors are independent. Dependent errors, as in a forecast, scatter more. None draws no
+            band.
 
     Returns:
         The same axes. Shares outside the band are orange diamonds.
@@ -201,20 +163,22 @@ def plot_calibration(
     if num_points is not None:
         if num_points < 1:
             raise ValueError(f"num_points must be at least 1, got {num_points}.")
-        tail = (1 - level) / (2 * x.size)
+        tail = (1 - _LEVEL) / (2 * x.size)
+
+        def ends(levels: np.ndarray) -> list[np.ndarray]:
+            quantiles = (binom.ppf(q, num_points, levels) for q in (tail, 1 - tail))
+            return [np.asarray(quantile) / num_points for quantile in quantiles]
+
         grid = np.linspace(0, 1, 201)
-        low, high = (np.asarray(binom.ppf(q, num_points, grid)) for q in (tail, 1 - tail))
-        draw_band(ax, grid, low / num_points, high / num_points, level, color=GRAY)
-        low, high = (np.asarray(binom.ppf(q, num_points, x)) for q in (tail, 1 - tail))
-        lower, upper = low / num_points, high / num_points
+        draw_band(ax, grid, *ends(grid), _LEVEL, color=GRAY)
+        lower, upper = ends(x)
     ax.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=DASHES, label="calibrated")
     ax.plot(x, observed, color=BLUE, linewidth=1, alpha=0.6)
     _draw_observed(ax, x, observed, lower, upper)
     finish(ax, "probability of the interval", "share of the data inside")
-    tick_percents(ax.xaxis)
-    tick_percents(ax.yaxis)
-    ax.set_xlim(-0.02, 1.02)
-    ax.set_ylim(-0.02, 1.02)
+    for axis in (ax.xaxis, ax.yaxis):
+        tick_percents(axis)
+    ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     put_legend_above(ax)
     return ax
 

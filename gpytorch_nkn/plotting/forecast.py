@@ -18,6 +18,7 @@ from gpytorch_nkn.plotting.style import (
     finish,
     label_dates,
     put_legend_above,
+    put_title,
 )
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ def plot_forecast(
 ) -> Axes:
     """Draw training data, held-out data, the mean, its band and where the forecast begins.
 
-    The legend stands above the axes, where it covers no data.
-
     Args:
         ax: Axes to draw on.
         x: Times ``M`` of the forecast, numbers or ``datetime64``, sorted.
@@ -67,8 +66,11 @@ def plot_forecast(
     lower, upper = np.atleast_2d(lower), np.atleast_2d(upper)
     levels = np.ravel(level).tolist()
     train_x, train_y = (np.asarray(values) for values in train)
-    bands = (len(levels), *x.shape)
-    if x.ndim != 1 or x.shape != mean.shape or not bands == lower.shape == upper.shape:
+    if (
+        x.ndim != 1
+        or x.shape != mean.shape
+        or not (len(levels), *x.shape) == lower.shape == upper.shape
+    ):
         raise ValueError(
             "x, mean, lower and upper must be vectors of one length (several bands one above the "
             f"other, with a level each), got shapes {x.shape}, {mean.shape}, {lower.shape} and "
@@ -89,17 +91,17 @@ def plot_forecast(
         draw_band(ax, x, lower[k], upper[k], levels[k], depth=depth)
     ax.plot(x, mean, color=BLUE, linewidth=1.4, label="forecast", zorder=3)
     draw_points(ax, train_x, train_y, color=GRAY, label="training data", front=True)
+    boundary = train_x.max()
     if test is not None:
         test_x, test_y = (np.asarray(values) for values in test)
         draw_points(ax, test_x, test_y, color=ORANGE, label="held-out data", front=True)
-    boundary = train_x.max()
-    if test is not None and test_x.size and test_x.min() > boundary:
-        boundary = boundary + (test_x.min() - boundary) / 2
+        if test_x.size and test_x.min() > boundary:
+            boundary = boundary + (test_x.min() - boundary) / 2
     ax.axvline(boundary, color="black", linewidth=0.8, linestyle=DASHES)
     label_dates(ax, train_x)
     finish(ax, x_label, y_label)
     ax.margins(x=0.01)
     height = put_legend_above(ax, ["training data", "held-out data", "forecast"])
     if title:
-        ax.set_title(title, loc="left", pad=height)
+        put_title(ax, title, height=height)
     return ax

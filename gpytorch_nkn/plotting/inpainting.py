@@ -1,14 +1,13 @@
-"""A filled image: what was missing, what was put there, and how sure that is."""
+"""A filled image: its holes, its fills, and their standard deviations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpytorch_nkn.plotting.style import add_bar, as_array, as_list_of_axes, draw_outline, put_title
+from gpytorch_nkn.plotting.style import ORANGE, add_bar, as_array, as_list_of_axes, put_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,8 +16,8 @@ __all__ = ["draw_uncertainty", "plot_inpainting"]
 
 Given = TypeVar("Given")
 
-_MISSING = (0.82, 0.35, 0.04)  # ORANGE
 _PALE = 0.25  # contrast of the known cells below the standard deviations
+_FEW_EDGES = 100  # of cells: small holes, of which each has an outline
 
 
 def plot_inpainting(
@@ -28,24 +27,22 @@ def plot_inpainting(
     truth: ArrayLike | None = None,
     channel_axis: int | None = None,
     frame: int | None = None,
-    limits: tuple[float, float] | None = None,
     label: str = "standard deviation",
 ) -> Given:
     """Draw an image with its holes, the filled image and the standard deviations.
 
     Missing cells are orange in the first picture, or have an outline of that colour (none where
-    they are scattered).
+    they are scattered). Black and white are the least and the largest known value; of colours 0
+    and 1, or 0 and 255 if a known value is above 1.
 
     Args:
         axes: Three Axes, four with ``truth``, as a sequence or an array of any shape.
         result: What :func:`gpytorch_nkn.grids.inpaint` gives: the image ``filled`` without holes
             (``H x W``, with a dimension of channels or one of frames), its standard deviations
             ``std`` and the booleans ``missing``, of one shape.
-        truth: What was really there, of the shape of the image; drawn last.
+        truth: The image without holes, of the same shape; drawn last.
         channel_axis: Which dimension holds the three colours; ``None`` for gray images.
         frame: Which image of a video ``T x H x W`` is drawn.
-        limits: Values that are black and white. Default: the least and the largest known value;
-            of colours 0 and 1, or 0 and 255 if a known value is above 1.
         label: Label of the colour bar, with its unit. It shows the root mean square of colours.
 
     Returns:
@@ -56,6 +53,8 @@ def plot_inpainting(
         ValueError: The number of axes is wrong, shapes do not fit, ``frame`` is needed or out of
             range, numbers are not finite, or nothing is missing.
     """
+    from matplotlib.colors import to_rgb
+
     given: list[tuple[str, ArrayLike]] = [("filled", result.filled), ("std", result.std)]
     if truth is not None:
         given.append(("truth", truth))
@@ -63,28 +62,29 @@ def plot_inpainting(
     missing = np.asarray(result.missing)
     if missing.dtype != bool:
         raise TypeError(f"missing must hold booleans, got {missing.dtype}.")
-    arrays = [
-        as_array(name, values, ndim=missing.ndim, shape=missing.shape) for name, values in given
-    ]
-    (gone, filled, std, *rest) = _pictures([missing, *arrays], channel_axis, frame)
+    shape = missing.shape
+    arrays = [as_array(name, values, ndim=missing.ndim, shape=shape) for name, values in given]
+    gone, filled, std, *rest = (_picture(a, channel_axis, frame) for a in (missing, *arrays))
     hole = np.asarray(gone.any(-1))
     if not hole.any():
         raise ValueError("At least one cell of the image must be missing, got none.")
-    low, high = _limits(filled[~gone], channel_axis is not None) if limits is None else limits
-    if not low < high:
-        high = low + 1.0
+    known = filled[~gone] if not gone.all() else np.array([0.0, 1.0])
+    low, high = known.min(), known.max()
+    if channel_axis is not None:
+        low, high = 0.0, 255.0 if high > 1 else 1.0
 
     def colors(values: np.ndarray) -> np.ndarray:
-        shown = np.clip((values - low) / (high - low), 0, 1)
+        shown = np.clip((values - low) / ((high - low) or 1.0), 0, 1)
         return np.broadcast_to(shown, (*hole.shape, 3))
 
     whole = colors(filled)
-    _draw_picture(flat[0], np.where(hole[..., None], _MISSING, whole))
+    _draw_picture(flat[0], np.where(hole[..., None], to_rgb(ORANGE), whole))
     _draw_picture(flat[1], whole, hole)
     draw_uncertainty(flat[2], whole, std, hole, label, location="bottom")
     for ax, values in zip(flat[3:], rest, strict=True):
         _draw_picture(ax, colors(values), hole)
-    for ax, title in zip(flat, ("with holes", "filled", "how sure", "truth"), strict=False):
+    titles = "with holes", "filled", "uncertainty", "truth"
+    for ax, title in zip(flat, titles, strict=False):
         put_title(ax, title)
         ax.set_anchor("N")  # in one row, although there is a bar below one of them
     return axes
@@ -105,45 +105,40 @@ def draw_uncertainty(
 
 
 def _draw_picture(ax: Axes, picture: np.ndarray, hole: np.ndarray | None = None) -> None:
-    """Draw an image without a frame, with an outline of its holes if they are given."""
+    """Draw an image without a frame, with an outline of its holes unless they are scattered."""
     ax.imshow(picture)
     if hole is not None:
-        draw_outline(ax, hole)
+        padded = np.pad(hole, 1)  # closes the lines at the borders
+        edges = sum(int((padded != np.roll(padded, 1, axis)).sum()) for axis in (0, 1))
+        if edges <= max(hole.sum(), _FEW_EDGES):
+            rows, columns = (np.arange(-1, size + 1) for size in hole.shape)
+            line: Any = {"levels": [0.5], "colors": ORANGE, "linewidths": 1.2}
+            ax.contour(columns, rows, padded.astype(float), **line)
     height, width = picture.shape[:2]
     ax.set(xlim=(-0.75, width - 0.25), ylim=(height - 0.25, -0.75), xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
 
 
-def _pictures(
-    arrays: Sequence[np.ndarray], channel_axis: int | None, frame: int | None
-) -> list[np.ndarray]:
-    """Each as ``H x W x C`` with one or three channels."""
-    shape = arrays[0].shape
-    if channel_axis is not None:
-        if not -len(shape) <= channel_axis < len(shape) or shape[channel_axis] != 3:
-            raise ValueError(
-                f"channel_axis must be a dimension of three colours, got {channel_axis} for an "
-                f"image of shape {shape}."
-            )
-        arrays = [np.moveaxis(array, channel_axis, -1) for array in arrays]
+def _picture(array: np.ndarray, channel_axis: int | None, frame: int | None) -> np.ndarray:
+    """An image ``H x W x C`` with one or three channels."""
+    shape = array.shape
+    if channel_axis is None:
+        array = array[..., None]
+    elif -len(shape) <= channel_axis < len(shape) and shape[channel_axis] == 3:
+        array = np.moveaxis(array, channel_axis, -1)
     else:
-        arrays = [array[..., None] for array in arrays]
+        raise ValueError(
+            f"channel_axis must be a dimension of three colours, got {channel_axis} for an image "
+            f"of shape {shape}."
+        )
     if frame is not None:
-        if arrays[0].ndim != 4 or not -shape[0] <= frame < shape[0]:
+        if array.ndim != 4 or not -shape[0] <= frame < shape[0]:
             raise ValueError(
                 f"frame must be the number of an image of a video T x H x W, got {frame} for "
                 f"shape {shape}."
             )
-        arrays = [array[frame] for array in arrays]
-    if arrays[0].ndim != 3:
-        hint = "; frame says which image of a video" if arrays[0].ndim == 4 else ""
+        array = array[frame]
+    if array.ndim != 3:
+        hint = "; frame says which image of a video" if array.ndim == 4 else ""
         raise ValueError(f"An image H x W is needed, got shape {shape}{hint}.")
-    return list(arrays)
-
-
-def _limits(known: np.ndarray, colored: bool) -> tuple[float, float]:
-    if known.size == 0:
-        return 0.0, 1.0
-    if colored:
-        return 0.0, 255.0 if known.max() > 1 else 1.0
-    return float(known.min()), float(known.max())
+    return array

@@ -70,20 +70,11 @@ def check_positive(name: str, value: float) -> None:
 
 def as_inputs(kernel: Kernel, x: Any) -> Tensor:
     """Return finite inputs ``N x D`` in the kernel's precision from ``N`` or ``N x D``."""
-    return _as_tensor(kernel, _as_matrix(x))
-
-
-def _as_matrix(x: Any) -> np.ndarray:
-    """Finite numbers ``N x D``."""
     array = as_array("x", x, ndim=2 if getattr(x, "ndim", None) == 2 else 1)
     if array.dtype.kind == "M":
         raise TypeError("x must hold numbers, got dates.")
-    return array.reshape(len(array), -1)
-
-
-def _as_tensor(kernel: Kernel, array: np.ndarray) -> Tensor:
     like = next(iter(kernel.parameters()), torch.empty(0))
-    return torch.as_tensor(array).to(like.detach())
+    return torch.as_tensor(array.reshape(len(array), -1)).to(like.detach())
 
 
 def line_of_inputs(kernel: Kernel, x: Any, offset: float = 0.0, scale: float = 1.0) -> InputLine:
@@ -92,7 +83,9 @@ def line_of_inputs(kernel: Kernel, x: Any, offset: float = 0.0, scale: float = 1
     if not math.isfinite(offset):
         raise ValueError(f"x_offset must be a finite number, got {offset}.")
     check_positive("x_scale", scale)
-    array = _as_matrix(x).astype(float)
+    fixed = as_inputs(kernel, x)[:1]
+    array = np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x, dtype=float)
+    array = array.reshape(len(array), -1)
     (varying,) = np.nonzero((array != array[0]).any(0))
     if len(varying) != 1:
         raise ValueError(
@@ -101,7 +94,6 @@ def line_of_inputs(kernel: Kernel, x: Any, offset: float = 0.0, scale: float = 1
         )
     column = int(varying[0])
     order = np.argsort(array[:, column], kind="stable")
-    fixed = _as_tensor(kernel, array[:1])
     return InputLine(array[order, column], order, column, fixed, float(offset), float(scale))
 
 

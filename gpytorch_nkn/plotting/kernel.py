@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_kernel"]
 
-_STYLES = ("solid", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)))
+_STYLES = ("-", "--", ":", "-.")
 
 
 def plot_kernel(
@@ -41,8 +42,7 @@ def plot_kernel(
     Args:
         ax: Axes to draw on.
         kernel: A kernel without batch dimensions and with one output per input.
-        x: Inputs ``N``, or ``N x D`` of which one column varies, in any order. That column is
-            in units of your own, which ``x_offset`` and ``x_scale`` turn into the kernel's.
+        x: Inputs ``N``, or ``N x D`` of which one column varies, in any order and in your units.
         show: ``"slices"`` draws ``k(x, x0)`` for each origin ``x0``, ``"samples"`` functions
             drawn from the prior with mean zero.
         origins: Values of the varying column ``S``; the quarter points of its range by default.
@@ -90,35 +90,13 @@ def _draw_slices(ax: Axes, kernel: Kernel, line: InputLine, origins: ArrayLike |
     peaks = kernel_values(kernel, points, points).diagonal().cpu().numpy()
     if slices.min() < 0:
         ax.axhline(0, color=GRAY, linewidth=0.6)
-    for number, (origin, name) in enumerate(zip(values, _tell_apart(values), strict=True)):
-        look = _look(number)
-        label = f"$x_0$ = {name}"
-        ax.plot(line.place, slices[:, number], linewidth=1.5, label=label, **look)
-        ax.plot(
-            [origin], [peaks[number]], color=look["color"], marker="o", markersize=5, label="_x0"
-        )
-
-
-def _tell_apart(values: np.ndarray) -> list[str]:
-    """Numbers with as many digits, at least three, as show their distances."""
-    largest = np.abs(values).max()
-    values = np.where(np.abs(values) < 1e-9 * largest, 0.0, values)
-    different = np.unique(values)
-    gap = np.diff(different).min() if len(different) > 1 else np.inf
-    whole = int(np.log10(largest)) + 1 if 1 <= largest < 1e7 else 0  # no exponents for years
-    labels: list[str] = []
-    for digits in range(max(3, whole), 18):
-        labels = [f"{value:.{digits}g}" for value in values]
-        if all(abs(float(label) - v) <= gap / 10 for label, v in zip(labels, values, strict=True)):
-            break
-    return labels
-
-
-def _look(number: int) -> dict[str, Any]:
-    return {
-        "color": PALETTE[number % len(PALETTE)],
-        "linestyle": _STYLES[(number // len(PALETTE) + number) % len(_STYLES)],
-    }
+    step = float(np.ptp(line.place)) / 100
+    for number, origin in enumerate(values):
+        color = PALETTE[number % len(PALETTE)]
+        label = f"$x_0$ = {np.round(origin, max(0, -math.floor(math.log10(step)))):.12g}"
+        style = _STYLES[number % len(_STYLES)]
+        ax.plot(line.place, slices[:, number], style, color=color, linewidth=1.5, label=label)
+        ax.plot([origin], [peaks[number]], "o", color=color, markersize=5, label="_x0")
 
 
 def _sample(kernel: Kernel, inputs: Tensor, samples: int, seed: int) -> Tensor:

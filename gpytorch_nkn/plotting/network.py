@@ -25,17 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["kernel_name", "plot_network"]
 
-_VARIANCES = 201  # inputs over which variances are averaged
+_ROWS = 201  # inputs over which variances are averaged
 _POINTS = 401  # of a thumbnail
 _SWINGS = 12  # that a thumbnail shows at most
-_ORIGIN = 0.35  # place of x0 within a thumbnail
-_FINE, _FINEST = 2_000, 20_000  # points by which swings are counted
-# Layers stand one unit apart, and the units of the widest one stand one unit apart.
-_WIDTH, _HEIGHT = 0.5, 0.76  # of a thumbnail
-_SMALLEST, _CONSTANT = 0.02, 0.1  # relative contributions and constants that are drawn
-_SIGN = 0.11  # distance of a multiplication sign from its unit
-_PALE = 0.3  # opacity of what leads into pale units
-_LANE, _NOTE = 3.2, 14.0  # points that a connection below the layers takes, and a line of text
+_ORIGIN = 0.35  # place of x0 within the range
+_FINE = 4_000  # points by which swings are counted
+_WIDTH, _HEIGHT = 0.5, 0.76  # of a thumbnail, where layers and units stand one unit apart
+_SMALLEST = 0.02  # relative contribution of a line that is drawn
 _PAST, _FRAME = PALETTE[2], "#9aa5b1"
 
 
@@ -49,31 +45,25 @@ def plot_network(
 ) -> Axes:
     """Draw a network from the primitives at the left to the output at the right.
 
-    Every unit is a thumbnail of its kernel ``k(x, x0)``, scaled to its own largest value (the real
-    part of complex units); a thin line marks zero where there are negative values. All thumbnails
-    show the same even grid over the range of ``x``, or, where a unit that counts swings more than
-    12 times over the range, a window of it in which it swings 12 times. The origin ``x0`` lies at
-    35 % of the way, not in the middle: of data around zero the middle is where linear kernels
-    vanish. Lines into a sum are as strong as their contribution, which is the weight
-    times the mean variance ``k(x, x)`` of the unit that comes in, relative to the largest of the
-    sum; what is below 2 % is not drawn. A short line from below into a sum, marked ``c``, is its
-    constant, where that is above 10 %. Units that contribute less than 2 % to the output are
-    pale, and so is what leads into them. Lines into a product are thin and alike, and a
-    multiplication sign joins them. Of a network with a skip connection the lines from the
-    primitives to the last layer run below the layers between. Sums whose weights and constant sum
-    to one are headed ``simplex``.
+    Every unit is a thumbnail of its kernel ``k(x, x0)`` (the real part of complex units), scaled to
+    its own largest value; a thin line marks zero where there are negative values. All thumbnails
+    run over the range of ``x``, or, where a unit swings more than 12 times over the range, over a
+    window of it. The origin ``x0`` lies at 35 % of the range: in the middle of centred data linear
+    kernels vanish. Lines into a sum are as strong as their contribution, the weight times the mean
+    variance ``k(x, x)`` of the incoming unit; below 2 % of the largest they are not drawn. A
+    multiplication sign joins the lines into a product. Sums whose weights and constant sum to one
+    are headed ``simplex``.
 
     Args:
         ax: Axes to draw on; its frame and ticks are removed. About 0.6 inches of height per unit
             of the widest layer look good.
-        network: A network without batch dimensions and with one output per input. One in a
-            ScaleKernel looks the same: thumbnails show no scales.
+        network: A network without batch dimensions and with one output per input, in a ScaleKernel
+            or not.
         x: Inputs ``N x D`` (or ``N`` for one column) in any order, such as the training inputs.
-            Variances are averaged over them, and thumbnails run over their range: along the
-            line on which they lie, or else through all columns together, from the smallest to
-            the largest values. By default all columns run from -2 to 2 together.
-        max_units: Largest number of units drawn in a layer. Of wider layers those are drawn that
-            contribute most to the output, and the number of the others is told.
+            Variances are averaged over them, and thumbnails run from their smallest to their
+            largest values, all columns together. By default all columns run from -2 to 2.
+        max_units: Largest number of units drawn in a layer: those that contribute most to the
+            output.
         names: Names of the input columns, for primitives that see some of them only; the column
             numbers, from 0, by default.
 
@@ -90,13 +80,13 @@ def plot_network(
     check_kernel(network)
     if max_units < 1:
         raise ValueError(f"max_units must be at least 1, got {max_units}.")
-    path = _path(network, x)
-    columns = path.inputs.size(1)
+    inputs = _inputs(network, x)
+    columns = inputs.size(1)
     if names is not None and len(names) < columns:
         raise ValueError(f"A name per input column is needed, {columns}, got {len(names)}.")
-    stages = _stages(network, path.inputs)
+    stages = _stages(network, inputs)
     _choose_units(stages, max_units)
-    _add_thumbnails(network, stages, path)
+    _add_thumbnails(network, stages, inputs.amin(0), inputs.amax(0))
     _draw_stages(ax, stages, _labels(network, names))
     return ax
 
@@ -150,50 +140,22 @@ def _input_dim(kernel: Kernel) -> int:
     return max([kernel.ard_num_dims or 1, *(_input_dim(part) for part in parts)])
 
 
-@dataclass(frozen=True, eq=False)
-class _Path:
-    """A straight line through the inputs."""
-
-    inputs: Tensor  # N x D, at most 201 of those that came in
-    start: Tensor  # D
-    end: Tensor  # D
-    step: float  # distance of neighbouring inputs, as a fraction of the line
-
-    def window(self, width: float, count: int) -> Tensor:
-        """An even grid ``count x D`` of which ``x0`` lies where it lies on the whole line."""
-        low = _ORIGIN * (1 - width)
-        places = torch.linspace(low, low + width, count, dtype=torch.float64, device="cpu")
-        start, end = self.start.double().cpu(), self.end.double().cpu()
-        return (start + places.unsqueeze(-1) * (end - start)).to(self.inputs)
-
-
-def _path(network: NeuralKernelNetwork, x: Any) -> _Path:
+def _inputs(network: NeuralKernelNetwork, x: Any) -> Tensor:
+    """At most 201 inputs over which variances are averaged."""
     columns = _input_dim(network)
     if x is None:
         like = next(network.parameters(), torch.empty(0)).detach()
-        ramp = torch.linspace(-2, 2, _VARIANCES).to(like).unsqueeze(-1).repeat(1, columns)
-        return _Path(ramp, ramp[0], ramp[-1], 1 / _VARIANCES)
+        return torch.linspace(-2, 2, _ROWS).to(like).unsqueeze(-1).repeat(1, columns)
     inputs = as_inputs(network, x)
     if inputs.size(1) < columns:
         raise ValueError(
             f"The network needs {columns} input columns, got x of shape {tuple(inputs.shape)}."
         )
-    varies = (inputs != inputs[0]).any(0)
-    if not bool(varies.any()):
+    if bool((inputs == inputs[0]).all()):
         raise ValueError(f"A column of x must vary, got {len(inputs)} equal inputs.")
-    first = int(varies.int().argmax())
-    inputs = inputs[inputs[:, first].argsort(stable=True)]
-    start, end = inputs[0], inputs[-1]
-    low, high = inputs.min(0).values, inputs.max(0).values
-    places = (inputs[:, first] - start[first]) / (end[first] - start[first])
-    line = start + places.unsqueeze(-1) * (end - start)
-    if not bool(((inputs - line).abs() <= 1e-4 * (high - low)).all()):
-        start, end = low, high
-    step = float(places.double().unique().diff().median())
-    if len(inputs) > _VARIANCES:
-        rows = torch.linspace(0, len(inputs) - 1, _VARIANCES, device=inputs.device)
-        inputs = inputs[rows.round().long()]
-    return _Path(inputs, start, end, step)
+    order = inputs[:, int((inputs != inputs[0]).any(0).int().argmax())].argsort(stable=True)
+    rows = torch.linspace(0, len(inputs) - 1, min(len(inputs), _ROWS), device=inputs.device)
+    return inputs[order[rows.round().long()]]
 
 
 def _unit_values(network: NeuralKernelNetwork, x1: Tensor, x2: Tensor) -> list[Tensor]:
@@ -215,10 +177,9 @@ class _Stage:
     """The units of one layer: how much they count, and where they are drawn."""
 
     head: str
-    # Which stages come in, and the contributions U x C of their units, as fractions of them all and
-    # the constant (of a product: where its factors are). With a skip connection there are two.
+    # Which stages come in, and the contributions U x C of their units, as fractions of them all
+    # (of a product: where its factors are). With a skip connection there are two.
     inputs: list[tuple[int, np.ndarray]]
-    constants: np.ndarray  # fractions U
     importance: np.ndarray  # fractions U of the output
     is_product: bool = False
     shown: list[int] = field(default_factory=list)  # numbers of the units that are drawn
@@ -228,35 +189,22 @@ class _Stage:
     height: float = 0.0
     middles: np.ndarray = field(default_factory=lambda: np.empty(0))
 
-    @property
-    def is_pale(self) -> np.ndarray:
-        """Whether units hardly count for the output, ``U``."""
-        return self.importance < _SMALLEST
-
-    def strengths(self) -> tuple[list[np.ndarray], np.ndarray]:
-        """What comes in and the constants, relative to the largest contribution to each unit."""
-        largest = np.hstack([shares for _, shares in self.inputs]).max(1)
-        largest = np.where(largest > 0, largest, 1.0)
-        parts = [shares / largest[:, None] for _, shares in self.inputs]
-        return parts, np.minimum(self.constants / largest, 1.0)
-
 
 def _stages(network: NeuralKernelNetwork, inputs: Tensor) -> list[_Stage]:
     values = _unit_values(network, inputs, inputs)
     variances = [v.diagonal(dim1=-2, dim2=-1).mean(-1).numpy() for v in values]
-    none = np.zeros(len(variances[0]))
-    stages = [_Stage("primitives", [], none, none.copy())]
+    stages = [_Stage("primitives", [], np.zeros(len(variances[0])))]
     layers: list[Layer] = list(network.layers)  # type: ignore[arg-type]
     for number, layer in enumerate(layers):
         sources = [number]
         if network.skip and number == len(layers) - 1:
             sources.append(0)
-        shares, constants = _contributions(layer, np.concatenate([variances[n] for n in sources]))
+        shares = _contributions(layer, np.concatenate([variances[n] for n in sources]))
         parts = np.split(shares, [len(variances[number])], axis=1)
         pairs = list(zip(sources, parts, strict=False))
-        is_product = isinstance(layer, Product)
-        none = np.zeros(len(constants))
-        stages.append(_Stage(_head(layer), pairs, constants, none, is_product))
+        stages.append(
+            _Stage(_head(layer), pairs, np.zeros(len(shares)), isinstance(layer, Product))
+        )
     return stages
 
 
@@ -277,7 +225,7 @@ def _choose_units(stages: list[_Stage], max_units: int) -> None:
             stages[number].importance += stage.importance @ (
                 (shares > 0) if stage.is_product else shares
             )
-        size = stage.inputs[0][1].shape[1] // len(stage.constants) if stage.is_product else 1
+        size = stage.inputs[0][1].shape[1] // len(stage.importance) if stage.is_product else 1
         group = size if size <= max_units else 1
 
 
@@ -288,68 +236,62 @@ def _head(layer: Layer) -> str:
     return f"{name}\nsimplex" if isinstance(layer, Linear) and layer.is_simplex else name
 
 
-def _add_thumbnails(network: NeuralKernelNetwork, stages: list[_Stage], path: _Path) -> None:
+def _add_thumbnails(
+    network: NeuralKernelNetwork, stages: list[_Stage], low: Tensor, high: Tensor
+) -> None:
     """Slices of all units, over a window narrow enough for the fastest of those that count."""
-    origin = path.start + _ORIGIN * (path.end - path.start)
 
     def slices(width: float, count: int) -> list[np.ndarray]:
-        values = _unit_values(network, path.window(width, count), origin.unsqueeze(0))
-        return [v[..., 0].numpy() for v in values]
+        places = _ORIGIN * (1 - width) + width * torch.linspace(0, 1, count, dtype=torch.float64)
+        path = (low.double().cpu() + places.unsqueeze(-1) * (high - low).double().cpu()).to(low)
+        origin = (low + _ORIGIN * (high - low)).unsqueeze(0)
+        return [v[..., 0].numpy() for v in _unit_values(network, path, origin)]
 
-    step = min(path.step / 4, 1 / _FINE)
-    count = min(round(1 / step), _FINEST)
-    width = min(1.0, count * step)
-    window = width
-    for stage, values in zip(stages, slices(width, count), strict=True):
-        for unit in values[~stage.is_pale]:
-            window = min(window, _SWINGS * _period(unit) * width / (count - 1))
+    window = 1.0
+    for stage, values in zip(stages, slices(1.0, _FINE), strict=True):
+        for unit in values[stage.importance >= _SMALLEST]:
+            least = max(0.05 * np.ptp(unit), 1e-6 * np.abs(unit).max())
+            peaks = find_peaks(unit, prominence=least)[0]
+            if len(peaks) > _SWINGS:
+                window = min(window, _SWINGS * float(np.diff(peaks).mean()) / (_FINE - 1))
     for stage, values in zip(stages, slices(window, _POINTS), strict=True):
         stage.values = values
 
 
-def _period(values: np.ndarray) -> float:
-    """Points from peak to peak; infinite where there are so few peaks that all can be shown."""
-    least = max(0.05 * np.ptp(values), 1e-6 * np.abs(values).max())
-    peaks = find_peaks(values, prominence=least)[0]
-    return float(np.diff(peaks).mean()) if len(peaks) > _SWINGS else np.inf
-
-
-def _contributions(layer: Layer, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Contributions ``O x C`` of the incoming units, and ``O`` of the constant, that sum to 1."""
-    out, incoming = layer.out_features, layer.in_features
-    constants = np.zeros(out)
+def _contributions(layer: Layer, variances: np.ndarray) -> np.ndarray:
+    """Contributions ``O x C`` of the incoming units, as fractions of them all and the constant."""
+    constants = np.zeros(layer.out_features)
     if isinstance(layer, Linear):
         shares = layer.weight.detach().double().cpu().numpy() * variances
         if layer.bias is not None:
             constants = layer.bias.detach().double().cpu().numpy()
     elif isinstance(layer, Product):
-        shares = np.repeat(np.eye(out), layer.groups, axis=1)
+        shares = np.repeat(np.eye(layer.out_features), layer.groups, axis=1)
     elif isinstance(layer, Activation):
-        shares = np.eye(out)
+        shares = np.eye(layer.out_features)
     else:
-        shares = np.ones((out, incoming))
+        shares = np.ones((layer.out_features, layer.in_features))
     total = shares.sum(1) + constants
     total[total == 0] = 1
-    return shares / total[:, None], constants / total
+    return shares / total[:, None]
+
+
+def _head(layer: Layer) -> str:
+    if isinstance(layer, Activation):
+        return "exp" if layer.coefficients == "exp" else "polynomial"
+    name = type(layer).__name__
+    return f"{name}\nsimplex" if isinstance(layer, Linear) and layer.is_simplex else name
 
 
 def _draw_stages(ax: Axes, stages: list[_Stage], labels: list[str]) -> None:
     """Draw layers from left to right, the primitives with their labels."""
     rows = max(len(stage.shown) for stage in stages)
-    hidden = [len(stage.constants) - len(stage.shown) for stage in stages]
-    passing: list[int] = []  # primitives whose connections past the layers are drawn, from above
-    if len(stages[-1].inputs) > 1:
-        strengths = stages[-1].strengths()[0][1][0]
-        passing = [unit for unit in stages[0].shown if strengths[unit] >= _SMALLEST]
     width, height = size_in_points(ax)
-    # points under the layers, for notes and for lanes with their name
-    above = 1.5 * _NOTE if passing and any(hidden) else 0.0
-    below = min(0.3 * height, len(passing) * _LANE + 1.5 * _NOTE) if passing else 0.0
     left, right = -0.6 * _WIDTH, len(stages) - 1 + 0.6 * _WIDTH
-    per_column, per_row = width / (right - left), (height - above - below) / rows
+    per_column, per_row = width / (right - left), height / rows
     ax.set_axis_off()
-    ax.set_xlim(left, right)
-    ax.set_ylim(height / per_row, 0)
+    ax.set(xlim=(left, right), ylim=(rows, 0))
+    size = float(np.clip(0.27 * per_row, 5.5, 9.0))
     for number, stage in enumerate(stages):  # thumbnails grow a little where there are few
         room = rows / len(stage.shown)
         growth = min(room, 1.7) ** 0.5
@@ -358,32 +300,18 @@ def _draw_stages(ax: Axes, stages: list[_Stage], labels: list[str]) -> None:
         # not taller than wide, whatever the shape of the axes
         stage.height = min(_HEIGHT * growth, 1.8 * half * per_column / per_row)
         stage.middles = (np.arange(len(stage.shown)) + 0.5) * room
-    bottom = rows + (above + below - _NOTE) / per_row
-    lanes = np.linspace(rows + above / per_row, bottom, len(passing) + 2)[1:-1]
-    size = float(np.clip(0.27 * height / rows, 5.5, 9.0))
-    for number, stage in enumerate(stages):
         if stage.inputs:
-            _draw_inputs(ax, stages, stage, dict(zip(passing, lanes, strict=True)))
+            _draw_inputs(ax, stages, stage)
         _draw_units(ax, stage, ORANGE if stage is stages[-1] else BLUE)
         _write(ax, stage.head, (number, 0), (0, 5), size + 1)
-        if hidden[number]:
-            _write(ax, f"and {hidden[number]} more", (number, rows), (0, -4), size)
+        if hidden := len(stage.importance) - len(stage.shown):
+            _write(ax, f"and {hidden} more", (number, rows), (0, -4), size)
     for unit, middle in zip(stages[0].shown, stages[0].middles, strict=True):
         label = textwrap.fill(labels[unit], 18, max_lines=2, placeholder=" ...")
-        _write(ax, label, (stages[0].left, middle), (-5, 0), size, "black")
-    if passing:
-        _write(ax, "skip connection", ((len(stages) - 1) / 2, bottom), (0, -2), 8, _PAST)
+        _write(ax, label, (stages[0].left, middle), (-5, 0), size)
 
 
-def _write(
-    ax: Axes,
-    text: str,
-    place: Any,
-    offset: tuple[float, float],
-    size: float,
-    color: Any = GRAY,
-    bbox: Any = None,
-) -> None:
+def _write(ax: Axes, text: str, place: Any, offset: tuple[float, float], size: float) -> None:
     """A text on that side of a place to which the offset, in points, leads."""
     ax.annotate(
         text,
@@ -394,59 +322,38 @@ def _write(
         ha="right" if offset[0] else "center",
         va="bottom" if offset[1] > 0 else "top" if offset[1] < 0 else "center",
         fontsize=size,
-        color=color,
-        bbox=bbox,
     )
 
 
-def _draw_inputs(ax: Axes, stages: list[_Stage], target: _Stage, lanes: dict[int, float]) -> None:
-    """Lines into the units of a stage; those past the layers run in lanes below them."""
+def _draw_inputs(ax: Axes, stages: list[_Stage], target: _Stage) -> None:
+    """Lines into the units of a stage, the strongest on top; those past the layers are green."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgba
 
-    lines = []
-    parts, constants = target.strengths()
-    end = target.left - (_SIGN if target.is_product else 0.0)
+    lines: list[tuple[float, Any, float, Any]] = []
+    largest = np.hstack([shares for _, shares in target.inputs]).max(1)
+    end = target.left - (0.11 if target.is_product else 0.0)
     for unit, y in zip(target.shown, target.middles, strict=True):
-        opacity = _PALE if target.is_pale[unit] else 1.0
-        gray, has_factor = to_rgba(GRAY, opacity), False
-        for past, (number, _) in enumerate(target.inputs):
+        before = len(lines)
+        for past, (number, shares) in enumerate(target.inputs):
             source = stages[number]
             color = _PAST if past else GRAY if target.is_product else BLUE
             for other, start in zip(source.shown, source.middles, strict=True):
-                strength = float(parts[past][unit, other])
-                if strength < _SMALLEST:
-                    continue
-                line = np.array([(source.right, start), (end, y)])
-                if past:
-                    down = _bend(line[0], (stages[1].left, lanes[other]))
-                    line = np.vstack([down, _bend((stages[-2].right, lanes[other]), line[1])])
-                width, own = 0.3 + 2.5 * strength, 0.06 + 0.74 * strength**1.5
-                if target.is_product:
-                    width, own, has_factor = 0.8, 0.8, True
-                lines.append((past, strength, line, width, to_rgba(color, opacity * own)))
-        if has_factor:
-            ax.plot([end, target.left], [y, y], color=gray, linewidth=0.8, zorder=1)
-            ax.plot(end, y, "o", ms=8, mfc="white", mec=gray, mew=0.7, zorder=2)
-            ax.plot(end, y, "x", ms=3.6, color=gray, mew=1, zorder=2.1)
-        if constants[unit] >= _CONSTANT:
-            foot = target.left - 0.07, y + 0.5 * target.height
-            line = np.array([foot, (target.left, foot[1] - 0.12)])
-            strength = float(constants[unit])
-            lines.append((0, strength, line, 0.3 + 2.5 * strength, to_rgba(GRAY, 0.9 * opacity)))
-            white = {"boxstyle": "circle,pad=0.1", "facecolor": "white", "linewidth": 0}
-            _write(ax, "c", foot, (-1, 0), 7, to_rgba(GRAY, 0.5 + 0.5 * opacity), bbox=white)
-    lines.sort(key=lambda line: line[:2])  # the strongest on top
-    widths, colors = [line[3] for line in lines], [line[4] for line in lines]
-    drawn = LineCollection([line[2] for line in lines], linewidths=widths, colors=colors, zorder=1)
+                strength = float(shares[unit, other] / (largest[unit] or 1.0))
+                if strength >= _SMALLEST:
+                    width, alpha = 0.3 + 2.5 * strength, 0.06 + 0.74 * strength**1.5
+                    if target.is_product:
+                        width = alpha = 0.8
+                    line = [(source.right, start), (end, y)]
+                    lines.append((strength, line, width, to_rgba(color, alpha)))
+        if target.is_product and len(lines) > before:
+            ax.plot([end, target.left], [y, y], color=GRAY, linewidth=0.8, zorder=1)
+            ax.plot(end, y, "o", ms=8, mfc="white", mec=GRAY, mew=0.7, zorder=2)
+            ax.plot(end, y, "x", ms=3.6, color=GRAY, mew=1, zorder=2.1)
+    lines.sort(key=lambda line: line[0])
+    _, parts, widths, colors = zip(*lines, strict=True) if lines else [()] * 4
+    drawn = LineCollection(parts, linewidths=widths, colors=colors, zorder=1)
     ax.add_collection(drawn, autolim=False)
-
-
-def _bend(start: Any, end: Any) -> np.ndarray:
-    """A curve ``41 x 2`` that is level at both ends."""
-    t = np.linspace(0, 1, 41)
-    rise = t**2 * (3 - 2 * t)
-    return np.column_stack([s + r * (e - s) for s, e, r in zip(start, end, (t, rise), strict=True)])
 
 
 def _draw_units(ax: Axes, stage: _Stage, color: str) -> None:
@@ -462,7 +369,7 @@ def _draw_units(ax: Axes, stage: _Stage, color: str) -> None:
         scale = 0.84 * height / ((high - low) or 1.0)
         zero = middle + 0.42 * height + scale * low
         x, curve = np.linspace(stage.left, stage.right, len(values)), zero - scale * values
-        alpha = 0.35 if stage.is_pale[unit] else 1.0
+        alpha = 0.35 if stage.importance[unit] < _SMALLEST else 1.0
         ax.fill_between(x, zero, curve, color=color, alpha=0.15 * alpha, linewidth=0, zorder=3.1)
         if low < 0:
             ax.plot(x[[0, -1]], [zero, zero], color=_FRAME, linewidth=0.5, zorder=3.2)

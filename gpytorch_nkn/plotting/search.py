@@ -33,7 +33,6 @@ __all__ = ["plot_acquisition", "plot_one_step_ahead", "plot_progress"]
 Given = TypeVar("Given")
 
 _Z95 = 1.959964
-_DECADES = 2  # of a logarithmic axis, below which more than the powers of ten are named
 _FEW = 8  # positions that are marked
 _MOST = 5.0  # standard deviations that are shown; what lies beyond is drawn at the edge
 
@@ -69,11 +68,7 @@ def plot_progress(
         ValueError: There is no value, one is not finite, one is better than the optimum, there
             are more initial evaluations than values, or ``feasible`` has another length.
     """
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     (y,) = as_vectors(values=values)
-    if not 0 <= num_initial <= y.size:
-        raise ValueError(f"num_initial must be from 0 to {y.size}, got {num_initial}.")
     kept = np.ones(y.size, dtype=bool) if feasible is None else np.asarray(feasible)
     if kept.shape != y.shape or kept.dtype != bool:
         raise ValueError(
@@ -82,39 +77,33 @@ def plot_progress(
     numbers = np.arange(1, y.size + 1)
     best = (np.fmax if maximize else np.fmin).accumulate(np.where(kept, y, np.nan))
     found = ~np.isnan(best)
+    look: Any = {"where": "post", "color": BLUE, "linewidth": 1.8, "label": "best so far"}
     if optimum is None:
         draw_points(ax, numbers[kept], y[kept], color=GRAY, label="evaluations")
         if not kept.all():
-            style: Any = {"marker": "x", "ms": 4, "linestyle": "none", "color": GRAY, "alpha": 0.8}
-            ax.plot(numbers[~kept], y[~kept], label="infeasible", **style)
-        ax.step(
-            numbers[found],
-            best[found],
-            where="post",
-            color=BLUE,
-            linewidth=1.8,
-            label="best so far",
-        )
+            ax.plot(numbers[~kept], y[~kept], "x", ms=4, color=GRAY, alpha=0.8, label="infeasible")
+        ax.step(numbers[found], best[found], **look)
     else:
         regret = (optimum - best) if maximize else (best - optimum)
         if regret[-1] < 0:
             raise ValueError(f"The best value, {best[-1]:g}, is better than the optimum {optimum}.")
-        # before there is one, and at an end that was reached, a logarithmic scale has no place
-        shown = found & (regret > 0)
-        style = {"where": "post", "color": BLUE, "linewidth": 1.8}
-        ax.step(numbers[shown], regret[shown], label="best so far", **style)
+        shown = found & (regret > 0)  # zero has no place on a logarithmic scale
+        ax.step(numbers[shown], regret[shown], **look)
         ax.set_yscale("log")
-        if shown.any() and np.ptp(np.log10(regret[shown])) < _DECADES:
-            ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
-            ax.yaxis.set_major_formatter("{x:g}")
-        ax.yaxis.set_minor_formatter(NullFormatter())
+    _finish(ax, y.size, num_initial)
+    finish(ax, "evaluation", y_label if optimum is None else f"simple regret of {y_label}")
+    put_legend_above(ax)
+    return ax
+
+
+def _finish(ax: Axes, size: int, num_initial: int) -> None:
+    """Shade the evaluations that the model did not choose, of as many as there are."""
+    if not 0 <= num_initial <= size:
+        raise ValueError(f"num_initial must be from 0 to {size}, got {num_initial}.")
     if num_initial:
         ax.axvspan(0.5, num_initial + 0.5, color=GRAY, alpha=0.08, linewidth=0, label="initial")
     ax.locator_params(axis="x", integer=True)
-    finish(ax, "evaluation", y_label if optimum is None else f"simple regret of {y_label}")
-    ax.set_xlim(0.5, y.size + 0.5)
-    put_legend_above(ax)
-    return ax
+    ax.set_xlim(0.5, size + 0.5)
 
 
 def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) -> Axes:
@@ -134,8 +123,6 @@ def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) 
     """
     z = np.clip(np.asarray(z_scores, dtype=float), -2 * _MOST, 2 * _MOST)  # some are infinite
     (z,) = as_vectors(z_scores=z)
-    if not 0 <= num_initial <= z.size:
-        raise ValueError(f"num_initial must be from 0 to {z.size}, got {num_initial}.")
     numbers = np.arange(1, z.size + 1)
     ends = np.array([0.5, z.size + 0.5])
     draw_band(ax, ends, np.full(2, -_Z95), np.full(2, _Z95), 0.95, color=GRAY)
@@ -150,11 +137,8 @@ def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) 
         if shown.any():
             at = np.clip(z[shown], -_MOST, _MOST)
             ax.plot(numbers[shown], at, color=color, marker=marker, ls="none", ms=3.6, label=label)
-    if num_initial:
-        ax.axvspan(0.5, num_initial + 0.5, color=GRAY, alpha=0.08, linewidth=0, label="initial")
-    ax.locator_params(axis="x", integer=True)
+    _finish(ax, z.size, num_initial)
     finish(ax, "evaluation", "error, in deviations")
-    ax.set_xlim(*ends)
     ax.set_ylim(-_MOST - 0.3, _MOST + 0.3)
     put_legend_above(ax)
     return ax
@@ -183,90 +167,67 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
         ValueError: There is no slice, their number is not that of the axes, a shape is wrong, or a
             value other than the acquisition is not finite.
     """
-    if len(slices) == 0:
-        raise ValueError("At least one slice is needed, got none.")
     flat = as_list_of_axes(axes, len(slices), "slice")
     # one scale for all, so that a column along which nothing is to gain looks like it
-    found = [
-        np.asarray(one.acquisition, dtype=float) for one in slices if one.acquisition is not None
-    ]
-    finite = np.concatenate(found) if found else np.zeros(0)
-    finite = finite[np.isfinite(finite)]
-    low, high = (np.quantile(finite, 0.05), finite.max()) if finite.size else (0.0, 1.0)
-    heights = []
-    for number, one in enumerate(slices):
-        prefix, size = f"slices[{number}].", np.size(one.candidates)
-        ahead = one.candidate_means if size else []
-        if size:
-            ahead = as_array(f"{prefix}candidate_means", ahead, shape=(size,))
-        heights.append(np.append(ahead, as_array(f"{prefix}best_mean", one.best_mean, ndim=0)))
-    lowest = min(
-        float(min(np.min(h), np.min(s.lower))) for h, s in zip(heights, slices, strict=True)
+    found = [np.asarray(s.acquisition, dtype=float) for s in slices if s.acquisition is not None]
+    finite = np.concatenate([part[np.isfinite(part)] for part in found]) if found else np.zeros(0)
+    bounds = (np.quantile(finite, 0.05), finite.max()) if finite.size else (0.0, 1.0)
+    for one in slices:
+        as_array("best_mean", one.best_mean, ndim=0)
+    ends = np.concatenate(
+        [np.ravel(v) for s in slices for v in (s.lower, s.upper, s.best_mean, s.candidate_means)]
     )
-    highest = max(
-        float(max(np.max(h), np.max(s.upper))) for h, s in zip(heights, slices, strict=True)
-    )
-    room = 0.35 * (highest - lowest or 1.0) if finite.size else 0.0
-    margin = 0.04 * (highest - lowest or 1.0)
+    lowest, span = float(ends.min()), float(np.ptp(ends)) or 1.0
+    room = 0.35 * span if finite.size else 0.0
+    bottom = lowest - 0.04 * span - room
     names = ["95 % band", "mean", "best so far"]
     names += ["next"] * any(np.size(one.candidates) for one in slices)
     names += ["acquisition"] * bool(finite.size)
-    shares = np.array_split(names, min(3, len(flat)))  # of the legend, for which one is too narrow
+    shares = np.array_split(names, min(3, len(flat)))  # of the legend, too wide for one Axes
     for number, (ax, one) in enumerate(zip(flat, slices, strict=True)):
         own = set(shares[number]) if number < len(shares) else set()
         label = {name: name if name in own else f"_{name}" for name in names}
-        prefix = f"slices[{number}]."
-        grid, mean, lower, upper = sorted_vectors(
-            **{
-                f"{prefix}grid": one.grid,
-                f"{prefix}mean": one.mean,
-                f"{prefix}lower": one.lower,
-                f"{prefix}upper": one.upper,
-            }
-        )
-        levels = sorted_levels(f"{prefix}levels", getattr(one, "levels", None), one.grid)
-        band = 0.95 if "95 % band" in own else None
-        if levels is None:
-            draw_band(ax, grid, lower, upper, band)
-            marker = "o" if grid.size <= _FEW else ""  # nothing lies between whole numbers
-            style: Any = {"linewidth": 1.5, "marker": marker, "markersize": 3.2}
-            ax.plot(grid, mean, color=BLUE, label=label["mean"], **style)
-        else:
-            draw_levels(ax, levels, mean, lower, upper, band, label=label["mean"])
-        best, ahead = as_array(f"{prefix}best", one.best, ndim=0), np.atleast_1d(one.candidates)
-        if levels is not None:
-            best = level_places(f"{prefix}best", best, grid)
-            ahead = level_places(f"{prefix}candidates", ahead, grid)
-        dots: Any = {"linestyle": "none", "markeredgecolor": "white", "zorder": 5, "clip_on": False}
-        ax.plot(
-            float(best),
-            heights[number][-1],
-            "o",
-            color=GRAY,
-            label=label["best so far"],
-            ms=6,
-            **dots,
-        )
-        if ahead.size:
-            ax.plot(
-                ahead, heights[number][:-1], "D", color=ORANGE, label=label["next"], ms=5.5, **dots
-            )
-        ax.set_ylim(lowest - margin - room, highest + margin)
+        grid, levels = _draw_beliefs(ax, one, 0.95 if "95 % band" in own else None, label)
+        ax.set_ylim(bottom, lowest + 1.04 * span)
         if one.acquisition is not None and finite.size:
-            order = np.argsort(np.asarray(one.grid), kind="stable")
-            value = np.asarray(one.acquisition, dtype=float)[order]
-            share = np.clip((np.nan_to_num(value, nan=low) - low) / (high - low or 1.0), 0, 1)
-            bottom = lowest - margin - room
-            style = {"color": ORANGE, "alpha": 0.35, "linewidth": 0, "label": label["acquisition"]}
+            value = np.asarray(one.acquisition, dtype=float)[np.argsort(one.grid, kind="stable")]
+            share = np.nan_to_num(value, nan=bounds[0]) - bounds[0]
+            height = 0.9 * room * np.clip(share / (bounds[1] - bounds[0] or 1.0), 0, 1)
+            look: Any = {"color": ORANGE, "alpha": 0.35, "lw": 0, "label": label["acquisition"]}
             if levels is None and grid.size > _FEW:
-                ax.fill_between(grid, bottom, bottom + 0.9 * room * share, **style)
+                ax.fill_between(grid, bottom, bottom + height, **look)
             else:
                 places = grid if levels is None else np.arange(grid.size)
                 width = 0.6 * np.diff(places).min(initial=np.ptp(places) or 1.0)
-                ax.bar(places, 0.9 * room * share, width=width, bottom=bottom, **style)
-        finish(ax, one.name, y_label if number == 0 else "")
+                ax.bar(places, height, width=width, bottom=bottom, **look)
+        finish(ax, one.name, "" if number else y_label)
         if levels is None:
             ax.margins(x=0.01)
         if own:
             put_legend_above(ax)
     return axes
+
+
+def _draw_beliefs(
+    ax: Axes, one: Any, band: float | None, label: dict[str, str]
+) -> tuple[np.ndarray, list[str] | None]:
+    """Draw mean, band and points of a slice; its sorted grid and the names of its codes."""
+    grid, mean, lower, upper = sorted_vectors(
+        grid=one.grid, mean=one.mean, lower=one.lower, upper=one.upper
+    )
+    levels = sorted_levels(getattr(one, "levels", None), one.grid)
+    best, ahead = as_array("best", one.best, ndim=0), np.atleast_1d(one.candidates)
+    if levels is None:
+        draw_band(ax, grid, lower, upper, band)
+        marker = "o" if grid.size <= _FEW else ""  # nothing lies between whole numbers
+        style: Any = {"linewidth": 1.5, "marker": marker, "markersize": 3.2}
+        ax.plot(grid, mean, color=BLUE, label=label["mean"], **style)
+    else:
+        draw_levels(ax, levels, mean, lower, upper, band, label=label["mean"])
+        best, ahead = level_places("best", best, grid), level_places("candidates", ahead, grid)
+    dots: Any = {"markeredgecolor": "white", "zorder": 5, "clip_on": False}
+    ax.plot(float(best), one.best_mean, "o", color=GRAY, label=label["best so far"], ms=6, **dots)
+    if ahead.size:
+        means = as_array("candidate_means", one.candidate_means, shape=ahead.shape)
+        ax.plot(ahead, means, "D", color=ORANGE, label=label["next"], ms=5.5, **dots)
+    return grid, levels

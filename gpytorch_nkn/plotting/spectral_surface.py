@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["expected_spectrogram", "plot_local_spectrum", "plot_spectral_surface", "spectral_bumps"]
 
 _FINE = 60  # deviations of the smoothing within the largest frequency
-_FEWEST_CELLS, _MOST_CELLS = 201, 601
+_CELLS = 301
 _PLACES, _FREQUENCIES = 161, 160
 _FINEST = 1200  # points of the grid on which kernels are evaluated
 _REACH = 8.0  # deviations of the squared window, where the window is 1e-7 of its peak
@@ -38,7 +38,6 @@ def plot_spectral_surface(
     *,
     column: int = 0,
     max_frequency: float | None = None,
-    width: float | None = None,
     x_scale: float = 1.0,
     x_label: str = "unit of x",
 ) -> Axes:
@@ -46,17 +45,16 @@ def plot_spectral_surface(
 
     By Yaglom's theorem a kernel is :math:`k(x, x') = \int\!\int e^{2 \pi i (u x - v x')}
     S(u, v)\, du\, dv` with a density that is symmetric in :math:`(u, v)` and under a change of both
-    signs. A stationary kernel has all of it on the diagonal, which is dotted. What is beside the
-    diagonal lets functions change with the place: a mass at the distance :math:`d` from it
-    (:math:`u - v = d`) makes the variance beat once per :math:`1 / d`.
+    signs. A stationary kernel has all of it on the diagonal, which is dotted. A mass at the
+    distance :math:`d` from the diagonal (:math:`u - v = d`) makes the variance beat once per
+    :math:`1 / d`.
 
     A pair of frequencies of a :class:`.NonStationarySpectralKernel` is four masses of equal size,
     :math:`(\omega, \omega')`, :math:`(\omega', \omega)`, :math:`(\omega, \omega)` and
-    :math:`(\omega', \omega')`, and their negatives, smoothed by a Gaussian. Of ``"phi"`` it is the
-    expectation over the phases. A component of a :class:`.BivariateSpectralMixtureKernel` has
-    Gaussians in their places, which are drawn exactly, but for the same smoothing. Centres and
-    phases of envelopes turn masses beside the diagonal in the complex plane; what is drawn is
-    their modulus.
+    :math:`(\omega', \omega')`, and their negatives, smoothed by a Gaussian whose deviation is a
+    60th of the largest frequency; of ``"phi"`` it is the expectation over the phases. A component
+    of a :class:`.BivariateSpectralMixtureKernel` has Gaussians in their places. Of complex masses
+    the modulus is drawn.
 
     Args:
         ax: Axes to draw on; a colour bar is added beside them.
@@ -64,10 +62,8 @@ def plot_spectral_surface(
         column: Number of the input column, of those that the kernel sees. The density is that
             along a line through the centre on which this column varies.
         max_frequency: Largest frequency, in cycles per unit; by default nearly all masses show.
-        width: Deviation of the smoothing, in cycles per unit; a 60th of the largest frequency by
-            default. Bumps are at least as wide as a cell of the picture, whatever it is.
-        x_scale: The kernel is evaluated at your inputs divided by it (and shifted, which changes
-            nothing here); frequencies are counted in your units.
+        x_scale: The kernel is evaluated at your inputs divided by it; frequencies are counted in
+            your units.
         x_label: The unit of the input in the singular, such as ``year``.
 
     Returns:
@@ -75,8 +71,8 @@ def plot_spectral_surface(
 
     Raises:
         TypeError: ``kernel`` is of another kind.
-        ValueError: The kernel has a batch shape, there is no such column, ``max_frequency`` or
-            ``x_scale`` is not positive, or ``width`` is negative.
+        ValueError: The kernel has a batch shape, there is no such column, or ``max_frequency`` or
+            ``x_scale`` is not positive.
     """
     check_positive("x_scale", x_scale)
     centers, masses, widths, correlations = spectral_bumps(kernel, column)
@@ -88,23 +84,18 @@ def plot_spectral_surface(
         largest = reach[order][min(np.searchsorted(share, _MOST_POWER), len(reach) - 1)]
         max_frequency = float(1.08 * largest) or 1.0
     check_positive("max_frequency", max_frequency)
-    width = max_frequency / _FINE if width is None else width
-    if not 0 <= width < math.inf:
-        raise ValueError(f"width must be a frequency, not negative, got {width}.")
-    thinnest = np.sqrt(widths**2 * (1 - correlations) + width**2).min()
-    cells = 2 * max_frequency / max(thinnest / 1.5, 1e-300)
-    cells = int(np.clip(cells, _FEWEST_CELLS, _MOST_CELLS)) // 2 * 2 + 1
-    grid = np.linspace(-max_frequency, max_frequency, cells)
-    smallest = grid[1] - grid[0]
-    along = np.maximum(np.sqrt(widths**2 * (1 + correlations) + width**2), smallest)
-    across = np.maximum(np.sqrt(widths**2 * (1 - correlations) + width**2), smallest)
+    grid = np.linspace(-max_frequency, max_frequency, _CELLS)
+    smoothing = (max_frequency / _FINE) ** 2
+    along, across = (
+        np.maximum(np.sqrt(widths**2 * part + smoothing), grid[1] - grid[0])
+        for part in (1 + correlations, 1 - correlations)
+    )
     density = _density(grid, centers, masses, along, across)
     unit = f"cycles per {x_label}"
     _draw_image(ax, grid, grid, density, f"power per ({unit})²")
     ax.plot(grid[[0, -1]], grid[[0, -1]], color="white", linewidth=0.8, linestyle=":", zorder=3)
     ax.set_aspect("equal")
     finish(ax, f"frequency $u$ ({unit})", f"frequency $v$ ({unit})")
-    ax.grid(False)
     return ax
 
 
@@ -197,8 +188,7 @@ def plot_local_spectrum(
 
     for functions :math:`h` with the covariance :math:`k`: its Wigner-Ville transform, smoothed over
     places by :math:`\tau`, the deviation of :math:`g^2`, and over frequencies by
-    :math:`1 / 4 \pi \tau`, which is as little as keeps it from being negative. A wave shows as a
-    line of that width. The integral of :math:`P` over the frequencies from 0 is the variance
+    :math:`1 / 4 \pi \tau`. The integral of :math:`P` over the frequencies from 0 is the variance
     around the place. A stationary kernel has the same column everywhere, its spectral density.
 
     Args:
@@ -234,7 +224,6 @@ def plot_local_spectrum(
     frequencies, power = expected_spectrogram(kernel, line, places, window, max_frequency)
     _draw_image(ax, places, frequencies, power, f"power per (cycle per {unit})")
     finish(ax, x_label, f"frequency (cycles per {unit})")
-    ax.grid(False)
     return ax
 
 
@@ -297,6 +286,7 @@ def _draw_image(ax: Axes, x: np.ndarray, y: np.ndarray, values: np.ndarray, labe
     from matplotlib.colors import PowerNorm
 
     norm = PowerNorm(0.5, 0.0, float(values.max()) or 1.0)
+    ax.grid(False)
     mesh = ax.pcolormesh(x, y, values, cmap="magma", norm=norm, shading="nearest", rasterized=True)
     add_bar(ax, mesh, label=label)
     ax.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))

@@ -16,6 +16,7 @@ from gpytorch_nkn.plotting.style import (
     PERIODS_HEIGHT,
     add_periods_above,
     as_array,
+    draw_band,
     finish,
     put_legend_above,
 )
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_spectrum", "prior_periodogram", "quadratic_form_quantiles"]
 
+_LEVEL = 0.9  # of the range
 _MAX_GRID = 2_000  # points: a matrix of so many rows and columns is transformed
 _MANY_FREQUENCIES = 20  # from which on a logarithmic axis shows more
 _SMALLEST = 1e-9  # of the largest ordinate; below it there is rounding only
@@ -37,37 +39,30 @@ def plot_spectrum(
     *,
     y: ArrayLike | None = None,
     noise: float = 0.0,
-    level: float = 0.9,
     x_offset: float = 0.0,
     x_scale: float = 1.0,
     x_label: str = "unit of x",
-    y_label: str = "power",
 ) -> Axes:
-    r"""Draw the expected periodogram of functions drawn from a kernel, and its range.
+    r"""Draw the expected periodogram of functions drawn from a kernel, and the range of 90 %.
 
     On an evenly spaced grid over the range of ``x``, with as many points as ``x`` (at most
     2,000), the periodogram of a function :math:`f` is :math:`I_k = |(F f)_k|^2 / N`, :math:`F`
     being the discrete Fourier transform, and its expectation is the diagonal of
-    :math:`F K F^H / N`. That holds for any kernel, stationary or not. See
-    ``prior_periodogram`` for the range.
-
-    The frequency zero is not drawn: it holds the mean. With many frequencies their axis is
-    logarithmic. Periods stand above.
+    :math:`F K F^H / N`, for any kernel, stationary or not. The frequency zero, which holds the
+    mean, is not drawn. Periods stand above.
 
     Args:
         ax: Axes to draw on.
         kernel: A kernel without batch dimensions and with one output per input.
         x: Inputs ``N``, or ``N x D`` of which one column varies; at least four different ones.
-            That column is in units of your own, in which frequencies are counted, too.
-        y: Data ``N`` at ``x``, whose periodogram is drawn, too: after their mean is taken away,
-            by Fourier transform if ``x`` is evenly spaced, and after Lomb and Scargle else.
+            That column is in your units, in which frequencies are counted, too.
+        y: Data ``N`` at ``x``, whose periodogram is drawn, too: without their mean, by Fourier
+            transform if ``x`` is evenly spaced, and after Lomb and Scargle else.
         noise: Variance of white noise on top of the functions.
-        level: Probability of the range at each frequency.
         x_offset: The kernel is evaluated at ``(x - x_offset) / x_scale``; a forecaster, say, has
             ``x_offset_`` and ``x_scale_``, which for dates are days since 1970.
         x_scale: Likewise; positive.
         x_label: The unit of ``x`` in the singular, such as ``year``.
-        y_label: Label of the ordinates.
 
     Returns:
         The same axes.
@@ -75,50 +70,39 @@ def plot_spectrum(
     Raises:
         TypeError: ``kernel`` is not a kernel, or ``x`` does not hold numbers.
         ValueError: The kernel has a batch shape, not exactly one column of ``x`` varies, there
-            are too few inputs, ``y`` has another length, ``noise`` is negative, ``level`` is not
-            between 0 and 1, ``x_scale`` is not positive, or a value is not finite.
+            are too few inputs, ``y`` has another length, ``noise`` is negative, ``x_scale`` is
+            not positive, or a value is not finite.
     """
     line = line_of_inputs(kernel, x, x_offset, x_scale)
     if not noise >= 0 or not np.isfinite(noise):
         raise ValueError(f"noise must be a variance, not negative, got {noise}.")
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level}.")
     place = line.place
     different = len(np.unique(place))
     if different < 4:
         raise ValueError(f"At least four different inputs are needed, got {different}.")
     n = min(len(place), _MAX_GRID)
     grid = line.at(np.linspace(place[0], place[-1], n))
-    covariance = kernel_values(kernel, grid, grid).double().cpu().numpy()
-    covariance = covariance + noise * np.eye(n)
-    mean, lower, upper = prior_periodogram(covariance, level=level)
+    covariance = kernel_values(kernel, grid, grid).double().cpu().numpy() + noise * np.eye(n)
+    mean, lower, upper = prior_periodogram(covariance, level=_LEVEL)
     step = (place[-1] - place[0]) / (n - 1)
     frequencies = np.arange(1, len(mean) + 1) / (n * step)
     floor = _SMALLEST * upper.max()
     if not floor > 0:
         raise ValueError("The kernel is zero at all frequencies: there is nothing to draw.")
     lower, mean, upper = (np.maximum(part, floor) for part in (lower, mean, upper))
-    label = f"{100 * level:g} % of functions"
-    ax.fill_between(frequencies, lower, upper, color=BLUE, alpha=0.2, linewidth=0, label=label)
+    draw_band(ax, frequencies, lower, upper, _LEVEL)
     ax.plot(frequencies, mean, color=BLUE, linewidth=1.5, label="expected")
     if y is not None:
-        observed = _data_periodogram(line, as_array("y", y), frequencies)
-        ax.plot(
-            frequencies,
-            np.maximum(observed, floor),
-            color=ORANGE,
-            linewidth=0.9,
-            marker="o",
-            markersize=2.2 if n < 200 else 0,
-            label="data",
-            zorder=3,
-        )
+        observed = _data_periodogram(line, as_array("y", y), frequencies).clip(floor)
+        style = "o-" if n < 200 else "-"
+        options: Any = {"linewidth": 0.9, "markersize": 2.2, "zorder": 3}
+        ax.plot(frequencies, observed, style, color=ORANGE, label="data", **options)
     ax.set_yscale("log")
     if len(frequencies) >= _MANY_FREQUENCIES:
         _make_logarithmic(ax, frequencies[0] / 1.05, frequencies[-1] * 1.05)
     else:
         ax.set_xlim(0, 1.04 * frequencies[-1])
-    finish(ax, f"frequency (cycles per {x_label})", y_label)
+    finish(ax, f"frequency (cycles per {x_label})", "power")
     add_periods_above(ax, x_label)
     put_legend_above(ax, offset=PERIODS_HEIGHT)
     return ax
@@ -126,13 +110,12 @@ def plot_spectrum(
 
 def _make_logarithmic(ax: Axes, low: float, high: float) -> None:
     """A logarithmic axis with plain numbers, more of them where it spans few decades."""
-    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     ax.set_xscale("log")
     ax.set_xlim(low, high)
-    steps = (1.0, 2.0, 5.0) if high < 1e3 * low else (1.0,)
-    ax.xaxis.set_major_locator(LogLocator(subs=steps))
-    ax.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1e3 * low else (1.0,)))
+    ax.xaxis.set_major_formatter("{x:g}")
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 

@@ -1,4 +1,4 @@
-"""Colours, checks of what comes in, and the finish that the figures have in common."""
+"""Colours, checks of arguments, and the marks and labels that the figures share."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ __all__ = [
     "ORANGE",
     "PALETTE",
     "PERIODS_HEIGHT",
+    "STYLE",
     "add_bar",
     "add_periods_above",
     "as_array",
@@ -27,9 +28,9 @@ __all__ = [
     "as_vectors",
     "draw_band",
     "draw_levels",
-    "draw_outline",
     "draw_points",
     "finish",
+    "keep_ticks_whole",
     "label_dates",
     "label_levels",
     "level_places",
@@ -39,26 +40,24 @@ __all__ = [
     "sorted_levels",
     "sorted_vectors",
     "tick_percents",
-    "wrap_to",
 ]
 
-BLUE, ORANGE, GRAY = "#1f5fa8", "#d1580b", "#404040"
+STYLE = "gpytorch_nkn.plotting.gpytorch_nkn"  # name of the style sheet
+PALETTE = ("#1f5fa8", "#d1580b", "#2a9d78", "#b3649b", "#e0a100", "#5ab4e0")  # its colours
+BLUE, ORANGE, GRAY = *PALETTE[:2], "#404040"
 DASHES = (0, (4, 3))
-# Told apart by eyes of any kind, and by their brightness: after Okabe and Ito.
-PALETTE = (BLUE, ORANGE, "#2a9d78", "#b3649b", "#e0a100", "#5ab4e0")
 PERIODS_HEIGHT = 32.0  # points that the ticks and the label of add_periods_above take
 _LEGEND_SIZE, _TITLE_SIZE = 9.5, 10.5
-_FEW_EDGES = 100  # of cells: small holes, of which each has an outline
 _LEVEL = 14  # characters of the name of a category
 _LINE, _LETTER = 12.0, 5.8  # points that a line of a tick's text takes, and a letter
-_LAYOUT = 0.7  # of their size, that axes keep under a layout engine
-_FEW_POINTS = 250  # as many markers can be told apart
+_LAYOUT = 0.7  # fraction of their size that axes keep under a layout engine
+_FEW_POINTS = 250  # markers that can be told apart
 
 
 def as_array(name: str, values: Any, *, ndim: int = 1, shape: tuple[int, ...] = ()) -> np.ndarray:
     """Return an array of finite numbers, or of dates, from an array, a tensor or a list.
 
-    ``name`` is what the error message calls it; an empty shape stands for any of ``ndim``.
+    An empty shape stands for any of ``ndim``.
     """
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
@@ -72,12 +71,7 @@ def as_array(name: str, values: Any, *, ndim: int = 1, shape: tuple[int, ...] = 
         raise ValueError(f"{name} must be {what} with at least one entry, got shape {array.shape}.")
     bad = np.isnat(array) if array.dtype.kind == "M" else ~np.isfinite(array)
     if bad.any():
-        first = tuple(int(i) for i in np.argwhere(bad)[0])
-        where = first[0] if ndim == 1 else first
-        raise ValueError(
-            f"{name} must be finite, got {int(bad.sum())} values that are not, "
-            f"the first ({array[first]}) at index {where}."
-        )
+        raise ValueError(f"{name} must be finite, got {int(bad.sum())} values that are not.")
     return array if array.dtype.kind in "fM" else array.astype(float)
 
 
@@ -97,12 +91,12 @@ def sorted_vectors(**named: Any) -> list[np.ndarray]:
     return [vector[order] for vector in vectors]
 
 
-def sorted_levels(name: str, levels: Sequence[str] | None, codes: Any) -> list[str] | None:
+def sorted_levels(levels: Sequence[str] | None, codes: Any) -> list[str] | None:
     """Names of categories in the order of their codes; None if there are none."""
     if levels is None:
         return None
     if len(levels) != len(codes):
-        raise ValueError(f"{name} must name all {len(codes)} positions, got {len(levels)}.")
+        raise ValueError(f"levels must name all {len(codes)} positions, got {len(levels)}.")
     return [str(levels[place]) for place in np.argsort(codes, kind="stable")]
 
 
@@ -119,6 +113,8 @@ def as_list_of_axes(axes: Any, count: int, what: str) -> list[Axes]:
     """Return a flat list of ``count`` Axes from one of them, a sequence or an array."""
     from matplotlib.axes import Axes
 
+    if count == 0:
+        raise ValueError(f"At least one {what} is needed, got none.")
     flat = list(np.ravel(np.asarray(axes, dtype=object)))
     others = [type(ax).__name__ for ax in flat if not isinstance(ax, Axes)]
     if others:
@@ -155,7 +151,7 @@ def draw_levels(
     upper: np.ndarray,
     level: float | None = None,
     *,
-    label: str = "",
+    label: str = "_mean",
 ) -> None:
     """Draw a value with its interval for each category, side by side at 0, 1, ...
 
@@ -165,8 +161,7 @@ def draw_levels(
     band = "_band" if level is None else f"{100 * level:g} % band"
     room = _level_room(ax, len(levels))
     ax.vlines(x, lower, upper, color=BLUE, alpha=0.3, linewidth=min(5, 0.3 * room), label=band)
-    size = min(4.0, 0.4 * room)
-    ax.plot(x, mean, "o", color=BLUE, markersize=size, zorder=3, label=label or "_mean")
+    ax.plot(x, mean, "o", color=BLUE, markersize=min(4.0, 0.4 * room), zorder=3, label=label)
     ax.set_xlim(-0.5, len(levels) - 0.5)
     label_levels(ax.xaxis, levels)
 
@@ -174,12 +169,13 @@ def draw_levels(
 def label_levels(axis: Any, levels: Sequence[str]) -> None:
     """Ticks at 0, 1, ... with the names of categories, as many as there is room for.
 
-    Below they stand upright where they are too long to stand side by side.
+    Names along a horizontal axis stand upright where they are too long to stand side by side.
     """
     room = _level_room(axis.axes, len(levels), axis.axis_name)
     step = int(np.ceil(_LINE / room))
     shown = range(0, len(levels), step)
-    texts = _shortened([levels[place] for place in shown])
+    texts = [levels[place] for place in shown]
+    texts = [t if len(t) <= _LEVEL else f"{t[: _LEVEL - 7]}...{t[-4:]}" for t in texts]
     axis.set_ticks(list(shown), [text.replace("$", r"\$") for text in texts])
     widest = max((len(one) + len(other) for one, other in pairwise(texts)), default=0) / 2
     if axis.axis_name == "x" and _LETTER * (widest + 1) > step * room:
@@ -191,33 +187,14 @@ def _level_room(ax: Axes, count: int, axis_name: str = "x") -> float:
     return _LAYOUT * size_in_points(ax)["xy".index(axis_name)] / count
 
 
-def _shortened(texts: Sequence[str]) -> list[str]:
-    """Texts without their ends, or without their middles where these tell them apart."""
-    first = _LEVEL - 3
-    found = [t if len(t) <= _LEVEL else f"{t[:first].rstrip()}..." for t in texts]
-    if len(set(found)) == len(set(texts)):
-        return found
-    half = first // 2
-    return [t if len(t) <= _LEVEL else f"{t[: first - half]}...{t[-half:]}" for t in texts]
-
-
 def draw_points(
-    ax: Axes, x: np.ndarray, y: np.ndarray, *, color: str, label: str = "", front: bool = False
+    ax: Axes, x: np.ndarray, y: np.ndarray, *, color: str, label: str = "_data", front: bool = False
 ) -> None:
     """Draw data as dots, smaller where there are many of them, and paler unless in front."""
     many = x.size > _FEW_POINTS
-    ax.plot(
-        x,
-        y,
-        color=color,
-        marker="o",
-        markersize=2.0 if many else 3.2,
-        markeredgewidth=0,
-        linestyle="none",
-        alpha=1.0 if front else 0.55 if many else 0.8,
-        label=label or "_data",
-        zorder=4 if front else 2.5,
-    )
+    alpha, zorder = (1.0, 4.0) if front else (0.55 if many else 0.8, 2.5)
+    size = 2.0 if many else 3.2
+    ax.plot(x, y, "o", color=color, ms=size, mew=0, alpha=alpha, label=label, zorder=zorder)
 
 
 def add_bar(ax: Axes, colored: Any, **options: Any) -> None:
@@ -271,33 +248,23 @@ def add_periods_above(ax: Axes, unit: str) -> None:
 
 
 def finish(ax: Axes, x_label: str, y_label: str) -> None:
-    """Labels, a pale grid behind the data, and no frame at the top and right."""
-    ax.set_xlabel(x_label)
-    ax.set_ylabel(y_label)
-    if ax.get_yscale() == "linear":
-        _write_numbers_out(ax)
-    ax.grid(alpha=0.25, linewidth=0.6)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
+    """Labels, and numbers written out: a common offset above the axis would hit the legend."""
+    from matplotlib.ticker import FormatStrFormatter, ScalarFormatter
+
+    ax.set(xlabel=x_label, ylabel=y_label)
+    largest = np.abs([ax.dataLim.y0, ax.dataLim.y1]).max()
+    if ax.get_yscale() != "linear" or not 0 < largest < np.inf:
+        return
+    plain = ScalarFormatter(useOffset=False)
+    plain.set_scientific(False)
+    readable = 1e-4 <= largest < 1e7
+    ax.yaxis.set_major_formatter(plain if readable else FormatStrFormatter("%.6g"))
 
 
 def keep_ticks_whole(ax: Axes, axis: str, places: np.ndarray) -> None:
     """Put ticks of ``"x"`` or ``"y"`` at whole numbers only, if all places are whole."""
     if places.dtype.kind in "fiu" and not (places % 1).any():
         ax.locator_params(axis=axis, integer=True, min_n_ticks=1)  # type: ignore[arg-type]
-
-
-def _write_numbers_out(ax: Axes) -> None:
-    """Give every tick its whole number: a common offset above the axis would hit the legend."""
-    from matplotlib.ticker import FormatStrFormatter, ScalarFormatter
-
-    largest = np.abs([ax.dataLim.y0, ax.dataLim.y1]).max()
-    if 1e-4 <= largest < 1e7:
-        plain = ScalarFormatter(useOffset=False)
-        plain.set_scientific(False)
-        ax.yaxis.set_major_formatter(plain)
-    elif np.isfinite(largest) and largest > 0:
-        ax.yaxis.set_major_formatter(FormatStrFormatter("%.6g"))
 
 
 def put_legend_above(ax: Axes, order: Sequence[str] = (), *, offset: float = 0.0) -> float:
@@ -308,17 +275,13 @@ def put_legend_above(ax: Axes, order: Sequence[str] = (), *, offset: float = 0.0
     """
     from matplotlib.transforms import ScaledTranslation
 
-    handles, labels = ax.get_legend_handles_labels()
-    pairs = sorted(
-        zip(handles, labels, strict=True),
-        key=lambda pair: order.index(pair[1]) if pair[1] in order else len(order),
-    )
-    widths = [0.56 * _LEGEND_SIZE * len(label) + 36 for label in labels]
+    pairs = list(zip(*ax.get_legend_handles_labels(), strict=True))
+    pairs.sort(key=lambda pair: order.index(pair[1]) if pair[1] in order else len(order))
+    widths = [0.56 * _LEGEND_SIZE * len(label) + 36 for _, label in pairs]
     room = 1.1 * size_in_points(ax)[0]  # a layout engine gives somewhat more than there is now
     columns = len(pairs) if sum(widths) <= room else max(1, int(room / max(widths)))
     ax.legend(
-        [handle for handle, _ in pairs],
-        [label for _, label in pairs],
+        *zip(*pairs, strict=True),
         loc="lower left",
         bbox_to_anchor=(0.0, 1.0),
         bbox_transform=ax.transAxes + ScaledTranslation(0, offset / 72, ax.figure.dpi_scale_trans),
@@ -328,27 +291,12 @@ def put_legend_above(ax: Axes, order: Sequence[str] = (), *, offset: float = 0.0
         borderaxespad=0.2,
         handlelength=1.6,
         columnspacing=1.4,
-        markerscale=1.4,
     )
     return offset + 10 + 15.5 * -(-len(pairs) // columns)
 
 
 def put_title(ax: Axes, text: str, *, height: float = 6.0) -> None:
-    """Put a title so many points above the axes, at the left, broken into lines."""
-    if text:
-        ax.set_title(wrap_to(ax, text, _TITLE_SIZE), loc="left", fontsize=_TITLE_SIZE, pad=height)
-
-
-def wrap_to(ax: Axes, text: str, size: float, *, max_lines: int = 3) -> str:
-    """Break a text of ``size`` points into lines that are not wider than the axes."""
-    characters = max(12, int(size_in_points(ax)[0] / (0.54 * size)))
-    return textwrap.fill(text, characters, max_lines=max_lines, placeholder=" ...")
-
-
-def draw_outline(ax: Axes, mask: np.ndarray) -> None:
-    """Draw a line around cells of an image, but not around scattered ones, which it would hide."""
-    padded = np.pad(mask, 1)  # closes the lines at the borders
-    edges = sum(int((padded != np.roll(padded, 1, axis)).sum()) for axis in (0, 1))
-    if edges <= max(mask.sum(), _FEW_EDGES):
-        rows, columns = (np.arange(-1, size + 1) for size in mask.shape)
-        ax.contour(columns, rows, padded.astype(float), levels=[0.5], colors=ORANGE, linewidths=1.2)
+    """Put a title so many points above the axes, at the left, in lines as wide as the axes."""
+    characters = max(12, int(size_in_points(ax)[0] / (0.54 * _TITLE_SIZE)))
+    text = textwrap.fill(text, characters, max_lines=3, placeholder=" ...")
+    ax.set_title(text, loc="left", fontsize=_TITLE_SIZE, pad=height)

@@ -55,7 +55,7 @@ def test_effects_have_their_slopes_in_units_of_the_data(forecaster, known):
 
 def test_a_report_names_the_covariates(forecaster):
     found = report(forecaster, progress=False)
-    assert "As price goes from" in found.text and "Effect of law" in found.text
+    assert "As price goes from" in found.text and "effect of law" in found.text.lower()
     assert found.forecast is None and all(section.curve for section in found.sections)
 
 

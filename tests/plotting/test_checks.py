@@ -17,22 +17,16 @@ OBSERVED = X + np.array([0.0, 0.4, 0.6, -0.4, -0.6, 0.0])
 @pytest.mark.parametrize("plot", [plot_qq, plot_autocorrelation, plot_periodogram])
 def test_what_is_outside_the_band_is_told_apart(ax, line_data, no_overlap, plot):
     shuffled = np.array([3, 0, 5, 1, 4, 2])
-    drawn = plot(ax, *(v[shuffled] for v in (X, OBSERVED, LOW, HIGH)), level=0.9)
+    drawn = plot(ax, *(v[shuffled] for v in (X, OBSERVED, LOW, HIGH)))
     assert drawn is ax
     np.testing.assert_array_equal(line_data(ax, "outside")[0], [3, 5])
     np.testing.assert_array_equal(line_data(ax, "outside")[1], OBSERVED[[2, 4]])
     np.testing.assert_array_equal(line_data(ax, "observed")[1], OBSERVED[[0, 1, 3, 5]])
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert "90 % band" in texts
+    assert "95 % band" in texts
     band = ax.collections[0].get_datalim(ax.transData)
     assert (band.y0, band.y1) == (0.5, 6.5)
     no_overlap(ax.figure)
-
-
-def test_nothing_outside_leaves_no_entry_in_the_legend(ax):
-    plot_qq(ax, X, X, LOW, HIGH)
-    texts = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert texts == ["95 % band", "equal", "observed"]
 
 
 def test_a_periodogram_with_zeros_is_drawn_on_a_logarithmic_scale(ax, line_data):
@@ -47,18 +41,11 @@ def test_a_periodogram_with_zeros_is_drawn_on_a_logarithmic_scale(ax, line_data)
 
 def test_the_calibration_band_is_binomial_for_all_levels_together(ax, line_data, no_overlap):
     levels = np.array([0.2, 0.5, 0.8])
-    low, high = binom.interval(1 - 0.1 / 3, 50, 0.5)
+    low, high = binom.interval(1 - 0.05 / 3, 50, 0.5)
     coverage = np.array([0.2, (low - 1) / 50, 0.8])
-    plot_calibration(ax, levels, coverage, num_points=50, level=0.9)
+    plot_calibration(ax, levels, coverage, num_points=50)
     assert line_data(ax, "outside") == (0.5, coverage[1])
     band = ax.collections[0].get_paths()[0].vertices
     at_half = np.unique(band[np.isclose(band[:, 0], 0.5), 1])
     np.testing.assert_allclose(at_half, [low / 50, high / 50])
     no_overlap(ax.figure)
-
-
-def test_calibration_without_a_number_of_points_has_no_band(ax):
-    plot_calibration(ax, [0.1, 0.9], [0.5, 0.5])
-    assert len(ax.collections) == 0
-    texts = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert texts == ["calibrated", "observed"]

@@ -2,7 +2,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from gpytorch_nkn.plotting import plot_components
 
@@ -43,21 +42,6 @@ def test_every_component_gets_its_curve_points_and_boundary(make_axes, line_data
     texts = [text.get_text() for text in axes[0].get_legend().get_texts()]
     assert texts == ["data less the other parts", "mean", "95 % band"]
     assert axes[1].get_legend() is None
-
-
-def test_times_are_sorted_and_tensors_taken(ax, line_data):
-    x = torch.tensor([2.0, 0.0, 1.0])
-    part = component(points=3, x=x, mean=x**2, lower=x, upper=9 * x, data=None, boundary=None)
-    plot_components(ax, [part])
-    np.testing.assert_array_equal(line_data(ax, "mean"), [[0, 1, 2], [0, 1, 4]])
-    assert len(ax.get_lines()) == 1
-
-
-def test_the_legend_tells_of_points_that_only_other_axes_show(make_axes):
-    axes = make_axes(2, 1)
-    plot_components(axes, [component(data=None), component()], level=0.9)
-    texts = [text.get_text() for text in axes[0].get_legend().get_texts()]
-    assert texts == ["data less the other parts", "mean", "90 % band"]
 
 
 def test_times_are_named_below_the_lowest_axes_of_each_column(make_axes):

@@ -1,11 +1,9 @@
 from types import SimpleNamespace
 
 import numpy as np
-from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from gpytorch_nkn.fit import Recipe, RestartRecord, fit_best_of
+from gpytorch_nkn.fit import RestartRecord
 from gpytorch_nkn.plotting import plot_convergence
-from tests.fit.models import SmallGP, seasonal_data
 
 
 def record(number, trace, status="ok"):
@@ -45,13 +43,3 @@ def test_zero_and_large_gaps_have_their_places(ax, no_overlap):
     ticks = [text.get_text() for text in ax.get_yticklabels()]
     assert ticks[0] == "0" and float(ticks[-1]) >= 1e5
     assert ax.get_ylim()[0] == 0 and ax.get_ylim()[1] > 1e6
-
-
-def test_a_fit_is_drawn(ax):
-    model = SmallGP(*seasonal_data(), ScaleKernel(RBFKernel()))
-    result = fit_best_of(model, restarts=3, recipe=Recipe(10, lbfgs_iterations=5))
-    plot_convergence(ax, result)
-    lowest = min(record.loss for record in result.restarts)
-    ends = sorted(line.get_ydata()[-1] for line in curves(ax))
-    losses = sorted(record.loss - lowest for record in result.restarts)
-    np.testing.assert_allclose(ends, losses)

@@ -45,9 +45,3 @@ def test_long_labels_and_many_parts_stay_readable(ax, no_overlap, count):
     labels = [f"{i}. periodic with a period of one year, changing slowly" for i in range(count)]
     plot_cumulative(ax, labels, 1 - 0.5 ** np.arange(1, count + 1), errors=np.arange(count) + 0.5)
     no_overlap(ax.figure)
-
-
-def test_a_negative_share_is_drawn(ax):
-    plot_cumulative(ax, ["a", "b"], [-0.1, 0.2])
-    assert ax.get_xlim()[0] < -0.1
-    assert ax.texts[0].get_text() == "-10.0 %"

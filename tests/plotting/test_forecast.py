@@ -39,12 +39,6 @@ def test_boundary_stands_between_training_and_held_out_data(ax):
     assert ax.get_lines()[-1].get_xdata() == pytest.approx([29.5, 29.5])
 
 
-def test_boundary_stands_at_the_last_training_point_without_held_out_data(ax):
-    draw(ax, np.arange(40.0), level=0.9)
-    assert ax.get_lines()[-1].get_xdata() == pytest.approx([29.0, 29.0])
-    assert texts(ax) == ["training data", "forecast", "90 % band"]
-
-
 @pytest.mark.parametrize("dates", [False, True])
 def test_legend_and_title_cover_no_data(ax, dates):
     x = np.arange("2001-01", "2004-05", dtype="datetime64[M]") if dates else np.arange(40.0)

@@ -5,7 +5,6 @@ import pytest
 import torch
 from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 
-from gpytorch_nkn.kernels import ComplexExponentialKernel, NeuralKernelNetwork
 from gpytorch_nkn.plotting import plot_kernel
 
 X = np.linspace(0, 8, 9)
@@ -34,33 +33,6 @@ def test_origins_are_marked_at_their_variance(ax):
     marks = [line.get_xydata()[0] for line in ax.get_lines() if line.get_label() == "_x0"]
     np.testing.assert_allclose(marks, [(-1, 2), (3, 18)])
     np.testing.assert_allclose(labelled(ax)["$x_0$ = 3"].get_ydata(), 6 * X)
-
-
-def test_only_the_varying_column_is_moved(ax):
-    kernel = RBFKernel(ard_num_dims=2)
-    kernel.lengthscale = torch.tensor([1.0, 3.0])
-    inputs = np.column_stack([np.full(9, 5.0), X])
-    plot_kernel(ax, kernel, inputs, origins=[4.0])
-    expected = np.exp(-((X - 4) ** 2) / 18)
-    np.testing.assert_allclose(labelled(ax)["$x_0$ = 4"].get_ydata(), expected)
-
-
-@pytest.mark.parametrize(
-    ("origins", "names"),
-    [
-        (np.array([1975.25, 1982.5, 1989.75]), ["1975", "1982", "1990"]),
-        (np.array([1989.6, 1990.4]), ["1989.6", "1990.4"]),
-        (np.array([7305.25, 7305.26]), ["7305.25", "7305.26"]),
-        (np.array([-1 / 3, 1e-17, 1 / 3]), ["-0.333", "0", "0.333"]),
-        (np.array([1e9, 1e9 + 5]), ["1000000000", "1000000005"]),
-        (np.array([2.0, 2.0]), ["2", "2"]),
-        (np.array([0.0]), ["0"]),
-    ],
-)
-def test_origins_have_as_many_digits_as_tell_them_apart(ax, origins, names):
-    plot_kernel(ax, RBFKernel(), origins.mean() + X, origins=origins)
-    drawn = [line.get_label() for line in ax.get_lines() if line.get_label()[0] != "_"]
-    assert drawn == [f"$x_0$ = {name}" for name in names]
 
 
 def test_inputs_are_in_units_of_ones_own(make_axes):
@@ -102,20 +74,6 @@ def test_samples_have_the_covariance_of_the_kernel(make_axes):
     np.testing.assert_allclose(np.cov(draws.T, bias=True) / scale, expected / scale, atol=0.12)
 
 
-def test_samples_depend_on_the_seed_and_leave_global_state_alone(make_axes):
-    axes = make_axes(1, 3)
-    state, training = torch.get_rng_state(), RBFKernel().training
-    kernel = RBFKernel()
-    for ax, seed in zip(axes, (0, 0, 1), strict=True):
-        plot_kernel(ax, kernel, X, show="samples", seed=seed)
-    paths = [[line.get_ydata() for line in ax.get_lines()] for ax in axes]
-    assert len(paths[0]) == 3
-    np.testing.assert_array_equal(paths[0], paths[1])
-    assert np.abs(np.array(paths[0]) - paths[2]).min() > 0
-    assert torch.equal(torch.get_rng_state(), state) and kernel.training is training
-    assert all(p.grad is None for p in kernel.parameters())
-
-
 @pytest.mark.parametrize("show", ["slices", "samples"])
 def test_a_kernel_of_rank_one_and_large_scale_is_drawn_without_warnings(ax, no_overlap, show):
     with warnings.catch_warnings():
@@ -127,20 +85,3 @@ def test_a_kernel_of_rank_one_and_large_scale_is_drawn_without_warnings(ax, no_o
             slopes, np.mean(slopes, 1, keepdims=True).repeat(8, 1), atol=0.02
         )
     no_overlap(ax.figure)
-
-
-def test_networks_and_complex_kernels_are_drawn_by_their_real_part(make_axes):
-    wave = ComplexExponentialKernel()
-    wave.frequency.data.fill_(0.7)
-    axes = make_axes(1, 2)
-    for ax, kernel in zip(axes, (wave, NeuralKernelNetwork([wave], [])), strict=True):
-        plot_kernel(ax, kernel, X, origins=[0.0])
-        line = labelled(ax)["$x_0$ = 0"]
-        expected = wave(torch.as_tensor(X), torch.zeros(1)).to_dense().detach().numpy()[:, 0]
-        np.testing.assert_allclose(line.get_ydata(), expected, atol=1e-12)
-        assert np.ptp(expected) > 1
-
-
-def test_single_precision_is_kept(ax):
-    plot_kernel(ax, RBFKernel().float(), X, show="samples")
-    plot_kernel(ax, RBFKernel().float(), X)

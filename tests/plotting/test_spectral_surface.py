@@ -3,12 +3,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import CosineKernel, LinearKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, RBFKernel, ScaleKernel
 from scipy.stats import multivariate_normal, norm
 
 from gpytorch_nkn.kernels import (
     BivariateSpectralMixtureKernel,
-    GeneralizedSpectralMixtureKernel,
     NeuralKernelNetwork,
     NonStationarySpectralKernel,
 )
@@ -79,13 +78,13 @@ def test_bumps_are_the_transform_of_the_kernel():
 def test_surface_of_pairs_is_a_sum_of_gaussians(ax, x_scale, no_overlap):
     kernel = ScaleKernel(pairs([[1.5], [2.5]]))
     kernel.outputscale = 3.0
-    options = {"width": 0.2 / x_scale, "max_frequency": 4 / x_scale, "x_scale": x_scale}
+    options = {"max_frequency": 4 / x_scale, "x_scale": x_scale}
     assert plot_spectral_surface(ax, kernel, x_label="year", **options) is ax
     u, v, values = picture(ax)
     np.testing.assert_allclose([u[0], u[-1], v[0], v[-1]], np.array([-4, 4, -4, 4]) / x_scale)
     grid = np.stack(np.meshgrid(u, v), -1) * x_scale
     expected = sum(
-        3 / 8 * multivariate_normal([sign * a, sign * b], 0.04).pdf(grid)
+        3 / 8 * multivariate_normal([sign * a, sign * b], (4 / 60) ** 2).pdf(grid)
         for sign in (1, -1)
         for a in (1.5, 2.5)
         for b in (1.5, 2.5)
@@ -100,12 +99,12 @@ def test_surface_of_pairs_is_a_sum_of_gaussians(ax, x_scale, no_overlap):
 
 
 def test_surface_of_a_mixture_has_its_own_widths_and_correlations(ax):
-    plot_spectral_surface(ax, mixture(), column=1, width=0.0, max_frequency=8.0)
+    plot_spectral_surface(ax, mixture(), column=1, max_frequency=8.0)
     u, v, values = picture(ax)
     grid = np.stack(np.meshgrid(u, v), -1)
     expected = 0
     for weight, pair, s, rho in ((0.7, (3, 3.5), 0.4, 0.8), (1.9, (-5, 6), 0.2, 0.1)):
-        covariance = s**2 * np.array([[1, rho], [rho, 1]])
+        covariance = s**2 * np.array([[1, rho], [rho, 1]]) + (8 / 60) ** 2 * np.eye(2)
         for a in (*pair, *(-f for f in pair)):
             for b in pair:
                 b = b if a in pair else -b
@@ -113,25 +112,11 @@ def test_surface_of_a_mixture_has_its_own_widths_and_correlations(ax):
     np.testing.assert_allclose(values, expected, atol=1e-9)
 
 
-def test_default_limits_show_nearly_all_and_thin_bumps_are_not_lost(make_axes):
-    thin = mixture()
-    thin.mixture_scales = 1e-3
-    axes = make_axes(1, 3)
-    spread = pairs(*(torch.randn(30, 2, 1).tolist()))
-    for ax, kernel in zip(axes, (spread, thin, mixture()), strict=True):
-        plot_spectral_surface(ax, kernel, column=int(len(spectral_bumps(kernel)[0]) == 16))
-        u, v, values = picture(ax)
-        mass = spectral_bumps(kernel)[1].sum()
-        assert total(u, v, values) == pytest.approx(mass, rel=0.02)
-        np.testing.assert_allclose(values, values.T, atol=1e-9)
-        np.testing.assert_allclose(values, values[::-1, ::-1], atol=1e-9)
-
-
 def test_a_stationary_kernel_lies_on_the_diagonal(ax):
     kernel = NonStationarySpectralKernel(20, 1, stationary=True, features="phi")
-    plot_spectral_surface(ax, kernel, width=0.01)
+    plot_spectral_surface(ax, kernel)
     u, v, values = picture(ax)
-    assert values[np.abs(np.subtract.outer(v, u)) > 0.1].max() < 1e-6 < values.max()
+    assert values[np.abs(np.subtract.outer(v, u)) > 0.2 * u[-1]].max() < 1e-6 * values.max()
 
 
 def rbf(lengthscale):
@@ -156,48 +141,10 @@ def test_a_stationary_kernel_has_its_spectral_density_everywhere(ax, no_overlap)
     no_overlap(ax.figure)
 
 
-def test_a_wave_is_a_line_in_units_of_ones_own(ax):
-    kernel = CosineKernel().initialize(period_length=0.5)  # half a wave, in decades
-    years = np.linspace(1950, 1990, 9)
-    plot_local_spectrum(ax, kernel, years, x_offset=1970.0, x_scale=10.0, window=4.0)
-    _, frequencies, power = picture(ax)
-    deviation = 1 / (2 * TAU * 4)
-    expected = sum(norm(sign * 0.1, deviation).pdf(frequencies) for sign in (1, -1))
-    np.testing.assert_allclose(power, np.tile(expected[:, None], power.shape[1]), atol=1e-4)
-
-
-@pytest.mark.parametrize("phase", [0.0, 0.6])
-def test_a_pair_beats_where_the_window_does_not_tell_its_frequencies_apart(ax, phase):
-    """The transform of a sum of two waves, squared: two bumps and their interference."""
-    kernel = pairs([[3.0], [3.6]], learn_envelopes=True, lengthscale=0.7)
-    kernel.initialize(center=0.25, envelope_phases=phase)
-    plot_local_spectrum(ax, kernel, np.linspace(-1, 2, 5), window=0.3, max_frequency=6.0)
-    places, frequencies, power = picture(ax)
-    deviation = 1 / (2 * TAU * 0.3)
-    one, other = (norm(f, deviation).pdf(frequencies)[:, None] for f in (3.0, 3.6))
-    difference = TAU * (3.0 - 3.6) * (places - 0.25) + 2 * phase
-    expected = (one + other + 2 * np.sqrt(one * other) * np.cos(difference)) / 4
-    np.testing.assert_allclose(power, expected, atol=1e-4)
-    averaged = 1 + math.exp(-0.5 * (TAU * 0.6 * 0.3) ** 2) * np.cos(difference)
-    np.testing.assert_allclose(
-        power.sum(0) * (frequencies[1] - frequencies[0]), averaged / 2, atol=1e-3
-    )  # s cos^2 of the envelope, around the place
-
-
 class Chirp(torch.nn.Module):
     def forward(self, x):
         """Lengthscale 3, and phase ``(2 + 4 x) x``."""
         return torch.cat([0 * x + 0.5, 0 * x + 3, 2 + 4 * x], -1).unsqueeze(-2)
-
-
-def test_the_ridge_of_a_chirp_is_the_derivative_of_its_phase(ax):
-    kernel = GeneralizedSpectralMixtureKernel(spectrum=Chirp())
-    plot_local_spectrum(ax, kernel, torch.linspace(0.2, 2, 7), window=0.1)
-    places, frequencies, power = picture(ax)
-    step = frequencies[1] - frequencies[0]
-    np.testing.assert_allclose(frequencies[power.argmax(0)], 2 + 8 * places, atol=1.5 * step)
-    variance = kernel(torch.tensor([[1.0]])).to_dense().item()
-    np.testing.assert_allclose(power[:, 20:140].sum(0) * step, variance, rtol=0.02)
 
 
 def test_power_is_that_of_windowed_transforms_of_drawn_functions(ax):
@@ -212,23 +159,3 @@ def test_power_is_that_of_windowed_transforms_of_drawn_functions(ax):
         expected = 2 * (wave @ covariance @ wave.conj()).real
         assert expected > 1e-3 * power.max()
         np.testing.assert_allclose(power[frequency, place], expected, rtol=1e-3)
-
-
-def test_slow_frequencies_are_shown_without_what_is_faster(ax):
-    kernel = rbf(5.0) + CosineKernel().initialize(period_length=0.01)
-    plot_local_spectrum(ax, kernel, np.linspace(0, 1, 5), window=0.2, max_frequency=3.0)
-    _, frequencies, power = picture(ax)
-    plain = 2 * norm(0, math.hypot(1 / (TAU * 5), 1 / (2 * TAU * 0.2))).pdf(frequencies)
-    np.testing.assert_allclose(power[:, 80], plain, atol=1e-4)
-
-
-def test_other_columns_and_state_are_left_alone(ax):
-    kernel = pairs([[1.0, 3.0], [1.2, 3.0]], lengthscale=1.0)
-    kernel.initialize(center=torch.tensor([[0.0, 5.0]]))
-    kernel.train()
-    before = torch.get_rng_state()
-    x = torch.stack([torch.linspace(0, 4, 6), torch.full((6,), 5.0)], -1)
-    plot_local_spectrum(ax, kernel, x, max_frequency=4.0)
-    _, frequencies, power = picture(ax)
-    assert frequencies[power.sum(1).argmax()] == pytest.approx(1.1, abs=0.15)
-    assert kernel.training and torch.equal(torch.get_rng_state(), before)

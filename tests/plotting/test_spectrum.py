@@ -61,15 +61,6 @@ def test_quantiles_of_quadratic_forms_against_known_distributions(probability):
     np.testing.assert_allclose(got, expected, rtol=5e-5)
 
 
-def test_a_periodic_kernel_peaks_at_its_period(ax, line_data):
-    kernel = ScaleKernel(PeriodicKernel())
-    kernel.base_kernel.period_length = 0.5
-    kernel.base_kernel.lengthscale = 5.0  # nearly a sine
-    plot_spectrum(ax, kernel, np.arange(100) / 10)
-    frequencies, power = line_data(ax, "expected")
-    assert frequencies[power.argmax()] == pytest.approx(2)
-
-
 def test_evenly_spaced_data_have_their_own_periodogram(ax, line_data):
     x = np.linspace(0, 3, 50)
     y = np.random.default_rng(0).normal(size=50)
@@ -109,15 +100,6 @@ def test_frequencies_and_data_are_in_units_of_ones_own(make_axes, line_data, eve
         np.testing.assert_allclose(frequencies, others / 2.9)
         np.testing.assert_allclose(power, expected, rtol=1e-6)
     np.testing.assert_allclose(band(own)[1], band(standard)[1], rtol=1e-6)
-
-
-def test_large_data_are_put_on_a_smaller_grid(ax, line_data, monkeypatch):
-    monkeypatch.setattr("gpytorch_nkn.plotting.spectrum._MAX_GRID", 64)
-    x = np.arange(200) / 10
-    plot_spectrum(ax, RBFKernel(), x, y=np.sin(2 * np.pi * x))
-    frequencies, power = line_data(ax, "data")
-    assert len(frequencies) == 32
-    assert frequencies[power.argmax()] == pytest.approx(1, abs=0.05)
 
 
 def test_band_encloses_the_expectation_and_texts_are_apart(make_axes, line_data, no_overlap):

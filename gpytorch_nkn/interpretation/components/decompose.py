@@ -81,8 +81,8 @@ def decompose(
 
 def decompose_gp(
     gp: FittedGP,
-    by: By,
-    max_components: int | None,
+    by: By = "auto",
+    max_components: int | None = None,
     max_terms: int | None = None,
     expansions: dict[int, Expansion] | None = None,
 ) -> Decomposition:

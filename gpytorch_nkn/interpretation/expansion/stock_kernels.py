@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -27,7 +26,6 @@ __all__ = [
     "as_network",
     "as_stock",
     "fitted_parts",
-    "other_periods",
     "shorter",
     "stock_sum",
 ]
@@ -125,60 +123,26 @@ def fitted_parts(network: NeuralKernelNetwork, parts: Sequence[Part]) -> tuple[P
     return tuple(result)
 
 
-def shorter(part: Part) -> Iterator[tuple[str, Part]]:
-    """Products that are simpler by one factor, one input column or one exponent; what was done."""
+def shorter(part: Part) -> Iterator[Part]:
+    """Products that are simpler by one factor, one input column or one exponent."""
     for place, factor in enumerate(part.factors):
         others = part.factors[:place] + part.factors[place + 1 :]
         if others:
-            yield f"drop {name_of(factor)} of {part.name}", replace(part, factors=others)
+            yield replace(part, factors=others)
         row = own_row(factor)
         for simple in () if row is None or row.simpler is None else row.simpler(factor):
-            done = f"{name_of(simple)} for {name_of(factor)} in {part.name}"
-            yield done, replace(part, factors=(*others, simple))
-        for column, narrower in _narrower(factor):
-            done = f"drop column {column} of {name_of(factor)} in {part.name}"
-            yield done, replace(part, factors=(*others, narrower))
+            yield replace(part, factors=(*others, simple))
+        for narrower in _narrower(factor):
+            yield replace(part, factors=(*others, narrower))
 
 
-def split(part: Part) -> Iterator[tuple[str, tuple[Part, Part]]]:
-    """Sums of two products that share out the factors; what was done."""
-    if len(part.factors) < 2:
-        return
-    for place, factor in enumerate(part.factors[: None if len(part.factors) > 2 else 1]):
-        others = part.factors[:place] + part.factors[place + 1 :]
-        parts = replace(part, factors=(factor,)), replace(part, factors=others)
-        yield f"a sum for {name_of(factor)} times the rest in {part.name}", parts
-
-
-def other_periods(part: Part, kernels: Sequence[Kernel]) -> Iterator[tuple[str, Part]]:
-    """The product with one of its periods replaced by each that is different; what was done."""
-    for place, factor in enumerate(part.factors):
-        if role_of(factor) != "periodic":
-            continue
-        others = part.factors[:place] + part.factors[place + 1 :]
-        tried = [factor]
-        for kernel in kernels:
-            if columns_of(kernel) == columns_of(factor) and not any(
-                _have_one_period(kernel, other) for other in tried
-            ):
-                tried.append(kernel)
-                swapped = replace(part, factors=(*others, deepcopy(kernel)))
-                yield f"another period in {part.name}", swapped
-
-
-def _have_one_period(kernel: Kernel, other: Kernel) -> bool:
-    periods = kernel.period_length.detach(), other.period_length.detach()
-    same_shape = periods[0].shape == periods[1].shape
-    return same_shape and bool(((periods[0] / periods[1]).log().abs() < math.log(1.1)).all())
-
-
-def _narrower(kernel: Kernel) -> Iterator[tuple[int, Kernel]]:
+def _narrower(kernel: Kernel) -> Iterator[Kernel]:
     """The kernel without each of its columns, if it has a parameter for each of them."""
     width = kernel.ard_num_dims or 1
     if width == 1 or role_of(kernel) is None:
         return
     columns = columns_of(kernel) or tuple(range(width))
-    for place, column in enumerate(columns):
+    for place in range(width):
         kept = [other for other in range(width) if other != place]
         copy = deepcopy(kernel)
         copy.ard_num_dims = len(kept) if len(kept) > 1 else None
@@ -191,7 +155,7 @@ def _narrower(kernel: Kernel) -> Iterator[tuple[int, Kernel]]:
         if isinstance(copy, LinearKernel) and len(kept) == 1:
             copy.variance = 1.0
             copy.raw_variance.requires_grad_(False)
-        yield column, copy
+        yield copy
 
 
 def _stock_product(part: Part) -> Kernel:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from gpytorch_nkn.interpretation.checks import (
 )
 from gpytorch_nkn.interpretation.components import (
     Z95,
-    Component,
     ComponentCurve,
     Decomposition,
     Geometry,
@@ -29,6 +28,7 @@ from gpytorch_nkn.interpretation.components import (
 from gpytorch_nkn.interpretation.effects import Effects, effects
 from gpytorch_nkn.interpretation.expansion import expand_source
 from gpytorch_nkn.interpretation.reporting.findings import Forecast, Report, Section
+from gpytorch_nkn.interpretation.reporting.page import say
 from gpytorch_nkn.interpretation.reporting.words import (
     Description,
     describe_component,
@@ -40,7 +40,6 @@ from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp, is_e
 from gpytorch_nkn.interpretation.units import (
     YEARS,
     Units,
-    count,
     length_text,
     percent,
 )
@@ -51,13 +50,10 @@ __all__ = ["report"]
 _GRID = 400  # points of a drawn curve
 _PAST, _MOST_PAST = 200, 1000  # points of a continuation, at least and at most
 _MOST_SPANS = 100  # of the data that a series is continued
-_NEARLY_NONE = 0.05  # of a component's variance
 _USUAL_POINTS = 2500
+_SAMPLES = 5  # draws of the continuation
 _EFFECTS = 6  # of columns, and of pairs, that are drawn
 _TERMS, _COLUMN_TERMS = 10_000, 200  # of the expansion of a series, and of a table
-_MINOR = 0.02  # share below which nobody asks what the columns of a component do together
-_TANGLED = 300  # terms times columns from which on that takes long
-_HARDLY = 0.01  # of a component's variance that changes with a column which hardly matters
 
 
 def report(
@@ -71,9 +67,6 @@ def report(
     y_name: str | None = None,
     y_unit: str | None = None,
     columns: Sequence[str] | None = None,
-    by: Literal["auto", "role", "signature", "columns"] = "auto",
-    max_components: int | None = None,
-    samples: int = 5,
     seed: int = 0,
     progress: bool = True,
 ) -> Report:
@@ -83,20 +76,17 @@ def report(
         model: A fitted estimator of this package, an ExactGP with a Gaussian likelihood
             (SingleTaskGP too) with one output, or the record of a fit.
         horizon: How far past the data a series is continued, in units of time (for dates days, or
-            a duration);
-            default a tenth of the span, at most a hundred spans.
+            a duration); default a tenth of the span, at most a hundred spans.
         future: How a series with covariates is continued: a pair of times after the data and the
             covariates there, as the forecaster's ``predict`` takes them.
         title: Of the report.
-        x_name: What time is called on the axes.
-        x_unit: What one unit of time is called, such as ``"yr"``; periods of a year, a week and so
-            on have their names then. For dates the unit of all lengths, default ``"yr"`` for
-            two years and more, ``"days"`` for less.
-        y_name: What the targets are called.
-        y_unit: What one unit of the targets is called, such as ``"ppm"``.
+        x_name: Name of time on the axes.
+        x_unit: Name of one unit of time, such as ``"yr"``; periods of a year, a week and so on
+            have their names then. For dates the unit of all lengths, default ``"yr"`` for two
+            years and more, ``"days"`` for less.
+        y_name: Name of the targets.
+        y_unit: Name of one unit of the targets, such as ``"ppm"``.
         columns: Names of several input columns.
-        by, max_components: As in :func:`gpytorch_nkn.interpretation.decompose`.
-        samples: Number of draws of the continuation.
         seed: Of all random draws; the global random state is left alone.
         progress: Show a progress bar on a terminal.
 
@@ -106,38 +96,13 @@ def report(
 
     Raises:
         TypeError: The model is none of these, or its likelihood is not Gaussian.
-        ValueError: An option has no meaning, there are fewer than 3 points, or what
-            :func:`gpytorch_nkn.interpretation.decompose` refuses.
+        ValueError: An option has no meaning, there are fewer than 3 points, or as for
+            :func:`gpytorch_nkn.interpretation.decompose`.
         NotImplementedError: The model has several outputs.
     """
-    if not isinstance(samples, int):
-        raise TypeError(f"samples must be an integer, got {samples!r}.")
-    if samples < 0:
-        raise ValueError(f"samples must not be negative, got {samples}.")
     gp = fitted_gp(model)
-    if gp.targets.size(-1) < 3:
-        raise ValueError(f"A report needs at least 3 points, got {gp.targets.size(-1)}.")
-    if gp.targets.dim() == 1:
-        warn_of_size(
-            "report",
-            gp.targets.numel(),
-            _USUAL_POINTS,
-            "its time grows with their cube, some minutes for 4,500; effects alone are quicker, "
-            "and so is a report on a model of some of them.",
-            "points",
-        )
-    if gp.targets.dim() > 1 and is_ensemble(gp.model):
-        raise NotImplementedError(
-            f"A report is on one process, got an ensemble of {len(gp.targets)}: take "
-            "report_search or effects."
-        )
-    if gp.targets.dim() > 1:
-        raise NotImplementedError(
-            f"A report is on one output, got targets of shape {tuple(gp.targets.shape)}; use "
-            "decompose, or subset_output of a BoTorch model."
-        )
-    input_dim = gp.inputs.size(-1)
-    has_covariates = gp.is_series and input_dim > 1
+    _check_model(gp)
+    has_covariates = gp.is_series and gp.inputs.size(-1) > 1
     if has_covariates and horizon is not None:
         raise ValueError(
             "A series with covariates is continued where these are known: give "
@@ -147,52 +112,33 @@ def report(
         raise ValueError("future is for a series with covariates; others are continued by horizon.")
     for name, value in {"horizon": horizon, "x_name": x_name, "x_unit": x_unit}.items():
         if value is not None and not gp.is_series:
-            raise ValueError(f"{name} is for one input column, got {value!r} for {input_dim}.")
-    units = _units(gp, columns, x_name, x_unit, y_name, y_unit)
-    length = None
-    if horizon is not None:
-        length = gp.time_span(horizon)
-        _check_horizon(gp, length)
-    ahead = None
-    if future is not None:
-        ahead = gp.to_inputs(future)
-        ahead = ahead[ahead[:, 0].argsort(stable=True)]
-        if not bool(ahead[0, 0] > gp.inputs[:, 0].max()):
-            first = gp.to_times(ahead[:1, 0].double().cpu().numpy())[0]
-            raise ValueError(f"The times of future must come after the data, got {first}.")
-        length = float(ahead[-1, 0] - gp.inputs[:, 0].max())
-
-    with progress_bar(progress, 5, "report") as bar:
-
-        def step(make: Callable[[], Any]) -> Any:
-            made = make()
-            bar.update()
-            return made
-
-        gp = replace(gp, units=units)
+            raise ValueError(
+                f"{name} is for one input column, got {value!r} for {gp.inputs.size(-1)}."
+            )
+    gp = replace(gp, units=_units(gp, columns, x_name, x_unit, y_name, y_unit))
+    length, ahead = _continuation(gp, horizon, future)
+    with progress_bar(progress, 4, "report") as bar:
         max_terms = _TERMS if gp.is_series else _COLUMN_TERMS
-        source = Source(gp.kernel, gp.inputs, gp.units)
-        expansion = step(lambda: expand_source(source, max_terms))
-        known = {max_terms: expansion}
-        split = step(lambda: decompose_gp(gp, by, max_components, expansions=known))
-        residual_checks = step(lambda: _check_residuals(split, seed))
+        expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), max_terms)
+        bar.update()
+        split = decompose_gp(gp, expansions={max_terms: expansion})
+        bar.update()
+        residual_checks = _check_residuals(split, seed)
         noisy = gp.covariance + torch.diag_embed(gp.noise)
-        left_out = step(lambda: leave_one_out(noisy, gp.targets - gp.mean))
-        influence = rolling = None
-        if input_dim > 1:
-            influence = step(
-                lambda: effects(model, max_effects=_EFFECTS, seed=seed, columns=units.names)
-            )
-        if not gp.is_series:
-            places = range(len(split.components))
-            sections = [_section(split, n, _describe_columns(split, n), None) for n in places]
-            x, y, fit, forecast = gp.inputs.double().cpu().numpy(), _targets(gp), None, None
-            x = units.x_offset + units.x_scale * x
-        else:
-            x, y, sections, fit, forecast = step(
-                lambda: _series(split, length, ahead, samples, seed)
-            )
+        left_out = leave_one_out(noisy, gp.targets - gp.mean)
+        bar.update()
+        influence = rolling = fit = forecast = None
+        if gp.inputs.size(-1) > 1:
+            influence = effects(model, max_effects=_EFFECTS, seed=seed, columns=gp.units.names)
+        if gp.is_series:
+            x, y, sections, fit, forecast = _series(split, length, ahead, seed)
             rolling = _roll(gp, length, seed)
+        else:
+            titles = [title_of(component, gp.units) for component in split.components]
+            sections = [_section(split, n, Description(t, ()), None) for n, t in enumerate(titles)]
+            x = gp.units.x_offset + gp.units.x_scale * gp.inputs.double().cpu().numpy()
+            y = _targets(gp)
+        bar.update()
     return Report(
         title=title or f"What was found in {y_name or 'the data'}",
         summary=tuple(_summary(split, sections, influence)),
@@ -208,6 +154,46 @@ def report(
         rolling=rolling,
         decomposition=split,
     )
+
+
+def _check_model(gp: FittedGP) -> None:
+    """Raise for models without a report, and warn of large data."""
+    if gp.targets.size(-1) < 3:
+        raise ValueError(f"A report needs at least 3 points, got {gp.targets.size(-1)}.")
+    if gp.targets.dim() > 1 and is_ensemble(gp.model):
+        raise NotImplementedError(
+            f"A report is on one process, got an ensemble of {len(gp.targets)}: take "
+            "report_search or effects."
+        )
+    if gp.targets.dim() > 1:
+        raise NotImplementedError(
+            f"A report is on one output, got targets of shape {tuple(gp.targets.shape)}; use "
+            "decompose, or subset_output of a BoTorch model."
+        )
+    warn_of_size(
+        "report",
+        gp.targets.numel(),
+        _USUAL_POINTS,
+        "its time grows with their cube, some minutes for 4,500; effects alone are quicker, "
+        "and so is a report on a model of some of them.",
+        "points",
+    )
+
+
+def _continuation(gp: FittedGP, horizon: Any, future: Any) -> tuple[float | None, Tensor | None]:
+    """Length of the continuation in units of the kernel, and its inputs beside covariates."""
+    if horizon is not None:
+        length = gp.time_span(horizon)
+        _check_horizon(gp, length)
+        return length, None
+    if future is None:
+        return None, None
+    ahead = gp.to_inputs(future)
+    ahead = ahead[ahead[:, 0].argsort(stable=True)]
+    if not bool(ahead[0, 0] > gp.inputs[:, 0].max()):
+        first = gp.to_times(ahead[:1, 0].double().cpu().numpy())[0]
+        raise ValueError(f"The times of future must come after the data, got {first}.")
+    return float(ahead[-1, 0] - gp.inputs[:, 0].max()), ahead
 
 
 def _units(
@@ -289,7 +275,7 @@ def _targets(gp: FittedGP) -> np.ndarray:
 
 
 def _series(
-    split: Decomposition, length: float | None, ahead: Tensor | None, samples: int, seed: int
+    split: Decomposition, length: float | None, ahead: Tensor | None, seed: int
 ) -> tuple[np.ndarray, np.ndarray, list[Section], ComponentCurve, Forecast | None]:
     gp, units = split.gp, split.gp.units
     train = gp.inputs[:, 0].double().cpu().numpy()
@@ -310,7 +296,7 @@ def _series(
         sections.append(_section(split, place, words, curve))
     if not has_covariates:
         ahead = torch.as_tensor(past).to(gp.inputs).unsqueeze(-1)
-    forecast = None if ahead is None else _forecast(split, ahead, samples, seed)
+    forecast = None if ahead is None else _forecast(split, ahead, seed)
     fit = _fit(split, times, y)
     return times, fit.data[1], sections, fit, forecast
 
@@ -340,17 +326,15 @@ def _fit(split: Decomposition, times: np.ndarray, y: np.ndarray) -> ComponentCur
     )
 
 
-def _forecast(split: Decomposition, inputs: Tensor, samples: int, seed: int) -> Forecast:
+def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
     gp = split.gp
     past = inputs[:, 0].double().cpu().numpy()
     posterior = split.posterior_at(inputs)
     noise = float(gp.noise.mean()) * gp.units.y_scale**2
     mean = posterior.total_mean.double().cpu().numpy()
     std = gp.spread * (posterior.total_variance.double().cpu().numpy() + noise) ** 0.5
-    draws = np.empty((0, past.size))
-    if samples:
-        draws = split.sample_at(inputs, samples, seed=seed).sum(1).double().cpu().numpy()
-        draws = mean + gp.spread * (draws - mean)
+    draws = split.sample_at(inputs, _SAMPLES, seed=seed).sum(1).double().cpu().numpy()
+    draws = mean + gp.spread * (draws - mean)
     parts = (mean, mean - Z95 * std, mean + Z95 * std, draws)
     mean, lower, upper, draws = map(gp.units.original, parts)
     return Forecast(x=gp.to_times(past), mean=mean, lower=lower, upper=upper, samples=draws)
@@ -359,11 +343,10 @@ def _forecast(split: Decomposition, inputs: Tensor, samples: int, seed: int) -> 
 def _section(
     split: Decomposition, place: int, words: Description, curve: ComponentCurve | None
 ) -> Section:
-    component: Component = split.components[place]
+    component = split.components[place]
     sentences = list(words.sentences)
     if split.negligible[place] and words.title != "A constant level":
-        without = "them" if words.title.endswith("components") else "it"
-        sentences.append(f"Held-out data are predicted as well without {without}: it may be noise.")
+        sentences.append(say("noise", plural=words.title.endswith("components")))
     name, units = component.name, split.gp.units
     if component.role is not None and component.role.period is not None:
         name = f"cycle of {length_text(component.role.period * units.x_scale[0], units.x_unit)}"
@@ -380,62 +363,30 @@ def _section(
     )
 
 
-def _describe_columns(split: Decomposition, place: int) -> Description:
-    """Which columns a component uses, and how much of that is an interaction."""
-    component, units = split.components[place], split.gp.units
-    columns = len(component.columns or ())
-    tangled = len(component.terms) * columns > _TANGLED
-    if columns < 2 or tangled or split.shares[place] < _MINOR:
-        return Description(title_of(component, units), ())
-    use = split.column_use(place)
-    unused = [column for column, total in use.totals.items() if total < _HARDLY]
-    sentences = []
-    if len(use.totals) - len(unused) > 1 and use.joint < _NEARLY_NONE:
-        sentences.append("It is nearly a sum of what its columns do one by one.")
-    elif _NEARLY_NONE <= use.joint <= 1 - _NEARLY_NONE:
-        sentences.append(
-            f"{percent(use.joint)} of its variance is what its columns do together, the rest "
-            "what they do one by one."
-        )
-    return Description(title_of(component, units, unused), tuple(sentences))
-
-
-def _predictive(useful: int, total: int) -> str:
-    """How many components help to predict held-out data."""
-    if useful == 0:
-        who = "none of them predicts" if total > 1 else "it does not predict"
-        return f"In cross-validation {who} held-out data better than chance: this may all be noise."
-    if useful == total:
-        subject = "All of them help" if total > 1 else "It helps"
-    else:
-        subject = f"Only {useful} of them help" + ("s" if useful == 1 else "")
-    return f"{subject} to predict held-out data."
-
-
 def _summary(split: Decomposition, sections: list[Section], influence: Effects | None) -> list[str]:
     gp, units = split.gp, split.gp.units
-    target = units.of_model("the targets")
-    useful, total = int((~split.negligible).sum()), len(sections)
-    final = float(split.explained[-1])
-    number = gp.targets.numel()
-    which = f"The last {number} of {gp.num_observed}" if gp.num_observed > number else f"{number}"
-    head = f"{which} values were split into {count(total, 'component')}, which "
-    head += ("explain" if total > 1 else "explains") + f" {percent(max(final, 0.0))} of the"
-    head += f" variance of {target} that were fitted"
-    head += f". {_predictive(useful, total)}"
     noise = float(gp.noise.mean()) ** 0.5 * float(units.y_scale)
-    size = f"a standard deviation of {spread_text(noise, units)}"
-    mixed = ""
-    if gp.weight < 1:
-        mixed = (
-            " Several processes predict together; this is the one of the highest weight "
-            f"({percent(gp.weight)})."
-        )
-    lines = [f"{head} What is left is noise with {size}.{mixed}"]
+    head = say(
+        "split",
+        number=gp.targets.numel(),
+        of=gp.num_observed,
+        count=len(sections),
+        share=percent(max(float(split.explained[-1]), 0.0)),
+        target=units.of_model("the targets"),
+        useful=int((~split.negligible).sum()),
+        noise=spread_text(noise, units),
+        weight=gp.weight,
+    )
     if influence is not None and not gp.is_series:
         found = enumerate(describe_effects(influence, units), 1)
-        return [*lines, *(f"{place}. {sentence}" for place, sentence in found)]
-    for place, section in enumerate(sections, 1):
-        doubt = "; it may be noise" if section.negligible else ""
-        lines.append(f"{place}. {section.title} ({percent(section.share)} of the variance{doubt}).")
-    return lines
+        return [head, *(f"{place}. {sentence}" for place, sentence in found)]
+    return [head] + [
+        say(
+            "found",
+            number=place,
+            title=section.title,
+            share=percent(section.share),
+            doubtful=section.negligible,
+        )
+        for place, section in enumerate(sections, 1)
+    ]

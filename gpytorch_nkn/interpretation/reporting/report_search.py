@@ -16,6 +16,7 @@ from gpytorch_nkn.fit import check_counts, evaluating
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, one_step_ahead
 from gpytorch_nkn.interpretation.components import Z95
 from gpytorch_nkn.interpretation.effects import Effect, Effects, effects
+from gpytorch_nkn.interpretation.reporting.page import say
 from gpytorch_nkn.interpretation.reporting.search_report import SearchReport, SearchSlice
 from gpytorch_nkn.interpretation.reporting.words import describe_effects
 from gpytorch_nkn.interpretation.source import (
@@ -25,12 +26,10 @@ from gpytorch_nkn.interpretation.source import (
 )
 from gpytorch_nkn.interpretation.units import (
     Units,
-    count,
     expectation,
     listed,
     percent,
     rounded,
-    three_digits,
 )
 from gpytorch_nkn.linalg import ExactPosterior
 
@@ -44,7 +43,6 @@ _FEW = 8  # different whole numbers of a column that are taken themselves
 _ROUNDING = 1e-4  # of the range of the values
 _LUCK = 0.01  # of what the best is better by than the median
 _CHANCE = 0.1  # of the variance of left-out values, below which little is predicted
-_AT_BOUND = 1e-5  # of a tenth of the space, within which a point lies at its bound
 
 
 def report_search(
@@ -60,7 +58,6 @@ def report_search(
     outcome: str = "value",
     columns: Sequence[str] | None = None,
     categories: Mapping[str, Sequence[str] | Mapping[float, str]] | None = None,
-    logarithms: Sequence[str] = (),
     labels: Sequence[str] | None = None,
     y_offset: float = 0.0,
     y_scale: float = 1.0,
@@ -82,8 +79,7 @@ def report_search(
             chosen; it is drawn. Of one in logarithms (``LogExpectedImprovement``) it is what it is
             the logarithm of, in parts of the highest value.
         candidates: The next points ``Q x D``.
-        bounds: Lower and upper ends ``2 x D`` of the space, at which points are said to be where
-            they are; default: those of the data and candidates.
+        bounds: Lower and upper ends ``2 x D`` of the space; default: those of data and candidates.
         optimum: The best value there is, if it is known: regret is drawn in place of values. With
             noise, observed values may be better than that of the function; leave it out then.
         num_initial: Evaluations at the beginning that the model did not choose.
@@ -95,8 +91,6 @@ def report_search(
             these columns, such as ``{"kernel": ["linear", "rbf"]}``, or of other codes:
             ``{"size": {1.5: "32", 1.8: "64"}}``; without them the columns ``cat_dims`` of the model
             have codes for names.
-        logarithms: Columns that hold the logarithm to base 10 of what they are named for: points
-            are told without it, curves are drawn over it.
         labels: What the evaluations ``N`` are called, such as ``"trial 3"``; default: by number.
         y_offset: Of the values, see ``y_scale``.
         y_scale: Values are ``y_offset + y_scale * y`` for outcomes ``y`` of the model: the standard
@@ -116,6 +110,126 @@ def report_search(
             fewer than 3 evaluations, or one is better than the optimum.
         NotImplementedError: The model has several outputs or a batch of data sets.
     """
+    _check_model(model)
+    check_counts(0, num_initial=num_initial)
+    if acquisition is not None and (isinstance(acquisition, type) or not callable(acquisition)):
+        raise TypeError(f"acquisition must be a function of points A x 1 x D, got {acquisition!r}.")
+    y_offset, y_scale = float(y_offset), float(y_scale)
+    if optimum is not None and not math.isfinite(optimum):
+        raise ValueError(f"optimum must be finite, got {optimum}.")
+    if not (math.isfinite(y_offset) and math.isfinite(y_scale) and y_scale != 0):
+        raise ValueError(
+            "y_offset and y_scale must be finite, the second not zero, got "
+            f"{y_offset} and {y_scale}."
+        )
+    with evaluating(model), torch.no_grad():
+        processes = fitted_processes(model)
+        inputs = raw_inputs(model)
+        x = (inputs[0] if inputs.dim() > 2 else inputs).cpu().numpy()
+        values, ahead, left_out = _predictions(processes, y_offset, y_scale)
+    if len(values) < 3:
+        raise ValueError(f"A report needs at least 3 evaluations, got {len(values)}.")
+    if num_initial > len(values):
+        raise ValueError(f"num_initial is {num_initial}, and there are {len(values)} in all.")
+    chosen = _points("candidates", candidates, f"Q x {x.shape[1]}")
+    ends = _points("bounds", bounds, f"2 x {x.shape[1]}")
+    if bounds is None:
+        everything = np.concatenate([x, chosen])
+        ends = np.stack([everything.min(0), everything.max(0)])
+    if not (ends[0] <= ends[1]).all():
+        raise ValueError(f"bounds must be lower and upper ends 2 x D, got {ends.tolist()}.")
+    units = processes[0][1].units.named(columns)
+    units = units.with_categories(categories, x)
+    history = _History(
+        x,
+        values,
+        _kept(feasible, len(values)),
+        maximize,
+        num_initial,
+        outcome,
+        _labels(labels, len(values)),
+    )
+    if optimum is not None:
+        history = history.up_to(optimum)
+        values = history.values
+    influence = None
+    if x.shape[1] > 1:
+        influence = effects(
+            model, max_effects=_SLICES, seed=seed, columns=units.names, categories=categories
+        )
+        influence = _scaled(influence, y_scale)
+
+    def believed(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mean, std = _believed(model, points)
+        return y_offset + y_scale * mean, abs(y_scale) * std
+
+    beliefs = believed(np.concatenate([x, chosen]))
+    best = history.best
+    anchor = chosen[0] if len(chosen) else x[best]
+    slices = []
+    for column in [0] if influence is None else [e.columns[0] for e in influence.main]:
+        seen = np.append(x[:, column], chosen[:, column])
+        points = np.repeat(anchor[None], len(grid := _positions(seen, ends, column, units)), 0)
+        points[:, column] = grid
+        mean, std = believed(points)
+        slices.append(
+            SearchSlice(
+                name=units.names[column],
+                column=column,
+                grid=grid,
+                levels=units.levels(column, grid),
+                mean=mean,
+                lower=mean - Z95 * std,
+                upper=mean + Z95 * std,
+                acquisition=None if acquisition is None else _heights(model, acquisition, points),
+                best=float(x[best, column]),
+                best_mean=float(beliefs[0][best]),
+                candidates=chosen[:, column],
+                candidate_means=beliefs[0][len(x) :],
+            )
+        )
+    if acquisition is not None and getattr(acquisition, "_log", False):
+        slices = _exponentiated(slices)
+    at = _Places(units, (x % 1 == 0).all(0), 0.1 * (ends[1] - ends[0]))
+    skill = _skill(values, left_out.mean)
+    weights = dict(getattr(model, "structure_weights", {}))
+    learned = []
+    if influence is not None:
+        doubts = [say("doubt", how=_no_better(skill))] if skill < _CHANCE else []
+        learned = [*doubts, *describe_effects(influence, units, lowest_first=not maximize)]
+    return SearchReport(
+        title=title,
+        outcome=outcome,
+        summary=(
+            *_reached(history, optimum, at),
+            *_after_noise(history, beliefs, at),
+            *_next(beliefs, chosen, history, influence, at),
+            *_structures(model, weights),
+            *learned,
+        ),
+        checks=(
+            _ahead_sentence(ahead, num_initial),
+            *_skill_sentence(skill),
+            *left_out.sentences(),
+        ),
+        x=x,
+        values=values,
+        maximize=maximize,
+        optimum=optimum,
+        num_initial=num_initial,
+        best=best,
+        feasible=history.kept,
+        candidates=chosen,
+        structures=weights,
+        ahead=ahead,
+        left_out=left_out,
+        effects=influence,
+        slices=tuple(slices),
+    )
+
+
+def _check_model(model: Any) -> None:
+    """Raise for models without a report."""
     if not isinstance(model, ExactGP) or not hasattr(model, "posterior"):
         raise TypeError(
             "report_search is for a model of BoTorch that is an exact GP, got "
@@ -131,127 +245,55 @@ def report_search(
             "A report on a search is on one data set, got a batch of shape "
             f"{tuple(model.train_targets.shape[:-1])}: make a model of one of them."
         )
-    check_counts(0, num_initial=num_initial)
-    if acquisition is not None and (isinstance(acquisition, type) or not callable(acquisition)):
-        raise TypeError(f"acquisition must be a function of points A x 1 x D, got {acquisition!r}.")
-    y_offset, y_scale = float(y_offset), float(y_scale)
-    if optimum is not None and not math.isfinite(optimum):
-        raise ValueError(f"optimum must be finite, got {optimum}.")
-    if not (math.isfinite(y_offset) and math.isfinite(y_scale) and y_scale != 0):
-        raise ValueError(
-            "y_offset and y_scale must be finite, the second not zero, got "
-            f"{y_offset} and {y_scale}."
-        )
-    if columns is not None and len(set(columns)) < len(columns):
-        raise ValueError(f"columns must differ, got {list(columns)}.")
-    with evaluating(model), torch.no_grad():
-        processes = fitted_processes(model)
-        inputs = raw_inputs(model)
-        x = (inputs[0] if inputs.dim() > 2 else inputs).cpu().numpy()
-        units = processes[0][1].units.named(columns)
-        names = units.names
-        logs = _logarithms(logarithms, names, categories or {})
-        units = units.named([f"log10({n})" if n in logs else n for n in names])
-        units = units.with_categories(categories, x)
-        values, ahead, left_out = _predictions(processes, y_offset, y_scale)
-        if len(values) < 3:
-            raise ValueError(f"A report needs at least 3 evaluations, got {len(values)}.")
-        if num_initial > len(values):
-            raise ValueError(f"num_initial is {num_initial}, and there are {len(values)} in all.")
-        kept = _kept(feasible, len(values))
-        called = _labels(labels, len(values))
-        worst = -math.inf if maximize else math.inf
-        ranked = np.where(kept, values, worst) if kept.any() else values
-        best = int(ranked.argmax() if maximize else ranked.argmin())
-        if optimum is not None and kept.any():
-            beyond = float(values[best] - optimum) * (1 if maximize else -1)
-            if beyond > _ROUNDING * np.ptp(values):
-                raise ValueError(
-                    f"The best value, {values[best]:g}, is better than the optimum {optimum}."
-                )
-            # the model holds values on a scale of its own, and one at the optimum may not come back
-            inside = (np.minimum if maximize else np.maximum)(values, optimum)
-            values = np.where(kept, inside, values)
-        chosen = _points("candidates", candidates, f"Q x {x.shape[1]}")
-        ends = _points("bounds", bounds, f"2 x {x.shape[1]}")
-        if bounds is None:
-            everything = np.concatenate([x, chosen])
-            ends = np.stack([everything.min(0), everything.max(0)])
-        if not (ends[0] <= ends[1]).all():
-            raise ValueError(f"bounds must be lower and upper ends 2 x D, got {ends.tolist()}.")
-    influence = None
-    if x.shape[1] > 1:
-        influence = effects(
-            model, max_effects=_SLICES, seed=seed, columns=units.names, categories=categories
-        )
-        influence = _scaled(influence, y_scale)
-    shown = [0] if influence is None else [e.columns[0] for e in influence.main]
-    anchor = chosen[0] if len(chosen) else x[best]
 
-    def believed(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        mean, std = _believed(model, points)
-        return y_offset + y_scale * mean, abs(y_scale) * std
 
-    means = believed(np.concatenate([x, chosen]))
-    slices = tuple(
-        _slice(
-            model,
-            believed,
-            acquisition,
-            anchor,
-            (x[best], float(means[0][best])),
-            (chosen, means[0][len(x) :]),
-            _positions(np.append(x[:, place], chosen[:, place]), ends, place, units),
-            place,
-            units,
-        )
-        for place in shown
-    )
-    if acquisition is not None and getattr(acquisition, "_log", False):
-        slices = _exponentiated(slices)
-    at = _Places(
-        units,
-        names,
-        logs,
-        (x % 1 == 0).all(0),
-        0.1 * (ends[1] - ends[0]),
-        None if bounds is None else ends,
-    )
-    skill = _skill(values, left_out.mean)
-    weights = dict(getattr(model, "structure_weights", {}))
-    believes = []
-    if influence is not None:
-        believes = describe_effects(influence, units, lowest_first=not maximize)
-    return SearchReport(
-        title=title,
-        outcome=outcome,
-        summary=(
-            *_reached(x, values, kept, best, num_initial, maximize, optimum, at, outcome, called),
-            *_after_noise(x, values, kept, best, maximize, means, at, called),
-            *_next(means, chosen, x, best, influence, at),
-            *_structures(model, weights),
-            *([] if influence is None else _doubts(skill)),
-            *believes,
-        ),
-        checks=(
-            _ahead_sentence(ahead, num_initial),
-            *_skill_sentence(skill),
-            *left_out.sentences(),
-        ),
-        x=x,
-        values=values,
-        maximize=maximize,
-        optimum=optimum,
-        num_initial=num_initial,
-        best=best,
-        feasible=kept,
-        candidates=chosen,
-        structures=weights,
-        ahead=ahead,
-        left_out=left_out,
-        effects=influence,
-        slices=slices,
-    )
+@dataclass(frozen=True)
+class _History:
+    """The evaluations ``N`` in their order.
+
+    Args:
+        x: Inputs ``N x D``.
+        values: Outcomes ``N``.
+        kept: Which of them keep the constraints.
+        maximize: Large values are good.
+        num_initial: Evaluations that the model did not choose.
+        outcome: Name of the values.
+        labels: Names of the evaluations.
+    """
+
+    x: np.ndarray
+    values: np.ndarray
+    kept: np.ndarray
+    maximize: bool
+    num_initial: int
+    outcome: str
+    labels: Sequence[str]
+
+    @property
+    def sign(self) -> int:
+        """Factor by which large values are good."""
+        return 1 if self.maximize else -1
+
+    def best_of(self, values: np.ndarray) -> int:
+        """Number of the evaluation with the best of ``values``, among those that count."""
+        signed = self.sign * values
+        return int((np.where(self.kept, signed, -np.inf) if self.kept.any() else signed).argmax())
+
+    @property
+    def best(self) -> int:
+        """Number of the best evaluation."""
+        return self.best_of(self.values)
+
+    def up_to(self, optimum: float) -> _History:
+        """Values no better than the optimum but for rounding."""
+        if not self.kept.any():
+            return self
+        best = self.values[self.best]
+        if self.sign * (best - optimum) > _ROUNDING * np.ptp(self.values):
+            raise ValueError(f"The best value, {best:g}, is better than the optimum {optimum}.")
+        # the model's own scale may not give back a value at the optimum exactly
+        inside = (np.minimum if self.maximize else np.maximum)(self.values, optimum)
+        return replace(self, values=np.where(self.kept, inside, self.values))
 
 
 def _points(name: str, given: Any, shape: str) -> np.ndarray:
@@ -267,18 +309,6 @@ def _points(name: str, given: Any, shape: str) -> np.ndarray:
             + (" with values that are not finite." if not np.isfinite(points).all() else ".")
         )
     return points
-
-
-def _logarithms(
-    given: Sequence[str], names: Sequence[str], categories: Mapping[str, Any]
-) -> frozenset[str]:
-    """Names of the columns that hold logarithms."""
-    logs = frozenset([given] if isinstance(given, str) else given)
-    if wrong := sorted(logs - {*names} | logs & {*categories}):
-        raise ValueError(
-            f"logarithms must be of columns of numbers among {listed(names)}, got {wrong[0]!r}."
-        )
-    return logs
 
 
 def _labels(given: Sequence[str] | None, number: int) -> list[str]:
@@ -301,26 +331,12 @@ def _skill_sentence(skill: float) -> list[str]:
     if not math.isfinite(skill):
         return []
     if skill < _CHANCE:
-        return [
-            f"Predictions of each evaluation from all others are {_no_better(skill)} their mean."
-        ]
-    return [
-        f"Predictions of each evaluation from all others explain {percent(skill)} of the variance."
-    ]
+        return [say("no_skill", how=_no_better(skill))]
+    return [say("skill", share=percent(skill))]
 
 
 def _no_better(skill: float) -> str:
     return "hardly better than" if skill >= 0 else "worse than"
-
-
-def _doubts(skill: float) -> list[str]:
-    """What to say before it is told what columns do."""
-    if not skill < _CHANCE:
-        return []
-    return [
-        f"The model predicts left-out evaluations {_no_better(skill)} their mean does: what it has "
-        "learned of the columns may be chance."
-    ]
 
 
 def _kept(feasible: Any, number: int) -> np.ndarray:
@@ -376,9 +392,6 @@ def _positions(values: np.ndarray, ends: np.ndarray, place: int, units: Units) -
     return np.linspace(lower, upper, _GRID if upper > lower else 1)
 
 
-_Belief = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # mean, deviation ``A`` at points
-
-
 def _scaled(found: Effects, scale: float) -> Effects:
     """Effects on the values, which are so many times what the model has."""
 
@@ -390,57 +403,28 @@ def _scaled(found: Effects, scale: float) -> Effects:
     return replace(found, main=tuple(map(of, found.main)), pairs=tuple(map(of, found.pairs)))
 
 
-def _slice(
-    model: Any,
-    believed: _Belief,
-    acquisition: Callable[[Tensor], Tensor] | None,
-    anchor: np.ndarray,
-    best: tuple[np.ndarray, float],
-    candidates: tuple[np.ndarray, np.ndarray],
-    grid: np.ndarray,
-    place: int,
-    units: Units,
-) -> SearchSlice:
-    points = np.repeat(anchor[None], len(grid), 0)
-    points[:, place] = grid
-    mean, std = believed(points)
-    height = None
-    if acquisition is not None:
-        like = model.train_targets
-        with evaluating(model), torch.no_grad():
-            found = acquisition(torch.as_tensor(points).to(like).unsqueeze(-2))
-        if found.shape != (len(grid),):
-            raise ValueError(
-                f"acquisition must give one value for each of {len(grid)} points, got shape "
-                f"{tuple(found.shape)}."
-            )
-        height = found.double().cpu().numpy()
-    return SearchSlice(
-        name=units.names[place],
-        column=place,
-        grid=grid,
-        levels=units.levels(place, grid),
-        mean=mean,
-        lower=mean - Z95 * std,
-        upper=mean + Z95 * std,
-        acquisition=height,
-        best=float(best[0][place]),
-        best_mean=best[1],
-        candidates=candidates[0][:, place],
-        candidate_means=candidates[1],
-    )
+def _heights(model: Any, acquisition: Callable[[Tensor], Tensor], points: np.ndarray) -> np.ndarray:
+    """Values ``A`` of the acquisition function at points ``A x D``."""
+    with evaluating(model), torch.no_grad():
+        found = acquisition(torch.as_tensor(points).to(model.train_targets).unsqueeze(-2))
+    if found.shape != (len(points),):
+        raise ValueError(
+            f"acquisition must give one value for each of {len(points)} points, got shape "
+            f"{tuple(found.shape)}."
+        )
+    return found.double().cpu().numpy()
 
 
 @np.errstate(under="ignore")  # small terms vanish
-def _exponentiated(slices: tuple[SearchSlice, ...]) -> tuple[SearchSlice, ...]:
-    """With an acquisition function in parts of its highest value, from its logarithms."""
+def _exponentiated(slices: list[SearchSlice]) -> list[SearchSlice]:
+    """Acquisition functions as fractions of their highest value, from logarithms."""
     logarithms = [np.asarray(one.acquisition) for one in slices]
     highest = max(float(np.nanmax(part, initial=-np.inf)) for part in logarithms)
     highest = highest if np.isfinite(highest) else 0.0
-    return tuple(
+    return [
         replace(one, acquisition=np.exp(part - highest))
         for one, part in zip(slices, logarithms, strict=True)
-    )
+    ]
 
 
 def _believed(model: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -453,103 +437,72 @@ def _believed(model: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.sqrt(variance.clip(0))
 
 
-def _reached(
-    x: np.ndarray,
-    values: np.ndarray,
-    kept: np.ndarray,
-    best: int,
-    num_initial: int,
-    maximize: bool,
-    optimum: float | None,
-    at: _Places,
-    outcome: str,
-    called: Sequence[str],
-) -> list[str]:
-    # told apart from the usual ones, however far off a single one lies
+def _reached(history: _History, optimum: float | None, at: _Places) -> list[str]:
+    values, kept, best = history.values, history.kept, history.best
+    number, initial = len(values), history.num_initial
+    # a single outlier does not hide the differences of the others
     spread = 0.1 * float(abs(values[best] - np.median(values)) or np.ptp(values))
-    share = "all" if num_initial == len(values) else str(num_initial)
-    first = f", {share} of them before the model chose" if num_initial else ""
-    extreme = "highest" if maximize else "lowest"
-    since = len(values) - 1 - best
-    has = f"{called[best]} has the {extreme} {outcome}"
-    if not kept.all():
-        keeping = f"{kept.sum()} keep{'s' if kept.sum() == 1 else ''} the constraints"
-        has = f"{keeping if kept.any() else 'none keeps the constraints'}; {has} of " + (
-            "these" if kept.any() else "all"
-        )
     lines = [
-        f"Of {count(len(values), 'evaluation')}{first}, {has}, "
-        f"{_told(values[best], spread)}, at {at.text(x[best])}."
+        say(
+            "reached",
+            number=number,
+            initial=initial,
+            kept=int(kept.sum()),
+            name=history.labels[best],
+            extreme="highest" if history.maximize else "lowest",
+            outcome=history.outcome,
+            value=_value_text(values[best], spread),
+            where=at.text(history.x[best]),
+        )
     ]
     if not kept.any():
         return lines
-    if num_initial and best >= num_initial:
-        start = values[:num_initial][kept[:num_initial]]
-        lines.append(
-            f"The best of the first {num_initial} was "
-            f"{_told(float(start.max() if maximize else start.min()), spread)}."
-            if len(start)
-            else f"None of the first {num_initial} kept the constraints."
-        )
-    if since:
-        last = "evaluation" if since == 1 else f"{since} evaluations"
-        lines.append(f"The last {last} brought nothing better.")
+    if initial and best >= initial:
+        start = history.sign * values[:initial][kept[:initial]]
+        value = _value_text(history.sign * start.max(), spread) if len(start) else None
+        lines.append(say("initial", number=initial, value=value))
+    if since := number - 1 - best:
+        lines.append(say("since", number=since))
     if optimum is not None:
-        lines.append(f"The simple regret is {abs(optimum - values[best]):.3g}.")
+        lines.append(say("regret", value=f"{abs(optimum - values[best]):.3g}"))
     return lines
 
 
-def _told(value: float, spread: float) -> str:
-    """A value, with two digits of its own however small it is beside what others differ by."""
+def _value_text(value: float, spread: float) -> str:
+    """A value with two digits of its own, however small it is beside the differences."""
     return rounded(value, max(min(spread, abs(value)), _ROUNDING**2 * spread))
 
 
 def _after_noise(
-    x: np.ndarray,
-    values: np.ndarray,
-    kept: np.ndarray,
-    best: int,
-    maximize: bool,
-    means: tuple[np.ndarray, np.ndarray],
-    at: _Places,
-    called: Sequence[str],
+    history: _History, beliefs: tuple[np.ndarray, np.ndarray], at: _Places
 ) -> list[str]:
     """Which evaluation the model thinks best, where it takes the best value for luck."""
-    mean, std = (part[: len(x)] for part in means)
-    sign = 1 if maximize else -1
-    ranked = np.where(kept, sign * mean, -np.inf) if kept.any() else sign * mean
-    likely = int(ranked.argmax())
+    values, best = history.values, history.best
+    mean, std = (part[: len(values)] for part in beliefs)
+    likely = history.best_of(mean)
     reached = abs(values[best] - np.median(values)) or np.ptp(values)
     if abs(mean[likely] - mean[best]) <= _LUCK * reached:
         return []
-    less = sign * (values[best] - mean[best]) > 0
-    expects = "takes some of that for noise: it expects" if less else "expects"
     return [
-        f"The model {expects} {expectation(mean[best], std[best])} of {called[best]}, and the "
-        f"best of {called[likely]}, {expectation(mean[likely], std[likely])}, "
-        f"at {at.text(x[likely])}."
+        say(
+            "after_noise",
+            less=history.sign * (values[best] - mean[best]) > 0,
+            value=expectation(mean[best], std[best]),
+            name=history.labels[best],
+            other=history.labels[likely],
+            other_value=expectation(mean[likely], std[likely]),
+            where=at.text(history.x[likely]),
+        )
     ]
 
 
 @dataclass(frozen=True)
 class _Places:
-    """How points are told.
-
-    Args:
-        units: Of the columns, their categories.
-        names: Of the columns ``D``, without a word on logarithms.
-        logs: Those that hold logarithms.
-        whole: Whether all evaluations have whole numbers, ``D``.
-        spans: Lengths ``D`` of which two digits count.
-        bounds: ``2 x D``, if known.
-    """
+    """Points in words, by the units of the columns, whole numbers ``D`` and spans ``D``."""
 
     units: Units
-    names: tuple[str, ...]
-    logs: frozenset[str]
     whole: np.ndarray
     spans: np.ndarray
-    bounds: np.ndarray | None
 
     def text(self, point: np.ndarray, order: Sequence[int] = ()) -> str:
         """Such as ``x0 = 1.2 and x1 = 3.4``, in an order of the columns."""
@@ -558,64 +511,54 @@ class _Places:
         return listed(parts if more <= 1 else [*parts[:_NAMED], f"{more} more"])
 
     def _column(self, value: float, place: int) -> str:
-        name, levels = self.names[place], self.units.levels(place, np.array([value]))
-        if levels is not None:
-            return f"{name} = {levels[0]}"
-        end = ""
-        if self.bounds is not None and self.spans[place] > 0:
-            near = np.abs(value - self.bounds[:, place]) <= _AT_BOUND * self.spans[place]
-            end = " (lower bound)" if near[0] else " (upper bound)" if near[1] else ""
-        if name in self.logs:
-            return f"{name} = {three_digits(10.0**value)}{end}"
-        if self.whole[place] and value % 1 == 0 and abs(value) < 1e15:
-            return f"{name} = {value:.0f}{end}"
-        return f"{name} = {rounded(value, self.spans[place])}{end}"
+        levels = self.units.levels(place, np.array([value]))
+        text = rounded(value, self.spans[place]) if levels is None else levels[0]
+        if levels is None and self.whole[place] and value % 1 == 0 and abs(value) < 1e15:
+            text = f"{value:.0f}"
+        return f"{self.units.names[place]} = {text}"
 
 
 def _structures(model: Any, weights: dict[str, float]) -> list[str]:
     if not weights:
         return []
     shares = sorted(weights.items(), key=lambda item: -item[1])
-    trained = "" if model.trained_rows.any() else "is not trained; it "
-    return [f"The model {trained}averages {listed([f'{n} ({percent(w)})' for n, w in shares])}."]
+    names = listed([f"{name} ({percent(weight)})" for name, weight in shares])
+    return [say("averages", trained=bool(model.trained_rows.any()), names=names)]
 
 
 def _next(
-    means: tuple[np.ndarray, np.ndarray],
+    beliefs: tuple[np.ndarray, np.ndarray],
     candidates: np.ndarray,
-    x: np.ndarray,
-    best: int,
+    history: _History,
     influence: Effects | None,
     at: _Places,
 ) -> list[str]:
-    """What is expected where the search goes on."""
+    """Expectations where the search goes on."""
     if not len(candidates):
         return []
-    rows = [*range(len(x), len(x) + len(candidates[:_CANDIDATES])), best]
-    texts = [expectation(means[0][row], means[1][row]) for row in rows]
+    number, dim = history.x.shape
+    texts = [expectation(*pair) for pair in zip(*beliefs, strict=True)]
     order = [] if influence is None else [e.columns[0] for e in influence.main]
-    order += [place for place in range(x.shape[1]) if place not in order]
+    order += [place for place in range(dim) if place not in order]
+    named = candidates[:_CANDIDATES]
     lines = [
-        f"Next: {at.text(point, order)}, where the model expects {text}."
-        for point, text in zip(candidates[:_CANDIDATES], texts[:-1], strict=True)
+        say("next_point", where=at.text(point, order), value=text)
+        for point, text in zip(named, texts[number:], strict=False)
     ]
-    if len(candidates) > _CANDIDATES:
-        lines.append(f"{count(len(candidates) - _CANDIDATES, 'further point')} with these.")
-    return [*lines, f"At the best point so far it expects {texts[-1]}."]
+    if further := len(candidates) - len(named):
+        lines.append(say("further", number=further))
+    return [*lines, say("at_best", value=texts[history.best])]
 
 
 def _ahead_sentence(ahead: LeaveOneOut, num_initial: int) -> str:
-    """How the model fared where it had chosen; the first value has none before it."""
+    """Errors where the model had chosen; the first value has none before it."""
     z = ahead.z_scores[max(num_initial, 1) :]
-    if not len(z):
-        return "No evaluation was chosen by the model yet."
-    inside = int((np.abs(z) <= Z95).sum())
-    bias = float(z.mean())
-    towards = "higher" if bias > 0 else "lower"
-    leaning = ""
-    if abs(bias) > Z95 / np.sqrt(len(z)):
-        leaning = f"; on average they were {towards}, by {abs(bias):.2g} deviations"
-    return (
-        f"Predicted from those before it, {inside} of {count(len(z), 'evaluation')} lay within the "
-        f"95 % interval{leaning}."
+    bias = float(z.mean()) if len(z) else 0.0
+    leans = len(z) > 0 and abs(bias) > Z95 / np.sqrt(len(z))
+    return say(
+        "ahead",
+        inside=int((np.abs(z) <= Z95).sum()),
+        number=len(z),
+        towards=("higher" if bias > 0 else "lower") if leans else "",
+        bias=f"{abs(bias):.2g}",
     )

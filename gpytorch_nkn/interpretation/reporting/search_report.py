@@ -1,9 +1,8 @@
-"""What a report on a search holds, and how it is written as text, as values and as a page."""
+"""The findings of a search: progress, beliefs along single columns, effects and checks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,23 +10,25 @@ import numpy as np
 from gpytorch_nkn import plotting
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, plain
 from gpytorch_nkn.interpretation.effects import Effects
-from gpytorch_nkn.interpretation.reporting.picture import (
-    SIZE,
-    Picture,
-    draw,
-    draw_figure,
+from gpytorch_nkn.interpretation.reporting.page import (
+    Block,
+    Findings,
+    calibration_sketch,
+    effects_block,
     finite,
     literal,
-    render,
+    panels,
+    sketch,
 )
-from gpytorch_nkn.interpretation.reporting.words import MATTERS
+from gpytorch_nkn.interpretation.units import percent
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["SearchReport", "SearchSlice"]
 
-_PANELS, _PANEL = 3, 18  # slices in a row of the figure, and characters of their labels
+_PANELS, _PANEL = 3, 18  # slices of the short figure, and characters of their labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,7 @@ class SearchSlice:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SearchReport:
+class SearchReport(Findings):
     """How a search went and goes on, see :func:`gpytorch_nkn.interpretation.report_search`.
 
     Attributes:
@@ -111,98 +112,82 @@ class SearchReport:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.title!r}, {len(self.values)} evaluations)"
 
-    def __str__(self) -> str:
-        return self.text
-
-    @property
-    def text(self) -> str:
-        """The report as text, which ``print`` shows."""
-        lines = [self.title, "=" * len(self.title), "", *self.summary, ""]
-        if self.effects is not None:
-            lines += ["Effects of the columns", "-" * 22, str(self.effects), ""]
-        return "\n".join([*lines, "Model checking", "-" * 14, *self.checks])
-
     def to_dict(self) -> dict[str, Any]:
         """All attributes as plain values for JSON; what is no finite number becomes None."""
         return finite(plain(self))
 
-    def to_html(self) -> str:
-        """One self-contained page, figures included. Needs matplotlib."""
-        total = {} if self.effects is None else dict(enumerate(self.effects.total_order))
-        return render(
-            "search.html.jinja",
-            report=self,
-            progress=self._draw_progress(),
-            slices=draw_figure(
-                "What the model believes, and the acquisition function, along single columns",
-                self._paint_slices,
-                self._size(len(self.slices)),
-            ),
-            effects=self._draw_effects(),
-            order=sorted(total.items(), key=lambda item: -item[1]),
-            ahead=draw(
-                "How far evaluations lay from what was predicted from those before them",
-                lambda ax: plotting.plot_one_step_ahead(
-                    ax, self.ahead.z_scores, num_initial=self.num_initial
-                ),
-            ),
-            calibration=draw(
-                "Share of evaluations inside predictive intervals",
-                lambda ax: plotting.plot_calibration(
-                    ax,
-                    np.array([c.level for c in self.left_out.coverage]),
-                    np.array([c.fraction for c in self.left_out.coverage]),
-                    num_points=self.values.size,
-                ),
-            ),
-        )
-
-    def save(self, path: str | Path) -> Path:
-        """Write the page of :meth:`to_html` to a file, and return its path.
-
-        Raises:
-            ValueError: The name of the file is of another format.
-        """
-        path = Path(path)
-        if path.suffix.lower() not in ("", ".html", ".htm"):
-            raise ValueError(
-                f"A page is HTML, got {path.name!r}: plot().savefig(...) makes pictures, "
-                "to_dict() values for JSON."
-            )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.to_html(), encoding="utf-8")
-        return path
-
     def plot(self, figure: Figure | None = None) -> Figure:
-        """Draw progress, one-step-ahead errors, and what is believed where it looks next.
+        """Draw progress, one-step-ahead errors, and beliefs around the next point.
 
         Args:
-            figure: An empty figure of matplotlib, which gets a constrained layout if it has none;
-                by default a new one of 10 by 6 inches, unknown to pyplot.
+            figure: An empty figure of matplotlib; by default a new one of 10 by 6 inches, unknown
+                to pyplot.
 
         Returns:
             The figure.
-
-        Raises:
-            TypeError: It is no figure.
         """
+        from matplotlib import style
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(10, 6)) if figure is None else figure
-        if not isinstance(figure, Figure):
-            raise TypeError(f"figure must be a matplotlib Figure, got {type(figure).__name__}.")
         if figure.get_layout_engine() is None:
             figure.set_layout_engine("constrained")
         halves: Any = figure.subfigures(2, 1)
-        above, below = halves
-        left, right = above.subplots(1, 2)
-        self._paint_progress(left)
-        plotting.plot_one_step_ahead(right, self.ahead.z_scores, num_initial=self.num_initial)
-        shown = self.slices[:_PANELS]
-        self._paint_acquisition(below.subplots(1, len(shown)), shown)
+        with style.context(plotting.STYLE):
+            left, right = halves[0].subplots(1, 2)
+            self._paint_progress(left)
+            self._paint_ahead(right)
+            shown = min(_PANELS, len(self.slices))
+            self._paint_slices(np.ravel(halves[1].subplots(1, shown)))
         return figure
 
-    def _paint_progress(self, ax: Any) -> None:
+    def blocks(self) -> list[Block]:
+        """Parts of the report in their order."""
+        progress = sketch(
+            "Values in the order of evaluation, and the best so far", self._paint_progress
+        )
+        text = "What the model believes, and the acquisition function, along single columns"
+        blocks = [
+            Block("Summary", self.summary, figures=(progress,)),
+            Block(
+                "Where it looks next",
+                note=self._slices_note(),
+                figures=(panels(text, self._paint_slices, len(self.slices)),),
+                layout="wide",
+            ),
+        ]
+        if self.effects is not None:
+            label = f"effect on {literal(self.outcome, _PANEL)}"
+            note = (
+                "Averages over the other columns, as they are in the evaluations; shares are Sobol "
+                "indices of the posterior mean, which has only what was seen: "
+                f"{percent(self.effects.uncertain)} of the variance of the function is uncertain. "
+                "Dots are evaluations: the effect and what the model leaves unexplained."
+            )
+            blocks.append(effects_block(self.effects, label, note=note))
+        text = "How far evaluations lay from predictions by those before them"
+        checks = sketch(text, self._paint_ahead, caption=text), calibration_sketch(self.left_out)
+        note = (
+            "Each evaluation is predicted from those before it, and from all others, with the "
+            "parameters that the model has now."
+        )
+        return [*blocks, Block("Model checking", self.checks, note, (), checks, layout="beside")]
+
+    def _slices_note(self) -> str:
+        number = len(self.candidates)
+        where = "the first of the next points" if number > 1 else "the next point"
+        where = where if number else "the best point so far"
+        note = (
+            f"Along one column each, the others as at {where}: the mean of {self.outcome} and its "
+            "95 % band"
+        )
+        if self.slices[0].acquisition is not None:
+            note += "; below, on one scale for all columns, the acquisition function"
+        if number:
+            note += ". Points are at their expected means, off the line where other columns differ"
+        return f"{note}."
+
+    def _paint_progress(self, ax: Axes) -> None:
         plotting.plot_progress(
             ax,
             self.values,
@@ -213,50 +198,9 @@ class SearchReport:
             y_label=literal(self.outcome, _PANEL),
         )
 
-    def _draw_progress(self) -> Picture:
-        return draw("Values in the order of evaluation, and the best so far", self._paint_progress)
+    def _paint_ahead(self, ax: Axes) -> None:
+        plotting.plot_one_step_ahead(ax, self.ahead.z_scores, num_initial=self.num_initial)
 
-    def _paint_slices(self, figure: Figure) -> None:
-        width = min(_PANELS, len(self.slices))
-        height = -(-len(self.slices) // width)
-        axes = figure.subplots(height, width, squeeze=False).flatten()
-        for ax in axes[len(self.slices) :]:
-            ax.set_axis_off()
-        self._paint_acquisition(axes[: len(self.slices)], self.slices)
-
-    def _paint_acquisition(self, axes: Any, slices: tuple[SearchSlice, ...]) -> None:
-        literals = [replace(one, name=literal(one.name, _PANEL)) for one in slices]
-        plotting.plot_acquisition(axes, literals, y_label=literal(self.outcome, _PANEL))
-
-    def _draw_effects(self) -> Picture | None:
-        if self.effects is None:
-            return None
-        total = self.effects.total_order
-        main = [e for e in self.effects.main if total[e.columns[0]] >= MATTERS]
-        shown = [
-            replace(
-                effect,
-                label=literal(effect.label),
-                names=tuple(literal(name, _PANEL) for name in effect.names),
-            )
-            for effect in (
-                *(main or self.effects.main[:1]),
-                *(pair for pair in self.effects.pairs if pair.share >= MATTERS),
-            )
-        ]
-
-        def paint(figure: Figure) -> None:
-            width = min(_PANELS, len(shown))
-            axes = figure.subplots(-(-len(shown) // width), width, squeeze=False).flatten()
-            for ax in axes[len(shown) :]:
-                ax.set_axis_off()
-            label = f"effect on {literal(self.outcome, _PANEL)}"
-            plotting.plot_effects(axes[: len(shown)], shown, y_label=label)
-
-        text = "Effects of the columns, and of pairs beyond these"
-        return draw_figure(text, paint, self._size(len(shown)))
-
-    @staticmethod
-    def _size(panels: int) -> tuple[float, float]:
-        width = min(_PANELS, panels)
-        return max(SIZE[0], 3.2 * width), 2.6 * -(-panels // width) + 0.4
+    def _paint_slices(self, axes: Any) -> None:
+        slices = [replace(s, name=literal(s.name, _PANEL)) for s in self.slices[: len(axes)]]
+        plotting.plot_acquisition(axes, slices, y_label=literal(self.outcome, _PANEL))

@@ -22,6 +22,7 @@ from gpytorch.kernels import (
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
+from linear_operator import to_dense
 from scipy.stats import multivariate_normal, norm
 
 from gpytorch_nkn.estimators import NKNForecaster
@@ -34,7 +35,6 @@ from gpytorch_nkn.interpretation.expansion.stock_kernels import (
     as_stock,
     fitted_parts,
     shorter,
-    split,
     stock_sum,
 )
 from gpytorch_nkn.interpretation.units import Units
@@ -108,14 +108,8 @@ def small():
 
 
 @pytest.fixture(scope="module")
-def heldout():
-    t, y = cycle_and_trend(5, n=LEARNED + 12)
-    return t[LEARNED:], 5 + 3 * y[LEARNED:]
-
-
-@pytest.fixture(scope="module")
-def simple(forecaster, heldout):
-    return simplify(forecaster, heldout=heldout, max_candidates=3, restarts=0)
+def simple(forecaster):
+    return simplify(forecaster, max_candidates=3)
 
 
 def families(result):
@@ -123,15 +117,12 @@ def families(result):
 
 
 def test_a_cycle_and_a_trend_are_found(simple):
-    assert {"PER[0]", "RBF[0]"} <= set(families(simple))
-    # more terms only for the sake of held-out data
-    best = max(simple.history, key=lambda step: step.criterion)
-    assert sorted(best.expression.split(" + ")) == ["PER", "RBF"]
+    assert families(simple) == ["PER[0]", "RBF[0]"]
     labels = {term.label[:3]: float(term.label[4:-1]) for term in simple.terms}
     assert labels["PER"] == pytest.approx(12, rel=0.03) and 12 < labels["RBF"] < 50
     text = str(simple)
     assert "a cycle of 12.0" in text and "variation over" in text
-    assert simple.densities["blocked_cv"][0] > simple.densities["blocked_cv"][1] - 0.05
+    assert simple.loss == simple.network_log_density - simple.log_density < 0.05
 
 
 def test_a_linear_trend_beside_a_changing_cycle_is_found():
@@ -142,7 +133,7 @@ def test_a_linear_trend_beside_a_changing_cycle_is_found():
     model = GP(x, y, NeuralKernelNetwork.time_series(wiring="Linear4-Product2-Linear1"))
     recipe = Recipe(adam_steps=50, lbfgs_iterations=30)
     fit_best_of(model, restarts=1, recipe=recipe, progress=False)
-    result = simplify(model, max_candidates=5, restarts=0)
+    result = simplify(model, max_candidates=5)
     assert families(result) == ["LIN[0]", "PER[0]*RBF[0]"]
     text = str(result)
     assert "a linear trend" in text and "whose shape drifts over" in text
@@ -160,8 +151,7 @@ def test_criterion_is_the_bic_of_the_kernel_that_is_returned(simple):
     # slope, level and noise beside those of the terms
     free = 3 + sum(parameters[term.label.split("(")[0]] for term in simple.terms)
     assert free == sum(p.numel() for p in model.parameters() if p.requires_grad)
-    found = simple.history[-1].criterion
-    assert found == pytest.approx(likelihood - 0.5 * free * math.log(len(y)), abs=1e-4)
+    assert simple.bic == pytest.approx(likelihood - 0.5 * free * math.log(len(y)), abs=1e-4)
 
 
 def test_criterion_is_no_worse_than_that_of_the_kernel_of_the_draw(simple, forecaster):
@@ -169,42 +159,23 @@ def test_criterion_is_no_worse_than_that_of_the_kernel_of_the_draw(simple, forec
     covariance = covariance_of_cycle_and_trend(t) + 0.1**2 * np.eye(LEARNED)
     likelihood = multivariate_normal.logpdf(y, np.zeros(LEARNED), covariance)
     likelihood += LEARNED * math.log(forecaster.y_scale_ / 3)  # of standardised targets
-    best = max(step.criterion for step in simple.history)
-    assert best >= likelihood - 0.5 * 8 * math.log(LEARNED)
-    # terms that the held-out data did not ask for are not kept at a price
-    assert simple.met or simple.history[-1].criterion == best
+    assert simple.bic >= likelihood - 0.5 * 8 * math.log(LEARNED)
 
 
-def test_held_out_density_is_that_of_the_processes(simple, forecaster, heldout):
-    x = torch.as_tensor(forecaster.standardised_time(heldout[0]))[:, None]
-
-    def density(model):
-        with torch.no_grad():
-            prediction = model.likelihood(model(x))
-        mean = forecaster.y_offset_ + forecaster.y_scale_ * prediction.mean.numpy()
-        std = forecaster.y_scale_ * prediction.stddev.numpy()
-        return norm.logpdf(heldout[1], mean, std).mean()
-
-    assert simple.compared == "heldout"
-    assert simple.network_log_density == pytest.approx(density(forecaster.model_), abs=1e-6)
-    assert simple.log_density == pytest.approx(density(simple.model), abs=1e-6)
-    assert simple.loss == simple.network_log_density - simple.log_density
-
-
-def test_leave_one_out_density_is_that_of_refits_without_each_point(simple, forecaster):
+def test_log_density_is_that_of_refits_without_each_block(simple, forecaster):
     model = simple.model
     x, y = model.train_inputs[0], model.train_targets
     with torch.no_grad():
         k = (simple.kernel(x).to_dense() + model.likelihood.noise * torch.eye(len(y))).numpy()
         residual = (y - model.mean_module(x)).numpy()
     total = 0.0
-    for i in range(len(y)):
-        rest = np.arange(len(y)) != i
-        weights = np.linalg.solve(k[np.ix_(rest, rest)], k[rest, i])
-        variance = k[i, i] - weights @ k[rest, i]
-        total += norm.logpdf(residual[i], weights @ residual[rest], math.sqrt(variance))
+    for block in np.array_split(np.arange(len(y)), 8):
+        rest = np.setdiff1d(np.arange(len(y)), block)
+        gain = np.linalg.solve(k[np.ix_(rest, rest)], k[np.ix_(rest, block)])
+        variance = np.diag(k[np.ix_(block, block)] - gain.T @ k[np.ix_(rest, block)])
+        total += norm.logpdf(residual[block], gain.T @ residual[rest], np.sqrt(variance)).sum()
     expected = total / len(y) - math.log(forecaster.y_scale_)
-    assert simple.densities["loo"][0] == pytest.approx(expected, abs=1e-6)
+    assert simple.log_density == pytest.approx(expected, abs=1e-6)
 
 
 class WithoutThisPackage(pickle.Unpickler):
@@ -230,12 +201,12 @@ def test_model_and_random_state_are_left_alone(small):
     model = deepcopy(small.model_)
     model.train()
     before, state = deepcopy(model.state_dict()), torch.get_rng_state()
-    first = simplify(model, max_terms=1, max_candidates=1, restarts=1)
+    first = simplify(model, max_terms=1, max_candidates=1)
     assert model.training and torch.equal(torch.get_rng_state(), state)
     for key, value in model.state_dict().items():
         assert torch.equal(value, before[key]), key
-    second = simplify(model, max_terms=1, max_candidates=1, restarts=1)
-    assert first.expression == second.expression and first.history == second.history
+    second = simplify(model, max_terms=1, max_candidates=1)
+    assert first.expression == second.expression and first.bic == second.bic
     assert not first.model.training and len(first.terms) == 1
 
 
@@ -251,36 +222,16 @@ def test_ctrl_c_keeps_the_best_so_far(small, monkeypatch):
 
     monkeypatch.setattr(module, "run_lbfgs", interrupt)
     limit = 12
-    result = simplify(small, max_candidates=2, restarts=0)
+    result = simplify(small, max_candidates=2)
     assert result.interrupted and "interrupted" in str(result) and len(result.terms) >= 1
-    assert result.history[0].action.startswith("add")
     calls.clear()
     limit = 1  # before a kernel was accepted, the best one that was fitted counts
     result = simplify(small, max_candidates=2)
     assert result.interrupted and len(result.terms) >= 1
-    assert [step.action for step in result.history] == ["interrupted"]
     calls.clear()
     limit = 0
     with pytest.raises(KeyboardInterrupt):
         simplify(small, max_candidates=2)
-
-
-def test_what_is_not_within_the_tolerance_is_said(small):
-    result = simplify(small, max_terms=1, max_candidates=1, tolerance=0.0, restarts=0)
-    assert result.compared == "blocked_cv"
-    assert result.met == (result.loss <= 0) and len(result.terms) == 1
-    assert ("NOT within" in str(result)) == (not result.met)
-
-
-@pytest.mark.parametrize("criterion", ["loo", "blocked_cv"])
-def test_left_out_data_can_be_the_criterion(small, criterion):
-    options = {"max_terms": 1, "max_candidates": 1, "restarts": 0}
-    result = simplify(small, criterion=criterion, **options)
-    assert result.compared == criterion and result.criterion == criterion
-    n, log_scale = 40, math.log(small.y_scale_)
-    last = result.history[-1]
-    assert last.criterion == pytest.approx(n * (last.log_density + log_scale), abs=1e-6)
-    assert result.log_density == pytest.approx(last.log_density, abs=1e-4)
 
 
 def test_single_task_gp_keeps_its_transforms_and_finds_the_columns():
@@ -294,13 +245,12 @@ def test_single_task_gp_keeps_its_transforms_and_finds_the_columns():
     )  # fmt: skip
     recipe = Recipe(adam_steps=50, lbfgs_iterations=20)
     fit_best_of(model, restarts=1, recipe=recipe, progress=False)
-    result = simplify(model, heldout=(x[50:], y[50:]), max_candidates=3, restarts=0)
+    result = simplify(model, max_candidates=3)
     assert isinstance(result.model.outcome_transform, Standardize)
-    posterior = result.model.posterior(x[50:], observation_noise=True)
-    mean, std = posterior.mean.detach().numpy(), posterior.variance.detach().sqrt().numpy()
-    assert result.log_density == pytest.approx(norm.logpdf(y[50:], mean, std).mean(), abs=1e-5)
+    mean = result.model.posterior(x[50:]).mean
+    assert (mean - y[50:]).square().mean() < 0.05 * y[50:].var()
     assert {c for term in result.terms for c in term.columns} == {0, 2}
-    assert simplify(model, max_terms=1, max_candidates=1, restarts=0).compared == "loo"
+    assert "Leave-one-out" in str(result)
     assert str(result.kernel(x[:4, :3]).to_dense().shape) == "torch.Size([4, 4])"
 
 
@@ -312,7 +262,7 @@ def test_a_network_with_a_skip_connection_becomes_a_sum():
     model = SingleTaskGP(x, y, covar_module=kernel)
     model.likelihood.noise = 0.01
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    result = simplify(model, max_terms=2, max_candidates=3, restarts=0)
+    result = simplify(model, max_terms=2, max_candidates=3)
     assert families(result) == ["RBF[0]", "RBF[2]"]
     assert "variation over" in str(result) and "in x2" in str(result) and not result.skipped
     assert list(model.state_dict()) == list(before)
@@ -331,7 +281,7 @@ def test_a_kernel_over_all_columns_loses_those_that_are_not_needed():
     network.layers[-1].weight = torch.tensor([[0.01, 0.01, 0.02, 0.02, 0.02, 0.02, 0.85]])
     model = SingleTaskGP(x, y, covar_module=ScaleKernel(network))
     model.likelihood.noise = 0.01
-    result = simplify(model, max_terms=1, max_candidates=2, restarts=0)
+    result = simplify(model, max_terms=1, max_candidates=2)
     assert [term.columns for term in result.terms] == [frozenset({1, 3})]
     assert result.terms[0].label.startswith("MATERN5/2[x1, x3](")
 
@@ -343,24 +293,9 @@ def test_several_outputs_and_batches_are_refused():
         simplify(model)
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"criterion": "aic"}, "criterion must be one of 'bic', .*got 'aic'"),
-        ({"max_terms": 0}, "max_terms must be at least 1, got 0"),
-        ({"restarts": -1}, "restarts must be at least 0, got -1"),
-        ({"tolerance": math.nan}, "tolerance must be a number .* got nan"),
-        ({"heldout": ([1.0, 2.0], [1.0])}, r"targets must have shape \(2,\), got \(1,\)"),
-        ({"heldout": ([1.0], [math.nan])}, "held-out targets contain NaN"),
-        ({"heldout": [1.0]}, "heldout must be a pair"),
-    ],
-)
-def test_bad_options_are_refused(small, options, message):
-    with pytest.raises(ValueError, match=message):
-        simplify(small, **options)
-
-
-def test_numbers_that_are_not_integers_are_refused(small):
+def test_bad_options_are_refused(small):
+    with pytest.raises(ValueError, match="max_terms must be at least 1, got 0"):
+        simplify(small, max_terms=0)
     with pytest.raises(TypeError, match=r"max_candidates must be an integer, got 1\.5"):
         simplify(small, max_candidates=1.5)
 
@@ -439,22 +374,13 @@ def test_shorter_products():
     rq = RQKernel(active_dims=(1,)).initialize(lengthscale=0.8)
     x = torch.randn(4, 4)
     d = x[:, None] - x
-    found = {}
-    for done, part in shorter(Part(1.0, (rbf, rq))):
-        found.setdefault(done, stock_sum([part], LIKE)(x).to_dense())
-    assert len(found) == 5
     rbf_0, rbf_3 = (torch.exp(-0.5 * (d[..., c] / s) ** 2) for c, s in ((0, 0.5), (3, 2.0)))
     rbf_1 = torch.exp(-0.5 * (d[..., 1] / 0.8) ** 2)
-    torch.testing.assert_close(found["drop RQ of RBF*RQ"], rbf_0 * rbf_3)
-    torch.testing.assert_close(found["RBF for RQ in RBF*RQ"], rbf_0 * rbf_3 * rbf_1)
-    torch.testing.assert_close(
-        found["drop column 0 of RBF in RBF*RQ"], rbf_3 * found["drop RBF of RBF*RQ"]
-    )
-    torch.testing.assert_close(
-        found["drop column 3 of RBF in RBF*RQ"], rbf_0 * found["drop RBF of RBF*RQ"]
-    )
-    ((_, (first, second)),) = split(Part(1.0, (rbf, rq)))
-    assert first.factors == (rbf,) and second.factors == (rq,)
+    own_rq = to_dense(rq(x))
+    expected = [own_rq, rbf_3 * own_rq, rbf_0 * own_rq, rbf_0 * rbf_3, rbf_0 * rbf_3 * rbf_1]
+    found = [stock_sum([part], LIKE)(x).to_dense() for part in shorter(Part(1.0, (rbf, rq)))]
+    for one, other in zip(found[:5], expected, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_words():
@@ -481,7 +407,7 @@ def test_zero_mean_keeps_periodic_kernels_without_their_constant_part():
     y = y + 0.05 * torch.randn(50)
     kernel = ScaleKernel(RBFKernel() * PeriodicKernel()) + LinearKernel()
     kernel.kernels[0].base_kernel.kernels[1].period_length = 0.52
-    found = simplify(GP(x, y, kernel), zero_mean=True, max_candidates=3, restarts=0)
+    found = simplify(GP(x, y, kernel), zero_mean=True, max_candidates=3)
     factors = [factor for term in found.terms for factor in term.factors]
     assert any(isinstance(factor, ZeroMeanPeriodicKernel) for factor in factors)
     assert not any(isinstance(factor, PeriodicKernel) for factor in factors)

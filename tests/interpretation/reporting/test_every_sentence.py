@@ -95,21 +95,6 @@ def grows(c, period, word, first, last):
     )
 
 
-def sine(c):
-    """Whether the lines of a Fourier transform beside the period's hold most of the power."""
-    spectrum = np.abs(np.fft.rfft((c.mean - c.mean.mean()) * np.hanning(len(c.x)))) ** 2
-    line = round(np.ptp(c.x) / c.period)
-    near = spectrum[max(0, line - 3) : line + 4].sum()
-    return near > 0.8 * spectrum[max(0, line - 3) :].sum()
-
-
-def one_shape(c):
-    cycles = int(np.ptp(c.x) / c.period)
-    size = round(c.period / (c.x[1] - c.x[0]))
-    ends = c.mean[:size], c.mean[(cycles - 1) * size : cycles * size]
-    return np.corrcoef(*ends)[0, 1] > 0.9
-
-
 COMPONENT = [
     ("The level stays at about <n>.",
      lambda c, a: same(a, c.mean.mean()) and np.ptp(c.mean) <= 0.021 * c.y.std()),
@@ -128,8 +113,6 @@ COMPONENT = [
      "only in part.",
      lambda c, how, a: same(a, c.fade, 0.02 * np.ptp(c.x))
      and (how == "slowly") == (c.fade > 2 * c.period)),
-    ("(?:Its|Apart from that, its) shape stays nearly the same throughout the data.", one_shape),
-    ("Within a period it is close to a sine wave.", sine),
     ("It varies over about <n>; its standard deviation is <n>.",
      lambda c, a, s: same(a, c.length, 0.06 * c.length + np.ptp(c.x) / 400)
      and same(s, c.mean.std())),
@@ -145,9 +128,6 @@ COMPONENT = [
      lambda c: abs(c.past(c.x[1] - c.x[0])) < 0.15 * abs(c.mean).max()),
     ("Held-out data are predicted as well without (?:it|them): it may be noise.",
      lambda c: c.negligible),
-    ("It is nearly a sum of what its columns do one by one.", lambda c: c.joint < 0.15),
-    ("<share> of its variance is what its columns do together, the rest what they do one by one.",
-     lambda c, s: is_share(s, c.joint, 0.1)),
 ]  # fmt: skip
 
 SUMMARY = [

@@ -14,7 +14,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import fit_best_of
-from gpytorch_nkn.interpretation import Report, decompose, report
+from gpytorch_nkn.interpretation import Report, report
 from gpytorch_nkn.kernels import SpectralComponentKernel
 from tests.interpretation.small_models import (
     COLUMNS,
@@ -49,7 +49,6 @@ def check(found):
             assert odd not in text.split("The kernel, by shares")[0].split("Terms:")[0]
     for section in found.sections:
         words = " ".join(section.sentences)
-        assert not ("stays nearly the same" in words and "changes" in words)
         assert section.title[0].isupper() or section.title[0].isdigit()
         assert all(sentence.endswith(".") for sentence in section.sentences)
         assert ".." not in words
@@ -72,7 +71,6 @@ def test_parts_of_a_known_series_have_their_words(seasonal):
     size = float(first.split("deviation is ")[1].split(" kg")[0])
     assert first.startswith("It repeats every 12.0 months; ")
     assert size == pytest.approx(math.sqrt(0.5), rel=0.02)
-    assert "close to a sine wave" in titles["A yearly cycle"].sentences[-1]
 
 
 def test_summary_adds_up(seasonal):
@@ -107,22 +105,13 @@ def test_fit_and_forecast_are_those_of_the_model():
         np.testing.assert_allclose(leftover, found.y - found.fit.mean[at], atol=1e-8)
 
 
-def test_draws_have_the_moments_of_the_forecast():
-    found = report(seasonal_gp(), horizon=24.0, samples=400)
-    error = found.forecast.samples.mean(0) - found.forecast.mean
-    half = (found.forecast.upper - found.forecast.mean) / 1.959964
-    spread = np.sqrt(half**2 - 0.01)  # draws are without noise
-    assert np.abs(error / spread).max() < 5 / np.sqrt(400) * 1.5
-    np.testing.assert_allclose(found.forecast.samples.std(0), spread, rtol=0.25)
-
-
 def test_a_forecaster_is_continued_by_its_own_predictions():
     made = forecaster(np.arange(40.0), season(40))
-    found = check(report(made, horizon=8.0, samples=0))
+    found = check(report(made, horizon=8.0))
     mean, std = made.predict(found.forecast.x, return_std=True)
     np.testing.assert_allclose(found.forecast.mean, mean, atol=1e-6)
     np.testing.assert_allclose(found.forecast.upper, mean + 1.959964 * std, rtol=1e-5)
-    assert found.forecast.samples.shape == (0, found.forecast.x.size)
+    assert found.forecast.samples.shape == (5, found.forecast.x.size)
     np.testing.assert_allclose(found.y, season(40))
 
 
@@ -139,7 +128,7 @@ def test_logarithms_are_undone():
     (trend,) = [part for part in found.sections if "trend" in part.title]
     start = float(trend.sentences[0].split("from ")[1].split(" ")[0])
     assert start == pytest.approx(np.exp(season(40)[:12].mean() / 5), rel=0.2)
-    endless = report(made, horizon=3000.0, by="columns", samples=0)  # one component
+    endless = report(made, horizon=3000.0)  # one component
     assert np.isfinite(endless.forecast.upper).all()
 
 
@@ -175,7 +164,7 @@ DATES = {
 @pytest.mark.parametrize("name", DATES)
 def test_dates(name):
     times = DATES[name]
-    found = check(report(forecaster(times, season(36)), samples=1))
+    found = check(report(forecaster(times, season(36))))
     assert found.x.dtype.kind == found.forecast.x.dtype.kind == "M"
     zoneless = times.tz_localize(None) if getattr(times, "tz", None) is not None else times
     expected = np.asarray(zoneless).astype("datetime64[s]")  # days are those of the clock
@@ -187,8 +176,8 @@ def test_dates(name):
 
 def test_unit_of_dates_is_converted():
     made = forecaster(DATES["time zone"], season(36, 7))
-    weeks = check(report(made, x_unit="weeks", horizon=7.0, samples=0))
-    days = report(made, samples=0)
+    weeks = check(report(made, x_unit="weeks", horizon=7.0))
+    days = report(made)
     assert weeks.units.x_scale[0] == pytest.approx(days.units.x_scale[0] / 7)
     assert (weeks.forecast.x[-1] - weeks.x[-1]) / np.timedelta64(1, "D") == pytest.approx(7)
     with pytest.raises(ValueError, match="x_unit of dates must be one of .*got 'pages'"):
@@ -221,7 +210,7 @@ AWKWARD = {
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_series(name):
     times, values = AWKWARD[name]
-    found = check(report(forecaster(times, values), x_unit="h", y_unit="kg", samples=1))
+    found = check(report(forecaster(times, values), x_unit="h", y_unit="kg"))
     order = np.argsort(times, kind="stable")
     np.testing.assert_allclose(found.x, np.asarray(times)[order], atol=1e-9 * np.max(times))
     np.testing.assert_allclose(found.y, np.asarray(values)[order], rtol=1e-9)
@@ -229,29 +218,6 @@ def test_awkward_series(name):
         assert np.isfinite(section.curve.mean).all() and np.isfinite(section.curve.upper).all()
     if name.startswith("3 points"):
         assert found.to_html().startswith("<!DOCTYPE html>")
-
-
-@pytest.mark.parametrize("by", ["signature", "columns"])
-def test_components_of_a_series_by_other_rules(by):
-    found = check(report(seasonal_gp(), by=by))
-    text = " ".join(section.title for section in found.sections)
-    assert ("What depends on x alone" if by == "columns" else "part of the kernels PER") in text
-
-
-def test_few_components_are_enough():
-    found = check(report(forecaster(np.arange(40.0), season(40)), max_components=2))
-    assert len(found.sections) == 2
-    (rest,) = [s for s in found.sections if s.title.endswith(" smaller components")]
-    assert rest.sentences[0].startswith("Their standard deviation")
-
-
-def test_one_component_is_told_in_the_singular():
-    model = seasonal_gp()
-    model.covar_module = model.covar_module.kernels[0]
-    model.eval()
-    found = check(report(model))
-    assert found.summary[0].startswith("48 values were split into 1 component, which explains ")
-    assert " of them" not in found.summary[0] and "of that" not in found.summary[0]
 
 
 @pytest.fixture(scope="module")
@@ -267,16 +233,18 @@ def test_several_columns_have_effects(columns):
         columns_gp().train_targets.unsqueeze(-1))[0][:, 0].numpy())  # fmt: skip
     assert all(section.curve is None for section in columns.sections)
     titles = [section.title for section in columns.sections]
-    assert "What depends on dose and age together" in titles
+    assert "What depends on dose, age" in titles
     (dose,) = [line for line in columns.summary if ". As dose goes from " in line]
     # the targets hold 5 dose, from nearly 0 to 10
     assert 30 < float(dose.split("rises by ")[1].split(" mg")[0]) < 60
     assert columns.to_dict()["effects"]["names"] == list(COLUMNS)
 
 
-@pytest.mark.parametrize("case", ["float32", "fixed noise", "record", "no words"])
+@pytest.mark.parametrize("case", ["float32", "float32 series", "fixed noise", "record", "no words"])
 def test_other_models(case):
-    if case == "float32":
+    if case == "float32 series":
+        model = seasonal_gp().float()
+    elif case == "float32":
         model = columns_gp(2, dtype=torch.float32)
     elif case == "fixed noise":
         model = columns_gp(2, noise=4.0)
@@ -289,10 +257,6 @@ def test_other_models(case):
     found = check(report(model))
     if case == "fixed noise":
         assert found.summary[0].endswith("noise with a standard deviation of 2.00.")
-
-
-def test_float32_series():
-    check(report(seasonal_gp().float(), samples=2))
 
 
 def test_equal_seeds_give_equal_pages_and_nothing_else_changes():
@@ -318,10 +282,6 @@ WRONG = {
     "NaN": ({"horizon": math.nan}, ValueError, "horizon must be finite .*got nan"),
     "endless": ({"horizon": math.inf}, ValueError, "horizon must be finite .*got inf"),
     "huge": ({"horizon": 1e9}, ValueError, "at most 100 times the span of the data, 47, got 1"),
-    "samples": ({"samples": -1}, ValueError, "samples must not be negative, got -1"),
-    "parts": ({"samples": 2.5}, TypeError, "samples must be an integer, got 2.5"),
-    "by": ({"by": "colour"}, ValueError, "by must be one of .*got 'colour'"),
-    "one": ({"max_components": 1}, ValueError, "at least 2, got 1"),
     "names": ({"columns": ("a", "b")}, ValueError, "columns must hold 1 names, got 2"),
     "text": ({"columns": "a"}, TypeError, "columns must be a sequence of names, got 'a'"),
 }
@@ -334,14 +294,9 @@ def test_wrong_options(name):
         report(seasonal_gp(), **options)
 
 
-def test_options_of_series_are_refused_for_several_columns():
+def test_wrong_models():
     with pytest.raises(ValueError, match="horizon is for one input column, got 1.0 for 2"):
         report(columns_gp(2), horizon=1.0)
-    with pytest.raises(ValueError, match="x_name is for one input column, got 'a' for 2"):
-        report(columns_gp(2), x_name="a")
-
-
-def test_wrong_models():
     from botorch.models import SingleTaskGP
 
     with pytest.raises(ValueError, match="NKNForecaster is not fitted yet"):
@@ -365,28 +320,12 @@ def test_what_is_no_number_becomes_none(seasonal):
     json.dumps(values, allow_nan=False)
 
 
-def test_text_has_every_part(seasonal):
-    lines = seasonal.text.splitlines()
-    assert lines[:2] == ["What was found in sales", "=" * 23]
-    for head in ("Model checking", "The kernel, by shares of its diagonal"):
-        place = lines.index(head)
-        assert lines[place + 1] == "-" * len(head)
-    for number, section in enumerate(seasonal.sections, 1):
-        assert f"{number}. {section.title}" in lines
-
-
-def test_explained_shares_are_those_of_the_decomposition(seasonal):
-    split = decompose(seasonal_gp())
-    shares = [section.explained for section in seasonal.sections]
-    np.testing.assert_allclose(shares, split.explained)
-
-
-def test_save_returns_the_path_of_the_page(seasonal, tmp_path, monkeypatch):
-    monkeypatch.setattr(Report, "to_html", lambda self: f"a page about é, {self.title}")
-    path = seasonal.save(str(tmp_path / "report.html"))
-    assert path.read_text(encoding="utf-8") == seasonal.to_html()
+def test_save_returns_the_path_of_the_page(seasonal, tmp_path):
     deep = tmp_path / "a" / "new" / "report.html"
-    assert seasonal.save(deep) == deep and deep.exists()  # folders are made
+    assert seasonal.save(str(deep)) == deep  # folders are made
+    assert deep.read_text(encoding="utf-8") == seasonal.to_html()
+    with pytest.raises(ValueError, match="A page is HTML, got 'x.json'"):
+        seasonal.save(tmp_path / "x.json")
 
 
 def test_a_page_needs_matplotlib_and_the_text_does_not(seasonal, monkeypatch):
@@ -395,14 +334,6 @@ def test_a_page_needs_matplotlib_and_the_text_does_not(seasonal, monkeypatch):
     assert report(seasonal_gp(20)).text
     with pytest.raises(ImportError, match="matplotlib"):
         seasonal.to_html()
-
-
-def test_a_walk_is_named_and_so_is_the_weight_of_what_is_read():
-    rng = np.random.default_rng(0)
-    series = pd.Series(100 + rng.standard_normal(80).cumsum())
-    text = report(NKNForecaster(random_state=0).fit(series), progress=False).text
-    assert "Part of it is " in text and "which its forecast goes on from." in text
-    assert "Several processes predict together; this is the one of the highest weight (" in text
 
 
 def test_values_that_a_long_series_is_not_read_from_are_told(monkeypatch):
