@@ -170,7 +170,8 @@ def plot_calibration(
             return [np.asarray(quantile) / num_points for quantile in quantiles]
 
         grid = np.linspace(0, 1, 201)
-        draw_band(ax, grid, *ends(grid), _LEVEL, color=GRAY)
+        low, high = ends(grid)
+        draw_band(ax, grid, low, high, _LEVEL, color=GRAY)
         lower, upper = ends(x)
     ax.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=DASHES, label="calibrated")
     ax.plot(x, observed, color=BLUE, linewidth=1, alpha=0.6)

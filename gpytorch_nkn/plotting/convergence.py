@@ -50,7 +50,8 @@ def plot_convergence(ax: Axes, result: FitResult) -> Axes:
         if not kept.any():
             continue
         evaluations, gap = 1 + np.flatnonzero(kept), traces[record.number][kept] - finite.min()
-        label, style = "other restarts", {"color": _PALE, "linewidth": 1.2}
+        label = "other restarts"
+        style: dict[str, Any] = {"color": _PALE, "linewidth": 1.2}
         if record.number == result.best:
             label = f"restart {record.number}, chosen"
             style = {"color": ORANGE, "linewidth": 2, "zorder": 3}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -61,13 +61,14 @@ def plot_cumulative(
     gains, losses = np.maximum(explained - before, 0), np.maximum(before - explained, 0)
     ax.barh(rows, np.minimum(explained, before), height=0.62, color=_PALE, linewidth=0)
     ax.barh(rows, gains, left=before, height=0.62, color=BLUE, linewidth=0)
-    lost, look = losses > 0, {"facecolor": "none", "edgecolor": ORANGE, "hatch": "////"}
+    lost = losses > 0
+    look: Any = {"facecolor": "none", "edgecolor": ORANGE, "hatch": "////"}
     ax.barh(rows[lost], losses[lost], left=explained[lost], height=0.62, **look)
     finish(ax, "variance explained by this part and those above", "")
     for row, share in enumerate(explained.tolist()):
         text = "> 99.9 %" if 0.9995 <= share < 1 else f"{100 * share:.1f} %"
         end = max(share, before[row], 0), row
-        options = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
+        options: Any = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
         ax.annotate(text, end, fontsize=_SIZE, color=GRAY, **options)
     names = [textwrap.shorten(str(label), _CHARACTERS, placeholder=" ...") for label in labels]
     ax.grid(False, axis="y")

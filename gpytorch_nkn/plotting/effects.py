@@ -110,7 +110,7 @@ def _draw_curve(ax: Axes, effect: Any, levels: Sequence[str] | None, y_label: st
         ax.margins(x=0.01)
 
 
-def _draw_contours(ax: Axes, effect: Any, levels: list[Sequence[str] | None], y_label: str) -> None:
+def _draw_contours(ax: Axes, effect: Any, levels: list[list[str] | None], y_label: str) -> None:
     first, second = (as_array("grid", grid) for grid in effect.grid)
     if min(first.size, second.size) < 2:
         raise ValueError(

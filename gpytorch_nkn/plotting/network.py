@@ -276,13 +276,6 @@ def _contributions(layer: Layer, variances: np.ndarray) -> np.ndarray:
     return shares / total[:, None]
 
 
-def _head(layer: Layer) -> str:
-    if isinstance(layer, Activation):
-        return "exp" if layer.coefficients == "exp" else "polynomial"
-    name = type(layer).__name__
-    return f"{name}\nsimplex" if isinstance(layer, Linear) and layer.is_simplex else name
-
-
 def _draw_stages(ax: Axes, stages: list[_Stage], labels: list[str]) -> None:
     """Draw layers from left to right, the primitives with their labels."""
     rows = max(len(stage.shown) for stage in stages)

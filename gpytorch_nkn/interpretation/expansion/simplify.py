@@ -231,11 +231,11 @@ class _Search:
             self._accept(fitted, 0.0)
 
     def _accept(self, found: _State | None, gain: float = _GAIN) -> bool:
-        better = found is not None and (self.best is None or found.value > self.best.value + gain)
-        if better:
-            self.best = found
-            self.bar.set_postfix_str(" + ".join(part.name for part in found.parts))
-        return better
+        if found is None or (self.best is not None and found.value <= self.best.value + gain):
+            return False
+        self.best = found
+        self.bar.set_postfix_str(" + ".join(part.name for part in found.parts))
+        return True
 
     def _add_one(self, max_terms: int) -> bool:
         """Add the best candidate, with no more factors than it needs; False if none improves."""

@@ -216,7 +216,7 @@ class Report(Findings):
         return blocks
 
     def _overview(self) -> Block:
-        figures = ()
+        figures: tuple[Sketch, ...] = ()
         if self.fit is not None:
             caption = "The data, and the sum of all components with its 95 % band."
             figures = (
@@ -264,7 +264,7 @@ class Report(Findings):
 
     def _component(self, place: int) -> Block:
         section = self.sections[place]
-        figures = ()
+        figures: tuple[Sketch, ...] = ()
         if section.curve is not None:
             figures = (
                 self._curve(

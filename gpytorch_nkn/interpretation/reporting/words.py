@@ -312,15 +312,15 @@ def _variation(
     growth, size = _growth(x, mean, length, units)
     change = f" whose amplitude {growth}" if growth else ""
     if own <= _ALONE * geometry.step:
-        sentences = say("single_points", size=size), "It predicts next to nothing."
-        return Description(f"A variation from point to point{change}", sentences)
+        alone = say("single_points", size=size), "It predicts next to nothing."
+        return Description(f"A variation from point to point{change}", alone)
     text = length_text(length, units.x_unit)
-    sentences = (say("variation", length=text, size=size),)
+    sentences = [say("variation", length=text, size=size)]
     fading = [any(role_of(f) == "smooth" for f in term.factors) for term in component.terms]
     shares = [term.mean_share() for term in component.terms]
     if np.dot(fading, shares) > 0.5 * sum(shares):  # a long period would come back
-        sentences += (say("fades", length=text),)
-    return Description(f"A smooth variation without a period{change}", sentences)
+        sentences.append(say("fades", length=text))
+    return Description(f"A smooth variation without a period{change}", tuple(sentences))
 
 
 def _lengths(component: Component, geometry: Geometry) -> tuple[float, float, float]:
