@@ -7,13 +7,11 @@ import pytest
 import torch
 from botorch.acquisition import LogExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
-from botorch.models import ModelListGP, SingleTaskGP, SingleTaskVariationalGP
+from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
 from botorch.optim import optimize_acqf
 from botorch.optim.core import OptimizationResult, OptimizationStatus
-from botorch.optim.fit import fit_gpytorch_mll_scipy
-from botorch.sampling import SobolQMCNormalSampler
-from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.utils.errors import NotPSDError
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
@@ -79,21 +77,6 @@ def test_bayesian_optimisation_step(data):
     assert value >= random_values.max() - 0.5
 
 
-def test_batches_of_candidates_equal_one_by_one(data):
-    model = single_task(*data).eval()
-    candidates = torch.rand(3, 2, 4, 2)
-    posterior = model.posterior(candidates)
-    assert posterior.mean.shape == (3, 2, 4, 1)
-    single = model.posterior(candidates[2, 1])
-    torch.testing.assert_close(posterior.mean[2, 1], single.mean, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(
-        posterior.distribution.covariance_matrix[2, 1],
-        single.distribution.covariance_matrix,
-        rtol=1e-4,
-        atol=1e-5,
-    )
-
-
 def two_outputs(data):
     """A model of two outputs whose parameters differ between them."""
     x, y = data
@@ -128,27 +111,6 @@ def test_two_outputs_equal_two_models(data):
         )
 
 
-def test_two_outputs_fit_each_on_its_own(data):
-    model, both = two_outputs(data)
-    before = loss_of(model)
-    assert all(p.shape[0] == 2 for p in model.covar_module.parameters())
-    fit(model)
-    assert loss_of(model) < before - 0.1
-    x = torch.rand(4, 3, 2)
-    assert model.posterior(x).mean.shape == (4, 3, 2)
-
-
-def test_one_of_two_outputs_can_be_taken(data):
-    model, both = two_outputs(data)
-    x = torch.rand(5, 2)
-    expected = model.eval().posterior(x).mean[:, [1]]
-    with pytest.raises(NotImplementedError, match="_subset_batch_dict"):  # BoTorch's demand
-        model.subset_output([1])
-    model._subset_batch_dict = {name: -p.dim() for name, p in model.named_parameters()}
-    subset = model.subset_output([1])
-    torch.testing.assert_close(subset.posterior(x).mean, expected, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_condition_on_observations_equals_a_model_on_the_joined_data(data, outputs):
     if outputs == 2:
@@ -167,20 +129,6 @@ def test_condition_on_observations_equals_a_model_on_the_joined_data(data, outpu
     actual, expected = conditioned.posterior(test_x), joined.eval().posterior(test_x)
     torch.testing.assert_close(actual.mean, expected.mean, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(actual.variance, expected.variance, rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.parametrize("outputs", [1, 2])
-def test_fantasies(data, outputs):
-    model = two_outputs(data)[0] if outputs == 2 else single_task(*data)
-    model.eval()
-    candidates = torch.rand(4, 2, 2)
-    sampler = SobolQMCNormalSampler(torch.Size([3]), seed=0)
-    fantasy = model.fantasize(candidates, sampler)
-    test_x = torch.rand(5, 2)
-    posterior = fantasy.posterior(test_x)
-    assert posterior.mean.shape == (3, 4, 5, outputs) and posterior.mean.isfinite().all()
-    prior_variance = model.posterior(candidates[1]).variance
-    assert (fantasy.posterior(candidates).variance[0, 1] < prior_variance).all()
 
 
 def test_fantasies_of_a_batch_equal_those_of_one(data):
@@ -230,57 +178,6 @@ def test_refit_after_a_failure_samples_every_prior(data, outputs):
             flat = starts[1][name].flatten()
             assert flat.unique().numel() == flat.numel(), f"{name}: units start alike"
     assert model.posterior(torch.rand(3, 2)).mean.isfinite().all()
-
-
-def test_several_attempts_keep_the_best(data):
-    model = single_task(*data)
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fit_gpytorch_mll(
-            mll,
-            max_attempts=2,
-            pick_best_of_all_attempts=True,
-            optimizer_kwargs={"options": {"maxiter": 5}},
-            warning_handler=lambda w: True,
-        )
-    assert model.posterior(torch.rand(3, 2)).variance.isfinite().all()
-
-
-def test_scipy_fit_of_a_network_without_priors(data):
-    model = single_task(*data, covar_module=network(priors=False))
-    before = loss_of(model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fit_gpytorch_mll_scipy(
-            ExactMarginalLogLikelihood(model.likelihood, model.train()), options={"maxiter": 8}
-        )
-    assert loss_of(model) < before - 0.1
-
-
-def test_list_of_models(data):
-    x, y = data
-    models = [single_task(x, y), single_task(x[:8], torch.cos(5 * x[:8, 1:]))]
-    model = ModelListGP(*models)
-    mll = SumMarginalLogLikelihood(model.likelihood, model)
-    before = [loss_of(m) for m in models]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fit_gpytorch_mll(mll, **FEW_STEPS, max_attempts=1, warning_handler=lambda w: True)
-    after = [loss_of(m) for m in models]
-    assert all(a < b for a, b in zip(after, before, strict=True))
-    model.eval()
-    test_x = torch.rand(5, 2)
-    posterior = model.posterior(test_x)
-    assert posterior.mean.shape == (5, 2)
-    torch.testing.assert_close(posterior.mean[:, [1]], models[1].posterior(test_x).mean)
-
-
-def test_variational_model(data):
-    x, y = data
-    model = SingleTaskVariationalGP(x, y, covar_module=network(), inducing_points=5)
-    posterior = model.eval().posterior(torch.rand(4, 2))
-    assert posterior.mean.shape == (4, 1) and posterior.variance.isfinite().all()
 
 
 def test_samples_of_parameters_make_a_batch_of_models(data):

@@ -1,13 +1,10 @@
 """The network in GPyTorch's models: exact, variational, sparse, batched, sampled parameters."""
 
-import contextlib
-import pickle
-
 import gpytorch
 import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import InducingPointKernel, MultitaskKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import InducingPointKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
@@ -143,17 +140,6 @@ def test_posterior_does_not_depend_on_settings(setting, data):
     assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
 
 
-def test_conjugate_gradients_reach_the_same_loss(data):
-    losses = []
-    for context in (contextlib.nullcontext, lambda: gpytorch.settings.max_cholesky_size(0)):
-        model = ExactGP(*data, NETWORKS["time_series"](priors=False), noise=0.5)
-        mll = ExactMarginalLogLikelihood(model.likelihood, model)
-        torch.manual_seed(0)
-        with context(), gpytorch.settings.num_trace_samples(300):
-            losses.append(mll(model(data[0]), data[1]).item())
-    assert losses[1] == pytest.approx(losses[0], abs=0.05)
-
-
 def test_batch_of_exact_gps_equals_single_ones(data):
     x, y = data
     targets = torch.stack([y, torch.cos(3 * x).squeeze(-1)])
@@ -231,12 +217,6 @@ def test_variational_gp_trains_and_predicts(name, data):
     assert prediction.mean.isfinite().all() and (prediction.variance > 0).all()
 
 
-def test_batch_of_variational_gps(data):
-    x, _ = data
-    model = SVGP(x[::3].clone(), NETWORKS["time_series"](batch_shape=torch.Size([2])))
-    assert model.eval()(x).mean.shape == (2, 14)
-
-
 def test_sgpr_with_all_points_inducing_equals_the_exact_gp(data):
     x, y = data
     kernel, test_x = NETWORKS["time_series"](), torch.linspace(-2, 2, 5).unsqueeze(-1)
@@ -247,32 +227,6 @@ def test_sgpr_with_all_points_inducing_equals_the_exact_gp(data):
     assert exact.mean.abs().max() > 0.1
     torch.testing.assert_close(prediction.mean, exact.mean, rtol=1e-2, atol=1e-3)
     torch.testing.assert_close(prediction.variance, exact.variance, rtol=1e-2, atol=1e-2)
-
-
-def test_sgpr_trains(data):
-    x, y = data
-    model = ExactGP(x, y, RBFKernel(), noise=0.3)
-    model.covar_module = InducingPointKernel(
-        NETWORKS["time_series"](), x[::3].clone(), model.likelihood
-    )
-    mll = ExactMarginalLogLikelihood(model.likelihood, model.train())
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.03)
-    losses = []
-    for _ in range(10):
-        optimizer.zero_grad()
-        loss = -mll(model(x), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] and model.covar_module.inducing_points.grad.abs().max() > 0
-    assert model.eval()(x + 0.01).variance.isfinite().all()
-
-
-def test_multitask_kernel_over_a_network():
-    kernel, x = MultitaskKernel(NETWORKS["time_series"](), num_tasks=2, rank=1), torch.randn(5, 1)
-    tasks = kernel.task_covar_module.covar_matrix.to_dense()
-    expected = torch.kron(kernel.data_covar_module(x).to_dense(), tasks)
-    torch.testing.assert_close(kernel(x).to_dense(), expected)
 
 
 def test_structure_kernel_sums_over_columns():
@@ -314,25 +268,3 @@ def test_samples_of_all_parameters_can_be_loaded(name, batch_shape):
     diagonal = kernel(x, diag=True)
     torch.testing.assert_close(diagonal, matrix.diagonal(dim1=-1, dim2=-2), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(kernel[2](x).to_dense(), matrix[2])
-
-
-def test_model_pickles_and_loads_its_state(data):
-    model = ExactGP(*data, NETWORKS["time_series"]())
-    for parameter in model.parameters():
-        parameter.data += 0.1
-    test_x = torch.rand(4, 1)
-    expected = model.eval()(test_x).mean
-    torch.testing.assert_close(pickle.loads(pickle.dumps(model))(test_x).mean, expected)
-    fresh = ExactGP(*data, NETWORKS["time_series"]())
-    fresh.load_state_dict(model.state_dict())
-    torch.testing.assert_close(fresh.eval()(test_x).mean, expected)
-
-
-def test_float32(data):
-    x, y = (t.float() for t in data)
-    model = ExactGP(x, y, ScaleKernel(NETWORKS["complex"]())).float()
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    loss = mll(model(x), y)
-    loss.backward()
-    assert loss.dtype == torch.float32 and loss.isfinite()
-    assert model.eval()(x + 0.01).variance.dtype == torch.float32

@@ -18,19 +18,16 @@ __all__ = [
     "solve_in_place",
 ]
 
-_SMALL = 200  # rows up to which a batch is factorised together
-
 
 def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Tensor:
     r"""Negative log density of zero-mean Gaussian vectors.
 
     .. math:: \tfrac12 r^\top K^{-1} r + \tfrac12 \log|K| + \tfrac n2 \log 2\pi
 
-    The gradient :math:`\tfrac12 (K^{-1} - K^{-1} r r^\top K^{-1})` is computed in closed form
-    together with the value, which is cheaper than differentiating a Cholesky factor. An element
-    of the batch whose matrix is not positive definite, even with a jitter of a millionth of its
-    mean diagonal, or whose entries are not finite, gets infinity and a gradient of zeros; it
-    does not disturb the others. The gradient is not differentiable again.
+    The gradient :math:`\tfrac12 (K^{-1} - K^{-1} r r^\top K^{-1})` is computed together with the
+    value, which is cheaper than differentiating a Cholesky factor, and is not differentiable again.
+    A batch element whose matrix is not positive definite, even with a jitter of a millionth of its
+    mean diagonal, or not finite, gets infinity and a gradient of zeros.
 
     Args:
         covariance: Symmetric matrices ``... x N x N``, noise included.
@@ -50,8 +47,7 @@ def entrywise_negative_log_likelihood(
     """Negative log density of zero-mean Gaussian vectors whose covariance is matrix plus noise.
 
     As :func:`gaussian_negative_log_likelihood`, in the memory of one matrix: the covariance, its
-    Cholesky factor and its inverse take turns in one buffer, and the gradients of everything
-    that the entries depend on are computed together with the value.
+    Cholesky factor and its inverse share one buffer.
 
     Args:
         matrix: Symmetric matrices ``... x N x N``.
@@ -67,27 +63,32 @@ def entrywise_negative_log_likelihood(
 class _DenseLikelihood(Function):
     @staticmethod
     def forward(ctx, covariance: Tensor, residual: Tensor) -> Tensor:
-        batch_shape = torch.broadcast_shapes(covariance.shape[:-2], residual.shape[:-1])
-        n = residual.size(-1)
-        matrices = covariance.expand(*batch_shape, n, n)
-        vectors = residual.expand(*batch_shape, n)
-        together = n <= _SMALL and batch_shape.numel() > 1
-        evaluate = _evaluate_together if together else _evaluate_in_turn
-        value, gradient, solution = evaluate(matrices, vectors, any(ctx.needs_input_grad))
-        if gradient is not None:
-            ctx.save_for_backward(gradient, solution, value.isinf())
+        factor, failed = factorize(covariance)
+        batch_shape = torch.broadcast_shapes(factor.shape[:-2], residual.shape[:-1])
+        right = residual.expand(*batch_shape, -1).unsqueeze(-1)
+        solution = torch.cholesky_solve(right, factor.expand(*batch_shape, -1, -1)).squeeze(-1)
+        value = (
+            0.5 * (residual * solution).sum(-1)
+            + factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+            + 0.5 * residual.size(-1) * math.log(2 * math.pi)
+        )
+        failed = failed | ~value.isfinite()
+        if any(ctx.needs_input_grad):
+            outer = solution.unsqueeze(-1) * solution.unsqueeze(-2)
+            gradient = (torch.cholesky_inverse(factor) - outer).mul_(0.5)
+            gradient.masked_fill_(failed[..., None, None], 0.0)
+            solution = solution.masked_fill(failed.unsqueeze(-1), 0.0)
+            ctx.save_for_backward(gradient, solution, failed)
             ctx.shapes = covariance.shape, residual.shape
-        return value
+        return value.masked_fill(failed, math.inf)
 
     @staticmethod
     def backward(ctx, *outer: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        _refuse_second_derivative()
+        _reject_second_derivative()
         gradient, solution, failed = ctx.saved_tensors
         # An infinite value must not turn the zeros of its gradient into NaN.
         scale = torch.where(failed, 0.0, outer[0])
         covariance_shape, residual_shape = ctx.shapes
-        if not failed.dim() and (gradient.shape, solution.shape) == ctx.shapes:
-            return gradient * scale, solution * scale  # the scale may stand for many
         return (
             (gradient * scale[..., None, None]).sum_to_size(covariance_shape),
             (solution * scale[..., None]).sum_to_size(residual_shape),
@@ -129,15 +130,13 @@ class _EntrywiseLikelihood(Function):
 
     @staticmethod
     def backward(ctx, *outer: Tensor):
-        _refuse_second_derivative()
+        _reject_second_derivative()
         of_residual, of_noise, failed, *tensors = ctx.saved_tensors
         scale = torch.where(failed, 0.0, outer[0])
         total = GradientSum(ctx.matrix, tensors, ctx.needs_input_grad[3:])
         for index, gradients in ctx.gradients:
             total.add(index, gradients, scale[index] if index else scale)
         residual_shape, noise_shape = ctx.shapes
-        if not failed.dim() and (of_residual.shape, of_noise.shape) == ctx.shapes:
-            return None, of_residual * scale, of_noise * scale, *total.gradients
         return (
             None,
             (of_residual * scale[..., None]).sum_to_size(residual_shape),
@@ -146,7 +145,7 @@ class _EntrywiseLikelihood(Function):
         )
 
 
-def _refuse_second_derivative() -> None:
+def _reject_second_derivative() -> None:
     if torch.is_grad_enabled():
         raise NotImplementedError(
             "The gradient of this likelihood cannot be differentiated again; use "
@@ -184,51 +183,3 @@ def solve_in_place(
     if invert:
         torch.cholesky_inverse(transposed, upper=True, out=transposed)
     return value, solution
-
-
-def _evaluate_in_turn(
-    matrices: Tensor, vectors: Tensor, differentiate: bool
-) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Values, gradients of the matrices and solutions, one element of the batch at a time."""
-    batch_shape, n = vectors.shape[:-1], vectors.size(-1)
-    gradient = vectors.new_empty(batch_shape.numel(), n, n)
-    value, solutions = vectors.new_empty(batch_shape.numel()), torch.zeros_like(vectors)
-    flat = zip(matrices.reshape(-1, n, n), vectors.reshape(-1, n), strict=True)
-    for number, (matrix, vector) in enumerate(flat):
-        buffer = gradient[number]
-
-        def fill(out: Tensor, matrix: Tensor = matrix) -> None:
-            out.copy_(matrix)
-
-        value[number], solution = solve_in_place(fill, vector, buffer, differentiate)
-        if solution is None:
-            buffer.zero_()
-        else:
-            solutions.view(-1, n)[number] = solution
-            buffer.addr_(solution, solution, alpha=-1.0).mul_(0.5)
-    value = value.view(batch_shape)
-    return value, gradient.view_as(matrices) if differentiate else None, solutions
-
-
-def _evaluate_together(
-    matrices: Tensor, vectors: Tensor, differentiate: bool
-) -> tuple[Tensor, Tensor | None, Tensor]:
-    """As :func:`_evaluate_in_turn`, faster for many small matrices."""
-    factor, failed = factorize(matrices)
-    solution = torch.cholesky_solve(vectors.unsqueeze(-1), factor).squeeze(-1)
-    value = (
-        0.5 * (vectors * solution).sum(-1)
-        + factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        + 0.5 * vectors.size(-1) * math.log(2 * math.pi)
-    )
-    failed = failed | ~value.isfinite()
-    value = torch.where(failed, math.inf, value)
-    if not differentiate:
-        return value, None, solution
-    gradient = torch.cholesky_inverse(factor)
-    gradient = gradient - solution.unsqueeze(-1) * solution.unsqueeze(-2)
-    gradient = gradient.mul_(0.5)
-    if bool(failed.any()):
-        gradient[failed] = 0
-        solution[failed] = 0
-    return value, gradient, solution

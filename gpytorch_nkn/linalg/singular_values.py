@@ -18,35 +18,19 @@ def singular_value_threshold(matrix: Tensor, threshold: float | Tensor) -> Tenso
         \operatorname{argmin}_W \tfrac12 \lVert W - Q\rVert_F^2 + t \lVert W\rVert_*,
         \qquad Q = U \operatorname{diag}(\sigma) V^\top
 
-    The error is that of a singular value decomposition, a few units of rounding of the dtype
-    times the largest singular value. A float32 matrix takes the eigenvalues of its product with
-    its own transpose, on the small side, whose squared singular values are summed up and
-    decomposed in float64: in float32 those below 3e-4 of the largest would be lost, and with them
-    which ones lie below a small threshold. A float64 matrix is decomposed itself.
+    A float32 matrix goes through the float64 eigenvalues of its product with its own transpose, on
+    the small side: in float32, singular values below 3e-4 of the largest would be lost.
 
     Args:
-        matrix: Finite matrices ``... x D x K``, float32 or float64; cheap where ``D`` or ``K`` is
-            small, in closed form where it is 1.
+        matrix: Finite matrices ``... x D x K``, float32 or float64.
         threshold: Non-negative number, or one for each matrix, of shape ``...``.
 
     Returns:
-        Matrices ``... x D x K``, new ones, without gradients.
-
-    Raises:
-        TypeError: The matrix is neither float32 nor float64.
-        ValueError: It has fewer than two dimensions, or a threshold is negative or no number.
-        numpy.linalg.LinAlgError, torch.linalg.LinAlgError: A value is not finite (NaN passes
-            through where a side is 1).
+        New matrices ``... x D x K``, without gradients.
 
     Reference: Cai, Candes and Shen (2010), theorem 2.1.
     """
-    if matrix.dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"The matrix must be float32 or float64, got {matrix.dtype}.")
-    if matrix.dim() < 2:
-        raise ValueError(f"The matrix must have two dimensions or more, got {tuple(matrix.shape)}.")
     limit = np.asarray(threshold.cpu() if isinstance(threshold, Tensor) else threshold, np.float64)
-    if not (limit >= 0).all():
-        raise ValueError(f"The threshold must not be negative, got {threshold}.")
     if matrix.numel() == 0:
         return matrix.clone()
     rows, columns = matrix.shape[-2:]
@@ -65,10 +49,9 @@ def singular_value_threshold(matrix: Tensor, threshold: float | Tensor) -> Tenso
 
 
 def _shrinkage(squares: Tensor, limit: np.ndarray) -> Tensor:
-    """What to multiply by, ``... x K x K``, from the products of all columns, on the host.
+    """The factor ``... x K x K``, from the products of all columns, on the host.
 
-    (These matrices are so small that calls take the time: NumPy's take a third of torch's, and a
-    device would wait.)
+    For matrices this small NumPy takes a third of torch's time.
     """
     values, vectors = np.linalg.eigh(squares.cpu().numpy())
     values = np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))

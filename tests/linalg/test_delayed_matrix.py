@@ -113,15 +113,6 @@ def test_is_computed_once_and_has_the_gradient_of_the_matrix():
     torch.testing.assert_close(found, wanted)
 
 
-def test_gradients_are_recorded_as_when_it_was_made():
-    x = torch.rand(4, requires_grad=True)
-    matrix = DelayedMatrix(x.square(), lambda: x.square().diag())
-    with torch.no_grad():
-        assert matrix.to_dense().requires_grad
-        late = DelayedMatrix(x.square(), lambda: x.square().diag())
-    assert not late.to_dense().requires_grad
-
-
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
 def test_copies_are_the_matrix(again):
     matrix = torch.eye(3) + 1

@@ -3,7 +3,7 @@ import threading
 import pytest
 import torch
 
-from gpytorch_nkn.linalg import add_all, in_threads, symmetric_strips
+from gpytorch_nkn.linalg import in_threads, symmetric_strips
 from gpytorch_nkn.linalg.tiles import mirror
 from tests.linalg.test_entrywise import CauchyEvaluator, cauchy
 
@@ -47,15 +47,6 @@ def test_lower_triangle(size, threads):
     assert torch.equal(out, out.mT)
 
 
-@pytest.mark.parametrize("size", [1, 2, 255, 256, 257, 600])
-def test_mirror_reads_the_lower_triangle_only(size):
-    matrix = torch.randn(size, size)
-    expected = matrix.tril() + matrix.tril(-1).mT
-    matrix[torch.ones(size, size).triu(1).bool()] = torch.nan
-    mirror(matrix)
-    assert torch.equal(matrix, expected)
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("shape", [(5, 4), (200, 300), (5, None), (300, None)])
 def test_pull_back_of_weights(shape, threads):
@@ -94,12 +85,6 @@ def test_strips_cover_all_rows_and_share_the_work(size, parts):
     if size == 1000:
         work = [b * (b + 1) / 2 - a * (a + 1) / 2 for a, b in strips]
         assert max(work) < 1.05 * min(work)
-
-
-def test_add_all_skips_what_is_not_wanted():
-    gradients = [[torch.ones(2), None], [torch.full((2,), 2.0), None], [torch.ones(2), None]]
-    assert add_all(gradients)[0].tolist() == [4.0, 4.0]
-    assert add_all([[torch.ones(1), None]])[1] is None
 
 
 @pytest.mark.parametrize("shares", [[1], [1, 2, 3]])

@@ -101,16 +101,6 @@ def test_the_best_point_of_each_category_is_searched(cls, trained):
 
 
 @pytest.mark.parametrize("cls", MODELS)
-def test_between_codes_is_another_category(cls, trained):
-    """BoTorch's alternating search starts there."""
-    x = points(3)
-    x[:, 2] = torch.tensor([0.5, 1.5, 7.0])
-    other = torch.cat([x[:, :2], torch.full((3, 1), 99.0).to(x)], -1)
-    found, expected = (trained[cls].posterior(one).mean for one in (x, other))
-    torch.testing.assert_close(found, expected)
-
-
-@pytest.mark.parametrize("cls", MODELS)
 def test_input_transforms_leave_codes_alone(cls, trained):
     x, scale = points(40), torch.tensor([10.0, 0.1, 1.0])
     transform = Normalize(3, indices=[0, 1])
@@ -160,12 +150,6 @@ def test_several_outcomes_and_a_warm_start():
     torch.testing.assert_close(
         alone.posterior(x[:4]).mean[:, 0], second.posterior(x[:4]).mean[:, 1]
     )
-
-
-def test_structures_of_one_column_are_for_numbers():
-    x = points(10)[:, 2:]
-    with pytest.raises(ValueError, match="structure='texture' is for a column of numbers"):
-        NKNSingleTaskGP(x, x, cat_dims=[0], structure="texture")
 
 
 def test_the_rbf_structure_is_botorchs_kernel_without_priors_on_scales():

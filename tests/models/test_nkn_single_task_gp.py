@@ -8,7 +8,7 @@ import torch
 from botorch.cross_validation import batch_cross_validation, gen_loo_cv_folds
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms import Log, Normalize
-from botorch.models.transforms.input import AppendFeatures, InputPerturbation
+from botorch.models.transforms.input import AppendFeatures
 from botorch.optim.core import OptimizationResult, OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_torch
 from botorch.optim.utils import sample_all_priors
@@ -23,10 +23,9 @@ from gpytorch.mlls import (
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS
-from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP, StructureEnsembleGP
 from tests.kernels.contract import trace
-from tests.models.small_models import SMALL, STRUCTURES, data, moved, structure_of
+from tests.models.small_models import STRUCTURES, data, moved, structure_of
 
 
 def columns_of(structure):
@@ -81,20 +80,6 @@ def test_posterior_under_transforms_and_known_noise_equals_dense_algebra():
     )
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_gradient_of_the_posterior(structure):
-    x, y = data(d=columns_of(structure), n=6)
-    model = moved(NKNSingleTaskGP(x, y, structure=structure_of(structure, x.size(-1))))
-    model.requires_grad_(False)
-
-    def moments(at):
-        posterior = model.posterior(at)
-        return posterior.mean, posterior.variance
-
-    at = torch.rand(2, 2, x.size(-1), requires_grad=True)
-    assert torch.autograd.gradcheck(moments, (at,), atol=1e-5)
-
-
 def test_shared_kernel_has_parameters_once():
     x, y = data(m=2)
     each, shared = NKNSingleTaskGP(x, y), NKNSingleTaskGP(x, y, shared_kernel=True)
@@ -108,15 +93,6 @@ def test_shared_kernel_has_parameters_once():
     assert batch.covar_module.base_kernel.batch_shape == (3,)  # of data, not of outputs
     batch = NKNSingleTaskGP(x.expand(3, 9, 2), y.expand(3, 9, 2), shared_kernel=True)
     assert batch.covar_module.base_kernel.batch_shape == (3, 1)
-
-
-def test_paper_is_additive_without_priors():
-    x, y = data()
-    model = NKNSingleTaskGP(x, y, structure="paper")
-    assert not list(model.covar_module.named_priors())
-    assert list(NKNSingleTaskGP(x, y, structure="additive").covar_module.named_priors())
-    for kernel in (model.covar_module, NKNSingleTaskGP(x, y, structure="additive").covar_module):
-        assert [type(part) for part in kernel.primitives] == [RBFKernel] * 2
 
 
 def test_a_ready_network_is_copied():
@@ -190,14 +166,6 @@ def fitted_by_us(monkeypatch):
     return calls
 
 
-def test_fit_without_options_is_ours(fitted_by_us):
-    model = NKNSingleTaskGP(*data())
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    assert fit_gpytorch_mll(mll) is mll
-    assert fitted_by_us == [(model, {})]
-    assert not mll.training and not model.training
-
-
 def nothing(mll, closure=None, **options):
     return OptimizationResult(fval=0.0, step=1, status=OptimizationStatus.SUCCESS, message="")
 
@@ -212,16 +180,14 @@ SHORT = {"optimizer_kwargs": {"step_limit": 2}}
     [
         {"optimizer": nothing},
         {"optimizer_kwargs": FEW, **QUIET},
-        {"optimizer_kwargs": FEW, "max_attempts": 1, **QUIET},
         {
             "optimizer_kwargs": FEW,
             "max_attempts": 2,
             "pick_best_of_all_attempts": True,
             **QUIET,
         },
-        {"closure_kwargs": {}, "optimizer_kwargs": FEW, **QUIET},
     ],
-    ids=["optimizer", "optimizer_kwargs", "max_attempts", "best of all", "closure_kwargs"],
+    ids=["optimizer", "optimizer_kwargs", "best of all"],
 )
 def test_fit_with_options_is_botorch_s(options, fitted_by_us):
     model = NKNSingleTaskGP(*data(m=2))
@@ -306,17 +272,6 @@ def test_a_transform_of_the_outcomes_that_is_not_linear():
     torch.testing.assert_close(model.posterior(x[:3]).mean, expected.exp())
 
 
-def test_inputs_that_are_perturbed_at_prediction():
-    x, y = data()
-    shifts = torch.tensor([[0.0, 0.0], [0.1, -0.1]])
-    model = moved(NKNSingleTaskGP(x, y, input_transform=InputPerturbation(shifts)))
-    at = torch.rand(3, 2)
-    mean = model.posterior(at).mean
-    assert mean.shape == (6, 1)
-    plain = moved(NKNSingleTaskGP(x, y))
-    torch.testing.assert_close(mean[1::2], plain.posterior(at + shifts[1]).mean)
-
-
 @pytest.mark.parametrize("kind", [NKNSingleTaskGP, StructureEnsembleGP])
 def test_columns_that_are_appended_at_prediction(kind):
     x, y = data(d=3)
@@ -333,16 +288,6 @@ def test_columns_that_are_appended_at_prediction(kind):
             model.posterior(wrong)
     with pytest.raises(ValueError, match="X must be ... x q x 3"):
         model.condition_on_observations(at, y[:3])
-
-
-def test_last_layer_that_is_no_simplex_is_not_scaled():
-    x, y = data()
-    network = NeuralKernelNetwork.optimization(2, wiring=SMALL)
-    last = Linear(network.layers[-1].in_features, 1)
-    mixed = NeuralKernelNetwork(
-        list(network.primitives), [*list(network.layers)[:-1], last], skip=True
-    )
-    assert type(NKNSingleTaskGP(x, y, structure=mixed).covar_module) is NeuralKernelNetwork
 
 
 def test_a_structure_that_ignores_columns_is_refused():

@@ -12,7 +12,6 @@ from botorch.models.transforms import Normalize
 from botorch.optim import optimize_acqf
 from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
 from botorch.sampling.pathwise.features import KernelFeatureMap, gen_kernel_features
-from botorch.utils.sampling import optimize_posterior_samples
 from gpytorch.kernels import (
     ConstantKernel,
     CosineKernel,
@@ -37,7 +36,6 @@ from gpytorch_nkn.kernels import (
     SpectralComponentKernel,
     ZeroMeanPeriodicKernel,
 )
-from gpytorch_nkn.kernels.measures import uniforms
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
 from gpytorch_nkn.models import NKNSingleTaskGP, SpectralFeatureMap, spectral_features
 
@@ -165,14 +163,6 @@ def test_inner_products_are_the_kernel(case):
     torch.testing.assert_close(gram(feature_map, x), expected, rtol=0, atol=0.03 * largest)
 
 
-@pytest.mark.parametrize("case", STATIONARY)
-def test_a_stationary_kernel_has_its_variance_with_any_number_of_features(case):
-    kernel = spread(STATIONARY[case]())
-    x = torch.randn(4, 3)
-    values = gram(spectral_features(kernel, num_inputs=3, num_outputs=6), x).diagonal()
-    torch.testing.assert_close(values, kernel(x, diag=True).detach())
-
-
 @pytest.mark.parametrize("zero_mean", [False, True])
 def test_series_preset(zero_mean):
     kernel = spread(NeuralKernelNetwork.time_series(zero_mean=zero_mean))
@@ -181,15 +171,6 @@ def test_series_preset(zero_mean):
     values = gram(spectral_features(kernel, num_inputs=1, num_outputs=100_000), x)
     scale = expected.diagonal().outer(expected.diagonal()).sqrt()
     assert ((values - expected).abs() / scale).max() < 0.03
-
-
-def test_linear_kernels_on_another_scale_than_one():
-    kernel = NeuralKernelNetwork([LinearKernel(), RBFKernel()], [Linear(2, 1, bias=False)])
-    kernel.primitives[0].variance = 1e-6
-    kernel.layers[0].weight = 1.0
-    x = torch.linspace(-1000, 1000, 5).unsqueeze(-1)
-    values = gram(spectral_features(kernel, num_inputs=1, num_outputs=1024), x)
-    torch.testing.assert_close(values, kernel(x).to_dense().detach(), rtol=0, atol=0.15)
 
 
 def squared_mixture():
@@ -211,12 +192,6 @@ def test_few_features_have_no_bias(make):
     expected = kernel[0](x).to_dense().detach()
     values = gram(spectral_features(kernel, num_inputs=1, num_outputs=4), x).mean(0)
     torch.testing.assert_close(values, expected, rtol=0, atol=0.015 * expected.max().item())
-
-
-def test_uniform_numbers_are_inside_the_interval():
-    points = 2.0**31 * uniforms(torch.arange(1000), torch.zeros(1000), 2)
-    assert (points % 2 == 1).all()  # odd multiples of 2^-31 are neither 0 nor 1
-    assert (points > 0).all() and (points < 2.0**31).all()
 
 
 @pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
@@ -246,20 +221,6 @@ def test_extreme_lengthscales_of_periodic_kernels(make, lengthscale):
     x = torch.tensor([[0.0], [0.1], [0.25], [0.7]])
     values = gram(spectral_features(kernel, num_inputs=1, num_outputs=20_000), x)
     torch.testing.assert_close(values, kernel(x).to_dense().detach(), rtol=0, atol=0.02)
-
-
-def test_a_constant_has_its_share_of_the_variance():
-    kernel = NeuralKernelNetwork([RBFKernel()], [Linear(1, 1, weights="simplex")])
-    kernel.layers[0].weight = 0.7
-    feature_map = spectral_features(kernel, num_inputs=1, num_outputs=2000)
-    is_constant = (feature_map.frequency == 0).squeeze(-1)
-    assert 290 <= int(is_constant.sum()) <= 400
-    share = feature_map.amplitude[is_constant].square().sum()
-    torch.testing.assert_close(share, torch.tensor(0.3))
-    constant = NeuralKernelNetwork([ConstantKernel()], [Linear(1, 1)])
-    x = torch.randn(4, 2)
-    values = gram(spectral_features(constant, num_inputs=2, num_outputs=2), x)
-    torch.testing.assert_close(values, constant(x).to_dense().detach())
 
 
 def test_draws_are_better_than_independent_ones():
@@ -343,23 +304,6 @@ def test_single_precision_and_another_default():
     assert double.frequency.dtype == torch.float64
     torch.testing.assert_close(single.frequency.double(), double.frequency, rtol=1e-5, atol=1e-5)
     assert single(torch.rand(4, 3)).dtype == torch.float32
-
-
-def test_another_default_device():
-    kernel = NeuralKernelNetwork.regression(2)
-    with torch.device("meta"):
-        feature_map = spectral_features(kernel, num_inputs=2, num_outputs=8)
-    assert {b.device.type for b in feature_map.buffers()} == {"cpu"}
-
-
-def test_the_global_random_state_decides():
-    kernel = two_layers(RQKernel(), PeriodicKernel(), ComplexExponentialKernel())
-    torch.manual_seed(5)
-    first, second = (spectral_features(kernel, num_inputs=1, num_outputs=64) for _ in range(2))
-    torch.manual_seed(5)
-    again = spectral_features(kernel, num_inputs=1, num_outputs=64)
-    assert torch.equal(first.frequency, again.frequency)
-    assert not torch.equal(first.frequency, second.frequency)
 
 
 def test_features_keep_the_parameters_of_the_draw():
@@ -476,17 +420,6 @@ def test_paths_have_the_moments_of_the_posterior():
     assert ((samples.T.cov() - covariance).abs() < 0.12 * scale + 0.01 * prior_variance).all()
 
 
-def test_prior_paths_have_the_moments_of_the_prior():
-    X, Y, x = data()
-    kernel = spread(NeuralKernelNetwork.additive(3))
-    model = SingleTaskGP(X, Y, covar_module=kernel, outcome_transform=None)
-    samples = draw(draw_kernel_feature_paths, model, 2048, 2048, x)
-    expected = model.covar_module(x).to_dense().detach()
-    scale = expected.max().item()
-    assert (samples.mean(0) - model.mean_module(x)).abs().max() < 4 * (scale / 2048) ** 0.5
-    torch.testing.assert_close(samples.T.cov(), expected, rtol=0, atol=0.12 * scale)
-
-
 @pytest.mark.parametrize("shared_kernel", [False, True])
 def test_several_outputs(shared_kernel):
     X, Y, x = data(num_outputs=2)
@@ -498,18 +431,6 @@ def test_several_outputs(shared_kernel):
     torch.testing.assert_close(samples.var(0), variance, rtol=0.15, atol=0.01)
     for column in range(4):  # outputs are independent
         assert torch.corrcoef(samples[..., column].T)[0, 1].abs() < 0.1
-
-
-def test_posterior_samples_are_optimised():
-    X, Y, _ = data()
-    model = NKNSingleTaskGP(X, Y).eval()
-    paths = draw_matheron_paths(model, torch.Size([4]))
-    bounds = torch.tensor([[0.0] * 3, [1.0] * 3])
-    best_x, best_f = optimize_posterior_samples(paths, bounds, raw_samples=512, num_restarts=8)
-    assert best_x.shape == (4, 3)
-    with torch.no_grad():
-        on_grid = paths(torch.rand(300, 3)).amax(-1)
-    assert (best_f.squeeze(-1) >= on_grid - 1e-6).all()
 
 
 def test_a_step_of_thompson_sampling():
@@ -553,13 +474,3 @@ def test_frequency_pairs_in_sums_and_products_are_right_in_expectation():
     expected = kernel(x).to_dense()
     assert expected.diagonal().std() > 0.05
     torch.testing.assert_close(mean, expected, rtol=0.0, atol=0.01)
-
-
-def test_thompson_samples_of_frequency_pairs():
-    x = torch.rand(12, 3)
-    model = SingleTaskGP(x, x.sum(-1, keepdim=True).sin(), covar_module=pairs("scaled"))
-    paths = draw_matheron_paths(model.eval(), torch.Size([3000]))
-    test = torch.rand(4, 3)
-    draws, posterior = paths(test), model.posterior(test)
-    torch.testing.assert_close(draws.mean(0), posterior.mean.squeeze(-1), rtol=0.0, atol=0.05)
-    torch.testing.assert_close(draws.var(0), posterior.variance.squeeze(-1), rtol=0.15, atol=1e-4)
