@@ -4,6 +4,14 @@ from gpytorch_nkn.averaging.predictive_mixture import (
     MixturePredictions as MixturePredictions,
     PredictiveMixture as PredictiveMixture,
 )
+from gpytorch_nkn.averaging.scores import (
+    leave_one_out as leave_one_out,
+    rolling_forecasts as rolling_forecasts,
+)
+from gpytorch_nkn.averaging.search import (
+    Trained as Trained,
+    train_candidates as train_candidates,
+)
 from gpytorch_nkn.averaging.stacking import (
     WIDTHS as WIDTHS,
     stack_predictions as stack_predictions,

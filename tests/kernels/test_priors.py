@@ -12,7 +12,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, NormalPrior
 
 from gpytorch_nkn import kernels
-from gpytorch_nkn.estimators.series.member import SeriesGP
+from gpytorch_nkn.estimators.series.candidates import SeriesGP
 from gpytorch_nkn.layers import Linear
 from tests.fit.models import SmallGP
 from tests.kernels.registry import REGISTRY

@@ -83,12 +83,7 @@ class Covariates:
     def frame(self, values: Any, times: pd.Index) -> pd.DataFrame:
         """All columns ``M x C`` at times ``M``, in the order of the fit.
 
-        Args:
-            values: As in the fit; columns of a data frame are found by their names.
-            times: ``M``.
-
         Raises:
-            TypeError: They are not numbers.
             ValueError: There are none where the fit had some, or the reverse; columns are missing
                 or too many; values are missing or infinite.
         """
@@ -134,15 +129,11 @@ class Covariates:
 def covariate_frame(values: Any, times: pd.Index) -> pd.DataFrame:
     """Columns of floats ``N x C`` over times ``N``, in which values may be missing.
 
-    Args:
-        values: ``N``, ``N x C``, a pandas series or a data frame of numbers, whose rows are found
-            by their dates if its index holds dates, else in their order; ``None`` for no columns.
-        times: ``N``.
+    Rows of a pandas object over dates are found by their dates, others by their order.
 
     Raises:
         TypeError: They are not numbers.
-        ValueError: Shapes are wrong, a data frame has columns that are not numbers, or no rows
-            for some dates.
+        ValueError: Shapes are wrong, or a data frame has no rows for some dates.
     """
     if values is None:
         return pd.DataFrame(index=times)

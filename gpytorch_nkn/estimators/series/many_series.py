@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,9 +13,7 @@ import torch
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from gpytorch_nkn import __version__
 from gpytorch_nkn._devices import on_cpu
-from gpytorch_nkn.estimators.series.checkpoint import Checkpoint, content_hash
 from gpytorch_nkn.estimators.series.nkn_forecaster import NKNForecaster
 from gpytorch_nkn.estimators.series.series_input import as_times, forecast_columns
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
@@ -38,7 +35,6 @@ def forecast_many(
     id_col: str = "unique_id",
     time_col: str = "ds",
     target_col: str = "y",
-    checkpoint: str | os.PathLike | None = None,
     n_jobs: int | None = None,
     random_state: int | np.random.RandomState | None = 0,
     progress: bool = True,
@@ -47,14 +43,13 @@ def forecast_many(
     """Forecast many series, each by an :class:`NKNForecaster` of its own.
 
     Data are in long form, with the columns and names of Nixtla's statsforecast. Missing targets
-    are gaps. A constant series goes on as it is, in bands of no width. A series that cannot be
+    are gaps. A constant series goes on as it is, in intervals of no width. A series that cannot be
     forecast (fewer than 3 points, infinite values, a missing date, no model that fits) has
     missing values, and a row in a table of failures; the others go on.
 
     Series are spread over processes with one thread each, or over what
-    ``joblib.parallel_config(backend=...)`` names: threads, Dask, Ray. A forecast depends neither
-    on the other series nor on their order or the number of jobs (but on the load of the machine,
-    with a ``budget``).
+    ``joblib.parallel_config(backend=...)`` names: threads, Dask, Ray. Without a ``budget``,
+    forecasts do not depend on other series, their order or the number of jobs.
 
     Args:
         frame: One row an observation: series, time, target. Further columns are covariates.
@@ -67,8 +62,6 @@ def forecast_many(
         time_col: Column of times: dates (strings only in the manner of ISO 8601), periods,
             durations or numbers. A series of which a time comes twice fails.
         target_col: Column of targets.
-        checkpoint: File in which finished forecasts are kept, to go on from after Ctrl-C or a
-            crash. Those of other data, options, horizons or versions are not taken from it.
         n_jobs: Processes, or negative for all; ``None`` for what ``joblib.parallel_config`` says,
             else 1.
         random_state: Seed, the same for each series; ``None`` draws one.
@@ -78,10 +71,9 @@ def forecast_many(
 
     Returns:
         Forecasts with ``horizon`` rows a series, in the order in which series first appear: its
-        name, time, the median ``NKN`` and bands ``NKN-lo-80``, ``NKN-hi-80``, ..., named after the
-        model as Nixtla's tools do, so that forecasts of several models can be merged and evaluated
-        together (:meth:`NKNForecaster.forecast` has ``median``, ``lo-80``, ...); and the table of
-        failures: name and reason. After Ctrl-C, series that were not reached are among these.
+        name, time, the median ``NKN`` and intervals ``NKN-lo-80``, ``NKN-hi-80``, ..., as Nixtla's
+        tools name them; and the table of failures: name and reason. After Ctrl-C, series that were
+        not reached are among these.
 
     Raises:
         TypeError: ``frame`` is no data frame of times and numbers, or an option is of a wrong
@@ -105,54 +97,47 @@ def forecast_many(
     forecaster = _forecaster(options, horizon, random_state)
     names, tasks = _tasks(frame, future, (id_col, time_col, target_col))
     forecaster._check_structure(frame.shape[1] - 3)
-    settings = _Settings(
-        forecaster, horizon, tuple(np.ravel([] if level is None else level).tolist())
-    )
-    keys = [""] * len(tasks)
-    if checkpoint is not None:
-        seed = random_state if isinstance(random_state, int | np.integer) else None
-        chosen = forecaster.get_params() | {"random_state": seed}
-        shared = content_hash((__version__, horizon, list(columns), chosen))
-        keys = [content_hash((shared, task.content)) for task in tasks]
+    percents = tuple(np.ravel([] if level is None else level).tolist())
     found: dict[int, np.ndarray] = {}
     reasons: dict[int, str] = {}
     session = Session(progress=progress)
-    with Checkpoint(checkpoint) as kept, session.bar(len(tasks), "series", "series") as bar:
-        for number, key in enumerate(keys):
-            if (result := kept.get(key)) is not None:
-                found[number] = np.array(result, dtype=float).reshape(horizon, len(columns))
-        bar.update(len(found))
-        todo = [number for number in range(len(tasks)) if number not in found]
-        rest = "not reached: interrupted"
-        jobs = ((number, tasks[number]) for number in todo)
-        # Backends of threads draw from one random state.
-        with (
-            session.interruptible(lambda: found),
-            torch.random.fork_rng(devices=[]),
-            closing(as_finished(_forecast, jobs, n_jobs, shared=settings)) as results,
-        ):
-            try:
-                for _, (number, values, reason) in results:
-                    if values is None:
-                        reasons[number] = reason
-                    else:
-                        found[number] = values
-                        kept.put(keys[number], str(names[number]), values.tolist())
-                    bar.update()
-            except Exception as error:  # of the pool: a job returns what went wrong in it
-                if not found:
-                    raise
-                rest = f"not reached: {type(error).__name__}: {error}"
-    for number in todo:
+    rest = "not reached: interrupted"
+    # Backends of threads draw from one random state.
+    with (
+        session.bar(len(tasks), "series", "series") as bar,
+        session.interruptible(lambda: found),
+        torch.random.fork_rng(devices=[]),
+        closing(
+            as_finished(
+                _forecast,
+                ((task,) for task in tasks),
+                n_jobs,
+                shared=(forecaster, horizon, percents),
+            )
+        ) as results,
+    ):
+        try:
+            for number, (values, reason) in results:
+                if values is None:
+                    reasons[number] = reason
+                else:
+                    found[number] = values
+                bar.update()
+        except Exception as error:  # of the pool: a job returns what went wrong in it
+            if not found:
+                raise
+            rest = f"not reached: {type(error).__name__}: {error}"
+    for number in range(len(tasks)):
         if number not in found:
             reasons.setdefault(number, rest)
+    failed = sorted(reasons)
     failures = pd.DataFrame(
         {
-            id_col: names[sorted(reasons)],
-            "reason": pd.Series([reasons[number] for number in sorted(reasons)], dtype=object),
+            id_col: names[failed],
+            "reason": pd.Series([reasons[number] for number in failed], dtype=object),
         }
     )
-    if len(failures):
+    if failed:
         first = failures.iloc[0]
         warn_user(
             f"{len(failures)} of {len(tasks)} series have no forecast (the first, "
@@ -179,24 +164,6 @@ class _Task:
     target: np.ndarray
     known: pd.DataFrame | None
     later: pd.DataFrame | None
-
-    @property
-    def content(self) -> list[Any]:
-        """All that a forecast depends on, of types that hash alike in every process."""
-        frames = [frame for frame in (self.known, self.later) if frame is not None]
-        parts = [
-            (list(map(str, frame)), frame.to_numpy(), *_plain(frame.index)) for frame in frames
-        ]
-        return [*_plain(self.times), self.target, parts]
-
-
-@dataclass(frozen=True, eq=False)
-class _Settings:
-    """What all series share."""
-
-    forecaster: NKNForecaster
-    horizon: int
-    level: tuple[float, ...]
 
 
 def _forecaster(
@@ -308,17 +275,21 @@ def _numbers(column: pd.Series, name: str) -> np.ndarray:
         raise TypeError(f"Column {name!r} must hold numbers, got {column.dtype}.") from None
 
 
-def _forecast(settings: _Settings, number: int, task: _Task) -> tuple[int, np.ndarray | None, str]:
-    """The forecast of one series; Ctrl-C ends it."""
+def _forecast(
+    shared: tuple[NKNForecaster, int, tuple[float, ...]], task: _Task
+) -> tuple[np.ndarray | None, str]:
+    """The forecast of one series, or why there is none; Ctrl-C ends it."""
     torch.set_num_threads(1)
     try:
-        return number, _values(settings, task), ""
+        return _values(*shared, task), ""
     except Exception as error:  # whatever it is, the other series go on
-        return number, None, f"{type(error).__name__}: {error}"
+        return None, f"{type(error).__name__}: {error}"
 
 
-def _values(settings: _Settings, task: _Task) -> np.ndarray:
-    """Medians and bands ``horizon x C``."""
+def _values(
+    forecaster: NKNForecaster, horizon: int, level: tuple[float, ...], task: _Task
+) -> np.ndarray:
+    """Medians and ends of intervals ``horizon x C``."""
     repeated = task.times[task.times.duplicated()].dropna()
     if len(repeated):  # in long form a mistake in most cases, such as rows that came twice
         raise ValueError(
@@ -326,18 +297,16 @@ def _values(settings: _Settings, task: _Task) -> np.ndarray:
             "aggregate them."
         )
     if _is_constant(task):
-        shape = settings.horizon, len(forecast_columns(settings.level))
-        return np.full(shape, task.target[~np.isnan(task.target)][0])
-    forecaster = clone(settings.forecaster)
-    forecaster.fit(pd.Series(task.target, task.times), covariates=task.known)
-    if forecaster._was_interrupted:
+        constant = task.target[~np.isnan(task.target)][0]
+        return np.full((horizon, len(forecast_columns(level))), constant)
+    made = clone(forecaster).fit(pd.Series(task.target, task.times), covariates=task.known)
+    if made._was_interrupted:
         raise KeyboardInterrupt
     later = task.later
-    if later is not None and not forecaster.time_axis_.has_dates:
+    if later is not None and not made.time_axis_.has_dates:
         later = later.sort_index()  # numbers are found by their order
-        later = later[later.index > task.times.max()].iloc[: settings.horizon]
-    table = forecaster.forecast(settings.horizon, level=settings.level, covariates=later)
-    return table.to_numpy()
+        later = later[later.index > task.times.max()].iloc[:horizon]
+    return made.forecast(horizon, level=level, covariates=later).to_numpy()
 
 
 def _is_constant(task: _Task) -> bool:
@@ -361,8 +330,3 @@ def _continued(times: pd.Index, horizon: int) -> pd.Index:
 def _named(columns: Sequence[str]) -> list[str]:
     """Columns as statsforecast names them."""
     return [_NAME if column == "median" else f"{_NAME}-{column}" for column in columns]
-
-
-def _plain(index: pd.Index) -> tuple[str, np.ndarray]:
-    """Kind and values of times."""
-    return str(index.dtype), index.asi8 if hasattr(index, "asi8") else index.to_numpy()

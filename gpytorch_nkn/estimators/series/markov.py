@@ -43,11 +43,10 @@ def markov_processes(
 ) -> list[MarkovProcess]:
     r"""Markov processes whose sum has the covariances of a network from a time on.
 
-    Walks, damped trends, lines and Matern kernels are such processes. Periodic kernels are sums
-    of harmonics, of which those are taken whose variance tells beside the noise. The spectral
-    density of RBF kernels is a Gaussian, whose inverse is expanded in powers of the frequency
-    (up to 0.004 of the variance are missed, and 0.02 in products), and rational quadratic kernels
-    are mixtures of these (0.01).
+    Walks, damped trends, lines and Matern kernels are such processes. Periodic kernels are
+    truncated sums of harmonics. RBF kernels are approximated by a series of the inverse spectral
+    density (up to 0.004 of the variance is missed, 0.02 in products), rational quadratic kernels by
+    mixtures of these (0.01).
 
     Args:
         kernel: A network of products and their weighted sum over one column.

@@ -27,10 +27,12 @@ from gpytorch_nkn.averaging import (
     as_bounds,
     candidate_transforms,
 )
+from gpytorch_nkn.estimators.series.candidates import QUALITIES, Options
 from gpytorch_nkn.estimators.series.covariates import Covariates, covariate_frame
 from gpytorch_nkn.estimators.series.member import Member
-from gpytorch_nkn.estimators.series.search import Search
+from gpytorch_nkn.estimators.series.search import search
 from gpytorch_nkn.estimators.series.seasons import check_seasons, find_seasons, typical_step
+from gpytorch_nkn.estimators.series.series import Series
 from gpytorch_nkn.estimators.series.series_input import (
     as_times,
     forecast_columns,
@@ -38,10 +40,6 @@ from gpytorch_nkn.estimators.series.series_input import (
     starts,
 )
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
-from gpytorch_nkn.estimators.series.training import (
-    QUALITIES,
-    Series,
-)
 from gpytorch_nkn.estimators.table_input import refuse_constant
 from gpytorch_nkn.fit import (
     FitResult,
@@ -62,67 +60,53 @@ __all__ = ["NKNForecaster"]
 _STEPS_AHEAD = 6  # that are judged, without a season and a horizon
 _OUTLIERS = ("auto", "keep")
 # Options of the search for candidates.
-_OPTIONS = tuple(field.name for field in fields(Search) if field.name not in ("seed", "begin"))
+_OPTIONS = tuple(field.name for field in fields(Options) if field.name not in ("seed", "begin"))
 
 
 class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
     """Mixture of Gaussian processes of several structures, for series over time.
 
-    Several networks of kernels, each for the targets and for transforms of them, are trained and
-    judged by the forecasts that they make of the series from many of its points, which also
-    widen or narrow their bands. All of them forecast together, with weights by which none is
-    trusted alone. By default they are sums of
-    random walks, trends that wander, lines, short memory and seasons that drift or shift, with
-    priors that come from everyday series
-    (:meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.forecast`); one of them has a learned cycle,
-    which has to forecast much better than the others before it counts as much.
+    Candidates are networks of kernels, each for the targets and for transforms of them. By default
+    they are sums of random walks, local linear trends, lines, autocorrelated noise and seasons that
+    drift or shift, with priors from everyday series
+    (:meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.forecast`); one has a learned cycle. Rolling
+    forecasts of the series give each its weight in the mixture, and calibrate its intervals.
 
-    Covariates are columns whose future is known: prices, temperatures, holidays, laws. Each has
-    a linear effect, which may drift and depend on the (shortest) season, and a smooth one where it
-    has more than two values; one more candidate does without them.
+    Covariates are columns whose future is known: prices, temperatures, holidays. Each has a linear
+    effect, which may drift and depend on the shortest season, and a smooth one if it has more than
+    two values; one more candidate does without them.
 
-    Seasons come from the time axis, or are given. Time may be irregular, have gaps and repeat.
+    Seasons are inferred from the time axis, or given. Time may be irregular, have gaps and repeat.
     Gaussian processes are exact. Of long series, hyperparameters are learned from the last 600
-    points (up to 1,500 where the longest season asks for them). Predictions depend on the last
-    4,000; but forecasts of later times, of series at equal steps without covariates and by the
-    candidates of ``quality``, depend on all, by a Kalman filter in time linear in their number.
+    points (up to 1,500 where the longest season asks for them), and predictions depend on the last
+    4,000. Forecasts of series at equal steps without covariates depend on all points, by a Kalman
+    filter in linear time.
 
     Args:
         structure: ``"auto"`` for the candidates of ``quality``; ``"time_series"`` for the network
-            of :meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series` alone (the paper's
-            four kinds of primitives), or any network over one input column (with covariates over
-            time and these, standardised), whose start values are taken from the data. In these
-            two, covariates have linear effects, too.
-        seasons: ``"auto"`` for those that the time axis tells: days, weeks and years of dates,
-            and of numbers of which one unit holds as many steps as a year has quarters, months,
-            weeks, days (at work) or hours, a week days, or a day hours or parts of them. Or
-            periods in units of time (days for dates, or durations); an empty list for none.
-            Those that the data do not hold twice are not used.
+            of :meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series` alone (the paper's),
+            or any network over one input column (with covariates over time and these,
+            standardised), whose start values are taken from the data.
+        seasons: ``"auto"`` to infer days, weeks and years from dates, or from the number of steps
+            in a unit of time. Or periods in units of time (days for dates, or durations); an empty
+            list for none. Periods of which the data hold less than two are not used.
         transform: ``"identity"`` models the targets; ``"log"`` their logarithms, for variation
-            that grows with the level; ``"sqrt"``, between the two, their square roots; ``"log1p"``
-            logarithms of targets plus one (or the smallest positive target, unless they are whole
-            numbers); ``"logit"`` the log odds of shares, between ``bounds``. ``"auto"`` tries the
-            targets themselves, and with them square roots where none is negative, logarithms where
-            all are positive, or log odds where both bounds are given. Of counts, ``"sqrt"`` is of
-            these plus 3/8; forecasts are real numbers, and have a probability of 0 itself if some
-            targets are 0.
+            that grows with the level; ``"sqrt"``, between the two, their square roots (of counts
+            plus 3/8); ``"log1p"`` logarithms of targets plus one (or the smallest positive target,
+            unless they are whole numbers); ``"logit"`` log odds between ``bounds``. ``"auto"`` has
+            candidates for the targets, for square roots if none is negative, for logarithms if all
+            are positive, and for log odds if both bounds are given.
         bounds: Numbers between which all targets lie, and all forecasts will (``None`` or infinite
-            for no bound): ``(0, 1)`` for shares, ``(0, 100)`` for percentages. A lower one is what
-            logarithms and roots count from. Of targets at the bounds themselves, ``"logit"`` takes
-            the bounds to be further out, by half the smallest distance of any other target from
-            them. ``None`` for 0 and no upper bound if targets are not negative and the transform
-            is not ``"identity"``.
-        horizon: Steps by which candidates are judged, and of :meth:`forecast`; ``None`` for one
-            season (6 without one).
+            for no bound): ``(0, 1)`` for shares. Logarithms and roots count from the lower one.
+            ``None`` for 0 and no upper bound if targets are not negative and the transform is not
+            ``"identity"``. Bounds with targets on them have a probability of their own.
+        horizon: Steps of rolling forecasts and of :meth:`forecast`; ``None`` for one season (6
+            without one).
         quality: ``"fast"`` for one structure, ``"default"`` for up to five, ``"best"`` for the
-            ``"time_series"`` network, too, which takes four times as long. On everyday series
-            ``"best"`` was no better than the default: it is for those whose structure is none of
-            walks, trends and seasons.
-        outliers: ``"auto"`` leaves wild values, which all others rule out, out of the training
-            (with a warning): those whose error, predicted from all other values, is more than 12
-            times the others' (on each scale that is modelled). At most one in
-            50 is (and one more); of a level that stays, only values next to the step. ``"keep"``
-            learns from them.
+            ``"time_series"`` network, too, which takes four times as long.
+        outliers: ``"auto"`` leaves outliers out of the training (with a warning): targets whose
+            error, predicted from all other values, is more than 12 times the others' on each scale
+            that is modelled; at most one in 50 (and one more). ``"keep"`` learns from them.
         priors: Log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
         restarts: Starts of networks with learned wiring; ``None`` takes 20 up to 250 points and
             6 beyond (a quarter of these beside other candidates). The others have one.
@@ -137,20 +121,21 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
     Attributes:
         members_: The processes that forecast, of the highest weight first, each with ``name``,
             ``transform``, ``model``, ``weight``, ``log_density`` and ``result``.
-        scores_: All that were tried, as a data frame: structure, transform, mean log density of
+        scores_: All candidates, as a data frame: structure, transform, mean log density of
             rolling forecasts (per target, natural logarithm), weight, seconds, status.
         seasons_: The seasons that are used, in units of time.
         horizon_: Steps that :meth:`forecast` goes ahead.
-        outliers_: The times of wild values, which do not count.
+        outliers_: The times of outliers, which do not count.
         observed_: The series without its gaps, in the order of time, as a pandas series.
         covariates_: Which covariates there are, with ``names``.
         observed_covariates_: Their values, as a data frame beside ``observed_``.
         result_: Record of the training of the first member, :class:`gpytorch_nkn.fit.FitResult`.
         model_: The first member's Gaussian process, over scaled time and targets.
         transform_: What it models of the targets, with ``name``, ``forward`` and ``inverse``.
-        model_weight_, model_spread_: Its weight, and the factor of its deviations by the errors of
-            its rolling forecasts.
-        x_offset_, x_scale_, y_offset_, y_scale_: How it counts them.
+        model_weight_, model_spread_: Its weight, and the calibration factor of its standard
+            deviations.
+        x_offset_, x_scale_, y_offset_, y_scale_: Its scales.
+        time_is_date_: Whether time is dates.
         n_features_in_: 1.
 
     Example:
@@ -258,35 +243,37 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             series = replace(series, covariates=scaled, curves=curves)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         options = {name: getattr(self, name) for name in _OPTIONS}
-        found = Search(**options, seed=seed, begin=begin).run(series)
+        found = search(Options(**options, seed=seed, begin=begin), series)
         self._was_interrupted = found.interrupted
-        tried, wild = found.candidates, found.wild
         if not found.members:
-            reasons = "; ".join(f"{m.name}, {m.transform}: {m.status}" for m in tried)
+            reasons = "; ".join(f"{m.key[0]}, {m.key[1].name}: {m.status}" for m in found.trained)
             raise RuntimeError(f"Every candidate failed ({reasons}).")
         label = x.name if y is None and isinstance(x, pd.Series) else None
         self.observed_ = pd.Series(target[order], index[order], name=label)
         self.covariates_, self.observed_covariates_ = known, frame.iloc[order]
-        self.time_axis_, self.n_features_in_ = axis, 1
-        self.outliers_ = self.observed_.index[wild]
-        if wild.any():
+        self.time_axis_, self.time_is_date_, self.n_features_in_ = axis, axis.has_dates, 1
+        self.outliers_ = self.observed_.index[found.outliers]
+        if self.outliers_.size:
             times = ", ".join(map(str, self.outliers_))
             warn_user(
-                f"{int(wild.sum())} of {wild.size} observations are left out as all others rule "
-                f"them out, at {times}; outliers='keep' learns from them."
+                f"{self.outliers_.size} of {len(series.time)} observations are left out as all "
+                f"others rule them out, at {times}; outliers='keep' learns from them."
             )
         self.seasons_ = series.seasons
         self.horizon_ = self._usual_horizon(series.time, series.seasons)
-        self.members_ = found.members
+        self._set_members(found.members)
         self.scores_ = pd.DataFrame(
-            {
-                "structure": [member.name for member in tried],
-                "transform": [member.transform for member in tried],
-                "log_density": [member.log_density for member in tried],
-                "weight": [member.weight for member in tried],
-                "seconds": [member.seconds for member in tried],
-                "status": [member.status for member in tried],
-            }
+            [
+                {
+                    "structure": one.key[0],
+                    "transform": one.key[1].name,
+                    "log_density": getattr(one.candidate, "log_density", np.nan),
+                    "weight": getattr(one.candidate, "weight", 0.0),
+                    "seconds": one.seconds,
+                    "status": one.status,
+                }
+                for one in found.trained
+            ]
         )
         return self
 
@@ -500,7 +487,7 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         mixture = self._mixture_at(rows)
 
         def scores(number: int, count: int) -> np.ndarray:
-            return self.members_[number].scores(rows, count, rng, self.device)
+            return self.members_[number].scores(rows, count, rng)
 
         return pd.DataFrame(mixture.sample(num_paths, rng, scores).T, times)
 
@@ -549,11 +536,12 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             )
         whole = self.time_axis_.index.append(index)
         for member in members:
-            member.condition(rows, values, self.device)
+            member.condition(rows, values)
         total = sum(member.weight for member in members)
         for member in members:
             member.weight /= total
-        self.members_, self.outliers_ = members, outliers
+        self._set_members(members)
+        self.outliers_ = outliers
         self.observed_ = both.rename(self.observed_.name)
         self.observed_covariates_ = frame
         self.time_axis_ = self.time_axis_.extended(whole)
@@ -648,57 +636,15 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             raise ValueError(f"scaled must hold finite numbers, got {scaled}.")
         return self.time_axis_.times(self.x_offset_ + self.x_scale_ * scaled)
 
-    @property
-    def time_is_date_(self) -> bool:
-        axis = vars(self).get("time_axis_")
-        if axis is None:  # what scikit-learn takes for not fitted
-            raise AttributeError("This NKNForecaster is not fitted yet.")
-        return axis.has_dates
-
-    @property
-    def result_(self) -> FitResult:
-        result = self._first.result
-        assert result is not None
-        return result
-
-    @property
-    def model_(self) -> ExactGP:
-        return self._first.model
-
-    @property
-    def model_weight_(self) -> float:
-        return self._first.weight
-
-    @property
-    def model_spread_(self) -> float:
-        return self._first.spread
-
-    @property
-    def x_offset_(self) -> float:
-        return self._first.scales.x_offset
-
-    @property
-    def x_scale_(self) -> float:
-        return self._first.scales.x_scale
-
-    @property
-    def y_offset_(self) -> float:
-        return self._first.scales.y_offset
-
-    @property
-    def y_scale_(self) -> float:
-        return self._first.scales.y_scale
-
-    @property
-    def transform_(self) -> Transform:
-        return self._first.scales.transform
-
-    @property
-    def _first(self) -> Member:
-        members = vars(self).get("members_")
-        if members is None:  # what scikit-learn takes for not fitted
-            raise AttributeError("This NKNForecaster is not fitted yet.")
-        return members[0]
+    def _set_members(self, members: list[Member]) -> None:
+        self.members_ = members
+        first, scales = members[0], members[0].scales
+        self.result_: FitResult = first.result
+        self.model_: ExactGP = first.model
+        self.model_weight_, self.model_spread_ = first.weight, first.spread
+        self.transform_: Transform = scales.transform
+        self.x_offset_, self.x_scale_ = scales.x_offset, scales.x_scale
+        self.y_offset_, self.y_scale_ = scales.y_offset, scales.y_scale
 
     def _time(self, x: ArrayLike) -> np.ndarray:
         check_is_fitted(self, "members_")
@@ -728,7 +674,7 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         return np.column_stack([time, self.covariates_.scaled(frame)])
 
     def _mixture_at(self, rows: np.ndarray) -> PredictiveMixture:
-        moments = [member.moments(rows, self.device) for member in self.members_]
+        moments = [member.moments(rows) for member in self.members_]
         return PredictiveMixture(
             weights=np.array([member.weight for member in self.members_]),
             means=np.stack([mean for mean, _ in moments]),

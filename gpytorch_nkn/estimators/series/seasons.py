@@ -33,11 +33,9 @@ def typical_step(time: np.ndarray) -> float:
 
 
 def find_seasons(time: np.ndarray, *, dates: bool) -> list[float]:
-    """Periods that the step of the time axis tells, shortest first, in units of time.
+    """Days, weeks and years that the data hold twice, shortest first, in units of time.
 
-    Days, weeks and years, where steps are short enough to show them, the data hold two of them
-    and the unit is known: days for dates; for numbers a year, a week or a day, if one unit holds
-    as many steps as one of these has of some part of the calendar.
+    The unit is a day for dates; for numbers it is inferred from the number of steps in it.
     """
     step, span = typical_step(time), float(np.ptp(time))
     units = [1.0] if dates else [unit for unit, counts in _UNITS if _is_among(1 / step, counts)]
@@ -56,13 +54,11 @@ def _is_among(value: float, counts: Sequence[float]) -> bool:
 
 
 def check_seasons(seasons: Any, time: np.ndarray) -> list[float]:
-    """Periods that were given, in days if as durations, shortest first.
-
-    Those that the data do not hold twice are left out.
+    """Given periods that the data hold twice, in days if as durations, shortest first.
 
     Raises:
         TypeError: They are not numbers.
-        ValueError: A period is not positive and finite, or not longer than two steps.
+        ValueError: A period is not finite, or shorter than two steps.
     """
     given: ArrayLike = [seasons] if np.ndim(seasons) == 0 else seasons
     if pd.api.types.infer_dtype(np.ravel(given)).startswith("timedelta"):

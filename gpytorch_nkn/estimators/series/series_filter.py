@@ -67,7 +67,7 @@ class SeriesFilter:
         x: Tensor,
         y: Tensor,
         step: float,
-        seconds: float | None,
+        seconds: float,
         *,
         moves: bool,
     ) -> SeriesFilter | None:
@@ -80,7 +80,7 @@ class SeriesFilter:
             space = made._filter()
             for number, part in enumerate(np.split(values, range(_PROBE, len(values), _PROBE))):
                 space.observe(part)
-                if seconds is not None and number == 0:
+                if number == 0:
                     taken = clock.monotonic() - begin
                     if taken * len(values) / _PROBE > seconds:
                         return None

@@ -16,12 +16,7 @@ __all__ = ["as_time", "as_times", "as_vector", "forecast_columns", "observations
 
 
 def observations(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray]:
-    """Times and targets ``N`` of one series.
-
-    Args:
-        x: Times; or, without ``y``, a pandas series (or a frame of one column) over its index,
-            in which missing values are gaps.
-        y: Targets.
+    """Times and targets ``N`` of one series; see :meth:`NKNForecaster.fit`.
 
     Raises:
         TypeError: They are not times and numbers.

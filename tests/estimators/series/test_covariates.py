@@ -46,12 +46,6 @@ def test_tables_of_every_kind(values):
     np.testing.assert_array_equal(covariate_frame(values, TIMES), TABLE)
 
 
-def test_one_column_may_be_a_vector():
-    frame = covariate_frame(pd.Series([True, False] * 3, name="open"), TIMES)
-    assert frame["open"].tolist() == [1, 0] * 3
-    assert covariate_frame(np.arange(6), TIMES)["covariate 1"].tolist() == list(range(6))
-
-
 def test_columns_are_found_by_name_and_rows_by_date():
     days = pd.date_range("2020-01-01", periods=6)
     frame = pd.DataFrame({"a": range(6), "b": range(6, 12)}, days, dtype=float)

@@ -71,12 +71,6 @@ def test_effects_lower_the_error_and_narrow_the_band(data, fitted):
     assert ((y[AHEAD] > ends[0]) & (y[AHEAD] < ends[1])).mean() > 0.7
 
 
-def test_a_law_has_its_effect(data, fitted):
-    frame, _ = data
-    ends = [fitted.predict(MONTHS[AHEAD], covariates=frame.assign(law=law)) for law in (0, 1)]
-    np.testing.assert_allclose(ends[1] - ends[0], -4, atol=1.2)
-
-
 @pytest.mark.parametrize("seed", [2, 3])
 def test_noise_costs_next_to_nothing(seed):
     y = pd.Series(wandering(seed), MONTHS)
@@ -133,19 +127,6 @@ def test_the_order_of_columns_and_rows_does_not_matter(data, fitted):
     )
 
 
-def test_gaps_of_the_series_need_no_covariates(data):
-    frame, y = data
-    y, frame = y[:40].copy(), frame[:40].copy()
-    y.iloc[[3, 20]] = np.nan
-    frame.iloc[3] = np.nan
-    frame["law"] = np.arange(40) % 7 == 0
-    model = forecaster().fit(y, covariates=frame)
-    assert len(model.observed_) == len(model.observed_covariates_) == 38
-    frame.iloc[4, 1] = np.nan
-    with pytest.raises(ValueError, match="warmth has 1 NaN.*2000-05"):
-        model.fit(y, covariates=frame)
-
-
 def test_an_update_forecasts_from_all_rows(data):
     frame, y = data
     whole = forecaster(**QUICK).fit(y[:100], covariates=frame)
@@ -169,16 +150,6 @@ def test_windows_know_their_covariates(data, refit):
     np.testing.assert_allclose(
         found["median"][:6], first.predict(MONTHS[120:126], covariates=frame), rtol=1e-6
     )
-
-
-def test_long_series_are_conditioned_on_all_rows():
-    rng = np.random.default_rng(0)
-    switch = rng.random(640) < 0.1
-    y = rng.standard_normal(640).cumsum() + 10 * switch
-    model = forecaster(**QUICK).fit(np.arange(640.0), y, covariates=switch)
-    assert len(model.model_.train_targets) == 640
-    ahead = np.full(2, 640.0)
-    assert np.diff(model.predict(ahead, covariates=[0, 1])) == pytest.approx(10, abs=1)
 
 
 def test_one_candidate_does_without_covariates():

@@ -3,13 +3,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel
 
 from gpytorch_nkn.estimators import NKNForecaster, forecast_many
 from gpytorch_nkn.estimators.series import many_series, search
 from gpytorch_nkn.fit import Recipe
-from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.layers import Linear
 
 QUICK = {
     "quality": "fast",
@@ -125,14 +122,6 @@ def test_a_constant_series_goes_on_and_missing_values_are_gaps():
     np.testing.assert_allclose(found.iloc[3:, 2:], own, rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [object, "string", "str"])
-def test_targets_may_be_numbers_in_strings(dtype):
-    frame = series("a", wave(1)[:30])
-    strings = frame.assign(y=pd.Series(frame["y"].map(str), dtype=dtype))
-    expected = forecast_many(frame, 2, **QUICK)[0]
-    pd.testing.assert_frame_equal(forecast_many(strings, 2, **QUICK)[0], expected)
-
-
 def test_covariates_are_found_by_series_and_time():
     rng = np.random.default_rng(0)
     price = rng.standard_normal((2, 40))
@@ -163,74 +152,21 @@ def test_covariates_are_found_by_series_and_time():
         assert failures["unique_id"].tolist() == ["b"]
 
 
-def test_a_checkpoint_is_taken_up_and_never_stale(frame, expected, tmp_path, monkeypatch):
-    path, fits = tmp_path / "finished.jsonl", []
-    fit = NKNForecaster.fit
-    monkeypatch.setattr(NKNForecaster, "fit", lambda *a, **o: fits.append(1) or fit(*a, **o))
+def test_ctrl_c_keeps_what_is_finished(frame, expected, monkeypatch):
+    fit, calls = NKNForecaster.fit, [1]
 
-    def count(data, horizon=6, **options):
-        fits.clear()
-        return forecast_many(data, horizon, checkpoint=path, **{**QUICK, **options})[0], len(fits)
-
-    assert count(frame[frame["unique_id"] == "coffee"])[1] == 1
-    found, number = count(frame)
-    assert number == 2
-    pd.testing.assert_frame_equal(found, expected)
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-9])  # the process died while it wrote
-    assert count(frame)[1] == 1
-    pd.testing.assert_frame_equal(count(frame)[0], expected)
-    assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines())
-    changed = frame.assign(y=frame["y"].where(frame.index != 5, 8.0))
-    assert count(changed)[1] == 1
-    tea = frame[frame["unique_id"] == "tea"]
-    assert count(tea, horizon=5)[1] == count(tea, transform="log")[1] == 1
-    assert count(tea, level=90)[1] == count(tea, random_state=1)[1] == 1
-    assert count(tea)[1] == 0
-    assert count(frame)[1] == 0
-
-
-def test_a_checkpoint_knows_networks(frame, tmp_path, monkeypatch):
-    def network(lengthscale):
-        kernel = RBFKernel()
-        kernel.lengthscale = lengthscale
-        return NeuralKernelNetwork([kernel], [Linear(1, 1)])
-
-    fits, one = [], frame[:30]
-    monkeypatch.setattr(many_series, "_values", lambda *a: fits.append(1) or np.zeros((1, 1)))
-    options = {"checkpoint": tmp_path / "kept", "level": None}
-    for lengthscale, total in [(1.0, 1), (1.0, 1), (2.0, 2)]:
-        forecast_many(one, 1, structure=network(lengthscale), **options)
-        assert len(fits) == total
-
-
-def test_another_file_is_no_checkpoint(frame, tmp_path):
-    path = tmp_path / "notes.txt"
-    path.write_text("mine")
-    with pytest.raises(ValueError, match="notes.txt is no checkpoint"):
-        forecast_many(frame, 6, checkpoint=path, **QUICK)
-    assert path.read_text() == "mine"
-
-
-def test_ctrl_c_keeps_what_is_finished(frame, expected, tmp_path, monkeypatch):
-    values, calls = many_series._values, []
-
-    def interrupted(settings, task):
+    def interrupted(*args, **options):
         calls.append(1)
-        if len(calls) == 2:
+        if len(calls) == 3:
             raise KeyboardInterrupt
-        return values(settings, task)
+        return fit(*args, **options)
 
-    monkeypatch.setattr(many_series, "_values", interrupted)
-    path = tmp_path / "finished"
+    monkeypatch.setattr(NKNForecaster, "fit", interrupted)
     with pytest.warns(UserWarning, match="2 of 3 series"):
-        found, failures = forecast_many(frame, 6, checkpoint=path, **QUICK)
+        found, failures = forecast_many(frame, 6, **QUICK)
     assert failures["reason"].tolist() == ["not reached: interrupted"] * 2
     pd.testing.assert_frame_equal(found[:6], expected[:6])
-    found, _ = forecast_many(frame, 6, checkpoint=path, **QUICK)
-    assert len(calls) == 4
-    pd.testing.assert_frame_equal(found, expected)
-    calls[:] = [1]
+    calls[:] = [1, 1]
     with pytest.raises(KeyboardInterrupt):
         forecast_many(frame, 6, **QUICK)
 
@@ -238,10 +174,10 @@ def test_ctrl_c_keeps_what_is_finished(frame, expected, tmp_path, monkeypatch):
 def test_ctrl_c_between_candidates_leaves_a_series_unfinished(frame, monkeypatch):
     train = search.train
 
-    def interrupted(name, *arguments):
-        if name == "smooth":
+    def interrupted(shared, key, seconds):
+        if key[0] == "damped":
             raise KeyboardInterrupt
-        return train(name, *arguments)
+        return train(shared, key, seconds)
 
     monkeypatch.setattr(search, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -284,7 +220,7 @@ def test_workers_that_die_leave_what_is_finished(frame, expected, monkeypatch):
 def test_what_makes_no_sense_is_refused_before_anything_runs(
     frame, change, options, error, message, monkeypatch
 ):
-    monkeypatch.setattr(many_series, "_values", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr(NKNForecaster, "fit", lambda *_, **__: pytest.fail("it ran"))
     data = frame if change is None else change(frame)
     with pytest.raises(error, match=message):
         forecast_many(data, **{"horizon": 6, **options})

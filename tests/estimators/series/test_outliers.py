@@ -1,15 +1,13 @@
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from gpytorch_nkn.averaging import Transform
 from gpytorch_nkn.estimators import NKNForecaster
-from gpytorch_nkn.estimators.series.outliers import wild_rows
-from gpytorch_nkn.estimators.series.training import Series, Settings, train
-from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.estimators.series import search
+from gpytorch_nkn.estimators.series.candidates import train
 
-PLAIN, LOG = Transform(), Transform("log", 0.0, power=0.0)
-_SETTINGS = Settings(True, 1, Recipe(adam_steps=0, lbfgs_iterations=10), None, 0, False)
 _MONTHS = np.arange(96.0)
 
 
@@ -18,9 +16,12 @@ def months():
     return 50 + 0.2 * _MONTHS + 8 * np.sin(2 * np.pi * _MONTHS / 12) + noise
 
 
-def found(values, scales=(PLAIN,)):
-    series = Series(_MONTHS[: len(values)], values, [12.0], 12)
-    return np.flatnonzero(wild_rows(series, scales, _SETTINGS, None)[0]).tolist()
+def found(values, transform="identity"):
+    options = {"transform": transform, "quality": "fast", "seasons": 12, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = NKNForecaster(**options).fit(_MONTHS[: len(values)], values)
+    return model.outliers_.tolist()
 
 
 @pytest.mark.parametrize(
@@ -47,10 +48,10 @@ def test_what_a_series_does_often_or_for_good_is_not_wild():
 def test_values_of_positive_series_must_be_wild_in_logarithms_too():
     values = months()
     values[40] = 5e7
-    assert found(values, (PLAIN, LOG)) == found(values, (LOG,)) == [40]
+    assert found(values, "auto") == found(values, "log") == [40]
     skewed = np.exp(6 * np.random.default_rng(1).standard_normal(96))
     assert found(skewed)  # spikes to those who do not know
-    assert found(skewed, (PLAIN, LOG)) == []
+    assert found(skewed, "auto") == []
 
 
 def test_one_wild_value_does_not_ruin_a_forecast():
@@ -80,12 +81,11 @@ def test_one_wild_value_does_not_ruin_a_forecast():
 def test_the_candidate_that_finds_no_wild_values_is_not_trained_again(monkeypatch):
     trained = []
 
-    def spy(name, network, transform, *rest):
-        trained.append((name, transform.name))
-        return train(name, network, transform, *rest)
+    def spy(shared, key, seconds):
+        trained.append((key[0], key[1].name))
+        return train(shared, key, seconds)
 
-    for module in ("outliers", "search"):
-        monkeypatch.setattr(f"gpytorch_nkn.estimators.series.{module}.train", spy)
+    monkeypatch.setattr(search, "train", spy)
     options = {"quality": "fast", "random_state": 0, "progress": False}
     once = NKNForecaster(**options).fit(_MONTHS, months())
     assert sorted(trained) == [("smooth", "identity"), ("smooth", "log")]

@@ -11,8 +11,8 @@ from gpytorch.kernels import PeriodicKernel, RBFKernel
 
 from gpytorch_nkn import NKNForecaster
 from gpytorch_nkn.estimators.series import member as member_module
+from gpytorch_nkn.estimators.series.candidates import SeriesGP
 from gpytorch_nkn.estimators.series.markov import NotMarkovError, markov_processes
-from gpytorch_nkn.estimators.series.member import SeriesGP
 from gpytorch_nkn.estimators.series.series_filter import SeriesFilter
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.kernels import NeuralKernelNetwork
@@ -81,14 +81,14 @@ def test_what_has_no_filter_is_told():
 def test_times_must_be_a_grid():
     x, y = X[:COUNT], torch.randn(COUNT)
     model = SeriesGP(x, y, network("walk", "season"), priors=False, line=False)
-    assert SeriesFilter.of(model, x, y, STEP, None, moves=True) is not None
+    assert SeriesFilter.of(model, x, y, STEP, np.inf, moves=True) is not None
     assert SeriesFilter.of(model, x, y, STEP, 0.0, moves=True) is None  # no time
     uneven = x.clone()
     uneven[7] += 0.3 * STEP
-    assert SeriesFilter.of(model, uneven, y, STEP, None, moves=True) is None
+    assert SeriesFilter.of(model, uneven, y, STEP, np.inf, moves=True) is None
     twice = x[[*range(9), 8, *range(9, COUNT - 1)]]
-    assert SeriesFilter.of(model, twice, y, STEP, None, moves=True) is None
-    made = SeriesFilter.of(model, x[:-5], y[:-5], STEP, None, moves=True)
+    assert SeriesFilter.of(model, twice, y, STEP, np.inf, moves=True) is None
+    made = SeriesFilter.of(model, x[:-5], y[:-5], STEP, np.inf, moves=True)
     assert made.covers(X[-20:]) and not made.covers(X[-40:])
     assert not made.covers(X[-20:] + 0.4 * STEP)
 
@@ -106,8 +106,8 @@ def long_series():
 def fitted(series, monkeypatch, conditioned):
     with monkeypatch.context() as patch:
         patch.setattr(member_module, "CONDITIONED", conditioned)
-        patch.setattr("gpytorch_nkn.estimators.series.training._ROWS", 150)
-        patch.setattr("gpytorch_nkn.estimators.series.training._MAX_ROWS", 150)
+        patch.setattr("gpytorch_nkn.estimators.series.series._ROWS", 150)
+        patch.setattr("gpytorch_nkn.estimators.series.series._MAX_ROWS", 150)
         options = {"quality": "fast", "outliers": "keep", "random_state": 0}
         recipe = Recipe(adam_steps=0, lbfgs_iterations=10)
         return NKNForecaster(recipe=recipe, **options).fit(series)

@@ -96,11 +96,6 @@ def test_times_go_on_beyond_the_nanoseconds_of_pandas(index):
     np.testing.assert_allclose(np.diff(axis.numbers(ahead)), 365.2425)
 
 
-def test_words_are_no_times():
-    with pytest.raises(TypeError, match="numbers or dates"):
-        TimeAxis.of(DAYS).numbers(["2020-01-01"])
-
-
 def test_an_axis_that_is_extended_counts_as_before():
     axis = TimeAxis.of(pd.date_range("2019-01-01", periods=30, freq="MS"))
     before = axis.numbers(DAYS)
@@ -119,9 +114,3 @@ def test_clocks_of_other_zones_are_the_same_moments():
 def test_hours_of_a_zone_are_of_equal_length():
     index = pd.date_range("2020-03-28", periods=72, freq="h", tz="Europe/Berlin")
     np.testing.assert_allclose(np.diff(TimeAxis.of(index).numbers(index)), 1 / 24, rtol=1e-6)
-
-
-def test_missing_dates_are_counted():
-    axis = TimeAxis.of(pd.date_range("2019-01-01", periods=30, freq="MS"))
-    with pytest.raises(ValueError, match="x contains 1 missing dates"):
-        axis.numbers(pd.DatetimeIndex(["2020-01-01", None]))

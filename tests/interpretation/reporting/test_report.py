@@ -337,7 +337,7 @@ def test_a_page_needs_matplotlib_and_the_text_does_not(seasonal, monkeypatch):
 
 
 def test_values_that_a_long_series_is_not_read_from_are_told(monkeypatch):
-    for name, rows in {"member.CONDITIONED": 50, "training._ROWS": 40}.items():
+    for name, rows in {"member.CONDITIONED": 50, "series._ROWS": 40}.items():
         monkeypatch.setattr(f"gpytorch_nkn.estimators.series.{name}", rows)
     made = forecaster(np.arange(60.0), season(60))
     assert report(made).summary[0].startswith("The last 50 of 60 values were split into")

@@ -4,7 +4,9 @@ import torch
 from scipy.stats import norm
 
 from gpytorch_nkn.averaging import Transform
-from gpytorch_nkn.estimators.series.member import Member, Scales, SeriesGP, judge
+from gpytorch_nkn.estimators.series.candidates import SeriesGP, score
+from gpytorch_nkn.estimators.series.member import Member, Scales
+from gpytorch_nkn.estimators.series.series import Series
 from gpytorch_nkn.fit import FitResult
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
@@ -27,7 +29,7 @@ def test_rolling_forecasts_are_those_of_processes_that_know_the_past_only(transf
     x, y = scales.inputs(time[:, None], None), scales.targets(values, None)
     kernel = NeuralKernelNetwork.forecast(origin=-8.0, seasons=[1.0]).double()
     model = SeriesGP(x, y, kernel, priors=True, line=line).double()
-    got = judge(model, scales, values, horizon=5, first=10)
+    log_density, got_spread = score(model, scales, Series(time, values, [], 5))
 
     parts = []
     for origin in range(10, 30):  # fewer than 48: each of them
@@ -41,10 +43,10 @@ def test_rolling_forecasts_are_those_of_processes_that_know_the_past_only(transf
     mean, std, own, slopes = (np.concatenate(part) for part in zip(*parts, strict=True))
     ratio = np.mean(np.abs(own - mean) / std) / np.sqrt(2 / np.pi)
     spread = (2 + 20 / 5 * ratio) / (2 + 20 / 5)  # four windows, and two for the process
-    assert got.spread == pytest.approx(spread, rel=1e-6)
+    assert got_spread == pytest.approx(spread, rel=1e-6)
     expected = norm.logpdf(own, mean, spread * std) + np.log(slopes)
     expected -= norm.logsf(transform.ends[0], mean, spread * std)  # what the bound leaves
-    assert got.log_density == pytest.approx(expected.mean(), rel=1e-6)
+    assert log_density == pytest.approx(expected.mean(), rel=1e-6)
 
 
 def test_spread_widens_deviations_only():
@@ -56,5 +58,5 @@ def test_spread_widens_deviations_only():
     result = FitResult(model, [], 0, "marginal_likelihood", {})
     plain, wide = (Member("walks", scales, result, spread=spread) for spread in (1.0, 1.5))
     new = np.array([[12.0], [20.0]])
-    np.testing.assert_array_equal(wide.moments(new, None)[0], plain.moments(new, None)[0])
-    np.testing.assert_allclose(wide.moments(new, None)[1], 1.5 * plain.moments(new, None)[1])
+    np.testing.assert_array_equal(wide.moments(new)[0], plain.moments(new)[0])
+    np.testing.assert_allclose(wide.moments(new)[1], 1.5 * plain.moments(new)[1])

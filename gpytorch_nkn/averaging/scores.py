@@ -1,0 +1,60 @@
+"""Predictions of training targets that an exact GP has not seen, from one Cholesky factor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from gpytorch.models import ExactGP
+from torch import Tensor
+
+from gpytorch_nkn.fit import noisy_prior
+from gpytorch_nkn.linalg import ExactPosterior
+
+__all__ = ["leave_one_out", "rolling_forecasts"]
+
+
+@torch.no_grad()
+def leave_one_out(model: ExactGP) -> tuple[Tensor, Tensor]:
+    """Mean and variance ``N`` (noise included) of each training target given all others.
+
+    Raises:
+        torch.linalg.LinAlgError: The covariance matrix is not positive definite.
+    """
+    mean, covariance = noisy_prior(model.train())
+    center, variance = ExactPosterior(covariance, model.train_targets - mean).leave_one_out()
+    return mean + center, variance
+
+
+@torch.no_grad()
+def rolling_forecasts(
+    model: ExactGP, origins: Sequence[int], horizon: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Forecasts of training targets from all targets before an origin.
+
+    .. math:: m = L_{o:o+h,\,:o}\, z_{:o}, \qquad \Sigma = L_{o:o+h,\,o:o+h} L_{o:o+h,\,o:o+h}^\top,
+        \qquad z = L^{-1} r
+
+    Args:
+        model: A trained GP, whose rows are in the order of time.
+        origins: First rows ``o`` of the forecasts.
+        horizon: Rows ``h`` of each.
+
+    Returns:
+        Rows, means and variances (noise included) of all forecasts, one after another.
+
+    Raises:
+        torch.linalg.LinAlgError: The covariance matrix is not positive definite.
+    """
+    mean, covariance = noisy_prior(model.train())
+    posterior = ExactPosterior(covariance, model.train_targets - mean)
+    factor = posterior.factor.tril()
+    white = torch.linalg.solve_triangular(factor, posterior.residual.unsqueeze(-1), upper=False)
+    means, variances, rows = [], [], []
+    for origin in origins:
+        ahead = slice(origin, min(len(mean), origin + horizon))
+        means.append(mean[ahead] + (factor[ahead, :origin] @ white[:origin])[:, 0])
+        variances.append(factor[ahead, ahead].square().sum(-1))
+        rows.append(torch.arange(ahead.start, ahead.stop))
+    model.eval()
+    return torch.cat(rows), torch.cat(means), torch.cat(variances)

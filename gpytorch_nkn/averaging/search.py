@@ -1,0 +1,108 @@
+"""Training of candidates: one after another or in processes, within one budget."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from gpytorch_nkn.fit import WORKER_LOST, Session, as_finished, warn_user
+
+__all__ = ["Trained", "train_candidates"]
+
+_FAILURES = (RuntimeError, ArithmeticError, np.linalg.LinAlgError)
+
+K = TypeVar("K")
+C = TypeVar("C")
+
+
+@dataclass
+class Trained(Generic[K, C]):
+    """What came of a candidate.
+
+    Attributes:
+        key: What was to be trained.
+        candidate: The trained candidate; None if it failed.
+        seconds: Wall time.
+        status: ``ok``, ``interrupted`` (trained as far as it got) or ``failed: ...``.
+    """
+
+    key: K
+    candidate: C | None
+    seconds: float
+    status: str
+
+
+def train_candidates(
+    train: Callable[[Any, K, float | None], C],
+    keys: Sequence[K],
+    session: Session,
+    *,
+    shared: Any = None,
+    ready: Sequence[Trained[K, C]] = (),
+    n_jobs: int = 1,
+) -> list[Trained[K, C]]:
+    """Train candidates in the order of their keys, each within its part of the time left.
+
+    Ctrl-C and the end of the budget leave out the remaining candidates, if at least one has been
+    trained. A candidate that fails is recorded, and the others go on.
+
+    Args:
+        train: Trains one candidate, given ``shared``, its key and seconds (``None`` for no limit).
+            With several processes, a function of a module. The candidate's attribute
+            ``interrupted`` says whether Ctrl-C ended its training.
+        keys: What to train.
+        session: Budget, Ctrl-C and progress bar.
+        shared: First argument of ``train``; each process receives it once.
+        ready: Candidates that are trained already.
+        n_jobs: Processes.
+
+    Returns:
+        What came of the candidates that were reached, in the order of the keys.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C came before any candidate was trained.
+    """
+    done = [one for one in ready if one.key in keys]
+    todo = [key for key in keys if all(key != one.key for one in done)]
+
+    def reached() -> bool:
+        return any(one.candidate is not None for one in done)
+
+    with session.bar(len(todo), "candidates", "fit") as bar, session.interruptible(reached):
+        if n_jobs == 1 or len(todo) <= 1:
+            for number, key in enumerate(todo):
+                if session.is_over and reached():
+                    break
+                part = session.part(1 / (len(todo) - number))
+                done.append(_train((train, shared), key, part))
+                session.interrupted |= done[-1].status == "interrupted"
+                bar.update()
+        else:
+            rounds = math.ceil(len(todo) / min(abs(n_jobs), len(todo)))
+            tasks = ((key, session.part(1 / rounds)) for key in todo)
+            try:
+                for _, one in as_finished(_train, tasks, n_jobs, shared=(train, shared)):
+                    done.append(one)
+                    bar.update()
+            except WORKER_LOST as error:
+                if not reached():
+                    raise
+                warn_user(f"Workers were lost ({type(error).__name__}): candidates are missing.")
+    return sorted(done, key=lambda one: keys.index(one.key))
+
+
+def _train(shared: tuple[Callable, Any], key: Any, seconds: float | None) -> Trained:
+    train, given = shared
+    begin, candidate, status = time.monotonic(), None, "ok"
+    try:
+        candidate = train(given, key, seconds)
+        if getattr(candidate, "interrupted", False):
+            status = "interrupted"
+    except _FAILURES as error:
+        status = f"failed: {type(error).__name__}: {error}"
+    return Trained(key, candidate, time.monotonic() - begin, status)
