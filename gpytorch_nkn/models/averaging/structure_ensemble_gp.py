@@ -92,49 +92,42 @@ class StructureEnsembleGP(EnsembleGP):
     .. math:: p(f \mid y) = \sum_k w_k\, p_k(f \mid y)
 
     Which kernel suits a function is not known beforehand, and with some tens of points the
-    likelihood is a poor judge of it. Here every structure is trained, and the weights
-    :math:`w_k` are those under which the mixture predicts points that were left out best
-    (stacking), drawn together while there are few points
+    likelihood is a poor judge of it. Every structure is trained, and stacking weights :math:`w_k`
+    are learned from what each predicts of held-out points
     (:func:`gpytorch_nkn.models.fit_structure_ensemble_gp`, or ``fit_gpytorch_mll``, which calls
     it). Before the training all weights are equal.
 
-    BoTorch averages acquisition functions over the members of an ensemble and gives each the same
-    weight. So each structure has as many of ``num_members`` members as its weight says, to the
-    nearest count: the posterior is a ``GaussianMixturePosterior`` with a batch dimension
-    ``MCMC_DIM`` of members. A structure's members are evaluated once, those without members not at
-    all. Of warped outcomes a member has the Gaussian posterior, in ``train_Y``'s unit, with the
-    same median and the same probability to be better than the best target.
-
-    Acquisition functions that sample draw from every member: with a sampler of one
-    ``num_members``-th of the draws of a single model they take about as long as with that.
+    BoTorch gives the members of an ensemble equal weights in acquisition functions. So each
+    structure has a number of ``num_members`` members in proportion to its weight: the posterior is
+    a ``GaussianMixturePosterior`` with a batch dimension ``MCMC_DIM`` of members. The members of a
+    structure are evaluated once. With a sampler of one ``num_members``-th of the draws of a single
+    model, acquisition functions take about as long as with that.
 
     Args:
         train_X: Inputs ``N x D``, in the unit cube after ``input_transform``.
         train_Y: Targets ``N x 1``.
         train_Yvar: Variances of the noise ``N x 1``; ``None`` learns one for each structure.
         cat_dims: Columns of ``train_X`` that hold codes of categories, see
-            :class:`gpytorch_nkn.models.NKNSingleTaskGP`. ``"rbf"`` and ``"matern"`` then are sums
-            of a kernel of the other columns, one of categories and a product of such two, as
-            BoTorch's ``MixedSingleTaskGP``; that of ``"rbf"`` has, as there, no priors on scales.
+            :class:`gpytorch_nkn.models.NKNSingleTaskGP`. ``"rbf"`` and ``"matern"`` are then sums
+            and products of kernels of numbers and categories, as BoTorch's ``MixedSingleTaskGP``.
         structures: What to average over, each a word or a kernel without a batch shape, of which
             the model takes a copy:
 
-            - ``"rbf"``: RBF over all columns, with BoTorch's priors, which go by their number
+            - ``"rbf"``: RBF over all columns, with BoTorch's priors, which depend on their number
               (Hvarfner et al. 2024), and an output scale.
             - ``"matern"``: Matern-5/2 over all columns with gamma priors; from ten columns on
               lengthscales grow in proportion to their number.
             - A ``structure`` of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, such as
               ``"optimization"``, near a sum of kernels of single columns, or ``"pairs"``.
-            - ``"input-warped "`` and one of these words: the same on inputs each of whose columns
-              but categories is bent by a learned curve (:class:`.InputWarpKernel`; Snoek et al.
-              2014), for functions that vary faster near one end of a column. By default there is
-              none: a sum over columns is then too sure of what it has hardly seen.
-            - ``"outcome-warped "`` and any of these: the same for outcomes on a scale on which
-              those far below the best (or far above the least) are drawn together, so that a few
-              extreme ones do not hide how the others differ.
-        num_members: Members of the mixture, by which weights are rounded.
-        maximize: Larger targets are better, as everywhere in BoTorch; with ``False``, where an
-            objective has a negative weight, smaller ones are. Widths of warped outcomes go by it.
+            - ``"input-warped "`` and one of these words: the same with learned input warping
+              (:class:`.InputWarpKernel`; Snoek et al. 2014), for functions that vary faster near
+              one end of a column.
+            - ``"outcome-warped "`` and any of these: the same with an outcome warp that draws
+              together outcomes far below the best (or far above the least). Its members have the
+              Gaussian posterior with the median and the probability of improvement of the warp.
+        num_members: Members of the mixture, to which weights are rounded.
+        maximize: Larger targets are better, as everywhere in BoTorch; ``False`` where an objective
+            has a negative weight. Standard deviations of warped outcomes depend on it.
         outcome_transform: Linear transform of the targets, by default ``Standardize``; ``None``
             for none.
         input_transform: Transform of the inputs. What it learns by gradients stays as it is.
@@ -473,8 +466,8 @@ def _names(structures: Sequence[str | Kernel]) -> tuple[str, ...]:
 def _apportion(weights: Tensor, total: int) -> Tensor:
     """Numbers of sum ``total`` in proportion to weights of sum one, by largest remainders.
 
-    Weights below one half of a member get none: a structure that predicts badly is often unsure
-    everywhere, and would rule the average of an acquisition function with few members.
+    Weights below half a member get none: a structure that predicts badly is often uncertain
+    everywhere, and would dominate an average of acquisition functions.
     """
     shares = weights.double() * total
     shares = shares * (shares >= min(0.5, float(shares.max())))

@@ -1,4 +1,3 @@
-import contextlib
 import math
 from unittest import mock
 
@@ -22,7 +21,6 @@ from linear_operator.settings import cholesky_jitter
 from torch.distributions import Normal
 
 from gpytorch_nkn.averaging import stacking_weights
-from gpytorch_nkn.fit import Objective
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import NativeEvaluator
 from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp
@@ -227,64 +225,8 @@ def test_weights_follow_what_predicts_left_out_points():
     assert abs(rough.structure_weights["optimization"] - 0.5) < 1e-3
 
 
-@pytest.mark.parametrize("behind, more", [(math.inf, 1), (0.1, 0)])
-def test_a_fresh_start_that_is_far_behind_with_a_half_goes_no_further(
-    behind, more, calls, monkeypatch
-):
-    monkeypatch.setattr(fit_structures, "_BEHIND", behind)
-    previous, model = previous_and_next()
-
-    def start(part, seed, number):
-        for parameter in part.parameters():
-            parameter.data.fill_(9.0)
-
-    monkeypatch.setattr(fit_structures, "fresh_start", start)
-    calls.clear()
-    options = {"fresh_starts": 1, "max_iterations": 1}
-    fit_structure_ensemble_gp(model, previous=previous, **options)
-    assert [rows for rows, *_ in calls] == [12, 6] + [12] * more + [12, 12]
-
-
-@pytest.mark.parametrize("rows, trained", [(12, 1), (13, 3)])
-def test_with_few_new_rows_the_others_wait_for_a_fresh_start(rows, trained, calls, monkeypatch):
-    monkeypatch.setattr(fit_structures, "_FEW_NEW", 0.1)
-    previous, _ = previous_and_next()
-    model = StructureEnsembleGP(*draw(rows, seed=1), structures=PLAIN)
-    calls.clear()
-    fit_structure_ensemble_gp(model, previous=previous, **{**QUICK, "fresh_starts": 1})
-    assert [n for n, *_ in calls] == [rows, rows // 2] + [rows] * trained
-
-
-def test_in_the_next_training_they_do_not_wait(calls, monkeypatch):
-    monkeypatch.setattr(fit_structures, "_FEW_NEW", 1.0)
-    model, found = fitted(11, structures=PLAIN), []
-    model.set_weights(torch.ones(3))
-    for rows in range(12, 19):
-        previous, model = model, StructureEnsembleGP(*draw(rows), structures=PLAIN)
-        fit_structure_ensemble_gp(model, previous=previous, **{**QUICK, "fresh_starts": 1})
-        model.set_weights(torch.ones(3))
-        found.append([n for n, last in enumerate(model.trained_rows.tolist()) if last == rows])
-    assert found == [[0], *[[0, 1, 2]] * 4, [1], [0, 1, 2]]
-
-
-def test_a_single_structure_that_is_due_has_all_the_time_and_ctrl_c_before_it_is_raised(
-    calls, monkeypatch
-):
-    monkeypatch.setattr(fit_structures, "_FEW_NEW", 1.0)
-    previous, model = previous_and_next()
-    previous.started_rows.copy_(torch.tensor([8, 8, 0]))
-    calls.clear()
-    options = {**QUICK, "fresh_starts": 1}
-    fit_structure_ensemble_gp(model, previous=previous, **options, budget=600.0)
-    assert [budget for *_, budget in calls] == pytest.approx([600, 300, 600], rel=0.1)
-    assert model.trained_rows.tolist() == [11, 11, 12] and model.started_rows.tolist() == [8, 8, 12]
-    interrupt = mock.Mock(side_effect=KeyboardInterrupt)
-    monkeypatch.setattr(fit_structures, "fit_best_of", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        fit_structure_ensemble_gp(model, previous=previous, **options)
-
-
-def test_a_structure_for_which_no_time_was_left_is_the_first_in_the_next_training(calls):
+def test_a_structure_for_which_no_time_was_left_is_the_first_in_the_next_training(monkeypatch):
+    monkeypatch.setattr(fit_structures, "_MANY_ROWS", 3)
     previous = fitted(11, structures=PLAIN)
     _, model = previous_and_next()
     fit_structure_ensemble_gp(model, previous=previous, **QUICK, budget=1e-3)
@@ -368,15 +310,6 @@ def test_known_noise_is_that_of_every_member():
     assert isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
     expected = noise[:, 0] / model.outcome_transform.stdvs.squeeze() ** 2
     torch.testing.assert_close(model.likelihood.noise, expected.expand(4, -1))
-
-
-def test_duplicates_and_constants_are_predicted():
-    x, y = draw(6)
-    model = StructureEnsembleGP(torch.cat([x, x]), torch.cat([y, y + 0.1]))
-    assert fit_structure_ensemble_gp(model, **QUICK).posterior(x).variance.isfinite().all()
-    constant = fit_structure_ensemble_gp(StructureEnsembleGP(x, torch.full_like(y, 3.0)), **QUICK)
-    mean = constant.posterior(torch.rand(4, 3)).mixture_mean
-    torch.testing.assert_close(mean, torch.full_like(mean, 3.0))
 
 
 def test_arguments_from_a_data_set():
@@ -583,17 +516,6 @@ def test_structures_with_bent_inputs_predict_what_varies_fast_near_one_end_bette
     assert errors[0] < 0.8 * errors[1]
 
 
-def test_columns_of_categories_are_not_bent():
-    x = torch.cat([torch.rand(12, 2), torch.arange(12.0).unsqueeze(-1) % 3], -1)
-    structures = ["input-warped optimization", "rbf"]
-    model = StructureEnsembleGP(x, function(x), cat_dims=[2], structures=structures)
-    kernel = model.covar_module.kernels[0]
-    assert kernel.columns == [0, 1]
-    torch.testing.assert_close(kernel.warp(x)[:, 2], x[:, 2])
-    only = StructureEnsembleGP(x[:, 2:], function(x), cat_dims=[0], structures=structures)
-    assert fit_structure_ensemble_gp(only, **QUICK).posterior(x[:2, 2:]).mean.isfinite().all()
-
-
 def test_known_noise_is_warped_with_the_outcomes():
     x, y = skewed()
     noise = 0.01 * y.square()
@@ -706,17 +628,6 @@ def test_with_many_rows_structures_without_members_are_trained_in_turn(
     assert model.weights.min() > 0  # weighed all the same
 
 
-def test_data_go_on_whatever_their_scale():
-    x, y = draw(13)
-    others = [y.index_fill(0, torch.tensor([3]), 9.0), torch.ones_like(y), -y]
-    for first, goes_on in ((y, True), (3 * y - 2, True), *((other, False) for other in others)):
-        previous, model = StructureEnsembleGP(x[:12], first[:12]), StructureEnsembleGP(x, y)
-        data = model.common_data()[:2]
-        assert fit_structures._goes_on(previous, *data) is goes_on
-        assert not fit_structures._goes_on(model, *data)  # nothing is new
-        assert not fit_structures._goes_on(previous, data[0].flip(0), data[1])
-
-
 def previous_and_next(noise=None, **options):
     """A trained model of 11 rows and one of 12, where the first structure has its turn."""
     x, y = draw(12, seed=1)
@@ -729,11 +640,6 @@ def previous_and_next(noise=None, **options):
     return previous, model
 
 
-def loss_of(model, number=0):
-    part = fit_structures._part(model, number, *model.common_data())
-    return Objective(part)().item()
-
-
 @pytest.mark.parametrize(
     "many, added, expected",
     [(200, 1, [[0], [1], [2], [0]]), (200, 3, [[0], [1], [2], [0]]), (6, 1, [[0], [], [1], []])],
@@ -741,7 +647,6 @@ def loss_of(model, number=0):
 def test_in_a_loop_one_structure_after_another_starts_afresh(many, added, expected, monkeypatch):
     """However many rows each training adds; with many rows not in every one."""
     monkeypatch.setattr(fit_structures, "_MANY_ROWS", many)
-    monkeypatch.setattr(fit_structures, "_BEHIND", math.inf)
     started = []
 
     def start(part, seed, number):
@@ -756,85 +661,3 @@ def test_in_a_loop_one_structure_after_another_starts_afresh(many, added, expect
         fit_structure_ensemble_gp(model, previous=previous, **{**QUICK, "fresh_starts": 1})
         found.append([types.index(one) for one in started])
     assert found == expected
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    """Rows and iterations of every training, of which three rows are many."""
-    monkeypatch.setattr(fit_structures, "_MANY_ROWS", 3)
-    monkeypatch.setattr(fit_structures, "_BEHIND", math.inf)
-    train, found = fit_structures.fit_best_of, []
-
-    def fit(part, *, recipe, **options):
-        fixed = isinstance(part.likelihood, FixedNoiseGaussianLikelihood)
-        found.append((len(part.train_targets), recipe.lbfgs_iterations, fixed, options["budget"]))
-        return train(part, recipe=recipe, **options)
-
-    monkeypatch.setattr(fit_structures, "fit_best_of", fit)
-    return found
-
-
-@pytest.mark.parametrize("noise", [None, 1e-3])
-def test_with_many_rows_a_fresh_start_sees_a_half_of_them_first(noise, calls):
-    """And has few steps with all; the best of it and of the warm start is kept."""
-    previous, _ = previous_and_next(noise)
-    losses = []
-    for fresh_starts in (0, 1, 1, 2):
-        _, model = previous_and_next(noise)
-        calls.clear()
-        options = {**QUICK, "fresh_starts": fresh_starts}
-        fit_structure_ensemble_gp(model, previous=previous, **options)
-        of_first = calls[: 1 + 2 * fresh_starts]
-        assert [rows for rows, *_ in of_first] == [12] + [6, 12] * fresh_starts
-        assert [steps for _, steps, *_ in of_first] == [3] + [10, 3] * fresh_starts
-        assert {fixed for _, _, fixed, _ in calls} == {noise is not None}
-        losses.append(loss_of(model))
-    assert losses[1] == losses[2] and losses[3] <= losses[1] <= losses[0]
-
-
-def test_a_fresh_start_takes_no_time_from_the_warm_one(calls):
-    previous, model = previous_and_next()
-    options = {**QUICK, "fresh_starts": 1, "budget": 1e-3}
-    calls.clear()
-    fit_structure_ensemble_gp(model, previous=previous, **options)
-    assert [rows for rows, *_ in calls] == [12]  # nothing is left for a half, or other structures
-    _, model = previous_and_next()
-    calls.clear()
-    fit_structure_ensemble_gp(model, previous=previous, **{**options, "budget": 600.0})
-    budgets = [budget for *_, budget in calls[:4]]
-    assert budgets[0] == pytest.approx(200, rel=0.1)  # of three structures
-    assert budgets[1] == pytest.approx(100, rel=0.1) and budgets[2] == pytest.approx(200, rel=0.1)
-    assert budgets[3] > 250  # the rest is for the others
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_what_ends_a_half_leaves_the_warm_start(error, calls, monkeypatch):
-    previous, model = previous_and_next()
-    fit_structure_ensemble_gp(model, previous=previous, **QUICK)
-    warm = loss_of(model)
-    _, model = previous_and_next()
-    train = fit_structures.fit_best_of
-
-    def fail(part, **options):
-        if len(part.train_targets) == 6:
-            raise error
-        return train(part, **options)
-
-    monkeypatch.setattr(fit_structures, "fit_best_of", fail)
-    calls.clear()
-    context = pytest.warns(RuntimeWarning, match="Start 1 failed")
-    with context if error is RuntimeError else contextlib.nullcontext():
-        fit_structure_ensemble_gp(model, previous=previous, **{**QUICK, "fresh_starts": 1})
-    assert loss_of(model) == pytest.approx(warm, rel=1e-9)
-    assert len(calls) == (1 if error is KeyboardInterrupt else 3)  # others are trained, or not
-
-
-def test_ctrl_c_in_a_half_ends_the_training_where_the_warm_start_failed(calls, monkeypatch):
-    previous, model = previous_and_next()
-
-    def fail(part, **options):
-        raise KeyboardInterrupt if len(part.train_targets) == 6 else RuntimeError("as told")
-
-    monkeypatch.setattr(fit_structures, "fit_best_of", fail)
-    with pytest.raises(KeyboardInterrupt):
-        fit_structure_ensemble_gp(model, previous=previous, **{**QUICK, "fresh_starts": 1})
