@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", nargs="+", type=int, metavar="N", help="of --cost and --gp")
     parser.add_argument("--rounds", type=int, metavar="R", help="of --cost and --gp")
     parser.add_argument("--classes", type=int, default=2, metavar="K", help="of --cost")
-    parser.add_argument("--batch-size", type=int, default=32, metavar="B", help="of --cost")
+    parser.add_argument("--batch-size", type=int, default=256, metavar="B", help="of --cost")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     if args.cost and args.gp:
@@ -239,7 +239,7 @@ def _fit(
     return model, {
         "epochs trained": int(model.n_iter_),
         "best epoch": int(model.best_iteration_),
-        "gamma": float(model.gamma_[0]),
+        "gamma": float(model.gamma_),
         "rank": int(model.rank_),
     }
 

@@ -32,7 +32,7 @@ def measure_cost(rows: int, components: int, classes: int, batch_size: int, roun
         rows: For training, of 22 columns.
         components: Features, and hidden units of the network.
         classes: Number of classes.
-        batch_size: Of all.
+        batch_size: Of the network; the estimators take 256 rows of 25,600 and more.
         rounds: Whose medians count.
     """
     rng = np.random.default_rng(0)
@@ -45,7 +45,6 @@ def measure_cost(rows: int, components: int, classes: int, batch_size: int, roun
                 method,
                 n_components=components,
                 gamma=1 / (2 * _COLUMNS),
-                batch_size=batch_size,
                 max_iter=epochs,
                 early_stopping=False,
                 random_state=0,

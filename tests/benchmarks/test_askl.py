@@ -187,7 +187,7 @@ def test_wrong_options_are_refused(toy, capsys):
 def test_cost_compares_with_a_plain_network(capsys):
     assert main("--cost --rows 100 --rounds 1 --components 20 --classes 3".split()) == 0
     text = capsys.readouterr().out
-    assert "100 rows, 22 columns, 3 classes, 20 features" in text and "batches of 32" in text
+    assert "100 rows, 22 columns, 3 classes, 20 features" in text and "batches of 256" in text
     for title in ("Linear, ReLU, Linear; Adam (float32)", "SK", "ASKL"):
         assert len(row(text, title, "| |")) == 3
     assert row(text, "Linear, ReLU, Linear; Adam (float32)", "| |")[2] == "1.00 (1.00 to 1.00)"

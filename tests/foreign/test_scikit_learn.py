@@ -23,10 +23,8 @@ from gpytorch_nkn.fit import Recipe
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=2)
 _HINGE = {
-    "gamma": "median",
+    "gamma": 0.5,
     "early_stopping": False,
-    "standardize": True,
-    "batch_size": 32,
     "random_state": 0,
 }
 ESTIMATORS = [
@@ -102,7 +100,8 @@ def few_candidates(monkeypatch):
     monkeypatch.setattr(
         dank_base, "choose_eta", lambda task, shares, cost: choose_eta(task, shares[:2], cost)
     )
-    monkeypatch.setattr(askl_base, "_folds", lambda count: (2, 0.2))
+    held_out = askl_base.held_out_parts
+    monkeypatch.setattr(askl_base, "held_out_parts", lambda *data: held_out(*data)[:2])
     monkeypatch.setattr(askl_inputs, "_GAMMAS", askl_inputs._GAMMAS[1:4:2])
 
 

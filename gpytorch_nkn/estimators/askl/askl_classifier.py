@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -44,14 +44,11 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
     ``phi(x)' phi(x')`` is a non-stationary kernel, whatever the frequencies are.
 
     The paper draws phases of ``Omega'`` of their own. The expectation of its kernel over them is
-    stationary, so here both have the same phases ``b``, with which ``phi`` equals
-    ``sqrt(2 / D) cos(m'x + b) cos(e'x)``: a wave whose frequency ``m`` is the mean of both, in an
-    envelope by half their difference ``e``.
+    stationary, so here both have the same phases ``b``.
 
-    Nothing needs to be tuned. What regularises is the length of the training, which held-out rows
-    choose: learning rates fall to zero in cycles that end after 5, 10, 20, 40, ... epochs, and the
-    best of their ends, or ridge regression on the features to start from, tells for how long to
-    train on all rows. The penalties change little, with Adam above all.
+    Nothing needs to be tuned. What regularises is the length of the training: learning rates fall
+    to zero in cycles that end after 5, 10, 20, 40, ... epochs, and held-out rows choose the best of
+    their ends, or ridge regression on the features to start from. The penalties change little.
 
     Args:
         loss: ``"log_loss"``, or ``"hinge"``, the paper's: one minus the lead of the right class.
@@ -61,8 +58,7 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
         classes_: The classes.
         {shared}
 
-    Training computes in float32, predictions in float64. Ctrl-C and the budget end a training; the
-    best parameters so far predict.
+    Training computes in float32, predictions in float64.
 
     Example:
         >>> import numpy as np
@@ -81,23 +77,12 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
         method: Literal["SK", "NSK", "SKL", "NSKL", "ASKL"] = "ASKL",
         *,
         n_components: int = 2000,
-        gamma: float | Literal["auto", "median"] = "auto",
-        loss: Literal["log_loss", "hinge"] = "log_loss",
+        gamma: float | Literal["auto"] = "auto",
         weight_penalty: float = 1e-5,
-        feature_penalty: float | None = None,
-        depth: int = 1,
-        fit_intercept: bool = True,
-        solver: Literal["adam", "sgd"] = "adam",
-        learning_rate: float | None = None,
-        frequency_learning_rate: float | None = None,
-        batch_size: int | Literal["auto"] = "auto",
+        feature_penalty: float = 1e-4,
+        loss: Literal["log_loss", "hinge"] = "log_loss",
         max_iter: int = 80,
         early_stopping: bool = True,
-        validation_fraction: float | None = None,
-        refit: bool | Literal["auto"] = "auto",
-        ridge: bool = True,
-        n_iter_no_change: int = 2,
-        standardize: bool | str = "auto",
         budget: float | None = None,
         device: str | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -108,47 +93,6 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
             del shared[name]
         super().__init__(**shared)
         self.loss = loss
-
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
-        """One pass over a part of the data, at the full learning rates.
-
-        The first call fixes the classes, the standardisation (``"auto"`` is ``True`` here),
-        ``gamma`` and the frequencies to start from, so its rows should be typical ones; a column
-        that is constant in them is centred, but not scaled. ``n_components``, ``depth``,
-        ``fit_intercept`` and ``random_state`` are those of the first call, too, whatever
-        ``set_params`` says later; another ``solver`` is refused; rates, penalties, ``loss``,
-        ``method`` and ``batch_size`` are those of the present call. ``early_stopping`` with what
-        belongs to it, ``ridge``, ``max_iter`` and ``budget`` have no part in it.
-
-        What the optimiser remembers is kept between calls. After ``fit`` the first call starts
-        from its parameters with an optimiser that remembers nothing, at rates that had fallen to
-        zero: on the same rows predictions get worse at first, as what ``fit`` converged to (or
-        solved for) is left. It is for rows that differ from those of ``fit``; smaller
-        ``learning_rate`` and ``frequency_learning_rate`` move less. A call that fails, or that
-        Ctrl-C ends, changes nothing.
-
-        Args:
-            X: Rows ``N x d``.
-            y: Classes ``N``.
-            classes: All classes there will ever be; needed in the first call.
-
-        Returns:
-            The estimator.
-
-        Raises:
-            ValueError: There are no classes in the first call, or other ones later; and what
-                ``fit`` raises.
-        """
-        first = not hasattr(self, "_network")
-        if first and classes is None:
-            raise ValueError("classes must be given in the first call of partial_fit.")
-        given = None if classes is None else np.unique(np.asarray(classes))
-        if given is not None and not first and not np.array_equal(given, self.classes_):
-            raise ValueError(
-                f"classes must be those of the first call, {self.classes_.tolist()}, got "
-                f"{given.tolist()}."
-            )
-        return self._partial_fit(X, y, first, given)
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Outputs ``M x K``; for two classes ``M``, that of the second minus that of the first.
@@ -194,15 +138,14 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
             raise ValueError(f"loss must be one of {_LOSSES}, got {self.loss!r}.")
         return self.loss
 
-    def _read(self, X: ArrayLike, y: ArrayLike, first: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         refuse_other_values("X", X)
-        least = 2 if first else 1
         try:
             table, labels = validate_data(
-                self, X, y, dtype=np.float64, order="C", reset=first, ensure_min_samples=least
+                self, X, y, dtype=np.float64, order="C", ensure_min_samples=2
             )
             check_classification_targets(labels)
-            np.unique(labels)
+            self.classes_, codes = np.unique(labels, return_inverse=True)
         except TypeError as error:
             if "not supported between instances" not in str(error):
                 raise
@@ -210,25 +153,12 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
             raise ValueError(
                 f"y must hold labels of one kind without missing ones, got {', '.join(kinds)}."
             ) from error
-        return table, labels
-
-    def _learn_targets(self, y: np.ndarray, given: np.ndarray | None) -> int:
-        self.classes_ = np.unique(y) if given is None else given
         if len(self.classes_) < 2:
             raise ValueError(
                 f"There must be two classes or more, got one class: {self.classes_.tolist()}."
             )
-        return len(self.classes_)
-
-    def _encode(self, y: np.ndarray) -> np.ndarray:
-        places = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        unknown = self.classes_[places] != y
-        if unknown.any():
-            raise ValueError(
-                f"y has classes {np.unique(y[unknown]).tolist()}, which are not among the classes "
-                f"of the first call, {self.classes_.tolist()}."
-            )
-        return places.astype(np.int64)[:, None]
+        self._trained_loss = self._loss_name
+        return table, codes.astype(np.int64)[:, None]
 
     def _ridge_targets(self, encoded: np.ndarray) -> np.ndarray:
         return 2.0 * np.eye(len(self.classes_))[encoded[:, 0]] - 1.0

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,29 +9,23 @@ import torch
 
 from gpytorch_nkn.estimators.askl.leave_one_out import (
     KernelRidge,
-    affordable_rows,
     kernel_ridge,
     relevance,
 )
 
 __all__ = ["SCALINGS", "InputMap", "choose_input_map", "varies"]
 
-SCALINGS = ("standard", "common", "robust", "ranks", "none")
+SCALINGS = ("standard", "common", "robust", "ranks")
 _KNEE = 3.0  # deviations from which on values are drawn in
 _NORMAL_RANGE = 1.349  # interquartile range of a normal distribution of deviation 1
 _RANK_SPREAD = 1.7  # largest value of a rank: a uniform distribution of deviation 1
 _NUM_QUANTILES = 1000
 _MAX_RANKED = 100  # columns, beyond which ranks would be too many more
-_LARGEST = 1e30  # value of a table that is not standardised, in float32
-_SMALLEST = 1e-30  # largest value of such a table, below which it is as good as zero
-_MERGED = 0.5  # of the distinct values of a column, from which on their loss is worth a warning
 _FARTHEST = 1e150  # deviations, beyond which values are all the same
 _ROUNDING = 4 * np.finfo(np.float64).eps  # of the range of a column to its largest value
 
 _ROWS = 900  # that choose
 _LEAST_ROWS = 40  # below which they cannot
-_LEAST_TIMED_ROWS = 200  # below which a choice in haste is worse than none
-_REGRESSIONS = 33  # on halves of the rows, counting those on all of them as 8
 _HANDICAP = 1.03  # of other scalings than the first
 _RELEVANCE_HANDICAP = 1.02
 _GAMMAS = (2.0**-5, 2.0**-3, 2.0**-1, 2.0, 2.0**3)
@@ -61,74 +52,50 @@ def _deviation(columns: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class InputMap:
-    """What a network sees of a table: columns that vary, scaled, and weighted.
+    """Columns of a table that vary, scaled, and weighted, as a network sees them.
 
-    Attributes:
-        scaling: How columns are scaled:
+    Scalings are:
 
-            - ``"standard"``: by mean and deviation; beyond 3 deviations by the logarithm of what
-              is more; then standardised again. So outliers do not have the angles to themselves,
-              which are linear in the inputs.
-            - ``"robust"``: the same from median and interquartile range, or deviation if smaller;
-            - ``"ranks"``: by mean and deviation with bounded tails, and their ranks as further
-              columns;
-            - ``"common"``: by means, and one deviation for all columns, as for pixels;
-            - ``"none"``: not at all.
-        used: Mask ``D`` of the columns in use, which vary.
-        centre, spread: First offsets and scales.
-        quantiles: Those of each column ``Q x d``, for ranks; empty otherwise.
-        offset, scale: Offsets and scales ``d`` (``2 d`` with ranks) of what comes out of that.
-        weight: Factors of these columns.
+    - ``"standard"``: by mean and standard deviation; beyond 3 deviations by the logarithm of the
+      excess; then standardised again. So outliers do not dominate the angles, which are linear in
+      the inputs.
+    - ``"robust"``: the same from median and interquartile range, or deviation if smaller;
+    - ``"ranks"``: by mean and deviation with bounded tails, and their ranks as further columns;
+    - ``"common"``: by means, and one deviation for all columns, as for pixels.
     """
 
     scaling: str
-    used: np.ndarray
-    centre: np.ndarray
-    spread: np.ndarray
-    quantiles: np.ndarray
-    offset: np.ndarray
+    used: np.ndarray  # mask D of the columns that vary
+    centre: np.ndarray  # first offsets
+    spread: np.ndarray  # first scales
+    quantiles: np.ndarray  # of each column Q x d, for ranks; empty otherwise
+    offset: np.ndarray  # second offsets d, 2 d with ranks
     scale: np.ndarray
     weight: np.ndarray
 
     @classmethod
-    def of(cls, X: np.ndarray, scaling: str, *, keep_constant: bool = False) -> InputMap:
+    def of(cls, X: np.ndarray, scaling: str) -> InputMap:
         """That of a table ``N x D``, with weights of one.
 
-        Args:
-            X: The table.
-            scaling: One of ``SCALINGS``.
-            keep_constant: Centre constant columns, which are left out otherwise.
-
         Raises:
-            ValueError: Every column is constant, or values are too large, or too small without a
-                scaling.
+            ValueError: Every column is constant, or values are too large.
         """
         used = varies(X)
         if not used.any():
             raise ValueError(f"All {X.shape[1]} columns of X are constant: nothing can be learned.")
-        changing = used
-        if scaling == "none":
-            _refuse_other_units(X)
-            _warn_of_merged_values(X, used)
-        if keep_constant:
-            used = np.ones_like(used)
         columns = X[:, used]
         with np.errstate(over="ignore", invalid="ignore"):
-            centre, spread = X.mean(0)[used], _deviation(X)[used]
+            centre, spread = columns.mean(0), _deviation(columns)
         wrong = np.flatnonzero(used)[~np.isfinite(spread)]
         if wrong.size:
             raise ValueError(
                 f"The values of columns {wrong.tolist()} are too large to be standardised."
             )
-        spread = np.where(changing[used], spread, 1.0)
         quantiles = np.empty((0, len(centre)))
-        if scaling == "none":
-            centre, spread = np.zeros_like(centre), np.ones_like(spread)
-        elif scaling == "common":
-            common = np.sqrt(np.mean(columns.var(0)))
-            if common < 1e-140:  # squares that are too small
-                common = spread.max() * np.sqrt(np.mean((spread / spread.max()) ** 2))
-            spread = np.full_like(spread, common)
+        if scaling == "common":
+            spread = np.full_like(
+                spread, spread.max() * np.sqrt(np.mean((spread / spread.max()) ** 2))
+            )
         elif scaling == "robust":
             low, centre, high = np.quantile(columns, [0.25, 0.5, 0.75], axis=0)
             narrow = np.minimum((high - low) / _NORMAL_RANGE, spread)
@@ -139,7 +106,7 @@ class InputMap:
         width = len(centre) * (2 if scaling == "ranks" else 1)
         zeros, ones = np.zeros(width), np.ones(width)
         first = cls(scaling, used, centre, spread, quantiles, zeros, ones, ones)
-        if scaling in ("none", "common"):
+        if scaling == "common":
             return first
         scaled = first(X)
         deviation = scaled.std(0)
@@ -148,7 +115,7 @@ class InputMap:
         )
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        """What the network sees of rows ``N x D``, in float64."""
+        """Scaled and weighted columns of rows ``N x D``, in float64."""
         columns = X[:, self.used]
         with np.errstate(over="ignore"):
             z = (columns - self.centre) / self.spread
@@ -171,34 +138,7 @@ class InputMap:
         return 0.5 * np.stack(ranks, 1)
 
 
-def _refuse_other_units(X: np.ndarray) -> None:
-    largest = np.abs(X).max()
-    if not _SMALLEST <= largest <= _LARGEST:
-        size = "large" if largest > _LARGEST else "small"
-        raise ValueError(f"X holds {largest:g}, which is too {size} without standardize=True.")
-
-
-def _warn_of_merged_values(X: np.ndarray, used: np.ndarray) -> None:
-    """Warn of columns whose values are no longer distinct in float32."""
-    with np.errstate(under="ignore"):
-        lost = [
-            place
-            for place in np.flatnonzero(used).tolist()
-            if len(np.unique(X[:, place].astype(np.float32)))
-            < _MERGED * len(np.unique(X[:, place]))
-        ]
-    if lost:
-        warnings.warn(
-            f"Columns {lost} lose most of their distinct values in float32, in which training "
-            "takes them with standardize=False: subtract an offset, or let them be standardised.",
-            UserWarning,
-            stacklevel=5,
-        )
-
-
-def choose_input_map(
-    X: np.ndarray, targets: np.ndarray, rng: np.random.RandomState, end: float = math.inf
-) -> InputMap:
+def choose_input_map(X: np.ndarray, targets: np.ndarray, rng: np.random.RandomState) -> InputMap:
     """The scaling and the weights of columns with which kernel ridge regression predicts best.
 
     At most 900 rows choose, by closed forms for rows that are held out one by one: the scaling by
@@ -210,52 +150,29 @@ def choose_input_map(
         X: The table ``N x D``.
         targets: Targets ``N x K``, standardised, or -1 and 1 for classes.
         rng: Draws the rows.
-        end: Time of the monotonic clock until which it may take; rows and scalings are as many as
-            there is time for.
     """
     rows = rng.permutation(len(X))[:_ROWS]
     best, lowest, z = InputMap.of(X, "standard"), np.inf, torch.empty(0)
     if len(rows) < _LEAST_ROWS:
         return best
-    if end < math.inf:
-        some = torch.from_numpy(best(X[rows]))
-        left = end - time.monotonic()
-        half = affordable_rows(
-            some, torch.from_numpy(targets[rows]), _REGRESSIONS * len(_GAMMAS), left, _ROWS // 2
-        )
-        rows = rows[: 2 * half]
-        if len(rows) < _LEAST_TIMED_ROWS:
-            return best
-    halves = np.array_split(np.arange(len(rows)), 2)
+    first, second = np.array_split(np.arange(len(rows)), 2)
     y = torch.from_numpy(targets[rows])
-    seconds = 0.0  # of the last scaling
     for scaling in SCALINGS:
-        wide = len(best.centre) > _MAX_RANKED
-        if scaling == "none" or (scaling == "ranks" and wide):
+        if scaling == "ranks" and len(best.centre) > _MAX_RANKED:
             continue
-        begin = time.monotonic()
-        if begin + seconds >= end:
-            return best
         candidate = InputMap.of(X, scaling)
         seen = torch.from_numpy(candidate(X[rows]))
-        error = sum(kernel_ridge(seen[half], y[half], _GAMMAS).error for half in halves)
+        error = sum(kernel_ridge(seen[half], y[half], _GAMMAS).error for half in (first, second))
         error *= 1.0 if scaling == "standard" else _HANDICAP
         if error < lowest:
             best, lowest, z = candidate, error, seen
-        seconds = time.monotonic() - begin
-    if time.monotonic() + 4 * seconds >= end:  # 7 regressions, where a scaling has 2
-        return best
-    first, second = halves
     errors = [kernel_ridge(z[second], y[second], _GAMMAS).error / _RELEVANCE_HANDICAP]
-    weights = _weights(z[first], y[first])
-    for weight in weights:
+    for weight in _weights(z[first], y[first]):
         errors.append(kernel_ridge(z[second] * weight, y[second], _GAMMAS).error)
     chosen = int(np.argmin(errors))
     if chosen == 0:
         return best
-    if time.monotonic() + 8 * seconds < end:  # 2 regressions of all rows, of 8 times the cost
-        weights = _weights(z, y)
-    return replace(best, weight=weights[chosen - 1].numpy())
+    return replace(best, weight=_weights(z, y)[chosen - 1].numpy())
 
 
 def _weights(z: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
@@ -29,7 +27,7 @@ class ASKLRegressor(RegressorMixin, SpectralLearner):
         {shared}
 
     Attributes:
-        y_offset_, y_scale_: Means and deviations ``K`` of the targets.
+        y_offset_, y_scale_: Means and standard deviations ``K`` of the targets.
         {shared}
 
     Example:
@@ -50,27 +48,6 @@ class ASKLRegressor(RegressorMixin, SpectralLearner):
         tags.target_tags.multi_output = True
         return tags
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """One pass over a part of the data, at the full learning rates.
-
-        As :meth:`ASKLClassifier.partial_fit`, without classes: the first call fixes the
-        standardisation of columns and targets (``"auto"`` is ``True`` here), ``gamma``, the
-        frequencies to start from, and options that belong to these, so its rows should be typical
-        ones. After ``fit`` predictions for the same rows get worse at first, as rates that had
-        fallen to zero are full ones again. A call that fails, or that Ctrl-C ends, changes nothing.
-
-        Args:
-            X: Rows ``N x d``.
-            y: Targets ``N`` or ``N x K``.
-
-        Returns:
-            The estimator.
-
-        Raises:
-            ValueError: What ``fit`` raises.
-        """
-        return self._partial_fit(X, y, not hasattr(self, "_network"), None)
-
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Predictions ``M`` or ``M x K``, in units of the targets.
 
@@ -84,25 +61,13 @@ class ASKLRegressor(RegressorMixin, SpectralLearner):
     def _loss_name(self) -> str:
         return "squared_error"
 
-    def _read(self, X: ArrayLike, y: ArrayLike, first: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         refuse_other_values("X", X)
         refuse_other_values("y", y)
-        table, targets = validate_data(
-            self,
-            X,
-            y,
-            dtype=np.float64,
-            order="C",
-            reset=first,
-            ensure_min_samples=2 if first else 1,
-            multi_output=True,
-            y_numeric=True,
-        )
-        return table, targets.astype(np.float64)
-
-    def _learn_targets(self, y: np.ndarray, given: np.ndarray | None) -> int:
-        self._flat = y.ndim == 1
-        columns = y.reshape(len(y), -1)
+        options = {"dtype": np.float64, "order": "C", "ensure_min_samples": 2}
+        table, targets = validate_data(self, X, y, multi_output=True, y_numeric=True, **options)
+        self._flat = targets.ndim == 1
+        columns = targets.astype(np.float64).reshape(len(targets), -1)
         use = varies(columns)
         if not use.any():
             raise ValueError(f"The targets are constant ({columns[0, 0]}): nothing can be learned.")
@@ -111,16 +76,7 @@ class ASKLRegressor(RegressorMixin, SpectralLearner):
             for column, used in zip(columns.T, use, strict=True)
         ]
         self.y_offset_, self.y_scale_ = (np.array(part) for part in zip(*pairs, strict=True))
-        return columns.shape[1]
-
-    def _encode(self, y: np.ndarray) -> np.ndarray:
-        columns = y.reshape(len(y), -1)
-        if columns.shape[1] != len(self.y_offset_):
-            raise ValueError(
-                f"y must have {len(self.y_offset_)} columns as in the first call, got "
-                f"{columns.shape[1]}."
-            )
-        return ((columns - self.y_offset_) / self.y_scale_).astype(np.float32)
+        return table, ((columns - self.y_offset_) / self.y_scale_).astype(np.float32)
 
     def _ridge_targets(self, encoded: np.ndarray) -> np.ndarray:
         return encoded.astype(np.float64)

@@ -1,4 +1,4 @@
-"""The length of a training, chosen by rows that are held out of it."""
+"""The length of a training, chosen by held-out rows."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_network import LOSSES, SpectralNetwork
-from gpytorch_nkn.estimators.askl.askl_training import Record, Trainer
-from gpytorch_nkn.estimators.askl.leave_one_out import (
-    ridge_by_left_out_rows,
-    ridge_operations,
-)
+from gpytorch_nkn.estimators.askl.askl_training import Objective, Record, Trainer
+from gpytorch_nkn.estimators.askl.leave_one_out import ridge_by_left_out_rows
 from gpytorch_nkn.fit import Session, warn_user
 
-__all__ = ["Outcome", "Plan", "SpectralTask", "doubling_cycles", "held_out_parts", "train"]
+__all__ = ["Outcome", "SpectralTask", "doubling_cycles", "held_out_parts", "train"]
 
 _FIRST_CYCLE = 5  # epochs
+_PATIENCE = 2  # cycles without a better score, of a single part
 _TOLERANCE = 0.5  # standard errors by which a longer training has to be better
-_LEAST_RIDGE = 250  # rows, by which the time of more is estimated
-_RIDGE_SHARE = 0.4  # of the time of a training, for the ridge regression that it is to improve on
-_COSINE = 40  # operations that a cosine is worth
+_RIDGE_ROWS = 20_000  # of a ridge regression
+_MAX_REFIT = 20_000  # rows, from which on those held out are not missed
 _FACTORS = 2.0 ** np.arange(-2, 6.1, 0.5)  # of the outputs of a ridge regression on classes
 
 
@@ -39,27 +36,24 @@ def doubling_cycles(epochs: int) -> list[int]:
 
 
 def held_out_parts(
-    count: int,
-    parts: int,
-    fraction: float,
-    rng: np.random.RandomState,
-    labels: np.ndarray | None = None,
+    count: int, rng: np.random.RandomState, labels: np.ndarray | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Random rows to train on and rows to hold out, with the same shares of every class.
 
-    Every class has a row that is never held out, so one of a single row is always trained on.
+    Five parts of 20 % are held out in turn below 600 rows, three below 1000; beyond, one of 1000
+    rows, but of 10 to 20 %. Every class has a row that is never held out.
 
     Args:
         count: Number of rows.
-        parts: Number of parts to hold out in turn, which have no row in common.
-        fraction: Share of the rows that each holds.
-        rng: Where draws come from.
+        rng: Random numbers.
         labels: Classes ``N``, if there are any.
 
     Returns:
-        Numbers of the rows to train on and of those held out, in increasing order; fewer pairs
-        than asked for where there are too few rows to hold out.
+        Numbers of the rows to train on and of those held out, in increasing order.
     """
+    parts, fraction = 1, max(0.1, min(1000 / count, 0.2))
+    if count < 1000:
+        parts, fraction = (5 if count < 600 else 3), 0.2
     order = rng.permutation(count)
     first = np.zeros(count, dtype=bool)
     if labels is None:
@@ -82,147 +76,65 @@ def held_out_parts(
 
 @dataclass(frozen=True, eq=False)
 class SpectralTask:
-    """What is to be learned.
+    """Rows and targets to learn from."""
 
-    Attributes:
-        x: Rows ``N x (d + 1)``, ones in the last column, float32.
-        targets: What the loss compares with, ``N`` rows.
-        ridge_targets: What a ridge regression compares with, float64 ``N x K``; ``None`` for none.
-        loss: Name of the loss.
-        scores: Scores ``N`` of outputs for targets, the higher the better.
-    """
-
-    x: Tensor
-    targets: Tensor
-    ridge_targets: Tensor | None
+    x: Tensor  # rows N x (d + 1), ones in the last column, float32
+    targets: Tensor  # for the loss, N rows
+    ridge_targets: Tensor  # for a ridge regression, float64 N x K
     loss: str
-    scores: Callable[[Tensor, Tensor], Tensor]
+    scores: Callable[[Tensor, Tensor], Tensor]  # N, of outputs for targets; higher is better
 
     def rows(self, numbers: np.ndarray) -> SpectralTask:
         """The same for some of the rows."""
         rows = torch.from_numpy(numbers).to(self.x.device)
-        ridge = None if self.ridge_targets is None else self.ridge_targets[rows]
-        return SpectralTask(self.x[rows], self.targets[rows], ridge, self.loss, self.scores)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How to train.
-
-    Attributes:
-        cycles: Epochs of each cycle.
-        held_out: Rows to train on and to hold out, in turn; none to train on all and keep the end.
-        refit: Train on all rows for as long as was best, instead of keeping a network that was
-            trained without the held-out rows (the first, if there are several).
-        patience: Cycles without a better score after which to stop, with one such part.
-        batch_size: Largest size of a batch.
-        budget: Seconds from the call of :func:`train` on; ``None`` for no limit.
-        progress: Show a progress bar on a terminal.
-    """
-
-    cycles: Sequence[int]
-    held_out: Sequence[tuple[np.ndarray, np.ndarray]]
-    refit: bool
-    patience: int
-    batch_size: int
-    budget: float | None
-    progress: bool
+        parts = self.x[rows], self.targets[rows], self.ridge_targets[rows]
+        return SpectralTask(*parts, self.loss, self.scores)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How it went.
+    """The course of a selection."""
 
-    Attributes:
-        losses: Mean loss of each epoch of the training that is kept.
-        scores: Mean score of the held-out rows for each candidate: the ridge regression (or the
-            start), then the end of each cycle.
-        best_epoch: Number of epochs after which the parameters are kept.
-        epochs: Number of all epochs, those of other trainings included.
-    """
-
-    losses: list[float]
-    scores: list[float]
-    best_epoch: int
-    epochs: int
+    losses: list[float]  # mean of each epoch of the training that is kept
+    scores: list[float]  # of held-out rows: of the ridge regression, then of the end of each cycle
+    best_epoch: int  # number of epochs after which the parameters are kept
+    epochs: int  # number of all epochs, those of other trainings included
 
 
 def train(
     network: SpectralNetwork,
-    make_trainer: Callable[[], Trainer],
+    objective: Objective,
     task: SpectralTask,
-    plan: Plan,
+    cycles: Sequence[int],
+    held_out: Sequence[tuple[np.ndarray, np.ndarray]],
+    session: Session,
     rng: np.random.RandomState,
 ) -> Outcome:
     """Train a network, for the number of cycles that predicts held-out rows best.
 
-    A candidate besides them is ridge regression on the features to start from, so that training
-    is never much worse than doing without it. With the squared loss, ridge regression takes the
-    place of the weights at the end of cycles, too: features are learned in fewer epochs than it
-    takes the weights to follow.
+    Another candidate is ridge regression on the features to start from, so that training is never
+    much worse than without. With the squared loss, ridge regression takes the place of the weights
+    at the end of cycles, too: features are learned in fewer epochs than it takes the weights to
+    follow. Then the network is trained on all rows, unless there are many.
 
     Args:
-        network: The network, prepared, at its start values.
-        make_trainer: Makes a trainer of it, with an optimiser that remembers nothing.
-        task: What is to be learned.
-        plan: How.
-        rng: Where orders come from.
+        network: The network at its start values.
+        objective: The loss and its minimisation.
+        task: Rows and targets.
+        cycles: Epochs of each cycle.
+        held_out: Rows to train on and to hold out, in turn; none to train on all and keep the end.
+        session: Budget and progress bar.
+        rng: Random numbers.
     """
-    runs = _Runs(network, make_trainer, plan, rng)
+    runs = _Runs(network, objective, task, cycles, held_out, session, rng)
     with runs.bar:
-        if not plan.held_out:
-            record = runs.train(task, plan.cycles)
-            runs.warn_if_interrupted(record, record.best_epoch)
-            return Outcome(record.losses, [], record.best_epoch, runs.epochs)
-        return _select(runs, task)
-
-
-def _select(runs: _Runs, task: SpectralTask) -> Outcome:
-    """Train without held-out rows, in turn, and then on all of them if the plan says so."""
-    plan, network = runs.plan, runs.network
-    found: list[list[np.ndarray]] = []
-    kept: tuple[Record, list[Tensor], Tensor] | None = None
-    for rows, held in plan.held_out:
-        if found and runs.late():
-            break
-        record, scores, states = runs.validate(task.rows(rows), task.rows(held))
-        found.append(scores)
-        if kept is None:
-            kept = record, states, network.values.clone()
-        if record.stopped == "interrupted":
-            runs.warn_if_interrupted(record, record.best_epoch)
-            means = [float(part.mean()) for part in scores]
-            return Outcome(record.losses, means, record.best_epoch, runs.epochs)
-    assert kept is not None
-    shortest = min(len(scores) for scores in found)
-    table = np.stack(
-        [np.concatenate(parts) for parts in zip(*(f[:shortest] for f in found), strict=True)]
-    )
-    chosen, means = _choose(table), table.mean(1).tolist()
-    record, states, values = kept
-    if plan.refit and runs.can_refit(task, chosen):
-        again = Record()
-        network.values.copy_(runs.start)
-        if chosen == 0:
-            runs.ridge(task, runs.seconds_left)
-        else:
-            again = runs.train(task, plan.cycles[:chosen], close=runs.close(task))
-        if again.stopped != "interrupted":
-            return Outcome(again.losses, means, again.best_epoch, runs.epochs)
-        runs.warn_if_interrupted(again, record.best_epoch)
-        network.values.copy_(values)
-        return Outcome(record.losses, means, record.best_epoch, runs.epochs)
-    if plan.refit:  # no time is left: the network of the first part
-        return Outcome(record.losses, means, record.best_epoch, runs.epochs)
-    network.values.copy_(states[chosen])
-    return Outcome(record.losses, means, sum(plan.cycles[:chosen]), runs.epochs)
+        return runs.select() if held_out else runs.outcome(runs.train(task, cycles), [])
 
 
 def _choose(scores: np.ndarray) -> int:
     """Number of the best candidate, or of an earlier cycle that is as good within the noise.
 
-    Args:
-        scores: Of the candidates, the first without training, at each row, ``C x N``.
+    Scores are ``C x N``, of the candidates at each row, the first without training.
     """
     best = int(scores.mean(1).argmax())
     for earlier in range(1, best):
@@ -238,124 +150,80 @@ class _Runs:
     def __init__(
         self,
         network: SpectralNetwork,
-        make_trainer: Callable[[], Trainer],
-        plan: Plan,
+        objective: Objective,
+        task: SpectralTask,
+        cycles: Sequence[int],
+        held_out: Sequence[tuple[np.ndarray, np.ndarray]],
+        session: Session,
         rng: np.random.RandomState,
     ):
-        self.network, self.make_trainer, self.plan, self.rng = network, make_trainer, plan, rng
+        self.network, self.objective, self.task, self.rng = network, objective, task, rng
+        self.cycles, self.held_out, self.session = cycles, held_out, session
+        self.refit = len(held_out) > 1 or len(task.x) < _MAX_REFIT
         self.start = network.values.clone()
-        self.epochs = self._done = 0
-        self._limit = math.inf  # of the present training
-        self._ridge_rows = 0  # of the first ridge regression
-        self._seconds = 0.0  # of an operation of the last one
-        self._count = len(plan.held_out) + (plan.refit or not plan.held_out)
-        self._session = Session(budget=plan.budget, progress=plan.progress)
-        self._begin = time.monotonic()
-        self.bar = self._session.bar(self._count * sum(plan.cycles), "fit", "epoch")
+        self.epochs = 0
+        self._trainings = len(held_out) + (self.refit or not held_out)
+        self.bar = session.bar(self._trainings * sum(cycles), "fit", "epoch")
 
-    @property
-    def seconds_left(self) -> float:
-        """What the budget has left."""
-        return self._session.seconds_left
+    def select(self) -> Outcome:
+        """Train without held-out rows, in turn, and then on all of them."""
+        task, network = self.task, self.network
+        found: list[list[np.ndarray]] = []
+        kept: tuple[Record, list[Tensor], Tensor] | None = None
+        for rows, held in self.held_out:
+            if kept is not None and self.session.seconds_left <= 0:
+                break
+            record, scores, states = self._validate(task.rows(rows), task.rows(held))
+            found.append(scores)
+            if kept is None:
+                kept = record, states, network.values.clone()
+            if record.stopped == "interrupted":
+                return self.outcome(record, [float(part.mean()) for part in scores])
+        assert kept is not None
+        shortest = min(len(scores) for scores in found)
+        table = np.stack(
+            [np.concatenate(parts) for parts in zip(*(f[:shortest] for f in found), strict=True)]
+        )
+        chosen, means = _choose(table), table.mean(1).tolist()
+        record, states, values = kept
+        if not self.refit:
+            network.values.copy_(states[chosen])
+            record.best_epoch = sum(self.cycles[:chosen])
+        elif self.session.seconds_left > 0:
+            network.values.copy_(self.start)
+            if chosen == 0:
+                self._ridge(task)
+                return Outcome([], means, 0, self.epochs)
+            again = self.train(task, self.cycles[:chosen], close=self._close(task))
+            if again.stopped != "interrupted":
+                return self.outcome(again, means)
+            record.stopped = again.stopped
+            network.values.copy_(values)
+        return self.outcome(record, means)
 
-    def late(self) -> bool:
-        """Whether the budget has nothing left."""
-        return self.seconds_left <= 0
-
-    def _part_end(self) -> float:
-        """Until when the next training may go on."""
-        if self.plan.budget is None:
-            return math.inf
-        return self._begin + self.plan.budget * (self._done + 1) / self._count
-
-    def ridge(self, task: SpectralTask, seconds: float = math.inf, *, whole: bool = False) -> bool:
-        """Set the weights to a ridge regression of as many rows as there is time for.
-
-        Args:
-            task: What is to be learned.
-            seconds: What it may take.
-            whole: Do nothing if that is too little for all rows.
-
-        Returns:
-            Whether it did.
-        """
-        if task.ridge_targets is None:
-            return False
-        count = len(task.x)
-        if seconds < math.inf:
-            rows = self._affordable_rows(task, seconds) if seconds > 0 else 0
-            if rows < count:
-                if whole or (rows == 0 and self.plan.cycles):
-                    return False
-                rows = max(rows, min(_LEAST_RIDGE, count))
-                task = task.rows(np.sort(self.rng.choice(count, rows, replace=False)))
-        self._ridge_rows = self._ridge_rows or len(task.x)
-        begin = time.monotonic()
-        _set_ridge_weights(self.network, task, self.rng)
-        self._seconds = (time.monotonic() - begin) / self._operations(task)
-        return True
-
-    def _operations(self, task: SpectralTask, rows: int | None = None) -> float:
-        """About how many operations a ridge regression of so many rows takes (of all of them)."""
-        count, network = len(task.x) if rows is None else rows, self.network
-        outputs = 1 if task.ridge_targets is None else task.ridge_targets.size(1)
-        features = network.terms * network.num_features * (2 * task.x.size(1) + _COSINE)
-        return count * features + ridge_operations(count, network.num_features, outputs)
-
-    def _affordable_rows(self, task: SpectralTask, seconds: float) -> int:
-        """Rows whose ridge regression takes no more than some seconds; 0 for too few."""
-        count = len(task.x)
-        if not self._seconds and count > _LEAST_RIDGE:
-            values, begin = self.network.values.clone(), time.monotonic()
-            some = task.rows(np.linspace(0, count - 1, _LEAST_RIDGE).astype(int))
-            _set_ridge_weights(self.network, some, np.random.RandomState(0))
-            taken = time.monotonic() - begin
-            self._seconds, seconds = taken / self._operations(some), seconds - taken
-            self.network.values.copy_(values)
-        low, high = 0, count
-        while low < high:  # the operations grow with the rows
-            middle = (low + high + 1) // 2
-            if self._seconds * self._operations(task, middle) <= seconds:
-                low = middle
-            else:
-                high = middle - 1
-        return low if low >= min(_LEAST_RIDGE, count) else 0
-
-    def can_refit(self, task: SpectralTask, chosen: int) -> bool:
-        """Whether there is time for a training on all rows that ends with a candidate."""
-        left = self.seconds_left
-        if left == math.inf or task.ridge_targets is None:
-            return left > 0
-        if chosen == 0:  # the ridge regression, of more rows than the first one
-            return self._affordable_rows(task, left) > self._ridge_rows
-        seconds = self._seconds * self._operations(task)
-        return left > (2 * seconds if task.loss == "squared_error" else 0)
+    def outcome(self, record: Record, means: list[float]) -> Outcome:
+        """The outcome, with a warning of what an interruption leaves."""
+        epoch = record.best_epoch
+        if record.stopped == "interrupted":
+            warn_user(
+                f"Interrupted after {self.epochs} epochs: the parameters of epoch {epoch} of a "
+                "training are kept (0: ridge regression)."
+            )
+        return Outcome(record.losses, means, epoch, self.epochs)
 
     def train(self, task: SpectralTask, cycles: Sequence[int], **options: Any) -> Record:
         """One training, within its part of the budget."""
-        end = self._limit = math.inf
-        if self.plan.budget is not None:
-            end = self._limit = self._part_end()
-            # what closes the last cycle takes its time, too; without enough of it, it is left out
-            left = end - time.monotonic()
-            seconds = self._seconds * self._operations(task)
-            if options.get("close") is not None and seconds <= left / 2:
-                end -= seconds
-        self._done += 1
-        record = self.make_trainer().run(
-            task.x,
-            task.targets,
-            cycles,
-            batch_size=self.plan.batch_size,
-            rng=self.rng,
-            end=end,
-            on_epoch=self.bar.update,
-            **options,
-        )
+        end = math.inf
+        if self.session.budget is not None:
+            end = time.monotonic() + self.session.seconds_left / self._trainings
+        self._trainings = max(self._trainings - 1, 1)
+        trainer = Trainer(self.network, self.objective, self.rng)
+        options = {"end": end, "on_epoch": self.bar.update} | options
+        record = trainer.run(task.x, task.targets, cycles, **options)
         self.epochs += len(record.losses)
         return record
 
-    def validate(
+    def _validate(
         self, task: SpectralTask, held: SpectralTask
     ) -> tuple[Record, list[np.ndarray], list[Tensor]]:
         """Train from the start, and leave the network at the best candidate.
@@ -369,54 +237,36 @@ class _Runs:
         def score(network: SpectralNetwork) -> float:
             found = held.scores(network.outputs(held.x), held.targets)
             scores.append(found.double().cpu().numpy())
-            if not self.plan.refit:
+            if not self.refit:
                 states.append(network.values.clone())
             return float(scores[-1].mean())
 
         network.values.copy_(self.start)
-        ridge = self.ridge(task, _RIDGE_SHARE * (self._part_end() - time.monotonic()))
+        self._ridge(task)
         first, candidate = score(network), network.values.clone()
         network.values.copy_(self.start)  # a training from the ridge regression fits the noise
-        patience = self.plan.patience if len(self.plan.held_out) == 1 else None
-        record = self.train(
-            task,
-            self.plan.cycles,
-            validate=score,
-            first=first,
-            close=self.close(task),
-            patience=patience,
-        )
-        if record.best == 0 and (ridge or record.cycles):
+        patience = _PATIENCE if len(self.held_out) == 1 else None
+        options = {"first": first, "close": self._close(task), "patience": patience}
+        record = self.train(task, self.cycles, validate=score, **options)
+        if record.best == 0:
             network.values.copy_(candidate)
             record.best_epoch = 0
         return record, scores, states
 
-    def close(self, task: SpectralTask) -> Callable[[], object] | None:
+    def _close(self, task: SpectralTask) -> Callable[[], object] | None:
         """What ends a cycle: ridge regression on the features, where that minimises the loss."""
-        if task.ridge_targets is None or task.loss != "squared_error":
-            return None
-        return lambda: self.ridge(task, self._limit - time.monotonic(), whole=True)
+        return (lambda: self._ridge(task)) if task.loss == "squared_error" else None
 
-    def warn_if_interrupted(self, record: Record, epoch: int) -> None:
-        """Say what an interruption leaves."""
-        if record.stopped == "interrupted":
-            kept = f"the parameters of epoch {epoch} of a training are kept"
-            if epoch == 0:
-                kept = "what training was to improve on predicts better so far, and is kept"
-            warn_user(f"Interrupted after {self.epochs} epochs; {kept}.")
-
-
-def _set_ridge_weights(
-    network: SpectralNetwork, task: SpectralTask, rng: np.random.RandomState
-) -> None:
-    """Set the weights to a ridge regression on the present features."""
-    assert task.ridge_targets is not None
-    blocks = network.features_in_double(task.x[:, :-1].double())
-    ridge = ridge_by_left_out_rows(blocks, task.ridge_targets, rng)
-    factor = 1.0
-    if task.loss != "squared_error":  # outputs for -1 and 1 have another scale than those of a loss
-        targets, loss = task.targets[ridge.rows], LOSSES[task.loss]
-        losses = [float(loss(ridge.left_out * factor, targets)) for factor in _FACTORS]
-        factor = float(_FACTORS[np.argmin(losses)])
-    network.weight.copy_(factor * ridge.weight.mT)
-    network.intercept.copy_(factor * ridge.intercept)
+    def _ridge(self, task: SpectralTask) -> None:
+        """Set the weights to a ridge regression on the present features."""
+        if len(task.x) > _RIDGE_ROWS:
+            task = task.rows(np.sort(self.rng.choice(len(task.x), _RIDGE_ROWS, replace=False)))
+        features = torch.cat(list(self.network.features_in_double(task.x[:, :-1].double())))
+        ridge = ridge_by_left_out_rows(features, task.ridge_targets, self.rng)
+        factor = 1.0
+        if task.loss != "squared_error":  # outputs for -1 and 1 have another scale
+            targets, loss = task.targets[ridge.rows], LOSSES[task.loss]
+            losses = [float(loss(ridge.left_out * factor, targets)) for factor in _FACTORS]
+            factor = float(_FACTORS[np.argmin(losses)])
+        self.network.weight.copy_(factor * ridge.weight.mT)
+        self.network.intercept.copy_(factor * ridge.intercept)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,11 +14,9 @@ __all__ = [
     "GAMMAS",
     "KernelRidge",
     "Ridge",
-    "affordable_rows",
     "kernel_ridge",
     "relevance",
     "ridge_by_left_out_rows",
-    "ridge_operations",
 ]
 
 GAMMAS = tuple(2.0**exponent for exponent in range(-5, 5))  # over the median squared distance
@@ -27,47 +24,30 @@ GAMMAS = tuple(2.0**exponent for exponent in range(-5, 5))  # over the median sq
 _PENALTIES = 10.0 ** np.arange(-7, 1.1, 0.5)  # per row
 _LEAST_PENALTY = 1e-5  # per row, where slopes are to be taken
 _LEAST_FREEDOM = 1e-10  # of a row that is left out, to divide by
-_LEAST_BLOCK = 1024  # rows
 _MAX_ROWS = 4000  # that are left out one by one
-_PROBE_ROWS = 100  # by which the time of others is estimated
-_EIGEN = 25  # operations of an eigenproblem, over the cube of its size
 
 
 class KernelRidge(NamedTuple):
-    """Settings of a kernel ridge regression.
+    """Settings of a kernel ridge regression."""
 
-    Attributes:
-        gamma: Of the RBF kernel ``exp(-gamma r^2)``.
-        penalty: Of the squared norm, per row.
-        error: Mean squared error at held-out rows over the variance of the targets.
-    """
-
-    gamma: float
-    penalty: float
-    error: float
+    gamma: float  # of the RBF kernel exp(-gamma r^2)
+    penalty: float  # of the squared norm, per row
+    error: float  # mean squared error at held-out rows over the variance of the targets
 
 
 class Ridge(NamedTuple):
-    """A linear map of features.
+    """A linear map of features."""
 
-    Attributes:
-        weight: ``D x K``.
-        intercept: ``K``.
-        rows: Numbers of the rows that were held out one by one.
-        left_out: Outputs at these rows without themselves.
-    """
-
-    weight: Tensor
-    intercept: Tensor
-    rows: Tensor
-    left_out: Tensor
+    weight: Tensor  # D x K
+    intercept: Tensor  # K
+    rows: Tensor  # numbers of the rows that were held out one by one
+    left_out: Tensor  # outputs at these rows without themselves
 
 
 def _spectrum_beside_constants(gram: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Eigenvalues and eigenvectors of a centred matrix, whose constants get a large eigenvalue.
 
-    Left at zero, they mix with the eigenvectors of small eigenvalues: an error of rounding over
-    these eigenvalues, which is too much where a row has little freedom.
+    Left at zero, they would mix with the eigenvectors of small eigenvalues.
     """
     level = gram.diagonal().mean()
     values, vectors = torch.linalg.eigh(gram + level / len(gram))
@@ -134,33 +114,10 @@ def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -
     return best
 
 
-def affordable_rows(x: Tensor, targets: Tensor, regressions: int, seconds: float, most: int) -> int:
-    """Rows of which so many kernel ridge regressions, of a gamma each, take some seconds.
-
-    Args:
-        x: Float64 rows ``N x d``.
-        targets: Float64 targets ``N x K``.
-        regressions: Their number.
-        seconds: What they may take, by the time that one of 100 rows takes.
-        most: Largest number of rows.
-    """
-    most = min(most, len(x))
-    if seconds == math.inf or most <= _PROBE_ROWS:
-        return most
-    begin = time.monotonic()
-    kernel_ridge(x[:_PROBE_ROWS], targets[:_PROBE_ROWS], (1.0,))
-    taken = time.monotonic() - begin
-    share = max(seconds - taken, 0.0) / max(regressions * taken, 1e-9)
-    return min(most, int(_PROBE_ROWS * share ** (1 / 3)))
-
-
 def relevance(x: Tensor, targets: Tensor, settings: KernelRidge) -> Tensor:
     """Mean squared slope ``d`` of a kernel ridge regression by each column, summed over outputs.
 
-    Args:
-        x: Float64 rows ``N x d``.
-        targets: Float64 targets ``N x K``.
-        settings: Its settings.
+    Rows are ``N x d`` and targets ``N x K``, both float64.
     """
     squares = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
     kernel = torch.exp(-settings.gamma * squares)
@@ -173,73 +130,29 @@ def relevance(x: Tensor, targets: Tensor, settings: KernelRidge) -> Tensor:
     return (2 * settings.gamma) ** 2 * slopes
 
 
-def _joined(blocks: Iterable[Tensor]) -> Iterator[Tensor]:
-    """The same rows in blocks that are worth a product of all columns."""
-    waiting: list[Tensor] = []
-    for block in blocks:
-        waiting.append(block)
-        if sum(len(part) for part in waiting) >= _LEAST_BLOCK:
-            yield torch.cat(waiting)
-            waiting = []
-    if waiting:
-        yield torch.cat(waiting)
-
-
-def ridge_operations(count: int, width: int, outputs: int) -> float:
-    """About how many operations :func:`ridge_by_left_out_rows` takes, features not included.
-
-    Args:
-        count: Number of rows.
-        width: Number of features.
-        outputs: Number of targets.
-    """
-    chosen = min(count, _MAX_ROWS)
-    size = min(chosen, width)
-    spectrum = 2 * chosen * width * size + _EIGEN * size**3 + 2 * chosen * size * width
-    left_out = 2 * len(_PENALTIES) * chosen * size * (1 + outputs)
-    products = 2 * count * width**2 + width**3 if count > _MAX_ROWS else 0
-    return float(spectrum + left_out + products)
-
-
-def ridge_by_left_out_rows(
-    blocks: Iterable[Tensor], targets: Tensor, rng: np.random.RandomState
-) -> Ridge:
+def ridge_by_left_out_rows(features: Tensor, targets: Tensor, rng: np.random.RandomState) -> Ridge:
     """Ridge regression on features, with the penalty under which held-out rows are predicted best.
 
     Args:
-        blocks: Features of blocks of rows, in float64.
-        targets: Targets ``N x K`` in float64.
+        features: Float64 ``N x D``.
+        targets: Float64 ``N x K``.
         rng: Chooses the rows that are held out, where there are many.
     """
-    size, device = len(targets), targets.device
-    chosen = torch.arange(size, device=device)
-    if size > _MAX_ROWS:
-        rows = np.sort(rng.choice(size, _MAX_ROWS, replace=False))
-        chosen = torch.from_numpy(rows).to(device)
-    marked = torch.zeros(size, dtype=torch.bool, device=device)
-    marked[chosen] = True
-    picked, seen = [], 0
-    products: Tensor | None = None
-    sums, cross = torch.zeros(()), torch.zeros(())
-    for block in _joined(blocks):
-        stop = seen + len(block)
-        picked.append(block[marked[seen:stop]])
-        if size > _MAX_ROWS:  # products over all the rows
-            products = block.mT @ block if products is None else products.addmm_(block.mT, block)
-            sums = sums.to(device) + block.sum(0)
-            cross = cross.to(device) + block.mT @ targets[seen:stop]
-        seen = stop
-    features, own = torch.cat(picked), targets[chosen]
-    centre, level = features.mean(0), own.mean(0)
-    features, own = features - centre, own - level
-    count, width = features.shape
+    chosen = torch.arange(len(targets), device=targets.device)
+    if len(targets) > _MAX_ROWS:
+        rows = np.sort(rng.choice(len(targets), _MAX_ROWS, replace=False))
+        chosen = torch.from_numpy(rows).to(targets.device)
+    part, own = features[chosen], targets[chosen]
+    centre, level = part.mean(0), own.mean(0)
+    part, own = part - centre, own - level
+    count, width = part.shape
     if count <= width:
-        values, vectors, above = _spectrum_beside_constants(features @ features.mT)
+        values, vectors, above = _spectrum_beside_constants(part @ part.mT)
     else:
         above = None
-        values, axes = torch.linalg.eigh(features.mT @ features)
+        values, axes = torch.linalg.eigh(part.mT @ part)
         values = values.clamp_min(1e-12)
-        vectors = (features @ axes) / values.sqrt()
+        vectors = (part @ axes) / values.sqrt()
     projected = vectors.mT @ own
     rest = own - vectors @ projected
     best, penalty, residuals = float("inf"), 1.0, own
@@ -248,15 +161,14 @@ def ridge_by_left_out_rows(
         error = float(found.square().mean())
         if error < best:
             best, penalty, residuals = error, float(candidate), found
-    if products is None:
-        weight = features.mT @ (vectors @ (projected / (values + penalty).unsqueeze(1)))
-        if count > width:
-            weight = axes @ ((values.sqrt() / (values + penalty)).unsqueeze(1) * projected)
-    else:
-        centre, level = sums / size, targets.mean(0)
-        products -= size * torch.outer(centre, centre)
+    if len(targets) > _MAX_ROWS:
+        centre, level = features.mean(0), targets.mean(0)
+        products = features.mT @ features - len(targets) * torch.outer(centre, centre)
         products.diagonal().add_(penalty)
-        weight = torch.cholesky_solve(
-            cross - size * torch.outer(centre, level), torch.linalg.cholesky(products)
-        )
+        cross = features.mT @ targets - len(targets) * torch.outer(centre, level)
+        weight = torch.cholesky_solve(cross, torch.linalg.cholesky(products))
+    elif count <= width:
+        weight = part.mT @ (vectors @ (projected / (values + penalty).unsqueeze(1)))
+    else:
+        weight = axes @ ((values.sqrt() / (values + penalty)).unsqueeze(1) * projected)
     return Ridge(weight, level - centre @ weight, chosen, targets[chosen] - residuals)
