@@ -101,8 +101,6 @@ def rescale_kernel(kernel: Kernel, factor: Tensor) -> bool:
     Returns:
         Whether there is such a parameter, free to move.
     """
-    joint = getattr(kernel, "joint", None)  # of a factor of a separable kernel
-    kernel = joint if isinstance(joint, Kernel) else kernel
     if isinstance(kernel, ScaleKernel) and kernel.raw_outputscale.requires_grad:
         assign(kernel, "outputscale", kernel.outputscale * factor)
         return True

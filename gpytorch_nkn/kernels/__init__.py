@@ -29,6 +29,7 @@ from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import (
     cluster_centers as cluster_centers,
 )
 from gpytorch_nkn.kernels.distances import matern52_of as matern52_of
+from gpytorch_nkn.kernels.factors import check_factors as check_factors
 from gpytorch_nkn.kernels.feature_kernel import FeatureKernel as FeatureKernel
 from gpytorch_nkn.kernels.feature_prediction_strategy import (
     feature_function as feature_function,
@@ -52,7 +53,6 @@ from gpytorch_nkn.kernels.kernel_row import (
 from gpytorch_nkn.kernels.kronecker_kernel import KroneckerKernel
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork
 from gpytorch_nkn.kernels.non_stationary_spectral_kernel import NonStationarySpectralKernel
-from gpytorch_nkn.kernels.separable import factor_kernels as factor_kernels
 from gpytorch_nkn.kernels.separable_grid_interpolation_kernel import (
     SeparableGridInterpolationKernel,
 )

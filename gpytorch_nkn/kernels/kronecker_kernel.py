@@ -18,8 +18,8 @@ from linear_operator.operators import (
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.factors import check_factors
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.kernels.separable import factor_kernels
 
 __all__ = ["KroneckerKernel"]
 
@@ -43,9 +43,7 @@ class KroneckerKernel(BatchKernel):
     faster; this kernel is for other models, likelihoods and sums of kernels.
 
     Args:
-        kernels: One kernel per group of columns, each for inputs ``... x n x c_p``, or one kernel
-            over all columns that is a product over the groups: see
-            ``gpytorch_nkn.kernels.separable.separate``.
+        kernels: One kernel per group of columns, each for inputs ``... x n x c_p``.
         coordinates: Coordinates of the grid, one tensor ``n_p`` or ``n_p x c_p`` per group, in any
             order and with any spacing. Inputs have the columns of the groups side by side.
         active_dims: Input columns that the kernel sees; ``None`` means all of them.
@@ -54,9 +52,8 @@ class KroneckerKernel(BatchKernel):
 
     Raises:
         TypeError: Something is not a kernel.
-        ValueError: The numbers of kernels and groups differ, coordinates are not finite or not
-            distinct, or the one kernel is not a product over the groups. On evaluation: inputs
-            have another number of columns.
+        ValueError: The numbers of kernels and groups differ, or coordinates are not finite or not
+            distinct. On evaluation: inputs have another number of columns.
 
     Reference: Saatci (2011), Scalable Inference for Structured Gaussian Process Models, chapter 5.
 
@@ -70,16 +67,14 @@ class KroneckerKernel(BatchKernel):
 
     def __init__(
         self,
-        kernels: Sequence[Kernel] | Kernel,
+        kernels: Sequence[Kernel],
         coordinates: Sequence[Tensor],
         *,
         active_dims: tuple[int, ...] | None = None,
     ):
         super().__init__(active_dims=active_dims)
         self._grid = _Grid(coordinates)
-        columns = self._grid.columns()
-        groups = [range(group.start, group.stop) for group in columns]
-        self.kernels = nn.ModuleList(factor_kernels(kernels, groups, self.coordinates))
+        self.kernels = nn.ModuleList(check_factors(kernels, self.coordinates))
 
     @property
     def coordinates(self) -> list[Tensor]:

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 
 import torch
 from gpytorch import settings
 from gpytorch.kernels import Kernel
-from linear_operator import to_dense
+from linear_operator import to_linear_operator
 from linear_operator.operators import (
-    DenseLinearOperator,
     InterpolatedLinearOperator,
     KroneckerProductLinearOperator,
     LinearOperator,
-    ToeplitzLinearOperator,
 )
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.distances import are_same
+from gpytorch_nkn.kernels.factors import check_factors
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.kernels.separable import factor_kernels
 
 __all__ = ["SeparableGridInterpolationKernel"]
 
 _MIN_SIZE = 4  # points that cubic interpolation takes
 _MAX_ENTRIES = 2**26  # of a matrix that is written out, where that saves work
-_TOEPLITZ_SIZE = 1024  # from which on a Fourier transform is faster than a dense product
 
 
 class SeparableGridInterpolationKernel(BatchKernel):
@@ -49,9 +47,7 @@ class SeparableGridInterpolationKernel(BatchKernel):
     networks and non-stationary ones included; sizes, bounds and lengthscales may differ.
 
     Args:
-        kernels: One kernel per column, each for inputs ``... x n x 1``, or one kernel over all
-            columns that is a product over them: see
-            ``gpytorch_nkn.kernels.separable.separate``.
+        kernels: One kernel per column, each for inputs ``... x n x 1``.
         grid_sizes: Number of points on each axis, at least 4; one number stands for all axes.
         grid_bounds: First and last point of each axis. See :meth:`from_data`.
         active_dims: Input columns that the kernel sees; ``None`` means all of them.
@@ -64,14 +60,13 @@ class SeparableGridInterpolationKernel(BatchKernel):
     else as an InterpolatedLinearOperator of a KroneckerProductLinearOperator, for conjugate
     gradients. Predictions are those of GPyTorch's exact processes, ``fast_pred_var`` included;
     they need a smaller ``eval_cg_tolerance`` than the default of 0.01. For a few thousand inputs an
-    exact kernel may be quicker. Long axes of stationary kernels take memory linear in their size,
-    found out by the values on the axis.
+    exact kernel may be quicker.
 
     Raises:
         TypeError: Something is not a kernel.
-        ValueError: The numbers of kernels, sizes and bounds differ, a size or bound is wrong, or
-            the one kernel is not a product over the columns. On evaluation: inputs are outside of
-            the grid or not numbers, or have another number of columns.
+        ValueError: The numbers of kernels, sizes and bounds differ, or a size or bound is wrong.
+            On evaluation: inputs are outside of the grid or not numbers, or have another number of
+            columns.
 
     Reference: Wilson and Nickisch (2015), Kernel Interpolation for Scalable Structured Gaussian
     Processes (KISS-GP). Keys (1981), Cubic Convolution Interpolation for Digital Image Processing.
@@ -90,7 +85,7 @@ class SeparableGridInterpolationKernel(BatchKernel):
 
     def __init__(
         self,
-        kernels: Sequence[Kernel] | Kernel,
+        kernels: Sequence[Kernel],
         grid_sizes: Sequence[int] | int,
         grid_bounds: Sequence[tuple[float, float]],
         *,
@@ -107,13 +102,12 @@ class SeparableGridInterpolationKernel(BatchKernel):
             if not low < high or low == -float("inf") or high == float("inf"):
                 raise ValueError(f"grid_bounds must be finite and increase, got {bounds}.")
         self._axes = _Axes(bounds, [int(size) for size in sizes])
-        columns = [(d,) for d in range(len(bounds))]
-        self.kernels = nn.ModuleList(factor_kernels(kernels, columns, self.grid_columns()))
+        self.kernels = nn.ModuleList(check_factors(kernels, self.grid_columns()))
 
     @classmethod
     def from_data(
         cls,
-        kernels: Sequence[Kernel] | Kernel,
+        kernels: Sequence[Kernel],
         x: Tensor,
         *,
         grid_sizes: Sequence[int] | int | None = None,
@@ -173,44 +167,33 @@ class SeparableGridInterpolationKernel(BatchKernel):
         last_dim_is_batch: bool = False,
         **params,
     ) -> Tensor | LinearOperator:
-        """Values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``.
-
-        With one kernel, ``last_dim_is_batch`` gives its values for each column of the inputs.
-        """
-        num_dims = len(self.kernels)
+        """Values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
         if last_dim_is_batch:
-            if num_dims > 1:
-                raise NotImplementedError(
-                    "The columns have kernels of their own: there is none for them one by one."
-                )
-            x1, x2 = x1.mT.unsqueeze(-1), x2.mT.unsqueeze(-1)  # ... x D x N x 1
-        if x1.size(-1) != num_dims:
+            raise NotImplementedError("last_dim_is_batch=True is not supported.")
+        if x1.size(-1) != len(self.kernels):
             raise ValueError(
-                f"Expected inputs of {num_dims} column(s), one per kernel, got {x1.size(-1)}."
+                f"Expected inputs of {len(self.kernels)} column(s), one per kernel, got "
+                f"{x1.size(-1)}."
             )
         weights1 = self._weights(x1)
         weights2 = weights1 if are_same(x1, x2) else self._weights(x2)
         factors = [
-            _axis_matrix(kernel, axis.to(x1), params)
+            kernel_values(kernel, axis.to(x1), axis.to(x1), **params)
             for kernel, axis in zip(self.kernels, self.grid_columns(), strict=True)
         ]
-        if last_dim_is_batch:
-            factors = [factor.unsqueeze(-3) for factor in factors]
-        if diag:
-            values = [_diagonal(*part) for part in zip(factors, weights1, weights2, strict=True)]
-            return _product(values)
         # A trace cannot hold linear_operator's shapes.
-        if torch.jit.is_tracing() or self._is_small(x1.size(-2), x2.size(-2)):
-            values = [_values(*part) for part in zip(factors, weights1, weights2, strict=True)]
-            return _product(values)
-        return _interpolated(factors, weights1, weights2)
+        small = diag or torch.jit.is_tracing() or self._is_small(x1.size(-2), x2.size(-2))
+        if not small:
+            return _interpolated(factors, weights1, weights2)
+        values = _diagonal if diag else _values
+        return reduce(torch.mul, map(values, factors, weights1, weights2))
 
     def _is_small(self, num_rows: int, num_columns: int) -> bool:
         """Whether the matrix is as cheap as a product with its operator, or will be factorised."""
         sizes = self._axes.sizes.tolist()
         work = 4 ** len(sizes) * (num_rows + num_columns) + math.prod(sizes) * sum(sizes)
         limit = max(settings.max_cholesky_size.value() ** 2, min(work, _MAX_ENTRIES))
-        return max(sizes) < _TOEPLITZ_SIZE and num_rows * num_columns <= limit
+        return num_rows * num_columns <= limit
 
     def _weights(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Numbers of the points around each coordinate, ``... x N x 4``, and their weights."""
@@ -261,77 +244,35 @@ def _cubic_weights(x: Tensor, low: float, high: float, size: int) -> tuple[Tenso
     return start.unsqueeze(-1) + torch.arange(4, device=x.device), weights
 
 
-def _axis_matrix(kernel: Kernel, axis: Tensor, params: dict) -> LinearOperator:
-    """Matrix of a kernel at the points of an axis, ``... x n x n``."""
-    size = len(axis)
-    if size >= _TOEPLITZ_SIZE and settings.use_toeplitz.on():
-        column = _stationary_column(kernel, axis, params)
-        if column is not None:
-            return ToeplitzLinearOperator(column)
-    return DenseLinearOperator(kernel_values(kernel, axis, axis, **params))
-
-
-def _stationary_column(kernel: Kernel, axis: Tensor, params: dict) -> Tensor | None:
-    """First column ``... x n`` of the matrix, or ``None`` if it is no Toeplitz matrix."""
-    size = len(axis)
-    lags = torch.arange(size, device=axis.device)
-    column = kernel_values(kernel, axis[:1].expand(size, 1), axis, diag=True, **params)
-    scale = column.detach().abs().amax(-1, keepdim=True)
-    tolerance = 1e-6 if axis.dtype == torch.float64 else 1e-3
-    with torch.no_grad():
-        # of each diagonal the last entry, the middle one and one from somewhere
-        for start in (size - 1 - lags, (size - 1 - lags) // 2, (lags * 7919) % (size - lags)):
-            other = kernel_values(kernel, axis[start], axis[start + lags], diag=True, **params)
-            if not ((other - column).abs() <= tolerance * scale).all():
-                return None
-    return column
-
-
-def _product(values: list[Tensor]) -> Tensor:
-    total, *others = values
-    for other in others:
-        total = total * other
-    return total
-
-
-def _values(
-    factor: LinearOperator, left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]
-) -> Tensor:
+def _values(factor: Tensor, left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> Tensor:
     """Interpolated values of one factor ``... x N x M``."""
-    size = factor.size(-1)
     left_matrix, right_matrix = (
-        torch.zeros(
-            *weights.shape[:-1], size, dtype=weights.dtype, device=weights.device
-        ).scatter_add(-1, indices, weights)
+        weights.new_zeros(*weights.shape[:-1], factor.size(-1)).scatter_add(-1, indices, weights)
         for indices, weights in (left, right)
     )
-    return left_matrix @ to_dense(factor) @ right_matrix.mT
+    return left_matrix @ factor @ right_matrix.mT
 
 
-def _diagonal(
-    factor: LinearOperator, left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]
-) -> Tensor:
+def _diagonal(factor: Tensor, left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> Tensor:
     """Interpolated values of one factor at pairs of inputs, ``... x N``."""
     rows, columns = left[0].unsqueeze(-1), right[0].unsqueeze(-2)  # ... x N x 4 x 1, ... x 1 x 4
     weights = left[1].unsqueeze(-1) * right[1].unsqueeze(-2)
-    if isinstance(factor, ToeplitzLinearOperator):
-        entries, source = (rows - columns).abs(), factor.column
-    else:
-        entries, source = rows * factor.size(-1) + columns, to_dense(factor).flatten(-2)
-    batch_shape = torch.broadcast_shapes(source.shape[:-1], entries.shape[:-3])
+    entries = rows * factor.size(-1) + columns
+    batch_shape = torch.broadcast_shapes(factor.shape[:-2], entries.shape[:-3])
     entries = entries.expand(*batch_shape, *entries.shape[-3:])
-    source = source.expand(*batch_shape, source.size(-1))
+    source = factor.flatten(-2).expand(*batch_shape, -1)
     values = source.gather(-1, entries.flatten(-3)).view(entries.shape)
     return (values * weights).sum((-2, -1))
 
 
 def _interpolated(
-    factors: list[LinearOperator],
+    factors: list[Tensor],
     left: list[tuple[Tensor, Tensor]],
     right: list[tuple[Tensor, Tensor]],
 ) -> InterpolatedLinearOperator:
     """The operator; the first axis is the slowest in the grid and in the indices alike."""
-    base = KroneckerProductLinearOperator(*factors) if len(factors) > 1 else factors[0]
+    operators = [to_linear_operator(factor) for factor in factors]
+    base = KroneckerProductLinearOperator(*operators) if len(factors) > 1 else operators[0]
     sizes = [factor.size(-1) for factor in factors]
     sides = []
     for side in (left, right) if right is not left else (left,):

@@ -145,7 +145,7 @@ def generalized_mixture(num_mixtures, dims):
 
 
 def product(name, cls, kernels, *arguments, dims=2):
-    """A kernel of one factor per group of columns, or of one kernel that is such a product."""
+    """A kernel of one factor per group of columns."""
 
     def own(numbers):
         device = torch.get_default_device()
@@ -154,7 +154,7 @@ def product(name, cls, kernels, *arguments, dims=2):
     def make(batch_shape=NO_BATCH, active_dims=None):
         return cls(kernels(batch_shape), *map(own, arguments), active_dims=active_dims)
 
-    return Entry(f"{cls.__name__}-{name}", cls, make, dims, ard=True, columns_alike=dims == 1)
+    return Entry(f"{cls.__name__}-{name}", cls, make, dims, ard=True, columns_alike=False)
 
 
 def interpolated(name, kernels, sizes):
@@ -172,16 +172,6 @@ def two_factors(b):
 
 def activations_of_four(b):
     return [Linear(4, 2, batch_shape=b), Product(2, 1)]
-
-
-def separable(b):
-    return ScaleKernel(
-        ProductKernel(
-            RBFKernel(ard_num_dims=3, batch_shape=b),
-            PeriodicKernel(batch_shape=b, active_dims=(1,)),
-        ),
-        batch_shape=b,
-    )
 
 
 def real(b):
@@ -429,12 +419,11 @@ REGISTRY = [
     network("one-complex", lambda b: [ComplexExponentialKernel(batch_shape=b)], lambda b: []),
     interpolated("one", lambda b: [ScaleKernel(RBFKernel(batch_shape=b), batch_shape=b)], [90]),
     interpolated("two", two_factors, [80, 60]),
-    interpolated("joint", separable, [16, 24, 20]),
     product("two", KroneckerKernel, two_factors, [torch.arange(3.0), torch.arange(4.0)]),
     product(
-        "joint",
+        "three",
         KroneckerKernel,
-        separable,
+        lambda b: [RBFKernel(ard_num_dims=2, batch_shape=b), PeriodicKernel(batch_shape=b)],
         [torch.arange(10.0).view(5, 2), torch.arange(4.0)],
         dims=3,
     ),

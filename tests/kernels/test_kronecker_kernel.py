@@ -5,7 +5,14 @@ import gpytorch
 import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import (
+    LinearKernel,
+    MaternKernel,
+    MultitaskKernel,
+    PeriodicKernel,
+    RBFKernel,
+    ScaleKernel,
+)
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.models import ExactGP
@@ -180,16 +187,6 @@ def test_inputs_with_gradients_get_them():
     torch.testing.assert_close(gradient, expected)
 
 
-def test_joint_kernel_that_is_a_product():
-    joint = ScaleKernel(RBFKernel(ard_num_dims=4)) * MaternKernel(active_dims=(1, 2))
-    kernel = KroneckerKernel(joint, COORDINATES)
-    cells = kernel.cells()
-    torch.testing.assert_close(kernel(cells).to_dense(), joint(cells).to_dense())
-    assert {id(p) for p in kernel.parameters()} == {id(p) for p in joint.parameters()}
-    with pytest.raises(ValueError, match="MaternKernel is not a product over the groups"):
-        KroneckerKernel(MaternKernel(), COORDINATES)
-
-
 class Model(ExactGP):
     def __init__(self, x, y, kernel):
         super().__init__(x, y, GaussianLikelihood(batch_shape=y.shape[:-1]))
@@ -312,6 +309,8 @@ def test_coordinates_are_in_the_state_and_in_copies():
         ([RBFKernel()], [torch.rand(3), torch.rand(3)], ValueError, "each of 2 groups.*got 1"),
         (["rbf"], [torch.rand(3)], TypeError, "got 'rbf'"),
         ([RBFKernel(active_dims=(1,))], [torch.rand(3)], ValueError, r"active_dims \(1,\)"),
+        (RBFKernel(), [torch.rand(3)], TypeError, "got one RBFKernel"),
+        ([MultitaskKernel(RBFKernel(), 2)], [torch.rand(3)], NotImplementedError, "2 outputs"),
     ],
 )
 def test_wrong_arguments(kernels, coordinates, error, message):

@@ -8,7 +8,6 @@ import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import (
-    AdditiveStructureKernel,
     GridInterpolationKernel,
     LinearKernel,
     MaternKernel,
@@ -24,7 +23,6 @@ from gpytorch.utils.interpolation import Interpolation
 from linear_operator.operators import (
     InterpolatedLinearOperator,
     KroneckerProductLinearOperator,
-    ToeplitzLinearOperator,
 )
 
 from gpytorch_nkn.kernels import (
@@ -68,7 +66,8 @@ def rbf(dims):
 def test_values_are_those_of_the_kernel_where_gpytorchs_are_not(dims):
     x1, x2 = points(30, dims), points(20, dims)
     expected = rbf(dims)(x1, x2).to_dense()
-    kernel = SeparableGridInterpolationKernel(rbf(dims), SIZES[:dims], BOUNDS[:dims])
+    parts = [RBFKernel().initialize(lengthscale=scale) for scale in LENGTHSCALES[:dims]]
+    kernel = SeparableGridInterpolationKernel(parts, SIZES[:dims], BOUNDS[:dims])
     dense = kernel(x1, x2).to_dense()
     assert (dense - expected).abs().max() < 0.005
     assert (kernel(x1, diag=True) - 1).abs().max() < 0.005
@@ -100,25 +99,6 @@ def test_kernels_without_stationarity_or_smoothness():
     assert scale > 1 and (kernel(x1, x2).to_dense() - expected).abs().max() < 0.01 * scale
 
 
-def test_kernel_over_all_columns_that_is_a_product():
-    x = points(20, 2)
-    joint = ScaleKernel(RBFKernel(active_dims=(1,)) * PeriodicKernel(active_dims=(0,)))
-    joint.outputscale = 1.7
-    kernel = SeparableGridInterpolationKernel(joint, 40, BOUNDS[:2])
-    assert (kernel(x).to_dense() - joint(x).to_dense()).abs().max() < 0.01
-    assert {id(p) for p in kernel.parameters()} == {id(p) for p in joint.parameters()}
-
-
-@pytest.mark.parametrize(
-    "joint",
-    [MaternKernel(), RBFKernel() + PeriodicKernel(), NeuralKernelNetwork.regression(2)],
-    ids=["matern", "sum", "network"],
-)
-def test_kernel_that_is_no_product_is_refused(joint):
-    with pytest.raises(ValueError, match="is not a product over the groups of columns"):
-        SeparableGridInterpolationKernel(joint, 20, BOUNDS[:2])
-
-
 @pytest.mark.parametrize("dims", [1, 2, 3, 4])
 def test_interpolation_inside_is_gpytorchs(dims):
     x = points(25, dims)
@@ -147,16 +127,6 @@ def test_parabolas_are_interpolated_up_to_the_ends_of_the_grid():
     for power in (0, 1, 2):
         values = ((kernel.grid[0] ** power)[indices] * weights).sum(-1)
         torch.testing.assert_close(values, x**power)
-
-
-def test_error_is_of_third_order_up_to_the_ends_of_the_grid():
-    x = torch.linspace(0, 10, 301)[:, None]
-    errors = []
-    for size in (21, 41, 81):
-        kernel = SeparableGridInterpolationKernel([RBFKernel()], size, [(0.0, 10.0)])
-        kernel.kernels[0].lengthscale = 1.0
-        errors.append((kernel(x) - kernel.kernels[0](x)).to_dense().abs().max().item())
-    assert errors[0] < 0.013 and errors[1] < 0.0013 and errors[2] < 0.0001  # docstring
 
 
 @pytest.mark.parametrize("properties", PROPERTIES_OF)
@@ -269,94 +239,6 @@ def test_exact_gp_with_a_network_is_that_of_the_dense_kernel(scaled):
             torch.testing.assert_close(value, right, rtol=2e-3, atol=2e-3)
 
 
-def test_batch_of_exact_gps_is_one_by_one():
-    b = torch.Size([2])
-    x, test_x = points(40, 2), points(9, 2)
-    y = torch.randn(2, 40)
-    kernel = SeparableGridInterpolationKernel(
-        [network(b), RBFKernel(batch_shape=b)], [40, 30], BOUNDS[:2]
-    )
-    perturb(kernel)
-    for dense in (True, False):
-        model = Model(x.expand(2, -1, -1), y, kernel)
-        loss, _, predictions = results(model, test_x.expand(2, -1, -1), dense=dense)
-        total = 0
-        for i in range(2):
-            one = Model(x, y[i], kernel[i])
-            one_loss, _, one_predictions = results(one, test_x, dense=True)
-            total += one_loss
-            for value, right in zip(predictions, one_predictions, strict=True):
-                torch.testing.assert_close(value[i], right, rtol=1e-3, atol=1e-4)
-        torch.testing.assert_close(loss, total, rtol=0, atol=1e-6 if dense else 0.1)
-
-
-def test_training_reaches_the_loss_of_the_dense_kernel():
-    x = points(60, 2)
-    y = (6 * x[:, 0]).sin() * (2 * x[:, 1]).cos() + 0.1 * torch.randn(60)
-    model = Model(x, y, SeparableGridInterpolationKernel(RBFKernel(ard_num_dims=2), 40, BOUNDS[:2]))
-    dense = Model(x, y, RBFKernel(ard_num_dims=2))
-    losses = []
-    for each in (model, dense):
-        loss_function = ExactMarginalLogLikelihood(each.likelihood, each)
-        optimizer = torch.optim.Adam(each.parameters(), lr=0.1)
-        each.train()
-        for _ in range(40):
-            optimizer.zero_grad()
-            loss = -loss_function(each(x), y)
-            loss.backward()
-            optimizer.step()
-        losses.append(loss.item())
-    assert losses[0] == pytest.approx(losses[1], abs=0.005) and losses[1] < 0.5
-
-
-def test_long_axes_of_stationary_kernels_are_toeplitz():
-    x = 10 * torch.rand(30, 1)
-    for part, toeplitz in (
-        (ScaleKernel(RBFKernel()), True),
-        (network(), False),
-        (NeuralKernelNetwork([RBFKernel(), LinearKernel()], [Linear(2, 1)]), False),
-        (NeuralKernelNetwork([RBFKernel(), PeriodicKernel()], [Linear(2, 1)]), True),
-    ):
-        kernel = SeparableGridInterpolationKernel([part], 1100, [(0.0, 10.0)])
-        base = kernel(x).evaluate_kernel().base_linear_op
-        assert isinstance(base, ToeplitzLinearOperator) == toeplitz, part
-        expected = part(x).to_dense()
-        scale = expected.abs().max()
-        torch.testing.assert_close(base.to_dense(), part(kernel.grid[0]).to_dense())
-        assert (kernel(x).to_dense() - expected).abs().max() < 1e-4 * scale
-        assert (kernel(x, diag=True) - expected.diagonal()).abs().max() < 1e-4 * scale
-        with gpytorch.settings.use_toeplitz(False):
-            dense = kernel(x).evaluate_kernel()
-            assert not isinstance(dense.base_linear_op, ToeplitzLinearOperator)
-            torch.testing.assert_close(dense.to_dense(), kernel(x).to_dense())
-
-
-class ClaimsToBeStationary(LinearKernel):
-    is_stationary = True
-
-
-def test_stationarity_is_not_taken_on_trust():
-    kernel = SeparableGridInterpolationKernel([ClaimsToBeStationary()], 1100, [(1.0, 2.0)])
-    x = 1 + torch.rand(8, 1)
-    torch.testing.assert_close(kernel(x).to_dense(), kernel.kernels[0](x).to_dense())
-
-
-def test_batches_and_gradients_of_toeplitz_axes():
-    b = torch.Size([2])
-    part = ScaleKernel(RBFKernel(batch_shape=b), batch_shape=b)
-    kernel = perturb(SeparableGridInterpolationKernel([part], 1100, [(0.0, 10.0)]))
-    x, weights = 10 * torch.rand(20, 1), torch.randn(2, 20, 20)
-    values = kernel(x).to_dense()
-    torch.testing.assert_close(values, part(x).to_dense(), rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(kernel[1](x).to_dense(), values[1])
-    torch.testing.assert_close(kernel(x, diag=True), values.diagonal(dim1=-1, dim2=-2))
-    parameters = list(part.parameters())
-    expected = torch.autograd.grad((part(x).to_dense() * weights).sum(), parameters)
-    gradients = torch.autograd.grad((values * weights).sum(), parameters)
-    for gradient, right in zip(gradients, expected, strict=True):
-        torch.testing.assert_close(gradient, right, rtol=1e-4, atol=1e-5)
-
-
 def test_large_grids_stay_factors():
     kernel = SeparableGridInterpolationKernel([RBFKernel(), RBFKernel()], 700, BOUNDS[:2])
     with as_operator():
@@ -375,23 +257,6 @@ def test_matrices_are_written_out_where_that_is_less_work():
             value = kernel(x).evaluate_kernel()
             assert isinstance(value, InterpolatedLinearOperator) == operator
             assert (value.to_dense() - RBFKernel()(x).to_dense()).abs().max() < 0.01
-
-
-def test_columns_one_by_one_share_the_one_kernel():
-    x = torch.rand(12, 3)
-    base = SeparableGridInterpolationKernel([RBFKernel()], 50, [(0.0, 1.0)])
-    kernel = AdditiveStructureKernel(base, num_dims=3)
-    expected = sum(RBFKernel()(x[:, [d]]).to_dense() for d in range(3))
-    for context in (gpytorch.settings.max_cholesky_size(800), as_operator()):
-        with context, pytest.warns(DeprecationWarning, match="last_dim_is_batch"):
-            values = kernel(x).to_dense()
-        torch.testing.assert_close(values, expected, rtol=1e-4, atol=1e-4)
-    two = SeparableGridInterpolationKernel([RBFKernel(), RBFKernel()], 20, BOUNDS[:2])
-    with (
-        pytest.raises(NotImplementedError, match="kernels of their own"),
-        pytest.warns(DeprecationWarning, match="last_dim_is_batch"),
-    ):
-        two(x[:, :2], last_dim_is_batch=True).to_dense()
 
 
 def test_from_data_holds_the_data_with_a_margin():
@@ -459,6 +324,13 @@ def test_state_dict_holds_the_grid():
         ([RBFKernel()], 10, [(0, 1), (0, 1)], ValueError, "each of 2 groups.*got 1"),
         ([RBFKernel(active_dims=(1,))] * 2, 10, [(0, 1)] * 2, ValueError, r"active_dims \(1,\)"),
         (["rbf"], 10, [(0, 1)], TypeError, "got 'rbf'"),
+        (
+            RBFKernel(),
+            10,
+            [(0, 1)] * 2,
+            TypeError,
+            "each of 2 groups of columns, got one RBFKernel",
+        ),
     ],
 )
 def test_wrong_arguments(kernels, sizes, bounds, error, message):

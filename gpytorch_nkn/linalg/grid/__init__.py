@@ -2,7 +2,6 @@
 
 from gpytorch_nkn.linalg.grid.conjugate_gradients import Solution
 from gpytorch_nkn.linalg.grid.grid_likelihood import GridLikelihood, LeftOutBlocks
-from gpytorch_nkn.linalg.grid.grid_log_determinant import LogDeterminant
 from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multiply
 from gpytorch_nkn.linalg.grid.partial_kronecker import PartialGrid, PartialKronecker
 
@@ -10,7 +9,6 @@ __all__ = [
     "GridLikelihood",
     "KroneckerEigen",
     "LeftOutBlocks",
-    "LogDeterminant",
     "PartialGrid",
     "PartialKronecker",
     "Solution",

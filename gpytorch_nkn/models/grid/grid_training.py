@@ -40,7 +40,7 @@ class GridRestart(Start):
     Attributes:
         number: Of the restart.
         likelihood: Log marginal likelihood per observed cell in the last step that maximised it
-            (biased if its log-determinant is), NaN without such steps.
+            (biased if cells are missing), NaN without such steps.
         block_error: Mean squared error of held-out blocks, for transformed targets (by default
             in units of their variance), of the parameters that were kept; NaN without blocks.
         seconds: Wall time.
@@ -76,10 +76,8 @@ class GridTraining:
         grid, limit = model.grid, min(model.max_iterations, _MAX_ITERATIONS)
         self.likelihood = GridLikelihood(
             grid,
-            log_determinant=model.log_determinant,
             tolerance=_TOLERANCE,
             max_iterations=limit,
-            with_value=blocks is None,  # else these decide
             report=self._note,
         )
         self.blocks, self.further = (
@@ -117,8 +115,6 @@ class GridTraining:
                 self._keep(math.inf, record, parameters)
         except (ArithmeticError, RuntimeError) as problem:
             record.status = f"failed: {problem}"
-        if not self.likelihood.with_value and self.likelihood.log_determinant.kind != "scaled":
-            record.likelihood = math.nan  # its value was not computed
         self._climb = None
         record.seconds += time.monotonic() - begin
 

@@ -22,12 +22,11 @@ from torch import Tensor, nn
 
 from gpytorch_nkn._devices import normal
 from gpytorch_nkn.fit import progress_bar
-from gpytorch_nkn.kernels import factor_kernels
+from gpytorch_nkn.kernels import check_factors
 from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import (
     GridLikelihood,
     LeftOutBlocks,
-    LogDeterminant,
     PartialGrid,
     PartialKronecker,
 )
@@ -106,18 +105,13 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
             at any distances, with one or several columns.
         targets: Values ``... x n_1 x ... x n_P``, NaN where missing. Dimensions in front are a
             batch of grids, such as the channels of an image.
-        kernels: One kernel per dimension, each on the columns of its coordinates; or one kernel on
-            all columns side by side that is a product over the dimensions.
+        kernels: One kernel per dimension, each on the columns of its coordinates.
         missing: Further missing cells, True where missing, of the shape of targets or one that
             broadcasts to it.
         likelihood: Default: Gaussian, with a weak log-normal prior on the noise, which is at least
             a millionth of the variance of standardised targets.
         mean_module: Default: a constant.
         outcome_transform: Default: standardise; ``None`` for none.
-        log_determinant: How the log-determinant in the marginal likelihood is computed if cells are
-            missing: ``"scaled"`` (the paper's, cheap and biased), ``"unbiased"`` (estimated with
-            random vectors), or a :class:`gpytorch_nkn.linalg.LogDeterminant`. Predictions do not
-            depend on it.
         tolerance: Relative residual of the solves of predictions; default: 1e-6, in float32 1e-4.
         max_iterations: Of conjugate gradients. A :class:`NumericalWarning` tells when they did not
             reach the tolerance.
@@ -132,7 +126,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         TypeError: Numbers are not floating-point or of different dtypes, a kernel is none, the
             likelihood is not a GaussianLikelihood.
         ValueError: Shapes do not fit, coordinates are not finite, a grid has fewer than two
-            observed cells, a joint kernel is not a product over the dimensions.
+            observed cells.
 
     Reference: Sun et al. (2018), section 5.4 and appendix J.4; Wilson et al. (2014), Fast Kernel
     Learning for Multidimensional Pattern Extrapolation; Saatçi (2012).
@@ -159,13 +153,12 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         self,
         coordinates: Sequence[Tensor],
         targets: Tensor,
-        kernels: Sequence[Kernel] | Kernel,
+        kernels: Sequence[Kernel],
         *,
         missing: Tensor | None = None,
         likelihood: GaussianLikelihood | None = None,
         mean_module: Mean | None = None,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
-        log_determinant: str | LogDeterminant = "scaled",
         tolerance: float | None = None,
         max_iterations: int = 1000,
     ):
@@ -181,7 +174,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         self._batch_shape = torch.Size(batch_shape)
         self._regular = [is_regular(x) for x in self.train_coordinates]
         self._regular_whole = [is_regular(x) for x in self.coordinates]
-        self.kernels = nn.ModuleList(self._check_kernels(kernels))
+        self.kernels = nn.ModuleList(check_factors(kernels, self.train_coordinates))
         shapes = [kernel.batch_shape for kernel in self.kernels]
         kernel_shape = self._check_batch("the kernels", *shapes)
         check_likelihood(likelihood)
@@ -200,9 +193,6 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
             values = transform_outcomes(outcome_transform, data)
             self.outcome_transform = outcome_transform.eval()
         self.register_buffer("_targets", values.contiguous(), persistent=False)
-        if isinstance(log_determinant, str):
-            log_determinant = LogDeterminant(log_determinant)
-        self.log_determinant = log_determinant
         self.tolerance = tolerance
         self.max_iterations = max_iterations
         self.to(data.targets)
@@ -300,13 +290,12 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         """Log marginal likelihood ``...`` of the transformed targets, differentiable.
 
         Each call starts its solves from the solution of the last one; they are quick with noise of
-        a tenth, say, and start values as of ``initialize_grid_kernels``. An estimate if the
-        log-determinant is ``"scaled"`` or ``"unbiased"`` and cells are missing.
+        a tenth, say, and start values as of ``initialize_grid_kernels``. The log-determinant is
+        the paper's, an estimate if cells are missing, see :class:`.GridLikelihood`.
         """
         if self._likelihood is None or self._likelihood.grid is not self.grid:
             self._likelihood = GridLikelihood(
                 self.grid,
-                log_determinant=self.log_determinant,
                 tolerance=self.tolerance,
                 max_iterations=self.max_iterations,
             )
@@ -685,13 +674,6 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         points = [x[i.flatten()] for x, i in zip(coordinates, index, strict=True)]
         mean = self.mean_module(torch.cat(points, -1))
         return mean.reshape(*mean.shape[:-1], *sizes)
-
-    def _check_kernels(self, kernels: Sequence[Kernel] | Kernel) -> list[Kernel]:
-        widths = [x.size(-1) for x in self.coordinates]
-        if isinstance(kernels, Kernel) and self.num_dims == 1:
-            kernels = [kernels]
-        columns = [c.tolist() for c in torch.arange(sum(widths)).split(widths)]
-        return factor_kernels(kernels, columns, self.train_coordinates)
 
     def _check_factors(self, factors: Sequence[Tensor]) -> None:
         for number, (factor, x) in enumerate(zip(factors, self.train_coordinates, strict=True)):

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from linear_operator.utils.warnings import NumericalWarning
 
 from gpytorch_nkn.linalg import PartialGrid, PartialKronecker
 from tests.linalg.grid.dense_grid import TIGHT, factors_of, kron, random_grid
@@ -41,15 +40,6 @@ def test_weights_equal_a_dense_solve(shape, share):
     alpha = own.eigen.from_basis(weights.coefficients).flatten()
     torch.testing.assert_close(alpha, expected, rtol=1e-7, atol=1e-9)
     torch.testing.assert_close(weights.quadratic, y @ expected[seen])
-
-
-def test_the_state_is_the_posterior_mean_of_the_hole():
-    own = system((7, 9), 0.2)
-    covariance, noisy, seen = parts(own)
-    targets = own.grid.only_observed(torch.randn(7, 9))
-    mean = covariance[~seen][:, seen] @ torch.linalg.solve(noisy, targets.flatten()[seen])
-    state = own.weights(targets).state
-    torch.testing.assert_close(own.grid.place(state).flatten()[~seen], mean)
 
 
 @pytest.mark.parametrize("shape, share", [g for g in GRIDS if g[1]])
@@ -104,29 +94,6 @@ def test_the_quadratic_form_has_an_error_of_the_second_order(share):
         difference = (rough.coefficients - exact.coefficients).norm() / exact.coefficients.norm()
         assert 1e-6 < difference < 1e-2
         assert (rough.quadratic / exact.quadratic - 1).abs() < 10 * difference**2
-
-
-@pytest.mark.parametrize("share", [0.2, 0.7])
-def test_a_warm_start_gives_the_same_answer_in_fewer_iterations(share):
-    own = system((15, 14), share, noise=0.01, tolerance=1e-9)
-    targets = own.grid.only_observed(torch.randn(15, 14))
-    cold = own.weights(targets)
-    count = own.iterations
-    warm = own.weights(targets, (1 + 1e-6) * cold.state)
-    assert own.iterations - count < count
-    torch.testing.assert_close(warm.quadratic, cold.quadratic)
-    other = torch.ones(3, 2)  # a state of another grid is not used
-    torch.testing.assert_close(own.weights(targets, other).quadratic, cold.quadratic)
-
-
-@pytest.mark.parametrize("share", [0.2, 0.7])
-def test_too_few_iterations_are_told(share):
-    own = system((15, 14), share, noise=1e-3, max_iterations=2)
-    targets = own.grid.only_observed(torch.randn(15, 14))
-    with pytest.warns(NumericalWarning, match="observed cells: after 2 conjugate gradient iter"):
-        own.weights(targets)
-    with pytest.warns(NumericalWarning, match="missing cells: after 2 conjugate gradient iter"):
-        own.continued(torch.ones(15, 14) * ~own.grid.observed)
 
 
 def test_holes_are_solved_in_few_iterations_whatever_the_noise():

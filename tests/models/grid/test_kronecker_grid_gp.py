@@ -1,5 +1,4 @@
 import math
-import pickle
 
 import pytest
 import torch
@@ -9,23 +8,18 @@ from gpytorch.kernels import (
     MaternKernel,
     PeriodicKernel,
     RBFKernel,
-    ScaleKernel,
 )
 from gpytorch.means import LinearMean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 import gpytorch_nkn.models.grid.grid_posterior as grid_posterior
-from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.linalg import LogDeterminant
 from gpytorch_nkn.models import KroneckerGridGP
 from tests.models.grid.small_grids import (
     all_points,
-    columns,
     dense,
     grid_data,
     make,
     move,
-    product,
     some_kernels,
 )
 
@@ -80,17 +74,6 @@ def test_mean_and_variance_at_cells_equal_the_dense_ones(shape, share, batch, ow
     scale = model.outcome_transform.stdvs.squeeze(-1) ** 2
     found, noisy = model.predict(observation_noise=True)
     torch.testing.assert_close(noisy, variance + noise * scale, **CLOSE)
-
-
-@pytest.mark.parametrize("shape, batch", [((2, 5), (2,)), ((3, 4), (2, 3)), ((3, 2, 3), (3,))])
-@pytest.mark.parametrize("share", [0.0, 0.3])
-def test_as_many_rows_as_grids(shape, batch, share):
-    """GPyTorch takes variances ``B x n`` for a matrix ``n x n`` where B is n."""
-    model, values, missing = make(shape, share, batch, seed=3)
-    mean, covariance = dense(model, values, missing, all_points(model.coordinates))
-    found, variance = everywhere(model)
-    torch.testing.assert_close(found, mean, **CLOSE)
-    torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
 
 
 @pytest.mark.parametrize("other", ["complete", "rows gone", "mostly gone"])
@@ -407,13 +390,6 @@ def test_slices_without_an_observed_cell_are_predicted():
         assert ((variance / expected - 1).abs() < 6 * math.sqrt(2 / 150)).all()
 
 
-def test_a_mask_broadcasts_over_the_batch_and_the_dimensions():
-    coordinates, values, _ = grid_data((4, 5), 0.0, (3,))
-    row = torch.tensor([True, False, False, True, False])
-    model = KroneckerGridGP(coordinates, values, some_kernels(2), missing=row)
-    assert torch.equal(model.missing, row.expand(3, 4, 5))
-
-
 def test_a_complete_grid_has_no_missing_cells_to_predict():
     for batch in ((), (2,)):
         model, _, _ = make((4, 5), 0.0, batch)
@@ -442,22 +418,6 @@ def test_float32():
     made = KroneckerGridGP(model.coordinates, values, some_kernels(2), missing=missing)
     assert made.grid_mean().dtype == torch.float64
     assert torch.get_default_dtype() == torch.float32
-
-
-def test_conversion_between_dtypes_after_use():
-    model, _, _ = make((8, 9), 0.3, log_determinant="unbiased")
-    mean, likelihood = model.grid_mean(), model.log_marginal_likelihood()
-    likelihood.backward()
-    model.zero_grad()
-    model.float()
-    assert model.grid_mean().dtype == torch.float32
-    model.tolerance = 1e-4
-    torch.testing.assert_close(model.grid_mean().double(), mean, rtol=1e-3, atol=1e-2)
-    single = model.log_marginal_likelihood()
-    single.backward()
-    torch.testing.assert_close(single.double(), likelihood.detach(), rtol=1e-2, atol=0)
-    model.to(torch.float64)
-    assert model.grid_mean().dtype == torch.float64
 
 
 @pytest.mark.parametrize("used", [False, True])
@@ -516,17 +476,6 @@ def test_a_changed_parameter_changes_predictions_in_eval_mode(change):
     torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
 
 
-def test_predictions_leave_the_mode_and_gradients_alone():
-    model, _, _ = make((6, 7), 0.3)
-    for mode in (True, False):
-        model.train(mode)
-        model.grid_mean(), model.predict(), model.sample(1)
-        model.log_marginal_likelihood()
-        assert model.training is mode
-    assert all(p.grad is None for p in model.parameters())
-    assert not model.grid_mean().requires_grad
-
-
 @pytest.mark.parametrize("batch", [(), (2,)])
 @pytest.mark.parametrize("own", [True, False])
 def test_the_marginal_likelihood_and_its_gradients_equal_those_of_the_dense_prior(batch, own):
@@ -546,25 +495,6 @@ def test_the_marginal_likelihood_and_its_gradients_equal_those_of_the_dense_prio
     torch.testing.assert_close(found, torch.autograd.grad(expected.sum(), parameters), **CLOSE)
 
 
-@pytest.mark.parametrize("share", [0.3, 0.7])
-def test_the_marginal_likelihood_of_observed_cells(share):
-    determinant = LogDeterminant("unbiased", num_probes=1000, lanczos_steps=200, tolerance=1e-12)
-    model, values, missing = make((5, 6), share, log_determinant=determinant)
-    seen = ~missing.flatten()
-    cells = all_points(model.coordinates)[seen]
-    y = values.flatten()[seen]
-    y = (y - y.mean()) / y.std()
-    normal = torch.distributions.MultivariateNormal(
-        model.mean_module(cells),
-        product(model, cells, cells) + model.likelihood.noise * torch.eye(len(y)),
-    )
-    expected, value = normal.log_prob(y), model.log_marginal_likelihood()
-    torch.testing.assert_close(value, expected)
-    parameters = list(model.parameters())
-    found = torch.autograd.grad(value, parameters)
-    torch.testing.assert_close(found, torch.autograd.grad(expected, parameters), **CLOSE)
-
-
 def test_block_errors_are_those_of_predicting_without_the_block():
     model, values, missing = make((6, 7), 0.2)
     blocks = torch.zeros(2, 6, 7, dtype=torch.bool)
@@ -579,37 +509,3 @@ def test_block_errors_are_those_of_predicting_without_the_block():
         torch.testing.assert_close(error, expected)
     gradient = torch.autograd.grad(errors.sum(), model.likelihood.noise_covar.raw_noise)[0]
     assert gradient.abs() > 1e-4
-
-
-def test_networks_of_kernels_on_a_grid():
-    torch.manual_seed(1)
-    kernels = [NeuralKernelNetwork.regression(1), ScaleKernel(RBFKernel())]
-    model, values, missing = make((7, 6), 0.3, kernels=kernels)
-    mean, covariance = dense(model, values, missing, all_points(model.coordinates))
-    found, variance = everywhere(model)
-    torch.testing.assert_close(found, mean, **CLOSE)
-    torch.testing.assert_close(variance, diagonal(covariance), rtol=1e-5, atol=1e-6)
-
-
-def test_a_joint_kernel_that_is_a_product_is_split():
-    joint = ScaleKernel(RBFKernel(ard_num_dims=2))
-    joint.base_kernel.lengthscale = torch.tensor([[0.3, 0.6]])
-    joint.outputscale = 0.7
-    model, values, missing = make((6, 7), 0.3, kernels=joint)
-    points = torch.rand(5, 2)
-    torch.testing.assert_close(product(model, points, points), joint(points).to_dense())
-    mean, covariance = dense(model, values, missing, all_points(model.coordinates))
-    found, variance = everywhere(model)
-    torch.testing.assert_close(found, mean, **CLOSE)
-    torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
-    model.log_marginal_likelihood().backward()
-    assert (joint.base_kernel.raw_lengthscale.grad.abs() > 1e-4).all()
-    again = pickle.loads(pickle.dumps(model))
-    torch.testing.assert_close(everywhere(again), everywhere(model))
-    assert len(list(model.parameters())) == 4
-
-
-def test_columns_are_kept_as_given():
-    model, _, _ = make((6, 7), 0.3)
-    assert [x.shape for x in model.coordinates] == [(6, 1), (7, 1)]
-    assert columns(model.coordinates)[0] is model.coordinates[0]

@@ -65,18 +65,6 @@ def test_acquisition_functions_find_the_top_of_a_hill_between_the_cells(acquisit
     torch.testing.assert_close(gradient.flatten(), torch.tensor(numeric), rtol=1e-4, atol=1e-6)
 
 
-def test_a_batch_of_candidates_jointly():
-    model = peak_model()
-    function = qLogExpectedImprovement(
-        model, best_f=3.0, sampler=SobolQMCNormalSampler(torch.Size([32]), seed=0)
-    )
-    candidates = torch.rand(5, 3, 2)
-    values = function(candidates)
-    assert values.shape == (5,)
-    one_by_one = torch.cat([function(c[None]) for c in candidates])
-    torch.testing.assert_close(values, one_by_one, rtol=1e-5, atol=1e-6)
-
-
 def test_too_many_points_at_once_are_refused_before_memory_is_taken(monkeypatch):
     model = peak_model()
     monkeypatch.setattr(kronecker_grid_gp, "_MAX_ELEMENTS", 200)
