@@ -3,10 +3,7 @@
 import ast
 import importlib
 import inspect
-import pkgutil
 import re
-import sys
-import textwrap
 from configparser import ConfigParser
 from functools import cache
 from pathlib import Path
@@ -60,51 +57,6 @@ READ = {
     "_task_feature": "botorch.models.MultiTaskGP",
     "_variational_distribution": "gpytorch.variational.VariationalStrategy",
 }
-# Members of their classes that classes of ours read from themselves or define anew.
-INHERITED = {
-    "botorch: _apply_noise",
-    "botorch: _aug_batch_shape",
-    "botorch: _has_transformed_inputs",
-    "botorch: _input_batch_shape",
-    "botorch: _is_ensemble",
-    "botorch: _is_linear",
-    "botorch: _num_outputs",
-    "botorch: _original_train_inputs",
-    "botorch: _revert_to_original_inputs",
-    "botorch: _set_transformed_inputs",
-    "botorch: _subset_batch_dict",
-    "gpytorch: _add_other_terms",
-    "gpytorch: _apply",
-    "gpytorch: _batch_shape",
-    "gpytorch: _clear_cache",
-    "gpytorch: _exact_predictive_covar_inv_quad_form_root",
-    "gpytorch: _get_test_prior_mean_and_covariances",
-    "gpytorch: _get_train_prior_distribution",
-    "gpytorch: _load_from_state_dict",
-    "gpytorch: _transform",
-    "gpytorch: _variational_distribution",
-    "linear_operator: _diagonal",
-    "linear_operator: _expand_batch",
-    "linear_operator: _get_indices",
-    "linear_operator: _getitem",
-    "linear_operator: _matmul",
-    "linear_operator: _permute_batch",
-    "linear_operator: _set_requires_grad",
-    "linear_operator: _size",
-    "linear_operator: _sum_batch",
-    "linear_operator: _transpose_nonbatch",
-    "linear_operator: _unsqueeze_batch",
-    "sklearn: _get_param_names",
-    "torch: _apply",
-    "torch: _load_from_state_dict",
-}
-
-
-def package_modules():
-    for info in pkgutil.walk_packages(gpytorch_nkn.__path__, "gpytorch_nkn."):
-        optional = {"ax", "sktime"} & set(info.name.split("."))
-        if not (optional or info.name.endswith(("__main__", "_native"))):
-            yield importlib.import_module(info.name)
 
 
 def tree(path):
@@ -115,22 +67,6 @@ def tree(path):
 def nodes():
     """All nodes of all files of the package."""
     return [node for path in sorted(PACKAGE.rglob("*.py")) for node in ast.walk(tree(path))]
-
-
-@cache
-def class_texts(path):
-    """Source of every class of a file; inspect.getsource reads the file again for each."""
-    lines = path.read_text("utf-8").splitlines(keepends=True)
-    classes = [node for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)]
-    return {node.name: "".join(lines[node.lineno - 1 : node.end_lineno]) for node in classes}
-
-
-@cache
-def text_of(cls):
-    """Source of a class, empty where it is compiled."""
-    module = sys.modules[cls.__module__]
-    is_python = (getattr(module, "__file__", None) or "").endswith(".py")
-    return class_texts(Path(module.__file__)).get(cls.__name__, "") if is_python else ""
 
 
 def imported_names():
@@ -169,42 +105,6 @@ def read_attributes():
     return {name for name in read - bound if PRIVATE.fullmatch(name)}
 
 
-def own_names(cls):
-    """Private members that the body of a class of ours defines, or reads from itself."""
-    (node,) = ast.parse(textwrap.dedent(text_of(cls))).body
-    names = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
-    names |= {ast.unparse(t) for n in node.body if isinstance(n, ast.Assign) for t in n.targets}
-    names |= {ast.unparse(n.target) for n in node.body if isinstance(n, ast.AnnAssign)}
-    for child in ast.walk(node):
-        if isinstance(child, ast.Attribute) and ast.unparse(child.value) in ("self", "super()"):
-            names.add(child.attr)
-    return {name for name in names if PRIVATE.fullmatch(name)}
-
-
-@cache
-def members(cls):
-    """Private members of a class of a library: of its body, and what it sets on itself."""
-    assigned = re.findall(r"self\.(_[A-Za-z]\w*)", text_of(cls))
-    return {name for name in [*vars(cls), *assigned] if PRIVATE.fullmatch(name)}
-
-
-def inherited_names():
-    found = set()
-    classes = {
-        cls
-        for module in package_modules()
-        for _, cls in inspect.getmembers(module, inspect.isclass)
-        if cls.__module__.startswith("gpytorch_nkn.")
-    }
-    for cls in classes:
-        names = own_names(cls)
-        for base in cls.__mro__:
-            library = base.__module__.split(".")[0]
-            if library in LIBRARIES:
-                found |= {f"{library}: {name}" for name in names & members(base)}
-    return found
-
-
 def test_imports():
     assert imported_names() == IMPORTED
 
@@ -213,21 +113,21 @@ def test_attributes():
     assert read_attributes() == READ.keys()
 
 
-def test_members_of_base_classes():
-    assert inherited_names() == INHERITED
-
-
 def is_there(name, where):
     """Whether the module or class has the attribute, or a part of its text names it."""
     try:
-        holder = importlib.import_module(where)
-        source = Path(inspect.getfile(holder)).read_text("utf-8") if where != "torch._C" else ""
+        holders = [importlib.import_module(where)]
     except ModuleNotFoundError:
         module, _, cls = where.rpartition(".")
-        holder = getattr(importlib.import_module(module), cls)
-        bases = [base for base in holder.__mro__ if base is not object]
-        source = "".join(map(text_of, bases))
-    return hasattr(holder, name) or re.search(rf"\b{name}\b", source) is not None
+        holders = getattr(importlib.import_module(module), cls).__mro__[:-1]
+    return any(hasattr(one, name) or re.search(rf"\b{name}\b", source_of(one)) for one in holders)
+
+
+def source_of(holder):
+    try:
+        return inspect.getsource(holder)
+    except (OSError, TypeError):  # compiled
+        return ""
 
 
 def test_attributes_are_where_they_are_said_to_be():

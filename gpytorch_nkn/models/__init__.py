@@ -13,7 +13,6 @@ from gpytorch_nkn.models.inducing_points import select_inducing_points as select
 from gpytorch_nkn.models.nkn_single_task_gp import NKNSingleTaskGP
 from gpytorch_nkn.models.pathwise import (
     SpectralFeatureMap,
-    draw_weight_space_paths,
     spectral_features,
 )
 from gpytorch_nkn.models.sparse import (
@@ -34,7 +33,6 @@ __all__ = [
     "SpectralGP",
     "StructureEnsembleGP",
     "VariationalNKNGP",
-    "draw_weight_space_paths",
     "fit_grid_gp",
     "fit_sparse_gp",
     "fit_spectral_gp",

@@ -27,10 +27,10 @@ from linear_operator.operators import BlockDiagLinearOperator, LinearOperator
 from linear_operator.settings import cholesky_jitter
 from torch import Tensor
 
-from gpytorch_nkn.fit import check_counts, options_of
+from gpytorch_nkn.fit import check_counts, check_memory, options_of
 from gpytorch_nkn.kernels import FeatureKernel, categorical_columns, check_codes, index_kernel_batch
 from gpytorch_nkn.layers import apply_to_base
-from gpytorch_nkn.linalg import BlockDiagonal, DelayedMatrix, check_tensors
+from gpytorch_nkn.linalg import BlockDiagonal, check_tensors
 from gpytorch_nkn.models.common import (
     check_codes_kept,
     check_training_data,
@@ -38,12 +38,10 @@ from gpytorch_nkn.models.common import (
 )
 
 __all__ = [
-    "FEW_POINTS",
     "TRAINERS",
     "BaseGP",
     "ExactBaseGP",
     "event_dims",
-    "prior_covariances",
     "trains",
 ]
 
@@ -51,7 +49,7 @@ M = TypeVar("M", bound=Model)
 P = ParamSpec("P")
 R = TypeVar("R")
 
-FEW_POINTS = 512  # up to which joint covariances are dense
+_MANY_POINTS = 4096  # from which on the memory for their covariances is checked
 _JOINED_ENTRIES = 100_000  # of inputs, up to which one call of a kernel costs less than two
 _CHUNK_ENTRIES = 4_000_000  # covariances in memory at a time: 32 MB, several times that in all
 
@@ -358,9 +356,7 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
         compares values of different draws. Here the jitter comes before the outcome transform.
         """
         if mvn.mean.size(-1) > 1 and not isinstance(self.covar_module, FeatureKernel):
-            covariance = mvn.lazy_covariance_matrix
-            if mvn.mean.size(-1) <= FEW_POINTS:
-                covariance = to_linear_operator(covariance.to_dense())
+            covariance = to_linear_operator(mvn.covariance_matrix)
             covariance = covariance.add_jitter(cholesky_jitter.value(mvn.mean.dtype))
             mvn = MultivariateNormal(mvn.mean, covariance)
         return super()._apply_noise(X, mvn, observation_noise)
@@ -372,10 +368,13 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
-        """As in GPyTorch; for few points with a single call of the kernel.
+        """As in GPyTorch, with a single call of the kernel for few points.
 
         An optimiser of acquisition functions asks for small matrices very often, whose cost is
         mostly that of calling the kernel.
+
+        Raises:
+            MemoryError: The covariances of so many points do not fit into the memory.
         """
         if kwargs or type(self).forward is not SingleTaskGP.forward:
             return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
@@ -385,21 +384,27 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
     def _test_prior(
         self, train: Tensor, test: Tensor, values: Callable[[Tensor, Tensor], Tensor]
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
+        """The same for training inputs, test points and a function that returns a matrix.
+
+        One call of it takes the training inputs once for every batch of test points. For many of
+        these that costs more than a second call.
+        """
+        if (count := test.size(-2)) > _MANY_POINTS:
+            needed = 3.0 * test.element_size() * count**2
+            instead = "predict, which takes them in chunks"
+            check_memory("A joint posterior", needed, f"{count:,} points", instead, test.device)
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
-        whole = test.expand(*shape, *test.shape[-2:])
-        if test.size(-2) <= FEW_POINTS:
-            own, cross = prior_covariances(values, train, test)
-        else:  # means and variances take no matrix of the points
-            diagonal = self.covar_module(test, diag=True)
-            own = DelayedMatrix(diagonal, lambda: values(test, test))
-            cross = to_linear_operator(values(test, train))
-        mean = self.mean_module(whole)
+        if shape.numel() * train.shape[-2:].numel() > _JOINED_ENTRIES:
+            matrices = values(test, test), values(test, train)
+        else:
+            inputs = torch.cat([x.expand(*shape, *x.shape[-2:]) for x in (train, test)], -2)
+            num_train = train.size(-2)
+            both = values(inputs[..., num_train:, :], inputs)
+            matrices = both[..., num_train:], both[..., :num_train]
+        own, cross = map(to_linear_operator, matrices)
+        mean = self.mean_module(test.expand(*shape, *test.shape[-2:]))
         mean = mean.expand(torch.broadcast_shapes(mean.shape, (*self._aug_batch_shape, 1)))
         return mean, own, cross, mean.shape[:-1], mean.shape[-1:], MultivariateNormal
-
-    def _subset_kernel(self, kernel: Kernel, idcs: list[int]) -> Kernel:
-        """The kernel of some outputs."""
-        return index_kernel_batch(kernel, (..., idcs if len(idcs) > 1 else idcs[0]))
 
     def subset_output(self, idcs: list[int]) -> Any:
         """Return the model of some of the outputs only.
@@ -424,35 +429,11 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
             subset = super().subset_output(idcs)
         finally:
             self.covar_module = kernel
-        subset.covar_module = self._subset_kernel(kernel, idcs)
+        outputs = idcs if len(idcs) > 1 else idcs[0]
+        subset.covar_module = index_kernel_batch(kernel, (..., outputs))
         if subset._original_train_inputs is not None:  # BoTorch leaves those of all outputs
-            outputs = idcs if len(idcs) > 1 else idcs[0]
             subset._original_train_inputs = subset._original_train_inputs[..., outputs, :, :]
         return subset
-
-
-def prior_covariances(
-    values: Callable[[Tensor, Tensor], Tensor], train: Tensor, test: Tensor
-) -> tuple[LinearOperator, LinearOperator]:
-    """Return prior covariances of test points, ``... x q x q`` and with the data ``... x q x n``.
-
-    One call of the kernel takes the training inputs once for every batch of test points. For many
-    of these that costs more than a second call.
-
-    Args:
-        values: Returns a kernel's matrix for inputs ``... x N x D`` and ``... x M x D``.
-        train: Training inputs ``... x n x D``.
-        test: Test points ``... x q x D``.
-    """
-    batch_shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
-    if batch_shape.numel() * train.shape[-2:].numel() > _JOINED_ENTRIES:
-        matrices = values(test, test), values(test, train)
-    else:
-        inputs = torch.cat([x.expand(*batch_shape, *x.shape[-2:]) for x in (train, test)], -2)
-        num_train = train.size(-2)
-        both = values(inputs[..., num_train:, :], inputs)
-        matrices = both[..., num_train:], both[..., :num_train]
-    return to_linear_operator(matrices[0]), to_linear_operator(matrices[1])
 
 
 def _transform_inputs_anew(model: ExactBaseGP, keys: Any) -> None:

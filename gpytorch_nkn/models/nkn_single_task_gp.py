@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from copy import deepcopy
+from collections.abc import Sequence
 from typing import Any
 
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.optim.closures import ForwardBackwardClosure
-from botorch.optim.utils import get_parameters
 from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
-from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from torch import Tensor
 
 from gpytorch_nkn.bo import fit_bo_model
-from gpytorch_nkn.fit import Objective, check_dense
+from gpytorch_nkn.fit import check_dense
 from gpytorch_nkn.kernels.network import frozen_matrices
 from gpytorch_nkn.models.base_gp import TRAINERS, ExactBaseGP
 from gpytorch_nkn.models.common import check_training_data
@@ -60,8 +56,6 @@ class NKNSingleTaskGP(ExactBaseGP):
               for maximum likelihood.
             - A network, or a ScaleKernel of one, of which the model takes a copy with its own batch
               shape. A network whose last layer is a simplex goes into a ScaleKernel.
-        shared_kernel: With several outputs, learn one network for all of them; each has its own
-            output scale, mean and noise.
         likelihood: Default: Gaussian, with BoTorch's prior on the noise.
         mean_module: Default: a constant.
         outcome_transform: Default: standardise; ``None`` for none.
@@ -101,7 +95,6 @@ class NKNSingleTaskGP(ExactBaseGP):
         *,
         cat_dims: Sequence[int] | None = None,
         structure: str | Kernel = "optimization",
-        shared_kernel: bool = False,
         likelihood: Likelihood | None = None,
         mean_module: Mean | None = None,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
@@ -120,13 +113,11 @@ class NKNSingleTaskGP(ExactBaseGP):
             cat_dims=cat_dims,
         )
         num_columns = self.covar_module.ard_num_dims  # of BoTorch's kernel
-        self.shared_kernel = shared_kernel
         self.covar_module = make_kernel(
             structure,
             num_columns,
             self._aug_batch_shape,
             cat_dims=self.cat_dims,
-            shared=shared_kernel and self._num_outputs > 1,
         )
         self.to(self.train_targets)
         check_columns(self.covar_module, num_columns, self.train_targets)
@@ -149,41 +140,9 @@ class NKNSingleTaskGP(ExactBaseGP):
         inputs = super().construct_inputs(training_data, **kwargs)
         return {**inputs, "cat_dims": categorical_features}
 
-    def _stock_fit(
-        self, mll: MarginalLogLikelihood, *, closure: Callable | None = None, **options: Any
-    ) -> MarginalLogLikelihood:
-        if self.shared_kernel and self._num_outputs > 1 and closure is None:
-            closure = self._joint_closure(mll)
-        return super()._stock_fit(mll, closure=closure, **options)
-
-    def _joint_closure(self, mll: MarginalLogLikelihood) -> ForwardBackwardClosure:
-        """Loss and gradients of all outputs together, each prior once.
-
-        GPyTorch adds every prior to every output, and BoTorch trains the outputs one by one.
-        """
-        if type(mll) is not ExactMarginalLogLikelihood:
-            raise NotImplementedError(
-                "With shared_kernel=True there is ExactMarginalLogLikelihood only, got "
-                f"{type(mll).__name__}."
-            )
-        objective = Objective(self)
-        return ForwardBackwardClosure(
-            forward=lambda: objective() / self.train_targets.size(-1),
-            parameters=get_parameters(mll, requires_grad=True),
-        )
-
     def _values(self, one: Tensor, two: Tensor) -> Tensor:
         found = frozen_matrices(self.prediction_strategy, [self.covar_module], [0], one, two)
         return super()._values(one, two) if found is None else found.squeeze(-3)
-
-    def _subset_kernel(self, kernel: Kernel, idcs: list[int]) -> Kernel:
-        subset = super()._subset_kernel(kernel, idcs)
-        if self.shared_kernel:
-            network = kernel.base_kernel
-            # ... x 1: a single output has no dimension in the batch
-            alone = len(network.batch_shape) > 0 and len(idcs) == 1
-            subset.base_kernel = network[..., 0] if alone else deepcopy(network)
-        return subset
 
 
 TRAINERS[NKNSingleTaskGP] = fit_bo_model

@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import TypeVar
 
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork, expand_kernel_batch
@@ -25,7 +25,6 @@ def make_kernel(
     batch_shape: torch.Size,
     *,
     cat_dims: Sequence[int] = (),
-    shared: bool = False,
     any_kernel: bool = False,
 ) -> Kernel:
     """The kernel that a name, a network or a ScaleKernel of one stands for, with a batch shape.
@@ -35,7 +34,6 @@ def make_kernel(
         num_columns: Input columns of the named networks.
         batch_shape: Batch shape of the kernel.
         cat_dims: Those of them that are categorical.
-        shared: One network for the last batch dimension, that of the outputs.
         any_kernel: Allow kernels that are no networks, too.
 
     Raises:
@@ -43,14 +41,9 @@ def make_kernel(
         ValueError: The name is not known, or does not fit the columns, or the batch shape of the
             kernel does not broadcast to the one wanted.
     """
-    network_shape = batch_shape
-    if shared:  # one network for the last batch dimension, that of the outputs
-        network_shape = torch.Size([*batch_shape[:-1], 1] if len(batch_shape) > 1 else [])
     if isinstance(structure, str):
         check_word(structure, NETWORKS, "a network")
-        network = named_network(
-            structure, num_columns, batch_shape=network_shape, cat_dims=cat_dims
-        )
+        network = named_network(structure, num_columns, batch_shape=batch_shape, cat_dims=cat_dims)
     else:
         network = structure.base_kernel if type(structure) is ScaleKernel else structure
         if not isinstance(network, NeuralKernelNetwork):
@@ -62,24 +55,19 @@ def make_kernel(
                 "SingleTaskGP(covar_module=...)."
             )
         # A copy: the next model of a loop, made of the same network, would train that of this one.
-        network = _copied(network, network_shape)
+        network = _copied(network, batch_shape)
         if type(structure) is ScaleKernel:
             scaled = _copied(structure, batch_shape)
             scaled.base_kernel = network
             return scaled
     last = network.layers[-1] if len(network.layers) else None
-    if shared or isinstance(last, Linear) and last.is_simplex:
+    if isinstance(last, Linear) and last.is_simplex:
         return with_outputscale(network, batch_shape)
     return network
 
 
 def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
-    """Refuse a kernel that does not fit the inputs, or a network that leaves columns out.
-
-    Raises:
-        ValueError: It cannot be evaluated at inputs of so many columns, or no primitive sees some
-            of them although nobody has chosen columns.
-    """
+    """Raise a ValueError for a kernel that cannot be evaluated at inputs of so many columns."""
     point = like.new_zeros(1, num_columns)  # two equal ones would be singular
     try:
         with torch.no_grad():
@@ -88,25 +76,6 @@ def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
         raise ValueError(
             f"The structure does not fit {num_columns} input columns: {error}"
         ) from error
-    network = kernel.base_kernel if type(kernel) is ScaleKernel else kernel
-    if not isinstance(network, NeuralKernelNetwork):
-        return
-    if kernel.active_dims is None and network.active_dims is None:  # nobody has chosen columns
-        used = set().union(*(_columns(part, num_columns) for part in network.primitives))
-        if len(used) < num_columns:
-            raise ValueError(
-                f"No primitive of the structure sees the columns {set(range(num_columns)) - used} "
-                f"of {num_columns}; give the network active_dims if they are to be left out."
-            )
-
-
-def _columns(kernel: Kernel, num_columns: int) -> set[int]:
-    """The input columns that a kernel sees."""
-    if kernel.active_dims is not None:
-        return {column % num_columns for column in kernel.active_dims.tolist()}
-    if isinstance(kernel, AdditiveKernel | ProductKernel):
-        return set().union(*(_columns(part, num_columns) for part in kernel.kernels))
-    return set(range(num_columns))
 
 
 def _copied(kernel: K, batch_shape: torch.Size) -> K:

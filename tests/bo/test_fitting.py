@@ -193,7 +193,6 @@ def unbatched(make, x, y):
 
 
 JOINT = {
-    "shared kernel": lambda x, y: NKNSingleTaskGP(x, y, shared_kernel=True),
     "learned transform": lambda x, y: NKNSingleTaskGP(
         x, y, input_transform=Warp(d=2, indices=[0, 1])
     ),

@@ -79,7 +79,7 @@ def test_several_objectives(in_list, inputs):
     if in_list:
         model = ModelListGP(*(NKNSingleTaskGP(inputs, y[:, [i]]) for i in range(2)))
     else:
-        model = NKNSingleTaskGP(inputs, y, shared_kernel=True)
+        model = NKNSingleTaskGP(inputs, y)
     fit_bo_model(model, **FEW)
     acquisition = qLogNoisyExpectedHypervolumeImprovement(
         model,

@@ -140,7 +140,6 @@ WITHOUT_ARRAYS = {
     interpretation.simplify,
     mlls.exact_log_density,  # as the log_prob of GPyTorch's distribution
     *models.TRAINERS.values(),
-    models.draw_weight_space_paths,
     models.spectral_features,
 }
 # Rooms without functions or models of data, or with a contract of their own in their tests.

@@ -181,7 +181,7 @@ def of_structure(name, structure, columns, checks):
 # predictions are made of features.
 _OF_KERNELS = (
     "check_many_points",
-    "check_covariances_of_many_points",
+    "check_lists_of_outputs",
     "check_posterior",
     "check_gradients_of_points",
     "check_second_derivatives_of_points",
@@ -205,17 +205,6 @@ _OF_POINTS = (
     "check_global_state",
     "check_data_set_later",
 )
-_OF_OUTPUTS = (
-    "check_many_points",
-    "check_covariances_of_many_points",
-    "check_outputs",
-    "check_subsets",
-    "check_batches",
-    "check_predict",
-    "check_copies",
-    "check_state",
-    "check_conditioning",
-)
 _OF_FEATURES = (
     *_OF_KERNELS,
     "check_samples",
@@ -227,7 +216,7 @@ _OF_FEATURES = (
 )
 _OF_WARPS = (
     "check_many_points",
-    "check_covariances_of_many_points",
+    "check_lists_of_outputs",
     "check_posterior",
     "check_gradients_of_points",
     "check_second_derivatives_of_points",
@@ -267,9 +256,6 @@ _GRID = Case(
 )
 CASES = [
     Case("nkn", NKNSingleTaskGP, nkn),
-    Case(
-        "nkn shared kernel", NKNSingleTaskGP, partial(nkn, shared_kernel=True), checks=_OF_OUTPUTS
-    ),
     of_structure("nkn regression", "regression", 2, _OF_KERNELS),
     of_structure("nkn time series", "time_series", 1, _OF_ONE_COLUMN),
     _SPARSE,

@@ -10,14 +10,12 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms import Log, Normalize
 from botorch.models.transforms.input import AppendFeatures
 from botorch.optim.core import OptimizationResult, OptimizationStatus
-from botorch.optim.fit import fit_gpytorch_mll_torch
 from botorch.optim.utils import sample_all_priors
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import (
     ExactMarginalLogLikelihood,
-    LeaveOneOutPseudoLikelihood,
 )
 
 from gpytorch_nkn.bo import fit_bo_model
@@ -80,21 +78,6 @@ def test_posterior_under_transforms_and_known_noise_equals_dense_algebra():
     )
 
 
-def test_shared_kernel_has_parameters_once():
-    x, y = data(m=2)
-    each, shared = NKNSingleTaskGP(x, y), NKNSingleTaskGP(x, y, shared_kernel=True)
-    own = {name: parameter.shape for name, parameter in each.named_parameters()}
-    for name, parameter in shared.named_parameters():
-        network = "base_kernel" in name
-        assert own[name] == ((2, *parameter.shape) if network else parameter.shape), name
-    one = NKNSingleTaskGP(x, y[:, :1], shared_kernel=True)  # nothing to share
-    assert {n for n, _ in one.named_parameters()} == set(own)
-    batch = NKNSingleTaskGP(x.expand(3, 9, 2), y[:, :1].expand(3, 9, 1), shared_kernel=True)
-    assert batch.covar_module.base_kernel.batch_shape == (3,)  # of data, not of outputs
-    batch = NKNSingleTaskGP(x.expand(3, 9, 2), y.expand(3, 9, 2), shared_kernel=True)
-    assert batch.covar_module.base_kernel.batch_shape == (3, 1)
-
-
 def test_a_ready_network_is_copied():
     x, y = data(m=2)
     for name in ("network", "scaled"):
@@ -108,9 +91,6 @@ def test_a_ready_network_is_copied():
         torch.testing.assert_close(structure.state_dict(), before)
         both = NKNSingleTaskGP(x, y, structure=structure)
         assert both.covar_module.batch_shape == (2,) and structure.batch_shape == ()
-        shared = NKNSingleTaskGP(x, y, structure=structure, shared_kernel=True).covar_module
-        # pathwise sampling draws weights by the batch shape of the kernel
-        assert shared.outputscale.shape == (2,) and shared.base_kernel.batch_shape == ()
     simplex = structure.base_kernel
     assert type(NKNSingleTaskGP(x, y[:, :1], structure=simplex).covar_module) is ScaleKernel
 
@@ -199,34 +179,6 @@ def test_fit_with_options_is_botorch_s(options, fitted_by_us):
     assert not any(changed) if "optimizer" in options else all(changed)
 
 
-def test_fit_of_a_shared_kernel_by_botorch_counts_each_prior_once():
-    x, y = data(m=2)
-    model = NKNSingleTaskGP(x, y, shared_kernel=True)
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    seen = []
-
-    def optimizer(mll, closure=None, **options):
-        loss, gradients = closure()
-        seen.append((loss.item(), [g.clone() for g in gradients]))
-        return nothing(mll)
-
-    fit_gpytorch_mll(mll, optimizer=optimizer)
-    model.train()
-    log_posterior = model.likelihood(model(*model.train_inputs)).log_prob(model.train_targets)
-    priors = [p.log_prob(get(part)).sum() for _, part, p, get, _ in model.named_priors()]
-    loss = -(log_posterior.sum() + sum(priors)) / 9
-    assert seen[0][0] == pytest.approx(loss.item())
-    expected = torch.autograd.grad(loss, list(model.parameters()))
-    for gradient, value in zip(seen[0][1], expected, strict=True):
-        torch.testing.assert_close(gradient, value)
-    for options in ({"optimizer_kwargs": FEW}, {"optimizer": fit_gpytorch_mll_torch, **SHORT}):
-        before = {name: p.detach().clone() for name, p in model.named_parameters()}
-        fit_gpytorch_mll(mll, **options, **QUIET)
-        assert not any(torch.equal(p, before[name]) for name, p in model.named_parameters())
-    with pytest.raises(NotImplementedError, match="got LeaveOneOutPseudoLikelihood"):
-        fit_gpytorch_mll(LeaveOneOutPseudoLikelihood(model.likelihood, model), optimizer_kwargs=FEW)
-
-
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_every_prior_can_be_sampled(structure):
     """As BoTorch's retries do: nothing that has a prior stays where it was."""
@@ -290,15 +242,11 @@ def test_columns_that_are_appended_at_prediction(kind):
         model.condition_on_observations(at, y[:3])
 
 
-def test_a_structure_that_ignores_columns_is_refused():
+def test_a_preset_for_fewer_columns_is_rejected():
     x = torch.rand(8, 4, dtype=torch.float64)
     y = x.sum(-1, keepdim=True)
     with pytest.raises(ValueError, match="not fit 4 input columns.*for 2 input columns"):
         NKNSingleTaskGP(x, y, structure=NeuralKernelNetwork.additive(2))
-    preset = NeuralKernelNetwork.additive(2)
-    own = NeuralKernelNetwork(preset.primitives, preset.layers)
-    with pytest.raises(ValueError, match=r"sees the columns \{2, 3\} of 4"):
-        NKNSingleTaskGP(x, y, structure=own)
     chosen = NeuralKernelNetwork.additive(2, active_dims=(0, 3))
     assert NKNSingleTaskGP(x, y, structure=chosen).covar_module.active_dims.tolist() == [0, 3]
 

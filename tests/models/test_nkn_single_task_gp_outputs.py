@@ -17,24 +17,12 @@ SUBSETS = [[2, 0], [1, 1]]  # of one output there is more in the contract
 
 
 @pytest.mark.parametrize(
-    ("structure", "shared", "batch_shape"),
-    [
-        ("optimization", True, (2,)),
-        ("regression", False, (2,)),
-        ("regression", True, ()),
-        ("scaled", False, (2,)),
-        ("scaled", True, ()),
-    ],
+    ("structure", "batch_shape"), [("regression", (2,)), ("scaled", (2,)), ("scaled", ())]
 )
-def test_some_outputs_equal_columns_of_all(structure, shared, batch_shape):
+def test_some_outputs_equal_columns_of_all(structure, batch_shape):
     x, y = data(m=3, batch_shape=batch_shape, n=6)
-    outputs = () if shared else (*batch_shape, 3)
-    options = {"structure": structure_of(structure, 2, batch_shape=torch.Size(outputs))}
-    if structure != "scaled":
-        options = {"structure": structure}
-    model = moved(
-        NKNSingleTaskGP(x, y, shared_kernel=shared, input_transform=Normalize(2), **options)
-    )
+    structure = structure_of(structure, 2, batch_shape=torch.Size([*batch_shape, 3]))
+    model = moved(NKNSingleTaskGP(x, y, structure=structure, input_transform=Normalize(2)))
     at, new_y = torch.rand(*batch_shape, 4, 2), torch.rand(*batch_shape, 4, 3)
     full = model.posterior(at, observation_noise=True)
     grown = model.condition_on_observations(at, new_y).posterior(x)

@@ -420,10 +420,9 @@ def test_paths_have_the_moments_of_the_posterior():
     assert ((samples.T.cov() - covariance).abs() < 0.12 * scale + 0.01 * prior_variance).all()
 
 
-@pytest.mark.parametrize("shared_kernel", [False, True])
-def test_several_outputs(shared_kernel):
+def test_several_outputs():
     X, Y, x = data(num_outputs=2)
-    model = NKNSingleTaskGP(X, Y, shared_kernel=shared_kernel).eval()
+    model = NKNSingleTaskGP(X, Y).eval()
     samples = draw(draw_matheron_paths, model, 1536, 4096, x)  # S x 2 x 4
     posterior = model.posterior(x)
     mean, variance = (m.detach().mT for m in (posterior.mean, posterior.variance))

@@ -13,7 +13,7 @@ from gpytorch.priors import NormalPrior
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
-from gpytorch_nkn.models import TRAINERS, SpectralGP, draw_weight_space_paths, fit_spectral_gp
+from gpytorch_nkn.models import TRAINERS, SpectralGP, fit_spectral_gp
 from gpytorch_nkn.models.spectral import fit_spectral, spectral_gp, spectral_training
 from tests.models.small_models import data, moved
 
@@ -219,15 +219,6 @@ def test_in_a_list_of_models(rbf, monkeypatch):
     assert trained == [first]
     x = torch.rand(4, 2)
     torch.testing.assert_close(both.posterior(x).mean[:, :1], first.posterior(x).mean)
-
-
-def test_functions_are_drawn_in_the_space_of_the_features():
-    model, x = gp(False, 2), torch.rand(4, 2)
-    draws = draw_weight_space_paths(model, torch.Size([4000]), seed=0)(x).detach()
-    posterior = model.posterior(x)
-    error = posterior.variance.mT / 4000**0.5
-    assert ((draws.mean(0) - posterior.mean.mT).abs() < 5 * error.sqrt()).all()
-    torch.testing.assert_close(draws.var(0), posterior.variance.mT.detach(), rtol=0.12, atol=0.0)
 
 
 class Largest(TorchDispatchMode):
