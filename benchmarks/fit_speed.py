@@ -35,9 +35,8 @@ from linear_operator.utils.errors import NotPSDError  # noqa: E402
 from scipy.optimize import minimize  # noqa: E402
 
 from benchmarks.data import load_time_series  # noqa: E402
-from gpytorch_nkn.fit.batching import stack_models  # noqa: E402
+from gpytorch_nkn.fit.minimize import FlatParameters, Recipe, minimize as run_recipe  # noqa: E402
 from gpytorch_nkn.fit.objective import Objective  # noqa: E402
-from gpytorch_nkn.fit.optimize import FlatParameters, run_adam  # noqa: E402
 from gpytorch_nkn.initialization import initialize_from_data  # noqa: E402
 from gpytorch_nkn.kernels import NeuralKernelNetwork  # noqa: E402
 from gpytorch_nkn.settings import kernel_evaluation  # noqa: E402
@@ -95,7 +94,6 @@ class _Losses:
         self.evaluations = 0
         self.models = models
         self.num_points = models[0].train_targets.numel()
-        self._stacked: dict[int, tuple[ExactGP, Objective]] = {}
 
     def start(self) -> np.ndarray:
         """Raw parameters ``R x P``."""
@@ -104,9 +102,10 @@ class _Losses:
 
     def __call__(self, rows: np.ndarray, numbers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Losses ``B`` and gradients ``B x P``; zero gradients where the target is reached."""
-        model, objective = self._batch(len(rows))
+        (number,) = numbers
+        model = self.models[number].train()
         parameters = _trained(model)
-        sizes = [parameter[0].numel() for parameter in parameters]
+        sizes = [parameter.numel() for parameter in parameters]
         for parameter, part in zip(
             parameters, torch.from_numpy(rows).split(sizes, dim=-1), strict=True
         ):
@@ -114,7 +113,7 @@ class _Losses:
             parameter.grad = None
         self.evaluations += len(rows)
         try:
-            losses = objective() / self.num_points
+            losses = Objective(model)().reshape(1) / self.num_points
             finite = losses.isfinite()
             losses.masked_fill(~finite, 0.0).sum().backward()
         except (ArithmeticError, NotPSDError):
@@ -125,12 +124,6 @@ class _Losses:
         self.lowest[list(numbers)] = np.minimum(self.lowest[list(numbers)], values)
         keep = finite.numpy() & (values > self.target)
         return values, np.where(keep[:, None], gradients.numpy(), 0.0)
-
-    def _batch(self, size: int) -> tuple[ExactGP, Objective]:
-        if size not in self._stacked:
-            model = stack_models(self.models[:size]).train()
-            self._stacked[size] = model, Objective(model, size)
-        return self._stacked[size]
 
 
 def _trained(model: ExactGP) -> list[torch.nn.Parameter]:
@@ -229,63 +222,27 @@ def _lbfgs_one_by_one(losses: _Losses, budget: float) -> None:
             pass
 
 
-def _lbfgs_batched(losses: _Losses, budget: float) -> None:
-    from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
-
-    start = losses.start()
-    deadline = time.perf_counter() + budget * len(start)
-
-    def evaluate(points: np.ndarray, batch_indices: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        values, gradients = losses(np.ascontiguousarray(points), batch_indices)
-        if (losses.lowest <= losses.target).all() or time.perf_counter() > deadline:
-            raise _StopError
-        return values, gradients
-
-    options = _lbfgs_options()
-    try:
-        fmin_l_bfgs_b_batched(
-            evaluate,
-            start,
-            maxiter=options["maxiter"],
-            maxcor=options["maxcor"],
-            pgtol=options["gtol"],
-            ftol=options["ftol"],
-            factr=None,
-            pass_batch_indices=True,
-        )
-    except _StopError:
-        pass
-
-
 def _lbfgs_options() -> dict[str, float]:
     return {"maxiter": _MAX_ITERATIONS, "maxfun": 10**6, "maxcor": 20, "gtol": 1e-6, "ftol": 1e-9}
 
 
 def _adam_in_closed_form(losses: _Losses, budget: float) -> None:
     for number, model in enumerate(losses.models):
-        flat = FlatParameters(Objective(model.train()))
+        flat = FlatParameters(model.train(), end=time.monotonic() + budget)
 
         def after_step(number: int = number, flat: FlatParameters = flat) -> None:
-            losses.lowest[number] = flat.best_loss.item() / losses.num_points
+            losses.lowest[number] = flat.best_loss / losses.num_points
             if losses.lowest[number] <= losses.target:
                 raise _StopError
 
         with suppress(_StopError):
-            run_adam(
-                flat,
-                steps=_FAST_STEPS,
-                learning_rate=_FAST_RATE,
-                anneal=True,
-                deadline=time.monotonic() + budget,
-                on_step=after_step,
-            )
+            run_recipe(flat, Recipe(_FAST_STEPS, _FAST_RATE, lbfgs_iterations=0), after_step)
         losses.evaluations += flat.evaluations
 
 
 _METHODS: dict[str, tuple[str, Callable[[_Losses, float], None]]] = {
     "paper's recipe": ("plain", _adam_one_by_one),
     "L-BFGS": ("plain", _lbfgs_one_by_one),
-    "batched L-BFGS": ("plain", _lbfgs_batched),
     "Adam 3e-2, closed form": ("closed_form", _adam_in_closed_form),
     "Adam 3e-2, compiled": ("compiled", _adam_in_closed_form),
 }

@@ -38,8 +38,7 @@ from benchmarks import grid_speed
 from benchmarks.step import Regression
 from gpytorch_nkn.estimators import ASKLRegressor
 from gpytorch_nkn.fit import Recipe, fit_best_of
-from gpytorch_nkn.fit.objective import Objective
-from gpytorch_nkn.fit.optimize import FlatParameters
+from gpytorch_nkn.fit.minimize import FlatParameters
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import NKNSingleTaskGP
 
@@ -115,7 +114,7 @@ def _stock(
 
 def _fused(kernel: Kernel, size: int, dtype: torch.dtype, device: torch.device) -> Step:
     model = Regression(*_table(size, dtype, device), kernel).to(device, dtype).train()
-    return FlatParameters(Objective(model)).evaluate
+    return FlatParameters(model).evaluate
 
 
 def _grids(args: argparse.Namespace) -> list[dict]:

@@ -22,7 +22,6 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import argparse  # noqa: E402
 import copy  # noqa: E402
 import json  # noqa: E402
-import math  # noqa: E402
 import platform  # noqa: E402
 import resource  # noqa: E402
 import subprocess  # noqa: E402
@@ -48,9 +47,10 @@ from benchmarks.paper_grid import (  # noqa: E402
     standardized_grid,
     start_kernels,
 )
+from gpytorch_nkn.fit import adam  # noqa: E402
 from gpytorch_nkn.linalg import GridLikelihood  # noqa: E402
 from gpytorch_nkn.models import KroneckerGridGP  # noqa: E402
-from gpytorch_nkn.models.grid.log_adam import LogAdam, LogParameters  # noqa: E402
+from gpytorch_nkn.models.grid.log_adam import LogParameters  # noqa: E402
 
 __all__ = ["main", "our_iteration", "waves_iteration"]
 
@@ -117,10 +117,10 @@ class _OurGrid(nn.Module):
 def our_iteration(grid: Grid, kernels: Sequence[Kernel], *, noise: float) -> Callable[[], _OurGrid]:
     """A function that does one training iteration of this package."""
     loss = _OurGrid(grid, kernels, noise)
-    optimizer = LogAdam(LogParameters(loss.model, {}), lambda: None, math.inf)
+    steps = adam(LogParameters(loss.model, loss, {}), sys.maxsize, lambda _: _LEARNING_RATE)
 
     def step() -> _OurGrid:
-        optimizer.step(loss, _LEARNING_RATE)
+        next(steps)
         return loss
 
     return step

@@ -43,8 +43,7 @@ from gpytorch.means import ConstantMean  # noqa: E402
 from gpytorch.mlls import ExactMarginalLogLikelihood  # noqa: E402
 from gpytorch.models import ExactGP  # noqa: E402
 
-from gpytorch_nkn.fit.objective import Objective  # noqa: E402
-from gpytorch_nkn.fit.optimize import FlatParameters  # noqa: E402
+from gpytorch_nkn.fit.minimize import FlatParameters  # noqa: E402
 from gpytorch_nkn.kernels import NeuralKernelNetwork  # noqa: E402
 from gpytorch_nkn.kernels.evaluation import instruction_set  # noqa: E402
 from gpytorch_nkn.layers import Linear  # noqa: E402
@@ -114,7 +113,7 @@ def _make_step(way: _Way, network: str, num_points: int) -> Callable[[], object]
     y = torch.sin(3 * x.sum(-1)) + 0.1 * noise
     model = Regression(x, y, _make_kernel(way.kernel, dim)).double().train()
     if way.likelihood == "fused":
-        flat = FlatParameters(Objective(model))
+        flat = FlatParameters(model)
         return flat.evaluate
     analytic = way.likelihood != "stock"
     make = AnalyticExactMarginalLogLikelihood if analytic else ExactMarginalLogLikelihood

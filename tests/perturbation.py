@@ -31,12 +31,10 @@ def perturb_trainings() -> None:
     Gaussian processes, and the data that estimators are given.
     """
     from gpytorch_nkn import estimators
-    from gpytorch_nkn.fit.optimize import FlatParameters
-    from gpytorch_nkn.models.grid.log_adam import LogParameters
+    from gpytorch_nkn.fit.minimize import FlatParameters
 
     scipy.optimize.minimize = _from_near_by(scipy.optimize.minimize)
     FlatParameters.evaluate = _then_changed(FlatParameters.evaluate, "gradients")
-    LogParameters.__init__ = _then_changed(LogParameters.__init__, "values")
     _change_start_of_adam()
     for name in estimators.__all__:
         estimator = getattr(estimators, name)

@@ -1,17 +1,20 @@
 """Learning: restarts, budgets, progress, and the record of a fit."""
 
-from gpytorch_nkn.fit.adam import Adam as Adam, move_by_adam as move_by_adam
 from gpytorch_nkn.fit.best_of import evaluate_criterion as evaluate_criterion, fit_best_of
 from gpytorch_nkn.fit.in_stages import fit_in_stages
+from gpytorch_nkn.fit.minimize import (
+    Adam as Adam,
+    FlatParameters as FlatParameters,
+    Recipe,
+    adam as adam,
+    lbfgs as lbfgs,
+    move_by_adam as move_by_adam,
+)
 from gpytorch_nkn.fit.objective import (
     Objective as Objective,
     check_model as check_model,
+    log_prior as log_prior,
     noisy_prior as noisy_prior,
-)
-from gpytorch_nkn.fit.optimize import (
-    FlatParameters as FlatParameters,
-    Recipe,
-    run_lbfgs as run_lbfgs,
 )
 from gpytorch_nkn.fit.parallel import WORKER_LOST as WORKER_LOST, as_finished as as_finished
 from gpytorch_nkn.fit.result import (

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit.best_of import fit_best_of
+from gpytorch_nkn.fit.minimize import Recipe, check_recipe
 from gpytorch_nkn.fit.objective import Objective, check_model
-from gpytorch_nkn.fit.optimize import Recipe, check_recipe
 from gpytorch_nkn.fit.result import (
     FitResult,
     HeldOut,

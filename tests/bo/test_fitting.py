@@ -16,7 +16,7 @@ from gpytorch.means import ConstantMean, LinearMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.bo import fit_bo_model, fitting, warm_start
-from gpytorch_nkn.fit.optimize import FlatParameters
+from gpytorch_nkn.fit.minimize import FlatParameters
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear, Product
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP

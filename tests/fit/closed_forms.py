@@ -4,8 +4,8 @@ import pytest
 import torch
 from gpytorch.means import ConstantMean
 
+from gpytorch_nkn.fit.minimize import FlatParameters
 from gpytorch_nkn.fit.objective import Objective
-from gpytorch_nkn.fit.optimize import FlatParameters
 from gpytorch_nkn.fit.training_loss import TrainingLoss
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import is_compiled
@@ -65,7 +65,7 @@ def assert_same(actual, expected, tolerance=1e-9):
 def check_loss_and_gradient(model):
     """Where the model is, away from there, and there again, as the objective by autograd."""
     objective = Objective(model)
-    flat = FlatParameters(objective)
+    flat = FlatParameters(objective.model)
     here = flat.values.clone()
     there = here + 0.3 * torch.rand_like(here)
     expected = []

@@ -13,9 +13,9 @@ from botorch.models.transforms import Normalize, Standardize, Warp
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from gpytorch_nkn.fit import Recipe, best_of, fit_best_of, fit_in_stages
+from gpytorch_nkn.fit import Recipe, fit_best_of, fit_in_stages
+from gpytorch_nkn.fit.minimize import FlatParameters
 from gpytorch_nkn.fit.objective import Objective
-from gpytorch_nkn.fit.optimize import FlatParameters
 from gpytorch_nkn.initialization import initialize_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.settings import kernel_evaluation
@@ -54,21 +54,9 @@ def test_training_reaches_the_optimum_that_l_bfgs_of_botorch_reaches():
     assert result.restarts[result.best].loss <= Objective(theirs)().item() + 1e-4
 
 
-def test_a_batch_of_restarts_equals_one_after_another(monkeypatch):
-    model = network_model(30)
-    recipe = Recipe(adam_steps=8, lbfgs_iterations=0)
-    batched = fit_best_of(deepcopy(model), restarts=3, recipe=recipe)
-    monkeypatch.setattr(best_of, "can_stack", lambda models: False)
-    single = fit_best_of(model, restarts=3, recipe=recipe)
-    for one, other in zip(batched.restarts, single.restarts, strict=True):
-        assert one.loss == pytest.approx(other.loss, rel=1e-6)
-        assert one.evaluations == other.evaluations
-
-
-def test_processes_give_the_same_as_one_after_another(monkeypatch):
+def test_processes_give_the_same_as_one_after_another():
     model = network_model(30)
     parallel = fit_best_of(deepcopy(model), restarts=2, recipe=SHORT, n_jobs=2)
-    monkeypatch.setattr(best_of, "can_stack", lambda models: False)
     serial = fit_best_of(model, restarts=2, recipe=SHORT)
     for one, other in zip(parallel.restarts, serial.restarts, strict=True):
         assert one.loss == pytest.approx(other.loss, rel=1e-6)
@@ -195,7 +183,6 @@ def test_an_interruption_keeps_the_best_so_far(monkeypatch, call):
             raise KeyboardInterrupt
         return original(self)
 
-    monkeypatch.setattr(best_of, "can_stack", lambda models: False)
     monkeypatch.setattr(FlatParameters, "evaluate", interrupted)
     model = network_model()
     result = fit_best_of(model, restarts=4, recipe=Recipe(adam_steps=40, lbfgs_iterations=0))
@@ -317,7 +304,6 @@ def test_the_criterion_chooses(criterion):
     [
         ({"restarts": 0}, "got 0"),
         ({"criterion": "aic"}, "got 'aic'"),
-        ({"num_blocks": 1}, "got 1"),
         ({"initialize": "prior"}, "got 'prior'"),
         ({"budget": 0.0}, "got 0.0"),
     ],
@@ -352,17 +338,13 @@ def test_data_of_a_graph_are_refused():
     assert result.model.train_inputs[0].is_leaf
 
 
-def test_recipe_of_the_paper():
-    assert Recipe.paper() == Recipe(20_000, 1e-3, False, 0)
-
-
 def recorded_losses(monkeypatch):
     """What every call of FlatParameters.evaluate returned, in order."""
     seen, original = [], FlatParameters.evaluate
 
     def evaluate(self):
         losses = original(self)
-        seen.append(losses.tolist())
+        seen.append(losses)
         return losses
 
     monkeypatch.setattr(FlatParameters, "evaluate", evaluate)
@@ -372,24 +354,10 @@ def recorded_losses(monkeypatch):
 def test_trace_is_the_running_minimum_of_the_losses(monkeypatch):
     seen = recorded_losses(monkeypatch)
     record = fit_best_of(rbf_model(), restarts=1, recipe=SHORT).restarts[0]
-    losses = np.array(seen)[:, 0]
+    losses = np.array(seen)
     assert len(losses) == record.evaluations > SHORT.adam_steps
     np.testing.assert_array_equal(record.trace, np.minimum.accumulate(losses))
     assert record.trace[-1] == record.loss < record.trace[0]
-
-
-def test_trace_goes_on_from_a_batch_to_each_restart(monkeypatch):
-    seen = recorded_losses(monkeypatch)
-    monkeypatch.setattr(best_of, "is_compiled", lambda: False)
-    result = fit_best_of(network_model(30), restarts=2, recipe=SHORT)
-    steps = SHORT.adam_steps  # of the batch, which comes first
-    assert [len(losses) for losses in seen[: steps + 1]] == [2] * steps + [1]
-    first = result.restarts[0]
-    alone = [losses[0] for losses in seen[: first.evaluations]]
-    np.testing.assert_array_equal(first.trace, np.minimum.accumulate(alone))
-    for record in result.restarts:
-        assert len(record.trace) == record.evaluations and record.trace[-1] == record.loss
-        assert (np.diff(record.trace) <= 0).all() and record.trace.base is None
 
 
 def test_trace_of_a_restart_that_failed_at_once_is_empty():

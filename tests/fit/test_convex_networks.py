@@ -12,8 +12,8 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.priors import GammaPrior, NormalPrior
 
 from gpytorch_nkn.fit import Recipe, fit_best_of
+from gpytorch_nkn.fit.minimize import FlatParameters, has_closed_form
 from gpytorch_nkn.fit.objective import Objective
-from gpytorch_nkn.fit.optimize import FlatParameters, has_closed_form
 from gpytorch_nkn.fit.training_loss import TrainingLoss, UnknownPartError
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear, Product
@@ -139,7 +139,7 @@ def test_the_preset_for_optimisation_is_trained_in_closed_form(path):
     assert model.covar_module.base_kernel.skip
     objective = Objective(model)
     with kernel_evaluation(path):
-        loss = TrainingLoss(model, FlatParameters(objective).values)
+        loss = TrainingLoss(model, FlatParameters(objective.model).values)
         assert_same(loss(), loss_and_gradient(objective))
         assert has_closed_form(model)
 
@@ -148,7 +148,7 @@ def test_the_preset_for_optimisation_is_trained_in_closed_form(path):
 def test_the_gradient_of_logits_sums_to_zero(bias):
     """Of each unit: a constant added to all its raw values changes no share."""
     model = wide(convex(bias)).double().train()
-    flat = FlatParameters(Objective(model))
+    flat = FlatParameters(model)
     _, gradient = TrainingLoss(model, flat.values)()
     flat.gradients.copy_(gradient)
     for layer in (model.covar_module.layers[0], model.covar_module.layers[2]):
@@ -162,7 +162,7 @@ def test_a_prior_on_shares_is_left_to_autograd():
     model = wide(convex()).double().train()
     layer = model.covar_module.layers[0]
     layer.register_prior("share_prior", NormalPrior(0.3, 0.1), lambda module: module.weight)
-    flat = FlatParameters(Objective(model))
+    flat = FlatParameters(model)
     with pytest.raises(UnknownPartError, match="a prior on something else"):
         TrainingLoss(model, flat.values)
     assert not has_closed_form(model)
@@ -170,11 +170,11 @@ def test_a_prior_on_shares_is_left_to_autograd():
 
 def test_single_precision_agrees_with_double_precision():
     model = wide(ScaleKernel(convex(priors=True))).double().train()
-    double = TrainingLoss(model, FlatParameters(Objective(model)).values)()
+    double = TrainingLoss(model, FlatParameters(model).values)()
     single = wide(ScaleKernel(convex(priors=True))).float().train()
     single.load_state_dict(model.state_dict())
     single.set_train_data(model.train_inputs[0].float(), model.train_targets.float(), strict=False)
-    loss, gradient = TrainingLoss(single, FlatParameters(Objective(single)).values)()
+    loss, gradient = TrainingLoss(single, FlatParameters(single).values)()
     assert gradient.dtype == torch.float32
     assert_same((loss, gradient.double()), double, 1e-3)
 

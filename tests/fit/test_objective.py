@@ -6,9 +6,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior
 
-from gpytorch_nkn.fit.batching import can_stack, stack_models, unstack_model
 from gpytorch_nkn.fit.objective import Objective, check_model
-from gpytorch_nkn.initialization import initialize_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from tests.fit.models import SmallGP, network_model, seasonal_data
 
@@ -47,7 +45,6 @@ def test_value_and_gradient_equal_gpytorchs(name):
     model = models()[name]
     expected = gpytorch_loss(model)
     got = Objective(model)()
-    assert got.shape == (1,)
     torch.testing.assert_close(got.sum(), expected)
     parameters = [p for p in model.parameters() if p.requires_grad]
     torch.testing.assert_close(
@@ -71,38 +68,6 @@ def test_outputs_are_summed():
     torch.testing.assert_close(Objective(model)().sum(), expected)
 
 
-def test_stacked_restarts_equal_single_ones():
-    members = [network_model().train() for _ in range(3)]
-    for restart, member in enumerate(members):
-        member.set_train_data(*seasonal_data(), strict=False)
-        member.set_train_data(members[0].train_inputs, members[0].train_targets)
-        initialize_model(member, seed=1, restart=restart)
-    assert can_stack(members)
-    stacked = stack_models(members)
-    losses = Objective(stacked, 3)()
-    expected = torch.cat([Objective(member)() for member in members])
-    assert expected.unique().numel() == 3
-    torch.testing.assert_close(losses, expected)
-    losses.sum().backward()
-    expected.sum().backward()
-    for name, parameter in stacked.named_parameters():
-        if parameter.requires_grad:
-            singles = torch.stack([member.get_parameter(name).grad for member in members])
-            torch.testing.assert_close(parameter.grad, singles, msg=name)
-    for parameter in stacked.parameters():
-        parameter.data += 1
-    unstack_model(stacked, members)
-    torch.testing.assert_close(
-        torch.cat([Objective(member)() for member in members]), Objective(stacked, 3)()
-    )
-
-
-def test_large_or_unequal_models_are_not_stacked():
-    assert not can_stack([network_model(300), network_model(300)])
-    assert not can_stack([network_model(), network_model(wiring="Linear4-Product2-Linear1")])
-    assert not can_stack([network_model()])
-
-
 @pytest.mark.parametrize("kind", ["module", "likelihood"])
 def test_other_models_are_refused(kind):
     model = torch.nn.Linear(1, 1)
@@ -122,10 +87,3 @@ def test_bad_data_are_refused():
     model.train_inputs = None
     with pytest.raises(ValueError, match="no training data"):
         check_model(model)
-
-
-def test_log_normal_priors_are_evaluated_together():
-    objective = Objective(network_model().train())
-    together = len(objective._log_normal)
-    names = [name for name, *_ in objective.model.named_priors()]
-    assert together == sum("weight_prior" not in name for name in names) > 0

@@ -13,8 +13,8 @@ from gpytorch.means import ConstantMean, LinearMean, ZeroMean
 from gpytorch.priors import NormalPrior
 
 from gpytorch_nkn.fit import Recipe, fit_best_of
+from gpytorch_nkn.fit.minimize import FlatParameters, has_closed_form
 from gpytorch_nkn.fit.objective import Objective
-from gpytorch_nkn.fit.optimize import FlatParameters, has_closed_form
 from gpytorch_nkn.fit.training_loss import TrainingLoss, UnknownPartError
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.batch_kernel import index_kernel_batch
@@ -140,7 +140,7 @@ def test_loss_and_gradient_equal_the_objectives(name):
 
 def test_the_loss_is_the_sum_over_the_outputs():
     model = botorch().train()
-    total, _ = TrainingLoss(model, FlatParameters(Objective(model)).values)()
+    total, _ = TrainingLoss(model, FlatParameters(model).values)()
     singles = []
     for number in range(2):
         kernel = index_kernel_batch(model.covar_module, (number,))
@@ -148,7 +148,7 @@ def test_the_loss_is_the_sum_over_the_outputs():
         single.double().train()
         single.likelihood.noise = model.likelihood.noise[number]
         single.mean_module.constant = model.mean_module.constant[number]
-        loss, _ = TrainingLoss(single, FlatParameters(Objective(single)).values)()
+        loss, _ = TrainingLoss(single, FlatParameters(single).values)()
         noise_prior = model.likelihood.noise_covar.noise_prior
         singles.append(loss - noise_prior.log_prob(model.likelihood.noise[number]).item())
     assert total == pytest.approx(sum(singles), rel=1e-9)
@@ -157,7 +157,7 @@ def test_the_loss_is_the_sum_over_the_outputs():
 
 def test_one_matrix_that_is_not_positive_definite_makes_the_loss_infinite():
     model = outputs(ScaleKernel(convex(), batch_shape=TWO)).double().train()
-    flat = FlatParameters(Objective(model))
+    flat = FlatParameters(model)
     loss = TrainingLoss(model, flat.values)
     assert math.isfinite(loss()[0])
     model.covar_module.raw_outputscale.data[1] = math.nan
@@ -193,7 +193,7 @@ def unfit_noise():
 )
 def test_other_batches_are_left_to_autograd(make_model, match):
     model = make_model().double().train()
-    flat = FlatParameters(Objective(model))
+    flat = FlatParameters(model)
     with pytest.raises(UnknownPartError, match=match):
         TrainingLoss(model, flat.values)
 
@@ -213,7 +213,7 @@ def test_outputs_of_botorch_are_trained_together():
 def test_compiled_evaluators_are_bound_once(path, monkeypatch):
     model = botorch().train()
     with kernel_evaluation(path):
-        loss = TrainingLoss(model, FlatParameters(Objective(model)).values)
+        loss = TrainingLoss(model, FlatParameters(model).values)
     bind, bound = loss._matrix.bind, []
     monkeypatch.setattr(loss._matrix, "bind", lambda *args: bound.append(args) or bind(*args))
     assert loss()[0] == loss()[0]

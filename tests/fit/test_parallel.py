@@ -8,9 +8,9 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from gpytorch_nkn.fit import Recipe, as_finished, best_of, fit_best_of, parallel
+from gpytorch_nkn.fit import Recipe, as_finished, fit_best_of, parallel
 from tests.fit.conftest import IMPORTED
-from tests.fit.models import SmallGP, rbf_model, seasonal_data
+from tests.fit.models import SmallGP, seasonal_data
 
 SHORT = Recipe(adam_steps=4, lbfgs_iterations=2)
 
@@ -154,14 +154,3 @@ def test_what_tasks_share_travels_once():
     one = pickle.loads(sent)
     two = pickle.loads(pickle.dumps(one))  # as one worker of Dask passes it on to another
     assert torch.equal(one.open(), shared) and one.open() is two.open()
-
-
-def test_restarts_travel_without_their_data():
-    model = rbf_model(5000)
-    run = best_of._Run(0, "data", model)
-    heavy, light = (pickle.dumps(best_of._Traveller(run, is_light)) for is_light in (False, True))
-    assert len(light) < len(heavy) - model.train_inputs[0].nbytes
-    assert model.train_inputs[0].shape == (5000, 1)  # which keeps its own
-    data = best_of._data_of(rbf_model())
-    there = best_of._train_in_worker(data, pickle.loads(light), SHORT, 0.0)
-    assert there.run.evaluations > 0 and len(pickle.dumps(there)) < len(heavy) / 2

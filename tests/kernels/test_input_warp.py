@@ -9,7 +9,7 @@ from torch.distributions import Kumaraswamy
 from torch.testing import assert_close
 
 from gpytorch_nkn.fit import Recipe, fit_best_of
-from gpytorch_nkn.fit.optimize import has_closed_form
+from gpytorch_nkn.fit.minimize import has_closed_form
 from gpytorch_nkn.kernels import InputWarpKernel, NeuralKernelNetwork
 from gpytorch_nkn.kernels.input_warp_kernel import kumaraswamy
 from gpytorch_nkn.layers import LogNormalPrior

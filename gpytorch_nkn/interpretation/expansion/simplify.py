@@ -16,13 +16,12 @@ from tqdm import tqdm
 
 from gpytorch_nkn.fit import (
     FlatParameters,
-    Objective,
     Session,
     check_counts,
     copy_model,
     evaluate_criterion,
+    lbfgs,
     noisy_prior,
-    run_lbfgs,
     with_kernel,
 )
 from gpytorch_nkn.interpretation.expansion.candidates import find_candidates, product_key
@@ -296,9 +295,9 @@ class _Search:
         network = as_network(parts, state.model.train_targets)
         model = with_kernel(state.model, network).train()
         try:
-            flat = FlatParameters(Objective(model))
+            flat = FlatParameters(model)
             try:
-                run_lbfgs(flat, iterations=iterations, deadline=math.inf, on_step=_nothing)
+                lbfgs(flat, iterations, _nothing)
             finally:
                 flat.release()
             learned = fitted_parts(network, parts)

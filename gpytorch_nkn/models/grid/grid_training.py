@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from gpytorch_nkn._devices import permutation
-from gpytorch_nkn.fit import Best, Session, Start, warn_user
+from gpytorch_nkn.fit import Best, Session, Start, adam, log_prior, warn_user
 from gpytorch_nkn.initialization import assign, rescale_kernel
 from gpytorch_nkn.linalg import GridLikelihood, LeftOutBlocks
 from gpytorch_nkn.linalg.grid import Solution
 from gpytorch_nkn.models.grid.kronecker_grid_gp import KroneckerGridGP
-from gpytorch_nkn.models.grid.log_adam import LogAdam, LogParameters, period_counts
+from gpytorch_nkn.models.grid.log_adam import LogParameters, period_counts
 
 __all__ = ["GridRestart", "GridTraining"]
 
@@ -71,7 +71,7 @@ class GridTraining:
         self.session = session
         self._best: Best[Tensor] = Best()
         self.best_number = 0  # of its restart
-        self._climb: tuple[GridRestart, LogParameters, LogAdam] | None = None  # the present one
+        self._climb: tuple[GridRestart, LogParameters] | None = None  # the present one
         self._unsolved: list[float] = []  # residuals of the solves that were too far off
         grid, limit = model.grid, min(model.max_iterations, _MAX_ITERATIONS)
         self.likelihood = GridLikelihood(
@@ -91,61 +91,63 @@ class GridTraining:
 
     def climb(self, record: GridRestart, steps: int, on_step: Callable[[], object]) -> None:
         """Maximise the marginal likelihood from the present parameters."""
-        begin = time.monotonic()
-        parameters = self._parameters()
-        climber = LogAdam(parameters, on_step, self.session.end)
-        self._climb = record, parameters, climber
         error = math.inf
-        try:
-            for step in range(steps):
-                record.likelihood = -climber.step(self._likelihood_loss, self.learning_rate)
-                late = 2 * (step + 1) >= steps and (step + 1) % _CHECK_EVERY == 0
+        with self._steps(record, self._likelihood_loss, "failed") as flat:
+            self._climb = record, flat
+            for step, loss in enumerate(adam(flat, steps, lambda _: self.learning_rate), 1):
+                record.likelihood = -loss
+                on_step()
+                late = 2 * step >= steps and step % _CHECK_EVERY == 0
                 if self.blocks is not None and late:
                     error, last = self._block_error(), error
-                    self._keep(error, record, parameters)
+                    self._keep(error, record, flat)
                     if error > (1 - _LEAST_GAIN) * last:
                         break
-            if self.blocks is None:
-                self._keep(-record.likelihood if steps else 0.0, record, parameters)
+            if not flat.has_time:
+                record.status = "budget"
+                if not self.has_best():
+                    self._keep(math.inf, record, flat)
+            elif self.blocks is None:
+                self._keep(-record.likelihood if steps else 0.0, record, flat)
             elif not math.isfinite(error):
-                self._keep(self._block_error(), record, parameters)
-        except TimeoutError:
-            record.status = "budget"
-            if not self.has_best():
-                self._keep(math.inf, record, parameters)
-        except (ArithmeticError, RuntimeError) as problem:
-            record.status = f"failed: {problem}"
+                self._keep(self._block_error(), record, flat)
         self._climb = None
-        record.seconds += time.monotonic() - begin
 
     def tune(self, record: GridRestart, steps: int, on_step: Callable[[], object]) -> None:
         """Minimise the errors of held-out blocks from the best parameters so far."""
-        begin = time.monotonic()
         self.use_best()
-        parameters = self._parameters()
-        climber = LogAdam(parameters, on_step, self.session.end)
+        order, step = self._order(steps), 0
+        with self._steps(record, lambda: self._block_loss(order[step]), "stopped") as flat:
+            rates = lambda number: self.learning_rate * _rate(number, steps)  # noqa: E731
+            for step, _ in enumerate(adam(flat, len(order), rates), 1):
+                on_step()
+                if step % (2 * _CHECK_EVERY) == 0 or step == steps:
+                    self._keep(self._block_error(), record, flat)
+            if not flat.has_time:
+                record.status = "budget"
+
+    @contextmanager
+    def _steps(
+        self, record: GridRestart, loss: Callable[[], Tensor], word: str
+    ) -> Iterator[LogParameters]:
+        """Parameters to be moved; time and errors of the steps go into the record."""
+        begin, model = time.monotonic(), self.model
+        cycles = period_counts(model.kernels, model.train_coordinates)
+        flat = LogParameters(model, loss, cycles, end=self.session.end)
         try:
-            for step, chosen in enumerate(self._order(steps)):
-                rate = self.learning_rate * _rate(step, steps)
-                climber.step(lambda chosen=chosen: self._block_loss(chosen), rate)  # type: ignore[misc]
-                if (step + 1) % (2 * _CHECK_EVERY) == 0 or step + 1 == steps:
-                    self._keep(self._block_error(), record, parameters)
-        except TimeoutError:
-            record.status = "budget"
+            yield flat
         except (ArithmeticError, RuntimeError) as problem:
-            record.status = f"stopped: {problem}"
-        record.seconds += time.monotonic() - begin
+            record.status = f"{word}: {problem}"
+        finally:
+            flat.release(flat.values.clone())
+            record.seconds += time.monotonic() - begin
 
-    def _parameters(self) -> LogParameters:
-        model = self.model
-        return LogParameters(model, period_counts(model.kernels, model.train_coordinates))
-
-    def _keep(self, score: float, record: GridRestart, parameters: LogParameters) -> None:
+    def _keep(self, score: float, record: GridRestart, flat: LogParameters) -> None:
         """Remember the parameters if they are the best ones of all."""
         if self.blocks is not None and math.isfinite(score):
             known = not math.isnan(record.block_error)
             record.block_error = min(score, record.block_error) if known else score
-        if self._best.offer(-score, parameters.snapshot):
+        if self._best.offer(-score, flat.values.clone):
             self.best_number = record.number
 
     def _note(self, solution: Solution, tolerance: float, what: str) -> None:
@@ -159,9 +161,9 @@ class GridTraining:
     def reached(self) -> bool:
         """Whether there are any to keep when Ctrl-C comes: those of the first steps, too."""
         if self._climb is not None and not self.has_best():
-            record, parameters, climber = self._climb
-            if climber.steps:
-                self._keep(math.inf, record, parameters)
+            record, flat = self._climb
+            if not math.isnan(record.likelihood):
+                self._keep(math.inf, record, flat)
         return self.has_best()
 
     def warn_of_residuals(self) -> None:
@@ -177,7 +179,10 @@ class GridTraining:
     def use_best(self) -> None:
         """Set the parameters of the model to the best ones so far."""
         assert self._best.state is not None
-        LogParameters(self.model, {}).restore(self._best.state)
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        parts = self._best.state.split([p.numel() for p in trained])
+        for parameter, part in zip(trained, parts, strict=True):
+            parameter.data.copy_(part.view(parameter.shape))
 
     def calibrate(self) -> float:
         """Multiply all variances such that they fit the errors of blocks; the factor."""
@@ -214,10 +219,7 @@ class GridTraining:
     def _likelihood_loss(self) -> Tensor:
         model = self.model
         value = self.likelihood(model.residual(), model.noise_variance(), model.factor_matrices())
-        owner: Any = model
-        priors = list(owner.named_priors())
-        densities = [prior.log_prob(get(module)).sum() for _, module, prior, get, _ in priors]
-        value = value.sum() - sum(densities)
+        value = value.sum() - log_prior(model, value)
         return value / self.likelihood.grid.num_observed.sum()
 
     def _block_loss(self, chosen: list[int] | None = None) -> Tensor:

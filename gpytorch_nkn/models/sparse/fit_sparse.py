@@ -14,13 +14,13 @@ from torch import Tensor
 from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit import (
     FlatParameters,
-    Objective,
     Recipe,
     Session,
     check_counts,
     fit_best_of,
     fit_in_stages,
-    run_lbfgs,
+    lbfgs,
+    log_prior,
     warn_of_size,
 )
 from gpytorch_nkn.models.base_gp import trains
@@ -29,7 +29,7 @@ from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.sparse.collapsed_bound import collapsed_bound
 from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 
-__all__ = ["check_start", "fit_sparse_gp", "learn_on_blocks", "maximize_bound"]
+__all__ = ["bound_loss", "check_start", "fit_sparse_gp", "learn_on_blocks", "maximize_bound"]
 
 _START_SHARE = 0.5  # of a budget
 _USUAL_ROWS = 100_000
@@ -167,21 +167,11 @@ def fit_sparse_gp(
     return model
 
 
-class _Bound(Objective):
-    """Negative bound less log priors."""
-
-    def __call__(self) -> Tensor:
-        parameters = tuple(p for p in self.model.parameters() if p.requires_grad)
-        value = -collapsed_bound(self.model.collapsed(), parameters)
-        loss = self._per_restart(value).sum(-1)
-        return loss - self._log_prior(loss)
-
-
 def maximize_bound(model: SparseNKNGP, iterations: int, session: Session) -> None:
-    """Iterations of L-BFGS on the bound of a model in training mode."""
+    """Take iterations of L-BFGS on the bound of a model in training mode."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
         return
-    flat = FlatParameters(_Bound(model))
+    flat = FlatParameters(model, lambda: bound_loss(model), end=session.end)
 
     def message() -> str:
         return (
@@ -191,10 +181,16 @@ def maximize_bound(model: SparseNKNGP, iterations: int, session: Session) -> Non
 
     try:
         with session.bar(iterations, "bound") as bar, session.interruptible(message=message):
-            with torch.enable_grad():
-                run_lbfgs(flat, iterations=iterations, deadline=session.end, on_step=bar.update)
+            lbfgs(flat, iterations, bar.update)
     finally:
         flat.release()
+
+
+def bound_loss(model: SparseNKNGP) -> Tensor:
+    """Negative bound of a model in training mode, less log priors, summed over outputs."""
+    parameters = tuple(p for p in model.parameters() if p.requires_grad)
+    value = collapsed_bound(model.collapsed(), parameters).sum()
+    return -value - log_prior(model, value)
 
 
 def _select_again(model: SparseNKNGP, x: Tensor, seed: int) -> None:

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any, Literal
 
 import torch
-from gpytorch.module import Module
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from gpytorch_nkn._devices import permutation
-from gpytorch_nkn.fit import Adam, Best, Session, check_counts, check_number, warn_of_size
+from gpytorch_nkn.fit import (
+    Best,
+    FlatParameters,
+    Session,
+    adam,
+    check_counts,
+    check_number,
+    log_prior,
+    warn_of_size,
+)
 from gpytorch_nkn.linalg import factorize_inducing
 from gpytorch_nkn.models.base_gp import trains
 from gpytorch_nkn.models.inducing_points import select_inducing_points
-from gpytorch_nkn.models.sparse.collapsed_bound import Statistics
+from gpytorch_nkn.models.sparse.collapsed_bound import Statistics, WhitenedPosterior
 from gpytorch_nkn.models.sparse.fit_sparse import check_start, learn_on_blocks, maximize_bound
 from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 from gpytorch_nkn.models.sparse.variational_nkn_gp import VariationalNKNGP
@@ -26,7 +35,6 @@ __all__ = ["fit_variational_gp"]
 _RATE = 0.1  # of the natural gradient: the distribution averages the last ten batches or so
 _SUBSET_ROWS, _SUBSET_ITERATIONS = 10_000, 20
 _USUAL_ROWS = 500_000
-_MAX_FAILURES = 5  # steps without a factorisation, after each of which the rate is halved
 
 
 @trains(VariationalNKNGP)
@@ -114,7 +122,7 @@ def fit_variational_gp(
                 _select_again(model, x, seed)
             if not session.is_over:
                 _learn_on_subset(model, x, y, session)
-        state = _State(model, learning_rate)
+        state = _State(model)
         state.finish_epoch()
 
         def message() -> str:
@@ -126,9 +134,10 @@ def fit_variational_gp(
         try:
             if not session.interrupted:
                 with session.interruptible(message=message):
-                    _run_epochs(state, x, y, epochs, batch_size, session)
+                    _run_epochs(state, epochs, batch_size, learning_rate, session)
         finally:
-            state.restore_best()
+            posterior = state.restore_best()
+            model.set_variational_distribution(posterior.mean, posterior.root)
     finally:
         inner.variational_strategy._clear_cache()
         model.eval()
@@ -136,98 +145,83 @@ def fit_variational_gp(
 
 
 def _run_epochs(
-    state: _State,
-    x: Tensor,
-    y: Tensor,
-    epochs: int,
-    batch_size: int,
-    session: Session,
+    state: _State, epochs: int, batch_size: int, learning_rate: float, session: Session
 ) -> None:
-    num_batches = math.ceil(y.numel() / batch_size)
+    gp = state.gp
+    num_batches = math.ceil(gp.num_data / batch_size)
     total = epochs * num_batches
     generator = session.generator()
-    with session.bar(total, "mini-batches") as bar:
-        for _ in range(epochs):
-            order = permutation(y.numel(), generator).to(y.device)
-            for rows in order.tensor_split(num_batches):
-                if session.is_over:
+    distribution = state.model.model.variational_strategy._variational_distribution
+    learned = [p for p in distribution.parameters() if p.requires_grad]
+    for parameter in learned:  # which natural gradients move
+        parameter.requires_grad_(False)
+    flat = None
+    try:
+        if not any(p.requires_grad for p in state.model.parameters()):
+            return
+        flat = FlatParameters(state.model, state.loss, end=session.end)
+        rate = lambda step: learning_rate * (1 - step / total)  # noqa: E731
+        steps = adam(flat, total, rate)
+        with session.bar(total, "mini-batches") as bar:
+            for _ in range(epochs):
+                order = permutation(gp.num_data, generator).to(gp.targets.device)
+                for state.rows in order.tensor_split(num_batches):
+                    if next(steps, None) is None:
+                        break
+                    state.move_distribution()
+                    bar.update()
+                state.finish_epoch()
+                bar.set_postfix(bound=f"{state.best.value / gp.num_data:.4f}")
+                if not flat.has_time:
                     break
-                state.anneal(1 - state.num_steps / total)
-                state.step(x[rows], y[rows])
-                bar.update()
-            state.finish_epoch()
-            bar.set_postfix(bound=f"{state.best.value / y.numel():.4f}")
-            if session.is_over:
-                break
+    finally:
+        if flat is not None:
+            flat.release(flat.values.clone())
+        for parameter in learned:
+            parameter.requires_grad_(True)
 
 
 class _State:
-    """Parameters on their way, the distribution of inducing values, and the best so far.
+    """Parameters during the training, the distribution of inducing values, and the best epoch.
 
     The distribution of the whitened inducing values is held by its precision and by precision
     times mean, in which a natural gradient step is an average.
     """
 
-    def __init__(self, model: VariationalNKNGP, learning_rate: float):
+    def __init__(self, model: VariationalNKNGP):
         self.model = model
         self.gp = model.collapsed()
-        owned = (model.model.covar_module, model.model.mean_module, model.likelihood)
-        own = [p for module in owned for p in module.parameters()] + [self.gp.points]
-        self.parameters = list(dict.fromkeys(p for p in own if p.requires_grad))
-        self.bounded = [pair for module in owned for pair in _bounded(module)]
-        self.learning_rate = learning_rate
-        self.num_steps = self.failures = 0
-        self.best: Best[tuple[list[Tensor], Statistics]] = Best()
+        self.num_steps = 0
+        self.rows = torch.empty(0, dtype=torch.long)  # of the present mini-batch
+        self.best: Best[tuple[dict[str, Tensor], Statistics]] = Best()
         self.fused = True  # whether a pass over all rows has just been made
-        self.rate = learning_rate
-        self.adams = [Adam(p) for p in self.parameters]
 
-    def anneal(self, share: float) -> None:
-        """Set the learning rate to a share of the first one."""
-        self.rate = share * self.learning_rate / 2**self.failures
+    def loss(self) -> Tensor:
+        """Negative bound of a mini-batch, less log priors."""
+        gp = self.gp
+        x, y = gp.inputs()[self.rows], gp.targets[self.rows]
+        scale = gp.num_data / y.numel()
+        factor, _ = factorize_inducing(gp.kernel(gp.points).to_dense())
+        between = gp.kernel(x, gp.points).to_dense().double()
+        half = torch.linalg.solve_triangular(factor, between.mT, upper=False)
+        noise = gp.noise().squeeze(-1).double()
+        error = (y - gp.mean(x)).double()
+        variance = gp.kernel(x, diag=True).double() - half.square().sum(0)
+        variance = variance + self.root(half).square().sum(0)
+        squares = (error - self.mean @ half).square() + variance
+        self._batch = half.detach(), scale / noise.detach(), error.detach()
+        return 0.5 * scale * (squares / noise + noise.log()).sum() - self.log_prior()
 
-    def step(self, x: Tensor, y: Tensor) -> None:
-        """One mini-batch."""
-        gp, scale = self.gp, self.gp.num_data / y.numel()
+    def move_distribution(self) -> None:
+        """Take a step of the natural gradient on the mini-batch of the last loss."""
+        half, weight, error = self._batch
+        eye = torch.eye(half.size(0), dtype=half.dtype, device=half.device)
+        precision = eye + weight * (half @ half.mT)
+        shift = torch.lerp(self.shift, weight * (half @ error), _RATE)
         self.fused = False
         self.num_steps += 1
-        try:
-            with torch.enable_grad():
-                factor, _ = factorize_inducing(gp.kernel(gp.points).to_dense())
-                between = gp.kernel(x, gp.points).to_dense().double()
-                half = torch.linalg.solve_triangular(factor, between.mT, upper=False)
-                noise = gp.noise().squeeze(-1).double()
-                error = (y - gp.mean(x)).double()
-                variance = gp.kernel(x, diag=True).double() - half.square().sum(0)
-                variance = variance + self.root(half).square().sum(0)
-                squares = (error - self.mean @ half).square() + variance
-                loss = 0.5 * scale * (squares / noise + noise.log()).sum() - self.log_prior()
-                if self.parameters:
-                    for parameter in self.parameters:
-                        parameter.grad = None
-                    loss.backward()
-            if not all(p.grad is None or bool(p.grad.isfinite().all()) for p in self.parameters):
-                raise NotPSDError("The gradient is not finite.")
-            half, noise, error = half.detach(), noise.detach(), error.detach()
-            eye = torch.eye(half.size(0), dtype=half.dtype, device=half.device)
-            precision = eye + scale / noise * (half @ half.mT)
-            self.set_distribution(
-                torch.lerp(self.precision, precision, _RATE),
-                torch.lerp(self.shift, scale / noise * (half @ error), _RATE),
-            )
-        except NotPSDError:
-            self.failures += 1
-            if self.failures > _MAX_FAILURES:
-                raise
-            self.restore_best(quietly=True)
-            return
-        for parameter, adam in zip(self.parameters, self.adams, strict=True):
-            if parameter.grad is not None:
-                adam.step(parameter.grad, self.rate)
-        with torch.no_grad():
-            for bounded, constraint in self.bounded:
-                lower, upper = constraint.lower_bound, constraint.upper_bound
-                bounded.clamp_(lower.to(bounded), upper.to(bounded))
+        with suppress(NotPSDError):  # the distribution stays as it is
+            self.set_distribution(torch.lerp(self.precision, precision, _RATE), shift)
 
     def finish_epoch(self) -> None:
         """One pass over all rows, after which the distribution is the best one."""
@@ -242,12 +236,16 @@ class _State:
             if self.best.state is None:
                 raise
             value = math.nan
-        self.best.offer(value, lambda: ([p.detach().clone() for p in self.parameters], statistics))
+        self.best.offer(value, lambda: (self.parameters(), statistics))
         if math.isfinite(value):
             self.take(statistics)
         else:
-            self.restore_best(quietly=True)
+            self.restore_best()
         self.fused = True
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Copies of all parameters, by name."""
+        return {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
     def take(self, statistics: Statistics) -> None:
         """Set the distribution to the optimum at the present parameters."""
@@ -270,30 +268,20 @@ class _State:
 
     def log_prior(self) -> Tensor:
         """Log density of all priors."""
-        total = self.gp.points.new_zeros(())
-        for module in (self.gp.kernel, self.gp.mean, self.model.likelihood):
-            for _, owner, prior, closure, _ in module.named_priors():
-                total = total + prior.log_prob(closure(owner)).sum()
-        return total.double()
+        parts = (self.gp.kernel, self.gp.mean, self.model.likelihood)
+        return sum(
+            (log_prior(part, self.gp.points) for part in parts), self.gp.points.new_zeros(())
+        ).double()
 
-    def restore_best(self, *, quietly: bool = False) -> None:
-        """Go back to the best parameters; into the model too, unless ``quietly``."""
-        if self.best.state is None:
-            return
+    def restore_best(self) -> WhitenedPosterior:
+        """Go back to the best parameters; returns the distribution that belongs to them."""
+        assert self.best.state is not None
         values, statistics = self.best.state
-        for parameter, value in zip(self.parameters, values, strict=True):
-            parameter.data.copy_(value)
-            parameter.grad = None
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                parameter.copy_(values[name])
         self.take(statistics)
-        if not quietly:
-            posterior = statistics.posterior(self.gp.noise_variance().detach())
-            self.model.set_variational_distribution(posterior.mean, posterior.root)
-
-
-def _bounded(module: Module) -> list[tuple[Tensor, Module]]:
-    """Raw parameters whose bounds no transform enforces, as BoTorch's likelihood has them."""
-    found = module.named_parameters_and_constraints()
-    return [(p, c) for _, p, c in found if c is not None and not c.enforced]
+        return statistics.posterior(self.gp.noise_variance().detach())
 
 
 def _learn_on_subset(model: VariationalNKNGP, x: Tensor, y: Tensor, session: Session) -> None:

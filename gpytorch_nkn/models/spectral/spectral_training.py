@@ -15,15 +15,7 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_nkn._devices import permutation
-from gpytorch_nkn.fit import (
-    Adam,
-    FlatParameters,
-    Objective,
-    Recipe,
-    Session,
-    fit_best_of,
-    run_lbfgs,
-)
+from gpytorch_nkn.fit import FlatParameters, Recipe, Session, adam, fit_best_of, lbfgs
 from gpytorch_nkn.initialization import assign, initialize_model
 from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
 from gpytorch_nkn.models.spectral.spectral_rows import Rows, RowsGP
@@ -100,7 +92,7 @@ class Training:
         """
         if self.session.is_over or not _trained(gp):
             return
-        flat = FlatParameters(Objective(gp.train()))
+        flat = FlatParameters(gp.train(), end=self.session.end)
 
         def on_step() -> None:
             self.bar.update()
@@ -108,7 +100,7 @@ class Training:
                 watch(flat.values)
 
         with self._released(flat, watch):
-            run_lbfgs(flat, iterations=iterations, deadline=self.session.end, on_step=on_step)
+            lbfgs(flat, iterations, on_step)
 
     def descend(self, gp: RowsGP, steps: int, check: Callable[[int], None] | None = None) -> None:
         """The first steps of Adam, out of as many as there may be, on the parts of a GP.
@@ -121,24 +113,19 @@ class Training:
         """
         if not _trained(gp):
             return
-        flat = FlatParameters(Objective(gp.train()))
-        flat.deadline = self.session.end
-        adam = Adam(flat.values)
+        flat = FlatParameters(gp.train(), end=self.session.end)
         with self._released(flat):
-            for step in range(steps + 1):
-                if not flat.has_time:
-                    break
-                if not bool(flat.evaluate().isfinite()):
-                    break
-                flat.best_values = flat.values.clone()  # the last one, not the one of least loss
-                if step and check is not None:
-                    check(step)
-                if step == steps:
-                    break
-                rate = _RATE * 0.5 * (1 + math.cos(math.pi * step / self.max_iterations))
-                adam.step(flat.gradients, rate)
-                torch.clamp(flat.values, *flat.bounds, out=flat.values)
+            last = flat.values.clone()
+            for step, _ in enumerate(adam(flat, steps, self._rate), 1):
                 self.bar.update()
+                if check is not None:
+                    check(step)
+                flat.best_values, last = last, flat.values.clone()
+            if flat.has_time and math.isfinite(flat.evaluate()):
+                flat.best_values = last  # the last point, not the one of least loss
+
+    def _rate(self, step: int) -> float:
+        return _RATE * 0.5 * (1 + math.cos(math.pi * step / self.max_iterations))
 
     @contextmanager
     def _released(self, flat: FlatParameters, watch: Watch | None = None) -> Iterator[None]:

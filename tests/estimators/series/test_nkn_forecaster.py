@@ -16,7 +16,7 @@ from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.estimators.series import search
 from gpytorch_nkn.estimators.series.candidates import train
 from gpytorch_nkn.fit import Recipe
-from gpytorch_nkn.fit.optimize import FlatParameters
+from gpytorch_nkn.fit.minimize import FlatParameters
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 

@@ -212,7 +212,7 @@ def test_model_and_random_state_are_left_alone(small):
 
 def test_ctrl_c_keeps_the_best_so_far(small, monkeypatch):
     module = sys.modules["gpytorch_nkn.interpretation.expansion.simplify"]
-    calls, original = [], module.run_lbfgs
+    calls, original = [], module.lbfgs
 
     def interrupt(*args, **kwargs):
         calls.append(1)
@@ -220,7 +220,7 @@ def test_ctrl_c_keeps_the_best_so_far(small, monkeypatch):
             raise KeyboardInterrupt
         original(*args, **kwargs)
 
-    monkeypatch.setattr(module, "run_lbfgs", interrupt)
+    monkeypatch.setattr(module, "lbfgs", interrupt)
     limit = 12
     result = simplify(small, max_candidates=2)
     assert result.interrupted and "interrupted" in str(result) and len(result.terms) >= 1

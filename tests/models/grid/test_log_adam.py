@@ -1,5 +1,4 @@
 import math
-import time
 
 import gpytorch
 import pytest
@@ -8,7 +7,8 @@ from gpytorch.constraints import GreaterThan, Interval
 from gpytorch.kernels import PeriodicKernel, RBFKernel, SpectralMixtureKernel
 from torch.nn.functional import softplus
 
-from gpytorch_nkn.models.grid.log_adam import LogAdam, LogParameters, period_counts
+from gpytorch_nkn.fit import adam
+from gpytorch_nkn.models.grid.log_adam import LogParameters, period_counts
 
 
 class Sizes(gpytorch.Module):
@@ -37,91 +37,77 @@ class Sizes(gpytorch.Module):
 def make(cycles=None):
     model = Sizes()
     counts = {id(model.kernel.raw_period_length): torch.tensor([[cycles]])} if cycles else {}
-    return model, LogParameters(model, counts)
+    return model, LogParameters(model, model.loss, counts)
 
 
-def entry(model, parameters, name):
-    """Position in the vector of a parameter of one entry."""
-    names = [n for n, p in model.named_parameters() if p.requires_grad for _ in range(p.numel())]
-    assert len(names) == len(parameters.values)
-    return names.index(name)
+def move(parameters, step):
+    parameters.moved.add_(step)
+    parameters.settle()
 
 
 @pytest.mark.parametrize("cycles", [None, 8.0])
-def test_gradient_equals_finite_differences_in_the_vector(cycles):
+def test_slope_equals_finite_differences_in_the_vector(cycles):
     model, parameters = make(cycles)
-    parameters.values += 0.1
-    parameters.write()
-    model.loss().backward()
-    gradient = parameters.gradient()
-    assert all(p.grad is None for p in model.parameters())
-    numeric = []
-    for number in range(len(gradient)):
+    move(parameters, 0.1)
+    parameters.evaluate()
+    slope, numeric = parameters.slope().clone(), []
+    for number in range(len(slope)):
+        step = torch.zeros_like(slope)
+        step[number] = 1e-5
         values = []
-        for step in (1e-5, -1e-5):
-            parameters.values[number] += step
-            parameters.write()
+        for sign in (1, -2):
+            move(parameters, sign * step)
             values.append(model.loss().item())
-            parameters.values[number] -= step
+        move(parameters, step)
         numeric.append((values[0] - values[1]) / 2e-5)
-    torch.testing.assert_close(gradient, torch.tensor(numeric), rtol=1e-7, atol=1e-8)
-    assert gradient.abs().min() > 1e-3
+    torch.testing.assert_close(slope, torch.tensor(numeric), rtol=1e-6, atol=1e-7)
+    assert slope.abs().min() > 1e-3
 
 
-def test_a_step_is_a_share_of_a_positive_value_above_its_floor():
-    model, parameters = make(cycles=8.0)
-    parameters.values += math.log(2)
-    parameters.write()
+@pytest.mark.parametrize(("cycles", "period"), [(8.0, 5 * 2 ** (1 / 8)), (0.2, 10.0)])
+def test_a_step_is_a_fraction_of_a_positive_value_above_its_floor(cycles, period):
+    model, parameters = make(cycles)
+    move(parameters, math.log(2))
     assert model.kernel.lengthscale.item() == pytest.approx(0.6)
-    assert model.kernel.period_length.item() == pytest.approx(5 * 2 ** (1 / 8))
+    assert model.kernel.period_length.item() == pytest.approx(period)
     assert model.floor.lengthscale.item() == pytest.approx(0.5 + 2 * 0.2)
     torch.testing.assert_close(model.free.data, torch.tensor([-2.0, 0.3]) + math.log(2))
     assert model.frozen.item() == 4.0
 
 
-def test_few_periods_do_not_make_steps_larger():
-    model, parameters = make(cycles=0.2)
-    parameters.values += math.log(2)
-    parameters.write()
-    assert model.kernel.period_length.item() == pytest.approx(10.0)
-
-
-def test_write_and_restore_are_round_trips():
-    model, parameters = make()
-    before = parameters.snapshot()
-    parameters.write()
-    torch.testing.assert_close(parameters.snapshot(), before)
-    parameters.values += torch.linspace(-1, 1, len(before))
-    parameters.write()
-    moved = parameters.snapshot()
+def test_steps_start_anew_where_parameters_are_set():
+    _, parameters = make()
+    before = parameters.values.clone()
+    parameters.settle()
+    torch.testing.assert_close(parameters.values, before)
+    move(parameters, torch.linspace(-1, 1, len(before)))
+    moved = parameters.values.clone()
     assert not torch.allclose(moved, before)
-    parameters.restore(before)
-    torch.testing.assert_close(parameters.snapshot(), before, rtol=0, atol=0)
-    assert (parameters.values == 0).all()
-    parameters.restore(moved)
-    parameters.write()
-    torch.testing.assert_close(parameters.snapshot(), moved)
+    parameters.go_to(before)
+    assert torch.equal(parameters.values, before) and (parameters.moved == 0).all()
+    parameters.go_to(moved)
+    parameters.settle()
+    torch.testing.assert_close(parameters.values, moved)
 
 
 @pytest.mark.parametrize("value", [1e-30, 1e-8, 1e8])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_extreme_values_stay_what_they_are(value, dtype):
+def test_extreme_values_are_moved_by_fractions(value, dtype):
     kernel = RBFKernel().to(dtype)
     kernel.lengthscale = value
     start = kernel.lengthscale.item()
-    parameters = LogParameters(kernel, {})
-    parameters.values += math.log(1.5)
-    parameters.write()
+    parameters = LogParameters(kernel, lambda: kernel.lengthscale.log().sum(), {})
+    move(parameters, math.log(1.5))
     assert kernel.lengthscale.item() == pytest.approx(1.5 * start, rel=1e-4)
-    kernel.lengthscale.log().sum().backward()
-    torch.testing.assert_close(parameters.gradient(), torch.ones(1, dtype=dtype), rtol=1e-4, atol=0)
+    parameters.evaluate()
+    torch.testing.assert_close(parameters.slope(), torch.ones(1, dtype=dtype), rtol=1e-4, atol=0)
 
 
 def test_nothing_to_move():
     kernel = RBFKernel()
     kernel.raw_lengthscale.requires_grad_(False)
     with pytest.raises(ValueError, match="no trainable parameters"):
-        LogParameters(kernel, {})
+        LogParameters(kernel, kernel.lengthscale.sum, {})
 
 
 def test_periods_and_frequencies_are_counted():
@@ -135,40 +121,19 @@ def test_periods_and_frequencies_are_counted():
     assert len(counts) == 2
 
 
-# --- Adam ---
-
-
-def test_steps_equal_those_of_torch():
-    """On free parameters the vector is a shift of them."""
-    module = gpytorch.Module()
-    module.free = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
-    other = torch.nn.Parameter(module.free.detach().clone())
-    scale = torch.tensor([1.0, 10.0, 0.1])
-    ours = LogAdam(LogParameters(module, {}), lambda: None, math.inf)
-    theirs = torch.optim.Adam([other], lr=0.05)
-    for _ in range(12):
-        value = ours.step(lambda: (scale * module.free**2).sum(), 0.05)
-        theirs.zero_grad()
-        loss = (scale * other**2).sum()
-        loss.backward()
-        theirs.step()
-        assert value == pytest.approx(loss.item())
-        torch.testing.assert_close(module.free.data, other.data)
-    assert ours.steps == 12
-
-
-def test_it_finds_the_minimum_over_a_lengthscale():
-    kernel, seen = RBFKernel(), []
+def test_adam_finds_the_minimum_over_a_lengthscale():
+    kernel = RBFKernel()
     kernel.lengthscale = 40.0
-    climber = LogAdam(LogParameters(kernel, {}), lambda: seen.append(1), math.inf)
-    for step in range(200):
-        climber.step(lambda: (kernel.lengthscale.log() - math.log(0.02)).square().sum(), 0.1)
-        assert len(seen) == step + 1
+
+    def loss():
+        return (kernel.lengthscale.log() - math.log(0.02)).square().sum()
+
+    assert len(list(adam(LogParameters(kernel, loss, {}), 200, lambda _: 0.1))) == 200
     assert kernel.lengthscale.item() == pytest.approx(0.02, rel=0.05)
 
 
 @pytest.mark.parametrize("failure", ["value", "gradient", "error"])
-def test_a_step_that_leads_nowhere_is_halved(failure):
+def test_a_step_to_a_loss_that_is_not_finite_is_halved(failure):
     kernel = RBFKernel()
     kernel.lengthscale = 1.0
     raw = kernel.raw_lengthscale
@@ -183,51 +148,6 @@ def test_a_step_that_leads_nowhere_is_halved(failure):
             return (length - length.detach()).sqrt()
         return -length
 
-    climber = LogAdam(LogParameters(kernel, {}), lambda: None, math.inf)
-    for _ in range(8):
-        value = climber.step(loss, 0.1)
-        assert math.isfinite(value)
+    losses = list(adam(LogParameters(kernel, loss, {}), 8, lambda _: 0.1))
+    assert len(losses) == 8 and all(map(math.isfinite, losses))
     assert 1.1 < kernel.lengthscale.item() <= 1.5
-
-
-def test_a_first_step_that_leads_nowhere_is_an_error():
-    kernel = RBFKernel()
-    climber = LogAdam(LogParameters(kernel, {}), lambda: None, math.inf)
-    with pytest.raises(ArithmeticError, match="not finite"):
-        climber.step(lambda: kernel.lengthscale.sum() * math.inf, 0.1)
-
-
-def test_many_steps_that_lead_nowhere_are_an_error():
-    kernel, calls = RBFKernel(), []
-
-    def loss():
-        calls.append(1)
-        if len(calls) > 3:
-            raise RuntimeError("gone")
-        return kernel.lengthscale.sum()
-
-    climber = LogAdam(LogParameters(kernel, {}), lambda: None, math.inf)
-    for _ in range(3):
-        climber.step(loss, 0.1)
-    with pytest.raises(RuntimeError, match="gone"):
-        climber.step(loss, 0.1)
-    assert len(calls) < 12
-
-
-def test_other_errors_pass():
-    kernel = RBFKernel()
-    climber = LogAdam(LogParameters(kernel, {}), lambda: None, math.inf)
-
-    def loss():
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        climber.step(loss, 0.1)
-
-
-def test_the_end_of_time():
-    kernel = RBFKernel()
-    climber = LogAdam(LogParameters(kernel, {}), lambda: None, time.monotonic() - 1)
-    with pytest.raises(TimeoutError):
-        climber.step(lambda: kernel.lengthscale.sum(), 0.1)
-    assert climber.steps == 0

@@ -16,7 +16,7 @@ from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.fit import Session
-from gpytorch_nkn.fit.optimize import FlatParameters
+from gpytorch_nkn.fit.minimize import FlatParameters
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 from gpytorch_nkn.models import TRAINERS, SpectralGP, fit_spectral_gp
 from gpytorch_nkn.models.spectral import fit_spectral, spectral_gp, spectral_training

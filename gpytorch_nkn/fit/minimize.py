@@ -1,0 +1,467 @@
+"""The one minimiser: Adam and L-BFGS-B on all trainable parameters of a model."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from gpytorch.models import ExactGP
+from gpytorch.module import Module
+from scipy import optimize
+from torch import Tensor, nn
+
+from gpytorch_nkn.fit.objective import Objective
+from gpytorch_nkn.fit.session import check_counts
+from gpytorch_nkn.fit.training_loss import TrainingLoss
+
+__all__ = [
+    "Adam",
+    "FlatParameters",
+    "Recipe",
+    "adam",
+    "check_recipe",
+    "has_closed_form",
+    "lbfgs",
+    "minimize",
+    "move_by_adam",
+]
+
+_CONFIRM_EVERY = 100  # evaluations
+_MAX_FAILURES = 20  # consecutive evaluations without a finite loss
+_DECAYS = (0.9, 0.999)  # of Adam's means of gradients and of their squares
+_SHORT_DECAYS = (0.9, 0.99)  # of the recipe's Adam
+_EPSILON = 1e-8  # of Adam
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Steps of Adam, then iterations of L-BFGS.
+
+    Adam comes first because from data-driven starts it nearly always finds the periods of a
+    series, where L-BFGS alone stops in the nearest poor optimum. L-BFGS then converges quickly.
+
+    Attributes:
+        adam_steps: Steps of Adam; 0 skips it.
+        learning_rate: Of Adam.
+        anneal: Let the learning rate fall to zero over the second half.
+        lbfgs_iterations: Largest number of L-BFGS iterations; 0 skips it.
+    """
+
+    adam_steps: int = 300
+    learning_rate: float = 3e-2
+    anneal: bool = True
+    lbfgs_iterations: int = 60
+
+    def __post_init__(self) -> None:
+        check_counts(None, adam_steps=self.adam_steps, lbfgs_iterations=self.lbfgs_iterations)
+        if min(self.adam_steps, self.lbfgs_iterations) < 0 or not 0 < self.learning_rate < math.inf:
+            raise ValueError(
+                "A recipe needs steps of at least 0 and a positive learning rate, got "
+                f"adam_steps={self.adam_steps}, lbfgs_iterations={self.lbfgs_iterations}, "
+                f"learning_rate={self.learning_rate}."
+            )
+
+    @classmethod
+    def paper(cls) -> Recipe:
+        """Adam at 1e-3 for 20,000 steps (Sun et al. 2018, appendix J.1)."""
+        return cls(adam_steps=20_000, learning_rate=1e-3, anneal=False, lbfgs_iterations=0)
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a step of Adam, counted from 0."""
+        share = 2 * (1 - (step + 1) / (self.adam_steps + 1)) if self.anneal else 1.0
+        return self.learning_rate * min(1.0, share)
+
+
+def check_recipe(recipe: object) -> None:
+    """Raise a TypeError unless the argument is a :class:`Recipe` or ``None``."""
+    if recipe is not None and not isinstance(recipe, Recipe):
+        raise TypeError(f"recipe must be a gpytorch_nkn.fit.Recipe or None, got {recipe!r}.")
+
+
+class FlatParameters:
+    """All trainable parameters of a model in one vector, and the best point visited so far.
+
+    While it is in use, the parameters are views of the vector: an optimiser that moves one vector
+    is an order of magnitude cheaper than one that moves a hundred small tensors.
+
+    Args:
+        model: The model; its trainable parameters must have one dtype and device.
+        loss: Loss of the model, a scalar; ``None`` for the negative log posterior of an exact GP
+            in training mode, without autograd where :class:`TrainingLoss` knows the model.
+        end: Time of the monotonic clock at which to stop.
+
+    Attributes:
+        values: All parameters, one after another.
+        gradients: Their gradients, filled by :meth:`evaluate`.
+        bounds: Lower and upper bounds of raw values that no transform enforces.
+        best_loss: Lowest loss so far, infinite before the first finite one.
+        best_values: The parameters at that point.
+        evaluations: Evaluations so far.
+        seconds: Wall time of the last one.
+        spare: Evaluations for which time must be left after the last step.
+        trace: Lowest loss so far after each evaluation.
+
+    Raises:
+        ValueError: The model has no trainable parameters.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: Callable[[], Tensor] | None = None, *, end: float = math.inf
+    ):
+        self._objective = Objective(model) if loss is None else None
+        self._loss: Callable[[], Tensor] = self._objective or loss  # type: ignore[assignment]
+        self._model = model
+        self.end = end
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        if not self._parameters:
+            raise ValueError("The model has no trainable parameters.")
+        self.values = torch.cat([p.data.reshape(-1) for p in self._parameters])
+        self.gradients = torch.zeros_like(self.values)
+        self.bounds = _raw_bounds(model, self.values)
+        self.best_loss, self.best_values = math.inf, self.values.clone()
+        self.evaluations = self.spare = 0
+        self.seconds = 0.0
+        self.trace: list[float] = []
+        self.closed_form: TrainingLoss | None = None
+        self._confirmed = self.best_loss, self.best_values
+        sizes = [p.numel() for p in self._parameters]
+        pairs = zip(self.values.split(sizes), self.gradients.split(sizes), strict=True)
+        for parameter, (value, gradient) in zip(self._parameters, pairs, strict=True):
+            shape = parameter.shape
+            parameter.data, parameter.grad = value.view(shape), gradient.view(shape)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether one more evaluation ends in time; the first one always counts as in time."""
+        if self.evaluations == 0:
+            return True
+        more = 1 + self.spare + (self.closed_form is not None)  # confirmed in the end
+        return time.monotonic() + more * self.seconds < self.end
+
+    def evaluate(self) -> float:
+        """Loss at the present point, infinite where the loss or its gradient is not finite.
+
+        An error of the model (a matrix that is not positive definite, for example) counts as an
+        infinite loss, from which the optimisers step back; at the first point it is raised.
+        """
+        begin = time.monotonic()
+        try:
+            if self.evaluations and self.evaluations % _CONFIRM_EVERY == 0:
+                self._confirm()
+            if self.closed_form is None:
+                loss = self._differentiate()
+            else:
+                loss, gradients = self.closed_form()
+                self.gradients.copy_(gradients)
+        except (ArithmeticError, RuntimeError, ValueError):
+            if self.evaluations == 0:
+                raise
+            loss = math.inf
+        self.seconds = time.monotonic() - begin
+        if not math.isfinite(loss) or not bool(self.gradients.isfinite().all()):
+            loss = math.inf
+        self.evaluations += 1
+        if loss < self.best_loss:
+            self.best_loss, self.best_values = loss, self.values.clone()
+        self.trace.append(self.best_loss)
+        if self.evaluations == 1:
+            self._confirmed = self.best_loss, self.best_values
+            if math.isfinite(loss) and begin + 3.5 * self.seconds < self.end:
+                self.closed_form = self._find_closed_form(loss)
+        return loss
+
+    def _differentiate(self) -> float:
+        """Loss by autograd, with its gradient in :attr:`gradients`."""
+        self.gradients.zero_()
+        with torch.enable_grad():
+            loss = self._loss()
+            value = loss.item()
+            if math.isfinite(value):
+                loss.backward()
+        return value
+
+    def _find_closed_form(self, loss: float) -> TrainingLoss | None:
+        """The loss without autograd, if the model has one and it agrees with autograd.
+
+        They are compared at the present point and away from it, where zeros do not hide a
+        difference.
+        """
+        if self._objective is None or self._objective.adds_loss:
+            return None
+        here, gradients = self.values.clone(), self.gradients.clone()
+        try:
+            closed_form = TrainingLoss(self._model, self.values)
+            self.values.add_(0.05)
+            away = self._differentiate()  # before the closed form takes the memory of a matrix
+            if not _agree(closed_form(), (away, self.gradients)):
+                return None
+            self.values.copy_(here)
+            return closed_form if _agree(closed_form(), (loss, gradients)) else None
+        except Exception:  # the model's own errors come up again in its evaluations
+            return None
+        finally:
+            self.values.copy_(here)
+            self.gradients.copy_(gradients)
+
+    def _confirm(self) -> None:
+        """Compare with the model's own loss at the best point, and go on by autograd if it differs.
+
+        A model's ``forward`` may depend on the parameters (a clamped mean, for example). Then all
+        goes back to the last point where both agreed.
+        """
+        if self.closed_form is None or self._confirmed[1] is self.best_values:
+            return
+        self.closed_form.release_memory()
+        here = self.values.clone()
+        self.values.copy_(self.best_values)
+        try:
+            with torch.no_grad():
+                loss = self._loss().item()
+        except Exception:  # whatever the kind: the best point must not be lost
+            loss = math.nan
+        if math.isclose(loss, self.best_loss, rel_tol=1e-6, abs_tol=1e-6):
+            self._confirmed = self.best_loss, self.best_values
+            self.values.copy_(here)
+        else:
+            self.closed_form = None
+            self.best_loss, self.best_values = self._confirmed
+            self.values.copy_(self.best_values)
+            self.trace = [max(value, self.best_loss) for value in self.trace]
+
+    @property
+    def moved(self) -> Tensor:
+        """The vector that Adam moves."""
+        return self.values
+
+    def slope(self) -> Tensor:
+        """Gradient of the loss with respect to :attr:`moved`."""
+        return self.gradients
+
+    def settle(self) -> None:
+        """Make the parameters follow :attr:`moved`, within their bounds."""
+        torch.clamp(self.values, *self.bounds, out=self.values)
+
+    def go_to(self, values: Tensor) -> None:
+        """Set all parameters."""
+        self.values.copy_(values)
+
+    def release(self, values: Tensor | None = None) -> None:
+        """Leave the model at the best point, with parameters that have memory of their own.
+
+        Args:
+            values: A point to leave it at instead.
+        """
+        try:
+            self._confirm()
+        finally:
+            self.values.copy_(self.best_values if values is None else values)
+            for parameter in self._parameters:
+                parameter.data = parameter.data.clone()
+                parameter.grad = None
+
+
+def has_closed_form(model: ExactGP) -> bool:
+    """Whether a model in training mode is trained without autograd."""
+    flat = FlatParameters(model)
+    start = flat.values.clone()
+    try:
+        flat.evaluate()
+        return flat.closed_form is not None
+    finally:
+        flat.release(start)
+
+
+def _agree(own: tuple[float, Tensor], other: tuple[float, Tensor]) -> bool:
+    """Whether two losses and their gradients are equal up to rounding."""
+    tolerance = 1e-5 * other[1].abs().max().item()
+    same = math.isclose(own[0], other[0], rel_tol=1e-6, abs_tol=1e-6)
+    return same and torch.allclose(own[1], other[1], 1e-5, tolerance)
+
+
+def _raw_bounds(model: nn.Module, values: Tensor) -> list[Tensor]:
+    """Bounds of trained raw values: infinite unless their constraint has no transform.
+
+    BoTorch constrains noise and lengthscales so, and leaves it to the optimiser to keep to them.
+    """
+    bounds = [torch.full_like(values, end) for end in (-math.inf, math.inf)]
+    stop = 0
+    constraints = {
+        id(parameter): module.constraint_for_parameter_name(name)
+        for module in model.modules()
+        if isinstance(module, Module)
+        for name, parameter in module.named_parameters(recurse=False)
+    }
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        start, stop = stop, stop + parameter.numel()
+        constraint = constraints.get(id(parameter))
+        if constraint is not None and not constraint.enforced:
+            ends = (constraint.lower_bound, constraint.upper_bound)
+            for bound, end in zip(bounds, ends, strict=True):
+                end = torch.as_tensor(end).to(parameter.data).expand_as(parameter)
+                bound[start:stop] = end.reshape(-1)
+    return bounds
+
+
+def minimize(flat: FlatParameters, recipe: Recipe, on_step: Callable[[], object]) -> None:
+    """Minimise a loss by a recipe, and move to the best point.
+
+    Args:
+        flat: The parameters.
+        recipe: Steps of Adam and iterations of L-BFGS.
+        on_step: Called after each of them.
+
+    Raises:
+        ArithmeticError: The loss is not finite at the start.
+    """
+    for _ in adam(flat, recipe.adam_steps, recipe.rate, _SHORT_DECAYS):
+        on_step()
+    if flat.evaluations:
+        flat.go_to(flat.best_values)
+    if recipe.lbfgs_iterations and flat.has_time:
+        lbfgs(flat, recipe.lbfgs_iterations, on_step)
+
+
+def adam(
+    flat: FlatParameters,
+    steps: int,
+    rate: Callable[[int], float],
+    decays: tuple[float, float] = _DECAYS,
+) -> Iterator[float]:
+    """Take steps of Adam, as many as there is time for; yields the loss before each step.
+
+    Where the loss or its gradient is not finite it goes back to the last point where both were,
+    and takes half the step with a clean momentum; many failures in a row end it.
+
+    Args:
+        flat: The parameters, which a step moves in place.
+        steps: Number of steps.
+        rate: Learning rate of each step, counted from 0.
+        decays: Of the means of gradients and of their squares.
+
+    Raises:
+        ArithmeticError: The loss is not finite at the start.
+    """
+    optimizer = Adam(flat.moved, decays)
+    good, slope, shrink, failures = None, flat.slope(), 1.0, 0
+    step = 0
+    while step < steps and flat.has_time:
+        loss = flat.evaluate()
+        if not math.isfinite(loss):
+            if good is None:
+                raise ArithmeticError("The loss or its gradient is not finite.")
+            failures += 1
+            if failures > _MAX_FAILURES:
+                return
+            flat.go_to(good)
+            shrink, optimizer = shrink / 2, Adam(flat.moved, decays)
+            optimizer.step(slope, shrink * rate(step - 1))
+            flat.settle()
+            continue
+        good, slope, failures = flat.values.clone(), flat.slope().clone(), 0
+        optimizer.step(slope, shrink * rate(step))
+        flat.settle()
+        step += 1
+        yield loss
+
+
+def lbfgs(flat: FlatParameters, iterations: int, on_step: Callable[[], object]) -> None:
+    """Take iterations of SciPy's L-BFGS-B, and move to the best point.
+
+    Args:
+        flat: The parameters.
+        iterations: Largest number of iterations.
+        on_step: Called after each iteration; a StopIteration from it ends the minimisation.
+    """
+    failures = 0
+
+    def evaluate(point: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal failures
+        if not flat.has_time:
+            raise StopIteration
+        flat.values.copy_(torch.from_numpy(point))
+        loss = flat.evaluate()
+        if math.isfinite(loss):
+            failures = 0
+            return loss, flat.gradients.double().cpu().numpy().copy()
+        failures += 1
+        if failures > _MAX_FAILURES or not math.isfinite(flat.best_loss):
+            raise StopIteration
+        # High and flat: the line search backs off, where an infinity would derail it.
+        return flat.best_loss + 1e6, np.zeros_like(point)
+
+    def after_iteration(_: np.ndarray) -> None:
+        on_step()
+
+    with suppress(StopIteration):
+        optimize.minimize(
+            evaluate,
+            flat.values.double().cpu().numpy(),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=optimize.Bounds(*(bound.double().cpu().numpy() for bound in flat.bounds)),
+            callback=after_iteration,
+            options={"maxiter": iterations, "maxcor": 20},
+        )
+    flat.go_to(flat.best_values)
+
+
+class Adam:
+    """Adam on one tensor, which it moves in place.
+
+    The first use of ``torch.optim`` loads a compiler, which takes a second, and its steps take
+    several times as long as these on vectors of some hundred numbers.
+
+    Args:
+        values: The tensor.
+        decays: Of the means of gradients and of their squares.
+
+    Reference: Kingma and Ba (2015), algorithm 1.
+    """
+
+    def __init__(self, values: Tensor, decays: tuple[float, float] = _DECAYS):
+        self._values, self._decays = values.detach(), decays
+        self._moments = tuple(torch.zeros_like(self._values) for _ in range(3))
+        self._steps = 0
+
+    @torch.no_grad()
+    def step(self, gradient: Tensor, rate: float) -> None:
+        """Move the values against their gradient."""
+        self._steps += 1
+        moments = self._moments
+        move_by_adam(self._values, gradient, moments, rate, self._steps, self._decays)
+
+
+def move_by_adam(
+    values: Tensor,
+    gradient: Tensor,
+    moments: tuple[Tensor, ...],
+    rate: float,
+    step: int,
+    decays: tuple[float, float] = _DECAYS,
+    epsilon: float = _EPSILON,
+) -> None:
+    """Take one step in place.
+
+    Args:
+        values: The tensor to move.
+        gradient: Its gradient.
+        moments: Means of the gradients and of their squares, and scratch memory.
+        rate: Learning rate.
+        step: Number of this step, from 1 on.
+        decays: Of the two means.
+        epsilon: Added to the root of the mean square.
+    """
+    first, second, scratch = moments
+    correction = math.sqrt(1 - decays[1] ** step)
+    first.lerp_(gradient, 1 - decays[0])
+    second.mul_(decays[1]).addcmul_(gradient, gradient, value=1 - decays[1])
+    torch.sqrt(second, out=scratch)
+    scratch.add_(epsilon * correction)
+    values.addcdiv_(first, scratch, value=-rate * correction / (1 - decays[0] ** step))
