@@ -1,6 +1,4 @@
-import copy
 import warnings
-from functools import cache, wraps
 from unittest import mock
 
 import numpy as np
@@ -8,17 +6,10 @@ import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
-from botorch.models.transforms import Normalize
-from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from gpytorch_nkn.fit import Session
-from gpytorch_nkn.fit.minimize import FlatParameters
-from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
-from gpytorch_nkn.models import TRAINERS, SpectralGP, fit_spectral_gp
+from gpytorch_nkn.models import SpectralGP, fit_spectral_gp
 from gpytorch_nkn.models.spectral import fit_spectral, spectral_gp, spectral_training
 from gpytorch_nkn.models.spectral.spectral_rows import RowsGP
 from gpytorch_nkn.models.spectral.spectral_training import Training
@@ -210,15 +201,6 @@ def test_every_output_has_its_own_steps(monkeypatch):
     torch.testing.assert_close(model.spectral_kernel.outputscale, expected, rtol=0.0, atol=OFF)
 
 
-def test_the_seed_decides_which_rows_are_left_out(monkeypatch):
-    left = []
-    for seed in (0, 0, 1):
-        script = Script(monkeypatch, gains(-1.0))
-        fit_spectral_gp(gp(True, n=30), restarts=1, max_iterations=10, seed=seed)
-        left.append(script.left[0].x)
-    assert torch.equal(left[0], left[1]) and not torch.equal(left[0], left[2])
-
-
 @pytest.mark.parametrize("folds", [2, 3, 4])
 def test_every_row_is_left_out_once(folds, monkeypatch):
     script = Script(monkeypatch, torch.full((1, 31), -1.0))
@@ -231,26 +213,6 @@ def test_every_row_is_left_out_once(folds, monkeypatch):
         assert len(left) + len(kept) == 31 and len(left) in (31 // folds, 31 // folds + 1)
         together = torch.cat([left.y, kept.y]).sort().values
         assert torch.equal(together, model.train_targets.sort().values)
-
-
-@SHORT
-def test_without_folds_the_pairs_stay():
-    x = uniform(60, 2)
-    model = SpectralGP(x, drawn(x).unsqueeze(-1) + 0.1 * normal(60, 1), num_features=4)
-    fit_spectral_gp(model, restarts=1, max_iterations=10, folds=0)
-    assert model.spectral_kernel.outputscale > 1e-2
-
-
-@ALL
-def test_a_mean_and_a_noise_that_outputs_share(rbf, monkeypatch):
-    monkeypatch.setattr(spectral_training, "_FIRST", 20)
-    monkeypatch.setattr(fit_spectral, "_INDUCING", 4)
-    model = gp(rbf, 3, likelihood=GaussianLikelihood(), mean_module=ConstantMean())
-    start = state(model)
-    fit_spectral_gp(model, **BRIEF | {"folds": 0})
-    assert model.likelihood.noise.shape == (1,) and model.mean_module.constant.shape == ()
-    assert not torch.equal(start, state(model))
-    assert model.likelihood.noise < 0.5  # of standardised outcomes
 
 
 @pytest.mark.usefixtures("shorter")
@@ -328,35 +290,6 @@ def test_training_stops_where_left_out_rows_are_predicted_best(monkeypatch):
     assert best < len(trace) - 1 == max(best + patience, warm_up) < 90
 
 
-@SHORT
-def test_all_rows_are_in_the_predictions():
-    model = gp(False, outcome_transform=None)
-    fit_spectral_gp(model, **BRIEF)
-    x, test = model.train_inputs[0], uniform(5, 2, seed=9)
-    with torch.no_grad():
-        kernel = model.covar_module
-        known = kernel(x).to_dense() + model.likelihood.noise * torch.eye(28)
-        residual = model.train_targets - model.mean_module(x)
-        expected = kernel(test, x).to_dense() @ torch.linalg.solve(known, residual)
-        expected = expected + model.mean_module(test)
-    torch.testing.assert_close(model.predict(test)[0].squeeze(-1), expected, rtol=1e-6, atol=1e-7)
-
-
-@SHORT
-@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.99])
-def test_how_many_rows_are_left_out(fraction, monkeypatch):
-    sizes = set()
-    density = RowsGP.log_density
-
-    def watched(self, rows):
-        sizes.add((len(rows), len(self.rows)))
-        return density(self, rows)
-
-    monkeypatch.setattr(RowsGP, "log_density", watched)
-    fit_spectral_gp(gp(False, n=100), restarts=1, max_iterations=1, validation_fraction=fraction)
-    assert sizes == {0.0: set(), 0.1: {(20, 80)}, 0.99: {(50, 50)}}[fraction]
-
-
 @pytest.mark.usefixtures("shorter")
 @pytest.mark.parametrize(("rbf", "m"), [(True, 2), ("points", 1), (False, 2)])
 def test_training_makes_better_predictions_than_the_start(rbf, m):
@@ -390,19 +323,6 @@ def test_float32_and_known_noise(rbf):
     torch.testing.assert_close(*means, rtol=0.0, atol=0.1)
 
 
-@SHORT
-@BOTH
-def test_inputs_are_transformed(rbf):
-    x, y = uniform(25, 2), waves(uniform(25, 2)).unsqueeze(-1) + 0.1 * normal(25, 1)
-    bounds = torch.tensor([[0.0, 0.0], [128.0, 128.0]])  # nothing is rounded
-    plain = make(x, y, rbf=rbf, num_features=4)
-    model = make(128 * x, y, rbf=rbf, num_features=4, input_transform=Normalize(2, bounds=bounds))
-    for part in (plain, model):
-        fit_spectral_gp(part, **BRIEF)
-    torch.testing.assert_close(state(model), state(plain), rtol=1e-4, atol=1e-5)
-    assert torch.equal(model.input_transform.bounds, bounds)
-
-
 @BOTH
 def test_elements_of_a_batch_of_data(rbf):
     x = uniform(2, 30, 2)
@@ -427,98 +347,6 @@ def test_it_works_in_inference_mode():
 
 
 @SHORT
-@BOTH
-def test_the_budget_ends_the_training(rbf, monkeypatch):
-    counts, evaluate = [], FlatParameters.evaluate
-
-    def counted(self):
-        counts[-1] += 1
-        return evaluate(self)
-
-    monkeypatch.setattr(FlatParameters, "evaluate", counted)
-    for budget in (None, 1e-9):
-        counts.append(0)
-        model = gp(rbf)
-        fit_spectral_gp(model, **BRIEF, budget=budget)
-        assert model.predict(uniform(3, 2))[0].isfinite().all()
-    assert counts[1] < 0.2 * counts[0]
-    if rbf:  # what has not been compared has not earned its place
-        assert model.spectral_kernel.outputscale < OFF
-
-
-def interrupted(monkeypatch, model, at, **options):
-    """A fit in which Ctrl-C comes at an evaluation; returns how many there were."""
-    calls, evaluate = [], FlatParameters.evaluate
-
-    def interrupt(self):
-        calls.append(0)
-        if len(calls) == at:
-            raise KeyboardInterrupt
-        return evaluate(self)
-
-    with monkeypatch.context() as patch, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        patch.setattr(FlatParameters, "evaluate", interrupt)
-        try:
-            fit_spectral_gp(model, **BRIEF, **options)
-        except KeyboardInterrupt:  # would end the tests
-            assert at == 1, f"Ctrl-C at evaluation {at} was not caught"
-    return len(calls), [str(entry.message) for entry in caught]
-
-
-@cache
-def evaluations_of_the_start(rbf):
-    """Evaluations of the RBF kernel of all rows, and all."""
-    counts = [0, 0]
-    learn, evaluate = Training.learn_rbf, FlatParameters.evaluate
-
-    def counted(self):
-        counts[1] += 1
-        return evaluate(self)
-
-    def learned(self, *args):
-        learn(self, *args)
-        counts[0] = counts[1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FlatParameters, "evaluate", counted)
-        patch.setattr(Training, "learn_rbf", learned)
-        fit_spectral_gp(gp(rbf), **BRIEF)
-    return counts
-
-
-@SHORT
-@BOTH
-def test_ctrl_c_ends_the_training_at_once(rbf, monkeypatch):
-    start, total = evaluations_of_the_start(rbf)
-    assert 5 < start < total - 5
-    model = gp(rbf)
-    assert interrupted(monkeypatch, model, 1)[0] == 1
-    assert not model.training
-    begin = model.predict(uniform(3, 2))[0]
-    for at in (5, start + 4, total - 1):
-        model = gp(rbf)
-        count, messages = interrupted(monkeypatch, model, at)
-        assert count == at and not model.training
-        assert any("nterrupted" in message for message in messages) or at == 5
-        assert not torch.equal(model.predict(uniform(3, 2))[0], begin)
-        if rbf and at < total - 1:
-            assert model.spectral_kernel.outputscale < OFF
-
-
-@SHORT
-def test_ctrl_c_at_any_time_leaves_no_pairs_that_were_not_trained(monkeypatch):
-    start, total = evaluations_of_the_start(True)
-    plain = gp(True)
-    fit_spectral_gp(plain, restarts=1, max_iterations=0)
-    expected = plain.predict(uniform(5, 2))
-    for at in range(start + 1, total, (total - start) // 2):
-        model = gp(True)
-        interrupted(monkeypatch, model, at)
-        torch.testing.assert_close(model.predict(uniform(5, 2)), expected, rtol=1e-5, atol=1e-6)
-
-
-@SHORT
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_ctrl_c_while_left_out_rows_are_predicted(at, monkeypatch):
     calls, density = [], RowsGP.log_density
@@ -536,67 +364,6 @@ def test_ctrl_c_while_left_out_rows_are_predicted(at, monkeypatch):
             fit_spectral_gp(model, **BRIEF)
     assert len(calls) == at
     assert model.spectral_kernel.outputscale < OFF and not model.training
-
-
-@SHORT
-@pytest.mark.parametrize("error", [torch.linalg.LinAlgError, ValueError])
-def test_a_loss_that_fails_in_one_fold_does_not_end_the_fit(error, monkeypatch):
-    evaluate, folds = FlatParameters._differentiate, []
-    descend = Training.descend
-
-    def counted(self, gp, steps, check=None):
-        folds.append(0)
-        with monkeypatch.context() as patch:
-            if len(folds) == 2:
-                calls = []
-
-                def fails(self):
-                    calls.append(0)
-                    if len(calls) > 3:
-                        raise error("not positive definite")
-                    return evaluate(self)
-
-                patch.setattr(FlatParameters, "_differentiate", fails)
-            return descend(self, gp, steps, check)
-
-    monkeypatch.setattr(Training, "descend", counted)
-    model = gp(True)
-    fit_spectral_gp(model, restarts=1, max_iterations=8)
-    assert len(folds) >= 3
-    assert model.predict(uniform(3, 2))[0].isfinite().all()
-
-
-@BOTH
-@pytest.mark.parametrize("cls", [ExactMarginalLogLikelihood, AnalyticExactMarginalLogLikelihood])
-def test_botorch_trains_it_too(rbf, cls, monkeypatch):
-    @wraps(fit_spectral_gp)
-    def trainer(model, **options):
-        raise AssertionError("BoTorch's optimiser was asked for")
-
-    monkeypatch.setitem(TRAINERS, SpectralGP, trainer)
-    model = gp(rbf)
-    mll = cls(model.likelihood, model)
-    start = mll(model.train()(*model.train_inputs), model.train_targets)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the optimiser stops early
-        fit_gpytorch_mll(
-            mll, optimizer=fit_gpytorch_mll_scipy, optimizer_kwargs={"options": {"maxiter": 5}}
-        )
-    assert mll(model.train()(*model.train_inputs), model.train_targets) > start + 0.05
-
-
-@SHORT
-@ALL
-def test_it_can_be_trained_again(rbf):
-    model = gp(rbf, n=25, outcome_transform=None)
-    options = {"restarts": 1, "max_iterations": 1, "folds": 2}
-    fit_spectral_gp(model, **options)
-    model.predict(uniform(3, 2))  # fills caches
-    for again in (copy.deepcopy(model), model):
-        fit_spectral_gp(again, **options)
-        fresh = gp(rbf, n=25, outcome_transform=None)
-        fresh.load_state_dict(again.state_dict())
-        torch.testing.assert_close(again.predict(uniform(3, 2)), fresh.predict(uniform(3, 2)))
 
 
 @pytest.mark.parametrize(
@@ -645,14 +412,3 @@ def test_many_rows_need_no_matrix_of_them():
         assert (mean - (9 * x[:2000]).sin()).square().mean().sqrt() < 0.1
 
     assert peak_memory(fit) < 0.35  # a matrix has 0.6
-
-
-@pytest.mark.parametrize("budget", [None, 1e-9])
-def test_no_steps_are_taken_after_the_budget(budget):
-    model = gp(False).train()
-    training = Training(model, 5, 1, Session(budget=budget))
-    assert training.session.is_over == (budget is not None)
-    rows = RowsGP(training.rows, model.covar_module, model.mean_module, model.likelihood)
-    before = state(model)
-    training.maximize(rows, 5)
-    assert torch.equal(state(model), before) == (budget is not None)

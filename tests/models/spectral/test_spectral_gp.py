@@ -3,18 +3,14 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from botorch.fit import fit_gpytorch_mll
-from botorch.models import ModelListGP, SingleTaskGP
 from gpytorch.kernels import AdditiveKernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.means import LinearMean
-from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 from gpytorch.priors import NormalPrior
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
-from gpytorch_nkn.models import TRAINERS, SpectralGP, fit_spectral_gp
-from gpytorch_nkn.models.spectral import fit_spectral, spectral_gp, spectral_training
+from gpytorch_nkn.models import SpectralGP
+from gpytorch_nkn.models.spectral import spectral_gp
 from tests.models.small_models import data, moved
 
 BOTH = pytest.mark.parametrize("rbf", [True, False], ids=["beside", "alone"])
@@ -186,41 +182,6 @@ def test_options_reach_the_kernel(rbf):
     assert (default.spectral_kernel.difference_prior.scale == 0.1).all()
 
 
-def test_its_kernels_are_those_of_the_sum():
-    model = gp(True, 2)
-    assert isinstance(model.covar_module, AdditiveKernel)
-    assert list(model.covar_module.kernels) == [model.rbf_kernel, model.spectral_kernel]
-    other = model.make_rbf_kernel()
-    assert other is not model.rbf_kernel
-    assert other.batch_shape == other.base_kernel.batch_shape == (2,)
-    assert other.base_kernel.lengthscale.shape == model.rbf_kernel.base_kernel.lengthscale.shape
-    alone = gp(False)
-    assert alone.rbf_kernel is None and alone.covar_module is alone.spectral_kernel
-    assert alone.make_rbf_kernel().base_kernel.lengthscale.shape == (1, 2)
-
-
-@ALL
-def test_outputs_that_were_taken_out_can_be_trained(rbf, monkeypatch):
-    monkeypatch.setattr(spectral_training, "_FIRST", 5)
-    for name in ("_INDUCING", "_REFIT"):
-        monkeypatch.setattr(fit_spectral, name, 2)
-    subset = gp(rbf, 3).subset_output([2, 0])
-    fit_spectral_gp(subset, restarts=1, max_iterations=1)
-    assert subset.posterior(torch.rand(4, 2)).mean.shape == (4, 2)
-
-
-@BOTH
-def test_in_a_list_of_models(rbf, monkeypatch):
-    first, second = gp(rbf), SingleTaskGP(*data(n=20))
-    trained = []
-    monkeypatch.setitem(TRAINERS, SpectralGP, lambda model: trained.append(model))
-    both = ModelListGP(first, second)
-    fit_gpytorch_mll(SumMarginalLogLikelihood(both.likelihood, both))
-    assert trained == [first]
-    x = torch.rand(4, 2)
-    torch.testing.assert_close(both.posterior(x).mean[:, :1], first.posterior(x).mean)
-
-
 class Largest(TorchDispatchMode):
     """The most elements of any tensor that an operation returns."""
 
@@ -248,12 +209,6 @@ def test_predictions_need_no_matrix_of_the_data(m, known):
     assert largest.elements < 20 * m * 20_000 * 15
 
 
-def test_rows_of_a_large_model_are_checked():
-    x, y = data(n=30)
-    with pytest.raises(ValueError, match=r"X must be \.\.\. x q x 2, got the shape \(4, 3\)"):
-        SpectralGP(x, y, rbf=False).posterior(torch.rand(4, 3))
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -268,14 +223,3 @@ def test_rows_of_a_large_model_are_checked():
 def test_what_does_not_fit_is_refused(options, error, message):
     with pytest.raises(error, match=message):
         SpectralGP(*data(n=9), **options)
-
-
-def test_known_noise_stays(monkeypatch):
-    monkeypatch.setattr(spectral_training, "_FIRST", 5)
-    noise = 0.1 + torch.rand(30, 1)
-    model = gp(True, train_Yvar=noise, outcome_transform=None)
-    assert isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
-    fit_gpytorch_mll(
-        ExactMarginalLogLikelihood(model.likelihood, model), restarts=1, max_iterations=1
-    )
-    torch.testing.assert_close(model.likelihood.noise, noise.squeeze(-1))

@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean
 from scipy.stats import norm
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
-from gpytorch_nkn.linalg import low_rank_gaussian
 from gpytorch_nkn.models.inducing_points import InducingFeatureKernel
 from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel
 from gpytorch_nkn.models.spectral.spectral_rows import Rows, RowsGP
@@ -136,13 +134,6 @@ def test_a_mean_and_a_noise_that_elements_share(name):
     np.testing.assert_allclose(gp.log_density(rows).numpy(), oracle(gp, rows), rtol=1e-8)
 
 
-def test_chunks_of_rows_do_not_matter(monkeypatch):
-    gp, rows = problem()
-    whole = gp.log_density(rows)
-    monkeypatch.setattr(low_rank_gaussian, "_CHUNK_ENTRIES", 20)
-    torch.testing.assert_close(gp.log_density(rows), whole)
-
-
 @pytest.mark.parametrize("name", ["few features", "beside"])
 def test_float32(name):
     gp, rows = problem(name, (2,))
@@ -155,66 +146,3 @@ def test_float32(name):
     )
     found = single.log_density(Rows(rows.x.float(), rows.y.float()))
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_what_the_gp_has_seen_twice_is_not_forgotten():
-    """Parameters that change are seen at once: nothing is cached."""
-    gp, rows = problem()
-    before = gp.log_density(rows)
-    gp.likelihood.noise = 3.0
-    gp.covar_module.mean_frequencies.data += 1.0
-    after = gp.log_density(rows)
-    assert (after - before).abs().max() > 0.1
-    np.testing.assert_allclose(after.numpy(), oracle(gp, rows), rtol=1e-8)
-
-
-class Largest(TorchDispatchMode):
-    """The most elements of any tensor that an operation returns."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for value in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(value, torch.Tensor):
-                self.elements = max(self.elements, value.untyped_storage().nbytes() // 8)
-        return result
-
-
-def test_no_matrix_of_the_data_is_formed():
-    x = draws(20_000, 2)
-    rows = Rows(x, x.sum(-1).sin())
-    index = torch.arange(20_000)
-    gp = RowsGP(rows[index < 15_000], pairs(5), ConstantMean(), GaussianLikelihood())
-    with Largest() as largest:
-        density = gp.log_density(rows[index >= 15_000])
-    assert density.isfinite().all()
-    assert largest.elements < 20_000 * 2 * 5 * 2
-
-
-def test_rows_are_chosen_with_their_noise():
-    rows = Rows(draws(2, 6, 3), draws(2, 6, seed=1), draws(2, 6, seed=2).exp())
-    assert len(rows) == 6
-    for index in (torch.tensor([4, 1]), torch.arange(6) > 3):
-        some = rows[index]
-        assert len(some) == 2
-        assert torch.equal(some.x, rows.x[:, index])
-        assert torch.equal(some.y, rows.y[:, index])
-        assert torch.equal(some.noise, rows.noise[:, index])
-    likelihood = GaussianLikelihood()
-    known = rows.likelihood(likelihood)
-    assert isinstance(known, FixedNoiseGaussianLikelihood)
-    assert torch.equal(known.noise, rows.noise)
-    unknown = Rows(rows.x, rows.y)
-    assert unknown[torch.tensor([0])].noise is None
-    assert unknown.likelihood(likelihood) is likelihood
-
-
-def test_parts_are_shared_and_the_prior_is_theirs():
-    gp, _ = problem("beside")
-    kernel, mean = gp.covar_module, gp.mean_module
-    other = RowsGP(gp.rows, kernel, mean, gp.likelihood)
-    assert other.covar_module is kernel and other.likelihood is gp.likelihood
-    prior = other.train()(*other.train_inputs)
-    torch.testing.assert_close(prior.mean, mean(gp.rows.x))
-    torch.testing.assert_close(prior.covariance_matrix, kernel(gp.rows.x).to_dense())
