@@ -6,7 +6,6 @@ from gpytorch_nkn.bo.fitting import (
     tell_failures as tell_failures,
     warm_start,
 )
-from gpytorch_nkn.bo.group_acquisition import optimize_acqf_by_groups
 from gpytorch_nkn.bo.initial_conditions import coordinate_sweep_initial_conditions
 from gpytorch_nkn.bo.trust_region import TrustRegion, trust_region
 
@@ -14,7 +13,6 @@ __all__ = [
     "TrustRegion",
     "coordinate_sweep_initial_conditions",
     "fit_bo_model",
-    "optimize_acqf_by_groups",
     "trust_region",
     "warm_start",
 ]

@@ -17,6 +17,7 @@ from torch import Tensor
 __all__ = ["coordinate_sweep_initial_conditions"]
 
 _MOST_COLUMNS = 100  # that a sweep visits
+_NUM_VALUES = 16  # of each column, evenly spaced with a random offset
 
 Constraints = list[tuple[Tensor, Tensor, float]]
 
@@ -34,8 +35,6 @@ def coordinate_sweep_initial_conditions(
     *,
     incumbent: Tensor,
     share: float = 0.5,
-    num_values: int = 16,
-    num_sweeps: int = 1,
     generator: Callable[[int, int, int | None], Tensor] | None = None,
 ) -> Tensor:
     """Starting points from sweeps along the coordinates, beside BoTorch's own random ones.
@@ -60,7 +59,7 @@ def coordinate_sweep_initial_conditions(
         num_restarts: Number of starting points ``R``.
         raw_samples: Random points from which BoTorch picks its share.
         fixed_features: Columns that keep a value, the same in all starting points.
-        options: Of BoTorch's generator. ``init_batch_limit`` (or ``num_values`` times
+        options: Of BoTorch's generator. ``init_batch_limit`` (or 16 times
             ``batch_limit``) limits the points of one evaluation, and ``seed`` determines all random
             numbers of sweeps, too. BoTorch's own starts take their ``seed`` for the raw samples
             only: for equal starts throughout, call ``torch.manual_seed``.
@@ -72,9 +71,6 @@ def coordinate_sweep_initial_conditions(
             so far; moved into the bounds. With ``q > 1`` the points beside them are BoTorch's.
         share: Share of the starting points that come from sweeps, in [0, 1]; at least one of
             them does, unless it is 0.
-        num_values: Values of each column, spread evenly with a random offset.
-        num_sweeps: Times that every column is visited, in random order; of more than 100
-            coordinates (``q`` times the free columns) each start visits 100, drawn anew.
         generator: As for BoTorch's ``gen_batch_initial_conditions``.
 
     Nonlinear constraints, for which ``optimize_acqf`` asks for feasible starting points, are not
@@ -96,7 +92,7 @@ def coordinate_sweep_initial_conditions(
             f"{type(acq_function).__name__} is a one-shot acquisition function, whose fantasy "
             "points need starting values, too: leave ic_generator out, BoTorch has one for it."
         )
-    bases = _check(bounds, incumbent, share, num_values, num_sweeps)
+    bases = _check(bounds, incumbent, share)
     fixed = _fixed_values(fixed_features, bounds.size(-1))
     options = options or {}
     num_swept = min(max(round(share * num_restarts), int(share > 0)), num_restarts)
@@ -132,7 +128,7 @@ def coordinate_sweep_initial_conditions(
     def values(points: Tensor) -> Tensor:
         flat = points.flatten(0, -3)
         # without gradients, the values of one column take the place of a start
-        limit = options.get("init_batch_limit") or num_values * options.get("batch_limit", 0)
+        limit = options.get("init_batch_limit") or _NUM_VALUES * options.get("batch_limit", 0)
         limit = limit or len(flat)
         found = torch.cat([acq_function(part).to(flat) for part in flat.split(int(limit))])
         found = found.masked_fill(found.isnan() | ~is_feasible(flat), -torch.inf)
@@ -146,13 +142,11 @@ def coordinate_sweep_initial_conditions(
     with torch.no_grad(), manual_seed(seed), warnings.catch_warnings():
         # an incumbent is a training point, beside which a joint posterior is nearly singular
         warnings.simplefilter("ignore", NumericalWarning)
-        swept = _sweep(values, bounds, starts, set(fixed), num_values, num_sweeps)
+        swept = _sweep(values, bounds, starts, set(fixed))
     return torch.cat([swept, random_starts])
 
 
-def _check(
-    bounds: Tensor, incumbent: Tensor, share: float, num_values: int, num_sweeps: int
-) -> Tensor:
+def _check(bounds: Tensor, incumbent: Tensor, share: float) -> Tensor:
     """The points to sweep from, ``B x d``."""
     if bounds.shape[0] != 2 or bounds.dim() != 2 or not bool(bounds.isfinite().all()):
         raise ValueError(f"bounds must be 2 x d and finite, got {bounds}.")
@@ -165,11 +159,8 @@ def _check(
         )
     if not bool(bases.isfinite().all()):
         raise ValueError(f"incumbent must be finite, got {incumbent}.")
-    if not 0 <= share <= 1 or num_values < 2 or num_sweeps < 1:
-        raise ValueError(
-            "share must be in [0, 1], num_values at least 2 and num_sweeps at least 1, got "
-            f"{share}, {num_values} and {num_sweeps}."
-        )
+    if not 0 <= share <= 1:
+        raise ValueError(f"share must be in [0, 1], got {share}.")
     return bases.clamp(bounds[0], bounds[1])
 
 
@@ -191,16 +182,12 @@ def _fixed_values(
 
 
 def _sweep(
-    values: Callable[[Tensor], Tensor],
-    bounds: Tensor,
-    starts: Tensor,
-    kept: set[int],
-    num_values: int,
-    num_sweeps: int,
+    values: Callable[[Tensor], Tensor], bounds: Tensor, starts: Tensor, kept: set[int]
 ) -> Tensor:
     """Move every coordinate of the starts ``S x q x d`` in turn to the best of some values.
 
-    Each start visits its coordinates in an order of its own, so that equal starts part.
+    Each start visits its coordinates in an order of its own, so that equal starts part; of more
+    than 100 coordinates it visits 100.
     """
     num_starts, q, d = starts.shape
     free = [place * d + column for place in range(q) for column in range(d) if column not in kept]
@@ -208,18 +195,17 @@ def _sweep(
     lower, width = bounds[0].repeat(q), (bounds[1] - bounds[0]).repeat(q)
     rows = torch.arange(num_starts, device=starts.device)
     best = values(starts.view(num_starts, q, d))
-    for _ in range(num_sweeps):
-        orders = torch.rand(num_starts, len(free), device=starts.device).argsort(-1)
-        orders = orders[:, :_MOST_COLUMNS]
-        orders = torch.tensor(free, device=starts.device)[orders]  # S x free coordinates
-        for coordinate in orders.unbind(-1):
-            offsets = torch.rand(num_starts, 1).to(starts)
-            levels = (torch.arange(num_values).to(starts) + offsets) / num_values  # S x V
-            levels = lower[coordinate, None] + width[coordinate, None] * levels
-            points = starts.unsqueeze(1).repeat(1, num_values, 1)  # S x V x q d
-            points[rows, :, coordinate] = levels
-            found, place = values(points.unflatten(-1, (q, d))).max(-1)
-            better = found > best
-            starts[rows[better], coordinate[better]] = levels[rows[better], place[better]]
-            best = torch.where(better, found, best)
+    orders = torch.rand(num_starts, len(free), device=starts.device).argsort(-1)
+    orders = orders[:, :_MOST_COLUMNS]
+    orders = torch.tensor(free, device=starts.device)[orders]  # S x free coordinates
+    for coordinate in orders.unbind(-1):
+        offsets = torch.rand(num_starts, 1).to(starts)
+        levels = (torch.arange(_NUM_VALUES).to(starts) + offsets) / _NUM_VALUES  # S x V
+        levels = lower[coordinate, None] + width[coordinate, None] * levels
+        points = starts.unsqueeze(1).repeat(1, _NUM_VALUES, 1)  # S x V x q d
+        points[rows, :, coordinate] = levels
+        found, place = values(points.unflatten(-1, (q, d))).max(-1)
+        better = found > best
+        starts[rows[better], coordinate[better]] = levels[rows[better], place[better]]
+        best = torch.where(better, found, best)
     return starts.view(num_starts, q, d)

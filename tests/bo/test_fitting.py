@@ -6,7 +6,7 @@ import pytest
 import torch
 from botorch.cross_validation import loo_cv
 from botorch.fit import fit_gpytorch_mll
-from botorch.models import ModelListGP, MultiTaskGP, SingleTaskGP, SingleTaskVariationalGP
+from botorch.models import ModelListGP, MultiTaskGP, SingleTaskGP
 from botorch.models.transforms import Normalize, Warp
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.constraints import Interval
@@ -108,14 +108,6 @@ def test_starts_of_a_network_of_convex_combinations(fits):
         last = start.covar_module.base_kernel.layers[-1].weight.squeeze(0)
         shares[number] = (last[-3:-1].sum() / last[-1]).item()  # of single columns to the joint
     assert shares[1] > 2 and shares[2] < 0.5
-
-
-def test_options_reach_the_training(fits):
-    fit_bo_model(NKNSingleTaskGP(*data()), fresh_starts=1, max_iterations=3, seed=8)
-    options = fits[0].options
-    assert (options["restarts"], options["seed"], options["progress"]) == (2, 8, True)
-    assert (options["recipe"].adam_steps, options["recipe"].lbfgs_iterations) == (0, 3)
-    assert max(len(r.trace) for r in fits[0].result.restarts) <= 3 * 20
 
 
 def test_mean_starts_at_that_of_the_targets(fits):
@@ -262,16 +254,6 @@ def test_list_of_models(fits):
     assert model.posterior(x).mean.shape == (10, 3)
 
 
-def test_a_model_that_cannot_be_trained_stops_a_list_before_it_begins(fits):
-    x, y = data()
-    first = NKNSingleTaskGP(x, y)
-    model = ModelListGP(first, SingleTaskVariationalGP(x, y, inducing_points=4))
-    before = parameters_of(first)
-    with pytest.raises(TypeError, match="exact GPs.*got SingleTaskVariationalGP"):
-        fit_bo_model(model)
-    assert fits == [] and differ(parameters_of(first), before) == set()
-
-
 def test_known_noise():
     x, y = data(m=2)
     noise = torch.full_like(y, 0.01)
@@ -281,57 +263,6 @@ def test_known_noise():
     fit_bo_model(model, fresh_starts=1, **FEW)
     assert log_posterior(model) > before + 0.1
     assert torch.equal(model.likelihood.noise, known)
-
-
-@pytest.mark.parametrize(
-    "part", ["likelihood", "covar_module.base_kernel.layers", "covar_module.base_kernel"]
-)
-def test_frozen_parameters_stay(part, fits):
-    x, y = data(m=2)
-    model = NKNSingleTaskGP(x, y)
-    model.get_submodule(part).requires_grad_(False)
-    before = parameters_of(model)
-    fit_bo_model(model, fresh_starts=1, **FEW)
-    changed = differ(parameters_of(model), before)
-    assert changed == {name for name in before if not name.startswith(part)}
-    for call in fits:
-        assert [record.status for record in call.result.restarts] == ["ok"] * 2
-    warm_start(model, moved(NKNSingleTaskGP(x, y)))
-    assert all(torch.equal(model.get_parameter(n), before[n]) for n in before if n not in changed)
-
-
-def test_seed_determines_the_fresh_starts(fits):
-    x, y = data()
-    for seed in (4, 4, 5):
-        torch.rand(1)
-        fit_bo_model(NKNSingleTaskGP(x, y), seed=seed, max_iterations=1)
-    first, again, other = (call.starts for call in fits)
-    for number in (1, 2):
-        assert differ(first[number], again[number]) == set()
-        assert differ(first[number], other[number])
-    assert differ(first[0], other[0]) == set()
-
-
-def test_single_precision():
-    x, y = data(m=2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # single precision
-        model = NKNSingleTaskGP(x.float(), y.float())
-    before = log_posterior(model)
-    fit_bo_model(model, fresh_starts=1, **FEW)
-    assert log_posterior(model) > before + 0.1
-    assert {p.dtype for p in model.parameters()} == {torch.float32}
-
-
-def test_predictions_made_before_are_forgotten():
-    x, y = data()
-    model = NKNSingleTaskGP(x, y, input_transform=Warp(d=2, indices=[0, 1]))
-    at = torch.rand(3, 2)
-    model.posterior(at)
-    fit_bo_model(model, fresh_starts=0, **FEW)
-    again = NKNSingleTaskGP(x, y, input_transform=Warp(d=2, indices=[0, 1]))
-    again.load_state_dict(model.state_dict())
-    torch.testing.assert_close(model.posterior(at).mean, again.posterior(at).mean)
 
 
 @pytest.fixture
@@ -361,42 +292,6 @@ def test_interruption_keeps_the_best_so_far(interrupt_after, fits):
     assert fit_bo_model(model) is model and not model.training
     assert log_posterior(model) > before
     torch.testing.assert_close(-log_posterior(model), torch.tensor(fits[0].result.restarts[0].loss))
-
-
-@pytest.mark.parametrize("in_second", [False, True])
-def test_interruption_ends_the_training_of_all_outputs(in_second, interrupt_after, fits):
-    x, y = data(m=3)
-    last = moved(NKNSingleTaskGP(x, y))
-    learned = parameters_of(last)
-    model = NKNSingleTaskGP(x, y)
-    options = {"previous": last, "fresh_starts": 0, "max_iterations": 5}
-    if in_second:
-        fit_bo_model(deepcopy(model), **options)
-        interrupt_after(fits[0].result.restarts[0].evaluations)  # right where the second begins
-    else:
-        interrupt_after(2)
-    fits.clear()
-    fit_bo_model(model, **options)
-    assert len(fits) == (2 if in_second else 1) and not model.training
-    now = parameters_of(model)
-    assert any(not torch.equal(now[name][0], learned[name][0]) for name in now)
-    assert all(torch.equal(now[name][1:], learned[name][1:]) for name in now)
-
-
-def test_interruption_ends_the_training_of_a_list(interrupt_after, fits):
-    model = make_list(*data(m=3))
-    interrupt_after(3)
-    fit_bo_model(model)
-    assert len(fits) == 1 and not any(part.training for part in model.models)
-
-
-def test_interruption_before_the_first_step(interrupt_after):
-    model = NKNSingleTaskGP(*data())
-    before = parameters_of(model)
-    interrupt_after(0)
-    with pytest.raises(KeyboardInterrupt):
-        fit_bo_model(model)
-    assert differ(parameters_of(model), before) == set()
 
 
 def odd_data(kind):
@@ -435,19 +330,6 @@ def test_odd_data(kind, make, fits):
     assert posterior.mean.isfinite().all() and (posterior.variance > 0).all()
     low, high = y.min() - 1, y.max() + 1
     assert (posterior.mean > low).all() and (posterior.mean < high).all()
-
-
-def test_targets_that_are_not_finite():
-    model = NKNSingleTaskGP(*data())
-    model.train_targets[3] = torch.nan
-    with pytest.raises(ValueError, match="targets contain NaN"):
-        fit_bo_model(model)
-
-
-def test_nothing_to_train():
-    model = NKNSingleTaskGP(*data()).requires_grad_(False)
-    with pytest.raises((ValueError, RuntimeError), match="no trainable parameters"):
-        fit_bo_model(model)
 
 
 @pytest.mark.parametrize(
@@ -494,18 +376,6 @@ def test_warm_start_forgets_predictions_and_transformed_inputs(as_list):
     assert not torch.allclose(new.posterior(at).mean, before)
 
 
-def test_warm_start_across_precisions():
-    x, y = data()
-    old = moved(NKNSingleTaskGP(x, y))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # single precision
-        new = NKNSingleTaskGP(x.float(), y.float())
-    warm_start(new, old)
-    for name, parameter in new.named_parameters():
-        assert parameter.dtype == torch.float32
-        torch.testing.assert_close(parameter.double(), old.get_parameter(name), rtol=1e-6, atol=0)
-
-
 def odd_network():
     """Convex combinations with a skip connection that have no additive and joint structure."""
     primitives = [RBFKernel(active_dims=(0,)), RBFKernel(active_dims=(1,)), PeriodicKernel()]
@@ -515,17 +385,6 @@ def odd_network():
         Linear(5, 1, weights="simplex"),
     ]
     return NeuralKernelNetwork(primitives, layers, skip=True)
-
-
-def test_fresh_starts_of_other_convex_networks_come_from_the_data(monkeypatch):
-    x, y = data()
-    results = []
-    own = fitting.fit_best_of
-    monkeypatch.setattr(
-        fitting, "fit_best_of", lambda *a, **k: results.append(own(*a, **k)) or results[-1]
-    )
-    fit_bo_model(NKNSingleTaskGP(x, y, structure=odd_network()), max_iterations=3)
-    assert [record.status for record in results[0].restarts] == ["ok"] * 3
 
 
 def test_a_start_that_fails_is_told(monkeypatch):
@@ -546,12 +405,6 @@ def test_fantasies_are_refused_by_name():
     points = torch.rand(1, 2, dtype=torch.float64, requires_grad=True)
     with pytest.raises(ValueError, match="fantasies"):
         fit_bo_model(model.fantasize(points, sampler))
-
-
-@pytest.mark.parametrize("options", [{"max_iterations": 2.5}, {"fresh_starts": 1.0}])
-def test_numbers_that_are_not_integers(options):
-    with pytest.raises(TypeError, match=r"must be an integer, got \d\.\d"):
-        fit_bo_model(NKNSingleTaskGP(*data()), **options)
 
 
 def test_a_state_dict_starts_as_its_model_does():

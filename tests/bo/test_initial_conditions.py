@@ -1,11 +1,7 @@
-import warnings
-from functools import partial
-
 import pytest
 import torch
 from botorch.acquisition import AcquisitionFunction, qKnowledgeGradient
 from botorch.acquisition.multi_objective import qHypervolumeKnowledgeGradient
-from botorch.exceptions.warnings import OptimizationWarning
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.optim import optimize_acqf
 from botorch.optim.initializers import gen_batch_initial_conditions
@@ -51,34 +47,14 @@ def is_within_bounds(points):
     return bool((points >= BOUNDS[0]).all() and (points <= BOUNDS[1]).all())
 
 
-@pytest.mark.parametrize("num_values", [4, 64])
 @pytest.mark.parametrize("q", [1, 3])
-def test_sweep_finds_the_best_of_a_sum_to_the_resolution_of_its_grid(q, num_values):
-    points = sweep(q=q, share=1.0, num_values=num_values)
+def test_sweep_finds_the_best_of_a_sum_to_the_resolution_of_its_grid(q):
+    points = sweep(q=q, share=1.0)
     assert points.shape == (4, q, 3) and is_within_bounds(points)
     gap = ((points - BEST) / WIDTH).abs()
-    assert (gap <= 1.0 / num_values).all()
+    assert (gap <= 1 / 16).all()
     assert gap.max() > 1e-6  # the grid of each start is shifted at random
     assert len({tuple(p.flatten().tolist()) for p in points}) == 4
-
-
-@pytest.mark.parametrize("best", [BOUNDS[0], BOUNDS[1]])
-def test_best_values_at_the_bounds(best):
-    gap = ((sweep(Separable(best), share=1.0, num_values=32) - best) / WIDTH).abs()
-    assert (gap <= 1 / 32).all()
-
-
-def test_several_sweeps_do_no_worse():
-    class Ridge(Separable):  # the best value of each column depends on that of the one before
-        def forward(self, X):
-            z = (X - BOUNDS[0]) / WIDTH
-            return -(z - z.roll(1, -1) * 0.9 - 0.08).square().sum((-1, -2)) - 0.1 * z[..., 0, 0]
-
-    found = []
-    for num_sweeps in (1, 6):
-        torch.manual_seed(0)
-        found.append(Ridge()(sweep(Ridge(), share=1.0, num_sweeps=num_sweeps)))
-    assert (found[1] >= found[0]).all() and found[1].mean() > found[0].mean() + 1e-3
 
 
 def test_values_that_are_worse_than_the_start_are_not_taken():
@@ -100,9 +76,9 @@ def test_incumbents_in_turn_moved_into_the_bounds():
     [(0.0, 4, 0), (0.5, 4, 2), (1.0, 4, 4), (0.5, 1, 1), (0.25, 8, 2), (0.01, 8, 1)],
 )
 def test_share_of_the_starting_points(share, num_restarts, num_swept):
-    points = sweep(share=share, num_restarts=num_restarts, num_values=64)
+    points = sweep(share=share, num_restarts=num_restarts)
     assert points.shape == (num_restarts, 1, 3)
-    close = (((points - BEST) / WIDTH).abs() <= 1 / 64).all(-1).flatten()
+    close = (((points - BEST) / WIDTH).abs() <= 1 / 16).all(-1).flatten()
     assert close.tolist() == [True] * num_swept + [False] * (num_restarts - num_swept)
 
 
@@ -143,17 +119,11 @@ def test_points_of_a_generator():
 @pytest.mark.parametrize("q", [1, 2])
 def test_fixed_features(column, value, q):
     seen = Separable()
-    points = sweep(seen, q=q, num_values=32, fixed_features={column: value})
+    points = sweep(seen, q=q, fixed_features={column: value})
     assert points.shape == (4, q, 3)
     assert all((p[..., 1] == 0.25).all() for p in (points, *seen.seen))
     free = [0, 2]
-    assert (((points[:2] - BEST) / WIDTH)[..., free].abs() <= 1 / 32).all()
-
-
-@pytest.mark.filterwarnings("ignore:All acquisition values for raw samples")
-def test_all_features_fixed():
-    fixed = dict(enumerate(BEST.tolist()))
-    assert torch.equal(sweep(fixed_features=fixed), BEST.expand(4, 1, 3))
+    assert (((points[:2] - BEST) / WIDTH)[..., free].abs() <= 1 / 16).all()
 
 
 def test_intra_point_constraints():
@@ -167,14 +137,13 @@ def test_intra_point_constraints():
         points = sweep(
             seen,
             q=q,
-            num_values=64,
             inequality_constraints=constraints,
             options={"n_burnin": 50, "n_thinning": 2},
         )
         assert points.shape == (4, q, 3) and is_within_bounds(points)
         assert (points[..., 1] + points[..., 0] / 4 <= 1 + 1e-6).all()
         assert (points[..., 2] >= 8 - 1e-6).all()
-        assert (points[:2, :, 2] < 8 + 10 / 64).all()  # as near to 7.5 as may be
+        assert (points[:2, :, 2] < 8 + 10 / 16).all()  # as near to 7.5 as may be
 
 
 def test_a_feasible_incumbent_is_kept_with_constraints():
@@ -195,13 +164,12 @@ def test_inter_point_constraints():
     constraints = [(indices, torch.tensor([1.0, -1.0]), 1.0)]
     points = sweep(
         q=2,
-        num_values=32,
         inequality_constraints=constraints,
         options={"n_burnin": 50, "n_thinning": 2},
     )
     assert (points[:, 1, 0] - points[:, 0, 0] >= 1 - 1e-6).all() and is_within_bounds(points)
     gap = ((points[:2] - BEST) / WIDTH).abs()
-    assert (gap[..., 1:] <= 1 / 32).all()
+    assert (gap[..., 1:] <= 1 / 16).all()
 
 
 def test_equality_constraints_leave_all_to_botorch():
@@ -240,18 +208,8 @@ def test_points_without_a_value_are_not_taken():
             values = super().forward(X)
             return values.masked_fill((X[..., 1] > 0.7).any(-1), torch.nan)
 
-    points = sweep(Holes(), share=1.0, num_values=64)
-    assert (points[..., 1] <= 0.7).all() and (points[..., 1] > 0.7 - 1 / 64).all()
-
-
-def test_a_start_without_a_value_is_left():
-    class Hole(Separable):
-        def forward(self, X):
-            values = super().forward(X)
-            return values.masked_fill((X == BOUNDS.mean(0)).all(-1).any(-1), torch.nan)
-
-    points = sweep(Hole(), share=1.0, num_values=64)
-    assert (((points - BEST) / WIDTH).abs() <= 1 / 64).all()
+    points = sweep(Holes(), share=1.0)
+    assert (points[..., 1] <= 0.7).all() and (points[..., 1] > 0.7 - 1 / 16).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -267,18 +225,12 @@ def test_points_have_the_type_of_the_bounds(dtype):
     assert points.dtype == dtype
 
 
-def test_leaves_no_gradients():
-    assert not sweep(incumbent=BEST.clone().requires_grad_()).requires_grad
-
-
 WRONG = [
     ({"incumbent": torch.ones(2)}, "B x 3 .* got the shape \\(2,\\)"),
     ({"incumbent": torch.ones(0, 3)}, r"at least one point, got the shape \(0, 3\)"),
     ({"incumbent": torch.ones(1, 1, 3)}, r"got the shape \(1, 1, 3\)"),
     ({"incumbent": torch.tensor([0.0, torch.nan, 3.0])}, "finite, got .*nan"),
-    ({"share": 1.5}, "got 1.5, 16 and 1"),
-    ({"num_values": 1}, "got 0.5, 1 and 1"),
-    ({"num_sweeps": 0}, "got 0.5, 16 and 0"),
+    ({"share": 1.5}, "got 1.5"),
     ({"fixed_features": {0: torch.ones(4)}}, r"one value, got the shape \(4,\) for column 0"),
     ({"fixed_features": {3: 1.0}}, "Column 3 is fixed and there are 3"),
 ]
@@ -297,11 +249,6 @@ def test_arguments_without_meaning(options, message):
 def test_bounds_without_meaning(bounds):
     with pytest.raises(ValueError, match="bounds must be 2 x d and finite, got"):
         coordinate_sweep_initial_conditions(Separable(), bounds, 1, 4, 8, incumbent=torch.zeros(2))
-
-
-def test_unknown_arguments():
-    with pytest.raises(TypeError, match="num_value"):
-        sweep(num_value=3)
 
 
 @pytest.mark.parametrize("name", ["qKnowledgeGradient", "qHypervolumeKnowledgeGradient"])
@@ -341,14 +288,6 @@ def test_optimize_acqf_reaches_the_best_point(q):
     assert without < value - 0.5  # BoTorch's own starting points do not see the peaks
 
 
-def test_optimize_acqf_with_negative_fixed_feature_and_limits():
-    point, _ = optimize(
-        Separable(), fixed_features={-1: 3.0}, options={"batch_limit": 2, "init_batch_limit": 6}
-    )
-    torch.testing.assert_close(point[0, :2], BEST[:2], rtol=1e-3, atol=1e-3)
-    assert point[0, 2] == 3.0
-
-
 def test_optimize_acqf_one_after_another_with_pending_points_and_constraints():
     class Apart(Separable):
         """Points far from those that are pending."""
@@ -373,30 +312,3 @@ def test_optimize_acqf_one_after_another_with_pending_points_and_constraints():
     torch.testing.assert_close(points[0, :2], BEST[:2], rtol=1e-3, atol=1e-3)
     assert (points[1, 1] - points[0, 1]).abs() > 0.2 and (points[1, 0] - BEST[0]).abs() < 1e-2
     assert acquisition.X_pending is None
-
-
-def test_optimize_acqf_tries_again_with_new_starting_points():
-    calls = []
-
-    def generate(*args, **options):
-        calls.append(coordinate_sweep_initial_conditions(*args, **options))
-        return calls[-1]
-
-    class Failing(Separable):
-        def forward(self, X):
-            if X.requires_grad and len(calls) == 1:
-                warnings.warn("on purpose", OptimizationWarning, stacklevel=2)
-            return super().forward(X)
-
-    with pytest.warns(RuntimeWarning, match="Trying again with a new set"):
-        point, _ = optimize(Failing(), ic_generator=generate)
-    assert len(calls) == 2 and not torch.equal(*calls)
-    torch.testing.assert_close(point[0], BEST, rtol=1e-3, atol=1e-3)
-
-
-def test_a_partial_function_serves_as_well():
-    generate = partial(coordinate_sweep_initial_conditions, incumbent=BOUNDS.mean(0))
-    point, _ = optimize_acqf(
-        Separable(), BOUNDS, q=1, num_restarts=2, raw_samples=8, ic_generator=generate
-    )
-    torch.testing.assert_close(point[0], BEST, rtol=1e-3, atol=1e-3)

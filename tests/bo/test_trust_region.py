@@ -2,15 +2,13 @@ import math
 
 import pytest
 import torch
-from botorch.acquisition import LogExpectedImprovement
 from botorch.models import MixedSingleTaskGP, ModelListGP, MultiTaskGP, SingleTaskGP
 from botorch.models.transforms import Normalize
 from botorch.models.transforms.input import InputPerturbation
-from botorch.optim import optimize_acqf
-from gpytorch.kernels import LinearKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from torch.testing import assert_close
 
-from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, trust_region
+from gpytorch_nkn.bo import trust_region
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 
 BOUNDS = torch.tensor([[-1.0, 0.0, 2.0], [3.0, 1.0, 12.0]], dtype=torch.float64)
@@ -127,15 +125,6 @@ def test_categories_and_whole_columns_do_not_widen_the_others(length):
     assert ((region.bounds[1] - region.bounds[0])[:2] / WIDTH[:2] <= length + 1e-6).all()
 
 
-def test_a_model_that_is_certain_at_the_best_point_gives_a_cube():
-    inputs = UNIT.clone()
-    inputs[Y.argmax()] = 0.0
-    unit = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
-    model = SingleTaskGP(inputs, Y, covar_module=LinearKernel())
-    region = trust_region(inputs, Y, unit, num_initial=12, model=model)
-    assert_close(region.bounds[1], torch.full((3,), 0.4, dtype=torch.float64))
-
-
 def test_input_transforms_with_copies_of_a_point():
     kernel = rbf_model().covar_module
     for count in (2, 4):
@@ -216,14 +205,6 @@ def test_vanishes_and_begins_anew():
     assert replayed([0, 1, 2] + [0] * 15, patience=1) == (0.4, 2)
 
 
-@pytest.mark.parametrize("number", range(3, 20))
-def test_what_was_evaluated_later_does_not_change_what_was(number):
-    drawn = torch.randn(20, generator=torch.Generator().manual_seed(2)).tolist()
-    length, restarts = replayed(drawn[:number], patience=2)
-    later = replayed(drawn[: number + 1], patience=2)
-    assert later[1] >= restarts and later[0] in (length, length / 2, min(1.6, 2 * length), 0.8)
-
-
 def test_failed_trials_are_no_gain_and_never_the_centre():
     nan = math.nan
     assert replayed([0, 1, nan, nan, nan, nan, nan]) == (0.4, 0)
@@ -249,43 +230,6 @@ def test_whole_columns_and_those_of_categories():
     region = trust_region(mixed, Y, bounds, num_initial=12, model=model)
     assert torch.equal(region.bounds[:, 2], bounds[:, 2])
     assert region.bounds.isfinite().all()
-
-
-def test_single_precision_and_one_point():
-    single = trust_region(X.float(), Y.float(), BOUNDS, num_initial=12)
-    mixed = trust_region(X.float(), Y.float(), BOUNDS, num_initial=12, model=rbf_model())
-    assert mixed.bounds.dtype == torch.float32
-    assert single.bounds.dtype == torch.float32
-    double = trust_region(X, Y, BOUNDS, num_initial=12)
-    assert_close(single.bounds.double(), double.bounds, rtol=1e-5, atol=1e-5)
-    one = trust_region(X[:1], Y[:1], BOUNDS, num_initial=1)
-    assert (one.bounds[0] <= X[0]).all() and (X[0] <= one.bounds[1]).all()
-
-
-def test_points_outside_of_the_space():
-    region = trust_region(X + 100, Y, BOUNDS, num_initial=12)
-    assert (region.bounds[0] < region.bounds[1]).all()
-    assert (region.bounds >= BOUNDS[0]).all() and (region.bounds <= BOUNDS[1]).all()
-
-
-def test_a_search_stays_within():
-    model = rbf_model()
-    values = torch.cat([Y, Y.new_full((8, 1), float(Y.min()))])
-    points = torch.cat([X, X[:8]])
-    region = trust_region(points, values, BOUNDS, num_initial=12, model=model)
-    assert region.length == 0.2
-    candidate, _ = optimize_acqf(
-        LogExpectedImprovement(model, best_f=Y.max()),
-        region.bounds,
-        q=1,
-        num_restarts=2,
-        raw_samples=8,
-        ic_generator=coordinate_sweep_initial_conditions,
-        incumbent=points[:3],  # some of which are outside
-    )
-    slack = 1e-9
-    assert (candidate >= region.bounds[0] - slack).all()
-    assert (candidate <= region.bounds[1] + slack).all()
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,6 @@ WITHOUT_ARRAYS = {
     baselines.gp_forecast,  # rbf_forecast is one of its
     bo.coordinate_sweep_initial_conditions,
     bo.fit_bo_model,
-    bo.optimize_acqf_by_groups,
     bo.warm_start,
     datasets.load_co2,
     datasets.load_texture,
