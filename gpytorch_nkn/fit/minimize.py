@@ -115,7 +115,7 @@ class FlatParameters:
     ):
         self._objective = Objective(model) if loss is None else None
         self._loss: Callable[[], Tensor] = self._objective or loss  # type: ignore[assignment]
-        self._model = model
+        self._module = model
         self.end = end
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         if not self._parameters:
@@ -195,7 +195,7 @@ class FlatParameters:
             return None
         here, gradients = self.values.clone(), self.gradients.clone()
         try:
-            closed_form = TrainingLoss(self._model, self.values)
+            closed_form = TrainingLoss(self._module, self.values)
             self.values.add_(0.05)
             away = self._differentiate()  # before the closed form takes the memory of a matrix
             if not _agree(closed_form(), (away, self.gradients)):
