@@ -111,15 +111,6 @@ def test_forecast_is_that_of_the_estimator(run, tmp_path, forecast_only):
     np.testing.assert_allclose(means, forecaster.predict(time[24:]), rtol=1e-6)
 
 
-def test_horizon_goes_on_after_the_end_without_scores(run, monthly):
-    code, printed, rows, summary = run("forecast", monthly, *FAST, "--horizon", "3")
-    assert code == 0
-    assert [row["time"] for row in rows] == ["2004-05", "2004-06", "2004-07"]
-    assert {row["observed"] for row in rows} == {""}
-    assert list(summary["results"]) == ["NKN"] and set(summary["results"]["NKN"]) == {"seconds"}
-    assert "RMSE" not in printed.out and "2004-07" in printed.out
-
-
 def test_logarithms_keep_the_band_positive(run, tmp_path, forecast_only):
     path = tmp_path / "small.csv"
     path.write_text("t,y\n" + "\n".join(f"{t},{np.exp(np.sin(t))}" for t in range(20)))
@@ -128,25 +119,6 @@ def test_logarithms_keep_the_band_positive(run, tmp_path, forecast_only):
     path.write_text("t,y\n1,1\n2,-2\n3,1\n4,3\n")
     code, printed, _, _ = run("forecast", path, *FAST, "--transform", "log", "--horizon", "2")
     assert code == 2 and "needs positive targets, got -2" in printed.err
-
-
-def test_bounds_keep_the_band_of_shares(run, tmp_path, forecast_only):
-    path = tmp_path / "shares.csv"
-    path.write_text("t,y\n" + "\n".join(f"{t},{50 + 49 * np.sin(t):.1f}" for t in range(30)))
-    bounds = ("--bounds", "0", "100", "--transform", "auto")
-    _, _, rows, _ = run("forecast", path, *FAST, *bounds, "--horizon", "9")
-    ends = [float(row[name]) for row in rows for name in ("lower95", "upper95")]
-    assert 0 <= min(ends) and max(ends) <= 100
-    code, printed, _, _ = run("forecast", path, *FAST, "--bounds", "0", "50", "--horizon", "2")
-    assert code == 2 and "targets within the bounds" in printed.err
-
-
-def test_columns_are_named_by_options(run, tmp_path, forecast_only):
-    path = tmp_path / "wide.csv"
-    lines = [f"{i % 3},{v},{i}" for i, v in enumerate(values(20))]
-    path.write_text("group,price ($),day\n" + "\n".join(lines))
-    code, _, rows, _ = run("forecast", path, *FAST, "--time", "day", "--target", "price ($)")
-    assert code == 0 and [row["time"] for row in rows] == ["18", "19"]
 
 
 def test_options_of_the_file_reach_its_reader(run, tmp_path, forecast_only):
@@ -168,25 +140,6 @@ def test_options_of_the_file_reach_its_reader(run, tmp_path, forecast_only):
     assert summary["rows"]["total"] == 11 and summary["settings"]["where"] == [["Laden", "b"]]
     assert "Note: 1 row without a value of 'Größe' left out." in printed.out
     assert "median" in printed.out
-
-
-@pytest.mark.parametrize(
-    ("option", "first"), [("--day-first", "2001-07-01"), ("--month-first", "2001-01-07")]
-)
-def test_days_or_months_come_first_as_is_asked_for(run, tmp_path, forecast_only, option, first):
-    path = tmp_path / "days.csv"
-    path.write_text("t,y\n" + "".join(f"01/0{i}/2001,{i % 3}\n" for i in range(1, 7)))
-    code, _, rows, _ = run("forecast", path, *FAST, "--horizon", "1", option)
-    assert code == 0 and rows[0]["time"] == first
-
-
-def test_quarters_go_on_as_quarters(run, tmp_path, forecast_only):
-    path = tmp_path / "quarters.csv"
-    rows = [f"{1960 + i // 4}Q{i % 4 + 1},{i % 4 + 0.1 * i:.2f}" for i in range(16)]
-    path.write_text("quarter,earnings\n" + "\n".join(rows))
-    code, printed, rows, _ = run("forecast", path, *FAST, "--horizon", "3")
-    assert code == 0 and [row["time"] for row in rows] == ["1964-01", "1964-04", "1964-07"]
-    assert "Note: Times are read as quarters, and dated to their first month." in printed.out
 
 
 @pytest.fixture
@@ -233,44 +186,6 @@ def test_rows_without_a_target_are_forecast_by_covariates(
     assert code == 0 and len(rows) == 4 and summary["results"]["NKN"]["coverage"] >= 0
 
 
-def test_covariates_that_are_not_known_end_in_one_line_and_code_2(run, with_price):
-    options = ["--target", "sales", "--covariates", "price"]
-    for more, message in [
-        (["--horizon", "9"], "got 6: add rows without a target to the file, or name a second file"),
-        (["--future", "nowhere.csv"], "cannot read nowhere.csv: No such file"),
-    ]:
-        code, printed, rows, _ = run("forecast", with_price, *FAST, *options, *more)
-        assert code == 2 and rows is None
-        assert message in printed.err and printed.err.count("\n") == 1
-
-
-def test_the_budget_is_for_the_models_to_compare_with_too(run, monthly, monkeypatch, forecast_only):
-    budgets = {}
-
-    def baseline(x, y, new, *, seed, budget):
-        budgets["RBF"] = budget
-        raise RuntimeError("none")
-
-    fit = NKNForecaster.fit
-
-    def spy(self, *data, **options):
-        budgets["NKN"] = self.budget
-        return fit(self, *data, **options)
-
-    monkeypatch.setattr("gpytorch_nkn.baselines.rbf_forecast", baseline)
-    monkeypatch.setattr(NKNForecaster, "fit", spy)
-    run("forecast", monthly, *FAST, "--budget", "100")
-    assert 0 < budgets["RBF"] < 100 and 70 < budgets["NKN"] < 95
-    run("forecast", monthly, *FAST, "--budget", "100", "--horizon", "2")
-    assert 95 < budgets["NKN"] <= 100
-
-
-def test_smoke_variable_shortens_the_training(run, monthly, monkeypatch, forecast_only):
-    monkeypatch.setenv("GPYTORCH_NKN_SMOKE", "1")
-    code, _, _, summary = run("forecast", monthly)
-    assert code == 0 and summary["settings"]["quality"] == "fast"
-
-
 def test_demo_ends_by_telling_where_the_figure_is(run, tmp_path, monkeypatch):
     monkeypatch.setattr("gpytorch_nkn.baselines.rbf_forecast", no_baseline)
     code, printed, rows, summary = run("demo", *FAST)
@@ -292,13 +207,6 @@ def test_report_is_a_page_in_a_folder_that_is_made(run, monthly, tmp_path, undra
     assert any(line.startswith("39 values were split into ") for line in lines)
     assert f"The report is at {page}" in lines
     assert lines[-1] == f"The figure is at {tmp_path / 'out' / 'forecast.png'}"
-
-
-def test_a_long_horizon_is_cut_in_the_report_only(run, tmp_path, undrawn):
-    path, page = tmp_path / "short.csv", tmp_path / "found.html"
-    path.write_text("t,y\n1,1\n2,2\n3,1\n4,3\n")
-    code, _, rows, _ = run("forecast", path, *FAST, "--horizon", "400", "--report", page)
-    assert code == 0 and len(rows) == 400 and page.exists()
 
 
 def no_training(*_, **__):
@@ -327,19 +235,6 @@ def test_a_report_needs_matplotlib(run, monthly, monkeypatch, tmp_path):
     assert code == 2 and not page.exists()
     expected = "a report needs matplotlib: pip install 'gpytorch_nkn[plot]'"
     assert printed.err == f"gpytorch-nkn: error: {expected}\n"
-
-
-def test_a_report_that_fails_leaves_the_forecast_and_has_code_1(
-    run, monthly, monkeypatch, tmp_path
-):
-    def fail(*_, **__):
-        raise RuntimeError("not positive definite")
-
-    monkeypatch.setattr("gpytorch_nkn.interpretation.report", fail)
-    monkeypatch.setattr("gpytorch_nkn.baselines.rbf_forecast", no_baseline)
-    code, printed, rows, summary = run("forecast", monthly, *FAST, "--report", tmp_path / "a.html")
-    assert code == 1 and rows and summary
-    assert "no report could be made: not positive definite" in printed.err
 
 
 def test_without_matplotlib_the_tables_are_still_written(run, monthly, monkeypatch, tmp_path):
@@ -406,11 +301,6 @@ def test_bad_options_end_in_one_line_and_code_2(run, monthly, name):
     code, printed, rows, _ = run("forecast", *options)
     assert code == 2 and rows is None
     assert message in printed.err and printed.err.count("\n") == 1
-
-
-def test_a_folder_that_cannot_be_made_is_named(monthly, capsys):
-    assert main(["forecast", str(monthly), *FAST, "--out", str(monthly / "x")]) == 2
-    assert "cannot make the folder" in capsys.readouterr().err
 
 
 def test_training_that_fails_has_code_1(run, monthly, monkeypatch):

@@ -176,45 +176,12 @@ def test_transparent_pixels_are_missing_without_a_mask(run, save, inpaint, mask_
     assert expected in printed.out.splitlines()
 
 
-def test_colour_that_is_gray_is_learned_once(run, save, inpaint, mask_file):
-    gray = draw(20, 16)
-    code, printed, out = run(save("a.png", np.stack([gray] * 3, -1)), "--mask", mask_file)
-    assert code == 0, printed.err
-    assert inpaint.image.shape == (20, 16) and inpaint.options["channel_axis"] is None
-    with Image.open(out / "filled.png") as file:
-        assert file.mode == "RGB" and np.unique(np.asarray(file)[a_mask()]) == 128
-    with np.load(out / "inpaint.npz") as numbers:
-        assert numbers["mean"].shape == numbers["std"].shape == (20, 16, 3)
-
-
-def test_notices_of_the_files_are_printed_and_written(run, save, inpaint):
-    mask = save("mask.jpg", np.uint8(255 * a_mask()))
-    code, printed, out = run(save("a.png", draw(20, 16)), "--mask", mask)
-    notice = "mask.jpg is compressed with loss: missing is what is bright."
-    assert code == 0 and f"Note: {notice}" in printed.out.splitlines()
-    assert json.loads((out / "summary.json").read_text())["notices"] == [notice]
-
-
-def test_smoke_variable_shortens_the_training(run, save, inpaint, mask_file, monkeypatch):
-    monkeypatch.setenv("GPYTORCH_NKN_SMOKE", "1")
-    assert run(save("a.png", draw(20, 16)), "--mask", mask_file)[0] == 0
-    assert inpaint.options["restarts"] == 1 and inpaint.options["budget"] <= 2
-
-
 def test_without_matplotlib_everything_else_is_written(run, save, inpaint, mask_file, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     code, printed, out = run(save("a.png", draw(20, 16)), "--mask", mask_file)
     assert code == 0 and (out / "filled.png").exists() and (out / "summary.json").exists()
     assert not (out / "uncertainty.png").exists()
     assert "pip install 'gpytorch_nkn[plot]'" in printed.out
-
-
-def test_without_pillow_the_extra_is_named(run, save, inpaint, mask_file, monkeypatch):
-    path = save("a.png", draw(20, 16))
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    code, printed, _ = run(path, "--mask", mask_file)
-    expected = "Images are read and written with Pillow: pip install 'gpytorch_nkn[plot]'."
-    assert code == 2 and printed.err == f"gpytorch-nkn: error: {expected}\n"
 
 
 FAULTS = [
@@ -280,22 +247,6 @@ def test_faults_end_in_one_line_and_code_2_before_the_training(
     assert printed.err.count("\n") == 1 and not (out / "filled.png").exists()
 
 
-def test_folders_that_cannot_be_written_are_named_before_the_training(
-    run, save, inpaint, mask_file, monkeypatch, capsys
-):
-    path = save("a.png", draw(20, 16))
-    assert main(["inpaint", str(path), "--mask", str(mask_file), "--out", str(path / "x")]) == 2
-    assert "cannot make the folder" in capsys.readouterr().err
-
-    def refuse(**_):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
-    code, printed, out = run(path, "--mask", mask_file)
-    assert code == 2 and inpaint.options is None
-    assert printed.err == f"gpytorch-nkn: error: cannot write to {out}: Permission denied\n"
-
-
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
@@ -324,9 +275,3 @@ def test_a_pattern_is_continued_into_the_hole(run, save):
     error = (filled - pixels)[hole > 0]
     assert np.square(error).mean() < 0.02 * pixels[hole > 0].var()
     assert not json.loads((out / "summary.json").read_text())["interrupted"]
-
-
-def test_an_unknown_kernel_is_named(run, save, mask_file):
-    code, printed, _ = run(save("a.png", draw(20, 16)), "--mask", mask_file, "--kernel", "wavy")
-    assert code == 2 and "invalid choice: 'wavy'" in printed.err
-    assert all(name in printed.err for name in grids.STRUCTURES)

@@ -40,7 +40,7 @@ Import this module before a stored experiment is loaded, too: Ax finds classes b
 """
 
 try:
-    from gpytorch_nkn.ax.acquisition import CoordinateSweepAcquisition, EnsembleAcquisition
+    from gpytorch_nkn.ax.acquisition import EnsembleAcquisition
     from gpytorch_nkn.ax.client_report import report_client
     from gpytorch_nkn.ax.registration import register as _register
     from gpytorch_nkn.ax.strategy import make_generation_strategy
@@ -50,7 +50,6 @@ except ImportError as error:
     ) from error
 
 __all__ = [
-    "CoordinateSweepAcquisition",
     "EnsembleAcquisition",
     "make_generation_strategy",
     "report_client",

@@ -1,4 +1,4 @@
-"""What the acquisition functions of Ax are told of ensembles, and where their search starts."""
+"""Ax's acquisition for ensembles, searched from coordinate sweeps."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from torch import Tensor
 from gpytorch_nkn.bo import coordinate_sweep_initial_conditions
 from gpytorch_nkn.models import StructureEnsembleGP
 
-__all__ = ["CoordinateSweepAcquisition", "EnsembleAcquisition"]
+__all__ = ["EnsembleAcquisition"]
 
 _SAMPLED = (MCAcquisitionFunction, MultiObjectiveMCAcquisitionFunction)
 
 
 class EnsembleAcquisition(Acquisition):
-    """Ax's acquisition, told what an ensemble needs: which outcomes shall be small, and draws.
+    """Ax's acquisition for the models of this package.
 
-    Ax models outcomes that are to be minimised, or bounded from above, as they are. A
-    :class:`.StructureEnsembleGP` has to know (``maximize``).
-
-    BoTorch's default number of draws is for each member. With eight of them that is eight times the
-    work, of which several objectives make most: their front is partitioned for every draw. A
-    ``sampler`` or ``mc_samples`` among the options of the acquisition function goes before.
+    A :class:`.StructureEnsembleGP` receives the direction of each outcome: Ax models outcomes that
+    are to be minimised, or bounded from above, as they are. BoTorch's default number of draws is
+    divided among the members of an ensemble; a ``sampler`` or ``mc_samples`` among the options of
+    the acquisition function goes before. In search spaces without discrete parameters half of the
+    starting points are coordinate sweeps of the best points
+    (:func:`gpytorch_nkn.bo.coordinate_sweep_initial_conditions`), unless the options of the
+    optimiser have an ``ic_generator``.
 
     For ``GeneratorSpec(generator_kwargs={"acquisition_class": EnsembleAcquisition, ...})``.
     """
@@ -68,17 +69,6 @@ class EnsembleAcquisition(Acquisition):
             upper = self._outcome_constraints[0].sum(0)
             wanted = torch.where(wanted == 0, -upper.to(wanted), wanted)
         return (wanted >= 0).tolist()
-
-
-class CoordinateSweepAcquisition(EnsembleAcquisition):
-    """Ax's acquisition, half of whose starting points are coordinate sweeps of the best points.
-
-    The sweeps are those of :func:`gpytorch_nkn.bo.coordinate_sweep_initial_conditions`. They take
-    place where BoTorch's ``optimize_acqf`` does: in search spaces without discrete parameters.
-
-    For ``GeneratorSpec(generator_kwargs={"acquisition_class": CoordinateSweepAcquisition, ...})``.
-    An ``ic_generator`` among the options of the optimiser goes before.
-    """
 
     def optimize(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Candidates, their acquisition values and weights; arguments are those of the base."""

@@ -26,7 +26,7 @@ from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.kernels import LinearKernel
 
-from gpytorch_nkn.ax.acquisition import CoordinateSweepAcquisition, EnsembleAcquisition
+from gpytorch_nkn.ax.acquisition import EnsembleAcquisition
 from gpytorch_nkn.ax.joint_constraints import (
     JointBilogY,
     JointConstraints,
@@ -118,7 +118,6 @@ def register() -> None:
     """Make everything known to Ax; again does no harm."""
     submodel_input_constructor.register(_MODELS)(_model_arguments)
     covar_module_argparse.register(NeuralKernelNetwork)(_network_arguments)
-    register_acquisition(CoordinateSweepAcquisition)
     register_acquisition(EnsembleAcquisition)
     register_kernel(NeuralKernelNetwork)
     register_mll(AnalyticExactMarginalLogLikelihood)

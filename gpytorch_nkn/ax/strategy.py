@@ -14,7 +14,7 @@ from ax.generation_strategy.transition_criterion import MaxTrialsAwaitingData, M
 from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 
-from gpytorch_nkn.ax.acquisition import CoordinateSweepAcquisition, EnsembleAcquisition
+from gpytorch_nkn.ax.acquisition import EnsembleAcquisition
 from gpytorch_nkn.ax.joint_constraints import transforms
 from gpytorch_nkn.kernels.network import NETWORKS, check_word
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
@@ -28,7 +28,6 @@ def make_generation_strategy(
     *,
     structure: str = "optimization",
     initialization_trials: int = 5,
-    coordinate_sweeps: bool = True,
     optimizer_options: Mapping[str, Any] | None = None,
     seed: int | None = None,
 ) -> GenerationStrategy:
@@ -51,7 +50,6 @@ def make_generation_strategy(
             over several.
         initialization_trials: Number of quasi-random trials, at least 1. Trials that the
             experiment has already count; half of them must be completed before the model starts.
-        coordinate_sweeps: Search the acquisition function from coordinate sweeps, too.
         optimizer_options: Options of BoTorch's ``optimize_acqf``, such as
             ``{"num_restarts": 8, "raw_samples": 256}``.
         seed: Determines the quasi-random points.
@@ -108,9 +106,8 @@ def make_generation_strategy(
     arguments: dict[str, Any] = {
         "surrogate_spec": spec,
         "transforms": transforms(),
+        "acquisition_class": EnsembleAcquisition,
     }
-    acquisition = CoordinateSweepAcquisition if coordinate_sweeps else EnsembleAcquisition
-    arguments["acquisition_class"] = acquisition
     options = {"optimizer_kwargs": dict(optimizer_options)} if optimizer_options else {}
     then = GenerationNode(
         name="NKN",

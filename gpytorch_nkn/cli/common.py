@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import tempfile
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -13,7 +14,16 @@ from typing import Any
 
 from gpytorch_nkn import __version__
 
-__all__ = ["UserError", "is_smoke_test", "make_folder", "settings", "versions", "write_summary"]
+__all__ = [
+    "UserError",
+    "is_smoke_test",
+    "literal",
+    "make_folder",
+    "new_axes",
+    "settings",
+    "versions",
+    "write_summary",
+]
 
 _SMOKE_VARIABLE = "GPYTORCH_NKN_SMOKE"
 _LIBRARIES = ("torch", "gpytorch", "botorch", "linear_operator", "numpy", "scipy")
@@ -33,11 +43,34 @@ def is_smoke_test() -> bool:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder with those above it; the error is one line."""
+    """Make a folder with those above it, in which files can be made; the error is one line."""
     try:
         path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
     except OSError as error:
         raise UserError(f"cannot make the folder {path}: {error.strerror}") from None
+
+
+def new_axes(size: tuple[float, float]) -> Any:
+    """Axes of a figure of a size in inches in the style of reports; None without matplotlib."""
+    try:
+        from matplotlib import style
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    from gpytorch_nkn.plotting import STYLE
+
+    figure = Figure(figsize=size, dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    with style.context(STYLE):
+        return figure.add_subplot()
+
+
+def literal(text: str) -> str:
+    """A text that is no formula."""
+    return text.replace("$", r"\$")
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:

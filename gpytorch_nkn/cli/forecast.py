@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import importlib.util
 import time
 from dataclasses import dataclass
@@ -15,7 +14,9 @@ import numpy as np
 from gpytorch_nkn.cli.common import (
     UserError,
     is_smoke_test,
+    literal,
     make_folder,
+    new_axes,
     settings,
     versions,
     write_summary,
@@ -57,7 +58,12 @@ def run_forecast(args: argparse.Namespace) -> None:
     make_folder(args.out)
     if args.report is not None:
         _prepare_report(args.report)
-    print(_describe(series, train, new_x, observed), flush=True)
+    print(
+        f"{series.name}: learning from {train.sum()} rows to {_time_text(series.x[train][-1])}; "
+        f"{'forecasting' if observed is None else 'held out are'} {new_x.size} steps, "
+        f"{_time_text(new_x[0])} to {_time_text(new_x[-1])}.",
+        flush=True,
+    )
 
     # dates are turned into numbers together, so that all of them are counted in the same way
     times = np.concatenate([series.x, new_x])
@@ -231,18 +237,6 @@ def _future(series: TimeSeries, horizon: int) -> _Task:
     return _Task(train, series.future_x[:horizon], None, later)
 
 
-def _describe(
-    series: TimeSeries, train: np.ndarray, new_x: np.ndarray, observed: np.ndarray | None
-) -> str:
-    learned = (
-        f"{series.name}: learning from {train.sum()} rows to {_time_text(series.x[train][-1])}"
-    )
-    span = f"{_time_text(new_x[0])} to {_time_text(new_x[-1])}"
-    if observed is None:
-        return f"{learned}; forecasting {new_x.size} steps, {span}."
-    return f"{learned}; held out are {new_x.size}, {span}."
-
-
 def _forecast_all(
     args: argparse.Namespace,
     x: np.ndarray,
@@ -344,15 +338,17 @@ class _MethodForecast:
 def _write_csv(
     path: Path, new_x: np.ndarray, result: _MethodForecast, observed: np.ndarray | None
 ) -> None:
-    columns = [result.mean, result.std, result.lower, result.upper]
-    if observed is not None:
-        columns.append(observed)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["time", "median", "std", "lower95", "upper95", "observed"])
-        for moment, *values in zip(new_x, *columns, strict=True):
-            cells = [f"{value:.10g}" for value in values]
-            writer.writerow([_time_text(moment), *cells, *[""] * (5 - len(cells))])
+    import pandas as pd
+
+    table = {
+        "time": [_time_text(moment) for moment in new_x],
+        "median": result.mean,
+        "std": result.std,
+        "lower95": result.lower,
+        "upper95": result.upper,
+        "observed": np.nan if observed is None else observed,
+    }
+    pd.DataFrame(table).to_csv(path, index=False, float_format="%.10g")
 
 
 def _draw(
@@ -365,25 +361,16 @@ def _draw(
     result: _MethodForecast,
 ) -> bool:
     """Draw the forecast; False if matplotlib is missing."""
-    try:
-        from matplotlib import style
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
+    ax = new_axes((9, 4.5))
+    if ax is None:
         return False
-    from gpytorch_nkn.plotting import STYLE, plot_forecast
+    from gpytorch_nkn.plotting import plot_forecast
 
-    ahead = times[train.size :]
+    past, ahead = times[: train.size], times[train.size :]
     order = np.argsort(ahead, kind="stable")
-    begin = ahead.min() - _HISTORY * max(
-        np.ptp(ahead), ahead.min() - times[: train.size][train].max()
-    )
-    shown = train & (times[: train.size] >= begin)
+    begin = ahead.min() - _HISTORY * max(np.ptp(ahead), ahead.min() - past[train].max())
+    shown = train & (past >= begin)
     dates = "datetime64[s]" if series.has_dates else float
-    figure = Figure(figsize=(9, 4.5), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    with style.context(STYLE):
-        ax = figure.add_subplot()
     plot_forecast(
         ax,
         new_x[order].astype(dates),
@@ -392,28 +379,20 @@ def _draw(
         result.upper[order],
         train=(series.x[shown].astype(dates), series.y[shown]),
         test=None if observed is None else (new_x.astype(dates), observed),
-        x_label=_literal(series.x_label),
-        y_label=_literal(series.y_label),
-        title=_literal(series.name),
+        x_label=literal(series.x_label),
+        y_label=literal(series.y_label),
+        title=literal(series.name),
     )
-    figure.savefig(path)
+    ax.figure.savefig(path)
     return True
 
 
-def _literal(text: str) -> str:
-    return text.replace("$", r"\$")  # not a formula
-
-
 def _table(scores: dict[str, dict[str, float]]) -> str:
-    head = f"{'':<15}{'RMSE':>10}{'MAE':>10}{'log density':>13}{'95 % cover':>12}{'seconds':>9}"
-    lines = [head]
-    for name, values in scores.items():
-        lines.append(
-            f"{name:<15}{values['rmse']:>10.4g}{values['mae']:>10.4g}"
-            f"{values['mean_log_density']:>13.3f}{values['coverage']:>11.0%} "
-            f"{values['seconds']:>9.1f}"
-        )
-    return "\n".join(lines)
+    import pandas as pd
+
+    names = {"rmse": "RMSE", "mae": "MAE", "mean_log_density": "log density"}
+    names |= {"coverage": "95 % cover", "seconds": "seconds"}
+    return pd.DataFrame(scores).T[list(names)].rename(columns=names).to_string(float_format="%.4g")
 
 
 def _outlook(new_x: np.ndarray, result: _MethodForecast, label: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,9 @@ import numpy as np
 from gpytorch_nkn.cli.common import (
     UserError,
     is_smoke_test,
+    literal,
     make_folder,
+    new_axes,
     settings,
     versions,
     write_summary,
@@ -40,7 +41,6 @@ def run_inpaint(args: argparse.Namespace) -> None:
     image = _read(read_image, args.file)
     mask, notices = _missing(image, args.mask)
     make_folder(args.out)
-    _try_to_write(args.out)
     height, width = mask.shape
     count = int(mask.sum())
     for notice in (*image.notices, *notices):
@@ -133,15 +133,6 @@ def _missing(image: ImageFile, path: Path | None) -> tuple[np.ndarray, tuple[str
     return mask, notices
 
 
-def _try_to_write(folder: Path) -> None:
-    """End the command before the training if nothing could be written."""
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror or error}") from None
-
-
 def _fill(image: ImageFile, mask: np.ndarray, args: argparse.Namespace) -> InpaintResult:
     from gpytorch_nkn.grids import inpaint
 
@@ -170,27 +161,17 @@ def _draw_uncertainty(
     path: Path, filled: np.ndarray, std: np.ndarray, mask: np.ndarray, name: str
 ) -> bool:
     """Draw the deviation of the missing pixels over the pale image; False without matplotlib."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
+    height, width = mask.shape
+    scale = _INCHES / max(height, width)
+    ax = new_axes((max(width * scale, 3.5), height * scale + 1.2))
+    if ax is None:
         return False
     from gpytorch_nkn.plotting import draw_uncertainty, put_title
 
-    height, width = mask.shape
-    scale = _INCHES / max(height, width)
-    beside = width < 1.6 * height  # wide images have no room for the words at a bar beside them
-    size = (
-        max(width * scale, 3.0) + 1.2 * beside,
-        max(height * scale, 3.0 * beside) + (0.6 if beside else 1.2),
-    )
-    figure = Figure(figsize=size, dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    ax = figure.add_subplot()
     whole, deviations = (np.atleast_3d(part) for part in (filled, std))
     whole = np.clip(np.broadcast_to(whole, (*mask.shape, 3)), 0, 1)
-    label, location = "standard deviation (0 black, 1 white)", "right" if beside else "bottom"
-    draw_uncertainty(ax, whole, deviations, mask, label, location=location)
-    put_title(ax, f"Uncertainty of the filled pixels of {name}".replace("$", r"\$"))
-    figure.savefig(path)
+    label = "standard deviation (0 black, 1 white)"
+    draw_uncertainty(ax, whole, deviations, mask, label)
+    put_title(ax, literal(f"Uncertainty of the filled pixels of {name}"))
+    ax.figure.savefig(path)
     return True

@@ -2,7 +2,6 @@
 
 from gpytorch_nkn.interpretation.checks import check_residuals, leave_one_out
 from gpytorch_nkn.interpretation.components import (
-    ColumnUse,
     Component,
     ComponentPosterior,
     Decomposition,
@@ -20,7 +19,6 @@ from gpytorch_nkn.interpretation.expansion import (
 from gpytorch_nkn.interpretation.reporting import Report, SearchReport, report, report_search
 
 __all__ = [
-    "ColumnUse",
     "Component",
     "ComponentPosterior",
     "Decomposition",

@@ -36,12 +36,7 @@ _YEAR = 365.2425  # days
 
 @runtime_checkable
 class NetworkEstimator(Protocol):
-    """An estimator whose Gaussian process is read in the units of its data.
-
-    Once it is fitted, it also has ``model_`` and the scales ``x_offset_``, ``x_scale_``,
-    ``y_offset_`` and ``y_scale_``; one of a series has ``standardised_time``, ``time_is_date_`` and
-    ``covariates_``.
-    """
+    """An estimator whose Gaussian process, ``model_``, is read in the units of its data."""
 
     structure: Any
 
@@ -57,13 +52,7 @@ class TableEstimator(NetworkEstimator, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A kernel, the inputs over which it is read, and what they mean.
-
-    Attributes:
-        kernel: The kernel.
-        inputs: Inputs ``... x N x D`` as the kernel takes them; None if there are none.
-        units: Units of inputs and targets; None for those of the kernel.
-    """
+    """A kernel, the inputs ``... x N x D`` over which it is read, and their units, if known."""
 
     kernel: Kernel
     inputs: Tensor | None
@@ -72,26 +61,15 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class FittedGP:
-    """An exact Gaussian process as plain numbers, in the units of its kernel.
-
-    Attributes:
-        model: The model, left in the mode that it was in.
-        kernel: Its kernel.
-        inputs: Training inputs ``... x N x D``.
-        targets: Training targets ``... x N``.
-        mean: Prior mean ``... x N`` at the inputs.
-        covariance: Prior covariance ``... x N x N`` without noise.
-        noise: Noise variances ``... x N``.
-        units: What inputs and targets mean.
-    """
+    """An exact Gaussian process as plain numbers, in the units of its kernel."""
 
     model: ExactGP
     kernel: Kernel
-    inputs: Tensor
-    targets: Tensor
-    mean: Tensor
-    covariance: Tensor
-    noise: Tensor
+    inputs: Tensor  # ... x N x D
+    targets: Tensor  # ... x N
+    mean: Tensor  # prior mean ... x N
+    covariance: Tensor  # prior covariance ... x N x N, without noise
+    noise: Tensor  # variances ... x N
     units: Units
     _estimator: Any
 
@@ -120,8 +98,7 @@ class FittedGP:
     def to_inputs(self, x: Any) -> Tensor:
         """Inputs ``... x M x D`` of the kernel for inputs in the user's units.
 
-        Those of a series with covariates are a pair (time, covariates), or an array of both in
-        the columns and units of ``units``.
+        A series with covariates takes a pair (time, covariates), or an array of both.
         """
         columns = self.inputs.size(-1)
         if _is_series(self._estimator) and columns > 1 and isinstance(x, np.ndarray):
@@ -400,46 +377,47 @@ def _link(estimator: Any) -> Any:
 
 
 def _units_of(estimator: Any, model: ExactGP) -> Units:
-    table = isinstance(estimator, TableEstimator)
-    if table:
+    if estimator is None:
+        assert model.train_inputs is not None
+        input_dim = model.train_inputs[0].size(-1)
+        names = Units.plain(input_dim).names
+        x_offset, x_scale, affine = _affine_inputs(model, input_dim)
+        y_offset, y_scale = _affine_outcome(model)
+        codes = {column: _codes(model, column) for column in getattr(model, "cat_dims", ())}
+        return Units(x_offset, x_scale, y_offset, y_scale, names, affine=affine, categories=codes)
+    y_offset, y_scale = float(estimator.y_offset_), float(estimator.y_scale_)
+    is_table = isinstance(estimator, TableEstimator)
+    if is_table:
         known = getattr(estimator, "categories_", {})
         return Units(
+            estimator.x_offset_,
+            estimator.x_scale_,
+            y_offset,
+            y_scale,
+            estimator.columns_,
+            link=_link(estimator),
             categories={
                 number: dict(enumerate(known[name]))
                 for number, name in enumerate(estimator.columns_)
                 if name in known
             },
-            x_offset=estimator.x_offset_,
-            x_scale=estimator.x_scale_,
-            y_offset=float(estimator.y_offset_),
-            y_scale=float(estimator.y_scale_),
-            names=estimator.columns_,
-            link=_link(estimator),
         )
-    if estimator is not None:
-        unit, days = "", 1.0  # dates are counted in days
-        beside = estimator.covariates_
-        if estimator.time_is_date_:
-            assert model.train_inputs is not None
-            span = float(np.ptp(model.train_inputs[0][:, 0].cpu().numpy()))
-            unit, days = ("yr", _YEAR) if span * estimator.x_scale_ > 2 * _YEAR else ("days", 1.0)
-        return Units(
-            x_offset=np.array([estimator.x_offset_ / days, *beside.offset[beside.used]]),
-            x_scale=np.array([estimator.x_scale_ / days, *beside.scale[beside.used]]),
-            y_offset=float(estimator.y_offset_),
-            y_scale=float(estimator.y_scale_),
-            names=("time", *beside.names),
-            x_unit=unit,
-            link=_link(estimator),
-            to_dates=estimator.original_time if estimator.time_is_date_ else None,
-        )
-    assert model.train_inputs is not None
-    input_dim = model.train_inputs[0].size(-1)
-    units = Units.plain(input_dim)
-    x_offset, x_scale, affine = _affine_inputs(model, input_dim)
-    y_offset, y_scale = _affine_outcome(model)
-    codes = {column: _codes(model, column) for column in getattr(model, "cat_dims", ())}
-    return Units(x_offset, x_scale, y_offset, y_scale, units.names, affine=affine, categories=codes)
+    unit, days = "", 1.0  # dates are counted in days
+    beside = estimator.covariates_
+    if estimator.time_is_date_:
+        assert model.train_inputs is not None
+        span = float(np.ptp(model.train_inputs[0][:, 0].cpu().numpy())) * estimator.x_scale_
+        unit, days = ("yr", _YEAR) if span > 2 * _YEAR else ("days", 1.0)
+    return Units(
+        np.array([estimator.x_offset_ / days, *beside.offset[beside.used]]),
+        np.array([estimator.x_scale_ / days, *beside.scale[beside.used]]),
+        y_offset,
+        y_scale,
+        ("time", *beside.names),
+        x_unit=unit,
+        link=_link(estimator),
+        to_dates=estimator.original_time if estimator.time_is_date_ else None,
+    )
 
 
 def _codes(model: ExactGP, column: int) -> dict[float, str]:
@@ -458,16 +436,12 @@ def _affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarr
     raw = raw.reshape(-1, input_dim)
     first, last = raw.amin(0), raw.amax(0)
     last = torch.where(last > first, last, first + 1)
-    weights = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64).unsqueeze(-1)
-    points = first + weights.to(raw) * (last - first)
-    transform = deepcopy(model.input_transform).double()
     try:
-        values = transform(points)
+        points = torch.stack([first, (first + last) / 2, last])
+        values = deepcopy(model.input_transform).double()(points)
+        low, middle, high = values.reshape(-1, 3, input_dim)[0]
     except (IndexError, RuntimeError, ValueError):  # it takes another number of columns
         return plain
-    if values.shape[-2:] != points.shape:
-        return plain
-    low, middle, high = values.reshape(-1, 3, input_dim)[0]
     slope = (high - low) / (last - first)
     bend = (middle - (low + high) / 2).abs()
     if bool((slope == 0).any()) or bool((bend > 1e-6 * (high - low).abs()).any()):

@@ -13,7 +13,6 @@ from torch import Tensor
 __all__ = [
     "YEARS",
     "Units",
-    "count",
     "expectation",
     "length_text",
     "listed",
@@ -64,36 +63,21 @@ _NEAR = 0.01  # relative distance at which a period has the name
 
 @dataclass(frozen=True)
 class Units:
-    """What a model's inputs and targets mean: data = offset + scale * value in the model.
+    """What a model's inputs and targets mean: data = offset + scale * value in the model."""
 
-    Args:
-        x_offset: Per input column ``D``.
-        x_scale: Per input column ``D``.
-        y_offset: Of the targets.
-        y_scale: Of the targets.
-        names: Of the input columns ``D``.
-        x_unit: What one unit of the first column is called, such as ``yr``; may be empty.
-        y_name: What the targets are called.
-        y_unit: What one unit of the targets is called, such as ``ppm``; may be empty.
-        link: What the model has in place of the targets, such as their logarithm: an object with
-            ``name``, ``noun``, ``forward``, ``inverse`` and ``log_slope``; None for the targets.
-        affine: Offset and scale say all; otherwise lengths are those of the transformed inputs.
-        categories: Names of the codes of columns that hold categories, by number of the column.
-        to_dates: Dates ``M`` of the only column's values ``M`` in the model; None where they are
-            no dates.
-    """
-
-    x_offset: np.ndarray = field(default_factory=lambda: np.zeros(1))
+    x_offset: np.ndarray = field(default_factory=lambda: np.zeros(1))  # per input column D
     x_scale: np.ndarray = field(default_factory=lambda: np.ones(1))
     y_offset: float = 0.0
     y_scale: float = 1.0
-    names: tuple[str, ...] = ("x",)
-    x_unit: str = ""
+    names: tuple[str, ...] = ("x",)  # of the input columns D
+    x_unit: str = ""  # of the first column, such as yr
     y_name: str = "y"
     y_unit: str = ""
-    link: Any = None
-    affine: bool = True
+    link: Any = None  # transform of the targets: name, noun, forward, inverse, log_slope
+    affine: bool = True  # otherwise lengths are those of the transformed inputs
+    # names of the codes of columns that hold categories, by number of the column
     categories: Mapping[int, Mapping[float, str]] = field(default_factory=dict)
+    # dates M of the first column's values M in the model; None for numbers
     to_dates: Callable[[np.ndarray], np.ndarray] | None = None
 
     @classmethod
@@ -137,21 +121,19 @@ class Units:
             categories: By the name of the column the names of codes 0, 1, ..., or by code.
             x: Data ``N x D``, of whose codes each must have a name.
         """
-        if categories is None:
-            return self
-        if not isinstance(categories, Mapping):
+        if not (categories is None or isinstance(categories, Mapping)):
             raise TypeError(
                 f"categories must map names of columns to names of codes, got {categories!r}."
             )
         known: dict[int, Mapping[float, str]] = dict(self.categories)
-        for column, given in categories.items():
+        for column, given in (categories or {}).items():
             if column not in self.names:
                 raise ValueError(
                     f"categories must be of columns among {listed(self.names)}, got {column!r}."
                 )
             pairs = given.items() if isinstance(given, Mapping) else enumerate(given)
-            named = {} if isinstance(given, str) else {float(c): str(name) for c, name in pairs}
-            if not named or len({*named.values()}) < len(named):
+            named = {float(code): str(name) for code, name in pairs}
+            if isinstance(given, str) or not named or len({*named.values()}) < len(named):
                 raise ValueError(
                     f"categories of {column!r} must be different names, got {given!r}."
                 )
@@ -224,19 +206,9 @@ def singular(unit: str) -> str:
 def three_digits(value: float) -> str:
     """Three digits, written out where that is not too long."""
     value = float(value)
-    size = abs(value)
-    if value == 0:
-        return "0"
     if not math.isfinite(value):
         return f"{value}"
-    for name, least in _LARGE.items():
-        if least <= size < 1000 * least:
-            return f"{_plain(value / least)} {name}"
-    if 1e-3 <= size < 1e5:
-        return _plain(value)
-    if 1e5 <= size < 1e6:
-        return f"{value:.0f}"
-    return f"{value:#.3g}" if 1e-4 <= size < 1e-3 else _scientific(value, 2)
+    return rounded(value, 0.1 * value) if value else "0"
 
 
 def rounded(value: float, change: float) -> str:
@@ -255,17 +227,14 @@ def rounded(value: float, change: float) -> str:
         return "0" if float(text) == 0 else text
     if value == 0:
         return "0"
-    return _scientific(value, min(15, max(1, math.floor(math.log10(abs(value))) - last)))
+    digits = min(15, max(1, math.floor(math.log10(abs(value))) - last))
+    mantissa, exponent = f"{value:.{digits}e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
 
 
 def expectation(mean: float, std: float) -> str:
     """Mean and standard deviation, with two digits of the second unless it is next to nothing."""
     return f"{rounded(mean, max(std, 1e-4 * abs(mean)))} ± {rounded(std, std)}"
-
-
-def count(value: int, word: str) -> str:
-    """Such as ``1 component`` or ``2 components``."""
-    return f"{value} {word}" + ("" if value == 1 else "s")
 
 
 def listed(names: Sequence[str]) -> str:
@@ -281,13 +250,3 @@ def percent(value: float) -> str:
     if 0.9995 < value < 1:
         return "more than 99.9 %"
     return f"{100 * value:.1f} %"
-
-
-def _plain(value: float) -> str:
-    """Three digits of a number between a thousandth and a hundred thousand."""
-    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:#.3g}".rstrip(".")
-
-
-def _scientific(value: float, digits: int) -> str:
-    mantissa, exponent = f"{value:.{digits}e}".split("e")
-    return f"{mantissa}e{int(exponent)}"

@@ -1,4 +1,8 @@
-"""Functions that take and return matplotlib Axes."""
+"""Figures: functions that draw on matplotlib Axes and return them.
+
+They raise TypeError or ValueError for data that do not fit. The look of reports is a style sheet:
+``plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")``.
+"""
 
 from gpytorch_nkn.plotting.checks import (
     plot_autocorrelation,

@@ -29,12 +29,6 @@ def plot_convergence(ax: Axes, result: FitResult) -> Axes:
     Args:
         ax: Axes to draw on.
         result: The record of a fit.
-
-    Returns:
-        The same axes.
-
-    Raises:
-        ValueError: No restart has a finite loss in its trace.
     """
     traces = {record.number: np.asarray(record.trace, dtype=float) for record in result.restarts}
     finite = np.concatenate([trace[np.isfinite(trace)] for trace in traces.values()])

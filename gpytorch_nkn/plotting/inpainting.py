@@ -44,14 +44,6 @@ def plot_inpainting(
         channel_axis: Which dimension holds the three colours; ``None`` for gray images.
         frame: Which image of a video ``T x H x W`` is drawn.
         label: Label of the colour bar, with its unit. It shows the root mean square of colours.
-
-    Returns:
-        The same axes.
-
-    Raises:
-        TypeError: Something in ``axes`` is not an Axes, or an array holds no numbers.
-        ValueError: The number of axes is wrong, shapes do not fit, ``frame`` is needed or out of
-            range, numbers are not finite, or nothing is missing.
     """
     from matplotlib.colors import to_rgb
 
@@ -80,7 +72,7 @@ def plot_inpainting(
     whole = colors(filled)
     _draw_picture(flat[0], np.where(hole[..., None], to_rgb(ORANGE), whole))
     _draw_picture(flat[1], whole, hole)
-    draw_uncertainty(flat[2], whole, std, hole, label, location="bottom")
+    draw_uncertainty(flat[2], whole, std, hole, label)
     for ax, values in zip(flat[3:], rest, strict=True):
         _draw_picture(ax, colors(values), hole)
     titles = "with holes", "filled", "uncertainty", "truth"
@@ -91,7 +83,7 @@ def plot_inpainting(
 
 
 def draw_uncertainty(
-    ax: Axes, whole: np.ndarray, std: np.ndarray, hole: np.ndarray, label: str, *, location: str
+    ax: Axes, whole: np.ndarray, std: np.ndarray, hole: np.ndarray, label: str
 ) -> None:
     """Draw deviations ``H x W x C`` in the holes of a pale image ``H x W x 3`` from 0 to 1."""
     from matplotlib.cm import ScalarMappable
@@ -101,7 +93,7 @@ def draw_uncertainty(
     scale = ScalarMappable(Normalize(0.0, float(joint[hole].max()) or 1.0), "viridis")
     pale = 1 - _PALE * (1 - whole)
     _draw_picture(ax, np.where(hole[..., None], scale.to_rgba(joint)[..., :3], pale), hole)
-    add_bar(ax, scale, location=location, shrink=0.9, label=label)
+    add_bar(ax, scale, location="bottom", shrink=0.9, label=label)
 
 
 def _draw_picture(ax: Axes, picture: np.ndarray, hole: np.ndarray | None = None) -> None:

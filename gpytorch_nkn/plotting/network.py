@@ -66,15 +66,6 @@ def plot_network(
             output.
         names: Names of the input columns, for primitives that see some of them only; the column
             numbers, from 0, by default.
-
-    Returns:
-        The same axes.
-
-    Raises:
-        TypeError: ``network`` is not a NeuralKernelNetwork, or ``x`` does not hold numbers.
-        ValueError: The network has a batch shape or several outputs per input, ``x`` has fewer
-            columns than the network needs, no column of it varies, or an entry is not finite;
-            ``max_units`` is below 1; or there are fewer names than columns.
     """
     network = _without_scales(network)
     check_kernel(network)

@@ -63,15 +63,6 @@ def plot_spectrum(
             ``x_offset_`` and ``x_scale_``, which for dates are days since 1970.
         x_scale: Likewise; positive.
         x_label: The unit of ``x`` in the singular, such as ``year``.
-
-    Returns:
-        The same axes.
-
-    Raises:
-        TypeError: ``kernel`` is not a kernel, or ``x`` does not hold numbers.
-        ValueError: The kernel has a batch shape, not exactly one column of ``x`` varies, there
-            are too few inputs, ``y`` has another length, ``noise`` is negative, ``x_scale`` is
-            not positive, or a value is not finite.
     """
     line = line_of_inputs(kernel, x, x_offset, x_scale)
     if not noise >= 0 or not np.isfinite(noise):

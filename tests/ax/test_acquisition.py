@@ -54,18 +54,3 @@ def test_averaged_structures_know_what_is_minimised(few_steps, objective, is_max
     assert model.maximize is is_maximized and model.is_warped.any()
     best = y.max() if is_maximized else y.min()
     torch.testing.assert_close(model.warps[model.is_warped, -1], best.expand(2).to(model.warps))
-
-
-def test_averaged_structures_with_several_objectives(few_steps):
-    client = make_client(
-        objective="-loss, -cost",
-        initialization_trials=3,
-        structure="averaged",
-        coordinate_sweeps=False,
-        optimizer_options=BRIEF,
-    )
-    assert run_trials(client, 4, names=("loss", "cost"))[-1] == "NKN"
-    acqf = generator(client)._acquisition.acqf
-    assert type(acqf) is qLogNoisyExpectedHypervolumeImprovement
-    assert acqf.sampler.sample_shape.numel() == 128 // 8
-    assert not any(model.maximize for model in acqf.model.models)

@@ -10,21 +10,17 @@ from ax.exceptions.core import UserInputError
 from ax.generators.torch.botorch_modular.input_constructors.covar_modules import (
     covar_module_argparse,
 )
-from ax.generators.torch.botorch_modular.kernels import ScaleMaternKernel
 from ax.generators.torch.botorch_modular.surrogate import (
     Surrogate,
     SurrogateSpec,
-    submodel_input_constructor,
 )
 from ax.generators.torch.botorch_modular.utils import ModelConfig
-from ax.storage import botorch_modular_registry as registry
 from ax.storage.json_store.decoder import object_from_json
 from ax.storage.json_store.encoder import object_to_json
 from botorch.models import MultiTaskGP, SingleTaskGP
-from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
+from botorch.utils.datasets import SupervisedDataset
 from gpytorch.kernels import RBFKernel
 
-from gpytorch_nkn.ax.registration import register
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
@@ -80,15 +76,6 @@ def test_dimensions_and_batch_shape_come_from_the_data(structure, num_outcomes):
     torch.testing.assert_close(kernel(x).to_dense(), expected(x).to_dense())
 
 
-def test_given_columns_and_batch_shape_are_kept():
-    options = {"active_dims": [0, -1], "batch_shape": torch.Size([5])}
-    kernel = make_network(dataset(4), structure="additive", **options)
-    assert len(kernel.primitives) == 2 and kernel.active_dims.tolist() == [0, 3]
-    assert kernel.batch_shape == (5,)
-    series = make_network(dataset(4), structure="time_series", active_dims=[2])
-    assert series.active_dims.tolist() == [2]
-
-
 def test_the_task_is_no_input_of_the_kernel():
     tasks = torch.tensor([[0.0], [1.0]]).repeat(4, 1)
     x = torch.cat([torch.rand(8, 2), tasks], -1)
@@ -101,21 +88,6 @@ def test_the_task_is_no_input_of_the_kernel():
     moved = torch.cat([x[:, :2], 1 - tasks], -1)
     torch.testing.assert_close(kernel(moved).to_dense(), kernel(x).to_dense())
     assert model.posterior(x).mean.shape == (8, 1)
-
-
-def test_a_model_of_one_task_leaves_the_task_out_on_request():
-    parts = [
-        SupervisedDataset(
-            X=torch.cat([torch.rand(3, 2), torch.full((3, 1), float(task))], -1),
-            Y=torch.randn(3, 1),
-            feature_names=["a", "b", "task"],
-            outcome_names=[f"y{task}"],
-        )
-        for task in range(2)
-    ]
-    data = MultiTaskDataset(parts, target_outcome_name="y0", task_feature_index=2)
-    kernel = make_network(data, structure="additive", remove_task_features=True)
-    assert len(kernel.primitives) == 2 and kernel.active_dims.tolist() == [0, 1]
 
 
 def test_a_network_from_parts_is_taken_as_it_is():
@@ -144,18 +116,6 @@ def fit_surrogate(data, **config):
     return surrogate.model
 
 
-def test_stock_model_with_a_network_for_two_outcomes():
-    model = fit_surrogate(
-        dataset(2, 2),
-        botorch_model_class=SingleTaskGP,
-        covar_module_class=NeuralKernelNetwork,
-        covar_module_options={"structure": "additive", "wiring": "Linear1"},
-    )
-    assert type(model) is SingleTaskGP and isinstance(model.covar_module, NeuralKernelNetwork)
-    assert model.covar_module.batch_shape == (2,)
-    assert model.posterior(torch.rand(4, 2)).mean.shape == (4, 2)
-
-
 def test_model_options_reach_the_model_and_data_are_scaled_once(few_steps):
     data = dataset(2, 2)
     model = fit_surrogate(
@@ -179,21 +139,6 @@ def test_structures_are_weighed_when_ax_fits(few_steps):
 def test_a_kernel_for_a_model_that_makes_its_own_is_refused():
     with pytest.raises(UserInputError, match="NKNSingleTaskGP makes its kernel .*=RBFKernel"):
         fit_surrogate(dataset(), botorch_model_class=NKNSingleTaskGP, covar_module_class=RBFKernel)
-
-
-def test_registering_again_changes_nothing():
-    def state():
-        maps = [*registry.CLASS_TO_REGISTRY.values(), *registry.CLASS_TO_REVERSE_REGISTRY.values()]
-        maps += [covar_module_argparse.funcs, submodel_input_constructor.funcs]
-        return [dict(entries) for entries in maps]
-
-    before = state()
-    assert registry.MODEL_REGISTRY[NKNSingleTaskGP] == "NKNSingleTaskGP"
-    register()
-    assert state() == before
-    stock = covar_module_argparse.dispatch(ScaleMaternKernel)
-    assert stock.__module__.startswith("ax.")
-    assert covar_module_argparse.dispatch(NeuralKernelNetwork).__module__ == register.__module__
 
 
 def test_without_ax_the_error_says_what_to_install(monkeypatch):

@@ -8,18 +8,14 @@ import torch
 from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 from botorch.acquisition.logei import qLogNoisyExpectedImprovement
-from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
 from gpytorch.kernels import RBFKernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
 import gpytorch_nkn.ax as nkn_ax
 from gpytorch_nkn.ax import (
-    CoordinateSweepAcquisition,
     EnsembleAcquisition,
     acquisition as acquisition_module,
     make_generation_strategy,
 )
-from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP, StructureEnsembleGP
 from tests.ax.clients import (
     ALTERNATING,
@@ -66,23 +62,10 @@ def test_loop_fits_our_model_by_our_recipe(loop):
 def test_loop_searches_from_sweeps_of_the_best_points(loop):
     assert len(loop.sweeps.calls) == 2
     acquisition = generator(loop.client)._acquisition
-    assert type(acquisition) is CoordinateSweepAcquisition
+    assert type(acquisition) is EnsembleAcquisition
     assert type(acquisition.acqf) is qLogNoisyExpectedImprovement
     incumbent, known = loop.sweeps.calls[-1][1]["incumbent"], acquisition.acqf.X_baseline
     assert sorted(incumbent.tolist()) == sorted(known.tolist())
-
-
-def test_points_to_sweep_from_come_best_first_whatever_the_direction(loop, monkeypatch):
-    acquisition = generator(loop.client)._acquisition
-    monkeypatch.setattr(acquisition, "acqf", SimpleNamespace())  # keeps no points: all observed
-    points = acquisition._incumbent()
-    assert len(points) == 6
-    means = generator(loop.client).surrogate.model.posterior(points).mean.squeeze(-1)
-    assert means.max() - means.min() > 0.5
-    assert (means.diff() >= 0).all()  # loss is to be small
-    flipped = -acquisition._objective_weights
-    monkeypatch.setattr(acquisition, "_objective_weights", flipped)
-    torch.testing.assert_close(acquisition._incumbent(), points.flip(0))
 
 
 def test_experiment_and_strategy_are_stored_and_go_on_where_they_were(loop, few_steps, tmp_path):
@@ -93,30 +76,11 @@ def test_experiment_and_strategy_are_stored_and_go_on_where_they_were(loop, few_
     (config,) = spec.generator_kwargs["surrogate_spec"].model_configs
     assert config.botorch_model_class is NKNSingleTaskGP
     assert config.model_options == {"structure": "optimization"}
-    assert spec.generator_kwargs["acquisition_class"] is CoordinateSweepAcquisition
+    assert spec.generator_kwargs["acquisition_class"] is EnsembleAcquisition
     assert spec.generator_gen_kwargs == {"model_gen_options": {"optimizer_kwargs": CHEAP}}
     assert list(restored.get_next_trials(max_trials=1)) == [7]
     model = generator(restored).surrogate.model
     assert type(model) is NKNSingleTaskGP and len(model.train_targets) == 7
-
-
-@pytest.mark.parametrize(
-    ("objective", "constraints", "noise", "acquisition"),
-    [
-        ("-loss", ["cost <= 2"], None, qLogNoisyExpectedImprovement),
-        ("-loss, -cost", [], 0.1, qLogNoisyExpectedHypervolumeImprovement),
-    ],
-    ids=["outcome-constraint", "two-objectives-known-noise"],
-)
-def test_several_outcomes(objective, constraints, noise, acquisition, few_steps):
-    options = {"initialization_trials": 4, "optimizer_options": BRIEF}
-    client = make_client(objective, constraints=constraints, **options)
-    nodes = run_trials(client, 5, names=("loss", "cost"), noise=noise)
-    assert nodes == ["Sobol"] * 4 + ["NKN"]
-    model = generator(client).surrogate.model
-    assert type(model) is NKNSingleTaskGP and model.num_outputs == 2
-    assert isinstance(model.likelihood, FixedNoiseGaussianLikelihood) is (noise is not None)
-    assert type(generator(client)._acquisition.acqf) is acquisition
 
 
 def test_discrete_parameters_are_searched_without_sweeps(few_steps, monkeypatch):
@@ -166,29 +130,6 @@ def mixed():
     return client
 
 
-def test_a_mixed_loop_with_several_outcomes_goes_on_from_its_file(mixed, few_steps, tmp_path):
-    (under_way,) = mixed.get_next_trials(max_trials=1)
-    file = tmp_path / "experiment.json"
-    mixed.save_to_json_file(str(file))
-    restored = Client.load_from_json_file(str(file))
-    trials = {}
-    while restored._generation_strategy.current_node.name == "Sobol":
-        ((trial, point),) = restored.get_next_trials(max_trials=1).items()
-        restored.complete_trial(trial, {**outcomes(point), "size": point["n"]})
-        trials[trial] = point
-    ((trial, point),) = restored.get_next_trials(max_trials=1).items()
-    assert trial not in (under_way, *trials) and point["c"] in "abc" and point["n"] in (1, 2, 3)
-    run = restored._generation_strategy.last_generator_run
-    assert run._generator_key == "BO_MIXED", "Ax fell back on another generator"
-    model = generator(restored).surrogate.model
-    column = generator(restored)._acquisition.search_space_digest.categorical_features
-    assert type(model) is NKNSingleTaskGP and model.num_outputs == 3
-    assert model.cat_dims == tuple(column) and len(column) == 1
-    acqf = generator(restored)._acquisition.acqf
-    assert type(acqf) is qLogNoisyExpectedHypervolumeImprovement
-    assert len(acqf.X_pending) == 1
-
-
 def test_structures_are_averaged_on_request_with_choices_too(few_steps, tmp_path):
     choice = ChoiceParameterConfig(
         name="c", parameter_type="str", values=list("abc"), is_ordered=False
@@ -211,19 +152,6 @@ def test_structures_are_averaged_on_request_with_choices_too(few_steps, tmp_path
     acqf = generator(restored)._acquisition.acqf
     assert acqf.sampler.sample_shape.numel() * models[0].num_members == 512
     assert [model.maximize for model in models] == [False, False]  # loss; cost <= 2
-
-
-def test_sweeps_are_left_out_on_request(few_steps):
-    client = make_client(
-        coordinate_sweeps=False,
-        initialization_trials=3,
-        structure="additive",
-        optimizer_options=BRIEF,
-    )
-    run_trials(client, 4)
-    assert type(generator(client)._acquisition) is EnsembleAcquisition
-    network = generator(client).surrogate.model.covar_module
-    assert isinstance(network, NeuralKernelNetwork) and not network.skip
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from botorch.models import KroneckerMultiTaskGP, MultiTaskGP, SingleTaskGP
 from botorch.models.transforms.input import Log10, Normalize, Warp
-from botorch.models.transforms.outcome import ChainedOutcomeTransform, Log, Standardize
+from botorch.models.transforms.outcome import Log, Standardize
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import PeriodicKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood, GaussianLikelihoodWithMissingObs
@@ -84,12 +84,6 @@ def test_several_outputs_have_a_scale_each():
     np.testing.assert_allclose(units.y_scale, expected.numpy(), rtol=1e-9)
 
 
-def test_chained_affine_outcome_transforms():
-    transform = ChainedOutcomeTransform(first=Standardize(1), second=Standardize(1))
-    units = fitted_gp(SingleTaskGP(X, Y, outcome_transform=transform)).units
-    assert units.y_scale == pytest.approx(Y.std().item(), rel=1e-9)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_large_offsets_of_the_targets(dtype):
     units = fitted_gp(SingleTaskGP(X.to(dtype), (1e4 + Y).to(dtype))).units
@@ -132,12 +126,6 @@ def test_a_forecaster_over_dates_counts_in_years(by_date, dates):
         expand(by_date, np.arange(3.0))
 
 
-def test_a_short_series_counts_in_days():
-    dates = pd.date_range("2001-01-01", periods=40, freq="D")
-    y = np.sin(np.arange(40) * 2 * np.pi / 7)
-    assert source_of(quick().fit(dates, y)).units.x_unit == "days"
-
-
 def test_a_forecaster_over_numbers():
     time = 100 + 2 * np.arange(40.0)
     forecaster = quick(transform="log").fit(time, np.exp(1 + np.sin(time)))
@@ -177,14 +165,6 @@ def test_inputs_of_the_users_are_transformed():
     torch.testing.assert_close(source_of(model, points).inputs, expected)
     torch.testing.assert_close(fitted_gp(model).to_inputs(points), expected)
     torch.testing.assert_close(fitted_gp(model).to_inputs(points.tolist()), expected)
-
-
-def test_lists_keep_their_digits_under_a_default_of_single_precision():
-    model = GP(X, Y[:, 0], rbf(0.5, 0.5))
-    torch.set_default_dtype(torch.float32)  # the fixture restores it
-    found = fitted_gp(model).to_inputs([[0.1, 0.7]])
-    assert found.tolist() == [[0.1, 0.7]]
-    assert source_of(model, [[0.1, 0.7]]).inputs.tolist() == [[0.1, 0.7]]
 
 
 @pytest.mark.parametrize("training", [True, False])

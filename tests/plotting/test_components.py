@@ -48,18 +48,3 @@ def test_times_are_named_below_the_lowest_axes_of_each_column(make_axes):
     axes = make_axes(2, 2)
     plot_components(axes.ravel()[:3], [component()] * 3, x_label="year")
     assert [ax.get_xlabel() for ax in axes.ravel()] == ["", "year", "year", ""]
-
-
-@pytest.mark.parametrize("shape", [(3, 1), (2, 2)])
-def test_awkward_components_leave_every_text_readable(make_axes, no_overlap, shape):
-    axes = make_axes(*shape, size=(7, 7))
-    long = "a smooth function with a typical length of twelve years " * 3
-    big = [1e6, 1e6 + 1]
-    parts = [
-        component(long, dates=True),
-        component("constant", mean=np.zeros(20), lower=np.zeros(20), upper=np.zeros(20)),
-        component("two", points=2, mean=big, lower=big, upper=big, data=([0.0], [1e6])),
-        component("tiny", points=2, mean=[0, 1e-9], lower=[0, 0], upper=[0, 1e-9], data=None),
-    ]
-    plot_components(axes, parts[: axes.size])
-    no_overlap(axes.flat[0].figure)

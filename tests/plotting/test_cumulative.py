@@ -38,10 +38,3 @@ def test_errors_stand_in_a_column_at_the_right(ax):
     assert edges == pytest.approx([edges[0]] * 3, abs=1)
     assert texts["12.3"].y0 > texts["0.0123"].y1
     assert texts["12.3"].x0 > max(texts["50.0 %"].x1, texts["90.0 %"].x1)
-
-
-@pytest.mark.parametrize("count", [1, 5, 20])
-def test_long_labels_and_many_parts_stay_readable(ax, no_overlap, count):
-    labels = [f"{i}. periodic with a period of one year, changing slowly" for i in range(count)]
-    plot_cumulative(ax, labels, 1 - 0.5 ** np.arange(1, count + 1), errors=np.arange(count) + 0.5)
-    no_overlap(ax.figure)

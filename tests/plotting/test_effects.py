@@ -71,19 +71,6 @@ def test_two_columns_are_contours_around_zero_with_a_colour_bar(ax):
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("alcohol (%)", "sulphates (g/l)")
 
 
-def test_awkward_effects_leave_every_text_readable(make_axes, no_overlap):
-    axes = make_axes(2, 2, size=(9, 7))
-    zero = np.zeros((11, 7))
-    effects = [
-        curve(label="a very long name of a column " * 4),
-        surface(mean=zero, lower=zero, upper=zero, data=None, share=0),
-        curve(grid=([0, 1],), mean=[1, 1], lower=[1, 1], upper=[1, 1], data=None),
-        surface(label="a long name times another long name of a column", mean=1e-6 * zero + 1e5),
-    ]
-    assert plot_effects(axes, effects, y_label="quality") is axes
-    no_overlap(axes[0, 0].figure)
-
-
 def test_categories_are_points_with_intervals(ax):
     mean, data = [0.0, 1.0, -1.0], ([7.0, -2.0, 3.0], [1.0, 2.0, 3.0])
     effect = curve(

@@ -40,18 +40,6 @@ def test_boundary_stands_between_training_and_held_out_data(ax):
 
 
 @pytest.mark.parametrize("dates", [False, True])
-def test_legend_and_title_cover_no_data(ax, dates):
-    x = np.arange("2001-01", "2004-05", dtype="datetime64[M]") if dates else np.arange(40.0)
-    x = x.astype("datetime64[s]") if dates else x
-    draw(ax, x, test=(x[30:], np.ones(10)), title="A title")
-    ax.figure.canvas.draw()
-    legend = ax.get_legend().get_window_extent()
-    assert legend.y0 >= ax.get_window_extent().y1 - 1
-    assert ax._left_title.get_window_extent().y0 >= legend.y1 - 6  # the legend's own padding
-    assert legend.x1 <= ax.figure.bbox.x1
-
-
-@pytest.mark.parametrize("dates", [False, True])
 def test_a_forecast_of_one_step_can_be_seen(dates):
     x = np.arange("2020-01", "2020-07", dtype="datetime64[M]") if dates else np.arange(6.0)
     x = x.astype("datetime64[D]") if dates else x

@@ -54,19 +54,6 @@ def test_holes_fill_deviations_and_truth_are_drawn_in_one_scale(make_axes, no_ov
     assert np.ptp([ax.get_window_extent().y1 for ax in axes]) < 1  # in one row
 
 
-def test_outlines_are_around_holes_and_not_around_scattered_cells(make_axes):
-    axes = make_axes(1, 3)
-    plot_inpainting(axes, filled())
-    assert [len(ax.collections) for ax in axes] == [0, 1, 1]
-    edges = axes[1].collections[0].get_paths()[0].vertices
-    assert edges.min(0) == pytest.approx([3.5, 2.5]) and edges.max(0) == pytest.approx([9.5, 6.5])
-    scattered = np.random.default_rng(0).random((40, 40)) < 0.3
-    image = np.arange(1600.0).reshape(40, 40)
-    axes = make_axes(1, 3)
-    plot_inpainting(axes, filled((40, 40), filled=image, std=image, missing=scattered))
-    assert not any(ax.collections for ax in axes)
-
-
 @pytest.mark.parametrize(("top", "white"), [(0.9, 1.0), (200.0, 255.0)])
 def test_colours_keep_their_scale_and_their_axis(make_axes, top, white):
     result = filled((12, 16))

@@ -1,7 +1,4 @@
-import warnings
-
 import numpy as np
-import pytest
 import torch
 from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 
@@ -53,17 +50,6 @@ def test_inputs_are_in_units_of_ones_own(make_axes):
         np.testing.assert_array_equal(one.get_ydata(), other.get_ydata())
 
 
-def test_units_change_the_column_that_varies_only_and_keep_precision(ax):
-    kernel = ScaleKernel(RBFKernel(ard_num_dims=2)).float()
-    days = 20_000 + np.arange(9) / 1440  # minutes, which days since 1970 in float32 do not tell
-    inputs = np.column_stack([np.full(9, 5.0), days])
-    plot_kernel(ax, kernel, inputs, origins=days[:1], x_offset=20_000, x_scale=4 / 1440)
-    (line,) = labelled(ax).values()
-    scale, length = kernel.outputscale.item(), kernel.base_kernel.lengthscale[0, 1].item()
-    expected = scale * np.exp(-((np.arange(9) / 4) ** 2) / (2 * length**2))
-    np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-5)
-
-
 def test_samples_have_the_covariance_of_the_kernel(make_axes):
     kernel = ScaleKernel(PeriodicKernel()) + ScaleKernel(LinearKernel())
     ax = make_axes()
@@ -72,16 +58,3 @@ def test_samples_have_the_covariance_of_the_kernel(make_axes):
     expected = kernel(torch.as_tensor(X[:4])).to_dense().detach().numpy()
     scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
     np.testing.assert_allclose(np.cov(draws.T, bias=True) / scale, expected / scale, atol=0.12)
-
-
-@pytest.mark.parametrize("show", ["slices", "samples"])
-def test_a_kernel_of_rank_one_and_large_scale_is_drawn_without_warnings(ax, no_overlap, show):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        plot_kernel(ax, LinearKernel() + LinearKernel(), 1e4 * X, show=show)
-    slopes = [line.get_ydata()[1:] / line.get_xdata()[1:] for line in ax.get_lines()[:3]]
-    if show == "samples":  # jitter of a millionth of the variance
-        np.testing.assert_allclose(
-            slopes, np.mean(slopes, 1, keepdims=True).repeat(8, 1), atol=0.02
-        )
-    no_overlap(ax.figure)

@@ -183,25 +183,3 @@ def skipping(primitives, last_weight):
     first, last = Linear(count, 1, bias=False), Linear(1 + count, 1, bias=False)
     first.weight, last.weight = torch.ones(1, count), torch.tensor([last_weight])
     return NeuralKernelNetwork(primitives, [first, Product(1, 1), last], skip=True)
-
-
-def test_scales_around_a_network_do_not_show(make_axes):
-    network = NeuralKernelNetwork.optimization(2)
-    scaled = ScaleKernel(ScaleKernel(network))
-    scaled.outputscale = 7.0
-    images = []
-    for kernel in (network, scaled):
-        ax = make_axes()
-        plot_network(ax, kernel, x=np.random.default_rng(0).random((20, 2)))
-        ax.figure.canvas.draw()
-        images.append(np.asarray(ax.figure.canvas.buffer_rgba()))
-    np.testing.assert_array_equal(*images)
-
-
-def test_columns_of_a_scale_are_those_of_its_network(ax):
-    network = NeuralKernelNetwork.additive(2)
-    plot_network(ax, ScaleKernel(network, active_dims=(2, 0)), names=["a", "b", "c"])
-    assert {"RBF (c)", "RBF (a)"} <= set(texts(ax))
-    assert network.active_dims is None
-    with pytest.raises(ValueError, match=r"batch of shape \(3,\)"):
-        plot_network(ax, ScaleKernel(network, batch_shape=torch.Size([3])))

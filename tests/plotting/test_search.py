@@ -41,16 +41,6 @@ def test_with_a_known_optimum_it_is_the_regret(ax):
     assert ax.get_ylabel() == "simple regret of loss"
 
 
-def test_an_optimum_that_was_reached_is_left_out(make_axes):
-    ax = make_axes()
-    plot_progress(ax, VALUES, optimum=4.0)
-    assert ax.lines[0].get_xdata().tolist() == [1, 2, 3]
-    with pytest.raises(ValueError, match="better than the optimum"):
-        plot_progress(make_axes(), VALUES, optimum=3.5)
-    with pytest.raises(ValueError, match="num_initial"):
-        plot_progress(make_axes(), VALUES, num_initial=5)
-
-
 def test_errors_beyond_five_deviations_are_drawn_at_the_edge(ax, line_data):
     plot_one_step_ahead(ax, [0.1, -3.0, np.inf, -1.0], num_initial=1)
     assert line_data(ax, "inside")[0].tolist() == [1, 4]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -10,20 +10,56 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 __all__ = [
-    "CLEAR",
-    "SIGNS",
-    "check_size",
-    "p_text",
+    "Coverage",
+    "graded",
+    "interval_sentence",
     "plain",
-    "real_array",
     "symmetric_matrix",
     "vector",
 ]
 
-SIGNS, CLEAR = 0.05, 0.01  # a p-value below the first is reported, below the second firmly
+_SIGNS, _CLEAR = 0.05, 0.01  # a p-value below the first is reported, below the second firmly
 
 
-def p_text(p_value: float) -> str:
+@dataclass(frozen=True)
+class Coverage:
+    """Share of the held-out observations inside their predictive intervals."""
+
+    level: float  # probability of each interval
+    fraction: float  # share of the observations inside
+    lower: float  # ends of the central 95 % of the shares that the model expects
+    upper: float
+    p_value: float  # of a two-sided test of the share
+
+
+def graded(p_value: float, good: str, signs: str, bad: str) -> str:
+    """One of three verdicts: a p-value below 0.05 is a sign of misfit, one below 0.01 misfit."""
+    chosen = good if p_value >= _SIGNS else signs if p_value >= _CLEAR else bad
+    return f"{chosen} ({_p_text(p_value)})"
+
+
+def interval_sentence(coverage: tuple[Coverage, ...], whose: str, inside: str, of: str) -> str:
+    """Whether intervals hold the observations, by the smallest p-value of the levels (Bonferroni).
+
+    ``whose`` names the intervals, ``inside`` and ``of`` the observations.
+    """
+    worst = min(coverage, key=lambda c: c.p_value)
+    p_value = min(1.0, len(coverage) * worst.p_value)
+    if p_value >= _SIGNS:
+        shown = next(c for c in coverage if c.level == 0.95)
+        return (
+            f"{whose} hold as many {inside}as they should: {shown.fraction:.1%} in "
+            f"intervals of 95% ({_p_text(p_value)})."
+        )
+    verb = "are" if p_value < _CLEAR else "may be"
+    wrong = "narrow" if worst.fraction < worst.level else "wide"
+    return (
+        f"{whose} {verb} too {wrong}: intervals of {worst.level:.0%} hold {worst.fraction:.1%} of "
+        f"{of}, where {worst.lower:.1%} to {worst.upper:.1%} are expected ({_p_text(p_value)})."
+    )
+
+
+def _p_text(p_value: float) -> str:
     """As ``p = 0.41``."""
     if p_value < 0.001:
         return "p < 0.001"
@@ -41,6 +77,16 @@ def plain(record: Any) -> dict[str, Any]:
     return asdict(record, dict_factory=lambda items: {k: simplify(v) for k, v in items})
 
 
+def vector(name: str, values: ArrayLike | Tensor, n: int | None = None) -> np.ndarray:
+    """At least three finite numbers, or ``n`` of them."""
+    array = real_array(name, values)
+    if array.ndim != 1 or array.size < 3:
+        raise ValueError(f"{name} must be a vector of at least 3 numbers, got shape {array.shape}.")
+    if n not in (None, array.size):
+        raise ValueError(f"{name} must have shape ({n},), got {array.shape}.")
+    return array
+
+
 def real_array(name: str, values: ArrayLike | Tensor) -> np.ndarray:
     """Finite numbers as float64."""
     if isinstance(values, Tensor):
@@ -53,20 +99,6 @@ def real_array(name: str, values: ArrayLike | Tensor) -> np.ndarray:
         bad = np.count_nonzero(~np.isfinite(array))
         raise ValueError(f"{name} must be finite, got {bad} NaN or infinite of {array.size}.")
     return array
-
-
-def vector(name: str, values: ArrayLike | Tensor) -> np.ndarray:
-    """At least three finite numbers."""
-    array = real_array(name, values)
-    if array.ndim != 1 or array.size < 3:
-        raise ValueError(f"{name} must be a vector of at least 3 numbers, got shape {array.shape}.")
-    return array
-
-
-def check_size(name: str, array: np.ndarray, n: int) -> None:
-    """Refuse a vector whose length is not ``n``."""
-    if array.size != n:
-        raise ValueError(f"{name} must have shape ({n},), got {array.shape}.")
 
 
 def symmetric_matrix(values: ArrayLike | Tensor, n: int) -> np.ndarray:

@@ -13,10 +13,7 @@ from scipy import fft, linalg, stats
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.checks.check_tools import (
-    CLEAR,
-    SIGNS,
-    check_size,
-    p_text,
+    graded,
     plain,
     real_array,
     symmetric_matrix,
@@ -26,7 +23,7 @@ from gpytorch_nkn.interpretation.checks.check_tools import (
 __all__ = ["Check", "ResidualChecks", "check_residuals", "lomb_scargle", "residual_draws"]
 
 _JITTERS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 0.1)  # in variances of the noise
-_OFF_GRID = 0.01  # times this far from a regular grid, in steps, count as evenly spaced
+_OFF_GRID = 0.01  # distance from a regular grid, in steps, of evenly spaced times
 _OVERSAMPLING = 2  # frequencies per resolution element of unevenly spaced times
 _WORK = 8e9  # products of draws, times and frequencies for a periodogram of uneven times
 _CHUNK = 4_000_000  # numbers in a temporary matrix
@@ -36,40 +33,22 @@ _TAIL = 1e-3  # on each side, where the deviation of a quantile counts as 1
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """A curve of the residuals, compared with that of noise.
+    """A curve of the residuals, compared with that of noise."""
 
-    Attributes:
-        name: ``autocorrelation``, ``periodogram`` or ``qq``.
-        p_value: Probability that noise has a statistic as large as the residuals.
-        statistic: The statistic of the residuals, mean over the draws.
-        x: Axis ``M`` of the curve: lags in steps, frequencies in cycles per unit of the times, or
-            normal quantiles.
-        observed: Curve ``M`` of the residuals, mean over the draws.
-        lower: Lower end ``M`` of the range that holds 95 % of the curves of noise, at each point.
-        upper: Its upper end ``M``.
-    """
-
-    name: str
-    p_value: float
-    statistic: float
-    x: np.ndarray
-    observed: np.ndarray
-    lower: np.ndarray
+    name: str  # autocorrelation, periodogram or qq
+    p_value: float  # probability that noise has a statistic as large as the residuals
+    statistic: float  # of the residuals, mean over the draws
+    x: np.ndarray  # M: lags in steps, frequencies in cycles per unit of time, or normal quantiles
+    observed: np.ndarray  # curve M of the residuals, mean over the draws
+    lower: np.ndarray  # ends M of the range that holds 95 % of the curves of noise, at each point
     upper: np.ndarray
 
     def sentence(self) -> str:
-        """The verdict in plain English; see :meth:`ResidualChecks.sentences`."""
-        clear, fault, advice = _WORDS[self.name]
-        if self.p_value >= SIGNS:
-            return f"{clear} ({p_text(self.p_value)})."
-        found = fault(self)
-        if self.p_value >= CLEAR:
-            return f"There are signs that {found} ({p_text(self.p_value)})."
-        return f"{found[0].upper()}{found[1:]} ({p_text(self.p_value)}): {advice}."
-
-    def to_dict(self) -> dict[str, Any]:
-        """All attributes as plain numbers, strings and lists."""
-        return plain(self)
+        """The verdict: a p-value below 0.05 is a sign of misfit, one below 0.01 misfit."""
+        good, found, advice = _VERDICTS[self.name](self)
+        verdict = graded(self.p_value, good, f"There are signs that {found}", found.capitalize())
+        is_clear = verdict.startswith(found.capitalize())
+        return f"{verdict}: {advice}." if is_clear else f"{verdict}."
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,10 +66,7 @@ class ResidualChecks:
     qq: Check
 
     def sentences(self) -> list[str]:
-        """One plain sentence per check.
-
-        A p-value below 0.05 is reported as a sign of misfit, one below 0.01 as misfit.
-        """
+        """One sentence per check."""
         checks = (self.autocorrelation, self.periodogram, self.qq)
         return [check.sentence() for check in checks if check is not None]
 
@@ -125,14 +101,11 @@ def check_residuals(
 
     The first two do not depend on mean and scale of the residuals, the third does.
 
-    If the model and its parameters are right, a draw from the posterior has the distribution of
-    the true function given the data, and so :math:`e_s` is exactly standard normal. Hence
-    :math:`P(T(e') \ge T(e_s))` is uniform for each s. The p-value is its mean over the draws, which
-    is one half on average and lies below any :math:`\alpha` with probability at most
-    :math:`2\alpha`; in practice false alarms are about as frequent as :math:`\alpha` or rarer. But
-    the data are used twice, for the posterior and for the check, so power is low where the model
-    absorbs the misfit as signal or where posterior uncertainty is large beside the noise. A large
-    p-value does not say that the model is right.
+    If the model and its parameters are right, :math:`e_s` is exactly standard normal and
+    :math:`P(T(e') \ge T(e_s))` uniform for each s. The p-value is its mean over the draws: one half
+    on average, and below any :math:`\alpha` with probability at most :math:`2\alpha`. The data are
+    used twice, for the posterior and for the check, so power is low where the model absorbs the
+    misfit as signal; a large p-value does not say that the model is right.
 
     Args:
         x: Times ``N`` in any order; None for data without an order, which have no autocorrelation
@@ -153,9 +126,9 @@ def check_residuals(
     References: Meng (1994), Posterior predictive p-values. Lloyd et al. (2014), Automatic
     construction and natural-language description of nonparametric regression models.
     """
-    y, mean = vector("y", y), vector("mean", mean)
+    y = vector("y", y)
     n = y.size
-    check_size("mean", mean, n)
+    mean = vector("mean", mean, n)
     covariance = symmetric_matrix(covariance, n)
     noise = real_array("noise", noise)
     if noise.size != 1 and noise.shape != (n,):
@@ -166,8 +139,7 @@ def check_residuals(
     if draws < 1:
         raise ValueError(f"draws must be at least 1, got {draws}.")
     if x is not None:
-        x = vector("x", x)
-        check_size("x", x, n)
+        x = vector("x", x, n)
         if x.min() == x.max():
             raise ValueError(
                 f"x must hold different times, got {n} times {x[0]}; use None for data "
@@ -324,44 +296,40 @@ def _compare_quantiles(residuals: np.ndarray, fresh: np.ndarray) -> Check:
     return Check("qq", p_value, float(statistic.mean()), center, observed, lower, upper)
 
 
-def _autocorrelated(check: Check) -> str:
+def _autocorrelated(check: Check) -> tuple[str, str, str]:
     lag = check.x[np.abs(check.observed).argmax()]
-    return f"the residuals are autocorrelated at lag {lag:.0f} more than noise would be"
-
-
-def _periodic(check: Check) -> str:
-    frequency = check.x[check.observed.argmax()]
     return (
-        f"the residuals hold a cycle of period {1 / frequency:.4g} (frequency {frequency:.4g}) "
-        "that is stronger than in noise"
+        "The residuals show no autocorrelation beyond noise",
+        f"the residuals are autocorrelated at lag {lag:.0f} more than noise would be",
+        "the model misses structure",
     )
 
 
-def _not_normal(check: Check) -> str:
+def _periodic(check: Check) -> tuple[str, str, str]:
+    frequency = check.x[check.observed.argmax()]
+    return (
+        "The residuals hold no cycle beyond noise",
+        f"the residuals hold a cycle of period {1 / frequency:.4g} (frequency {frequency:.4g}) "
+        "that is stronger than in noise",
+        "the model misses structure",
+    )
+
+
+def _not_normal(check: Check) -> tuple[str, str, str]:
     above = (check.observed - check.x) / (check.upper - check.x)
     below = (check.observed - check.x) / (check.lower - check.x)
     worst = np.maximum(above, below).argmax()
     return (
+        "The distribution of the residuals shows no departure from the noise of the model",
         f"the residuals are not distributed as the noise: one of {check.observed[worst]:.2f} "
-        f"standard deviations of the noise ranks where {check.x[worst]:.2f} is expected"
+        f"standard deviations of the noise ranks where {check.x[worst]:.2f} is expected",
+        "the model misses structure, or its noise is wrong",
     )
 
 
-# What is said of a check that passes, what was found in one that does not, and what it means.
-_WORDS: dict[str, tuple[str, Callable[[Check], str], str]] = {
-    "autocorrelation": (
-        "The residuals show no autocorrelation beyond noise",
-        _autocorrelated,
-        "the model misses structure",
-    ),
-    "periodogram": (
-        "The residuals hold no cycle beyond noise",
-        _periodic,
-        "the model misses structure",
-    ),
-    "qq": (
-        "The distribution of the residuals shows no departure from the noise of the model",
-        _not_normal,
-        "the model misses structure, or its noise is wrong",
-    ),
+# Phrase of a check that passes, finding of one that does not, and its meaning.
+_VERDICTS: dict[str, Callable[[Check], tuple[str, str, str]]] = {
+    "autocorrelation": _autocorrelated,
+    "periodogram": _periodic,
+    "qq": _not_normal,
 }

@@ -1,7 +1,6 @@
 """A posterior as a sum of components."""
 
 from gpytorch_nkn.interpretation.components.behaviour import Geometry, Role, behaviours_of
-from gpytorch_nkn.interpretation.components.column_use import ColumnUse
 from gpytorch_nkn.interpretation.components.decompose import decompose, decompose_gp
 from gpytorch_nkn.interpretation.components.decomposition import (
     Z95,
@@ -13,7 +12,6 @@ from gpytorch_nkn.interpretation.components.decomposition import (
 
 __all__ = [
     "Z95",
-    "ColumnUse",
     "Component",
     "ComponentCurve",
     "ComponentPosterior",

@@ -33,12 +33,7 @@ _TAKES_OVER = 0.25  # of a harmonic's importance that its fundamental period mus
 
 @dataclass(frozen=True)
 class Geometry:
-    """How far the inputs reach and how close they are, in units of the kernel.
-
-    Attributes:
-        span: From the first to the last input.
-        step: Median distance of neighbours.
-    """
+    """Range of the inputs and median distance of neighbours, in units of the kernel."""
 
     span: float
     step: float
@@ -54,41 +49,23 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What functions of one term do over the data.
+    """Periods and lengths of the functions of one term, in units of the kernel."""
 
-    Attributes:
-        periods: Periods that can be seen: above two steps, below the span, shortest first.
-        length: Distance at which the smooth factors, and periodic ones of longer periods, have
-            fallen to exp(-1/2), in units of the kernel; infinite where they never do over the data.
-        relative_length: Distance at which they have fallen as far (39 %) of all that they fall
-            over the data: the scale of what varies in them, however small it is.
-        degree: Number of linear factors: the amplitude grows as a polynomial of this degree.
-        walks: Whether it wanders from an origin on.
-        others: Names of factors of other families.
-    """
-
-    periods: tuple[float, ...]
-    length: float
-    relative_length: float
-    degree: int
-    walks: bool
-    others: tuple[str, ...]
+    periods: tuple[float, ...]  # above two steps, below the span, shortest first
+    length: float  # at which smooth and longer periodic factors fall to exp(-1/2), or infinity
+    relative_length: float  # at which they have fallen by 39 % of their fall over the data
+    degree: int  # number of linear factors
+    walks: bool  # it is a random walk
+    others: tuple[str, ...]  # names of factors of other families
 
 
 @dataclass(frozen=True)
 class Role:
-    """A part that a reader would tell apart.
-
-    Attributes:
-        kind: ``constant``, ``trend``, ``cycle``, ``variation`` (smooth, faster than a trend),
-            ``effect`` (of covariates) or ``other``.
-        period: Of a cycle, in units of the kernel.
-        begin, end: Where steps begin and end it, in units of the kernel; infinite without them.
-    """
+    """Kind of a component: constant, trend, cycle, variation, effect (of covariates), other."""
 
     kind: str
-    period: float | None = None
-    begin: float = -math.inf
+    period: float | None = None  # of a cycle, in units of the kernel
+    begin: float = -math.inf  # where steps begin and end it
     end: float = math.inf
 
     @property

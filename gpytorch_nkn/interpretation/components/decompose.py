@@ -15,7 +15,6 @@ from gpytorch_nkn.interpretation.components.decomposition import Component, Deco
 from gpytorch_nkn.interpretation.expansion import (
     Expansion,
     Term,
-    TermGroup,
     evaluate_each,
     evaluate_strips,
     expand_source,
@@ -26,7 +25,7 @@ from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
 
 __all__ = ["decompose"]
 
-By = Literal["auto", "role", "signature", "columns"]
+By = Literal["auto", "role", "columns"]
 _BY: tuple[By, ...] = get_args(By)
 _FOLDS = 10
 _TERMS, _COLUMN_TERMS = 10_000, 1000
@@ -46,22 +45,19 @@ def decompose(
 
     The kernel is a sum of terms (:func:`gpytorch_nkn.interpretation.expand`), terms that belong
     together make a component, and the posterior is the sum of the components' posteriors, exactly.
-    One factorisation of the training matrix serves all of them. Periodic kernels are split into a
-    constant and a part without one, so that the level does not leak into cycles.
+    Periodic kernels are split into a constant and a part without one, so that the level does not
+    leak into cycles.
 
     Args:
         model: A fitted ExactGP with a Gaussian likelihood (SingleTaskGP too), the record of a fit,
             or an estimator of this package.
-        by: What makes a component: ``"role"`` for series, what a reader tells apart (trend, cycle
-            by period, smooth variation); ``"signature"``, the families of kernels; ``"columns"``,
-            the input columns on which terms depend (main effects, effects of pairs, ...).
-            ``"auto"`` is ``"role"`` for one input column and for a forecaster, whose covariates
-            make components of their own, and ``"columns"`` for several.
+        by: Terms of one component share a ``"role"`` in a series (trend, cycle by period, smooth
+            variation; covariates have components of their own) or the input ``"columns"`` on which
+            they depend (main effects, effects of pairs, ...). ``"auto"`` is ``"role"`` for one
+            input column and for a forecaster, and ``"columns"`` for several.
         max_components: Largest number of components; those that vary least become one. Default: 8,
             and with ``"columns"`` enough for every column alone and four more, but at most 24.
-        max_terms: Of the expansion. Default: 10,000, and with ``"columns"`` 1,000: what is in
-            thousands of products of many columns is a part of its own, of which nobody reads the
-            terms.
+        max_terms: Of the expansion; default 10,000, and with ``"columns"`` 1,000.
         columns: Names of the input columns, for labels.
 
     Returns:
@@ -113,16 +109,11 @@ def _components(expansion: Expansion, by: str, gp: FittedGP) -> list[Component]:
     terms = expansion.terms
     if by == "role":
         return _by_role(terms, gp)
-    if by == "signature":
-        groups = expansion.groups
-        single = gp.inputs.size(-1) == 1
-        parts = [Component(_signature_name(group, single), group.terms) for group in groups]
-    else:
-        groups = group_terms(terms, [term.columns for term in terms])
-        parts = [
-            Component(_columns_name(g.terms[0].columns, gp), g.terms, columns=g.terms[0].columns)
-            for g in groups
-        ]
+    groups = group_terms(terms, [term.columns for term in terms])
+    parts = [
+        Component(_columns_name(g.terms[0].columns, gp), g.terms, columns=g.terms[0].columns)
+        for g in groups
+    ]
     return [*parts, Component("mean function", (), columns=frozenset(), has_mean=True)]
 
 
@@ -168,11 +159,6 @@ def _role_name(role: Role, gp: FittedGP) -> str:
     if role.period is not None:
         name = f"cycle of {gp.units.length(torch.tensor(role.period, dtype=torch.float64))}"
     return f"{name} {window_text(role.begin, role.end, gp.units)}".rstrip()
-
-
-def _signature_name(group: TermGroup, single: bool) -> str:
-    name = "*".join(group.signature) or "constant"
-    return name.replace("[0]", "") if single else name
 
 
 def _columns_name(columns: frozenset[int] | None, gp: FittedGP) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gpytorch_nkn._devices import normal
 from gpytorch_nkn.interpretation.components.behaviour import Role
-from gpytorch_nkn.interpretation.components.column_use import ColumnUse, use_of_columns
+from gpytorch_nkn.interpretation.components.column_use import interactions_of_columns
 from gpytorch_nkn.interpretation.expansion import Term, evaluate_groups, evaluate_strips
 from gpytorch_nkn.interpretation.source import FittedGP
 from gpytorch_nkn.linalg import psd_root
@@ -28,23 +28,14 @@ _MINOR = 0.05  # of the largest interactions in a component, below which a colum
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """One part of the posterior.
-
-    Attributes:
-        name: What it is called.
-        terms: Terms of the kernel that belong to it, by falling share; none for a mean function.
-        role: What it does over time; None where components are not roles.
-        columns: Input columns on which it depends; None where that is not known.
-        has_mean: The model's mean function is part of it.
-        is_rest: It holds what the expansion left out, too.
-    """
+    """One part of the posterior."""
 
     name: str
-    terms: tuple[Term, ...]
-    role: Role | None = None
-    columns: frozenset[int] | None = None
-    has_mean: bool = False
-    is_rest: bool = False
+    terms: tuple[Term, ...]  # of the kernel, by falling share; none for a mean function
+    role: Role | None = None  # over time; None where components are not roles
+    columns: frozenset[int] | None = None  # on which it depends; None where that is not known
+    has_mean: bool = False  # the model's mean function is part of it
+    is_rest: bool = False  # it holds the pruned part of the kernel, too
 
     @property
     def label(self) -> str:
@@ -55,44 +46,25 @@ class Component:
 
 @dataclass(frozen=True, eq=False)
 class ComponentCurve:
-    """Posterior of a component over time, in units of the targets.
+    """Posterior of a component over time, in units of the targets."""
 
-    Attributes:
-        label: Title of a figure.
-        x: Times ``M``, numbers or ``datetime64``, sorted.
-        mean: Posterior mean ``M``.
-        lower: Lower end ``M`` of the 95 % band of the component.
-        upper: Upper end ``M``.
-        data: Training times and what the component explains of the targets ``N``: its mean plus
-            what no component explains.
-        boundary: Time of the last training point; None for a curve that ends there.
-    """
-
-    label: str
-    x: np.ndarray
-    mean: np.ndarray
-    lower: np.ndarray
+    label: str  # title of a figure
+    x: np.ndarray  # times M, numbers or datetime64, sorted
+    mean: np.ndarray  # M
+    lower: np.ndarray  # ends M of the 95 % band
     upper: np.ndarray
-    data: tuple[np.ndarray, np.ndarray]
-    boundary: Any
+    data: tuple[np.ndarray, np.ndarray]  # training times N; mean plus residual of all components
+    boundary: Any  # time of the last training point; None for a curve that ends there
 
 
 @dataclass(frozen=True, eq=False)
 class ComponentPosterior:
-    """Components at new inputs, in units of the targets.
+    """Components at new inputs, in units of the targets."""
 
-    Attributes:
-        mean: ``J x ... x M``; the sum over components is the posterior mean of the model.
-        variance: ``J x ... x M`` of the latent functions, without noise.
-        total_mean: ``... x M``.
-        total_variance: ``... x M`` of the sum of the components, without noise; components that
-            the data cannot tell apart are correlated, so that it is not the sum of the variances.
-    """
-
-    mean: Tensor
-    variance: Tensor
-    total_mean: Tensor
-    total_variance: Tensor
+    mean: Tensor  # J x ... x M; the sum over components is the posterior mean of the model
+    variance: Tensor  # J x ... x M of the latent functions, without noise
+    total_mean: Tensor  # ... x M
+    total_variance: Tensor  # ... x M of the sum, without noise; components are correlated
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,27 +143,6 @@ class Decomposition:
         total_variance = torch.cat(totals, dim=-1) * scale.square()
         return ComponentPosterior(mean, variance, mean.sum(0), total_variance)
 
-    def covariance(self, x: Any, first: int, second: int | None = None) -> Tensor:
-        """Covariance ``... x M x M`` of a component, or between two of them, without noise.
-
-        Args:
-            x: Inputs ``... x M x D`` in the units that the model or estimator takes.
-            first: Number of a component.
-            second: Number of another one.
-        """
-        inputs = self.gp.to_inputs(x)
-        second = first if second is None else second
-        for number in (first, second):
-            self._check_number(number)
-        left, right = (
-            self.gp.posterior.whiten(self._matrix(n, inputs, self.gp.inputs))
-            for n in (first, second)
-        )
-        covariance = -left.mT @ right
-        if first % len(self.components) == second % len(self.components):
-            covariance = covariance + self._matrix(first, inputs, inputs)
-        return covariance * self._scale(inputs).square().unsqueeze(-1)
-
     def curves(self, horizon: Any = 0.0, *, centered: bool = True) -> list[ComponentCurve]:
         """Every component of a series as a curve over the data, for ``plot_components``.
 
@@ -251,11 +202,8 @@ class Decomposition:
     def column_groups(self, threshold: float = 0.02) -> list[tuple[int, ...]]:
         """Input columns that act together, for a decomposition by columns.
 
-        Products of kernels on single columns hold parts that depend on fewer of them, so that a
-        joint effect of three columns shows as several overlapping components. Columns of one
-        component are linked, and so are those that are linked to one column. A component may use
-        some of its columns only, and what it does may be nearly a sum of functions of single ones,
-        as under a kernel over all columns: it links those that do something together.
+        Columns of one component are linked if they do something together, and so are those that
+        are linked to one column.
 
         Args:
             threshold: Share from which on a component counts; it links the columns whose
@@ -277,7 +225,7 @@ class Decomposition:
             if not columns or share < threshold:
                 continue
             if len(columns) > 1:
-                together = self._column_use(part).interactions
+                together = interactions_of_columns(part.terms, sorted(columns), self.gp)
                 least = max(_JOINT * threshold, _MINOR * share * max(together.values()))
                 columns = frozenset(c for c in columns if share * together[c] >= least)
                 if len(columns) < 2:
@@ -288,34 +236,6 @@ class Decomposition:
             groups.append((total, set(columns).union(*(group[1] for group in linked))))
         groups.sort(key=lambda group: -group[0])
         return [tuple(sorted(members)) for _, members in groups]
-
-    def column_use(self, number: int) -> ColumnUse:
-        """What a component does with its columns, one by one and together.
-
-        The kernel of a component of several columns, a product or one of all of them, also holds
-        functions of fewer of them, and sums of functions of single columns.
-
-        Args:
-            number: Of a component.
-
-        Raises:
-            ValueError: There is no such component, or its columns are not known.
-        """
-        self._check_number(number)
-        component = self.components[number]
-        if component.columns is None:
-            raise ValueError(f"The columns of {component.name!r} are not known.")
-        return self._column_use(component)
-
-    def _column_use(self, component: Component) -> ColumnUse:
-        columns = sorted(component.columns or ())
-        return use_of_columns(component.terms, columns, self.gp)
-
-    def _check_number(self, number: int) -> None:
-        if not -len(self.components) <= number < len(self.components):
-            raise ValueError(
-                f"There are {len(self.components)} components, got the number {number}."
-            )
 
     def sample(self, x: Any, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         """Joint draws of all components ``S x J x ... x M``.

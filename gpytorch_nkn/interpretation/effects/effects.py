@@ -12,9 +12,8 @@ import torch
 from gpytorch.models import ExactGP
 from scipy.interpolate import RegularGridInterpolator
 from scipy.stats import norm, qmc, sobol_indices
-from torch import Tensor
 
-from gpytorch_nkn.fit import evaluating
+from gpytorch_nkn.fit import check_counts, evaluating
 from gpytorch_nkn.interpretation.checks import plain
 from gpytorch_nkn.interpretation.effects.averages import (
     Averages,
@@ -36,7 +35,7 @@ from gpytorch_nkn.interpretation.units import Units
 __all__ = ["Effect", "Effects", "effects"]
 
 _ROWS, _PAIR_ROWS = 100, 50  # over which the other columns are averaged
-_PAIR_POINTS = 19  # per column of a pair's grid
+_POINTS, _PAIR_POINTS = 60, 19  # positions of a main effect, and per column of a pair
 _SHARE_POINTS = 100  # per column, by which the share of a pair is taken
 # Rough shares of pairs, and still rougher ones of how many of them: rows, points of each column.
 _SCREEN, _ROUGH_SCREEN, _SCREENED = (30, 6), (10, 4), 100
@@ -49,34 +48,21 @@ _BAND = float(norm.ppf(0.975))
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """What one column, or the interaction of two, adds to the prediction.
+    """What one column, or the interaction of two, adds to the prediction."""
 
-    Attributes:
-        label: Name of the column, or both names.
-        columns: Numbers of the columns.
-        names: Their names.
-        grid: One vector of positions per column, ``A``, or ``A`` and ``B``, in the user's units;
-            a single position where a column is constant; the codes of categories.
-        levels: Of each column the names of these codes, or None where it holds numbers.
-        mean: Posterior mean ``A``, or ``A x B``, in units of the targets.
-        lower: Lower end of the 95 % interval, as ``mean``.
-        upper: Its upper end.
-        data: For one column its training values ``N`` and partial residuals ``N``: the effect,
-            linear between the points of the grid, plus target less posterior mean. None for two.
-        share: Of the variance of the posterior mean: the first-order Sobol index of a column, or
-            the part that is due to the interaction of two.
-    """
-
-    label: str
+    label: str  # name of the column, or both names
     columns: tuple[int, ...]
     names: tuple[str, ...]
+    #: One vector of positions per column, ``A``, or ``A`` and ``B``, in the user's units: the codes
+    #: of categories, a single position where a column is constant.
     grid: tuple[np.ndarray, ...]
-    levels: tuple[tuple[str, ...] | None, ...]
-    mean: np.ndarray
-    lower: np.ndarray
+    levels: tuple[tuple[str, ...] | None, ...]  # names of the codes of each column, or None
+    mean: np.ndarray  # posterior mean A, or A x B, in units of the targets
+    lower: np.ndarray  # ends of the 95 % interval
     upper: np.ndarray
+    #: Training values ``N`` of one column and partial residuals ``N``; None for two.
     data: tuple[np.ndarray, np.ndarray] | None
-    share: float
+    share: float  # first-order Sobol index, or the share of the variance by the interaction
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +113,6 @@ def effects(
     model: Any,
     *,
     max_effects: int = 12,
-    points: int = 60,
-    pairs: bool = True,
     samples: int = 2048,
     seed: int = 0,
     columns: Sequence[str] | None = None,
@@ -145,49 +129,34 @@ def effects(
 
     (up to 100 rows, 50 for pairs, drawn without replacement so that the columns have nearly the
     means and variances of all rows). The bars are averages over the columns' values in these
-    rows, taken independently of the other columns, by a few hundred quasi-random points. All of
-    these are linear in :math:`f`, so that their posterior means and variances are exact: averages
-    of the posterior's means and covariances.
-
-    The components of ``decompose(model, by="columns")`` split the kernel, effects the function.
-    Where every term of the kernel depends on one column, the mean of :math:`g_i` is that of the
-    component of column :math:`i` less its average, and interactions are zero. Else :math:`g_i`
-    also has the averages of the components of several columns over the others, and
-    :math:`g_{ij}` is what is left of those that depend on :math:`i` and :math:`j` (a product of
-    kernels is no pure interaction: its functions may be nearly additive). Bands are those of the
-    centred functions, without the uncertainty of the level, which is in components.
+    rows, taken independently of the other columns. All of these are linear in :math:`f`, so that
+    their posterior means and variances are exact.
 
     Shares are Sobol indices of the posterior mean for columns that vary independently of each
     other, each over its training values: the part of its variance that is due to a column alone
     (first order), to a column with all its interactions (total), and to the interaction of a pair
-    alone. First-order indices and the shares of all interactions, of triples and so on too, add
-    up to one, but for errors of estimation: those of the indices fall with ``samples``, are about
-    0.01 by default, and may make an index slightly negative or larger than the total index.
+    alone. Their errors of estimation fall with ``samples`` and are about 0.01 by default. How much
+    of the variance of the function, which the mean knows in part, is open, is ``uncertain``.
 
-    The posterior mean has only what was seen. How much of the function's variance was not, over
-    such columns, is ``uncertain``.
+    The components of ``decompose(model, by="columns")`` split the kernel, effects the function: a
+    product of kernels is no pure interaction.
 
     Args:
         model: A fitted ExactGP with one output and a Gaussian likelihood (SingleTaskGP with its
             transforms too), an ensemble of such (StructureEnsembleGP, EnsembleMapSaasSingleTaskGP),
-            whose means and variances are those of the mixture of its members, the record of a
-            fit, or a fitted NKNRegressor, of which the model of the largest share is taken, or
-            NKNForecaster with covariates, of which the process of the largest weight is taken
-            (only covariates have main effects, for what happens over time is in components). Where
-            an estimator transforms its targets, effects are those on their new scale (``scale``).
+            as the mixture of its members, the record of a fit, a fitted NKNRegressor (the model of
+            the largest share), or an NKNForecaster with covariates (the process of the largest
+            weight, whose covariates alone have main effects). Where an estimator transforms its
+            targets, effects are on their new scale (``scale``).
         max_effects: Largest number of main effects, those of the largest total indices, and of
-            pairs, those of the largest shares.
-        points: Positions of a main effect, evenly over the column's range; pairs have a grid of
-            up to 19 x 19.
-        pairs: Look for interactions. Pairs that explain less than a thousandth are not given.
+            pairs, those of the largest shares, of at least a thousandth.
         samples: For the indices, rounded up to a power of two; there are ``samples * (D + 2)``
             predictions.
         seed: Determines every random draw; the global random state is left as it was.
         columns: Names of the input columns ``D``; default: x0, x1, ..., or those of a table.
         categories: Names of the codes 0, 1, ... of columns that hold categories, by the names of
-            these columns, or of other codes, by code. Columns that a model takes for such (its
-            ``cat_dims``) and that are not named here have their codes as names, or the categories
-            of a table.
+            these columns, or of other codes, by code. Other ``cat_dims`` of a model have their
+            codes as names, or the categories of a table.
 
     Returns:
         Main effects, pairs and indices.
@@ -205,13 +174,8 @@ def effects(
         for partial dependence; Saltelli et al. (2010), by SciPy's ``sobol_indices``.
     """
     gp_model = _checked_model(model)
-    for name, value, least in (
-        ("max_effects", max_effects, 1), ("points", points, 2), ("samples", samples, 2)
-    ):  # fmt: skip
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise TypeError(f"{name} must be an integer, got {value!r}.")
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}.")
+    check_counts(1, max_effects=max_effects)
+    check_counts(2, samples=samples)
     with evaluating(gp_model), torch.no_grad():
         inputs = raw_inputs(gp_model).cpu().numpy()
         estimated = isinstance(model, NetworkEstimator)
@@ -226,7 +190,7 @@ def effects(
                 "effects needs one that keeps the columns."
             )
         units = gp.units.named(columns).with_categories(categories, inputs)
-        names, codes = units.names, units.categories
+        names = units.names
         process = Averages(members, inputs)
         rng = np.random.default_rng(seed)
         rows = draw_rows(inputs, _ROWS, rng)
@@ -236,29 +200,12 @@ def effects(
         shown = np.argsort(-total, kind="stable")
         shown = shown[shown > 0] if gp.is_series and len(names) > 1 else shown
         order = [int(place) for place in shown[:max_effects]]
-        main = [
-            _main_effect(
-                process, inputs, rows, i, 0 if i in codes else points, units, float(first[i]), rng
-            )
-            for i in order
-        ]
+        main = [_main_effect(process, inputs, rows, i, units, float(first[i]), rng) for i in order]
         chosen = []
-        if pairs and variance > 0:
+        if variance > 0:
             chosen = _largest_pairs(process, inputs, first, total, variance, max_effects, rng)
-        rows, points = draw_rows(inputs, _PAIR_ROWS, rng), min(points, _PAIR_POINTS)
-        both = [
-            _pair_effect(
-                process,
-                inputs,
-                rows,
-                pair,
-                tuple(0 if k in codes else points for k in pair),
-                units,
-                variance,
-                rng,
-            )
-            for pair in chosen
-        ]
+        rows = draw_rows(inputs, _PAIR_ROWS, rng)
+        both = [_pair_effect(process, inputs, rows, pair, units, variance, rng) for pair in chosen]
     both.sort(key=lambda effect: -effect.share)
     scale = "" if gp.units.link is None else gp.units.link.noun
     return Effects(tuple(main), tuple(both), first, total, names, uncertain, scale)
@@ -306,12 +253,11 @@ def _main_effect(
     inputs: np.ndarray,
     rows: np.ndarray,
     i: int,
-    points: int,
     units: Units,
     share: float,
     rng: np.random.Generator,
 ) -> Effect:
-    grid = _grid(inputs[:, i], points)
+    grid = _grid(inputs[:, i], 0 if i in units.categories else _POINTS)
     base, (values,) = independent_copies(rows, (i,), rng)
     mean, deviation = process.contrast(
         [(1.0, set_columns(rows, {i: grid[:, None]})), (-1.0, set_columns(base, {i: values}))]
@@ -328,13 +274,14 @@ def _pair_effect(
     inputs: np.ndarray,
     rows: np.ndarray,
     pair: tuple[int, int],
-    points: tuple[int, ...],
     units: Units,
     variance: float,
     rng: np.random.Generator,
 ) -> Effect:
     i, j = pair
-    first, second = (_grid(inputs[:, k], n) for k, n in zip(pair, points, strict=True))
+    first, second = (
+        _grid(inputs[:, k], 0 if k in units.categories else _PAIR_POINTS) for k in pair
+    )
     a, b = first[:, None, None], second[None, :, None]
     base, (u, v) = independent_copies(rows, pair, rng)
     mean, deviation = process.contrast(
@@ -413,20 +360,16 @@ def _checked_model(thing: Any) -> ExactGP:
             )
         return fitted_gp(thing).model
     model = getattr(thing, "model", thing)  # the record of a fit
-    outputs = getattr(model, "num_outputs", 1)
-    targets = getattr(model, "train_targets", None)
-    inputs = getattr(model, "train_inputs", None)
-    if is_ensemble(model):
-        return model
-    if isinstance(targets, Tensor) and targets.dim() > 1 and outputs == 1:
-        outputs = f"targets of shape {tuple(targets.shape)}"
-    elif inputs and inputs[0].dim() > 2 and outputs == 1:
-        outputs = f"inputs of shape {tuple(inputs[0].shape)}"
-    if outputs != 1:
-        raise NotImplementedError(f"effects needs a model with one output, got {outputs}.")
     if not isinstance(model, ExactGP):
         raise TypeError(
             f"Expected a fitted ExactGP or the record of a fit, got {type(thing).__name__}"
             + ("; take its last step, pipeline[-1]." if hasattr(thing, "named_steps") else ".")
+        )
+    outputs = getattr(model, "num_outputs", 1)
+    targets = model.train_targets
+    if not is_ensemble(model) and (outputs != 1 or (targets is not None and targets.dim() > 1)):
+        shape = "none" if targets is None else tuple(targets.shape)
+        raise NotImplementedError(
+            f"effects needs a model with one output, got {outputs} and targets of shape {shape}."
         )
     return model

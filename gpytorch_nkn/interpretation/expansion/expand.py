@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from gpytorch.kernels import AdditiveKernel, ConstantKernel, Kernel, ProductKern
 from torch import Tensor
 
 from gpytorch_nkn._devices import permutation
+from gpytorch_nkn.fit import check_counts
 from gpytorch_nkn.interpretation.expansion.factors import (
     Columns,
     on_columns,
@@ -39,6 +39,7 @@ from gpytorch_nkn.layers import Operation, operation_of
 
 __all__ = ["expand", "expand_source", "with_posterior_shares"]
 
+_TOLERANCE = 1e-12  # share of every unit, below which terms are dropped
 _SAMPLE = 256  # inputs by which monomials are compared on the way
 
 
@@ -47,7 +48,6 @@ def expand(
     x: Tensor | None = None,
     *,
     max_terms: int = 10_000,
-    tolerance: float = 1e-12,
     merge: bool = True,
     split: bool = True,
     columns: Sequence[str] | None = None,
@@ -58,9 +58,9 @@ def expand(
     .. math:: k(x, x') = \sum_t w_t \prod_{p} k_p(x, x')^{e_{tp}}, \qquad w_t \ge 0
 
     Networks are polynomials of their primitives with non-negative coefficients (theorem 3 of the
-    paper), and so are sums, products and scaled kernels, nested at will. The coefficients come
-    from arithmetic of polynomials, layer by layer, and are exact but for what is pruned: terms
-    below ``tolerance``, the smallest ones beyond ``max_terms``, and the tail of exponentials.
+    paper), and so are sums, products and scaled kernels. The coefficients come from arithmetic of
+    polynomials, layer by layer, and are exact but for pruned terms: below a share of 1e-12 of
+    every unit, beyond ``max_terms``, and the tail of exponentials.
 
     Args:
         kernel: A kernel, or a fitted model that has one: an ExactGP (SingleTaskGP too), or an
@@ -69,7 +69,6 @@ def expand(
             takes; default: the training inputs of a model. A bare kernel does without if its
             diagonal is the same everywhere.
         max_terms: Largest number of terms, on the way and in the end.
-        tolerance: Terms below this share of every unit of the network are dropped.
         merge: Products of kernels of one family become one kernel where that is exact: products
             of RBF kernels, and of periodic ones with the same period; powers of a rational
             quadratic and of a one-dimensional Matern-1/2 kernel. Linear kernels over one column
@@ -103,21 +102,17 @@ def expand(
         width = len(columns) if source.inputs is None else source.inputs.size(-1)
         units = (source.units or Units.plain(width)).named(columns)
         source = replace(source, units=units)
-    expansion = expand_source(source, max_terms, tolerance, merge, split)
+    expansion = expand_source(source, max_terms, merge, split)
     return with_posterior_shares(expansion, fitted_gp(kernel)) if posterior else expansion
 
 
 def expand_source(
-    source: Source, max_terms: int = 10_000, tolerance: float = 1e-12, merge=True, split=True
+    source: Source, max_terms: int = 10_000, merge: bool = True, split: bool = True
 ) -> Expansion:
     """As :func:`expand`."""
-    if operator.index(max_terms) < 1 or not 0 <= tolerance < 1:
-        raise ValueError(
-            "max_terms must be at least 1 and tolerance in [0, 1), got "
-            f"max_terms={max_terms} and tolerance={tolerance}."
-        )
+    check_counts(1, max_terms=max_terms)
     with torch.no_grad():
-        builder = _Builder(source, max_terms, tolerance)
+        builder = _Builder(source, max_terms)
         polynomial = builder.of(source.kernel, builder.all_columns)
         products = builder.products(polynomial, merge, split)
         return builder.finish(products)
@@ -126,7 +121,7 @@ def expand_source(
 class _Builder:
     """Polynomials over the elementary kernels that are met on the way."""
 
-    def __init__(self, source: Source, max_terms: int, tolerance: float):
+    def __init__(self, source: Source, max_terms: int):
         self.source = source
         inputs = source.inputs
         self.all_columns: Columns = None if inputs is None else tuple(range(inputs.size(-1)))
@@ -140,7 +135,7 @@ class _Builder:
         self._diagonals: list[Tensor] = []  # each ... x S
         self._places: dict[object, int] = {}
         self._products: dict[int, list[list[Kernel]]] = {}
-        self.bounds = Bounds(self._sizes, max_terms, tolerance)
+        self.bounds = Bounds(self._sizes, max_terms, _TOLERANCE)
 
     def of(self, kernel: Kernel, columns: Columns) -> Polynomials:
         """Polynomial of a kernel whose own columns are picked among ``columns``."""
@@ -212,21 +207,18 @@ class _Builder:
 
     def _take_real_part(self, polynomial: Polynomials) -> Polynomials:
         """Every product of complex kernels becomes one real kernel."""
-        width = polynomial.exponents.shape[1]
-        places = [place for place in range(width) if self.is_complex[place]]
-        complex_powers = polynomial.exponents[:, places]
-        if not complex_powers.any():
+        exponents = polynomial.exponents
+        places = [place for place in range(exponents.shape[1]) if self.is_complex[place]]
+        if not exponents[:, places].any():
             return polynomial
-        rows = []
-        for row, powers in zip(polynomial.exponents, complex_powers, strict=True):
-            row = row.copy()
-            row[places] = 0
-            if powers.any():
-                row = _raise_power(row, self._real_atom(places, powers.tolist()))
-            rows.append(row)
-        width = max(map(len, rows))
-        exponents = np.stack([np.pad(row, (0, width - len(row))) for row in rows])
-        return Polynomials(exponents, polynomial.weights)
+        real = exponents.copy()
+        real[:, places] = 0
+        for number, powers in enumerate(exponents[:, places].tolist()):
+            if any(powers):
+                place = self._real_atom(places, powers)
+                real = np.pad(real, ((0, 0), (0, max(0, place + 1 - real.shape[1]))))
+                real[number, place] += 1
+        return Polynomials(real, polynomial.weights)
 
     def _real_atom(self, places: list[int], powers: list[int]) -> int:
         key = ("real", *(pair for pair in zip(places, powers, strict=True) if pair[1]))
@@ -322,12 +314,6 @@ def _pick(columns: Columns, kernel: Kernel) -> Columns:
         return columns
     picked = tuple(kernel.active_dims.tolist())
     return picked if columns is None else tuple(columns[place] for place in picked)
-
-
-def _raise_power(row: np.ndarray, place: int) -> np.ndarray:
-    row = np.pad(row, (0, max(0, place + 1 - len(row))))
-    row[place] += 1
-    return row
 
 
 def _sample_inputs(source: Source) -> Tensor:

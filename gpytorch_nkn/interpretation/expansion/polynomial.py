@@ -18,18 +18,11 @@ _CHUNK = 50_000  # monomials whose size is computed at once
 
 @dataclass(frozen=True)
 class Bounds:
-    """What may be dropped on the way.
+    """Which monomials are dropped on the way."""
 
-    Args:
-        size: Maps exponents ``M x A`` to a positive number per monomial and element of the batch,
-            ``... x M``, by which coefficients are compared: the mean of the monomial's diagonal.
-        max_terms: Largest number of monomials.
-        tolerance: Monomials below this share of every unit are dropped.
-    """
-
-    size: Callable[[np.ndarray], Tensor]
+    size: Callable[[np.ndarray], Tensor]  # mean diagonals ... x M of monomials M x A
     max_terms: int
-    tolerance: float
+    tolerance: float  # share of every unit, below which monomials are dropped
 
 
 @dataclass(frozen=True)

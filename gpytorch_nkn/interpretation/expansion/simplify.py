@@ -119,38 +119,23 @@ def simplify(
 
 @dataclass(frozen=True, eq=False)
 class Simplification:
-    r"""What :func:`gpytorch_nkn.interpretation.simplify` found.
+    """What :func:`gpytorch_nkn.interpretation.simplify` found."""
 
-    Attributes:
-        kernel: A sum of products of GPyTorch's own classes, fitted, without priors; its inputs are
-            in the units that the kernel of the model sees. It works and pickles without this
-            package.
-        model: A copy of the given model with this kernel, its mean and noise refitted, in eval
-            mode.
-        terms: Terms of the kernel by falling share, with labels in units of the data.
-        parts: The same with the constant parts of periodic kernels apart, and shares in the
-            variance of the posterior mean.
-        bic: Log marginal likelihood less :math:`\tfrac p2 \log n`, by which terms were chosen.
-        log_density: Mean held-out log density of the refitted model in nats per point, with fixed
-            hyperparameters: of 8 blocks for one input column, else of single points.
-        network_log_density: That of the given model.
-        interrupted: Ctrl-C ended the search.
-        noise: Standard deviation of the noise in units of the targets.
-        skipped: Labels of large terms that GPyTorch has no kernels for.
-        units: Units of the labels.
-    """
-
+    #: A sum of products of GPyTorch's own classes, fitted, without priors, over inputs as the
+    #: kernel of the model sees them. It works and pickles without this package.
     kernel: Kernel
-    model: ExactGP
-    terms: tuple[Term, ...]
-    parts: tuple[Term, ...]
-    bic: float
+    model: ExactGP  # a copy of the given model with this kernel, refitted, in eval mode
+    terms: tuple[Term, ...]  # of the kernel by falling share, with labels in units of the data
+    parts: tuple[Term, ...]  # with the constants of periodic kernels apart, and posterior shares
+    bic: float  # log marginal likelihood less p / 2 log n, by which terms were chosen
+    #: Held-out log density in nats per point, with fixed hyperparameters: of 8 blocks for one
+    #: input column, else of single points.
     log_density: float
-    network_log_density: float
-    interrupted: bool
-    noise: float
-    skipped: tuple[str, ...]
-    units: Units
+    network_log_density: float  # that of the given model
+    interrupted: bool  # by Ctrl-C
+    noise: float  # standard deviation in units of the targets
+    skipped: tuple[str, ...]  # labels of large terms that GPyTorch has no kernels for
+    units: Units  # of the labels
 
     @property
     def loss(self) -> float:

@@ -33,15 +33,10 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A weight times a product of GPyTorch's kernels; of no kernel for a constant.
+    """A weight times a product of GPyTorch's kernels; of no kernel for a constant."""
 
-    Attributes:
-        weight: Positive.
-        factors: Kernels without priors. A linear kernel over one column has the variance one.
-    """
-
-    weight: float
-    factors: tuple[Kernel, ...]
+    weight: float  # positive
+    factors: tuple[Kernel, ...]  # without priors; a linear one of one column has the variance one
 
     @property
     def num_parameters(self) -> int:

@@ -87,17 +87,6 @@ class TermGroup:
         return sum(term.share for term in self.terms)
 
     @property
-    def posterior_share(self) -> float | None:
-        """Sum of the shares in the posterior; None unless they were asked for."""
-        shares = [term.posterior_share for term in self.terms]
-        return None if None in shares else sum(share for share in shares if share is not None)
-
-    @property
-    def signature(self) -> tuple[str, ...]:
-        """As of every term."""
-        return self.terms[0].signature
-
-    @property
     def label(self) -> str:
         """That of the leading term."""
         return self.terms[0].label
@@ -165,8 +154,7 @@ def evaluate_strips(
     for start, stop in _strips(groups, x1, x2, diag, 2 * len(groups)):
         part2 = x2[..., start:stop, :] if diag else x2
         each = list(_evaluate_strip(groups, x1[..., start:stop, :], part2, diag))
-        shape = torch.broadcast_shapes(*(total.shape for total in each))
-        yield torch.stack([total.expand(shape) for total in each])
+        yield torch.stack(torch.broadcast_tensors(*each))
 
 
 def evaluate_each(
@@ -174,7 +162,7 @@ def evaluate_each(
 ) -> Iterator[tuple[int, slice, Tensor]]:
     """The sum of the terms of one group after another, of which there may be thousands.
 
-    Yields the number of the group, and rows ``... x n x M`` of its matrix with their places.
+    Yields the number of the group, and rows ``... x n x M`` of its matrix with their indices.
     """
     for start, stop in _strips(groups, x1, x2, False, 2):
         rows = x1[..., start:stop, :]
@@ -205,12 +193,7 @@ def _strips(
 
 def _last_uses(groups: Sequence[Sequence[Term]]) -> dict[int, int]:
     """The last group that has a factor, by its identity."""
-    return {
-        id(factor): number
-        for number, group in enumerate(groups)
-        for term in group
-        for factor in term.factors
-    }
+    return {id(f): n for n, group in enumerate(groups) for term in group for f in term.factors}
 
 
 @torch.no_grad()

@@ -46,48 +46,28 @@ _WIDEST = 16  # units of a network that can be drawn
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """One component of a report.
-
-    Attributes:
-        name: Short name.
-        title: What it is, in a few words.
-        sentences: What it does.
-        terms: Its leading terms.
-        share: What it adds to ``explained``; negative where it moves against those before it.
-        explained: Share of the targets' variance explained by the components up to this one.
-        error: Cross-validated mean absolute error with the components up to this one.
-        negligible: It explains nothing.
-        curve: Its posterior over time; None for several input columns.
-    """
+    """One component of a report."""
 
     name: str
-    title: str
+    title: str  # in a few words
     sentences: tuple[str, ...]
-    terms: str
-    share: float
-    explained: float
-    error: float
-    negligible: bool
-    curve: ComponentCurve | None
+    terms: str  # the leading ones
+    share: float  # gain of explained; negative where it moves against those before it
+    explained: float  # share of the targets' variance, of the components up to this one
+    error: float  # cross-validated mean absolute error, likewise
+    negligible: bool  # held-out data are predicted as well without it
+    curve: ComponentCurve | None  # over time; None for several input columns
 
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """The series and its continuation, in units of the targets (logarithms undone).
+    """The continuation of a series, in units of the targets (logarithms undone)."""
 
-    Attributes:
-        x: Times ``M`` past the data.
-        mean: Mean ``M`` (the median under a ``link``).
-        lower: Lower end ``M`` of the 95 % band of new observations.
-        upper: Upper end ``M``.
-        samples: Draws ``5 x M`` of the function without noise.
-    """
-
-    x: np.ndarray
-    mean: np.ndarray
-    lower: np.ndarray
+    x: np.ndarray  # times M past the data
+    mean: np.ndarray  # M; the median under a link
+    lower: np.ndarray  # ends M of the 95 % band of new observations
     upper: np.ndarray
-    samples: np.ndarray
+    samples: np.ndarray  # draws 5 x M of the function without noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,29 +171,18 @@ class Report(Findings):
         blocks.append(self._components())
         if self.forecast is not None:
             blocks.append(self._continuation(self.forecast))
-        blocks.append(
-            Block(
-                "Model checking",
-                self.checks,
-                "Residuals are drawn from the posterior and compared with fresh noise; where they "
-                "differ, the model misses structure, or its noise is wrong. Each observation is "
-                "also predicted from all the others.",
-                figures=self._check_figures(),
-                layout="beside",
-            )
+        note = (
+            "Residuals are drawn from the posterior and compared with fresh noise; where they "
+            "differ, the model misses structure, or its noise is wrong. Each observation is also "
+            "predicted from all the others."
         )
-        dropped = self.expansion.dropped
-        pruned = (f"Pruned: {dropped:.2g} of the diagonal.",) if dropped > 1e-6 else ()
-        blocks.append(
-            Block(
-                "The kernel, by shares of its diagonal",
-                (str(self.expansion), *pruned),
-                figures=self._network(),
-                layout="wide",
-                is_folded=not is_series,
-            )
-        )
-        return blocks
+        figures, title = self._check_figures(), "The kernel, by shares of its diagonal"
+        expression, network = (str(self.expansion),), self._network()
+        return [
+            *blocks,
+            Block("Model checking", self.checks, note, figures=figures, layout="beside"),
+            Block(title, expression, figures=network, layout="wide", is_folded=not is_series),
+        ]
 
     def _overview(self) -> Block:
         figures: tuple[Sketch, ...] = ()

@@ -66,18 +66,13 @@ def report_search(
 ) -> SearchReport:
     """Say how a Bayesian optimisation went, what its model believes, and where it looks next.
 
-    Predictions of an evaluation from those before it, and from all others, are made with the
-    parameters and weights that the model has now, which have seen all of them: they flatter it.
-
     Args:
         model: A fitted model of BoTorch with one output, an exact GP with a Gaussian likelihood:
             NKNSingleTaskGP, SingleTaskGP, or an ensemble such as StructureEnsembleGP. Its training
             data are the evaluations in their order. Of several outcomes take one of the models.
-        maximize: Large values are good, as BoTorch has it; ``False`` for small ones. Values are
-            those that are told, see ``y_scale``.
-        acquisition: A function of BoTorch that takes points ``A x 1 x D``, by which candidates were
-            chosen; it is drawn. Of one in logarithms (``LogExpectedImprovement``) it is what it is
-            the logarithm of, in parts of the highest value.
+        maximize: Large values (see ``y_scale``) are good; ``False`` for small ones.
+        acquisition: A function of BoTorch that takes points ``A x 1 x D``, which is drawn; of
+            logarithms (``LogExpectedImprovement``) their exponentials, as fractions of the highest.
         candidates: The next points ``Q x D``.
         bounds: Lower and upper ends ``2 x D`` of the space; default: those of data and candidates.
         optimum: The best value there is, if it is known: regret is drawn in place of values. With
@@ -89,13 +84,11 @@ def report_search(
         columns: Names of the input columns ``D``; default: x0, x1, ...
         categories: Names of the codes 0, 1, ... of columns that hold categories, by the names of
             these columns, such as ``{"kernel": ["linear", "rbf"]}``, or of other codes:
-            ``{"size": {1.5: "32", 1.8: "64"}}``; without them the columns ``cat_dims`` of the model
-            have codes for names.
+            ``{"size": {1.5: "32", 1.8: "64"}}``.
         labels: What the evaluations ``N`` are called, such as ``"trial 3"``; default: by number.
         y_offset: Of the values, see ``y_scale``.
         y_scale: Values are ``y_offset + y_scale * y`` for outcomes ``y`` of the model: the standard
-            deviation of those that were standardised before the model had them (and ``y_offset``
-            their mean), or -1 with ``maximize=False`` where their sign was turned.
+            deviation (and ``y_offset`` the mean) by which they were standardised.
         title: Of the report.
         seed: Of all random draws; the global random state is left alone.
 
@@ -138,20 +131,12 @@ def report_search(
         ends = np.stack([everything.min(0), everything.max(0)])
     if not (ends[0] <= ends[1]).all():
         raise ValueError(f"bounds must be lower and upper ends 2 x D, got {ends.tolist()}.")
-    units = processes[0][1].units.named(columns)
-    units = units.with_categories(categories, x)
-    history = _History(
-        x,
-        values,
-        _kept(feasible, len(values)),
-        maximize,
-        num_initial,
-        outcome,
-        _labels(labels, len(values)),
-    )
+    units = processes[0][1].units.named(columns).with_categories(categories, x)
+    kept = _kept(feasible, len(values))
+    sign = 1 if maximize else -1
     if optimum is not None:
-        history = history.up_to(optimum)
-        values = history.values
+        values = _up_to(optimum, values, kept, sign)
+    best = _best_of(sign * values, kept)
     influence = None
     if x.shape[1] > 1:
         influence = effects(
@@ -164,7 +149,6 @@ def report_search(
         return y_offset + y_scale * mean, abs(y_scale) * std
 
     beliefs = believed(np.concatenate([x, chosen]))
-    best = history.best
     anchor = chosen[0] if len(chosen) else x[best]
     slices = []
     for column in [0] if influence is None else [e.columns[0] for e in influence.main]:
@@ -190,42 +174,58 @@ def report_search(
         )
     if acquisition is not None and getattr(acquisition, "_log", False):
         slices = _exponentiated(slices)
-    at = _Places(units, (x % 1 == 0).all(0), 0.1 * (ends[1] - ends[0]))
-    skill = _skill(values, left_out.mean)
-    weights = dict(getattr(model, "structure_weights", {}))
-    learned = []
-    if influence is not None:
-        doubts = [say("doubt", how=_no_better(skill))] if skill < _CHANCE else []
-        learned = [*doubts, *describe_effects(influence, units, lowest_first=not maximize)]
-    return SearchReport(
+    made = SearchReport(
         title=title,
         outcome=outcome,
-        summary=(
-            *_reached(history, optimum, at),
-            *_after_noise(history, beliefs, at),
-            *_next(beliefs, chosen, history, influence, at),
-            *_structures(model, weights),
-            *learned,
-        ),
-        checks=(
-            _ahead_sentence(ahead, num_initial),
-            *_skill_sentence(skill),
-            *left_out.sentences(),
-        ),
+        summary=(),
+        checks=(),
         x=x,
         values=values,
         maximize=maximize,
         optimum=optimum,
         num_initial=num_initial,
         best=best,
-        feasible=history.kept,
+        feasible=kept,
         candidates=chosen,
-        structures=weights,
+        structures=dict(getattr(model, "structure_weights", {})),
         ahead=ahead,
         left_out=left_out,
         effects=influence,
         slices=tuple(slices),
     )
+    names = _labels(labels, len(values))
+    at = _Places(units, (x % 1 == 0).all(0), 0.1 * (ends[1] - ends[0]))
+    skill = _skill(values, left_out.mean)
+    learned = []
+    if influence is not None:
+        doubts = [say("doubt", how=_no_better(skill))] if skill < _CHANCE else []
+        learned = [*doubts, *describe_effects(influence, units, lowest_first=not maximize)]
+    summary = (
+        *_reached(made, names, at),
+        *_after_noise(made, beliefs, names, at),
+        *_next(made, beliefs, at),
+        *_structures(model, made.structures),
+        *learned,
+    )
+    checks = _ahead_sentence(ahead, num_initial), *_skill_sentence(skill), *left_out.sentences()
+    return replace(made, summary=summary, checks=checks)
+
+
+def _best_of(values: np.ndarray, kept: np.ndarray) -> int:
+    """Number of the largest value, among those that keep the constraints if any do."""
+    return int((np.where(kept, values, -np.inf) if kept.any() else values).argmax())
+
+
+def _up_to(optimum: float, values: np.ndarray, kept: np.ndarray, sign: int) -> np.ndarray:
+    """Values no better than the optimum but for rounding."""
+    if not kept.any():
+        return values
+    best = values[_best_of(sign * values, kept)]
+    if sign * (best - optimum) > _ROUNDING * np.ptp(values):
+        raise ValueError(f"The best value, {best:g}, is better than the optimum {optimum}.")
+    # the model's own scale may not give back a value at the optimum exactly
+    inside = sign * np.minimum(sign * values, sign * optimum)
+    return np.where(kept, inside, values)
 
 
 def _check_model(model: Any) -> None:
@@ -245,55 +245,6 @@ def _check_model(model: Any) -> None:
             "A report on a search is on one data set, got a batch of shape "
             f"{tuple(model.train_targets.shape[:-1])}: make a model of one of them."
         )
-
-
-@dataclass(frozen=True)
-class _History:
-    """The evaluations ``N`` in their order.
-
-    Args:
-        x: Inputs ``N x D``.
-        values: Outcomes ``N``.
-        kept: Which of them keep the constraints.
-        maximize: Large values are good.
-        num_initial: Evaluations that the model did not choose.
-        outcome: Name of the values.
-        labels: Names of the evaluations.
-    """
-
-    x: np.ndarray
-    values: np.ndarray
-    kept: np.ndarray
-    maximize: bool
-    num_initial: int
-    outcome: str
-    labels: Sequence[str]
-
-    @property
-    def sign(self) -> int:
-        """Factor by which large values are good."""
-        return 1 if self.maximize else -1
-
-    def best_of(self, values: np.ndarray) -> int:
-        """Number of the evaluation with the best of ``values``, among those that count."""
-        signed = self.sign * values
-        return int((np.where(self.kept, signed, -np.inf) if self.kept.any() else signed).argmax())
-
-    @property
-    def best(self) -> int:
-        """Number of the best evaluation."""
-        return self.best_of(self.values)
-
-    def up_to(self, optimum: float) -> _History:
-        """Values no better than the optimum but for rounding."""
-        if not self.kept.any():
-            return self
-        best = self.values[self.best]
-        if self.sign * (best - optimum) > _ROUNDING * np.ptp(self.values):
-            raise ValueError(f"The best value, {best:g}, is better than the optimum {optimum}.")
-        # the model's own scale may not give back a value at the optimum exactly
-        inside = (np.minimum if self.maximize else np.maximum)(self.values, optimum)
-        return replace(self, values=np.where(self.kept, inside, self.values))
 
 
 def _points(name: str, given: Any, shape: str) -> np.ndarray:
@@ -437,9 +388,9 @@ def _believed(model: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.sqrt(variance.clip(0))
 
 
-def _reached(history: _History, optimum: float | None, at: _Places) -> list[str]:
-    values, kept, best = history.values, history.kept, history.best
-    number, initial = len(values), history.num_initial
+def _reached(made: SearchReport, names: Sequence[str], at: _Places) -> list[str]:
+    values, kept, best = made.values, made.feasible, made.best
+    number, initial = len(values), made.num_initial
     # a single outlier does not hide the differences of the others
     spread = 0.1 * float(abs(values[best] - np.median(values)) or np.ptp(values))
     lines = [
@@ -448,23 +399,24 @@ def _reached(history: _History, optimum: float | None, at: _Places) -> list[str]
             number=number,
             initial=initial,
             kept=int(kept.sum()),
-            name=history.labels[best],
-            extreme="highest" if history.maximize else "lowest",
-            outcome=history.outcome,
+            name=names[best],
+            extreme="highest" if made.maximize else "lowest",
+            outcome=made.outcome,
             value=_value_text(values[best], spread),
-            where=at.text(history.x[best]),
+            where=at.text(made.x[best]),
         )
     ]
     if not kept.any():
         return lines
     if initial and best >= initial:
-        start = history.sign * values[:initial][kept[:initial]]
-        value = _value_text(history.sign * start.max(), spread) if len(start) else None
+        start = values[:initial][kept[:initial]]
+        first = start.max(initial=-np.inf) if made.maximize else start.min(initial=np.inf)
+        value = _value_text(first, spread) if len(start) else None
         lines.append(say("initial", number=initial, value=value))
     if since := number - 1 - best:
         lines.append(say("since", number=since))
-    if optimum is not None:
-        lines.append(say("regret", value=f"{abs(optimum - values[best]):.3g}"))
+    if made.optimum is not None:
+        lines.append(say("regret", value=f"{abs(made.optimum - values[best]):.3g}"))
     return lines
 
 
@@ -474,24 +426,27 @@ def _value_text(value: float, spread: float) -> str:
 
 
 def _after_noise(
-    history: _History, beliefs: tuple[np.ndarray, np.ndarray], at: _Places
+    made: SearchReport,
+    beliefs: tuple[np.ndarray, np.ndarray],
+    names: Sequence[str],
+    at: _Places,
 ) -> list[str]:
     """Which evaluation the model thinks best, where it takes the best value for luck."""
-    values, best = history.values, history.best
+    values, best, sign = made.values, made.best, 1 if made.maximize else -1
     mean, std = (part[: len(values)] for part in beliefs)
-    likely = history.best_of(mean)
+    likely = _best_of(sign * mean, made.feasible)
     reached = abs(values[best] - np.median(values)) or np.ptp(values)
     if abs(mean[likely] - mean[best]) <= _LUCK * reached:
         return []
     return [
         say(
             "after_noise",
-            less=history.sign * (values[best] - mean[best]) > 0,
+            less=sign * (values[best] - mean[best]) > 0,
             value=expectation(mean[best], std[best]),
-            name=history.labels[best],
-            other=history.labels[likely],
+            name=names[best],
+            other=names[likely],
             other_value=expectation(mean[likely], std[likely]),
-            where=at.text(history.x[likely]),
+            where=at.text(made.x[likely]),
         )
     ]
 
@@ -526,28 +481,22 @@ def _structures(model: Any, weights: dict[str, float]) -> list[str]:
     return [say("averages", trained=bool(model.trained_rows.any()), names=names)]
 
 
-def _next(
-    beliefs: tuple[np.ndarray, np.ndarray],
-    candidates: np.ndarray,
-    history: _History,
-    influence: Effects | None,
-    at: _Places,
-) -> list[str]:
+def _next(made: SearchReport, beliefs: tuple[np.ndarray, np.ndarray], at: _Places) -> list[str]:
     """Expectations where the search goes on."""
-    if not len(candidates):
+    if not len(made.candidates):
         return []
-    number, dim = history.x.shape
+    number, dim = made.x.shape
     texts = [expectation(*pair) for pair in zip(*beliefs, strict=True)]
-    order = [] if influence is None else [e.columns[0] for e in influence.main]
+    order = [] if made.effects is None else [e.columns[0] for e in made.effects.main]
     order += [place for place in range(dim) if place not in order]
-    named = candidates[:_CANDIDATES]
+    named = made.candidates[:_CANDIDATES]
     lines = [
         say("next_point", where=at.text(point, order), value=text)
         for point, text in zip(named, texts[number:], strict=False)
     ]
-    if further := len(candidates) - len(named):
+    if further := len(made.candidates) - len(named):
         lines.append(say("further", number=further))
-    return [*lines, say("at_best", value=texts[history.best])]
+    return [*lines, say("at_best", value=texts[made.best])]
 
 
 def _ahead_sentence(ahead: LeaveOneOut, num_initial: int) -> str:

@@ -33,37 +33,20 @@ _PANELS, _PANEL = 3, 18  # slices of the short figure, and characters of their l
 
 @dataclass(frozen=True, eq=False)
 class SearchSlice:
-    """What is believed along a line through a point, in units of inputs and values.
+    """Posterior and acquisition function along a line through a point, in the user's units."""
 
-    Attributes:
-        name: Of the column that varies.
-        column: Its number.
-        grid: Its positions ``A``; of categories their codes, of at most 8 different whole numbers
-            these.
-        levels: Names ``A`` of the codes; None for a column of numbers.
-        mean: Posterior mean ``A`` of the function.
-        lower: Lower end ``A`` of its central 95 %, as if it were normal.
-        upper: Upper end ``A``.
-        acquisition: Values ``A`` of the acquisition function; None without one. Of one in
-            logarithms what it is the logarithm of, in parts of the highest value on any slice.
-        best: Position of the best point so far.
-        best_mean: Posterior mean there; off the line where other columns differ.
-        candidates: Positions ``Q`` of the next points.
-        candidate_means: Posterior means ``Q`` there.
-    """
-
-    name: str
+    name: str  # of the column that varies
     column: int
-    grid: np.ndarray
-    levels: tuple[str, ...] | None
-    mean: np.ndarray
-    lower: np.ndarray
+    grid: np.ndarray  # its positions A; of categories and few whole numbers these
+    levels: tuple[str, ...] | None  # names A of the codes; None for numbers
+    mean: np.ndarray  # A, of the function
+    lower: np.ndarray  # ends A of its central 95 %, as if it were normal
     upper: np.ndarray
-    acquisition: np.ndarray | None
-    best: float
-    best_mean: float
-    candidates: np.ndarray
-    candidate_means: np.ndarray
+    acquisition: np.ndarray | None  # A; of logarithms the exponentials, 1 at the highest
+    best: float  # position of the best point so far
+    best_mean: float  # posterior mean there; off the line where other columns differ
+    candidates: np.ndarray  # positions Q of the next points
+    candidate_means: np.ndarray  # Q
 
 
 @dataclass(frozen=True, eq=False, repr=False)

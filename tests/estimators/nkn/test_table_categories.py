@@ -76,7 +76,7 @@ def test_an_unseen_category_is_as_uncertain_as_the_spread_between_them(fitted):
 
 def test_what_a_column_of_categories_does_is_told_by_their_names(fitted):
     assert fitted.categories_["town"] == ("Lima", "Oslo", "Rome", "missing")
-    found = effects(fitted, pairs=False, samples=64)
+    found = effects(fitted, samples=64)
     town = next(effect for effect in found.main if effect.names == ("town",))
     np.testing.assert_array_equal(town.grid[0], np.arange(4))
     units = fitted_gp(fitted).units

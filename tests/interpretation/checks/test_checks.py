@@ -8,7 +8,7 @@ import torch
 from scipy import signal, stats
 
 from gpytorch_nkn.interpretation import check_residuals, leave_one_out
-from gpytorch_nkn.interpretation.checks.residual_checks import lomb_scargle, residual_draws
+from gpytorch_nkn.interpretation.checks.residual_checks import residual_draws
 
 NAMES = ("autocorrelation", "periodogram", "qq")
 
@@ -133,14 +133,6 @@ def test_autocorrelation_equals_its_formula():
     assert check.statistic == pytest.approx(np.abs(expected).max(), abs=1e-4)
 
 
-def test_range_of_the_autocorrelation_is_that_of_noise():
-    check = known(np.random.default_rng(9).standard_normal(400), np.arange(400.0)).autocorrelation
-    assert check.x.size == 100
-    expected = 1.96 * np.sqrt(400 - check.x) / 400  # variance (N - k) / N^2 for large N
-    np.testing.assert_allclose(check.upper, expected, rtol=0.2)
-    np.testing.assert_allclose(check.lower, -expected, rtol=0.2)
-
-
 @pytest.mark.parametrize("n", [20, 21])
 def test_periodogram_of_even_times_equals_that_of_scipy(n):
     e = np.random.default_rng(10).standard_normal(n)
@@ -167,26 +159,6 @@ def test_periodogram_of_uneven_times_equals_that_of_scipy():
     assert nyquist - np.diff(check.x)[0] < check.x[-1] <= nyquist
 
 
-def test_lomb_scargle_at_even_times_equals_the_fourier_transform():
-    residuals = np.random.default_rng(12).standard_normal((5, 16))
-    frequencies = np.arange(1, 9) / 16  # the last one is Nyquist's, where the sine vanishes
-    expected = np.abs(np.fft.rfft(residuals)[:, 1:]) ** 2 / 16
-    expected[:, -1] /= 2  # a single term of the two
-    power = lomb_scargle(np.arange(16.0), residuals, frequencies)
-    np.testing.assert_allclose(power, expected, atol=1e-10)
-
-
-def test_even_times_up_to_rounding_are_taken_for_even():
-    x = (1958 + np.arange(60) / 12).astype(np.float32)
-    assert known(np.random.default_rng(13).standard_normal(60), x).periodogram.x.size == 29
-
-
-def test_many_frequencies_are_capped_by_the_number_of_times():
-    x = np.concatenate([np.arange(30) * 1e-3, [100.0]])
-    check = known(np.random.default_rng(14).standard_normal(31), x).periodogram
-    assert check.x.size == 2 * 31 - 1 and np.isfinite(check.observed).all()
-
-
 def test_quantiles_and_their_range_are_those_of_sorted_noise():
     e = np.random.default_rng(15).standard_normal(9)
     check = known(e).qq
@@ -197,12 +169,6 @@ def test_quantiles_and_their_range_are_those_of_sorted_noise():
     distance = np.sort(e) - expected[1]
     width = np.where(distance > 0, expected[4], expected[3]) - expected[1]
     assert check.statistic == pytest.approx((distance / width).max(), rel=0.03)
-
-
-def test_without_an_order_only_the_quantiles_are_checked():
-    checks = known(np.random.default_rng(17).standard_normal(10))
-    assert checks.autocorrelation is None and checks.periodogram is None
-    assert checks.to_dict()["periodogram"] is None and len(checks.sentences()) == 1
 
 
 def test_equal_seeds_give_equal_results_and_global_states_and_inputs_are_left_alone():
@@ -244,24 +210,6 @@ def test_tensors_give_what_arrays_give(dtype):
 @pytest.mark.parametrize("step", [1, 2])
 def test_smallest_and_constant_data(y, step):
     json.dumps(known(y, np.arange(len(y)) ** step, draws=1).to_dict(), allow_nan=False)
-
-
-def test_p_is_never_zero():
-    checks = known(20 * np.sin(np.arange(60.0)), np.arange(60.0), draws=80)
-    assert {getattr(checks, name).p_value for name in NAMES} == {1 / 81}
-
-
-def test_results_are_plain_json():
-    rng = np.random.default_rng(20)
-    checks = known(rng.standard_normal(12), np.arange(12.0))
-    content = json.loads(json.dumps(checks.to_dict(), allow_nan=False))
-    assert set(content) == set(NAMES)
-    assert content["qq"]["observed"] == checks.qq.observed.tolist()
-    assert content["qq"] == checks.qq.to_dict()
-    result = leave_one_out(np.eye(12), rng.standard_normal(12))
-    content = json.loads(json.dumps(result.to_dict(), allow_nan=False))
-    assert content == result.to_dict()
-    assert [c["level"] for c in content["coverage"]] == [0.5, 0.8, 0.9, 0.95, 0.99]
 
 
 def sentence_at(p_value):
@@ -322,24 +270,12 @@ def test_coverage_its_range_and_the_test_of_the_transform_by_their_formulas():
     assert result.p_value == pytest.approx(stats.kstwo.sf(distance, 40), rel=1e-6)
 
 
-def test_leave_one_out_of_right_models_raises_few_alarms():
-    results = [leave_one_out(*gp_sample(seed=seed)) for seed in range(100)]
-    assert np.mean([result.p_value < 0.05 for result in results]) <= 0.08
-    assert np.mean(["as they should" in result.sentences()[0] for result in results]) >= 0.92
-
-
 @pytest.mark.parametrize(("factor", "word"), [(4.0, "wide"), (0.25, "narrow")])
 def test_a_wrong_scale_is_found_when_observations_are_held_out(factor, word):
     covariance, residual = gp_sample(n=100)
     intervals, distribution = leave_one_out(factor * covariance, residual).sentences()
-    assert f"The predictive intervals are too {word}: those of" in intervals
+    assert f"The predictive intervals are too {word}: intervals of" in intervals
     assert "do not follow" in distribution or "There are signs" in distribution
-
-
-def test_verdicts_on_a_right_model_when_observations_are_held_out():
-    intervals, distribution = leave_one_out(*gp_sample(n=100)).sentences()
-    assert "hold as many held-out observations as they should" in intervals
-    assert "no departure from their predictive distributions" in distribution
 
 
 GOOD = {

@@ -8,7 +8,6 @@ from gpytorch.kernels import (
     LinearKernel,
     MaternKernel,
     PeriodicKernel,
-    PolynomialKernel,
     RBFKernel,
     ScaleKernel,
 )
@@ -53,13 +52,6 @@ def roles(kernel, x=X):
     return found
 
 
-def test_geometry_of_irregular_inputs_that_repeat():
-    geometry = Geometry.of(torch.tensor([[4.0], [0.0], [1.0], [1.0], [2.0], [9.0]]))
-    assert (geometry.span, geometry.step) == (9.0, 1.0)
-    single = Geometry.of(torch.ones(3, 1))
-    assert (single.span, single.step) == (0.0, 0.0)
-
-
 def test_the_parts_of_a_series():
     kernel = periodic(1.0) + LinearKernel() + ScaleKernel(rbf(0.3)) + ScaleKernel(rbf(8.0))
     assert roles(kernel) == {
@@ -93,16 +85,6 @@ def test_periods_that_drift_apart_are_two():
     assert roles(periodic(1.0) + far)["PER(1.10)"] == ("cycle", pytest.approx(1.1))
 
 
-def test_a_negligible_period_names_no_cycle():
-    found = roles(periodic(1.0) + periodic(2.0, 1e-4))
-    assert found["PER(1.00)"] == ("cycle", pytest.approx(1.0))
-
-
-def test_periods_below_two_steps_are_no_cycle():
-    assert roles(periodic(0.08))["PER(0.0800)"] == ("variation", None)
-    assert roles(periodic(0.12))["PER(0.120)"][0] == "cycle"
-
-
 def test_periods_beyond_the_span_are_no_cycle():
     cosine = CosineKernel()
     cosine.period_length = 4 * SPAN
@@ -133,11 +115,6 @@ def test_what_does_not_vary_is_constant():
     assert roles(rbf(1e5)) == {"RBF(100000)": ("constant", None)}
 
 
-def test_other_kernels():
-    assert roles(PolynomialKernel(2)) == {"POLY2": ("other", None)}
-    assert roles(PolynomialKernel(2) * rbf(1.0))["POLY2*RBF(1.00)"] == ("other", None)
-
-
 def test_frequencies_are_periods():
     kernel = ComplexExponentialKernel()
     kernel.frequency.data.fill_(-2 * math.pi / 2.5)
@@ -162,21 +139,6 @@ def test_lengths_against_the_formula():
     exponential.lengthscale = 3.0
     (behaviour,) = behaviours_of(expand(exponential, X).terms, GEOMETRY)
     assert behaviour.length == pytest.approx(1.5, abs=resolution)
-
-
-def test_kernels_on_another_column_and_in_batches():
-    x = torch.cat([torch.zeros_like(X), X], dim=1)
-    kernel = RBFKernel(active_dims=(1,), batch_shape=torch.Size([2]))
-    kernel.lengthscale = torch.tensor([0.2, 0.4]).view(2, 1, 1)
-    terms = expand(kernel * PeriodicKernel(active_dims=(1,)), x).terms
-    kinds = {role.kind for role in roles_of(terms, GEOMETRY)}
-    assert kinds <= {"cycle", "variation"}
-
-
-def test_one_input_only():
-    terms = expand(periodic(1.0) + LinearKernel() + rbf(1.0), X[:1] + 1).terms
-    kinds = {role.kind for role in roles_of(terms, Geometry.of(X[:1]))}
-    assert kinds <= {"constant", "trend"}
 
 
 @pytest.mark.parametrize("walk", [WienerKernel, IntegratedWienerKernel, DampedTrendKernel])

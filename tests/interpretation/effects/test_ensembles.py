@@ -80,5 +80,5 @@ def test_components_and_reports_of_an_ensemble_say_what_to_take():
     with pytest.raises(NotImplementedError, match="ensemble of 8: take report_search"):
         report(MODELS["without warps"]())
     fantasies = averaged().fantasize(X[:1], lambda p: p.rsample(torch.Size([2])))
-    with pytest.raises(NotImplementedError, match="one output, got targets of shape"):
+    with pytest.raises(NotImplementedError, match="one output, got 1 and targets of shape"):
         effects(fantasies)

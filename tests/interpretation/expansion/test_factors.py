@@ -1,13 +1,11 @@
 import numpy as np
 import pytest
 import torch
-from gpytorch.constraints import GreaterThan, Interval
 from gpytorch.kernels import (
     CosineKernel,
     LinearKernel,
     MaternKernel,
     PeriodicKernel,
-    PolynomialKernel,
     RBFKernel,
     RQKernel,
 )
@@ -16,7 +14,6 @@ from gpytorch_nkn.interpretation.expansion.factors import (
     columns_of,
     label_of,
     name_of,
-    on_columns,
     real_part,
 )
 from gpytorch_nkn.interpretation.expansion.products import combine, rewrite
@@ -75,17 +72,6 @@ def test_products_of_rbf_kernels(x, batch, columns, ard):
     check_product(*kernels, x)
 
 
-def test_rbf_kernels_of_different_batches(x):
-    first = perturbed(RBFKernel(active_dims=(0,)), 1)
-    second = perturbed(RBFKernel(active_dims=(1,), batch_shape=torch.Size([2])), 2)
-    merged = check_product(first, second, x)
-    assert merged.batch_shape == torch.Size([2])
-
-
-def test_rbf_over_known_and_unknown_columns_stays_a_product():
-    assert combine(RBFKernel(active_dims=(0,)), RBFKernel()) is None
-
-
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("ard", [None, 2])
 def test_products_of_periodic_kernels_with_one_period(x, batch, ard):
@@ -130,29 +116,6 @@ def test_no_rule_where_products_leave_the_family():
     assert combine(PeriodicKernel(active_dims=(0,)), PeriodicKernel(active_dims=(1,))) is None
 
 
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        PeriodicKernel(active_dims=(0,), lengthscale_constraint=GreaterThan(0.5)),
-        MaternKernel(0.5, active_dims=(0,), lengthscale_constraint=Interval(0.5, 2.0)),
-        RQKernel(
-            active_dims=(0,),
-            lengthscale_constraint=Interval(0.5, 2.0),
-            alpha_constraint=Interval(0.5, 2.0),
-        ),
-        RBFKernel(active_dims=(0,), lengthscale_constraint=GreaterThan(0.5)),
-    ],
-    ids=lambda kernel: type(kernel).__name__,
-)
-def test_merged_parameters_may_leave_the_bounds_of_the_learned_ones(kernel, x):
-    kernel = kernel.double()
-    kernel.lengthscale = 0.6
-    if hasattr(kernel, "alpha"):
-        kernel.alpha = 1.5
-    check_product(check_product(kernel, kernel, x), kernel, x)
-    torch.testing.assert_close(kernel.lengthscale.item(), 0.6)
-
-
 @pytest.mark.parametrize("batch", BATCHES)
 def test_products_of_complex_exponentials_add_frequencies(x, batch):
     kernels = [
@@ -188,12 +151,6 @@ def test_unit_linear(x, batch, make):
     assert rewrite(make(), "unit") is None
 
 
-def test_unit_linear_under_a_constraint_that_forbids_one(x):
-    kernel = LinearKernel(active_dims=(1,), variance_constraint=Interval(1e-3, 0.5))
-    variance, unit = rewrite(kernel, "unit")
-    torch.testing.assert_close(variance * values(unit, x), values(kernel, x))
-
-
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("lengthscale", [0.05, 0.9, 30.0])
 def test_split_of_a_periodic_kernel_is_exact(x, batch, lengthscale):
@@ -210,15 +167,6 @@ def test_split_of_a_periodic_kernel_is_exact(x, batch, lengthscale):
     torch.testing.assert_close(average, level.expand_as(average), rtol=1e-9, atol=1e-12)
 
 
-def test_what_cannot_be_split():
-    assert rewrite(RBFKernel(active_dims=(0,)), "terms") is None
-    assert rewrite(PeriodicKernel(active_dims=(0, 1)), "terms") is None
-    assert rewrite(ZeroMeanPeriodicKernel(active_dims=(0,)), "terms") is None
-    assert rewrite(LinearKernel(active_dims=(0,)), "columns") is None
-    assert rewrite(LinearKernel(), "columns") is None
-    assert rewrite(PolynomialKernel(1, active_dims=(0, 1)), "columns") is None
-
-
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("ard", [None, 2])
 @pytest.mark.parametrize("make", [LinearKernel, CenteredLinearKernel])
@@ -229,15 +177,6 @@ def test_split_of_a_linear_kernel_is_exact(x, batch, ard, make):
     parts = rewrite(kernel, "columns")
     assert [columns_of(part) for part in parts] == [(2,), (0,)]
     torch.testing.assert_close(sum(values(part, x) for part in parts), values(kernel, x))
-
-
-def test_on_columns_copies(x):
-    kernel = RBFKernel(active_dims=(0,))
-    copy = on_columns(kernel, (2,))
-    copy.lengthscale = 3.0
-    assert columns_of(kernel) == (0,) and columns_of(copy) == (2,)
-    assert kernel.lengthscale.item() != pytest.approx(3.0)
-    assert columns_of(on_columns(kernel, None)) is None
 
 
 def test_labels_are_in_units_of_the_data():
@@ -261,18 +200,3 @@ def test_labels_of_many_columns_are_short():
     kernel = RBFKernel(active_dims=tuple(range(9)), ard_num_dims=9)
     kernel.lengthscale = torch.arange(1.0, 10.0).unsqueeze(0)
     assert label_of(kernel, units) == "RBF[x0..x8](1.00 to 9.00)"
-
-
-@pytest.mark.parametrize(
-    ("columns", "text"),
-    [
-        ((0, 1, 2, 3), "x0, x1, x2, x3"),
-        ((0, 1, 3, 4, 5, 6), "x0, x1, x3..x6"),
-        ((6, 5, 4, 3, 0), "x0, x3..x6"),
-        ((0, 2, 4, 6, 8), "5 columns"),
-        ((0, 1, 2, 4, 6, 7, 8), "x0..x2, x4, x6..x8"),
-    ],
-)
-def test_labels_of_many_columns_leave_out_those_that_are_not_seen(columns, text):
-    kernel = MaternKernel(2.5, active_dims=columns, ard_num_dims=len(columns))
-    assert label_of(kernel, Units.plain(9)).startswith(f"MATERN5/2[{text}](")

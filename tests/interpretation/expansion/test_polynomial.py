@@ -1,15 +1,12 @@
 import math
 
 import numpy as np
-import pytest
 import torch
 
-from gpytorch_nkn.interpretation.expansion import polynomial
 from gpytorch_nkn.interpretation.expansion.polynomial import (
     Bounds,
     Polynomials,
     constant,
-    monomial,
     stack,
 )
 
@@ -72,14 +69,6 @@ def test_batches_broadcast_through_every_operation():
     )
 
 
-def test_times_a_polynomial_in_fewer_variables():
-    p = random_polynomials(2, 6)
-    other = monomial(0, p.weights)
-    torch.testing.assert_close(
-        value_at(p.times(other, bounds()), POINT), POINT[0] * value_at(p, POINT)
-    )
-
-
 def test_power_series():
     p = random_polynomials(2, 4)
     z = value_at(p, POINT)
@@ -119,52 +108,3 @@ def test_pruning_keeps_what_matters_to_any_unit_or_batch_entry():
     assert kept.exponents[:, 0].tolist() == [0, 1, 3]
     kept = Polynomials(exponents, weights).prune(bounds(max_terms=2))
     assert kept.exponents[:, 0].tolist() == [0, 3]  # shares 0.77 and 0.33, the third has 0.23
-
-
-def test_sizes_decide_what_is_small():
-    exponents = np.arange(3, dtype=np.uint16)[:, None]
-    sized = Bounds(lambda rows: 1000.0 ** torch.as_tensor(rows[:, 0].astype(float)), 1, 0.0)
-    kept = Polynomials(exponents, torch.tensor([[1.0, 0.1, 1e-5]])).prune(sized)
-    assert kept.exponents[:, 0].tolist() == [1]  # 1, 100 and 10
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_unit_that_is_zero_does_not_touch_the_others(dtype):
-    p = Polynomials(
-        np.arange(2, dtype=np.uint16)[:, None], torch.tensor([[0, 0], [0.5, 2]], dtype=dtype)
-    )
-    kept = p.prune(bounds(tolerance=1e-12))
-    torch.testing.assert_close(kept.weights, p.weights)
-    nothing = Polynomials(p.exponents, torch.zeros(1, 2, dtype=dtype)).prune(bounds())
-    assert len(nothing.exponents) >= 1 and bool((nothing.weights == 0).all())
-
-
-def test_rows_with_one_hash_are_told_apart(monkeypatch):
-    class Constant:
-        def integers(self, low, high, size, dtype):
-            return np.ones(size, dtype=dtype)  # the hash is the sum of the row
-
-    monkeypatch.setattr(polynomial.np.random, "default_rng", lambda seed: Constant())
-    p = Polynomials(np.array([[1, 0], [0, 1], [1, 0]], dtype=np.uint16), torch.rand(2, 3))
-    merged = p.linear(torch.eye(2), torch.zeros(2))
-    assert sorted(map(tuple, merged.exponents.tolist())) == [(0, 0), (0, 1), (1, 0)]
-    torch.testing.assert_close(value_at(merged, POINT), value_at(p, POINT))
-
-
-def test_a_product_of_too_many_pairs_is_pruned_first(monkeypatch):
-    monkeypatch.setattr(polynomial, "_MAX_PAIRS", 16)
-    exponents = np.arange(30, dtype=np.uint16)[:, None]
-    weights = (0.1 ** torch.arange(30.0, dtype=torch.float64)).unsqueeze(0)
-    p = Polynomials(exponents, weights)
-    product = p.times(p, bounds(tolerance=0.0))
-    assert len(product.exponents) <= 16
-    exact = value_at(p, (1.0,)) ** 2
-    found = value_at(product, (1.0,))
-    assert bool((found <= exact).all()) and bool((found > 0.999 * exact).all())
-
-
-def test_global_random_state_is_left_alone():
-    before = torch.get_rng_state(), np.random.get_state()[1].copy()
-    random_polynomials(2, 20).times(random_polynomials(2, 20), bounds())
-    assert torch.equal(before[0], torch.get_rng_state())
-    assert np.array_equal(before[1], np.random.get_state()[1])

@@ -14,7 +14,6 @@ from gpytorch.kernels import (
     AdditiveKernel,
     LinearKernel,
     PeriodicKernel,
-    ProductKernel,
     RBFKernel,
     RQKernel,
     ScaleKernel,
@@ -28,7 +27,7 @@ from scipy.stats import multivariate_normal, norm
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.interpretation import expand
-from gpytorch_nkn.interpretation.expansion.simplify import simplify, words_of
+from gpytorch_nkn.interpretation.expansion.simplify import simplify
 from gpytorch_nkn.interpretation.expansion.stock_kernels import (
     Part,
     as_network,
@@ -37,7 +36,6 @@ from gpytorch_nkn.interpretation.expansion.stock_kernels import (
     shorter,
     stock_sum,
 )
-from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
     ComplexExponentialKernel,
@@ -123,22 +121,6 @@ def test_a_cycle_and_a_trend_are_found(simple):
     text = str(simple)
     assert "a cycle of 12.0" in text and "variation over" in text
     assert simple.loss == simple.network_log_density - simple.log_density < 0.05
-
-
-def test_a_linear_trend_beside_a_changing_cycle_is_found():
-    t = np.arange(100.0)
-    d, c = t[:, None] - t, (t - 50) / 15
-    y = 2 * c + draw(squared_exponential(d, 40) * periodic(d, 10, 1.0), 2)
-    x, y = torch.as_tensor((t - t.mean()) / t.std())[:, None], torch.as_tensor(y / y.std())
-    model = GP(x, y, NeuralKernelNetwork.time_series(wiring="Linear4-Product2-Linear1"))
-    recipe = Recipe(adam_steps=50, lbfgs_iterations=30)
-    fit_best_of(model, restarts=1, recipe=recipe, progress=False)
-    result = simplify(model, max_candidates=5)
-    assert families(result) == ["LIN[0]", "PER[0]*RBF[0]"]
-    text = str(result)
-    assert "a linear trend" in text and "whose shape drifts over" in text
-    cycle = float(text.split("a cycle of ")[1].split(",")[0])
-    assert cycle == pytest.approx(10 / t.std(), rel=0.03)
 
 
 def test_criterion_is_the_bic_of_the_kernel_that_is_returned(simple):
@@ -254,26 +236,6 @@ def test_single_task_gp_keeps_its_transforms_and_finds_the_columns():
     assert str(result.kernel(x[:4, :3]).to_dense().shape) == "torch.Size([4, 4])"
 
 
-def test_a_network_with_a_skip_connection_becomes_a_sum():
-    """The constant of a simplex and the kernel over all columns are no part of what is found."""
-    x = torch.rand(60, 3)
-    y = torch.sin(7 * x[:, :1]) + torch.cos(6 * x[:, 2:]) + 0.05 * torch.randn(60, 1)
-    kernel = ScaleKernel(NeuralKernelNetwork.optimization(3))
-    model = SingleTaskGP(x, y, covar_module=kernel)
-    model.likelihood.noise = 0.01
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    result = simplify(model, max_terms=2, max_candidates=3)
-    assert families(result) == ["RBF[0]", "RBF[2]"]
-    assert "variation over" in str(result) and "in x2" in str(result) and not result.skipped
-    assert list(model.state_dict()) == list(before)
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    with torch.no_grad():  # the sum is the kernel of the model that is returned
-        own = sum(
-            part.outputscale * part.base_kernel(x).to_dense() for part in result.kernel.kernels
-        )
-        torch.testing.assert_close(result.model.covar_module(x).to_dense(), own)
-
-
 def test_a_kernel_over_all_columns_loses_those_that_are_not_needed():
     x = torch.rand(40, 4)
     y = 6 * (x[:, 1:2] - 0.5) * (x[:, 3:] - 0.5) + 0.02 * torch.randn(40, 1)
@@ -284,13 +246,6 @@ def test_a_kernel_over_all_columns_loses_those_that_are_not_needed():
     result = simplify(model, max_terms=1, max_candidates=2)
     assert [term.columns for term in result.terms] == [frozenset({1, 3})]
     assert result.terms[0].label.startswith("MATERN5/2[x1, x3](")
-
-
-def test_several_outputs_and_batches_are_refused():
-    x = torch.rand(10, 1)
-    model = SingleTaskGP(x, torch.randn(10, 2), outcome_transform=None)
-    with pytest.raises(NotImplementedError, match=r"one output.*targets of shape \(2, 10\)"):
-        simplify(model)
 
 
 def test_bad_options_are_refused(small):
@@ -343,13 +298,6 @@ def test_network_and_stock_kernel_have_the_value_of_the_formula():
     torch.testing.assert_close(again(x, z).to_dense(), torch.as_tensor(expected))
 
 
-def test_a_constant_alone_works_too():
-    parts = (Part(0.7, ()),)
-    x = torch.randn(3, 1)
-    for kernel in (as_network(parts, LIKE), stock_sum(parts, LIKE)):
-        torch.testing.assert_close(kernel(x).to_dense(), torch.full((3, 3), 0.7))
-
-
 def test_kernels_of_this_package_become_gpytorchs():
     zero_mean = ZeroMeanPeriodicKernel().initialize(period_length=1.3, lengthscale=0.4)
     stock = as_stock(zero_mean, 1)
@@ -381,24 +329,6 @@ def test_shorter_products():
     found = [stock_sum([part], LIKE)(x).to_dense() for part in shorter(Part(1.0, (rbf, rq)))]
     for one, other in zip(found[:5], expected, strict=True):
         torch.testing.assert_close(one, other)
-
-
-def test_words():
-    x = torch.linspace(-1, 1, 20)[:, None]
-    per = PeriodicKernel().initialize(period_length=0.5)
-    rbf = RBFKernel().initialize(lengthscale=2.0)
-    units = Units(x_scale=np.array([3.0]), x_unit="yr")
-
-    def words(kernel):
-        return words_of(expand(kernel, x, split=False).terms[0], units)
-
-    assert words(per) == "a cycle of 1.50 yr"
-    assert words(ScaleKernel(per * rbf)) == "a cycle of 1.50 yr, whose shape drifts over 6.00 yr"
-    assert words(per * LinearKernel()) == (
-        "a cycle of 1.50 yr, whose amplitude grows as a linear function"
-    )
-    assert words(rbf) == "variation over 6.00 yr"
-    assert words(ProductKernel(LinearKernel(), LinearKernel())) == "a quadratic trend"
 
 
 def test_zero_mean_keeps_periodic_kernels_without_their_constant_part():

@@ -186,9 +186,9 @@ def periodic(c, frequency):
 
 
 CHECKS = [
-    ("The predictive intervals hold as many held-out observations as they should: <c> in those "
-     "of 95% <p>.", lambda c, a, p: same(a, 100 * (abs(c.z) <= 1.959964).mean(), 0.01)),
-    ("The predictive intervals (are|may be) too (narrow|wide): those of <c> hold <c> of the "
+    ("The predictive intervals hold as many held-out observations as they should: <c> in "
+     "intervals of 95% <p>.", lambda c, a, p: same(a, 100 * (abs(c.z) <= 1.959964).mean(), 0.01)),
+    ("The predictive intervals (are|may be) too (narrow|wide): intervals of <c> hold <c> of the "
      "held-out observations, where <c> to <c> are expected <p>.",
      lambda c, sure, wrong, level, a, low, high, p:
      coverage(c, level, a, low, high, p, wrong, sure)),
@@ -202,8 +202,8 @@ CHECKS = [
      "many as they should: <c> in intervals of 95% <p>.",
      lambda c, h, a, p: same(a, 100 * rolled(c, 0.95, h), 0.01)),
     (r"Forecasts of the next (?:value|(\d+) values) from \d+ earlier points of the series "
-     "(?:are|may be) too (narrow|wide): intervals of <c> hold <c> of what came, where <c> to <c> "
-     "are expected <p>.",
+     "(?:are|may be) too (narrow|wide): intervals of <c> hold <c> of the observations, where <c> "
+     "to <c> are expected <p>.",
      lambda c, h, wrong, level, a, low, high, p:
      same(a, 100 * rolled(c, float(level) / 100, h), 0.01)
      and (value_of(a) < value_of(low) if wrong == "narrow" else value_of(a) > value_of(high))),

@@ -2,8 +2,6 @@ import copy
 import json
 import math
 import random
-import sys
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -58,19 +56,6 @@ def check(found):
 @pytest.fixture(scope="module")
 def seasonal():
     return check(report(seasonal_gp(), x_unit="months", y_name="sales", y_unit="kg"))
-
-
-def test_parts_of_a_known_series_have_their_words(seasonal):
-    titles = {section.title: section for section in seasonal.sections}
-    assert set(titles) == {"A rising trend, nearly a straight line", "A yearly cycle"}
-    (sentence,) = titles["A rising trend, nearly a straight line"].sentences
-    # the targets are 0.05 x + a sine of variance one half
-    assert sentence.startswith("It rises from ") and sentence.endswith(" kg per month on average.")
-    assert float(sentence.split("by ")[1].split(" kg")[0]) == pytest.approx(0.05, rel=0.05)
-    first = titles["A yearly cycle"].sentences[0]
-    size = float(first.split("deviation is ")[1].split(" kg")[0])
-    assert first.startswith("It repeats every 12.0 months; ")
-    assert size == pytest.approx(math.sqrt(0.5), rel=0.02)
 
 
 def test_summary_adds_up(seasonal):
@@ -132,27 +117,6 @@ def test_logarithms_are_undone():
     assert np.isfinite(endless.forecast.upper).all()
 
 
-@pytest.mark.parametrize(("transform", "noun"), [("sqrt", "square root"), ("logit", "log odds")])
-def test_other_transforms_are_undone(transform, noun):
-    y = 0.5 + 0.1 * season(40) / np.abs(season(40)).max()
-    bounds = (0, 1) if transform == "logit" else None
-    made = forecaster(np.arange(40.0), y, transform=transform, bounds=bounds)
-    found = check(report(made, y_unit="kg"))
-    np.testing.assert_allclose(found.y, y)
-    lower, upper = made.predict_interval(found.forecast.x)
-    np.testing.assert_allclose(found.forecast.lower, lower, rtol=1e-3)
-    np.testing.assert_allclose(found.forecast.upper, upper, rtol=1e-3)
-    assert f"of the variance of the {noun} of the targets" in found.summary[0]
-    assert found.summary[0].endswith(f" in the {noun}.")
-
-
-def test_a_long_continuation_keeps_the_components_near_the_data():
-    found = report(seasonal_gp(), horizon=400.0)
-    assert found.forecast.x[-1] == pytest.approx(447)
-    assert np.diff(found.forecast.x).max() <= 0.51  # cycles can still be seen
-    assert found.sections[0].curve.x[-1] <= 94
-
-
 DATES = {
     "dates": np.arange("2015-01", "2018-01", dtype="datetime64[M]"),
     "time zone": pd.date_range("2024-03-01", periods=36, freq="D", tz="Europe/Berlin"),
@@ -185,14 +149,6 @@ def test_unit_of_dates_is_converted():
     centuries = np.arange("1000", "2000", 25, dtype="datetime64[Y]")
     with pytest.raises(ValueError, match="before the year 10,000, got 3e.06 days"):
         report(forecaster(centuries, season(40)), horizon=3_000_000)
-
-
-def test_names_come_from_the_caller():
-    found = report(seasonal_gp(), x_name="depth", x_unit="m", y_name="salt", y_unit="g")
-    assert found.title == "What was found in salt"
-    assert found.units.names == ("depth",) and found.units.y_unit == "g"
-    assert report(seasonal_gp(), title="A", columns=["depth"]).units.names == ("depth",)
-    assert report(seasonal_gp()).title == "What was found in the data"
 
 
 AWKWARD = {
@@ -310,30 +266,12 @@ def test_wrong_models():
         report(SingleTaskGP(torch.rand(2, 1), torch.tensor([[0.0], [1.0]])))
 
 
-def test_what_is_no_number_becomes_none(seasonal):
-    left_out = replace(seasonal.left_out, log_density=math.inf)
-    section = replace(seasonal.sections[0], share=math.nan)
-    odd = replace(seasonal, left_out=left_out, sections=(section, *seasonal.sections[1:]))
-    values = odd.to_dict()
-    assert values["components"][0]["share"] is None
-    assert values["leave_one_out"]["log_density"] is None
-    json.dumps(values, allow_nan=False)
-
-
 def test_save_returns_the_path_of_the_page(seasonal, tmp_path):
     deep = tmp_path / "a" / "new" / "report.html"
     assert seasonal.save(str(deep)) == deep  # folders are made
     assert deep.read_text(encoding="utf-8") == seasonal.to_html()
     with pytest.raises(ValueError, match="A page is HTML, got 'x.json'"):
         seasonal.save(tmp_path / "x.json")
-
-
-def test_a_page_needs_matplotlib_and_the_text_does_not(seasonal, monkeypatch):
-    for name in ("matplotlib", "matplotlib.figure", "matplotlib.backends.backend_agg"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert report(seasonal_gp(20)).text
-    with pytest.raises(ImportError, match="matplotlib"):
-        seasonal.to_html()
 
 
 def test_values_that_a_long_series_is_not_read_from_are_told(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from botorch.acquisition import LogExpectedImprovement
 from botorch.models import EnsembleMapSaasSingleTaskGP, SingleTaskGP
-from botorch.models.transforms import Log, Normalize
+from botorch.models.transforms import Normalize
 from gpytorch.models import ExactGP
 from matplotlib.figure import Figure
 from scipy.stats import norm
@@ -119,15 +119,6 @@ def test_it_says_what_was_reached_and_where_it_goes_on(name, tmp_path):
         assert page.count("<img ") == 5 and "Where it looks next" in page
 
 
-def test_small_values_may_be_good_and_regret_be_known():
-    found = report_search(MODELS["single"](), maximize=False, optimum=-600.0, seed=1)
-    assert found.best == int(Y.argmin()) and "lowest" in found.summary[0]
-    assert any(f"simple regret is {Y.min().item() + 600:.3g}" in line for line in found.summary)
-    assert found.slices[0].acquisition is None and not len(found.candidates)
-    figure = found.plot(Figure(figsize=(10, 6), layout="constrained"))
-    assert len(figure.axes) == 2 + min(3, len(found.slices))
-
-
 def test_it_says_that_a_model_is_not_trained_and_what_it_averages():
     model = StructureEnsembleGP(X, Y, structures=("rbf", "matern"))
     said = "The model is not trained; it averages rbf (50.0 %) and matern (50.0 %)."
@@ -135,12 +126,6 @@ def test_it_says_that_a_model_is_not_trained_and_what_it_averages():
     model.set_weights(torch.tensor([1.0, 3.0]))
     said = "The model is not trained; it averages matern (75.0 %) and rbf (25.0 %)."
     assert said in report_search(model).summary
-
-
-def test_one_column_has_no_effects():
-    found = report_search(SingleTaskGP(X[:, :1], Y))
-    assert found.effects is None and [one.name for one in found.slices] == ["x"]
-    assert "Effects" not in found.to_html()
 
 
 @pytest.mark.parametrize("cat_dims", [[-1], None])
@@ -224,32 +209,6 @@ def test_what_does_not_fit_is_refused(model, options, error, message):
         report_search(model(), **options)
 
 
-def test_a_value_far_off_does_not_hide_the_others():
-    y = Y.clone()
-    y[3] = -1e12
-    found = report_search(SingleTaskGP(X, y))
-    value = float(re.search(r"highest value, (-[0-9.]+), at", found.summary[0])[1])
-    assert value == pytest.approx(Y.max().item(), rel=1e-3)
-    assert " 0 billion" not in found.text
-
-
-def test_values_that_are_all_the_same_are_told_of_in_one_sentence():
-    found = report_search(SingleTaskGP(X, torch.full_like(Y, 3.0)))
-    assert [line for line in found.summary if "prediction" in line] == [
-        "The prediction does not change with any column."
-    ]
-    assert "highest value, 3.00, at" in found.summary[0]
-
-
-def test_of_outcomes_that_are_transformed_it_says_what_to_do():
-    model = SingleTaskGP(X, -Y, outcome_transform=Log())
-    with pytest.raises(ValueError, match=r"transform Log is not affine.*\(train_Y\.log\(\)"):
-        report_search(model)
-    logarithms = (-Y).log()
-    found = report_search(SingleTaskGP(X, logarithms))
-    np.testing.assert_allclose(found.values, logarithms[:, 0], rtol=1e-6)
-
-
 def test_values_are_told_in_the_units_that_they_had_before_the_model():
     """The model has standardised values with the other sign."""
     mean, std = Y.mean().item(), Y.std().item()
@@ -308,65 +267,3 @@ def test_the_best_is_one_that_keeps_the_constraints():
     for wrong in ([True] * 13, torch.ones(14)):
         with pytest.raises(ValueError, match="feasible must be 14 truth values, got"):
             report_search(one_column(), feasible=wrong)
-
-
-def test_points_are_told_as_they_were_and_evaluations_by_name():
-    x = X.clone()
-    x[:, 0] = torch.arange(14) % 5
-    x[:, 1] = -torch.arange(14) / 4
-    x[:, 2] = torch.tensor([1.5, 1.8]).repeat(7)
-    y = (x[:, :1] - 2).square() + x[:, 1:2]
-    found = report_search(
-        SingleTaskGP(x, y),
-        maximize=False,
-        candidates=torch.tensor([[2.0, -3.5, 1.5]]),
-        outcome="loss",
-        columns=["layers", "rate", "size"],
-        categories={"size": {1.5: "32", 1.8: "64"}},
-        labels=[f"trial {2 * number}" for number in range(14)],
-        y_offset=torch.tensor(1.0),
-        y_scale=torch.tensor(2.0),
-    )
-    best = int(y.argmin())
-    assert f"trial {2 * best} (evaluation {best + 1}) has the lowest loss" in found.summary[0]
-    assert f"size = {32 if best % 2 == 0 else 64}." in found.summary[0]
-    assert f"at layers = {x[best, 0]:.0f}, rate = " in found.summary[0]
-    (line,) = [line for line in found.summary if line.startswith("Next")]
-    assert "layers = 2" in line and "rate = -3.5" in line and "size = 32" in line
-    assert {one.name for one in found.slices} <= {"layers", "rate", "size"}
-    assert found.values[best] == pytest.approx(1 + 2 * y.min().item())
-    assert "mean of loss" in found.to_html()
-    labels = [ax.get_ylabel() for ax in found.plot().axes]
-    assert labels[0] == labels[2] == "loss"
-
-
-def test_small_values_and_what_is_expected_keep_their_digits():
-    y = X[:, :1] ** 2 * 1e3
-    y[3] = 0.0161
-    found = report_search(SingleTaskGP(X, y), maximize=False, candidates=X[:1] + 1)
-    assert "value, 0.016" in found.summary[0]
-    expected = [line for line in found.summary if "expects" in line]
-    assert expected and not any("± 0." == line[-4:] for line in expected)
-
-
-def test_a_value_that_is_luck_and_a_model_that_knows_nothing_are_told():
-    gen = torch.Generator().manual_seed(1)
-    x = torch.linspace(0, 1, 30, dtype=torch.float64)[:, None].repeat(1, 2)
-    x[:, 1] = x[torch.randperm(30, generator=gen), 0]
-    noise = 0.5 * torch.randn(30, 1, generator=gen, dtype=torch.float64)
-    lucky = SingleTaskGP(x, -((x[:, :1] - 0.5) ** 2) * 8 + noise, torch.full_like(noise, 0.25))
-    found = report_search(lucky)
-    (line,) = [line for line in found.summary if line.startswith("The model takes some of that")]
-    with torch.no_grad():
-        mean = lucky.posterior(x.unsqueeze(-2)).mean.flatten()
-    assert (
-        f"of evaluation {found.best + 1}, and the best of evaluation {int(mean.argmax()) + 1}"
-        in line
-    )
-    assert any("explain" in line for line in found.checks)
-    blind = SingleTaskGP(x, noise, torch.full_like(noise, 0.01))
-    found = report_search(blind)
-    doubt = "than their mean"
-    assert any(doubt in line for line in found.summary) and doubt in "".join(found.checks)
-    exact = report_search(SingleTaskGP(X, Y, torch.full_like(Y, 1e-4)))
-    assert not any("noise" in line or doubt in line for line in exact.summary)

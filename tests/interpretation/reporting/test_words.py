@@ -126,30 +126,3 @@ def test_columns_without_an_effect_may_not_have_been_seen(columns, uncertain, sa
     first = Effect("a", (0,), ("a",), (grid,), (None,), grid, grid, grid, (none, none), 1.0)
     found = Effects((first,), (), total, total, names, uncertain)
     assert describe_effects(found, YEARS)[-1].startswith(said)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_every_sentence_on_columns_holds_for_their_indices(seed):
-    rng = np.random.default_rng(seed)
-    names = tuple("pqrstu")
-    total = rng.choice([0.0, 0.001, 0.02, 0.2, 0.8], 6) * rng.uniform(0.9, 1.1, 6)
-    total[0] = 0.5
-    grid = np.linspace(0.0, 1.0, 9)
-    none = np.empty(0)
-    drawn = rng.permutation(6)[: rng.integers(1, 7)]  # time is not drawn, however much it explains
-    effects = tuple(
-        Effect(names[n], (n,), (names[n],), (grid,), (None,), grid, grid, grid, (none, none), 1.0)
-        for n in sorted(drawn, key=lambda n: -total[n])
-    )
-    by_name = dict(zip(names, total, strict=True))
-    shown = [by_name[effect.label] for effect in effects]
-    for sentence in describe_effects(Effects(effects, (), total, total, names, 0.0), Units()):
-        told = [by_name[name] for name in names if name in sentence.replace(",", "").split()]
-        if "hardly matter" in sentence:
-            assert all(share < 5e-3 for share in told)
-        elif "matter" in sentence:
-            assert all(share < min(shown) for share in told)
-        elif "of the variance" in sentence:
-            (share,) = told
-            number = float(sentence.split(" makes up ")[1].split(" %")[0])
-            assert number == pytest.approx(100 * share, abs=0.06)

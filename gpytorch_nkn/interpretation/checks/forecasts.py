@@ -1,0 +1,237 @@
+"""Predictions of observations from all others, and from those before them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from scipy import special, stats
+from torch import Tensor
+
+from gpytorch_nkn.interpretation.checks.check_tools import (
+    Coverage,
+    graded,
+    interval_sentence,
+    plain,
+    symmetric_matrix,
+    vector,
+)
+from gpytorch_nkn.linalg import ExactPosterior
+
+__all__ = [
+    "LeaveOneOut",
+    "RollingForecasts",
+    "leave_one_out",
+    "one_step_ahead",
+    "rolling_forecasts",
+]
+
+_LEVELS, _ROLLING_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99), (0.5, 0.8, 0.95)
+_ORIGINS = 16
+_DRAWS = 2000
+_FEWEST = 12  # points of a series that is looked at
+
+
+@dataclass(frozen=True, eq=False)
+class LeaveOneOut:
+    """Predictions of each observation from all the others.
+
+    Attributes:
+        mean: Predictive means ``N``.
+        std: Predictive standard deviations ``N``, noise included.
+        z_scores: Errors ``N`` in standard deviations.
+        log_density: Mean log predictive density of an observation, in nats.
+        coverage: Share of the observations inside central intervals, by their level; ranges and
+            p-values are binomial.
+        p_value: Of a Kolmogorov-Smirnov test that the probability integral transform is uniform.
+            It is approximate, as the errors are not independent.
+    """
+
+    mean: np.ndarray
+    std: np.ndarray
+    z_scores: np.ndarray
+    log_density: float
+    coverage: tuple[Coverage, ...]
+    p_value: float
+
+    @classmethod
+    @np.errstate(under="ignore")  # small terms vanish
+    def of_mixture(
+        cls, y: np.ndarray, weights: np.ndarray, means: np.ndarray, stds: np.ndarray
+    ) -> LeaveOneOut:
+        """Of observations ``N`` that ``K`` processes predicted, with their weights.
+
+        Errors in standard deviations are those of a normal distribution with the same probability.
+
+        Args:
+            y: Observations ``N``.
+            weights: ``K``, of sum one.
+            means: ``K x N``.
+            stds: ``K x N``, noise included.
+        """
+        each = (y - means) / stds
+        z_scores = each[0]
+        if len(weights) > 1:
+            below = special.logsumexp(special.log_ndtr(each), axis=0, b=weights[:, None])
+            above = special.logsumexp(special.log_ndtr(-each), axis=0, b=weights[:, None])
+            least = special.ndtri_exp(np.minimum(np.minimum(below, above), -np.log(2)))
+            z_scores = np.where(below < above, least, -least)
+        mean = weights @ means
+        logs = special.logsumexp(stats.norm.logpdf(y, means, stds), axis=0, b=weights[:, None])
+        coverage = []
+        for level in _LEVELS:
+            inside = int((np.abs(z_scores) <= stats.norm.ppf((1 + level) / 2)).sum())
+            lower, upper = (
+                float(end) / y.size for end in stats.binom.interval(0.95, y.size, level)
+            )
+            p_value = float(stats.binomtest(inside, y.size, level).pvalue)
+            coverage.append(Coverage(level, inside / y.size, lower, upper, p_value))
+        return cls(
+            mean=mean,
+            std=np.sqrt(weights @ (stds**2 + (means - mean) ** 2)),
+            z_scores=z_scores,
+            log_density=float(logs.mean()),
+            coverage=tuple(coverage),
+            p_value=float(stats.kstest(stats.norm.cdf(z_scores), "uniform").pvalue),
+        )
+
+    def sentences(self) -> list[str]:
+        """A sentence on the intervals, and one on the distribution as a whole."""
+        whose, what = "The predictive intervals", "held-out observations"
+        distribution = graded(
+            self.p_value,
+            "The held-out observations show no departure from their predictive distributions",
+            "There are signs that the predictive distributions of held-out data are wrong",
+            "The held-out observations do not follow their predictive distributions",
+        )
+        return [
+            interval_sentence(self.coverage, whose, f"{what} ", f"the {what}"),
+            f"{distribution}.",
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes as plain numbers, lists and dictionaries."""
+        return plain(self)
+
+
+def leave_one_out(
+    covariance: ArrayLike | Tensor,
+    residual: ArrayLike | Tensor,
+    y: ArrayLike | Tensor | None = None,
+) -> LeaveOneOut:
+    """Predict each observation from all the others, with the parameters of the model as they are.
+
+    Args:
+        covariance: Prior covariance ``N x N`` of the observations, noise included.
+        residual: Observations minus their prior mean, ``N``.
+        y: Observations ``N``. With them ``mean`` is the prediction of ``y``, else of ``residual``.
+
+    Raises:
+        TypeError: An argument does not hold real numbers.
+        ValueError: A shape is wrong, a value not finite, or the covariance is not symmetric
+            positive definite.
+
+    Reference: Rasmussen and Williams (2006), section 5.4.2.
+    """
+    residual = vector("residual", residual)
+    covariance = symmetric_matrix(covariance, residual.size)
+    offset = np.zeros(residual.size) if y is None else vector("y", y, residual.size) - residual
+    try:
+        posterior = ExactPosterior(torch.tensor(covariance), torch.tensor(residual))
+    except torch.linalg.LinAlgError as error:
+        raise ValueError(
+            f"covariance must be positive definite, got one of shape {covariance.shape} that is "
+            "not; it must include the noise."
+        ) from error
+    mean, variance = (part.numpy() for part in posterior.leave_one_out())
+    made = LeaveOneOut.of_mixture(residual, np.ones(1), mean[None], np.sqrt(variance)[None])
+    return replace(made, mean=mean + offset)
+
+
+def one_step_ahead(factor: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Mean and standard deviation of each value given those before it (noise included).
+
+    .. math::
+        \mu_n = r_n - L_{nn} e_n, \qquad \sigma_n = L_{nn}, \qquad L e = r
+
+    Args:
+        factor: Lower Cholesky factor L of the covariance of the values, ``N x N``; entries above
+            its diagonal are ignored.
+        residual: Values r less their prior mean, ``N``.
+
+    Reference: Dawid (1984), Present position and potential developments: the prequential approach.
+    """
+    innovations = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False)[..., 0]
+    std = factor.diagonal()
+    return residual - std * innovations, std
+
+
+@dataclass(frozen=True, eq=False)
+class RollingForecasts:
+    """Forecasts from earlier points of a series, each of the next ``horizon`` observations.
+
+    Attributes:
+        horizon: Observations ahead.
+        origins: How many points are forecast from, over the last two thirds of the series.
+        coverage: Share of the observations inside central intervals, by their level. Ranges and
+            p-values are of draws from the model, as the errors of forecasts are not independent.
+    """
+
+    horizon: int
+    origins: int
+    coverage: tuple[Coverage, ...]
+
+    def sentences(self) -> list[str]:
+        """A sentence on the intervals."""
+        values = "value" if self.horizon == 1 else f"{self.horizon} values"
+        whose = f"Forecasts of the next {values} from {self.origins} earlier points of the series"
+        return [interval_sentence(self.coverage, whose, "", "the observations")]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes as plain numbers, lists and dictionaries."""
+        return plain(self)
+
+
+def rolling_forecasts(
+    factor: np.ndarray, residual: np.ndarray, horizon: int, seed: int
+) -> RollingForecasts | None:
+    r"""Forecast a series from earlier points, with the parameters of the model as they are.
+
+    Errors of the forecasts from origin ``o`` are :math:`L_{o:o+h,\,o:o+h}\, z_{o:o+h}` with
+    :math:`z = L^{-1} r`, which is standard normal under the model.
+
+    Args:
+        factor: Lower Cholesky factor ``L``, ``N x N``, of the prior covariance of the observations
+            in the order of time, noise included.
+        residual: Observations minus their prior mean, ``N``.
+        horizon: Observations ``h`` ahead, at least one; at most a third of the series counts.
+        seed: Of the draws from the model.
+
+    Returns:
+        The coverage; None for fewer than 12 observations.
+    """
+    n = residual.size
+    if n < _FEWEST:
+        return None
+    horizon = min(max(horizon, 1), n // 3)
+    white = np.linalg.solve(factor, residual)
+    draws = np.random.default_rng(seed).standard_normal((n, _DRAWS))
+    origins = np.unique(np.linspace(n // 3, n - horizon, _ORIGINS).astype(int))
+    errors = []
+    for origin in origins:
+        ahead = slice(int(origin), int(origin) + horizon)
+        block = np.tril(factor[ahead, ahead])
+        block = block / np.linalg.norm(block, axis=1, keepdims=True)
+        errors.append(np.abs(block @ np.column_stack([white[ahead], draws[ahead]])))
+    absolute = np.concatenate(errors)
+    coverage = []
+    for level in _ROLLING_LEVELS:
+        shares = (absolute <= stats.norm.ppf((1 + level) / 2)).mean(0)
+        own, drawn = float(shares[0]), shares[1:]
+        tails = [(1 + np.sum(side)) / (1 + _DRAWS) for side in (drawn <= own, drawn >= own)]
+        lower, upper = map(float, np.quantile(drawn, [0.025, 0.975]))
+        coverage.append(Coverage(level, own, lower, upper, float(min(1.0, 2 * min(tails)))))
+    return RollingForecasts(horizon, len(origins), tuple(coverage))
