@@ -243,7 +243,7 @@ def _adam_in_closed_form(losses: _Losses, budget: float) -> None:
 _METHODS: dict[str, tuple[str, Callable[[_Losses, float], None]]] = {
     "paper's recipe": ("plain", _adam_one_by_one),
     "L-BFGS": ("plain", _lbfgs_one_by_one),
-    "Adam 3e-2, closed form": ("closed_form", _adam_in_closed_form),
+    "Adam 3e-2, closed form": ("tiles", _adam_in_closed_form),
     "Adam 3e-2, compiled": ("compiled", _adam_in_closed_form),
 }
 

@@ -7,7 +7,7 @@ from types import TracebackType
 __all__ = ["kernel_evaluation"]
 
 
-_PATHS = ("auto", "plain", "autograd", "closed_form", "compiled")
+_PATHS = ("auto", "plain", "tiles", "compiled")
 # Entered and not left, the last one holds; in threads they need not be left in reverse order.
 _entered: list[kernel_evaluation] = []
 
@@ -17,9 +17,9 @@ class kernel_evaluation:  # noqa: N801, gpytorch.settings are spelt so
 
     Args:
         path: ``"auto"`` takes the fastest path that applies. The others force one:
-            ``"plain"`` differentiates every operation by autograd, ``"autograd"`` does so tile by
-            tile, computing each tile anew in the backward pass, ``"closed_form"`` does the same
-            with gradients written out, ``"compiled"`` in C++. Where a forced path does not apply
+            ``"plain"`` differentiates every operation by autograd, ``"tiles"`` does so tile by
+            tile, computing each tile anew in the backward pass, ``"compiled"`` has the gradients
+            written out in C++. Where a forced path does not apply
             (complex or unknown primitives, other devices and dtypes, compiled code that is not
             there: see ``gpytorch_nkn.kernels.evaluation.instruction_set``), evaluation is
             plain, which is the slowest.

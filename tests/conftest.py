@@ -37,7 +37,7 @@ torch.set_num_threads(THREADS)
 def pytest_addoption(parser):
     parser.addoption(
         "--evaluation",
-        choices=["auto", "plain", "autograd", "closed_form", "compiled"],
+        choices=["auto", "plain", "tiles", "compiled"],
         help="path by which networks of kernels are evaluated in every test",
     )
     parser.addoption(

@@ -229,15 +229,6 @@ def test_sgpr_with_all_points_inducing_equals_the_exact_gp(data):
     torch.testing.assert_close(prediction.variance, exact.variance, rtol=1e-2, atol=1e-2)
 
 
-def test_structure_kernel_sums_over_columns():
-    network, x = NETWORKS["time_series"](), torch.randn(5, 3)
-    with pytest.warns(DeprecationWarning, match="AdditiveStructureKernel|last_dim_is_batch"):
-        kernel = gpytorch.kernels.AdditiveStructureKernel(network, num_dims=3)
-        values = kernel(x).to_dense()
-    expected = sum(network(x[:, [d]]).to_dense() for d in range(3))
-    torch.testing.assert_close(values, expected)
-
-
 def samples_of_priors(module, num_samples):
     torch.manual_seed(1)
     samples = {}

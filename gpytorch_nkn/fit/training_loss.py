@@ -126,7 +126,7 @@ class TrainingLoss:
         loss, solution = solve_in_place(fill, self._to_tensor(residual), self._buffer, invert=True)
         if solution is None:
             return math.inf
-        of_inputs, of_theta = evaluator.pull_back(self._buffer, solution)
+        of_inputs, of_theta = evaluator.vjp(self._buffer, solution)
         assert of_theta is not None
         if exponents is not None:
             (of_exponents,) = torch.autograd.grad(inputs, exponents, of_inputs)

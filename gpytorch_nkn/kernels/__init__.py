@@ -35,7 +35,8 @@ from gpytorch_nkn.kernels.feature_prediction_strategy import (
     feature_function as feature_function,
     rest_function as rest_function,
 )
-from gpytorch_nkn.kernels.formula import Formula
+from gpytorch_nkn.kernels.formula import Formula, stationary as stationary
+from gpytorch_nkn.kernels.formula_kernel import StationaryKernel
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
     GeneralizedSpectralMixtureKernel,
 )
@@ -81,6 +82,7 @@ __all__ = [
     "NonStationarySpectralKernel",
     "SeparableGridInterpolationKernel",
     "SpectralComponentKernel",
+    "StationaryKernel",
     "StepKernel",
     "WienerKernel",
     "ZeroMeanPeriodicKernel",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, TypeVar
@@ -18,7 +18,6 @@ from gpytorch_nkn.layers import Layer, for_prior, from_prior
 
 __all__ = [
     "BatchKernel",
-    "check_columns_alone",
     "constrained",
     "expand_kernel_batch",
     "index_kernel_batch",
@@ -35,6 +34,17 @@ class BatchKernel(Kernel):
     The copies that both return have parameters of their own, as GPyTorch's: gradients do not
     flow from them to the kernel that they came from.
     """
+
+    def __call__(
+        self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any
+    ) -> Any:
+        """As in GPyTorch, without ``last_dim_is_batch``, which GPyTorch has deprecated."""
+        if params.get("last_dim_is_batch"):
+            raise NotImplementedError(
+                f"{type(self).__name__} has no last_dim_is_batch=True, which GPyTorch has "
+                "deprecated: make a kernel with a batch_shape, or one per column with active_dims."
+            )
+        return super().__call__(x1, x2, diag, **params)
 
     def expand_batch(self: K, *sizes: torch.Size | tuple[int, ...] | int) -> K:
         """Return a copy of the kernel, all of whose parts carry the given batch shape."""
@@ -71,21 +81,6 @@ class BatchKernel(Kernel):
             raise TypeError(f"{name} must be a gpytorch.priors.Prior, got {prior!r}.")
         closures = partial(_get, attribute=attribute), partial(_set, attribute=attribute)
         self.register_prior(name, prior, *closures)
-
-
-def check_columns_alone(kernels: Iterable[Kernel]) -> None:
-    """Raise unless the parts of a kernel have values for every column alone (last_dim_is_batch).
-
-    Raises:
-        ValueError: A part has ``active_dims``, by which it would drop columns.
-    """
-    for part in (part for kernel in kernels for part in kernel.modules()):
-        if isinstance(part, Kernel) and part.active_dims is not None:
-            raise ValueError(
-                "last_dim_is_batch=True evaluates a kernel on every input column alone, and needs "
-                f"parts without active_dims; got {type(part).__name__} with active_dims="
-                f"{tuple(part.active_dims.tolist())}. Make the kernel for one column."
-            )
 
 
 def _get(kernel: Kernel, attribute: str) -> Tensor:

@@ -60,19 +60,14 @@ class BivariateComplexExponentialKernel(ComplexKernel):
         self.register_parameter("frequencies", nn.Parameter(start.expand(shape).clone()))
         self.add_prior("frequency_prior", frequency_prior, "frequencies")
 
-    def complex_values(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False
-    ) -> Tensor:
+    def complex_values(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
         """Complex values; see :class:`ComplexKernel` for shapes."""
-        feature1 = self._feature(x1, last_dim_is_batch)
-        feature2 = self._feature(x2, last_dim_is_batch).conj()
+        feature1 = self._feature(x1)
+        feature2 = self._feature(x2).conj()
         if diag:
             return feature1 * feature2
         return feature1.unsqueeze(-1) * feature2.unsqueeze(-2)
 
-    def _feature(self, x: Tensor, last_dim_is_batch: bool) -> Tensor:
+    def _feature(self, x: Tensor) -> Tensor:
         first, second = self.frequencies.split(1, dim=-2)  # each ... x 1 x D
-        return 0.5 * (
-            unit_phasor(phase(x, first, last_dim_is_batch))
-            + unit_phasor(phase(x, second, last_dim_is_batch))
-        )
+        return 0.5 * (unit_phasor(phase(x, first)) + unit_phasor(phase(x, second)))

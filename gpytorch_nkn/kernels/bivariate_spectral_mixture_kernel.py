@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from gpytorch.constraints import Interval
@@ -138,14 +139,7 @@ class BivariateSpectralMixtureKernel(BatchKernel):
         self.add_prior("correlation_prior", correlation_prior, "correlations")
         self.add_prior("frequency_prior", frequency_prior, "frequencies")
 
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params,
-    ) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Values ``... x N x M`` (``... x N`` with ``diag``)."""
         # ... x 1 x N x D beside parameters ... x Q x 1 x D
         x1, x2 = ((x - self.center).unsqueeze(-3) for x in (x1, x2))
@@ -154,29 +148,27 @@ class BivariateSpectralMixtureKernel(BatchKernel):
             x1 * width.unsqueeze(-2),
             x2 * width.unsqueeze(-2),
             diag=diag,
-            last_dim_is_batch=last_dim_is_batch,
-        )  # ... x Q x N x M, or ... x Q x D x N x M by column
-        left, right = (self._features(x, last_dim_is_batch) for x in (x1, x2))
-        extra = (None,) * (2 + last_dim_is_batch)
-        left = left * self.mixture_weights[(..., *extra)]
+        )  # ... x Q x N x M
+        left, right = (self._features(x) for x in (x1, x2))
+        left = left * self.mixture_weights[..., None, None]
         if diag:
             products = (left * right).sum(-1)
         else:
             products = left @ right.transpose(-1, -2)
         values = squared.mul(-0.5).exp() * products
-        return values.sum((-2 if diag else -3) - int(last_dim_is_batch))
+        return values.sum(-2 if diag else -3)
 
-    def _features(self, x: Tensor, last_dim_is_batch: bool) -> Tensor:
-        """Envelope times psi, ``... x Q x N x 2``, or ``... x Q x D x N x 2`` by column.
+    def _features(self, x: Tensor) -> Tensor:
+        """Envelope times psi, ``... x Q x N x 2``.
 
         The sum of two waves is one wave of their mean frequency whose amplitude is the cosine of
         half of their difference.
         """
         first, second = self.frequencies.split(1, dim=-2)  # each ... x Q x 1 x D
         rate = self.mixture_scales.square() * (1 - self.correlations) / 2
-        decay = phase(x.square(), rate.unsqueeze(-2), last_dim_is_batch)
-        beat = phase(x, (first - second) / 2, last_dim_is_batch)
-        wave = phase(x, (first + second) / 2, last_dim_is_batch)
+        decay = phase(x.square(), rate.unsqueeze(-2))
+        beat = phase(x, (first - second) / 2)
+        wave = phase(x, (first + second) / 2)
         amplitude = (-decay).exp() * beat.cos()
         return torch.stack([amplitude * wave.cos(), amplitude * wave.sin()], dim=-1)
 

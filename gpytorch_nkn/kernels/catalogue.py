@@ -33,30 +33,30 @@ from gpytorch.kernels import (
 )
 from torch import Tensor
 
-from gpytorch_nkn.kernels import algebra, evaluation, measures
+from gpytorch_nkn.kernels import algebra, formulas, measures
 from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
     BivariateComplexExponentialKernel,
 )
 from gpytorch_nkn.kernels.bivariate_spectral_mixture_kernel import BivariateSpectralMixtureKernel
-from gpytorch_nkn.kernels.categorical_kernel import CATEGORICAL, CategoricalKernel
+from gpytorch_nkn.kernels.categorical_kernel import CategoricalKernel
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.change_point_kernel import ChangePointKernel, change_point_products
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
-from gpytorch_nkn.kernels.damped_trend_kernel import DAMPED_TREND, DampedTrendKernel
+from gpytorch_nkn.kernels.damped_trend_kernel import DampedTrendKernel
 from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import DataAdaptiveHadamardKernel
 from gpytorch_nkn.kernels.formula import Formula
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
     GeneralizedSpectralMixtureKernel,
 )
 from gpytorch_nkn.kernels.input_warp_kernel import InputWarpKernel
-from gpytorch_nkn.kernels.integrated_wiener_kernel import INTEGRATED_WIENER, IntegratedWienerKernel
+from gpytorch_nkn.kernels.integrated_wiener_kernel import IntegratedWienerKernel
 from gpytorch_nkn.kernels.kernel_row import KernelRow, register
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork
 from gpytorch_nkn.kernels.non_stationary_spectral_kernel import NonStationarySpectralKernel
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
-from gpytorch_nkn.kernels.step_kernel import StepKernel, step_formula
+from gpytorch_nkn.kernels.step_kernel import StepKernel
 from gpytorch_nkn.kernels.walk_kernel import start_walk
-from gpytorch_nkn.kernels.wiener_kernel import WIENER, WienerKernel
+from gpytorch_nkn.kernels.wiener_kernel import WienerKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 
 __all__ = ["ROWS"]
@@ -67,7 +67,7 @@ def _matern_name(kernel: Kernel) -> str:
 
 
 def _matern_formula(kernel: Kernel) -> Formula | None:
-    return evaluation.MATERN.get(kernel.nu)
+    return formulas.MATERN.get(kernel.nu)
 
 
 def _polynomial_name(kernel: Kernel) -> str:
@@ -92,7 +92,7 @@ ROWS = (
         {"lengthscale": "lengthscale"},
         role="smooth",
         words="over",
-        formula=evaluation.RBF,
+        formula=formulas.RBF,
         measure=measures.rbf,
         multiply=algebra.multiply_rbf,
     ),
@@ -112,7 +112,7 @@ ROWS = (
         {"alpha": "exponent", "lengthscale": "lengthscale"},
         role="smooth",
         words="over scales around",
-        formula=evaluation.RATIONAL_QUADRATIC,
+        formula=formulas.RATIONAL_QUADRATIC,
         measure=measures.rational_quadratic,
         multiply=algebra.multiply_rational_quadratic,
         simpler=algebra.rbf_for_rational_quadratic,
@@ -122,7 +122,7 @@ ROWS = (
         "PER",
         {"lengthscale": "shape", "period_length": "period"},
         role="periodic",
-        formula=evaluation.PERIODIC,
+        formula=formulas.PERIODIC,
         measure=measures.periodic,
         period=algebra.period_of_periodic,
         multiply=algebra.multiply_periodic,
@@ -133,7 +133,6 @@ ROWS = (
         "PER",
         {"lengthscale": "shape", "period_length": "period"},
         role="periodic",
-        formula=evaluation.ZERO_MEAN_PERIODIC,
         measure=partial(measures.periodic, zero_mean=True),
         period=algebra.period_of_periodic,
         stock=algebra.stock_periodic,
@@ -143,7 +142,7 @@ ROWS = (
         "LIN",
         {"variance": "variance"},
         role="linear",
-        formula=evaluation.LINEAR,
+        formula=formulas.LINEAR,
         measure=measures.Linear,
         unit=algebra.unit_linear,
         columns=algebra.linear_per_column,
@@ -154,7 +153,6 @@ ROWS = (
         "LIN",
         {"variance": "variance", "center": "center"},
         role="linear",
-        formula=evaluation.CENTERED_LINEAR,
         measure=measures.Linear,
         unit=algebra.unit_linear,
         columns=algebra.linear_per_column,
@@ -165,14 +163,12 @@ ROWS = (
         "CAT",
         {"lengthscale": "shape"},  # no distance of the inputs
         words="an effect of categories",
-        formula=CATEGORICAL,
     ),
     KernelRow(
         SpectralComponentKernel,
         "SC",
         {"lengthscale": "lengthscale", "frequency": "frequency"},
         words="waves whose phase is lost over a while",
-        formula=evaluation.SPECTRAL_COMPONENT,
         measure=measures.spectral_component,
     ),
     KernelRow(
@@ -181,7 +177,6 @@ ROWS = (
         {"origin": "center", "unit": "lengthscale"},
         role="walk",
         words="a random walk",
-        formula=WIENER,
         start=start_walk,
         unit=algebra.alone,
     ),
@@ -191,7 +186,6 @@ ROWS = (
         {"origin": "center", "unit": "lengthscale"},
         role="walk",
         words="a trend whose slope wanders",
-        formula=INTEGRATED_WIENER,
         start=start_walk,
         unit=algebra.alone,
     ),
@@ -201,7 +195,6 @@ ROWS = (
         {"origin": "center", "unit": "lengthscale", "lengthscale": "lengthscale"},
         role="walk",
         words="a trend whose slope wanders and is forgotten",
-        formula=DAMPED_TREND,
         start=start_walk,
         unit=algebra.alone,
     ),
@@ -211,7 +204,6 @@ ROWS = (
         {"location": "center", "width": "lengthscale"},
         role="step",
         words="a shift of level",
-        formula=step_formula,
         unit=algebra.alone,
     ),
     KernelRow(ChangePointKernel, "CP", products=change_point_products),
@@ -219,6 +211,7 @@ ROWS = (
         CosineKernel,
         "COS",
         {"period_length": "period"},
+        formula=formulas.COSINE,
         period=algebra.period_of_cosine,
     ),
     KernelRow(

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import torch
 from torch import Tensor
 
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.formula import Formula
+from gpytorch_nkn.kernels.formula_kernel import FormulaKernel
 
-__all__ = ["CATEGORICAL", "CategoricalKernel", "categorical_columns", "check_codes"]
+__all__ = ["CategoricalKernel", "categorical_columns", "check_codes"]
 
 
-class CategoricalKernel(BatchKernel):
+def _values(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
+    exponent: Tensor | float = 0.0
+    for column in range(x1.size(-1)):
+        own = column if lengthscale.size(-1) > 1 else 0
+        left, right = x1[..., [column]], x2[..., [column]].mT
+        # NaN where one is not finite
+        differ = (left != right) + 0 * (left - right)
+        exponent = exponent - differ / lengthscale[..., [own]]
+    assert isinstance(exponent, Tensor)
+    return (exponent / x1.size(-1)).exp()
+
+
+class CategoricalKernel(FormulaKernel):
     r"""Kernel of columns of codes: what counts is whether two are the same.
 
     .. math:: k(x, x') = \exp\Bigl(-\frac{1}{D} \sum_{d=1}^{D} \frac{[x_d \neq x'_d]}{\ell_d}\Bigr)
@@ -38,49 +49,7 @@ class CategoricalKernel(BatchKernel):
     """
 
     has_lengthscale = True
-
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params,
-    ) -> Tensor:
-        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
-        rates = 1 / self.lengthscale
-        if last_dim_is_batch:  # one column per batch entry: ... x D x N x 1
-            x1, x2 = (x.mT.unsqueeze(-1) for x in (x1, x2))
-            rates = rates.mT.unsqueeze(-1) if rates.size(-1) > 1 else rates.unsqueeze(-3)
-        rates = rates / x1.size(-1)
-        if not diag:
-            x1, x2 = x1.unsqueeze(-2), x2.unsqueeze(-3)
-            rates = rates.unsqueeze(-2)
-        return (-(_differ(x1, x2) * rates).sum(-1)).exp()
-
-
-def _differ(x1: Tensor, x2: Tensor) -> Tensor:
-    """One where codes differ, zero where they are the same; NaN where one is not finite."""
-    return (x1 != x2) + 0 * (x1 - x2)
-
-
-def _values(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
-    rates = (1 / lengthscale).expand(x1.size(-1)) / x1.size(-1)
-    pairs = zip(x1.unbind(-1), x2.unbind(-1), rates, strict=True)
-    exponents = [_differ(left[:, None], right) * rate for left, right, rate in pairs]
-    return (-torch.stack(exponents).sum(0)).exp()
-
-
-def _pull_back(weights: Tensor, x1: Tensor, x2: Tensor, lengthscale: Tensor) -> list[Tensor]:
-    slopes = weights * _values(x1, x2, lengthscale)
-    columns = zip(x1.unbind(-1), x2.unbind(-1), strict=True)
-    sums = torch.stack([slopes.mul(_differ(left[:, None], right)).sum() for left, right in columns])
-    sums = sums if lengthscale.numel() > 1 else sums.sum(0, keepdim=True)
-    of_lengthscale = sums / (x1.size(-1) * lengthscale.square())
-    return [torch.zeros_like(x1), torch.zeros_like(x2), of_lengthscale]
-
-
-CATEGORICAL = Formula(_values, _pull_back, code=15)
+    formula = Formula(_values, code=15)
 
 
 def categorical_columns(cat_dims: Iterable[int] | None, num_columns: int) -> tuple[int, ...]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import torch
 from gpytorch.constraints import Interval
 from gpytorch.priors import Prior
-from torch import Tensor, nn
+from torch import nn
 
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
+from gpytorch_nkn.kernels.batch_kernel import constrained
+from gpytorch_nkn.kernels.formula import Formula
+from gpytorch_nkn.kernels.formula_kernel import FormulaKernel
+from gpytorch_nkn.kernels.formulas import linear
 
 __all__ = ["CenteredLinearKernel"]
 
 
-class CenteredLinearKernel(BatchKernel):
+class CenteredLinearKernel(FormulaKernel):
     r"""Linear functions that vanish at a centre.
 
     .. math:: k(x, x') = \sum_d v_d\, (x_d - c_d)(x'_d - c_d)
@@ -40,6 +43,8 @@ class CenteredLinearKernel(BatchKernel):
     """
 
     is_stationary = False
+    formula = Formula(linear, code=7)
+    parameter_names = ("variance", "center")
     variance = constrained("variance", "Variance of the slopes, ``... x 1 x D``.")
 
     def __init__(
@@ -59,17 +64,3 @@ class CenteredLinearKernel(BatchKernel):
         self.add_constrained("variance", shape, variance_constraint)
         self.register_parameter("center", nn.Parameter(torch.zeros(shape), learn_center))
         self.add_prior("variance_prior", variance_prior, "variance")
-
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params,
-    ) -> Tensor:
-        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
-        left, right = (x1 - self.center) * self.variance, x2 - self.center
-        if last_dim_is_batch:  # one column per batch entry: ... x D x N x 1
-            left, right = (t.transpose(-1, -2).unsqueeze(-1) for t in (left, right))
-        return (left * right).sum(-1) if diag else left @ right.transpose(-1, -2)

@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel, check_columns_alone, constrained
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
 from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.kernels.step_kernel import (
     StepKernel,
@@ -80,6 +80,7 @@ class ChangePointKernel(BatchKernel):
     Regression Models. The formula is that of GPflow's ``ChangePoints``.
     """
 
+    is_stationary = False
     location = location_value
     width = constrained("width", "How wide the changes are, ``... x 1 x (K - 1)``.")
 
@@ -111,24 +112,9 @@ class ChangePointKernel(BatchKernel):
             location_prior, location_constraint, width_prior, width_constraint,
         )  # fmt: skip
 
-    @property
-    def is_stationary(self) -> bool:
-        """False, values depend on which side the inputs are."""
-        return False
-
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params: Any,
-    ) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Values ``... x N x M`` (``... x N`` with ``diag``)."""
-        left, right = (self._windows(x, last_dim_is_batch) for x in (x1, x2))  # ... x N x K
-        if last_dim_is_batch:
-            check_columns_alone(self.kernels)
-            params["last_dim_is_batch"] = True
+        left, right = self._windows(x1), self._windows(x2)  # each ... x N x K
         total: Tensor | float = 0.0
         for place, kernel in enumerate(self.kernels):
             values = kernel_values(kernel, x1, x2, diag, **params)
@@ -140,23 +126,14 @@ class ChangePointKernel(BatchKernel):
         assert isinstance(total, Tensor)
         return total
 
-    def _windows(self, x: Tensor, columns_alone: bool) -> Tensor:
-        """Factors ``... x N x K`` of the kernels, ``... x D x N x K`` for columns alone."""
+    def _windows(self, x: Tensor) -> Tensor:
+        """Factors ``... x N x K`` of the kernels."""
         location, width = self._sorted()
-        if columns_alone:
-            if self.switch_dim:
-                raise NotImplementedError(
-                    "last_dim_is_batch=True takes columns alone, which do not have the column "
-                    f"switch_dim={self.switch_dim}."
-                )
-            times = x.transpose(-1, -2).unsqueeze(-1)
-            location, width = location.unsqueeze(-3), width.unsqueeze(-3)
-        else:
-            if self.switch_dim >= x.size(-1):
-                raise ValueError(
-                    f"switch_dim={self.switch_dim} is none of the {x.size(-1)} input columns."
-                )
-            times = x[..., self.switch_dim, None]
+        if self.switch_dim >= x.size(-1):
+            raise ValueError(
+                f"switch_dim={self.switch_dim} is none of the {x.size(-1)} input columns."
+            )
+        times = x[..., self.switch_dim, None]
         after = logistic_step(times, location, width)
         before = logistic_step(times, location, width, -1.0)
         one = torch.ones_like(after[..., :1])

@@ -53,12 +53,10 @@ class ComplexExponentialKernel(ComplexKernel):
         self.register_parameter("frequency", nn.Parameter(torch.ones(shape)))
         self.add_prior("frequency_prior", frequency_prior, "frequency")
 
-    def complex_values(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False
-    ) -> Tensor:
+    def complex_values(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
         """Complex values; see :class:`ComplexKernel` for shapes."""
-        phase1 = phase(x1, self.frequency, last_dim_is_batch)
-        phase2 = phase(x2, self.frequency, last_dim_is_batch)
+        phase1 = phase(x1, self.frequency)
+        phase2 = phase(x2, self.frequency)
         if diag:
             return unit_phasor(phase1 - phase2)
         return unit_phasor(phase1.unsqueeze(-1) - phase2.unsqueeze(-2))

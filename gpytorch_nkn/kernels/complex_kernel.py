@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -22,25 +24,13 @@ class ComplexKernel(BatchKernel):
     parameter would be silently cast by ``.double()``.
     """
 
-    def complex_values(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False
-    ) -> Tensor:
-        """Complex values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``.
-
-        With ``last_dim_is_batch``, one kernel per input column: ``... x D x N x M``.
-        """
+    def complex_values(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
+        """Complex values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
         raise NotImplementedError
 
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params,
-    ) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Real part of the kernel, ``... x N x M`` (``... x N`` with ``diag``)."""
-        return self.complex_values(x1, x2, diag=diag, last_dim_is_batch=last_dim_is_batch).real
+        return self.complex_values(x1, x2, diag=diag).real
 
 
 def unit_phasor(angle: Tensor) -> Tensor:
@@ -48,7 +38,6 @@ def unit_phasor(angle: Tensor) -> Tensor:
     return torch.complex(torch.cos(angle), torch.sin(angle))
 
 
-def phase(x: Tensor, frequency: Tensor, last_dim_is_batch: bool) -> Tensor:
-    """Angles ``frequency . x`` in radians: ``... x N``, or ``... x D x N`` one per column."""
-    angles = x * frequency
-    return angles.transpose(-1, -2) if last_dim_is_batch else angles.sum(-1)
+def phase(x: Tensor, frequency: Tensor) -> Tensor:
+    """Angles ``frequency . x`` in radians, ``... x N``."""
+    return (x * frequency).sum(-1)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gpytorch_nkn.kernels.walk_kernel import WalkKernel, in_order, walk_formula
 
-__all__ = ["DAMPED_TREND", "DampedTrendKernel"]
+__all__ = ["DampedTrendKernel"]
 
 # Powers 3 to 19 of the series of x - (1 - exp(-x)) - (1 - exp(-x))^2 / 2 around zero.
 _SERIES = [(-1) ** n * (2**n - 2) / math.factorial(n + 1) for n in range(2, 19)]
@@ -32,15 +32,6 @@ def _covariance(a: Tensor, b: Tensor, lengthscale: Tensor) -> Tensor:
     early, late = in_order(a, b)
     settled, between = -torch.expm1(-early), -torch.expm1(early - late)
     return lengthscale**3 * (_variance(early) + between * settled.square() / 2)
-
-
-def _slope(a: Tensor, b: Tensor, lengthscale: Tensor) -> Tensor:
-    a, b = a / lengthscale, b / lengthscale
-    settled = -torch.expm1(-torch.minimum(a, b))
-    half = settled / 2
-    between = torch.expm1(-(a - b).abs()).neg()
-    ahead = half + between * (1 - half)  # a is the earlier one
-    return lengthscale**2 * settled * torch.where(a < b, ahead, (1 - between) * half)
 
 
 class DampedTrendKernel(WalkKernel):
@@ -84,11 +75,7 @@ class DampedTrendKernel(WalkKernel):
     """
 
     has_lengthscale = True
+    parameter_names = ("origin", "unit", "lengthscale")
     power = 3
     covariance = staticmethod(_covariance)
-
-    def _shape(self) -> list[Tensor]:
-        return [self.lengthscale]
-
-
-DAMPED_TREND = walk_formula(_covariance, _slope, DampedTrendKernel.power, code=12)
+    formula = walk_formula(_covariance, power, code=12)

@@ -211,12 +211,9 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         x1: Tensor,
         x2: Tensor,
         diag: bool = False,
-        last_dim_is_batch: bool = False,
         **params,
     ) -> Tensor:
         """Values ``... x N x M`` (``... x N`` with ``diag``)."""
-        if last_dim_is_batch:
-            raise NotImplementedError("last_dim_is_batch=True is not supported.")
         g1 = self.factors(x1)
         same = are_same(x1, x2)
         g2 = g1 if same else self.factors(x2)

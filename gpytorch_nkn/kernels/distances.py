@@ -17,16 +17,12 @@ __all__ = [
 ]
 
 
-def squared_distances(
-    x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False
-) -> Tensor:
+def squared_distances(x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
     """Squared Euclidean distances ``... x N x M`` (``... x N`` with ``diag``).
 
     Values below the rounding error of their terms are zero, which does not cut the derivatives:
     these are those of the polynomial everywhere.
     """
-    if last_dim_is_batch:  # one column per batch entry: ... x D x N x 1
-        x1, x2 = (x.transpose(-1, -2).unsqueeze(-1) for x in (x1, x2))
     if diag:
         return (x1 - x2).square().sum(-1)
     if x1.size(-1) == 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from linear_operator.operators import (
     LinearOperator,
     LowRankRootLinearOperator,
@@ -38,24 +40,19 @@ class FeatureKernel(BatchKernel):
         """
         if self.active_dims is not None and not selected:
             x = x.index_select(-1, self.active_dims)
-        return self._features(x, False)
+        return self._features(x)
 
     def rest(self, x: Tensor, *, diag: bool) -> Tensor:
         """Prior covariance (``diag``: variances) that features leave out of what they stand for."""
         raise NotImplementedError
 
     def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params,
+        self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
     ) -> Tensor | LinearOperator:
         """Values ``... x N x M`` as a linear operator (``... x N``, a tensor, with ``diag``)."""
-        left = self._features(x1, last_dim_is_batch)
+        left = self._features(x1)
         same = are_same(x1, x2)
-        right = left if same else self._features(x2, last_dim_is_batch)
+        right = left if same else self._features(x2)
         if diag:
             return (left * right).sum(-1)
         if not same:
@@ -68,5 +65,5 @@ class FeatureKernel(BatchKernel):
         """Predictions in the space of the features."""
         return FeaturePredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
-    def _features(self, x: Tensor, last_dim_is_batch: bool) -> Tensor:
+    def _features(self, x: Tensor) -> Tensor:
         raise NotImplementedError

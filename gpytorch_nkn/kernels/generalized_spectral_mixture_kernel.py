@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from gpytorch.utils.transforms import inv_softplus
@@ -116,17 +117,8 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
                 start = start.to(torch.get_default_device(), torch.get_default_dtype())
                 self.register_parameter(f"{name}_{layer}", nn.Parameter(start))
 
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params,
-    ) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Values ``... x N x M`` (``... x N`` with ``diag``)."""
-        if last_dim_is_batch:
-            raise NotImplementedError("last_dim_is_batch=True is not supported.")
         w1, ell1, phase1 = self._components(x1)  # each ... x N x Q
         w2, ell2, phase2 = self._components(x2)  # each ... x M x Q
         sq_dist = squared_distances(x1, x2, diag).unsqueeze(-1)

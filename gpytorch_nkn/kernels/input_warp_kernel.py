@@ -200,17 +200,8 @@ class InputWarpKernel(BatchKernel):
             )
         return 1
 
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params: Any,
-    ) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Values ``... x N x M`` (``... x N`` with ``diag``)."""
-        if last_dim_is_batch:
-            raise NotImplementedError("Bent columns have no values column by column.")
         left = self.warp(x1)
         right = left if are_same(x1, x2) else self.warp(x2)
         return kernel_values(self.base_kernel, left, right, diag, **params)

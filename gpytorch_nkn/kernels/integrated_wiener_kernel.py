@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from gpytorch_nkn.kernels.walk_kernel import WalkKernel, in_order, walk_formula
 
-__all__ = ["INTEGRATED_WIENER", "IntegratedWienerKernel"]
+__all__ = ["IntegratedWienerKernel"]
 
 
 def _covariance(a: Tensor, b: Tensor) -> Tensor:
     early, late = in_order(a, b)
     return early.square() * (3 * late - early) / 6
-
-
-def _slope(a: Tensor, b: Tensor) -> Tensor:
-    early = torch.minimum(a, b)
-    return early * (b - early / 2)
 
 
 class IntegratedWienerKernel(WalkKernel):
@@ -56,6 +50,4 @@ class IntegratedWienerKernel(WalkKernel):
 
     power = 3
     covariance = staticmethod(_covariance)
-
-
-INTEGRATED_WIENER = walk_formula(_covariance, _slope, IntegratedWienerKernel.power, code=11)
+    formula = walk_formula(_covariance, power, code=11)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from gpytorch.kernels import Kernel
 from torch import Tensor
@@ -37,7 +38,8 @@ class KernelRow:
             that it keeps); ``None`` for anything else.
         words: A phrase for reports, such as ``"a random walk"``; of a smooth kernel, what stands
             ahead of its lengthscale.
-        formula: How it is evaluated in closed form, or a function that gives that for a kernel.
+        formula: Its formula, or a function that gives that for a kernel; ``None`` for the
+            kernel's own (``kernel.formula``), if there is one.
         measure: ``measure(kernel, columns, batch_shape, *parameters)`` gives its spectral measure
             for random features, see ``gpytorch_nkn.kernels.measures``. Parameters come as
             ``B x D``, those of fewer dimensions as ``B``.
@@ -84,9 +86,13 @@ class KernelRow:
         return None if name is None else getattr(kernel, name).detach()
 
     def formula_of(self, kernel: Kernel) -> Formula | None:
-        """How a kernel of the class is evaluated in closed form."""
-        formula = self.formula
-        return formula if formula is None or isinstance(formula, Formula) else formula(kernel)
+        """The formula of a kernel of the class."""
+        if self.formula is None:
+            classes = type(kernel).__mro__
+            stated: Any = next((c for c in classes if "formula" in vars(c)), None)
+            own = stated is not None and stated.forward is type(kernel).forward
+            return kernel.formula if own else None
+        return self.formula if isinstance(self.formula, Formula) else self.formula(kernel)
 
 
 _ROWS: dict[type[Kernel], KernelRow] = {}

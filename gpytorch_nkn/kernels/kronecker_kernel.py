@@ -96,18 +96,9 @@ class KroneckerKernel(BatchKernel):
         return torch.cat(parts, -1)
 
     def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params,
+        self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
     ) -> Tensor | LinearOperator:
         """Values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
-        if last_dim_is_batch:
-            raise NotImplementedError(
-                "The columns have kernels of their own: there is none for them one by one."
-            )
         columns = self._grid.columns()
         if x1.size(-1) != columns[-1].stop:
             raise ValueError(

@@ -213,7 +213,7 @@ class NonStationarySpectralKernel(FeatureKernel):
         """Number of features, ``2R`` for ``"psi"``, ``R`` for ``"phi"``."""
         return (2 if self.feature_map == "psi" else 1) * self.num_features
 
-    def _features(self, x: Tensor, last_dim_is_batch: bool) -> Tensor:
+    def _features(self, x: Tensor) -> Tensor:
         if x.size(-1) != self.input_dim:
             raise ValueError(
                 f"Expected inputs of {self.input_dim} columns, got shape {tuple(x.shape)}."
@@ -222,19 +222,11 @@ class NonStationarySpectralKernel(FeatureKernel):
         amplitude = (self.outputscale / self.num_features).sqrt().view(*self.batch_shape, 1, 1)
         mean = self.mean_frequencies
         difference = None if self.stationary else self.half_differences
-        if last_dim_is_batch:  # each column with its own frequencies: ... x D x N x 1, D x R x 1
-            z, mean = z.mT.unsqueeze(-1), mean.mT.unsqueeze(-1)
-            difference = None if difference is None else difference.mT.unsqueeze(-1)
-            amplitude = amplitude.unsqueeze(-1)
-
-        def spread(phases: Tensor) -> Tensor:
-            return phases[..., None, None, :] if last_dim_is_batch else phases.unsqueeze(-2)
-
         angle = z @ mean.mT
         if difference is not None:
-            amplitude = amplitude * (z @ difference.mT + spread(self.envelope_phases)).cos()
+            amplitude = amplitude * (z @ difference.mT + self.envelope_phases.unsqueeze(-2)).cos()
         if self.feature_map == "phi":
-            return math.sqrt(2) * amplitude * (angle + spread(self.phases)).cos()
+            return math.sqrt(2) * amplitude * (angle + self.phases.unsqueeze(-2)).cos()
         return torch.cat([amplitude * angle.cos(), amplitude * angle.sin()], -1)
 
 

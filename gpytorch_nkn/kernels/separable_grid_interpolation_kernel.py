@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
 import torch
 from gpytorch import settings
@@ -160,16 +161,9 @@ class SeparableGridInterpolationKernel(BatchKernel):
         ]
 
     def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params,
+        self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
     ) -> Tensor | LinearOperator:
         """Values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
-        if last_dim_is_batch:
-            raise NotImplementedError("last_dim_is_batch=True is not supported.")
         if x1.size(-1) != len(self.kernels):
             raise ValueError(
                 f"Expected inputs of {len(self.kernels)} column(s), one per kernel, got "

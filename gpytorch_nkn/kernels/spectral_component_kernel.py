@@ -7,14 +7,22 @@ from gpytorch.constraints import Interval
 from gpytorch.priors import Prior
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel
-from gpytorch_nkn.kernels.complex_kernel import phase
 from gpytorch_nkn.kernels.distances import squared_distances
+from gpytorch_nkn.kernels.formula import Formula
+from gpytorch_nkn.kernels.formula_kernel import FormulaKernel
 
 __all__ = ["SpectralComponentKernel"]
 
 
-class SpectralComponentKernel(BatchKernel):
+def _values(x1: Tensor, x2: Tensor, lengthscale: Tensor, frequency: Tensor) -> Tensor:
+    # Far from the origin the phases would be large numbers whose difference is small.
+    center = x1.mean(-2, keepdim=True).detach()
+    left, right = ((x - center) / lengthscale for x in (x1, x2))
+    phases1, phases2 = (((x - center) * frequency).sum(-1, keepdim=True) for x in (x1, x2))
+    return (-0.5 * squared_distances(left, right)).exp() * (phases1 - phases2.mT).cos()
+
+
+class SpectralComponentKernel(FormulaKernel):
     r"""Waves in one direction whose phase is lost over a lengthscale.
 
     .. math::
@@ -47,6 +55,8 @@ class SpectralComponentKernel(BatchKernel):
     """
 
     has_lengthscale = True
+    formula = Formula(_values, code=9)
+    parameter_names = ("lengthscale", "frequency")
 
     def __init__(
         self,
@@ -69,26 +79,3 @@ class SpectralComponentKernel(BatchKernel):
         start = start.expand(*self.batch_shape, 1, -1).clone()
         self.register_parameter("frequency", nn.Parameter(start))
         self.add_prior("frequency_prior", frequency_prior, "frequency")
-
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params,
-    ) -> Tensor:
-        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
-        squared = squared_distances(
-            x1.div(self.lengthscale),
-            x2.div(self.lengthscale),
-            diag=diag,
-            last_dim_is_batch=last_dim_is_batch,
-        )
-        # Far from the origin the phases would be large numbers whose difference is small.
-        center = x1.mean(-2, keepdim=True).detach()
-        phase1 = phase(x1 - center, self.frequency, last_dim_is_batch)
-        phase2 = phase(x2 - center, self.frequency, last_dim_is_batch)
-        if not diag:
-            phase1, phase2 = phase1.unsqueeze(-1), phase2.unsqueeze(-2)
-        return squared.mul(-0.5).exp() * (phase1 - phase2).cos()

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
 from gpytorch_nkn.kernels.formula import Formula
+from gpytorch_nkn.kernels.formula_kernel import FormulaKernel
 
-__all__ = ["StepKernel", "add_steps", "location_value", "logistic_step", "step_formula"]
+__all__ = ["StepKernel", "add_steps", "location_value", "logistic_step"]
 
 _SIDES = {"before": -1.0, "after": 1.0}
 _FAR = 700.0  # widths from a step at which it is over, in any floating point format
@@ -77,7 +78,7 @@ def _set_location(kernel: Kernel, value: float | Tensor) -> None:
 location_value = property(_location, _set_location, doc="Where the steps are.")
 
 
-class StepKernel(BatchKernel):
+class StepKernel(FormulaKernel):
     r"""Switch that goes on (or off) at a learned place, for products with other kernels.
 
     .. math:: k(x, x') = s(x)\, s(x'), \qquad s(x) = \frac{1}{1 + e^{-(x - l) / w}}
@@ -117,6 +118,8 @@ class StepKernel(BatchKernel):
     Nonparametric Regression Models, appendix A.
     """
 
+    is_stationary = False
+    parameter_names = ("location", "width")
     location = location_value
     width = constrained("width", "How wide the step is, ``... x 1 x 1``.")
 
@@ -143,31 +146,9 @@ class StepKernel(BatchKernel):
         )  # fmt: skip
 
     @property
-    def is_stationary(self) -> bool:
-        """False, values depend on which side the inputs are."""
-        return False
-
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params,
-    ) -> Tensor:
-        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
-        if x1.size(-1) != 1 and not last_dim_is_batch:
-            raise ValueError(
-                f"{type(self).__name__} is for one input column, got {x1.size(-1)}: choose one "
-                "with active_dims."
-            )
-        location, width = self.location, self.width
-        if last_dim_is_batch:  # one column per batch entry: ... x D x N x 1
-            x1, x2 = (x.transpose(-1, -2).unsqueeze(-1) for x in (x1, x2))
-            location, width = location.unsqueeze(-3), width.unsqueeze(-3)
-        sign = _SIDES[self.side]
-        left, right = (logistic_step(x, location, width, sign) for x in (x1, x2))
-        return (left * right).squeeze(-1) if diag else left * right.mT
+    def formula(self) -> Formula:  # type: ignore[override]
+        """The formula of the side."""
+        return _FORMULAS[self.side]
 
 
 def _values(sign: float, x1: Tensor, x2: Tensor, location: Tensor, width: Tensor) -> Tensor:
@@ -175,31 +156,7 @@ def _values(sign: float, x1: Tensor, x2: Tensor, location: Tensor, width: Tensor
     return left * right.mT
 
 
-def _pull_back(
-    sign: float, weights: Tensor, x1: Tensor, x2: Tensor, location: Tensor, width: Tensor
-) -> list[Tensor]:
-    left, right = (logistic_step(x, location, width, sign) for x in (x1, x2))
-    # s' = s (1 - s) / w, and the row sums of the weights with the other side's feature
-    of_left = (weights @ right) * left * logistic_step(x1, location, width, -sign)
-    of_right = (weights.mT @ left) * right * logistic_step(x2, location, width, -sign)
-    of_x1, of_x2 = sign * of_left / width, sign * of_right / width
-    total = _moment(of_left, x1, location, width) + _moment(of_right, x2, location, width)
-    of_location = -(of_x1.sum() + of_x2.sum()).expand_as(location)
-    return [of_x1, of_x2, of_location, -(sign * total / width).expand_as(width)]
-
-
-def _moment(slopes: Tensor, x: Tensor, location: Tensor, width: Tensor) -> Tensor:
-    """Sum of slopes times distances in widths, of which those far away have no slope."""
-    distances = ((x - location) / width).clamp(-_FAR, _FAR)
-    return (slopes * distances).sum()
-
-
 _FORMULAS = {
-    side: Formula(partial(_values, sign), partial(_pull_back, sign), code=code, max_columns=1)
+    side: Formula(partial(_values, sign), code=code, max_columns=1)
     for (side, sign), code in zip(_SIDES.items(), (13, 14), strict=True)
 }
-
-
-def step_formula(kernel: StepKernel) -> Formula:
-    """How a step is evaluated in closed form."""
-    return _FORMULAS[kernel.side]

@@ -9,13 +9,13 @@ from gpytorch.constraints import Interval
 from gpytorch.priors import Prior
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.formula import Formula
+from gpytorch_nkn.kernels.formula_kernel import FormulaKernel
 
 __all__ = ["WalkKernel", "in_order", "start_walk", "walk_formula"]
 
 
-class WalkKernel(BatchKernel):
+class WalkKernel(FormulaKernel):
     r"""Covariance of noise that is added up from an origin on.
 
     .. math:: k(x, x') = u^{-p} \int_0^{\min(a, b)} g(a - s)\, g(b - s)\, ds,
@@ -37,6 +37,8 @@ class WalkKernel(BatchKernel):
         ValueError: ``unit`` is not positive, or a number is not finite.
     """
 
+    is_stationary = False
+    parameter_names: tuple[str, ...] = ("origin", "unit")
     power: int
     covariance: Callable[..., Tensor]
 
@@ -73,38 +75,6 @@ class WalkKernel(BatchKernel):
             value = value.expand(*self.batch_shape, 1, 1).clone()
             self.register_parameter(name, nn.Parameter(value, requires_grad=False))
 
-    @property
-    def is_stationary(self) -> bool:
-        """False: values depend on how far the inputs are from the origin."""
-        return False
-
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params,
-    ) -> Tensor:
-        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
-        if x1.size(-1) != 1 and not last_dim_is_batch:
-            raise ValueError(
-                f"{type(self).__name__} is for one input column, got {x1.size(-1)}: choose one "
-                "with active_dims."
-            )
-        left, right = ((x - self.origin).clamp_min(0.0) for x in (x1, x2))
-        unit, shape = self.unit, self._shape()
-        if last_dim_is_batch:  # one column per batch entry: ... x D x N x 1
-            left, right = (t.transpose(-1, -2).unsqueeze(-1) for t in (left, right))
-            unit, *shape = (parameter.unsqueeze(-3) for parameter in (unit, *shape))
-        values = type(self).covariance(left, right if diag else right.mT, *shape)
-        values = values / unit**self.power
-        return values.squeeze(-1) if diag else values
-
-    def _shape(self) -> list[Tensor]:
-        """Parameters ``... x 1 x 1`` of the response."""
-        return []
-
 
 def in_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """The earlier and the later of two times, one of each where they are equal.
@@ -128,20 +98,17 @@ def start_walk(kernel: WalkKernel, x: Tensor) -> None:
     if "unit" not in kernel._given:
         reach = (times[-1].to(kernel.origin) - kernel.origin).clamp_min(0.0)
         with torch.no_grad():
-            last = type(kernel).covariance(reach, reach, *kernel._shape())
+            shape = [getattr(kernel, name) for name in kernel.parameter_names[2:]]
+            last = type(kernel).covariance(reach, reach, *shape)
         unit = last ** (1 / kernel.power)
         kernel.initialize(unit=torch.where(unit > 0, unit, 1.0))
 
 
-def walk_formula(
-    covariance: Callable[..., Tensor], slope: Callable[..., Tensor], power: int, code: int
-) -> Formula:
-    """The closed form of a walk, whose response may have a lengthscale.
+def walk_formula(covariance: Callable[..., Tensor], power: int, code: int) -> Formula:
+    """The formula of a walk, whose response may have a lengthscale.
 
     Args:
-        covariance: Of times ``a`` and ``b`` since the origin, symmetric; a lengthscale comes
-            behind them.
-        slope: Its derivative by the first of them.
+        covariance: Of times ``a`` and ``b`` since the origin; a lengthscale comes behind them.
         power: Power of time in it, the lengthscale's included.
         code: Number of the compiled formula.
     """
@@ -152,17 +119,4 @@ def walk_formula(
         a, b = (x1 - origin).clamp_min(0.0), (x2 - origin).clamp_min(0.0).mT
         return covariance(a, b, *lengthscale) / unit**power
 
-    def pull_back(
-        weights: Tensor, x1: Tensor, x2: Tensor, origin: Tensor, unit: Tensor, *lengthscale: Tensor
-    ) -> list[Tensor]:
-        a, b = (x1 - origin).clamp_min(0.0), (x2 - origin).clamp_min(0.0)
-        weights = weights / unit**power
-        of_a = (weights * slope(a, b.mT, *lengthscale)).sum(1, keepdim=True) * (x1 >= origin)
-        of_b = (weights * slope(b.mT, a, *lengthscale)).sum(0).unsqueeze(-1) * (x2 >= origin)
-        total = power * (weights * covariance(a, b.mT, *lengthscale)).sum()
-        gradients = [of_a, of_b, -(of_a.sum() + of_b.sum()).expand_as(origin), -total / unit]
-        if lengthscale:  # by Euler's theorem: times and lengthscale together have that power
-            gradients.append((total - (a * of_a).sum() - (b * of_b).sum()) / lengthscale[0])
-        return gradients
-
-    return Formula(values, pull_back, code=code, max_columns=1)
+    return Formula(values, code=code, max_columns=1)

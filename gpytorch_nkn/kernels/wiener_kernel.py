@@ -8,17 +8,12 @@ from torch import Tensor
 from gpytorch_nkn.kernels.distances import kink
 from gpytorch_nkn.kernels.walk_kernel import WalkKernel, walk_formula
 
-__all__ = ["WIENER", "WienerKernel"]
+__all__ = ["WienerKernel"]
 
 
 def _covariance(a: Tensor, b: Tensor) -> Tensor:
     # (a + b - |a - b|) / 2, half of the slope for each where both are equal
     return torch.minimum(a, b) - kink((a - b).unsqueeze(-1)) / 2
-
-
-def _slope(a: Tensor, b: Tensor) -> Tensor:
-    # half where both are equal, as that of torch.minimum: the diagonal then has the slope one
-    return (1 + (b - a).sign()) / 2
 
 
 class WienerKernel(WalkKernel):
@@ -59,6 +54,4 @@ class WienerKernel(WalkKernel):
 
     power = 1
     covariance = staticmethod(_covariance)
-
-
-WIENER = walk_formula(_covariance, _slope, WienerKernel.power, code=10)
+    formula = walk_formula(_covariance, power, code=10)

@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from gpytorch.constraints import Interval
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
+from gpytorch_nkn.kernels.batch_kernel import constrained
+from gpytorch_nkn.kernels.formula import stationary
+from gpytorch_nkn.kernels.formula_kernel import FormulaKernel, formula_values
+from gpytorch_nkn.kernels.formulas import turns
 
 __all__ = ["ZeroMeanPeriodicKernel"]
 
 
-class ZeroMeanPeriodicKernel(BatchKernel):
+def _of_square(square: Tensor, factor: Tensor) -> Tensor:
+    return 1 + (-0.5 * square).expm1() * factor
+
+
+def _zero_mean_factor(lengthscale: Tensor) -> Tensor:
+    """``1 / (1 - exp(-z) I0(z))`` for ``z = 1 / lengthscale``, exact where z is small too."""
+    z = lengthscale.reciprocal()
+    small = z < 0.05
+    tiny = torch.where(small, z, 0.01)
+    # 1 - i0e(z) = sum_k (-1)^(k+1) c_k z^k with c_k = (2k)! / (2^k (k!)^3)
+    series = sum(
+        (-1) ** (k + 1) * math.factorial(2 * k) / (2**k * math.factorial(k) ** 3) * tiny**k
+        for k in range(1, 9)
+    )
+    plain = 1 - torch.special.i0e(torch.where(small, 1.0, z))
+    return torch.where(small, series, plain).reciprocal()
+
+
+def _zero_mean_slope(lengthscale: Tensor, factor: Tensor) -> Tensor:
+    """Derivative of 1 / (1 - exp(-z) I0(z)) by the lengthscale 1 / z."""
+    z = lengthscale.reciprocal()
+    return factor.square() * (torch.special.i0e(z) - torch.special.i1e(z)) * z.square()
+
+
+class ZeroMeanPeriodicKernel(FormulaKernel):
     r"""Periodic functions that average to zero over a period.
 
     .. math::
@@ -44,6 +72,14 @@ class ZeroMeanPeriodicKernel(BatchKernel):
     """
 
     has_lengthscale = True
+    formula = stationary(
+        _of_square,
+        points=turns,
+        code=8,
+        derived=_zero_mean_factor,
+        derived_slope=_zero_mean_slope,
+        max_columns=1,
+    )
     period_length = constrained("period_length", "Period, ``... x 1 x D``, in units of the input.")
 
     def __init__(
@@ -68,46 +104,15 @@ class ZeroMeanPeriodicKernel(BatchKernel):
         self.add_constrained("period_length", shape, period_length_constraint)
         self.add_prior("period_length_prior", period_length_prior, "period_length")
 
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params,
-    ) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Values ``... x N x M`` (``... x N`` with ``diag``)."""
-        # One matrix per dimension: ... x D x N x M, or ... x D x N with diag.
-        x1, x2 = x1.transpose(-1, -2), x2.transpose(-1, -2)
-        difference = x1 - x2 if diag else x1.unsqueeze(-1) - x2.unsqueeze(-2)
-        trailing = (1,) if diag else (1, 1)
-        period = self.period_length.squeeze(-2)
-        concentration = 1 / self.lengthscale.squeeze(-2)
-        angle = 2 * math.pi * difference / period.view(*period.shape, *trailing)
-        value = _zero_mean(concentration.view(*concentration.shape, *trailing), angle)
-        return value if last_dim_is_batch else value.prod(-2 if diag else -3)
-
-
-def _zero_mean(z: Tensor, angle: Tensor) -> Tensor:
-    """(exp(z cos a) - I0(z)) / (exp(z) - I0(z)), also where z is tiny and both differences cancel.
-
-    Below z = 0.01 (0.1 in single precision) the power series through z^4 replaces numerator and
-    denominator, both divided by z; the first dropped term is below rounding or nearly so.
-    """
-    cos = angle.cos()
-    small = z < (1e-2 if z.dtype == torch.float64 else 1e-1)
-    safe = torch.where(small, 1.0, z)
-    # exp(z cos a) exp(-z) written with 1 - cos a = 2 sin^2(a / 2): exact near the diagonal
-    decay = torch.exp(-2 * safe * (angle / 2).sin().square())
-    mean = torch.special.i0e(safe)
-    ratio = (decay - mean) / (1 - mean)
-    tiny = torch.where(small, z, 0.0)
-    return torch.where(small, _series(tiny, cos) / _series(tiny, torch.ones_like(cos)), ratio)
-
-
-def _series(z: Tensor, cos: Tensor) -> Tensor:
-    """(exp(z c) - I0(z)) / z through z^4."""
-    return cos + z * (
-        (cos.square() / 2 - 1 / 4)
-        + z * (cos**3 / 6 + z * ((cos**4 / 24 - 1 / 64) + z * cos**5 / 120))
-    )
+        parameters = self.lengthscale, self.period_length
+        product: Tensor | None = None
+        for column in range(x1.size(-1)):
+            own = [p[..., [column if p.size(-1) > 1 else 0]] for p in parameters]
+            left = x1[..., [column]]
+            right = left if x1 is x2 else x2[..., [column]]
+            values = formula_values(self.formula, own, left, right, diag)
+            product = values if product is None else product * values
+        assert product is not None
+        return product

@@ -32,8 +32,6 @@ from gpytorch_nkn.linalg.state_space import (
 )
 from gpytorch_nkn.linalg.tiles import (
     Evaluator,
-    Pool as Pool,
-    Scratch,
     TileEvaluator,
     add_all,
     in_threads,
@@ -51,7 +49,6 @@ __all__ = [
     "MarkovProcess",
     "PartialGrid",
     "PartialKronecker",
-    "Scratch",
     "StateSpace",
     "TileEvaluator",
     "add_all",

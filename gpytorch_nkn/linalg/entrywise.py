@@ -44,7 +44,7 @@ class EntrywiseMatrix(Protocol):
     def bind(self, tensors: Sequence[Tensor], needed: Sequence[bool]) -> Evaluator:
         """Evaluator of one element of the batch, given its tensors; see ``whole``.
 
-        Its ``pull_back`` returns one gradient per tensor; those not ``needed`` may be None.
+        Its ``vjp`` returns one gradient per tensor; those not ``needed`` may be None.
         """
 
     def differentiable(self, tensors: Sequence[Tensor]) -> Tensor:
@@ -107,7 +107,7 @@ class _Stack(Function):
                 for matrix, part in zip(ctx.matrices, parts, strict=True)
             ]
         else:
-            found = [e.pull_back(part) for e, part in zip(ctx.evaluators, parts, strict=True)]
+            found = [e.vjp(part) for e, part in zip(ctx.evaluators, parts, strict=True)]
         gradients = zip(*(one[:-1] for one in found), strict=True)
         return None, *(
             sum(each) if need else None for need, each in zip(needed, gradients, strict=True)
@@ -140,11 +140,11 @@ class _Dense(Function):
             return (None, *_differentiable_gradients(matrix, tensors, weights, needed))
         kept, ctx.evaluator = ctx.evaluator, None
         if matrix.whole:
-            return (None, *(kept or matrix.bind(tensors, needed)).pull_back(weights))
+            return (None, *(kept or matrix.bind(tensors, needed)).vjp(weights))
         total = GradientSum(matrix, tensors, needed)
         for index, own in elements(matrix, tensors):
             evaluator = kept or matrix.bind(own, needed)
-            total.add(index, evaluator.pull_back(weights[index]))
+            total.add(index, evaluator.vjp(weights[index]))
         return (None, *total.gradients)
 
 

@@ -121,7 +121,7 @@ class _EntrywiseLikelihood(Function):
                 of_residual[index] = solution
                 of_noise[index] = 0.5 * (buffer.diagonal() - solution.square())
                 if any(needed):
-                    gradients.append((index, evaluator.pull_back(buffer, solution)))
+                    gradients.append((index, evaluator.vjp(buffer, solution)))
         if ctx.needed:
             ctx.matrix, ctx.gradients = matrix, gradients
             ctx.shapes = residual.shape, noise.shape

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 __all__ = [
     "Evaluator",
-    "Pool",
-    "Scratch",
     "TileEvaluator",
     "add_all",
     "in_threads",
@@ -21,12 +19,13 @@ __all__ = [
     "symmetric_strips",
 ]
 
+_CPU_ENTRIES = 40_000  # of a tile: fewer make many calls, more leave the cache
 _CUDA_ENTRIES = 1_048_576  # of a tile: a GPU needs many to be busy
 _THREADED_ENTRIES = 131_072  # of a tile, where operations of several threads wait for Python's lock
 _ALIGNMENT = 8  # entries
-_BLOCK_TILES = 64  # tiles that a block of memory holds
 
 Gradients = list[Tensor | None]
+Tile = tuple[slice, slice]
 
 
 class Evaluator(Protocol):
@@ -40,7 +39,7 @@ class Evaluator(Protocol):
     def fill(self, out: Tensor) -> None:
         """Write the matrix ``N x M`` into ``out``."""
 
-    def pull_back(self, weights: Tensor, solution: Tensor | None = None) -> Gradients:
+    def vjp(self, weights: Tensor, solution: Tensor | None = None) -> Gradients:
         """Gradients of the inputs of the sum of all entries, each times its weight.
 
         Args:
@@ -51,61 +50,6 @@ class Evaluator(Protocol):
         """
 
 
-class Pool:
-    """Memory that is handed out piece by piece, and all of it again after a reset.
-
-    Fresh memory is handed out by the system page by page, which takes longer than the arithmetic.
-    It is taken in large blocks, which the C library, once one was given back, keeps for the next.
-    """
-
-    def __init__(self, like: Tensor, block_size: int):
-        self._like = like
-        self._block_size = block_size
-        self._blocks: list[Tensor] = []
-        self._current = self._used = 0
-
-    def reset(self) -> None:
-        """Let all memory be used again."""
-        self._current = self._used = 0
-
-    def __call__(self, rows: int, entries: int) -> Tensor:
-        """A tensor ``rows x entries`` of any contents."""
-        size = rows * entries
-        while self._current < len(self._blocks):
-            block, start = self._blocks[self._current], self._used
-            if start + size <= block.numel():
-                self._used += size
-                return block.as_strided((rows, entries), (entries, 1), start)
-            self._current, self._used = self._current + 1, 0
-        self._blocks.append(self._like.new_empty(max(size, self._block_size)))
-        self._used = size
-        return self._blocks[-1].as_strided((rows, entries), (entries, 1), 0)
-
-
-class Scratch:
-    """Memory for what is computed on the way to a tile, used again by the next tile.
-
-    Args:
-        like: A tensor of the dtype and device that are wanted.
-        entries: Entries of the largest tile.
-    """
-
-    def __init__(self, like: Tensor, entries: int):
-        self._pool = Pool(like, _BLOCK_TILES * entries)
-        self._key: Hashable = None
-        self._arrangement: Any = None
-
-    def arrange(self, key: Hashable, make: Callable[[Pool], Any]) -> Any:
-        """What ``make`` lays out in the memory, kept until another key is asked for.
-
-        It must not refer to this object: cycles keep memory until they are searched for.
-        """
-        if self._arrangement is None or self._key != key:
-            self._pool.reset()
-            self._key, self._arrangement = key, make(self._pool)
-        return self._arrangement
-
-
 class TileEvaluator:
     """Evaluation by rectangular tiles, in several threads where PyTorch has several.
 
@@ -114,29 +58,14 @@ class TileEvaluator:
     Args:
         num_rows, num_columns: Shape of the matrix.
         symmetric: Evaluate the lower triangle only.
-        like: A tensor of the matrix's dtype and device.
-        threads: Whether tiles may be computed in several threads at once.
-
-    Attributes:
-        cpu_entries: Entries of a tile on a CPU, for which a tile and all that is computed for it
-            stays in the cache of a core.
+        like: A tensor of the matrix's device.
     """
 
-    cpu_entries = 10_816
-
-    def __init__(
-        self,
-        num_rows: int,
-        num_columns: int,
-        symmetric: bool,
-        like: Tensor,
-        threads: bool = True,
-    ):
+    def __init__(self, num_rows: int, num_columns: int, symmetric: bool, like: Tensor):
         self.symmetric = symmetric
-        self._like = like
         on_cpu = like.device.type == "cpu"
-        hands = torch.get_num_threads() if threads and on_cpu else 1
-        entries = self.cpu_entries if on_cpu else _CUDA_ENTRIES
+        hands = torch.get_num_threads() if on_cpu else 1
+        entries = _CPU_ENTRIES if on_cpu else _CUDA_ENTRIES
         if hands > 1 and num_rows * num_columns > hands * _THREADED_ENTRIES:
             entries = _THREADED_ENTRIES
         else:
@@ -145,21 +74,22 @@ class TileEvaluator:
             tiles = _lower_tiles(num_rows, math.isqrt(entries))
         else:
             tiles = _tiles(num_rows, num_columns, entries)
-        tiles.sort(key=_shape)  # memory is laid out anew for each shape
-        most = max((math.prod(_shape(tile)) for tile in tiles), default=0)
-        self._shares = [_Share(tiles, Scratch(like, most)) for tiles in _deal(tiles, hands)]
+        # In turn: a fixed order of sums, and work of equal size.
+        hands = max(1, min(hands, len(tiles)))
+        self._shares = [tiles[number::hands] for number in range(hands)]
 
-    def tile_values(self, rows: slice, columns: slice, scratch: Scratch) -> Tensor:
-        """Values of the entries in ``rows`` and ``columns``."""
+    def tile_values(self, rows: slice, columns: slice, last: bool) -> Tensor:
+        """Values of the entries in ``rows`` and ``columns``.
+
+        Of the ``last`` tile the gradient is wanted first.
+        """
         raise NotImplementedError
 
     def zero_gradients(self) -> Any:
         """Zeros (None for what is not wanted) to which the gradients of tiles are added."""
         raise NotImplementedError
 
-    def add_tile_gradients(
-        self, rows: slice, columns: slice, weights: Tensor, total: Any, scratch: Scratch
-    ) -> None:
+    def add_tile_gradients(self, rows: slice, columns: slice, weights: Tensor, total: Any) -> None:
         """Add to ``total`` the gradients of the weighted sum of the tile's entries.
 
         ``weights`` is a temporary that may be overwritten.
@@ -173,31 +103,22 @@ class TileEvaluator:
     def fill(self, out: Tensor) -> None:
         """Write the matrix into ``out``, its lower triangle if it is symmetric."""
 
-        def work(share: _Share) -> None:
-            for rows, columns in share.tiles:
-                out[rows, columns] = self.tile_values(rows, columns, share.scratch)
+        def work(tiles: list[Tile]) -> None:
+            for number, (rows, columns) in enumerate(tiles, start=1):
+                out[rows, columns] = self.tile_values(rows, columns, number == len(tiles))
 
         in_threads(work, self._shares)
 
-    def pull_back(self, weights: Tensor, solution: Tensor | None = None) -> Gradients:
+    def vjp(self, weights: Tensor, solution: Tensor | None = None) -> Gradients:
         """Gradients of the inputs; see :class:`Evaluator`."""
 
-        def work(share: _Share) -> Any:
+        def work(tiles: list[Tile]) -> Any:
             total, memory = self.zero_gradients(), _TileWeights(weights, solution, self.symmetric)
-            for rows, columns in reversed(share.tiles):  # memory still holds the last one
-                self.add_tile_gradients(
-                    rows, columns, memory.of(rows, columns), total, share.scratch
-                )
+            for rows, columns in reversed(tiles):
+                self.add_tile_gradients(rows, columns, memory.of(rows, columns), total)
             return total
 
         return self.gradients_from(in_threads(work, self._shares))
-
-
-class _Share(NamedTuple):
-    """Tiles for one thread, and memory for their computation."""
-
-    tiles: list[tuple[slice, slice]]
-    scratch: Scratch
 
 
 class _TileWeights:
@@ -230,24 +151,18 @@ class _TileWeights:
         return torch.add(tile, self._weights[columns, rows].mT, out=out)
 
 
-def _shape(tile: tuple[slice, slice]) -> tuple[int, int]:
+def _shape(tile: Tile) -> tuple[int, int]:
     rows, columns = tile
     return rows.stop - rows.start, columns.stop - columns.start
 
 
-def _deal(tiles: Sequence[Any], hands: int) -> list[list[Any]]:
-    # In turn: a fixed order of sums, and work of equal size.
-    hands = max(1, min(hands, len(tiles)))
-    return [list(tiles[number::hands]) for number in range(hands)]
-
-
-def _lower_tiles(size: int, side: int) -> list[tuple[slice, slice]]:
+def _lower_tiles(size: int, side: int) -> list[Tile]:
     edges = _even_edges(size, side)
     parts = [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
     return [(parts[i], parts[j]) for i in range(len(parts)) for j in range(i + 1)]
 
 
-def _tiles(num_rows: int, num_columns: int, entries: int) -> list[tuple[slice, slice]]:
+def _tiles(num_rows: int, num_columns: int, entries: int) -> list[Tile]:
     width = min(num_columns, max(entries // max(num_rows, 1), math.isqrt(entries)))
     height = max(1, entries // max(width, 1))
     rows, columns = _even_edges(num_rows, height), _even_edges(num_columns, max(width, 1))

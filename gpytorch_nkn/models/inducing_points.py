@@ -148,15 +148,13 @@ class InducingFeatureKernel(FeatureKernel):
 
     def rest(self, x: Tensor, *, diag: bool) -> Tensor:
         """The prior covariance less that of the features; see :class:`FeatureKernel`."""
-        features = self._features(x, False)
+        features = self._features(x)
         if diag:
             left = kernel_values(self.base_kernel, x, x, diag=True) - features.square().sum(-1)
             return left.clamp_min(0.0)
         return kernel_values(self.base_kernel, x, x) - features @ features.mT
 
-    def _features(self, x: Tensor, last_dim_is_batch: bool) -> Tensor:
-        if last_dim_is_batch:
-            raise NotImplementedError("last_dim_is_batch=True is not supported.")
+    def _features(self, x: Tensor) -> Tensor:
         points = self.inducing_points
         shape = torch.broadcast_shapes(x.shape[:-2], points.shape[:-2])
         both = points.expand(*shape, -1, -1), x.expand(*shape, -1, -1)

@@ -20,8 +20,8 @@ COMPILED = pytest.param(
         not is_compiled(), reason="the package was installed without a compiler"
     ),
 )
-PATHS = ["auto", "closed_form", COMPILED]
-FORMULAS_HERE = ["closed_form", "compiled"] if is_compiled() else ["closed_form"]
+PATHS = ["auto", "tiles", COMPILED]
+FORMULAS_HERE = ["tiles", "compiled"] if is_compiled() else ["tiles"]
 
 
 def wide(kernel=None, mean=None, likelihood=None, n=25):

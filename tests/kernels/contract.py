@@ -58,7 +58,6 @@ class Subject:
     x1: Tensor
     x2: Tensor
     make: Callable[..., Kernel] | None = None
-    last_dim_is_batch: bool = True
     thorough: bool = True
 
     @cached_property
@@ -80,7 +79,7 @@ class Subject:
         return perturb(kernel.double())
 
 
-def check_kernel(kernel, x1, x2, *, make=None, last_dim_is_batch=True):
+def check_kernel(kernel, x1, x2, *, make=None):
     """Fail with a message unless the kernel keeps every property in ``PROPERTIES``.
 
     Args:
@@ -88,10 +87,8 @@ def check_kernel(kernel, x1, x2, *, make=None, last_dim_is_batch=True):
         x1, x2: Inputs ``N x D`` and ``M x D``, rough enough to break an invalid kernel.
         make: ``make(batch_shape=..., active_dims=...)`` constructs such a kernel. Without it, batch
             shapes are checked through ``expand_batch`` only and ``active_dims`` not at all.
-        last_dim_is_batch: The kernel treats every input column alike, so that column by column
-            values can be compared.
     """
-    subject = Subject(kernel.double(), x1.double(), x2.double(), make, last_dim_is_batch)
+    subject = Subject(kernel.double(), x1.double(), x2.double(), make)
     for check in PROPERTIES:
         check(subject)
 
@@ -337,29 +334,12 @@ def check_second_derivatives(s):
                     assert_near(found, expected, f"equal inputs, {path}, diag={diag}")
 
 
-def check_second_derivatives_of_columns(kernel, x):
-    """Of a kernel that is evaluated column by column they are those of each column ``1`` alone."""
-    found = hessian_of_pair(kernel, x, x.clone(), last_dim_is_batch=True)
-    assert_same_or_infinite(hessian_of_pair(kernel, x, x.clone(), True, True), found)
-    for column, one in enumerate(x.unsqueeze(-1)):
-        places = [column, column + len(x)]
-        expected = hessian_of_pair(kernel, one, one.clone())
-        assert_same_or_infinite(found[places][:, places], expected)
-
-
-def assert_same_or_infinite(found, expected):
-    """Derivatives where there are some."""
-    assert torch.equal(found.isfinite(), expected.isfinite())
-    torch.testing.assert_close(*(v.nan_to_num(0.0, 0.0, 0.0) for v in (found, expected)))
-
-
-def hessian_of_pair(kernel, x1, x2, diag=False, last_dim_is_batch=False):
+def hessian_of_pair(kernel, x1, x2, diag=False):
     """Second derivatives ``2D x 2D`` of k(x1, x2) by both inputs ``D``."""
-    options = {"last_dim_is_batch": True} if last_dim_is_batch else {}
 
     def value(both):
         one, two = both.unflatten(0, (2, 1, -1))
-        return to_tensor(kernel(one, two, diag=diag, **options)).sum()
+        return to_tensor(kernel(one, two, diag=diag)).sum()
 
     return torch.autograd.functional.hessian(value, torch.cat([x1, x2]))
 
@@ -438,45 +418,6 @@ def check_copies(s):
             close(dense(other, s.x1, s.x2), expected, "state_dict changed values")
 
 
-def check_last_dim_is_batch(s):
-    if not s.last_dim_is_batch:
-        check_no_column_is_dropped(s)
-        return
-    for kernel in (s.kernel, s.batched(2)) if s.thorough else (s.batched(2),):
-        with pytest.warns(DeprecationWarning, match="last_dim_is_batch"):
-            values = to_tensor(kernel(s.x1, s.x2, last_dim_is_batch=True))
-            diagonal = to_tensor(kernel(s.x1, diag=True, last_dim_is_batch=True))
-        for column in range(s.x1.size(-1)):
-            x1, x2 = s.x1[:, [column]], s.x2[:, [column]]
-            close(values[..., column, :, :], dense(kernel, x1, x2), f"column {column}")
-            close(diagonal[..., column, :], to_tensor(kernel(x1, diag=True)), f"column {column}")
-        with pytest.warns(DeprecationWarning, match="last_dim_is_batch"):
-            check_second_derivatives_of_columns(kernel, s.x1[0])
-
-
-def check_no_column_is_dropped(s):
-    """Column by column, a kernel whose columns differ has values of each alone, or an error."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*last_dim_is_batch", DeprecationWarning)
-        for diag in (False, True):
-            try:
-                values = to_tensor(s.kernel(s.x1, diag=diag, last_dim_is_batch=True))
-            except (ValueError, NotImplementedError) as error:
-                assert "column" in str(error) or "last_dim_is_batch" in str(error), error
-                continue
-            width, n = s.x1.shape[-1], len(s.x1)
-            assert values.shape == (width, *[n] * (1 if diag else 2)), "columns are dropped"
-            for column in range(width):
-                moved = s.x1.clone()
-                moved[:, column] = moved[0, column]
-                other = to_tensor(s.kernel(moved, diag=diag, last_dim_is_batch=True))
-                rest = [d for d in range(width) if d != column]
-                if rest:
-                    close(other[rest], values[rest], f"column {column} is part of another")
-                changes = not torch.allclose(other[column], values[column])
-                assert diag or changes, f"column {column} is dropped"
-
-
 def check_algebra(s):
     k = s.kernel
     p = RBFKernel().to(s.x1).initialize(lengthscale=0.8)
@@ -534,7 +475,6 @@ PROPERTIES_OF = {
         check_cross_blocks,
         check_input_batches,
         check_is_stationary,
-        check_last_dim_is_batch,
     ],
     "batches": [check_batch_shapes, check_expand_batch],
     "indices": [check_batch_indexing, check_active_dims],

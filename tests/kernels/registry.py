@@ -50,7 +50,6 @@ class Entry:
         make: ``make(batch_shape=..., active_dims=...)``.
         dims: Number of input columns.
         ard: The kernel works for that number of columns only.
-        columns_alike: ``last_dim_is_batch`` gives what the kernel gives for each column alone.
     """
 
     name: str
@@ -58,7 +57,6 @@ class Entry:
     make: Callable[..., Kernel]
     dims: int
     ard: bool = False
-    columns_alike: bool = True
 
 
 def simple(cls, dims=2, ard=False, **options):
@@ -67,7 +65,7 @@ def simple(cls, dims=2, ard=False, **options):
         return cls(batch_shape=batch_shape, active_dims=active_dims, **options_)
 
     name = cls.__name__ + ("-ard" if ard else "") + "".join(f"-{name}" for name in options)
-    return Entry(name, cls, make, dims, ard, columns_alike=not ard)
+    return Entry(name, cls, make, dims, ard)
 
 
 def of_time(cls, **options):
@@ -91,14 +89,14 @@ def network(name, primitives, layers=None, *, skip=False, **options):
 
 
 def preset(name, *args, dims, **options):
-    ard, alike = options.pop("ard", False), options.pop("columns_alike", True)
+    ard = options.pop("ard", False)
 
     def make(batch_shape=NO_BATCH, active_dims=None):
         method = getattr(NeuralKernelNetwork, name)
         return method(*args, batch_shape=batch_shape, active_dims=active_dims, **options)
 
     label = f"network.{name}" + "".join(f"-{option}" for option in options)
-    return Entry(label, NeuralKernelNetwork, make, dims, ard, alike)
+    return Entry(label, NeuralKernelNetwork, make, dims, ard)
 
 
 def feature_pairs(name, dims=2, num_features=8, **options):
@@ -109,9 +107,7 @@ def feature_pairs(name, dims=2, num_features=8, **options):
             num_features, dims, batch_shape=batch_shape, active_dims=active_dims, **options
         )
 
-    return Entry(
-        f"feature-pairs-{name}", NonStationarySpectralKernel, make, dims, True, columns_alike=False
-    )
+    return Entry(f"feature-pairs-{name}", NonStationarySpectralKernel, make, dims, True)
 
 
 def hadamard(name, base, factor=None, dims=2, num_anchors=7, **options):
@@ -130,7 +126,7 @@ def hadamard(name, base, factor=None, dims=2, num_anchors=7, **options):
         )
 
     cls = DataAdaptiveHadamardKernel
-    return Entry(f"hadamard-{name}", cls, make, dims, ard=True, columns_alike=False)
+    return Entry(f"hadamard-{name}", cls, make, dims, ard=True)
 
 
 def generalized_mixture(num_mixtures, dims):
@@ -141,7 +137,7 @@ def generalized_mixture(num_mixtures, dims):
 
     cls = GeneralizedSpectralMixtureKernel
     name = f"{cls.__name__}-{num_mixtures}"
-    return Entry(name, cls, make, dims, ard=True, columns_alike=False)
+    return Entry(name, cls, make, dims, ard=True)
 
 
 def product(name, cls, kernels, *arguments, dims=2):
@@ -154,7 +150,7 @@ def product(name, cls, kernels, *arguments, dims=2):
     def make(batch_shape=NO_BATCH, active_dims=None):
         return cls(kernels(batch_shape), *map(own, arguments), active_dims=active_dims)
 
-    return Entry(f"{cls.__name__}-{name}", cls, make, dims, ard=True, columns_alike=False)
+    return Entry(f"{cls.__name__}-{name}", cls, make, dims, ard=True)
 
 
 def interpolated(name, kernels, sizes):
@@ -293,7 +289,7 @@ def change_points(name, kernels, dims=2, **options):
         return ChangePointKernel(*kernels(batch_shape), **shapes, **options)
 
     label = f"{ChangePointKernel.__name__}-{name}"
-    return Entry(label, ChangePointKernel, make, dims, ard=True, columns_alike=dims == 1)
+    return Entry(label, ChangePointKernel, make, dims, ard=True)
 
 
 def bent(name, base, dims=2, **options):
@@ -305,7 +301,7 @@ def bent(name, base, dims=2, **options):
             base(batch_shape), dims, active_dims=active_dims, **exponents, **options
         )
 
-    return Entry(f"InputWarpKernel-{name}", InputWarpKernel, make, dims, True, columns_alike=False)
+    return Entry(f"InputWarpKernel-{name}", InputWarpKernel, make, dims, True)
 
 
 def network_in_network(b):
@@ -402,17 +398,17 @@ REGISTRY = [
     hadamard("nested", lambda b: nested(b)[0], rank=1, normalize=True, learn_anchors=True),
     hadamard("linear", lambda b: LinearKernel(batch_shape=b), dims=1, rank=3, num_anchors=3),
     network("real", real),
-    network("hadamards", hadamards, ard=True, columns_alike=False),
-    network("mixtures", mixtures, ard=True, columns_alike=False),
-    network("pairs", pairs, ard=True, columns_alike=False),
+    network("hadamards", hadamards, ard=True),
+    network("mixtures", mixtures, ard=True),
+    network("pairs", pairs, ard=True),
     network("stationary", stationary, dims=1),
     network("complex", complex_units),
-    network("ard", ard, ard=True, columns_alike=False),
-    network("spectral", spectral, ard=True, columns_alike=False),
-    network("nested", nested, columns_alike=False),
-    network("walks", walks, columns_alike=False),
-    network("steps", steps, columns_alike=False),
-    network("network", network_in_network, columns_alike=False),
+    network("ard", ard, ard=True),
+    network("spectral", spectral, ard=True),
+    network("nested", nested),
+    network("walks", walks),
+    network("steps", steps),
+    network("network", network_in_network),
     network("activations", bounded_complex, activations),
     network("skip", real, skipped(), skip=True),
     network("skip-simplex", stationary, skipped(simplex=True), skip=True, dims=1),
@@ -429,14 +425,14 @@ REGISTRY = [
     ),
     preset("time_series", dims=1),
     preset("time_series", dims=1, zero_mean=True, priors=False),
-    preset("regression", 3, dims=3, ard=True, columns_alike=False),
-    preset("tabular", 3, dims=3, ard=True, columns_alike=False, spectral=2),
-    preset("tabular", 2, dims=2, ard=True, columns_alike=False, columns=True, priors=False),
-    preset("additive", 2, dims=2, columns_alike=False),
-    preset("additive", 2, dims=2, columns_alike=False, variances=True, priors=False),
+    preset("regression", 3, dims=3, ard=True),
+    preset("tabular", 3, dims=3, ard=True, spectral=2),
+    preset("tabular", 2, dims=2, ard=True, columns=True, priors=False),
+    preset("additive", 2, dims=2),
+    preset("additive", 2, dims=2, variances=True, priors=False),
     preset("texture", dims=1, wiring="Linear4-Product2-Linear1"),
     preset("texture", dims=1, variances=True),
-    preset("optimization", 2, dims=2, ard=True, columns_alike=False),
-    preset("optimization", 3, dims=3, ard=True, columns_alike=False, priors=False),
-    preset("pairs", 3, dims=3, columns_alike=False),
+    preset("optimization", 2, dims=2, ard=True),
+    preset("optimization", 3, dims=3, ard=True, priors=False),
+    preset("pairs", 3, dims=3),
 ]

@@ -69,14 +69,6 @@ def test_one_pair_of_frequencies_is_shared_among_columns_without_ard():
     torch.testing.assert_close(kernel(x, y).to_dense(), expected)
 
 
-def test_column_by_column_with_ard():
-    kernel, x, y = kernel_with([1.3, -0.4], [0.5, 2.0]), torch.randn(4, 2), torch.randn(3, 2)
-    values = kernel.complex_values(x, y, last_dim_is_batch=True)
-    for d, (w, v) in enumerate([(1.3, 0.5), (-0.4, 2.0)]):
-        column = kernel_with([w], [v]).complex_values(x[:, [d]], y[:, [d]])
-        torch.testing.assert_close(values[d], column)
-
-
 def test_gradients_of_the_two_frequencies_differ_at_the_start():
     kernel, x = BivariateComplexExponentialKernel(), torch.randn(6, 1)
     (kernel(x).to_dense() * torch.randn(6, 6)).sum().backward()

@@ -122,19 +122,6 @@ def test_functions_die_out_away_from_the_centre():
     torch.testing.assert_close(kernel(x, diag=True), expected)
 
 
-def test_column_by_column_with_ard():
-    x, y = torch.randn(5, 2), torch.randn(4, 2)
-    values = mixture().forward(x, y, last_dim_is_batch=True)
-    assert values.shape == (2, 5, 4)
-    for d in range(2):
-        one = BivariateSpectralMixtureKernel(2, ard_num_dims=1)
-        one.mixture_weights, one.mixture_scales = WEIGHTS, SCALES[:, d : d + 1]
-        one.correlations = CORRELATIONS[:, d : d + 1]
-        one.initialize(frequencies=FREQUENCIES[..., d : d + 1], center=CENTER[:, [d]])
-        expected = one(x[:, [d]], y[:, [d]]).to_dense()
-        torch.testing.assert_close(values[d], expected, atol=1e-12, rtol=1e-10)
-
-
 def test_start_values_are_distinct_and_train_apart():
     kernel = BivariateSpectralMixtureKernel(3, ard_num_dims=2, batch_shape=torch.Size([2]))
     frequencies = kernel.frequencies.detach()

@@ -32,6 +32,7 @@ from gpytorch_nkn.kernels import (
     KernelRow,
     NeuralKernelNetwork,
     SpectralComponentKernel,
+    StationaryKernel,
     StepKernel,
     WienerKernel,
     ZeroMeanPeriodicKernel,
@@ -40,24 +41,39 @@ from gpytorch_nkn.kernels import (
     row_of,
     short_name,
 )
-from gpytorch_nkn.kernels.measures import Frequencies
+from gpytorch_nkn.kernels.measures import rational_quadratic
 from gpytorch_nkn.layers import Linear, Product
 from gpytorch_nkn.models import spectral_features
 from gpytorch_nkn.plotting.network import kernel_name
 from gpytorch_nkn.settings import kernel_evaluation
-from tests.kernels.contract import perturb
+from tests.kernels.contract import check_kernel, perturb
 from tests.kernels.evaluation.conftest import ran as ran
 from tests.kernels.evaluation.networks import assert_same, evaluate
 
 
-class SechKernel(Kernel):
-    """1 / cosh(distance / lengthscale) in one dimension, the Fourier transform of its like."""
+class CauchyKernel(StationaryKernel):
+    """All that a kernel of one's own takes, with the row below."""
 
-    has_lengthscale = True
+    @staticmethod
+    def of_square(square):
+        return 1 / (1 + square)
 
-    def forward(self, x1, x2, diag=False, **params):
-        distance = self.covar_dist(x1 / self.lengthscale, x2 / self.lengthscale, diag=diag)
-        return 1 / distance.cosh()
+
+def cauchy_measure(kernel, columns, batch_shape, lengthscale):
+    """That of a rational quadratic kernel with alpha one."""
+    alpha, width = torch.ones(len(lengthscale)), lengthscale / math.sqrt(2)
+    return rational_quadratic(kernel, columns, batch_shape, alpha.double(), width)
+
+
+CAUCHY = KernelRow(
+    CauchyKernel,
+    "CAUCHY",
+    {"lengthscale": "lengthscale"},
+    role="smooth",
+    words="over",
+    measure=cauchy_measure,
+    simpler=lambda kernel: [RBFKernel().initialize(lengthscale=kernel.lengthscale.detach())],
+)
 
 
 class WalkKernel(Kernel):
@@ -75,40 +91,8 @@ class WalkKernel(Kernel):
         return walk_values(x1, x2, self.origin)
 
 
-def sech_values(x1, x2, lengthscale):
-    return 1 / ((x1 - x2.mT) / lengthscale).cosh()
-
-
-def sech_pull_back(weights, x1, x2, lengthscale):
-    scaled = (x1 - x2.mT) / lengthscale
-    slope = -weights * scaled.tanh() / scaled.cosh()  # by the scaled difference
-    of_difference = slope / lengthscale
-    of_lengthscale = -(slope * scaled).sum() / lengthscale
-    return of_difference.sum(1, keepdim=True), -of_difference.sum(0).unsqueeze(-1), of_lengthscale
-
-
-def sech_measure(kernel, columns, batch_shape, lengthscale):
-    def frequency(points, element):
-        return 2 / math.pi * (math.pi / 2 * points).tan().log() / lengthscale[element]
-
-    return Frequencies(columns, len(lengthscale), 1, frequency)
-
-
 def walk_values(x1, x2, origin):
     return torch.minimum(x1, x2.mT).sub(origin).clamp_min(0)
-
-
-def sech_row(**formula):
-    return KernelRow(
-        SechKernel,
-        "SECH",
-        {"lengthscale": "lengthscale"},
-        role="smooth",
-        words="over",
-        formula=Formula(sech_values, max_columns=1, **formula),
-        measure=sech_measure,
-        simpler=lambda kernel: [RBFKernel().initialize(lengthscale=kernel.lengthscale.detach())],
-    )
 
 
 WALK = KernelRow(
@@ -124,54 +108,54 @@ WALK = KernelRow(
 @pytest.fixture(autouse=True)
 def rows(monkeypatch):
     monkeypatch.setattr(kernel_row, "_ROWS", dict(kernel_row._ROWS))
-    register(sech_row())
+    register(CAUCHY)
     register(WALK)
 
 
 def toy_network():
-    primitives = [SechKernel(), ScaleKernel(SechKernel()), WalkKernel(), RBFKernel()]
+    primitives = [CauchyKernel(), ScaleKernel(CauchyKernel()), WalkKernel(), RBFKernel()]
     return perturb(NeuralKernelNetwork(primitives, [Linear(4, 4), Product(4, 2), Linear(2, 1)]))
 
 
-@pytest.mark.parametrize("written", [False, True], ids=["autograd", "written out"])
+def test_the_contract_holds_with_one_class_and_one_row():
+    x1, x2 = 1.5 * torch.randn(12, 2), 1.5 * torch.randn(5, 2)
+    check_kernel(perturb(CauchyKernel(ard_num_dims=2).double()), x1, x2)
+    kernel = CauchyKernel().initialize(lengthscale=0.5)
+    square = (x1[:, None] - x2).square().sum(-1) / 0.25
+    torch.testing.assert_close(kernel(x1, x2).to_dense(), 1 / (1 + square))
+
+
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("size", [7, 300])
-def test_values_and_gradients_of_the_closed_form(written, symmetric, size, ran):
-    if written:
-        register(sech_row(pull_back=sech_pull_back))
+def test_values_and_gradients_by_tiles(symmetric, size, ran):
     network = toy_network()
     x1 = (3 * torch.rand(size, 1)).requires_grad_(True)
     x2 = None if symmetric else torch.rand(5, 1).requires_grad_(True)
-    actual = evaluate("closed_form", network, x1, x2)
-    assert set(ran) == {"closed_form"}
-    assert_same(actual, evaluate("plain", network, x1, x2))
+    for path in ("tiles", "auto"):
+        ran.clear()
+        actual = evaluate(path, network, x1, x2)
+        assert set(ran) == {"tiles"}
+        assert_same(actual, evaluate("plain", network, x1, x2))
 
 
-def test_without_compiled_code_the_python_form_is_chosen(ran):
-    x = torch.rand(80, 1)
-    actual = evaluate("auto", toy_network(), x)
-    assert set(ran) == {"closed_form"}
-    assert_same(actual, evaluate("plain", toy_network(), x))
-
-
-def test_second_derivatives_of_the_closed_form():
+def test_second_derivatives_by_tiles():
     network, x = toy_network(), torch.linspace(0, 1, 4).unsqueeze(-1).requires_grad_(True)
     other = x.detach() + 0.1
-    with kernel_evaluation("closed_form"):
+    with kernel_evaluation("tiles"):
         assert torch.autograd.gradgradcheck(lambda x: network(x, other).to_dense(), x)
 
 
 def test_names():
-    assert short_name(SechKernel()) == "SECH"
-    assert kernel_name(SechKernel(active_dims=(1,)), "ab".__getitem__) == "SECH (b)"
+    assert short_name(CauchyKernel()) == "CAUCHY"
+    assert kernel_name(CauchyKernel(active_dims=(1,)), "ab".__getitem__) == "CAUCHY (b)"
 
 
 def test_expansion_and_its_words():
     network, x = toy_network(), torch.rand(30, 1)
     expansion = expand(network, x)
     torch.testing.assert_close(expansion.evaluate(x), network(x).to_dense().detach())
-    single = expand(SechKernel().initialize(lengthscale=0.5), x).terms[0]
-    assert single.label == "SECH(0.500)"
+    single = expand(CauchyKernel().initialize(lengthscale=0.5), x).terms[0]
+    assert single.label == "CAUCHY(0.500)"
     assert words_of(single, Units.plain(1)) == "variation over 0.500"
     walk = expand(WalkKernel(), x).terms[0]
     assert walk.label == "WALK"
@@ -190,7 +174,7 @@ class SeriesGP(ExactGP):
 def test_report():
     x = torch.linspace(0, 10, 60)
     y = torch.sin(3 * x) + 0.3 * x
-    kernel = ScaleKernel(SechKernel()) + ScaleKernel(WalkKernel())
+    kernel = ScaleKernel(CauchyKernel()) + ScaleKernel(WalkKernel())
     model = SeriesGP(x, y, kernel).eval()
     model.covar_module.kernels[0].base_kernel.lengthscale = 0.5
     kinds = {component.role.kind for component in decompose(model).components if component.role}
@@ -211,7 +195,7 @@ def test_training_from_data():
     y = torch.sin(2 * x[:, 0])
 
     def make():
-        network = NeuralKernelNetwork([SechKernel(), WalkKernel()], [Linear(2, 1)])
+        network = NeuralKernelNetwork([CauchyKernel(), WalkKernel()], [Linear(2, 1)])
         return SeriesGP(x, y, network)
 
     model = fit_best_of(make, restarts=1).model
@@ -219,8 +203,8 @@ def test_training_from_data():
 
 
 def test_random_features():
-    kernel = ScaleKernel(SechKernel().initialize(lengthscale=0.7)).double()
-    network = NeuralKernelNetwork([SechKernel(), PeriodicKernel()], [Product(2, 1)])
+    kernel = ScaleKernel(CauchyKernel().initialize(lengthscale=0.7)).double()
+    network = NeuralKernelNetwork([CauchyKernel(), PeriodicKernel()], [Product(2, 1)])
     x = torch.rand(6, 1)
     for one in (kernel, network):
         features = spectral_features(one, num_inputs=1, num_outputs=40_000)(x)
@@ -230,11 +214,11 @@ def test_random_features():
 
 
 def test_a_subclass_has_the_words_of_its_base_and_its_own_values():
-    class Twice(SechKernel):
+    class Twice(CauchyKernel):
         def forward(self, *args, **kwargs):
             return 2 * super().forward(*args, **kwargs)
 
-    class Same(SechKernel):
+    class Same(CauchyKernel):
         pass
 
     x = torch.rand(6, 1)
@@ -243,7 +227,7 @@ def test_a_subclass_has_the_words_of_its_base_and_its_own_values():
     with pytest.raises(NotImplementedError, match="No random features are known for Twice"):
         spectral_features(NeuralKernelNetwork([Twice()], []), num_inputs=1, num_outputs=2)
     network = NeuralKernelNetwork([Twice()], [])
-    assert_same(evaluate("closed_form", network, x), evaluate("plain", network, x))
+    assert_same(evaluate("tiles", network, x), evaluate("plain", network, x))
 
 
 def test_only_classes_of_kernels_are_registered():
@@ -289,8 +273,7 @@ def test_every_primitive_of_a_preset_has_a_full_row(name):
         assert row is not None and row.parameters and row.measure is not None
         assert row.role is not None or row.words is not None
         formula = row.formula_of(base)
-        written_out = formula.group is not None or formula.pull_back is not None
-        assert written_out and formula.code is not None
+        assert formula is not None and formula.code is not None
         for parameter in row.parameters:  # those that the row names are all that there are
             assert parameter in base._parameters or f"raw_{parameter}" in base._parameters
         assert len(row.parameters) == len(base._parameters)

@@ -39,17 +39,6 @@ def test_centre_is_trained_on_request_only(learn_center):
     assert "center" in kernel.state_dict()
 
 
-def test_column_by_column_with_ard():
-    kernel = CenteredLinearKernel(ard_num_dims=2)
-    kernel.variance = torch.tensor([[2.0, 0.5]])
-    kernel.initialize(center=torch.tensor([[1.0, -1.0]]))
-    x, y = torch.randn(4, 2), torch.randn(3, 2)
-    values = kernel.forward(x, y, last_dim_is_batch=True)
-    assert values.shape == (2, 4, 3)
-    torch.testing.assert_close(values[0], 2.0 * (x[:, :1] - 1) @ (y[:, :1] - 1).mT)
-    torch.testing.assert_close(values.sum(0), kernel(x, y).to_dense())
-
-
 def test_prior_and_constraint():
     kernel = CenteredLinearKernel(
         variance_prior=GammaPrior(2.0, 2.0), variance_constraint=Interval(0.01, 100.0)

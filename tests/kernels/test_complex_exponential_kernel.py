@@ -36,19 +36,6 @@ def test_complex_matrix_is_hermitian_of_rank_one():
     assert abs(eigenvalues[-1] - 7) < 1e-12 and eigenvalues[:-1].abs().max() < 1e-12
 
 
-def test_complex_values_with_diag_and_column_by_column():
-    frequency = torch.tensor([[1.3, -0.4]])
-    kernel = ComplexExponentialKernel(ard_num_dims=2).initialize(frequency=frequency)
-    x, y = torch.randn(4, 2), torch.randn(4, 2)
-    matrix = kernel.complex_values(x, y)
-    torch.testing.assert_close(kernel.complex_values(x, y, diag=True), matrix.diagonal())
-    columns = kernel.complex_values(x, y, last_dim_is_batch=True)
-    assert columns.shape == (2, 4, 4)
-    torch.testing.assert_close(columns.prod(0), matrix)  # exp turns sums into products
-    diagonals = kernel.complex_values(x, y, diag=True, last_dim_is_batch=True)
-    torch.testing.assert_close(diagonals, columns.diagonal(dim1=-1, dim2=-2))
-
-
 def test_period_is_two_pi_over_the_frequency_also_far_from_the_origin():
     kernel = ComplexExponentialKernel().initialize(frequency=2 * math.pi)
     x = torch.tensor([[0.3]])

@@ -1,27 +1,20 @@
 """The contract on every registered kernel, and the contract's own test."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
 from gpytorch.kernels import (
-    AdditiveStructureKernel,
     Kernel,
-    NewtonGirardAdditiveKernel,
-    ProductStructureKernel,
     RBFKernel,
-    ScaleKernel,
 )
 
 import gpytorch_nkn.kernels
 from gpytorch_nkn.kernels import (
-    ChangePointKernel,
     ComplexKernel,
-    NeuralKernelNetwork,
+    StationaryKernel,
     ZeroMeanPeriodicKernel,
 )
-from gpytorch_nkn.layers import Product
 from tests.kernels import contract
 from tests.kernels.contract import PROPERTIES, PROPERTIES_OF, Subject, check_kernel, perturb
 from tests.kernels.registry import REGISTRY
@@ -44,80 +37,18 @@ def test_kernel_contract(entry, properties, device):
 
     kernel = perturb(make().double())
     thorough = entry is next(other for other in REGISTRY if other.cls is entry.cls)
-    subject = Subject(kernel, *inputs(entry.dims), make, entry.columns_alike, thorough)
+    subject = Subject(kernel, *inputs(entry.dims), make, thorough)
     for check in PROPERTIES_OF[properties]:
         check(subject)
-
-
-ONE_COLUMN = [
-    *[entry.make for entry in REGISTRY if entry.dims == 1 and entry.columns_alike],
-    *[
-        partial(getattr(NeuralKernelNetwork, name), 1, **options)
-        for name, options in [
-            ("regression", {}),
-            ("tabular", {}),
-            ("tabular", {"columns": True, "spectral": 1}),
-            ("additive", {}),
-            ("optimization", {}),
-            ("pairs", {}),
-            *[(name, {"cat_dims": [0]}) for name in ("regression", "tabular", "additive")],
-            *[(name, {"cat_dims": [0]}) for name in ("optimization", "pairs")],
-        ]
-    ],
-    partial(NeuralKernelNetwork.forecast, origin=-6.0),
-]
-
-
-@pytest.mark.parametrize("make", ONE_COLUMN)
-@pytest.mark.filterwarnings("ignore:.*StructureKernel is deprecated:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:.*NewtonGirard.*:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:.*last_dim_is_batch:DeprecationWarning")
-def test_structure_kernels_add_and_multiply_all_columns(make):
-    kernel, x = perturb(make().double()), inputs(3)[0].round(decimals=1)
-    columns = torch.stack([kernel(x[:, [d]]).to_dense() for d in range(3)])
-    pairs = columns[0] * columns[1] + columns[0] * columns[2] + columns[1] * columns[2]
-    second = NewtonGirardAdditiveKernel(kernel, 3, max_degree=2).double()
-    weights = second.outputscale.flatten()
-    for structure, expected in [
-        (AdditiveStructureKernel(kernel, 3), columns.sum(0)),
-        (ProductStructureKernel(kernel, 3), columns.prod(0)),
-        (second, weights[0] * columns.sum(0) + weights[1] * pairs),
-        (AdditiveStructureKernel(ScaleKernel(kernel).double(), 3), math.log(2) * columns.sum(0)),
-    ]:
-        torch.testing.assert_close(structure(x).to_dense(), expected)
-        if not isinstance(structure, ProductStructureKernel):  # GPyTorch's own diagonal fails
-            torch.testing.assert_close(structure(x, diag=True), expected.diagonal())
-    contract.check_second_derivatives_of_columns(kernel, x[0])
-
-
-@pytest.mark.filterwarnings("ignore:.*last_dim_is_batch:DeprecationWarning")
-def test_networks_of_several_columns_drop_none_of_them():
-    x = inputs(3)[0]
-    kernel = RBFKernel(active_dims=(0,))
-    for network, message in [
-        (NeuralKernelNetwork.additive(3), "RBFKernel with active_dims=\\(0,\\)"),
-        (NeuralKernelNetwork.pairs(3), "RBFKernel with active_dims=\\(0,\\)"),
-        (NeuralKernelNetwork.regression(2), "is for 2 input columns"),
-        (NeuralKernelNetwork.regression(3, cat_dims=[0]), "with active_dims=\\(0,\\)"),
-        (NeuralKernelNetwork([kernel, RBFKernel()], [Product(2, 1)]), "RBFKernel with active_dims"),
-        (ChangePointKernel(kernel, RBFKernel()), "RBFKernel with active_dims"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            network.double()(x, last_dim_is_batch=True).to_dense()
 
 
 def test_every_public_kernel_is_registered():
     public = {getattr(gpytorch_nkn.kernels, name) for name in gpytorch_nkn.kernels.__all__}
     kernels = {c for c in public if isinstance(c, type) and issubclass(c, Kernel)}
     registered = {entry.cls for entry in REGISTRY}
-    assert kernels - {ComplexKernel} == registered
+    assert kernels - {ComplexKernel, StationaryKernel} == registered
     for entry in REGISTRY:
         assert type(entry.make()) is entry.cls
-
-
-def test_registered_names_are_unique():
-    names = [entry.name for entry in REGISTRY]
-    assert len(names) == len(set(names))
 
 
 class Asymmetric(ZeroMeanPeriodicKernel):
@@ -130,8 +61,8 @@ class Box(ZeroMeanPeriodicKernel):
 
     def forward(self, x1, x2, diag=False, **params):
         smooth = super().forward(x1, x2, diag=diag, **params)
-        near = self.covar_dist(x1, x2, diag=diag, last_dim_is_batch=True) < 1
-        near = near.all(-2 if diag else -3)
+        difference = x1 - x2 if diag else x1.unsqueeze(-2) - x2.unsqueeze(-3)
+        near = (difference.abs() < 1).all(-1)
         return torch.where(near, 1 + 0 * smooth, 0.5 * smooth)
 
 
@@ -268,12 +199,14 @@ def test_check_kernel_rejects_broken_kernels(broken):
         check_kernel(perturb(broken().double()), *inputs(2), make=broken)
 
 
-def test_check_kernel_accepts_a_kernel_without_a_factory():
-    check_kernel(ZeroMeanPeriodicKernel(), *inputs(2))
-
-
 def test_comparison_is_not_blind():
     with pytest.raises(AssertionError, match="off"):
         contract.close(torch.ones(2), torch.tensor([1.0, 1.0 + 1e-5]), "off")
     assert not contract.differ(torch.ones(2, 3, 3))
     assert RBFKernel().is_stationary
+
+
+def test_last_dim_is_batch_is_refused_by_every_kernel():
+    for entry in {entry.cls: entry for entry in REGISTRY}.values():
+        with pytest.raises(NotImplementedError, match="deprecated: make a kernel with a batch_sh"):
+            entry.make()(inputs(entry.dims)[0], last_dim_is_batch=True)

@@ -202,7 +202,7 @@ def test_factor_kernel_may_share_the_parameters_of_the_base():
     torch.testing.assert_close(shared(x).to_dense(), apart(x).to_dense())
     copy = deepcopy(shared)
     assert copy.base_kernel.base_kernel is copy.factor_kernel
-    check_kernel(shared, torch.randn(12, 2), torch.randn(5, 2), last_dim_is_batch=False)
+    check_kernel(shared, torch.randn(12, 2), torch.randn(5, 2))
 
 
 def test_default_factor_kernel_has_root_of_columns_times_deviations_of_the_anchors():
@@ -371,8 +371,3 @@ def test_kernels_of_several_outputs_are_refused(make_base):
 def test_wrong_inputs():
     with pytest.raises(ValueError, match=r"2 columns, those of the anchors, got shape \(4, 3\)"):
         make(base_kernel=RBFKernel())(torch.randn(4, 3)).to_dense()
-    with (
-        pytest.raises(NotImplementedError, match="last_dim_is_batch"),
-        pytest.warns(DeprecationWarning, match="last_dim_is_batch"),
-    ):
-        make()(torch.randn(4, 2), last_dim_is_batch=True).to_dense()

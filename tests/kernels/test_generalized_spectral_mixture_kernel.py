@@ -92,7 +92,7 @@ def test_contract_with_a_rough_spectrum(dim):
     assert lengthscales.max() > 20 * lengthscales.min()
     matrix = kernel(torch.cat([x, x + 1e-3])).to_dense().detach()
     assert torch.linalg.eigvalsh(matrix)[0] > -1e-7 * matrix.diagonal().max()
-    subject = Subject(kernel, x, 0.3 * torch.randn(5, dim), last_dim_is_batch=False)
+    subject = Subject(kernel, x, 0.3 * torch.randn(5, dim))
     for check in PROPERTIES:
         if check.__name__ not in WITH_PARAMETERS_IN_BATCHES:
             check(subject)
@@ -100,7 +100,7 @@ def test_contract_with_a_rough_spectrum(dim):
 
 def test_contract_of_the_own_network_without_a_factory():
     kernel = GeneralizedSpectralMixtureKernel(2, 2)
-    check_kernel(kernel, torch.randn(12, 2), torch.randn(5, 2), last_dim_is_batch=False)
+    check_kernel(kernel, torch.randn(12, 2), torch.randn(5, 2))
 
 
 def test_gibbs_kernel_with_the_wrong_power_of_the_dimension_would_not_be_valid():
@@ -211,10 +211,6 @@ def test_wrong_arguments_are_shown():
         GeneralizedSpectralMixtureKernel(spectrum=4)
     with pytest.raises(RuntimeError, match=r"made for input_dim=2, got inputs of shape \(4, 3\)"):
         GeneralizedSpectralMixtureKernel(1, 2)(torch.randn(4, 3)).to_dense()
-    with pytest.raises(NotImplementedError, match="last_dim_is_batch"):
-        GeneralizedSpectralMixtureKernel(1, 2).forward(
-            torch.randn(4, 2), torch.randn(4, 2), last_dim_is_batch=True
-        )
 
 
 def test_kernel_with_a_spectrum_pickles():

@@ -185,5 +185,3 @@ def test_errors():
         bent(concentration1=-1.0)
     with pytest.raises(ValueError, match="x must have 3 columns"):
         bent()(X[:, :2]).to_dense()
-    with pytest.raises(NotImplementedError, match="no values column by column"):
-        bent()(X, last_dim_is_batch=True).to_dense()

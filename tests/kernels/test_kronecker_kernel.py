@@ -321,8 +321,3 @@ def test_wrong_arguments(kernels, coordinates, error, message):
 def test_wrong_inputs():
     with pytest.raises(ValueError, match="4 columns, those of the coordinates, got 3"):
         make()(torch.rand(2, 3)).to_dense()
-    with (
-        pytest.raises(NotImplementedError, match="kernels of their own"),
-        pytest.warns(DeprecationWarning, match="last_dim_is_batch"),
-    ):
-        make()(torch.rand(2, 4), last_dim_is_batch=True).to_dense()

@@ -210,24 +210,6 @@ def test_values_are_operators_of_low_rank():
     assert NonStationarySpectralKernel(3, 2, features="phi").feature_dim == 3
 
 
-def test_column_by_column():
-    kernel = spread(NonStationarySpectralKernel(5, 3, features="phi", batch_shape=torch.Size([2])))
-    x = torch.randn(4, 3)
-    values = kernel.forward(x, x, last_dim_is_batch=True).to_dense()
-    assert values.shape == (2, 3, 4, 4)
-    for column in range(3):
-        one = NonStationarySpectralKernel(5, 1, features="phi", batch_shape=torch.Size([2]))
-        one.initialize(
-            frequencies=kernel.frequencies[..., [column]],
-            phases=kernel.phases,
-            envelope_phases=kernel.envelope_phases,
-            center=kernel.center[..., [column]],
-            lengthscale=kernel.lengthscale[..., [column]],
-            raw_outputscale=kernel.raw_outputscale,
-        )
-        torch.testing.assert_close(values[:, column], one(x[:, [column]]).to_dense())
-
-
 def test_priors_can_be_sampled_and_count():
     kernel = NonStationarySpectralKernel(
         4,

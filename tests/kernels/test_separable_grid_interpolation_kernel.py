@@ -134,7 +134,7 @@ def test_parabolas_are_interpolated_up_to_the_ends_of_the_grid():
 def test_contract_of_the_operator(entry, properties):
     thorough = entry is ENTRIES[0]
     kernel = perturb(entry.make().double())
-    subject = Subject(kernel, *inputs(entry.dims), entry.make, entry.columns_alike, thorough)
+    subject = Subject(kernel, *inputs(entry.dims), entry.make, thorough)
     with as_operator():
         for check in PROPERTIES_OF[properties]:
             check(subject)

@@ -120,17 +120,6 @@ def test_start_frequencies_differ_and_have_gradients():
     assert kernel.frequency.grad.abs().min() > 1e-4
 
 
-def test_column_by_column_with_ard():
-    kernel, x, y = component(), torch.randn(5, 3), torch.randn(5, 3)
-    values = kernel.forward(x, y, last_dim_is_batch=True)
-    diagonals = kernel.forward(x, y, diag=True, last_dim_is_batch=True)
-    assert values.shape == (3, 5, 5)
-    for d, column in enumerate(values):
-        one = [t[:, d : d + 1] for t in (LENGTHSCALE, FREQUENCY, x, y)]
-        torch.testing.assert_close(column, written_out(*one))
-        torch.testing.assert_close(diagonals[d], column.diagonal())
-
-
 def test_single_precision_far_from_the_origin():
     x = torch.linspace(0, 3, 7).unsqueeze(-1)
     expected = component(1)(x).to_dense()

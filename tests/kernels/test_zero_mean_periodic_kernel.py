@@ -92,8 +92,6 @@ def test_several_dimensions_multiply():
     first, second = kernel_with(0.5, 1.0), kernel_with(2.0, 0.7)
     expected = first(x[:, :1], y[:, :1]).to_dense() * second(x[:, 1:], y[:, 1:]).to_dense()
     torch.testing.assert_close(kernel(x, y).to_dense(), expected)
-    columns = kernel.forward(x, y, last_dim_is_batch=True)
-    torch.testing.assert_close(columns[1], second(x[:, 1:], y[:, 1:]).to_dense())
 
 
 def test_float32_is_accurate_on_both_sides_of_the_switch():

@@ -17,16 +17,16 @@ class CauchyEvaluator(TileEvaluator):
         super().__init__(x1.size(0), x2.size(0), x1 is x2, x1)
         self._x1, self._x2, self._scale = x1, x2, scale
 
-    def tile_values(self, rows, columns, scratch):
+    def tile_values(self, rows, columns, last=False):
         return cauchy(self._x1[rows], self._x2[columns], self._scale)
 
     def zero_gradients(self):
         inputs = [self._x1] if self.symmetric else [self._x1, self._x2]
         return [torch.zeros_like(tensor) for tensor in (*inputs, self._scale)]
 
-    def add_tile_gradients(self, rows, columns, weights, total, scratch):
+    def add_tile_gradients(self, rows, columns, weights, total):
         difference = self._x1[rows] - self._x2[columns].mT
-        slope = weights * self.tile_values(rows, columns, scratch).square()
+        slope = weights * self.tile_values(rows, columns).square()
         total[-1] -= (slope * difference.square()).sum()
         of_difference = -2 * self._scale * difference * slope
         total[0][rows] += of_difference.sum(1, keepdim=True)
@@ -50,7 +50,7 @@ class WholeCauchyEvaluator:
             above = torch.ones(out.shape[-2:], dtype=torch.bool).triu(1)
             out.masked_fill_(above, torch.nan)
 
-    def pull_back(self, weights):
+    def vjp(self, weights):
         with torch.enable_grad():
             return list(torch.autograd.grad(self._values(), self._tensors, weights))
 

@@ -49,12 +49,12 @@ def test_lower_triangle(size, threads):
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("shape", [(5, 4), (200, 300), (5, None), (300, None)])
-def test_pull_back_of_weights(shape, threads):
+def test_vjp_of_weights(shape, threads):
     torch.set_num_threads(threads)
     evaluator, x1, x2, scale = evaluator_of(*shape)
     weights = torch.randn(x1.size(0), x2.size(0))
     before = weights.clone()
-    found = evaluator.pull_back(weights)
+    found = evaluator.vjp(weights)
     assert torch.equal(weights, before)
     sources = [x1] if x1 is x2 else [x1, x2]
     sources = [tensor.requires_grad_() for tensor in (*sources, scale)]
@@ -63,14 +63,14 @@ def test_pull_back_of_weights(shape, threads):
 
 
 @pytest.mark.parametrize("size", [1, 5, 300])
-def test_pull_back_of_a_likelihood(size):
+def test_vjp_of_a_likelihood(size):
     """Weights are half of a symmetric matrix, its lower triangle given, less ``a a^T``."""
     evaluator, x, _, scale = evaluator_of(size)
     inverse, solution = torch.randn(size, size), torch.randn(size)
     inverse = inverse + inverse.mT
     weights = 0.5 * (inverse - torch.outer(solution, solution))
     inverse[torch.ones(size, size).triu(1).bool()] = torch.nan
-    found = evaluator.pull_back(inverse, solution)
+    found = evaluator.vjp(inverse, solution)
     sources = [x.requires_grad_(), scale.requires_grad_()]
     expected = torch.autograd.grad((cauchy(x, x, scale) * weights).sum(), sources)
     torch.testing.assert_close(found, list(expected), rtol=1e-10, atol=1e-10)

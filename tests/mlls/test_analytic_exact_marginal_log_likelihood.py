@@ -35,7 +35,7 @@ from gpytorch_nkn.settings import kernel_evaluation
 from tests.fit.models import SmallGP
 from tests.kernels.contract import perturb
 
-PATHS = ["auto", "plain", "autograd", "closed_form"]
+PATHS = ["auto", "plain", "tiles"]
 PATHS += [
     pytest.param(
         "compiled",
@@ -44,7 +44,7 @@ PATHS += [
         ),
     )
 ]
-PATHS_HERE = PATHS[:4] + (["compiled"] if is_compiled() else [])
+PATHS_HERE = PATHS[:3] + (["compiled"] if is_compiled() else [])
 
 
 def data(n=12, dims=2):

@@ -1,17 +1,5 @@
-"""How a network's values and gradients are computed: formulas, tiles, compiled code."""
+"""How a network's values and gradients are computed: compiled code, tiles, or plain."""
 
-from gpytorch_nkn.kernels.evaluation.formulas import (
-    CENTERED_LINEAR,
-    LINEAR,
-    MATERN,
-    PERIODIC,
-    RATIONAL_QUADRATIC,
-    RBF,
-    SPECTRAL_COMPONENT,
-    ZERO_MEAN_PERIODIC,
-)
-from gpytorch_nkn.kernels.evaluation.group import Block, Group, Tile
-from gpytorch_nkn.kernels.evaluation.inputs import Inputs
 from gpytorch_nkn.kernels.evaluation.native import (
     NativeEvaluator,
     evaluator_in_use,
@@ -28,22 +16,10 @@ from gpytorch_nkn.kernels.evaluation.parameter_vector import Slot, has_softplus
 from gpytorch_nkn.kernels.evaluation.program import Primitive, Program, describe, is_hooked
 
 __all__ = [
-    "CENTERED_LINEAR",
-    "LINEAR",
-    "MATERN",
-    "PERIODIC",
-    "RATIONAL_QUADRATIC",
-    "RBF",
-    "SPECTRAL_COMPONENT",
-    "ZERO_MEAN_PERIODIC",
-    "Block",
-    "Group",
-    "Inputs",
     "NativeEvaluator",
     "Primitive",
     "Program",
     "Slot",
-    "Tile",
     "describe",
     "evaluator_in_use",
     "has_softplus",

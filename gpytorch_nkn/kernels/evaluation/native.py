@@ -154,7 +154,7 @@ class NativeEvaluator:
 
         in_threads(work, self._shares)
 
-    def pull_back(self, weights: Tensor, solution: Tensor | None = None) -> list[Tensor | None]:
+    def vjp(self, weights: Tensor, solution: Tensor | None = None) -> list[Tensor | None]:
         """Gradients of the inputs; see :class:`gpytorch_nkn.linalg.Evaluator`."""
         library = _library()
         weights = weights.resolve_neg()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel, ProductKernel, ScaleKernel
-from torch import Tensor
 
 from gpytorch_nkn.kernels.evaluation.parameter_vector import ParameterVector, Slot
 from gpytorch_nkn.kernels.formula import Formula
@@ -18,6 +16,9 @@ from gpytorch_nkn.layers import Operation, operation_of
 from gpytorch_nkn.linalg import broadcast_batch_shapes
 
 __all__ = ["LayerKind", "LayerStep", "Primitive", "Program", "describe", "is_hooked"]
+
+
+_PRODUCT = Formula(values=torch.mul)  # stands for factors
 
 
 class LayerKind(enum.IntEnum):
@@ -32,7 +33,7 @@ class LayerKind(enum.IntEnum):
 class Primitive(NamedTuple):
     """A formula, the columns that it sees, and the places of its parameters.
 
-    A product has the parameters of its factors, one factor after the other.
+    A product has the parameters of its factors, one factor after the other, and no columns.
     """
 
     formula: Formula
@@ -40,10 +41,6 @@ class Primitive(NamedTuple):
     slots: tuple[Slot, ...]
     scale: Slot | None
     factors: tuple[Primitive, ...] = ()
-
-    def parameters(self, theta: Tensor) -> list[Tensor]:
-        """Its parameters, each ``1`` or as many as there are columns."""
-        return [slot.of(theta) for slot in self.slots]
 
 
 class LayerStep(NamedTuple):
@@ -154,34 +151,14 @@ def _describe_base(
 def _describe_product(
     kernel: ProductKernel, dims: tuple[int, ...], vector: ParameterVector
 ) -> Primitive | None:
-    """A product of kernels with formulas as one formula, whose gradient is that of autograd."""
     factors = []
     for part in kernel.kernels:
         factor = None if is_hooked(kernel) else _describe_primitive(part, dims, vector)
         if factor is None:
             return None
         factors.append(factor)
-    columns = tuple(sorted({column for factor in factors for column in factor.dims}))
-    places = [[columns.index(column) for column in factor.dims] for factor in factors]
     slots = [(*f.slots, *([] if f.scale is None else [f.scale])) for f in factors]
-    values = partial(_product_values, list(zip(factors, places, map(len, slots), strict=True)))
-    return Primitive(Formula(values), columns, sum(slots, ()), None, tuple(factors))
-
-
-def _product_values(
-    factors: list[tuple[Primitive, list[int], int]], x1: Tensor, x2: Tensor, *parameters: Tensor
-) -> Tensor:
-    product: Tensor | None = None
-    rest = parameters
-    for factor, places, count in factors:
-        own, rest = rest[:count], rest[count:]
-        left = x1[:, places]
-        right = left if x1 is x2 else x2[:, places]
-        value = factor.formula.values(left, right, *own[: len(factor.slots)])
-        value = value if factor.scale is None else value * own[-1]
-        product = value if product is None else product * value
-    assert product is not None
-    return product
+    return Primitive(_PRODUCT, (), sum(slots, ()), None, tuple(factors))
 
 
 def _raw(module: torch.nn.Module, name: str) -> Any:

@@ -10,7 +10,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel, check_columns_alone
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel
 from gpytorch_nkn.kernels.evaluation import network_matrix
 from gpytorch_nkn.kernels.network import forecast, presets
@@ -449,26 +449,24 @@ class NeuralKernelNetwork(BatchKernel):
         x2: Tensor,
         diag: bool = False,
         last_dim_is_batch: bool = False,
-        **params,
+        **params: Any,
     ) -> Tensor:
         """Values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
-        if not last_dim_is_batch and not params:
-            matrix = network_matrix(self, x1, x2, diag=diag)
-            if matrix is not None:
-                values = to_dense_matrix(matrix)
-                return values.flatten(-3) if diag else values
-        return self.plain_values(x1, x2, diag, last_dim_is_batch, params)
+        matrix = None if params else network_matrix(self, x1, x2, diag=diag)
+        if matrix is None:
+            return self.plain_values(x1, x2, diag, params)
+        values = to_dense_matrix(matrix)
+        return values.flatten(-3) if diag else values
 
     def plain_values(
         self,
         x1: Tensor,
         x2: Tensor,
         diag: bool = False,
-        last_dim_is_batch: bool = False,
         params: Mapping[str, Any] = MappingProxyType({}),
     ) -> Tensor:
         """Values as :meth:`forward`'s, by ordinary differentiable operations on whole matrices."""
-        values, entry_shape = self._stack(x1, x2, diag, last_dim_is_batch, params)
+        values, entry_shape = self._stack(x1, x2, diag, params)
         values = self._stages(values)[-1]
         if values.is_complex():
             values = values.real
@@ -487,7 +485,7 @@ class NeuralKernelNetwork(BatchKernel):
         x2 = x1 if x2 is None else x2
         x1, x2 = (x.unsqueeze(-1) if x.dim() == 1 else x for x in (x1, x2))  # as Kernel does
         x1, x2 = select_columns(self, x1), select_columns(self, x2)
-        values, entry_shape = self._stack(x1, x2, False, False, {})
+        values, entry_shape = self._stack(x1, x2, False, {})
         return [_with_entries(stage, entry_shape) for stage in self._stages(values)]
 
     def _stages(self, values: Tensor) -> list[Tensor]:
@@ -501,22 +499,16 @@ class NeuralKernelNetwork(BatchKernel):
         return stages
 
     def _stack(
-        self, x1: Tensor, x2: Tensor, diag: bool, last_dim_is_batch: bool, params: Mapping[str, Any]
+        self, x1: Tensor, x2: Tensor, diag: bool, params: Mapping[str, Any]
     ) -> tuple[Tensor, torch.Size]:
         """Values of the primitives, ``... x P x E``, and the shape that the flat entries had."""
-        if last_dim_is_batch:
-            check_columns_alone(self.primitives)
-            params = {**params, "last_dim_is_batch": True}
-        if not last_dim_is_batch or self.input_dim != 1:
-            self.check_columns(x1)
-        num_entry_dims = (1 if diag else 2) + (1 if last_dim_is_batch else 0)
+        self.check_columns(x1)
+        num_entry_dims = 1 if diag else 2
         values = []
         for kernel in self.primitives:
             if isinstance(kernel, ComplexKernel):
-                x1_, x2_ = select_columns(kernel, x1), select_columns(kernel, x2)
-                values.append(
-                    kernel.complex_values(x1_, x2_, diag=diag, last_dim_is_batch=last_dim_is_batch)
-                )
+                left, right = select_columns(kernel, x1), select_columns(kernel, x2)
+                values.append(kernel.complex_values(left, right, diag=diag))
             else:
                 values.append(kernel_values(kernel, x1, x2, diag, **params))
         entry_shapes = [tuple(value.shape[-num_entry_dims:]) for value in values]

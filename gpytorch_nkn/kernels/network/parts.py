@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from gpytorch.constraints import Interval
 from gpytorch.kernels import (
     AdditiveKernel,
-    CosineKernel,
     Kernel,
     Matern52KernelGrad,
     PolynomialKernelGrad,
@@ -22,8 +20,9 @@ from gpytorch.priors import Prior
 from linear_operator import to_dense
 from torch import Tensor
 
-from gpytorch_nkn.kernels.distances import cosine_of, may_be_differentiated, squared_distances
+from gpytorch_nkn.kernels.distances import may_be_differentiated
 from gpytorch_nkn.kernels.evaluation import is_hooked
+from gpytorch_nkn.kernels.formula_kernel import formula_values
 from gpytorch_nkn.kernels.kernel_row import own_row
 from gpytorch_nkn.layers import Layer
 
@@ -52,15 +51,16 @@ def kernel_values(
     GPyTorch's sum with a kernel of low rank (a linear one) decomposes the matrices though nobody
     asks for it: far more work than the sum, and an error where one is nearly singular.
     """
-    num_entry_dims = (1 if diag else 2) + bool(params.get("last_dim_is_batch"))
+    params.pop("last_dim_is_batch", None)  # False, which GPyTorch passes on
+    num_entry_dims = 1 if diag else 2
     scale: Tensor | float = 1.0
     inner = kernel
     while type(inner) is ScaleKernel:
         outputscale = inner.outputscale
         scale = scale * outputscale.view(*outputscale.shape, *[1] * num_entry_dims)
         inner = inner.base_kernel
-    if params.keys() <= {"last_dim_is_batch"} and may_be_differentiated(x1, x2):
-        values = _smooth_values(inner, *_select_both(kernel, x1, x2), diag, **params)
+    if not params and may_be_differentiated(x1, x2):
+        values = _smooth_values(inner, *_select_both(kernel, x1, x2), diag)
         if values is not None:
             return values * scale
     if type(inner) not in (AdditiveKernel, ProductKernel):
@@ -78,36 +78,22 @@ def _select_both(kernel: Kernel, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor
     return left, left if x1 is x2 else select_columns(kernel, x2)
 
 
-def _smooth_values(
-    kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool, last_dim_is_batch: bool = False
-) -> Tensor | None:
+def _smooth_values(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool) -> Tensor | None:
     """Values of one of GPyTorch's kernels whose own have wrong second derivatives at equal inputs.
 
     Their distances are cut off at zero, or the second of two equal inputs is left out.
     """
     if not type(kernel).__module__.startswith("gpytorch.") or is_hooked(kernel):
         return None
-    if last_dim_is_batch:  # one column per batch entry: ... x D x N x 1
-        x1, x2 = (x.mT.unsqueeze(-1) for x in (x1, x2))
     row = own_row(kernel)
     formula = None if row is None else row.formula_of(kernel)
-    values = None if formula is None else formula.values
-    if type(kernel) is CosineKernel:
-        values = _cosine
-    if row is None or values is None or kernel.ard_num_dims not in (None, x1.size(-1)):
+    if row is None or formula is None or kernel.ard_num_dims not in (None, x1.size(-1)):
         return None
-    extra = [None] * (diag + last_dim_is_batch)  # with diag, a matrix 1 x 1 for each row
     parameters = [
-        getattr(kernel, name)[(..., *extra, *[None] * (2 - dims), *[slice(None)] * dims)]
+        getattr(kernel, name)[(..., *[None] * (2 - dims), *[slice(None)] * dims)]
         for name, dims in row.layout
     ]
-    if diag:
-        return values(x1.unsqueeze(-2), x2.unsqueeze(-2), *parameters)[..., 0, 0]
-    return values(x1, x2, *parameters)
-
-
-def _cosine(x1: Tensor, x2: Tensor, period: Tensor) -> Tensor:
-    return cosine_of(math.pi**2 * squared_distances(x1 / period, x2 / period))
+    return formula_values(formula, parameters, x1, x2, diag)
 
 
 def check_parts(primitives: list[Kernel], layers: list[Layer], skip: bool) -> None:

@@ -62,17 +62,8 @@ class StructureKernel(BatchKernel):
         made.members, made.batch_shape = members.clone(), members.shape
         return made
 
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params,
-    ) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
-        if last_dim_is_batch:
-            raise NotImplementedError("Structures have no values column by column.")
         return self.matrices(self.members, x1, x2, diag=diag)
 
     def matrices(

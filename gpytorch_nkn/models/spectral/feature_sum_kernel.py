@@ -47,8 +47,8 @@ class FeatureSumKernel(FeatureKernel):
             total = total + rest
         return total
 
-    def _features(self, x: Tensor, last_dim_is_batch: bool) -> Tensor:
-        values = [kernel._features(x, last_dim_is_batch) for kernel in self._parts]
+    def _features(self, x: Tensor) -> Tensor:
+        values = [kernel._features(x) for kernel in self._parts]
         shape = torch.broadcast_shapes(*(value.shape[:-1] for value in values))
         return torch.cat([value.expand(*shape, -1) for value in values], -1)
 

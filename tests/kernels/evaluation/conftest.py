@@ -1,18 +1,9 @@
 """A record of how networks were evaluated."""
 
-import sys
-
 import pytest
 
-from gpytorch_nkn.kernels.evaluation.autograd import AutogradEvaluator
-from gpytorch_nkn.kernels.evaluation.closed_form import ClosedFormEvaluator
 from gpytorch_nkn.kernels.evaluation.native import NativeEvaluator
-
-EVALUATORS = {
-    "autograd": AutogradEvaluator,
-    "closed_form": ClosedFormEvaluator,
-    "compiled": NativeEvaluator,
-}
+from gpytorch_nkn.kernels.evaluation.tiled import TiledEvaluator
 
 
 @pytest.fixture
@@ -29,14 +20,6 @@ def ran(monkeypatch):
 
         monkeypatch.setattr(cls, "__init__", counted)
 
-    for path, cls in EVALUATORS.items():
-        watch(path, cls)
+    watch("tiles", TiledEvaluator)
+    watch("compiled", NativeEvaluator)
     return paths
-
-
-@pytest.fixture
-def large(monkeypatch):
-    """Number of points from which on auto evaluates any network by tiles, fewer than usual."""
-    choice = sys.modules["gpytorch_nkn.kernels.evaluation.network_matrix"]
-    monkeypatch.setattr(choice, "_AUTOGRAD_ENTRIES", 1600)
-    return 40

@@ -37,11 +37,9 @@ needs_compiled = pytest.mark.skipif(
     not is_compiled(), reason="the package was installed without a compiler"
 )
 COMPILED = pytest.param("compiled", marks=needs_compiled)
-FORMULAS = ["closed_form", COMPILED]  # the paths by which batches are evaluated too
-PATHS = ["autograd", *FORMULAS]
+PATHS = ["tiles", COMPILED]
 # Those that are there, for tests that compare all of them with one and the same result.
-FORMULAS_HERE = ["closed_form", "compiled"] if is_compiled() else ["closed_form"]
-PATHS_HERE = ["autograd", *FORMULAS_HERE]
+PATHS_HERE = ["tiles", "compiled"] if is_compiled() else ["tiles"]
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,16 @@
 """Networks that were changed after they were made: plain evaluation's values, or its error."""
 
 import types
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from gpytorch.kernels import CosineKernel, MaternKernel, PeriodicKernel, RBFKernel
+from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import native
-from gpytorch_nkn.layers import Activation, Linear, Product
+from gpytorch_nkn.layers import Linear, Product
 from gpytorch_nkn.settings import kernel_evaluation
 from tests.kernels.evaluation.networks import PATHS
 
@@ -101,13 +100,6 @@ def test_a_changed_network(diag, name, path):
         torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
 
 
-def test_coefficients_that_became_a_list():
-    network = NeuralKernelNetwork([RBFKernel()], [Activation(1, (0.5, 1.0))])
-    network.layers[0].coefficients = [0.5, 2.0]
-    x = torch.randn(6, 1)
-    torch.testing.assert_close(outcome(network, "auto", x), outcome(network, "plain", x))
-
-
 @pytest.mark.parametrize("path", ["auto", *PATHS])
 def test_columns_that_occur_twice(path):
     network = NeuralKernelNetwork([RBFKernel(active_dims=(0, 0), ard_num_dims=2)], [Linear(1, 1)])
@@ -128,12 +120,6 @@ def test_inputs_with_a_negative_bit(path):
     torch.testing.assert_close(outcome(network, path, negative), outcome(network, "plain", x))
 
 
-def test_parameters_of_another_dtype_keep_the_dtype_of_plain_values(large):
-    network = NeuralKernelNetwork([CosineKernel(), RBFKernel()], [Linear(2, 1)])
-    x = torch.rand(large, 1, dtype=torch.float32)
-    assert outcome(network, "autograd", x).dtype == outcome(network, "plain", x).dtype
-
-
 @pytest.mark.parametrize("path", PATHS)
 def test_dispatch_modes_see_ordinary_operations(path, ran):
     network = make()
@@ -147,39 +133,6 @@ def test_dispatch_modes_see_ordinary_operations(path, ran):
         else:
             network.forward(x, x)
     assert ran == []
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_calls_from_several_threads_leave_the_parameters(path, large):
-    network = NeuralKernelNetwork([CosineKernel(), RBFKernel()], [Linear(2, 1)])
-    parameters, x = list(network.parameters()), torch.randn(large, 2)
-
-    def work(number):
-        network.forward(x, x).sum().backward()
-
-    with kernel_evaluation(path), ThreadPoolExecutor(3) as pool:
-        list(pool.map(work, range(24)))
-    assert all(a is b for a, b in zip(network.parameters(), parameters, strict=True))
-    assert all(p.requires_grad and p.grad is not None for p in network.parameters())
-
-
-class Largest(RBFKernel):
-    """Divides by the largest input: an entry depends on all inputs."""
-
-    def forward(self, x1, x2, **params):
-        largest = torch.maximum(x1.amax(), x2.amax())
-        return super().forward(x1 / largest, x2 / largest, **params)
-
-
-@pytest.mark.parametrize("order", ["random", "ascending", "descending", "repeated"])
-def test_entries_that_depend_on_other_inputs(order, large):
-    x = 1 + torch.rand(300, 1)
-    if order != "random":
-        x = x.sort(0, descending=order == "descending")[0]
-    if order == "repeated":
-        x = x[::20].repeat_interleave(20, 0)
-    network = NeuralKernelNetwork([Largest(), CosineKernel()], [Linear(2, 1)])
-    torch.testing.assert_close(outcome(network, "auto", x), outcome(network, "plain", x))
 
 
 def test_a_library_of_other_sources_is_not_used(monkeypatch):

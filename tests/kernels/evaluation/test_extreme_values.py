@@ -17,9 +17,9 @@ from gpytorch_nkn.kernels import (
     WienerKernel,
     ZeroMeanPeriodicKernel,
 )
-from gpytorch_nkn.layers import Activation, Linear, Product
+from gpytorch_nkn.layers import Activation, Linear
 from gpytorch_nkn.settings import kernel_evaluation
-from tests.kernels.evaluation.networks import FORMULAS, PATHS, PATHS_HERE, evaluate, rough_inputs
+from tests.kernels.evaluation.networks import PATHS, PATHS_HERE, evaluate, rough_inputs
 
 KERNELS = {
     "rbf": RBFKernel,
@@ -113,16 +113,6 @@ def test_gradients_of_bad_parameters_are_not_finite(name):
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_bad_weights_of_layers(bad, path):
-    network = network_of(RBFKernel(), Linear(1, 2), Product(2, 1), Linear(1, 1))
-    network.layers[0].raw_weight.data[1] = bad
-    x = rough_inputs(5, 2)
-    assert not values(path, network, x).isfinite().any()
-    assert not values(path, network, x, x - 0.3).isfinite().any()
-
-
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_bad_weights_of_the_outputs_reach_the_gradients(bad, path):
     network, x = network_of(RBFKernel()), rough_inputs(5, 2)
     weights = torch.zeros(5, 5)
@@ -173,7 +163,7 @@ def test_tiny_and_huge_parameters(name, raw):
         _assert_as_plain_or_limit(network, data, x1, x2, absolute)
 
 
-@pytest.mark.parametrize("path", FORMULAS)
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("ard", [None, 3])
 @pytest.mark.parametrize("raw", [-3.0, -7.0, -10.0])
 def test_gradients_of_tiny_lengthscales(raw, ard, path):
@@ -196,39 +186,6 @@ def test_gradients_of_tiny_lengthscales(raw, ard, path):
     torch.testing.assert_close(found["values"], expected, rtol=0, atol=tolerance)
     gradient = found["primitives.0.raw_lengthscale"]
     torch.testing.assert_close(gradient, slope, rtol=0, atol=float(10 * tolerance * scale))
-
-
-@pytest.mark.parametrize("path", FORMULAS)
-def test_a_vanishing_lengthscale_has_no_gradient(path):
-    """All points are too far apart to matter."""
-    network = NeuralKernelNetwork([RBFKernel(ard_num_dims=3)], [])
-    network.primitives[0].raw_lengthscale.data[..., -1] = -20
-    found = evaluate(path, network, torch.randn(6, 3))
-    torch.testing.assert_close(found["values"], torch.eye(6))
-    gradient = found["primitives.0.raw_lengthscale"]
-    torch.testing.assert_close(gradient, torch.zeros(1, 3))
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_subnormal_numbers_are_kept(path):
-    network = network_of(LinearKernel(), Linear(1, 1, bias=False))
-    x = torch.tensor([[1e-160, 0.0], [2e-160, 0.0]])
-    expected = values("plain", network, x)
-    assert 0 < expected.min() < 2.3e-308
-    torch.testing.assert_close(values(path, network, x), expected, rtol=1e-2, atol=0.0)
-    assert torch.tensor(1e-310) * 1 > 0  # nor does the library switch them off for others
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_weights_of_exactly_zero(path):
-    network = network_of(RBFKernel(), Linear(1, 2), Product(2, 1), Linear(1, 1))
-    network.layers[0].weight = torch.tensor([[0.0], [0.7]])
-    network.layers[0].bias = 0.0
-    x = rough_inputs(5, 2)
-    results = evaluate(path, network, x)
-    expected = evaluate("plain", network, x)
-    for name, tensor in expected.items():
-        torch.testing.assert_close(results[name], tensor, rtol=1e-10, atol=1e-12, msg=name)
 
 
 def _assert_as_plain(actual, expected, absolute=0.0):

@@ -1,7 +1,6 @@
 import itertools
 from functools import partial
 
-import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import (
@@ -27,7 +26,6 @@ from tests.kernels.contract import (
 )
 from tests.kernels.evaluation.networks import (
     CASES,
-    FORMULAS_HERE,
     PATHS,
     PATHS_HERE,
     make_network,
@@ -207,54 +205,9 @@ def test_equal_to_those_of_plain_autograd(name):
         assert_close(second_derivatives(path, network, x1, x2), expected)
 
 
-@pytest.mark.parametrize("name", ["time_series", "tabular", "matern32-ard", "factors", "walks"])
-def test_equal_to_differences_of_first_derivatives(name):
-    network, dims = make_network(name), CASES[name].dims
-    x1, x2 = rough_inputs(4, dims).requires_grad_(), (rough_inputs(3, dims) - 0.3).requires_grad_()
-    found = [second_derivatives(path, network, x1, x2)[:-1] for path in FORMULAS_HERE]
-    sources = [*(p for p in network.parameters() if p.requires_grad), x1, x2]
-    steps = [torch.randn_like(source) for source in sources]
-
-    def first(shift):
-        with torch.no_grad():
-            for source, step in zip(sources, steps, strict=True):
-                source += shift * step
-        with kernel_evaluation("plain"):
-            values = network(x1, x2).to_dense()
-            weights = torch.arange(values.numel()).to(values).sin().view(values.shape)
-            gradients = torch.autograd.grad((values * weights).sum(), sources)
-        return sum((g * _direction(g)).sum() for g in gradients)
-
-    width = 2e-6
-    difference = (first(width) - first(-2 * width)) / (2 * width)
-    for gradients in found:
-        parts = torch.cat([(g * step).flatten() for g, step in zip(gradients, steps, strict=True)])
-        assert parts.abs().sum() > 1e-2
-        assert (parts.sum() - difference).abs() < 1e-7 * parts.abs().sum()
-
-
-@pytest.mark.parametrize("name", ["time_series", "regression", "products", "periodic-ard", "skip"])
-def test_of_a_symmetric_matrix(name):
-    network, x = make_network(name), rough_inputs(4, CASES[name].dims).requires_grad_()
-    expected = second_derivatives("plain", network, x, None)
-    for path in PATHS_HERE:
-        assert_close(second_derivatives(path, network, x, None), expected)
-
-
-@pytest.mark.parametrize("shapes", [((2,), ()), ((), (2,)), ((2, 1), (3,))])
-@pytest.mark.parametrize("name", ["regression", "skip-activation"])
-def test_of_batches(name, shapes):
-    network = make_network(name, shapes[0])
-    x1 = rough_inputs(*shapes[1], 3, 3).requires_grad_()
-    x2 = (rough_inputs(2, 3) - 0.3).requires_grad_()
-    expected = second_derivatives("plain", network, x1, x2)
-    for path in FORMULAS_HERE:
-        assert_close(second_derivatives(path, network, x1, x2), expected)
-
-
 @pytest.mark.parametrize(
     ("path", "zero_mean"),
-    [("closed_form", True), pytest.param("compiled", False, marks=needs_compiled)],
+    [("tiles", True), pytest.param("compiled", False, marks=needs_compiled)],
 )
 def test_gradients_pass_pytorchs_numerical_checks(zero_mean, path):
     network = NeuralKernelNetwork.time_series(
@@ -265,17 +218,6 @@ def test_gradients_pass_pytorchs_numerical_checks(zero_mean, path):
     with kernel_evaluation(path):
         assert gradcheck(values, sources, fast_mode=True)
         assert gradgradcheck(values, sources, fast_mode=True)
-
-
-@pytest.mark.parametrize("path", ["auto", *PATHS])
-def test_first_derivatives_are_the_same_when_a_graph_of_them_is_wanted(path):
-    network, x = make_network("regression"), torch.randn(3, 3, requires_grad=True)
-    sources = [x, *network.parameters()]
-    with kernel_evaluation(path):
-        total = network(x, torch.randn(4, 3)).to_dense().exp().sum()
-        expected = torch.autograd.grad(total, sources, retain_graph=True)
-        actual = torch.autograd.grad(total, sources, create_graph=True)
-    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])
@@ -290,17 +232,6 @@ def test_inputs_that_depend_on_each_other(path):
     expected = gradient("plain")
     torch.testing.assert_close(gradient(path), expected, rtol=1e-9, atol=1e-10)
     torch.testing.assert_close(gradient(path, create_graph=True), expected, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("path", ["auto", *PATHS])
-def test_second_derivatives_of_a_nonlinear_function_of_the_matrix(path):
-    network, x2 = make_network("regression"), torch.randn(3, 3)
-
-    def function(x1):
-        with kernel_evaluation(path):
-            return network(x1, x2).to_dense().exp()
-
-    assert gradgradcheck(function, torch.randn(1, 3, requires_grad=True), fast_mode=True)
 
 
 @pytest.mark.parametrize(
@@ -323,39 +254,6 @@ def test_hessian_of_a_posterior_mean(vectorize, path):
     expected = hessian("plain", point)
     assert expected.abs().max() > 0.1
     torch.testing.assert_close(hessian(path, point), expected, rtol=1e-8, atol=1e-9)
-
-
-@pytest.mark.parametrize("path", ["auto", *PATHS])
-def test_hessian_of_a_posterior_mean_through_parameters_too(path):
-    x = torch.randn(8, 3)
-    model = SmallGP(x, torch.sin(x.sum(-1)), make_network("regression")).eval()
-    model.likelihood.noise = 0.01
-
-    def gradients(path):
-        point = torch.full((1, 3), 0.3, requires_grad=True)
-        sources = [point, *model.covar_module.parameters()]
-        with kernel_evaluation(path), gpytorch.settings.detach_test_caches(False):
-            model.train().eval()  # forgets what was cached
-            slope = torch.autograd.grad(model(point).mean.sum(), point, create_graph=True)[0]
-            return torch.autograd.grad(slope.sum(), sources)
-
-    expected = gradients("plain")
-    assert max(g.abs().max() for g in expected) > 1e-2
-    torch.testing.assert_close(gradients(path), expected, rtol=1e-8, atol=1e-9)
-
-
-@pytest.mark.parametrize("path", ["auto", *PATHS])
-def test_posterior_variance_has_second_derivatives(path):
-    x = torch.randn(6, 3)
-    model = SmallGP(x, torch.sin(x[:, 0]), make_network("regression")).eval()
-    model.requires_grad_(False)
-
-    def variance(point):
-        with kernel_evaluation(path), gpytorch.settings.fast_pred_var(False):
-            return model(point).variance
-
-    point = torch.randn(1, 3, requires_grad=True)
-    assert gradgradcheck(variance, point, atol=1e-4, fast_mode=True)
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])

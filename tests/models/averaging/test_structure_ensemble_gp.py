@@ -195,7 +195,7 @@ def test_acquisition_functions_average_by_the_weights():
 @pytest.mark.parametrize(
     "path, cls, name",
     [
-        ("closed_form", NeuralKernelNetwork, "forward"),
+        ("tiles", NeuralKernelNetwork, "forward"),
         pytest.param("compiled", NativeEvaluator, "fill", marks=needs_compiled),
     ],
 )
@@ -207,7 +207,7 @@ def test_a_structure_is_evaluated_once_and_one_without_members_not_at_all(path, 
     with kernel_evaluation(path), method as calls:
         model.posterior(torch.rand(2, 1, 3)).mean.sum().backward()
     assert len(calls.call_args_list) == 2
-    if path == "closed_form":
+    if path == "tiles":
         called = [call.args[0] for call in calls.call_args_list]
         assert called == [kernel.base_kernel for kernel in model.covar_module.kernels[:2]]
 

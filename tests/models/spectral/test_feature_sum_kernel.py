@@ -78,4 +78,4 @@ def make_sum(*batch_shape):
 
 def test_the_contract_of_kernels():
     x1, x2 = points(9, seed=1), points(6, seed=2)
-    check_kernel(make_sum(), x1, x2, last_dim_is_batch=False)
+    check_kernel(make_sum(), x1, x2)

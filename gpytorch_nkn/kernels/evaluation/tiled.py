@@ -1,0 +1,232 @@
+"""Evaluation of a program by PyTorch, whole or tile by tile, differentiated by autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, reduce
+from operator import mul
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gpytorch_nkn.kernels.evaluation.parameter_vector import Slot
+from gpytorch_nkn.kernels.evaluation.program import LayerKind, LayerStep, Primitive, Program
+from gpytorch_nkn.kernels.formula import Formula
+from gpytorch_nkn.layers import polynomial
+from gpytorch_nkn.linalg import TileEvaluator, add_all
+
+__all__ = ["TiledEvaluator", "differentiable_values"]
+
+Gradients = list[Tensor | None]
+
+
+class _Group(NamedTuple):
+    """Primitives of one formula that are evaluated together, or one product of such.
+
+    Attributes:
+        columns: Input columns of each, ``G x d``.
+        places: Where each parameter stands in theta, ``G x 1`` or ``G x d``.
+        scale: Where the output scales stand, ``G``.
+        factors: Of a product.
+    """
+
+    formula: Formula
+    columns: Tensor
+    places: tuple[Tensor, ...]
+    scale: Tensor | None
+    factors: tuple[_Group, ...] = ()
+
+
+@lru_cache(maxsize=256)
+@torch.inference_mode(False)  # what is kept serves autograd as well
+def _grouped(program: Program) -> tuple[list[_Group], Tensor | None]:
+    """Groups of the primitives, and the order that puts their values back into place."""
+    members: dict[tuple, list[int]] = {}
+    for number, primitive in enumerate(program.primitives):
+        sizes = tuple(slot.stop - slot.start for slot in primitive.slots)
+        alike = primitive.formula, len(primitive.dims), sizes, primitive.scale is None
+        members.setdefault((number,) if primitive.factors else alike, []).append(number)
+    groups = [_group([program.primitives[n] for n in numbers]) for numbers in members.values()]
+    order = [number for numbers in members.values() for number in numbers]
+    return groups, None if order == sorted(order) else torch.tensor(order, device="cpu").argsort()
+
+
+def _group(primitives: Sequence[Primitive]) -> _Group:
+    first = primitives[0]
+    factors = tuple(_group([factor]) for factor in first.factors)
+    places = [
+        torch.tensor([list(range(*p.slots[k])) for p in primitives], device="cpu")
+        for k in range(0 if factors else len(first.slots))
+    ]
+    scales = [p.scale.start for p in primitives if p.scale is not None]
+    columns = torch.tensor([p.dims for p in primitives], device="cpu")
+    scale = torch.tensor(scales, device="cpu") if scales else None
+    return _Group(first.formula, columns, tuple(places), scale, factors)
+
+
+class _Parameters:
+    """The parameters of a program in the shapes in which they are needed.
+
+    With ``leaves`` they are leaves of autograd's graph, one for every place in theta.
+    """
+
+    def __init__(self, program: Program, theta: Tensor, leaves: bool):
+        self.program = program
+        self.groups, self.order = _grouped(program)
+        self._theta, self._leaves = theta, leaves
+        self.leaves: list[tuple[Tensor | Slot, Tensor]] = []  # with their places
+        self._of_groups = [self._bind(group) for group in self.groups]
+        self._of_layers = [
+            [None if slot is None else self._take(slot) for slot in (layer.weight, layer.bias)]
+            for layer in program.layers
+        ]
+
+    def _take(self, place: Tensor | Slot) -> Tensor:
+        value = place.of(self._theta) if isinstance(place, Slot) else self._theta[place]
+        if self._leaves:
+            value = value.detach().requires_grad_(True)
+            self.leaves.append((place, value))
+        return value
+
+    def _bind(self, group: _Group) -> tuple[list[Tensor], Tensor | None, list]:
+        return (
+            [self._take(place).unsqueeze(-2) for place in group.places],  # G x 1 x d
+            None if group.scale is None else self._take(group.scale)[:, None, None],
+            [self._bind(factor) for factor in group.factors],
+        )
+
+    def values(self, x1: Tensor, x2: Tensor, fast: bool) -> Tensor:
+        """Values ``m x n`` at inputs ``m x D`` and ``n x D``."""
+        parts = [
+            _group_values(group, own, x1, x2, fast).flatten(1)
+            for group, own in zip(self.groups, self._of_groups, strict=True)
+        ]
+        primitives = torch.cat(parts) if len(parts) > 1 else parts[0]
+        if self.order is not None:
+            primitives = primitives[self.order]
+        values = primitives
+        for layer, (weight, bias) in zip(self.program.layers, self._of_layers, strict=True):
+            if layer.skip:
+                values = torch.cat([values, primitives])
+            values = _layer_values(layer, weight, bias, values)
+        return values.view(x1.size(0), x2.size(0))
+
+
+def _group_values(group: _Group, own: tuple, x1: Tensor, x2: Tensor, fast: bool) -> Tensor:
+    """Values ``G x m x n``."""
+    parameters, scale, of_factors = own
+    if group.factors:
+        parts = zip(group.factors, of_factors, strict=True)
+        values = reduce(mul, [_group_values(*part, x1, x2, fast) for part in parts])
+    else:
+        left = _columns(x1, group.columns)
+        right = left if x1 is x2 else _columns(x2, group.columns)
+        formula = group.formula
+        evaluate = formula.fast if fast and formula.fast is not None else formula.values
+        values = evaluate(left, right, *parameters)
+    return values if scale is None else values * scale
+
+
+def _columns(x: Tensor, columns: Tensor) -> Tensor:
+    """The columns ``G x d`` of inputs ``n x D``, ``G x n x d``."""
+    return x.mT[columns].mT
+
+
+def _layer_values(
+    layer: LayerStep, weight: Tensor | None, bias: Tensor | None, values: Tensor
+) -> Tensor:
+    """Outputs ``O x E`` of a layer for ``C x E``."""
+    if layer.kind is LayerKind.LINEAR:
+        assert weight is not None
+        matrix = weight.view(layer.out_features, layer.in_features)
+        return matrix @ values if bias is None else torch.addmm(bias[:, None], matrix, values)
+    if layer.kind is LayerKind.PRODUCT:
+        if len(set(layer.groups)) == 1:
+            return reduce(mul, values.unflatten(0, (-1, layer.groups[0])).unbind(1))
+        return torch.stack([reduce(mul, part.unbind(0)) for part in values.split(layer.groups)])
+    if layer.kind is LayerKind.EXPONENTIAL:
+        return values.exp()
+    return polynomial(layer.coefficients, values)
+
+
+def differentiable_values(program: Program, theta: Tensor, x1: Tensor, x2: Tensor) -> Tensor:
+    """The matrix ``N x M`` by operations that can be differentiated twice."""
+    return _Parameters(program, theta, leaves=False).values(x1, x2, fast=False)
+
+
+class TiledEvaluator(TileEvaluator):
+    """One element of a batch of networks on inputs ``N x D`` and ``M x D``, the same if symmetric.
+
+    Gradients come as ``[x1, x2, theta]``, for a symmetric matrix as ``[x1, theta]``; those of the
+    inputs only ``with_inputs``. Each tile is computed anew for its gradient, but for the last one.
+    """
+
+    def __init__(self, program: Program, theta: Tensor, x1: Tensor, x2: Tensor, with_inputs: bool):
+        super().__init__(x1.size(0), x2.size(0), x1 is x2, x1)
+        self._theta = theta.detach()
+        self._x1, self._x2 = x1.detach(), x2.detach()
+        self._with_inputs = with_inputs
+        with torch.enable_grad():
+            self._parameters = _Parameters(program, self._theta, leaves=True)
+        self._kept: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
+
+    def tile_values(self, rows: slice, columns: slice, last: bool) -> Tensor:
+        """Values of one tile."""
+        if not last or torch.is_inference_mode_enabled():
+            with torch.no_grad():
+                return self._tile(rows, columns)[0]
+        with torch.enable_grad():
+            kept = self._kept[rows.start, columns.start] = self._tile(rows, columns)
+        return kept[0].detach()
+
+    def zero_gradients(self) -> list[Tensor]:
+        """Zeros to which the gradients of tiles are added."""
+        found = [torch.zeros_like(leaf) for _, leaf in self._parameters.leaves]
+        return [*found, *map(torch.zeros_like, self._inputs())]
+
+    def add_tile_gradients(
+        self, rows: slice, columns: slice, weights: Tensor, total: list[Tensor]
+    ) -> None:
+        """Add the gradients of one tile."""
+        kept = self._kept.pop((rows.start, columns.start), None)
+        with torch.enable_grad():
+            values, x1, x2 = kept or self._tile(rows, columns)
+        sources = [leaf for _, leaf in self._parameters.leaves]
+        targets = total[: len(sources)]
+        if self._with_inputs:
+            of_x1, of_x2 = total[len(sources)], total[-1]
+            sources, targets = [*sources, x1], [*targets, of_x1[rows]]
+            if x1 is not x2:
+                sources, targets = [*sources, x2], [*targets, of_x2[columns]]
+        found = torch.autograd.grad(values, sources, weights, allow_unused=True)
+        for target, gradient in zip(targets, found, strict=True):
+            if gradient is not None:
+                target += gradient
+
+    def gradients_from(self, totals: Sequence[list[Tensor]]) -> Gradients:
+        """The gradients, from the sums over the tiles of each thread."""
+        total = add_all(totals)
+        of_theta = torch.zeros_like(self._theta)
+        for (place, _), gradient in zip(self._parameters.leaves, total, strict=False):
+            if isinstance(place, Slot):
+                place.of(of_theta).copy_(gradient)
+            else:
+                of_theta[place] = gradient
+        if not self._with_inputs:
+            return [None, of_theta] if self.symmetric else [None, None, of_theta]
+        return [*total[len(self._parameters.leaves) :], of_theta]
+
+    def _inputs(self) -> Iterator[Tensor]:
+        if self._with_inputs:
+            yield self._x1
+            if not self.symmetric:
+                yield self._x2
+
+    def _tile(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Values of a tile, and the inputs that they are of."""
+        x1 = self._x1[rows].detach().requires_grad_(self._with_inputs)
+        x2 = x1
+        if not self.symmetric or rows != columns:
+            x2 = self._x2[columns].detach().requires_grad_(self._with_inputs)
+        return self._parameters.values(x1, x2, fast=True), x1, x2

@@ -1,0 +1,82 @@
+"""Kernels whose values are those of a formula."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.formula import Formula, stationary
+
+__all__ = ["FormulaKernel", "StationaryKernel", "formula_values"]
+
+
+class FormulaKernel(BatchKernel):
+    """A kernel whose values are stated by a formula, which serves every path of evaluation.
+
+    Attributes:
+        formula: Values as a function of inputs and parameters.
+        parameter_names: The parameters, ``... x 1 x D``, in the order of the formula.
+    """
+
+    formula: Formula
+    parameter_names: tuple[str, ...] = ("lengthscale",)
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
+        formula, columns = self.formula, x1.size(-1)
+        if formula.max_columns is not None and columns > formula.max_columns:
+            raise ValueError(
+                f"{type(self).__name__} is for one input column, got {columns}: choose one with "
+                "active_dims."
+            )
+        parameters = [getattr(self, name) for name in self.parameter_names]
+        return formula_values(formula, parameters, x1, x2, diag)
+
+
+def formula_values(
+    formula: Formula, parameters: Sequence[Tensor], x1: Tensor, x2: Tensor, diag: bool
+) -> Tensor:
+    """Values of a formula for parameters ``... x 1 x D``; with ``diag`` at pairs of inputs."""
+    if formula.derived is not None:
+        parameters = [*parameters, formula.derived(parameters[0])]
+    if not diag:
+        return formula.values(x1, x2, *parameters)
+    left = x1.unsqueeze(-2)  # a matrix 1 x 1 for each row
+    right = left if x1 is x2 else x2.unsqueeze(-2)
+    return formula.values(left, right, *(p.unsqueeze(-3) for p in parameters))[..., 0, 0]
+
+
+class StationaryKernel(FormulaKernel):
+    r"""A function of the distance in units of the lengthscale, for kernels of your own.
+
+    .. math:: k(x, x') = f\Bigl(\sum_d (x_d - x'_d)^2 / \ell_d^2\Bigr)
+
+    A subclass states :math:`f` as ``of_square``, by operations that can be differentiated twice,
+    also at zero; whether that is a valid kernel is up to it.
+
+    Args:
+        **kwargs: As in :class:`gpytorch.kernels.Kernel`: ``ard_num_dims``, ``batch_shape``,
+            ``active_dims``, ``lengthscale_prior``, ``lengthscale_constraint``.
+
+    Example:
+        >>> class CauchyKernel(StationaryKernel):
+        ...     @staticmethod
+        ...     def of_square(square):
+        ...         return 1 / (1 + square)
+        >>> register(KernelRow(CauchyKernel, "CAUCHY", {"lengthscale": "lengthscale"}))
+    """
+
+    has_lengthscale = True
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        if "of_square" in vars(cls):
+            cls.formula = stationary(cls.of_square)
+
+    @staticmethod
+    def of_square(square: Tensor) -> Tensor:
+        """Values at squared distances, entry by entry."""
+        raise NotImplementedError

@@ -1,0 +1,102 @@
+"""Formulas of GPyTorch's kernels."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from gpytorch_nkn.kernels.distances import cosine_of, distances, matern32_of, matern52_of
+from gpytorch_nkn.kernels.formula import Formula, stationary
+
+__all__ = ["COSINE", "LINEAR", "MATERN", "PERIODIC", "RATIONAL_QUADRATIC", "RBF", "linear", "turns"]
+
+
+def rbf(square: Tensor) -> Tensor:
+    """Values of an RBF kernel at squared distances."""
+    return (-0.5 * square).exp()
+
+
+def rbf_with_slope(square: Tensor) -> tuple[Tensor, Tensor]:
+    """Values of an RBF kernel and their slopes."""
+    value = square.mul_(-0.5).exp_()
+    return value, -0.5 * value
+
+
+def _matern12(square: Tensor) -> Tensor:
+    return (-square.sqrt()).exp()
+
+
+def _matern12_with_slope(square: Tensor) -> tuple[Tensor, Tensor]:
+    root = square.sqrt_()
+    value = (-root).exp_()
+    return value, (value / root).mul_(-0.5).masked_fill_(root == 0, 0.0)
+
+
+def _matern12_values(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
+    return (-distances(x1 / lengthscale, x2 / lengthscale)).exp()
+
+
+def _matern32(square: Tensor) -> Tensor:
+    return matern32_of(3 * square)
+
+
+def _matern32_with_slope(square: Tensor) -> tuple[Tensor, Tensor]:
+    root = square.mul_(3.0).sqrt_()
+    decay = (-root).exp_()
+    return torch.addcmul(decay, root, decay), decay.mul_(-1.5)
+
+
+def _matern52(square: Tensor) -> Tensor:
+    return matern52_of(5 * square)
+
+
+def _matern52_with_slope(square: Tensor) -> tuple[Tensor, Tensor]:
+    root = square.mul_(5.0).sqrt()
+    decay = (-root).exp_()
+    slope = torch.addcmul(decay, root, decay)
+    return torch.addcmul(slope, square, decay, value=1 / 3), slope.mul_(-5 / 6)
+
+
+def _rational_quadratic(square: Tensor, alpha: Tensor) -> Tensor:
+    return (-alpha * (square / (2 * alpha)).log1p()).exp()
+
+
+RBF = stationary(rbf, with_slope=rbf_with_slope, code=0)
+MATERN = {  # by smoothness
+    0.5: stationary(_matern12, with_slope=_matern12_with_slope, values=_matern12_values, code=1),
+    1.5: stationary(_matern32, with_slope=_matern32_with_slope, code=2),
+    2.5: stationary(_matern52, with_slope=_matern52_with_slope, code=3),
+}
+RATIONAL_QUADRATIC = stationary(_rational_quadratic, code=4)
+COSINE = stationary(lambda square: cosine_of(math.pi**2 * square))
+
+
+def turns(
+    x1: Tensor, x2: Tensor, lengthscale: Tensor, period: Tensor, *others: Tensor
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """Points on circles, one for each column, that are run through once in a period.
+
+    The squared distance of two of them is ``4 sum sin^2(pi (x - x') / p) / l``.
+    """
+    rate, radius = 2 * math.pi / period, lengthscale.rsqrt()
+    center = x1.mean(-2, keepdim=True).detach()
+
+    def point(x: Tensor) -> Tensor:
+        angle = (x - center) * rate
+        return torch.cat([radius * angle.cos(), radius * angle.sin()], -1)
+
+    left = point(x1)
+    return left, left if x1 is x2 else point(x2), others
+
+
+PERIODIC = stationary(rbf, with_slope=rbf_with_slope, points=turns, code=5)
+
+
+def linear(x1: Tensor, x2: Tensor, variance: Tensor, center: Tensor | float = 0.0) -> Tensor:
+    """Inner products of inputs less a center, ``sum v (x - c) (x' - c)``."""
+    return ((x1 - center) * variance) @ (x2 - center).mT
+
+
+LINEAR = Formula(linear, code=6)
