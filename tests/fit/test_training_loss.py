@@ -277,7 +277,7 @@ def test_unknown_parts_are_refused_and_evaluated_by_autograd(name):
     assert not has_closed_form(objective.model)
 
 
-@pytest.mark.parametrize("path", ["plain", "autograd"])
+@pytest.mark.parametrize("path", ["plain"])
 def test_other_paths_are_not_overruled(path):
     objective = Objective(make(KNOWN, "priors"))
     flat = FlatParameters(objective.model)
