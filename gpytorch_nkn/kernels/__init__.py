@@ -36,7 +36,6 @@ from gpytorch_nkn.kernels.feature_prediction_strategy import (
     rest_function as rest_function,
 )
 from gpytorch_nkn.kernels.formula import Formula, stationary as stationary
-from gpytorch_nkn.kernels.formula_kernel import StationaryKernel
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
     GeneralizedSpectralMixtureKernel,
 )
@@ -58,6 +57,7 @@ from gpytorch_nkn.kernels.separable_grid_interpolation_kernel import (
     SeparableGridInterpolationKernel,
 )
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
+from gpytorch_nkn.kernels.stationary_kernel import StationaryKernel
 from gpytorch_nkn.kernels.step_kernel import StepKernel
 from gpytorch_nkn.kernels.wiener_kernel import WienerKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel

@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
-from gpytorch_nkn.kernels.formula import Formula, stationary
+from gpytorch_nkn.kernels.formula import Formula
 
-__all__ = ["FormulaKernel", "StationaryKernel", "formula_values"]
+__all__ = ["FormulaKernel", "formula_values"]
 
 
 class FormulaKernel(BatchKernel):
@@ -47,36 +47,3 @@ def formula_values(
     left = x1.unsqueeze(-2)  # a matrix 1 x 1 for each row
     right = left if x1 is x2 else x2.unsqueeze(-2)
     return formula.values(left, right, *(p.unsqueeze(-3) for p in parameters))[..., 0, 0]
-
-
-class StationaryKernel(FormulaKernel):
-    r"""A function of the distance in units of the lengthscale, for kernels of your own.
-
-    .. math:: k(x, x') = f\Bigl(\sum_d (x_d - x'_d)^2 / \ell_d^2\Bigr)
-
-    A subclass states :math:`f` as ``of_square``, by operations that can be differentiated twice,
-    also at zero; whether that is a valid kernel is up to it.
-
-    Args:
-        **kwargs: As in :class:`gpytorch.kernels.Kernel`: ``ard_num_dims``, ``batch_shape``,
-            ``active_dims``, ``lengthscale_prior``, ``lengthscale_constraint``.
-
-    Example:
-        >>> class CauchyKernel(StationaryKernel):
-        ...     @staticmethod
-        ...     def of_square(square):
-        ...         return 1 / (1 + square)
-        >>> register(KernelRow(CauchyKernel, "CAUCHY", {"lengthscale": "lengthscale"}))
-    """
-
-    has_lengthscale = True
-
-    def __init_subclass__(cls, **kwargs: Any):
-        super().__init_subclass__(**kwargs)
-        if "of_square" in vars(cls):
-            cls.formula = stationary(cls.of_square)
-
-    @staticmethod
-    def of_square(square: Tensor) -> Tensor:
-        """Values at squared distances, entry by entry."""
-        raise NotImplementedError

@@ -1,0 +1,45 @@
+"""Functions of the distance, for kernels of one's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from gpytorch_nkn.kernels.formula import stationary
+from gpytorch_nkn.kernels.formula_kernel import FormulaKernel
+
+__all__ = ["StationaryKernel"]
+
+
+class StationaryKernel(FormulaKernel):
+    r"""A function of the distance in units of the lengthscale, for kernels of your own.
+
+    .. math:: k(x, x') = f\Bigl(\sum_d (x_d - x'_d)^2 / \ell_d^2\Bigr)
+
+    A subclass states :math:`f` as ``of_square``, by operations that can be differentiated twice,
+    also at zero; whether that is a valid kernel is up to it.
+
+    Args:
+        **kwargs: As in :class:`gpytorch.kernels.Kernel`: ``ard_num_dims``, ``batch_shape``,
+            ``active_dims``, ``lengthscale_prior``, ``lengthscale_constraint``.
+
+    Example:
+        >>> class CauchyKernel(StationaryKernel):
+        ...     @staticmethod
+        ...     def of_square(square):
+        ...         return 1 / (1 + square)
+        >>> register(KernelRow(CauchyKernel, "CAUCHY", {"lengthscale": "lengthscale"}))
+    """
+
+    has_lengthscale = True
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        if "of_square" in vars(cls):
+            cls.formula = stationary(cls.of_square)
+
+    @staticmethod
+    def of_square(square: Tensor) -> Tensor:
+        """Values at squared distances, entry by entry."""
+        raise NotImplementedError
