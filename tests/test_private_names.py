@@ -26,10 +26,7 @@ IMPORTED = {
 }
 # Attributes that are read from objects of theirs, and what has them.
 READ = {
-    "_BatchNorm": "torch.nn.modules.batchnorm",
     "_C": "torch",
-    "_DropoutNd": "torch.nn.modules.dropout",
-    "_InstanceNorm": "torch.nn.modules.instancenorm",
     "_SubParsersAction": "argparse",
     "_add_other_terms": "gpytorch.mlls.ExactMarginalLogLikelihood",
     "_added_loss_terms": "gpytorch.Module",
@@ -47,6 +44,7 @@ READ = {
     "_has_transformed_inputs": "botorch.models.model.Model",
     "_linear_op": "linear_operator.operators.AddedDiagLinearOperator",
     "_memoize_cache": "gpytorch.utils.memoize",
+    "_modules": "torch.nn.Module",
     "_min_stdv": "botorch.models.transforms.outcome.Standardize",
     "_model": "ax.generators.torch.botorch_modular.acquisition.Acquisition",
     "_objective_weights": "ax.generators.torch.botorch_modular.acquisition.Acquisition",
