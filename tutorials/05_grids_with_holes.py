@@ -238,7 +238,7 @@ for name, fitted in (("network", model), ("RBF", smooth)):
 # | an image, a video, an array with holes | `inpaint`: one call, arrays in, arrays out |
 # | a grid with holes, kernels of your own, one level of noise | `KroneckerGridGP` |
 # | a grid, with another likelihood or a sum of kernels | `KroneckerKernel` in your model |
-# | thousands of inputs on no grid, few columns | `SeparableGridInterpolationKernel`, likewise |
+# | thousands of inputs on no grid | `SparseNKNGP` |
 
 # %%
 # The claims of this page.

@@ -17,7 +17,6 @@ from gpytorch_nkn.kernels import (
     KroneckerKernel,
     NeuralKernelNetwork,
     NonStationarySpectralKernel,
-    SeparableGridInterpolationKernel,
     StepKernel,
     WienerKernel,
 )
@@ -50,7 +49,6 @@ OF_COLUMNS = {
         InputWarpKernel,
         KroneckerKernel,
         NonStationarySpectralKernel,
-        SeparableGridInterpolationKernel,
     )
 }
 # Kernels of one column, on which the cases run too.

@@ -1,6 +1,3 @@
-import pickle
-from copy import deepcopy
-
 import gpytorch
 import pytest
 import torch
@@ -273,29 +270,6 @@ def test_large_grids_stay_factors():
     matrix = kernel.kernels[0](coordinates[0]).to_dense()
     right = (matrix @ vector @ matrix)[mask]
     torch.testing.assert_close(part @ torch.ones(87_000), right)
-
-
-def test_coordinates_are_found_after_a_change_of_data_type():
-    kernel = make().float()
-    cells = kernel.cells()
-    assert cells.dtype == torch.float32
-    with as_operator():
-        for x in (cells, cells[5:]):
-            operator = kernel(x).evaluate_kernel()
-            assert isinstance(operator, KroneckerProductLinearOperator | MaskedLinearOperator)
-            assert operator.to_dense().dtype == torch.float32
-            torch.testing.assert_close(operator.to_dense(), by_hand(kernel, x, x))
-
-
-def test_coordinates_are_in_the_state_and_in_copies():
-    kernel = make()
-    other = KroneckerKernel(factors(), [2 * part for part in COORDINATES])
-    other.load_state_dict(kernel.state_dict())
-    for copy in (other, deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
-        torch.testing.assert_close(copy.cells(), kernel.cells())
-        torch.testing.assert_close(
-            copy(kernel.cells()).to_dense(), kernel(kernel.cells()).to_dense()
-        )
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ class Solution(NamedTuple):
     residual: float
 
 
-# Is told of every solution, the tolerance that was asked for, and what it is the solution for.
+# Receives every solution, the tolerance, and what it is the solution for.
 Report = Callable[[Solution, float, str], None]
 
 

@@ -126,7 +126,7 @@ class LeftOutBlocks:
 
         Args:
             residual, noise, factors: As of :class:`GridLikelihood`.
-            chosen: Numbers of the blocks that are wanted; all of them by default.
+            chosen: Numbers of the blocks; all of them by default.
         """
         chosen = range(len(self.parts)) if chosen is None else chosen
         differentiate = torch.is_grad_enabled()
@@ -136,11 +136,7 @@ class LeftOutBlocks:
     def predictions(
         self, residual: Tensor, noise: Tensor, factors: Sequence[Tensor]
     ) -> Iterator[Tensor]:
-        """Predictions ``... x n_1 x ... x n_P`` of all cells without one block after the other.
-
-        Args:
-            residual, noise, factors: As of :class:`GridLikelihood`.
-        """
+        """Predictions ``... x n_1 x ... x n_P`` of all cells without one block after the other."""
         eigen = KroneckerEigen(factors)
         for part in self.parts:
             system = self.system(part, factors, noise, eigen)
@@ -156,16 +152,11 @@ class LeftOutBlocks:
         num_probes: int = 4,
         chosen: Sequence[int] | None = None,
     ) -> Tensor:
-        """By what the predicted variances must be multiplied to equal the squared errors ``...``.
+        """Factor of the predicted variances with which they equal the squared errors, ``...``.
 
-        The mean over the blocks of the ratio of their sum of squared errors to that of the
-        predicted variances of new observations, which is estimated with random vectors. (In the
-        ratio of the sums over all blocks one of them, at an edge, may make nearly all of both.)
-
-        Args:
-            residual, noise, factors: As of :class:`GridLikelihood`.
-            num_probes: Random vectors per block.
-            chosen: Numbers of the blocks that count; all of them by default.
+        The mean over the blocks of the sum of squared errors over that of predicted variances of
+        new observations, which is estimated with ``num_probes`` random vectors per block. (One
+        block at an edge could make up nearly all of a ratio of sums over all blocks.)
         """
         axes = tuple(range(-self.num_dims, 0))
         eigen = KroneckerEigen(factors)

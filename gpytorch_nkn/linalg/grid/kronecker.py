@@ -120,8 +120,7 @@ def symmetric_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
 def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     if not bool(matrix.isfinite().all()):
         raise NotPSDError("A factor of the covariance has entries that are not finite.")
-    values, vectors = torch.linalg.eigh(matrix)
-    return values, vectors
+    return tuple(torch.linalg.eigh(matrix))
 
 
 class KroneckerEigen:

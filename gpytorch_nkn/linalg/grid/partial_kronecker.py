@@ -30,10 +30,7 @@ class PartialGrid:
         num_dims: Number of dimensions ``P`` of the grid; those in front of them are a batch.
 
     Attributes:
-        observed: As given.
-        num_dims: As given.
         shape: Sizes ``n_1 x ... x n_P``.
-        batch_shape: ``...``.
         num_cells: Cells of the grid.
         num_observed: Observed cells ``...``.
         rows: For each dimension the positions at which a cell of any batch entry is missing.
@@ -126,8 +123,8 @@ class PartialKronecker:
       mean, and :math:`A_{hh}` is a good preconditioner.
     - in the space of the observed cells, with :math:`(A^{-1})_{oo}` as the preconditioner.
 
-    No imaginary observations with a large variance are needed; they make the system of the paper
-    so badly conditioned that its conjugate gradients end at their cap.
+    The paper's imaginary observations with a large variance make its system so badly conditioned
+    that conjugate gradients end at their cap.
 
     Args:
         grid: Which cells are observed.
@@ -136,9 +133,10 @@ class PartialKronecker:
         tolerance: Residual, relative to the right-hand side, at which a solve stops.
         max_iterations: Of conjugate gradients.
         eigen: Eigendecomposition of the factors, if there is one already.
-        report: What is told of every solution; by default a warning of those that are too far off.
+        report: Receives every solution; by default warns of those that are too far off.
 
     Attributes:
+        batch_shape: Batch shape of the systems.
         in_holes: Whether systems are solved in the space of the missing cells.
         iterations: Of all solves so far.
         expand: Rows of the eigenvectors at the missing cells' sub-grid.
@@ -169,7 +167,7 @@ class PartialKronecker:
         self.report = report
         self.iterations = 0
         own = self.inverse.shape[: self.inverse.dim() - grid.num_dims]
-        self._batch_shape = torch.broadcast_shapes(own, grid.batch_shape)
+        self.batch_shape = torch.broadcast_shapes(own, grid.batch_shape)
         self.in_holes = not grid.is_mostly_missing
         self.expand = [
             q.index_select(-2, r) for q, r in zip(self.eigen.vectors, grid.rows, strict=True)
@@ -179,11 +177,6 @@ class PartialKronecker:
             k.index_select(-2, r).index_select(-1, r)
             for k, r in zip(self.factors, grid.rows, strict=True)
         ]
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """Batch shape of the systems."""
-        return self._batch_shape
 
     # --- the parts ---
 
@@ -341,7 +334,7 @@ class PartialKronecker:
     # --- as matrices ---
 
     def unknown_cells(self) -> Tensor:
-        """Cells ``B x u`` that selfs are solved for, for each of the B entries of the batch."""
+        """Cells ``B x u`` that systems are solved for, for each of the B entries of the batch."""
         grid = self.grid
         mask = grid.missing if self.in_holes else grid.observed
         cells = mask.shape[mask.dim() - grid.num_dims :]

@@ -33,14 +33,13 @@ def hole_blocks(
 ) -> Tensor:
     """Return blocks of cells to hold out, which show how well holes of this kind are filled.
 
-    Each block is the pattern of missing cells moved elsewhere, such that at most 30 % of it lies
-    on missing cells, far from the other blocks or, if wanted, near the hole. Where a pattern
-    touches an edge of the grid, the cells between this edge and the moved pattern are held out
-    too, and the pattern is also mirrored to the opposite edge: a missing side is extrapolated, so
-    its blocks must be. A pattern without enough room is moved as far as most observed cells
-    remain. If the observed cells are too scattered for that, blocks are balls around some of
-    them, whose radii are distances of missing cells to the nearest observed one. A complete grid
-    gets boxes of a quarter of its sides.
+    Each block is the pattern of missing cells moved elsewhere, with at most 30 % of it on missing
+    cells. Where a pattern touches an edge of the grid, the cells between this edge and the moved
+    pattern are held out too, and the pattern is also mirrored to the opposite edge: a missing side
+    is extrapolated, so its blocks must be. A pattern without enough room is moved as far as most
+    observed cells remain. Among scattered cells, blocks are balls around observed ones, whose
+    radii are distances of missing cells to the nearest observed one. A complete grid gets boxes of
+    a quarter of its sides.
 
     Args:
         missing: Which cells are missing, ``n_1 x ... x n_P``.

@@ -52,11 +52,9 @@ _MAX_ELEMENTS = 2**27  # numbers that a joint posterior at points may take
 
 
 def _in_double(method: Callable) -> Callable:
-    """Let a float32 model run a method of its float64 copy.
+    """Let a float32 model run a method of its float64 copy, made anew when parameters change.
 
-    Variances are small differences of large numbers, and noise far below the signal is lost in
-    the rounding of float32 matrices. The copy is made anew when parameters or data change.
-    The model has a slot ``_double`` for it, and clears that with its other caches.
+    Variances are small differences of large numbers, which float32 rounds away.
     """
 
     @wraps(method)
@@ -93,12 +91,11 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         y(x_1, \dots, x_P) = m + f(x_1, \dots, x_P) + \varepsilon, \qquad
         \operatorname{cov}(f(x), f(x')) = \prod_{p=1}^P k_p(x_p, x'_p)
 
-    For images, videos, sensor arrays: tens of thousands to millions of cells, each dimension with
-    a kernel of its own. The covariance of the whole grid is a Kronecker product and never formed;
-    one evaluation takes :math:`O(\sum_p n_p^3 + i N \sum_p n_p)` time for N cells and a handful
-    of iterations i. The model is exact for the observed cells; there are no imaginary observations
-    at the missing ones, as in the paper. Slices in which no cell is observed are left out
-    altogether.
+    For images, videos, sensor arrays: tens of thousands to millions of cells. The covariance of the
+    grid is a Kronecker product and never formed; one evaluation takes
+    :math:`O(\sum_p n_p^3 + i N \sum_p n_p)` time for N cells and a handful of iterations i. The
+    model is exact for the observed cells, without the paper's imaginary observations at missing
+    ones. Slices in which no cell is observed are dropped.
 
     Args:
         coordinates: One tensor ``n_p`` or ``n_p x c_p`` per dimension: any number of slices,
@@ -108,16 +105,14 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         kernels: One kernel per dimension, each on the columns of its coordinates.
         missing: Further missing cells, True where missing, of the shape of targets or one that
             broadcasts to it.
-        likelihood: Default: Gaussian, with a weak log-normal prior on the noise, which is at least
-            a millionth of the variance of standardised targets.
+        likelihood: Default: Gaussian, with a weak log-normal prior on the noise.
         mean_module: Default: a constant.
         outcome_transform: Default: standardise; ``None`` for none.
         tolerance: Relative residual of the solves of predictions; default: 1e-6, in float32 1e-4.
-        max_iterations: Of conjugate gradients. A :class:`NumericalWarning` tells when they did not
-            reach the tolerance.
+        max_iterations: Of conjugate gradients; a :class:`NumericalWarning` says when they are too
+            few.
 
-    A batch shape of the kernels must broadcast to that of the targets; kernels without one are
-    shared by all grids of the batch.
+    The batch shape of the kernels must broadcast to that of the targets.
 
     ``fit_gpytorch_mll`` trains it by :func:`fit_grid_gp` and takes the options of that. A loop of
     one's own minimises ``-model.log_marginal_likelihood()``; there are no ``train_inputs``.
@@ -320,22 +315,20 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         )
         return loss(self.residual(), self.noise_variance(), self.factor_matrices())
 
-    def block_means(
-        self, blocks: Tensor, *, tolerance: float | None = None, max_iterations: int | None = None
-    ) -> Iterator[Tensor]:
+    def block_means(self, blocks: Tensor, *, tolerance: float | None = None) -> Iterator[Tensor]:
         """Predictions ``... x n_1 x ... x n_P`` of all cells without one block after the other.
 
         They are of transformed targets, and 0 in slices in which no cell is observed.
 
         Args:
             blocks: As of :meth:`block_errors`.
-            tolerance, max_iterations: Of these solves; by default those of predictions.
+            tolerance: Of these solves; by default that of predictions.
         """
         loss = LeftOutBlocks(
             self.grid,
             self.trimmed(blocks),
             tolerance=self.tolerance if tolerance is None else tolerance,
-            max_iterations=self.max_iterations if max_iterations is None else max_iterations,
+            max_iterations=self.max_iterations,
         )
         index: tuple[Any, ...] = torch.meshgrid(*self.kept, indexing="ij")
         with torch.no_grad():

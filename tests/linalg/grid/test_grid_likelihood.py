@@ -1,10 +1,8 @@
 import math
-import warnings
 
 import pytest
 import torch
 from linear_operator.utils.errors import NotPSDError
-from linear_operator.utils.warnings import NumericalWarning
 
 from gpytorch_nkn.linalg import GridLikelihood, LeftOutBlocks, PartialGrid
 from tests.linalg.grid.dense_grid import (
@@ -139,17 +137,6 @@ def test_a_warm_start_changes_no_result_and_saves_iterations(share):
     assert cold.iterations - again < again / 2
 
 
-def test_too_few_iterations_are_told_and_enough_are_not():
-    residual, noise, factors = sources((15, 16))
-    for share in (0.2, 0.7):
-        grid = random_grid((15, 16), share)
-        with pytest.warns(NumericalWarning, match=r"after 2 .* residual is .* tolerance 1e-08"):
-            GridLikelihood(grid, tolerance=1e-8, max_iterations=2)(residual, noise, factors)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            GridLikelihood(grid, tolerance=1e-8)(residual, noise, factors)
-
-
 def test_gradients_that_are_not_wanted_are_left_out():
     residual, noise, factors = sources((7, 9))
     value = GridLikelihood(random_grid((7, 9), 0.3), **TIGHT)(
@@ -231,19 +218,6 @@ def test_block_errors_of_a_batch(mask_batch, batches, batch, noise_batch, share)
         ]
     ).view(2, *full)
     compare(value, expected, residual, noise, factors)
-
-
-def test_blocks_may_differ_over_a_batch():
-    grid = random_grid((4, 5), 0.2, (2,))
-    residual, noise, factors = sources((4, 5), batch=(2,))
-    blocks = torch.zeros(1, 2, 4, 5, dtype=torch.bool)
-    blocks[0, 0, 0] = blocks[0, 1, :, -1] = True
-    value = LeftOutBlocks(grid, blocks, **TIGHT)(residual, noise, factors)
-    expected = [
-        left_out(residual[i], grid.observed[i], blocks[0, i], noise, factors)[0].mean()
-        for i in range(2)
-    ]
-    compare(value, torch.stack(expected)[None], residual, noise, factors)
 
 
 @pytest.mark.parametrize(("share", "batch"), [(0.2, ()), (0.7, (2,)), (0.0, ())])

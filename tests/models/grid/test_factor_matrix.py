@@ -8,7 +8,7 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import KroneckerGridGP
-from gpytorch_nkn.models.grid.factor_matrix import factor_diagonal, factor_matrix, toeplitz
+from gpytorch_nkn.models.grid.factor_matrix import factor_diagonal, factor_matrix
 
 
 class Warped(Kernel):
@@ -26,12 +26,6 @@ def test_equals_the_kernel_where_it_calls_itself_stationary(make):
     kernel, x = make().double(), torch.linspace(-1, 1, 41, dtype=torch.float64).unsqueeze(-1)
     expected = kernel(x).to_dense()
     torch.testing.assert_close(factor_matrix(kernel, x, regular=True), expected)
-
-
-def test_toeplitz_has_its_row_as_first_row_and_column():
-    row = torch.tensor([4.0, 3.0, 2.0])
-    expected = torch.tensor([[4.0, 3.0, 2.0], [3.0, 4.0, 3.0], [2.0, 3.0, 4.0]])
-    torch.testing.assert_close(toeplitz(row), expected)
 
 
 @pytest.mark.parametrize("scaled", [False, True])

@@ -1,6 +1,5 @@
 import copy
 import math
-import time
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator.utils.warnings import NumericalWarning
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.linalg import GridLikelihood, LeftOutBlocks
+from gpytorch_nkn.linalg import GridLikelihood
 from gpytorch_nkn.models import GridFit, KroneckerGridGP, fit_grid_gp
 from tests.models.grid.small_grids import all_points, dense, some_kernels
 
@@ -137,49 +136,6 @@ def raise_at(monkeypatch, cls, call, error):
     monkeypatch.setattr(cls, "__call__", wrapped)
 
 
-def test_ctrl_c_in_the_second_start_keeps_the_first(monkeypatch):
-    options = {"calibrate": False, "block_steps": 0, "likelihood_steps": 6}
-    expected = small()
-    fit_grid_gp(expected, **options)
-    model = small()
-    raise_at(monkeypatch, GridLikelihood, 9, KeyboardInterrupt)
-    with pytest.warns(UserWarning, match="interrupted; the best parameters so far are kept"):
-        fit = fit_grid_gp(model, restarts=3, **options)
-    assert [record.status for record in fit.restarts] == ["done", "interrupted"]
-    assert fit.best == 0 and not model.training
-    torch.testing.assert_close(raw(model), raw(expected))
-    assert model.grid_mean().isfinite().all()
-
-
-def test_ctrl_c_in_the_first_steps(monkeypatch):
-    model = small()
-    with monkeypatch.context() as patch:
-        raise_at(patch, GridLikelihood, 3, KeyboardInterrupt)
-        with pytest.warns(UserWarning, match="interrupted"):
-            fit = fit_grid_gp(model, **SHORT)
-        assert fit.restarts[0].status == "interrupted" and math.isfinite(fit.scale)
-    with monkeypatch.context() as patch:
-        raise_at(patch, GridLikelihood, 1, KeyboardInterrupt)
-        with pytest.raises(KeyboardInterrupt):
-            fit_grid_gp(model, **SHORT)
-    assert not model.training
-
-
-def test_ctrl_c_between_the_steps(monkeypatch):
-    options = {"likelihood_steps": 6, "block_steps": 0}
-    expected, model = small(), small()
-    fit_grid_gp(expected, calibrate=False, **options)
-
-    def scale(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(LeftOutBlocks, "scale", scale)
-    with pytest.warns(UserWarning, match="interrupted"):
-        fit = fit_grid_gp(model, **options)
-    assert fit.restarts[-1].status == "interrupted" and not model.training
-    torch.testing.assert_close(raw(model), raw(expected))
-
-
 def test_one_warning_tells_of_all_solves_that_went_wrong():
     kernels = [RBFKernel(), RBFKernel()]
     for kernel in kernels:
@@ -190,32 +146,6 @@ def test_one_warning_tells_of_all_solves_that_went_wrong():
         fit_grid_gp(model, start=None, likelihood_steps=4, block_steps=0, calibrate=False)
     messages = [str(w.message) for w in caught if w.category is NumericalWarning]
     assert len(messages) == 1 and "left with relative residuals of up to" in messages[0]
-
-
-@pytest.mark.parametrize("budget, restarts", [(6.0, 1), (40.0, 9), (1e-6, 2)])
-def test_the_budget_ends_it(monkeypatch, budget, restarts):
-    clock = [0.0]
-
-    def tick():
-        clock[0] += 1.0
-        return clock[0]
-
-    model, expected = small(), small()
-    options = {"likelihood_steps": 10, "block_steps": 0, "calibrate": False}
-    fit_grid_gp(expected, **options)
-    monkeypatch.setattr(time, "monotonic", tick)
-    fit = fit_grid_gp(model, budget=budget, restarts=restarts, **options)
-    assert clock[0] < budget + 12
-    assert not model.training and model.grid_mean().isfinite().all()
-    if budget == 40.0:
-        assert fit.restarts[-1].status == "budget" and 1 < len(fit.restarts) < 9
-        assert fit.restarts[0].status == "done"
-        best = min((r for r in fit.restarts if r.status == "done"), key=lambda r: r.block_error)
-        assert fit.best == best.number
-        if fit.best == 0:
-            torch.testing.assert_close(raw(model), raw(expected))
-    else:
-        assert fit.restarts[0].status == "budget" and len(fit.restarts) == 1
 
 
 def test_a_start_that_fails_and_one_that_does_not(monkeypatch):
@@ -321,23 +251,6 @@ def test_calibration_of_a_batch_with_kernels_of_its_own():
     torch.testing.assert_close(ratio, ratio[:, :1].expand_as(ratio), rtol=1e-4, atol=1e-6)
     assert ratio[0, 0] / ratio[1, 0] == pytest.approx(30.0, rel=0.6)
     assert fit.scale == pytest.approx(ratio[:, 0].mean().item(), rel=1e-3)
-
-
-def test_frozen_parameters_stay():
-    kernels = [ScaleKernel(PeriodicKernel()), RBFKernel()]
-    kernels[0].base_kernel.period_length = 7.0
-    kernels[0].base_kernel.raw_period_length.requires_grad_(False)
-    kernels[1].raw_lengthscale.requires_grad_(False)
-    model = small(kernels=kernels)
-    model.likelihood.noise = 0.05
-    model.likelihood.noise_covar.raw_noise.requires_grad_(False)
-    frozen = [p for p in model.parameters() if not p.requires_grad]
-    before, moving = [p.clone() for p in frozen], kernels[0].outputscale.item()
-    fit = fit_grid_gp(model, restarts=2, **SHORT)
-    assert len(frozen) == 3
-    torch.testing.assert_close(frozen, before, rtol=0, atol=0)
-    assert kernels[0].outputscale.item() != moving and fit.scale == 1.0
-    assert not any(p.requires_grad for p in frozen)
 
 
 # --- other grids ---

@@ -120,16 +120,6 @@ def test_scattered_cells(share):
     assert len(blocks) == 3 and not (blocks & missing).any()
 
 
-def test_what_scattered_means():
-    assert not any(is_scattered(mask(name)) for name in ("square", "corner", "forecast", "cube"))
-    dotted = torch.zeros(9, 9, dtype=torch.bool)
-    dotted[::2, ::2] = True
-    assert is_scattered(dotted)
-    thin = torch.zeros(9, 9, dtype=torch.bool)
-    thin[4] = True  # every cell has an observed neighbour above
-    assert is_scattered(thin)
-
-
 def test_no_room_at_all():
     almost = torch.ones(6, 6, dtype=torch.bool)
     almost[0, 0] = almost[5, 5] = False

@@ -12,7 +12,7 @@ from linear_operator.utils.warnings import NumericalWarning
 
 import gpytorch_nkn.models.grid.kronecker_grid_gp as kronecker_grid_gp
 from gpytorch_nkn.models import KroneckerGridGP
-from tests.models.grid.small_grids import all_points, dense, make
+from tests.models.grid.small_grids import all_points
 
 BOUNDS = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 
@@ -32,17 +32,6 @@ def peak_model(**options):
     model = KroneckerGridGP([rows, columns], values, kernels, **options)
     model.likelihood.noise = 1e-3
     return model.eval()
-
-
-def test_samples_of_the_posterior_have_its_moments():
-    model, values, missing = make((6, 7), 0.3)
-    points = torch.rand(3, 2)
-    mean, covariance = dense(model, values, missing, points)
-    sampler = SobolQMCNormalSampler(torch.Size([2048]), seed=0)
-    samples = sampler(model.posterior(points))[..., 0]
-    scale = covariance.diagonal().mean()
-    torch.testing.assert_close(samples.mean(0), mean, rtol=0, atol=0.02 * scale.sqrt().item())
-    torch.testing.assert_close(samples.T.cov(), covariance, rtol=0, atol=0.05 * scale.item())
 
 
 @pytest.mark.parametrize("acquisition", [qLogExpectedImprovement, qExpectedImprovement])

@@ -247,17 +247,6 @@ def test_a_constant_image_is_continued(batch):
     assert (variance > 0).all() and variance.isfinite().all()
 
 
-@pytest.mark.parametrize("size", [1e-12, 1e9])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_the_unit_of_the_values_does_not_matter(size, dtype):
-    missing = VALUES > 0.5
-    coordinates = [ROWS.to(dtype), COLUMNS.to(dtype)]
-    expected, variance = build(coordinates, VALUES.to(dtype), missing=missing).predict()
-    found, scaled = build(coordinates, (size * VALUES).to(dtype), missing=missing).predict()
-    torch.testing.assert_close(found / size, expected, rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(scaled / size / size, variance, rtol=1e-3, atol=1e-5)
-
-
 @pytest.mark.parametrize("level", [0.1, 1e7 + 0.1, -3e-9])
 def test_rounding_of_a_constant_is_not_taken_for_a_signal(level):
     values = torch.full((5, 6), level)
