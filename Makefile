@@ -18,7 +18,7 @@ DEVICE ?= cpu
 SETTINGS ?=
 # Sources of the compiled evaluator; without a C++ compiler the package does without it.
 NATIVE = $(wildcard gpytorch_nkn/kernels/evaluation/cpp/native*)
-BENCHMARKS ?= step fit_speed botorch_fit time_series forecast_panel covariates uci tables askl dank spectral_gp texture photographs grid_speed recovery stybtang_terms bayesian_optimization budgets reports gpu
+BENCHMARKS ?= step fit_speed drop_in_time time_series forecast_panel long_series covariates uci tables askl dank spectral_gp large_tables scaling texture photographs grid_speed recovery bayesian_optimization bo_real_loops gpu
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -63,8 +63,8 @@ tutorials: $(VENV)/.installed-dev ## Bring the notebooks in step with their scri
 	set -e; for script in tutorials/*.py; do $(BIN)/jupytext --to ipynb --set-kernel python3 --update "$$script"; done
 	$(BIN)/python -m pytest --nbmake --overwrite tutorials
 
-benchmarks: $(VENV)/.installed-benchmarks ## Run the benchmarks (hours); figures go to benchmarks/RESULTS.md
-	set -e; for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name; done
+benchmarks: $(VENV)/.installed-benchmarks ## Run the benchmarks (hours); tables go to benchmarks/results
+	set -e; for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name --write; done; $(BIN)/python -m benchmarks.report
 
 clean: ## Remove .venv, builds and caches
 	rm -rf .venv .venv-newest .venv-oldest build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* htmlcov

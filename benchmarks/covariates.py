@@ -1,62 +1,40 @@
 """Forecasts with and without covariates, whose values at the times of the forecast are known.
 
-``python -m benchmarks.covariates`` prints a Markdown table for two series, each forecast from
-several origins: monthly road casualties (kilometres driven, petrol price, a law; a year ahead) and
-half-hourly demand for electricity (temperature, also averaged over the past 6 and 24 hours, days
-at work; a week ahead from 2,000 points). AutoARIMA of statsforecast is there if that is installed,
-with the same covariates as regressors, and only for the months: seasons of 48 steps are too long
-for it. The environment variable GPYTORCH_NKN_DATA names the folder of the data.
+Monthly road casualties (kilometres driven, petrol price, a law; a year ahead) and half-hourly
+demand for electricity (temperature, also averaged over the past 6 and 24 hours, days at work; a
+week ahead from 2,000 points), each from several origins. AutoARIMA takes the covariates as
+regressors, and only the months: seasons of 48 steps are too long for it. GPYTORCH_NKN_DATA names
+the folder of the data.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-import time
-import warnings
-from collections.abc import Callable
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
-from benchmarks.data import data_folder
+from benchmarks.data import load_frame
+from benchmarks.report import Table, grouped
+from benchmarks.runner import Axis, Benchmark, timed
 from gpytorch_nkn.estimators import NKNForecaster
 
-__all__ = ["main"]
+__all__ = ["BENCHMARK"]
 
 _POINTS = 2000  # half-hours that are learned from
-_LEVEL = 95
-Forecast = tuple[np.ndarray, np.ndarray, np.ndarray]  # median, lower and upper end
-
-
-def main() -> int:
-    """Run everything and print the table."""
-    try:
-        road, demand = _road_casualties(), _half_hourly_demand()
-    except FileNotFoundError as error:
-        print(error, file=sys.stderr)
-        return 1
-    warnings.simplefilter("ignore", UserWarning)  # a law that is not yet in force
-    print("| series | method | covariates | MASE | MSIS | 95 % coverage | CPU s |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    methods: dict[str, Callable] = {"NKNForecaster": _ours, "seasonal naive": _naive}
-    if importlib.util.find_spec("statsforecast"):
-        methods["AutoARIMA"] = _arima
-    origins = range(96, len(road[0]) - 11, 12)
-    _rows("road casualties", *road, methods, origins, horizon=12, season=12)
-    methods.pop("AutoARIMA", None)
-    origins = range(len(demand[0]) - 3 * 336, len(demand[0]), 336)
-    _rows("half-hourly demand", *demand, methods, origins, horizon=336, season=336)
-    return 0
+_SEASONS = {"road casualties": 12, "half-hourly demand": 336}  # and horizons
 
 
 def _road_casualties() -> tuple[pd.Series, pd.DataFrame]:
-    frame = pd.read_csv(data_folder() / "covariate_series" / "road_casualties.csv", index_col="x")
+    frame = load_frame("covariate_series/road_casualties.csv", index_col="x")
     return frame["drivers"], frame[["kms", "petrol_price", "law"]]
 
 
 def _half_hourly_demand() -> tuple[pd.Series, pd.DataFrame]:
-    frame = pd.read_csv(data_folder() / "long_series" / "half_hourly_demand.csv", index_col="x")
+    frame = load_frame("long_series/half_hourly_demand.csv", index_col="x")
     known = frame[["temperature", "workday"]].copy()
     for hours in (6, 24):
         known[f"temperature_{hours}h"] = known["temperature"].rolling(2 * hours).mean()
@@ -64,83 +42,102 @@ def _half_hourly_demand() -> tuple[pd.Series, pd.DataFrame]:
     return frame["demand"].iloc[rows], known.iloc[rows]
 
 
-def _rows(
-    name: str,
-    y: pd.Series,
-    covariates: pd.DataFrame,
-    methods: dict[str, Callable],
-    origins: range,
-    *,
-    horizon: int,
-    season: int,
-) -> None:
-    for method, run in methods.items():
-        for known in (None, covariates):
-            if known is not None and run is _naive:
-                continue
-            begin, scores = time.process_time(), []
-            for origin in origins:
-                past, ahead = slice(origin), slice(origin, origin + horizon)
-                beside = (None, None) if known is None else (known.iloc[past], known.iloc[ahead])
-                found = run(y.iloc[past], y.index[ahead], *beside, season)
-                values = y.iloc[past].to_numpy()
-                step = np.abs(values[season:] - values[:-season]).mean()
-                scores.append(_scores(found, y.iloc[ahead].to_numpy(), step))
-            seconds = (time.process_time() - begin) / len(origins)
-            mase, msis, covered = np.mean(scores, axis=0)
-            columns = "none" if known is None else ", ".join(known.columns)
-            print(
-                f"| {name} | {method} | {columns} | {mase:.3f} | {msis:.2f} | "
-                f"{100 * covered:.0f} % | {seconds:.1f} |",
-                flush=True,
-            )
+_LOAD = {"road casualties": _road_casualties, "half-hourly demand": _half_hourly_demand}
 
 
-def _scores(found: Forecast, y: np.ndarray, step: float) -> tuple[float, float, float]:
-    """Mean absolute and interval scores by the error of the seasonal naive rule; coverage."""
-    median, low, high = found
-    missed = np.clip(low - y, 0, None) + np.clip(y - high, 0, None)
-    interval = high - low + 2 / (1 - _LEVEL / 100) * missed
-    inside = (y >= low) & (y <= high)
-    return np.abs(median - y).mean() / step, interval.mean() / step, inside.mean()
+def run(series: str, method: str, origin: int) -> dict:
+    """Scores of a forecast; a name of a method that ends in + takes the covariates."""
+    torch.set_num_threads(1)
+    y, known = _LOAD[series]()
+    season = _SEASONS[series]
+    first = range(96, len(y) - 11, 12) if season == 12 else range(len(y) - 3 * 336, len(y), 336)
+    start = first[origin]
+    past, times = y.iloc[:start], y.index[start : start + season]
+    beside: Any = None
+    if method.endswith("+"):
+        beside = known.iloc[:start], known.iloc[start : start + season]
+    make = _METHODS[method.removesuffix("+")]
+    (median, low, high), seconds = timed(lambda: make(past, times, beside, season))
+    truth, values = y.loc[times].to_numpy(), past.to_numpy()
+    scale = np.abs(values[season:] - values[:-season]).mean()
+    missed = np.clip(low - truth, 0, None) + np.clip(truth - high, 0, None)
+    return {
+        "covariates": ", ".join(known.columns) if beside else "none",
+        "mase": np.abs(median - truth).mean() / scale,
+        "msis": (high - low + 2 / 0.05 * missed).mean() / scale,
+        "covered": float(np.mean((truth >= low) & (truth <= high))),
+        "seconds": seconds,
+    }
 
 
-def _ours(
-    past: pd.Series,
-    times: pd.Index,
-    known: pd.DataFrame | None,
-    later: pd.DataFrame | None,
-    season: int,
-) -> Forecast:
-    model = NKNForecaster(random_state=0, progress=False).fit(past, covariates=known)
-    found = model.predict_quantiles(times, [0.5, 0.025, 0.975], covariates=later)
-    return found[:, 0], found[:, 1], found[:, 2]
+def _ours(past: pd.Series, times: pd.Index, beside: Any, season: int) -> tuple:
+    before, ahead = beside or (None, None)
+    model = NKNForecaster(random_state=0, progress=False).fit(past, covariates=before)
+    return tuple(model.predict_quantiles(times, [0.5, 0.025, 0.975], covariates=ahead).T)
 
 
-def _naive(past: pd.Series, times: pd.Index, known: None, later: None, season: int) -> Forecast:
+def _naive(past: pd.Series, times: pd.Index, beside: Any, season: int) -> tuple:
     values = past.to_numpy()
     width = 1.96 * np.std(values[season:] - values[:-season])
     found = values[-season:][: len(times)]
     return found, found - width, found + width
 
 
-def _arima(
-    past: pd.Series,
-    times: pd.Index,
-    known: pd.DataFrame | None,
-    later: pd.DataFrame | None,
-    season: int,
-) -> Forecast:
+def _arima(past: pd.Series, times: pd.Index, beside: Any, season: int) -> tuple:
     from statsforecast.models import AutoARIMA
 
-    regressors: tuple = (None, None)
-    if known is not None and later is not None:
-        varies = known.std() > 0
-        regressors = known.loc[:, varies].to_numpy(float), later.loc[:, varies].to_numpy(float)
-    model = AutoARIMA(season_length=season).fit(past.to_numpy(float), regressors[0])
-    found = model.predict(len(times), regressors[1], level=[_LEVEL])
-    return found["mean"], found[f"lo-{_LEVEL}"], found[f"hi-{_LEVEL}"]
+    before = ahead = None
+    if beside:
+        varies = beside[0].std() > 0
+        before, ahead = (part.loc[:, varies].to_numpy(float) for part in beside)
+    model = AutoARIMA(season_length=season).fit(past.to_numpy(float), before)
+    found = model.predict(len(times), ahead, level=[95])
+    return found["mean"], found["lo-95"], found["hi-95"]
 
+
+_METHODS = {"NKNForecaster": _ours, "seasonal naive": _naive, "AutoARIMA": _arima}
+
+
+def tables(rows: list[dict]) -> dict[str, Table]:
+    """Means over the origins."""
+    rows = [{**row, "method": row["method"].removesuffix("+")} for row in rows]
+    lines = []
+    for (series, method, known), runs in grouped(rows, "series", "method", "covariates").items():
+        names = ("mase", "msis", "covered", "seconds")
+        mean = {name: fmean(row[name] for row in runs) for name in names}
+        lines.append(
+            {
+                "series": series,
+                "method": method,
+                "covariates": known,
+                "MASE": f"{mean['mase']:.3f}",
+                "MSIS": f"{mean['msis']:.2f}",
+                "95 % coverage": f"{100 * mean['covered']:.0f} %",
+                "CPU s": f"{mean['seconds']:.1f}",
+            }
+        )
+    return {"covariates": Table.of(lines)}
+
+
+def _possible(job: dict) -> bool:
+    if job["series"] == "half-hourly demand":
+        return job["origin"] < 3 and not job["method"].startswith("AutoARIMA")
+    return True
+
+
+BENCHMARK = Benchmark(
+    "covariates",
+    __doc__,
+    {
+        "series": Axis(list(_SEASONS)),
+        "method": Axis([*_METHODS, "NKNForecaster+", "AutoARIMA+"]),
+        "origin": Axis(range(8)),
+    },
+    run,
+    tables,
+    possible=_possible,
+    needs={"AutoARIMA": "statsforecast", "AutoARIMA+": "statsforecast"},
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(BENCHMARK.main())

@@ -1,16 +1,13 @@
 """What a network costs in place of GPyTorch's RBF kernel, in ten uses of everyday code.
 
-``python -m benchmarks.drop_in_time`` prints the time of a training step or of predictions in
-multiples of that with RBF, then fits in multiples of BoTorch's. Both take turns; process CPU time,
-one thread, median of the ratios.
+The time of a training step or of predictions in multiples of that with RBF, then fits in multiples
+of BoTorch's. Both take turns; process CPU time, median of the ratios.
 """
 
-import os
+from __future__ import annotations
 
-os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # before torch reads them
-
+import sys
 import time
-import warnings
 from statistics import median
 
 import torch
@@ -22,10 +19,13 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.models.deep_gps import DeepGP, DeepGPLayer
 from gpytorch.priors import LogNormalPrior
 
+from benchmarks.report import Table
+from benchmarks.runner import Axis, Benchmark, ratios_in_turn
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.evaluation import evaluator_in_use
 
-_POINTS, _DIM, _TURNS, _FITS = 60, 4, 60, 3
+__all__ = ["BENCHMARK"]
+
+_POINTS, _DIM = 60, 4
 
 
 def _stock(dim, *shape):
@@ -58,11 +58,9 @@ class _Exact(_Forward, models.ExactGP):
 
 
 class _Layer(_Forward, DeepGPLayer):
-    def __init__(self, x, kernel, *shape, tasks=None):
+    def __init__(self, x, kernel, *shape):
         posterior = variational.CholeskyVariationalDistribution(len(x), torch.Size(shape))
         strategy = variational.VariationalStrategy(self, x.expand(*shape, -1, -1), posterior)
-        if tasks:
-            strategy = variational.LMCVariationalStrategy(strategy, tasks, num_latents=3)
         super().__init__(strategy, x.size(-1), shape[0] if shape else None)
         self.mean, self.kernel = means.ConstantMean(batch_shape=torch.Size(shape)), kernel
         self.features = torch.nn.Identity()
@@ -75,10 +73,7 @@ class _Variational(_Layer):
 class _Deep(DeepGP):
     def __init__(self, x, make):
         super().__init__()
-        self.layers = torch.nn.Sequential(
-            _Layer(x, make(_DIM, 2), 2),
-            _Layer(x[:, :2], make(2)),
-        )
+        self.layers = torch.nn.Sequential(_Layer(x, make(_DIM, 2), 2), _Layer(x[:, :2], make(2)))
 
     def forward(self, x):
         return self.layers(x)
@@ -101,16 +96,10 @@ def _exact(kernel, dim=_DIM, features=None):
     return _training(model, mlls.ExactMarginalLogLikelihood(model.likelihood, model), y)
 
 
-def _approximate(make, tasks=None, deep=False):
-    (x, y), shape = _data(), [3] if tasks else []
-    inducing, likelihood = x[:20].clone(), likelihoods.GaussianLikelihood()
-    if tasks:
-        likelihood = likelihoods.MultitaskGaussianLikelihood(tasks)
-        y = torch.stack([y.roll(task) for task in range(tasks)], -1)
-    if deep:
-        model = _Deep(inducing, make)
-    else:
-        model = _Variational(inducing, make(_DIM, *shape), *shape, tasks=tasks)
+def _approximate(make, deep=False):
+    (x, y), likelihood = _data(), likelihoods.GaussianLikelihood()
+    inducing = x[:20].clone()
+    model = _Deep(inducing, make) if deep else _Variational(inducing, make(_DIM))
     mll = mlls.VariationalELBO(likelihood, model, _POINTS)
     return _training(model, mlls.DeepApproximateMLL(mll) if deep else mll, y, inputs=(x,))
 
@@ -139,18 +128,6 @@ def _deep_kernel(make):
     return _exact(make(2), features=torch.nn.Sequential(*layers))
 
 
-def _fantasies(make):
-    model, (x, y) = _botorch(make).eval(), _data(1)
-    model.posterior(x[:8])
-    observe = model.condition_on_observations
-    return lambda: observe(x[:2], y[:2, None]).posterior(x[:8]).variance
-
-
-def _jacobian(make):
-    model, x = _botorch(make).eval(), _data(1)[0][:10]
-    return lambda: torch.autograd.functional.jacobian(lambda z: model.posterior(z).mean, x)
-
-
 def _fit(make, tasks=False, softplus=False):
     def run():
         prior, bound = LogNormalPrior(-4.0, 1.0), GreaterThan(1e-4, initial_value=0.018)
@@ -169,36 +146,50 @@ _USES = {
     "SGPR": _inducing,
     "MultiTaskGP": _multitask,
     "deep kernel learning": _deep_kernel,
-    "LMC": lambda make: _approximate(make, tasks=4),
     "deep GP": lambda make: _approximate(make, deep=True),
     "KISS-GP": lambda make: _exact(
         kernels.GridInterpolationKernel(make(1), grid_size=32, num_dims=1), dim=1
     ),
-    "fantasies and their posterior": _fantasies,
-    "Jacobian of the posterior mean": _jacobian,
     "fit of SingleTaskGP": _fit,
     "fit of SingleTaskGP, softplus noise": lambda make: _fit(make, softplus=True),
     "fit of MultiTaskGP": lambda make: _fit(make, tasks=True),
 }
 
 
-def _seconds(step):
-    start = time.process_time()
-    step()
-    return time.process_time() - start
+def run(use: str, turns: int) -> dict:
+    """Milliseconds of both ways in turn."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        steps = {"stock": _USES[use](_stock), "network": _USES[use](_network)}
+        count = min(turns, 3) if use.startswith("fit") else turns
+        seconds = ratios_in_turn(steps, "stock", count, time.process_time)
+    finally:
+        torch.set_default_dtype(default)
+    pairs = zip(seconds["network"], seconds["stock"], strict=True)
+    found = {name: 1e3 * median(own) for name, own in seconds.items()}
+    return {**found, "ratio": median(own / stock for own, stock in pairs)}
 
+
+def tables(rows: list[dict]) -> dict[str, Table]:
+    """A row for each use."""
+    lines = [
+        {
+            "use": row["use"],
+            "stock, ms": f"{row['stock']:,.1f}",
+            "network, ms": f"{row['network']:,.1f}",
+            "network / stock": f"{row['ratio']:.2f}",
+        }
+        for row in rows
+    ]
+    return {"drop_in_time": Table.of(lines)}
+
+
+BENCHMARK = Benchmark(
+    "drop_in_time", __doc__, {"use": Axis(list(_USES))}, run, tables, settings={"turns": 60}
+)
 
 if __name__ == "__main__":
-    torch.set_default_dtype(torch.float64)
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    print(f"N = {_POINTS}, {_DIM} columns. torch {torch.__version__}. {evaluator_in_use()}\n")
-    print("| use | stock, ms | network, ms | network / stock |\n| --- | --- | --- | --- |")
-    for name, use in _USES.items():
-        torch.manual_seed(0)
-        stock, own = use(_stock), use(_network)
-        turns = _FITS if name.startswith("fit") else _TURNS
-        pairs = [(_seconds(stock), _seconds(own)) for _ in range(turns + 1)][1:]  # after imports
-        first, second = (1e3 * median(times) for times in zip(*pairs, strict=True))
-        ratio = median(b / a for a, b in pairs)
-        print(f"| {name} | {first:.1f} | {second:.1f} | {ratio:.2f} |", flush=True)
+    sys.exit(BENCHMARK.main())

@@ -1,317 +1,208 @@
 """Forecasts of everyday series from rolling origins, beside those of the usual forecasters.
 
-``python -m benchmarks.forecast_panel`` forecasts the last horizon of every series of a panel, the
-horizon before it, and so on, each from all that came before, adds each finished forecast to a
-JSON-lines file (so that a second call goes on where the first one ended), and prints the scores
-as a Markdown table; ``--summary`` prints them without running anything, ``--long`` does the same
-for a few long series, each run in a process of its own, whose peak memory counts. The environment
-variable GPYTORCH_NKN_DATA names the folder of the data.
-
-Forecasters are told the season of a series where it is a short one. Seasons of 48 and 52 steps,
-which those of statsforecast do without, are not told to any; ours may read them off the time axis.
+The last horizon of each of 57 series, the horizon before it, and so on, each from all that came
+before. Forecasters receive the season of a series up to 24 steps; those of 48 and 52 steps none,
+but ours may infer it from the time axis. GPYTORCH_NKN_DATA names the folder of the data.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
-import json
-import multiprocessing
-import os
+import math
 import sys
-import traceback
-import warnings
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import metadata
-from pathlib import Path
 
 import numpy as np
+import torch
 
-from benchmarks.data import load_long_series, load_panel
-from benchmarks.forecast_panel_report import LongTask, long_table, panel_table
+from benchmarks.data import load_panel
+from benchmarks.report import Table, grouped
+from benchmarks.runner import Axis, Benchmark, timed
+from gpytorch_nkn.estimators import NKNForecaster
 
-__all__ = ["main"]
+__all__ = ["BENCHMARK", "OURS", "forecast_of_ours", "forecast_of_peer", "score"]
 
+_LONGEST_SEASON, _FEWEST_POINTS = 24, 12
 _LEVELS = (80, 95)
-_LONGEST_SEASON = 24  # that is told
-_ORIGINS = 3
-_FEWEST_POINTS = 12
-_SEED = 0
-# The sunspots have no season by the calendar: their cycle is of about eleven years.
-_LONG = {
-    "half_hourly_demand": LongTask(336, (48, 336), "30min"),
-    "daily_temperature": LongTask(60, (365,), "D"),
-    "monthly_sunspots": LongTask(60, (132,), "MS"),
-}
-_OURS: dict[str, dict] = {
-    "fast": {"quality": "fast"},
+OURS: dict[str, dict] = {
     "default": {},
-    "best": {"quality": "best"},
-    "auto-seasons": {"seasons": "auto"},
-    "no-priors": {"priors": False},
-    "network": {"structure": "time_series"},
-    "fixed-sum": {"quality": "fast", "transform": "identity"},
+    '`quality="fast"`': {"quality": "fast"},
+    '`quality="best"`': {"quality": "best"},
+    "`priors=False`": {"priors": False},
+    '`structure="time_series"`': {"structure": "time_series"},
 }
-_PEERS = ("AutoARIMA", "AutoETS", "AutoTheta", "AutoCES", "SeasonalNaive")
-_METHODS = (*_OURS, *_PEERS)
-_LONG_METHODS = ("default", "SeasonalNaive", "MSTL", "AutoTBATS", "Prophet")
-_THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
-)
-_LIBRARIES = ("torch", "gpytorch", "numpy", "scipy", "statsforecast", "prophet")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is missing in the results file and print the table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.forecast_panel", description=__doc__
-    )
-    parser.add_argument("--long", action="store_true", help="the long series")
-    parser.add_argument("--series", nargs="+", metavar="NAME", help="all by default")
-    parser.add_argument("--origins", type=int, default=_ORIGINS, metavar="K", help="of the panel")
-    parser.add_argument(
-        "--methods",
-        nargs="+",
-        choices=sorted({*_METHODS, *_LONG_METHODS}),
-        metavar="NAME",
-        help=f"default: default and the peers; {', '.join(_METHODS)} (long: {_LONG_METHODS})",
-    )
-    parser.add_argument("--summary", action="store_true", help="print the table, run nothing")
-    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="processes of one core")
-    parser.add_argument(
-        "--out", type=Path, default=Path("benchmarks/forecast_panel.jsonl"), metavar="FILE"
-    )
-    args = parser.parse_args(argv)
-    try:
-        known = tuple(_LONG) if args.long else tuple(load_panel())
-    except FileNotFoundError as error:
-        parser.error(str(error))
-    names = args.series or known
-    if unknown := [name for name in names if name not in known]:
-        parser.error(f"--series must be of {', '.join(known)}; got {', '.join(unknown)}.")
-    if args.summary:
-        methods = args.methods or tuple(dict.fromkeys((*_METHODS, *_LONG_METHODS)))
-    else:
-        usual = _LONG_METHODS if args.long else ("default", *_PEERS)
-        methods = [name for name in args.methods or usual if _is_available(name)]
-    try:
-        wanted = _long_jobs(names, methods) if args.long else _jobs(names, methods, args.origins)
-    except FileNotFoundError as error:
-        parser.error(str(error))
-    records = _read(args.out)
-    failures = 0
-    if not args.summary:
-        failures = _run([job for job in wanted if _key(job) not in records], args, records)
-    found = [records[_key(job)] for job in wanted if _key(job) in records]
-    print(long_table(found, _LONG) if args.long else panel_table(found, load_panel()))
-    return 1 if failures else 0
-
-
-def _jobs(names: Sequence[str], methods: Sequence[str], origins: int) -> list[dict]:
-    """Forecasts of a series by all methods, where enough points are before an origin."""
-    panel = load_panel()
-    found = []
-    for name in names:
-        series = panel[name]
-        fewest = max(_FEWEST_POINTS, 2 * _told_season(series.season) + 2, series.season + 1)
-        for origin in range(origins):
-            if series.y.size - (origin + 1) * series.horizon >= fewest:
-                found += [{"series": name, "origin": origin, "method": m} for m in methods]
-    return found
-
-
-def _long_jobs(names: Sequence[str], methods: Sequence[str]) -> list[dict]:
-    for name in names:
-        load_long_series(name)
-    return [
-        {"series": name, "origin": 0, "method": m, "long": True} for name in names for m in methods
-    ]
-
-
-def _run(jobs: Sequence[dict], args: argparse.Namespace, records: dict[str, dict]) -> int:
-    """How many of ``jobs`` failed; the others are added to the file and to ``records``."""
-    print(f"{len(jobs)} runs are missing in {args.out}.", file=sys.stderr)
-    if not jobs:
-        return 0
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))  # for the processes to come
-    failures = 0
-    with ProcessPoolExecutor(
-        args.jobs,
-        mp_context=multiprocessing.get_context("spawn"),
-        max_tasks_per_child=1 if args.long else None,
-    ) as pool:
-        for finished in as_completed([pool.submit(_run_one, job) for job in jobs]):
-            record = finished.result()
-            if "fault" in record:
-                failures += 1
-                print(f"{_key(record)} failed:\n{record['fault']}", file=sys.stderr)
-                continue
-            with args.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
-            records[_key(record)] = record
-            print(f"{_key(record)}: {record['cpu_seconds']:.2f} CPU s", file=sys.stderr)
-    return failures
-
-
-def _key(job: dict) -> str:
-    return f"{job['series']} | origin {job['origin']} | {job['method']}"
-
-
-def _read(path: Path) -> dict[str, dict]:
-    if not path.exists():
-        return {}
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return {_key(record): record for record in map(json.loads, filter(None, lines))}
-
-
-def _is_available(method: str) -> bool:
-    library = "prophet" if method == "Prophet" else "statsforecast"
-    if method not in _OURS and importlib.util.find_spec(library) is None:
-        print(f"{method} is left out: pip install {library} to run it.", file=sys.stderr)
-        return False
-    return True
-
-
-def _run_one(job: dict) -> dict:
-    """The record of a run, or ``fault`` beside the job."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return _forecast(job)
-        except Exception:
-            return {**job, "fault": traceback.format_exc()[-2000:]}
-
-
-def _forecast(job: dict) -> dict:
-    name, method = job["series"], job["method"]
-    if job.get("long"):
-        x, y = load_long_series(name)
-        horizon, seasons, _ = _LONG[name]
-        told: list[float] | str = "auto"
-    else:
-        series = _panel()[name]
-        last = series.y.size - job["origin"] * series.horizon
-        x, y, horizon = series.time[:last], series.y[:last], series.horizon
-        seasons = (_told_season(series.season),)
-        step = float(np.median(np.diff(np.unique(x[:-horizon]))))
-        told = [series.season * step] if series.season > 1 else []
-        if series.season > _LONGEST_SEASON:
-            told = "auto"
-    train_x, train_y, new_x = x[:-horizon], y[:-horizon], x[-horizon:]
-    _warm_up(method)
-    start = _cpu_seconds()
-    if method in _OURS:
-        forecast = _ours(train_x, train_y, new_x, {"seasons": told, **_OURS[method]})
-    elif method == "Prophet":
-        forecast = _prophet(train_y, horizon, _LONG[name])
-    else:
-        forecast = _peer(method, train_y, horizon, seasons)
-    cpu = _cpu_seconds() - start
-    return {
-        **job,
-        "num_train": int(train_y.size),
-        "forecast": {key: [float(v) for v in values] for key, values in forecast.items()},
-        "cpu_seconds": cpu,
-        "peak_gigabytes": _peak_gigabytes(),
-        "versions": _versions(),
-    }
+_PARTS = ("AutoARIMA", "AutoETS", "AutoTheta", "AutoCES")  # of the combination: their median
+_PEERS = (*_PARTS, "SeasonalNaive")
 
 
 def _told_season(season: int) -> int:
     return season if season <= _LONGEST_SEASON else 1
 
 
-@cache
-def _panel() -> dict:
-    return load_panel()
+def _possible(job: dict) -> bool:
+    """Whether enough points are before the origin."""
+    series = list(load_panel().values())[job["series"]]
+    fewest = max(_FEWEST_POINTS, 2 * _told_season(series["season"]) + 2, series["season"] + 1)
+    return series["y"].size - (job["origin"] + 1) * series["horizon"] >= fewest
+
+
+def run(series: int, origin: int, method: str) -> dict:
+    """A forecast and its scores."""
+    torch.set_num_threads(1)
+    name, panel = list(load_panel().items())[series]
+    season, horizon = panel["season"], panel["horizon"]
+    last = panel["y"].size - origin * horizon
+    x, y = panel["time"][:last], panel["y"][:last]
+    train_x, train_y, new_x = x[:-horizon], y[:-horizon], x[-horizon:]
+    _warm_up(method)
+    if method in OURS:
+        step = float(np.median(np.diff(np.unique(train_x))))
+        told = "auto" if season > _LONGEST_SEASON else [season * step] if season > 1 else []
+        forecast, seconds = timed(
+            lambda: forecast_of_ours(train_x, train_y, new_x, seasons=told, **OURS[method])
+        )
+    else:
+        seasons = (_told_season(season),)
+        forecast, seconds = timed(lambda: forecast_of_peer(method, train_y, horizon, seasons))
+    scale = float(np.mean(np.abs(train_y[season:] - train_y[:-season])))
+    return {
+        "name": name,
+        "truth": y[-horizon:].tolist(),
+        "scale": scale,
+        "forecast": {key: np.asarray(v, float).tolist() for key, v in forecast.items()},
+        "seconds": seconds,
+    }
 
 
 @cache
 def _warm_up(method: str) -> None:
-    """Once in a process, on a few points: imports and compilation are not what is measured."""
+    """Once in a process: imports and compilation are not what is measured."""
     short = np.arange(36.0)
     y = np.sin(short) + short / 10
-    if method in _OURS:
-        _ours(short, y, np.arange(36.0, 38.0), {"quality": "fast", "seasons": [6.0]})
-    elif method not in _LONG_METHODS:  # whose parts are compiled within seconds of their minutes
-        _peer(method, y, 2, (6,))
+    if method in OURS:
+        forecast_of_ours(short, y, np.arange(36.0, 38.0), quality="fast", seasons=[6.0])
+    else:
+        forecast_of_peer(method, y, 2, (6,))
 
 
-def _ours(x: np.ndarray, y: np.ndarray, new_x: np.ndarray, options: dict) -> dict:
-    import torch
-
-    from gpytorch_nkn.estimators import NKNForecaster
-
-    torch.set_num_threads(1)
-    forecaster = NKNForecaster(
-        horizon=new_x.size, random_state=_SEED, progress=False, **options
-    ).fit(x, y)
+def forecast_of_ours(x: np.ndarray, y: np.ndarray, new_x: np.ndarray, **options) -> dict:
+    """Median and ends of the prediction intervals."""
+    model = NKNForecaster(horizon=new_x.size, random_state=0, progress=False, **options).fit(x, y)
     ends = [(50 - level / 2) / 100 for level in _LEVELS]
-    probabilities = [0.5, *ends, *(1 - end for end in ends)]
-    quantiles = forecaster.predict_quantiles(new_x, probabilities)
+    quantiles = model.predict_quantiles(new_x, [0.5, *ends, *(1 - end for end in ends)])
     names = ["mean", *(f"lo-{k}" for k in _LEVELS), *(f"hi-{k}" for k in _LEVELS)]
     return dict(zip(names, quantiles.T, strict=True))
 
 
-def _peer(method: str, y: np.ndarray, horizon: int, seasons: Sequence[int]) -> dict:
+def forecast_of_peer(method: str, y: np.ndarray, horizon: int, seasons: Sequence[int]) -> dict:
+    """The same by a model of statsforecast, which receives the seasons in steps."""
     from statsforecast import models
 
-    make: Callable = getattr(models, method)
+    options: dict = {"season_length": seasons[-1]}
     if method == "MSTL":
-        model = make(season_length=list(seasons), trend_forecaster=models.AutoETS(model="ZZN"))
+        trend = models.AutoETS(model="ZZN")
+        options = {"season_length": list(seasons), "trend_forecaster": trend}
     elif method == "AutoTBATS":
-        model = make(season_length=list(seasons))
-    else:
-        model = make(season_length=seasons[-1])
-    forecast = model.forecast(y=y, h=horizon, level=list(_LEVELS))
-    return {key: np.asarray(values) for key, values in forecast.items() if key != "fitted"}
+        options = {"season_length": list(seasons)}
+    model = getattr(models, method)(**options)
+    found = model.forecast(y=y, h=horizon, level=list(_LEVELS))
+    return {key: np.asarray(values) for key, values in found.items() if key != "fitted"}
 
 
-def _prophet(y: np.ndarray, horizon: int, task: LongTask) -> dict:
-    """With seasons by the calendar, and one that the calendar does not know."""
-    import pandas as pd
-    from prophet import Prophet
+def score(forecast: Mapping[str, Sequence[float]], truth, scale: float) -> dict[str, float]:
+    """MASE, MSIS of the 95 % intervals, coverage of both.
 
-    times = pd.date_range("2000-01-01", periods=y.size + horizon, freq=task.frequency)
-    model = Prophet()
-    if task.frequency == "MS":
-        model.add_seasonality("cycle", period=task.seasons[-1] * 365.25 / 12, fourier_order=10)
-    np.random.seed(_SEED)  # which it draws by
-    model.fit(pd.DataFrame({"ds": times[: y.size], "y": y}))
-    ahead = pd.DataFrame({"ds": times[y.size :]})
-    draws = model.predictive_samples(ahead)["yhat"]
-    found = {"mean": model.predict(ahead)["yhat"].to_numpy()}
-    for level in _LEVELS:
-        low, high = np.percentile(draws, [50 - level / 2, 50 + level / 2], axis=1)
-        found |= {f"lo-{level}": low, f"hi-{level}": high}
-    return found
-
-
-def _cpu_seconds() -> float:
-    """Of this process and those that it waited for: Prophet runs Stan."""
-    return sum(os.times()[:4])
+    Args:
+        forecast: ``mean``, ``lo-95``, ``hi-95``, ``lo-80`` and ``hi-80``.
+        truth: What was observed.
+        scale: Mean absolute error of the seasonal naive rule within the training part.
+    """
+    truth = np.asarray(truth)
+    mean, low, high, low80, high80 = (
+        np.asarray(forecast[name]) for name in ("mean", "lo-95", "hi-95", "lo-80", "hi-80")
+    )
+    beyond = np.maximum(low - truth, 0) + np.maximum(truth - high, 0)
+    return {
+        "mase": max(float(np.mean(np.abs(mean - truth)) / scale), 1e-3),
+        "msis": max(float(np.mean(high - low + 2 / 0.05 * beyond) / scale), 1e-2),
+        "95": float(np.mean((low <= truth) & (truth <= high))),
+        "80": float(np.mean((low80 <= truth) & (truth <= high80))),
+    }
 
 
-def _peak_gigabytes() -> float | None:
-    """Of this process since its start; ``None`` where the system does not tell."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
+def _clustered(ratios: Mapping[tuple, float]) -> str:
+    """Mean and standard error, where the forecasts of a series are not independent."""
+    if not any(ratios.values()):  # no peer, or the method itself
+        return ""
+    mean = float(np.mean(list(ratios.values())))
+    sums: dict[str, float] = {}
+    for (name, _), ratio in ratios.items():
+        sums[name] = sums.get(name, 0.0) + ratio - mean
+    clusters = len(sums)
+    if clusters < 2:
+        return f"{mean:.3f}"
+    error = math.sqrt(clusters / (clusters - 1) * np.sum(np.square(list(sums.values()))))
+    return f"{mean:.3f} ± {error / len(ratios):.3f}"
 
 
-def _versions() -> dict[str, str]:
-    found = [name for name in _LIBRARIES if importlib.util.find_spec(name) is not None]
-    return {name: metadata.version(name) for name in found}
+def tables(rows: list[dict]) -> dict[str, Table]:
+    """Geometric means over the forecasts that a method and the combination both have."""
+    scores: dict[str, dict[tuple, dict]] = {}
+    seconds: dict[str, list[float]] = {}
+    for row in rows:
+        key = row["name"], row["origin"]
+        found = score(row["forecast"], row["truth"], row["scale"])
+        scores.setdefault(row["method"], {})[key] = found
+        seconds.setdefault(row["method"], []).append(row["seconds"])
+    for key, parts in grouped((r for r in rows if r["method"] in _PARTS), "name", "origin").items():
+        names = parts[0]["forecast"]
+        median = {n: np.median([part["forecast"][n] for part in parts], axis=0) for n in names}
+        found = score(median, parts[0]["truth"], parts[0]["scale"])
+        scores.setdefault("combination", {})[key] = found
+    base = scores.get("combination", {})
 
+    def ratios(own: dict, other: dict, name: str = "mase") -> dict[tuple, float]:
+        return {k: math.log(own[k][name] / other[k][name]) for k in own if k in other and k in base}
+
+    lines = []
+    for method, own in scores.items():
+        kept = [own[key] for key in own if key in base]
+        if not kept:
+            continue
+        to_base, widths = ratios(own, base), ratios(own, base, "msis")
+        naive = [r > math.log(1.1) for r in ratios(own, scores.get("SeasonalNaive", {})).values()]
+        line = {
+            "method": method,
+            "forecasts": len(kept),
+            "MASE / combination": f"{math.exp(np.mean(list(to_base.values()))):.3f}",
+            "MSIS / combination": f"{math.exp(np.mean(list(widths.values()))):.3f}",
+            "95 % coverage": f"{np.mean([one['95'] for one in kept]):.1%}",
+            "80 % coverage": f"{np.mean([one['80'] for one in kept]):.1%}",
+            "better than the combination": f"{np.mean([r < 0 for r in to_base.values()]):.0%}",
+            "worse than seasonal naive by 10 %": f"{np.mean(naive):.0%}" if naive else "",
+            "log ratio to AutoARIMA": _clustered(ratios(own, scores.get("AutoARIMA", {}))),
+            "log ratio to the combination": _clustered(to_base),
+        }
+        if method in seconds:
+            line["CPU s, mean"] = f"{np.mean(seconds[method]):.2f}"
+            line["CPU s, most"] = f"{max(seconds[method]):.1f}"
+        lines.append(line)
+    return {"panel": Table.of(lines)} if lines else {}
+
+
+BENCHMARK = Benchmark(
+    "forecast_panel",
+    __doc__,
+    {
+        "series": Axis(range(57)),
+        "origin": Axis(range(3)),
+        "method": Axis([*OURS, *_PEERS], ["default", '`quality="fast"`', *_PEERS]),
+    },
+    run,
+    tables,
+    possible=_possible,
+    needs=dict.fromkeys(_PEERS, "statsforecast"),
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(BENCHMARK.main())

@@ -38,6 +38,8 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel  # noqa: E402
 from gpytorch.mlls import ExactMarginalLogLikelihood  # noqa: E402
 
 import gpytorch_nkn  # noqa: E402
+from benchmarks.photographs import mask_of, photograph  # noqa: E402
+from benchmarks.step import Regression  # noqa: E402
 from gpytorch_nkn.estimators import (  # noqa: E402
     ASKLClassifier,
     DANKClassifier,
@@ -191,17 +193,7 @@ def _plate() -> Figures:
 
 def _photograph() -> Figures:
     """Scratches in the photograph of the camera man."""
-    from skimage import data, transform
-
-    truth = transform.resize(data.camera() / 255, (256, 256), anti_aliasing=True)
-    mask = np.zeros(truth.shape, dtype=bool)
-    rng = np.random.default_rng(0)
-    for _ in range(12):
-        begin, end = rng.uniform(0, 256, 2), rng.uniform(0, 256, 2)
-        width = rng.integers(1, 4)
-        for t in np.linspace(0, 1, 1024):
-            row, column = (begin + (end - begin) * t).astype(int)
-            mask[row : row + width, column : column + width] = True
+    truth, mask = photograph("camera"), mask_of("scratches")
     return _fill(truth, mask, "squared error", lambda error: error)
 
 
@@ -255,20 +247,11 @@ def _airline() -> Figures:
 # -- times
 
 
-class _Regression(gpytorch.models.ExactGP):
-    def __init__(self, num_points: int, kernel: Kernel):
-        generator = torch.Generator().manual_seed(0)
-        x = 3 * torch.rand(num_points, 1, generator=generator, dtype=torch.float64)
-        noise = torch.randn(num_points, generator=generator, dtype=torch.float64)
-        y = torch.sin(3 * x.sum(-1)) + 0.1 * noise
-        super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood())
-        self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = kernel
-        self.double().train()
-
-    def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
-        covariance = self.covar_module(x)
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), covariance)
+def _regression_of(num_points: int, kernel: Kernel) -> Regression:
+    generator = torch.Generator().manual_seed(0)
+    x = 3 * torch.rand(num_points, 1, generator=generator, dtype=torch.float64)
+    noise = torch.randn(num_points, generator=generator, dtype=torch.float64)
+    return Regression(x, torch.sin(3 * x.sum(-1)) + 0.1 * noise, kernel).double().train()
 
 
 def _network() -> NeuralKernelNetwork:
@@ -282,7 +265,7 @@ def _step(
     path: str = "auto",
 ) -> Callable[[], None]:
     """A function that computes the marginal likelihood and its gradient once."""
-    model = _Regression(num_points, make_kernel())
+    model = _regression_of(num_points, make_kernel())
     loss = mll(model.likelihood, model)
 
     def step() -> None:
@@ -296,7 +279,7 @@ def _step(
 def _fit(num_points: int, steps: int = 40) -> Callable[[], None]:
     """A function that does steps of the package's own training."""
     recipe = Recipe(adam_steps=steps, lbfgs_iterations=0)
-    model = _Regression(num_points, _network())
+    model = _regression_of(num_points, _network())
     return lambda: fit_best_of(model, restarts=1, recipe=recipe, progress=False)
 
 

@@ -25,6 +25,11 @@ from torch import Tensor, nn
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 
+_EPSILON = 1e-6  # precision of the imaginary observations
+# Conjugate gradients, as in the authors' code: their criterion on the squared residual amounts to
+# about 1e-4.
+_MAX_ITERATIONS, _TOLERANCE = 100, 1e-4
+
 __all__ = ["PaperGrid", "latent_kronecker_loss", "standardized_grid", "start_kernels"]
 
 
@@ -37,15 +42,7 @@ class PaperGrid(nn.Module):
         missing: Booleans ``n_1 x n_2``.
         kernels: A kernel of rows and one of columns; their product is learned.
         noise: Start value of the noise variance.
-        epsilon: Precision of the imaginary observations (the paper's 1e-6).
-        max_iterations: Cap of conjugate gradients, 100 in the authors' code.
-        tolerance: Relative residual at which conjugate gradients end; the authors' criterion on
-            the squared residual amounts to about 1e-4.
         warm_start: Start conjugate gradients from the last solution, which the authors do not do.
-
-    Attributes:
-        iterations: Number of iterations of the last solve.
-        residual: Relative residual of the last solve.
     """
 
     def __init__(
@@ -56,9 +53,6 @@ class PaperGrid(nn.Module):
         kernels: Sequence[Kernel],
         *,
         noise: float = 0.1,
-        epsilon: float = 1e-6,
-        max_iterations: int = 100,
-        tolerance: float = 1e-4,
         warm_start: bool = False,
     ):
         super().__init__()
@@ -69,19 +63,14 @@ class PaperGrid(nn.Module):
         self.missing = missing
         self.targets = torch.where(missing, 0.0, targets)
         self.num_observed = int((~missing).sum())
-        self.epsilon = epsilon
-        self.max_iterations = max_iterations
-        self.tolerance = tolerance
         self.warm_start = warm_start
-        self.iterations = 0
-        self.residual = math.inf
         self._last: Tensor | None = None
 
     def forward(self) -> Tensor:
         """Negative log marginal likelihood per observation, differentiable."""
         rows, columns = self._factors()
         noise = self.likelihood.noise
-        diagonal = torch.where(self.missing, noise + 1 / self.epsilon, noise)
+        diagonal = torch.where(self.missing, noise + 1 / _EPSILON, noise)
         with torch.no_grad():
             weights = self._solve(rows, columns, diagonal)
         # value y' A^-1 y and gradient -a' dA a, without the steps of conjugate gradients
@@ -93,14 +82,6 @@ class PaperGrid(nn.Module):
         log_det = torch.log(largest * (count / self.targets.numel()) + noise).sum()
         return (quadratic + log_det + count * math.log(2 * math.pi)) / (2 * count)
 
-    @torch.no_grad()
-    def predict(self) -> Tensor:
-        """Posterior mean ``n_1 x n_2`` on the whole grid."""
-        rows, columns = self._factors()
-        noise = self.likelihood.noise
-        diagonal = torch.where(self.missing, noise + 1 / self.epsilon, noise)
-        return rows @ self._solve(rows, columns, diagonal) @ columns
-
     def _factors(self) -> list[Tensor]:
         pairs = zip(self.kernels, self.coordinates, strict=True)
         return [kernel(x).to_dense() for kernel, x in pairs]
@@ -109,7 +90,7 @@ class PaperGrid(nn.Module):
         """Solve ``(K + D) a = y`` as ``C (K + D) C z = C y`` with ``a = C z``, ``C = D^(-1/2)``."""
         scale = diagonal.rsqrt()
         right_side = scale * self.targets
-        largest = self.tolerance * right_side.norm()
+        largest = _TOLERANCE * right_side.norm()
         if self.warm_start and self._last is not None:
             solution = self._last / scale
             residual = right_side - solution - scale * (rows @ (scale * solution) @ columns)
@@ -117,16 +98,15 @@ class PaperGrid(nn.Module):
             solution = torch.zeros_like(right_side)
             residual = right_side.clone()
         direction, square = residual.clone(), residual.square().sum()
-        self.iterations = 0
-        while self.iterations < self.max_iterations and square.sqrt() > largest:
+        iterations = 0
+        while iterations < _MAX_ITERATIONS and square.sqrt() > largest:
             product = direction + scale * (rows @ (scale * direction) @ columns)
             step = square / (direction * product).sum()
             solution += step * direction
             residual -= step * product
             last, square = square, residual.square().sum()
             direction = residual + square / last * direction
-            self.iterations += 1
-        self.residual = float(square.sqrt() / right_side.norm())
+            iterations += 1
         self._last = scale * solution
         return self._last
 
@@ -141,12 +121,8 @@ def latent_kronecker_loss(
 ) -> Callable[[], Tensor]:
     """What one evaluation of BoTorch's LatentKroneckerGP in its fit does.
 
-    Args:
-        coordinates, targets, missing, kernels, noise: As those of :class:`PaperGrid`.
-
-    Returns:
-        A function that computes the negative log marginal likelihood per observation and writes
-        its gradient to the parameters, under the iterative methods with the model's own settings.
+    The function that is returned computes the negative log marginal likelihood per observation and
+    writes its gradient to the parameters, under the iterative methods with the model's settings.
     """
     observed = torch.where(missing, torch.nan, targets)
     likelihood = GaussianLikelihood(noise_constraint=GreaterThan(1e-6))
@@ -175,14 +151,7 @@ def standardized_grid(
 ) -> tuple[list[Tensor], Tensor, Tensor]:
     """Coordinates, targets and missing cells of an image.
 
-    Args:
-        image: Values ``n_1 x ... x n_P``.
-        mask: Booleans of the same shape, true where a cell is missing.
-        dtype: That of the coordinates and targets.
-
-    Returns:
-        Coordinates ``n_p x 1`` of every dimension with mean 0 and variance 1; targets, of which
-        the observed ones have mean 0 and variance 1; missing cells.
+    Coordinates ``n_p x 1`` and the observed targets have mean 0 and variance 1.
     """
     coordinates = []
     for size in image.shape:
@@ -202,10 +171,6 @@ def start_kernels(
 
     The period of a dimension belongs to the peak of the mean spectrum of the lines along it that
     have no missing cell, the lowest frequency of at least 60 % of the maximum.
-
-    Args:
-        coordinates, targets, missing: As :func:`standardized_grid` returns them.
-        seed: Weights of the networks.
     """
     kernels = []
     for dim, x in enumerate(coordinates):

@@ -1,50 +1,43 @@
 """Scratches, text and holes in the photographs of scikit-image, filled by us and by others.
 
-``python -m benchmarks.photographs`` cuts twelve images of scikit-image to squares of 256 x 256 grey
-pixels, takes away scratches (twelve lines of ``numpy.random.default_rng(0)``, one to three pixels
-wide), these and a blob of 13 x 13 pixels, five lines of text, a hole of 60 x 60 pixels in the
-middle or at the left edge, the left quarter, a corner of 96 x 96 pixels, or all but 3 % of them,
-and compares :func:`gpytorch_nkn.grids.inpaint` with the biharmonic fill of scikit-image and, where
-``opencv-python-headless`` is installed, OpenCV's Telea and Navier-Stokes (radius 3).
-Six of the images were looked at while the defaults were chosen; the others are reported apart.
-``--out`` names a folder for pictures of the fills.
+Twelve images as squares of 256 x 256 grey pixels; missing are scratches (twelve lines of
+``numpy.random.default_rng(0)``, one to three pixels wide), these and a blob of 13 x 13 pixels, five
+lines of text, a hole of 60 x 60 pixels in the middle or at the left edge, the left quarter, a
+corner of 96 x 96 pixels, or all but 3 % of them. The defaults were chosen with six of the images in
+view; the others are reported apart.
 """
 
-import os
+from __future__ import annotations
 
-for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[_name] = "1"  # before NumPy and torch read them
+import sys
+from functools import cache
 
-import argparse  # noqa: E402
-import sys  # noqa: E402
-import time  # noqa: E402
-from collections.abc import Sequence  # noqa: E402
-from pathlib import Path  # noqa: E402
+import numpy as np
+import torch
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
+from benchmarks.report import Table
+from benchmarks.runner import Axis, Benchmark, timed
+from gpytorch_nkn.grids import inpaint
 
-from gpytorch_nkn.grids import inpaint  # noqa: E402
+__all__ = ["BENCHMARK", "MASKS", "mask_of", "photograph", "psnr"]
 
-__all__ = ["LOOKED_AT", "MASKS", "UNSEEN", "main", "mask_of", "peers", "photograph", "psnr"]
-
-LOOKED_AT = ("camera", "coffee", "rocket", "grass", "page", "moon")
-UNSEEN = ("astronaut", "chelsea", "brick", "gravel", "coins", "text")
-MASKS = ("scratches", "blob", "text", "hole", "edge", "side", "corner", "sparse")
+_SEEN = ("camera", "coffee", "rocket", "grass", "page", "moon")
+_UNSEEN = ("astronaut", "chelsea", "brick", "gravel", "coins", "text")
+MASKS = ("scratches", "text", "hole", "edge", "blob", "side", "corner", "sparse")
 _SIDE = 256
 _LINES = ("Inpainting by a", "Gaussian process", "of learned kernels", "0123456789", "and the rest")
 
 
-def photograph(name: str) -> np.ndarray:
+def photograph(name: str, side: int = _SIDE) -> np.ndarray:
     """The square in the middle of an image of scikit-image, grey, from 0 to 1."""
     from skimage import color, data, transform
 
     image = getattr(data, name)()
     image = color.rgb2gray(image) if image.ndim == 3 else image / 255
-    side = min(image.shape)
-    top, left = ((n - side) // 2 for n in image.shape)
-    square = image[top : top + side, left : left + side]
-    return transform.resize(square, (_SIDE, _SIDE), anti_aliasing=True)
+    size = min(image.shape)
+    top, left = ((n - size) // 2 for n in image.shape)
+    square = image[top : top + size, left : left + size]
+    return transform.resize(square, (side, side), anti_aliasing=True)
 
 
 def mask_of(kind: str) -> np.ndarray:
@@ -80,7 +73,7 @@ def mask_of(kind: str) -> np.ndarray:
     return mask
 
 
-def peers(image: np.ndarray, mask: np.ndarray) -> dict[str, np.ndarray]:
+def _peers(image: np.ndarray, mask: np.ndarray) -> dict[str, np.ndarray]:
     """What others make of it; those that are not installed are left out."""
     from skimage.restoration import inpaint_biharmonic
 
@@ -96,88 +89,63 @@ def peers(image: np.ndarray, mask: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def psnr(truth: np.ndarray, filled: np.ndarray, mask: np.ndarray) -> float:
-    """Peak signal-to-noise ratio of the missing pixels in decibels, for gray from 0 to 1."""
+    """Peak signal-to-noise ratio of the missing pixels in decibels, for grey from 0 to 1."""
     return float(-10 * np.log10(np.square(filled - truth)[mask].mean()))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print a row for each image and mask, the mean of each group after it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.photographs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--images", nargs="+", default=LOOKED_AT + UNSEEN, metavar="NAME")
-    parser.add_argument("--masks", nargs="+", choices=MASKS, default=MASKS)
-    parser.add_argument("--budget", type=float, metavar="S", help="of each fill; default: none")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="of pictures")
-    args = parser.parse_args(argv)
+def run(image: str, missing: str, seed: int, budget: float) -> dict:
+    """Decibels of every fill, and what the intervals of ours cover."""
     torch.set_num_threads(1)
-    inpaint(np.eye(20), np.eye(20) > 0, progress=False)  # imports are not what is measured
-    others = list(peers(np.eye(20), np.eye(20) > 0))
-    heads = ["image", "missing", "dB", *others, "to the best", "95 % coverage", "CPU s", "wall s"]
-    for group in (LOOKED_AT, UNSEEN):
-        names = [name for name in args.images if name in group]
-        if not names:
-            continue
-        print(f"\n{'Looked at' if group is LOOKED_AT else 'Unseen'}:\n")
-        print("| " + " | ".join([*heads, "weights"]) + " |\n|" + " --- |" * (len(heads) + 1))
-        rows = []
-        for kind in args.masks:
-            for name in names:
-                row, weights = _row(name, kind, args)
-                rows.append(row)
-                print(_line([name, kind], row, weights), flush=True)
-        print(_line(["mean", ""], np.mean(rows, 0), ""))
-        print(_line(["least", ""], np.min(rows, 0), ""))
-    return 0
-
-
-def _row(name: str, kind: str, args: argparse.Namespace) -> tuple[list[float], str]:
-    truth, mask = photograph(name), mask_of(kind)
+    truth, mask = photograph(image), mask_of(missing)
+    _warm_up()
     given = np.where(mask, np.nan, truth)
-    start = time.process_time(), time.perf_counter()
-    result = inpaint(given, budget=args.budget, seed=args.seed, progress=False)
-    cpu, wall = time.process_time() - start[0], time.perf_counter() - start[1]
-    fills = {"NKN": result.filled} | peers(truth, mask)
-    own, *scores = (psnr(truth, filled, mask) for filled in fills.values())
-    covered = (np.abs(result.mean - truth) < 1.96 * result.std)[mask].mean()
-    if args.out is not None:
-        _draw(args.out / f"{name}-{kind}.png", truth, given, fills, result.std)
-    weights = ", ".join(f"{key} {value:.2f}" for key, value in result.weights.items())
-    return [own, *scores, own - max(scores), 100 * covered, cpu, wall], weights
+    limit = budget or None
+    result, seconds = timed(lambda: inpaint(given, budget=limit, seed=seed, progress=False))
+    fills = {"dB": result.filled} | _peers(truth, mask)
+    inside = (np.abs(result.mean - truth) < 1.96 * result.std)[mask]
+    return {
+        "fills": {name: psnr(truth, filled, mask) for name, filled in fills.items()},
+        "covered": float(inside.mean()),
+        "seconds": seconds,
+        "weights": {name: float(value) for name, value in result.weights.items()},
+    }
 
 
-def _line(names: Sequence[str], row: Sequence[float], weights: str) -> str:
-    *scores, gap, covered, cpu, wall = row
-    cells = [*names, *(f"{s:.1f}" for s in scores), f"{gap:+.1f}", f"{covered:.0f}%"]
-    return "| " + " | ".join([*cells, f"{cpu:.1f}", f"{wall:.1f}", weights]) + " |"
+@cache
+def _warm_up() -> None:
+    """Once in a process: imports are not what is measured."""
+    inpaint(np.eye(20), np.eye(20) > 0, progress=False)
 
 
-def _draw(
-    path: Path,
-    truth: np.ndarray,
-    given: np.ndarray,
-    fills: dict[str, np.ndarray],
-    std: np.ndarray,
-) -> None:
-    from matplotlib.figure import Figure
+def tables(rows: list[dict]) -> dict[str, Table]:
+    """A row for each image and mask."""
+    found: dict[str, list[dict]] = {}
+    for row in sorted(rows, key=lambda row: MASKS.index(row["missing"])):
+        own, *others = row["fills"].values()
+        name = "photographs_seen" if row["image"] in _SEEN else "photographs_unseen"
+        name = name if row["missing"] in MASKS[:4] else "photographs_extrapolated"
+        found.setdefault(name, []).append(
+            {
+                "image": row["image"],
+                "missing": row["missing"],
+                **{fill: f"{value:.1f}" for fill, value in row["fills"].items()},
+                "to the best": f"{own - max(others):+.1f}",
+                "95 % coverage": f"{row['covered']:.0%}",
+                "CPU s": f"{row['seconds']:.1f}",
+                "weights": ", ".join(f"{k} {v:.2f}" for k, v in row["weights"].items()),
+            }
+        )
+    return {name: Table.of(lines) for name, lines in found.items()}
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pictures = {"given": given, **fills, "truth": truth}
-    axes = Figure(figsize=(3 * (len(pictures) + 1), 3.3), layout="constrained").subplots(
-        1, len(pictures) + 1
-    )
-    for ax, (title, picture) in zip(axes, pictures.items(), strict=False):
-        ax.imshow(picture, cmap="gray", vmin=0, vmax=1)
-        ax.set_title(title)
-    axes[-1].imshow(std)
-    axes[-1].set_title("standard deviation")
-    for ax in axes:
-        ax.set_axis_off()
-    axes[0].figure.savefig(path, dpi=80)
 
+BENCHMARK = Benchmark(
+    "photographs",
+    __doc__,
+    {"image": Axis([*_SEEN, *_UNSEEN]), "missing": Axis(MASKS, MASKS[:4])},
+    run,
+    tables,
+    settings={"seed": 0, "budget": 0.0},
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(BENCHMARK.main())

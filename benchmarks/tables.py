@@ -1,220 +1,346 @@
 """Regression on tables: NKNRegressor beside what a practitioner would take.
 
-``python -m benchmarks.tables`` trains every method on every split of every set and prints how well
-rows that were held out are predicted. Each run has a file in the folder of the results, so that a
-second call goes on where the first one ended. Methods whose packages are not installed are left
-out, with a line that says so. Boosting is run at its defaults and tuned: by random search over
-five-fold cross-validation, for ten times the seconds that NKNRegressor took on the same split (less
-with ``--tuning-seconds``); support vectors are always tuned. What predicts points only gets normal
-noise, as wide as its out-of-fold residuals. GPYTORCH_NKN_DATA names the folder of the data.
+Boosting runs at its defaults and tuned, by random search over five folds for ``--tuning`` CPU
+seconds; support vectors are always tuned. Models that predict points get normal noise, as wide as
+their out-of-fold residuals. GPYTORCH_NKN_DATA names the folder of the data.
 """
 
-import os
+from __future__ import annotations
 
-for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[_name] = "1"  # before NumPy and torch read them
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import cache, partial
 
-import argparse  # noqa: E402
-import json  # noqa: E402
-import math  # noqa: E402
-import sys  # noqa: E402
-import time  # noqa: E402
-import warnings  # noqa: E402
-from collections.abc import Sequence  # noqa: E402
-from functools import cache  # noqa: E402
-from importlib import metadata  # noqa: E402
-from pathlib import Path  # noqa: E402
+import numpy as np
+from scipy.stats import loguniform, norm, randint, rankdata, studentized_range, uniform
+from sklearn.base import BaseEstimator
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import RidgeCV
+from sklearn.model_selection import KFold, ParameterSampler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVR
 
-import numpy as np  # noqa: E402
+from benchmarks.report import Table, grouped
+from benchmarks.runner import Axis, Benchmark, timed
+from benchmarks.tables_sets import SETS, load_split, resolution
+from gpytorch_nkn.estimators import NKNRegressor
+from gpytorch_nkn.metrics import interval_coverage
 
-from benchmarks.tables_methods import METHODS, Distribution, missing_packages  # noqa: E402
-from benchmarks.tables_report import report  # noqa: E402
-from benchmarks.tables_sets import SETS, SPLITS, load_split  # noqa: E402
-from gpytorch_nkn.metrics import interval_coverage  # noqa: E402
+__all__ = ["BENCHMARK", "critical_difference"]
 
-__all__ = ["main", "record_path", "run", "scores"]
-
-_OURS = "nkn"
-_TUNING = 10.0  # times our seconds
-_LEVELS = (np.arange(50) + 0.5) / 50
-_LIBRARIES = ("numpy", "scikit-learn", "torch", "gpytorch", "gpytorch_nkn")
+_LEVELS = np.array([*(np.arange(50) + 0.5) / 50, 0.05, 0.95])
+_SCORES = {"rmse": "RMSE", "crps": "CRPS", "density": "log density"}
+# A fitted method: means ``M``, quantiles ``L x M``, log densities of observations, or None.
+Fitted = tuple[Callable, Callable, Callable | None]
 
 
-def run(
-    name: str,
-    split: int,
-    method: str,
-    *,
-    out: Path,
-    rows: int = 0,
-    tuning_seconds: float = math.inf,
-) -> dict:
-    """Train a method on a split, unless its file is there.
-
-    Args:
-        name: Key of ``SETS``.
-        split: Number of the split, and the seed of every draw.
-        method: Key of ``METHODS``.
-        out: Folder of the results.
-        rows: Training rows, at most; 0 for all.
-        tuning_seconds: At most, of a method that is tuned.
-
-    Returns:
-        The record, which is in the file, too.
-
-    Raises:
-        ValueError: The file comes from other options, or the method is one to be tuned and
-            NKNRegressor has not been run on this split.
-    """
-    options = {"rows": rows}
-    if method.endswith("_tuned"):
-        options["tuning_seconds"] = tuning_seconds
-        ours = record_path(out, name, split, _OURS)
-        if not ours.exists():
-            raise ValueError(f"Run {_OURS} first: the time of tuning is a multiple of its own.")
-        own = json.loads(ours.read_text(encoding="utf-8"))["fit_seconds"]
-        tuning_seconds = min(tuning_seconds, _TUNING * own)
-    path = record_path(out, name, split, method)
-    if path.exists():
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if record["options"] != options:
-            raise ValueError(
-                f"{path} has the options {record['options']}, expected {options}; take another "
-                "folder."
-            )
-        return record
-    data = load_split(name, split, rows)
-    record = {"set": name, "split": split, "method": method, "options": options}
-    record |= {"n": len(data.y), "d": data.X.shape[1], "resolution": data.resolution}
+def run(set: str, split: int, method: str, rows: int, tuning: float) -> dict:
+    """Scores of a method on a split."""
+    X, y, new_X, new_y = load_split(set, split, rows)
+    step = resolution(np.concatenate([y, new_y]))
     _warm_up(method)
-    begin = time.process_time()
-    fitted = METHODS[method].fit(data.X, data.y, split, tuning_seconds)
-    middle = time.process_time()
-    mean = fitted.mean(data.X_test)
-    record["fit_seconds"], record["predict_seconds"] = middle - begin, time.process_time() - middle
-    found = fitted.distribution(data.X_test)
-    record |= scores(mean, found, data.y_test, data.resolution)
-    packages = (*_LIBRARIES, *METHODS[method].packages)
-    record["versions"] = {name: _version(name) for name in packages}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(record), encoding="utf-8")
-    part.replace(path)
-    return record
+    (mean, quantiles, density), fitting = timed(lambda: _METHODS[method](X, y, split, tuning))
+    means, predicting = timed(lambda: mean(new_X))
+    found = {"fit": fitting, "predict": predicting}
+    return found | _scores(means, quantiles(new_X, _LEVELS), density, new_X, new_y, step)
 
 
-def scores(
-    mean: np.ndarray, found: Distribution, y: np.ndarray, resolution: float | None
-) -> dict[str, float | None]:
-    """RMSE, CRPS, log density and coverage of the central 90 % of observations ``M``.
-
-    The CRPS is twice the mean pinball loss over 50 quantiles. The log density of targets with a
-    resolution is that of the interval around each, per unit; ``None`` without a density.
-    """
-    quantiles = np.sort(found.quantiles(np.array([*_LEVELS, 0.05, 0.95])), 0)
-    lower, upper = quantiles[3], quantiles[-4]  # 0.01, 0.03, 0.05, ...
-    quantiles = np.delete(quantiles, [3, -4], 0)
-    error = y - quantiles
-    pinball = np.maximum(_LEVELS[:, None] * error, (_LEVELS[:, None] - 1) * error)
-    density = None if found.log_density is None else float(found.log_density(y, resolution).mean())
-    values = {
-        "rmse": float(np.sqrt(np.mean((mean - y) ** 2))),
+def _scores(means, quantiles, density, new_X, new_y, step: float | None) -> dict:
+    """RMSE, CRPS (twice the mean pinball loss), log density, coverage of 90 % intervals."""
+    levels = _LEVELS[:-2, None]
+    error = new_y - np.sort(quantiles[:-2], 0)
+    pinball = np.maximum(levels * error, (levels - 1) * error)
+    return {
+        "rmse": float(np.sqrt(np.mean((means - new_y) ** 2))),
         "crps": float(2 * pinball.mean()),
-        "log_density": density,
-        "coverage": interval_coverage(y, lower, upper),
+        "density": None if density is None else float(np.mean(density(new_X, new_y, step))),
+        "covered": interval_coverage(new_y, *quantiles[-2:]),
     }
-    wrong = {name: v for name, v in values.items() if v is not None and not math.isfinite(v)}
-    if wrong:
-        raise ArithmeticError(f"Scores are not finite: {wrong}.")
-    return values
-
-
-def record_path(out: Path, name: str, split: int, method: str) -> Path:
-    """The file of a run."""
-    return out / f"{name}-{split}-{method}.json"
 
 
 @cache
 def _warm_up(method: str) -> None:
     """Once in a process: imports and compilation are not what is measured."""
     X = np.random.default_rng(0).uniform(size=(40, 2))
-    METHODS[method].fit(X, X.sum(1) + X[:, 0] ** 2, 0, 0.0).mean(X)
+    _METHODS[method](X, X.sum(1) + X[:, 0] ** 2, 0, 0.0)[0](X)
 
 
-def _version(package: str) -> str:
-    names = {"quantile_forest": "quantile-forest", "interpret": "interpret-core"}
-    return metadata.version(names.get(package, package))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is missing and print the tables."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tables",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def _ours(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitted:
+    model = NKNRegressor(random_state=seed, progress=False).fit(X, y)
+    return (
+        model.predict,
+        lambda new, levels: model.predict_quantiles(new, levels).T,
+        lambda new, values, step: model.log_predictive_density(new, values, resolution=step),
     )
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=tuple(SETS), metavar="NAME")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=tuple(METHODS))
-    parser.add_argument(
-        "--splits", nargs="+", type=int, choices=range(SPLITS), default=range(SPLITS), metavar="S"
+
+
+def _normal(moments: Callable) -> Fitted:
+    """From a function that gives means and standard deviations."""
+
+    def quantiles(new: np.ndarray, levels: np.ndarray) -> np.ndarray:
+        mean, std = moments(new)
+        return mean + std * norm.ppf(levels)[:, None]
+
+    def density(new: np.ndarray, y: np.ndarray, step: float | None) -> np.ndarray:
+        mean, std = moments(new)
+        if step is None:
+            return norm.logpdf(y, mean, std)
+        distance, half = np.abs(y - mean) / std, step / (2 * std)
+        upper, lower = norm.logcdf(half - distance), norm.logcdf(-half - distance)
+        return upper + np.log1p(-np.exp(lower - upper)) - np.log(step)
+
+    return lambda new: moments(new)[0], quantiles, density
+
+
+def _points(
+    make: Callable[..., BaseEstimator],
+    space: dict | None,
+    first: dict,
+    X: np.ndarray,
+    y: np.ndarray,
+    seed: int,
+    tuning: float,
+) -> Fitted:
+    """A model of points, after a random search where there is a space."""
+
+    def error(options: dict) -> float:
+        errors = np.empty_like(y)
+        for train, test in KFold(5, shuffle=True, random_state=seed).split(X):
+            errors[test] = make(seed, **options).fit(X[train], y[train]).predict(X[test]) - y[test]
+        return float(np.sqrt(np.mean(errors**2)))
+
+    begin, best, found = time.process_time(), error(first), first
+    for options in ParameterSampler(space, 10_000, random_state=seed) if space else ():
+        if time.process_time() - begin >= tuning:
+            break
+        if (value := error(options)) < best:
+            best, found = value, options
+    model = make(seed, **found).fit(X, y)
+    return _normal(lambda new: (model.predict(new), best))
+
+
+def _lightgbm(seed: int, **options: float) -> BaseEstimator:
+    from lightgbm import LGBMRegressor
+
+    return LGBMRegressor(random_state=seed, n_jobs=1, verbose=-1, subsample_freq=1, **options)
+
+
+def _catboost(seed: int, **options) -> BaseEstimator:
+    from catboost import CatBoostRegressor
+
+    quiet = {"thread_count": 1, "verbose": False, "allow_writing_files": False}
+    return CatBoostRegressor(random_seed=seed, **quiet, **options)
+
+
+def _hist(seed: int, **options: float) -> BaseEstimator:
+    return HistGradientBoostingRegressor(random_state=seed, **options)
+
+
+def _svr(seed: int, **options: float) -> BaseEstimator:
+    machine = TransformedTargetRegressor(SVR(**options), transformer=StandardScaler())
+    return make_pipeline(StandardScaler(), machine)
+
+
+def _ridge(seed: int) -> BaseEstimator:
+    return make_pipeline(StandardScaler(), RidgeCV(np.logspace(-4, 4, 17)))
+
+
+def _ngboost(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitted:
+    from ngboost import NGBRegressor
+
+    model = NGBRegressor(random_state=seed, verbose=False).fit(X, y)
+
+    def moments(new: np.ndarray) -> tuple:
+        found = model.pred_dist(new)
+        return found.loc, found.scale
+
+    return _normal(moments)
+
+
+def _catboost_normal(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitted:
+    model = _catboost(seed, loss_function="RMSEWithUncertainty").fit(X, y)
+
+    def moments(new: np.ndarray) -> tuple:
+        mean, variance = model.predict(new).T
+        return mean, np.sqrt(variance)
+
+    return _normal(moments)
+
+
+def _forest(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitted:
+    from quantile_forest import RandomForestQuantileRegressor
+
+    model = RandomForestQuantileRegressor(500, min_samples_leaf=2, random_state=seed).fit(X, y)
+    return (
+        lambda new: model.predict(new, quantiles="mean"),
+        lambda new, levels: np.atleast_2d(model.predict(new, quantiles=list(levels)).T),
+        None,
     )
-    parser.add_argument("--rows", type=int, default=0, metavar="N", help="for training, at most")
-    parser.add_argument("--tuning-seconds", type=float, default=math.inf, metavar="T")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/.tables"), metavar="DIR")
-    parser.add_argument("--report", action="store_true", help="only print the tables")
-    args = parser.parse_args(argv)
-    if args.rows < 0 or not args.tuning_seconds > 0:
-        parser.error("--rows and --tuning-seconds must be positive.")
-    failures = 0 if args.report else _run_missing(args)
-    paths = [
-        record_path(args.out, name, split, method)
-        for name in args.sets
-        for method in args.methods
-        for split in args.splits
-    ]
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
-    print(report(records, {name: method.title for name, method in METHODS.items()}))
-    return 1 if failures else 0
 
 
-def _run_missing(args: argparse.Namespace) -> int:
-    """Every run that has no file; those that fail are told and counted."""
-    methods = []
-    for method in args.methods:
-        if missing := missing_packages(method):
-            print(f"{method} is left out: {', '.join(missing)} not installed.", file=sys.stderr)
-        else:
-            methods.append(method)
-    methods.sort(key=lambda method: method != _OURS)  # whose time bounds that of tuning
-    failures = 0
-    for split in args.splits:
-        for name in args.sets:
-            for method in methods:
-                try:
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")
-                        if len(load_split(name, split, args.rows).y) > METHODS[method].max_rows:
-                            continue
-                        record = run(
-                            name,
-                            split,
-                            method,
-                            out=args.out,
-                            rows=args.rows,
-                            tuning_seconds=args.tuning_seconds,
-                        )
-                except FileNotFoundError as error:
-                    print(f"{name} is left out: {error}", file=sys.stderr)
-                    break
-                except Exception as error:  # the other runs go on
-                    failures += 1
-                    line = f"failed: {type(error).__name__}: {error}"
-                else:
-                    line = f"RMSE {record['rmse']:.4g}, CRPS {record['crps']:.4g}"
-                    line += f", {record['fit_seconds']:.1f} CPU s"
-                print(f"{name} {split} {method}: {line}", file=sys.stderr, flush=True)
-    return failures
+def _single_task(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitted:
+    import torch
+    from botorch.fit import fit_gpytorch_mll
+    from botorch.models import SingleTaskGP
+    from botorch.models.transforms import Normalize, Standardize
+    from gpytorch.mlls import ExactMarginalLogLikelihood
 
+    torch.manual_seed(seed)
+    transforms = {"input_transform": Normalize(X.shape[1]), "outcome_transform": Standardize(1)}
+    model = SingleTaskGP(torch.from_numpy(X), torch.from_numpy(y)[:, None], **transforms)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+
+    def moments(new: np.ndarray) -> tuple:
+        with torch.no_grad():
+            found = model.posterior(torch.from_numpy(new), observation_noise=True)
+            return found.mean.numpy()[:, 0], found.variance.sqrt().numpy()[:, 0]
+
+    return _normal(moments)
+
+
+_SPACES: dict[str, tuple[Callable, dict, dict]] = {
+    "LightGBM": (
+        _lightgbm,
+        {
+            "learning_rate": loguniform(0.01, 0.2),
+            "n_estimators": randint(50, 1500),
+            "num_leaves": randint(4, 64),
+            "min_child_samples": randint(2, 40),
+            "subsample": uniform(0.5, 0.5),
+            "colsample_bytree": uniform(0.5, 0.5),
+            "reg_lambda": loguniform(1e-3, 10),
+        },
+        {},
+    ),
+    "CatBoost": (
+        _catboost,
+        {
+            "learning_rate": loguniform(0.02, 0.2),
+            "iterations": randint(200, 1500),
+            "depth": randint(3, 9),
+            "l2_leaf_reg": loguniform(0.5, 20),
+        },
+        {},
+    ),
+    "HistGradientBoosting": (
+        _hist,
+        {
+            "learning_rate": loguniform(0.01, 0.2),
+            "max_iter": randint(50, 1000),
+            "max_leaf_nodes": randint(4, 64),
+            "min_samples_leaf": randint(2, 40),
+            "l2_regularization": loguniform(1e-3, 10),
+        },
+        {},
+    ),
+    "SVR": (
+        _svr,
+        {
+            "C": loguniform(0.3, 300),
+            "gamma": loguniform(0.003, 1),
+            "epsilon": loguniform(0.003, 0.3),
+        },
+        {"C": 10.0},
+    ),
+}
+_METHODS: dict[str, Callable[..., Fitted]] = {
+    "NKNRegressor": _ours,
+    "SingleTaskGP": _single_task,
+    **{f"{name}, tuned": partial(_points, *parts) for name, parts in _SPACES.items()},
+    **{
+        name: partial(_points, make, None, {})
+        for name, (make, _, first) in _SPACES.items()
+        if not first
+    },
+    "CatBoost with uncertainty": _catboost_normal,
+    "NGBoost": _ngboost,
+    "quantile forest": _forest,
+    "ridge": partial(_points, _ridge, None, {}),
+}
+_MOST_ROWS = {"SVR, tuned": 8000, "SingleTaskGP": 3500}
+
+
+def critical_difference(methods: int, sets: int) -> float:
+    """Least difference of mean ranks that Nemenyi's test calls one at 5 %, see Demsar (2006)."""
+    quantile = studentized_range.ppf(0.95, methods, np.inf) / math.sqrt(2)
+    return float(quantile * math.sqrt(methods * (methods + 1) / (6 * sets)))
+
+
+def tables(rows: list[dict]) -> dict[str, Table]:
+    """Mean ranks, and our errors beside the best of the others."""
+    means: dict[str, dict[str, dict[str, float]]] = {}
+    for (name, method), runs in grouped(rows, "set", "method").items():
+        for score in _SCORES:
+            if None not in (values := [row[score] for row in runs]):
+                mean = statistics.fmean(values)
+                means.setdefault(score, {}).setdefault(name, {})[method] = mean
+    ranks = {score: _mean_ranks(found, score) for score, found in means.items()}
+    lines = []
+    for (method,), runs in grouped(rows, "method").items():
+        line = {"method": method}
+        for score, title in _SCORES.items():
+            value = ranks.get(score, {}).get(method)
+            line[f"rank by {title}"] = "" if value is None else f"{value:.2f}"
+        for what in ("fit", "predict"):
+            seconds = statistics.median(row[what] for row in runs)
+            line[f"{what} CPU s, median"] = f"{seconds:.3g}"
+        line["90 % coverage"] = f"{statistics.fmean(row['covered'] for row in runs):.1%}"
+        lines.append(line)
+    lines.sort(key=lambda line: line["rank by CRPS"])
+    best = []
+    for name in dict.fromkeys(row["set"] for row in rows):
+        line = {"set": name}
+        for score in ("rmse", "crps"):
+            others = dict(means[score][name])
+            own = others.pop("NKNRegressor", None)
+            if own is not None and others:
+                other = min(others, key=others.__getitem__)
+                line[f"best other by {_SCORES[score]}"] = other
+                line[f"our {_SCORES[score]} / its"] = f"{own / others[other]:.3f}"
+        best.append(line)
+    return {"tables_ranks": Table.of(lines), "tables_best": Table.of(best)}
+
+
+def _mean_ranks(means: dict[str, dict[str, float]], score: str) -> dict[str, float]:
+    """Over the sets that all methods have; methods that lack half of the sets do not count."""
+    methods = {m for row in means.values() for m in row}
+    methods = {m for m in methods if 2 * sum(m in row for row in means.values()) > len(means)}
+    complete = [row for row in means.values() if methods <= set(row)]
+    sign = -1 if score == "density" else 1
+    ranks = [rankdata([sign * row[m] for m in sorted(methods)]) for row in complete]
+    return dict(zip(sorted(methods), np.mean(ranks, 0), strict=True)) if ranks else {}
+
+
+def _possible(job: dict) -> bool:
+    if job["method"] not in _MOST_ROWS or job["set"] not in ("kin8nm", "cpusmall"):
+        return True
+    return len(load_split(job["set"], job["split"], 0)[1]) <= _MOST_ROWS[job["method"]]
+
+
+BENCHMARK = Benchmark(
+    "tables",
+    __doc__,
+    {
+        "set": Axis(list(SETS), [s for s in SETS if s not in ("kin8nm", "cpusmall")]),
+        "split": Axis(range(10), (0, 1, 2)),
+        "method": Axis(list(_METHODS)),
+    },
+    run,
+    tables,
+    settings={"rows": 0, "tuning": 5.0},
+    possible=_possible,
+    needs={
+        **{name: "catboost" for name in _METHODS if name.startswith("CatBoost")},
+        **{name: "lightgbm" for name in _METHODS if name.startswith("LightGBM")},
+        "NGBoost": "ngboost",
+        "quantile forest": "quantile_forest",
+    },
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(BENCHMARK.main())

@@ -1,369 +1,177 @@
 """Holes in textures, filled by networks of kernels and by what else there is.
 
-``python -m benchmarks.texture`` fills the hole of Sun et al. (2018) in images of 224 x 224 pixels,
-and on the metal plate three other holes of its size. Their places follow from a rule alone: row,
-then column, of ``numpy.random.default_rng(0)``, uniform over all places, drawn again where the hole
-would overlap the paper's or one before it. All Gaussian processes come from
-:func:`gpytorch_nkn.grids.inpaint` with the same seeds and the same number of starts. Each run adds
-a line to a CSV file and a file of its fill, so that a second call goes on where the first one
-ended. Afterwards, one at a time, trainings of the network on the plate end after 5, 10, ..., 80
-steps on the marginal likelihood: from which on does the error stay at or below that of the
-published fill? One thread per run. The environment variable GPYTORCH_NKN_DATA names the folder of
-the data.
+The hole of Sun et al. (2018), 60 x 80, in images of 224 x 224 pixels, and on the metal plate three
+other holes of its size. Their places follow from a rule alone: row, then column, of
+``numpy.random.default_rng(0)``, uniform over all places, drawn again where the hole would overlap
+the paper's or one before it. All Gaussian processes come from :func:`gpytorch_nkn.grids.inpaint`
+with the same seeds and starts. GPYTORCH_NKN_DATA names the folder of the data.
 """
 
-import os
+from __future__ import annotations
 
-for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[_name] = "1"  # before NumPy and torch read them; the processes inherit them
+import statistics
+import sys
+from functools import cache
 
-import argparse  # noqa: E402
-import csv  # noqa: E402
-import sys  # noqa: E402
-import time  # noqa: E402
-import zlib  # noqa: E402
-from collections.abc import Iterable, Sequence  # noqa: E402
-from dataclasses import dataclass  # noqa: E402
-from functools import cache  # noqa: E402
-from importlib import metadata  # noqa: E402
-from pathlib import Path  # noqa: E402
+import numpy as np
+import torch
+from scipy.sparse import coo_array
+from scipy.sparse.linalg import spsolve
+from scipy.stats import norm
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from joblib import Parallel, delayed  # noqa: E402
-from scipy.stats import norm  # noqa: E402
+from benchmarks.data import load_arrays, load_texture
+from benchmarks.report import Table, grouped
+from benchmarks.runner import Axis, Benchmark, timed
+from gpytorch_nkn.grids import inpaint
 
-from benchmarks.data import load_texture  # noqa: E402
-from benchmarks.texture_references import (  # noqa: E402
-    harmonic_fill,
-    mean_fill,
-    published_fill,
-    smse,
-)
-from benchmarks.texture_report import draw, report  # noqa: E402
-from gpytorch_nkn.grids import inpaint  # noqa: E402
-from gpytorch_nkn.kernels import NeuralKernelNetwork  # noqa: E402
-from gpytorch_nkn.metrics import interval_coverage  # noqa: E402
-from gpytorch_nkn.models import KroneckerGridGP, fit_grid_gp  # noqa: E402
+__all__ = ["BENCHMARK", "harmonic_fill", "other_corners", "smse"]
 
-__all__ = ["METHODS", "Case", "Fill", "cases", "fill", "main", "prefix_fill", "scores"]
-
-METHODS = {
-    "nkn": "NKN",
-    "sm10": "spectral mixture 10",
-    "rbf": "RBF",
+_PLATE = "plate"
+_SHAPE, _CORNER, _SIDES = (224, 224), (60, 80), (60, 80)  # of the image and of the paper's hole
+_STRUCTURES = {
+    "NKN": "texture",
+    "spectral mixture 10": "spectral_mixture",
+    "RBF": "rbf",
     "periodic": "periodic",
-    "harmonic": "harmonic",
-    "mean": "mean",
-    "published": "published fill",
 }
-_STRUCTURES = {"nkn": "texture", "sm10": "spectral_mixture", "rbf": "rbf", "periodic": "periodic"}
-_IMAGES = ("plate", "brick", "grass", "gravel")
-_CORNER, _SIDES = (60, 80), (60, 80)  # of the paper's hole
-_OTHER_HOLES = 3
-_PREFIXES = tuple(range(5, 85, 5))
-_WHOLE = 0  # stands for all of a training from one start
-_FIELDS = {
-    "case": str,
-    "method": str,
-    "seed": int,
-    "restarts": int,
-    "checksum": int,
-    "smse": float,
-    "coverage": float,
-    "nlpd": float,
-    "training_s": float,
-    "all_s": float,
-    "cpu_s": float,
-}
-_KEY = tuple(_FIELDS)[:5]
-_LIBRARIES = ("torch", "gpytorch", "botorch", "numpy", "scipy", "gpytorch_nkn")
 
 
-@dataclass(frozen=True, eq=False)
-class Case:
-    """An image with a hole.
-
-    Args:
-        name: In files.
-        title: In words.
-        truth: Image ``H x W`` from 0 (black) to 1 (white).
-        mask: Booleans ``H x W``, true in the hole.
-        published: The image as a publication filled it.
-    """
-
-    name: str
-    title: str
-    truth: np.ndarray
-    mask: np.ndarray
-    published: np.ndarray | None = None
-
-    @property
-    def checksum(self) -> int:
-        return zlib.crc32(self.truth.tobytes() + self.mask.tobytes())
-
-
-@dataclass(frozen=True)
-class Fill:
-    """A filled image, the standard deviation of each pixel (if there is one), and seconds."""
-
-    filled: np.ndarray
-    std: np.ndarray | None = None
-    training_s: float = np.nan
-
-
-def other_corners(shape: Sequence[int]) -> list[tuple[int, int]]:
-    """First row and column of the other holes: see the docstring of the module."""
+def other_corners() -> list[tuple[int, int]]:
+    """First row and column of the other holes."""
     rng = np.random.default_rng(0)
     corners = [_CORNER]
-    while len(corners) < 1 + _OTHER_HOLES:
+    while len(corners) < 4:
         row, column = (
-            int(rng.integers(n - side + 1)) for n, side in zip(shape, _SIDES, strict=True)
+            int(rng.integers(n - side + 1)) for n, side in zip(_SHAPE, _SIDES, strict=True)
         )
         if all(abs(row - r) >= _SIDES[0] or abs(column - c) >= _SIDES[1] for r, c in corners):
             corners.append((row, column))
     return corners[1:]
 
 
-def cases(images: Iterable[str]) -> list[Case]:
-    """The holes of these images; a note on standard error where data are missing."""
-    found = []
-    for name in images:
-        try:
-            texture = load_texture(name)
-        except (FileNotFoundError, ImportError) as error:
-            print(f"{name} is left out: {error}", file=sys.stderr)
-            continue
-        published = None
-        if name == "plate":
-            try:
-                published = published_fill()
-            except FileNotFoundError as error:
-                print(f"The published fill is left out: {error}", file=sys.stderr)
-        found.append(Case(name, name, texture.image, texture.mask, published))
-        for row, column in other_corners(texture.image.shape) if name == "plate" else ():
-            hole = (row, row + _SIDES[0]), (column, column + _SIDES[1])
-            other = load_texture(name, hole=hole)
-            title = f"{name} ({row}, {column})"
-            found.append(Case(f"{name}-{row}-{column}", title, other.image, other.mask))
-    return found
+_CASES = {_PLATE: None} | {f"{_PLATE} {corner}": corner for corner in other_corners()}
+_CASES |= dict.fromkeys(("brick", "grass", "gravel"))
 
 
-def fill(case: Case, method: str, *, seed: int = 0, restarts: int = 3) -> Fill:
-    """What a method makes of a case, without a look at the truth in its hole.
-
-    Args:
-        case: The case.
-        method: Key of ``METHODS``.
-        seed: Of the starts.
-        restarts: Number of starts.
-    """
-    image = np.where(case.mask, np.nan, case.truth)
-    if method in _STRUCTURES:
-        structure = _STRUCTURES[method]
-        result = inpaint(image, structure=structure, fills="kernel", restarts=restarts, seed=seed)
-        assert result.fit is not None, "the image is constant"
-        return Fill(result.filled, result.std, sum(r.seconds for r in result.fit.restarts))
-    if method == "harmonic":
-        return Fill(harmonic_fill(image, case.mask))
-    if method == "mean":
-        spread = np.nanstd(image)
-        return Fill(mean_fill(image, case.mask), np.where(case.mask, spread, 0.0))
-    if case.published is None:
-        raise ValueError(f"There is no published fill of {case.name}.")
-    return Fill(case.published)
-
-
-def scores(truth: np.ndarray, result: Fill, mask: np.ndarray) -> dict[str, float]:
-    """SMSE in the hole, coverage of 95 % bands and mean negative log density of its pixels."""
-    found = {"smse": smse(truth, result.filled, mask), "coverage": np.nan, "nlpd": np.nan}
-    if result.std is not None:
-        y, mean, std = truth[mask], result.filled[mask], result.std[mask]
-        lower, upper = norm.interval(0.95, mean, std)
-        found["coverage"] = interval_coverage(y, lower, upper)
-        found["nlpd"] = float(-norm.logpdf(y, mean, std).mean())
-    return found
-
-
-def prefix_fill(case: Case, steps: int, *, seed: int = 0) -> Fill:
-    """The fill of a network whose training ends early, as that of :func:`inpaint` starts.
-
-    Args:
-        case: The case.
-        steps: Steps on the marginal likelihood, without left-out blocks; 0 for all of a training
-            with the defaults of :func:`fit_grid_gp`, which begins with the same steps.
-        seed: Of the start.
-    """
-    image = np.where(case.mask, np.nan, case.truth)
-    center, scale = np.nanmean(image), np.nanstd(image, ddof=1)
-    step, dtype = 2 / (max(image.shape) - 1), torch.float32
-    model = KroneckerGridGP(
-        [(torch.arange(n, dtype=dtype) - (n - 1) / 2) * step for n in image.shape],
-        torch.as_tensor((image - center) / scale, dtype=dtype),
-        [NeuralKernelNetwork.texture(priors=False).to(dtype) for _ in image.shape],
-        outcome_transform=None,
-    )
-    start = time.perf_counter()
-    if steps == _WHOLE:
-        fit_grid_gp(model, seed=seed)
-    else:
-        fit_grid_gp(
-            model, likelihood_steps=steps, block_steps=0, blocks=0, calibrate=False, seed=seed
-        )
-    seconds = time.perf_counter() - start
-    mean = center + scale * model.grid_mean().double().numpy()
-    return Fill(np.where(case.mask, mean, case.truth), training_s=seconds)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is missing in the file of results, draw the pictures and print the tables."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.texture",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--images", nargs="+", default=_IMAGES, metavar="NAME")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="M")
-    parser.add_argument("--seeds", nargs="+", type=int, default=(0, 1), metavar="S")
-    parser.add_argument("--restarts", type=int, default=3, metavar="K", help="of every kernel")
-    parser.add_argument(
-        "--reach-seeds", nargs="*", type=int, default=(0, 1, 2), metavar="S", help="of short runs"
-    )
-    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="processes of one thread")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/.texture"), metavar="FOLDER")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="results.csv in that folder")
-    args = parser.parse_args(argv)
+def run(case: str, method: str, seed: int, restarts: int) -> dict:
+    """Scores of a fill in the hole."""
     torch.set_num_threads(1)
-    path = args.csv or args.out / "results.csv"
-    all_cases = cases(args.images)
-    wanted = list(_wanted(all_cases, args))
-    done = _read(path)
-    missing = [j for j in wanted if j[1] not in done or not _fill_path(args.out, j[1]).is_file()]
-    print(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {path}.", file=sys.stderr)
-    for folder in (path.parent, args.out / "fills"):
-        folder.mkdir(parents=True, exist_ok=True)
-    failures = 0
-    early = [job for job in missing if job[1][1].startswith("prefix")]  # alone, as they are timed
-    pool = Parallel(n_jobs=args.jobs, return_as="generator_unordered")
-    parallel = pool(delayed(_guarded)(*job) for job in missing if job not in early)
-    for outcomes in (parallel, (_guarded(*job) for job in early)):
-        for key, record, result, fault in outcomes:
-            if record is None or result is None:
-                failures += 1
-                print(f"{key} failed: {fault}", file=sys.stderr)
-                continue
-            _write(path, record)
-            std = np.empty(0) if result.std is None else result.std
-            np.savez_compressed(_fill_path(args.out, key), filled=result.filled, std=std)
-            done[key] = record
-            print(f"{key[:3]}: {record['smse']:.3f}, {record['all_s']:.1f} s", file=sys.stderr)
-    found = [done[key] for _, key in wanted if key in done]
-    for case in all_cases:
-        _draw(case, [record for record in found if record["case"] == case.name], args.out)
-    print(report(found, {case.name: case.title for case in all_cases}, METHODS))
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in _LIBRARIES)
-    print(f"\n{args.restarts} starts. One thread per run. {versions}.")
-    return 1 if failures else 0
-
-
-_Key = tuple[str, str, int, int, int]
-
-
-def _wanted(all_cases: Sequence[Case], args: argparse.Namespace) -> Iterable[tuple[Case, _Key]]:
-    for case in all_cases:
-        for method in args.methods:
-            if method == "published" and case.published is None:
-                continue
-            seeds = args.seeds if method in _STRUCTURES else (0,)
-            restarts = args.restarts if method in _STRUCTURES else 0
-            for seed in seeds:
-                yield case, (case.name, method, seed, restarts, case.checksum)
-        if case.name == "plate" and "nkn" in args.methods:
-            for seed in args.reach_seeds:
-                for steps in (*_PREFIXES, _WHOLE):
-                    yield case, (case.name, f"prefix {steps}", seed, 1, case.checksum)
-
-
-def _guarded(case: Case, key: _Key) -> tuple[_Key, dict | None, Fill | None, str]:
-    torch.set_num_threads(1)
-    _, method, seed, restarts, _ = key
-    try:
-        _warm_up()
-        start = time.perf_counter(), time.process_time()
-        if method.startswith("prefix"):
-            result = prefix_fill(case, int(method.split()[1]), seed=seed)
-        else:
-            result = fill(case, method, seed=seed, restarts=restarts)
-        wall, cpu = time.perf_counter() - start[0], time.process_time() - start[1]
-    except Exception as error:  # the other runs go on
-        return key, None, None, f"{type(error).__name__}: {error}"
-    record = dict(zip(_KEY, key, strict=True)) | scores(case.truth, result, case.mask)
-    record |= {"training_s": result.training_s, "all_s": wall, "cpu_s": cpu}
-    return key, record, result, ""
+    name, corner = case.split(" ")[0], _CASES[case]
+    ends = [(start, start + side) for start, side in zip(corner or (), _SIDES, strict=False)]
+    texture = load_texture(name, **({"hole": tuple(ends)} if corner else {}))
+    truth, mask = texture.image, texture.mask
+    image = np.where(mask, np.nan, truth)
+    _warm_up(method)
+    (filled, std), seconds = timed(lambda: _fill(method, image, mask, seed, restarts))
+    found = {"smse": smse(truth, filled, mask), "seconds": seconds}
+    if std is not None:
+        y, mean, width = truth[mask], filled[mask], std[mask]
+        found["covered"] = float(np.mean(np.abs(y - mean) < 1.959964 * width))
+        found["nlpd"] = float(-norm.logpdf(y, mean, width).mean())
+    return found
 
 
 @cache
-def _warm_up() -> None:
+def _warm_up(method: str) -> None:
     """Once in a process: imports and first calls are not what is measured."""
     image = np.sin(np.arange(24) / 2)[:, None] * np.cos(np.arange(20) / 3)
-    mask = np.zeros(image.shape, dtype=bool)
-    mask[8:13, 5:10] = True
-    small = Case("", "", image, mask)
-    for method in _STRUCTURES:
-        fill(small, method, restarts=1)
-    for steps in (5, _WHOLE):
-        prefix_fill(small, steps)
+    image[8:13, 5:10] = np.nan
+    if method != "published fill":
+        _fill(method, image, np.isnan(image), 0, 1)
 
 
-def _fill_path(out: Path, key: Sequence) -> Path:
-    name, method, seed, restarts, _ = key
-    return out / "fills" / f"{name}_{method.replace(' ', '-')}_{seed}_{restarts}.npz"
+def _fill(method: str, image: np.ndarray, mask: np.ndarray, seed: int, restarts: int) -> tuple:
+    """The filled image, and the standard deviation of each pixel, if there is one."""
+    if method in _STRUCTURES:
+        options = {"structure": _STRUCTURES[method], "fills": "kernel", "restarts": restarts}
+        result = inpaint(image, seed=seed, progress=False, **options)
+        return result.filled, result.std
+    if method == "harmonic":
+        return harmonic_fill(image, mask), None
+    if method == "mean":
+        spread = np.where(mask, np.nanstd(image), 0.0)
+        return np.where(mask, np.nanmean(image), image), spread
+    filled = image.copy()
+    filled[mask] = load_arrays("textures/plate_nkn_reference.npz")["pred_hole"].ravel()
+    return filled, None
 
 
-def _read(path: Path) -> dict[_Key, dict]:
-    """The runs of a file by their keys; a line that is only half written does not count."""
-    records = {}
-    if path.exists():
-        with path.open(newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                try:
-                    record = {name: kind(row[name]) for name, kind in _FIELDS.items()}
-                except (KeyError, TypeError, ValueError):
-                    continue
-                records[tuple(record[name] for name in _KEY)] = record
-    return records
+def harmonic_fill(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Fill the missing pixels so that each is the mean of its neighbours (Laplace's equation).
+
+    A pixel at the border of the image has fewer neighbours, which is a slope of zero across it.
+    """
+    height, width = mask.shape
+    missing = np.flatnonzero(mask)
+    number = np.full(mask.size, -1)
+    number[missing] = np.arange(missing.size)
+    rows, columns = np.divmod(missing, width)
+    known = np.where(mask, 0.0, image).ravel()
+    right_side, degree = np.zeros(missing.size), np.zeros(missing.size)
+    entries = []
+    for down, across in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+        row, column = rows + down, columns + across
+        inside = np.flatnonzero((row >= 0) & (row < height) & (column >= 0) & (column < width))
+        neighbour = row[inside] * width + column[inside]
+        degree[inside] += 1
+        right_side[inside] += known[neighbour]
+        unknown = number[neighbour] >= 0
+        entries.append(np.stack([inside[unknown], number[neighbour[unknown]]]))
+    off, diagonal = np.concatenate(entries, axis=1), np.arange(missing.size)
+    indices = np.concatenate([off, np.stack([diagonal, diagonal])], axis=1)
+    values = np.concatenate([-np.ones(off.shape[1]), degree])
+    laplacian = coo_array((values, tuple(indices)), shape=(missing.size,) * 2).tocsc()
+    filled = np.array(image, dtype=float)
+    filled[mask] = spsolve(laplacian, right_side)
+    return filled
 
 
-def _write(path: Path, record: dict) -> None:
-    old = path.read_text(encoding="utf-8") if path.exists() else ""
-    with path.open("a", newline="", encoding="utf-8") as file:
-        if old and not old.endswith("\n"):  # what a killed run left
-            file.write("\n")
-        writer = csv.DictWriter(file, list(_FIELDS), lineterminator="\n")
-        if not old:
-            writer.writeheader()
-        writer.writerow(record)
+def smse(truth: np.ndarray, filled: np.ndarray, mask: np.ndarray) -> float:
+    """Mean squared error in the hole, in units of the variance of the truth there."""
+    return float(np.square(filled - truth)[mask].mean() / truth[mask].var())
 
 
-def _draw(case: Case, records: Sequence[dict], out: Path) -> None:
-    """The picture of a case: of each method the fill of the first seed."""
-    fills, std, seeds = {}, None, []
-    for method, title in METHODS.items():
-        own = next((record for record in records if record["method"] == method), None)
-        if own is None:
-            continue
-        with np.load(_fill_path(out, [own[name] for name in _KEY])) as file:
-            fills[f"{title}\nSMSE {own['smse']:.3f}"] = file["filled"]
-            std = file["std"] if method == "nkn" else std
-        seeds += [own["seed"]] if method in _STRUCTURES else []
-    image, (row, column) = case.name.split("-")[0], np.argwhere(case.mask)[0]
-    heading = f"{image}: hole from row {row}, column {column}"
-    heading += f"; seed {seeds[0]}" if seeds else ""
-    if fills and not draw(out / f"{case.name}.png", heading, case.truth, case.mask, fills, std):
-        print("No pictures without matplotlib.", file=sys.stderr)
+def tables(rows: list[dict]) -> dict[str, Table]:
+    """Means over the seeds, and each seed."""
+    lines = []
+    for (case, method), runs in grouped(rows, "case", "method").items():
+        lines.append(
+            {
+                "case": case,
+                "method": method,
+                "SMSE": _each([row["smse"] for row in runs], ".3f"),
+                "95 % coverage": _each([r["covered"] for r in runs if "covered" in r], ".1%"),
+                "-log density": _each([r["nlpd"] for r in runs if "nlpd" in r], ".3f"),
+                "CPU s": _each([row["seconds"] for row in runs], ".1f"),
+            }
+        )
+    return {"texture": Table.of(lines)}
 
+
+def _each(values: list[float], form: str) -> str:
+    if not values:
+        return ""
+    mean = format(statistics.fmean(values), form)
+    return mean if len(values) == 1 else f"{mean} ({', '.join(format(v, form) for v in values)})"
+
+
+def _possible(job: dict) -> bool:
+    method = job["method"]
+    if method == "published fill" and job["case"] != _PLATE:
+        return False
+    return job["seed"] == 0 or method in _STRUCTURES
+
+
+_FILLS = [*_STRUCTURES, "harmonic", "mean", "published fill"]
+BENCHMARK = Benchmark(
+    "texture",
+    __doc__,
+    {"case": Axis(list(_CASES)), "method": Axis(_FILLS), "seed": Axis(range(3), (0, 1))},
+    run,
+    tables,
+    settings={"restarts": 3},
+    possible=_possible,
+)
 
 if __name__ == "__main__":
-    from benchmarks import texture  # the name by which the processes find it
-
-    sys.exit(texture.main())
+    sys.exit(BENCHMARK.main())

@@ -1,19 +1,17 @@
-"""A directive for tables of the record.
+"""A directive for tables of results.
 
-A page that has ``{measured} Speed on grids`` shows that section's first table of
-benchmarks/RESULTS.md, so that the site never differs from it. Options: ``number`` of the table
-within its section, from 0; ``columns`` and ``rows`` (by their first cells), separated by ``;``, for
-a part of it.
+A page that has ``{measured} grid_speed`` shows ``benchmarks/results/grid_speed.csv``. Options:
+``columns`` and ``rows`` (by their first cells), separated by ``;``, for a part of it.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
-from results_tables import RESULTS, table
 from sphinx.util.docutils import SphinxDirective
+
+from benchmarks.report import FOLDER, read_table
 
 __all__ = ["setup"]
 
@@ -23,27 +21,20 @@ def _names(argument: str) -> list[str]:
 
 
 class Measured(SphinxDirective):
-    """A table of the record, or a part of it."""
+    """A table of results, or a part of it."""
 
     required_arguments = 1
-    final_argument_whitespace = True
-    option_spec: ClassVar = {
-        "number": directives.nonnegative_int,
-        "columns": _names,
-        "rows": _names,
-    }
+    option_spec: ClassVar = {"columns": _names, "rows": _names}
 
     def run(self) -> list[Any]:
         """Parse the rows as a table of the page's own language."""
-        self.env.note_dependency(str(RESULTS))
+        name = self.arguments[0]
+        self.env.note_dependency(str(FOLDER / f"{name}.csv"))
         try:
-            found = table(self.arguments[0], self.options.get("number", 0))
-            part = found.part(self.options.get("columns", []), self.options.get("rows", []))
-        except ValueError as error:
+            part = read_table(name).part(*(self.options.get(o, ()) for o in ("columns", "rows")))
+        except (KeyError, ValueError) as error:
             raise self.error(str(error)) from None
-        lines = [part.columns, ["---"] * len(part.columns), *part.rows]
-        text = [f"| {' | '.join(row)} |" for row in lines]
-        self.content = StringList(text, source=str(RESULTS))
+        self.content = StringList(part.markdown().splitlines(), source=f"{name}.csv")
         return self.parse_content_to_nodes()
 
 

@@ -10,6 +10,7 @@ import matplotlib
 import pytest
 import torch
 
+from benchmarks.report import RESULTS, check_quotes, render
 from gpytorch_nkn.cli import command
 
 ROOT = Path(__file__).parents[1]
@@ -85,15 +86,6 @@ def test_links_of_the_readme_lead_to_files():
         assert target.startswith("https://") or (ROOT / target).exists(), target
 
 
-def test_pictures_have_texts_for_those_who_do_not_see_them():
-    """In Markdown; figures of directives have an option for it, and the built site is checked."""
-    for path in PAGES:
-        for alt, target in re.findall(
-            r"!\[([^\]]*)\]\(([^)]*)\)", path.read_text(encoding="utf-8")
-        ):
-            assert len(alt) > 20, f"{path.name}: {target}"
-
-
 def test_blocks_are_found_with_their_lines():
     text = "a\n```python\nx = 1\n```\n- b\n\n  ```python\n  y = 2\n  ```\n```bash\nmake z\n```\n"
     assert fenced(text, "python") == [(3, "x = 1\n"), (8, "y = 2\n")]
@@ -106,24 +98,51 @@ def test_calls_are_found_among_other_commands():
     assert calls(code, "cd") == [["x"], ["y"]]
 
 
-QUOTING = [ROOT / "README.md", DOCS / "choose.md", DOCS / "howto" / "speed.md"]
+EACH = pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+FOUND = "\n## What was found here"
+# Their numbers with decimals are all quoted; of the pages of theory, those of the section above.
+QUOTING = [ROOT / "README.md", DOCS / "choose.md", DOCS / "results.md", DOCS / "howto" / "speed.md"]
 
 
-@pytest.mark.parametrize("path", QUOTING, ids=lambda path: path.name)
-def test_figures_are_those_of_the_results(path):
-    """Numbers with decimals, rounded, are in benchmarks/RESULTS.md."""
-    number = r"(?<![\w.])-?\d[\d,]*\.\d+"
-    text = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
-    measured = {float(found.replace(",", "")) for found in re.findall(number, text)}
-    measured |= {-391.66, -9.66, -3.32}  # the least values of Bayesian optimisation's functions
-    prose = re.sub(r"```.*?```|`[^`]*`|Python 3\.11", "", path.read_text("utf-8"), flags=re.DOTALL)
-    for found in re.findall(number, prose):
-        half = 0.5 * 10.0 ** -len(found.partition(".")[2]) + 1e-9
-        quoted = float(found.replace(",", ""))
-        assert any(abs(quoted - value) <= half for value in measured), found
+@EACH
+def test_figures_are_those_of_the_tables(path):
+    text = path.read_text(encoding="utf-8")
+    assert render(text) == text, "run python -m benchmarks.report"
+    rest, wrong = check_quotes(text)
+    assert not wrong
+    if path in QUOTING or FOUND in rest:
+        rest = rest if path in QUOTING else rest.partition(FOUND)[2].partition("\n## ")[0]
+        code = r"```.*?```|`[^`]*`|<!-- table [^>]*(?:->[^>]*)*-->\n(?:\|.*?\n)*|Python 3\.11"
+        prose = re.sub(code, "", rest, flags=re.DOTALL)
+        assert not re.findall(r"(?<![\w.])\d[\d,]*\.\d+", prose)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_results_are_in_step_with_their_tables():
+    text = RESULTS.read_text(encoding="utf-8")
+    assert render(text) == text, "run python -m benchmarks.report"
+    assert len(text.encode()) <= 50_000
+    assert len(text.partition("## What was tried in vain\n")[2]) <= 6_000
+
+
+@pytest.mark.parametrize("path", [*QUOTING, DOCS / "theory" / "grids.md"], ids=lambda p: p.name)
+def test_a_changed_digit_of_a_quoted_figure_fails(path):
+    text = path.read_text(encoding="utf-8")
+    quotes = list(re.finditer(r"(\d)(?:\*\*)?(?: ± [\d.,]+)?(?:\*\*| ?%|\))*<!-- [^>]*; ", text))
+    assert quotes
+    for quote in quotes:
+        digit = str((int(quote[1]) + 1) % 10)
+        changed = text[: quote.start()] + digit + text[quote.start() + 1 :]
+        assert len(check_quotes(changed)[1]) == 1, quote[0]
+
+
+def test_a_changed_digit_of_a_shown_table_fails():
+    text = RESULTS.read_text(encoding="utf-8")
+    for cell in re.findall(r"^\| [^|]* \| -?\d[^|]* \|", text, flags=re.MULTILINE):
+        changed = text.replace(cell, cell[:-3] + str((ord(cell[-3]) + 1) % 10) + " |", 1)
+        assert render(changed) == text != changed
+
+
+@EACH
 def test_pictures_are_there_and_say_in_words_what_they_show(path):
     text = path.read_text(encoding="utf-8")
     pictures = re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", text)

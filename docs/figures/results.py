@@ -1,4 +1,4 @@
-"""Figures of the results, out of the tables of benchmarks/RESULTS.md.
+"""Figures of the results, out of the tables of benchmarks/results.
 
 ``python docs/figures/results.py`` draws them all, ``... NAME`` one of them. Each holds a digest of
 the tables that it shows, by which a test tells that it is out of date.
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
-sys.path.insert(0, str(FOLDER.parent))
+sys.path.insert(0, str(FOLDER.parents[1]))
 
-from results_tables import Table, number, table  # noqa: E402
+from benchmarks.report import Table, numbers, read_table  # noqa: E402
 
 __all__ = ["FIGURES", "digest", "draw"]
 
@@ -35,6 +35,11 @@ SETTINGS = {
     "figure.constrained_layout.use": True,
 }
 TABLES = ("yacht", "boston", "energy", "concrete", "kin8nm")
+
+
+def number(cell: str) -> float:
+    """The first number of a cell; NaN if there is none."""
+    return next(iter(numbers(cell)), math.nan)
 
 
 def errors(cells: Sequence[str]) -> list[float]:
@@ -59,11 +64,11 @@ def dots(
     """One line a name, one marker a method."""
     places = rows_of(axes, names)
     shift = 0.5 / max(len(values), 1)
-    for count, (method, numbers) in enumerate(values.items()):
+    for count, (method, found) in enumerate(values.items()):
         color, marker = STYLES[count]
         heights = [place + shift * ((len(values) - 1) / 2 - count) for place in places]
         axes.errorbar(
-            numbers, heights, xerr=(spreads or {}).get(method), fmt=marker, color=color,
+            found, heights, xerr=(spreads or {}).get(method), fmt=marker, color=color,
             markersize=6, elinewidth=1.2, label=method,
         )  # fmt: skip
 
@@ -91,29 +96,28 @@ def forecasts(figure: Any, panel: Table) -> None:
     grid[2].set_xlabel("the line is what they promise")
 
 
-def regression(figure: Any, *tables: Table) -> None:
+def regression(figure: Any, scores: Table, gain: Table) -> None:
     """Errors on tables, relative to an RBF kernel, and log densities."""
-    *sets, aims = tables
     left, right = figure.subplots(2, 1, height_ratios=[3, 2])
     methods = {"NKNRegressor": "NKNRegressor", "Matern-5/2-ARD": "Matern"}
     values: dict[str, list[float]] = {name: [] for name in [*methods.values(), "paper's network"]}
-    for one in sets:
-        by_method = {row[0]: row for row in one.rows}
-        error, published = one.columns.index("RMSE"), one.columns.index("published RMSE")
-        base = number(by_method["RBF-ARD"][error])
+    for one in TABLES:
+        base = number(scores.cell(f"{one}, RBF-ARD", "RMSE"))
         for method, name in methods.items():
-            values[name].append(number(by_method[method][error]) / base)
-        values["paper's network"].append(
-            number(by_method["NKNRegressor"][published]) / number(by_method["RBF-ARD"][published])
+            values[name].append(number(scores.cell(f"{one}, {method}", "RMSE")) / base)
+        published, theirs = (
+            number(scores.cell(f"{one}, {method}", "published RMSE"))
+            for method in ("NKNRegressor", "RBF-ARD")
         )
+        values["paper's network"].append(published / theirs)
     dots(left, TABLES, values)
     left.axvline(1.0, color="0.5", linewidth=1, linestyle="--")
     left.set_title("RMSE relative to an RBF kernel with a lengthscale per column")
     left.set_xlabel("random splits; left is better")
     left.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.4, -0.18), columnspacing=1.0)
-    cells = aims.column("log density of ours less theirs")
+    cells = gain.column("log density of ours less theirs")
     gains = {"": [number(cell) for cell in cells]}
-    dots(right, aims.column("set"), gains, {"": errors(cells)})
+    dots(right, gain.column("set"), gains, {"": errors(cells)})
     right.axvline(0.0, color="0.5", linewidth=1, linestyle="--")
     right.set_title("log density less that of the better of RBF and Matern")
     right.set_xlabel("nats per row, with standard errors; right is better")
@@ -252,29 +256,21 @@ def scaling(figure: Any, found: Table) -> None:
 
 
 # What draws a figure, its height in inches, and the tables that it shows.
-FIGURES: dict[str, tuple[Callable[..., None], float, list[tuple[str, int]]]] = {
-    "forecasts": (forecasts, 7.5, [("Forecasts of everyday series", 0)]),
-    "regression": (
-        regression,
-        6.2,
-        [(f"Regression on tables / {name}", 0) for name in (*TABLES, "Aims")],
-    ),
-    "support_vectors": (
-        support_vectors,
-        4.6,
-        [("Support vector machines with a learned kernel / Classification", 1)],
-    ),
-    "textures": (textures, 4.6, [("Texture extrapolation", 0)]),
-    "photographs": (photographs, 3.6, [("Photographs", 0), ("Photographs", 1)]),
-    "optimisation": (optimisation, 4.9, [("Bayesian optimisation / Averaged over structures", 0)]),
-    "training_step": (training_step, 4.6, [("One training step", 0)]),
-    "scaling": (scaling, 6.6, [("Tables of many rows / As it grows", 0)]),
+FIGURES: dict[str, tuple[Callable[..., None], float, tuple[str, ...]]] = {
+    "forecasts": (forecasts, 7.5, ("panel",)),
+    "regression": (regression, 6.2, ("uci", "uci_gain")),
+    "support_vectors": (support_vectors, 4.6, ("dank_classes_gain",)),
+    "textures": (textures, 4.6, ("texture",)),
+    "photographs": (photographs, 3.6, ("photographs_seen", "photographs_unseen")),
+    "optimisation": (optimisation, 4.9, ("bo",)),
+    "training_step": (training_step, 4.6, ("step_1d",)),
+    "scaling": (scaling, 6.6, ("scaling",)),
 }
 
 
 def tables_of(name: str) -> list[Table]:
     """The tables that a figure shows."""
-    return [table(heading, place) for heading, place in FIGURES[name][2]]
+    return [read_table(table) for table in FIGURES[name][2]]
 
 
 def digest(name: str) -> str:

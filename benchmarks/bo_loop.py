@@ -1,0 +1,233 @@
+"""A loop of Bayesian optimisation, the same for every surrogate model and every problem.
+
+10 random points that all surrogates of one seed share, then the maximiser of an acquisition
+function: the logarithmic expected improvement, its noisy form where values are noisy or
+constrained, that of the hypervolume with several objectives. Every outcome has a model of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from botorch.acquisition import AcquisitionFunction, LogExpectedImprovement
+from botorch.acquisition.logei import qLogExpectedImprovement, qLogNoisyExpectedImprovement
+from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
+from botorch.acquisition.objective import GenericMCObjective
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import MixedSingleTaskGP, ModelListGP, SingleTaskGP
+from botorch.models.utils.gpytorch_modules import (
+    get_gaussian_likelihood_with_gamma_prior,
+    get_matern_kernel_with_gamma_prior,
+)
+from botorch.optim import optimize_acqf, optimize_acqf_mixed_alternating
+from botorch.sampling import SobolQMCNormalSampler
+from botorch.utils.multi_objective.box_decompositions import DominatedPartitioning
+from botorch.utils.multi_objective.pareto import is_non_dominated
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from benchmarks.bo_problems import Problem
+from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, fit_bo_model
+from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP, fit_structure_ensemble_gp
+
+__all__ = ["INITIAL_POINTS", "MIXED", "SURROGATES", "next_points", "run_loop"]
+
+INITIAL_POINTS = 10
+_SEARCH = {"num_restarts": 8, "raw_samples": 256}
+_BATCH, _ITERATIONS = 8, 100  # of the search for the next point
+Surrogate = Callable[..., Any]  # a fitted model of inputs, targets and the model before
+
+
+def _fitted(make: Callable[..., SingleTaskGP]) -> Surrogate:
+    def fit(X: Tensor, Y: Tensor, previous: Any, **options: Any) -> SingleTaskGP:
+        mixed = "cat_dims" in options and make is SingleTaskGP
+        model = MixedSingleTaskGP(X, Y, **options) if mixed else make(X, Y, **options)
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        return model
+
+    return fit
+
+
+def _matern(X: Tensor, Y: Tensor) -> SingleTaskGP:
+    kernel = get_matern_kernel_with_gamma_prior(X.size(-1))
+    likelihood = get_gaussian_likelihood_with_gamma_prior()
+    return SingleTaskGP(X, Y, covar_module=kernel, likelihood=likelihood)
+
+
+def _ours(X: Tensor, Y: Tensor, previous: Any, **options: Any) -> SingleTaskGP:
+    return fit_bo_model(NKNSingleTaskGP(X, Y, **options), previous=previous)
+
+
+def _structures(X: Tensor, Y: Tensor, previous: Any, **options: Any) -> SingleTaskGP:
+    return fit_structure_ensemble_gp(StructureEnsembleGP(X, Y, **options), previous=previous)
+
+
+SURROGATES: dict[str, Surrogate] = {
+    "singletask": _fitted(SingleTaskGP),
+    "matern": _fitted(_matern),
+    "structures": _structures,
+    "ours": _ours,
+}
+MIXED = ("singletask", "structures", "ours")  # those with a kernel of categories
+_SWEEPING = ("structures", "ours")  # start their search with coordinate sweeps, too
+
+
+def _generator(*entropy: Any) -> torch.Generator:
+    """For each evaluation one of its own, so that an interrupted run gives the same points."""
+    words = [zlib.crc32(word.encode()) if isinstance(word, str) else word for word in entropy]
+    (value,) = np.random.SeedSequence(words).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(value) >> 1)
+
+
+def _random_points(problem: Problem, count: int, generator: torch.Generator) -> Tensor:
+    x = torch.rand(count, problem.dim, generator=generator, dtype=torch.float64)
+    for column, levels in problem.levels.items():
+        x[:, column] = (levels * x[:, column]).floor()
+    return x
+
+
+def run_loop(problem: Problem, surrogate: str, seed: int, evaluations: int, batch: int = 1) -> dict:
+    """Minimise a problem.
+
+    Args:
+        problem: What is to be minimised.
+        surrogate: Key of ``SURROGATES``.
+        seed: Of every draw.
+        evaluations: In all, the initial ones included.
+        batch: Points of an iteration, searched one after another.
+
+    Returns:
+        ``y``, the scores of the points in their order (the less the better); seconds of each
+        iteration's fit and search; how many iterations failed and took random points.
+    """
+
+    def outcomes(points: Tensor) -> tuple[Tensor, Tensor]:
+        exact = problem(points).reshape(len(points), -1)
+        generator = _generator(f"{problem.name} noise", seed, len(x))
+        noise = torch.randn(exact.shape, generator=generator, dtype=exact.dtype)
+        return exact, exact + problem.noise * noise
+
+    x = _random_points(problem, INITIAL_POINTS, _generator(problem.name, seed, 0))
+    exact, observed = outcomes(x)
+    previous: list[Any] = [None] * observed.size(-1)
+    fitting, searching, failures = [], [], 0
+    while len(x) < evaluations:
+        generator = _generator(problem.name, seed, len(x))
+        begin = time.process_time()
+        try:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(generator.initial_seed())
+                points, previous, fitted = next_points(
+                    problem, surrogate, x, observed, previous, batch
+                )
+        except Exception:  # the run goes on
+            failures += 1
+            points, fitted = _random_points(problem, batch, generator), time.process_time()
+        fitting.append(fitted - begin)
+        searching.append(time.process_time() - fitted)
+        x = torch.cat([x, points])
+        values, noisy = outcomes(points)
+        exact, observed = torch.cat([exact, values]), torch.cat([observed, noisy])
+    return {
+        "y": _scores(problem, exact),
+        "optimum": problem.optimum,
+        "fit": fitting,
+        "search": searching,
+        "failures": failures,
+    }
+
+
+def _scores(problem: Problem, outcomes: Tensor) -> list[float]:
+    if problem.objectives > 1:
+        reference = -torch.tensor(problem.reference).to(outcomes)
+        return [
+            -DominatedPartitioning(reference, -outcomes[:count]).compute_hypervolume().item()
+            for count in range(1, len(outcomes) + 1)
+        ]
+    kept = (outcomes[:, 1:] >= 0).all(-1)
+    return torch.where(kept, outcomes[:, 0], problem.penalty).tolist()
+
+
+def next_points(
+    problem: Problem,
+    surrogate: str,
+    x: Tensor,
+    outcomes: Tensor,
+    previous: Sequence[Any],
+    batch: int = 1,
+) -> tuple[Tensor, list[Any], float]:
+    """The next points ``q x D``, the models that chose them, and when these were fitted."""
+    signs = torch.tensor([-1.0] * problem.objectives + [1.0] * problem.constraints)
+    targets = outcomes * signs.to(outcomes)  # objectives to be maximised, constraints
+    options = {"cat_dims": list(problem.levels)} if problem.levels else {}
+    models = [
+        SURROGATES[surrogate](x, column[:, None], last, **options)
+        for column, last in zip(targets.unbind(-1), previous, strict=True)
+    ]
+    fitted = time.process_time()
+    acqf = _acquisition(problem, models, x, targets, batch)
+    upper = torch.ones_like(x[0])
+    for column, count in problem.levels.items():
+        upper[column] = count - 1
+    bounds = torch.stack([torch.zeros_like(upper), upper])
+    if problem.levels:
+        codes = {c: [float(v) for v in range(n)] for c, n in problem.levels.items()}
+        search = {"batch_limit": _BATCH, "maxiter_continuous": _ITERATIONS}
+        points, _ = optimize_acqf_mixed_alternating(
+            acqf, bounds, cat_dims=codes, q=batch, options=search, **_SEARCH
+        )
+    else:
+        starts: dict[str, Any] = {}
+        if surrogate in _SWEEPING:
+            best = x[_values(problem, targets).argsort(descending=True, stable=True)[:5]]
+            starts["ic_generator"] = partial(coordinate_sweep_initial_conditions, incumbent=best)
+        search = {"batch_limit": _BATCH, "maxiter": _ITERATIONS}
+        points, _ = optimize_acqf(
+            acqf, bounds, q=batch, sequential=batch > 1, options=search, **_SEARCH, **starts
+        )
+        points = points.clamp(0, 1)
+    if points.shape != (batch, problem.dim) or not points.isfinite().all():
+        raise RuntimeError(f"expected {batch} finite points, got {points.tolist()}")
+    return points.detach(), models, fitted
+
+
+def _values(problem: Problem, targets: Tensor) -> Tensor:
+    if problem.objectives > 1:
+        return is_non_dominated(targets).to(targets)
+    return torch.where((targets[:, 1:] >= 0).all(-1), targets[:, 0], -math.inf)
+
+
+def _acquisition(
+    problem: Problem, models: Sequence[Any], x: Tensor, targets: Tensor, batch: int
+) -> AcquisitionFunction:
+    model = models[0] if len(models) == 1 else ModelListGP(*models)
+    several = problem.objectives > 1
+    # BoTorch draws its default number from every member of an ensemble: here so many in all
+    members = models[0].num_members if isinstance(models[0], StructureEnsembleGP) else 1
+    sampler = SobolQMCNormalSampler(torch.Size([(128 if several else 512) // members]))
+    if several:
+        reference = [-value for value in problem.reference]
+        return qLogNoisyExpectedHypervolumeImprovement(
+            model, reference, x, sampler=sampler, prune_baseline=True
+        )
+    if problem.constraints:
+        numbers = range(1, 1 + problem.constraints)
+        return qLogNoisyExpectedImprovement(
+            model,
+            x,
+            sampler=sampler,
+            objective=GenericMCObjective(lambda values, X=None: values[..., 0]),
+            constraints=[lambda values, number=number: -values[..., number] for number in numbers],
+        )
+    if problem.noise:
+        return qLogNoisyExpectedImprovement(model, x, sampler=sampler)
+    if batch > 1:
+        return qLogExpectedImprovement(model, best_f=targets.max(), sampler=sampler)
+    return LogExpectedImprovement(model, best_f=targets.max())

@@ -1,0 +1,227 @@
+"""Tables of results: CSV files, their form in Markdown, and the pages that show them.
+
+``python -m benchmarks.report`` brings every page in step with ``benchmarks/results/*.csv``. A page
+shows a table below a comment that names it,
+
+    <!-- table panel | columns: method; MASE / combination -> error | rows: default -> ours -->
+
+with, if need be, some of its columns and rows, new names for them after ``->``, or (``wide: method;
+RMSE``) a column for each method that holds the RMSE. A number in a sentence is tied to its cell by
+``0.886<!-- panel; default; MASE / combination -->``: table, row (its first cells, joined by
+commas), column, and which number of the cell if it is not the first.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import statistics
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = [
+    "RESULTS",
+    "Table",
+    "check_quotes",
+    "grouped",
+    "mean_and_error",
+    "numbers",
+    "paired",
+    "read_table",
+    "render",
+    "write_table",
+]
+
+FOLDER = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent / "RESULTS.md"
+ROOT = Path(__file__).parents[1]
+_SHOWN = re.compile(r"(<!-- table (\w+)((?: \| \w+: .*?)*) -->\n)(?:\|.*\n)*")
+_NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
+_QUOTE = re.compile(
+    rf"({_NUMBER})(?:\*\*)?(?: ± (\d[\d,]*(?:\.\d+)?))?(?:\*\*| ?%|\))*<!-- ([^>]*; [^>]*) -->"
+)
+
+
+class Table(NamedTuple):
+    """Columns by name, and rows of cells as they are printed."""
+
+    columns: list[str]
+    rows: list[list[str]]
+
+    @classmethod
+    def of(cls, records: Sequence[Mapping[str, object]]) -> Table:
+        """A row for each mapping, whose keys are the columns."""
+        columns = list(dict.fromkeys(name for record in records for name in record))
+        return cls(columns, [[str(record.get(name, "")) for name in columns] for record in records])
+
+    def row(self, key: str) -> list[str]:
+        """The one row whose first cells, joined by commas, are the key."""
+        places = range(1, len(self.columns) + 1)
+        found = [row for row in self.rows if any(", ".join(row[:n]) == key for n in places)]
+        if len(found) != 1:
+            raise ValueError(f"{len(found)} rows begin with {key!r}; the columns: {self.columns}.")
+        return found[0]
+
+    def column(self, name: str) -> list[str]:
+        """The cells of a column."""
+        if name not in self.columns:
+            raise ValueError(f"There is no column {name!r} among {self.columns}.")
+        return [row[self.columns.index(name)] for row in self.rows]
+
+    def cell(self, key: str, column: str) -> str:
+        """The cell of a row and a column."""
+        self.column(column)
+        return self.row(key)[self.columns.index(column)]
+
+    def part(self, columns: Sequence[str] = (), rows: Sequence[str] = ()) -> Table:
+        """Some columns and rows, all by default; ``old -> new`` renames one."""
+        kept = [_renamed(name) for name in columns] or [(name, name) for name in self.columns]
+        lines = [(self.row(old), new) for old, new in map(_renamed, rows)]
+        lines = lines or [(row, row[0]) for row in self.rows]
+        cells = []
+        for row, first in lines:
+            self_named = [
+                first if row[0] != first and i == 0 else cell for i, cell in enumerate(row)
+            ]
+            values = dict(zip(self.columns, self_named, strict=True))
+            cells.append([values[old] for old, _ in kept])
+        return Table([new for _, new in kept], cells)
+
+    def wide(self, across: str, value: str) -> Table:
+        """The first column as rows, a column for each value of ``across``, with ``value`` in it."""
+        methods = list(dict.fromkeys(self.column(across)))
+        found: dict[str, dict[str, str]] = {}
+        for row, method, cell in zip(
+            self.rows, self.column(across), self.column(value), strict=True
+        ):
+            found.setdefault(row[0], {})[method] = cell
+        rows = [[name, *(cells.get(m, "") for m in methods)] for name, cells in found.items()]
+        return Table([self.columns[0], *methods], rows)
+
+    def markdown(self) -> str:
+        """The table in Markdown, with a line break at its end."""
+        lines = [self.columns, ["---"] * len(self.columns), *self.rows]
+        return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _renamed(name: str) -> tuple[str, str]:
+    old, _, new = name.partition(" -> ")
+    return old, new or old
+
+
+def read_table(name: str) -> Table:
+    """A committed table."""
+    path = FOLDER / f"{name}.csv"
+    if not path.is_file():
+        raise ValueError(f"There is no table {name!r} in {FOLDER.name}.")
+    with path.open(newline="", encoding="utf-8") as file:
+        columns, *rows = csv.reader(file)
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"Columns of {name} have the same name: {columns}.")
+    return Table(columns, rows)
+
+
+def write_table(name: str, table: Table) -> None:
+    """Replace a committed table."""
+    FOLDER.mkdir(exist_ok=True)
+    with (FOLDER / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([table.columns, *table.rows])
+
+
+def render(text: str) -> str:
+    """A page with its tables as they are committed."""
+
+    def shown(match: re.Match[str]) -> str:
+        options = dict(part.split(": ", 1) for part in match[3].split(" | ")[1:])
+        lists = {name: [v.strip() for v in value.split(";")] for name, value in options.items()}
+        table = read_table(match[2])
+        if "wide" in lists:
+            across, value = lists["wide"]
+            table = table.wide(across, value)
+        return match[1] + table.part(lists.get("columns", ()), lists.get("rows", ())).markdown()
+
+    return _SHOWN.sub(shown, text)
+
+
+def numbers(cell: str) -> list[float]:
+    """The numbers of a cell or a sentence."""
+    return [float(found.replace(",", "")) for found in re.findall(_NUMBER, cell)]
+
+
+def check_quotes(text: str) -> tuple[str, list[str]]:
+    """Compare the numbers of a page with the cells that they are tied to.
+
+    Args:
+        text: The page.
+
+    Returns:
+        The page without numbers that are tied, and what is wrong.
+    """
+    wrong = []
+
+    def check(match: re.Match[str]) -> str:
+        name, key, column, *place = (part.strip() for part in match[3].split(";"))
+        try:
+            cell = read_table(name).cell(key, column)
+            expected = numbers(cell)[int(place[0]) - 1 if place else 0]
+        except (ValueError, IndexError) as error:
+            wrong.append(f"{match[0]}: {error}")
+            return ""
+        pairs = [(match[1], expected)]
+        if match[2]:
+            pairs.append((match[2], numbers(cell.partition("±")[2])[0]))
+        for quoted, value in pairs:
+            half = 0.5 * 10.0 ** -len(quoted.partition(".")[2]) + 1e-9
+            if abs(float(quoted.replace(",", "")) - value) > half:
+                wrong.append(f"{match[0]}: the cell is {cell}")
+        return ""
+
+    return _QUOTE.sub(check, text), wrong
+
+
+def grouped(rows: Iterable[dict], *keys: str) -> dict[tuple, list[dict]]:
+    """Rows by the values of some keys, in the order of their appearance."""
+    found: dict[tuple, list[dict]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return found
+
+
+def paired(own: Iterable[dict], base: Iterable[dict], value: str, *keys: str) -> list[float]:
+    """Differences of a value, own less base, over what both have (by their keys)."""
+    by_key = {tuple(row[key] for key in keys): row[value] for row in base}
+    rows = [(row[value], by_key.get(tuple(row[key] for key in keys))) for row in own]
+    return [mine - other for mine, other in rows if other is not None]
+
+
+def mean_and_error(values: Sequence[float], form: str = ".3f", sign: str = "") -> str:
+    """Mean and standard error, which one value has not."""
+    if not values:
+        return ""
+    mean = format(statistics.fmean(values), sign + form)
+    if len(values) < 2:
+        return mean
+    return f"{mean} ± {statistics.stdev(values) / math.sqrt(len(values)):{form}}"
+
+
+def pages() -> list[Path]:
+    """What shows tables: RESULTS.md, the README and the pages of the site."""
+    docs = [path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts]
+    return [RESULTS, ROOT / "README.md", *sorted(docs)]
+
+
+def main() -> int:
+    """Bring the pages in step with the tables."""
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        if (new := render(text)) != text:
+            path.write_text(new, encoding="utf-8")
+            print(path.relative_to(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+"""One way to run every benchmark: its jobs, the file of finished rows, its tables.
+
+A benchmark names its axes (data, methods, seeds: every combination is a job), its settings, what
+runs a job and what makes tables of the rows. ``python -m benchmarks.NAME`` runs the jobs that the
+file of rows lacks, so that a second call goes on where the first one ended, and prints the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import itertools
+import json
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import Table, write_table
+
+__all__ = ["Axis", "Benchmark", "peak_gigabytes", "ratios_in_turn", "timed", "versions"]
+
+_LIBRARIES = ("torch", "gpytorch", "botorch", "numpy", "scipy", "scikit-learn", "gpytorch_nkn")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Values that a job may have: all of them, and those that run by default."""
+
+    values: Sequence[Any]
+    default: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark.
+
+    Attributes:
+        name: Of the module.
+        about: Its docstring.
+        axes: By name, what the jobs are combinations of.
+        run: Computes the figures of a job, whose axes and settings are its arguments.
+        tables: Makes the tables, by name, of the finished rows.
+        settings: Numbers that a call may change, by name; they tell rows apart, too.
+        possible: Whether a combination is a job.
+        needs: By value of an axis, the package that must be installed for it.
+        fresh: A process for each job, whose highest memory counts.
+    """
+
+    name: str
+    about: str | None
+    axes: Mapping[str, Axis]
+    run: Callable[..., dict]
+    tables: Callable[[list[dict]], dict[str, Table]]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    possible: Callable[[dict], bool] = lambda job: True
+    needs: Mapping[str, str] = field(default_factory=dict)
+    fresh: bool = False
+
+    def main(self, argv: Sequence[str] | None = None) -> int:
+        """The command: run what is missing, print the tables; 1 if a job failed."""
+        parser = self._parser()
+        args = parser.parse_args(argv)
+        try:
+            jobs = list(self._jobs(args))
+        except FileNotFoundError as error:
+            parser.error(str(error))
+        rows = self._read(args.file)
+        missing = [job for job in jobs if _key(job) not in rows]
+        print(f"{len(jobs) - len(missing)} of {len(jobs)} rows are in {args.file}", file=sys.stderr)
+        failures = 0
+        for job, figures, fault in () if args.report else self._run(missing, args.jobs):
+            if figures is None:
+                failures += 1
+                print(f"{_values(job)} failed: {fault}", file=sys.stderr)
+                continue
+            row = {"job": job, **figures, "versions": versions()}
+            _append(args.file, row)
+            rows[_key(job)] = row
+            shown = {k: v for k, v in figures.items() if isinstance(v, int | float)}
+            print(f"{_values(job)}: {_values(shown)}", file=sys.stderr, flush=True)
+        done = [rows[_key(job)] for job in jobs if _key(job) in rows]
+        if done:
+            for name, table in self.tables([{**row["job"], **row} for row in done]).items():
+                print(f"\n{name}:\n\n{table.markdown()}")
+                if args.write:
+                    write_table(name, table)
+            print(_values(done[-1]["versions"]))
+        return 1 if failures else 0
+
+    def _parser(self) -> argparse.ArgumentParser:
+        parser = argparse.ArgumentParser(
+            prog=f"python -m benchmarks.{self.name}",
+            description=self.about,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        for name, axis in self.axes.items():
+            kind = type(axis.values[0])
+            choices = None if kind is int else axis.values
+            default = axis.default or axis.values
+            parser.add_argument(
+                f"--{name}", nargs="+", type=kind, choices=choices, default=default, metavar="X",
+                help=f"of {', '.join(map(str, axis.values))}",
+            )  # fmt: skip
+        for name, value in self.settings.items():
+            option = f"--{name.replace('_', '-')}"
+            parser.add_argument(option, type=type(value), default=value, help=f"default: {value}")
+        parser.add_argument("--jobs", type=int, default=1, metavar="J", help="processes")
+        parser.add_argument("--report", action="store_true", help="only print the tables")
+        parser.add_argument("--write", action="store_true", help="replace the committed tables")
+        default = Path(f"benchmarks/.rows/{self.name}.jsonl")
+        parser.add_argument("--file", type=Path, default=default, help="of finished rows")
+        return parser
+
+    def _jobs(self, args: argparse.Namespace) -> Iterator[dict]:
+        lacking = {value for value, package in self.needs.items() if find_spec(package) is None}
+        settings = {name: getattr(args, name) for name in self.settings}
+        names = list(self.axes)
+        left_out = set()
+        for values in itertools.product(*(getattr(args, name) for name in reversed(names))):
+            job = dict(zip(reversed(names), values, strict=True))
+            left_out |= lacking & set(values)
+            if not lacking & set(values) and self.possible(job):
+                yield {name: job[name] for name in names} | settings
+        for value in sorted(left_out):
+            print(f"{value} is left out: {self.needs[value]} is not installed", file=sys.stderr)
+
+    def _read(self, path: Path) -> dict[str, dict]:
+        """Finished rows by their jobs; a line that is only half written does not count."""
+        rows = {}
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            rows[_key(row["job"])] = row
+        return rows
+
+    def _run(self, jobs: Sequence[dict], processes: int) -> Iterator[tuple[dict, dict | None, str]]:
+        if processes == 1 and not self.fresh:
+            yield from (_guarded(self.run, job) for job in jobs)
+            return
+        context = multiprocessing.get_context("spawn")
+        limit = 1 if self.fresh else None
+        module = f"benchmarks.{self.name}"
+        with ProcessPoolExecutor(processes, context, max_tasks_per_child=limit) as pool:
+            futures = [pool.submit(_in_process, module, job) for job in jobs]
+            for future in as_completed(futures):
+                yield future.result()
+
+
+def _in_process(module: str, job: dict) -> tuple[dict, dict | None, str]:
+    return _guarded(importlib.import_module(module).BENCHMARK.run, job)
+
+
+def _guarded(run: Callable[..., dict], job: dict) -> tuple[dict, dict | None, str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return job, run(**job), ""
+        except Exception:  # the other jobs go on
+            return job, None, traceback.format_exc(limit=-3)
+
+
+def _key(job: dict) -> str:
+    return json.dumps(job, sort_keys=True)
+
+
+def _values(values: Mapping[str, Any]) -> str:
+    texts = (f"{v:.4g}" if isinstance(v, float) else str(v) for v in values.values())
+    return ", ".join(f"{name} {text}" for name, text in zip(values, texts, strict=True))
+
+
+def _append(path: Path, row: dict) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":  # what a killed run left
+                file.write(b"\n")
+        file.write(json.dumps(row).encode() + b"\n")
+
+
+def timed(function: Callable[[], Any]) -> tuple[Any, float]:
+    """What a function returns, and the processor's seconds for it, child processes included."""
+    begin = time.process_time() + sum(os.times()[2:4])
+    found = function()
+    return found, time.process_time() + sum(os.times()[2:4]) - begin
+
+
+def ratios_in_turn(
+    steps: Mapping[str, Callable[[], object]],
+    base: str,
+    turns: int,
+    clock: Callable[[], float] = time.process_time,
+) -> dict[str, list[float]]:
+    """Seconds of steps that take turns, so that whatever else the machine does meets them alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(turns + 1):
+        for name, step in steps.items():
+            begin = clock()
+            step()
+            if turn:  # the first step of each sets things up
+                seconds[name].append(clock() - begin)
+    return seconds
+
+
+def peak_gigabytes() -> float:
+    """Highest resident size of this process since its start."""
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
+
+
+def versions() -> dict[str, str]:
+    """Of the libraries."""
+    return {name: metadata.version(name) for name in _LIBRARIES}

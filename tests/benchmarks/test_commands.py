@@ -1,0 +1,129 @@
+"""Each benchmark runs, and makes the tables that are committed."""
+
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from benchmarks.report import FOLDER, read_table
+from benchmarks.runner import Benchmark
+
+ROOT = Path(__file__).parents[2]
+NEWER = ("large_tables", "long_series")  # have columns that the committed table has not
+
+JOBS = {
+    "step": [
+        {"dim": 1, "points": 20, "way": way, "what": "time", "turns": 1}
+        for way in ("RBF, stock", "drop-in", "compiled fused loss")
+    ],
+    "fit_speed": [
+        {"method": method, "restart": 0, "target": 5.0, "budget": 1.0}
+        for method in ("L-BFGS, one after another", "Adam 3e-2, compiled")
+    ],
+    "drop_in_time": [{"use": use, "turns": 1} for use in ("ExactGP", "SVGP", "deep GP", "KISS-GP")],
+    "time_series": [
+        {"series": "airline", "method": method, "seed": 0} for method in ("RBF", "seasonal_naive")
+    ],
+    "forecast_panel": [{"series": 0, "origin": 0, "method": '`quality="fast"`'}],
+    "long_series": [{"series": "simulated", "method": "default", "points": 700}],
+    "covariates": [{"series": "road casualties", "method": "seasonal naive", "origin": 0}],
+    "uci": [
+        {"set": "yacht", "split": split, "method": method, "starts": 1, "iterations": 2, "steps": 2}
+        for split in ("0", "pca")
+        for method in ("NKNRegressor", "RBF-ARD", "Matern-5/2-ARD", "the paper's NKN")
+    ],
+    "tables": [
+        {"set": "yacht", "split": 0, "method": method, "rows": 30, "tuning": 0.1}
+        for method in ("NKNRegressor", "SingleTaskGP", "HistGradientBoosting", "SVR, tuned")
+    ],
+    "askl": [
+        {"set": "segment", "seed": 0, "method": method, "components": 10, "epochs": 1}
+        for method in ("ASKL: NSKL, trace and feature norms", "tuned random features + ridge")
+    ],
+    "dank": [
+        {"set": name, "repeat": 0, "method": method}
+        for name, method in (
+            ("heart", "SVM, untuned"),
+            ("heart", "DANK, untuned"),
+            ("mpg", "GP, RBF-ARD (BoTorch)"),
+        )
+    ],
+    "spectral_gp": [
+        {"set": "ridges", "seed": 0, "method": method, "rows": 60}
+        for method in ("RBF", "SpectralGP")
+    ],
+    "texture": [
+        {"case": "plate", "method": method, "seed": 0, "restarts": 1}
+        for method in ("harmonic", "mean")
+    ],
+    "photographs": [{"image": "camera", "missing": "scratches", "seed": 0, "budget": 1.0}],
+    "grid_speed": [
+        {"grid": "64x64x64", "way": "ours, float32", "noise": 0.1, "turns": 1, "train": 1},
+        *(
+            {"grid": "plate", "way": way, "noise": 1.0, "turns": 1, "train": 1}
+            for way in ("ours, float32", "paper, float32")
+        ),
+    ],
+    "large_tables": [
+        {
+            "function": "waves",
+            "method": method,
+            "rows": 200,
+            "inducing": 5,
+            "epochs": 1,
+            "batch": 50,
+        }
+        for method in ("svgp-rbf",)
+    ],
+    "scaling": [{"way": "exact", "rows": rows} for rows in (100, 200)],
+    "recovery": [{"case": "RBF + PER", "seed": 102}],
+    "bayesian_optimization": [
+        {"function": "branin", "surrogate": surrogate, "seed": 0, "evaluations": 11}
+        for surrogate in ("structures", "singletask", "matern", "ours")
+    ],
+    "bo_real_loops": [
+        {"function": name, "surrogate": "structures", "seed": 0, "evaluations": 11, "batch": 1}
+        for name in ("noisyhartmann6",)
+    ],
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_benchmark_runs_and_makes_its_tables(name, data):
+    module = import_module(f"benchmarks.{name}")
+    benchmark = module.BENCHMARK
+    assert isinstance(benchmark, Benchmark)
+    rows = []
+    for job in JOBS[name]:
+        assert set(job) == {*benchmark.axes, *benchmark.settings}
+        rows.append({**job, **benchmark.run(**job)})
+    tables = benchmark.tables(rows)
+    for title, table in tables.items():
+        if title not in NEWER and (FOLDER / f"{title}.csv").is_file():
+            columns = read_table(title).columns
+            known = [c for c in table.columns if c in columns or "11" in c or "N = " in c]
+            assert known and table.columns[0] == columns[0], title
+
+
+def test_every_benchmark_of_the_makefile_is_tried():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    names = text.partition("BENCHMARKS ?= ")[2].partition("\n")[0].split()
+    assert set(names) == {*JOBS, "gpu"}
+
+
+@pytest.mark.parametrize("arguments", [["gpu"], ["uci", "--help"]])
+def test_commands_start(arguments):
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", f"benchmarks.{arguments[0]}", *arguments[1:]]
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_the_parts_for_a_gpu_run_on_the_cpu(capsys):
+    from benchmarks import gpu
+
+    assert gpu.main(["--device", "cpu", "--parts", "grids", "--turns", "1"]) == 0
+    assert "| grid 24x24 | device |" in capsys.readouterr().out
