@@ -1,7 +1,7 @@
 // A second device for machines without one: memory and arithmetic are the CPU's, the rules CUDA's.
 //
 // Tensors of two devices do not meet (but for numbers, and indices), a generator draws for its own
-// device only, NumPy cannot read a tensor, and what would make a GPU wait is counted by name.
+// device only, and NumPy cannot read a tensor.
 // Python's side is second.py, which says how to compile and load this.
 
 #include <ATen/ATen.h>
@@ -30,8 +30,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -43,24 +41,6 @@ using c10::DeviceType;
 constexpr DeviceType kSecond = DeviceType::PrivateUse1;
 const c10::Device kDevice(kSecond, 0);
 const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
-
-// ---- what makes a GPU wait ---------------------------------------------------------------------
-
-std::mutex waits_mutex;
-std::map<std::string, int64_t> waits;
-
-void count_wait(const std::string& name) {
-  std::lock_guard<std::mutex> lock(waits_mutex);
-  ++waits[name];
-}
-
-std::vector<std::string> take_waits() {  // "name count", and begin anew
-  std::lock_guard<std::mutex> lock(waits_mutex);
-  std::vector<std::string> found;
-  for (const auto& [name, count] : waits) found.push_back(name + " " + std::to_string(count));
-  waits.clear();
-  return found;
-}
 
 // ---- memory and device -------------------------------------------------------------------------
 
@@ -199,9 +179,6 @@ Tensor to_second(const Tensor& tensor) {
 }
 
 Tensor copy_from(const Tensor& from, const Tensor& to, bool /*non_blocking*/) {
-  if (from.device() != to.device()) {
-    count_wait(to.is_cpu() ? "copy to the CPU" : "copy from the CPU");
-  }
   as_cpu(to).copy_(as_cpu(from));
   return to;
 }
@@ -211,10 +188,7 @@ Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {
   return copy_from(from, to, false);
 }
 
-at::Scalar local_scalar_dense(const Tensor& tensor) {
-  count_wait("a number is read");
-  return as_cpu(tensor).item();
-}
+at::Scalar local_scalar_dense(const Tensor& tensor) { return as_cpu(tensor).item(); }
 
 const Tensor& resize(
     const Tensor& self, c10::IntArrayRef size, std::optional<at::MemoryFormat>) {
@@ -253,10 +227,6 @@ Tensor& set_source_storage_offset(
 
 // ---- every other operation ---------------------------------------------------------------------
 
-const std::set<std::string> kWaiting{
-    "aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim",
-    "aten::unique_consecutive", "aten::repeat_interleave", "aten::bincount",
-    "aten::_assert_async", "aten::linalg_lstsq"};
 const std::set<std::string> kIndexing{
     "aten::index", "aten::index_put_", "aten::_index_put_impl_", "aten::index_put",
     "aten::_unsafe_index", "aten::_unsafe_index_put"};
@@ -271,10 +241,7 @@ void check_devices(const std::string& name, const std::vector<Tensor>& tensors) 
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& tensor = tensors[i];
     if (!tensor.defined() || tensor.device().type() == kSecond) continue;
-    if (indexing && i > 0) {
-      if (tensor.is_cpu() && tensor.dim()) count_wait("an index from the CPU");
-      if (tensor.is_cpu()) continue;
-    }
+    if (indexing && i > 0 && tensor.is_cpu()) continue;
     TORCH_CHECK(
         tensor.is_cpu() && tensor.dim() == 0 && !strict,
         "Expected all tensors to be on the same device, but found at least two devices, second:0 "
@@ -303,12 +270,6 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_devices(name, tensors);
   const bool sparse = std::any_of(
       tensors.begin(), tensors.end(), [](const Tensor& t) { return t.defined() && t.is_sparse(); });
-  bool waits_here = kWaiting.count(name) > 0;
-  if (kIndexing.count(name)) {
-    for (size_t i = 1; i < tensors.size(); ++i)
-      waits_here |= tensors[i].defined() && tensors[i].scalar_type() == at::kBool && i + 1 <= tensors.size() &&
-          tensors[i].dim() > 0;
-  }
 
   std::vector<std::pair<Tensor, Tensor>> written;  // of this device, and what the CPU wrote
   auto lend = [&written](const Tensor& tensor, bool writes) {
@@ -364,11 +325,8 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       c10::List<Tensor> list;
       for (const Tensor& tensor : value.toTensorVector()) list.push_back(back(tensor));
       value = list;
-    } else if (!value.isNone()) {
-      waits_here = true;  // a number that is not a tensor
     }
   }
-  if (waits_here) count_wait(name);
 }
 
 }  // namespace
@@ -420,7 +378,6 @@ TORCH_LIBRARY_IMPL(aten, Negative, m) {
 }
 
 TORCH_LIBRARY(gpytorch_nkn_second, m) {
-  m.def("take_waits", &take_waits);
   m.def("seed(int seed) -> ()", [](int64_t seed) {
     of_cpu(default_generator()).set_current_seed(static_cast<uint64_t>(seed));
   });

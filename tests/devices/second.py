@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["load", "take_waits"]
+__all__ = ["load"]
 
 SOURCE = Path(__file__).with_name("second.cpp")
 
@@ -25,12 +25,6 @@ def load() -> None:
     torch.utils.rename_privateuse1_backend("second")
     torch._register_device_module("second", _module())
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
-
-
-def take_waits() -> dict[str, int]:
-    """What would have made a GPU wait since the last call, and how often."""
-    lines = torch.ops.gpytorch_nkn_second.take_waits()
-    return {name: int(count) for name, _, count in (line.rpartition(" ") for line in lines)}
 
 
 def _compiled() -> Path:

@@ -1,4 +1,4 @@
-"""Random features of networks, sums and products of kernels, drawn from the output down."""
+"""Random features of networks, sums and products of kernels, drawn from the output layer down."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gpytorch_nkn.layers import Operation, operation_of
 
 __all__ = ["draw_random_features", "selected"]
 
-# Fraction of the features that all terms of a sum share evenly. Terms of little weight may decide
-# the variance at inputs near data, and that of linear factors depends on the scale of the inputs.
+# Fraction of the features that the terms of a sum share evenly: terms of small weight can dominate
+# the posterior variance near data, and the variance of linear factors depends on the input scale.
 _EVEN_SHARE = 0.25
 
 
@@ -26,19 +26,19 @@ def draw_random_features(
 ) -> tuple[RandomFeatures, Tensor]:
     r"""Draw simple kernels whose mean, times a mass, is ``kernel`` in expectation.
 
-    The spectral measure of a kernel is drawn from exactly. Sums of kernels are mixtures of their
-    measures, and a constant is a frequency of zero; the frequency of a product is the sum of
-    independent ones of the factors; a power series is a mixture of products. So a draw runs from
-    the output of a network down to its primitives.
+    The spectral measure of a sum of kernels is a mixture of their measures; that of a constant is
+    at frequency zero. The frequency of a product is the sum of independent frequencies of its
+    factors, and a power series is a mixture of products. A draw therefore goes from the output of
+    a network down to its primitives.
 
     Args:
-        kernel: Networks, sums, products and ScaleKernels of kernels whose features are known.
-            Its ``active_dims`` have been applied.
-        num_columns: Number of columns that it sees.
-        num_rows: Number of draws per element of the batch.
+        kernel: Network, sum, product or ScaleKernel of kernels whose features are known. Its
+            ``active_dims`` have been applied.
+        num_columns: Number of its input dimensions.
+        num_rows: Number of draws per batch element.
 
     Returns:
-        ``B * num_rows`` rows on the CPU in float64, and the masses ``B`` of the elements.
+        ``B * num_rows`` rows on the CPU in float64, and the masses ``B`` of the batch elements.
 
     Raises:
         NotImplementedError: No features are known for a part of the kernel.
@@ -55,7 +55,7 @@ def draw_random_features(
 
 
 def _draw_frequencies(features: RandomFeatures) -> None:
-    """Draw what is pending, jointly for all factors of all rows."""
+    """Draw the pending frequencies, jointly for all factors of all rows."""
     if not features.pending:
         return
     measures, draws = zip(*features.pending, strict=True)
@@ -68,16 +68,16 @@ def _draw_frequencies(features: RandomFeatures) -> None:
 
 
 def selected(kernel: Kernel, columns: Tensor) -> Tensor:
-    """Columns that a kernel sees of those that come in."""
+    """The input dimensions of a kernel, out of the given ones."""
     return columns if kernel.active_dims is None else columns[kernel.active_dims.cpu()]
 
 
 def _measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size) -> Measure:
-    # as in primitives, a subclass counts while it has the values of its base
+    # a subclass is treated as its base class if it has the same forward
     forward = type(kernel).forward
     if forward is NeuralKernelNetwork.forward:
         return _network_measure(kernel, columns, batch_shape)
-    if forward is ScaleKernel.forward:  # it selects the columns of its base kernel, which does not
+    if forward is ScaleKernel.forward:  # selects the columns for its base kernel
         weight = flat(kernel.outputscale, 0, batch_shape)[:, None, None]
         return _Composite([_measure(kernel.base_kernel, columns, batch_shape)], [_Mixture(weight)])
     if forward in (AdditiveKernel.forward, ProductKernel.forward):
@@ -90,7 +90,7 @@ def _measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size) -> Measur
 
 
 def _primitive_measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size) -> Measure:
-    """The measure of a kernel that is not made of others; a ComplexKernel keeps its values."""
+    """The measure of a primitive kernel; that of a ComplexKernel is complex."""
     row = row_of_values(kernel)
     if row is None or row.measure is None:
         raise NotImplementedError(
@@ -120,7 +120,7 @@ def _network_measure(
     parts, is_complex = [], False
     for kernel in network.primitives:
         seen = selected(kernel, columns)
-        if isinstance(kernel, ComplexKernel):  # the real part is that of the output
+        if isinstance(kernel, ComplexKernel):  # the network takes the real part of its output
             parts.append(_primitive_measure(kernel, seen, batch_shape))
             is_complex = True
         else:
@@ -143,21 +143,21 @@ def _step(layer: Any, batch_shape: torch.Size) -> _Step:
 
 
 class _Step:
-    """A layer: masses upwards, draws downwards."""
+    """A layer: it passes masses upwards and draws downwards."""
 
     def masses(self, incoming: Tensor, is_stationary: bool) -> Tensor:
-        """Masses ``B x O`` of what goes out for those ``B x C`` of what comes in."""
+        """Masses ``B x O`` of the output units, given those of the input units, ``B x C``."""
         raise NotImplementedError
 
     def descend(
         self, draws: Draws, units: Tensor, features: RandomFeatures
     ) -> tuple[Draws, Tensor]:
-        """Draws of units that come in for draws of units that go out."""
+        """Draws of input units, given draws of output units."""
         raise NotImplementedError
 
 
 class _Choice:
-    """A choice with given probabilities."""
+    """A stratified choice with given probabilities."""
 
     def __init__(self, weights: Tensor, even_share: float = _EVEN_SHARE):
         self._weights = weights.flatten(0, 1)  # B O x K
@@ -167,7 +167,7 @@ class _Choice:
     def make(self, draws: Draws, units: Tensor, features: RandomFeatures) -> Tensor:
         group = draws.element * self._num_units + units
         choice = torch.empty_like(group)
-        for slot in draws.slot.unique():  # each depends on those that have been made
+        for slot in draws.slot.unique():  # a choice is stratified by those before it
             part = draws.slot == slot
             row, own = draws.row[part], group[part]
             stratum = features.history[row] * len(self._weights) + own
@@ -195,7 +195,7 @@ class _Mixture(_Step):
         self, draws: Draws, units: Tensor, features: RandomFeatures
     ) -> tuple[Draws, Tensor]:
         choice = self._choice.make(draws, units, features)
-        goes_on = choice < self._weight.size(-1)  # the others are constant
+        goes_on = choice < self._weight.size(-1)  # the others chose the bias, a constant
         return draws[goes_on], choice[goes_on]
 
 
@@ -217,7 +217,7 @@ class _Products(_Step):
 
 
 class _PowerSeries(_Step):
-    """A power series of each unit: as many factors as the power that is chosen."""
+    """A power series of each unit: a chosen power is a product of that many factors."""
 
     def __init__(self, coefficients: str | Sequence[float]):
         self._coefficients = coefficients
@@ -237,7 +237,7 @@ class _PowerSeries(_Step):
         else:
             coefficients = torch.tensor(self._coefficients, dtype=torch.float64)
             weights = coefficients * incoming.unsqueeze(-1) ** torch.arange(len(coefficients))
-        # a power of which little comes is a product of many factors
+        # high powers of small weight would need many factors
         self._choice = _Choice(weights, 0.0 if is_stationary else _EVEN_SHARE)
         return weights.sum(-1)
 
@@ -250,7 +250,7 @@ class _PowerSeries(_Step):
 
 
 class _Composite(Measure):
-    """Steps over parts; with ``skip``, the last step sees the parts, too, behind its own."""
+    """Layers over primitives; with ``skip``, the last layer also takes the primitives."""
 
     def __init__(self, parts: Sequence[Measure], steps: Sequence[_Step], skip: bool = False):
         self.is_stationary = all(part.is_stationary for part in parts)

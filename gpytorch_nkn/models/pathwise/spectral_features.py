@@ -24,16 +24,14 @@ class SpectralFeatureMap(FeatureMap):
         \phi(x) = \bigl(a_r \sin(\omega_r^\top x) \prod_j f_{rj}(x),\;
             a_r \cos(\omega_r^\top x) \prod_j f_{rj}(x)\bigr)_{r = 1, \dots, R}
 
-    A stationary kernel has no factors :math:`f_{rj}(x) = x_d - c`, and the squares of its
-    amplitudes have the sum :math:`k(0)`, so that :math:`\phi(x)^\top \phi(x) = k(0)` exactly. Pairs
-    of frequencies (:class:`.NonStationarySpectralKernel`) have cosines as factors.
+    The factors are linear, :math:`f_{rj}(x) = x_d - c`, for linear kernels and cosines for the
+    pairs of frequencies of :class:`.NonStationarySpectralKernel`. Stationary kernels have none, and
+    :math:`\phi(x)^\top \phi(x) = k(0)` exactly.
 
     Args:
         kernel: The kernel from which ``features`` were drawn; it is not kept.
-        features: What was drawn, ``R`` rows per element of the batch.
-        mass: Masses of the elements of the batch.
-
-    Features are ``... x N x 2R`` for inputs ``... x N x D``.
+        features: The draws, ``R`` rows per batch element.
+        mass: Value of the kernel at zero distance, for each batch element.
     """
 
     frequency: Tensor
@@ -84,28 +82,23 @@ class SpectralFeatureMap(FeatureMap):
 def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> SpectralFeatureMap:
     r"""Draw a feature map with :math:`k(x, x') \approx \phi(x)^\top \phi(x')`.
 
-    BoTorch's ``draw_matheron_paths``, ``PathwiseThompsonSampling`` and the like call it for
-    networks, sums and products of kernels, and ScaleKernels of these, once
-    ``gpytorch_nkn.models`` is imported. The random state is PyTorch's global one.
+    BoTorch's ``draw_matheron_paths`` and ``PathwiseThompsonSampling`` call this function for
+    networks, sums and products of kernels, and ScaleKernels of these, once ``gpytorch_nkn.models``
+    is imported. It draws exactly from the spectral measure of the kernel with its present
+    parameters, by PyTorch's global random state. Batch elements have frequencies of their own.
 
-    The spectral measure of the kernel as it is now is drawn from exactly; later changes of its
-    parameters leave the features alone. Each element of a batch has frequencies of its own. Linear
-    kernels have features, too, which suit inputs of the order of one.
-
-    The features have no bias, but the posterior variance of a single map has an error. With 1,024
+    The features are unbiased, but the posterior variance of a single map has an error. With 1,024
     features (BoTorch's default), 40 points in the unit cube of 2 to 6 dimensions and a noise
     variance of 0.001, the root mean square of its relative error is 5 to 9 % for the ``additive``
-    preset. It is larger for heavy-tailed spectral measures: 12 to 70 % for ``optimization``, 7 to
-    43 % for BoTorch's features of a Matern-5/2 kernel alone. More features reduce the error.
+    preset, and 12 to 70 % for ``optimization``, whose spectral measure has heavy tails. More
+    features reduce the error.
 
     Args:
-        kernel: A network, or a kernel of the parts that a network may have: RBF, Matern, rational
-            quadratic, periodic, zero-mean periodic, complex exponential, constant and linear
-            kernels, and networks, sums, products and ScaleKernels of these. A
-            :class:`.NonStationarySpectralKernel` has finitely many features, which are all taken:
-            the map is exact.
-        num_inputs: Number of columns of the inputs.
-        num_outputs: Number of features, an even one; no matter where they are finitely many.
+        kernel: A network, or a kernel of the parts that a network may have. Features of linear
+            kernels suit inputs of the order of one. A :class:`.NonStationarySpectralKernel` has
+            finitely many features, which are all taken: the map is exact.
+        num_inputs: Number of input dimensions.
+        num_outputs: Number of features, even; ignored where they are finitely many.
 
     Raises:
         UnsupportedError: ``num_outputs`` is odd or not positive.
@@ -125,7 +118,7 @@ def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> S
 
 
 def _linear_factors(features: RandomFeatures) -> tuple[Tensor, Tensor]:
-    """Factors as linear functions: slopes ``J x R x D`` and offsets ``J x R``; none is a one."""
+    """Linear factors as slopes ``J x R x D`` and offsets ``J x R``; a missing factor is one."""
     frequency = features.frequency
     eye = torch.eye(frequency.size(-1), dtype=frequency.dtype, device=frequency.device)
     linear = [(row, eye[column], -center) for row, column, center in features.factors]
@@ -135,7 +128,7 @@ def _linear_factors(features: RandomFeatures) -> tuple[Tensor, Tensor]:
 def _stacked(
     features: RandomFeatures, factors: list[tuple[Tensor, Tensor, Tensor]], none: float
 ) -> tuple[Tensor, Tensor]:
-    """Slopes ``J x R x D`` and offsets ``J x R``; where a factor is missing, 0 and ``none``."""
+    """Slopes ``J x R x D`` and offsets ``J x R``; a missing factor has slope 0, offset ``none``."""
     num_rows, num_columns = features.frequency.shape
     if not factors:
         empty = features.frequency.new_zeros(0, num_rows, num_columns)
@@ -160,10 +153,9 @@ _sums_and_products = tuple(
 
 
 def _scale_features(kernel: ScaleKernel, *, num_inputs: int, num_outputs: int) -> FeatureMap:
-    """BoTorch's features, unless the kernel that is scaled is one for which it knows none.
+    """Return BoTorch's features, unless the scaled kernel is one of this package's.
 
-    Its own map selects the columns of the scaled kernel a second time on a device other than the
-    CPU, and its elements of a batch of output scales share their frequencies.
+    For these, BoTorch's map would select the columns twice on a device other than the CPU.
     """
     base = kernel.base_kernel
     while isinstance(base, ScaleKernel):
