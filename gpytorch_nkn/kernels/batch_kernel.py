@@ -29,10 +29,8 @@ K = TypeVar("K", bound=Kernel)
 class BatchKernel(Kernel):
     """A kernel whose batch can be expanded and indexed, whatever its parts and its columns.
 
-    GPyTorch's own ``kernel[i]`` indexes the ``active_dims`` too, takes an ellipsis for one in the
-    parameters' own dimensions, and ``expand_batch`` ties the entries of the batch to one memory.
-    The copies that both return have parameters of their own, as GPyTorch's: gradients do not
-    flow from them to the kernel that they came from.
+    GPyTorch's own ``kernel[i]`` indexes the ``active_dims`` too, and its ``expand_batch`` ties the
+    entries of the batch to one memory. The copies that both return have parameters of their own.
     """
 
     def __call__(
@@ -107,10 +105,9 @@ def constrained(name: str, meaning: str) -> Any:
 
 
 def expand_kernel_batch(kernel: K, batch_shape: torch.Size) -> K:
-    """Return a copy of a kernel, nested as deep as you like, all of whose parts have the shape.
+    """Return a copy of a kernel all of whose parts have the batch shape.
 
-    GPyTorch's own ``expand_batch`` registers a stray module and leaves the parts of an additive
-    or product kernel (and of anything in a ModuleList) as they were.
+    GPyTorch's own ``expand_batch`` does not reach kernels in a ModuleList.
     """
     try:
         fits = torch.broadcast_shapes(kernel.batch_shape, batch_shape) == batch_shape
@@ -130,7 +127,7 @@ def expand_kernel_batch(kernel: K, batch_shape: torch.Size) -> K:
 
 
 def index_kernel_batch(kernel: K, index: Any) -> K:
-    """Return a copy of a kernel, nested as deep as you like, whose batch is indexed."""
+    """Return a copy of a kernel whose batch is indexed, in all of its parts."""
     batch_shape = kernel.batch_shape
     # The entry numbers that the index picks: indexing these can never touch event dimensions.
     index = tuple(_on_cpu(i) for i in index) if isinstance(index, tuple) else _on_cpu(index)

@@ -59,13 +59,12 @@ def rest_function(kernel: Kernel, *, diag: bool) -> Callable[[Tensor], Tensor] |
 
 
 class FeaturePredictionStrategy(LinearPredictionStrategy):
-    """As GPyTorch's strategy for linear kernels, without the features of all data in memory.
+    """GPyTorch's strategy for linear kernels, without the features of all data in memory.
 
-    Features are evaluated a chunk of rows at a time, unless gradients are to flow through what
-    is kept of the training data (``gpytorch.settings.detach_test_caches``, or training data that
-    need gradients, as those of fantasies). Where missing
-    observations are allowed (``gpytorch.settings.observation_nan_policy``) they are left out
-    altogether, of means and of variances.
+    Features are evaluated in chunks of rows, unless gradients flow through the caches
+    (``gpytorch.settings.detach_test_caches``, or training data that need gradients, as those of
+    fantasies). Missing observations (``gpytorch.settings.observation_nan_policy``) affect neither
+    means nor variances.
     """
 
     def __init__(
@@ -83,10 +82,7 @@ class FeaturePredictionStrategy(LinearPredictionStrategy):
     def exact_prediction(
         self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any
     ) -> tuple[Tensor, LinearOperator]:
-        """Mean and covariance at inputs, with the prior covariance that features leave out.
-
-        That is known where the covariance between inputs is still to be evaluated.
-        """
+        """Mean and covariance at inputs, with the prior covariance that features leave out."""
         mean, covariance = super().exact_prediction(test_mean, test_test_covar, test_train_covar)
         if isinstance(test_test_covar, LazyEvaluatedKernelTensor):
             rest = rest_function(test_test_covar.kernel, diag=False)

@@ -1,4 +1,4 @@
-"""Refusal of what is no tensor of real numbers."""
+"""A check of tensors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ __all__ = ["check_tensors"]
 
 
 def check_tensors(**values: Any) -> None:
-    """Refuse arguments that are no floating-point tensors, by name.
-
-    Raises:
-        TypeError: A value is none.
-    """
+    """Raise a TypeError that names the first argument that is no floating-point tensor."""
     for name, value in values.items():
         if not isinstance(value, Tensor) or not value.is_floating_point():
             got = value.dtype if isinstance(value, Tensor) else type(value).__name__

@@ -1,9 +1,8 @@
-"""Cholesky factors, and what is added to the diagonal of matrices that rounding made indefinite.
+"""Cholesky factors, with a jitter relative to the mean diagonal.
 
-There are two rules for this jitter, which is relative to the mean diagonal. :func:`factorize` adds
-none where the matrix is positive definite, as those with noise on their diagonal are: results are
-exact. :func:`factorize_inducing` adds some always: covariances without noise are nearly singular,
-and a loss that is differentiated through them must not jump where a jitter starts to be needed.
+:func:`factorize` adds none to matrices that are positive definite, as those with noise on their
+diagonal are. :func:`factorize_inducing` always adds some: covariances without noise are nearly
+singular, and a loss that is differentiated through them must not jump where jitter sets in.
 """
 
 from __future__ import annotations
@@ -23,12 +22,9 @@ _INDUCING_JITTERS = {
 
 
 def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Lower Cholesky factors, and which of them failed (those are identities).
+    """Return lower Cholesky factors of ``... x N x N``, and which failed (those are identities).
 
-    A jitter of up to a millionth of the mean diagonal helps where a matrix is nearly singular.
-
-    Args:
-        matrices: Symmetric matrices ``... x N x N``.
+    Nearly singular matrices get a jitter of up to a millionth of their mean diagonal.
     """
     scale = matrices.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
     eye = torch.eye(matrices.size(-1), dtype=matrices.dtype, device=matrices.device)

@@ -21,10 +21,6 @@ class ExactPosterior:
         \alpha = K^{-1} r, \qquad m_* = k_*^\top \alpha, \qquad
         v_* = k_{**} - \lVert L^{-1} k_* \rVert^2, \qquad K = L L^\top
 
-    Nothing is known of kernels here: callers bring the covariances of the points with the N ones.
-    Training has likelihoods of its own (``gpytorch_nkn.linalg.gaussian``), whose inverse takes
-    the place of the matrix; what has structure (grids, features, inducing points) is solved by it.
-
     Args:
         covariance: Symmetric matrices ``... x N x N``, noise included. A jitter of up to a
             millionth of the mean diagonal is added where they are not positive definite.

@@ -34,20 +34,19 @@ def low_rank_negative_log_likelihood(
         + \tfrac12 \log|S| + \tfrac n2 \log 2\pi, \qquad
         \alpha = (I + \tilde\Phi^\top \tilde\Phi)^{-1} \tilde\Phi^\top \tilde r
 
-    with features :math:`\tilde\Phi` and residuals :math:`\tilde r` over the deviations of the
-    noise. Value and gradient take :math:`O(N P^2)` time and the memory of P x P matrices and of a
-    chunk of rows. Linear algebra is in float64. An element of the batch whose features or residuals
-    are not finite gets infinity, and a gradient of zeros by them.
+    with features :math:`\tilde\Phi` and residuals :math:`\tilde r` divided by the noise's standard
+    deviations. Value and gradient take :math:`O(N P^2)` time and the memory of P x P matrices and
+    of a chunk of rows, in float64. A batch element that is not finite gets infinity and a gradient
+    of zeros.
 
     Args:
         features: Maps inputs ``... x C x D`` to features ``... x C x P``, row by row.
         inputs: ``... x N x D``.
         residual: Vectors ``... x N``.
         noise: Variances ``... x N``, diagonal of S.
-        parameters: All tensors that features depend on and that a gradient is wanted for.
+        parameters: Tensors of the features that need a gradient.
         rest: Maps inputs ``... x C x D`` to variances ``... x C`` that the features leave out. Half
-            the sum of these over the noise is added, by which the value is the bound of Titsias
-            (2009) on the likelihood under the covariance that the features approximate.
+            their sum over the noise is added: the bound of Titsias (2009).
 
     Returns:
         Values ``...``, in the dtype of the residual, differentiable once.

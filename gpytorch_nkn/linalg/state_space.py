@@ -11,21 +11,21 @@ from scipy.linalg import block_diag, cho_solve, cholesky, expm, solve_triangular
 
 __all__ = ["MarkovProcess", "StateSpace", "product", "scaled", "stationary"]
 
-# Observations that are taken in at once: as many as states, within these bounds.
+# Bounds of the number of observations in a chunk, which is that of the states.
 _CHUNK = (64, 1024)
 
 
 @dataclass(frozen=True)
 class MarkovProcess:
-    """A Gaussian process that is a linear function of a state without memory.
+    """A Gaussian process that is a linear function of a Markov state.
 
     Attributes:
         output: ``H``, of ``b`` numbers: the value is ``H s`` for the state ``s``.
         initial: Covariance ``b x b`` of the state at the start, where its mean is zero.
-        transition: For times ``T`` that pass, the matrices ``T x b x b`` that states go through.
-        noise: For times ``T`` that pass, the covariances ``T x b x b`` of what is added.
-        is_fixed: Nothing is added, and the covariance of the state is the same for ever.
-        is_stationary: The covariance of the state is the same for ever.
+        transition: Maps time differences ``T`` to transition matrices ``T x b x b``.
+        noise: Maps time differences ``T`` to the covariances ``T x b x b`` of the process noise.
+        is_fixed: There is no process noise, and the state is stationary.
+        is_stationary: The covariance of the state is constant.
     """
 
     output: np.ndarray
@@ -37,12 +37,12 @@ class MarkovProcess:
 
 
 def stationary(drift: np.ndarray, output: np.ndarray, covariance: np.ndarray) -> MarkovProcess:
-    """The process ``ds = F s dt + noise`` whose states have a covariance ``b x b`` at all times.
+    """Return the process ``ds = F s dt + noise`` with a constant covariance ``b x b`` of states.
 
     Args:
-        drift: ``F``, of ``b x b`` numbers.
-        output: ``H``, of ``b`` numbers.
-        covariance: Of the state.
+        drift: ``F``, ``b x b``.
+        output: ``H``, ``b``.
+        covariance: Covariance of the state.
     """
 
     @lru_cache(maxsize=4)  # products with many others ask for the same
@@ -100,11 +100,10 @@ def scaled(process: MarkovProcess, variance: float) -> MarkovProcess:
 class StateSpace:
     r"""A sum of independent Markov processes and white noise, observed at equal steps.
 
-    The Kalman filter takes in chunks of ``B`` observations, :math:`y = O s + e` for the state
-    ``s`` ahead of them: as many times fewer steps, each of them products of matrices. For ``m``
-    states and ``N`` observations this takes :math:`O(N m^2)` operations for ``B`` near ``m``, and
-    :math:`O(m^2)` memory. Covariances are updated in Joseph's form, which rounding does not make
-    indefinite. What is not observed is left out of its chunk.
+    The Kalman filter takes chunks of ``B`` observations, :math:`y = O s + e` for the state ``s``
+    before them. For ``m`` states and ``N`` observations it takes :math:`O(N m^2)` operations and
+    :math:`O(m^2)` memory if ``B`` is near ``m``. Covariances are updated in Joseph's form, which
+    stays positive semi-definite under rounding. Missing observations are left out.
 
     Args:
         processes: The processes, which start a step ahead of the first observation.
@@ -142,7 +141,7 @@ class StateSpace:
         return len(self._mean)
 
     def observe(self, values: np.ndarray) -> None:
-        """Take in values ``N`` that come one after another, NaN where there is none.
+        """Condition on consecutive values ``N``, NaN where missing.
 
         Raises:
             numpy.linalg.LinAlgError: The covariance of a chunk is not positive definite.
@@ -165,7 +164,7 @@ class StateSpace:
         return mean, ahead.observed @ self._covariance @ ahead.observed.T + ahead.own
 
     def _ahead(self, steps: np.ndarray) -> _Ahead:
-        """How values some steps ahead depend on the state now."""
+        """The dependence of values some steps ahead on the present state."""
         lags = np.maximum(steps[None] - steps[:, None], 0)
         between, where = np.unique(lags, return_inverse=True)
         where = where.reshape(lags.shape)
@@ -213,14 +212,14 @@ class StateSpace:
 
 @dataclass(frozen=True)
 class _Ahead:
-    """How ``M`` later values and the state at the last of them depend on the state now.
+    """How ``M`` later values, and the state at the last of them, depend on the present state.
 
     Attributes:
-        observed: ``O``, of ``M x m``.
-        own: Covariance ``M x M`` of the values that comes of noise in between.
-        through: Transition ``m x m`` to the last of them.
-        added: Covariance ``m x m`` of what is added to the state until then.
-        shared: Covariance ``m x M`` of that and the values' own.
+        observed: ``O``, ``M x m``.
+        own: Covariance ``M x M`` of the values due to process noise.
+        through: Transition ``m x m`` to the last value.
+        added: Covariance ``m x m`` of the process noise until then.
+        shared: Covariance ``m x M`` of that noise and the values.
     """
 
     observed: np.ndarray

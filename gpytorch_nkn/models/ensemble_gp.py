@@ -1,4 +1,4 @@
-"""What ensembles of exact GPs have in common: a mixture over which BoTorch averages."""
+"""An ensemble of exact GPs: a mixture over which BoTorch averages."""
 
 from __future__ import annotations
 
@@ -37,19 +37,7 @@ class EnsembleGP(ExactBaseGP):
     acquisition functions average over it. Means and noise have an entry for each member; so must
     the kernel, which the subclass sets.
 
-    Args:
-        train_X: Inputs ``N x D``.
-        train_Y: Targets ``N x 1``.
-        train_Yvar: Variances of the noise ``N x 1``; ``None`` learns one for all points.
-        num_members: Entries of the batch.
-        cat_dims: Columns of ``train_X`` that hold codes of categories.
-        outcome_transform: Linear, by default ``Standardize``; ``None`` for none.
-        input_transform: Transform of the inputs.
-
-    Raises:
-        MemoryError: The covariance matrices of so many rows do not fit into the memory.
-        NotImplementedError: There are several outputs, batches of data sets, or an outcome
-            transform that is not linear.
+    Arguments are those of the subclass; ``num_members`` is the size of the batch.
     """
 
     _is_ensemble = True
@@ -110,8 +98,7 @@ class EnsembleGP(ExactBaseGP):
     def _guard(self, transform: OutcomeTransform | None) -> None:
         """Set the outcome transform, which rejects outcomes that do not belong to members.
 
-        BoTorch's noisy expected improvement of fantasies makes one model of the members' draws:
-        wrong values, where there are as many members as fantasies, or an error about shapes.
+        BoTorch's NoisyExpectedImprovement takes the members for fantasies.
         """
         if transform is None and isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
             transform = ChainedOutcomeTransform()  # of nothing
@@ -125,10 +112,7 @@ class EnsembleGP(ExactBaseGP):
         return self._aug_batch_shape[-1]
 
     def member_parameters(self) -> dict[str, nn.Parameter]:
-        """Parameters ``members x ...`` of mean and likelihood with an entry for each member.
-
-        The others are shared by all members.
-        """
+        """Parameters ``members x ...`` of mean and likelihood; all others are shared."""
         found = {}
         for root in _PARTS:
             module = getattr(self, root)
@@ -152,11 +136,7 @@ class EnsembleGP(ExactBaseGP):
                 parameter.copy_(own)
 
     def member_parts(self, values: Tensor) -> tuple[Mean, Likelihood]:
-        """Copies of mean and likelihood for one member.
-
-        Args:
-            values: Raw values ``P`` of one entry of the :meth:`member_parameters`.
-        """
+        """Copies of mean and likelihood with the raw values ``P`` of one member."""
         memo: dict[int, Any] = {}
         mean, likelihood = (deepcopy(getattr(self, root), memo) for root in _PARTS)
         for parameter, own in self._split(values.unsqueeze(0)):
@@ -171,11 +151,7 @@ class EnsembleGP(ExactBaseGP):
             yield parameter, part.reshape(-1, *parameter.shape[1:])
 
     def check_members(self) -> None:
-        """Raise unless each member has its own entry of every trained parameter of its parts.
-
-        Raises:
-            TypeError: A trained parameter of the mean or likelihood lacks that dimension.
-        """
+        """Raise a TypeError if members share a trained parameter of the mean or likelihood."""
         own = self.member_parameters()
         for root in _PARTS:
             part = getattr(self, root)
@@ -196,16 +172,9 @@ class EnsembleGP(ExactBaseGP):
         observation_noise: bool | Tensor = False,
         posterior_transform: PosteriorTransform | None = None,
     ) -> GaussianMixturePosterior:
-        """Return the mixture of the members' posteriors.
+        """Return the mixture ``... x members x q x 1`` of the members' posteriors.
 
-        Args:
-            X: Inputs ``... x q x D``.
-            output_indices: As in BoTorch; there is one output.
-            observation_noise: Add the noise of the observations, or this noise.
-            posterior_transform: As in BoTorch.
-
-        Returns:
-            Posterior of shape ``... x members x q x 1``.
+        Arguments are BoTorch's, for inputs ``... x q x D``.
         """
         self._check_points(X)
         posterior = super().posterior(
@@ -268,21 +237,16 @@ class EnsembleGP(ExactBaseGP):
         return noise.expand(Y.shape)
 
     def subset_output(self, idcs: list[int]) -> Self:
-        """A copy: there is one output.
-
-        Raises:
-            ValueError: ``idcs`` is not ``[0]`` or ``[-1]``.
-        """
+        """Return a copy: ``idcs`` must be ``[0]`` or ``[-1]``."""
         if list(idcs) not in ([0], [-1]):
             raise ValueError(f"There is one output, so idcs must be [0] or [-1], got {idcs}.")
         return deepcopy(self)
 
     def fantasize(self, X: Tensor, *args: Any, **kwargs: Any) -> Self:
-        """Ensembles with observations that are drawn, as in BoTorch.
+        """As in BoTorch; the members of fantasies are an ordinary batch dimension.
 
-        Their members are a dimension of the batch as any other. Acquisition functions that look
-        ahead (``qKnowledgeGradient``) average over that of this model; if fantasies were an
-        ensemble, too, they would do so twice, and the second time over the points.
+        Acquisition functions that look ahead (``qKnowledgeGradient``) average over the members of
+        this model; with an ensemble of fantasies they would average twice.
         """
         model = super().fantasize(X, *args, **kwargs)
         model._is_ensemble = False
@@ -290,7 +254,7 @@ class EnsembleGP(ExactBaseGP):
 
 
 def _check_outcomes(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuse outcomes ``f x members x n x 1`` of inputs ``f x n x d``, those of no ensemble."""
+    """Reject outcomes ``f x members x n x 1`` for inputs ``f x n x d``."""
     x = kwargs.get("X", args[2] if len(args) > 2 else None)
     if x is not None and args and x.dim() == 3 and args[0].dim() == 4:
         raise NotImplementedError(

@@ -34,19 +34,18 @@ def select_inducing_points(
 
     Args:
         x: Inputs ``... x n x d``. Of more than 20,000 distinct rows (4,000 for
-            ``"greedy_variance"``) a random subset stands for all.
+            ``"greedy_variance"``) a random subset is used.
         num_points: How many points to choose.
-        method: ``"kmeans"`` takes the centres of clusters, columns scaled to unit variance, so
-            that points lie where the data are. ``"greedy_variance"`` takes those rows, one after
-            another, whose variance given the rows before them is largest under ``kernel``
-            (:class:`~botorch.models.utils.inducing_point_allocators.GreedyVarianceReduction`), to
-            be used with trained hyperparameters. It may find that fewer do.
-        kernel: Kernel of ``"greedy_variance"``; of a batch of kernels the first counts.
+        method: ``"kmeans"`` takes the centres of clusters of columns scaled to unit variance.
+            ``"greedy_variance"`` takes one row after another, with the largest variance under
+            ``kernel`` given the rows before it (BoTorch's ``GreedyVarianceReduction``), and may
+            stop early.
+        kernel: Trained kernel of ``"greedy_variance"``; the first of a batch.
         seed: Determines every draw; the global random state is left alone.
 
     Returns:
-        Points ``... x m x d``: all distinct rows, if they are ``num_points`` or fewer. Elements of
-        a batch have as many points as the one with the fewest distinct rows can have.
+        Points ``... x m x d``: all distinct rows if there are at most ``num_points``. The batch
+        element with the fewest distinct rows limits ``m``.
 
     Raises:
         ValueError: An option has no meaning, or the inputs are not finite.

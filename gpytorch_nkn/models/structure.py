@@ -27,7 +27,7 @@ def make_kernel(
     cat_dims: Sequence[int] = (),
     any_kernel: bool = False,
 ) -> Kernel:
-    """The kernel that a name, a network or a ScaleKernel of one stands for, with a batch shape.
+    """Return the kernel of a name, a network or a ScaleKernel of one, with a batch shape.
 
     Args:
         structure: A name among ``NETWORKS``, or a kernel, of which a copy is taken.
