@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ __all__ = ["DataAdaptiveHadamardKernel", "cluster_centers"]
 _LENGTHSCALE_SPREAD = 0.5  # of the logarithm, in the prior
 _MAX_ROWS = 20_000  # a random subset of more rows stands for all, to find anchors
 _ITERATIONS = 25  # later ones hardly move the anchors
+_JITTER = 1e-4  # on the diagonal of k_g(Z, Z), relative to its mean
 _START_DEVIATION = 0.1  # of the weights: at zero their gradient is zero
 
 
@@ -34,24 +36,20 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         g(x) = A^\top L^{-1} k_g(Z, x), \qquad L L^\top = k_g(Z, Z)
 
     for ``M`` anchors ``Z`` and weights ``A`` of rank ``R``. The second factor is a sum of inner
-    products, so the product is valid by Schur's theorem, on training and test inputs together,
-    and with :math:`A = 0` it is the base kernel. Its prior is that of
+    products, so the product is valid by Schur's theorem, and with :math:`A = 0` it is the base
+    kernel. Its prior is that of
 
     .. math:: f(x) = f_0(x) + \sum_{r=1}^{R} g_r(x) f_r(x)
 
     with independent :math:`f_0, \dots, f_R` of the base kernel: an amplitude that varies with the
-    place (rank 1), and regions that are correlated less than the base kernel has it (rank 2 and
-    more). The diagonal grows by :math:`\lVert g(x) \rVert^2`; see ``normalize``. Far from all
-    anchors :math:`g` is zero.
+    input (rank 1), and regions that are less correlated (rank 2 and more). Far from all anchors
+    :math:`g` is zero. With normal weights of standard deviation :math:`\sigma`, as under
+    ``weight_prior``, each :math:`g_r` is a Gaussian process with kernel :math:`\sigma^2 k_g` at the
+    anchors.
 
-    With normal weights of deviation :math:`\sigma`, as under ``weight_prior``, each :math:`g_r` is
-    a Gaussian process with kernel :math:`\sigma^2 k_g` at the anchors, whatever the choice of
-    the root :math:`L`.
-
-    It is best trained from a base kernel that has been trained alone, given as ``base_kernel`` (a
-    copy of it, lest it change): with inputs in its scale and a trained noise, the few weights need
-    no restarts. Of several such kernels leave-one-out density chooses well
-    (``fit_best_of(..., criterion="loo")``), though all of them pass it more easily than the base.
+    It is best trained from a base kernel that has been trained alone (a copy of it, lest it
+    change): the few weights need no restarts. Leave-one-out density chooses well among several
+    such kernels (``fit_best_of(..., criterion="loo")``).
 
     Args:
         base_kernel: Any kernel of one output.
@@ -59,34 +57,20 @@ class DataAdaptiveHadamardKernel(BatchKernel):
             each element of a batch). See :meth:`from_data`.
         rank: Number ``R`` of columns of the weights.
         factor_kernel: :math:`k_g`. By default an RBF kernel with a lengthscale per column,
-            :math:`\sqrt{D}` deviations of the anchors, which is not trained: factors that vary
-            faster overfit small data. Give the base kernel itself, without its ScaleKernels, to
-            share its lengthscales.
+            :math:`\sqrt{D}` standard deviations of the anchors, which is not trained: factors that
+            vary faster overfit small data. Give the base kernel itself, without its ScaleKernels,
+            to share its lengthscales.
         learn_lengthscale: Train the lengthscales of the default factor kernel from there, under a
-            log-normal prior of the deviation 0.5. It gains more or overfits, as the data are; on
-            tables of many columns a weight prior of 0.3 went well with it.
-        normalize: Divide by :math:`\sqrt{1 + \lVert g(x) \rVert^2}\sqrt{1 + \lVert g(x')
-            \rVert^2}`, by which the diagonal is that of the base kernel and only correlations are
-            learned.
-        learn_anchors: Train the anchors.
-        weight_prior: Prior on the weights; a number is the deviation of a normal one around zero,
-            ``None`` is no prior.
-        jitter: Added to the diagonal of :math:`k_g(Z, Z)`, as a share of its mean.
-        seed: Of the weights at the start, which are normal with the deviation 0.1; every element
-            of a batch has the same.
+            log-normal prior. On tables of many columns a weight prior of 0.3 went well with it.
+        weight_prior: Prior on the weights; a number is the standard deviation of a normal one
+            around zero, ``None`` is no prior.
+        seed: Of the weights at the start, which are normal with standard deviation 0.1.
         batch_shape: By default that of the parts.
         active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Attributes:
         weights: :math:`A`, ``... x M x R``.
         anchors: :math:`Z`, ``... x M x D``.
-
-    Raises:
-        TypeError: A part is not a kernel, a prior is not a GPyTorch prior (or number), or the rank
-            is no integer.
-        ValueError: Anchors are no finite matrix, a number is not positive, or
-            ``learn_lengthscale`` is given with a factor kernel. On evaluation: inputs have another
-            number of columns than the anchors, or the base kernel has several outputs.
 
     Reference: Liu, Huang, Gong, Yang and Li (2020), Learning Data-adaptive Nonparametric Kernels,
     whose factor is a matrix of the training points; here it is a function of the input.
@@ -110,16 +94,13 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         *,
         factor_kernel: Kernel | None = None,
         learn_lengthscale: bool = False,
-        normalize: bool = False,
-        learn_anchors: bool = False,
         weight_prior: Prior | float | None = 1.0,
-        jitter: float = 1e-4,
         seed: int = 0,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ):
         anchors = _checked_anchors(anchors)
-        _check(rank, jitter, base_kernel=base_kernel, factor_kernel=factor_kernel)
+        _check(rank, base_kernel=base_kernel, factor_kernel=factor_kernel)
         if batch_shape is None:
             shapes = [base_kernel.batch_shape, anchors.shape[:-2]]
             shapes += [] if factor_kernel is None else [factor_kernel.batch_shape]
@@ -127,8 +108,6 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         self.base_kernel = base_kernel
         self.rank = rank
-        self.normalize = normalize
-        self.jitter = jitter
         anchors = anchors.expand(*batch_shape, *anchors.shape[-2:]).clone()
         if factor_kernel is None:
             factor_kernel = _default_kernel(anchors, learn_lengthscale)
@@ -136,7 +115,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
             raise ValueError("learn_lengthscale is an option of the default factor_kernel alone.")
         self.factor_kernel = factor_kernel
         # What is not trained is one, too: a buffer would not say where its batch ends.
-        self.register_parameter("anchors", nn.Parameter(anchors, learn_anchors))
+        self.register_parameter("anchors", nn.Parameter(anchors, requires_grad=False))
         generator = torch.Generator().manual_seed(seed)
         start = normal((anchors.size(-2), rank), generator)
         start = (_START_DEVIATION * start).to(anchors).expand(*batch_shape, *start.shape)
@@ -153,15 +132,9 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         num_anchors: int = 15,
         rank: int = 2,
         *,
-        factor_kernel: Kernel | None = None,
-        learn_lengthscale: bool = False,
-        normalize: bool = False,
-        learn_anchors: bool = False,
-        weight_prior: Prior | float | None = 1.0,
-        jitter: float = 1e-4,
         seed: int = 0,
-        batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
+        **options: Any,
     ) -> DataAdaptiveHadamardKernel:
         """Make a kernel whose anchors are the centres of clusters of inputs.
 
@@ -169,34 +142,15 @@ class DataAdaptiveHadamardKernel(BatchKernel):
             base_kernel: As for the class, as are the others.
             train_X: Inputs ``N x D``, with all columns, scaled as the kernel will see them.
             num_anchors: Number of clusters; fewer, if there are fewer distinct rows.
-
-        Raises:
-            ValueError: ``train_X`` is no finite matrix, or the number of anchors is below one.
         """
         selected = train_X if active_dims is None else train_X[..., list(active_dims)]
-        return cls(
-            base_kernel,
-            _kmeans_anchors(selected, num_anchors, seed),
-            rank,
-            factor_kernel=factor_kernel,
-            learn_lengthscale=learn_lengthscale,
-            normalize=normalize,
-            learn_anchors=learn_anchors,
-            weight_prior=weight_prior,
-            jitter=jitter,
-            seed=seed,
-            batch_shape=batch_shape,
-            active_dims=active_dims,
-        )
+        anchors = _kmeans_anchors(selected, num_anchors, seed)
+        return cls(base_kernel, anchors, rank, seed=seed, active_dims=active_dims, **options)
 
     def factors(self, x: Tensor) -> Tensor:
         r"""Values of :math:`g`, of which the learned factor is :math:`1 + g(x)^\top g(x')`.
 
-        Args:
-            x: Inputs ``... x N x D`` of the columns that the kernel sees.
-
-        Returns:
-            ``... x N x R``.
+        Inputs ``... x N x D`` have the columns that the kernel sees; values are ``... x N x R``.
         """
         if x.size(-1) != self.anchors.size(-1):
             raise ValueError(
@@ -215,27 +169,21 @@ class DataAdaptiveHadamardKernel(BatchKernel):
     ) -> Tensor:
         """Values ``... x N x M`` (``... x N`` with ``diag``)."""
         g1 = self.factors(x1)
-        same = are_same(x1, x2)
-        g2 = g1 if same else self.factors(x2)
+        g2 = g1 if are_same(x1, x2) else self.factors(x2)
         values = kernel_values(self.base_kernel, x1, x2, diag, **params)
         if values.size(-1) != x2.size(-2):
             raise ValueError(
                 f"base_kernel must have one value per pair of inputs, got shape "
                 f"{tuple(values.shape)} for inputs {tuple(x1.shape)} and {tuple(x2.shape)}."
             )
-        factor = 1 + ((g1 * g2).sum(-1) if diag else g1 @ g2.mT)
-        if self.normalize:
-            n1 = (1 + g1.square().sum(-1)).rsqrt()
-            n2 = n1 if same else (1 + g2.square().sum(-1)).rsqrt()
-            factor = factor * (n1 * n2 if diag else n1.unsqueeze(-1) * n2.unsqueeze(-2))
-        return values * factor
+        return values * (1 + ((g1 * g2).sum(-1) if diag else g1 @ g2.mT))
 
     def _coefficients(self) -> Tensor:
         r""":math:`L^{-\top} A`, ``... x M x R``: a solve of ``M`` rows, however many the inputs."""
         covar = kernel_values(self.factor_kernel, self.anchors, self.anchors)
         scale = covar.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
         unit = torch.eye(covar.size(-1), dtype=covar.dtype, device=covar.device)
-        root = psd_safe_cholesky(covar + self.jitter * scale * unit)
+        root = psd_safe_cholesky(covar + _JITTER * scale * unit)
         return torch.linalg.solve_triangular(root.mT, self.weights, upper=True)
 
 
@@ -284,7 +232,7 @@ def _checked_anchors(anchors: Tensor) -> Tensor:
     return anchors if anchors.is_floating_point() else anchors.to(torch.get_default_dtype())
 
 
-def _check(rank: int, jitter: float, **kernels: Kernel | None) -> None:
+def _check(rank: int, **kernels: Kernel | None) -> None:
     for name, kernel in kernels.items():
         optional = name == "factor_kernel" and kernel is None
         if not optional and not isinstance(kernel, Kernel):
@@ -293,8 +241,6 @@ def _check(rank: int, jitter: float, **kernels: Kernel | None) -> None:
         raise TypeError(f"rank must be an integer, got {rank!r}.")
     if rank < 1:
         raise ValueError(f"rank must be at least 1, got {rank}.")
-    if not 0 < jitter < math.inf:
-        raise ValueError(f"jitter must be positive, got {jitter}.")
 
 
 def _default_kernel(anchors: Tensor, learn_lengthscale: bool) -> RBFKernel:

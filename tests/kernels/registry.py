@@ -388,7 +388,7 @@ REGISTRY = [
     hadamard("rbf", lambda b: RBFKernel(batch_shape=b)),
     hadamard("ard", scaled_ard, dims=3, learn_lengthscale=True),
     hadamard("apart", scaled_ard, lambda b: MaternKernel(batch_shape=b), dims=3),
-    hadamard("nested", lambda b: nested(b)[0], rank=1, normalize=True, learn_anchors=True),
+    hadamard("nested", lambda b: nested(b)[0], rank=1),
     hadamard("linear", lambda b: LinearKernel(batch_shape=b), dims=1, rank=3, num_anchors=3),
     network("real", real),
     network("hadamards", hadamards, ard=True),

@@ -36,34 +36,28 @@ def rbf(x, y, lengthscale):
     return np.exp(-0.5 * (difference**2).sum(-1))
 
 
-def written_out(x, y, lengthscale, own, anchors, weights, jitter, normalize=False):
+def written_out(x, y, lengthscale, own, anchors, weights, jitter=1e-4):
     """The formula of the docstring with an explicit inverse, ``N x M``."""
     covar = rbf(anchors, anchors, own) + jitter * np.eye(len(anchors))
     inverse_root = np.linalg.inv(np.linalg.cholesky(covar))
     g, h = (weights.T @ inverse_root @ rbf(anchors, points, own) for points in (x, y))
-    factor = 1 + g.T @ h
-    if normalize:
-        factor /= np.sqrt(1 + (g**2).sum(0))[:, None] * np.sqrt(1 + (h**2).sum(0))
-    return rbf(x, y, lengthscale) * factor
+    return rbf(x, y, lengthscale) * (1 + g.T @ h)
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-def test_values_equal_the_formula_written_out(normalize):
+def test_values_equal_the_formula_written_out():
     x, y, anchors = np.random.randn(5, 3), np.random.randn(4, 3), np.random.randn(6, 3)
     lengthscale, own = np.array([0.7, 1.3, 2.0]), np.array([1.1, 0.8, 1.6])
     kernel = make(
         3,
         anchors=torch.tensor(anchors),
         factor_kernel=RBFKernel(ard_num_dims=3),
-        jitter=1e-3,
-        normalize=normalize,
     )
     kernel.base_kernel.lengthscale, kernel.factor_kernel.lengthscale = map(
         torch.tensor, (lengthscale, own)
     )
     weights = np.random.randn(6, 2)
     kernel.initialize(weights=torch.tensor(weights))
-    parts = (lengthscale, own, anchors, weights, 1e-3, normalize)
+    parts = (lengthscale, own, anchors, weights)
     expected = torch.tensor(written_out(x, y, *parts))
     plain = torch.tensor(rbf(x, y, lengthscale))
     assert (expected / plain - 1).abs().median() > 0.1  # the factor does something
@@ -73,10 +67,7 @@ def test_values_equal_the_formula_written_out(normalize):
     torch.testing.assert_close(kernel(x).to_dense(), square)
     torch.testing.assert_close(kernel(x, diag=True), square.diagonal())
     torch.testing.assert_close(kernel(x[:4], y, diag=True), expected[:4].diagonal())
-    if normalize:
-        torch.testing.assert_close(kernel(x, diag=True), torch.ones(5))
-    else:
-        assert (kernel(x, diag=True) > 1.05).all()
+    assert (kernel(x, diag=True) > 1.05).all()
 
 
 def test_weights_of_zero_give_the_base_kernel():
@@ -99,14 +90,14 @@ def test_factor_is_that_of_a_sum_of_processes_with_varying_amplitudes():
 
 def test_standard_normal_weights_make_the_factors_draws_of_the_factor_kernel():
     """At the anchors their covariance is the factor kernel's matrix, whatever the root."""
-    kernel = make(num_anchors=4, rank=1, jitter=1e-9)
+    kernel = make(num_anchors=4, rank=1)
     values = []
     for unit in torch.eye(4):
         kernel.initialize(weights=unit[:, None])
         values.append(kernel.factors(kernel.anchors))
     values = torch.cat(values, -1)  # anchors x units
     expected = kernel.factor_kernel(kernel.anchors).to_dense()
-    torch.testing.assert_close(values @ values.T, expected, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(values @ values.T, expected, atol=1e-3, rtol=1e-3)
 
 
 def test_joint_matrix_is_positive_semi_definite_with_large_weights_and_coincident_anchors():
@@ -141,12 +132,9 @@ def test_start_values_are_the_same_every_time_and_leave_random_numbers_alone():
     assert 0.03 < first.weights.std() < 0.3
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-def test_gradients_are_those_of_finite_differences(normalize):
-    factor_kernel = RBFKernel(ard_num_dims=2)
-    kernel = perturb(
-        make(2, 3, factor_kernel=factor_kernel, learn_anchors=True, normalize=normalize)
-    )
+def test_gradients_are_those_of_finite_differences():
+    kernel = perturb(make(2, 3, factor_kernel=RBFKernel(ard_num_dims=2)))
+    kernel.anchors.requires_grad_()
     parameters = {
         name: p.detach().requires_grad_() for name, p in kernel.named_parameters("kernel")
     }
@@ -188,7 +176,6 @@ def test_equal_inputs_that_are_differentiated_have_gradients_of_their_own():
 def test_anchors_are_trained_only_where_they_are_to_be():
     kernel = make()
     assert not kernel.anchors.requires_grad and "anchors" in kernel.state_dict()
-    assert make(learn_anchors=True).anchors.requires_grad
 
 
 def test_factor_kernel_may_share_the_parameters_of_the_base():
@@ -315,16 +302,12 @@ def test_from_data_hands_on_its_options():
         4,
         1,
         factor_kernel=factor_kernel,
-        normalize=True,
-        learn_anchors=True,
         weight_prior=None,
-        jitter=0.1,
         seed=3,
     )
     direct = make(anchors=kernel.anchors, rank=1, seed=3)
     assert torch.equal(kernel.weights, direct.weights)
-    assert kernel.factor_kernel is factor_kernel and kernel.normalize and kernel.jitter == 0.1
-    assert kernel.anchors.requires_grad and list(kernel.named_priors()) == []
+    assert kernel.factor_kernel is factor_kernel and list(kernel.named_priors()) == []
     learned = DataAdaptiveHadamardKernel.from_data(RBFKernel(), x, learn_lengthscale=True)
     assert learned.factor_kernel.raw_lengthscale.requires_grad
 
@@ -341,7 +324,6 @@ def test_from_data_hands_on_its_options():
         ({"factor_kernel": RBFKernel(), "learn_lengthscale": True}, ValueError, "default factor"),
         ({"rank": 0}, ValueError, "at least 1, got 0"),
         ({"rank": 1.5}, TypeError, "an integer, got 1.5"),
-        ({"jitter": 0.0}, ValueError, "positive, got 0"),
         ({"weight_prior": -1.0}, ValueError, "must be positive, got -1"),
         ({"weight_prior": "normal"}, TypeError, "got 'normal'"),
     ],

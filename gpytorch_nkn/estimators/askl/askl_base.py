@@ -73,9 +73,8 @@ class SpectralLearner(OnCPU, BaseEstimator):
         n_components: Number ``D`` of features.
         gamma: Of the RBF kernel ``exp(-gamma r^2)`` whose frequencies are the first: a number, or
             ``"auto"`` for that whose ridge regression predicts held-out rows best, among 800 rows.
-        weight_penalty: Factor of the norm of ``W``, ``lambda_1`` of the paper; in a regression for
-            targets of unit variance. Adam divides gradients entry by entry by their root mean
-            square, but not the proximal step: the factor is in units of gradients so divided.
+        weight_penalty: Factor of the norm of ``W``, ``lambda_1`` of the paper, in units of
+            gradients that Adam has divided by their root mean square.
         feature_penalty: Factor of the mean squared norm of features in the mini-batch,
             ``lambda_2``, of ``"ASKL"`` only.
         max_iter: Largest number of epochs.
@@ -83,21 +82,18 @@ class SpectralLearner(OnCPU, BaseEstimator):
             below 600 rows, three below 1000, beyond one of 1000 rows, but no less than 10 % and no
             more than 20 %; then train on all rows (below 20,000). Ridge regression on the features
             to start from is another candidate, and solves for the weights of a regression.
-            ``False`` trains for ``max_iter`` epochs, and so do fewer than 10 rows.
+            ``False`` trains for ``max_iter`` epochs, as fewer than 10 rows do.
         budget: Wall time of the training in seconds; ``None`` for no limit. Learning rates fall
             within it. The choice of scalings and ``gamma`` before it takes seconds.
-        device: Torch device of the computation, such as ``"cuda"``; ``None`` is the CPU. Pickles
-            hold everything on the CPU.
+        device: Torch device, such as ``"cuda"``; ``None`` is the CPU. Pickles are on the CPU.
         random_state: Seed, or NumPy random state; an integer makes fits reproducible.
         progress: Show a progress bar on a terminal.
 
     Attributes:
         coef_, intercept_: Weights ``D x K`` and intercepts ``K``, in units of the targets.
         frequencies_, phases_: ``2 x D x d`` (or ``1 x D x d``) and ``D``, for scaled inputs.
-        input_map_: Maps rows to scaled inputs: columns in use (constant ones are left out), their
-            scaling and weights.
-        singular_values_, rank_: Singular values of the weights, and number of those that are not
-            zero.
+        input_map_: Maps rows to scaled and weighted inputs, without constant columns.
+        singular_values_, rank_: Singular values of the weights, and number of positive ones.
         loss_curve_: Mean training loss of each epoch, without penalties, of the last training.
         validation_scores_: Scores of held-out rows: of the ridge regression, then at the end of
             each cycle. For classes minus the sum of the share of wrong ones and the Brier score;
@@ -170,14 +166,8 @@ class SpectralLearner(OnCPU, BaseEstimator):
             X: Rows ``N x d``.
             y: Classes or targets ``N``; for the regressor also ``N x K``.
 
-        Raises:
-            ValueError: Values are NaN, infinite or no numbers, lengths differ, there are fewer
-                than 2 rows, all columns or all targets are constant, there is only one class, or
-                an option has no meaning.
-            TypeError: ``X`` is sparse, or an option is of a wrong type.
-            FloatingPointError: Training came to values that are not finite in its first cycle.
-            KeyboardInterrupt: Ctrl-C came before the first step of training; later, the best
-                parameters so far are kept, with a warning.
+        Ctrl-C before the first step of training raises ``KeyboardInterrupt``; later, the best
+        parameters so far are kept, with a warning.
         """
         self._forget()
         self._check_options()
@@ -275,9 +265,6 @@ class SpectralLearner(OnCPU, BaseEstimator):
         """The learned feature map ``M x D``; its inner products are the learned kernel.
 
         Outputs are ``features(X) @ coef_ + intercept_``.
-
-        Args:
-            X: Rows ``M x d``.
         """
         inputs = self._standardised(X)
         with torch.inference_mode(False), torch.no_grad():

@@ -95,20 +95,12 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
         self.loss = loss
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
-        """Outputs ``M x K``; for two classes ``M``, that of the second minus that of the first.
-
-        Args:
-            X: Rows ``M x d``.
-        """
+        """Outputs ``M x K`` at rows ``M x d``; of two classes ``M``, second minus first."""
         outputs = self._outputs(X)
         return outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Classes ``M`` with the largest outputs.
-
-        Args:
-            X: Rows ``M x d``.
-        """
+        """Classes ``M`` with the largest outputs."""
         places = self._outputs(X).argmax(1)
         return self.classes_[places]
 
@@ -117,19 +109,12 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
         """Probabilities ``M x K`` of the classes, the softmax of the outputs.
 
         Only with ``loss="log_loss"``: outputs of the hinge loss are no probabilities.
-
-        Args:
-            X: Rows ``M x d``.
         """
         return softmax(self._outputs(X), axis=1)
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
-        """Logarithms of :meth:`predict_proba`.
-
-        Args:
-            X: Rows ``M x d``.
-        """
+        """Logarithms of :meth:`predict_proba`."""
         return log_softmax(self._outputs(X), axis=1)
 
     @property

@@ -72,10 +72,8 @@ class SpectralNetwork:
         device: Torch device.
 
     Attributes:
-        values: The parameters: ``W``, ``c``, then frequencies and phases.
-        gradient: Of the parameters; that of phases is zero.
-        weight: ``W`` transposed, ``K x D``.
-        intercept: ``c``, ``K``.
+        values, gradient: ``W``, ``c``, frequencies and phases; the gradient of phases is zero.
+        weight, intercept: ``W`` transposed, ``K x D``, and ``c``, ``K``.
         matrix: Frequencies above phases, ``(d + 1) x TD``.
     """
 
@@ -150,14 +148,7 @@ class SpectralNetwork:
     ) -> Tensor:
         """Write the gradient of mean loss and feature norm of a batch into :attr:`gradient`.
 
-        Args:
-            x: Rows ``M x (d + 1)``, ones in the last column.
-            targets: Labels or targets, ``M`` rows.
-            loss: One of ``LOSSES``.
-            feature_penalty: Factor of the mean squared norm of features.
-
-        Returns:
-            Sum of the losses.
+        Rows are ``M x (d + 1)``, with ones in the last column. Returns the sum of the losses.
         """
         pieces = -(-len(x) // self.block_rows)
         bounds = [len(x) * k // pieces for k in range(pieces + 1)]

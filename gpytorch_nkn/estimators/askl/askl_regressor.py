@@ -49,11 +49,7 @@ class ASKLRegressor(RegressorMixin, SpectralLearner):
         return tags
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Predictions ``M`` or ``M x K``, in units of the targets.
-
-        Args:
-            X: Rows ``M x d``.
-        """
+        """Predictions ``M`` or ``M x K``, in units of the targets."""
         outputs = self._outputs(X)
         return outputs[:, 0] if self._flat else outputs
 

@@ -42,14 +42,6 @@ def held_out_parts(
 
     Five parts of 20 % are held out in turn below 600 rows, three below 1000; beyond, one of 1000
     rows, but of 10 to 20 %. Every class has a row that is never held out.
-
-    Args:
-        count: Number of rows.
-        rng: Random numbers.
-        labels: Classes ``N``, if there are any.
-
-    Returns:
-        Numbers of the rows to train on and of those held out, in increasing order.
     """
     parts, fraction = 1, max(0.1, min(1000 / count, 0.2))
     if count < 1000:
@@ -117,14 +109,8 @@ def train(
     at the end of cycles, too: features are learned in fewer epochs than it takes the weights to
     follow. Then the network is trained on all rows, unless there are many.
 
-    Args:
-        network: The network at its start values.
-        objective: The loss and its minimisation.
-        task: Rows and targets.
-        cycles: Epochs of each cycle.
-        held_out: Rows to train on and to hold out, in turn; none to train on all and keep the end.
-        session: Budget and progress bar.
-        rng: Random numbers.
+    ``held_out`` are rows to train on and to hold out, in turn; without any, all rows are trained on
+    for all cycles.
     """
     runs = _Runs(network, objective, task, cycles, held_out, session, rng)
     with runs.bar:
@@ -228,9 +214,8 @@ class _Runs:
     ) -> tuple[Record, list[np.ndarray], list[Tensor]]:
         """Train from the start, and leave the network at the best candidate.
 
-        Returns:
-            The record, scores of the held-out rows for each candidate, and its parameters (not if
-            the network is trained again, on all rows).
+        Returns the record, scores of held-out rows for each candidate, and, without a training on
+        all rows, its parameters.
         """
         network, scores, states = self.network, [], []
 

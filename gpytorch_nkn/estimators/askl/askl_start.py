@@ -52,19 +52,8 @@ def start_network(
 ) -> tuple[SpectralNetwork, float, float]:
     """Draw frequencies from the Gaussian spectral density of an RBF kernel.
 
-    Args:
-        x: Float64 rows ``N x d`` on the host.
-        num_outputs: Number of outputs.
-        method: Row of the paper's table.
-        num_features: Number of features.
-        gamma: Of the kernel ``exp(-gamma r^2)``, or ``"auto"``.
-        ridge_targets: Float64 targets ``N x K`` for ``"auto"``.
-        classes: Whether targets are classes.
-        rng: Random numbers.
-        device: Of the network.
-
-    Returns:
-        The network, whose outputs are zero, ``gamma``, and the learning rate of the frequencies.
+    Rows ``N x d`` and targets ``N x K`` for ``gamma="auto"`` are float64, on the host. Returns the
+    network, whose outputs are zero, ``gamma``, and the learning rate of the frequencies.
     """
     if len(x) > _MAX_ROWS:
         chosen = torch.from_numpy(rng.choice(len(x), _MAX_ROWS, replace=False))

@@ -61,10 +61,7 @@ class Trainer:
         self.steps = 0
 
     def step(self, x: Tensor, targets: Tensor, factor: float = 1.0) -> Tensor:
-        """One step on a batch: rows ``M x (d + 1)``, labels ``M x 1`` or targets ``M x K``.
-
-        Returns the sum of the losses before the step. The factor is that of all learning rates.
-        """
+        """One step on a batch, with a factor of all learning rates; returns the sum of losses."""
         objective, network = self.objective, self.network
         total = network.add_gradient(
             x, targets, objective.loss, feature_penalty=objective.feature_penalty
@@ -91,14 +88,8 @@ class Trainer:
     ) -> float:
         """One pass over the rows in random order, by batches of almost the same size.
 
-        Args:
-            x: Rows ``N x (d + 1)``.
-            targets: Their targets.
-            factor: Of the learning rates, by the fraction of the epoch that has passed.
-            end: Time of the monotonic clock at which to stop.
-
-        Returns:
-            Mean loss over the rows that were seen.
+        Learning rates have a factor by the fraction of the epoch that has passed. Returns the mean
+        loss over the rows seen until ``end``, a time of the monotonic clock.
         """
         order = torch.from_numpy(self.rng.permutation(len(x))).to(x.device)
         x, targets = x[order], targets[order]
@@ -130,8 +121,8 @@ class Trainer:
         """Cycles of epochs, in each of which the learning rates fall to zero along a cosine.
 
         Args:
-            x: Rows ``N x (d + 1)``.
-            targets: Their targets.
+            x: Rows ``N x (d + 1)``, ones in the last column.
+            targets: Labels ``N x 1`` or targets ``N x K``.
             cycles: Numbers of epochs.
             validate: Score, the higher the better; the parameters at the end of the best cycle are
                 kept, or those that the network came with if none is better than ``first``. Without

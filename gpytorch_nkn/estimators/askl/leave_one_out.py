@@ -68,8 +68,7 @@ def _left_out_residuals(
         values: Eigenvalues ``D`` of the centred product of features, or centred kernel matrix.
         vectors: Eigenvectors ``N x D``.
         projected: Centred targets times the eigenvectors, ``D x K``.
-        rest: Centred targets without their projection on the eigenvectors, ``N x K``; ``None``
-            where that is nothing.
+        rest: Centred targets without their projection, ``N x K``; ``None`` for zero.
         penalties: Of the squared weights, ``P``.
         level: Eigenvalue of constants, if the eigenvectors span all rows.
     """
@@ -133,10 +132,7 @@ def relevance(x: Tensor, targets: Tensor, settings: KernelRidge) -> Tensor:
 def ridge_by_left_out_rows(features: Tensor, targets: Tensor, rng: np.random.RandomState) -> Ridge:
     """Ridge regression on features, with the penalty under which held-out rows are predicted best.
 
-    Args:
-        features: Float64 ``N x D``.
-        targets: Float64 ``N x K``.
-        rng: Chooses the rows that are held out, where there are many.
+    Features ``N x D`` and targets ``N x K`` are float64. Of many rows, random ones are held out.
     """
     chosen = torch.arange(len(targets), device=targets.device)
     if len(targets) > _MAX_ROWS:

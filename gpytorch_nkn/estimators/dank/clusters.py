@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.metrics import pairwise_distances_argmin
 
-from gpytorch_nkn.estimators.dank.dual import Block, DualProblem
+from gpytorch_nkn.estimators.dank.dual import Block
 from gpytorch_nkn.estimators.dank.extension import Function, LearnedKernel, SmoothExtension
-from gpytorch_nkn.estimators.dank.svm import FittedSVMs, Learner, solve_svms
+from gpytorch_nkn.estimators.dank.svm import FittedSVMs, learn_svms, plain_svms
 from gpytorch_nkn.fit import as_finished
 
 __all__ = ["ClusteredKernel", "Clusters", "fit_clusters"]
@@ -131,10 +131,7 @@ def fit_clusters(
             kept = np.unique(order[np.argsort(~support[order], kind="stable")][:_DENSE])
     kernel = ClusteredKernel(base, table, clusters, extensions)
     inner = [block.restricted(kept) for block in blocks]
-    gram = kernel(table[kept], table[kept])
-    variables, intercepts = solve_svms(gram, inner)
-    signed = DualProblem(gram, inner).signed(variables)
-    return kernel, FittedSVMs(variables, signed, intercepts), kept
+    return kernel, plain_svms(kernel(table[kept], table[kept]), inner), kept
 
 
 def _learn_cluster(
@@ -145,10 +142,10 @@ def _learn_cluster(
     blocks = [block for block in blocks if len(block.rows) and np.ptp(block.targets) > 0.0]
     if not blocks:
         return None, np.zeros(len(inputs), dtype=bool)
-    gram, learner = base(inputs, inputs), Learner()
-    svms, extension = learner.plain(gram, blocks), None
+    gram = base(inputs, inputs)
+    svms, extension = plain_svms(gram, blocks), None
     eta = eta if share is None else share * svms.norm
     if np.isfinite(eta) and svms.norm > 0.0:
-        svms = learner.learn(gram, blocks, eta, svms.variables)
+        svms = learn_svms(gram, blocks, eta, svms.variables)
         extension = svms.extension
     return extension, np.any(svms.signed != 0.0, axis=1)

@@ -32,7 +32,7 @@ from gpytorch_nkn.estimators.dank.dank_selection import (
 from gpytorch_nkn.estimators.dank.dual import Block, hadamard_factor, threshold_root
 from gpytorch_nkn.estimators.dank.extension import LearnedKernel, reciprocal_neighbours
 from gpytorch_nkn.estimators.dank.relevance import RelevanceKernel
-from gpytorch_nkn.estimators.dank.svm import FittedSVMs, Learner
+from gpytorch_nkn.estimators.dank.svm import FittedSVMs, learn_svms, plain_svms
 from gpytorch_nkn.estimators.table_input import refuse_other_values
 from gpytorch_nkn.fit import check_counts, check_number, warn_of_size
 
@@ -86,8 +86,8 @@ C_: ``C`` of the SVM; with a widened base kernel it is larger than that given.
 relevances_: Weights ``D`` of the columns, ``w``; of several kernels, their weighted mean.
     They are no importances: that of a column in which a function is nearly linear is small.
 relevance_kernel_: The kernel with relevances; ``None`` if the base kernel stays.
-factor_, rank_: Root ``G`` of the learned ``F = G G'``, ``n x rank``, and its rank.
-objective_trace_, n_iter_: Dual objective after each step; number of these, or 1.
+factor_: Root ``G`` of the learned ``F = G G'``, ``n x rank``.
+n_iter_: Steps of the dual problem with a factor, or 1.
 cv_results_: The candidates, a :class:`~gpytorch_nkn.estimators.Candidate` each, with its
     gain over the kernel before it and the standard error of that.
 """,
@@ -163,16 +163,12 @@ class BaseDANK(OnCPU, BaseEstimator):
         Args:
             X: Rows ``M x D``.
             Y: Rows ``N x D``; ``None`` for those of the first argument.
-
-        Raises:
-            ValueError: The kernel has no values at new rows: it is precomputed, or
-                ``extension="reciprocal"``.
         """
         check_is_fitted(self)
         if self._is_gram or self._svms.factor is not None:
             raise ValueError(
-                "learned_kernel is not defined for kernel='precomputed', where values between new "
-                "rows are not known, and for extension='reciprocal', which is no kernel."
+                "learned_kernel needs inputs in place of kernel='precomputed', and "
+                "extension='smooth', as 'reciprocal' is no kernel."
             )
         left = self._rows("X", X)
         return self._kernel(left, left if Y is None else self._rows("Y", Y))
@@ -184,11 +180,11 @@ class BaseDANK(OnCPU, BaseEstimator):
         It is that of the dual problem, before it is extended.
 
         Raises:
-            AttributeError: The SVMs were fitted in clusters, where ``F`` has no such root.
+            AttributeError: The SVMs were fitted in clusters.
         """
         check_is_fitted(self)
         if isinstance(self._kernel, ClusteredKernel):
-            raise AttributeError("factor_ exists for n_clusters=1 alone: F is not of low rank.")
+            raise AttributeError("factor_ exists for n_clusters=1 only.")
         rows, learned = self._kernel.rows, self._svms.learned
         if learned is None:
             return np.ones((len(rows), 1))
@@ -196,11 +192,6 @@ class BaseDANK(OnCPU, BaseEstimator):
         return threshold_root(
             hadamard_factor(gram, learned, self.eta_, 0.0), self._fitted_tau / 2.0
         )
-
-    @property
-    def rank_(self) -> int:
-        """Rank of the learned factor."""
-        return self.factor_.shape[1]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -232,9 +223,7 @@ class BaseDANK(OnCPU, BaseEstimator):
     def _sample(self, target: np.ndarray, size: int) -> np.ndarray:
         """So many rows, drawn at random."""
 
-    @property
-    def _num_svms(self) -> int:
-        return 1
+    _num_svms: int = 1
 
     @property
     def _is_precomputed(self) -> bool:
@@ -267,11 +256,9 @@ class BaseDANK(OnCPU, BaseEstimator):
     def _base_kernel(self, table: np.ndarray, target: np.ndarray) -> BaseKernel | None:
         """The base kernel; ``None`` where the table is its Gram matrix."""
         if self._is_precomputed:
-            if table.shape[0] != table.shape[1]:
-                raise ValueError(
-                    "X must be the square Gram matrix of the training rows with "
-                    f"kernel='precomputed', got shape {table.shape}."
-                )
+            rows, columns = table.shape
+            if rows != columns:
+                raise ValueError(f"X must be a square Gram matrix, got shape {rows, columns}.")
             check_gram(table)
             return None
         base = make_base_kernel(self.kernel, table, self.gamma)
@@ -308,14 +295,15 @@ class BaseDANK(OnCPU, BaseEstimator):
         """Learn with the Gram matrix of all rows."""
         gram = table if kernel is None else kernel(table, table)
         gram = 0.5 * (gram + gram.T)
-        learner, blocks = Learner(self.tau, self.extension), self._blocks(target, cost)
-        svms = learner.plain(gram, blocks)
+        blocks = self._blocks(target, cost)
+        svms = plain_svms(gram, blocks)
         share = self._eta_share(lambda rows: gram[np.ix_(rows, rows)], target, cost)
         self.eta_ = math.inf if isinstance(self.eta, str) else float(self.eta)
         if share is not None and svms.norm > 0.0:
             self.eta_ = share * svms.norm
         if math.isfinite(self.eta_):
-            svms = learner.learn(gram, blocks, self.eta_, svms.variables)
+            options: dict[str, Any] = {"tau": self.tau, "extension": self.extension}
+            svms = learn_svms(gram, blocks, self.eta_, svms.variables, **options)
         self._keep(LearnedKernel(kernel, table, svms.extension), svms, np.arange(len(table)))
 
     def _eta_share(
@@ -360,8 +348,7 @@ class BaseDANK(OnCPU, BaseEstimator):
         self.support_ = rows[used]
         self.dual_coef_ = svms.signed[used].T
         self.intercept_ = svms.intercepts
-        self.objective_trace_ = svms.trace
-        self.n_iter_ = max(1, len(svms.trace) - 1)
+        self.n_iter_ = max(1, svms.steps)
 
     def _forget(self) -> None:
         """Drop what another fit left."""
@@ -414,12 +401,10 @@ class BaseDANK(OnCPU, BaseEstimator):
         if number == "auto":
             number = 1 if whole or count <= _WHOLE else math.ceil(count / _CLUSTER)
         if number > count:
-            raise ValueError(
-                f"n_clusters must be at most the number of rows, {count}, got {number}."
-            )
+            raise ValueError(f"n_clusters must be at most {count}, the rows, got {number}.")
         if number > 1 and whole:
             raise ValueError(
-                "n_clusters > 1 needs inputs to cluster, tau=0 and the smooth extension: neither "
-                f"kernel='precomputed' nor extension='reciprocal', got tau={self.tau}."
+                "n_clusters > 1 needs inputs, tau=0 and extension='smooth', got "
+                f"kernel={self.kernel!r}, tau={self.tau} and extension={self.extension!r}."
             )
         return int(number)

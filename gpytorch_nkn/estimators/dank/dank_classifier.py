@@ -102,19 +102,12 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
 
         Those of more classes are votes of the SVMs of all pairs, plus a number between -1/3
         and 1/3 that grows with the sum of their values, as in scikit-learn's ``SVC``.
-
-        Args:
-            X: Rows ``M x D``, or kernel values with the training rows, ``M x n``.
         """
         outputs = self._outputs(X)
         return outputs[:, 0] if len(self.classes_) == 2 else _votes(outputs, len(self.classes_))
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Classes ``M`` with the largest values; ties of votes are broken by their sums.
-
-        Args:
-            X: Rows ``M x D``, or kernel values with the training rows, ``M x n``.
-        """
+        """Classes ``M`` with the largest values; ties of votes are broken by their sums."""
         outputs = self._outputs(X)
         return self.classes_[_codes(outputs, len(self.classes_))]
 
@@ -131,6 +124,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         if not (np.isfinite(weights).all() and (weights > 0).all()):
             raise ValueError(f"class_weight must be positive and finite, got {weights.tolist()}.")
         self._class_weights = weights
+        self._num_svms = len(self.classes_) * (len(self.classes_) - 1) // 2
         return table, codes
 
     def _blocks(self, target: np.ndarray, cost: float) -> list[Block]:
@@ -155,10 +149,6 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
             warnings.filterwarnings("ignore", "The least populated class", UserWarning)
             held_out = [rows[part] for _, part in splitter.split(rows, target[rows])]
         return [(np.setdiff1d(np.arange(len(target)), part), part) for part in held_out]
-
-    @property
-    def _num_svms(self) -> int:
-        return len(self.classes_) * (len(self.classes_) - 1) // 2
 
     def _sample(self, target: np.ndarray, size: int) -> np.ndarray:
         """Random rows, two of every class at least."""

@@ -97,11 +97,7 @@ class DANKRegressor(RegressorMixin, BaseDANK):
         self._set_options(locals())
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Predictions ``M``.
-
-        Args:
-            X: Rows ``M x D``, or kernel values with the training rows, ``M x n``.
-        """
+        """Predictions ``M``."""
         return self._outputs(X)[:, 0]
 
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

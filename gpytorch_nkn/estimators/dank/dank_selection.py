@@ -18,7 +18,7 @@ from gpytorch_nkn.estimators.dank.relevance import (
     RelevanceTerm,
     relevance_path,
 )
-from gpytorch_nkn.estimators.dank.svm import Learner
+from gpytorch_nkn.estimators.dank.svm import learn_svms, plain_svms
 from gpytorch_nkn.fit import as_finished
 
 __all__ = [
@@ -39,7 +39,6 @@ Fold = tuple[np.ndarray, np.ndarray]
 
 _EXCESS = 0.1  # relative excess of the error, over which a kernel's weight falls
 _NEGLIGIBLE = 1e-3  # weight below which a kernel is dropped from a sum
-_LEARNER = Learner()
 
 
 @dataclass(frozen=True)
@@ -245,7 +244,7 @@ def _fold_losses(task: Task, gram: np.ndarray, cost: float, fold: Fold) -> np.nd
     """Losses of held-out rows with SVMs of a given kernel."""
     known, held_out = fold
     blocks = task.blocks(task.target[known], cost)
-    svms = _LEARNER.plain(gram[np.ix_(known, known)], blocks, quick=True)
+    svms = plain_svms(gram[np.ix_(known, known)], blocks, quick=True)
     return task.losses(svms.outputs(gram[np.ix_(held_out, known)]), task.target[held_out])
 
 
@@ -290,13 +289,13 @@ def _eta_losses(shared: tuple[Task, Sequence[float], float], fold: Fold) -> np.n
     known, held_out = fold
     gram, cross = task.gram[np.ix_(known, known)], task.gram[np.ix_(held_out, known)]
     blocks, truth = task.blocks(task.target[known], cost), task.target[held_out]
-    plain = _LEARNER.plain(gram, blocks, quick=True)
+    plain = plain_svms(gram, blocks, quick=True)
     found = [task.losses(plain.outputs(cross), truth)]
     if not plain.norm:  # nothing is a support vector, so nothing is learned
         return np.stack(found * (1 + len(shares)))
     spectrum = eigh(gram)
     for share in shares:
-        svms = _LEARNER.learn(
+        svms = learn_svms(
             gram, blocks, share * plain.norm, plain.variables, quick=True, spectrum=spectrum
         )
         found.append(task.losses(svms.outputs(cross), truth))

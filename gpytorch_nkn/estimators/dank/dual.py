@@ -232,20 +232,20 @@ class DualProblem:
 
 def maximize(
     problem: DualProblem, start: np.ndarray, *, tol: float, max_iter: int
-) -> tuple[DualPoint, list[float]]:
+) -> tuple[DualPoint, int]:
     """Maximise the dual objective by Nesterov's accelerated projected gradients.
 
     The step constants of the paper's theorems 4 and 10 are for the worst case: backtracking finds
     larger steps. Momentum is reset when it points downhill.
 
     It stops when the objective rises by less than ``tol`` of it in some steps. Returns the best
-    point, and the best objective after each step.
+    point and the number of steps.
 
     Reference: Nesterov (1983), A method of solving a convex programming problem with convergence
     rate O(1/k^2); O'Donoghue and Candes (2015), Adaptive Restart for Accelerated Gradient Schemes.
     """
     best = current = ahead = problem.evaluate(problem.project(start))
-    momentum, trace = 1.0, [current.value]
+    momentum, trace = 1.0, []  # best objective after each step
     constant = float(np.abs(np.diagonal(problem.gram)).max())
     for _ in range(max_iter):
         if not constant > 0.0:
@@ -264,7 +264,7 @@ def maximize(
             ahead = problem.evaluate(new.variables + step) if momentum > 1.0 else new
             current, momentum = new, grown
         constant *= _DECAY
-    return best, trace
+    return best, len(trace)
 
 
 def _ascend(problem: DualProblem, point: DualPoint, constant: float) -> tuple[DualPoint, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -16,7 +16,7 @@ from sklearn.svm import SVC, SVR
 from gpytorch_nkn.estimators.dank.dual import Block, DualProblem, hadamard_factor, maximize
 from gpytorch_nkn.estimators.dank.extension import SmoothExtension
 
-__all__ = ["FittedSVMs", "Learner", "solve_svms"]
+__all__ = ["FittedSVMs", "learn_svms", "plain_svms", "solve_svms"]
 
 _TOL = 1e-3  # of the optimality conditions, scikit-learn's default
 _CACHE = 500  # MB
@@ -109,7 +109,7 @@ class FittedSVMs:
     signed: np.ndarray  # signed dual coefficients, n x P
     intercepts: np.ndarray
     learned: np.ndarray | None = None  # coefficients that F was learned with; None for F = 1
-    trace: list[float] = field(default_factory=list)  # dual objective after each step
+    steps: int = 1  # of the maximisation
     extension: SmoothExtension | None = None
     factor: np.ndarray | None = None  # n x n, of the reciprocal extension
 
@@ -126,56 +126,48 @@ class FittedSVMs:
         return cross @ self.signed + self.intercepts
 
 
-@dataclass(frozen=True)
-class Learner:
-    """Learns and extends factors, with the estimator's ``tau`` and ``extension``."""
+def plain_svms(gram: np.ndarray, blocks: Sequence[Block], *, quick: bool = False) -> FittedSVMs:
+    """SVMs with the base kernel itself."""
+    variables, intercepts = solve_svms(gram, blocks, quick=quick)
+    return FittedSVMs(variables, DualProblem(gram, blocks).signed(variables), intercepts)
 
-    tau: float = 0.0
-    extension: str = "smooth"
 
-    def plain(
-        self, gram: np.ndarray, blocks: Sequence[Block], *, quick: bool = False
-    ) -> FittedSVMs:
-        """SVMs with the base kernel itself."""
-        variables, intercepts = solve_svms(gram, blocks, quick=quick)
-        return FittedSVMs(variables, DualProblem(gram, blocks).signed(variables), intercepts)
+def learn_svms(
+    gram: np.ndarray,
+    blocks: Sequence[Block],
+    eta: float,
+    start: np.ndarray,
+    *,
+    tau: float = 0.0,
+    extension: str = "smooth",
+    quick: bool = False,
+    spectrum: tuple[np.ndarray, np.ndarray] | None = None,
+) -> FittedSVMs:
+    """Learn a factor, extend it, and train SVMs with the kernel that this gives.
 
-    def learn(
-        self,
-        gram: np.ndarray,
-        blocks: Sequence[Block],
-        eta: float,
-        start: np.ndarray,
-        *,
-        quick: bool = False,
-        spectrum: tuple[np.ndarray, np.ndarray] | None = None,
-    ) -> FittedSVMs:
-        """Learn a factor, extend it, and train SVMs with the kernel that this gives.
-
-        Args:
-            gram: Gram matrix of the base kernel, ``n x n``.
-            blocks: The SVMs.
-            eta: Weight of the distance of ``F`` from ones, positive.
-            start: Dual variables to start from, ``m``.
-            quick: For comparisons: fewer steps, no threshold, the smooth extension.
-            spectrum: Eigenvalues and eigenvectors of ``gram``, if they are known.
-        """
-        least = _LEAST_ETA * float(start @ start)
-        if eta < least:
-            raise ValueError(
-                f"eta must be at least {least:g} here, for F to be computed; got {eta:g}."
-            )
-        tau = 0.0 if quick else self.tau
-        problem = DualProblem(gram, blocks, eta, tau)
-        tol, steps = (_QUICK_TOL, _QUICK_STEPS) if quick else (_FACTOR_TOL, _FACTOR_STEPS)
-        point, trace = maximize(problem, start, tol=tol, max_iter=steps)
-        extension, factor = None, None
-        if self.extension == "smooth" or quick:
-            extension = SmoothExtension(gram, point.signed, eta, tau, spectrum)
-            learned = gram * extension.factor(gram, extension.features_, extension.features_)
-        else:
-            factor = hadamard_factor(gram, point.signed, eta, tau)
-            learned = gram * factor
-        variables, intercepts = solve_svms(learned, blocks, quick=quick)
-        signed = problem.signed(variables)
-        return FittedSVMs(variables, signed, intercepts, point.signed, trace, extension, factor)
+    Args:
+        gram: Gram matrix of the base kernel, ``n x n``.
+        blocks: The SVMs.
+        eta: Weight of the distance of ``F`` from ones, positive.
+        start: Dual variables to start from, ``m``.
+        tau: Weight of the nuclear norm, relative to ``eta``.
+        extension: ``"smooth"`` or ``"reciprocal"``.
+        quick: Take fewer steps, for comparisons.
+        spectrum: Eigenvalues and eigenvectors of ``gram``, if they are known.
+    """
+    least = _LEAST_ETA * float(start @ start)
+    if eta < least:
+        raise ValueError(f"eta must be at least {least:g} here, for F to be computed; got {eta:g}.")
+    problem = DualProblem(gram, blocks, eta, tau)
+    tol, steps = (_QUICK_TOL, _QUICK_STEPS) if quick else (_FACTOR_TOL, _FACTOR_STEPS)
+    point, count = maximize(problem, start, tol=tol, max_iter=steps)
+    smooth, factor = None, None
+    if extension == "smooth":
+        smooth = SmoothExtension(gram, point.signed, eta, tau, spectrum)
+        learned = gram * smooth.factor(gram, smooth.features_, smooth.features_)
+    else:
+        factor = hadamard_factor(gram, point.signed, eta, tau)
+        learned = gram * factor
+    variables, intercepts = solve_svms(learned, blocks, quick=quick)
+    signed = problem.signed(variables)
+    return FittedSVMs(variables, signed, intercepts, point.signed, count, smooth, factor)

@@ -154,16 +154,6 @@ def test_training_follows_the_size_of_the_table(monkeypatch):
     assert sizes == [32, 128, 256] and askl_base._batch_size(6000, 300) == 128
 
 
-def test_constant_columns_are_left_out():
-    X, y = rings(80)
-    plain = classifier().fit(X, y)
-    more = np.column_stack([np.full(80, 0.1), X])
-    model = classifier().fit(more, y)
-    assert model.n_features_in_ == 3 and model.frequencies_.shape[-1] == 2
-    more[:, 0] = 99.0
-    np.testing.assert_allclose(model.decision_function(more), plain.decision_function(X))
-
-
 def test_probabilities_follow_the_fitted_loss():
     X, y = rings(80)
     model = classifier(loss="hinge").fit(X, y).set_params(loss="log_loss")

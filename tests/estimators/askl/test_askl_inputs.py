@@ -5,7 +5,6 @@ import pytest
 import torch
 from scipy.stats import rankdata
 
-from gpytorch_nkn.estimators.askl import askl_inputs
 from gpytorch_nkn.estimators.askl.askl_inputs import InputMap, choose_input_map
 from gpytorch_nkn.estimators.askl.leave_one_out import kernel_ridge, relevance
 
@@ -79,21 +78,6 @@ def test_columns_count_by_their_relevance():
     np.testing.assert_allclose(chosen.weight, 1, atol=0.3)
     few = choose_input_map(X[:30], y[:30], np.random.RandomState(0))
     assert few.scaling == "standard" and (few.weight == 1).all()
-
-
-def test_weights_are_roots_of_slopes_and_again_of_what_these_make():
-    x = torch.randn(80, 4)
-    y = torch.sin(3 * x[:, :1]) + 0.2 * x[:, 1:2]
-    found, base = askl_inputs._weights(x, y), torch.ones(4)
-    assert len(found) == 4
-    for pair in (found[:2], found[2:]):
-        settings = kernel_ridge(x * base, y, askl_inputs._GAMMAS)
-        slopes = relevance(x * base, y, settings)
-        slopes = torch.clamp(slopes / slopes.mean(), min=1e-3)
-        for power, weight in zip((0.25, 0.5), pair, strict=True):
-            expected = base * slopes**power
-            torch.testing.assert_close(weight, expected / expected.square().mean().sqrt())
-        base = found[0]
 
 
 def test_the_scaling_is_chosen():

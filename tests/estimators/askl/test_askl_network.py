@@ -1,6 +1,5 @@
 """The engine of ASKL: features, losses and gradients."""
 
-import copy
 import math
 import pickle
 
@@ -93,20 +92,6 @@ def test_blocks_of_rows_add_up(monkeypatch):
     torch.testing.assert_close(again.outputs(x), outputs)
 
 
-@pytest.mark.parametrize("terms", [1, 2])
-def test_features_are_a_wave_within_an_envelope(terms):
-    net, x = network(terms), rows()
-    features, outputs = formula(net, x[:, :-1].double(), net.values.double())
-    torch.testing.assert_close(net.outputs(x).double(), outputs, rtol=1e-4, atol=1e-5)
-    mine = torch.cat(list(net.features_in_double(x[:, :-1].double())))
-    torch.testing.assert_close(mine, features)
-    stacked = net.frequencies.double()  # T x D x d
-    assert stacked.shape == (terms, 16, 3)
-    mean = x[:, :-1].double() @ stacked.mean(0).T + net.phases
-    apart = x[:, :-1].double() @ (stacked[0] - stacked[-1]).T / 2
-    torch.testing.assert_close(mine, math.sqrt(2 / 16) * mean.cos() * apart.cos())
-
-
 def test_hinge_loss_of_a_few_rows_by_hand():
     outputs = torch.tensor([[2.0, 0.5, 0.0], [0.2, 0.5, 0.0], [0.0, 0.0, 1.0], [0.1, 1.0, 0.3]])
     labels = torch.tensor([[0], [0], [2], [2]])
@@ -121,19 +106,6 @@ def test_log_loss_of_large_outputs_is_finite():
     outputs = torch.tensor([[1e4, 0.0], [0.0, 1e4]])
     assert float(LOSSES["log_loss"](outputs, torch.tensor([[0], [0]]))) == pytest.approx(1e4)
     assert torch.equal(outputs, torch.tensor([[0.0, 0.0], [-1.0, 1.0]]))
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))])
-def test_copies_stand_alone(copied):
-    net, x = network(), rows()
-    net.add_gradient(x, targets("log_loss"), LOSSES["log_loss"])
-    other = copied(net)
-    expected = net.outputs(x)
-    assert torch.equal(other.outputs(x), expected)
-    other.values.mul_(2)
-    assert torch.equal(net.outputs(x), expected)
-    assert not torch.equal(other.outputs(x), expected)  # its weights are views of its vector
-    assert not other.gradient.numel() and net.gradient.numel()
 
 
 @pytest.mark.parametrize("method", ["SKL", "ASKL"])

@@ -5,10 +5,8 @@ import re
 
 import gpytorch
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from scipy import sparse
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC
 
@@ -33,27 +31,22 @@ def test_documentation_is_complete(estimator):
     names = [name for name in vars(model) if name.endswith("_") and name != "n_features_in_"]
     lines = inspect.getdoc(estimator).partition("Attributes:")[2]
     assert len(names) > 8
-    for name in [*names, "factor_", "rank_"]:
+    for name in [*names, "factor_"]:
         assert re.search(rf"\n    (\w+, )*{name}[,:]", lines), name
 
 
 OPTIONS = [
     ({"C": 0.0}, ValueError, "C must be positive, got 0.0"),
-    ({"C": np.inf}, ValueError, "C must be finite"),
     ({"C": "1"}, TypeError, "C must be a number, got '1'"),
-    ({"C": True}, TypeError, "C must be a number"),
     ({"eta": 0.0}, ValueError, "eta must be positive"),
-    ({"eta": -1}, ValueError, "eta must be positive"),
     ({"eta": np.nan}, ValueError, "eta must be finite"),
     ({"eta": "auto"}, ValueError, "eta must be 'cv', 'norm' or a number, got 'auto'"),
-    ({"eta": None}, TypeError, "eta must be .* or a number, got None"),
     ({"tau": -0.1}, ValueError, "tau must be not negative"),
-    ({"tau": np.inf}, ValueError, "tau must be finite"),
     ({"tau": 120.0, "relevance": None, "eta": 1.0}, ValueError, "tau must be below 2 n = 120"),
     ({"extension": "nearest"}, ValueError, "extension must be 'smooth' or 'reciprocal'"),
     ({"n_clusters": 0}, ValueError, "n_clusters must be at least 1"),
     ({"n_clusters": "many"}, TypeError, "n_clusters must be an integer"),
-    ({"n_clusters": 61}, ValueError, "n_clusters must be at most the number of rows, 60"),
+    ({"n_clusters": 61}, ValueError, "n_clusters must be at most 60"),
     ({"n_clusters": 2, "extension": "reciprocal"}, ValueError, "n_clusters > 1 needs"),
     ({"n_clusters": 2, "kernel": "precomputed"}, ValueError, "n_clusters > 1 needs"),
     ({"relevance": "yes"}, ValueError, "relevance must be 'cv' or None"),
@@ -61,7 +54,6 @@ OPTIONS = [
     ({"kernel": 3}, TypeError, "kernel must be a name"),
     ({"gamma": 0.0}, ValueError, "gamma must be positive"),
     ({"gamma": "wide"}, ValueError, "gamma must be 'scale', 'auto' or a number"),
-    ({"gamma": None}, TypeError, "gamma must be 'scale', 'auto' or a number"),
     ({"eta": 1e-300, "relevance": None}, ValueError, "eta must be at least .* got 1e-300"),
     ({"class_weight": {0: 0.0}}, ValueError, "class_weight must be positive"),
     ({"class_weight": {5: 1.0}}, ValueError, "not in class_weight"),
@@ -107,7 +99,7 @@ def test_kernels_that_are_none_are_refused(estimator, kernel, error, match):
 def test_gram_matrices_that_are_none_are_refused(estimator):
     gram = rbf_kernel(X)
     options = {"kernel": "precomputed", "eta": 1.0}
-    with pytest.raises(ValueError, match=r"square Gram matrix .* got shape \(60, 3\)"):
+    with pytest.raises(ValueError, match=r"square Gram matrix, got shape \(60, 3\)"):
         fitted(estimator, X, **options)
     wrong = gram.copy()
     wrong[3, 8] += 0.1
@@ -118,30 +110,9 @@ def test_gram_matrices_that_are_none_are_refused(estimator):
     model = fitted(estimator, gram, **options)
     with pytest.raises(ValueError, match="60 features"):
         model.predict(gram[:, :30])
-    with pytest.raises(ValueError, match="values between new rows are not known"):
+    with pytest.raises(ValueError, match="learned_kernel needs inputs"):
         model.learned_kernel(gram)
     assert model.predict(gram[:4]).shape == (4,)
-
-
-@pytest.mark.parametrize("estimator", BOTH)
-@pytest.mark.parametrize(
-    ("inputs", "error"),
-    [
-        (np.where(X > 2, np.nan, X), ValueError),
-        (np.where(X > 2, np.inf, X), ValueError),
-        (np.full((60, 3), "2020-01-01", dtype="datetime64[D]"), TypeError),
-        (X + 1j, ValueError),
-        (sparse.csr_array(X), (TypeError, ValueError)),
-        (np.ma.masked_greater(X, 2), ValueError),
-    ],
-)
-def test_inputs_that_are_no_numbers_are_refused(estimator, inputs, error):
-    with pytest.raises(error):
-        fitted(estimator, inputs, LABELS)
-    model = fitted(estimator, eta=1.0, relevance=None)
-    if inputs.shape[0] == 60:
-        with pytest.raises(error):
-            model.predict(inputs)
 
 
 NO_SEARCH = {"eta": 0.1, "tau": 0.01, "relevance": None}
@@ -164,40 +135,6 @@ def test_few_rows(count, options):
 
 @pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("estimator", BOTH)
-def test_rows_that_repeat_or_are_all_the_same(estimator):
-    targets = LABELS if estimator is DANKClassifier else Y
-    options = {"gamma": 0.3, "relevance": None}
-    twice = fitted(estimator, np.vstack([X, X]), np.r_[targets, targets], eta=0.1, **options)
-    once = fitted(estimator, eta=0.4, C=2.0, **options)  # coefficients are halves in the other
-    factor = once.factor_ @ once.factor_.T
-    np.testing.assert_allclose(
-        twice.factor_ @ twice.factor_.T, np.tile(factor, (2, 2)), atol=5e-3 * np.ptp(factor)
-    )
-    model = fitted(estimator, np.ones((30, 2)), targets[:30])
-    assert np.ptp(model.predict(X[:, :2])) < 1e-12 and not model.relevances_.any()
-    conflict = fitted(estimator, np.vstack([X, X]), np.r_[targets, targets[::-1]])
-    assert np.isfinite(conflict.predict(X)).all()
-
-
-@pytest.mark.usefixtures("few_paths")
-@pytest.mark.parametrize(
-    ("estimator", "kernel", "tau"),
-    [
-        (BOTH[(number + shift) % 2], kernel, (0.0, 0.01)[shift])
-        for number, kernel in enumerate(["rbf", "linear", "cosine", "laplacian", "poly"])
-        for shift in range(2)
-    ],
-)
-def test_inputs_of_zeros(estimator, kernel, tau):
-    model = fitted(estimator, np.zeros((20, 2)), kernel=kernel, eta=1.0, tau=tau)
-    assert np.isfinite(model.predict(X[:, :2])).all()
-    if not tau:
-        model = fitted(estimator, np.zeros((20, 2)), kernel=kernel, eta="cv", relevance=None)
-        assert np.isfinite(model.predict(X[:, :2])).all()
-
-
-@pytest.mark.usefixtures("few_paths")
-@pytest.mark.parametrize("estimator", BOTH)
 def test_columns_that_are_constant_and_a_shift_change_nothing(estimator):
     wide = np.c_[X, np.full(60, 1e3)]
     options = {"gamma": 0.3, "C": 3.0}
@@ -208,14 +145,16 @@ def test_columns_that_are_constant_and_a_shift_change_nothing(estimator):
     np.testing.assert_allclose(model.predict(X + 1e8), plain.predict(X), atol=0.02)
 
 
-@pytest.mark.parametrize("C", [1e-6, 1e6])
-@pytest.mark.parametrize("eta", ["norm", 1e-3, 1e3])
-def test_bounds_small_and_large(C, eta):
-    model = fitted(DANKClassifier, C=C, eta=eta, relevance=None)
-    assert np.isfinite(model.decision_function(X)).all()
-    assert np.abs(model.dual_coef_).max() <= C
+@pytest.mark.parametrize("tau", [0.0, 0.01])
+@pytest.mark.parametrize(("C", "eta"), [(1e-6, 1e-3), (1e6, "norm"), (1.0, 1e-8), (1.0, 1e300)])
+def test_bounds_and_weights_small_and_large(C, eta, tau):
+    model = fitted(DANKClassifier, C=C, eta=eta, tau=tau, relevance=None)
+    assert np.isfinite(model.decision_function(X)).all() and np.abs(model.dual_coef_).max() <= C
     if C == 1e6:
         assert model.score(X, LABELS) == 1.0
+    if eta == 1e300:
+        expected = SVC().fit(X, LABELS).decision_function(X)
+        np.testing.assert_allclose(model.decision_function(X), expected, atol=0.01)
 
 
 def test_large_bounds_without_a_tube_come_to_an_end(monkeypatch):
@@ -223,36 +162,6 @@ def test_large_bounds_without_a_tube_come_to_an_end(monkeypatch):
     monkeypatch.setattr(DANKRegressor, "_paths", DANKRegressor._paths[-1:])
     model = fitted(DANKRegressor, X[:24], C=1e3, epsilon=0.0)
     assert model.score(X[:24], Y[:24]) > 0.99
-
-
-@pytest.mark.parametrize("eta", [1e-8, 1e12, 1e300])
-@pytest.mark.parametrize("tau", [0.0, 0.01])
-def test_etas_small_and_large(eta, tau):
-    model = fitted(DANKClassifier, eta=eta, tau=tau, relevance=None)
-    assert np.isfinite(model.decision_function(X)).all()
-    if eta > 1:
-        expected = SVC().fit(X, LABELS).decision_function(X)
-        np.testing.assert_allclose(model.decision_function(X), expected, atol=0.01)
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [
-        np.where(LABELS, "yes", "no"),
-        np.where(LABELS, "yes", "no").astype(object),
-        LABELS.astype(bool),
-        np.where(LABELS, -3.0, 7.0),
-        pd.Series(np.where(LABELS, "b", "a")).astype("category"),
-    ],
-)
-def test_kinds_of_labels(labels):
-    model = fitted(DANKClassifier, X, labels, eta=1.0, relevance=None, C=10.0)
-    np.testing.assert_array_equal(model.classes_, np.unique(np.asarray(labels)))
-    predictions = model.predict(X)
-    assert predictions.dtype == model.classes_.dtype
-    positive = model.decision_function(X) > 0
-    np.testing.assert_array_equal(predictions == model.classes_[1], positive)
-    assert model.score(X, labels) > 0.9
 
 
 @pytest.mark.parametrize("estimator", BOTH)

@@ -88,41 +88,6 @@ def square(predictions, truth):
     return (predictions - truth) ** 2
 
 
-def test_what_is_reported_of_etas_is_that_of_left_out_rows():
-    X, y, options, folds = regression_task()
-    model = DANKRegressor(relevance=None, **options).fit(X, y)
-    assert [c.params for c in model.cv_results_] == [
-        {},
-        *({"eta_share": s} for s in (1.0, 60**-0.5, 1 / 60, 0.1 / 60, 0.01 / 60)),
-    ]
-
-    def plain(known, targets):
-        machine = SVR(C=3.0, epsilon=0.02, gamma=GAMMA, tol=1e-6).fit(known, targets)
-        return machine.predict
-
-    reference = left_out_losses(X, y, folds, plain, square)
-    assert_reported(model.cv_results_[0], reference, reference, 1e-3)
-
-    def learned(known, targets):
-        machine = SVR(C=3.0, epsilon=0.02, gamma=GAMMA, tol=1e-6).fit(known, targets)
-        eta = np.sum(machine.dual_coef_**2) / 60
-        settings = {**options, "eta": eta, "relevance": None}
-        return DANKRegressor(**settings).fit(known, targets).predict
-
-    losses = left_out_losses(X, y, folds, learned, square)
-    assert np.abs(losses - reference).mean() > 0.1 * reference.mean()
-    assert_reported(model.cv_results_[3], reference, losses, 0.03)
-    shares = [c.weight for c in model.cv_results_]
-    assert sorted(shares) == [0.0] * 5 + [1.0]
-    chosen = model.cv_results_[int(np.argmax(shares))]
-    if not chosen.params:
-        assert model.eta_ == np.inf
-        return
-    plain_norm = np.sum(DANKRegressor(**{**options, "eta": np.inf, "relevance": None}).fit(X, y)
-                        .dual_coef_ ** 2)  # fmt: skip
-    np.testing.assert_allclose(model.eta_, chosen.params["eta_share"] * plain_norm, rtol=1e-9)
-
-
 def test_what_is_reported_of_relevances_is_that_of_left_out_rows():
     X, y, options, folds = regression_task()
     model = DANKRegressor(eta=np.inf, **options).fit(X, y)
