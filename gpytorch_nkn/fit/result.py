@@ -109,7 +109,7 @@ class HeldOut:
 
 @dataclass
 class FitResult(Fit[RestartRecord]):
-    """The best model of a fit, every restart, and predictions that average them.
+    """The best model of a fit, and every restart.
 
     Attributes:
         model: The model that came in (or the best one of ``make_model``) in eval mode, with the
@@ -138,49 +138,17 @@ class FitResult(Fit[RestartRecord]):
         ("s", "seconds", "6.1f"),
     )
 
-    @np.errstate(under="ignore")  # small terms vanish
-    def weights(self, temperature: float = 1.0) -> dict[int, float]:
-        """Share of each restart in an average: softmax of the criterion over all data points.
-
-        With a cross-validated density at temperature 1 these are pseudo-Bayes weights.
-
-        Args:
-            temperature: Divides the log weights; above 1 they are more even.
-        """
-        numbers = list(self.members)
-        n = self.model.train_targets.numel()
-        scores = np.array([self.restarts[number].criterion for number in numbers])
-        scores = n * scores / temperature
-        weights = np.exp(scores - scores.max())
-        return dict(zip(numbers, (weights / weights.sum()).tolist(), strict=True))
-
-    def member_prediction(self, number: int, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of new observations at ``x`` under one restart; see :meth:`predict`."""
-        return predict_observations(self.members[number], x)
-
-    def predict(
-        self, x: Tensor, *, average: bool = False, temperature: float = 1.0
-    ) -> tuple[Tensor, Tensor]:
-        """Predict new observations.
+    def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of new observations at ``x`` under the best model.
 
         Args:
             x: Inputs ``N x D``.
-            average: Average all restarts by :meth:`weights`; the variance then includes the
-                spread of their means.
-            temperature: Of the weights.
 
         Returns:
             Mean and variance (noise included) in units of the targets, ``N`` each (``N x m`` for
             a BoTorch model, un-transformed).
         """
-        if not average:
-            return predict_observations(self.model, x)
-        weights = torch.tensor(list(self.weights(temperature).values()), dtype=x.dtype)
-        moments = [predict_observations(member, x) for member in self.members.values()]
-        means, variances = (torch.stack(parts) for parts in zip(*moments, strict=True))
-        weights = weights.to(means).view(-1, *[1] * (means.dim() - 1))
-        mean = (weights * means).sum(0)
-        return mean, (weights * (variances + (means - mean).square())).sum(0)
+        return predict_observations(self.model, x)
 
 
 _LOCK = threading.Lock()

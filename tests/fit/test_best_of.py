@@ -1,24 +1,19 @@
 import math
 import pickle
 import time
-from copy import deepcopy
 
-import gpytorch
 import numpy as np
 import pytest
 import torch
-from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize, Warp
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from gpytorch_nkn.fit import Recipe, fit_best_of, fit_in_stages
+from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.fit.minimize import FlatParameters
 from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.initialization import initialize_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.settings import kernel_evaluation
 from tests.fit.models import SmallGP, network_model, rbf_model, seasonal_data
 
 SHORT = Recipe(adam_steps=6, lbfgs_iterations=3)
@@ -42,44 +37,6 @@ def test_the_best_restart_is_left_in_the_model():
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_training_reaches_the_optimum_that_l_bfgs_of_botorch_reaches():
-    x, y = seasonal_data()
-    ours, theirs = (
-        SingleTaskGP(x, y.unsqueeze(-1), covar_module=ScaleKernel(RBFKernel())) for _ in range(2)
-    )
-    result = fit_best_of(ours, restarts=1)
-    initialize_model(theirs.train())
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(theirs.likelihood, theirs))
-    theirs.train()
-    assert result.restarts[result.best].loss <= Objective(theirs)().item() + 1e-4
-
-
-def test_processes_give_the_same_as_one_after_another():
-    model = network_model(30)
-    parallel = fit_best_of(deepcopy(model), restarts=2, recipe=SHORT, n_jobs=2)
-    serial = fit_best_of(model, restarts=2, recipe=SHORT)
-    for one, other in zip(parallel.restarts, serial.restarts, strict=True):
-        assert one.loss == pytest.approx(other.loss, rel=1e-6)
-        assert len(one.trace) == one.evaluations and one.trace[-1] == one.loss
-
-
-def test_equal_seeds_give_equal_fits_and_global_state_is_left_alone():
-    first, second, third = network_model(), network_model(), network_model()
-    for model in (second, third):
-        model.set_train_data(first.train_inputs, first.train_targets, strict=False)
-    before = torch.get_rng_state(), torch.get_default_dtype(), torch.get_num_threads()
-    cholesky = gpytorch.settings.max_cholesky_size.value()
-    fit_best_of(first, restarts=2, recipe=SHORT, seed=5)
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert (torch.get_default_dtype(), torch.get_num_threads()) == before[1:]
-    assert gpytorch.settings.max_cholesky_size.value() == cholesky
-    torch.rand(3)
-    fit_best_of(second, restarts=2, recipe=SHORT, seed=5)
-    fit_best_of(third, restarts=2, recipe=SHORT, seed=6)
-    assert equal_states(state(first), state(second))
-    assert not equal_states(state(first), state(third))
-
-
 def test_a_function_makes_a_model_per_restart_from_the_seed():
     x, y = seasonal_data()
 
@@ -95,18 +52,6 @@ def test_a_function_makes_a_model_per_restart_from_the_seed():
     assert losses == [record.loss for record in second.restarts] and len(set(losses)) == 3
     assert {record.origin for record in first.restarts} == {"make_model"}
     assert not first.model.training
-
-
-def test_a_function_sets_start_values():
-    calls = []
-
-    def start(model, seed, restart):
-        calls.append((seed, restart))
-        model.likelihood.noise = 0.1 * (1 + restart)
-
-    result = fit_best_of(rbf_model(), restarts=2, initialize=start, recipe=Recipe(1), seed=4)
-    assert calls == [(4, 0), (4, 1)]
-    assert [record.origin for record in result.restarts] == ["callable"] * 2
 
 
 def test_keeping_the_given_values():
@@ -147,19 +92,6 @@ def test_a_failing_restart_is_recorded_and_the_others_go_on():
     assert [record.status[:6] for record in result.restarts] == ["ok", "failed", "ok"]
     assert "on purpose" in result.restarts[1].status
     assert result.best != 1 and 1 not in result.members
-
-
-def test_nan_losses_do_not_lose_the_others():
-    model = Fragile(*seasonal_data(), ScaleKernel(RBFKernel()))
-    start = high_noise_in()
-
-    def poison(model, seed, restart):
-        start(model, seed, restart)
-        if restart == 0:
-            model.mean_module.raw_constant.data.fill_(math.nan)
-
-    result = fit_best_of(model, restarts=2, initialize=poison, recipe=SHORT)
-    assert result.best == 1 and result.restarts[0].status.startswith("failed")
 
 
 def test_failure_of_every_restart_raises_with_the_reasons():
@@ -227,20 +159,6 @@ def test_a_step_that_would_not_end_within_the_budget_is_not_begun(criterion, rec
     assert SlowKernel.calls <= 8  # further restarts would have taken one more each
 
 
-def test_start_values_of_many_restarts_do_not_use_up_the_budget():
-    calls = []
-
-    def slow(model, seed, restart):
-        calls.append(restart)
-        time.sleep(0.1)
-
-    result = fit_best_of(network_model(), restarts=30, initialize=slow, budget=0.5)
-    assert 2 <= len(calls) < 10 and calls == list(range(len(calls)))
-    assert result.restarts[0].evaluations >= 1  # how many more is up to the machine
-    assert set(result.members) <= set(calls) and len(result.restarts) == 30
-    assert "budget before its start values" in result.restarts[-1].status
-
-
 def test_botorch_model_with_transforms_keeps_its_units():
     x, y = seasonal_data()
     x, y = 1000 + 100 * x, 50 * y.unsqueeze(-1) + 7
@@ -259,36 +177,11 @@ def test_botorch_model_with_transforms_keeps_its_units():
     assert (variance > model.posterior(x).variance).all()
 
 
-def test_multi_output_botorch_model():
-    x, y = seasonal_data()
-    kernel = NeuralKernelNetwork.time_series(batch_shape=torch.Size([2]))
-    model = SingleTaskGP(x, torch.stack([y, -y], -1), covar_module=kernel)
-    result = fit_best_of(model, restarts=2, recipe=SHORT)
-    assert result.predict(x)[0].shape == (40, 2)
-
-
-def test_average_is_the_moments_of_the_mixture():
-    result = fit_best_of(network_model(), restarts=3, recipe=SHORT)
-    x = torch.linspace(-2, 3, 7).unsqueeze(-1)
-    weights = result.weights(temperature=5.0)
-    assert sum(weights.values()) == pytest.approx(1)
-    scores = {i: 40 * result.restarts[i].criterion / 5 for i in weights}
-    assert math.log(weights[0] / weights[1]) == pytest.approx(scores[0] - scores[1])
-    draws = [result.member_prediction(i, x) for i in weights]
-    mean = sum(w * m for w, (m, _) in zip(weights.values(), draws, strict=True))
-    second = sum(w * (v + m**2) for w, (m, v) in zip(weights.values(), draws, strict=True))
-    got = result.predict(x, average=True, temperature=5.0)
-    torch.testing.assert_close(got, (mean, second - mean**2))
-    torch.testing.assert_close(result.predict(x), result.member_prediction(result.best, x))
-
-
 def test_result_pickles_after_predictions_and_prints():
     result = fit_best_of(network_model(), restarts=2, recipe=SHORT)
     x = torch.linspace(-2, 3, 7).unsqueeze(-1)
-    expected = result.predict(x, average=True)
-    torch.testing.assert_close(
-        pickle.loads(pickle.dumps(result)).predict(x, average=True), expected
-    )
+    expected = result.predict(x)
+    torch.testing.assert_close(pickle.loads(pickle.dumps(result)).predict(x), expected)
     assert f"{result.best}*" in str(result) and str(result).count("ok") == 2
 
 
@@ -311,22 +204,6 @@ def test_the_criterion_chooses(criterion):
 def test_bad_options_are_named(options, match):
     with pytest.raises(ValueError, match=match):
         fit_best_of(rbf_model(), **options)
-
-
-def test_bad_recipe_is_named():
-    with pytest.raises(ValueError, match="adam_steps=-1"):
-        Recipe(adam_steps=-1)
-    with pytest.raises(ValueError, match="learning_rate=inf"):
-        Recipe(learning_rate=float("inf"))
-    with pytest.raises(TypeError, match="adam_steps must be an integer, got 1.5"):
-        Recipe(adam_steps=1.5)
-
-
-@pytest.mark.parametrize("recipe", [3, "paper", {"adam_steps": 2}])
-@pytest.mark.parametrize("fit", [fit_best_of, fit_in_stages])
-def test_what_is_no_recipe_is_named(fit, recipe):
-    with pytest.raises(TypeError, match=f"must be a gpytorch_nkn.fit.Recipe .*{recipe}"):
-        fit(rbf_model(), recipe=recipe)
 
 
 def test_data_of_a_graph_are_refused():
@@ -358,51 +235,6 @@ def test_trace_is_the_running_minimum_of_the_losses(monkeypatch):
     assert len(losses) == record.evaluations > SHORT.adam_steps
     np.testing.assert_array_equal(record.trace, np.minimum.accumulate(losses))
     assert record.trace[-1] == record.loss < record.trace[0]
-
-
-def test_trace_of_a_restart_that_failed_at_once_is_empty():
-    model = Fragile(*seasonal_data(), ScaleKernel(RBFKernel()))
-    recipe = Recipe(0, lbfgs_iterations=5)
-    failed = fit_best_of(model, restarts=2, initialize=high_noise_in(1), recipe=recipe).restarts[1]
-    assert failed.evaluations == 0 and failed.trace.shape == (0,)
-
-
-class Drifting(SmallGP):
-    """Its forward can be changed on the way: then its closed form no longer agrees with it."""
-
-    shift = 0.0
-
-    def forward(self, x):
-        output = super().forward(x)
-        return type(output)(output.mean + self.shift, output.lazy_covariance_matrix)
-
-
-def test_trace_forgets_losses_that_were_not_those_of_the_model(monkeypatch):
-    original = FlatParameters.evaluate
-
-    def evaluate(self):
-        if self.evaluations == 50:
-            monkeypatch.setattr(Drifting, "shift", 1.0)
-        return original(self)
-
-    monkeypatch.setattr(FlatParameters, "evaluate", evaluate)
-    model = Drifting(*seasonal_data(), NeuralKernelNetwork.time_series())
-    recipe = Recipe(adam_steps=150, lbfgs_iterations=0)
-    with kernel_evaluation("auto"):  # in closed form, which is compared with the model's own loss
-        record = fit_best_of(model, restarts=1, recipe=recipe).restarts[0]
-    assert len(record.trace) == record.evaluations == 150
-    assert (record.trace[:100] == record.trace[0]).all()  # agreed upon at the first point only
-    assert (np.diff(record.trace) <= 0).all() and record.trace[-1] == record.loss
-
-
-def test_a_result_with_traces_copies_and_pickles_and_its_records_compare():
-    result = fit_best_of(rbf_model(), restarts=2, recipe=SHORT)
-    for copied in (deepcopy(result), pickle.loads(pickle.dumps(result))):
-        assert copied.restarts == result.restarts
-        assert copied.restarts[0] != result.restarts[1]
-        for one, other in zip(copied.restarts, result.restarts, strict=True):
-            np.testing.assert_array_equal(one.trace, other.trace)
-            assert one.trace is not other.trace
 
 
 def test_a_learned_input_transform_acts_on_the_inputs_of_the_fitted_model():

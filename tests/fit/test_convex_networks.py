@@ -1,7 +1,5 @@
 """The loss in closed form of networks of convex combinations."""
 
-import math
-
 import pytest
 import torch
 from botorch.models import SingleTaskGP
@@ -11,18 +9,14 @@ from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.priors import GammaPrior, NormalPrior
 
-from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.fit.minimize import FlatParameters, has_closed_form
-from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.fit.training_loss import TrainingLoss, UnknownPartError
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear, Product
 from gpytorch_nkn.settings import kernel_evaluation
 from tests.fit.closed_forms import (
-    PATHS,
     assert_same,
     check_loss_and_gradient,
-    loss_and_gradient,
     make,
     wide,
 )
@@ -133,31 +127,6 @@ def test_loss_and_gradient_equal_the_objectives(name):
     assert has_closed_form(model)
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_the_preset_for_optimisation_is_trained_in_closed_form(path):
-    model = botorch(NeuralKernelNetwork.optimization(3)).train()
-    assert model.covar_module.base_kernel.skip
-    objective = Objective(model)
-    with kernel_evaluation(path):
-        loss = TrainingLoss(model, FlatParameters(objective.model).values)
-        assert_same(loss(), loss_and_gradient(objective))
-        assert has_closed_form(model)
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_the_gradient_of_logits_sums_to_zero(bias):
-    """Of each unit: a constant added to all its raw values changes no share."""
-    model = wide(convex(bias)).double().train()
-    flat = FlatParameters(model)
-    _, gradient = TrainingLoss(model, flat.values)()
-    flat.gradients.copy_(gradient)
-    for layer in (model.covar_module.layers[0], model.covar_module.layers[2]):
-        total = layer.raw_weight.grad.sum(-1)
-        total = total + layer.raw_bias.grad if bias else total
-        assert layer.raw_weight.grad.abs().max() > 1e-4
-        torch.testing.assert_close(total, torch.zeros_like(total), atol=1e-10, rtol=0)
-
-
 def test_a_prior_on_shares_is_left_to_autograd():
     model = wide(convex()).double().train()
     layer = model.covar_module.layers[0]
@@ -177,25 +146,3 @@ def test_single_precision_agrees_with_double_precision():
     loss, gradient = TrainingLoss(single, FlatParameters(single).values)()
     assert gradient.dtype == torch.float32
     assert_same((loss, gradient.double()), double, 1e-3)
-
-
-def test_bounds_without_a_transform_are_kept_in_closed_form():
-    x = torch.rand(25, 3)
-    model = SingleTaskGP(x, 5 * x[:, :1], covar_module=ScaleKernel(convex()))  # free of noise
-    assert has_closed_form(model.train())
-    fit_best_of(model, restarts=2, recipe=Recipe(adam_steps=20, lbfgs_iterations=40))
-    bound = model.likelihood.noise_covar.raw_noise_constraint.lower_bound
-    assert model.likelihood.noise.item() >= bound.item()
-    assert model.likelihood.noise.item() < 10 * bound.item()
-
-
-def test_training_ends_where_autograd_ends():
-    ends = []
-    for path in ("plain", "auto"):
-        torch.manual_seed(0)
-        model = botorch()
-        with kernel_evaluation(path):
-            recipe = Recipe(adam_steps=0, lbfgs_iterations=20)
-            result = fit_best_of(model, restarts=1, initialize=None, recipe=recipe)
-        ends.append(result.restarts[0].loss)
-    assert math.isfinite(ends[0]) and ends[1] == pytest.approx(ends[0], rel=1e-4)

@@ -80,66 +80,6 @@ def test_few_rows_are_predicted_by_starts_that_have_not_seen_them():
     assert 0.4 < scores.square().mean() < 2.5
 
 
-def test_an_interruption_in_the_folds_keeps_the_starts_before(monkeypatch):
-    calls = []
-
-    def interrupted(*args, **options):
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return fit_best_of(*args, **options)
-
-    monkeypatch.setattr(in_stages, "fit_best_of", interrupted)
-    model = rbf_over(60)
-    result = fit_in_stages(model, recipe=SHORT, restarts=3)
-    assert list(result.members) == [0] and model.train_targets.numel() == 60
-    calls[:] = [1]
-    with pytest.raises(KeyboardInterrupt):
-        fit_in_stages(rbf_over(60), recipe=SHORT, restarts=3)
-
-
-def test_a_start_that_fails_is_recorded_and_the_others_go_on(monkeypatch):
-    calls = []
-
-    def failing(*args, **options):
-        calls.append(1)
-        if len(calls) == 1:
-            raise RuntimeError("never")
-        return fit_best_of(*args, **options)
-
-    monkeypatch.setattr(in_stages, "fit_best_of", failing)
-    result = fit_in_stages(rbf_over(60), recipe=SHORT, restarts=2)
-    assert [r.status for r in result.restarts] == ["failed: never", "ok"]
-    assert result.best == 1 and list(result.held_out) == [1]
-    monkeypatch.setattr(in_stages, "fit_best_of", _never)
-    with pytest.raises(RuntimeError, match="Every restart failed .*never"):
-        fit_in_stages(rbf_over(60), recipe=SHORT, restarts=2)
-
-
-def _never(*args, **options):
-    raise RuntimeError("never")
-
-
-def test_starts_are_trained_on_some_rows_and_go_on_with_all(monkeypatch):
-    seen = []
-
-    def recorded(model, **options):
-        made = model if not callable(model) or hasattr(model, "train_targets") else None
-        seen.append((made and made.train_targets.numel(), options["recipe"].lbfgs_iterations))
-        return fit_best_of(model, **options)
-
-    monkeypatch.setattr(in_stages, "fit_best_of", recorded)
-    model = rbf_over(520)
-    result = fit_in_stages(model, recipe=SHORT, restarts=2)
-    assert seen == [(350, 6), (None, 3)]
-    assert len(result.restarts) == len(result.members) == 2
-    assert result.model is model and not model.training
-    record = result.restarts[result.best]
-    assert record.loss == min(r.loss for r in result.restarts)
-    own = loss_at(model, model.train_inputs[0], model.train_targets)
-    assert record.loss == pytest.approx(own, rel=1e-6)
-
-
 def test_many_rows_are_trained_as_independent_blocks():
     model = rbf_over(800)
     inputs, targets = model.train_inputs[0], model.train_targets
@@ -153,16 +93,6 @@ def test_many_rows_are_trained_as_independent_blocks():
     prior = sum(p.log_prob(get(m)).sum() for _, m, p, get, _ in model.named_priors())
     expected = apart + float(prior)  # which is in both blocks, and counts once
     assert result.restarts[0].loss == pytest.approx(expected, rel=1e-6)
-
-
-def test_the_number_of_blocks_is_bounded():
-    model = rbf_over(900)
-    result = fit_in_stages(model, block_size=200, max_blocks=2, recipe=SHORT, restarts=1)
-    rows = torch.randperm(900, generator=torch.Generator().manual_seed(0))[:400]
-    inputs, targets = model.train_inputs[0], model.train_targets
-    apart = sum(loss_at(model, inputs[part], targets[part]) for part in rows.split(200))
-    prior = sum(p.log_prob(get(m)).sum() for _, m, p, get, _ in model.named_priors())
-    assert result.restarts[0].loss == pytest.approx(apart + float(prior), rel=1e-6)
 
 
 def test_an_interruption_of_the_last_stage_keeps_the_first(monkeypatch):
@@ -183,22 +113,6 @@ def test_an_interruption_of_the_last_stage_keeps_the_first(monkeypatch):
     for name, value in best.state_dict().items():
         assert torch.equal(model.state_dict()[name], value)
     assert all(m.train_targets.numel() == 520 for m in result.members.values())
-
-
-def test_a_budget_ends_the_training_in_time():
-    result = fit_in_stages(rbf_over(1500), restarts=2, budget=1e-6)
-    first, second = (record.status for record in result.restarts)
-    assert first == "interrupted"  # whether the other begins depends on the machine
-    assert second in ("interrupted", "failed: interrupted by the budget before its first step")
-    assert result.model.train_targets.numel() == 1500
-
-
-def test_a_failure_leaves_the_rows_as_they_were(monkeypatch):
-    model = rbf_over(520)
-    monkeypatch.setattr(in_stages, "fit_best_of", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        fit_in_stages(model)
-    assert model.train_targets.numel() == 520
 
 
 def test_what_has_no_meaning_is_refused():

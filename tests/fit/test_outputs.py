@@ -1,8 +1,5 @@
 """The loss in closed form of several independent outputs."""
 
-import math
-
-import gpytorch
 import pytest
 import torch
 from botorch.models import SingleTaskGP
@@ -12,16 +9,12 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 from gpytorch.means import ConstantMean, LinearMean, ZeroMean
 from gpytorch.priors import NormalPrior
 
-from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.fit.minimize import FlatParameters, has_closed_form
-from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.fit.training_loss import TrainingLoss, UnknownPartError
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.batch_kernel import index_kernel_batch
 from gpytorch_nkn.layers import Linear, Product
 from gpytorch_nkn.settings import kernel_evaluation
 from tests.fit.closed_forms import (
-    COMPILED,
     check_loss_and_gradient,
     make,
 )
@@ -138,34 +131,6 @@ def test_loss_and_gradient_equal_the_objectives(name):
     assert has_closed_form(model)
 
 
-def test_the_loss_is_the_sum_over_the_outputs():
-    model = botorch().train()
-    total, _ = TrainingLoss(model, FlatParameters(model).values)()
-    singles = []
-    for number in range(2):
-        kernel = index_kernel_batch(model.covar_module, (number,))
-        single = SmallGP(model.train_inputs[0][number], model.train_targets[number], kernel)
-        single.double().train()
-        single.likelihood.noise = model.likelihood.noise[number]
-        single.mean_module.constant = model.mean_module.constant[number]
-        loss, _ = TrainingLoss(single, FlatParameters(single).values)()
-        noise_prior = model.likelihood.noise_covar.noise_prior
-        singles.append(loss - noise_prior.log_prob(model.likelihood.noise[number]).item())
-    assert total == pytest.approx(sum(singles), rel=1e-9)
-    assert singles[0] != pytest.approx(singles[1], rel=1e-3)
-
-
-def test_one_matrix_that_is_not_positive_definite_makes_the_loss_infinite():
-    model = outputs(ScaleKernel(convex(), batch_shape=TWO)).double().train()
-    flat = FlatParameters(model)
-    loss = TrainingLoss(model, flat.values)
-    assert math.isfinite(loss()[0])
-    model.covar_module.raw_outputscale.data[1] = math.nan
-    value, gradient = loss()
-    assert value == math.inf and gradient.shape == flat.values.shape
-    assert gradient.abs().sum() == 0
-
-
 def unfit_batch():
     """Two networks for one vector of targets."""
     return SmallGP(torch.randn(15, 3), torch.randn(15), convex())
@@ -196,25 +161,3 @@ def test_other_batches_are_left_to_autograd(make_model, match):
     flat = FlatParameters(model)
     with pytest.raises(UnknownPartError, match=match):
         TrainingLoss(model, flat.values)
-
-
-def test_outputs_of_botorch_are_trained_together():
-    model = botorch().train()
-    first = Objective(model)().item()
-    with gpytorch.settings.debug(True):
-        result = fit_best_of(
-            model, restarts=1, initialize=None, recipe=Recipe(adam_steps=0, lbfgs_iterations=15)
-        )
-    assert result.restarts[0].loss < first - 1
-    assert Objective(model.train())().item() == pytest.approx(result.restarts[0].loss)
-
-
-@pytest.mark.parametrize("path", [COMPILED])
-def test_compiled_evaluators_are_bound_once(path, monkeypatch):
-    model = botorch().train()
-    with kernel_evaluation(path):
-        loss = TrainingLoss(model, FlatParameters(model).values)
-    bind, bound = loss._matrix.bind, []
-    monkeypatch.setattr(loss._matrix, "bind", lambda *args: bound.append(args) or bind(*args))
-    assert loss()[0] == loss()[0]
-    assert len(bound) == 2  # one for each output

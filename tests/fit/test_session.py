@@ -11,8 +11,6 @@ from gpytorch_nkn.fit import (
     Best,
     Session,
     check_counts,
-    fit_best_of,
-    options_of,
     progress_bar,
     warn_user,
 )
@@ -37,18 +35,6 @@ def test_budget_and_its_parts(clock):
     assert session.is_over
     clock[0] = 115.0
     assert session.part() == 1e-3  # a budget is positive
-
-
-def test_without_a_budget_there_is_no_end():
-    session = Session()
-    assert session.end == session.seconds_left == math.inf
-    assert session.part(0.5) is None and not session.is_over
-
-
-@pytest.mark.parametrize("budget", [0, -1.0, math.nan])
-def test_budget_must_be_positive(budget):
-    with pytest.raises(ValueError, match=f"positive number of seconds, got {budget}"):
-        Session(budget=budget)
 
 
 def test_seed():
@@ -77,15 +63,6 @@ def test_ctrl_c_ends_a_block_once_there_is_something_to_keep():
         session.interruptible(lambda: reached, lambda: f"{len(reached)} kept"),
     ):
         raise KeyboardInterrupt
-
-
-def test_other_errors_pass_through():
-    session = Session()
-    with pytest.raises(RuntimeError, match="no matrix"), session.interruptible():
-        raise RuntimeError("no matrix")
-    with session.interruptible(lambda: False):
-        pass
-    assert not session.interrupted
 
 
 def test_a_warning_names_the_line_of_the_caller():
@@ -131,11 +108,3 @@ def test_counts():
     for value in (2.0, "2", None, True):
         with pytest.raises(TypeError, match=f"restarts must be an integer, got {value!r}"):
             check_counts(1, restarts=value)
-
-
-def test_options_are_those_of_the_signature():
-    def trainer(model, *, restarts=1, seed=0):
-        pass
-
-    assert options_of(trainer) == {"restarts", "seed"}
-    assert {"restarts", "budget", "seed", "progress"} <= options_of(fit_best_of)

@@ -3,18 +3,11 @@ import math
 import pytest
 import torch
 
-from gpytorch_nkn.fit import SizeWarning, check_dense, check_memory, fit_best_of, free_bytes, sizes
-from gpytorch_nkn.fit.sizes import warn_of_size
+from gpytorch_nkn.fit import check_dense, check_memory, fit_best_of, sizes
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from tests.fit.models import SmallGP, rbf_model
 
 MANY = 1_000_000
-
-
-def test_free_memory_is_some_of_a_machine():
-    assert 1e6 < free_bytes() < 1e15
-    assert free_bytes("cpu") > 1e6
-    assert free_bytes("meta") == math.inf
 
 
 def test_what_does_not_fit_is_refused_with_the_sizes_and_what_to_take(monkeypatch):
@@ -34,12 +27,6 @@ def test_a_limit_of_a_group_counts(tmp_path, monkeypatch):
     assert sizes._free_in_group("memory.max", "memory.current") == 1e6
     (tmp_path / "memory.max").write_text("max\n")
     assert sizes._free_in_group("memory.max", "memory.current") == math.inf
-
-
-def test_more_than_a_method_is_for_is_warned_about():
-    warn_of_size("A", 10, 10, "too long")
-    with pytest.warns(SizeWarning, match="A is for up to 10 cells, got 1,000: too long"):
-        warn_of_size("A", 1000, 10, "too long", unit="cells")
 
 
 @pytest.mark.parametrize("network", [True, False])

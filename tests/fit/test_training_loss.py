@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 from botorch.models import SingleTaskGP
@@ -31,7 +29,6 @@ from gpytorch_nkn.kernels import (
 from gpytorch_nkn.layers import Activation, Linear
 from gpytorch_nkn.settings import kernel_evaluation
 from tests.fit.closed_forms import (
-    COMPILED,
     assert_same,
     check_loss_and_gradient,
     loss_and_gradient,
@@ -197,20 +194,6 @@ def test_loss_and_gradient_equal_the_objectives(name):
     check_loss_and_gradient(model)
 
 
-@pytest.mark.parametrize("name", ["priors", "scaled", "BoTorch"])
-def test_flat_parameters_use_the_closed_form(name, monkeypatch):
-    objective = Objective(make(KNOWN, name))
-    flat = FlatParameters(objective.model)
-    expected = loss_and_gradient(objective)
-    assert_same((flat.evaluate(), flat.gradients), expected)
-
-    def fail(self):
-        raise AssertionError("evaluated by autograd")
-
-    monkeypatch.setattr(Objective, "__call__", fail)
-    assert_same((flat.evaluate(), flat.gradients), expected)
-
-
 class CubicMean(Mean):
     def __init__(self):
         super().__init__()
@@ -349,40 +332,6 @@ def test_has_closed_form_leaves_the_model_as_it_was():
         assert torch.equal(parameter, values[name]), name
 
 
-def test_a_matrix_that_is_not_positive_definite_has_an_infinite_loss():
-    objective = Objective(make(KNOWN, "no priors"))
-    flat = FlatParameters(objective.model)
-    assert math.isfinite(flat.evaluate())
-    flat.values.fill_(math.nan)
-    assert flat.evaluate() == math.inf
-    loss = TrainingLoss(make(KNOWN, "no priors"), flat.values)
-    value, gradient = loss()
-    assert value == math.inf and gradient.abs().sum() == 0
-
-
-def test_the_best_point_is_kept():
-    flat = FlatParameters(make(KNOWN, "priors"))
-    best, values = flat.evaluate(), flat.values.clone()
-    flat.values += 3.0
-    assert flat.evaluate() > best
-    assert flat.best_loss == best
-    torch.testing.assert_close(flat.best_values, values)
-
-
-@pytest.mark.parametrize("path", ["tiles", COMPILED])
-@pytest.mark.parametrize("name", ["priors", "several columns", "BoTorch"])
-def test_training_takes_the_same_steps_as_by_autograd(name, path):
-    ends = []
-    for each in ("plain", path):
-        torch.manual_seed(0)
-        flat = FlatParameters(make(KNOWN, name))
-        with kernel_evaluation(each):
-            minimize(flat, Recipe(4, 0.05, lbfgs_iterations=0), lambda: None)
-        ends.append((flat.best_loss, flat.values.clone()))
-    assert ends[1][0] == pytest.approx(ends[0][0], rel=1e-7)
-    torch.testing.assert_close(ends[1][1], ends[0][1], rtol=1e-5, atol=1e-5)
-
-
 class ClampedMean(SmallGP):
     """The prior mean stops at a bound that lies away from the start."""
 
@@ -428,28 +377,3 @@ def test_a_model_that_changes_on_the_way_is_trained_by_its_own_loss(make):
     minimize(flat, Recipe(100, 0.05, False, 0), lambda: None)
     flat.release()
     assert flat.best_loss == pytest.approx(Objective(model)().item(), rel=1e-6)
-
-
-def test_a_parameter_that_no_formula_knows_is_left_to_autograd():
-    class Trend(SmallGP):
-        def __init__(self, *args):
-            super().__init__(*args)
-            self.slope = nn.Parameter(torch.zeros(()))
-
-        def forward(self, x):
-            mean = self.mean_module(x) + 1e-9 * self.slope * x[:, 0]
-            return MultivariateNormal(mean, self.covar_module(x))
-
-    x, y = seasonal_data(40)
-    model = Trend(x, y, NeuralKernelNetwork.time_series(priors=False)).train()
-    assert not has_closed_form(model)
-
-
-def test_a_prior_on_a_bounded_function_of_a_parameter_is_left_to_autograd():
-    x, y = seasonal_data(40)
-    model = SmallGP(x, y, NeuralKernelNetwork.time_series(priors=False)).train()
-    kernel = model.covar_module.primitives[0]
-    kernel.register_prior(
-        "bounded_prior", NormalPrior(0.0, 1.0), lambda module: module.lengthscale.clamp(max=1.5)
-    )
-    assert not has_closed_form(model)

@@ -65,15 +65,6 @@ def test_the_frequencies_are_those_of_a_fourier_transform_written_out():
     assert (np.diff(strengths) <= 0).all()
 
 
-@pytest.mark.parametrize("dim", [0, 1, 2])
-def test_every_dimension_has_its_own_period(dim):
-    sizes, periods = (40, 36, 30), (6.1, 4.3, 5.2)
-    axes = np.meshgrid(*[np.arange(float(n)) for n in sizes], indexing="ij")
-    values = np.prod([np.sin(2 * math.pi * a / p) for a, p in zip(axes, periods, strict=True)], 0)
-    spectrum = axis_spectrum(values, seen(values), dim, np.arange(float(sizes[dim])))
-    assert spectrum.period() == pytest.approx(periods[dim], rel=0.02)
-
-
 @pytest.mark.parametrize("coordinates", [REGULAR, IRREGULAR], ids=["regular", "irregular"])
 def test_missing_cells_count_for_nothing(coordinates):
     values = waves(coordinates, (5.0, 1.0))
@@ -99,13 +90,6 @@ def test_neither_order_unit_nor_offset_matters(coordinates):
     assert backwards.period() == pytest.approx(expected)
 
 
-def test_repeated_coordinates():
-    coordinates = np.repeat(np.arange(30.0), 2)
-    values = waves(coordinates, (5.0, 1.0))
-    spectrum = axis_spectrum(values, seen(values), 1, coordinates)
-    assert spectrum.period() == pytest.approx(5.0, rel=0.03)
-
-
 def test_where_there_is_no_spectrum():
     values = waves(REGULAR, (5.0, 1.0))
     assert axis_spectrum(values[:, :7], seen(values[:, :7]), 1, REGULAR[:7]) is None
@@ -113,9 +97,3 @@ def test_where_there_is_no_spectrum():
     assert axis_spectrum(values, seen(values), 1, np.repeat(np.arange(4.0), 16)) is None
     one_dimension = axis_spectrum(values[0], seen(values[0]), 0, REGULAR)
     assert one_dimension.period() == pytest.approx(5.0, rel=0.03)
-
-
-def test_half_the_span_where_no_peak_stands_out():
-    ramp = np.tile(REGULAR, (3, 1))
-    spectrum = axis_spectrum(ramp, seen(ramp), 1, REGULAR)._replace(peaks=np.array([], dtype=int))
-    assert spectrum.period() == spectrum.period(2) == pytest.approx(REGULAR[-1] / 2)

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import (
-    CosineKernel,
     LinearKernel,
     MaternKernel,
     PeriodicKernel,
     RBFKernel,
-    RQKernel,
     ScaleKernel,
     SpectralMixtureKernel,
 )
@@ -61,19 +59,6 @@ def test_walks_start_a_step_ahead_of_their_dimension():
     assert variance.min() > 0 and variance.mean().item() == pytest.approx(1.0)
 
 
-def test_lengthscales_are_shares_of_the_period_whatever_the_unit():
-    draws = []
-    for unit in (1.0, 1000.0):
-        coordinates, values, observed = grid()
-        kernels = [RBFKernel(), MaternKernel()]
-        scaled = [unit * x for x in coordinates]
-        initialize_grid_kernels(kernels, scaled, values, observed)
-        draws.append([k.lengthscale.item() / unit for k in kernels])
-    assert draws[0] == pytest.approx(draws[1], rel=1e-3)
-    for length, period in zip(draws[0], PERIODS, strict=True):
-        assert 0.01 * period < length < period
-
-
 def test_a_spectral_mixture_starts_at_the_peaks():
     kernels = [SpectralMixtureKernel(num_mixtures=6), SpectralMixtureKernel(num_mixtures=1)]
     start(kernels)
@@ -117,15 +102,6 @@ def test_draws_come_from_seed_and_restart_and_leave_the_global_state_alone():
     assert not torch.allclose(results[0], results[3])
 
 
-def test_later_restarts_try_other_periods():
-    kernel = PeriodicKernel()
-    periods = set()
-    for restart in range(8):
-        start([kernel, RBFKernel()], restart=restart)
-        periods.add(round(kernel.period_length.item(), 6))
-    assert len(periods) > 1
-
-
 def test_frozen_parameters_keep_their_values():
     periodic, matern = ScaleKernel(PeriodicKernel()), MaternKernel()
     periodic.base_kernel.period_length, matern.lengthscale = 9.0, 0.77
@@ -136,23 +112,6 @@ def test_frozen_parameters_keep_their_values():
     assert periodic.base_kernel.period_length.item() == pytest.approx(9.0)
     assert periodic.outputscale.item() == pytest.approx(5.0)
     assert matern.lengthscale.item() == pytest.approx(0.77)
-
-
-@pytest.mark.parametrize("name", ["mixture_means", "mixture_scales", "mixture_weights"])
-def test_frozen_parts_of_a_mixture_keep_their_values(name):
-    kernel = SpectralMixtureKernel(num_mixtures=3)
-    frozen = getattr(kernel, f"raw_{name}").requires_grad_(False)
-    before = frozen.clone()
-    start([kernel, RBFKernel()])
-    torch.testing.assert_close(frozen, before, rtol=0, atol=0)
-
-
-def test_parts_of_other_kinds_are_left_as_they_are():
-    cosine, quadratic = CosineKernel(), RQKernel()
-    cosine.initialize(period_length=3.3)
-    quadratic.alpha = 0.6
-    start([cosine, quadratic])
-    assert quadratic.alpha.item() == pytest.approx(0.6)
 
 
 def test_batches_of_kernels_and_values():
@@ -201,16 +160,6 @@ def test_without_a_spectrum_the_distances_decide(kind):
     initialize_grid_kernels(kernels, coordinates, values, observed)
     for kernel in kernels:
         assert all(p.isfinite().all() for p in kernel.parameters())
-
-
-def test_float32():
-    coordinates, values, observed = grid()
-    kernels = [ScaleKernel(PeriodicKernel()).float(), SpectralMixtureKernel(num_mixtures=3).float()]
-    single = [x.float() for x in coordinates]
-    initialize_grid_kernels(kernels, single, values.float(), observed)
-    assert all(p.dtype == torch.float32 for k in kernels for p in k.parameters())
-    period = kernels[0].base_kernel.period_length.item()
-    assert period == pytest.approx(PERIODS[0], rel=0.02)
 
 
 # --- rescale_kernel ---

@@ -3,7 +3,7 @@ import math
 import gpytorch
 import pytest
 import torch
-from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, RBFKernel, ScaleKernel
 
 from gpytorch_nkn.initialization import initialize_from_data, initialize_model, median_distances
 from gpytorch_nkn.kernels import (
@@ -13,7 +13,6 @@ from gpytorch_nkn.kernels import (
     NonStationarySpectralKernel,
     SpectralComponentKernel,
 )
-from gpytorch_nkn.layers import Linear
 
 
 def seasonal_series():
@@ -44,25 +43,6 @@ def test_equal_seeds_give_equal_values_and_leave_the_random_state_alone():
     )
 
 
-def test_restarts_and_seeds_differ():
-    x, y = seasonal_series()
-    values = [
-        parameters(initialize_from_data(NeuralKernelNetwork.time_series(), x, y, **options))
-        for options in ({}, {"restart": 1}, {"seed": 1})
-    ]
-    for other in values[1:]:
-        assert any(not torch.equal(a, b) for a, b in zip(values[0], other, strict=True))
-
-
-def test_batch_entries_start_apart():
-    x, y = seasonal_series()
-    kernel = initialize_from_data(
-        NeuralKernelNetwork.time_series(batch_shape=torch.Size([2])), x, y, restart=2
-    )
-    lengthscales = kernel.primitives[0].lengthscale
-    assert lengthscales.shape == (2, 1, 1) and lengthscales[0] != lengthscales[1]
-
-
 def test_lengthscales_follow_the_columns_that_a_part_sees():
     x = torch.rand(50, 3) * torch.tensor([1.0, 100.0, 1e4])
     y = torch.randn(50)
@@ -75,12 +55,6 @@ def test_lengthscales_follow_the_columns_that_a_part_sees():
         assert 0.01 < part.lengthscale.item() / typical[column].item() < 100
 
 
-def test_ard_lengthscales_scale_with_their_column():
-    x = torch.rand(50, 2) * torch.tensor([1.0, 1e6])
-    kernel = initialize_from_data(RBFKernel(ard_num_dims=2), x, torch.randn(50))
-    assert kernel.lengthscale[0, 1] > 1e3 * kernel.lengthscale[0, 0]
-
-
 def test_frequencies_of_spectral_components_scale_with_their_column():
     x = torch.rand(50, 3) * torch.tensor([1.0, 100.0, 1e4])
     kernel = SpectralComponentKernel(
@@ -90,29 +64,6 @@ def test_frequencies_of_spectral_components_scale_with_their_column():
     turns = kernel.frequency.squeeze(-2) * median_distances(x)[[2, 1]]  # radians
     torch.testing.assert_close(turns.std(0), torch.full((2,), 0.3), rtol=0.08, atol=0)
     assert turns.mean(0).abs().max() < 0.03 and len(turns.unique()) == 4000
-
-
-def test_spectral_components_start_apart_and_as_the_seed_says():
-    def frequencies(**options):
-        parts = [SpectralComponentKernel(ard_num_dims=2) for _ in range(3)]
-        parts[2].frequency.requires_grad_(False)
-        network = NeuralKernelNetwork(parts, [Linear(3, 1)])
-        generator = torch.Generator().manual_seed(0)
-        x = torch.randn(30, 2, generator=generator)
-        initialize_from_data(network, x, x[:, 0], **options)
-        return torch.cat([part.frequency.detach() for part in parts])
-
-    first = frequencies(seed=3, restart=1)
-    assert torch.equal(first, frequencies(seed=3, restart=1))
-    assert not torch.isclose(first[0], first[1]).any()
-    assert torch.equal(first[2:], SpectralComponentKernel(ard_num_dims=2).frequency)  # frozen
-    assert not torch.isclose(first[:2], frequencies(seed=4, restart=1)[:2]).any()
-
-
-def test_a_series_without_season_starts_at_fractions_of_its_span():
-    x = torch.linspace(0, 8, 20).unsqueeze(-1)
-    kernel = initialize_from_data(PeriodicKernel(), x, 2 * x[:, 0])
-    assert 0.4 < kernel.period_length.item() < 2.1
 
 
 def test_bad_shapes_are_named():
@@ -135,14 +86,6 @@ def test_model_noise_starts_at_a_share_of_the_variance():
     for restart in range(1, 4):
         initialize_model(model, restart=restart)
         assert 0.001 < model.likelihood.noise.item() / y.var().item() < 0.1
-
-
-def test_model_without_covar_module_is_refused():
-    x, y = seasonal_series()
-    model = Model(x, y, gpytorch.likelihoods.GaussianLikelihood())
-    del model.covar_module
-    with pytest.raises(TypeError, match="Model has no covar_module"):
-        initialize_model(model)
 
 
 def test_spectral_kernels_start_from_the_place_and_the_spread_of_the_inputs():
@@ -196,12 +139,3 @@ def test_learned_factors_start_near_one_and_apart():
             values.append(next(m for m in kernel.modules() if m.has_lengthscale).lengthscale)
     shared, alone = (torch.cat(values).log().mean(0).exp() for values in lengthscales)
     assert ((shared / alone).log().abs() < 0.5).all()  # the base kernel keeps its own start
-
-
-def test_frozen_weights_of_a_factor_keep_their_values():
-    x = torch.randn(30, 2)
-    kernel = DataAdaptiveHadamardKernel(RBFKernel(), x[:5])
-    kernel.weights.requires_grad_(False)
-    before = kernel.weights.clone()
-    initialize_from_data(kernel, x, x.sum(-1))
-    assert torch.equal(kernel.weights, before)

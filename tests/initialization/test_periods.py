@@ -65,8 +65,3 @@ def test_a_straight_line_gives_no_period(y):
 def test_bad_input_is_named(x, y, match):
     with pytest.raises(ValueError, match=match):
         candidate_periods(x, y)
-
-
-def test_unknown_trend_is_refused():
-    with pytest.raises(ValueError, match="got 'linear'"):
-        candidate_periods(np.arange(9.0), np.arange(9.0), trend="linear")

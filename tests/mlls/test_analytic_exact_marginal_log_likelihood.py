@@ -1,11 +1,8 @@
 import math
-import pickle
-from copy import deepcopy
 
 import gpytorch
 import pytest
 import torch
-from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.kernels import (
@@ -21,7 +18,6 @@ from gpytorch.likelihoods import (
     FixedNoiseGaussianLikelihood,
     GaussianLikelihood,
     MultitaskGaussianLikelihood,
-    StudentTLikelihood,
 )
 from gpytorch.means import LinearMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -188,36 +184,6 @@ def test_train_inputs_that_require_gradients(name):
         assert_same(ours, expected, 1e-7)
 
 
-@pytest.mark.parametrize("frozen", ["covar_module", "likelihood", "mean_module"])
-def test_frozen_parts(frozen):
-    model = small(regression())
-    getattr(model, frozen).requires_grad_(False)
-    expected = value_and_gradients(ExactMarginalLogLikelihood, model, "plain")
-    for path in PATHS_HERE:
-        assert_same(value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path), expected)
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_gpytorchs_settings_of_fast_computations_do_not_change_the_value(path):
-    model = small(regression(), n=30).train()
-    mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model)
-    values = []
-    for fast in (True, False):
-        with gpytorch.settings.fast_computations(fast, fast, fast), kernel_evaluation(path):
-            with gpytorch.settings.max_cholesky_size(1):
-                values.append(mll(model(*model.train_inputs), model.train_targets).item())
-    assert values[0] == values[1]
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_kernels_that_are_evaluated_at_once(path):
-    model = small(regression())
-    expected = value_and_gradients(ExactMarginalLogLikelihood, model, "plain")
-    with gpytorch.settings.lazily_evaluate_kernels(False):
-        ours = value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path)
-    assert_same(ours, expected)
-
-
 class MultitaskGP(gpytorch.models.ExactGP):
     def __init__(self):
         x, y = data()
@@ -246,28 +212,6 @@ def test_missing_observations_are_gpytorchs(path):
         ours = value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path)
     assert expected[0].isfinite()
     assert_same(ours, expected)
-
-
-def test_filling_missing_observations_is_refused_as_by_gpytorch():
-    model = small(regression())
-    with gpytorch.settings.observation_nan_policy("fill"):
-        with pytest.raises(ValueError, match="'fill' is not supported"):
-            value_and_gradients(AnalyticExactMarginalLogLikelihood, model)
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_missing_observations_without_a_policy_are_an_error(path):
-    model = small(regression())
-    model.train_targets[2] = math.nan
-    mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model.train())
-    with kernel_evaluation(path), pytest.raises(ValueError, match="observation_nan_policy"):
-        mll(model(*model.train_inputs), model.train_targets)
-
-
-def test_other_likelihoods_are_refused_as_by_gpytorch():
-    model = small(regression())
-    with pytest.raises(RuntimeError, match="Likelihood must be Gaussian"):
-        AnalyticExactMarginalLogLikelihood(StudentTLikelihood(), model)
 
 
 class IndefiniteKernel(Kernel):
@@ -310,57 +254,6 @@ def test_second_derivatives_are_refused(name, path):
             torch.autograd.grad(value, list(model.parameters()), create_graph=True)
 
 
-@pytest.mark.parametrize("path", ["auto", "plain"])  # gradients of the others equal theirs
-def test_fit_gpytorch_mll_improves_a_model(path):
-    model = botorch(1)
-    mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model)
-    before = value_and_gradients(ExactMarginalLogLikelihood, model)[0]
-    with kernel_evaluation(path):
-        fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 8}})
-    after = value_and_gradients(ExactMarginalLogLikelihood, model)[0]
-    assert after > before + 0.1
-
-
-def test_fits_end_where_gpytorchs_do():
-    models = [
-        SingleTaskGP(*(t if t.dim() > 1 else t.unsqueeze(-1) for t in data(20))) for _ in "12"
-    ]
-    models[1].load_state_dict(models[0].state_dict())
-    models[1].set_train_data(models[0].train_inputs[0], models[0].train_targets, strict=False)
-    classes = (ExactMarginalLogLikelihood, AnalyticExactMarginalLogLikelihood)
-    for cls, model in zip(classes, models, strict=True):
-        fit_gpytorch_mll(cls(model.likelihood, model))
-    values = [value_and_gradients(ExactMarginalLogLikelihood, model)[0] for model in models]
-    torch.testing.assert_close(values[1], values[0], rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("copy", [deepcopy, lambda mll: pickle.loads(pickle.dumps(mll))])
-def test_copies(copy):
-    model = small(regression()).train()
-    mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model)
-    value = mll(model(*model.train_inputs), model.train_targets)
-    again = copy(mll)
-    assert type(again) is AnalyticExactMarginalLogLikelihood
-    torch.testing.assert_close(
-        again(again.model(*again.model.train_inputs), again.model.train_targets), value
-    )
-    again.model.likelihood.noise = 3.0
-    assert model.likelihood.noise != 3.0
-
-
-@pytest.mark.parametrize(
-    ("kernel", "path"), [*(("network", path) for path in PATHS_HERE), ("rbf", "auto")]
-)
-def test_float32_is_right_to_three_digits(kernel, path):
-    model = MODELS[kernel]()
-    model.likelihood.noise = 0.1
-    expected = value_and_gradients(ExactMarginalLogLikelihood, model, "plain")
-    value, gradients = value_and_gradients(AnalyticExactMarginalLogLikelihood, model.float(), path)
-    assert value.dtype == torch.float32
-    gradients = {name: gradient.double() for name, gradient in gradients.items()}
-    assert_same((value.double(), gradients), expected, 1e-3)
-
-
 @pytest.mark.parametrize("path", ["auto", "plain"])
 @pytest.mark.parametrize("batch", [((), (3,)), ((3,), ()), ((2, 1), (3,))])
 def test_exact_log_density_broadcasts_targets_and_covariances(batch, path):
@@ -380,20 +273,6 @@ def test_exact_log_density_broadcasts_targets_and_covariances(batch, path):
 def test_exact_log_density_of_an_indefinite_matrix_is_minus_infinity():
     prior = MultivariateNormal(torch.zeros(4), IndefiniteKernel()(torch.randn(4, 2)))
     assert exact_log_density(GaussianLikelihood()(prior), torch.randn(4)) == -math.inf
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_a_call_leaves_the_model_as_it_was(path):
-    model = small(regression(), n=300).train()
-    parameters, names = dict(model.named_parameters()), [n for n, _ in model.named_modules()]
-    mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model)
-    before = torch.get_rng_state(), torch.is_grad_enabled(), torch.get_num_threads()
-    with kernel_evaluation(path):
-        mll(model(*model.train_inputs), model.train_targets).backward()
-    assert torch.equal(before[0], torch.get_rng_state())
-    assert before[1:] == (torch.is_grad_enabled(), torch.get_num_threads())
-    assert [n for n, _ in model.named_modules()] == names
-    assert all(p is parameters[n] and p.grad is not None for n, p in model.named_parameters())
 
 
 @pytest.mark.parametrize("kernel", [regression, RQKernel])
