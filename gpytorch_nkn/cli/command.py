@@ -105,88 +105,53 @@ def _make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+# Options of the file that take one string: name, placeholder, help.
+_TEXTS = (
+    ("--target", "COL", "target column (default: the only other one with numbers)"),
+    (
+        "--date-format",
+        "FORMAT",
+        "how times are written, such as %%d.%%m.%%y; excel for Excel's serial dates, unix for "
+        "seconds since 1970",
+    ),
+    ("--sep", "CHAR", "separator of cells, tab or space as words"),
+    ("--encoding", "NAME", "such as latin-1 (default: UTF-8)"),
+)
+
+
 def _add_file_options(parser: argparse.ArgumentParser) -> None:
     """What read_time_series takes under the same names."""
-    parser.add_argument(
-        "--time",
-        action="append",
-        metavar="COL",
-        help="time column (default: the first of dates, or numbers that rise); repeated, such as "
-        "for year and month, the columns that tell the time together; rows counts the rows",
+    add = parser.add_argument
+    for name, metavar, text in _TEXTS:
+        add(name, metavar=metavar, help=text)
+    text = (
+        "time column (default: the first of dates, or numbers that rise); repeated, such as for "
+        "year and month, the columns that tell the time together; rows counts the rows"
     )
-    parser.add_argument(
-        "--target", metavar="COL", help="target column (default: the only other one with numbers)"
+    add("--time", action="append", metavar="COL", help=text)
+    text = (
+        "columns of numbers that help to forecast and are known for the future, too: in rows "
+        "without a target after the last one with a target, or in --future"
     )
-    parser.add_argument(
-        "--covariates",
-        nargs="+",
-        default=[],
-        metavar="COL",
-        help="columns of numbers that help to forecast and are known for the future, too: in rows "
-        "without a target after the last one with a target, or in --future",
-    )
-    parser.add_argument(
-        "--future",
-        type=Path,
-        metavar="FILE.csv",
-        help="a second file with future rows: times and covariates in columns of the same names",
-    )
-    parser.add_argument(
-        "--where",
-        type=_pair,
-        action="append",
-        default=[],
-        metavar="COL=VALUE",
-        help="read only rows with this value, in files of several series",
-    )
+    add("--covariates", nargs="+", default=[], metavar="COL", help=text)
+    text = "a second file with future rows: times and covariates in columns of the same names"
+    add("--future", type=Path, metavar="FILE.csv", help=text)
+    text = "read only rows with this value, in files of several series"
+    add("--where", type=_pair, action="append", default=[], metavar="COL=VALUE", help=text)
     order = parser.add_mutually_exclusive_group()
-    order.add_argument(
-        "--day-first",
-        dest="dayfirst",
-        action="store_true",
-        default=None,
-        help="01/02/2001 is in February (default: what all dates together tell)",
-    )
-    order.add_argument(
-        "--month-first",
-        dest="dayfirst",
-        action="store_false",
-        default=None,
-        help="01/02/2001 is in January",
-    )
-    parser.add_argument(
-        "--date-format",
-        metavar="FORMAT",
-        help="how times are written, such as %%d.%%m.%%y; excel for Excel's serial dates, unix for "
-        "seconds since 1970",
-    )
-    parser.add_argument(
-        "--decimal",
-        choices=(".", ","),
-        metavar="MARK",
-        help="decimal mark, a point or a comma (default: found out)",
-    )
-    parser.add_argument(
-        "--na-values",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="one more text or number that stands for missing values (repeatable)",
-    )
-    parser.add_argument("--sep", metavar="CHAR", help="separator of cells, tab or space as words")
-    parser.add_argument("--encoding", metavar="NAME", help="such as latin-1 (default: UTF-8)")
-    parser.add_argument(
-        "--header",
-        action=argparse.BooleanOptionalAction,
-        help="whether there are names of columns (default: found out)",
-    )
-    parser.add_argument(
-        "--skip-rows",
-        type=_natural_int,
-        default=0,
-        metavar="N",
-        help="lines to leave out at the beginning",
-    )
+    for name, value, text in (
+        ("--day-first", True, "01/02/2001 is in February (default: what all dates together tell)"),
+        ("--month-first", False, "01/02/2001 is in January"),
+    ):
+        order.add_argument(name, dest="dayfirst", action="store_const", const=value, help=text)
+    text = "decimal mark, a point or a comma (default: found out)"
+    add("--decimal", choices=(".", ","), metavar="MARK", help=text)
+    text = "one more text or number that stands for missing values (repeatable)"
+    add("--na-values", action="append", default=[], metavar="TEXT", help=text)
+    text = "whether there are names of columns (default: found out)"
+    add("--header", action=argparse.BooleanOptionalAction, help=text)
+    text = "lines to leave out at the beginning"
+    add("--skip-rows", type=_natural_int, default=0, metavar="N", help=text)
 
 
 def _add_inpaint(commands: argparse._SubParsersAction) -> None:
@@ -200,108 +165,58 @@ def _add_inpaint(commands: argparse._SubParsersAction) -> None:
         "a mask, the transparent ones. Ctrl-C ends the training, and what there is is written."
     )
     inpaint = commands.add_parser("inpaint", help="fill the holes of an image", description=about)
-    inpaint.add_argument("file", type=Path, metavar="IMAGE", help="PNG, JPEG, ...")
-    inpaint.add_argument("--mask", type=Path, metavar="IMAGE", help="what is missing is not black")
-    inpaint.add_argument(
-        "--kernel",
-        default="texture",
-        choices=_KERNELS,
-        metavar="NAME",
-        help="kernel of each dimension: texture (the default), spectral_mixture, periodic or rbf",
-    )
+    add = inpaint.add_argument
+    add("file", type=Path, metavar="IMAGE", help="PNG, JPEG, ...")
+    add("--mask", type=Path, metavar="IMAGE", help="what is missing is not black")
+    text = "kernel of each dimension: texture (the default), spectral_mixture, periodic or rbf"
+    add("--kernel", default="texture", choices=_KERNELS, metavar="NAME", help=text)
     channels = inpaint.add_mutually_exclusive_group()
-    channels.add_argument(
-        "--shared",
-        action="store_true",
-        default=True,
-        help="colour channels have one kernel (the default)",
-    )
-    channels.add_argument(
-        "--separate",
-        dest="shared",
-        action="store_false",
-        help="every colour channel has a kernel of its own, which takes longer",
-    )
-    inpaint.add_argument(
-        "--restarts",
-        type=_positive_int,
-        metavar="R",
-        help="starts of the training (default: 3 for a texture with holes, else 1)",
-    )
+    for name, value, text in (
+        ("--shared", True, "colour channels have one kernel (the default)"),
+        ("--separate", False, "every colour channel has a kernel of its own, which takes longer"),
+    ):
+        channels.add_argument(
+            name, dest="shared", action="store_const", const=value, default=True, help=text
+        )
+    text = "starts of the training (default: 3 for a texture with holes, else 1)"
+    add("--restarts", type=_positive_int, metavar="R", help=text)
     _add_training_options(inpaint, out="inpaint", budget=None)
 
 
 def _add_common_options(parser: argparse.ArgumentParser, *, out: str, budget: float | None) -> None:
     _add_training_options(parser, out=out, budget=budget)
-    parser.add_argument(
-        "--quality",
-        choices=("fast", "default", "best"),
-        default="default",
-        help="how many structures are tried",
+    add = parser.add_argument
+    text, levels = "how many structures are tried", ("fast", "default", "best")
+    add("--quality", choices=levels, default="default", help=text)
+    text = "periods in units of time (years for dates; default: what the time axis tells)"
+    add("--season", type=_positive_float, nargs="+", metavar="P", help=text)
+    text = "write a page on what was found: components in words and figures, model checking"
+    add("--report", type=Path, metavar="FILE.html", help=text)
+    text = "what one unit of time is called in the report, such as yr (default: yr for dates)"
+    add("--time-unit", metavar="UNIT", help=text)
+    add("--target-unit", metavar="UNIT", help="what one unit of the target is called there")
+    text = (
+        "what is modelled of the target (default: it, its square root and its logarithm where "
+        "these exist; it and its log odds between two bounds)"
     )
-    parser.add_argument(
-        "--season",
-        type=_positive_float,
-        nargs="+",
-        metavar="P",
-        help="periods in units of time (years for dates; default: what the time axis tells)",
-    )
-    parser.add_argument(
-        "--report",
-        type=Path,
-        metavar="FILE.html",
-        help="write a page on what was found: components in words and figures, model checking",
-    )
-    parser.add_argument(
-        "--time-unit",
-        metavar="UNIT",
-        help="what one unit of time is called in the report, such as yr (default: yr for dates)",
-    )
-    parser.add_argument(
-        "--target-unit", metavar="UNIT", help="what one unit of the target is called there"
-    )
-    parser.add_argument(
-        "--transform",
-        choices=("auto", "identity", "log", "log1p", "sqrt", "logit"),
-        default="auto",
-        help="what is modelled of the target (default: it, its square root and its logarithm where "
-        "these exist; it and its log odds between two bounds)",
-    )
-    parser.add_argument(
-        "--bounds",
-        type=float,
-        nargs=2,
-        metavar=("LOWER", "UPPER"),
-        help="between which all targets lie, such as 0 100 for percentages (inf for none)",
-    )
-    parser.add_argument(
-        "--jobs", type=_positive_int, default=1, metavar="J", help="processes (default: 1)"
-    )
-    parser.add_argument("--steps", type=_positive_int, help=argparse.SUPPRESS)  # for tests
+    kinds = ("auto", "identity", "log", "log1p", "sqrt", "logit")
+    add("--transform", choices=kinds, default="auto", help=text)
+    text = "between which all targets lie, such as 0 100 for percentages (inf for none)"
+    add("--bounds", type=float, nargs=2, metavar=("LOWER", "UPPER"), help=text)
+    add("--jobs", type=_positive_int, default=1, metavar="J", help="processes (default: 1)")
+    add("--steps", type=_positive_int, help=argparse.SUPPRESS)  # for tests
 
 
 def _add_training_options(
-    parser: argparse.ArgumentParser,
-    *,
-    out: str,
-    budget: float | None,
+    parser: argparse.ArgumentParser, *, out: str, budget: float | None
 ) -> None:
-    parser.add_argument("--seed", type=_natural_int, default=0, metavar="S", help="default: 0")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path(out),
-        metavar="DIR",
-        help=f"folder that the files go to (default: {out})",
-    )
-    parser.add_argument(
-        "--budget",
-        type=_positive_float,
-        default=budget,
-        metavar="SECONDS",
-        help=f"end the training after so many seconds (default: {budget or 'no limit'})",
-    )
-    parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
+    add = parser.add_argument
+    add("--seed", type=_natural_int, default=0, metavar="S", help="default: 0")
+    text = f"folder that the files go to (default: {out})"
+    add("--out", type=Path, default=Path(out), metavar="DIR", help=text)
+    text = f"end the training after so many seconds (default: {budget or 'no limit'})"
+    add("--budget", type=_positive_float, default=budget, metavar="SECONDS", help=text)
+    add("--no-progress", action="store_true", help="show no progress bar")
 
 
 def _pair(text: str) -> tuple[str, str]:

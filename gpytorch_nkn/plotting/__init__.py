@@ -24,7 +24,6 @@ from gpytorch_nkn.plotting.learned_factor import plot_hadamard_factor
 from gpytorch_nkn.plotting.network import plot_network
 from gpytorch_nkn.plotting.search import plot_acquisition, plot_one_step_ahead, plot_progress
 from gpytorch_nkn.plotting.spectral_surface import plot_local_spectrum, plot_spectral_surface
-from gpytorch_nkn.plotting.spectrum import plot_spectrum
 from gpytorch_nkn.plotting.style import STYLE as STYLE, put_title as put_title
 
 __all__ = [
@@ -46,5 +45,4 @@ __all__ = [
     "plot_progress",
     "plot_qq",
     "plot_spectral_surface",
-    "plot_spectrum",
 ]

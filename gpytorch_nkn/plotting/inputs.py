@@ -26,20 +26,11 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class InputLine:
-    """Inputs of which one column varies.
+    """Inputs of which one column varies; the kernel sees ``(place - offset) / scale``."""
 
-    Attributes:
-        place: Values ``N`` of that column in the user's units, sorted, in float64.
-        order: Which of the inputs they came from, ``N``.
-        column: Number of the column.
-        fixed: A row ``1 x D`` of the inputs with the other columns, in the kernel's precision.
-        offset, scale: The kernel sees ``(place - offset) / scale``.
-    """
-
-    place: np.ndarray
-    order: np.ndarray
+    place: np.ndarray  # values N of that column in the user's units, sorted, in float64
     column: int
-    fixed: Tensor
+    fixed: Tensor  # a row 1 x D of the inputs with the other columns, in the kernel's precision
     offset: float
     scale: float
 
@@ -93,8 +84,7 @@ def line_of_inputs(kernel: Kernel, x: Any, offset: float = 0.0, scale: float = 1
             f"(x has the shape {array.shape})."
         )
     column = int(varying[0])
-    order = np.argsort(array[:, column], kind="stable")
-    return InputLine(array[order, column], order, column, fixed, float(offset), float(scale))
+    return InputLine(np.sort(array[:, column]), column, fixed, float(offset), float(scale))
 
 
 def kernel_values(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:

@@ -69,9 +69,8 @@ CALLS = {
     "plot_progress": (1, (WAVE,), {"optimum": 2.0}),
     "plot_qq": (1, BANDED, {}),
     "plot_spectral_surface": (1, (PAIRS,), {}),
-    "plot_spectrum": (1, (KERNEL, X), {"y": WAVE, "x_label": "year"}),
 }
-OVER_INPUTS = ["plot_kernel", "plot_spectrum", "plot_local_spectrum"]
+OVER_INPUTS = ["plot_kernel", "plot_local_spectrum"]
 OF_KERNELS = [*OVER_INPUTS, "plot_network", "plot_spectral_surface"]
 BY_NAME = pytest.mark.parametrize("name", CALLS)
 
@@ -169,11 +168,10 @@ def test_values_of_kernels_are_finite_and_one_per_pair(make_axes, name):
     refuse(make_axes, name, "values must be finite", kernel)
 
 
-@pytest.mark.parametrize("name", ["plot_spectrum", "plot_local_spectrum"])
-def test_a_kernel_of_zeros_has_no_spectrum(make_axes, name):
+def test_a_kernel_of_zeros_has_no_spectrum(make_axes):
     zero = ScaleKernel(RBFKernel())
     zero.raw_outputscale.data.fill_(-1e4)
-    refuse(make_axes, name, "zero at all frequencies", zero)
+    refuse(make_axes, "plot_local_spectrum", "zero at all frequencies", zero)
 
 
 @pytest.mark.parametrize("name", ["plot_autocorrelation", "plot_periodogram", "plot_qq"])
@@ -274,10 +272,6 @@ FAULTS = [
     ("plot_spectral_surface", (), {"column": 1}, "one of the 1 that the kernel sees, got 1"),
     ("plot_spectral_surface", (), {"max_frequency": 0}, "max_frequency .* positive .* got 0"),
     ("plot_spectral_surface", (), {"x_scale": np.inf}, "x_scale .* positive .* got inf"),
-    ("plot_spectrum", (), {"y": np.zeros(8)}, r"per input, \(30,\), got shape \(8,\)"),
-    ("plot_spectrum", (), {"y": np.nan * X}, "y must be finite"),
-    ("plot_spectrum", (KERNEL, [0, 0, 1, 2]), {}, "four different inputs are needed, got 3"),
-    ("plot_spectrum", (), {"noise": -1}, "not negative, got -1"),
 ]
 
 

@@ -25,11 +25,11 @@ _SIGNS, _CLEAR = 0.05, 0.01  # a p-value below the first is reported, below the 
 class Coverage:
     """Share of the held-out observations inside their predictive intervals."""
 
-    level: float  # probability of each interval
-    fraction: float  # share of the observations inside
-    lower: float  # ends of the central 95 % of the shares that the model expects
+    level: float  #: probability of each interval
+    fraction: float  #: share of the observations inside
+    lower: float  #: ends of the central 95 % of the shares that the model expects
     upper: float
-    p_value: float  # of a two-sided test of the share
+    p_value: float  #: of a two-sided test of the share
 
 
 def graded(p_value: float, good: str, signs: str, bad: str) -> str:

@@ -37,25 +37,14 @@ _FEWEST = 12  # points of a series that is looked at
 
 @dataclass(frozen=True, eq=False)
 class LeaveOneOut:
-    """Predictions of each observation from all the others.
+    """Predictions of each observation from all the others."""
 
-    Attributes:
-        mean: Predictive means ``N``.
-        std: Predictive standard deviations ``N``, noise included.
-        z_scores: Errors ``N`` in standard deviations.
-        log_density: Mean log predictive density of an observation, in nats.
-        coverage: Share of the observations inside central intervals, by their level; ranges and
-            p-values are binomial.
-        p_value: Of a Kolmogorov-Smirnov test that the probability integral transform is uniform.
-            It is approximate, as the errors are not independent.
-    """
-
-    mean: np.ndarray
-    std: np.ndarray
-    z_scores: np.ndarray
-    log_density: float
-    coverage: tuple[Coverage, ...]
-    p_value: float
+    mean: np.ndarray  #: predictive means N
+    std: np.ndarray  #: predictive standard deviations N, noise included
+    z_scores: np.ndarray  #: errors N in standard deviations
+    log_density: float  #: mean log predictive density of an observation, in nats
+    coverage: tuple[Coverage, ...]  #: with binomial ranges and p-values
+    p_value: float  #: Kolmogorov-Smirnov test of the probability transform; errors are dependent
 
     @classmethod
     @np.errstate(under="ignore")  # small terms vanish
@@ -171,18 +160,11 @@ def one_step_ahead(factor: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class RollingForecasts:
-    """Forecasts from earlier points of a series, each of the next ``horizon`` observations.
+    """Forecasts from earlier points of a series, each of the next ``horizon`` observations."""
 
-    Attributes:
-        horizon: Observations ahead.
-        origins: How many points are forecast from, over the last two thirds of the series.
-        coverage: Share of the observations inside central intervals, by their level. Ranges and
-            p-values are of draws from the model, as the errors of forecasts are not independent.
-    """
-
-    horizon: int
-    origins: int
-    coverage: tuple[Coverage, ...]
+    horizon: int  #: observations ahead
+    origins: int  #: number of points to forecast from, over the last two thirds of the series
+    coverage: tuple[Coverage, ...]  #: ranges and p-values are of draws from the model
 
     def sentences(self) -> list[str]:
         """A sentence on the intervals."""

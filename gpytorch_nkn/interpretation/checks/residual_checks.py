@@ -35,12 +35,12 @@ _TAIL = 1e-3  # on each side, where the deviation of a quantile counts as 1
 class Check:
     """A curve of the residuals, compared with that of noise."""
 
-    name: str  # autocorrelation, periodogram or qq
-    p_value: float  # probability that noise has a statistic as large as the residuals
-    statistic: float  # of the residuals, mean over the draws
-    x: np.ndarray  # M: lags in steps, frequencies in cycles per unit of time, or normal quantiles
-    observed: np.ndarray  # curve M of the residuals, mean over the draws
-    lower: np.ndarray  # ends M of the range that holds 95 % of the curves of noise, at each point
+    name: str  #: autocorrelation, periodogram or qq
+    p_value: float  #: probability that noise has a statistic as large as the residuals
+    statistic: float  #: of the residuals, mean over the draws
+    x: np.ndarray  #: M: lags in steps, frequencies in cycles per unit of time, or normal quantiles
+    observed: np.ndarray  #: curve M of the residuals, mean over the draws
+    lower: np.ndarray  #: ends M of the range that holds 95 % of the curves of noise, at each point
     upper: np.ndarray
 
     def sentence(self) -> str:
@@ -53,17 +53,11 @@ class Check:
 
 @dataclass(frozen=True, eq=False)
 class ResidualChecks:
-    """What :func:`check_residuals` found.
+    """What :func:`check_residuals` found."""
 
-    Attributes:
-        autocorrelation: By the order of the times; None without times.
-        periodogram: By frequency; None without times.
-        qq: Sorted residuals against quantiles of the normal distribution.
-    """
-
-    autocorrelation: Check | None
-    periodogram: Check | None
-    qq: Check
+    autocorrelation: Check | None  #: by the order of the times; None without times
+    periodogram: Check | None  #: by frequency; None without times
+    qq: Check  #: sorted residuals against quantiles of the normal distribution
 
     def sentences(self) -> list[str]:
         """One sentence per check."""

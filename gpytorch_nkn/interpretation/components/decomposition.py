@@ -31,11 +31,11 @@ class Component:
     """One part of the posterior."""
 
     name: str
-    terms: tuple[Term, ...]  # of the kernel, by falling share; none for a mean function
-    role: Role | None = None  # over time; None where components are not roles
-    columns: frozenset[int] | None = None  # on which it depends; None where that is not known
-    has_mean: bool = False  # the model's mean function is part of it
-    is_rest: bool = False  # it holds the pruned part of the kernel, too
+    terms: tuple[Term, ...]  #: of the kernel, by falling share; none for a mean function
+    role: Role | None = None  #: over time; None where components are not roles
+    columns: frozenset[int] | None = None  #: on which it depends; None where that is not known
+    has_mean: bool = False  #: the model's mean function is part of it
+    is_rest: bool = False  #: it holds the pruned part of the kernel, too
 
     @property
     def label(self) -> str:
@@ -48,23 +48,23 @@ class Component:
 class ComponentCurve:
     """Posterior of a component over time, in units of the targets."""
 
-    label: str  # title of a figure
-    x: np.ndarray  # times M, numbers or datetime64, sorted
-    mean: np.ndarray  # M
-    lower: np.ndarray  # ends M of the 95 % band
+    label: str  #: title of a figure
+    x: np.ndarray  #: times M, numbers or datetime64, sorted
+    mean: np.ndarray  #: M
+    lower: np.ndarray  #: ends M of the 95 % band
     upper: np.ndarray
-    data: tuple[np.ndarray, np.ndarray]  # training times N; mean plus residual of all components
-    boundary: Any  # time of the last training point; None for a curve that ends there
+    data: tuple[np.ndarray, np.ndarray]  #: training times N; mean plus residual of all components
+    boundary: Any  #: time of the last training point; None for a curve that ends there
 
 
 @dataclass(frozen=True, eq=False)
 class ComponentPosterior:
     """Components at new inputs, in units of the targets."""
 
-    mean: Tensor  # J x ... x M; the sum over components is the posterior mean of the model
-    variance: Tensor  # J x ... x M of the latent functions, without noise
-    total_mean: Tensor  # ... x M
-    total_variance: Tensor  # ... x M of the sum, without noise; components are correlated
+    mean: Tensor  #: J x ... x M; the sum over components is the posterior mean of the model
+    variance: Tensor  #: J x ... x M of the latent functions, without noise
+    total_mean: Tensor  #: ... x M
+    total_variance: Tensor  #: ... x M of the sum, without noise; components are correlated
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,9 @@ class Decomposition:
     shares: np.ndarray
     negligible: np.ndarray
     gp: FittedGP
-    _unmerged: tuple[tuple[Component, float], ...] = ()  # before small ones become one, with shares
+    _unmerged: tuple[
+        tuple[Component, float], ...
+    ] = ()  #: before small ones become one, with shares
 
     def __str__(self) -> str:
         lines = [f"{'explained':>10} {'error':>10} {'share':>8}  component"]

@@ -50,44 +50,34 @@ _BAND = float(norm.ppf(0.975))
 class Effect:
     """What one column, or the interaction of two, adds to the prediction."""
 
-    label: str  # name of the column, or both names
+    label: str  #: name of the column, or both names
     columns: tuple[int, ...]
     names: tuple[str, ...]
     #: One vector of positions per column, ``A``, or ``A`` and ``B``, in the user's units: the codes
     #: of categories, a single position where a column is constant.
     grid: tuple[np.ndarray, ...]
-    levels: tuple[tuple[str, ...] | None, ...]  # names of the codes of each column, or None
-    mean: np.ndarray  # posterior mean A, or A x B, in units of the targets
-    lower: np.ndarray  # ends of the 95 % interval
+    levels: tuple[tuple[str, ...] | None, ...]  #: names of the codes of each column, or None
+    mean: np.ndarray  #: posterior mean A, or A x B, in units of the targets
+    lower: np.ndarray  #: ends of the 95 % interval
     upper: np.ndarray
     #: Training values ``N`` of one column and partial residuals ``N``; None for two.
     data: tuple[np.ndarray, np.ndarray] | None
-    share: float  # first-order Sobol index, or the share of the variance by the interaction
+    share: float  #: first-order Sobol index, or the share of the variance by the interaction
 
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """What :func:`effects` found.
+    """What :func:`effects` found."""
 
-    Attributes:
-        main: Effects of single columns, by falling total index.
-        pairs: Interactions of two columns, by falling share.
-        first_order: Sobol indices ``D`` of first order, by column.
-        total_order: Total Sobol indices ``D``.
-        names: Of all columns ``D``.
-        uncertain: Share of the variance of the function, for columns that vary independently of
-            each other, that the data leave open: that of the posterior about its mean. Where it is
-            large, a small index says that nothing was seen of a column, not that it does nothing.
-        scale: What the effects are of where targets are transformed, such as ``"logarithm"``.
-    """
-
-    main: tuple[Effect, ...]
-    pairs: tuple[Effect, ...]
-    first_order: np.ndarray
-    total_order: np.ndarray
-    names: tuple[str, ...]
+    main: tuple[Effect, ...]  #: of single columns, by falling total index
+    pairs: tuple[Effect, ...]  #: interactions of two columns, by falling share
+    first_order: np.ndarray  #: Sobol indices D of first order, by column
+    total_order: np.ndarray  #: total Sobol indices D
+    names: tuple[str, ...]  #: of all columns D
+    #: Share of the variance of the function that the data leave open, for columns that vary
+    #: independently. Where it is large, columns with small indices may have unseen effects.
     uncertain: float
-    scale: str = ""
+    scale: str = ""  #: of transformed targets, such as "logarithm"
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as plain numbers, strings, lists and dictionaries."""

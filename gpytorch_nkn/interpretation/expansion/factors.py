@@ -119,7 +119,8 @@ def label_of(kernel: Kernel, units: Units) -> str:
     places = columns if columns is not None else tuple(range(len(units.x_scale)))
     which = ""
     if len(units.x_scale) > 1 and columns is not None:
-        which = f"[{_columns_text(places, units)}]"
+        names = [units.names[place] for place in places]
+        which = f"[{', '.join(names) if len(names) <= _FEW else f'{len(names)} columns'}]"
     if role_of(kernel) == "step":
         ends = {units.place(float(v), places[0]) for v in kernel.location.detach().flatten()}
         return f"{name_of(kernel)}{which}({' to '.join(sorted(ends))})"
@@ -137,19 +138,3 @@ def label_of(kernel: Kernel, units: Units) -> str:
         lengths = (values * scales).flatten()
         parts = [f"{three_digits(float(lengths.min()))} to {three_digits(float(lengths.max()))}"]
     return f"{name_of(kernel)}{which}({', '.join(parts)})"
-
-
-def _columns_text(places: Sequence[int], units: Units) -> str:
-    """Names of few columns; of many, from where to where they follow each other."""
-    names = [units.names[place] for place in places]
-    if len(names) <= _FEW:
-        return ", ".join(names)
-    runs: list[list[int]] = []
-    for place in sorted(set(places)):
-        if runs and place == runs[-1][-1] + 1:
-            runs[-1].append(place)
-        else:
-            runs.append([place])
-    ends = [[units.names[place] for place in run] for run in runs]
-    parts = [f"{e[0]}..{e[-1]}" if len(e) > 2 else ", ".join(e) for e in ends]
-    return ", ".join(parts) if len(parts) <= _FEW else f"{len(names)} columns"

@@ -124,18 +124,18 @@ class Simplification:
     #: A sum of products of GPyTorch's own classes, fitted, without priors, over inputs as the
     #: kernel of the model sees them. It works and pickles without this package.
     kernel: Kernel
-    model: ExactGP  # a copy of the given model with this kernel, refitted, in eval mode
-    terms: tuple[Term, ...]  # of the kernel by falling share, with labels in units of the data
-    parts: tuple[Term, ...]  # with the constants of periodic kernels apart, and posterior shares
-    bic: float  # log marginal likelihood less p / 2 log n, by which terms were chosen
+    model: ExactGP  #: a copy of the given model with this kernel, refitted, in eval mode
+    terms: tuple[Term, ...]  #: of the kernel by falling share, with labels in units of the data
+    parts: tuple[Term, ...]  #: with the constants of periodic kernels apart, and posterior shares
+    bic: float  #: log marginal likelihood less p / 2 log n, by which terms were chosen
     #: Held-out log density in nats per point, with fixed hyperparameters: of 8 blocks for one
     #: input column, else of single points.
     log_density: float
-    network_log_density: float  # that of the given model
-    interrupted: bool  # by Ctrl-C
-    noise: float  # standard deviation in units of the targets
-    skipped: tuple[str, ...]  # labels of large terms that GPyTorch has no kernels for
-    units: Units  # of the labels
+    network_log_density: float  #: that of the given model
+    interrupted: bool  #: by Ctrl-C
+    noise: float  #: standard deviation in units of the targets
+    skipped: tuple[str, ...]  #: labels of large terms that GPyTorch has no kernels for
+    units: Units  #: of the labels
 
     @property
     def loss(self) -> float:

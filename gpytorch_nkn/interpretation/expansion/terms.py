@@ -23,25 +23,19 @@ _SHOWN = 8  # terms that are printed
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A weight times a product of kernels.
+    """A weight times a product of kernels."""
 
-    Attributes:
-        weight: Non-negative; a tensor of the batch shape for a batch of kernels.
-        factors: Kernels of the product, each on columns of the input itself (``active_dims``),
-            powers repeated; none for a constant.
-        share: Weight times the mean of the product's diagonal over the inputs, as a fraction of
-            the mean diagonal of the whole kernel.
-        label: The product in short words, with hyperparameters in units of the data; kernels of an
-            expansion that would read alike are numbered, the one of the largest term first.
-        posterior_share: Share in the variance of the posterior mean at the training inputs; None
-            unless it was asked for.
-    """
-
-    weight: float | Tensor
+    weight: float | Tensor  #: non-negative; a tensor of the batch shape for a batch of kernels
+    #: Kernels of the product, each on columns of the input itself (``active_dims``), powers
+    #: repeated; none for a constant.
     factors: tuple[Kernel, ...]
-    share: float | Tensor
+    share: float | Tensor  #: of the mean diagonal of the whole kernel over the inputs
+    #: In short words, with hyperparameters in units of the data; kernels that would read alike are
+    #: numbered, the one of the largest term first.
     label: str
-    posterior_share: float | None = None
+    posterior_share: float | None = (
+        None  #: of the variance of the posterior mean at training inputs
+    )
 
     @property
     def kernel(self) -> Kernel:
@@ -73,11 +67,7 @@ class Term:
 
 @dataclass(frozen=True, eq=False)
 class TermGroup:
-    """Terms that are made of the same families of kernels.
-
-    Attributes:
-        terms: By falling share.
-    """
+    """Terms that are made of the same families of kernels, by falling share."""
 
     terms: tuple[Term, ...]
 
@@ -94,20 +84,12 @@ class TermGroup:
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """A kernel as a weighted sum of products, see :func:`gpytorch_nkn.interpretation.expand`.
+    """A kernel as a weighted sum of products, see :func:`gpytorch_nkn.interpretation.expand`."""
 
-    Attributes:
-        terms: By falling share.
-        dropped: Share of the mean diagonal that is in none of the terms: what was pruned. As all
-            terms are kernels, the entries left out are at most as large as their diagonal.
-        units: Units of the labels.
-        batch_shape: Of the kernel.
-    """
-
-    terms: tuple[Term, ...]
-    dropped: float
-    units: Units
-    batch_shape: torch.Size
+    terms: tuple[Term, ...]  #: by falling share
+    dropped: float  #: share of the pruned terms in the mean diagonal
+    units: Units  #: of the labels
+    batch_shape: torch.Size  #: of the kernel
 
     @property
     def groups(self) -> tuple[TermGroup, ...]:

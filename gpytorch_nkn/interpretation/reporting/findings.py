@@ -49,60 +49,43 @@ class Section:
     """One component of a report."""
 
     name: str
-    title: str  # in a few words
+    title: str  #: in a few words
     sentences: tuple[str, ...]
-    terms: str  # the leading ones
-    share: float  # gain of explained; negative where it moves against those before it
-    explained: float  # share of the targets' variance, of the components up to this one
-    error: float  # cross-validated mean absolute error, likewise
-    negligible: bool  # held-out data are predicted as well without it
-    curve: ComponentCurve | None  # over time; None for several input columns
+    terms: str  #: the leading ones
+    share: float  #: gain of explained; negative where it moves against those before it
+    explained: float  #: share of the targets' variance, of the components up to this one
+    error: float  #: cross-validated mean absolute error, likewise
+    negligible: bool  #: held-out data are predicted as well without it
+    curve: ComponentCurve | None  #: over time; None for several input columns
 
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
     """The continuation of a series, in units of the targets (logarithms undone)."""
 
-    x: np.ndarray  # times M past the data
-    mean: np.ndarray  # M; the median under a link
-    lower: np.ndarray  # ends M of the 95 % band of new observations
+    x: np.ndarray  #: times M past the data
+    mean: np.ndarray  #: M; the median under a link
+    lower: np.ndarray  #: ends M of the 95 % band of new observations
     upper: np.ndarray
-    samples: np.ndarray  # draws 5 x M of the function without noise
+    samples: np.ndarray  #: draws 5 x M of the function without noise
 
 
 @dataclass(frozen=True, eq=False)
 class Report(Findings):
-    """What a model has found, see :func:`gpytorch_nkn.interpretation.report`.
-
-    Attributes:
-        title: Of the report.
-        summary: Sentences.
-        sections: One per component, in order of importance.
-        expansion: The kernel as a sum of products.
-        x: Training times ``N`` (inputs ``N x D``), sorted in time.
-        y: Training targets ``N``.
-        fit: The sum of all components over time; None for several input columns.
-        forecast: None for several input columns.
-        effects: Of the input columns; None for one.
-        residual_checks: Model checking on residuals.
-        left_out: Leave-one-out calibration.
-        rolling: Calibration of forecasts from earlier points of the series; None for several input
-            columns or few points.
-        decomposition: The components.
-    """
+    """What a model has found, see :func:`gpytorch_nkn.interpretation.report`."""
 
     title: str
-    summary: tuple[str, ...]
-    sections: tuple[Section, ...]
-    expansion: Expansion
-    x: np.ndarray
-    y: np.ndarray
-    fit: ComponentCurve | None
-    forecast: Forecast | None
-    effects: Effects | None
+    summary: tuple[str, ...]  #: sentences
+    sections: tuple[Section, ...]  #: one per component, in order of importance
+    expansion: Expansion  #: the kernel as a sum of products
+    x: np.ndarray  #: training times N (inputs N x D), sorted in time
+    y: np.ndarray  #: training targets N
+    fit: ComponentCurve | None  #: sum of all components; None for several input columns
+    forecast: Forecast | None  #: None for several input columns
+    effects: Effects | None  #: of the input columns; None for one
     residual_checks: ResidualChecks
-    left_out: LeaveOneOut
-    rolling: RollingForecasts | None
+    left_out: LeaveOneOut  #: leave-one-out calibration
+    rolling: RollingForecasts | None  #: None for several input columns or few points
     decomposition: Decomposition
 
     @property

@@ -35,62 +35,41 @@ _PANELS, _PANEL = 3, 18  # slices of the short figure, and characters of their l
 class SearchSlice:
     """Posterior and acquisition function along a line through a point, in the user's units."""
 
-    name: str  # of the column that varies
+    name: str  #: of the column that varies
     column: int
-    grid: np.ndarray  # its positions A; of categories and few whole numbers these
-    levels: tuple[str, ...] | None  # names A of the codes; None for numbers
-    mean: np.ndarray  # A, of the function
-    lower: np.ndarray  # ends A of its central 95 %, as if it were normal
+    grid: np.ndarray  #: its positions A; of categories and few whole numbers these
+    levels: tuple[str, ...] | None  #: names A of the codes; None for numbers
+    mean: np.ndarray  #: A, of the function
+    lower: np.ndarray  #: ends A of its central 95 %, as if it were normal
     upper: np.ndarray
-    acquisition: np.ndarray | None  # A; of logarithms the exponentials, 1 at the highest
-    best: float  # position of the best point so far
-    best_mean: float  # posterior mean there; off the line where other columns differ
-    candidates: np.ndarray  # positions Q of the next points
-    candidate_means: np.ndarray  # Q
+    acquisition: np.ndarray | None  #: A; of logarithms the exponentials, 1 at the highest
+    best: float  #: position of the best point so far
+    best_mean: float  #: posterior mean there; off the line where other columns differ
+    candidates: np.ndarray  #: positions Q of the next points
+    candidate_means: np.ndarray  #: Q
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SearchReport(Findings):
-    """How a search went and goes on, see :func:`gpytorch_nkn.interpretation.report_search`.
-
-    Attributes:
-        title: Of the report.
-        outcome: What the values are called.
-        summary: Sentences: what was reached, what matters, what comes next.
-        checks: Sentences on the predictions of the model.
-        x: Inputs ``N x D`` in the order of evaluation.
-        values: Evaluations ``N``.
-        maximize: Large values are good.
-        optimum: The best value there is, if it is known.
-        num_initial: Evaluations that the model did not choose.
-        best: Number of the best evaluation, from 0: of those that keep the constraints, if any do.
-        feasible: Which of the evaluations ``N`` keep the constraints.
-        candidates: Next points ``Q x D``.
-        structures: Weights of the structures that the model averages, by name.
-        ahead: Predictions of each evaluation from those before it.
-        left_out: Predictions of each evaluation from all others.
-        effects: Of the input columns; None for one.
-        slices: What is believed along the columns that matter, through the first candidate (the
-            best point without one).
-    """
+    """How a search went and goes on, see :func:`gpytorch_nkn.interpretation.report_search`."""
 
     title: str
-    outcome: str
-    summary: tuple[str, ...]
-    checks: tuple[str, ...]
-    x: np.ndarray
-    values: np.ndarray
-    maximize: bool
-    optimum: float | None
-    num_initial: int
-    best: int
-    feasible: np.ndarray
-    candidates: np.ndarray
-    structures: dict[str, float]
-    ahead: LeaveOneOut
-    left_out: LeaveOneOut
-    effects: Effects | None
-    slices: tuple[SearchSlice, ...]
+    outcome: str  #: name of the values
+    summary: tuple[str, ...]  #: sentences on the best value, the next points and the columns
+    checks: tuple[str, ...]  #: sentences on the predictions of the model
+    x: np.ndarray  #: inputs N x D in the order of evaluation
+    values: np.ndarray  #: evaluations N
+    maximize: bool  #: large values are good
+    optimum: float | None  #: the best value there is, if it is known
+    num_initial: int  #: evaluations that the model did not choose
+    best: int  #: number of the best evaluation, of those that keep the constraints if any do
+    feasible: np.ndarray  #: which evaluations N keep the constraints
+    candidates: np.ndarray  #: next points Q x D
+    structures: dict[str, float]  #: weights of the structures that the model averages
+    ahead: LeaveOneOut  #: predictions of each evaluation from those before it
+    left_out: LeaveOneOut  #: predictions of each evaluation from all others
+    effects: Effects | None  #: of the input columns; None for one
+    slices: tuple[SearchSlice, ...]  #: through the first candidate, or else the best point
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.title!r}, {len(self.values)} evaluations)"

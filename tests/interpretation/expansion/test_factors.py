@@ -199,4 +199,4 @@ def test_labels_of_many_columns_are_short():
     units = Units.plain(9)
     kernel = RBFKernel(active_dims=tuple(range(9)), ard_num_dims=9)
     kernel.lengthscale = torch.arange(1.0, 10.0).unsqueeze(0)
-    assert label_of(kernel, units) == "RBF[x0..x8](1.00 to 9.00)"
+    assert label_of(kernel, units) == "RBF[9 columns](1.00 to 9.00)"
