@@ -28,16 +28,15 @@ _UNION = 4_000  # neighbours of all points of a joint distribution
 class LocalResiduals:
     r"""A Gaussian process of residuals, conditioned on the nearest rows of each point.
 
-    Inducing points say what a function does on the large; what is left varies on a scale that they
-    do not resolve, and there rows far away tell nothing. So the residuals :math:`r_i` of all rows
-    have a process of their own, with a network of kernels that is learned from neighbourhoods of
-    rows drawn at random, taken to be independent. The prediction at a point is that given its
-    :math:`k` nearest rows N, in :math:`O(k^3)`:
+    The residuals :math:`r_i` vary on a scale that inducing points do not resolve. They have a
+    process of their own, with a network of kernels that is learned from random neighbourhoods of
+    rows, taken to be independent. The prediction at a point is that given its :math:`k` nearest
+    rows N, in :math:`O(k^3)`:
 
     .. math:: \mu(x) = k(x, N) (K_{NN} + \sigma^2 I)^{-1} r_N
 
-    Near rows are those near in the columns by which the function changes most, weighted by how
-    much it does, categories aside. Of more rows than are to be kept every so many is.
+    Distances are in the columns by which the function changes most, weighted by its sensitivity,
+    without categories. Of too many rows, every so many is kept.
 
     Args:
         rows: Standardised inputs ``c x D`` and residuals ``c`` of one chunk of rows after another.
@@ -55,8 +54,7 @@ class LocalResiduals:
         RuntimeError: The training of the kernel failed.
 
     Reference: Snelson and Ghahramani (2007), Local and global sparse Gaussian process
-    approximations, whose local part has the same kernel as the global one; here it has its own, so
-    that neighbours cost nothing by inducing points.
+    approximations, whose local part has the same kernel as the global one.
     """
 
     def __init__(

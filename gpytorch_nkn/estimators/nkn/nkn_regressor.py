@@ -84,8 +84,8 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
     beyond, given random blocks of 1,000 rows (see :func:`gpytorch_nkn.fit.fit_in_stages`).
     Predictions use every row: exactly up to 12,000 rows (fewer if memory is short), beyond with
     inducing points and, where these are few for the rows, a local process of the residuals.
-    Tables may be larger than the memory: Parquet files, memory maps and Dask arrays are read piece
-    by piece; networks then learn from 20,000 random rows, which ``model_`` holds.
+    Tables may be larger than the memory: Parquet files and memory maps are read piece by piece;
+    networks then learn from 20,000 random rows, which ``model_`` holds.
 
     In a data frame, columns of strings and of pandas' categorical type are categories, which are
     alike or not (:class:`gpytorch_nkn.kernels.CategoricalKernel`); booleans are numbers. A missing
@@ -98,7 +98,7 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
     each with noise of its own: the variance of the function over the missing values. A prediction
     of an incomplete row is a mixture over 8 draws. This assumes that values are missing at random
     given those that are there; otherwise add columns of scikit-learn's ``MissingIndicator``.
-    Infinite values raise an error, and so do missing ones in files, memory maps and Dask tables.
+    Infinite values raise an error, and so do missing ones in files and memory maps.
 
     Observations have mixture noise: several Gaussians around a prediction, of half to eight times
     its standard deviation, with weights from held-out rows. From 100 rows on, the noise is scaled
@@ -216,8 +216,7 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
 
         Args:
             X: Rows ``N x D``, an array or a data frame. Or a table that is not in memory: the path
-                of a Parquet file or folder (or several), a ``numpy.memmap``, a Dask array or data
-                frame.
+                of a Parquet file or folder (or several), or a ``numpy.memmap``.
             y: Targets ``N``; of Parquet the name of their column, all others being inputs.
 
         Returns:

@@ -70,7 +70,6 @@ class SparsePredictor:
             mean, own = self._sparse.predict(x)
             return mean.squeeze(-1), own.squeeze(-1) if variance else None
         rest, own = self._local.moments(x)
-        # what the inducing points leave open is what the local process describes
         return self._sparse.mean_at(x) + rest, own if variance else None
 
     @torch.no_grad()
@@ -105,7 +104,7 @@ class SparsePredictor:
         rows = self._rows
         if rows is None:
             return
-        # BoTorch, which the models stand on, is loaded where it is needed only
+        # BoTorch is loaded only where it is needed
         from gpytorch_nkn.models import SparseNKNGP
 
         assert self.model.train_inputs is not None
@@ -175,8 +174,8 @@ def sparse_predictors(
 ) -> Callable[[ExactGP], SparsePredictor]:
     """What makes sparse predictors given some rows, with ``count`` points among ``N x D``.
 
-    The points are centres of clusters; where columns hold codes of categories, between which
-    nothing lies, they are rows, those of the largest variance given the rows before.
+    The points are centres of clusters; with columns of codes they are rows, those of the largest
+    variance given the rows before.
     """
     from gpytorch_nkn.models import select_inducing_points
 

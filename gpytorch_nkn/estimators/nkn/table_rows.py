@@ -32,7 +32,7 @@ _LEARNED = 20_000  # rows of a source that hyperparameters and inducing points a
 
 
 class RowSource(ABC):
-    """A table of ``num_rows`` numbers on disk or in a cluster, with names of ``columns`` if any."""
+    """A table of ``num_rows`` numbers on disk, with names of ``columns`` if any."""
 
     num_rows: int
     columns: list[str] | None = None
@@ -86,7 +86,7 @@ class RowSource(ABC):
 
 @dataclass
 class _ArrayRows(RowSource):
-    """Arrays that are cut into slices of rows, such as memory maps and Dask's."""
+    """Memory maps."""
 
     inputs: Any
     targets: Any
@@ -101,17 +101,9 @@ class _ArrayRows(RowSource):
             raise ValueError(f"X has {self.num_rows} rows and y {self.targets.shape[0]}.")
 
     def read(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        sizes = [_CHUNK_ROWS] * -(-self.num_rows // _CHUNK_ROWS)
-        if hasattr(self.inputs, "__dask_graph__"):  # whose chunks are computed whole, or not
-            sizes = list(self.inputs.chunks[0])
-        start = 0
-        for size in sizes:
-            rows = slice(start, start + size)
-            inputs, targets = np.asarray(self.inputs[rows]), np.asarray(self.targets[rows])
-            for first in range(0, len(targets), _CHUNK_ROWS):
-                part = slice(first, first + _CHUNK_ROWS)
-                yield inputs[part], targets[part]
-            start += size
+        for start in range(0, self.num_rows, _CHUNK_ROWS):
+            rows = slice(start, start + _CHUNK_ROWS)
+            yield np.asarray(self.inputs[rows]), self.targets[rows]
 
 
 @dataclass
@@ -167,11 +159,11 @@ def row_source(X: Any, y: Any) -> RowSource | None:
     """The source of a table that is not in memory; ``None`` for all others.
 
     Args:
-        X: Path or paths of Parquet files, a memory map, or a Dask array or data frame.
-        y: The name of a column of the files; else targets ``N``, of any such kind, too.
+        X: Path or paths of Parquet files, or a memory map.
+        y: The name of a column of the files; else targets ``N``.
 
     Raises:
-        ValueError: Shapes do not fit, or numbers of rows are unknown.
+        ValueError: Shapes do not fit.
         TypeError: Paths came without the name of the target.
     """
     several = isinstance(X, Sequence) and not isinstance(X, str) and len(X) > 0
@@ -184,20 +176,6 @@ def row_source(X: Any, y: Any) -> RowSource | None:
         return _ParquetRows(paths, y)
     if isinstance(X, np.memmap):
         return _ArrayRows(X, np.asarray(y))
-    if hasattr(X, "__dask_graph__"):
-        inputs, targets = (
-            part.to_dask_array(lengths=True) if hasattr(part, "to_dask_array") else part
-            for part in (X, y)
-        )
-        targets = targets if hasattr(targets, "__dask_graph__") else np.asarray(targets)
-        if any(np.isnan(length) for part in (inputs, targets) for length in part.shape):
-            raise ValueError(
-                "The arrays have chunks of unknown length: call compute_chunk_sizes() first."
-            )
-        source = _ArrayRows(inputs, targets)
-        if hasattr(X, "columns"):
-            source.columns = [str(name) for name in X.columns]
-        return source
     return None
 
 
