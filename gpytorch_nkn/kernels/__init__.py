@@ -28,7 +28,6 @@ from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import (
     DataAdaptiveHadamardKernel,
     cluster_centers as cluster_centers,
 )
-from gpytorch_nkn.kernels.distances import matern52_of as matern52_of
 from gpytorch_nkn.kernels.factors import check_factors as check_factors
 from gpytorch_nkn.kernels.feature_kernel import FeatureKernel as FeatureKernel
 from gpytorch_nkn.kernels.feature_prediction_strategy import (

@@ -1,13 +1,12 @@
 """The catalogue of kernels: one row for each class of which the package knows more than values.
 
-A row says how a kernel is called, which parameters it has and of what kind, how networks of it are
-evaluated in closed form, from which spectral measure random features are drawn, and what reports
+A row says how a kernel is called, which parameters it has and of what kind, from which spectral measure random features are drawn, and what reports
 and expansions say and do with it; :class:`gpytorch_nkn.kernels.kernel_row.KernelRow` lists the
 fields. All but the class and the name may be left out: a kernel of which nothing else is known
 takes part in networks by its values, and in expansions under its name.
 
-To add a kernel, write its class in a file of its own, with a
-:class:`gpytorch_nkn.kernels.formula.Formula` where it is to have a closed form, and add a row here.
+To add a kernel, write its class with its :class:`gpytorch_nkn.kernels.formula.Formula` in a file of
+its own, and add a row here.
 A kernel of your own is entered by ``gpytorch_nkn.kernels.register(KernelRow(MyKernel, ...))``.
 
 What counts for subclasses: the closed form, exact products and the name are those of the very

@@ -1,7 +1,6 @@
 """Maps of kernel values that keep them positive semi-definite."""
 
 from gpytorch_nkn.layers.activation import Activation, polynomial as polynomial
-from gpytorch_nkn.layers.half_horseshoe_prior import HalfHorseshoePrior
 from gpytorch_nkn.layers.layer import Layer
 from gpytorch_nkn.layers.linear import (
     Linear,
@@ -25,7 +24,6 @@ from gpytorch_nkn.layers.wiring import PAPER_WIRING, parse_wiring
 __all__ = [
     "PAPER_WIRING",
     "Activation",
-    "HalfHorseshoePrior",
     "Layer",
     "Linear",
     "LogNormalPrior",

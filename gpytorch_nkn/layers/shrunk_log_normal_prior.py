@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from gpytorch.priors import Prior
 from torch import Tensor
 from torch.distributions import constraints
 
 from gpytorch_nkn.layers.log_normal_prior import LogNormalPrior
-from gpytorch_nkn.layers.prior_without_moments import PriorWithoutMoments
 
 __all__ = ["ShrunkLogNormalPrior"]
 
 
-class ShrunkLogNormalPrior(PriorWithoutMoments):
+class _NoMomentError(NotImplementedError, AttributeError):
+    """What torch raises for such a distribution, and what ``hasattr`` takes for an answer."""
+
+
+class ShrunkLogNormalPrior(Prior):
     r"""Product of a log-normal and an exponential density, which draws values towards zero.
 
     .. math:: p(w) \propto \operatorname{LogNormal}(w \mid \mu, \sigma^2)\, \lambda e^{-\lambda w}
@@ -57,3 +61,10 @@ class ShrunkLogNormalPrior(PriorWithoutMoments):
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> ShrunkLogNormalPrior:
         """The same prior with a larger batch shape."""
         return ShrunkLogNormalPrior(self.log_normal.expand(batch_shape), self.rate)
+
+    mean = mode = stddev = variance = property()  # without a closed form; modules can be traced
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("mean", "mode", "stddev", "variance"):
+            raise _NoMomentError(f"{type(self).__name__} has no closed form of its {name}.")
+        return super().__getattr__(name)

@@ -9,7 +9,6 @@ from typing import Literal
 import torch
 from gpytorch.priors import GammaPrior, Prior
 
-from gpytorch_nkn.layers.half_horseshoe_prior import HalfHorseshoePrior
 from gpytorch_nkn.layers.layer import Layer
 from gpytorch_nkn.layers.linear import Linear
 from gpytorch_nkn.layers.log_normal_prior import log_normal_prior
@@ -25,7 +24,6 @@ PAPER_WIRING = "Linear8-Product4-Linear4-Product2-Linear1"
 # which lie around 1 / C.
 _SHRINKAGE_RATE = 2.0
 _L1_RATE = 3.0  # times C
-_HORSESHOE_SCALE = 0.1  # over C
 
 
 def parse_wiring(
@@ -34,7 +32,7 @@ def parse_wiring(
     *,
     batch_shape: torch.Size | None = None,
     priors: bool = False,
-    sparsity: Literal["l1", "horseshoe"] | None = None,
+    sparsity: Literal["l1"] | None = None,
     hidden_bias: float = 0.01,
     weights: Literal["softplus", "simplex"] = "softplus",
     skip: bool = False,
@@ -49,10 +47,8 @@ def parse_wiring(
             on biases around 0.01. That on weights is multiplied by an exponential density of
             rate 2, which draws the weights of connections that the data do not ask for towards
             zero.
-        sparsity: Prior on the weights in place of that one, with or without ``priors``, for few
-            connections that matter: ``"l1"``, exponential of rate 3 C (the lasso for weights
-            that are not negative); ``"horseshoe"``, half-horseshoe of scale 0.1 / C, which takes
-            less from weights that are large. ``None`` leaves them to ``priors``.
+        sparsity: ``"l1"`` for few connections that matter: an exponential prior of rate 3 C on the
+            weights in place of that one, with or without ``priors``.
         hidden_bias: Start value of the biases of all Linear layers but the last, and mode of
             their prior.
         weights: ``"softplus"`` or ``"simplex"``, see :class:`Linear`. The priors here are for
@@ -66,8 +62,8 @@ def parse_wiring(
 
     Reference: Sun et al. (2018), sections 5.1 to 5.3 and appendix J.
     """
-    if sparsity not in (None, "l1", "horseshoe"):
-        raise ValueError(f"sparsity must be 'l1', 'horseshoe' or None, got {sparsity!r}.")
+    if sparsity not in (None, "l1"):
+        raise ValueError(f"sparsity must be 'l1' or None, got {sparsity!r}.")
     if not 0 < hidden_bias < math.inf:
         raise ValueError(f"hidden_bias must be positive and finite, got {hidden_bias}.")
     if weights == "simplex" and (priors or sparsity is not None):
@@ -113,8 +109,6 @@ def parse_wiring(
 def _weight_prior(in_features: int, priors: bool, sparsity: str | None) -> Prior | None:
     if sparsity == "l1":
         return GammaPrior(1.0, _L1_RATE * in_features)
-    if sparsity == "horseshoe":
-        return HalfHorseshoePrior(_HORSESHOE_SCALE / in_features)
     if not priors:
         return None
     return ShrunkLogNormalPrior(log_normal_prior(1 / in_features, 1.5), _SHRINKAGE_RATE)

@@ -3,7 +3,6 @@ import math
 
 import pytest
 import torch
-from gpytorch.priors import NormalPrior
 
 from gpytorch_nkn.kernels import BivariateComplexExponentialKernel, ComplexExponentialKernel
 
@@ -60,31 +59,8 @@ def test_complex_matrix_is_hermitian_of_rank_one():
     assert eigenvalues[-1] > 0.5 and eigenvalues[:-1].abs().max() < 1e-12
 
 
-def test_one_pair_of_frequencies_is_shared_among_columns_without_ard():
-    kernel = BivariateComplexExponentialKernel().initialize(
-        frequencies=torch.tensor([[2.0], [0.5]])
-    )
-    x, y = torch.randn(4, 3), torch.randn(5, 3)
-    expected = kernel(x.sum(-1, keepdim=True), y.sum(-1, keepdim=True)).to_dense()
-    torch.testing.assert_close(kernel(x, y).to_dense(), expected)
-
-
 def test_gradients_of_the_two_frequencies_differ_at_the_start():
     kernel, x = BivariateComplexExponentialKernel(), torch.randn(6, 1)
     (kernel(x).to_dense() * torch.randn(6, 6)).sum().backward()
     first, second = kernel.frequencies.grad.flatten()
     assert abs(first - second) > 1e-3
-
-
-def test_frequency_prior_can_be_sampled():
-    kernel = BivariateComplexExponentialKernel(frequency_prior=NormalPrior(0.0, 3.0))
-    before = kernel.frequencies.clone()
-    kernel.sample_from_prior("frequency_prior")
-    assert (kernel.frequencies != before).all() and kernel.frequencies.shape == (2, 1)
-
-
-def test_prior_of_the_wrong_type_is_shown():
-    with pytest.raises(
-        TypeError, match=r"frequency_prior must be a gpytorch.priors.Prior, got 'a'"
-    ):
-        BivariateComplexExponentialKernel(frequency_prior="a")

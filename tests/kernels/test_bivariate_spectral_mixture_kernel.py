@@ -1,10 +1,8 @@
 import math
-import pickle
 
 import pytest
 import torch
-from gpytorch.constraints import GreaterThan, Interval
-from gpytorch.priors import GammaPrior, NormalPrior
+from gpytorch.constraints import Interval
 
 from gpytorch_nkn.kernels import BivariateSpectralMixtureKernel, SpectralComponentKernel
 
@@ -71,22 +69,6 @@ def test_values_are_means_over_the_spectral_density():
     assert sums.imag.abs().max() < 0.015
 
 
-@pytest.mark.parametrize("dims", [1, 2, 3, 4])
-@pytest.mark.parametrize("correlation", [0.0, 0.02, 0.7, 1.0])
-def test_positive_semi_definite_on_rough_inputs(dims, correlation):
-    kernel = BivariateSpectralMixtureKernel(3, ard_num_dims=dims)
-    shape = kernel.mixture_scales.shape
-    kernel.mixture_scales = 0.2 + torch.rand(shape)
-    kernel.correlations = correlation
-    kernel.initialize(frequencies=3 * torch.randn(3, 2, dims))
-    x = torch.cat([torch.randn(60, dims), 10 * torch.rand(20, dims), 0.01 * torch.randn(20, dims)])
-    matrix = kernel(x).to_dense().detach()
-    off_diagonal = matrix - matrix.diagonal().diag()
-    assert off_diagonal.min() < -0.2  # waves, not a bump
-    eigenvalues = torch.linalg.eigvalsh(matrix)
-    assert eigenvalues[0] > -1e-7 * eigenvalues[-1]
-
-
 def test_negative_correlations_would_not_be_a_kernel():
     """Why the correlation stays within 0 and 1."""
     x = torch.linspace(-2, 2, 9).unsqueeze(-1)
@@ -120,53 +102,6 @@ def test_functions_die_out_away_from_the_centre():
     length = 1 / (0.5 * math.sqrt(1 - 0.36))  # as the docstring says
     expected = 2.0 * torch.exp(-((x - 4.0) ** 2)[:, 0] / length**2)
     torch.testing.assert_close(kernel(x, diag=True), expected)
-
-
-def test_start_values_are_distinct_and_train_apart():
-    kernel = BivariateSpectralMixtureKernel(3, ard_num_dims=2, batch_shape=torch.Size([2]))
-    frequencies = kernel.frequencies.detach()
-    assert frequencies.shape == (2, 3, 2, 2)
-    assert len(frequencies[0].unique()) == 12 and torch.equal(frequencies[0], frequencies[1])
-    assert frequencies.abs().min() > 0.1 and frequencies.abs().max() < 1.2
-    torch.testing.assert_close(kernel.mixture_weights.sum(-1), torch.ones(2))
-    assert (frequencies[0, 1].prod(-1) < 0).all()  # another direction than the first component's
-    x = torch.randn(8, 2)
-    (kernel(x).to_dense() * torch.randn(8, 8)).sum().backward()
-    for parameter in (p for p in kernel.parameters() if p.requires_grad):
-        assert parameter.grad.abs().min() > 1e-6
-    gradients = kernel.frequencies.grad[0]
-    assert (gradients[:, 0] - gradients[:, 1]).abs().min() > 1e-5
-
-
-def test_priors_and_constraints():
-    kernel = BivariateSpectralMixtureKernel(
-        2,
-        weight_prior=GammaPrior(2.0, 2.0),
-        scale_prior=GammaPrior(2.0, 4.0),
-        correlation_prior=GammaPrior(2.0, 20.0),
-        frequency_prior=NormalPrior(0.0, 0.5),
-        weight_constraint=GreaterThan(0.1),
-        scale_constraint=Interval(0.01, 3.0),
-        correlation_constraint=Interval(0.0, 0.99),
-    )
-    kernel = pickle.loads(pickle.dumps(kernel))
-    before = {name: value.detach().clone() for name, value in kernel.named_parameters()}
-    names = {name: closure(module) for name, module, _, closure, _ in kernel.named_priors()}
-    torch.testing.assert_close(names["scale_prior"].view(2, 1), kernel.mixture_scales)
-    assert set(names) == {"weight_prior", "scale_prior", "correlation_prior", "frequency_prior"}
-    for name in names:
-        kernel.sample_from_prior(name)
-    changed = {n for n, value in kernel.named_parameters() if not torch.equal(value, before[n])}
-    assert changed == {"raw_weights", "raw_scales", "raw_correlations", "frequencies"}
-    assert kernel.mixture_weights.min() > 0.1 and kernel.correlations.max() < 0.99
-    assert kernel.correlations.shape == (2, 1)
-
-
-@pytest.mark.parametrize("learn_center", [False, True])
-def test_centre_is_trained_on_request_only(learn_center):
-    kernel = BivariateSpectralMixtureKernel(learn_center=learn_center)
-    trained = {name for name, p in kernel.named_parameters() if p.requires_grad}
-    assert ("center" in trained) == learn_center and "frequencies" in trained
 
 
 def test_wrong_arguments_are_shown():

@@ -1,7 +1,5 @@
 """Kernels of categories: BoTorch's values, and networks of mixed columns by every path."""
 
-import math
-
 import pytest
 import torch
 from botorch.models.kernels.categorical import CategoricalKernel as BoTorchKernel
@@ -113,9 +111,3 @@ def test_categories_add_to_and_multiply_the_other_columns():
 def test_wrong_columns_are_refused(cat_dims, error, message):
     with pytest.raises(error, match=message):
         NeuralKernelNetwork.tabular(3, cat_dims=cat_dims)
-
-
-def test_start_value_is_a_correlation():
-    kernel = NeuralKernelNetwork.additive(1, cat_dims=[0]).primitives[0]
-    value = kernel(torch.tensor([[1.0]]), torch.tensor([[2.0]])).to_dense().item()
-    assert value == pytest.approx(math.exp(-1))

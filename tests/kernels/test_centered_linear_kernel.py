@@ -1,8 +1,6 @@
 import pytest
 import torch
-from gpytorch.constraints import Interval
 from gpytorch.kernels import LinearKernel
-from gpytorch.priors import GammaPrior
 
 from gpytorch_nkn.kernels import CenteredLinearKernel
 
@@ -37,19 +35,3 @@ def test_centre_is_trained_on_request_only(learn_center):
     trained = {name for name, p in kernel.named_parameters() if p.requires_grad}
     assert ("center" in trained) == learn_center and "raw_variance" in trained
     assert "center" in kernel.state_dict()
-
-
-def test_prior_and_constraint():
-    kernel = CenteredLinearKernel(
-        variance_prior=GammaPrior(2.0, 2.0), variance_constraint=Interval(0.01, 100.0)
-    )
-    before = kernel.variance.item()
-    kernel.sample_from_prior("variance_prior")
-    assert kernel.variance.item() != before and isinstance(kernel.raw_variance_constraint, Interval)
-    ((_, module, _, closure, _),) = kernel.named_priors()
-    torch.testing.assert_close(closure(module).view(1, 1), kernel.variance)
-
-
-def test_prior_of_the_wrong_type_is_shown():
-    with pytest.raises(TypeError, match=r"variance_prior must be a gpytorch.priors.Prior, got 3"):
-        CenteredLinearKernel(variance_prior=3)

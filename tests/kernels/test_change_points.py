@@ -1,18 +1,13 @@
 import math
-import pickle
-from copy import deepcopy
 
-import gpytorch
 import numpy as np
 import pytest
 import torch
-from botorch.models import SingleTaskGP
 from gpytorch.constraints import Interval
 from gpytorch.kernels import ConstantKernel, LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
-from gpytorch.priors import LogNormalPrior, NormalPrior
 
 from gpytorch_nkn.initialization import initialize_from_data
-from gpytorch_nkn.interpretation import decompose, expand
+from gpytorch_nkn.interpretation import expand
 from gpytorch_nkn.interpretation.expansion import words_of
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import ChangePointKernel, NeuralKernelNetwork, StepKernel
@@ -88,32 +83,6 @@ def test_two_steps_are_a_window():
     assert window[0, 0] < 1e-10 and window[9, 9] > 0.99 and window[-1, -1] < 1e-10
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("width", [1e-12, 1e-6, 1e12])
-def test_sharp_and_wide_changes_are_finite_with_their_gradients(dtype, width):
-    x = torch.linspace(0, 1e4, 9, dtype=dtype).unsqueeze(-1).requires_grad_()
-    kernel = ChangePointKernel(RBFKernel(), RBFKernel(), location=2500.0, width=width).to(dtype)
-    total = kernel(x).to_dense().sum()
-    found = torch.autograd.grad(total, [x, *kernel.parameters()], allow_unused=True)
-    assert total.isfinite() and total.dtype == dtype
-    assert all(gradient.isfinite().all() for gradient in found if gradient is not None)
-
-
-@pytest.mark.parametrize("side", ["before", "after"])
-def test_gradients_by_inputs_location_and_width(side):
-    kernel = StepKernel(side, location=0.4, width=0.3)
-    names = [name for name, _ in kernel.named_parameters()]
-    x, y = torch.rand(4, 1, requires_grad=True), torch.rand(3, 1, requires_grad=True)
-
-    def values(x, y, *numbers):
-        with gpytorch.settings.lazily_evaluate_kernels(False):
-            given = dict(zip(names, numbers, strict=True))
-            return torch.func.functional_call(kernel, given, (x, y)).to_dense()
-
-    numbers = [p.detach().requires_grad_() for p in kernel.parameters()]
-    assert torch.autograd.gradcheck(values, (x, y, *numbers))
-
-
 def test_parts_see_their_own_columns_and_change_along_another():
     x = torch.randn(7, 3)
     first, second = RBFKernel(active_dims=(0,)), LinearKernel(active_dims=(2,))
@@ -121,38 +90,6 @@ def test_parts_see_their_own_columns_and_change_along_another():
     s = torch.sigmoid((x[:, [1]] - 0.1) / 0.2)
     expected = (1 - s) * first(x).to_dense() * (1 - s.mT) + s * second(x).to_dense() * s.mT
     torch.testing.assert_close(kernel(x).to_dense(), expected)
-
-
-def test_priors_constraints_copies_and_batches():
-    kernel = ChangePointKernel(
-        RBFKernel(batch_shape=torch.Size([2])),
-        RBFKernel(batch_shape=torch.Size([2])),
-        location=torch.tensor([[[1.0]], [[2.0]]]),
-        width=0.5,
-        batch_shape=torch.Size([2]),
-        location_prior=NormalPrior(1.0, 2.0),
-        location_constraint=Interval(0.0, 5.0),
-        width_prior=LogNormalPrior(0.0, 1.0),
-    )
-    assert kernel.location.flatten().tolist() == pytest.approx([1.0, 2.0])
-    kernel.location = torch.tensor([[[3.0]], [[4.0]]])
-    kernel.sample_from_prior("width_prior")
-    with pytest.raises(RuntimeError):
-        kernel.location = torch.full((2, 1, 1), 6.0)
-        kernel.location.isfinite().all() or pytest.fail("outside of the constraint")
-    kernel.location = torch.tensor([[[3.0]], [[4.0]]])
-    x = torch.linspace(0, 5, 6).unsqueeze(-1)
-    matrix = kernel(x).to_dense()
-    assert matrix.shape == (2, 6, 6)
-    other = deepcopy(kernel).initialize(width=3.0)
-    other.load_state_dict(kernel.state_dict())
-    for copy in (other, pickle.loads(pickle.dumps(kernel))):
-        assert torch.equal(copy(x).to_dense(), matrix)
-    assert torch.equal(kernel[1](x).to_dense(), matrix[1])
-    log_prior = sum(prior.log_prob(get(m)).sum() for _, m, prior, get, _ in kernel.named_priors())
-    expected = NormalPrior(1.0, 2.0).log_prob(kernel.location).sum()
-    expected = expected + LogNormalPrior(0.0, 1.0).log_prob(kernel.width).sum()
-    torch.testing.assert_close(log_prior, expected)
 
 
 def test_bad_arguments():
@@ -242,14 +179,3 @@ def test_words_say_since_when_and_until_when():
     assert words(both, dates) == "a cycle of 1.00 yr, between March 1998 and March 1999"
     assert words(cycle * after, Units.plain(1)) == "a cycle of 12.0, from 98.0 on"
     assert expand(after, x).terms[0].label == "AFTER(98.0)"
-
-
-def test_components_of_both_sides_are_told_apart():
-    torch.manual_seed(0)
-    x = torch.linspace(0, 10, 60).unsqueeze(-1)
-    y = torch.where(x[:, 0] < 4, torch.randn(60), 3 * torch.sin(4 * x[:, 0]))
-    parts = RBFKernel().initialize(lengthscale=0.5), PeriodicKernel().initialize(period_length=1.6)
-    model = SingleTaskGP(x, y.unsqueeze(-1), covar_module=ChangePointKernel(*parts, location=4.0))
-    split = decompose(model)
-    names = " ".join(component.name for component in split.components)
-    assert "until 4.0" in names and "from 4.0 on" in names

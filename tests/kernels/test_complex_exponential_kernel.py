@@ -3,8 +3,6 @@ import math
 
 import pytest
 import torch
-from gpytorch.kernels import ScaleKernel
-from gpytorch.priors import NormalPrior
 
 from gpytorch_nkn.kernels import ComplexExponentialKernel
 
@@ -40,29 +38,3 @@ def test_period_is_two_pi_over_the_frequency_also_far_from_the_origin():
     kernel = ComplexExponentialKernel().initialize(frequency=2 * math.pi)
     x = torch.tensor([[0.3]])
     assert kernel(x + 1000, x).to_dense().item() == pytest.approx(1, abs=1e-9)
-
-
-def test_scale_kernel_around_it_scales_the_real_part():
-    kernel, x = ComplexExponentialKernel(), torch.randn(4, 1)
-    scaled = ScaleKernel(kernel).initialize(outputscale=3.0)
-    torch.testing.assert_close(scaled(x).to_dense(), 3 * torch.cos(x - x.mT))
-
-
-def test_frequency_prior_can_be_sampled():
-    kernel = ComplexExponentialKernel(ard_num_dims=2, frequency_prior=NormalPrior(0.0, 3.0))
-    kernel.sample_from_prior("frequency_prior")
-    assert (kernel.frequency != 1).all() and kernel.frequency.shape == (1, 2)
-    ((_, module, _, closure, _),) = kernel.named_priors()
-    assert torch.equal(closure(module).view(1, 2), kernel.frequency)
-
-
-def test_prior_of_the_wrong_type_is_shown():
-    with pytest.raises(
-        TypeError, match=r"frequency_prior must be a gpytorch.priors.Prior, got 1\.0"
-    ):
-        ComplexExponentialKernel(frequency_prior=1.0)
-
-
-def test_wrong_number_of_columns_is_shown():
-    with pytest.raises(RuntimeError, match=r"ard_num_dims argument\). Got 3"):
-        ComplexExponentialKernel(ard_num_dims=2)(torch.randn(4, 3)).to_dense()

@@ -1,5 +1,4 @@
 import math
-import pickle
 
 import pytest
 import torch
@@ -8,7 +7,7 @@ from torch import nn
 from torch.nn.functional import softplus
 
 from gpytorch_nkn.kernels import GeneralizedSpectralMixtureKernel
-from tests.kernels.contract import PROPERTIES, Subject, check_kernel
+from tests.kernels.contract import PROPERTIES, Subject
 
 WITH_PARAMETERS_IN_BATCHES = {
     "check_batch_shapes",
@@ -98,11 +97,6 @@ def test_contract_with_a_rough_spectrum(dim):
             check(subject)
 
 
-def test_contract_of_the_own_network_without_a_factory():
-    kernel = GeneralizedSpectralMixtureKernel(2, 2)
-    check_kernel(kernel, torch.randn(12, 2), torch.randn(5, 2))
-
-
 def test_gibbs_kernel_with_the_wrong_power_of_the_dimension_would_not_be_valid():
     """The test on rough inputs sees that: the power is D / 2."""
     x = 0.3 * torch.randn(60, 3)
@@ -147,40 +141,6 @@ def test_local_frequency_is_the_gradient_of_the_phase():
     assert (values - torch.cos(2 * math.pi * 3 * shift[:, 0])).abs().max() > 0.1
 
 
-def test_batches_of_kernels_and_inputs():
-    kernel = GeneralizedSpectralMixtureKernel(2, 2, batch_shape=torch.Size([3]))
-    x1, x2 = torch.randn(4, 1, 6, 2), torch.randn(3, 5, 2)
-    values = kernel(x1, x2).to_dense()
-    assert values.shape == (4, 3, 6, 5)
-    for i in range(4):
-        for j in range(3):
-            single = kernel[j](x1[i, 0], x2[j]).to_dense()
-            torch.testing.assert_close(values[i, j], single)
-    assert (values[:, 0] - values[:, 1]).abs().max() > 1e-3  # drawn apart
-    shared = GeneralizedSpectralMixtureKernel(spectrum=Spectrum(2, 1)).expand_batch(3)
-    one = shared(x1[0, 0]).to_dense()
-    assert one.shape == (3, 6, 6)
-    torch.testing.assert_close(one[0], one[2])
-
-
-def test_start_is_near_a_mixture_of_different_waves():
-    state = torch.get_rng_state()
-    kernel, again = (GeneralizedSpectralMixtureKernel(3, 2, seed=s) for s in (0, 0))
-    other = GeneralizedSpectralMixtureKernel(3, 2, seed=1)
-    assert torch.equal(torch.get_rng_state(), state)
-    x = torch.randn(50, 2)
-    torch.testing.assert_close(kernel(x).to_dense(), again(x).to_dense())
-    assert (kernel(x).to_dense() - other(x).to_dense()).abs().max() > 0.01
-    weight, lengthscale, frequency = kernel.components(x)
-    assert 0.5 < kernel(x, diag=True).min() and kernel(x, diag=True).max() < 2
-    assert 0.5 < lengthscale.min() and lengthscale.max() < 2
-    means = frequency.mean(0)
-    assert torch.pdist(means).min() > 0.05 and means.norm(dim=-1).max() < 0.5
-    assert (frequency - means).abs().max() < 0.3
-    (kernel(x).to_dense() * torch.randn(50, 50)).sum().backward()
-    assert all(p.grad.abs().max() > 1e-3 for p in kernel.parameters())
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_lengthscales_that_vanish_stay_finite(dtype):
     kernel = GeneralizedSpectralMixtureKernel(1, 1).to(dtype)
@@ -191,13 +151,6 @@ def test_lengthscales_that_vanish_stay_finite(dtype):
     matrix.sum().backward()
     assert matrix.isfinite().all() and matrix.diagonal().min() > 0.5
     assert all(p.grad.isfinite().all() for p in kernel.parameters())
-
-
-@pytest.mark.parametrize("spectrum", [nn.Identity(), nn.Unflatten(-1, (2, 1))])
-def test_wrong_spectrum_shape_is_named_in_the_error(spectrum):
-    kernel = GeneralizedSpectralMixtureKernel(spectrum=spectrum)
-    with pytest.raises(ValueError, match=r"shape \(5, 'Q', 4\).*got \(5, "):
-        kernel(torch.randn(5, 2)).to_dense()
 
 
 def test_wrong_arguments_are_shown():
@@ -211,10 +164,3 @@ def test_wrong_arguments_are_shown():
         GeneralizedSpectralMixtureKernel(spectrum=4)
     with pytest.raises(RuntimeError, match=r"made for input_dim=2, got inputs of shape \(4, 3\)"):
         GeneralizedSpectralMixtureKernel(1, 2)(torch.randn(4, 3)).to_dense()
-
-
-def test_kernel_with_a_spectrum_pickles():
-    kernel = GeneralizedSpectralMixtureKernel(spectrum=Spectrum(2, 1))
-    x = torch.randn(4, 2)
-    copy = pickle.loads(pickle.dumps(kernel))
-    torch.testing.assert_close(copy(x).to_dense(), kernel(x).to_dense())

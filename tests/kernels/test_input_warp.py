@@ -1,10 +1,7 @@
-import copy
-import pickle
-
 import pytest
 import torch
 from botorch.models.transforms.utils import kumaraswamy_warp
-from gpytorch.kernels import MaternKernel, MultitaskKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import MultitaskKernel, RBFKernel
 from torch.distributions import Kumaraswamy
 from torch.testing import assert_close
 
@@ -80,25 +77,6 @@ def test_slopes_of_first_and_second_order(shape, needed):
     assert torch.autograd.gradgradcheck(kumaraswamy, given, eps=step, atol=1e-4, rtol=1e-3)
 
 
-def test_gradients_where_the_exponent_is_elsewhere_too():
-    a = torch.tensor([[1.3]], dtype=torch.float64, requires_grad=True)
-    b = torch.tensor([[0.7]], dtype=torch.float64)
-    found = [
-        torch.autograd.grad(kumaraswamy(a / 3, a, b).sum(), a, create_graph=graph)[0]
-        for graph in (False, True)
-    ]
-    assert_close(found[0], found[1].detach())
-
-
-def test_other_dtypes_than_the_kernel_has():
-    whole = torch.tensor([[0, 1], [1, 1], [0, 0]])
-    for columns in (None, [0]):
-        kernel = InputWarpKernel(RBFKernel(), 2, columns=columns, concentration1=0.5).double()
-        expected = kernel(whole.double()).to_dense()
-        assert_close(kernel(whole).to_dense(), expected, check_dtype=False)
-        assert_close(kernel(whole.float()).to_dense(), expected, check_dtype=False)
-
-
 def test_curves_under_transforms_of_functions():
     x = 0.05 + 0.9 * X
     slopes = torch.func.vmap(torch.func.grad(lambda one: kumaraswamy(one, A[0], B[0]).sum()))(x)
@@ -106,26 +84,6 @@ def test_curves_under_transforms_of_functions():
         kumaraswamy(x.requires_grad_(), A, B).sum(), x, create_graph=False
     )
     assert_close(slopes, expected)
-
-
-def test_gradients_reach_inputs_and_exponents():
-    kernel = bent()
-    x = (0.05 + 0.9 * X[:4]).requires_grad_()
-    raw = [kernel.raw_concentration1, kernel.raw_concentration0]
-
-    def values(x, a, b):
-        kernel._parameters.update(raw_concentration1=a, raw_concentration0=b)
-        return kernel(x, x[:2] + 0.01).to_dense()
-
-    assert torch.autograd.gradcheck(values, (x, *(r.detach().requires_grad_() for r in raw)))
-
-
-def test_equal_inputs_of_two_graphs_both_have_their_gradient():
-    kernel = bent()
-    first, second = (X[:3].clone().requires_grad_() for _ in range(2))
-    kernel(first, second).to_dense().sum().backward()
-    assert_close(first.grad, second.grad)
-    assert first.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -156,16 +114,6 @@ def test_training_finds_the_curve():
         found = fit_best_of(model, restarts=1, initialize=None, recipe=recipe, progress=False)
         losses[len(columns)] = found.restarts[0].loss
     assert losses[2] < losses[0] - 5
-
-
-def test_copies_and_state():
-    kernel = bent(ScaleKernel(MaternKernel(ard_num_dims=3)).double())
-    expected = kernel(X).to_dense()
-    for made in (copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
-        assert_close(made(X).to_dense(), expected)
-    fresh = bent(ScaleKernel(MaternKernel(ard_num_dims=3)).double(), concentration1=1.0)
-    fresh.load_state_dict(kernel.state_dict())
-    assert_close(fresh(X).to_dense(), expected)
 
 
 def test_errors():

@@ -106,20 +106,6 @@ def test_some_cells_are_rows_and_columns_of_the_product(name):
         torch.testing.assert_close(kernel(x)[2:4, 1:3].to_dense(), expected[2:4, 1:3])
 
 
-def test_rectangles_are_written_out_only_where_that_is_less_work():
-    kernel = make()
-    cells = kernel.cells()
-    few, many = cells[::8], cells[torch.arange(59, 0, -1)]
-    with as_operator():
-        for first, second in ((cells[5:], many), (many, cells[:-2])):
-            operator = kernel(first, second).evaluate_kernel()
-            assert isinstance(operator, InterpolatedLinearOperator)
-            torch.testing.assert_close(operator.to_dense(), by_hand(kernel, first, second))
-        matrix = kernel(few, cells).evaluate_kernel()  # 8 x 60, the factors take 60 x 12
-        assert not isinstance(matrix, InterpolatedLinearOperator)
-        torch.testing.assert_close(matrix.to_dense(), by_hand(kernel, few, cells))
-
-
 def test_inputs_off_the_grid_have_exact_values():
     kernel = make()
     x1 = kernel.cells()[:50].clone()
@@ -130,16 +116,6 @@ def test_inputs_off_the_grid_have_exact_values():
             value = kernel(first, second).evaluate_kernel()
             assert not isinstance(value, MaskedLinearOperator | InterpolatedLinearOperator)
             torch.testing.assert_close(value.to_dense(), by_hand(kernel, first, second))
-
-
-def test_a_row_of_the_coordinates_of_a_group_must_match_as_a_whole():
-    kernel = make()
-    x = kernel.cells()[:50].clone()
-    x[0, 1:3] = torch.tensor([0.5, 2.0])  # each of them is in the coordinates, not both together
-    with as_operator():
-        value = kernel(x).evaluate_kernel()
-        assert not isinstance(value, MaskedLinearOperator | InterpolatedLinearOperator)
-        torch.testing.assert_close(value.to_dense(), by_hand(kernel, x, x))
 
 
 @pytest.mark.parametrize("kind", ["all", "mask", "order", "each its own"])
@@ -173,15 +149,6 @@ def test_batches_of_kernels_and_inputs_with_gradients(kind):
         right = torch.autograd.grad((by_hand(kernel, x, x) @ vector).square().sum(), parameters)
         for gradient, other in zip(gradients, right, strict=True):
             torch.testing.assert_close(gradient, other)
-
-
-def test_inputs_with_gradients_get_them():
-    kernel = make()
-    x = kernel.cells()[10:].requires_grad_()
-    with as_operator():
-        (gradient,) = torch.autograd.grad(kernel(x).to_dense()[2:].sum(), x)
-    (expected,) = torch.autograd.grad(by_hand(kernel, x, x)[2:].sum(), x)
-    torch.testing.assert_close(gradient, expected)
 
 
 class Model(ExactGP):

@@ -1,23 +1,17 @@
-import copy
 import math
 
 import gpytorch
 import pytest
 import torch
-from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from gpytorch.kernels import RBFKernel, RFFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import GammaPrior, NormalPrior
-from linear_operator.operators import LowRankRootLinearOperator, RootLinearOperator
+from linear_operator.operators import RootLinearOperator
 
-from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.kernels import (
     BivariateComplexExponentialKernel,
-    NeuralKernelNetwork,
     NonStationarySpectralKernel,
 )
-from gpytorch_nkn.layers import Linear, Product
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 
 MANY = 200_000  # pairs, for expectations; their standard error is below 0.0023
@@ -167,92 +161,6 @@ def test_frequencies_of_a_pair_start_with_the_correlation_asked_for():
     assert second.std().item() == pytest.approx(1.0, abs=0.01)
 
 
-def test_angular_frequencies_are_in_units_of_the_input():
-    kernel = spread(NonStationarySpectralKernel(4, 2, batch_shape=torch.Size([3])))
-    expected = kernel.frequencies / kernel.lengthscale.unsqueeze(-3)
-    assert kernel.angular_frequencies.shape == (3, 2, 4, 2)
-    torch.testing.assert_close(kernel.angular_frequencies, expected)
-
-
-def test_seeds_differ_and_leave_the_random_state_alone():
-    before = torch.get_rng_state()
-    one, same, other = (NonStationarySpectralKernel(4, 2, seed=seed) for seed in (1, 1, 2))
-    assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(one.frequencies, same.frequencies)
-    assert not torch.allclose(one.frequencies, other.frequencies)
-
-
-def test_what_is_trained():
-    frequencies = {"mean_frequencies", "half_differences"}
-    names = {*frequencies, "raw_lengthscale", "raw_outputscale"}
-
-    def trained(**options):
-        kernel = NonStationarySpectralKernel(4, 2, features="phi", **options)
-        return {name for name, p in kernel.named_parameters() if p.requires_grad}
-
-    assert trained() == names
-    assert trained(learn_frequencies=False) == names - frequencies
-    assert trained(learn_envelopes=True) == names | {"envelope_phases"}
-    assert trained(learn_lengthscale=False) == names - {"raw_lengthscale"}
-    assert NonStationarySpectralKernel(4, 2, ard=False).lengthscale.shape == (1, 1)
-    assert NonStationarySpectralKernel(4, 2).lengthscale.shape == (1, 2)
-
-
-def test_values_are_operators_of_low_rank():
-    kernel = NonStationarySpectralKernel(3, 2)
-    x = torch.randn(50_000, 2)
-    operator = kernel(x).evaluate_kernel()  # 20 GB as a matrix
-    assert isinstance(operator, LowRankRootLinearOperator)
-    product = operator @ torch.ones(50_000, 1)
-    assert product.shape == (50_000, 1)
-    assert isinstance(kernel(x[:5]).evaluate_kernel(), RootLinearOperator)
-    assert kernel.feature_dim == kernel.features(x).size(-1) == 6
-    assert NonStationarySpectralKernel(3, 2, features="phi").feature_dim == 3
-
-
-def test_priors_can_be_sampled_and_count():
-    kernel = NonStationarySpectralKernel(
-        4,
-        2,
-        frequency_prior=NormalPrior(torch.tensor(0.0), torch.tensor(1.0)),
-        difference_prior=0.2,
-        outputscale_prior=GammaPrior(2.0, 1.0),
-        lengthscale_prior=GammaPrior(3.0, 1.0),
-    )
-    assert {name for name, *_ in kernel.named_priors()} == {
-        "frequency_prior",
-        "difference_prior",
-        "outputscale_prior",
-        "lengthscale_prior",
-    }
-    before = copy.deepcopy(kernel.state_dict())
-    torch.manual_seed(0)
-    kernel.sample_from_prior("frequency_prior")
-    kernel.sample_from_prior("difference_prior")
-    kernel.sample_from_prior("outputscale_prior")
-    assert not torch.equal(kernel.mean_frequencies, before["mean_frequencies"])
-    assert 0.05 < kernel.half_differences.std() < 0.5
-    assert not torch.equal(kernel.raw_outputscale, before["raw_outputscale"])
-
-
-@pytest.mark.parametrize("batch_shape", [(), (3,)])
-def test_a_number_for_a_prior_is_a_deviation_from_the_start(batch_shape):
-    kernel = NonStationarySpectralKernel(
-        4, 2, frequency_prior=0.3, difference_prior=0.1, batch_shape=torch.Size(batch_shape)
-    )
-    start = kernel.mean_frequencies.detach().clone()
-    kernel.mean_frequencies.data += 0.6
-    kernel.half_differences.data.fill_(0.2)
-    density = {}
-    for name, _, prior, get, _ in kernel.named_priors():
-        density[name] = prior.log_prob(get(kernel))
-    for name, deviation in (("frequency_prior", 0.3), ("difference_prior", 0.1)):
-        expected = -2.0 - math.log(deviation) - 0.5 * math.log(2 * math.pi)
-        torch.testing.assert_close(
-            density[name].view(start.shape), torch.full_like(start, expected)
-        )
-
-
 def test_pairs_can_be_set():
     kernel = NonStationarySpectralKernel(4, 2, batch_shape=torch.Size([3]))
     pairs = torch.randn(3, 2, 4, 2)
@@ -289,14 +197,6 @@ def test_pairs_can_be_set():
 def test_errors(error, message, arguments, options):
     with pytest.raises(error, match=message):
         NonStationarySpectralKernel(*arguments, **options)
-
-
-def test_a_wrong_number_of_columns_is_refused():
-    kernel = NonStationarySpectralKernel(4, 2, ard=False)
-    with pytest.raises(ValueError, match=r"inputs of 2 columns, got shape \(5, 3\)"):
-        kernel(torch.randn(5, 3)).to_dense()
-    with pytest.raises(ValueError, match="inputs of 2 columns"):
-        kernel.features(torch.randn(5, 1))
 
 
 def data(outputs=1, rows=40):
@@ -400,70 +300,6 @@ def test_posteriors_have_gradients_by_the_inputs():
     assert torch.autograd.gradcheck(moments, [test])
 
 
-@pytest.mark.parametrize("fit", [fit_gpytorch_mll, None])
-def test_fits_in_botorch_and_with_restarts(fit):
-    x, y = data(rows=60)
-    model = SingleTaskGP(x, y, covar_module=NonStationarySpectralKernel(8, 3))
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    with torch.no_grad():
-        before = mll(model(*model.train_inputs), model.train_targets)
-    if fit is None:
-        recipe = Recipe(adam_steps=40, lbfgs_iterations=40)
-        model = fit_best_of(model, restarts=2, seed=0, recipe=recipe).model.train()
-        mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    else:
-        fit(mll, optimizer_kwargs={"options": {"maxiter": 40}}, warning_handler=lambda w: True)
-        mll.train()
-    with torch.no_grad():
-        after = mll(model(*model.train_inputs), model.train_targets)
-    assert after > before + 0.3
-    error = model.eval().posterior(x).mean - y
-    assert error.square().mean() < 0.1 * y.var()
-
-
-def test_a_primitive_of_a_network():
-    b = torch.Size([2])
-    pairs = spread(NonStationarySpectralKernel(5, 3, batch_shape=b))
-    rbf = RBFKernel(batch_shape=b)
-    layers = [Linear(2, 4, batch_shape=b), Product(4, 2), Linear(2, 1, batch_shape=b)]
-    network = NeuralKernelNetwork([pairs, rbf], layers)
-    x, y = torch.randn(5, 3), torch.randn(4, 3)
-    values = torch.stack([pairs(x, y).to_dense(), rbf(x, y).to_dense()])
-    first, _, last = layers
-    hidden = torch.einsum("bop,pbij->boij", first.weight, values) + first.bias[..., None, None]
-    products = hidden.unflatten(1, (2, 2)).prod(2)
-    expected = torch.einsum("bop,bpij->boij", last.weight, products) + last.bias[..., None, None]
-    torch.testing.assert_close(network(x, y).to_dense(), expected.squeeze(1))
-
-
-def test_in_a_variational_gp():
-    class Variational(gpytorch.models.ApproximateGP):
-        def __init__(self, points, kernel):
-            distribution = gpytorch.variational.CholeskyVariationalDistribution(len(points))
-            super().__init__(gpytorch.variational.VariationalStrategy(self, points, distribution))
-            self.mean_module = gpytorch.means.ConstantMean()
-            self.covar_module = kernel
-
-        def forward(self, x):
-            return gpytorch.distributions.MultivariateNormal(
-                self.mean_module(x), self.covar_module(x)
-            )
-
-    x, y = data(rows=60)
-    model = Variational(x[:12].clone(), NonStationarySpectralKernel(8, 3))
-    likelihood = gpytorch.likelihoods.GaussianLikelihood()
-    mll = gpytorch.mlls.VariationalELBO(likelihood, model, len(x))
-    optimizer = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.05)
-    losses = []
-    for _ in range(60):
-        optimizer.zero_grad()
-        loss = -mll(model(x), y.squeeze(-1))
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] - 0.5
-
-
 @pytest.mark.parametrize("policy", ["mask", "fill"])
 def test_missing_observations_are_left_out(policy):
     x, y = data(2)
@@ -504,19 +340,3 @@ def test_gradients_flow_through_what_is_kept_if_they_are_to():
     torch.testing.assert_close(
         noise.grad.sum(), (means[0] - means[1]) / (2 * step), rtol=1e-4, atol=0
     )
-
-
-def test_batches_of_fantasies():
-    x, y = data()
-    model = SingleTaskGP(
-        x, y, covar_module=spread(NonStationarySpectralKernel(6, 3)), outcome_transform=None
-    ).eval()
-    test = 3 * torch.rand(4, 3) + 1
-    model.posterior(test)
-    more_x, more_y = 3 * torch.rand(2, 3) + 1, torch.randn(5, 2, 1)
-    fantasies = model.condition_on_observations(more_x, more_y).posterior(test)
-    assert fantasies.mean.shape == (5, 4, 1)
-    for number in range(5):
-        one = model.condition_on_observations(more_x, more_y[number]).posterior(test)
-        torch.testing.assert_close(fantasies.mean[number], one.mean)
-        torch.testing.assert_close(fantasies.variance[number], one.variance)

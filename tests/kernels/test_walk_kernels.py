@@ -1,23 +1,15 @@
 """Processes that start at an origin: against integrals, simulations, filters and what is known."""
 
 import math
-import pickle
-from copy import deepcopy
 
-import gpytorch
 import pytest
 import torch
-from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import ConstantKernel, PeriodicKernel, RBFKernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ConstantMean
-from gpytorch.models import ExactGP
+from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
 from scipy.integrate import dblquad, quad
 
-from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.initialization import initialize_from_data
-from gpytorch_nkn.interpretation import decompose, expand, report
+from gpytorch_nkn.interpretation import expand
 from gpytorch_nkn.interpretation.expansion import words_of
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import (
@@ -111,15 +103,6 @@ def test_limits_of_damped_trends():
     torch.testing.assert_close(kernel(x).to_dense(), expected, rtol=1e-5, atol=0)
 
 
-def test_forecasts_of_damped_trends_level_off():
-    kernel = DampedTrendKernel()
-    kernel.lengthscale = 2.0
-    x, ahead = torch.arange(1.0, 9.0).unsqueeze(-1), torch.tensor([[9.0], [10.0], [40.0], [41.0]])
-    weights = torch.linalg.solve(kernel(x).to_dense(), 0.5 * x[:, 0])
-    steps = (kernel(ahead, x).to_dense() @ weights).diff()
-    assert 0.1 < steps[0] < 0.5 and steps[2].abs() < 1e-6
-
-
 @pytest.mark.parametrize("cls", KERNELS)
 def test_nothing_happens_ahead_of_the_origin(cls):
     kernel = cls(origin=1.0)
@@ -152,37 +135,6 @@ def test_the_best_forecast_is_the_last_level_or_the_last_direction():
 
 
 @pytest.mark.parametrize("cls", KERNELS)
-def test_gradients_of_origin_and_unit(cls):
-    kernel = cls(origin=-0.7, unit=1.3).requires_grad_(True)
-    x, y = torch.rand(4, 1).requires_grad_(True), torch.rand(3, 1).requires_grad_(True)
-    names = ["origin", "unit", "raw_lengthscale"][: len(list(kernel.parameters()))]
-
-    def values(x, y, *numbers):
-        given = dict(zip(names, numbers, strict=True))
-        with gpytorch.settings.lazily_evaluate_kernels(False):
-            return torch.func.functional_call(kernel, given, (x, y)).to_dense()
-
-    numbers = [kernel.get_parameter(name).detach().requires_grad_(True) for name in names]
-    assert torch.autograd.gradcheck(values, (x, y, *numbers))
-
-
-def test_settings_are_kept_by_copies_and_not_trained():
-    kernel = WienerKernel(origin=-2.0, unit=torch.full((3, 1, 1), 4.0), batch_shape=torch.Size([3]))
-    assert not any(parameter.requires_grad for parameter in kernel.parameters())
-    assert kernel.origin.shape == kernel.unit.shape == (3, 1, 1)
-    other = WienerKernel(batch_shape=torch.Size([3]))
-    other.load_state_dict(kernel.state_dict())
-    x = torch.rand(4, 1)
-    matrix = kernel(x).to_dense()
-    for copy in (other, deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
-        assert torch.equal(copy(x).to_dense(), matrix)
-    assert torch.equal(kernel[1](x).to_dense(), matrix[1])
-    moved = pickle.loads(pickle.dumps(kernel))
-    initialize_from_data(moved, x, x[:, 0])
-    assert (moved.origin == -2.0).all() and (moved.unit == 4.0).all()
-
-
-@pytest.mark.parametrize("cls", KERNELS)
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_start_values_from_data(cls, scale):
     x = torch.stack([torch.rand(50), scale * torch.arange(50.0).flip(0) + 3.0], -1)
@@ -211,12 +163,6 @@ def test_bad_arguments(cls):
         cls()(torch.rand(3, 2)).to_dense()
 
 
-@pytest.mark.parametrize("options", [{"origin": math.nan}, {"unit": math.inf}])
-def test_numbers_must_be_finite(options):
-    with pytest.raises(ValueError, match="must be finite, got"):
-        WienerKernel(**options)
-
-
 def test_expansion_knows_equal_walks_and_keeps_others_apart():
     layers = [Linear(4, 1, bias=False)]
     walks = [WienerKernel(origin=o, active_dims=(0,)) for o in (-1.0, -1.0, -2.0)]
@@ -243,56 +189,12 @@ def test_words():
     assert words(walk * trend) == "a trend whose slope wanders times a random walk"
 
 
-class SeriesGP(ExactGP):
-    def __init__(self, x, y, kernel):
-        super().__init__(x, y, GaussianLikelihood().initialize(noise=0.01))
-        self.mean_module, self.covar_module = ConstantMean(), kernel
-
-    def forward(self, x):
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
-def test_a_walk_is_found_and_told():
-    torch.manual_seed(0)
-    x = torch.arange(120.0).unsqueeze(-1)
-    y = torch.randn(120).cumsum(0)
-
-    kernel = ScaleKernel(WienerKernel()) + ScaleKernel(IntegratedWienerKernel())
-    model = fit_best_of(SeriesGP(x, y, kernel), restarts=1).model
-    walk = model.covar_module.kernels[0]
-    assert walk.base_kernel.origin.item() == -1.0
-    step = walk.outputscale.item() / walk.base_kernel.unit.item()  # variance of a step
-    assert step == pytest.approx(1.0, abs=0.5)
-    assert [component.name for component in decompose(model).components] == ["trend"]
-    assert "random walk" in str(report(model))
-
-
-def test_a_wiener_process_with_a_constant_forgets_its_origin():
-    """Conditioned on a first value, walks from any two origins ahead of it are the same."""
-    x = torch.tensor([[1.0], [1.5], [3.0]])
-    posteriors = []
-    for origin in (0.0, -50.0):
-        matrix = WienerKernel(origin=origin)(x).to_dense()
-        posteriors.append(matrix - matrix[:, :1] @ matrix[:1] / matrix[0, 0])
-    torch.testing.assert_close(*posteriors)
-    assert posteriors[0][2, 2].item() == pytest.approx(2.0)
-    level = ConstantKernel().initialize(constant=torch.tensor([50.0]))
-    torch.testing.assert_close(
-        (WienerKernel() + level)(x).to_dense(), WienerKernel(origin=-50.0)(x).to_dense()
-    )
-
-
 def test_single_precision_far_from_zero():
     times = 1.6e9 + 3600 * torch.arange(50.0, dtype=torch.float64).unsqueeze(-1)  # hours in seconds
     kernel = WienerKernel(origin=1.6e9 - 3600, unit=3600.0)
     expected = torch.minimum(torch.arange(1.0, 51.0)[:, None], torch.arange(1.0, 51.0))
     torch.testing.assert_close(kernel(times).to_dense(), expected.double())
     assert math.isclose(kernel(times).to_dense()[-1, -1].item(), 50.0)
-
-
-def test_one_term_of_a_forecast_may_be_a_word():
-    network = NeuralKernelNetwork.forecast(origin=0.0, terms="walk")
-    assert [type(kernel) for kernel in network.primitives] == [WienerKernel]
 
 
 def test_covariates_of_a_forecast_have_terms_of_their_own():

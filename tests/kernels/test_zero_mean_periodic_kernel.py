@@ -1,11 +1,9 @@
 import math
 
-import gpytorch
 import mpmath
 import pytest
 import torch
-from gpytorch.kernels import PeriodicKernel, RBFKernel
-from gpytorch.priors import GammaPrior
+from gpytorch.kernels import PeriodicKernel
 from scipy import integrate, special
 
 from gpytorch_nkn.kernels import ZeroMeanPeriodicKernel
@@ -59,18 +57,6 @@ def test_long_lengthscale_gives_the_cosine():
     torch.testing.assert_close(kernel_with(1e7, 1.3)(x).to_dense(), expected, atol=1e-6, rtol=0)
 
 
-def test_short_lengthscale_gives_repeated_squared_exponentials():
-    """exp(-2 z sin^2(pi tau / p)) is about exp(-2 z (pi tau / p)^2) for a large z."""
-    lengthscale, period = 1e-4, 2.0
-    rbf = RBFKernel().initialize(lengthscale=period * math.sqrt(lengthscale) / (2 * math.pi))
-    x, y = torch.zeros(1, 1), torch.linspace(0, 0.01, 6).unsqueeze(-1)
-    mean = special.i0e(1 / lengthscale)
-    expected = (rbf(x, y).to_dense() - mean) / (1 - mean)
-    values = kernel_with(lengthscale, period)(x, y + 3 * period).to_dense()
-    assert values.min() < 0.2
-    torch.testing.assert_close(values, expected, atol=1e-4, rtol=1e-3)
-
-
 def test_mean_over_a_period_is_zero_in_every_dimension():
     kernel = ZeroMeanPeriodicKernel(ard_num_dims=2)
     kernel.initialize(lengthscale=torch.tensor([[0.5, 2.0]]))
@@ -101,34 +87,3 @@ def test_float32_is_accurate_on_both_sides_of_the_switch():
         expected = kernel(x).to_dense()
         values = kernel.float()(x.float()).to_dense().double()
         torch.testing.assert_close(values, expected, atol=1e-4, rtol=0)
-
-
-@pytest.mark.parametrize("lengthscale", [0.02, 1.0, 99.0, 101.0, 1e4])
-def test_gradcheck_on_both_sides_of_the_switch(lengthscale):
-    kernel = kernel_with(lengthscale, 0.8)
-    x, y = torch.rand(3, 1).requires_grad_(), torch.rand(2, 1)
-    y = torch.cat([y, x[:1].detach()]).requires_grad_()  # a coincident point
-
-    raw = dict(kernel.named_parameters())
-
-    def function(x, y, *values):
-        replaced = dict(zip(raw, values, strict=True))
-        with gpytorch.settings.lazily_evaluate_kernels(False):
-            return torch.func.functional_call(kernel, replaced, (x, y)).to_dense()
-
-    assert torch.autograd.gradcheck(function, (x, y, *raw.values()))
-
-
-def test_priors_can_be_sampled():
-    kernel = ZeroMeanPeriodicKernel(
-        period_length_prior=GammaPrior(2.0, 2.0), lengthscale_prior=GammaPrior(2.0, 2.0)
-    )
-    before = kernel.period_length.item(), kernel.lengthscale.item()
-    for name, module, _, closure, _ in kernel.named_priors():
-        module.sample_from_prior(name)
-        assert closure(module).item() not in before
-
-
-def test_prior_of_the_wrong_type_is_shown():
-    with pytest.raises(TypeError, match=r"period_length_prior must be .*Prior, got 0\.5"):
-        ZeroMeanPeriodicKernel(period_length_prior=0.5)

@@ -22,21 +22,6 @@ def test_exponential_of_real_and_complex_values():
     np.testing.assert_allclose(Activation(1, "exp")(torch.tensor([[1.5]])).item(), np.exp(1.5))
 
 
-def test_kernel_matrices_stay_positive_semi_definite():
-    feature = torch.randn(8, 3, dtype=torch.complex128)
-    matrix = (feature @ feature.mH).flatten().unsqueeze(0)
-    for coefficients in ("exp", [0.0, 0.5, 0.0, 2.0]):
-        out = Activation(1, coefficients)(0.1 * matrix).view(8, 8)
-        assert torch.linalg.eigvalsh(out)[0] > -1e-10 * out.abs().max()
-
-
-def test_dtype_is_kept_and_gradients_are_right():
-    assert Activation(1, [0.1, 2.0])(torch.ones(1, 2, dtype=torch.float32)).dtype == torch.float32
-    values = torch.tensor([[0.0, 0.4, -1.0]], requires_grad=True)
-    for coefficients in ("exp", [0.2, 0.0, 1.5, 0.3]):
-        assert torch.autograd.gradcheck(Activation(1, coefficients), (values,))
-
-
 @pytest.mark.parametrize(
     "coefficients, got",
     [
@@ -52,14 +37,3 @@ def test_wrong_coefficients_are_shown(coefficients, got):
         ValueError, match=f"needs finite coefficients, none of them negative .*{got}"
     ):
         Activation(2, coefficients)
-
-
-def test_only_exp_has_a_name():
-    with pytest.raises(
-        ValueError, match=r"'exp' or a sequence of non-negative numbers, got 'relu'"
-    ):
-        Activation(2, "relu")
-
-
-def test_representation_shows_the_coefficients():
-    assert repr(Activation(2, [1, 0.5])) == "Activation(2, (1.0, 0.5))"

@@ -15,11 +15,6 @@ def test_values_are_the_products_of_neighbouring_groups(widths, dtype):
     np.testing.assert_allclose(out, expected, rtol=1e-12)
 
 
-def test_groups_are_neighbours():
-    values = torch.tensor([2.0, 3.0, 5.0, 7.0]).unsqueeze(-1)
-    assert Product(4, 2)(values).flatten().tolist() == [6.0, 35.0]
-
-
 @pytest.mark.parametrize("groups", [(1, 2, 1), (3, 1), (1, 1, 2)])
 def test_groups_of_several_sizes(groups):
     values = torch.randn(2, 4, 5)
@@ -39,14 +34,6 @@ def test_groups_must_add_up(groups):
 def test_groups_must_be_integers(groups):
     with pytest.raises(TypeError, match="groups must be integers, got"):
         Product(3, 2, groups=groups)
-
-
-def test_groups_of_numpy():
-    assert repr(Product(3, 2, groups=np.array([2, 1]))) == "Product(3, 2, groups=(2, 1))"
-
-
-def test_layer_has_no_parameters():
-    assert list(Product(4, 2).parameters()) == []
 
 
 def test_gradients_at_zeros():

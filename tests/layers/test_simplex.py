@@ -55,22 +55,6 @@ def test_weights_and_bias_sum_to_one_wherever_the_raw_values_go(batch_shape, bia
         torch.testing.assert_close(one, torch.ones(*batch_shape, 3, 5))
 
 
-def test_complex_values():
-    layer, values = simplex(3, 2), torch.randn(3, 5, dtype=torch.complex128)
-    expected = shares_of(layer)[:, :3] @ values.numpy() + shares_of(layer)[:, 3:]
-    np.testing.assert_allclose(layer(values).detach().numpy(), expected, rtol=1e-12)
-
-
-def test_batch_of_layers_equals_one_layer_at_a_time():
-    layer, values = simplex(3, 2, batch_shape=torch.Size([4])), torch.randn(4, 3, 6)
-    for raw in layer.parameters():
-        raw.data.normal_()
-    out = layer(values)
-    for i in range(4):
-        expected = layer.weight[i] @ values[i] + layer.bias[i].unsqueeze(-1)
-        torch.testing.assert_close(out[i], expected)
-
-
 def test_start_weights_are_those_of_other_layers_divided_by_their_sum():
     usual = Linear(6, 5, seed=3, initial_bias=0.5)
     for bias in (True, False):
@@ -111,16 +95,6 @@ def test_a_bias_that_is_set_is_read_and_the_weights_keep_their_ratios(dtype, val
     torch.testing.assert_close(layer.weight.sum(-1), 1 - wanted, rtol=100 * eps, atol=eps)
 
 
-def test_values_that_broadcast_can_be_set():
-    layer = simplex(3, 2, batch_shape=torch.Size([2]))
-    layer.weight = torch.tensor([[0.1], [0.2]])
-    torch.testing.assert_close(layer.weight, torch.tensor([[[0.1] * 3, [0.2] * 3]] * 2))
-    torch.testing.assert_close(layer.bias, torch.tensor([[0.7, 0.4]] * 2))
-    layer.bias = 0.1
-    torch.testing.assert_close(layer.bias, torch.full((2, 2), 0.1))
-    torch.testing.assert_close(layer.weight, torch.full((2, 2, 3), 0.3))
-
-
 def test_weights_of_exactly_zero():
     layer = simplex(3, 3)
     layer.weight = torch.tensor([[0.0, 0.6, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
@@ -137,15 +111,6 @@ def test_weights_of_exactly_zero():
     torch.testing.assert_close(layer.weight, torch.tensor([[0.2, 0.3, 0.4]] * 3))
 
 
-def test_zeros_do_not_move_the_raw_values_of_the_others():
-    """Priors on raw values would see where they are."""
-    layer, other = simplex(3, 1), simplex(4, 1)
-    layer.weight = torch.tensor([[0.2, 0.3, 0.1]])
-    other.weight = torch.tensor([[0.2, 0.3, 0.1, 0.0]])
-    torch.testing.assert_close(other.raw_weight[:, :3], layer.raw_weight)
-    torch.testing.assert_close(other.raw_bias, layer.raw_bias)
-
-
 @pytest.mark.parametrize("bias", [True, False])
 def test_without_slack_what_does_not_sum_to_one_is_refused(bias):
     layer = simplex(2, 1, bias=bias)
@@ -159,36 +124,6 @@ def test_without_slack_what_does_not_sum_to_one_is_refused(bias):
         with pytest.raises(ValueError, match=r"bias=False, got the bias 0\.5"):
             layer.bias = 0.5
     assert torch.equal(layer.weight, before)
-
-
-@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf")])
-def test_weights_and_biases_must_be_finite_and_non_negative(value):
-    layer = simplex(2, 1)
-    with pytest.raises(ValueError, match=r"weight must be finite and non-negative, got .*"):
-        layer.weight = torch.tensor([[0.1, value]])
-    with pytest.raises(ValueError, match=rf"bias must be finite and non-negative, got {value}"):
-        layer.bias = value
-
-
-def test_a_bias_above_one_is_refused():
-    with pytest.raises(ValueError, match=r"a bias must be at most 1, got 1\.5"):
-        simplex(2, 1).bias = 1.5
-
-
-def test_wrong_arguments_are_named():
-    with pytest.raises(ValueError, match="weights must be 'softplus' or 'simplex', got 'convex'"):
-        Linear(2, 1, weights="convex")
-    with pytest.raises(ValueError, match=r"shape ... x \(2, 3\), got \(3, 2\)"):
-        simplex(3, 2).weight = torch.full((3, 2), 0.1)
-
-
-def test_raw_values_have_no_constraints():
-    assert list(simplex(3, 2).named_constraints()) == []
-    assert len(list(Linear(3, 2).named_constraints())) == 2
-
-
-def test_representation():
-    assert repr(simplex(3, 2, bias=False)) == "Linear(3, 2, weights='simplex', bias=False)"
 
 
 @pytest.mark.parametrize("batch_shape", [torch.Size(), torch.Size([2])])
@@ -233,31 +168,6 @@ def test_raw_priors_are_centred_on_the_values_of_the_moment(bias, batch_shape):
     torch.testing.assert_close(center.expand_as(layer.raw_weight), layer.raw_weight.detach())
     powers = center.exp()
     torch.testing.assert_close(powers[0] / powers[0, 0], torch.tensor([1.0, 1.5, 2.5]))
-
-
-def test_raw_priors_need_a_simplex_and_a_scale():
-    with pytest.raises(ValueError, match=r"a simplex and a positive scale, got .*softplus.*, 1\.0"):
-        Linear(3, 2).add_raw_priors()
-    with pytest.raises(ValueError, match=r"positive scale, got weights='simplex', 0"):
-        simplex(3, 2).add_raw_priors(scale=0)
-
-
-def test_state_dict():
-    layer, other = simplex(3, 2, seed=1), simplex(3, 2, seed=2)
-    assert not torch.equal(layer.weight, other.weight)
-    other.load_state_dict(layer.state_dict())
-    assert torch.equal(layer.weight, other.weight)
-
-
-def test_gradcheck():
-    layer, values = simplex(3, 2), torch.randn(3, 4, requires_grad=True)
-    parameters = dict(layer.named_parameters())
-
-    def function(values, *raw):
-        return torch.func.functional_call(layer, dict(zip(parameters, raw, strict=True)), (values,))
-
-    assert torch.autograd.gradcheck(function, (values, *parameters.values()))
-    assert torch.autograd.gradgradcheck(function, (values, *parameters.values()))
 
 
 def test_a_prior_on_raw_weights_leaves_pruned_ones_alone():

@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-from gpytorch.priors import HorseshoePrior
 
 from gpytorch_nkn.layers import PAPER_WIRING, Linear, Product, parse_wiring
 
@@ -19,22 +18,6 @@ def test_wiring_of_the_paper():
         (Product, 4, 2),
         (Linear, 2, 1),
     ]
-
-
-def test_products_of_products_and_wide_layers():
-    expected = [(Linear, 3, 12), (Product, 12, 6), (Product, 6, 1)]
-    assert shapes(parse_wiring("Linear12-Product6-Product1", 3)) == expected
-
-
-def test_linear_layers_of_one_shape_start_differently():
-    layers = parse_wiring("Linear4-Linear4-Linear1", 4)
-    assert not torch.equal(layers[0].weight, layers[1].weight)
-
-
-def test_batch_shape_reaches_the_linear_layers():
-    layers = parse_wiring("Linear4-Product2-Linear1", 3, batch_shape=torch.Size([2]))
-    assert layers[0].weight.shape == (2, 4, 3) and layers[2].weight.shape == (2, 1, 2)
-    assert all(not list(layer.named_priors()) for layer in layers)
 
 
 def test_priors_have_their_modes_at_the_start_values():
@@ -77,13 +60,6 @@ def test_bad_wiring_shows_the_token_and_the_whole(wiring, token):
         parse_wiring(wiring, 4)
 
 
-def test_product_that_does_not_divide_shows_the_widths():
-    with pytest.raises(
-        ValueError, match=r"Product3 in 'Linear8-Product3' gets 8 units, which 3 does"
-    ):
-        parse_wiring("Linear8-Product3", 4)
-
-
 @pytest.mark.parametrize("priors", [False, True])
 def test_l1_replaces_the_priors_on_weights_by_an_exponential(priors):
     layers = parse_wiring("Linear4-Product2-Linear1", 3, priors=priors, sparsity="l1")
@@ -94,26 +70,6 @@ def test_l1_replaces_the_priors_on_weights_by_an_exponential(priors):
         rate = 3.0 * width
         expected = math.log(rate) - rate * weights
         torch.testing.assert_close(found["weight_prior"].log_prob(weights), expected)
-
-
-@pytest.mark.parametrize("priors", [False, True])
-def test_horseshoe_replaces_the_priors_on_weights_and_can_be_sampled(priors):
-    layers = parse_wiring("Linear4-Product2-Linear1", 3, priors=priors, sparsity="horseshoe")
-    for layer, width in ((layers[0], 3), (layers[2], 2)):
-        found = {name: prior for name, _, prior, _, _ in layer.named_priors()}
-        assert set(found) == ({"weight_prior", "bias_prior"} if priors else {"weight_prior"})
-        weights = torch.tensor([1e-3, 0.1, 2.0])
-        expected = HorseshoePrior(0.1 / width).log_prob(weights) + math.log(2)
-        torch.testing.assert_close(found["weight_prior"].log_prob(weights), expected)
-        before = layer.weight.detach().clone()
-        layer.sample_from_prior("weight_prior")
-        assert layer.weight.shape == before.shape and (layer.weight >= 0).all()
-        assert not torch.equal(layer.weight, before)
-
-
-def test_sparsity_must_be_known():
-    with pytest.raises(ValueError, match="sparsity must be 'l1', 'horseshoe' or None, got 'L1'"):
-        parse_wiring("Linear1", 2, sparsity="L1")
 
 
 def test_hidden_biases_start_at_their_own_value_and_prior_mode():
@@ -133,15 +89,3 @@ def test_simplex_layers_and_a_skip_connection():
     layers = parse_wiring("Linear4-Linear4-Linear1", 3, skip=True, priors=True)
     assert shapes(layers) == [(Linear, 3, 4), (Linear, 4, 4), (Linear, 4 + 3, 1)]
     assert not any(layer.is_simplex for layer in layers)
-
-
-@pytest.mark.parametrize("wiring", ["Linear1", "Linear4-Product2", "Linear2-Product1"])
-def test_a_skip_connection_needs_a_last_linear_layer(wiring):
-    with pytest.raises(ValueError, match=f"needs a last Linear layer, got '{wiring}'"):
-        parse_wiring(wiring, 3, skip=True)
-
-
-@pytest.mark.parametrize("options", [{"priors": True}, {"sparsity": "l1"}])
-def test_priors_on_positive_weights_are_not_for_a_simplex(options):
-    with pytest.raises(ValueError, match="No priors on a simplex, got priors="):
-        parse_wiring("Linear4-Product2-Linear1", 3, weights="simplex", **options)

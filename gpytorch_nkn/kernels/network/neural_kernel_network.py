@@ -114,7 +114,7 @@ class NeuralKernelNetwork(BatchKernel):
         zero_mean: bool = False,
         priors: bool = True,
         variances: bool = False,
-        sparsity: Literal["l1", "horseshoe"] | None = None,
+        sparsity: Literal["l1"] | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
@@ -128,9 +128,8 @@ class NeuralKernelNetwork(BatchKernel):
                 inputs and targets that are standardised.
             variances: Give every primitive a variance of its own, as the paper does. The weights
                 of the first layer scale the primitives already, so the default is without.
-            sparsity: ``"l1"`` or ``"horseshoe"`` for few connections that matter: a prior on the
-                weights in place of the weak ones, see :func:`gpytorch_nkn.layers.parse_wiring`.
-                With ``priors=False`` it is the only prior.
+            sparsity: ``"l1"`` for few connections that matter: an exponential prior on the weights
+                in place of the weak ones. With ``priors=False`` it is the only prior.
             batch_shape: Shape of the batch of independent networks.
             active_dims: The input column of time, where there are several.
 
@@ -142,9 +141,9 @@ class NeuralKernelNetwork(BatchKernel):
 
         Reference: Sun et al. (2018), section 5.1 and appendix J.1.
         """
-        shape = torch.Size(batch_shape or ())
-        options = presets.make_options(wiring, priors, variances, shape, sparsity)
-        return cls._preset(presets.time_series(zero_mean, options), 1, active_dims)
+        options = presets.make_options(wiring, priors, variances, batch_shape, sparsity)
+        name = "time_series-zero_mean" if zero_mean else "time_series"
+        return cls._preset(presets.paper(name, 1, None, options), 1, active_dims)
 
     @classmethod
     def forecast(
@@ -219,7 +218,7 @@ class NeuralKernelNetwork(BatchKernel):
         wiring: str = PAPER_WIRING,
         priors: bool = True,
         variances: bool = False,
-        sparsity: Literal["l1", "horseshoe"] | None = None,
+        sparsity: Literal["l1"] | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
@@ -232,9 +231,9 @@ class NeuralKernelNetwork(BatchKernel):
 
         Reference: Sun et al. (2018), section 5.2 and appendix J.2.
         """
-        shape = torch.Size(batch_shape or ())
-        options = presets.make_options(wiring, priors, variances, shape, sparsity)
-        return cls._preset(presets.regression(input_dim, cat_dims, options), input_dim, active_dims)
+        options = presets.make_options(wiring, priors, variances, batch_shape, sparsity)
+        parts = presets.paper("regression", input_dim, cat_dims, options)
+        return cls._preset(parts, input_dim, active_dims)
 
     @classmethod
     def tabular(
@@ -267,8 +266,8 @@ class NeuralKernelNetwork(BatchKernel):
         The paper's network for this purpose is :meth:`regression`; ``benchmarks/RESULTS.md`` has
         both side by side.
         """
-        shape = torch.Size(batch_shape or ())
-        parts = presets.tabular(input_dim, cat_dims, columns, spectral, wiring, priors, shape)
+        options = presets.make_options(wiring, priors, batch_shape=batch_shape)
+        parts = presets.tabular(input_dim, cat_dims, columns, spectral, options)
         return cls._preset(parts, input_dim, active_dims, skip=True)
 
     @classmethod
@@ -280,7 +279,7 @@ class NeuralKernelNetwork(BatchKernel):
         wiring: str = PAPER_WIRING,
         priors: bool = True,
         variances: bool = False,
-        sparsity: Literal["l1", "horseshoe"] | None = None,
+        sparsity: Literal["l1"] | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
@@ -293,9 +292,9 @@ class NeuralKernelNetwork(BatchKernel):
 
         Reference: Sun et al. (2018), section 5.3 and appendix J.3.
         """
-        shape = torch.Size(batch_shape or ())
-        options = presets.make_options(wiring, priors, variances, shape, sparsity)
-        return cls._preset(presets.additive(input_dim, cat_dims, options), input_dim, active_dims)
+        options = presets.make_options(wiring, priors, variances, batch_shape, sparsity)
+        parts = presets.additive(input_dim, cat_dims, options)
+        return cls._preset(parts, input_dim, active_dims)
 
     @classmethod
     def texture(
@@ -304,7 +303,7 @@ class NeuralKernelNetwork(BatchKernel):
         wiring: str = PAPER_WIRING,
         priors: bool = True,
         variances: bool = False,
-        sparsity: Literal["l1", "horseshoe"] | None = None,
+        sparsity: Literal["l1"] | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
@@ -316,9 +315,8 @@ class NeuralKernelNetwork(BatchKernel):
         Reference: Sun et al. (2018), section 5.4 and appendix J.4. The paper names the four
         primitives and not the wiring, so that of its other experiments is the default.
         """
-        shape = torch.Size(batch_shape or ())
-        options = presets.make_options(wiring, priors, variances, shape, sparsity)
-        return cls._preset(presets.texture(options), 1, active_dims)
+        options = presets.make_options(wiring, priors, variances, batch_shape, sparsity)
+        return cls._preset(presets.paper("texture", 1, None, options), 1, active_dims)
 
     @classmethod
     def optimization(
@@ -352,8 +350,8 @@ class NeuralKernelNetwork(BatchKernel):
         The paper's network for this purpose is :meth:`additive`; ``benchmarks/RESULTS.md`` has
         both side by side.
         """
-        shape = torch.Size(batch_shape or ())
-        parts = presets.optimization(input_dim, cat_dims, wiring, priors, shape)
+        options = presets.make_options(wiring, priors, batch_shape=batch_shape)
+        parts = presets.optimization(input_dim, cat_dims, options)
         return cls._preset(parts, input_dim, active_dims, skip=True)
 
     @classmethod
@@ -384,8 +382,8 @@ class NeuralKernelNetwork(BatchKernel):
 
         Reference: Duvenaud, Nickisch and Rasmussen (2011), Additive Gaussian Processes.
         """
-        shape = torch.Size(batch_shape or ())
-        parts = presets.pairs(input_dim, cat_dims, priors, shape)
+        options = presets.make_options(priors=priors, batch_shape=batch_shape)
+        parts = presets.pairs(input_dim, cat_dims, options)
         return cls._preset(parts, input_dim, active_dims, skip=True)
 
     @classmethod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
@@ -46,28 +45,33 @@ __all__ = [
     "mixed_parts",
     "optimization",
     "pairs",
-    "regression",
+    "paper",
     "tabular",
-    "texture",
-    "time_series",
     "with_outputscale",
 ]
 
 Parts = tuple[list[Kernel], list[Layer]]
 
 
-@dataclass(frozen=True)
-class _Options:
+class _Options(NamedTuple):
     """What all presets have in common."""
 
     wiring: str
     priors: bool
     variances: bool
     batch_shape: torch.Size
-    sparsity: Literal["l1", "horseshoe"] | None
+    sparsity: Literal["l1"] | None
 
 
-make_options = _Options
+def make_options(
+    wiring: str = "",
+    priors: bool = True,
+    variances: bool = False,
+    batch_shape: torch.Size | None = None,
+    sparsity: Literal["l1"] | None = None,
+) -> _Options:
+    """Options of a preset."""
+    return _Options(wiring, priors, variances, torch.Size(batch_shape or ()), sparsity)
 
 
 class _Columns(NamedTuple):
@@ -122,27 +126,28 @@ _CONSTANT = 10.0  # start value of a unit that is multiplied by the first one of
 _BESIDE = 0.02  # part of that value which depends on the inputs
 
 
-def time_series(zero_mean: bool, options: _Options) -> Parts:
-    """Two each of RBF, periodic, linear and rational quadratic."""
-    periodic = ZeroMeanPeriodicKernel if zero_mean else PeriodicKernel
-    linear = CenteredLinearKernel if zero_mean else LinearKernel
-    primitives = (
-        _copies(RBFKernel, 2, options)
-        + _copies(periodic, 2, options)
-        + _copies(linear, 2, options)
-        + _copies(RQKernel, 2, options)
-    )
-    return _finish(primitives, options)
+# The paper's primitives over all columns, and how many of each.
+_PAPER: dict[str, tuple[tuple[type[Kernel], int], ...]] = {
+    "time_series": ((RBFKernel, 2), (PeriodicKernel, 2), (LinearKernel, 2), (RQKernel, 2)),
+    "time_series-zero_mean": (
+        (RBFKernel, 2),
+        (ZeroMeanPeriodicKernel, 2),
+        (CenteredLinearKernel, 2),
+        (RQKernel, 2),
+    ),
+    "regression": ((RBFKernel, 2), (LinearKernel, 2), (RQKernel, 2)),
+    "texture": ((LinearKernel, 1), (RBFKernel, 1), (RQKernel, 1), (PeriodicKernel, 1)),
+}
 
 
-def regression(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
-    """Two each of RBF, linear and rational quadratic, with a lengthscale per column."""
+def paper(name: str, input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
+    """The primitives of one of the paper's networks, and kernels of categories."""
     columns = _check_columns(input_dim, cat_dims)
     primitives = _categories(columns, options)
     if not columns.continuous:
         primitives.append(_scaled(_categorical(options, **columns.of_categories), options))
-    for make in (RBFKernel, LinearKernel, RQKernel):
-        primitives += _joint(make, 2, columns, options)
+    for make, count in _PAPER[name]:
+        primitives += _joint(make, count, columns, options)
     return _finish(primitives, options)
 
 
@@ -151,15 +156,12 @@ def tabular(
     cat_dims: Iterable[int] | None,
     columns: bool,
     spectral: int,
-    wiring: str,
-    priors: bool,
-    batch_shape: torch.Size,
+    options: _Options,
 ) -> Parts:
     """RBF, Matern-5/2, rational quadratic and linear over all columns, and more on request."""
     split = _check_columns(input_dim, cat_dims)
     if not isinstance(spectral, int) or spectral < 0:
         raise ValueError(f"spectral must be a number of components, got {spectral!r}.")
-    options = _Options(wiring, priors, False, batch_shape, None)
     primitives = _categories(split, options)
     if not split.continuous:
         primitives.append(_categorical(options, **split.of_categories))
@@ -194,22 +196,16 @@ def additive(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) 
     return _finish(primitives, options, hidden_bias=1.0)
 
 
-def optimization(
-    input_dim: int,
-    cat_dims: Iterable[int] | None,
-    wiring: str,
-    priors: bool,
-    batch_shape: torch.Size,
-) -> Parts:
+def optimization(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
     """One RBF per input column and a Matern-5/2 over all of them; convex combinations."""
     columns = _check_columns(input_dim, cat_dims)
-    options = _Options(wiring, priors, False, batch_shape, None)
+    batch_shape = options.batch_shape
     primitives = _single_columns(columns, options)
     factors: list[Kernel] = []
     if columns.continuous:
         joint = MaternKernel(nu=2.5, batch_shape=batch_shape, **columns.of_numbers)
         joint.lengthscale = 0.3 * math.sqrt(len(columns.continuous))
-        if priors:
+        if options.priors:
             concentration, rate = _JOINT_LENGTHSCALE
             joint_prior = GammaPrior(concentration, rate / max(1.0, len(columns.continuous) / 10))
             joint.register_prior("lengthscale_prior", joint_prior, *prior_closures("lengthscale"))
@@ -218,24 +214,22 @@ def optimization(
         factors.append(_categorical(options, **columns.of_categories))
     primitives.append(factors[0] if len(factors) == 1 else ProductKernel(*factors))
     layers = parse_wiring(
-        wiring, len(primitives), batch_shape=batch_shape, weights="simplex", skip=True
+        options.wiring, len(primitives), batch_shape=batch_shape, weights="simplex", skip=True
     )
-    _start_convex(layers, input_dim, 1, "additive", priors)
+    _start_convex(layers, input_dim, 1, "additive", options.priors)
     return primitives, layers
 
 
-def pairs(
-    input_dim: int, cat_dims: Iterable[int] | None, priors: bool, batch_shape: torch.Size
-) -> Parts:
+def pairs(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
     """One RBF per input column, and a product of two sums of them; convex combinations."""
     columns = _check_columns(input_dim, cat_dims)
-    primitives = _single_columns(columns, _Options("", priors, False, batch_shape, None))
+    primitives = _single_columns(columns, options)
     sums, total = (
-        Linear(*sizes, weights="simplex", batch_shape=batch_shape)
+        Linear(*sizes, weights="simplex", batch_shape=options.batch_shape)
         for sizes in ((input_dim, 2), (1 + input_dim, 1))
     )
     layers = [sums, Product(2, 1), total]
-    _start_convex(layers, input_dim, 0, "center", priors)
+    _start_convex(layers, input_dim, 0, "center", options.priors)
     return primitives, layers
 
 
@@ -258,7 +252,7 @@ def mixed_parts(
         priors: Whether the weights of the sum have priors.
     """
     columns = _check_columns(num_columns, cat_dims)
-    options = _Options("", True, False, torch.Size(), None)
+    options = make_options()
     if not columns.categorical:
         return [make(**columns.of_numbers)], []
     if not columns.continuous:
@@ -279,14 +273,6 @@ def with_outputscale(kernel: Kernel, batch_shape: torch.Size) -> ScaleKernel:
     prior = log_normal_prior(*_PRIORS["outputscale"])
     scaled.register_prior("outputscale_prior", prior, *prior_closures("outputscale"))
     return scaled
-
-
-def texture(options: _Options) -> Parts:
-    """One each of linear, RBF, rational quadratic and periodic."""
-    primitives: list[Kernel] = []
-    for make in (LinearKernel, RBFKernel, RQKernel, PeriodicKernel):
-        primitives += _copies(make, 1, options)
-    return _finish(primitives, options)
 
 
 def _check_columns(input_dim: int, cat_dims: Iterable[int] | None) -> _Columns:

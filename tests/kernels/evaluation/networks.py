@@ -202,11 +202,6 @@ def activations(b):
     return NeuralKernelNetwork(shared_columns(b), layers)
 
 
-def constant_activation(b):
-    layers = [Activation(1, [0.7]), Linear(1, 1, batch_shape=b)]
-    return NeuralKernelNetwork([RBFKernel(batch_shape=b)], layers)
-
-
 def without_layers(b):
     return NeuralKernelNetwork([ScaleKernel(RQKernel(batch_shape=b), batch_shape=b)], [])
 
@@ -214,11 +209,6 @@ def without_layers(b):
 def scaled(b):
     inner = small_network(shared_columns)(b)
     return ScaleKernel(ScaleKernel(inner, batch_shape=b), batch_shape=b)
-
-
-def scaled_columns(b):
-    inner = small_network(lambda b: shared_columns(b)[:3], active_dims=(2, 0))(b)
-    return ScaleKernel(inner, batch_shape=b)
 
 
 def last_layer_sees_primitives(*middle, last=None, simplex=False, scale=False):
@@ -277,13 +267,6 @@ def mixed_weights(b):
     return NeuralKernelNetwork(other_constraints(b), layers)
 
 
-def partly_frozen(b):
-    network = small_network(shared_columns)(b)
-    network.primitives[0].raw_lengthscale.requires_grad_(False)
-    network.layers[0].raw_bias.requires_grad_(False)
-    return network
-
-
 def preset(name, *args, **options):
     def make(b):
         return getattr(NeuralKernelNetwork, name)(*args, batch_shape=b, **options)
@@ -294,19 +277,14 @@ def preset(name, *args, **options):
 CASES = {
     "time_series": Case(preset("time_series"), 1),
     "time_series-zero_mean": Case(preset("time_series", zero_mean=True), 1),
-    "time_series-variances": Case(preset("time_series", variances=True), 1),
     "time_series-zero_mean-variances": Case(
         preset("time_series", zero_mean=True, variances=True), 1
     ),
     "regression": Case(preset("regression", 3)),
     "tabular": Case(preset("tabular", 3, columns=True, spectral=2)),
-    "additive": Case(preset("additive", 3)),
-    "texture": Case(preset("texture", variances=True), 1),
     "rbf": Case(twice(RBFKernel, None)),
-    "rbf-ard": Case(twice(RBFKernel)),
     "matern12": Case(twice(MaternKernel, None, nu=0.5)),
     "matern12-ard": Case(twice(MaternKernel, nu=0.5), tolerance=1e-6),
-    "matern12-one-column": Case(twice(MaternKernel, nu=0.5, active_dims=(1,), dims=1)),
     "matern32": Case(twice(MaternKernel, None, nu=1.5)),
     "matern32-ard": Case(twice(MaternKernel, nu=1.5)),
     "matern52": Case(twice(MaternKernel, None, nu=2.5)),
@@ -315,16 +293,12 @@ CASES = {
     "rq-ard": Case(twice(RQKernel)),
     "periodic": Case(twice(PeriodicKernel, None)),
     "periodic-ard": Case(twice(PeriodicKernel)),
-    "linear": Case(twice(LinearKernel, None)),
-    "linear-ard": Case(twice(LinearKernel)),
     "categories": Case(small_network(categories)),
     "factors": Case(small_network(factors)),
     "centered-linear": Case(twice(CenteredLinearKernel, None, learn_center=True)),
     "centered-linear-ard": Case(twice(CenteredLinearKernel, learn_center=True)),
-    "fixed-center": Case(twice(CenteredLinearKernel)),
     "spectral": Case(twice(SpectralComponentKernel, None)),
     "spectral-ard": Case(twice(SpectralComponentKernel)),
-    "spectral-one-column": Case(twice(SpectralComponentKernel, active_dims=(1,), dims=1)),
     "spectral-and-others": Case(small_network(spectral_and_others)),
     "wiener": Case(twice(WienerKernel, None, origin=-1.5), 1),
     "wiener-of-three-columns": Case(twice(WienerKernel, None, active_dims=(1,), origin=-0.5)),
@@ -337,20 +311,11 @@ CASES = {
     "walks": Case(small_network(walks)),
     "shared-columns": Case(small_network(shared_columns)),
     "active-dims": Case(small_network(columns)),
-    "active-dims-of-all": Case(
-        small_network(
-            lambda b: [RBFKernel(batch_shape=b, active_dims=(1,)), *shared_columns(b)],
-            active_dims=(2, 1),
-        ),
-    ),
     "other-constraints": Case(small_network(other_constraints)),
     "products": Case(products),
     "activations": Case(activations),
-    "constant-activation": Case(constant_activation),
     "without-layers": Case(without_layers),
     "scaled": Case(scaled),
-    "scaled-active-dims": Case(scaled_columns),
-    "partly-frozen": Case(partly_frozen),
     "optimization": Case(preset("optimization", 3)),
     "pairs": Case(preset("pairs", 3)),
     "optimization-scaled": Case(lambda b: ScaleKernel(preset("optimization", 3)(b), batch_shape=b)),
@@ -369,11 +334,6 @@ CASES = {
         last_layer_sees_primitives(linear_layer(3, 2), last=lambda width: Product(width, 1))
     ),
     "skip-pair": Case(last_layer_multiplies_a_pair),
-    "skip-without-parameters": Case(
-        last_layer_sees_primitives(
-            lambda b: Product(3, 1), last=lambda width: Product(width, 1), scale=True
-        )
-    ),
     "mixed-weights": Case(mixed_weights),
     "groups-of-several-sizes": Case(groups_of_several_sizes),
 }

@@ -112,14 +112,6 @@ def test_columns_that_occur_twice(path):
     torch.testing.assert_close(*gradients)
 
 
-@pytest.mark.parametrize("path", ["auto", *PATHS])
-def test_inputs_with_a_negative_bit(path):
-    network, x = make(), torch.randn(9, 1)
-    negative = torch._neg_view(-x)
-    assert negative.is_neg()
-    torch.testing.assert_close(outcome(network, path, negative), outcome(network, "plain", x))
-
-
 @pytest.mark.parametrize("path", PATHS)
 def test_dispatch_modes_see_ordinary_operations(path, ran):
     network = make()

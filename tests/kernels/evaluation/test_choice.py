@@ -9,7 +9,6 @@ from gpytorch.kernels import (
     RBFKernel,
     ScaleKernel,
 )
-from torch import nn
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import is_compiled, native
@@ -92,13 +91,6 @@ def test_diagonals(other, batch_shape, path, ran):
     assert expected[0].shape == (*batch_shape, 6)
 
 
-def test_diagonals_of_inputs_with_gradients_are_differentiated_twice(ran):
-    network = make_network("regression")
-    x = rough_inputs(4, 3).requires_grad_()
-    hessian = torch.autograd.functional.hessian(lambda z: network(z, diag=True).sum(), x)
-    assert ran == [] and hessian.shape == (4, 3, 4, 3)
-
-
 @pytest.mark.parametrize("path", ["auto", *PATHS])
 def test_several_outputs_per_input_are_evaluated_plainly(path, ran):
     network = network_of(MultitaskKernel(RBFKernel(), num_tasks=2)).double()
@@ -124,33 +116,6 @@ def test_functional_transforms_of_inputs(path, ran):
     torch.testing.assert_close(forward, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("path", ["auto", *PATHS])
-def test_vmap_over_parameters(path, ran):
-    """Of a layer: GPyTorch's own kernels cannot be mapped over."""
-    network, x = make_network("regression"), rough_inputs(4, 3)
-    last = len(network.layers) - 1
-    weights = torch.randn(3, *network.layers[last].raw_weight.shape)
-    with kernel_evaluation(path):
-        mapped = torch.func.vmap(lambda w: _with_weight(network, last, w, x))(weights)
-        assert ran == []
-        one_by_one = torch.stack([_with_weight(network, last, w, x) for w in weights])
-    assert set(ran) == {_fastest(path)}
-    torch.testing.assert_close(mapped, one_by_one)
-
-
-def _with_weight(network, layer, weight, x):
-    class Matrix(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.network = network
-
-        def forward(self, x):
-            return self.network(x).to_dense()
-
-    named = {f"network.layers.{layer}.raw_weight": weight}
-    return torch.func.functional_call(Matrix(), named, (x,))
-
-
 def _fastest(path):
     if path != "auto":
         return path
@@ -170,19 +135,6 @@ def test_forward_mode_differentiation(path, ran):
     with kernel_evaluation("plain"):
         above, below = (network(x + step * tangent).to_dense() for step in (1e-6, -1e-6))
     torch.testing.assert_close(actual, (above - below) / 2e-6, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("path", ["auto", *PATHS])
-def test_traces_hold_for_other_inputs(path, ran):
-    network = make_network("without-layers").requires_grad_(False)
-    with kernel_evaluation(path):
-        traced = torch.jit.trace(
-            lambda x: network(x).to_dense(), rough_inputs(5, 3), check_trace=False
-        )
-        assert ran == []
-        x = rough_inputs(5, 3) + 0.2
-        torch.testing.assert_close(traced(x), network(x).to_dense())
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])
@@ -245,29 +197,6 @@ def test_subclasses_are_not_taken_for_what_they_extend(what, path):
     layer = DoubledLinear(1, 1) if what == "layer" else Linear(1, 1)
     network, x = NeuralKernelNetwork([kernel], [layer]), rough_inputs(6, 3)
     assert_same(evaluate(path, network, x), evaluate("plain", network, x))
-
-
-@pytest.mark.parametrize("path", ["auto", *PATHS])
-@pytest.mark.parametrize("name", ["regression", "linear", "periodic"])
-def test_inputs_of_two_dtypes_are_as_in_plain_evaluation(name, path, ran):
-    network, x1, x2 = make_network(name), rough_inputs(5, 3), rough_inputs(4, 3).float()
-    outcomes = []
-    for each in ("plain", path):
-        with kernel_evaluation(each):
-            try:
-                outcomes.append(network(x1, x2).to_dense().tolist())
-            except RuntimeError as error:
-                outcomes.append(str(error))
-    assert outcomes[0] == outcomes[1] and ran == []
-
-
-@pytest.mark.parametrize("path", ["plain", "auto", *PATHS])
-def test_a_wrong_number_of_columns_is_an_error(path):
-    with kernel_evaluation(path), pytest.raises(ValueError, match=r"for 3 input .*\(5, 2\)"):
-        make_network("regression")(rough_inputs(5, 2)).to_dense()
-    own = network_of(RBFKernel(ard_num_dims=3))  # GPyTorch's kernels know it, too
-    with kernel_evaluation(path), pytest.raises(RuntimeError, match=r"dimensionality .* Got 2"):
-        own(rough_inputs(5, 2)).to_dense()
 
 
 @pytest.mark.parametrize("deliberate", [False, True])

@@ -11,13 +11,9 @@ from gpytorch.kernels import (
     RBFKernel,
     RQKernel,
 )
-from torch import nn
-from torch.autograd import gradcheck, gradgradcheck
-from torch.func import functional_call
 
-from gpytorch_nkn.kernels import IntegratedWienerKernel, NeuralKernelNetwork, WienerKernel
+from gpytorch_nkn.kernels import NeuralKernelNetwork, WienerKernel
 from gpytorch_nkn.settings import kernel_evaluation
-from tests.fit.models import SmallGP
 from tests.kernels.contract import (
     assert_near,
     differences_of_pair,
@@ -29,7 +25,6 @@ from tests.kernels.evaluation.networks import (
     PATHS,
     PATHS_HERE,
     make_network,
-    needs_compiled,
     rough_inputs,
 )
 
@@ -65,28 +60,6 @@ def _gradients_that_never_end_fail(monkeypatch):
             depth -= 1
 
     monkeypatch.setattr(torch.autograd, "grad", limited)
-
-
-class Matrix(nn.Module):
-    """The kernel matrix as a function of parameters, for functional_call."""
-
-    def __init__(self, kernel):
-        super().__init__()
-        self.kernel = kernel
-
-    def forward(self, x1, x2):
-        return self.kernel(x1, x2).to_dense()
-
-
-def as_function(kernel):
-    """Matrix as a function of two inputs and of all parameters, and the parameters."""
-    module = Matrix(kernel)
-    named = {name: p.detach().clone().requires_grad_() for name, p in module.named_parameters()}
-
-    def values(x1, x2, *parameters):
-        return functional_call(module, dict(zip(named, parameters, strict=True)), (x1, x2))
-
-    return values, tuple(named.values())
 
 
 def second_derivatives(path, kernel, x1, x2):
@@ -151,20 +124,6 @@ def test_at_many_equal_inputs(name, path):
 
 
 @pytest.mark.parametrize("path", ["auto", "plain", *PATHS])
-def test_formulas_at_equal_inputs(path):
-    """The mixed derivative of a Matern kernel, and of trends min(s, t)."""
-    matern = NeuralKernelNetwork([MaternKernel(nu=2.5)], [])
-    trend = NeuralKernelNetwork([IntegratedWienerKernel()], [])
-    x = torch.tensor([0.4])
-    with kernel_evaluation(path):
-        slopes = hessian_of_pair(matern, x, x.clone())[0, 1]
-        rates = hessian_of_pair(trend, x, x.clone())[0, 1]
-    lengthscale = matern.primitives[0].lengthscale.squeeze()
-    torch.testing.assert_close(slopes, 5 / (3 * lengthscale**2))
-    torch.testing.assert_close(rates, x[0])
-
-
-@pytest.mark.parametrize("path", ["auto", "plain", *PATHS])
 @pytest.mark.parametrize("make", [partial(MaternKernel, nu=0.5), WienerKernel])
 def test_infinite_for_functions_without_a_derivative(make, path):
     kernel = make()
@@ -205,21 +164,6 @@ def test_equal_to_those_of_plain_autograd(name):
         assert_close(second_derivatives(path, network, x1, x2), expected)
 
 
-@pytest.mark.parametrize(
-    ("path", "zero_mean"),
-    [("tiles", True), pytest.param("compiled", False, marks=needs_compiled)],
-)
-def test_gradients_pass_pytorchs_numerical_checks(zero_mean, path):
-    network = NeuralKernelNetwork.time_series(
-        zero_mean=zero_mean, priors=False, wiring="Linear2-Product2-Linear1"
-    )
-    values, parameters = as_function(perturb(network))
-    sources = (torch.randn(2, 1).requires_grad_(), torch.randn(2, 1).requires_grad_(), *parameters)
-    with kernel_evaluation(path):
-        assert gradcheck(values, sources, fast_mode=True)
-        assert gradgradcheck(values, sources, fast_mode=True)
-
-
 @pytest.mark.parametrize("path", ["auto", *PATHS])
 def test_inputs_that_depend_on_each_other(path):
     network, x = make_network("regression"), torch.randn(3, 3, requires_grad=True)
@@ -232,28 +176,6 @@ def test_inputs_that_depend_on_each_other(path):
     expected = gradient("plain")
     torch.testing.assert_close(gradient(path), expected, rtol=1e-9, atol=1e-10)
     torch.testing.assert_close(gradient(path, create_graph=True), expected, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize(
-    "path, vectorize", [("auto", False), *((path, True) for path in ("auto", *PATHS_HERE))]
-)
-def test_hessian_of_a_posterior_mean(vectorize, path):
-    x = torch.randn(8, 3)
-    model = SmallGP(x, torch.sin(x.sum(-1)), make_network("regression")).eval()
-    model.likelihood.noise = 0.01
-    model.requires_grad_(False)  # as in Bayesian optimisation
-
-    def hessian(path, point):
-        def mean(point):
-            return model(point).mean.sum()
-
-        with kernel_evaluation(path):
-            return torch.autograd.functional.hessian(mean, point, vectorize=vectorize)
-
-    point = torch.randn(2, 3)
-    expected = hessian("plain", point)
-    assert expected.abs().max() > 0.1
-    torch.testing.assert_close(hessian(path, point), expected, rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])

@@ -2,10 +2,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from torch import nn
 
 from gpytorch_nkn.settings import kernel_evaluation
-from tests.kernels.contract import global_state
 from tests.kernels.evaluation.networks import (
     CASES,
     PATHS,
@@ -42,55 +40,6 @@ def test_results_do_not_depend_on_the_number_of_threads(shape, name, path):
         results.append(evaluate(path, network, x1, x2))
         assert torch.get_num_threads() == threads
     assert_same(results[1], results[0], 1e-12)
-
-
-BATCHES = {  # of the network, and shapes of the inputs
-    "few matrices": ((3,), (150, 3), (3, 140, 3)),
-    "symmetric": ((3,), (190, 3), None),
-    "many matrices": ((), (90, 1, 3), (700, 3)),
-    "many networks": ((80,), (80, 2, 3), (1, 400, 3)),
-    "one of each": ((1,), (1, 250, 3), (250, 3)),
-}
-
-
-@needs_compiled
-@pytest.mark.parametrize("name", BATCHES)
-def test_compiled_batches_do_not_depend_on_the_number_of_threads(name):
-    of_network, shape1, shape2 = BATCHES[name]
-    network = make_network("skip", of_network)
-    x1 = rough_inputs(*shape1).requires_grad_()
-    x2 = None if shape2 is None else (rough_inputs(*shape2) - 0.3).requires_grad_()
-    expected = evaluate("plain", network, x1, x2)
-    for threads in (1, 3):
-        torch.set_num_threads(threads)
-        assert_same(evaluate("compiled", network, x1, x2), expected)
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("path", ["auto", *PATHS])
-def test_a_call_leaves_global_state_alone(path, threads):
-    torch.set_num_threads(threads)
-    network, x = make_network("time_series"), rough_inputs(300, 1)
-    modules = dict(network.named_modules())
-    parameters = dict(network.named_parameters())
-    values = {name: p.detach().clone() for name, p in parameters.items()}
-    with kernel_evaluation(path):
-        for mode in (torch.enable_grad, torch.no_grad):
-            with mode():
-                before = global_state()
-                result = network(x).to_dense()
-                assert all(torch.equal(a, b) for a, b in zip(before, global_state(), strict=True))
-            if result.requires_grad:
-                result.sum().backward()
-                assert all(torch.equal(a, b) for a, b in zip(before, global_state(), strict=True))
-        assert kernel_evaluation.path() == path
-    assert torch.get_num_threads() == threads
-    assert dict(network.named_modules()).keys() == modules.keys()
-    after = dict(network.named_parameters())
-    assert after.keys() == parameters.keys()
-    for name, parameter in after.items():
-        assert parameter is parameters[name] and isinstance(parameter, nn.Parameter), name
-        assert torch.equal(parameter, values[name]), name
 
 
 @pytest.mark.parametrize(

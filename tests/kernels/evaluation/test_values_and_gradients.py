@@ -154,18 +154,6 @@ def test_points_far_from_the_origin(name, path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_gradients_accumulate_and_a_graph_serves_twice(path):
-    network, x = make_network("regression"), rough_inputs(6, 3)
-    expected = evaluate("plain", network, x, weights=torch.ones(6, 6))
-    with kernel_evaluation(path):
-        total = network(x).to_dense().sum()
-        total.backward(retain_graph=True)
-        total.backward()
-    for name, parameter in network.named_parameters():
-        torch.testing.assert_close(parameter.grad, 2 * expected[name], rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("path", PATHS)
 def test_parameters_changed_between_the_passes_never_give_a_wrong_gradient(path):
     network, x = make_network("rbf"), rough_inputs(6, 3)
     expected = evaluate("plain", network, x, weights=torch.ones(6, 6))

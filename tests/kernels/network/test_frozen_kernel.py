@@ -4,13 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from botorch.settings import propagate_grads
-from gpytorch.kernels import LinearKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.settings import detach_test_caches
 
 from gpytorch_nkn.kernels import BatchPredictionStrategy, NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import frozen_matrices
-from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 from gpytorch_nkn.settings import kernel_evaluation
 from tests.kernels.evaluation.networks import needs_compiled
@@ -128,17 +126,6 @@ def test_where_gradients_of_parameters_may_be_meant_nothing_is_kept():
     assert frozen([kernel], x.requires_grad_(), x) is not None
 
 
-@torch.no_grad()
-def test_inputs_of_another_width_are_left_to_the_kernel():
-    kernel = NeuralKernelNetwork([RBFKernel(), LinearKernel()], [Linear(2, 1)]).double()
-    kept = strategy()
-    assert frozen([kernel], draw(2, columns=4), draw(5), kept) is None
-    torch.testing.assert_close(
-        NKNSingleTaskGP(draw(9), draw(9)[:, :1], structure=kernel).eval()(draw(2)).mean,
-        _after_a_refused_call(kernel),
-    )
-
-
 def _after_a_refused_call(kernel):
     model = NKNSingleTaskGP(draw(9), draw(9)[:, :1], structure=kernel).eval()
     model(draw(2))
@@ -174,23 +161,3 @@ def test_a_model_that_was_trained_on_predicts_with_its_new_parameters(cls):
             parameter.data += 0.5
         one.eval()
     torch.testing.assert_close(model.posterior(points).mean, fresh.posterior(points).mean)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("cls", MODELS)
-def test_without_a_training_predictions_do_not_depend_on_the_number_of_points(cls):
-    model, points = model_of(cls), draw(600)
-    model.posterior(points[:3])
-    for parameter in model.covar_module.parameters():
-        parameter.sub_(0.5)
-    many, few = model.posterior(points).variance, model.posterior(points[:100]).variance
-    torch.testing.assert_close(many[..., :100, :], few)
-
-
-@pytest.mark.parametrize("cls", MODELS)
-@pytest.mark.parametrize("fully", [False, True])
-def test_gradients_of_parameters_through_predictions(cls, fully):
-    model = model_of(cls)
-    with propagate_grads(fully):
-        model.posterior(draw(2)).mean.sum().backward()
-    assert any(bool(p.grad.any()) for p in model.covar_module.parameters() if p.grad is not None)

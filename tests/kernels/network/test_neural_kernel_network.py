@@ -1,6 +1,5 @@
 import math
 
-import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import (
@@ -18,7 +17,6 @@ from gpytorch.kernels import (
     RQKernel,
     ScaleKernel,
 )
-from torch.autograd import gradcheck, gradgradcheck
 
 from gpytorch_nkn.kernels import (
     BivariateComplexExponentialKernel,
@@ -98,15 +96,6 @@ def test_bias_equals_a_constant_kernel_and_activation_a_power_series():
     torch.testing.assert_close(dense(network, x, y), expected)
 
 
-def test_without_layers_a_network_is_its_primitive():
-    x, y = torch.randn(6, 1), torch.randn(4, 1)
-    torch.testing.assert_close(
-        dense(NeuralKernelNetwork([rbf(0.8)], []), x, y), dense(rbf(0.8), x, y)
-    )
-    network = NeuralKernelNetwork([complex_exponential(2.0)], [])
-    torch.testing.assert_close(dense(network, x, y), torch.cos(2 * (x - y.mT)))
-
-
 def test_weights_of_exactly_zero_prune_a_primitive():
     x = torch.randn(6, 1)
     network = NeuralKernelNetwork(
@@ -159,14 +148,6 @@ def test_unit_values_equal_the_layers_one_after_the_other():
     torch.testing.assert_close(network.unit_values(x)[-1], network.unit_values(x, x)[-1])
 
 
-def test_unit_values_with_batches_of_parameters_and_of_inputs():
-    network = perturb(NeuralKernelNetwork.time_series(batch_shape=torch.Size([3]), priors=False))
-    x = torch.randn(2, 1, 5, 1)
-    stages = network.unit_values(x)
-    assert [stage.shape for stage in stages] == [(2, 3, n, 5, 5) for n in (8, 8, 4, 4, 2, 1)]
-    torch.testing.assert_close(stages[-1].squeeze(-3), dense(network, x))
-
-
 @pytest.mark.filterwarnings("error::linear_operator.utils.warnings.NumericalWarning")
 def test_a_skip_connection_puts_the_primitives_behind_the_last_but_one_layer():
     x, y = torch.randn(6, 2), torch.randn(5, 2)
@@ -180,22 +161,6 @@ def test_a_skip_connection_puts_the_primitives_behind_the_last_but_one_layer():
     torch.testing.assert_close(dense(network, x, y), expected.real)
     *_, last = network.unit_values(x, y)
     torch.testing.assert_close(last, expected.unsqueeze(0))
-
-
-def test_a_skip_connection_of_batches_of_parameters_and_of_inputs():
-    x = torch.randn(2, 1, 6, 1)
-    shape = torch.Size([3])
-    network = NeuralKernelNetwork(
-        [RBFKernel(), LinearKernel(batch_shape=shape)], [Product(2, 1), Linear(3, 1)], skip=True
-    )
-    perturb(network)
-    k1, k2 = dense(network.primitives[0], x), dense(network.primitives[1], x)
-    weight, bias = network.layers[1].weight[0], network.layers[1].bias
-    expected = weight[0] * k1 * k2 + weight[1] * k1 + weight[2] * k2 + bias
-    assert expected.shape == (2, 3, 6, 6)
-    torch.testing.assert_close(dense(network, x), expected)
-    diagonal = network(x, diag=True)
-    torch.testing.assert_close(diagonal, expected.diagonal(dim1=-1, dim2=-2))
 
 
 def test_sums_with_a_linear_kernel_are_not_decomposed():
@@ -303,31 +268,6 @@ def test_batch_shapes_of_the_parts_broadcast(shapes, expected):
     assert network.batch_shape == expected
 
 
-def test_expanded_parts_of_nested_kernels_carry_the_batch_shape():
-    nested = ScaleKernel(
-        AdditiveKernel(RBFKernel(active_dims=(1,)), ProductKernel(RQKernel(), rbf()))
-    )
-    expanded = NeuralKernelNetwork([nested], []).expand_batch(3)
-    assert all(p.shape[0] == 3 for p in expanded.parameters())
-    assert nested.batch_shape == torch.Size()
-    assert expanded.primitives[0].base_kernel.kernels[0].active_dims.tolist() == [1]
-
-
-def test_index_that_does_not_fit_is_refused():
-    network = NeuralKernelNetwork.texture(batch_shape=torch.Size([2]))
-    with pytest.raises(IndexError, match="index 2 is out of bounds"):
-        network[2]
-    with pytest.raises(IndexError, match="too many indices"):
-        network[0, 0]
-
-
-def test_a_network_can_be_iterated_over_its_batch():
-    network = perturb(NeuralKernelNetwork.texture(batch_shape=torch.Size([3])))
-    x = torch.randn(4, 1)
-    matrices = [dense(network[i], x) for i in range(3)]
-    torch.testing.assert_close(torch.stack(matrices), dense(network, x))
-
-
 # stationarity
 
 
@@ -342,70 +282,6 @@ def test_is_stationary_is_the_conjunction_over_the_primitives():
 
 
 # derivatives
-
-
-def smooth_network():
-    network = NeuralKernelNetwork(
-        [
-            ScaleKernel(RBFKernel(ard_num_dims=2)),
-            LinearKernel(),
-            ComplexExponentialKernel(ard_num_dims=2),
-            BivariateComplexExponentialKernel(),
-            CenteredLinearKernel(active_dims=(1,), learn_center=True),
-            ZeroMeanPeriodicKernel(ard_num_dims=2),
-            RQKernel(active_dims=(0,)),
-        ],
-        [Linear(7, 4), Product(4, 2), Activation(2, [0.1, 1.0, 0.2]), Linear(2, 1)],
-    )
-    return perturb(network)
-
-
-@pytest.mark.parametrize("coincident", [False, True])
-def test_gradcheck_of_inputs(coincident):
-    network = smooth_network()
-    x, y = torch.randn(3, 2), torch.randn(2, 2)
-    if coincident:
-        x[1], y[0] = x[0], x[0]
-    inputs = (x.requires_grad_(), y.requires_grad_())
-    assert gradcheck(lambda x, y: dense(network, x, y), inputs)
-    assert gradcheck(lambda x: network(x, diag=True), inputs[:1])
-    assert gradcheck(lambda x: dense(network, x), inputs[:1])
-
-
-@pytest.mark.parametrize("coincident", [False, True])
-def test_gradcheck_of_parameters(coincident):
-    network = smooth_network()
-    x, y = torch.randn(3, 2), torch.randn(2, 2)
-    if coincident:
-        x[1], y[0] = x[0], x[0]
-    parameters = dict(network.named_parameters())
-
-    def function(*values):
-        replaced = dict(zip(parameters, values, strict=True))
-        with gpytorch.settings.lazily_evaluate_kernels(False):  # while the values are in place
-            return torch.func.functional_call(network, replaced, (x, y)).to_dense()
-
-    assert len(parameters) == 15
-    assert gradcheck(function, tuple(parameters.values()))
-
-
-def test_gradgradcheck_of_inputs():
-    network = NeuralKernelNetwork(
-        [complex_exponential(1.3), CenteredLinearKernel(), BivariateComplexExponentialKernel()],
-        [Linear(3, 2), Product(2, 1), Activation(1, "exp")],
-    )
-    x, y = torch.randn(2, 1).requires_grad_(), torch.randn(2, 1).requires_grad_()
-    assert gradgradcheck(lambda x, y: dense(network, x, y), (x, y))
-    same = torch.zeros(2, 1).requires_grad_()
-    assert gradgradcheck(
-        lambda x, y: dense(network, x, y), (same, same.detach().clone().requires_grad_())
-    )
-
-
-def test_second_derivatives_with_an_rbf_primitive():
-    network = NeuralKernelNetwork([rbf(0.7), complex_exponential(1.3)], [Product(2, 1)])
-    x, y = torch.randn(2, 1).requires_grad_(), torch.randn(2, 1).requires_grad_()
-    assert gradgradcheck(lambda x, y: dense(network, x, y), (x, y))
 
 
 # errors
@@ -470,46 +346,6 @@ def test_derivative_kernels_are_refused(cls):
     for primitive in (kernel, ScaleKernel(kernel), AdditiveKernel(rbf(), kernel)):
         with pytest.raises(NotImplementedError, match=f"{cls.__name__} models derivatives"):
             NeuralKernelNetwork([primitive], [])
-
-
-def test_expand_batch_to_a_smaller_shape_is_refused():
-    network = NeuralKernelNetwork.texture(batch_shape=torch.Size([3]))
-    with pytest.raises(RuntimeError, match=r"Cannot expand .* \(3,\) to \(2,\)"):
-        network.expand_batch(2)
-    with pytest.raises(RuntimeError, match=r"Cannot expand .* \(3,\) to \(\)"):
-        network.expand_batch(torch.Size())
-
-
-def test_inputs_of_different_numbers_of_columns_are_refused():
-    network = NeuralKernelNetwork.texture()
-    with pytest.raises(RuntimeError, match="must have the same number of dimensions"):
-        dense(network, torch.randn(3, 1), torch.randn(3, 2))
-
-
-def test_one_dimensional_inputs_are_a_column():
-    network, x = NeuralKernelNetwork.texture(), torch.randn(4)
-    torch.testing.assert_close(dense(network, x), dense(network, x.unsqueeze(-1)))
-
-
-def test_unit_values_of_one_dimensional_inputs():
-    network = NeuralKernelNetwork([complex_exponential(2.0), rbf()], [Linear(2, 1)])
-    x = torch.randn(4)
-    stages = network.unit_values(x)
-    torch.testing.assert_close(stages[0][0].real, torch.cos(2 * (x[:, None] - x)))
-    torch.testing.assert_close(stages[-1][0].real, dense(network, x))
-
-
-def test_no_rows():
-    network = NeuralKernelNetwork.time_series()
-    assert dense(network, torch.randn(0, 1), torch.randn(3, 1)).shape == (0, 3)
-    assert dense(network, torch.randn(3, 1), torch.randn(0, 1)).shape == (3, 0)
-
-
-def test_a_part_outside_of_a_list_is_refused():
-    with pytest.raises(TypeError, match="primitives must be a sequence, got RBFKernel"):
-        NeuralKernelNetwork(RBFKernel(), [Linear(1, 1)])
-    with pytest.raises(TypeError, match="layers must be a sequence, got Linear"):
-        NeuralKernelNetwork([RBFKernel()], Linear(1, 1))
 
 
 def test_mixed_precision_is_named():
