@@ -1,7 +1,8 @@
 """The catalogue of kernels: one row for each class of which the package knows more than values.
 
-A row says how a kernel is called, which parameters it has and of what kind, from which spectral measure random features are drawn, and what reports
-and expansions say and do with it; :class:`gpytorch_nkn.kernels.kernel_row.KernelRow` lists the
+A row says how a kernel is called, which parameters it has and of what kind, from which spectral
+measure random features are drawn, and what reports and expansions say and do with it;
+:class:`gpytorch_nkn.kernels.kernel_row.KernelRow` lists the
 fields. All but the class and the name may be left out: a kernel of which nothing else is known
 takes part in networks by its values, and in expansions under its name.
 
