@@ -176,9 +176,9 @@ plt.show()
 # %% [markdown]
 # The columns of noise have next to none. Yet a relevance is no importance: Friedman's function is
 # linear in columns 3 and 4, for which the wide base kernel does already. What was compared is in
-# `cv_results_`, with gains over the machine before it on held-out rows. A classifier takes the best
-# kernel, if its gain is more than a standard error; a regressor averages. The last lines are the
-# paper's factor, on top of the relevances.
+# `cv_results_`, with gains over the machine before it on held-out rows. The best kernel is taken if
+# its gain is more than a standard error. The last lines are the paper's factor, on top of the
+# relevances.
 
 # %%
 compared = pd.DataFrame(

@@ -83,8 +83,8 @@ support_: Training rows with a dual coefficient.
 dual_coef_, intercept_: Signed dual coefficients, SVMs by ``support_``, and intercepts.
 eta_: The weight used, infinite for ``F_s = 1``, NaN where it differs between clusters.
 C_: ``C`` of the SVM; with a widened base kernel it is larger than that given.
-relevances_: Weights ``D`` of the columns, ``w``; of several kernels, their weighted mean.
-    They are no importances: that of a column in which a function is nearly linear is small.
+relevances_: Weights ``D`` of the columns, ``w``. They are no importances: that of a column in
+    which a function is nearly linear is small.
 relevance_kernel_: The kernel with relevances; ``None`` if the base kernel stays.
 factor_: Root ``G`` of the learned ``F = G G'``, ``n x rank``.
 n_iter_: Steps of the dual problem with a factor, or 1.
@@ -210,11 +210,6 @@ class BaseDANK(OnCPU, BaseEstimator):
     def _losses(self, outputs: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Loss of each row, given decision values ``M x P``."""
 
-    @staticmethod
-    @abstractmethod
-    def _weigh(losses: np.ndarray) -> np.ndarray:
-        """Weights of kernels of losses, kernels by rows."""
-
     @abstractmethod
     def _folds(self, target: np.ndarray) -> list[Fold]:
         """Rows to train with and to predict, for every part of cross-validation."""
@@ -277,7 +272,7 @@ class BaseDANK(OnCPU, BaseEstimator):
         if not folds:
             return None, 1.0
         task = Task(base(known, known), labels, self._blocks, self._losses, folds)
-        kernel, cost, candidates = learn_relevances(task, base, known, self._paths, self._weigh)
+        kernel, cost, candidates = learn_relevances(task, base, known, self._paths)
         self.cv_results_ = candidates
         if kernel is not None and len(rows) < len(table):
             rows = self._some(target, _CONFIRMED_ROWS)

@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from gpytorch_nkn.estimators.dank.dank_base import FOLDS, BaseDANK
-from gpytorch_nkn.estimators.dank.dank_selection import Fold, Path, choose
+from gpytorch_nkn.estimators.dank.dank_selection import Fold, Path
 from gpytorch_nkn.estimators.dank.dual import Block, classification_blocks
 from gpytorch_nkn.estimators.table_input import refuse_other_values
 
@@ -78,7 +78,6 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         Path(widening, widening**2, 1, _PENALTIES, max_iter=12) for widening in (1.0, 2.0, 4.0)
     )
     _max_rows = 400
-    _weigh = staticmethod(choose)
     classes_: np.ndarray
 
     def __init__(

@@ -13,7 +13,7 @@ from sklearn.model_selection import KFold
 from sklearn.utils.validation import validate_data
 
 from gpytorch_nkn.estimators.dank.dank_base import FOLDS, BaseDANK
-from gpytorch_nkn.estimators.dank.dank_selection import Fold, Path, average
+from gpytorch_nkn.estimators.dank.dank_selection import Fold, Path
 from gpytorch_nkn.estimators.dank.dual import Block, regression_blocks
 from gpytorch_nkn.estimators.table_input import refuse_other_values
 
@@ -40,12 +40,10 @@ class DANKRegressor(RegressorMixin, BaseDANK):
 
     A second factor, which is not the paper's, is learned before:
     ``F_w(x, x') = exp(-sum_d w_d (x_d - x'_d)^2 / 2)``, with several penalties and widths of the
-    base kernel, absolute differences, and sums with the base kernel. The kernel is an average of
-    all of these, with weights that fall as held-out rows of 5 folds say that they are worse than
-    the best, significantly and by much.
+    base kernel, absolute differences, and sums with the base kernel.
 
-    The paper's factor stays only if held-out rows say so, by more than a standard error. With
-    neither factor this is ``sklearn.svm.SVR``. Tune ``C``, ``gamma`` and ``epsilon`` with ``SVR``,
+    Each factor stays only if held-out rows of 5 folds say so, by more than a standard error.
+    With neither this is ``sklearn.svm.SVR``. Tune ``C``, ``gamma`` and ``epsilon`` with ``SVR``,
     which is faster, and then learn the factors with these values. ``C`` and ``epsilon`` are in
     units of the targets: standardise them (``sklearn.compose.TransformedTargetRegressor``).
 
@@ -78,7 +76,6 @@ class DANKRegressor(RegressorMixin, BaseDANK):
         Path(4.0, 1.0, 2, (0.1, 0.01, 0.003, 0.001), skipped=1, shares=(1.0, 0.5)),
     )
     _max_rows = 600
-    _weigh = staticmethod(average)
 
     def __init__(
         self,

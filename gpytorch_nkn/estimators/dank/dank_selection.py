@@ -13,11 +13,7 @@ from scipy.spatial.distance import pdist
 
 from gpytorch_nkn.estimators.dank.base_kernel import BaseKernel
 from gpytorch_nkn.estimators.dank.dual import Block
-from gpytorch_nkn.estimators.dank.relevance import (
-    RelevanceKernel,
-    RelevanceTerm,
-    relevance_path,
-)
+from gpytorch_nkn.estimators.dank.relevance import RelevanceKernel, relevance_path
 from gpytorch_nkn.estimators.dank.svm import learn_svms, plain_svms
 from gpytorch_nkn.fit import as_finished
 
@@ -27,7 +23,6 @@ __all__ = [
     "Fold",
     "Path",
     "Task",
-    "average",
     "choose",
     "choose_eta",
     "confirm",
@@ -36,9 +31,6 @@ __all__ = [
 
 Blocks = Callable[[np.ndarray, float], list[Block]]
 Fold = tuple[np.ndarray, np.ndarray]
-
-_EXCESS = 0.1  # relative excess of the error, over which a kernel's weight falls
-_NEGLIGIBLE = 1e-3  # weight below which a kernel is dropped from a sum
 
 
 @dataclass(frozen=True)
@@ -98,11 +90,9 @@ def learn_relevances(
     base: BaseKernel,
     table: np.ndarray,
     paths: Sequence[Path],
-    weigh: Callable[[np.ndarray], np.ndarray],
 ) -> tuple[RelevanceKernel | None, float, list[Candidate]]:
-    """Kernels with relevances that predict held-out rows better than the base kernel, if any.
+    """The kernel with relevances that predicts held-out rows best, if better than the base kernel.
 
-    ``weigh`` makes weights of kernels from their losses, kernels by rows, base kernel first.
     Returns the kernel, or ``None`` for the base kernel; the factor of ``C``; all candidates.
     """
     paths = [path for path in paths if path.widening == 1.0 or base.width is not None]
@@ -116,7 +106,7 @@ def learn_relevances(
     parts += [found[i * count : (i + 1) * count] for i in range(len(paths))]
     losses = np.concatenate([_by_row(part, task.folds, len(table)) for part in parts])
     members = [(trial, *member) for trial in trials for member in trial[0].members()]
-    weights = weigh(losses)
+    weights = choose(losses)
     names = [
         {
             "relevance_penalty": path.penalties[number],
@@ -128,26 +118,14 @@ def learn_relevances(
         for (path, _, _), number, share in members
     ]
     candidates = _list_candidates("relevance", losses, names, weights)
-    terms: list[RelevanceTerm] = []
-    cost = 1.0
-    for trial in trials:
-        path, kernel, _ = trial
-        chosen = [
-            (weight, number, share)
-            for weight, (other, number, share) in zip(weights[1:], members, strict=True)
-            if other is trial and weight > 0.0
-        ]
-        if not chosen:
-            continue
-        cost = path.cost
-        last = max(number for _, number, _ in chosen)
-        relevances = _path(task, table, trial, np.arange(len(table)), last + 1)
-        for weight, number, share in chosen:
-            terms.append(RelevanceTerm(weight * share, kernel, relevances[number], path.power))
-    terms = [term for term in terms if term.weights.any() or term.wide is not base]
-    if not terms:
+    best = int(np.argmax(weights))
+    if not best:
         return None, 1.0, candidates
-    return RelevanceKernel(base, 1.0 - sum(t.share for t in terms), tuple(terms)), cost, candidates
+    trial, number, share = members[best - 1]
+    path, kernel, _ = trial
+    relevances = _path(task, table, trial, np.arange(len(table)), number + 1)[number]
+    learned = RelevanceKernel(base, kernel, relevances, path.power, share)
+    return learned, path.cost, candidates
 
 
 def choose(losses: np.ndarray, least: float = 1.0) -> np.ndarray:
@@ -162,31 +140,6 @@ def choose(losses: np.ndarray, least: float = 1.0) -> np.ndarray:
     weights = np.zeros(len(losses))
     weights[best if differences.sum() > least * math.sqrt(np.sum(differences**2)) else 0] = 1.0
     return weights
-
-
-@np.errstate(under="ignore")  # small terms vanish
-def average(losses: np.ndarray) -> np.ndarray:
-    r"""Weights that fall as kernels are worse than the best, significantly and by much.
-
-    .. math::
-        \pi_c \propto \exp\bigl(-z_c^2 / 2 - (r_c / 0.1)^2 / 2\bigr)
-
-    with ``z`` the mean difference to the best over its standard error, and ``r`` the relative
-    excess of the mean loss, of kernels by rows, that to start from first.
-    """
-    means = losses.mean(axis=1)
-    best = int(np.argmin(means))
-    if not means[best] > 0.0:
-        return choose(losses)
-    differences = losses - losses[best]
-    errors = differences.std(axis=1, ddof=1) / math.sqrt(losses.shape[1])
-    z = np.zeros(len(losses))
-    np.divide(differences.mean(axis=1), errors, out=z, where=errors > 0.0)
-    excess = (means / means[best] - 1.0) / _EXCESS
-    weights = np.exp(-0.5 * (z**2 + excess**2))
-    weights /= weights.sum()
-    weights[weights < _NEGLIGIBLE] = 0.0
-    return weights / weights.sum()
 
 
 def confirm(task: Task, gram: np.ndarray, cost: float) -> bool:
@@ -277,8 +230,7 @@ def _path_losses(
     found = _path(task, table, trial, fold[0], len(path.penalties))
     losses = []
     for number, share in path.members():
-        term = RelevanceTerm(share, kernel, found[number], path.power)
-        gram = RelevanceKernel(base, 1.0 - share, (term,))(table, table)
+        gram = RelevanceKernel(base, kernel, found[number], path.power, share)(table, table)
         losses.append(_fold_losses(task, gram, path.cost, fold))
     return np.stack(losses)
 

@@ -12,52 +12,33 @@ from gpytorch_nkn.estimators.dank.dual import Block, DualProblem
 from gpytorch_nkn.estimators.dank.extension import Function
 from gpytorch_nkn.estimators.dank.svm import solve_svms
 
-__all__ = ["RelevanceKernel", "RelevanceTerm", "relevance_factor", "relevance_path"]
+__all__ = ["RelevanceKernel", "relevance_factor", "relevance_path"]
 
 _CUBE = 2**24  # differences in memory, 128 MB
 _COLUMNS = 100  # with relevances, at most
 
 
 @dataclass(frozen=True)
-class RelevanceTerm:
-    r"""A kernel that is narrowed along the inputs that matter.
+class RelevanceKernel:
+    r"""A kernel that is narrowed along the inputs that matter, in a sum with the base kernel.
 
     .. math::
-        a\, k_m(x, x') \exp\Bigl(-\tfrac{1}{2} \sum_d w_d |x_d - x'_d|^p\Bigr)
+        a\, k_m(x, x') \exp\Bigl(-\tfrac{1}{2} \sum_d w_d |x_d - x'_d|^p\Bigr) + (1 - a)\, k(x, x')
     """
 
-    share: float  # a, positive
+    base: Function  # k
     wide: Function  # k_m
-    weights: np.ndarray  # relevances w, D
+    relevances: np.ndarray  # w, D
     power: int  # p, 1 or 2
+    share: float = 1.0  # a
 
     def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Gram matrix ``M x N`` between tables ``M x D`` and ``N x D``."""
-        factor = relevance_factor(left, right, self.weights, self.power)
-        return self.share * self.wide(left, right) * factor
-
-
-@dataclass(frozen=True)
-class RelevanceKernel:
-    """Sum of the base kernel and kernels with relevances, with weights that sum to one."""
-
-    base: Function
-    share: float
-    terms: tuple[RelevanceTerm, ...]
-
-    def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Gram matrix ``M x N`` between tables ``M x D`` and ``N x D``."""
-        gram = np.zeros((len(left), len(right)))
-        if self.share:
-            gram += self.share * self.base(left, right)
-        for term in self.terms:
-            gram += term(left, right)
+        factor = relevance_factor(left, right, self.relevances, self.power)
+        gram = self.share * self.wide(left, right) * factor
+        if self.share < 1.0:
+            gram += (1.0 - self.share) * self.base(left, right)
         return gram
-
-    @property
-    def relevances(self) -> np.ndarray:
-        """Mean of the relevances over the kernels in the sum, by their weights, ``D``."""
-        return np.sum([term.share * term.weights for term in self.terms], axis=0)
 
 
 @np.errstate(under="ignore")  # small terms vanish

@@ -8,7 +8,7 @@ from sklearn.svm import SVR
 
 from gpytorch_nkn.estimators import DANKClassifier, DANKRegressor
 from gpytorch_nkn.estimators.dank import dank_selection
-from gpytorch_nkn.estimators.dank.dank_selection import Task, average, choose, confirm
+from gpytorch_nkn.estimators.dank.dank_selection import Task, choose, confirm
 from gpytorch_nkn.estimators.dank.dual import regression_blocks
 from gpytorch_nkn.estimators.dank.relevance import relevance_factor, relevance_path
 from tests.estimators.dank import test_dank_classifier, test_dank_regressor
@@ -29,31 +29,6 @@ def test_choice_is_the_least_loss_if_it_is_less_for_sure():
     mixed[4] = 0.0  # 3 over sqrt(5)
     np.testing.assert_array_equal(choose(np.stack([start, mixed])), [0, 1])
     np.testing.assert_array_equal(choose(np.stack([start, mixed]), least=2.0), [1, 0])
-
-
-def test_average_written_out():
-    rng = np.random.default_rng(0)
-    losses = rng.uniform(0.5, 1.5, size=(4, 30)) * np.array([1.0, 0.97, 1.06, 3.0])[:, None]
-    means = losses.mean(axis=1)
-    best = np.argmin(means)
-    weights = []
-    for row in losses:
-        differences = row - losses[best]
-        error = np.std(differences, ddof=1) / np.sqrt(30)
-        certain = differences.mean() / error if error else 0.0
-        excess = (row.mean() / means[best] - 1) / 0.1
-        weights.append(np.exp(-(certain**2) / 2 - excess**2 / 2))
-    expected = np.array(weights) / np.sum(weights)
-    expected[expected < 1e-3] = 0.0
-    assert expected[3] == 0 and min(expected[:3]) > 1e-3
-    np.testing.assert_allclose(average(losses), expected / expected.sum(), rtol=1e-12)
-
-
-def test_average_of_equals_and_of_nothing_to_lose():
-    np.testing.assert_allclose(average(np.ones((3, 5))), 1 / 3)
-    losses = np.array([[1.0, 2.0, 0.5], [0.0, 0.0, 0.0]])
-    np.testing.assert_array_equal(average(losses), choose(losses))
-    np.testing.assert_array_equal(average(np.zeros((2, 4))), [1, 0])
 
 
 def left_out_losses(X, y, folds, fit, loss):
