@@ -42,6 +42,7 @@ _PLAIN = 0.5  # error of smooth fills up to which a kernel may learn from these
 _BLOCKS, _THIN_BLOCKS = 12, 3  # that judge the fills
 _LEARNED_BLOCKS = 12  # that kernels learn from
 _RESTARTS = 3
+_TRAINED = torch.float32  # the same kernels as in float64, sooner
 _USUAL_CELLS = 300_000
 _COARSE, _TRAINING = 0.2, 0.5  # shares of the budget, and of what is left after the first
 _SOLVING = 0.3  # share of what is left after it, and again of what is left then
@@ -58,18 +59,15 @@ class InpaintResult:
     """What :func:`inpaint` found.
 
     Attributes:
-        mean: Mean of the underlying function at every cell, of the image's shape: the mixture of
-            fills at missing cells, the posterior mean of the kernel at others (without a kernel
-            these are as they were).
-        std: Standard deviation of what would be observed at each missing cell; zero at the others.
+        mean: Mean of the underlying function, of the image's shape: the mixture at missing cells,
+            the posterior mean of the kernel at others (without a kernel, the image).
+        std: Standard deviation of an observation at missing cells; zero at the others.
         filled: The image, with the mean at missing cells.
         missing: Which cells were missing.
-        model: The trained model, in float64, on coordinates from -1 to 1 along the longest
-            dimension: for n cells of which L are along the longest, cell i is at
-            ``(2 * i - n + 1) / (L - 1)``. None if the observed cells were all the same, or no
-            kernel was wanted or in the budget.
-        fit: The record of the training; None likewise. Where the block errors in it are NaN, there
-            was no room for blocks of the hole's shape, or there are only scratches.
+        model: The trained model, in float64; cell i of n is at ``(2 * i - n + 1) / (L - 1)``, with
+            L cells along the longest dimension. None without a kernel.
+        fit: The record of the training; None likewise. Block errors are NaN if there was no room
+            for blocks of the hole's shape, or only scratches.
         weights: The mean weight of each fill in the mixture; empty if nothing is missing.
     """
 
@@ -105,67 +103,53 @@ def inpaint(
     shared: bool = True,
     restarts: int | None = None,
     budget: float | None = None,
-    num_samples: int | None = None,
-    single_precision: bool = True,
     device: str | torch.device | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> InpaintResult:
     """Fill the missing cells of an image, a video or any other regular grid.
 
-    Three fills, or some of them: of a Gaussian process with a learned kernel for each dimension
-    (:class:`gpytorch_nkn.models.KroneckerGridGP`, trained by
-    :func:`gpytorch_nkn.models.fit_grid_gp`), which continues patterns that repeat; a harmonic
-    and a biharmonic one, which continue levels and slopes from the rim of a hole, as photographs
-    need it. Blocks of known cells are held out and filled by each: the hole moved to the side, with
-    all cells behind it where the hole touches an edge of the image, or some of scattered cells.
-    Weights minimise the errors there, and standard deviations fit them: they grow with the
-    distance to known cells, with contrast around the hole and with the disagreement between the
-    fills. Where the kernel alone fills a wide hole, as on cloth, standard deviations are at
-    least those of its posterior. Thin parts of the missing cells (within 4 of a known one) and
-    wide ones have weights and standard deviations of their own.
+    A mixture of three interpolants, or of some of them: a Gaussian process with a learned kernel
+    for each dimension (:class:`gpytorch_nkn.models.KroneckerGridGP`, trained by
+    :func:`gpytorch_nkn.models.fit_grid_gp`), which continues patterns that repeat; a harmonic and
+    a biharmonic one, which continue levels and slopes from the rim of a hole. Blocks of known
+    cells, of the hole's shape, are held out and filled by each. Weights minimise the errors there,
+    and standard deviations are fitted to them: they grow with the distance to known cells, with the
+    contrast around the hole and with the disagreement of the interpolants. Thin parts of the holes
+    (within 4 cells of a known one) and wide ones have weights and standard deviations of their own.
 
-    It is for scratches, text, gaps in scans and sensors, and holes in textures; a large hole in
-    a photograph gets plausible levels without any objects. On a grid of 256 x 256 cells it takes
-    2 to 10 seconds of one core, most of it for training, whose steps take a time in proportion to
-    the third power of the sides. Beyond 300,000 cells a warning says so; ``budget``, or
-    ``fills=("harmonic", "biharmonic")``, fills these in seconds. Values are not cut off at the
-    ends of their range.
+    It is for scratches, text, gaps in scans and sensors, and holes in textures; the content of a
+    large hole in a photograph cannot be inferred. A grid of 256 x 256 cells takes 2 to 10 seconds
+    of one core, most of it for training, whose steps take a time in proportion to the third power
+    of the sides. Beyond 300,000 cells a warning says so; ``budget``, or
+    ``fills=("harmonic", "biharmonic")``, fills these in seconds. Values are not clipped.
 
     Args:
         image: Numbers, ``n_1 x ... x n_P`` with P of 2 (image), 3 (video) or more; NaN, or
             masked in a masked array, where missing.
         mask: Missing cells are True (or not zero), as in scikit-image and OpenCV; of the image's
-            shape, or without the channels. None if NaN says it all.
+            shape, or without the channels. None if NaN marks them all.
         structure: The kernel of each dimension: ``"texture"`` (a Neural Kernel Network of linear,
             RBF, rational quadratic and periodic kernels), ``"spectral_mixture"`` (ten components),
             ``"periodic"``, ``"rbf"``; or one kernel per dimension, of which copies are trained, on
             coordinates from -1 to 1 along the longest dimension.
-        fills: Which of ``"kernel"``, ``"harmonic"`` and ``"biharmonic"`` there are; one alone is
-            taken as it is.
+        fills: Which of ``"kernel"``, ``"harmonic"`` and ``"biharmonic"`` are mixed.
         channel_axis: Which dimension holds channels, such as colours; None for none.
         shared: Channels share their kernels and noise, which are learned from their first
             principal component if they lack the same cells; else each has its own.
         restarts: Starts of the training; default: 3 for a texture with holes, 1 for others and
             where wide holes take at most 2 % of the image: then a kernel learns from the image with
             a coarse fill.
-        budget: Wall time of the call in seconds. First come smooth fills, which take less than a
-            second up to some 100,000 cells, then half of the time goes to training, the rest to
-            solves. If it is too short for any kernel a warning says so.
-        num_samples: Estimate standard deviations of the kernel, where it fills the holes alone,
-            from so many joint samples, one solve each. Default: exact up to 6,000 missing cells
-            unless wide holes take at most 2 % of the image; else fitted to held-out blocks only.
-        single_precision: Train in float32, which gives the same fill in less time; predictions
-            are in float64 always.
+        budget: Wall time of the call in seconds: first come smooth interpolants, then half of the
+            time goes to training, the rest to solves. If it is too short for any kernel a warning
+            says so.
         device: Where to compute; ``None`` is the CPU, whatever PyTorch's default device is.
         seed: Determines everything random; the global random state is left alone.
         progress: Show a progress bar, if standard error is a terminal.
 
     Returns:
         Mean, standard deviation and filled image as float64 arrays of the image's shape, with the
-        model. If the observed cells all have one value the holes get it, with a standard
-        deviation of zero, as do those of a channel of one value. If nothing is missing a warning
-        says so.
+        model. Constant channels are filled with their value, with a standard deviation of zero.
 
     Raises:
         TypeError: The image does not hold real numbers, ``structure`` is a single kernel.
@@ -197,8 +181,6 @@ def inpaint(
             f"At least 2 cells must be observed (in each channel), got {counts}; the mask is True "
             "where cells are missing."
         )
-    if num_samples is not None and num_samples < 2:
-        raise ValueError(f"num_samples must be at least 2, got {num_samples}.")
     session = Session(budget=budget, seed=seed, progress=progress)
     kernels = _kernels(structure, num_dims)
     if restarts is None and structure != "texture":
@@ -222,11 +204,11 @@ def inpaint(
         )
     if learned.any():
         center, scale = center[learned], scale[learned]
-        grid = _Grid(flat[learned], gone[learned], center, scale, channel_axis is not None)
-        dtype = torch.float32 if single_precision else torch.float64
         where = torch.device("cpu" if device is None else device)
-        options = _Options(fills, kernels, shared, restarts, num_samples, dtype, where)
-        found = _fill(grid, options, session)
+        options = fills, kernels, shared, restarts, where
+        has_channels = channel_axis is not None
+        grid = _Grid(flat[learned], gone[learned], center, scale, has_channels, *options)
+        found = _fill(grid, session)
         mean[learned], std[learned] = found.mean, found.std
     mean, std = mean.reshape(values.shape), std.reshape(values.shape)
 
@@ -246,13 +228,18 @@ def inpaint(
 
 @dataclass
 class _Grid:
-    """Values ``C x n_1 x ...``, which are missing, and location and scale of the channels."""
+    """Values ``C x n_1 x ...``, which are missing, location and scale of the channels; grid."""
 
     values: np.ndarray
     missing: np.ndarray
     center: np.ndarray
     scale: np.ndarray
     has_channels: bool
+    fills: tuple[str, ...]
+    kernels: list[Kernel]
+    shared: bool
+    restarts: int | None
+    device: torch.device
 
     @property
     def standard(self) -> np.ndarray:
@@ -270,17 +257,6 @@ class _Grid:
 
 
 @dataclass
-class _Options:
-    fills: tuple[str, ...]
-    kernels: list[Kernel]
-    shared: bool
-    restarts: int | None
-    num_samples: int | None
-    dtype: torch.dtype
-    device: torch.device
-
-
-@dataclass
 class _Found:
     mean: np.ndarray | float = 0.0
     std: np.ndarray | float = 0.0
@@ -289,11 +265,12 @@ class _Found:
     weights: dict[str, float] = field(default_factory=dict)
 
 
-def _fill(grid: _Grid, options: _Options, session: Session) -> _Found:
+def _fill(grid: _Grid, session: Session) -> _Found:
     """Fills, coarse ones first, and their mixture."""
-    smooth = [name for name in options.fills if name != "kernel"]
+    maker = SmoothFills(grid.values.shape[1:])
+    smooth = {name: getattr(maker, name) for name in grid.fills if name != "kernel"}
     found = _Found()
-    if "kernel" in options.fills and session.budget is None:
+    if "kernel" in grid.fills and session.budget is None:
         warn_of_size(
             "inpaint",
             grid.values[0].size,
@@ -304,8 +281,8 @@ def _fill(grid: _Grid, options: _Options, session: Session) -> _Found:
         )
     iteration = _iteration_seconds(grid.values.shape)
     if not grid.missing.any():
-        if "kernel" in options.fills:
-            _learn(grid, options, session, found, [], None, iteration)
+        if "kernel" in grid.fills:
+            _learn(grid, session, found, [], None, iteration)
         else:
             found.mean = grid.values
         return found
@@ -329,14 +306,14 @@ def _fill(grid: _Grid, options: _Options, session: Session) -> _Found:
         fillable |= wide
     if smooth and thin.any() and mixtures[0].least_error() < _PLAIN:
         fillable |= thin
-    if "kernel" in options.fills:
+    if "kernel" in grid.fills:
         if smooth and _LEAST_ITERATIONS * iteration > 0.5 * session.seconds_left:
             warn_user(
                 f"A budget of {session.budget:g} seconds is too short to learn a kernel of a grid "
                 f"of {grid.values.shape[1:]}; the holes are filled by smoothness alone."
             )
         else:
-            _learn(grid, options, session, found, mixtures, fillable, iteration)
+            _learn(grid, session, found, mixtures, fillable, iteration)
     known = grid.values if found.model is None else found.mean
     found.mean, found.std = np.array(known), np.zeros(grid.values.shape)
     for mixture in mixtures:
@@ -351,8 +328,8 @@ def _fill(grid: _Grid, options: _Options, session: Session) -> _Found:
         quick = (
             not fillable.any() and _exact_seconds(grid.anywhere, iteration) < session.seconds_left
         )
-        if quick or options.num_samples is not None:
-            own = _deviations(found.model, options.num_samples, session)
+        if quick:
+            own = _deviations(found.model, session)
             found.std = np.maximum(own, found.std) if smooth else own
     return found
 
@@ -372,7 +349,6 @@ def _parts(missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _learn(
     grid: _Grid,
-    options: _Options,
     session: Session,
     found: _Found,
     mixtures: Sequence[Mixture],
@@ -381,9 +357,9 @@ def _learn(
 ) -> None:
     """Train a kernel, and let it fill the holes and the blocks of the mixture."""
     learned = grid.standard
-    kernels, dtype, device = options.kernels, options.dtype, options.device
+    kernels, device = grid.kernels, grid.device
     coordinates = _coordinates(learned.shape[1:], device)
-    restarts = options.restarts
+    restarts = grid.restarts
     if fillable is not None and fillable.any():  # holes of little effect on the kernel
         maker = SmoothFills(learned.shape[1:])
         smooth = np.stack(
@@ -392,19 +368,19 @@ def _learn(
         learned = np.where(fillable, smooth, learned)
     complete = fillable is not None and not np.isnan(learned).any()
     alike = bool((grid.missing == grid.missing[0]).all())
-    if grid.has_channels and options.shared and (alike or complete):
-        targets = torch.as_tensor(_first_component(learned), dtype=dtype, device=device)
+    if grid.has_channels and grid.shared and (alike or complete):
+        targets = torch.as_tensor(_first_component(learned), dtype=_TRAINED, device=device)
     else:
-        targets = grid.targets(learned, dtype, device)
-    if grid.has_channels and not options.shared:
+        targets = grid.targets(learned, _TRAINED, device)
+    if grid.has_channels and not grid.shared:
         kernels = [expand_kernel_batch(one, torch.Size([len(learned)])) for one in kernels]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NumericalWarning)  # blocks judge what solves lead to
         warnings.simplefilter("ignore", SizeWarning)  # has been said
         trained = KroneckerGridGP(
-            [x.to(dtype) for x in coordinates],
+            [x.to(_TRAINED) for x in coordinates],
             targets,
-            [kernel.to(device=device, dtype=dtype) for kernel in kernels],
+            [kernel.to(device=device, dtype=_TRAINED) for kernel in kernels],
             outcome_transform=None,
         )
         found.fit = fit_grid_gp(
@@ -430,7 +406,7 @@ def _learn(
             model.max_iterations = min(max(steps, _FEWEST), model.max_iterations)
         mean = model.grid_mean().cpu().numpy()
         found.mean = mean if grid.has_channels else mean[None]
-        judged = deepcopy(model).to(dtype)
+        judged = deepcopy(model).to(_TRAINED)
         judged.max_iterations = _JUDGED_ITERATIONS
         if session.budget is not None:
             count = sum(len(mixture.blocks) for mixture in mixtures)
@@ -497,14 +473,13 @@ def _exact_seconds(missing: np.ndarray, iteration: float) -> float:
     return iteration * (_EXACT_SECONDS * cells**3 / missing.size**1.5 + columns)
 
 
-def _deviations(model: KroneckerGridGP, num_samples: int | None, session: Session) -> np.ndarray:
+def _deviations(model: KroneckerGridGP, session: Session) -> np.ndarray:
     """Standard deviations ``C x ...`` of new observations at cells missing in any channel."""
     sizes = [x.size(0) for x in model.coordinates]
     cells = model.missing.reshape(-1, *sizes).any(0)
     _, variance = model.predict(
         cells,
         observation_noise=True,
-        num_samples=num_samples,
         seed=session.seed,
         progress=session.progress,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from scipy.optimize import minimize, nnls
@@ -12,6 +12,8 @@ from scipy.optimize import minimize, nnls
 from gpytorch_nkn.grids.fill import SmoothFills, activity, distances
 
 __all__ = ["Mixture"]
+
+Interpolant = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 _SHRINKAGE = 0.003  # of weights towards equal ones, in units of the errors of a block
 _PURE = 0.8  # weight from which on a fill is taken alone, near and far
@@ -23,26 +25,25 @@ _FLOOR = 1e-4  # least standard deviation
 
 
 class Mixture:
-    r"""Weighted means of fills, with weights that depend on the distance d to known cells.
+    r"""Weighted means of interpolants, with weights that depend on the distance d to known cells.
 
     .. math::
         f(x) = \sum_k \bigl((1 - t) u_k + t v_k\bigr) f_k(x), \qquad
         t = \log(1 + d) / \log(1 + d_{\max})
 
-    where the weights u and v are positive and sum to one each; they minimise the squared errors
-    in left-out blocks, each in units of its mean error. The variance is a positive combination of
-    the local variances around a cell, near and far, of the disagreement of the fills, and of these
-    growing with t; it is fitted to the errors in the blocks by likelihood and widened until, in
-    four of five blocks, 95 % of these are in bands of 95 %. Errors nearer than
-    :math:`2 d_{\max}` are related: if the blocks have m patches of such sides, the variance is also
-    multiplied by :math:`1 + 2 / m`, as large as that of a t distribution with m degrees of freedom.
+    The weights u and v, positive and of sum one each, minimise the squared errors in held-out
+    blocks. The variance is a positive combination of local variances around a cell, of the
+    disagreement of the interpolants, and of these growing with t; it is fitted by likelihood and
+    widened until 95 % of the errors of four blocks in five are within 95 % intervals. With m
+    patches of independent errors (of side :math:`2 d_{\max}`) in the blocks, it is multiplied by
+    :math:`1 + 2 / m`, as of a t distribution with m degrees of freedom.
 
     Args:
         values: Standardised values ``C x n_1 x ... x n_P`` of C channels.
         missing: Which are missing, of that shape.
         blocks: Cells to leave out ``B x n_1 x ... x n_P``; those farther from known cells than any
             missing one are not scored.
-        smooth: Names of the fills of :class:`SmoothFills` that are in it.
+        interpolants: Fill values ``... x n_1 x ... x n_P``, given the missing cells, by name.
         cells: The missing cells to fill, ``n_1 x ... x n_P``; ``None`` for all of them.
         end: Time of the monotonic clock from which on no more blocks are begun; one there is.
 
@@ -55,7 +56,7 @@ class Mixture:
         values: np.ndarray,
         missing: np.ndarray,
         blocks: np.ndarray,
-        smooth: Sequence[str] = ("harmonic", "biharmonic"),
+        interpolants: Mapping[str, Interpolant],
         *,
         cells: np.ndarray | None = None,
         end: float = math.inf,
@@ -63,14 +64,14 @@ class Mixture:
         self.values = values
         self.missing = missing
         self.cells = missing if cells is None else missing & cells
-        self.names = list(smooth)
+        self.names = list(interpolants)
         maker = SmoothFills(values.shape[1:])
         away = np.stack([distances(gone) for gone in missing])
         self._longest = longest = float(away[self.cells].max())
         self._cases: list[_Case] = []
         for block in (np.zeros_like(missing[0]), *blocks):
             if len(self._cases) < 2 or time.monotonic() < end:
-                self._cases.append(_Case(values, missing | block, maker, smooth, longest))
+                self._cases.append(_Case(values, missing | block, maker, interpolants, longest))
         self.blocks = blocks[: len(self._cases) - 1]
 
     def add(self, name: str, fill: np.ndarray, in_blocks: Iterable[np.ndarray]) -> None:
@@ -160,7 +161,7 @@ class _Case:
         values: np.ndarray,
         missing: np.ndarray,
         maker: SmoothFills,
-        smooth: Sequence[str],
+        interpolants: Mapping[str, Interpolant],
         longest: float,
     ):
         self.missing = missing
@@ -169,12 +170,12 @@ class _Case:
         shared = bool((missing == missing[0]).all())
         groups = [(slice(None), missing[0])] if shared else list(enumerate(missing))
         around = np.zeros((2, *values.shape))
-        whole = {name: values.copy() for name in smooth}
+        whole = {name: values.copy() for name in interpolants}
         for own, gone in groups:
             if not gone.any():
                 continue
-            for name in smooth:
-                whole[name][own] = getattr(maker, name)(values[own], gone)
+            for name, fill in interpolants.items():
+                whole[name][own] = fill(values[own], gone)
             some = values[own].reshape(-1, *gone.shape)
             far = np.stack([activity(one, gone, reach + _SMALL, 1.0) for one in some])
             near = np.stack(
@@ -182,7 +183,7 @@ class _Case:
             )
             near = maker.harmonic(near, gone)
             around[0, own], around[1, own] = (a.reshape(values[own].shape) for a in (near, far))
-        self.fills = [whole[name][missing] for name in smooth]
+        self.fills = [whole[name][missing] for name in interpolants]
         self.around = around[:, missing]
         away = np.stack([distances(gone) for gone in missing])[missing]
         self.depth = np.log(away) / max(np.log(longest), np.log(2.0))

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from gpytorch_nkn.grids.fill import SmoothFills
 from gpytorch_nkn.grids.mixture import Mixture
 
 
@@ -18,10 +19,16 @@ def case(seed=0, channels=1):
     return np.where(missing, np.nan, values), truth, missing, blocks
 
 
+def mixture_of(values, missing, blocks):
+    maker = SmoothFills(values.shape[1:])
+    interpolants = {"harmonic": maker.harmonic, "biharmonic": maker.biharmonic}
+    return Mixture(values, missing, blocks, interpolants)
+
+
 @pytest.mark.parametrize("channels", [1, 2])
 def test_a_fill_that_is_right_in_the_blocks_is_taken_alone(channels):
     values, truth, missing, blocks = case(channels=channels)
-    mixture = Mixture(values, missing, blocks)
+    mixture = mixture_of(values, missing, blocks)
     mixture.add("true", truth, [truth] * 4)
     mean, variance, weights = mixture.fill()
     assert weights == {"true": 1.0, "harmonic": 0.0, "biharmonic": 0.0}
@@ -33,7 +40,7 @@ def test_a_fill_that_is_right_in_the_blocks_is_taken_alone(channels):
 
 def test_weights_are_positive_and_sum_to_one_and_wrong_fills_get_none():
     values, truth, missing, blocks = case()
-    mixture = Mixture(values, missing, blocks)
+    mixture = mixture_of(values, missing, blocks)
     noise = 5 * np.random.default_rng(3).normal(size=truth.shape)
     mixture.add("noise", noise, [noise] * 4)
     mean, variance, weights = mixture.fill()
@@ -45,7 +52,7 @@ def test_weights_are_positive_and_sum_to_one_and_wrong_fills_get_none():
 
 def test_two_fills_of_opposite_errors_are_averaged():
     values, truth, missing, blocks = case()
-    mixture = Mixture(values, missing, blocks, smooth=[])
+    mixture = Mixture(values, missing, blocks, {})
     for name, shift in (("high", 1.0), ("low", -1.0)):
         mixture.add(name, truth + shift, [truth + shift] * 4)
     mean, _, weights = mixture.fill()
@@ -55,7 +62,7 @@ def test_two_fills_of_opposite_errors_are_averaged():
 
 def test_without_blocks_fills_count_alike_and_nothing_is_known_of_the_errors():
     values, _, missing, blocks = case()
-    _, variance, weights = Mixture(values, missing, blocks[:0]).fill()
+    _, variance, weights = mixture_of(values, missing, blocks[:0]).fill()
     assert weights == {"harmonic": 0.5, "biharmonic": 0.5}
     assert (variance[missing] == 1).all()
 
@@ -67,5 +74,5 @@ def test_variance_grows_with_the_distance_to_known_cells():
     missing = np.zeros(values.shape, dtype=bool)
     missing[:, 24:36, 24:36] = True
     blocks = np.stack([np.roll(missing[0], shift, (0, 1)) for shift in [(15, 9), (-15, -8)]])
-    _, variance, _ = Mixture(values, missing, blocks).fill()
+    _, variance, _ = mixture_of(values, missing, blocks).fill()
     assert variance[0, 30, 30] > 1.5 * variance[0, 24, 24:36].mean()

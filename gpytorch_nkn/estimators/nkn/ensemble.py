@@ -11,33 +11,26 @@ import numpy as np
 import torch
 from gpytorch.models import ExactGP
 from linear_operator.utils.errors import NotPSDError
-from scipy.special import log_ndtr, logsumexp, ndtr
-from scipy.stats import norm
 from torch import Tensor
 
-from gpytorch_nkn.averaging import WIDTHS, stack_predictions
+from gpytorch_nkn.averaging import WIDTHS, PredictiveMixture, Transform, stack_predictions
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.nkn.noise_scale import NoiseScale
 from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
 from gpytorch_nkn.fit import FitResult
 
-__all__ = [
-    "Costs",
-    "Ensemble",
-    "mixture_log_density",
-    "mixture_quantile",
-]
+__all__ = ["Costs", "Ensemble"]
 
 _KEPT_BYTES = 2 * 2**30  # of factors, between predictions
-_MAX_LOO_ROWS = 4000  # of models that are not exact, whose rows are held out within blocks
-_BLOCK_ROWS = 1000  # of such a block
-_PROBE = 1000  # rows by which the time of others is estimated
-_MANY_ROWS = 20_000  # that clusters are made of, at most
+_MAX_LOO_ROWS, _BLOCK_ROWS = 4000, 1000  # held out for sparse models, and of a block
+_PROBE = 1000  # rows whose time is measured
+_MANY_ROWS = 20_000  # clustered at most
 _LEAST_POINTS = 50
-_SCALED_ROWS = 100  # from which on widths may depend on the inputs
-_SURE = 3.0  # standard errors by which they then have to predict held-out rows better
-_NARROW = 1e-5  # parts of a deviation, below which a density does not vary
+_SCALED_ROWS = 100  # from which on noise may depend on the inputs
+_SURE = 3.0  # standard errors by which it then must predict held-out rows better
 
+
+IDENTITY = Transform()
 
 # What a member of an ensemble predicts by.
 Predictor = ConditionedGP | SparsePredictor
@@ -178,34 +171,32 @@ class Ensemble:
         if scale_noise and len(factors) >= _SCALED_ROWS:
             factors = self._learn_scale(table, cat_dims)
         aligned = honest.shape == table.shape
-        parts = self.observations(weights, honest[1], honest[2] * (factors if aligned else 1.0))
-        self.left_out = honest[0, 0], mixture_log_density(*parts, honest[0, 0])
+        said = self.mixture(weights, honest[1], honest[2] * (factors if aligned else 1.0))
+        self.left_out = honest[0, 0], said.log_density(honest[0, 0])
         self.gap_noises = np.zeros(len(self.predictors))
         if incomplete is not None:
             for place, predictor in enumerate(self.predictors):
                 if isinstance(predictor, ConditionedGP):
                     self.gap_noises[place] = predictor.add_uncertain_rows(*incomplete)
 
-    def observations(
+    def mixture(
         self,
-        shares: np.ndarray,
+        weights: np.ndarray,
         means: np.ndarray,
         variances: np.ndarray,
-        of_gaps: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The mixture that observations come from, for shares ``R`` and moments ``R x M``.
+        of_gaps: np.ndarray | float = 0.0,
+        transform: Transform = IDENTITY,
+    ) -> PredictiveMixture:
+        """The mixture of observations for weights ``R`` and moments ``R x M``.
 
-        Variances ``of_gaps`` of the same shape, of what is missing, are those over all widths.
-
-        Returns:
-            Shares ``R K`` of its Gaussians, and their means and deviations ``R K x M``.
+        Each component becomes one for each width. Variances ``of_gaps``, of missing values, are
+        those over all widths.
         """
-        shares = np.outer(shares, self.width_shares).ravel()
-        if of_gaps is not None:
-            variances = variances + of_gaps / self.widening
-        deviations = self.widths[:, None] * np.sqrt(variances)[:, None]
-        means = np.broadcast_to(means[:, None], deviations.shape)
-        return shares, means.reshape(shares.size, -1), deviations.reshape(shares.size, -1)
+        weights = np.outer(weights, self.width_shares).ravel()
+        stds = self.widths[:, None] * np.sqrt(variances + of_gaps / self.widening)[:, None]
+        means = np.broadcast_to(means[:, None], stds.shape).reshape(weights.size, -1)
+        stds = stds.reshape(weights.size, -1)
+        return PredictiveMixture(weights, means, stds, (transform,) * weights.size)
 
     def _shares_of_widths(self, table: np.ndarray, variances: np.ndarray) -> np.ndarray:
         """Shares of widths by left-out targets and means of a table, with variances ``R x N``."""
@@ -223,11 +214,11 @@ class Ensemble:
         numbers = ~np.isin(np.arange(inputs.shape[1]), cat_dims)
         given = inputs, mean, (targets[0] - mean) ** 2 / variance, numbers
         constant = self.width_shares
-        before = mixture_log_density(*self.observations(self.weights, means, variances), targets[0])
+        before = self.mixture(self.weights, means, variances).log_density(targets[0])
         factors = NoiseScale.held_out(*given)
         self.width_shares = self._shares_of_widths(table, variances * factors)
-        parts = self.observations(self.weights, means, variances * factors)
-        gain = mixture_log_density(*parts, targets[0]) - before
+        said = self.mixture(self.weights, means, variances * factors)
+        gain = said.log_density(targets[0]) - before
         if gain.mean() <= _SURE * gain.std() / math.sqrt(len(gain)):
             self.width_shares = constant
             return np.ones(len(gain))
@@ -264,22 +255,17 @@ class Ensemble:
             return np.ones(len(x))
         return self.scale(x.cpu().numpy(), self.weights @ means)
 
-    def covariance(
-        self, x: Tensor, *, noise: bool, members: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Covariances ``R x M x M`` of the members, or of those at some places."""
-        covariances = []
-        places = np.arange(len(self.predictors)) if members is None else members
-        for predictor in (self.predictors[place] for place in places):
-            own = predictor.covariance(x).cpu().numpy()
-            own[np.diag_indices_from(own)] += noise * predictor.noise
-            covariances.append(own)
-            self._release_some()
+    def covariance(self, member: int, x: Tensor, *, noise: bool) -> np.ndarray:
+        """Covariance ``M x M`` of a member at rows ``M x D``."""
+        predictor = self.predictors[member]
+        covariance = predictor.covariance(x).cpu().numpy()
+        covariance[np.diag_indices_from(covariance)] += noise * predictor.noise
+        self._release_some()
         if noise and self.scale is not None:
             means, _ = self.moments(x, variance=False, noise=False)
             roots = np.sqrt(self._factors(x, means))
-            covariances = [roots[:, None] * own * roots for own in covariances]
-        return np.stack(covariances)
+            covariance = roots[:, None] * covariance * roots
+        return covariance
 
     def _release_some(self) -> None:
         kept = 0
@@ -357,40 +343,3 @@ def _held_out(
 def _left_out(predictor: ConditionedGP) -> np.ndarray:
     """Targets, and their means and variances given all others, ``3 x N``."""
     return torch.stack([predictor.targets, *predictor.leave_one_out()]).cpu().numpy()
-
-
-@np.errstate(under="ignore")  # of small densities
-def mixture_log_density(
-    shares: np.ndarray,
-    means: np.ndarray,
-    stds: np.ndarray,
-    values: np.ndarray,
-    *,
-    resolution: float | np.ndarray = 0.0,
-) -> np.ndarray:
-    """Log density of values ``M`` under mixtures of ``R`` Gaussians, with moments ``R x M``.
-
-    With a resolution, or ``M``, it is the mean density over an interval of that width around each.
-    """
-    logs = norm.logpdf(values, means, stds)
-    if np.any(resolution):
-        distance, half = np.abs(values - means) / stds, resolution / (2 * stds)
-        upper, lower = log_ndtr(half - distance), log_ndtr(-half - distance)
-        with np.errstate(divide="ignore"):
-            inside = upper + np.log1p(-np.exp(lower - upper)) - np.log(resolution)
-        logs = np.where(half > _NARROW, inside, logs)  # the difference of two like numbers
-    return logsumexp(logs, axis=0, b=shares[:, None])
-
-
-@np.errstate(under="ignore")  # of small densities
-def mixture_quantile(
-    shares: np.ndarray, means: np.ndarray, stds: np.ndarray, probability: float
-) -> np.ndarray:
-    """Quantile of a mixture of Gaussians by bisection between those of its parts."""
-    parts = means + stds * norm.ppf(probability)
-    lower, upper = parts.min(0), parts.max(0)
-    for _ in range(60):
-        middle = (lower + upper) / 2
-        below = shares @ ndtr((middle - means) / stds) < probability
-        lower, upper = np.where(below, middle, lower), np.where(below, upper, middle)
-    return (lower + upper) / 2

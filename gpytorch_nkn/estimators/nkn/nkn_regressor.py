@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache, partial
 from numbers import Integral, Real
 from typing import Any, Literal, overload
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.models import ExactGP
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from gpytorch_nkn._devices import OnCPU
-from gpytorch_nkn.averaging import TRANSFORMS, as_bounds
+from gpytorch_nkn.averaging import TRANSFORMS, MixturePredictions, PredictiveMixture, as_bounds
 from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
-from gpytorch_nkn.estimators.nkn.ensemble import (
-    Costs,
-    Ensemble,
-    mixture_quantile,
-)
+from gpytorch_nkn.estimators.nkn.ensemble import Costs, Ensemble
 from gpytorch_nkn.estimators.nkn.sparse_predictor import sparse_predictors
 from gpytorch_nkn.estimators.nkn.table_categories import Categories
 from gpytorch_nkn.estimators.nkn.table_gaps import Gaps, learned_rows
@@ -37,7 +33,6 @@ from gpytorch_nkn.estimators.nkn.table_models import (
 from gpytorch_nkn.estimators.nkn.table_rows import (
     DrawnRows,
     SourceRows,
-    TableRows,
     TensorRows,
     row_source,
 )
@@ -73,7 +68,7 @@ _BANDWIDTH = 0.2
 _CHOICE = 0.05  # of a budget, at most, for every transform
 
 
-class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
+class NKNRegressor(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
     """Gaussian process regression on a table of data, with kernels that learn their structure.
 
     Columns and targets are standardised inside; results are in the units of the data. A few
@@ -178,10 +173,6 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
     few rows it fits the noise.
     """
 
-    _ensemble: Ensemble | None
-    _rows: TableRows | None
-    _incomplete: tuple[Tensor, Tensor] | None
-
     def __init__(
         self,
         structure: str | Kernel | Sequence[str | Kernel] = "auto",
@@ -232,7 +223,6 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # of another fit: a failure of this one must not leave a mixture
-        self._ensemble = self._rows = self._incomplete = None
         structures = self._check_parameters()
         session = Session(budget=self.budget)
         self.seed_ = seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -285,16 +275,17 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
             self.y_offset_, self.y_scale_ = self._targets.offset, self._targets.scale
             inputs = self._tensor(rows)
             targets = self._tensor(self._targets.standardised(target))
+            incomplete = None
             if gappy.size:
                 draws = self._tensor(self._gaps.draw(gappy_rows))
-                self._incomplete = draws, self._tensor(self._targets.standardised(gappy_target))
+                incomplete = draws, self._tensor(self._targets.standardised(gappy_target))
             named = named_structures(structures, num_rows, inputs.size(-1))
             later = 0.0
             if self.budget is not None:
                 model = untrained_model(named, inputs, targets, cat_dims)
                 costs = Costs.of(model, num_rows + gappy.size)
                 later = self._plan_predictions(costs, _SHARE * self.budget, len(named))
-            self.results_ = train_structures(
+            results = train_structures(
                 named,
                 inputs,
                 targets,
@@ -306,11 +297,26 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
                 progress=self.progress,
                 cat_dims=cat_dims,
             )
-        if drawn is not None:
-            self._rows = SourceRows(drawn, self._standardised)
-        elif self.method_ == "sparse":
-            self._rows = TensorRows(inputs, targets, self._num_points, seed)
-        self._fitted(session.end)
+        sparse = None
+        if self.method_ == "sparse":
+            known = (
+                TensorRows(inputs, targets, self._num_points, seed)
+                if drawn is None
+                else SourceRows(drawn, self._standardised)
+            )
+            sparse = sparse_predictors(inputs, self._num_points, known, seed, cat_dims)
+        mix = partial(Ensemble, results, cat_dims=cat_dims, sparse=sparse, incomplete=incomplete)
+        with session.interruptible():
+            ensemble = mix(end=session.end)
+        if session.interrupted:  # the best start alone takes the least time
+            ensemble = mix(end=-math.inf)
+        self._ensemble, self.results_ = ensemble, results
+        self.members_, self.weights_ = ensemble.members, ensemble.weights
+        self.model_, self.noise_depends_ = ensemble.model, ensemble.scale is not None
+        widths = zip(ensemble.widths.tolist(), ensemble.width_shares.tolist(), strict=True)
+        self.width_shares_ = dict(widths)
+        logs = self._targets.log_density_of(*ensemble.left_out)
+        self.left_out_log_density_ = float(np.nanmean(logs))
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -377,37 +383,6 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         members = min(count, _MIXED)
         self._num_points = costs.num_points(self.num_inducing, members, seconds)
         return min(costs.sparse(self._num_points, count), seconds)
-
-    @property
-    def members_(self) -> list[tuple[str, int]]:
-        """What is mixed, pairs of a network's name and the number of its start."""
-        return self._fitted().members
-
-    @property
-    def weights_(self) -> np.ndarray:
-        """Shares of the members."""
-        return self._fitted().weights
-
-    @property
-    def width_shares_(self) -> dict[float, float]:
-        """Shares of the widths of predictions, by factor of the standard deviation."""
-        ensemble = self._fitted()
-        return dict(zip(ensemble.widths.tolist(), ensemble.width_shares.tolist(), strict=True))
-
-    @property
-    def noise_depends_(self) -> bool:
-        """Whether the widths of observations depend on the inputs."""
-        return self._fitted().scale is not None
-
-    @property
-    def model_(self) -> ExactGP:
-        """The Gaussian process of the largest share, over standardised columns and targets."""
-        return self._fitted().model
-
-    @property
-    def left_out_log_density_(self) -> float:
-        """Mean log density of left-out training rows, per unit of the targets."""
-        return float(np.nanmean(self._targets.log_density_of(*self._fitted().left_out)))
 
     def standardised_inputs(self, X: ArrayLike) -> np.ndarray:
         """Rows as :attr:`model_` takes them.
@@ -501,106 +476,57 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         """
         if return_std and return_cov:
             raise ValueError("At most one of return_std and return_cov can be asked for.")
-        check_is_fitted(self, "results_")
         drawn, gaps = self._drawn(X)
-        if not self._targets.is_linear:
-            if return_cov:
+        is_linear = self.y_transform_.is_linear
+        if return_cov:
+            if not is_linear:
                 raise ValueError(
                     "Targets are transformed or bounded (see y_transform_) and have covariances on "
                     "that scale only; sample_y draws jointly, and y_transform='identity' without "
                     "bounds has them."
                 )
-            mean, std = self._targets.moments(*self._observations(X))
-            if return_std and not observation_noise:
-                weights, means, variances, of_gaps = self._mixture(drawn, gaps, True, False)
-                std = self._targets.moments(weights, means, np.sqrt(variances + of_gaps))[1]
-            return (mean, std) if return_std else mean
-        parts = self._mixture(drawn, gaps, return_std, observation_noise)
-        weights, means, variances, of_gaps = parts
+            return self._mean_and_covariance(drawn, gaps, observation_noise)
+        if is_linear and not return_std:
+            weights, means, *_ = self._components(drawn, gaps, variance=False)
+            return weights @ means
+        noise = observation_noise or not is_linear
+        mean, std = self._targets.moments(self._mixture(drawn, gaps, noise=noise))
+        if return_std and not observation_noise and not is_linear:
+            std = self._targets.moments(self._mixture(drawn, gaps, noise=False))[1]
+        return (mean, std) if return_std else mean
+
+    def predict_distribution(self, X: ArrayLike, /) -> PredictiveMixture:  # type: ignore[override]
+        """Distributions of new observations, to ask for several things at the cost of one.
+
+        Args:
+            X: Rows ``M x D``.
+
+        Returns:
+            The mixture, with ``quantile(p)`` and ``std()``, each ``M``, and ``log_density(y)`` of
+            observations ``M``, in units of the targets.
+        """
+        return self._mixture(*self._drawn(X), noise=True)
+
+    def _mean_and_covariance(
+        self, drawn: np.ndarray, gaps: np.ndarray, noise: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean ``M`` and covariance ``M x M`` of the mixture, noise included or not."""
+        ensemble = self._ensemble
+        weights, means, _, of_gaps = self._components(drawn, gaps, variance=False)
         mean = weights @ means
-        apart = means - mean
-        ensemble = self._fitted()
-        widening = ensemble.widening if observation_noise else 1.0
-        if return_std:
-            return mean, np.sqrt(weights @ (widening * variances + of_gaps + apart**2))
-        if return_cov:
-            covariance = np.zeros((len(mean), len(mean)))
+        covariance = np.zeros((len(mean), len(mean)))
+        for member, weight in enumerate(ensemble.weights):
             for rows in drawn:
-                own = ensemble.covariance(self._tensor(rows), noise=observation_noise)
-                covariance += np.einsum("r,rij->ij", ensemble.weights, own) / len(drawn)
-            covariance *= widening * self.y_scale_**2
-            # missing values of different rows are independent: they add to the diagonal only
-            members = apart.reshape(len(ensemble.weights), len(drawn), -1)
-            central = members.mean(1)
-            covariance += (ensemble.weights * central.T) @ central
-            spread = ensemble.weights @ members.var(1) + weights @ of_gaps
-            covariance[np.diag_indices_from(covariance)] += spread
-            return mean, covariance
-        return mean
-
-    def predict_quantiles(self, X: ArrayLike, probabilities: ArrayLike) -> np.ndarray:
-        """Quantiles of new observations.
-
-        Args:
-            X: Rows ``M x D``.
-            probabilities: ``Q`` numbers between 0 and 1.
-
-        Returns:
-            Quantiles ``M x Q``, in units of the targets.
-        """
-        wanted = np.atleast_1d(np.asarray(probabilities, dtype=float))
-        if wanted.ndim != 1 or not wanted.size or not ((wanted > 0) & (wanted < 1)).all():
-            raise ValueError(
-                f"probabilities must be numbers between 0 and 1, got {probabilities!r}."
-            )
-        parts = self._observations(X)
-        quantiles = np.stack([mixture_quantile(*parts, one) for one in wanted.tolist()], 1)
-        return self.y_transform_.inverse(quantiles)
-
-    def predict_interval(self, X: ArrayLike, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Central band that holds a new observation with probability ``level``.
-
-        Args:
-            X: Rows ``M x D``.
-            level: Probability between 0 and 1.
-
-        Returns:
-            Lower and upper ends ``M``, in units of the targets.
-        """
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1, got {level}.")
-        lower, upper = self.predict_quantiles(X, [(1 - level) / 2, (1 + level) / 2]).T
-        return lower, upper
-
-    def log_predictive_density(
-        self, X: ArrayLike, y: ArrayLike, *, resolution: float | None = None
-    ) -> np.ndarray:
-        """Log density of observations under the prediction, row by row.
-
-        Args:
-            X: Rows ``M x D``.
-            y: Observations ``M``.
-            resolution: What observations are rounded to, such as 1 for counts: their density is
-                then the probability of the interval of that width around them, divided by it. A
-                density at a point has no bound where many observations are equal; this one has.
-
-        Returns:
-            Natural logarithms ``M``, of densities per unit of the targets.
-        """
-        if resolution is not None and not 0 < resolution < math.inf:
-            raise ValueError(f"resolution must be positive and finite, got {resolution}.")
-        parts = self._observations(X)
-        values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-        if values.shape != parts[1].shape[1:]:
-            raise ValueError(f"X has {parts[1].shape[1]} rows and y has shape {values.shape}.")
-        return self._targets.log_density(*parts, values, resolution or 0.0)
-
-    def _observations(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Shares ``R`` of the Gaussians of new observations, their means, deviations ``R x M``.
-
-        All are on the scale of the transformed targets.
-        """
-        return self._fitted().observations(*self._mixture(*self._drawn(X), True, True))
+                own = ensemble.covariance(member, self._tensor(rows), noise=noise)
+                covariance += weight / len(drawn) * own
+        covariance *= self.y_scale_**2 * (ensemble.widening if noise else 1.0)
+        # missing values of different rows are independent: they add to the diagonal only
+        members = (means - mean).reshape(len(ensemble.weights), len(drawn), -1)
+        central = members.mean(1)
+        covariance += (ensemble.weights * central.T) @ central
+        spread = ensemble.weights @ members.var(1) + weights @ of_gaps
+        covariance[np.diag_indices_from(covariance)] += spread
+        return mean, covariance
 
     def sample_y(
         self,
@@ -624,30 +550,40 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         """
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")
-        rng = check_random_state(random_state)
-        filled, gaps = self._drawn(X)
-        weights, means, _, of_gaps = self._mixture(filled, gaps, False, False)
-        ensemble, draws = self._fitted(), []
-        counts = rng.multinomial(n_samples, weights / weights.sum())
-        for place in np.flatnonzero(counts):
-            member, fill = divmod(int(place), len(filled))
-            (covariance,) = ensemble.covariance(
-                self._tensor(filled[fill]), noise=observation_noise, members=np.array([member])
-            )
-            count, mean = counts[place], means[place]
-            widening = ensemble.widening if observation_noise else 1.0
-            own = of_gaps[place] / (widening * self.y_scale_**2)
-            covariance[np.diag_indices_from(covariance)] += own
-            values, vectors = np.linalg.eigh(covariance)
-            root = self.y_scale_ * vectors * np.sqrt(values.clip(0))
-            noise = rng.standard_normal((count, len(mean))) @ root.T
-            if observation_noise:
-                noise *= rng.choice(ensemble.widths, (count, 1), p=ensemble.width_shares)
-            draws.append(mean + noise)
-        return self.y_transform_.inverse(rng.permutation(np.concatenate(draws)).T)
+        rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+        drawn, gaps = self._drawn(X)
+        mixture = self._mixture(drawn, gaps, noise=observation_noise)
+        widening = self._ensemble.widening if observation_noise else 1.0
+        num_widths = len(self._ensemble.widths) if observation_noise else 1
+        of_gaps = self._components(drawn, gaps, variance=False)[3] / (widening * self.y_scale_**2)
 
-    def _mixture(
-        self, drawn: np.ndarray, gaps: np.ndarray, variance: bool, noise: bool
+        @cache
+        def root(place: int) -> np.ndarray:
+            """Root ``M x M`` of the correlations of a member at a draw."""
+            member, number = divmod(place, len(drawn))
+            covariance = self._ensemble.covariance(
+                member, self._tensor(drawn[number]), noise=observation_noise
+            )
+            covariance[np.diag_indices_from(covariance)] += of_gaps[place]
+            values, vectors = np.linalg.eigh(covariance)
+            return vectors * np.sqrt(values.clip(0)) / np.sqrt(np.diag(covariance))[:, None]
+
+        def scores(component: int, count: int) -> np.ndarray:
+            return rng.standard_normal((count, len(gaps))) @ root(component // num_widths).T
+
+        return mixture.sample(n_samples, rng, scores).T
+
+    def _mixture(self, drawn: np.ndarray, gaps: np.ndarray, *, noise: bool) -> PredictiveMixture:
+        """Distributions ``M`` of observations, or of the function, at rows ``S x M x d``."""
+        weights, means, variances, of_gaps = self._components(drawn, gaps, noise=noise)
+        transform = self.y_transform_
+        if noise:
+            return self._ensemble.mixture(weights, means, variances, of_gaps, transform)
+        stds = np.sqrt(variances + of_gaps)
+        return PredictiveMixture(weights, means, stds, (transform,) * len(weights))
+
+    def _components(
+        self, drawn: np.ndarray, gaps: np.ndarray, *, variance: bool = True, noise: bool = False
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Weights ``R S`` of members and draws, and their means and variances ``R S x M``.
 
@@ -656,7 +592,7 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         the function, since a mixture of a few points would rule out values between them. Means and
         variances of these mixtures are those of the draws.
         """
-        ensemble, count = self._fitted(), len(drawn)
+        ensemble, count = self._ensemble, len(drawn)
         once = np.concatenate([drawn[0, ~gaps], drawn[:, gaps].reshape(-1, drawn.shape[-1])])
         places = np.empty(drawn.shape[:2], dtype=int)
         places[:, ~gaps] = np.arange((~gaps).sum())
@@ -673,30 +609,10 @@ class NKNRegressor(OnCPU, RegressorMixin, BaseEstimator):
         means, of_gaps = (part.reshape(-1, len(gaps)) for part in (means, of_gaps))
         return weights, means, self.y_scale_**2 * variances, of_gaps
 
-    def _fitted(self, end: float = math.inf) -> Ensemble:
-        check_is_fitted(self, "results_")
-        if self._ensemble is None:  # in fit, or after a fit that was interrupted at its very end
-            inputs, rows = self._any_model.train_inputs[0], self._rows
-            self._ensemble = Ensemble(
-                self.results_,
-                cat_dims=self._cat_dims,
-                sparse=None
-                if rows is None
-                else sparse_predictors(inputs, self._num_points, rows, self.seed_, self._cat_dims),
-                incomplete=self._incomplete,
-                end=end,
-            )
-            self._rows = self._incomplete = None  # which may stand for files
-        return self._ensemble
-
-    @property
-    def _any_model(self) -> Any:
-        return next(iter(self.results_.values())).model
-
     def _tensor(self, values: np.ndarray) -> Tensor:
         device: Any = self.device
         if hasattr(self, "results_"):  # where the models are
-            device = self._any_model.train_targets.device
+            device = self.model_.train_targets.device
         return torch.as_tensor(values, dtype=torch.float64, device=device)
 
     def _check_parameters(self) -> list[str | Kernel]:

@@ -14,6 +14,7 @@ from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 from torch import Tensor
 
+from gpytorch_nkn.averaging import train_candidates
 from gpytorch_nkn.fit import FitResult, Recipe, Session, fit_in_stages, warn_user
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_kernel, with_outputscale
@@ -135,32 +136,27 @@ def train_structures(
         RuntimeError: All of them failed.
         KeyboardInterrupt: It came before the first step.
     """
-    session = Session(budget=budget, seed=seed, progress=progress)
     kernels = {name: _make_kernel(structure, inputs, cat_dims) for name, structure in named.items()}
-    results: dict[str, FitResult] = {}
-    failures = []
-    for number, (name, kernel) in enumerate(kernels.items()):
-        if session.is_over and results:
-            break
-        try:
-            with session.interruptible(lambda: results):
-                results[name] = fit_in_stages(
-                    TableGP(inputs, targets, kernel).to(inputs),
-                    restarts=restarts,
-                    recipe=recipe,
-                    budget=session.part(1 / (len(kernels) - number)),
-                    seed=seed,
-                    n_jobs=n_jobs,
-                    progress=progress,
-                )
-                session.interrupted = results[name].interrupted
-        except RuntimeError as error:
-            failures.append(f"{name}: {error}")
-    if not results:
+
+    def train(_: None, name: str, seconds: float | None) -> FitResult:
+        return fit_in_stages(
+            TableGP(inputs, targets, kernels[name]).to(inputs),
+            restarts=restarts,
+            recipe=recipe,
+            budget=seconds,
+            seed=seed,
+            n_jobs=n_jobs,
+            progress=progress,
+        )
+
+    session = Session(budget=budget, seed=seed, progress=False)
+    trained = train_candidates(train, list(named), session)
+    failures = [f"{one.key}: {one.status}" for one in trained if one.candidate is None]
+    if len(failures) == len(trained):
         raise RuntimeError(f"No network could be trained ({'; '.join(failures)}).")
     for failure in failures:
-        warn_user(f"A network could not be trained. {failure}", RuntimeWarning)
-    return results
+        warn_user(f"A network could not be trained: {failure}", RuntimeWarning)
+    return {one.key: one.candidate for one in trained if one.candidate is not None}
 
 
 def untrained_model(

@@ -12,8 +12,8 @@ import torch
 from scipy.stats import skew
 from torch import Tensor
 
-from gpytorch_nkn.averaging import Transform, candidate_transforms
-from gpytorch_nkn.estimators.nkn.ensemble import Ensemble, mixture_log_density, mixture_quantile
+from gpytorch_nkn.averaging import PredictiveMixture, Transform, candidate_transforms
+from gpytorch_nkn.estimators.nkn.ensemble import Ensemble
 from gpytorch_nkn.estimators.nkn.table_models import train_structures
 from gpytorch_nkn.estimators.table_input import offset_and_scale
 from gpytorch_nkn.fit import Recipe
@@ -24,8 +24,6 @@ _SKEWED = 0.5
 _STANDARD_ERRORS = 2.0
 _COMPARED_ROWS = 300  # by which a transform is chosen
 _QUICK = Recipe(adam_steps=0, lbfgs_iterations=40)
-_NODES = 40
-_FAR = 40.0  # deviations, in which all of a Gaussian lies
 
 
 @dataclass(frozen=True)
@@ -59,12 +57,6 @@ class Targets:
         scaled = transform.forward(y)
         return cls(transform, *offset_and_scale(scaled), float(scaled.min()), float(scaled.max()))
 
-    @property
-    def is_linear(self) -> bool:
-        """Whether observations are mixtures of Gaussians in units of the targets."""
-        transform = self.transform
-        return transform.is_identity and math.inf == transform.upper == -transform.lower
-
     def standardised(self, y: np.ndarray) -> np.ndarray:
         """Targets ``N`` as processes see them."""
         if not self.transform.holds(y):
@@ -76,53 +68,19 @@ class Targets:
         found = self.transform.inverse(self.offset + self.scale * standardised)
         return logs + self.transform.log_slope(found) - math.log(self.scale)
 
-    def moments(
-        self, shares: np.ndarray, means: np.ndarray, stds: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Means and deviations ``M`` of targets that are a mixture of ``R`` Gaussians transformed.
+    def moments(self, mixture: PredictiveMixture) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations ``M`` of a mixture.
 
         Transformed values that lie by more than a standard deviation of the targets beyond both
-        those seen and the median of the mixture count as if they lay there: under a logarithm the
-        moments of wide tails, which hardly a row tells, would outweigh all else.
+        those seen and the median of the mixture count as if they lay there: under a logarithm,
+        wide tails would dominate the moments.
         """
-        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-        weights = weights / weights.sum()
-        median = mixture_quantile(shares, means, stds, 0.5)
+        if self.transform.is_linear:
+            return mixture.moments()
+        median = self.transform.forward(mixture.quantile(0.5))
         lower = np.minimum(self.lowest, median) - self.scale
         upper = np.maximum(self.highest, median) + self.scale
-        first, second = np.zeros_like(median), np.zeros_like(median)
-        middle = self.transform.inverse(median)
-        for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
-            apart = self.transform.inverse(np.clip(means + node * stds, lower, upper)) - middle
-            first += weight * (shares @ apart)
-            second += weight * (shares @ apart**2)
-        return middle + first, np.sqrt((second - first**2).clip(0))
-
-    def log_density(
-        self,
-        shares: np.ndarray,
-        means: np.ndarray,
-        stds: np.ndarray,
-        values: np.ndarray,
-        resolution: float,
-    ) -> np.ndarray:
-        """Log density of targets ``M``, or its mean over an interval of that width around each."""
-        transform = self.transform
-        if self.is_linear:
-            return mixture_log_density(shares, means, stds, values, resolution=resolution)
-        if not resolution:
-            logs = mixture_log_density(shares, means, stds, transform.forward(values))
-            return logs + transform.log_slope(values)
-        lower, upper = (
-            transform.position(values + half) for half in (-resolution / 2, resolution / 2)
-        )
-        is_empty = lower >= upper  # there can be no targets
-        lowest, highest = (means - _FAR * stds).min(0), (means + _FAR * stds).max(0)
-        lower = np.where(np.isfinite(lower), lower, np.fmin(lowest, upper) - 1)
-        upper = np.where(np.isfinite(upper), upper, np.fmax(highest, lower) + 1)
-        width = np.where(is_empty, 1.0, upper - lower)
-        logs = mixture_log_density(shares, means, stds, (lower + upper) / 2, resolution=width)
-        return np.where(is_empty, -np.inf, logs + np.log(width) - np.log(resolution))
+        return mixture.moments((lower, upper))
 
 
 def _no_value(transform: Transform, y: np.ndarray) -> ValueError:

@@ -324,7 +324,7 @@ def test_pickles_of_a_mixture_and_pipelines(fitted):
     copy = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_allclose(copy.predict(X, return_std=True), expected)
     with pytest.raises(NotFittedError):
-        _ = clone(fitted).members_
+        clone(fitted).predict(X)
     pipeline = make_pipeline(MinMaxScaler(), regressor("rbf"))
     structures = {"nknregressor__structure": ["rbf", "matern"]}
     search = GridSearchCV(pipeline, structures, cv=2).fit(X, y)
@@ -342,11 +342,11 @@ def test_a_network_that_fails_is_told_and_the_others_go_on(monkeypatch):
         return fit_in_stages(*args, **options)
 
     monkeypatch.setattr(table_models, "fit_in_stages", failing)
-    with pytest.warns(RuntimeWarning, match="tabular: no finite loss"):
+    with pytest.warns(RuntimeWarning, match="tabular: .*no finite loss"):
         model = regressor(two).fit(*table())
     assert set(model.results_) == {"additive"}
     monkeypatch.setattr(table_models, "fit_in_stages", _always_failing)
-    with pytest.raises(RuntimeError, match="tabular: never; additive: never"):
+    with pytest.raises(RuntimeError, match="tabular: .*never; additive: .*never"):
         regressor(two).fit(*table())
 
 

@@ -71,22 +71,6 @@ def test_effects_lower_the_error_and_narrow_the_band(data, fitted):
     assert ((y[AHEAD] > ends[0]) & (y[AHEAD] < ends[1])).mean() > 0.7
 
 
-@pytest.mark.parametrize("seed", [2, 3])
-def test_noise_costs_next_to_nothing(seed):
-    y = pd.Series(wandering(seed), MONTHS)
-    noise = np.random.default_rng(seed).standard_normal((len(y), 5))
-    alone, beside = forecaster().fit(y[PAST]), forecaster().fit(y[PAST], covariates=noise[PAST])
-    stds = [
-        alone.predict(MONTHS[AHEAD], return_std=True)[1],
-        beside.predict(MONTHS[AHEAD], return_std=True, covariates=noise[AHEAD])[1],
-    ]
-    difference = alone.predict(MONTHS[AHEAD]) - beside.predict(
-        MONTHS[AHEAD], covariates=noise[AHEAD]
-    )
-    assert np.abs(difference).mean() < 0.25 * stds[0].mean()
-    assert 0.9 < stds[1].mean() / stds[0].mean() < 1.1
-
-
 def test_every_method_says_the_same(data, fitted):
     frame, y = data
     later = frame[AHEAD]

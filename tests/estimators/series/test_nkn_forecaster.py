@@ -67,14 +67,6 @@ def test_a_level_that_wanders_is_continued_from_its_end():
     assert 0.7 < (upper - lower)[0] / (2 * 1.96) < 1.4
 
 
-def test_a_learned_cycle_is_continued():
-    time = np.arange(120.0)
-    y = np.sin(2 * np.pi * time / 17) + 0.1 * np.random.default_rng(1).standard_normal(120)
-    model = NKNForecaster(random_state=0, horizon=20).fit(time[:100], y[:100])
-    assert model.members_[0].name == "cycle"
-    assert np.abs(model.predict(time[100:]) - y[100:]).max() < 0.6
-
-
 def test_what_is_said_of_an_observation_agrees(fitted):
     x = np.array([66.0])
     (median,), (std,) = fitted.predict(x, return_std=True)
@@ -227,14 +219,6 @@ def test_very_wide_log_normals_have_infinite_moments_and_no_warning():
     model = forecaster(transform="log").fit(time, np.exp(200 * np.cos(y)))
     median, std = model.predict(time + 1e4, return_std=True)
     assert not np.isnan(median).any() and not np.isnan(std).any()
-
-
-def test_long_series_that_wander_are_followed_from_their_beginning():
-    rng = np.random.default_rng(0)
-    time, y = np.arange(800.0), 100 + rng.standard_normal(800).cumsum()
-    model = plain().fit(time, y)
-    missed = np.abs(model.predict(time) - y)
-    assert missed[:200].mean() < 1.5 * missed[200:].mean()
 
 
 WEEKS = pd.date_range("2000-01-01", periods=40, freq="W")
@@ -487,13 +471,6 @@ def test_tiny_series_get_finite_forecasts(n):
     assert np.isfinite(mean).all() and (std > 0).all()
 
 
-@pytest.mark.parametrize("scale", [1e-12, 1e12])
-def test_extreme_units(scale):
-    time, y = seasonal_series(40)
-    mean = plain().fit(scale * time, scale * y).predict(scale * time)
-    np.testing.assert_allclose(mean / scale, y, atol=1.0)
-
-
 def test_own_network_is_used_and_not_changed():
     time, y = seasonal_series(40)
     network = NeuralKernelNetwork([RBFKernel(), LinearKernel()], [Linear(2, 1)])
@@ -515,12 +492,6 @@ def test_networks_over_other_inputs_are_refused(kernel):
     time, y = seasonal_series(40)
     with pytest.raises(ValueError, match="structure must be one kernel over one input column"):
         forecaster(structure=NeuralKernelNetwork([kernel], [Linear(1, 1)])).fit(time, y)
-
-
-def test_maximum_likelihood_has_no_priors():
-    time, y = seasonal_series(40)
-    assert not list(plain(priors=False).fit(time, y).model_.named_priors())
-    assert list(plain().fit(time, y).model_.named_priors())
 
 
 TIME, SERIES = seasonal_series(10)

@@ -3,9 +3,8 @@ from datetime import date, timedelta
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
-from gpytorch_nkn.estimators.series.series_input import as_time, as_vector
+from gpytorch_nkn.estimators.series.series_input import as_time
 
 
 def test_dates_beyond_the_nanoseconds_of_pandas():
@@ -23,9 +22,3 @@ def test_lists_of_durations_are_days():
 def test_missing_times_are_named_wherever_they_are(x):
     with pytest.raises(ValueError, match="1 missing"):
         as_time(x)
-
-
-def test_tensors_of_a_graph():
-    values = torch.arange(3.0, requires_grad=True)
-    np.testing.assert_array_equal(as_time(values), np.arange(3.0))
-    np.testing.assert_array_equal(as_vector(values, "y"), np.arange(3.0))

@@ -83,19 +83,6 @@ def test_each_entry_of_the_batch_has_the_kernel_that_it_says(diag):
     torch.testing.assert_close(dense(kernel[3](x1[3], x2[3], diag=diag)), expected(x1, x2)[3])
 
 
-def test_lengthscales_grow_with_many_columns_in_priors_and_start_values():
-    def joint(num_columns, structure):
-        x, y = torch.rand(3, num_columns), torch.rand(3, 1)
-        model = StructureEnsembleGP(x, y, structures=[structure])
-        return model.covar_module.kernels[0].base_kernel.primitives[-1]
-
-    for structure in ("matern", "rbf", "optimization"):
-        few, many = joint(10, structure), joint(40, structure)
-        assert joint(2, structure).lengthscale_prior.mean <= few.lengthscale_prior.mean
-        assert many.lengthscale_prior.mean > 1.9 * few.lengthscale_prior.mean
-        assert many.lengthscale.mean() > 1.9 * few.lengthscale.mean()
-
-
 @pytest.mark.parametrize("weights", [[1.0], [0.5, 0.5], [0.9, 0.06, 0.04], [0.31, 0.33, 0.36, 0.0]])
 def test_members_are_as_many_as_weights_say(weights):
     for total in (4, 8, 13):
