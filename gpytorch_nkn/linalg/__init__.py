@@ -3,6 +3,7 @@
 from gpytorch_nkn.linalg.block_diagonal import BlockDiagonal
 from gpytorch_nkn.linalg.check_tensors import check_tensors
 from gpytorch_nkn.linalg.cholesky import factorize_inducing, psd_root
+from gpytorch_nkn.linalg.delayed_matrix import DelayedMatrix
 from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, broadcast_batch_shapes, stack, to_dense
 from gpytorch_nkn.linalg.exact_posterior import ExactPosterior
 from gpytorch_nkn.linalg.gaussian import (
@@ -40,6 +41,7 @@ from gpytorch_nkn.linalg.tiles import (
 
 __all__ = [
     "BlockDiagonal",
+    "DelayedMatrix",
     "EntrywiseMatrix",
     "Evaluator",
     "ExactPosterior",

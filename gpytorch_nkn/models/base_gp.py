@@ -27,10 +27,10 @@ from linear_operator.operators import BlockDiagLinearOperator, LinearOperator
 from linear_operator.settings import cholesky_jitter
 from torch import Tensor
 
-from gpytorch_nkn.fit import check_counts, check_memory, options_of
+from gpytorch_nkn.fit import check_counts, options_of
 from gpytorch_nkn.kernels import FeatureKernel, categorical_columns, check_codes, index_kernel_batch
 from gpytorch_nkn.layers import apply_to_base
-from gpytorch_nkn.linalg import BlockDiagonal, check_tensors
+from gpytorch_nkn.linalg import BlockDiagonal, DelayedMatrix, check_tensors
 from gpytorch_nkn.models.common import (
     check_codes_kept,
     check_training_data,
@@ -38,6 +38,7 @@ from gpytorch_nkn.models.common import (
 )
 
 __all__ = [
+    "FEW_POINTS",
     "TRAINERS",
     "BaseGP",
     "ExactBaseGP",
@@ -49,7 +50,7 @@ M = TypeVar("M", bound=Model)
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_MANY_POINTS = 4096  # from which on the memory for their covariances is checked
+FEW_POINTS = 512  # up to this number joint covariances are computed at once
 _JOINED_ENTRIES = 100_000  # of inputs, up to which one call of a kernel costs less than two
 _CHUNK_ENTRIES = 4_000_000  # covariances in memory at a time: 32 MB, several times that in all
 
@@ -356,7 +357,9 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
         compares values of different draws. Here the jitter comes before the outcome transform.
         """
         if mvn.mean.size(-1) > 1 and not isinstance(self.covar_module, FeatureKernel):
-            covariance = to_linear_operator(mvn.covariance_matrix)
+            covariance = mvn.lazy_covariance_matrix
+            if mvn.mean.size(-1) <= FEW_POINTS:
+                covariance = to_linear_operator(covariance.to_dense())
             covariance = covariance.add_jitter(cholesky_jitter.value(mvn.mean.dtype))
             mvn = MultivariateNormal(mvn.mean, covariance)
         return super()._apply_noise(X, mvn, observation_noise)
@@ -372,9 +375,6 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
 
         An optimiser of acquisition functions asks for small matrices very often, whose cost is
         mostly that of calling the kernel.
-
-        Raises:
-            MemoryError: The covariances of so many points do not fit into the memory.
         """
         if kwargs or type(self).forward is not SingleTaskGP.forward:
             return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
@@ -387,21 +387,21 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
         """The same for training inputs, test points and a function that returns a matrix.
 
         One call of it takes the training inputs once for every batch of test points. For many of
-        these that costs more than a second call.
+        these that costs more than a second call. For many test points only the variances are
+        computed at once: means and variances need no covariances of the points.
         """
-        if (count := test.size(-2)) > _MANY_POINTS:
-            needed = 3.0 * test.element_size() * count**2
-            instead = "predict, which takes them in chunks"
-            check_memory("A joint posterior", needed, f"{count:,} points", instead, test.device)
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
-        if shape.numel() * train.shape[-2:].numel() > _JOINED_ENTRIES:
-            matrices = values(test, test), values(test, train)
+        if test.size(-2) > FEW_POINTS:
+            diagonal = self.covar_module(test, diag=True)
+            own: LinearOperator = DelayedMatrix(diagonal, lambda: values(test, test))
+            cross = to_linear_operator(values(test, train))
+        elif shape.numel() * train.shape[-2:].numel() > _JOINED_ENTRIES:
+            own, cross = map(to_linear_operator, (values(test, test), values(test, train)))
         else:
             inputs = torch.cat([x.expand(*shape, *x.shape[-2:]) for x in (train, test)], -2)
             num_train = train.size(-2)
-            both = values(inputs[..., num_train:, :], inputs)
-            matrices = both[..., num_train:], both[..., :num_train]
-        own, cross = map(to_linear_operator, matrices)
+            both = to_linear_operator(values(inputs[..., num_train:, :], inputs))
+            own, cross = both[..., num_train:], both[..., :num_train]
         mean = self.mean_module(test.expand(*shape, *test.shape[-2:]))
         mean = mean.expand(torch.broadcast_shapes(mean.shape, (*self._aug_batch_shape, 1)))
         return mean, own, cross, mean.shape[:-1], mean.shape[-1:], MultivariateNormal

@@ -7,11 +7,12 @@ import torch
 from botorch.models.utils.inducing_point_allocators import GreedyVarianceReduction
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
+from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels import FeatureKernel, cluster_centers, index_kernel_batch
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.linalg import factorize_inducing
+from gpytorch_nkn.linalg import DelayedMatrix, factorize_inducing
 from gpytorch_nkn.mlls import exact_log_density
 
 __all__ = ["SELECTIONS", "InducingFeatureKernel", "LowRankNormal", "select_inducing_points"]
@@ -145,13 +146,17 @@ class InducingFeatureKernel(FeatureKernel):
         """False: an approximation depends on the place."""
         return False
 
-    def rest(self, x: Tensor, *, diag: bool) -> Tensor:
+    def rest(self, x: Tensor, *, diag: bool) -> Tensor | LinearOperator:
         """The prior covariance less that of the features; see :class:`FeatureKernel`."""
         features = self._features(x)
+        left = kernel_values(self.base_kernel, x, x, diag=True) - features.square().sum(-1)
         if diag:
-            left = kernel_values(self.base_kernel, x, x, diag=True) - features.square().sum(-1)
             return left.clamp_min(0.0)
-        return kernel_values(self.base_kernel, x, x) - features @ features.mT
+
+        def dense() -> Tensor:
+            return kernel_values(self.base_kernel, x, x) - features @ features.mT
+
+        return DelayedMatrix(left, dense)
 
     def _features(self, x: Tensor) -> Tensor:
         points = self.inducing_points

@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import TypeVar
 
 import torch
-from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork, expand_kernel_batch
@@ -67,7 +67,12 @@ def make_kernel(
 
 
 def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
-    """Raise a ValueError for a kernel that cannot be evaluated at inputs of so many columns."""
+    """Check that a kernel fits the inputs and that a network uses all of their columns.
+
+    Raises:
+        ValueError: The kernel cannot be evaluated at inputs of so many columns, or no primitive
+            depends on some of them although no ``active_dims`` are given.
+    """
     point = like.new_zeros(1, num_columns)  # two equal ones would be singular
     try:
         with torch.no_grad():
@@ -76,6 +81,25 @@ def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
         raise ValueError(
             f"The structure does not fit {num_columns} input columns: {error}"
         ) from error
+    network = kernel.base_kernel if type(kernel) is ScaleKernel else kernel
+    if not isinstance(network, NeuralKernelNetwork):
+        return
+    if kernel.active_dims is None and network.active_dims is None:  # nobody has chosen columns
+        used = set().union(*(_columns(part, num_columns) for part in network.primitives))
+        if len(used) < num_columns:
+            raise ValueError(
+                f"No primitive of the structure sees the columns {set(range(num_columns)) - used} "
+                f"of {num_columns}; give the network active_dims if they are to be left out."
+            )
+
+
+def _columns(kernel: Kernel, num_columns: int) -> set[int]:
+    """The input columns that a kernel sees."""
+    if kernel.active_dims is not None:
+        return {column % num_columns for column in kernel.active_dims.tolist()}
+    if isinstance(kernel, AdditiveKernel | ProductKernel):
+        return set().union(*(_columns(part, num_columns) for part in kernel.kernels))
+    return set(range(num_columns))
 
 
 def _copied(kernel: K, batch_shape: torch.Size) -> K:

@@ -30,12 +30,11 @@ from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.utils.warnings import NumericalWarning
 
-from gpytorch_nkn.kernels import FeatureKernel
-from gpytorch_nkn.models import SpectralGP, VariationalNKNGP
+from gpytorch_nkn.models import NKNSingleTaskGP, SpectralGP, VariationalNKNGP
 from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel
 from tests.global_state import unchanged
 from tests.models.peak_memory import peak_memory
-from tests.models.registry import Case, N
+from tests.models.registry import Case, N, case_of
 from tests.models.small_models import moved
 
 REFUSALS = (NotImplementedError, TypeError, ValueError)
@@ -314,28 +313,50 @@ def check_lists(case: Case):
 
 
 def check_many_points(case: Case):
-    """Moments at many points need no matrix of the points; a posterior of too many says so."""
+    """Moments at many points, alone and in lists, need no matrix of the points; both agree."""
     if case.on_grid:
         with pytest.raises(ValueError, match="ask for fewer points at a time"):
             case.model().posterior(case.points(20_000))
         return
-    points, found = case.points(6000), []
-    model = case.model(2 if case.outputs else 1)
-    few = moments(model, points[:5])
-    used = peak_memory(lambda: found.extend(model.predict(points)))
-    assert used < 0.15, used  # GiB; one matrix of the points takes 0.27
-    for many, one in zip(found, few, strict=True):
-        torch.testing.assert_close(many[..., :5, :], one, rtol=1e-5, atol=1e-7)
-    if case.exact and not isinstance(model.covar_module, FeatureKernel):
-        with pytest.raises(MemoryError, match="posterior of 500,000 points.*take predict"):
-            model.posterior(case.points(500_000))
-
-
-def check_lists_of_outputs(case: Case):
-    """BoTorch takes the outputs of a model in a list apart."""
+    points, few = case.points(6000), 5
+    weights = torch.tensor([2.0, -0.5])
+    transform = ScalarizedPosteriorTransform
+    other = case_of(NKNSingleTaskGP)
+    uses = [
+        (case.model(), {}),
+        (case.model(), {"observation_noise": True}),
+        (case.model(), {"posterior_transform": transform(weights[:1])}),
+        (ModelListGP(case.model(), case.model()), {"posterior_transform": transform(weights)}),
+    ]
+    if case.columns == other.columns:
+        uses += [(ModelListGP(case.model(), other.model()), {"observation_noise": True})]
     if case.outputs:
-        both = moments(ModelListGP(case.model(2), case.model()), case.points(4))[1]
-        torch.testing.assert_close(both[..., :2], moments(case.model(2), case.points(4))[1])
+        uses += [(case.model(2), {}), (case.model(2), {"posterior_transform": transform(weights)})]
+        uses += [(ModelListGP(case.model(2), case.model()), {})]
+    for model, options in uses:
+        found = []
+        moments(model, points[:few], **options)  # what is kept of the training data
+        used = peak_memory(lambda: found.extend(moments(model, points, **options)))  # noqa: B023
+        assert used < 0.15, used  # GiB; one matrix of the points takes 0.27
+        joint = moments(model, points[:few], **options)
+        for many, one in zip(found, joint, strict=True):
+            torch.testing.assert_close(many[..., :few, :], one, rtol=1e-5, atol=1e-7)
+    if case.outputs:
+        both = moments(ModelListGP(case.model(2), case.model()), points[:4])[1]
+        torch.testing.assert_close(both[..., :2], moments(case.model(2), points[:4])[1])
+
+
+def check_covariances_of_many_points(case: Case):
+    """They are those of few points, and so are their gradients."""
+    model, points, whole = case.model(), case.points(600), []
+    for x in (points[:6].clone().requires_grad_(), points.clone().requires_grad_()):
+        found = model.posterior(x).distribution
+        covariance = found.covariance_matrix[..., :6, :6]
+        values = found.mean[..., :6], found.variance[..., :6], covariance
+        (gradient,) = torch.autograd.grad(sum(value.sum() for value in values), x)
+        whole.append((*values, gradient[:6]))
+    for few, many in zip(*whole, strict=True):
+        torch.testing.assert_close(many, few, rtol=1e-4, atol=1e-6)
 
 
 def check_copies(case: Case):
@@ -732,7 +753,7 @@ CHECKS = [
     check_bayesian_optimisation,
     check_lists,
     check_many_points,
-    check_lists_of_outputs,
+    check_covariances_of_many_points,
     check_copies,
     check_state,
     check_changed_state,

@@ -181,7 +181,7 @@ def of_structure(name, structure, columns, checks):
 # predictions are made of features.
 _OF_KERNELS = (
     "check_many_points",
-    "check_lists_of_outputs",
+    "check_covariances_of_many_points",
     "check_posterior",
     "check_gradients_of_points",
     "check_second_derivatives_of_points",
@@ -216,7 +216,7 @@ _OF_FEATURES = (
 )
 _OF_WARPS = (
     "check_many_points",
-    "check_lists_of_outputs",
+    "check_covariances_of_many_points",
     "check_posterior",
     "check_gradients_of_points",
     "check_second_derivatives_of_points",

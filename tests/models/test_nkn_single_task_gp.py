@@ -242,11 +242,15 @@ def test_columns_that_are_appended_at_prediction(kind):
         model.condition_on_observations(at, y[:3])
 
 
-def test_a_preset_for_fewer_columns_is_rejected():
+def test_a_structure_that_leaves_columns_out_is_rejected():
     x = torch.rand(8, 4, dtype=torch.float64)
     y = x.sum(-1, keepdim=True)
     with pytest.raises(ValueError, match="not fit 4 input columns.*for 2 input columns"):
         NKNSingleTaskGP(x, y, structure=NeuralKernelNetwork.additive(2))
+    preset = NeuralKernelNetwork.additive(2)
+    own = NeuralKernelNetwork(preset.primitives, preset.layers)
+    with pytest.raises(ValueError, match=r"sees the columns \{2, 3\} of 4"):
+        NKNSingleTaskGP(x, y, structure=own)
     chosen = NeuralKernelNetwork.additive(2, active_dims=(0, 3))
     assert NKNSingleTaskGP(x, y, structure=chosen).covar_module.active_dims.tolist() == [0, 3]
 

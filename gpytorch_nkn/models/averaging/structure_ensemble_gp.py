@@ -35,6 +35,7 @@ from gpytorch_nkn.models.averaging.member_warp import (
     warp_slope,
 )
 from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
+from gpytorch_nkn.models.base_gp import FEW_POINTS
 from gpytorch_nkn.models.ensemble_gp import EnsembleGP
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
@@ -401,7 +402,8 @@ class StructureEnsembleGP(EnsembleGP):
             return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
         (train,), (test,) = train_inputs, test_inputs
         members, one = self.covar_module.members, train[..., :1, :, :]
-        if test.size(-3) == 1 and torch.equal(train, one.expand_as(train)):
+        few = test.size(-2) <= FEW_POINTS
+        if few and test.size(-3) == 1 and torch.equal(train, one.expand_as(train)):
             train = one
             first = getattr(self.prediction_strategy, "first", None)
             members = members if first is None else members[first]

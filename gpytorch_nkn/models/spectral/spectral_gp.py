@@ -25,7 +25,7 @@ from gpytorch_nkn.kernels import (
     NonStationarySpectralKernel,
 )
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.models.base_gp import ExactBaseGP
+from gpytorch_nkn.models.base_gp import FEW_POINTS, ExactBaseGP
 from gpytorch_nkn.models.common import reject_loo_cv
 from gpytorch_nkn.models.inducing_points import (
     InducingFeatureKernel,
@@ -201,7 +201,8 @@ class SpectralGP(ExactBaseGP):
         """The prior at inputs ``... x n x d``, whose density knows that its rank is low."""
         if isinstance(self.covar_module, FeatureSumKernel):
             reject_loo_cv(self)
-        if isinstance(self.covar_module, AdditiveKernel) and x.requires_grad:
+        dense = isinstance(self.covar_module, AdditiveKernel) and x.requires_grad
+        if dense and x.size(-2) <= FEW_POINTS:
             covariance = to_linear_operator(kernel_values(self.covar_module, x, x))
             return LowRankNormal(self.mean_module(x), covariance)
         prior = super().forward(x)
