@@ -43,11 +43,7 @@ def plot_components(
 
     Args:
         axes: One Axes per component, a sequence or an array of any shape, read row by row.
-        components: At least one, such as ``decompose(...).curves()``. Each has a ``label`` (its
-            title), times ``x`` (``M``, numbers or ``datetime64``, in any order), posterior
-            ``mean``, ``lower`` and ``upper`` ends of the band (``M``), ``data`` (times ``N`` and
-            partial residuals ``N``, the points that it explains; None for none) and ``boundary``
-            (the time where the training data end; None for no line).
+        components: At least one, such as ``decompose(...).curves()``, with these attributes.
         x_label: Label of the lowest time axes, with its unit.
         y_label: Label of the value axes, with its unit.
         data_label: Name of the points in the legend, which stands above the first axes.

@@ -103,6 +103,8 @@ def _draw_curve(ax: Axes, effect: Any, levels: Sequence[str] | None, y_label: st
 
 
 def _draw_contours(ax: Axes, effect: Any, levels: list[list[str] | None], y_label: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     first, second = (as_array("grid", grid) for grid in effect.grid)
     if min(first.size, second.size) < 2:
         raise ValueError(
@@ -129,5 +131,5 @@ def _draw_contours(ax: Axes, effect: Any, levels: list[list[str] | None], y_labe
             keep_ticks_whole(ax, axis, places)
         else:
             label_levels(getattr(ax, f"{axis}axis"), names)
-    add_bar(ax, drawn, label=y_label)
+    add_bar(ax, drawn, label=y_label, ticks=MaxNLocator(5))
     ax.set(xlabel=effect.names[0], ylabel=effect.names[1])

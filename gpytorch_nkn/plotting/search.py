@@ -136,14 +136,8 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
 
     Args:
         axes: One Axes per slice, a sequence or an array of any shape, read row by row.
-        slices: At least one, such as ``report_search(...).slices``. Each has the ``name`` of its
-            column, a ``grid`` of positions ``A``, their names ``levels`` if they are the codes of
-            categories (else None, or missing), posterior ``mean``, ``lower`` and ``upper`` ends
-            of the band ``A``, the ``acquisition`` ``A`` (None for none), drawn in the lower part
-            from its lowest to its highest value in all slices, and positions of the ``best`` point
-            and of ``Q`` ``candidates`` (which may be none) in that column, with the means
-            ``best_mean`` and ``candidate_means`` there: they lie off the line where other columns
-            differ.
+        slices: At least one, such as ``report_search(...).slices``, with these attributes. The
+            acquisition function is drawn in the lower part, on one scale for all slices.
         y_label: Label of the values.
 
     Returns:

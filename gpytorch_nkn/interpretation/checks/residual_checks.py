@@ -86,10 +86,8 @@ def check_residuals(
 
     - ``autocorrelation``: largest absolute autocorrelation, lags 1 to ``min(N // 2, 100)``, counted
       in steps from one time to the next even if the steps differ;
-    - ``periodogram``: largest power, where noise has a mean of 1. Frequencies are those of the
-      Fourier transform below the Nyquist frequency for evenly spaced times. For others, the
-      Lomb-Scargle periodogram is taken at twice that density, up to half a cycle per median step
-      (at most 2 N frequencies, and fewer draws for more than some 2,000 times);
+    - ``periodogram``: largest power, where noise has a mean of 1, by Fourier transform for evenly
+      spaced times, else after Lomb and Scargle up to half a cycle per median step;
     - ``qq``: largest distance of a sorted residual from its median under noise, in units of the
       distance where noise is with probability 0.001, on the same side (Beta quantiles).
 

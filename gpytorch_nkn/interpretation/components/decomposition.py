@@ -119,10 +119,9 @@ class Decomposition:
 
         Args:
             x: Inputs ``... x M x D`` in the units that the model or estimator takes.
-            centered: Take from every component its average over the training inputs, and give it
-                to the one with the mean function. The sum stays the same, and what the data cannot
-                know, which of the components the level belongs to, no longer widens the others'
-                bands.
+            centered: Move the average of every component over the training inputs to the one with
+                the mean function: data do not tell which of them the level belongs to, and that
+                widens the bands.
         """
         return self.posterior_at(self.gp.to_inputs(x), centered=centered)
 
@@ -152,10 +151,6 @@ class Decomposition:
             horizon: How far past the data curves go on, in units of time (for dates days, or a
                 duration).
             centered: As in :meth:`posterior`.
-
-        Raises:
-            ValueError: There are several outputs, several input columns that are no covariates,
-                or the horizon is negative, or positive beside covariates.
         """
         last, length = float(self.gp.time.max()), self.gp.time_span(horizon)
         past = last + np.linspace(0, length, _PAST + 1)[1:]
@@ -214,9 +209,6 @@ class Decomposition:
         Returns:
             Disjoint groups of columns, by falling share; a column without an effect of that share
             is in none.
-
-        Raises:
-            ValueError: The components are not sets of columns.
         """
         # what was pruned has no terms, and belongs to no group
         if any(part.columns is None and part.terms for part, _ in self._unmerged):
@@ -240,10 +232,7 @@ class Decomposition:
         return [tuple(sorted(members)) for _, members in groups]
 
     def sample(self, x: Any, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        """Joint draws of all components ``S x J x ... x M``.
-
-        Every component is drawn from its prior at the training and the new inputs together, and
-        all of them are corrected by the data (Matheron's rule), which is exact.
+        """Joint draws of all components ``S x J x ... x M``, by Matheron's rule, which is exact.
 
         Args:
             x: Inputs ``... x M x D`` in the units that the model or estimator takes.

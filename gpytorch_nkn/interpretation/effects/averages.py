@@ -184,9 +184,8 @@ class Empirical:
 def draw_rows(inputs: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
     """Up to ``number`` rows of inputs ``N x D``, without replacement.
 
-    Each row drawn is exchanged once for another one if that brings the means and variances of the
-    columns closer to those of all rows: averages over a few rows that lie to one side would turn
-    interactions into main effects.
+    Rows are exchanged so that the means and variances of the columns come closer to those of all
+    rows: averages over unbalanced rows would turn interactions into main effects.
     """
     if len(inputs) <= number:
         return inputs
@@ -210,8 +209,7 @@ def independent_copies(
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Rows ``m x D`` and values ``m`` of columns that vary independently of them.
 
-    Every row comes as often as any other, and so does every value: all combinations where these
-    are few, else quasi-random ones.
+    All combinations where these are few, else balanced quasi-random ones.
     """
     n, k = len(rows), len(columns)
     if n ** (1 + k) <= _COPIES:

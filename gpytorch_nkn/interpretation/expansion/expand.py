@@ -69,13 +69,11 @@ def expand(
             takes; default: the training inputs of a model. A bare kernel does without if its
             diagonal is the same everywhere.
         max_terms: Largest number of terms, on the way and in the end.
-        merge: Products of kernels of one family become one kernel where that is exact: products
-            of RBF kernels, and of periodic ones with the same period; powers of a rational
-            quadratic and of a one-dimensional Matern-1/2 kernel. Linear kernels over one column
-            become one, whose variance is in the weight.
+        merge: Products of kernels of one family become one kernel where that is exact, such as
+            products of RBF kernels, and of periodic ones with the same period.
         split: Periodic kernels over one column become a constant and a periodic kernel without
             constant part, and a linear kernel over several columns that stands alone becomes one
-            per column; both are exact. Columns must be known: by ``x``, a model or ``active_dims``.
+            per column; both are exact.
         columns: Names of the input columns, for labels.
         posterior: For a fitted model, give each term its share in the variance of the posterior
             mean at the training inputs, too; the cost is that of a matrix per term.

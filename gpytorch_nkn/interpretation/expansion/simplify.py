@@ -84,9 +84,6 @@ def simplify(
             GPyTorch's PER times RBF holds an RBF too, but the kernel then needs this package.
         progress: Show a progress bar, if standard error is a terminal.
 
-    The mean of the model is not part of the kernel: a model of your own needs the same one (an
-    estimator's is a straight line over its standardised inputs and targets).
-
     Returns:
         The kernel, the refitted model, terms and losses. Ctrl-C ends the search with the best
         kernel so far.

@@ -138,11 +138,7 @@ class Findings:
         return template.render(title=self.title, blocks=self.blocks(), version=__version__)
 
     def save(self, path: str | Path) -> Path:
-        """Write the page of :meth:`to_html` to a file, and return its path.
-
-        Raises:
-            ValueError: The name of the file is of another format.
-        """
+        """Write the page of :meth:`to_html` to a file, and return its path."""
         path = Path(path)
         if path.suffix.lower() not in ("", ".html", ".htm"):
             raise ValueError(f"A page is HTML, got {path.name!r}: to_dict() has values for JSON.")
