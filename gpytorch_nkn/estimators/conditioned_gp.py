@@ -92,9 +92,9 @@ class ConditionedGP:
     def add_uncertain_rows(self, inputs: Tensor, targets: Tensor) -> float:
         r"""Condition on more rows, whose inputs are uncertain.
 
-        Each target is treated as an observation at the mean input :math:`\bar x`. The posterior
-        mean of :math:`f(x) - f(\bar x)` given the rows so far is subtracted from it, and the
-        variance of this difference is added to its noise.
+        Each target is treated as an observation at the median input :math:`\bar x`, which is a code
+        where inputs are codes. The posterior mean of :math:`f(x) - f(\bar x)` given the rows so far
+        is subtracted from it, and the variance of this difference is added to its noise.
 
         Args:
             inputs: Draws ``S x n x D`` of the inputs.
@@ -103,7 +103,7 @@ class ConditionedGP:
         Returns:
             Maximum likelihood variance of an additional noise that these rows share.
         """
-        middle = inputs.mean(0)
+        middle = inputs.median(0).values
         size = max(1, _CHUNK_ENTRIES // (len(inputs) * self._targets.numel()))
         parts = [self._differences(rows) for rows in inputs.split(size, 1)]
         shift, noise = (torch.cat(part) for part in zip(*parts, strict=True))
@@ -122,8 +122,8 @@ class ConditionedGP:
         return rest
 
     def _differences(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance ``n`` of f(x) - f(mean x), of draws ``S x n x D``."""
-        draws, middle = inputs.flatten(0, 1), inputs.mean(0)
+        """Mean and variance ``n`` of f(x) - f(median x), of draws ``S x n x D``."""
+        draws, middle = inputs.flatten(0, 1), inputs.median(0).values
         means, half, prior = self._whitened(draws)
         mean, own_half, own = self._whitened(middle)
         between = self.model.covar_module(draws, middle.repeat(len(inputs), 1), diag=True)

@@ -83,11 +83,12 @@ class NKNRegressor(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
     networks then learn from 20,000 random rows, which ``model_`` holds.
 
     In a data frame, columns of strings and of pandas' categorical type are categories, which are
-    alike or not (:class:`gpytorch_nkn.kernels.CategoricalKernel`); booleans are numbers. A missing
-    category is one more category; an unseen one differs from all. Dates are days since the first
-    of training (periods by their start), durations are days; NaT is a missing number.
+    alike or not (:class:`gpytorch_nkn.kernels.CategoricalKernel`); booleans are numbers. An
+    unseen category differs from all. Dates are days since the first of training (periods by their
+    start), durations are days; NaT is a missing number.
 
-    Missing numbers (NaN, pandas' NA) are drawn from their distribution given the other columns.
+    Missing numbers (NaN, pandas' NA) are drawn from their distribution given the other columns,
+    missing categories by their frequencies (``fillna("missing")`` makes them one more category).
     Networks learn from complete rows if these are half of all, or ten for each column and ten
     more; otherwise from all, with expected values. Exact predictions use incomplete rows, too,
     each with noise of its own: the variance of the function over the missing values. A prediction
@@ -334,8 +335,7 @@ class NKNRegressor(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         self._categories = Categories.of(X if in_memory else None)
         self._categories.warn_of_other_kinds(X)
         self.categories_ = {
-            str(column): tuple("missing" if one is None else str(one) for one in known)
-            for column, known in self._categories.known.items()
+            str(column): tuple(map(str, known)) for column, known in self._categories.known.items()
         }
         codes = self._categories.mask(X)
         X = missing_as_nan(self._categories(X))

@@ -24,8 +24,7 @@ class Categories:
     """The categories of the columns of texts and of pandas' categorical columns.
 
     Attributes:
-        known: Categories by name of the column, in the order of their codes. Missing values are
-            one more category if there are some.
+        known: Categories by name of the column, in the order of their codes.
     """
 
     known: dict[Any, pd.Index]
@@ -72,8 +71,8 @@ class Categories:
     def __call__(self, X: Any) -> Any:
         """The table with codes in the columns of categories.
 
-        A category that was never seen, missing values included, has a code that no other has, so
-        that the kernel takes it for different from all.
+        A category that was never seen has a code that no other has, so that the kernel takes it for
+        different from all. Missing ones are NaN.
 
         Raises:
             TypeError: It is no data frame, though there are such columns.
@@ -89,9 +88,10 @@ class Categories:
         for column, known in self.known.items():
             if column in X:  # else scikit-learn's check of the names raises later
                 found = _plain(X[column])
-                seen = known.get_indexer(found)
-                own = seen.astype(float)
-                own[seen < 0] = len(known) + pd.factorize(found[seen < 0], use_na_sentinel=False)[0]
+                seen, missing = known.get_indexer(found), found.isna()
+                own = np.where(missing, np.nan, seen)
+                new = (seen < 0) & ~missing
+                own[new] = len(known) + pd.factorize(found[new])[0]
                 codes[column] = own
         coded = X.copy()
         for column, values in codes.items():
@@ -116,9 +116,6 @@ def _plain(column: pd.Series) -> pd.Index:
 
 
 def _distinct(column: pd.Series) -> pd.Index:
-    """Values that occur, sorted; what is missing is the last."""
-    found = _plain(column).unique()
-    present = sorted(
-        (value for value in found if value is not None), key=lambda v: (str(v), repr(v))
-    )
-    return pd.Index([*present, *[None] * (len(present) < len(found))], dtype=object)
+    """Values that occur, sorted."""
+    found = _plain(column.dropna()).unique()
+    return pd.Index(sorted(found, key=lambda v: (str(v), repr(v))), dtype=object)

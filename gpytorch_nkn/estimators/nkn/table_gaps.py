@@ -1,4 +1,4 @@
-"""Missing numbers of a table, drawn given the values that are there."""
+"""Missing values of a table, drawn given the values that are there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Gaps:
 
     Args:
         rows: Standardised rows ``N x D`` in which NaN are missing values.
-        cat_dims: Columns of codes, which have no order and are left out.
+        cat_dims: Columns of codes; missing ones are drawn by the frequencies of the others.
         seed: Of the draws.
 
     Reference: van Buuren and Groothuis-Oudshoorn (2011), mice: Multivariate imputation by chained
@@ -35,6 +35,7 @@ class Gaps:
         self._numbers = np.setdiff1d(np.arange(rows.shape[1]), cat_dims)
         if len(rows) > _MAX_ROWS:
             rows = rows[np.random.default_rng(seed).choice(len(rows), _MAX_ROWS, replace=False)]
+        self._codes = {dim: np.sort(rows[~np.isnan(rows[:, dim]), dim]) for dim in cat_dims}
         self._lowest, self._highest = np.fmin.reduce(rows), np.fmax.reduce(rows)
         self._imputer = IterativeImputer(
             max_iter=_ROUNDS if np.isnan(rows).any() else 1,  # without gaps, one has converged
@@ -44,8 +45,13 @@ class Gaps:
         ).fit(self._with_intercept(rows))
 
     def expected(self, rows: np.ndarray) -> np.ndarray:
-        """Rows ``N x D`` with expected values in place of missing ones."""
-        return self.draw(rows).mean(0) if np.isnan(rows).any() else rows
+        """Rows ``N x D`` with expected values (medians of codes) in place of missing ones."""
+        if not np.isnan(rows).any():
+            return rows
+        draws = self.draw(rows)
+        expected, codes = draws.mean(0), list(self._codes)
+        expected[:, codes] = np.sort(draws[..., codes], axis=0)[_DRAWS // 2]
+        return expected
 
     def draw(self, rows: np.ndarray) -> np.ndarray:
         """Rows ``S x N x D`` with draws in place of missing values, within the range of training.
@@ -71,6 +77,10 @@ class Gaps:
                 filled[:, own, step.feat_idx] = drawn.reshape(_DRAWS, -1)
         draws = np.repeat(rows[None], _DRAWS, 0)
         draws[..., self._numbers] = filled[..., 1:]
+        for dim, seen in self._codes.items():
+            own = np.isnan(rows[:, dim])
+            levels = seen[((np.arange(_DRAWS) + 0.5) / _DRAWS * len(seen)).astype(int)]
+            draws[:, own, dim] = rng.permuted(levels)[orders[:, own]]
         return np.where(np.isnan(rows), np.clip(draws, self._lowest, self._highest), rows)
 
     def _with_intercept(self, rows: np.ndarray) -> np.ndarray:
