@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -45,7 +45,6 @@ def fit_in_stages(
     restarts: int = 2,
     recipe: Recipe | None = None,
     budget: float | None = None,
-    folds: Sequence[Tensor] = (),
     seed: int = 0,
     n_jobs: int = 1,
     progress: bool = True,
@@ -74,8 +73,6 @@ def fit_in_stages(
         max_blocks: Number of blocks, fewer where the budget asks for it; rows beyond take no part
             in the training.
         recipe: Optimiser settings of a start; ``None`` for 120 iterations of L-BFGS.
-        folds: Rows (index vectors) that one start after another is to predict unseen below 500
-            rows, in place of a random third.
         restarts, budget, seed, n_jobs, progress: As in :func:`fit_best_of`.
 
     Returns:
@@ -110,8 +107,7 @@ def fit_in_stages(
     rows = permutation(num_rows, session.generator())
     rows = rows.to(inputs.device)
     if _WORTH_IT * num_rows < _START_ROWS:
-        folds = [fold.to(inputs.device) for fold in folds] or rows.tensor_split(_FOLDS)
-        return _fit_in_folds(model, rows, folds, restarts, recipe, session, options)
+        return _fit_in_folds(model, rows, restarts, recipe, session, options)
     try:
         some = rows[:_START_ROWS]
         model.set_train_data(inputs[some], targets[some], strict=False)
@@ -163,7 +159,6 @@ def fit_in_stages(
 def _fit_in_folds(
     model: ExactGP,
     rows: Tensor,
-    folds: Sequence[Tensor],
     restarts: int,
     recipe: Recipe,
     session: Session,
@@ -171,6 +166,7 @@ def _fit_in_folds(
 ) -> FitResult:
     """Starts that see all ``rows`` but one of the folds first, and predict that."""
     inputs, targets = model.train_inputs[0], model.train_targets
+    folds = rows.tensor_split(_FOLDS)
     starts: dict[int, ExactGP] = {}
     held_out: dict[int, HeldOut] = {}
     records: list[RestartRecord] = []
