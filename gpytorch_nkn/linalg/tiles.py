@@ -20,6 +20,7 @@ __all__ = [
 ]
 
 _CPU_ENTRIES = 40_000  # of a tile: fewer make many calls, more leave the cache
+_KEPT_ENTRIES = 150_000  # of tiles that are not computed anew for gradients, some 100 MB
 _CUDA_ENTRIES = 1_048_576  # of a tile: a GPU needs many to be busy
 _THREADED_ENTRIES = 131_072  # of a tile, where operations of several threads wait for Python's lock
 _ALIGNMENT = 8  # entries
@@ -78,10 +79,10 @@ class TileEvaluator:
         hands = max(1, min(hands, len(tiles)))
         self._shares = [tiles[number::hands] for number in range(hands)]
 
-    def tile_values(self, rows: slice, columns: slice, last: bool) -> Tensor:
+    def tile_values(self, rows: slice, columns: slice, keep: bool) -> Tensor:
         """Values of the entries in ``rows`` and ``columns``.
 
-        Of the ``last`` tile the gradient is wanted first.
+        With ``keep``, what their gradient takes may be kept: the tile is among a few last ones.
         """
         raise NotImplementedError
 
@@ -104,8 +105,9 @@ class TileEvaluator:
         """Write the matrix into ``out``, its lower triangle if it is symmetric."""
 
         def work(tiles: list[Tile]) -> None:
-            for number, (rows, columns) in enumerate(tiles, start=1):
-                out[rows, columns] = self.tile_values(rows, columns, number == len(tiles))
+            first_kept = _first_kept(tiles)
+            for number, (rows, columns) in enumerate(tiles):
+                out[rows, columns] = self.tile_values(rows, columns, number >= first_kept)
 
         in_threads(work, self._shares)
 
@@ -154,6 +156,15 @@ class _TileWeights:
 def _shape(tile: Tile) -> tuple[int, int]:
     rows, columns = tile
     return rows.stop - rows.start, columns.stop - columns.start
+
+
+def _first_kept(tiles: Sequence[Tile]) -> int:
+    """Number of the first tile from which on what gradients take may be kept, the last at least."""
+    number, entries = len(tiles), 0
+    while number and (number == len(tiles) or entries < _KEPT_ENTRIES):
+        number -= 1
+        entries += math.prod(_shape(tiles[number]))
+    return number
 
 
 def _lower_tiles(size: int, side: int) -> list[Tile]:

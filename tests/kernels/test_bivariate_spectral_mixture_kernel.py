@@ -94,16 +94,6 @@ def test_full_correlation_and_equal_frequencies_are_a_stationary_component():
     assert all(p.grad.isfinite().all() for p in kernel.parameters() if p.requires_grad)
 
 
-def test_functions_die_out_away_from_the_centre():
-    kernel = BivariateSpectralMixtureKernel(1)
-    kernel.mixture_weights, kernel.mixture_scales, kernel.correlations = 2.0, 0.5, 0.36
-    kernel.initialize(frequencies=1.0, center=4.0)
-    x = 4.0 + torch.tensor([[0.0], [1.0], [-5.0]])
-    length = 1 / (0.5 * math.sqrt(1 - 0.36))  # as the docstring says
-    expected = 2.0 * torch.exp(-((x - 4.0) ** 2)[:, 0] / length**2)
-    torch.testing.assert_close(kernel(x, diag=True), expected)
-
-
 def test_wrong_arguments_are_shown():
     with pytest.raises(ValueError, match="num_mixtures must be at least 1, got 0"):
         BivariateSpectralMixtureKernel(0)

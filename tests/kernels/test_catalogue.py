@@ -18,7 +18,6 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 
-from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.initialization import initialize_from_data
 from gpytorch_nkn.interpretation import decompose, expand, report
 from gpytorch_nkn.interpretation.expansion import words_of
@@ -45,7 +44,6 @@ from gpytorch_nkn.kernels.measures import rational_quadratic
 from gpytorch_nkn.layers import Linear, Product
 from gpytorch_nkn.models import spectral_features
 from gpytorch_nkn.plotting.network import kernel_name
-from gpytorch_nkn.settings import kernel_evaluation
 from tests.kernels.contract import check_kernel, perturb
 from tests.kernels.evaluation.conftest import ran as ran
 from tests.kernels.evaluation.networks import assert_same, evaluate
@@ -138,13 +136,6 @@ def test_values_and_gradients_by_tiles(symmetric, size, ran):
         assert_same(actual, evaluate("plain", network, x1, x2))
 
 
-def test_second_derivatives_by_tiles():
-    network, x = toy_network(), torch.linspace(0, 1, 4).unsqueeze(-1).requires_grad_(True)
-    other = x.detach() + 0.1
-    with kernel_evaluation("tiles"):
-        assert torch.autograd.gradgradcheck(lambda x: network(x, other).to_dense(), x)
-
-
 def test_names():
     assert short_name(CauchyKernel()) == "CAUCHY"
     assert kernel_name(CauchyKernel(active_dims=(1,)), "ab".__getitem__) == "CAUCHY (b)"
@@ -188,18 +179,6 @@ def test_start_values():
     kernel = ScaleKernel(WalkKernel(active_dims=(1,))) * RBFKernel()
     initialize_from_data(kernel, x, x[:, 0])
     torch.testing.assert_close(kernel.kernels[0].base_kernel.origin.squeeze(), x[:, 1].min() - 1)
-
-
-def test_training_from_data():
-    x = torch.linspace(0, 5, 40).unsqueeze(-1)
-    y = torch.sin(2 * x[:, 0])
-
-    def make():
-        network = NeuralKernelNetwork([CauchyKernel(), WalkKernel()], [Linear(2, 1)])
-        return SeriesGP(x, y, network)
-
-    model = fit_best_of(make, restarts=1).model
-    assert model.covar_module.primitives[0].lengthscale.item() > 0.2
 
 
 def test_random_features():

@@ -8,8 +8,6 @@ from gpytorch.kernels import ConstantKernel, LinearKernel, PeriodicKernel, RBFKe
 
 from gpytorch_nkn.initialization import initialize_from_data
 from gpytorch_nkn.interpretation import expand
-from gpytorch_nkn.interpretation.expansion import words_of
-from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import ChangePointKernel, NeuralKernelNetwork, StepKernel
 from gpytorch_nkn.layers import Linear, Product
 
@@ -159,23 +157,3 @@ def test_steps_in_a_network_are_those_of_change_points():
     network = NeuralKernelNetwork([first, steps[0], second, steps[1]], [Product(4, 2), total])
     expected = ChangePointKernel(first, second, location=0.2, width=0.1)(x).to_dense()
     torch.testing.assert_close(network(x).to_dense(), expected)
-
-
-def test_words_say_since_when_and_until_when():
-    def months(values):
-        return np.datetime64("1990-01") + values.astype(int)
-
-    dates = Units(x_scale=np.array([1 / 12]), x_unit="yr", to_dates=months)
-    cycle = PeriodicKernel().initialize(period_length=12.0)
-    after, before = StepKernel(location=98.0), StepKernel("before", location=110.0)
-    x = torch.linspace(0, 120, 50).unsqueeze(-1)
-
-    def words(kernel, units):
-        return words_of(expand(kernel, x, split=False).terms[0], units)
-
-    assert words(after, dates) == "a shift of level from March 1998 on"
-    assert words(cycle * before, dates) == "a cycle of 1.00 yr, until March 1999"
-    both = cycle * after * before
-    assert words(both, dates) == "a cycle of 1.00 yr, between March 1998 and March 1999"
-    assert words(cycle * after, Units.plain(1)) == "a cycle of 12.0, from 98.0 on"
-    assert expand(after, x).terms[0].label == "AFTER(98.0)"

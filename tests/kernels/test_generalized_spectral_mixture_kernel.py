@@ -97,19 +97,6 @@ def test_contract_with_a_rough_spectrum(dim):
             check(subject)
 
 
-def test_gibbs_kernel_with_the_wrong_power_of_the_dimension_would_not_be_valid():
-    """The test on rough inputs sees that: the power is D / 2."""
-    x = 0.3 * torch.randn(60, 3)
-    ell = 10 ** (2 * torch.rand(60, 1) - 2)
-    ell_sq = ell**2 + ell.mT**2
-    exponential = torch.exp(-torch.cdist(x, x).square() / ell_sq)
-    right, wrong = (
-        torch.linalg.eigvalsh((2 * ell * ell.mT / ell_sq) ** power * exponential)[0]
-        for power in (1.5, 0.1)
-    )
-    assert right > -1e-9 and wrong < -0.01
-
-
 def test_constant_functions_give_a_stationary_spectral_mixture():
     class Constant(nn.Module):
         def forward(self, x):

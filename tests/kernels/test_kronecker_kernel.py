@@ -58,17 +58,6 @@ def as_operator():
     return gpytorch.settings.max_cholesky_size(1)
 
 
-def test_cells_are_in_c_order():
-    cells = make().cells()
-    assert cells.shape == (60, 4)
-    index = torch.arange(60).view(4, 3, 5)
-    for i, j, k in ((0, 0, 0), (3, 2, 4), (1, 2, 0), (2, 0, 3)):
-        expected = torch.cat(
-            [COORDINATES[0][i].view(1), COORDINATES[1][j], COORDINATES[2][k].view(1)]
-        )
-        torch.testing.assert_close(cells[index[i, j, k]], expected)
-
-
 def test_all_cells_are_a_kronecker_product():
     kernel = make()
     cells = kernel.cells()

@@ -116,19 +116,6 @@ def test_psi_and_phi_agree_in_expectation_over_the_phases():
     torch.testing.assert_close(phi(x, y).to_dense(), expected, rtol=0.0, atol=0.01)
 
 
-def test_independent_phases_as_in_the_paper_lose_what_is_not_stationary():
-    kernel = NonStationarySpectralKernel(MANY, 1, correlation=0.0)
-    x = torch.tensor([[0.0], [0.5], [3.0]])
-    generator = torch.Generator().manual_seed(5)
-    phases = 2 * math.pi * torch.rand(2, MANY, generator=generator)
-    waves = (x @ kernel.frequencies.detach().mT + phases.unsqueeze(-2)).cos().sum(0)
-    printed = waves @ waves.T / (2 * MANY)
-    half = RBFKernel().initialize(lengthscale=1.0)(x).to_dense().detach() / 2
-    torch.testing.assert_close(printed, half, rtol=0.0, atol=0.01)
-    own = kernel(x).to_dense().diagonal().tolist()
-    assert own[0] == pytest.approx(1.0) and own[2] == pytest.approx(0.5, abs=0.01)
-
-
 def test_equal_frequencies_are_random_fourier_features():
     kernel = NonStationarySpectralKernel(9, 2, stationary=True)
     kernel.lengthscale = torch.tensor([[0.4, 1.3]])
@@ -260,44 +247,6 @@ def test_marginal_likelihood_is_gpytorchs(name):
     torch.testing.assert_close(values[1], values[0])
     for own, expected in zip(*gradients[::-1], strict=True):
         torch.testing.assert_close(own, expected, rtol=1e-6, atol=1e-9)
-
-
-def test_the_marginal_likelihood_needs_no_matrix_of_the_data():
-    x = torch.linspace(0, 1, 50_000).unsqueeze(-1)
-    model = SingleTaskGP(x, (20 * x).sin(), covar_module=NonStationarySpectralKernel(4, 1))
-    mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model)
-    value = mll(model(*model.train_inputs), model.train_targets)  # 20 GB otherwise
-    value.backward()
-    assert value.isfinite() and model.covar_module.mean_frequencies.grad.abs().sum() > 0
-    assert model.posterior(x[:5]).variance.shape == (5, 1)
-
-
-def test_fantasies_are_a_model_of_more_data():
-    x, y = data()
-    more_x, more_y = 3 * torch.rand(2, 3) + 1, torch.randn(2, 1)
-    kernel = spread(NonStationarySpectralKernel(6, 3))
-    model = SingleTaskGP(x, y, covar_module=kernel, outcome_transform=None).eval()
-    test = 3 * torch.rand(5, 3) + 1
-    model.posterior(test)  # fantasies start from what is cached
-    fantasy = model.condition_on_observations(more_x, more_y).posterior(test)
-    joint = SingleTaskGP(
-        torch.cat([x, more_x]), torch.cat([y, more_y]), covar_module=kernel, outcome_transform=None
-    ).eval()
-    joint.likelihood.load_state_dict(model.likelihood.state_dict())
-    expected = joint.posterior(test)
-    torch.testing.assert_close(fantasy.mean, expected.mean)
-    torch.testing.assert_close(fantasy.variance, expected.variance)
-
-
-def test_posteriors_have_gradients_by_the_inputs():
-    model = dict(models())["few"].eval()
-    test = (3 * torch.rand(1, 3) + 1).requires_grad_()
-
-    def moments(x):
-        posterior = model.posterior(x)
-        return posterior.mean.sum() + posterior.variance.sum()
-
-    assert torch.autograd.gradcheck(moments, [test])
 
 
 @pytest.mark.parametrize("policy", ["mask", "fill"])

@@ -189,14 +189,6 @@ def test_words():
     assert words(walk * trend) == "a trend whose slope wanders times a random walk"
 
 
-def test_single_precision_far_from_zero():
-    times = 1.6e9 + 3600 * torch.arange(50.0, dtype=torch.float64).unsqueeze(-1)  # hours in seconds
-    kernel = WienerKernel(origin=1.6e9 - 3600, unit=3600.0)
-    expected = torch.minimum(torch.arange(1.0, 51.0)[:, None], torch.arange(1.0, 51.0))
-    torch.testing.assert_close(kernel(times).to_dense(), expected.double())
-    assert math.isclose(kernel(times).to_dense()[-1, -1].item(), 50.0)
-
-
 def test_covariates_of_a_forecast_have_terms_of_their_own():
     network = NeuralKernelNetwork.forecast(
         origin=-1.0, terms=["walk"], covariates=[1, 2], curves=[2], priors=False

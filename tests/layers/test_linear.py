@@ -1,10 +1,7 @@
-import pickle
-from copy import deepcopy
-
 import numpy as np
 import pytest
 import torch
-from gpytorch.priors import GammaPrior, LogNormalPrior
+from gpytorch.priors import GammaPrior
 
 from gpytorch_nkn.layers import Linear
 
@@ -68,32 +65,6 @@ def test_what_is_set_is_what_is_read(dtype, value):
     torch.testing.assert_close(
         layer.bias, torch.full((2,), value, dtype=dtype), atol=1e-12, rtol=1e-5
     )
-
-
-def test_start_weights_lie_in_the_interval_and_differ_between_units():
-    layer = Linear(6, 5)
-    assert (layer.weight > 0.5 / 6).all() and (layer.weight < 1.5 / 6).all()
-    assert layer.weight.detach().unique().numel() == 30
-    torch.testing.assert_close(layer.bias, torch.full((5,), 0.01))
-
-
-@pytest.mark.parametrize("batch_shape", [torch.Size(), torch.Size([2])])
-def test_priors_can_be_sampled_pickled_and_copied(batch_shape):
-    layer = Linear(
-        3,
-        2,
-        batch_shape=batch_shape,
-        weight_prior=LogNormalPrior(-2.0, 1.0),
-        bias_prior=GammaPrior(2.0, 3.0),
-    )
-    for copy in (layer, pickle.loads(pickle.dumps(layer)), deepcopy(layer)):
-        weight, bias = copy.weight.clone(), copy.bias.clone()
-        copy.sample_from_prior("weight_prior")
-        copy.sample_from_prior("bias_prior")
-        assert not torch.equal(copy.weight, weight) and not torch.equal(copy.bias, bias)
-        assert (copy.weight >= 0).all() and copy.weight.shape == weight.shape
-        names = {name for name, _, prior, closure, _ in copy.named_priors() if closure(copy).sum()}
-        assert names == {"weight_prior", "bias_prior"}
 
 
 @pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf")])

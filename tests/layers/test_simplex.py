@@ -1,12 +1,8 @@
 """Linear layers whose units are convex combinations."""
 
-import pickle
-from copy import deepcopy
-
 import numpy as np
 import pytest
 import torch
-from gpytorch.priors import NormalPrior
 
 from gpytorch_nkn.layers import Linear
 
@@ -53,20 +49,6 @@ def test_weights_and_bias_sum_to_one_wherever_the_raw_values_go(batch_shape, bia
         assert (layer.weight >= 0).all()
         one = layer(torch.ones(*batch_shape, 4, 5))
         torch.testing.assert_close(one, torch.ones(*batch_shape, 3, 5))
-
-
-def test_start_weights_are_those_of_other_layers_divided_by_their_sum():
-    usual = Linear(6, 5, seed=3, initial_bias=0.5)
-    for bias in (True, False):
-        layer = simplex(6, 5, seed=3, initial_bias=0.5, bias=bias)
-        total = usual.weight.sum(-1) + (usual.bias if bias else 0)
-        torch.testing.assert_close(layer.weight, usual.weight / total.unsqueeze(-1))
-        before = {name: p.detach().clone() for name, p in layer.named_parameters()}
-        for raw in layer.parameters():
-            raw.data.normal_()
-        layer.reset_parameters(torch.Generator().manual_seed(3))
-        for name, parameter in layer.named_parameters():
-            torch.testing.assert_close(parameter, before[name])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -124,34 +106,6 @@ def test_without_slack_what_does_not_sum_to_one_is_refused(bias):
         with pytest.raises(ValueError, match=r"bias=False, got the bias 0\.5"):
             layer.bias = 0.5
     assert torch.equal(layer.weight, before)
-
-
-@pytest.mark.parametrize("batch_shape", [torch.Size(), torch.Size([2])])
-def test_priors_are_on_raw_values_and_can_be_sampled_pickled_and_copied(batch_shape):
-    layer = simplex(
-        3,
-        2,
-        batch_shape=batch_shape,
-        weight_prior=NormalPrior(-1.0, 0.5),
-        bias_prior=NormalPrior(0.0, 2.0),
-    )
-    values = torch.randn(3, 4)
-    start = layer(values)
-    for copy in (layer, pickle.loads(pickle.dumps(layer)), deepcopy(layer)):
-        torch.testing.assert_close(copy(values), start)
-        seen = {name: closure(copy) for name, _, _, closure, _ in copy.named_priors()}
-        for name in ("weight", "bias"):
-            raw = getattr(copy, f"raw_{name}")
-            assert seen[f"{name}_prior"].data_ptr() == raw.data_ptr()  # the raw values themselves
-            assert seen[f"{name}_prior"].numel() == raw.numel()
-        before = copy.raw_weight.clone(), copy.raw_bias.clone()
-        torch.manual_seed(4)
-        expected = NormalPrior(-1.0, 0.5).sample().expand_as(copy.raw_weight)
-        torch.manual_seed(4)
-        copy.sample_from_prior("weight_prior")
-        copy.sample_from_prior("bias_prior")
-        torch.testing.assert_close(copy.raw_weight.data, expected)
-        assert not torch.equal(copy.raw_bias, before[1]) and copy.raw_bias.shape == before[1].shape
 
 
 @pytest.mark.parametrize("batch_shape", [torch.Size(), torch.Size([2])])

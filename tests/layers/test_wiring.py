@@ -72,15 +72,6 @@ def test_l1_replaces_the_priors_on_weights_by_an_exponential(priors):
         torch.testing.assert_close(found["weight_prior"].log_prob(weights), expected)
 
 
-def test_hidden_biases_start_at_their_own_value_and_prior_mode():
-    layers = parse_wiring("Linear4-Product2-Linear2-Linear1", 3, priors=True, hidden_bias=1.0)
-    linear = [layer for layer in layers if isinstance(layer, Linear)]
-    for layer, start in zip(linear, (1.0, 1.0, 0.01), strict=True):
-        torch.testing.assert_close(layer.bias, torch.full_like(layer.bias, start))
-        prior = layer.bias_prior
-        assert math.exp(prior.loc - prior.scale**2) == pytest.approx(start)
-
-
 def test_simplex_layers_and_a_skip_connection():
     layers = parse_wiring("Linear4-Product2-Linear1", 3, weights="simplex", skip=True)
     assert shapes(layers) == [(Linear, 3, 4), (Product, 4, 2), (Linear, 2 + 3, 1)]

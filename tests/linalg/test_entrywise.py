@@ -17,7 +17,7 @@ class CauchyEvaluator(TileEvaluator):
         super().__init__(x1.size(0), x2.size(0), x1 is x2, x1)
         self._x1, self._x2, self._scale = x1, x2, scale
 
-    def tile_values(self, rows, columns, last=False):
+    def tile_values(self, rows, columns, keep=False):
         return cauchy(self._x1[rows], self._x2[columns], self._scale)
 
     def zero_gradients(self):

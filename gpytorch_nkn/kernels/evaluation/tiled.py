@@ -159,7 +159,7 @@ class TiledEvaluator(TileEvaluator):
     """One element of a batch of networks on inputs ``N x D`` and ``M x D``, the same if symmetric.
 
     Gradients come as ``[x1, x2, theta]``, for a symmetric matrix as ``[x1, theta]``; those of the
-    inputs only ``with_inputs``. Each tile is computed anew for its gradient, but for the last one.
+    inputs only ``with_inputs``. Tiles are computed anew for their gradients, but for a few.
     """
 
     def __init__(self, program: Program, theta: Tensor, x1: Tensor, x2: Tensor, with_inputs: bool):
@@ -171,9 +171,9 @@ class TiledEvaluator(TileEvaluator):
             self._parameters = _Parameters(program, self._theta, leaves=True)
         self._kept: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
 
-    def tile_values(self, rows: slice, columns: slice, last: bool) -> Tensor:
+    def tile_values(self, rows: slice, columns: slice, keep: bool) -> Tensor:
         """Values of one tile."""
-        if not last or torch.is_inference_mode_enabled():
+        if not keep or torch.is_inference_mode_enabled():
             with torch.no_grad():
                 return self._tile(rows, columns)[0]
         with torch.enable_grad():

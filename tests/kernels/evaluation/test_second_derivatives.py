@@ -179,24 +179,6 @@ def test_inputs_that_depend_on_each_other(path):
 
 
 @pytest.mark.parametrize("path", ["auto", *PATHS])
-def test_third_derivatives(path):
-    network, x = make_network("rbf"), torch.randn(3, 3)
-
-    def third(path):
-        with kernel_evaluation(path):
-            point = torch.full((1, 3), 0.3, requires_grad=True)
-            value = network(point, x).to_dense().sum()
-            for _ in range(2):
-                (gradient,) = torch.autograd.grad(value, point, create_graph=True)
-                value = gradient.sum()
-            return torch.autograd.grad(value, point)[0]
-
-    expected = third("plain")
-    assert expected.abs().max() > 1e-3
-    torch.testing.assert_close(third(path), expected, rtol=1e-8, atol=1e-10)
-
-
-@pytest.mark.parametrize("path", ["auto", *PATHS])
 def test_jacobians_in_one_batched_backward_pass(path):
     network, x = make_network("regression"), torch.randn(3, 3)
 

@@ -1,11 +1,8 @@
 """Networks that are asked with the values that their parameters had."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from gpytorch.settings import detach_test_caches
 
 from gpytorch_nkn.kernels import BatchPredictionStrategy, NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import frozen_matrices
@@ -66,23 +63,6 @@ def test_values_and_gradients_are_those_of_the_kernels(shape):
     )
 
 
-@needs_compiled
-@torch.no_grad()
-def test_they_are_kept_while_parameters_stay():
-    kernel, kept, x = random_network(0), strategy(), draw(5)
-    assert frozen([kernel], x, x, kept) is not None
-    once = kept.frozen[0]
-    assert frozen([kernel], x, x, kept) is not None
-    assert kept.frozen[0] is once
-    for change in (
-        lambda: next(kernel.parameters()).data.add_(1),
-        lambda: kernel.float(),
-    ):
-        change()
-        assert frozen([kernel], x, x, kept) is None
-    assert frozen([random_network(0)], x, x, kept) is None
-
-
 def hooked():
     kernel = random_network(0)
     kernel.register_forward_hook(lambda module, given, out: 2 * out)
@@ -112,18 +92,6 @@ def doubled():
 )
 def test_other_kernels_are_left_to_themselves(make):
     assert frozen([random_network(0), make().double()], draw(5), draw(5)) is None
-
-
-@needs_compiled
-def test_where_gradients_of_parameters_may_be_meant_nothing_is_kept():
-    kernel, x = random_network(0), draw(5)
-    with torch.no_grad():
-        assert frozen([kernel], x, x) is not None
-        assert frozen([kernel], x, x, SimpleNamespace()) is None
-        with detach_test_caches(False):
-            assert frozen([kernel], x, x) is None
-    assert frozen([kernel], x, x) is None
-    assert frozen([kernel], x.requires_grad_(), x) is not None
 
 
 def _after_a_refused_call(kernel):

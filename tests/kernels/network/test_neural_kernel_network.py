@@ -7,7 +7,6 @@ from gpytorch.kernels import (
     LinearKernel,
     Matern52KernelGrad,
     MaternKernel,
-    MultitaskKernel,
     PeriodicKernel,
     PolynomialKernelGrad,
     ProductKernel,
@@ -108,19 +107,6 @@ def test_weights_of_exactly_zero_prune_a_primitive():
     assert all(p.grad.isfinite().all() for p in network.parameters())
 
 
-def test_primitives_see_the_columns_of_their_active_dims():
-    x, y = torch.randn(6, 4), torch.randn(5, 4)
-    network = NeuralKernelNetwork(
-        [rbf(0.8, active_dims=(1,)), complex_exponential(2.0, active_dims=(0,))],
-        [Product(2, 1)],
-        active_dims=(3, 2),
-    )
-    expected = dense(rbf(0.8), x[:, [2]], y[:, [2]]) * torch.cos(2 * (x[:, [3]] - y[:, [3]].mT))
-    torch.testing.assert_close(dense(network, x, y), expected)
-    units = network.unit_values(x, y)
-    torch.testing.assert_close(units[0][0].real, dense(rbf(0.8), x[:, [2]], y[:, [2]]))
-
-
 def test_network_in_a_network_takes_part_with_its_real_values():
     x = torch.randn(6, 1)
     inner = NeuralKernelNetwork(
@@ -195,27 +181,6 @@ def test_nested_primitives_equal_their_own_values():
     torch.testing.assert_close(dense(network, x, y), dense(primitive, x, y))
     diagonal = network(x, diag=True)
     torch.testing.assert_close(diagonal, dense(primitive, x).diagonal(dim1=-1, dim2=-2))
-
-
-def test_several_outputs_per_input():
-    tasks = MultitaskKernel(rbf(0.7), num_tasks=2, rank=1)
-    other = MultitaskKernel(RQKernel(), num_tasks=2, rank=1)
-    network = NeuralKernelNetwork([tasks, other], [linear([[0.5, 2.0]], [0.1])])
-    x, y = torch.randn(4, 1), torch.randn(3, 1)
-    assert network.num_outputs_per_input(x, y) == 2 and network(x, y).shape == (8, 6)
-    expected = 0.5 * dense(tasks, x, y) + 2.0 * dense(other, x, y) + 0.1
-    torch.testing.assert_close(dense(network, x, y), expected)
-    diagonal = network(x, diag=True)
-    torch.testing.assert_close(diagonal, dense(network, x).diagonal())
-    torch.testing.assert_close(network(x, y)[2:6, 0:2].to_dense(), expected[2:6, 0:2])
-
-
-def test_primitives_of_different_numbers_of_outputs_are_refused():
-    network = NeuralKernelNetwork([MultitaskKernel(rbf(), num_tasks=2), rbf()], [Linear(2, 1)])
-    with pytest.raises(ValueError, match=r"agree in their outputs per input, got \[2, 1\]"):
-        network(torch.randn(4, 1)).shape  # noqa: B018, a lazy matrix
-    with pytest.raises(ValueError, match=r"values of one shape, got \[\(8, 8\), \(4, 4\)\]"):
-        dense(network, torch.randn(4, 1))
 
 
 # batch shapes
@@ -346,9 +311,3 @@ def test_derivative_kernels_are_refused(cls):
     for primitive in (kernel, ScaleKernel(kernel), AdditiveKernel(rbf(), kernel)):
         with pytest.raises(NotImplementedError, match=f"{cls.__name__} models derivatives"):
             NeuralKernelNetwork([primitive], [])
-
-
-def test_mixed_precision_is_named():
-    kernel = NeuralKernelNetwork([RBFKernel()], [Linear(1, 1)]).float()
-    with pytest.raises(ValueError, match=r"network is in torch.float32.*gave torch.float64"):
-        kernel(torch.rand(3, 1, dtype=torch.float64)).to_dense()

@@ -7,11 +7,8 @@ import pytest
 import torch
 from botorch.optim.utils.model_utils import sample_all_priors
 from gpytorch.kernels import (
-    LinearKernel,
     MaternKernel,
-    PeriodicKernel,
     RBFKernel,
-    RQKernel,
     ScaleKernel,
 )
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -19,15 +16,12 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch_nkn import settings
 from gpytorch_nkn.interpretation import expand
 from gpytorch_nkn.kernels import (
-    CenteredLinearKernel,
     NeuralKernelNetwork,
-    SpectralComponentKernel,
-    ZeroMeanPeriodicKernel,
 )
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 from tests.fit.models import SmallGP
-from tests.kernels.contract import close, dense
+from tests.kernels.contract import dense
 
 PRESETS = [
     pytest.param("time_series", (), 1, id="time_series"),
@@ -96,18 +90,6 @@ def test_regression_has_the_papers_parameters_for_rbf_and_rq(dim):
     assert LAYERS[6] == 4 * dim + 85 - (4 * (dim + 1) + 2)  # the paper's total, less its kernels
 
 
-def test_primitives_of_time_series():
-    plain = [type(k) for k in build("time_series").primitives]
-    assert plain == [
-        *[RBFKernel] * 2,
-        *[PeriodicKernel] * 2,
-        *[LinearKernel] * 2,
-        *[RQKernel] * 2,
-    ]
-    readable = [type(k) for k in build("time_series", zero_mean=True).primitives]
-    assert readable[2:6] == [ZeroMeanPeriodicKernel] * 2 + [CenteredLinearKernel] * 2
-
-
 @pytest.mark.parametrize("name, args, dim", PRESETS)
 @pytest.mark.parametrize("variances", [False, True])
 def test_value_at_the_start_equals_the_composition_by_hand(name, args, dim, variances):
@@ -146,29 +128,6 @@ def test_variance_at_the_start_is_near_one_and_float32_is_enough(name, args, own
                 assert variance.min() >= 0.3 and variance.max() <= 3.0, (kept, variance)
             noisy = matrix + 1e-3 * torch.eye(len(x), dtype=torch.float32)
             assert not torch.linalg.cholesky_ex(noisy).info.any(), (kept, variance.max())
-
-
-@pytest.mark.parametrize("name, args, dim", PRESETS)
-@pytest.mark.parametrize("variances, batch_shape", [(False, ()), (True, (2,))])
-def test_every_prior_can_be_sampled_pickled_and_copied(name, args, dim, variances, batch_shape):
-    network = build(name, args, variances=variances, batch_shape=torch.Size(batch_shape))
-    with_prior = {
-        f"{key.rpartition('.')[0]}.raw_{key.rpartition('.')[2].removesuffix('_prior')}"
-        for key, *_ in network.named_priors()
-    }
-    assert with_prior == {key for key, p in network.named_parameters() if p.requires_grad}
-    x = torch.randn(6, dim)
-    for copy in (network, pickle.loads(pickle.dumps(network)), deepcopy(network)):
-        close(dense(copy, x), dense(network, x), "a copy has other values")
-        for key, module, prior, closure, _ in list(copy.named_priors()):
-            before = closure(module).detach().clone()
-            assert prior.log_prob(before).isfinite().all(), key
-            module.sample_from_prior(key.rpartition(".")[2])
-            after = closure(module)
-            assert after.shape == before.shape and not torch.equal(after, before), key
-            assert (after > 0).all() and after.isfinite().all(), key
-        assert dense(copy, x).isfinite().all()
-        network = build(name, args, variances=variances, batch_shape=torch.Size(batch_shape))
 
 
 @pytest.mark.parametrize("name, args, dim", PRESETS)
@@ -267,21 +226,6 @@ def test_tabular_equals_the_composition_by_hand(options):
         else:
             units = units.unflatten(0, (layer.out_features, -1)).prod(1)
     torch.testing.assert_close(dense(network, x), units.squeeze(0))
-
-
-def test_primitives_of_tabular():
-    kinds = [type(k) for k in build("tabular", (3,)).primitives]
-    assert kinds == [RBFKernel] * 2 + [MaternKernel] * 2 + [RQKernel, LinearKernel]
-    network = build("tabular", (3,), columns=True, spectral=2)
-    assert [type(k) for k in network.primitives] == [
-        *[RBFKernel] * 3, *[SpectralComponentKernel] * 2,
-        RBFKernel, MaternKernel, RQKernel, LinearKernel,
-    ]  # fmt: skip
-    assert [k.active_dims.tolist() for k in network.primitives[:3]] == [[0], [1], [2]]
-    assert network.primitives[6].nu == 2.5
-    directions = [k.frequency.flatten() for k in network.primitives[3:5]]
-    assert torch.cosine_similarity(*directions, dim=0).abs() < 0.9  # they start apart
-    assert network.skip and network.layers[-1].in_features == 2 + 9
 
 
 def test_lengthscales_of_tabular_grow_with_the_columns_that_a_kernel_sees():
