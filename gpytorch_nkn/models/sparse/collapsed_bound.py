@@ -1,8 +1,7 @@
 """The variational bound of Titsias, its gradient and the posterior that attains it.
 
-Rows are taken one chunk at a time. The likelihood of linalg for features of low rank, with what
-they leave out, has the same value; here the Cholesky factor of the inducing points is computed and
-differentiated once, not in every chunk, and one pass over the rows serves value and posterior.
+Rows are taken one chunk at a time. The Cholesky factor of the inducing points is computed and
+differentiated once, and one pass over the rows serves value and posterior.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -117,7 +117,6 @@ class Statistics:
 
     Attributes:
         factor: :math:`L`, with :math:`L L^\top = K_{uu}`, ``... x m x m``.
-        jitter: Part of the mean diagonal that was added to :math:`K_{uu}`.
         gram: :math:`A A^\top`.
         cross: :math:`A r` ``... x m`` for the residuals :math:`r` of the targets.
         residual: :math:`r^\top r` ``...``.
@@ -126,40 +125,11 @@ class Statistics:
     """
 
     factor: Tensor
-    jitter: float
     gram: Tensor
     cross: Tensor
     residual: Tensor
     variance: Tensor
     num_data: int
-
-    @classmethod
-    def of(cls, covariance: Tensor, parts: Iterable[tuple[Tensor, Tensor, Tensor]]) -> Statistics:
-        """Summed over chunks of rows, of which one is in memory at a time.
-
-        Args:
-            covariance: Of the inducing points, ``... x m x m``.
-            parts: Covariances ``... x c x m`` of the rows of a chunk with the inducing points,
-                their prior variances ``... x c`` and the residuals ``... x c`` of their targets.
-
-        Raises:
-            NotPSDError: The covariance is not positive definite.
-        """
-        factor, jitter = factorize_inducing(covariance)
-        batch_shape, num_points = factor.shape[:-2], factor.size(-1)
-        gram = factor.new_zeros(*batch_shape, num_points, num_points)
-        cross = factor.new_zeros(*batch_shape, num_points)
-        residual = variance = factor.new_zeros(batch_shape)
-        num_data = 0
-        for between, prior, errors in parts:
-            half = torch.linalg.solve_triangular(factor, between.mT.double(), upper=False)
-            errors = errors.double()
-            gram += half @ half.mT
-            cross += (half @ errors.unsqueeze(-1)).squeeze(-1)
-            residual = residual + errors.square().sum(-1)
-            variance = variance + prior.double().sum(-1)
-            num_data += errors.size(-1)
-        return cls(factor, jitter, gram, cross, residual, variance, num_data)
 
     def solve(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         r"""Cholesky factor of :math:`B = I + A A^\top / \sigma^2`, and :math:`B^{-1} A r`."""
@@ -213,14 +183,38 @@ class CollapsedGP:
 
     @torch.no_grad()
     def statistics_of(self, chunks: Iterable[tuple[Tensor, Tensor]]) -> Statistics:
-        """Those of other rows, inputs ``... x c x d`` and targets ``... x c`` of each chunk."""
+        """Those of other rows, inputs ``... x c x d`` and targets ``... x c`` of each chunk.
+
+        Raises:
+            NotPSDError: The covariance of the inducing points is not positive definite.
+        """
+        factor, _ = factorize_inducing(_values(self.kernel, self.points, self.points))
+        size = factor.size(-1)
+        sums = [factor.new_zeros(factor.shape[:-2] + shape) for shape in ((size, size), (size,))]
+        sums += [factor.new_zeros(factor.shape[:-2])] * 2
+        num_data = 0
+        for inputs, targets in chunks:
+            for rows in self.chunks(targets.size(-1)):
+                part = self.sums(inputs[..., rows, :], targets[..., rows], factor)
+                sums = [total + one for total, one in zip(sums, part, strict=True)]
+            num_data += targets.size(-1)
+        gram, cross, residual, variance = sums
+        return Statistics(factor, gram, cross, residual, variance, num_data)
+
+    def sums(self, x: Tensor, y: Tensor, factor: Tensor) -> tuple[Tensor, ...]:
+        """The sums of :class:`Statistics` for inputs ``... x c x d`` and targets ``... x c``."""
+        between, prior = _values(self.kernel, x, self.points), self.kernel(x, diag=True)
+        half = torch.linalg.solve_triangular(factor, between.mT.double(), upper=False)
+        errors = (y - self.mean(x)).double()
+        cross = (half @ errors.unsqueeze(-1)).squeeze(-1)
+        return half @ half.mT, cross, errors.square().sum(-1), prior.double().sum(-1)
+
+    def chunks(self, num_rows: int) -> Iterator[slice]:
+        """Parts of the rows whose kernel values fit into memory together."""
         shape = torch.broadcast_shapes(self.points.shape[:-2], self.kernel.batch_shape)
-        parts = (
-            self._chunk(inputs[..., rows, :], slice(None), targets[..., rows])
-            for inputs, targets in chunks
-            for rows in self._chunks(shape, targets.size(-1))
-        )
-        return Statistics.of(self._inducing_covariance(), parts)
+        size = max(1, _CHUNK_ENTRIES // (self.points.size(-2) * max(1, shape.numel())))
+        for start in range(0, num_rows, size):
+            yield slice(start, min(start + size, num_rows))
 
     @property
     def num_data(self) -> int:
@@ -230,121 +224,6 @@ class CollapsedGP:
     def noise_variance(self) -> Tensor:
         """Variances of the noise ``...`` in float64."""
         return self.noise().squeeze(-1).double()
-
-    def gradients(
-        self, statistics: Statistics, outer: Tensor, parameters: tuple[Tensor, ...]
-    ) -> list[Tensor | None]:
-        """Gradients of the bounds, weighted by ``outer`` ``...``, in one more pass."""
-        s, outer = statistics, outer.double()
-        noise = self.noise_variance().detach().expand(outer.shape)
-        outer2, noise2 = outer[..., None, None], noise[..., None, None]
-        factor, solution = s.solve(noise)
-        inverse = torch.cholesky_inverse(factor)
-        weights = solution / noise.square().unsqueeze(-1)  # derivatives by the cross term
-        rank_one = weights.unsqueeze(-1) * weights.unsqueeze(-2)
-        eye = torch.eye(inverse.size(-1), dtype=inverse.dtype, device=inverse.device)
-        middle = (eye - inverse) / noise2 - noise2 * rank_one
-        total = _Sum(parameters)
-        with torch.enable_grad():
-            inner = s.gram / noise2 - eye + inverse + noise2.square() * rank_one
-            inner = torch.linalg.solve_triangular(s.factor.mT, inner, upper=True)
-            of_points = -0.5 * torch.linalg.solve_triangular(
-                s.factor, inner, upper=False, left=False
-            )
-            slope = of_points.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
-            total.add(
-                [self._inducing_covariance()], [outer2 * (of_points + s.jitter * slope * eye)]
-            )
-            trace = (inverse * s.gram).sum((-2, -1))
-            curved = (weights * (s.gram @ weights.unsqueeze(-1)).squeeze(-1)).sum(-1)
-            rest = s.variance - s.gram.diagonal(dim1=-2, dim2=-1).sum(-1)
-            of_noise = (
-                0.5 * (trace + s.residual + rest) / noise.square()
-                - 0.5 * s.num_data / noise
-                - (weights * s.cross).sum(-1) / noise
-                + 0.5 * curved
-            )
-            total.add([self.noise()], [(outer * of_noise).unsqueeze(-1)])
-            whole = self.inputs()
-            inputs = whole.detach().requires_grad_(whole.requires_grad)
-            of_inputs = torch.zeros_like(inputs)
-            for rows in self._chunks(noise.shape, self.num_data):
-                part = inputs[..., rows, :].detach().requires_grad_(whole.requires_grad)
-                between, prior, errors = self._chunk(part, slice(None), self.targets[..., rows])
-                half = torch.linalg.solve_triangular(
-                    s.factor, between.detach().mT.double(), upper=False
-                )
-                left = errors.detach().double()
-                of_half = middle @ half + weights.unsqueeze(-1) * left.unsqueeze(-2)
-                of_between = torch.linalg.solve_triangular(s.factor.mT, of_half, upper=True).mT
-                of_errors = (half.mT @ weights.unsqueeze(-1)).squeeze(-1) - left / noise[..., None]
-                of_prior = (-0.5 / noise).unsqueeze(-1).expand_as(prior)
-                more = total.add(
-                    [between, prior, errors],
-                    [
-                        outer2 * of_between,
-                        outer[..., None] * of_prior,
-                        outer[..., None] * of_errors,
-                    ],
-                    part,
-                )
-                if more is not None:
-                    of_inputs[..., rows, :] += more
-            if whole.requires_grad:  # a transform of the inputs learns, too
-                total.add([whole], [of_inputs])
-        return total.gradients
-
-    def _inducing_covariance(self) -> Tensor:
-        return _values(self.kernel, self.points, self.points)
-
-    def _chunks(self, batch_shape: torch.Size, num_rows: int) -> Iterator[slice]:
-        width = self.points.size(-2) * max(1, batch_shape.numel())
-        size = max(1, _CHUNK_ENTRIES // width)
-        for start in range(0, num_rows, size):
-            yield slice(start, min(start + size, num_rows))
-
-    def _chunk(
-        self, inputs: Tensor, rows: slice, targets: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Covariances with the inducing points ``... x c x m``, prior variances, residuals."""
-        x = inputs[..., rows, :]
-        y = self.targets[..., rows] if targets is None else targets
-        prior = self.kernel(x, diag=True)
-        return _values(self.kernel, x, self.points), prior, y - self.mean(x)
-
-
-class _Sum:
-    """A sum of gradients by parameters."""
-
-    def __init__(self, parameters: tuple[Tensor, ...]):
-        self.parameters = parameters
-        self.gradients: list[Tensor | None] = [None] * len(parameters)
-
-    def add(
-        self, outputs: list[Tensor], by_outputs: list[Tensor], part: Tensor | None = None
-    ) -> Tensor | None:
-        """Pull gradients by outputs back; the one by ``part``, if that needs one, is returned."""
-        inputs = self.parameters
-        if part is not None and part.requires_grad:
-            inputs = (*inputs, part)
-        pairs = [(o, g) for o, g in zip(outputs, by_outputs, strict=True) if o.requires_grad]
-        if not pairs:
-            return None
-        found = torch.autograd.grad(
-            [o for o, _ in pairs],
-            inputs,
-            [g.to(o).expand(_joint(g, o)).sum_to_size(o.shape) for o, g in pairs],
-            allow_unused=True,
-        )
-        for number, gradient in enumerate(found[: len(self.parameters)]):
-            if gradient is not None:
-                old = self.gradients[number]
-                self.gradients[number] = gradient if old is None else old + gradient
-        return found[-1] if len(found) > len(self.parameters) else None
-
-
-def _joint(a: Tensor, b: Tensor) -> torch.Size:
-    return torch.broadcast_shapes(a.shape, b.shape)
 
 
 def collapsed_bound(gp: CollapsedGP, parameters: tuple[Tensor, ...]) -> Tensor:
@@ -367,20 +246,52 @@ def collapsed_bound(gp: CollapsedGP, parameters: tuple[Tensor, ...]) -> Tensor:
     Reference: Titsias (2009), Variational Learning of Inducing Variables in Sparse Gaussian
     Processes, equation 9.
     """
-    return _CollapsedBound.apply(gp, *parameters)
+    factor, _ = factorize_inducing(_values(gp.kernel, gp.points, gp.points))
+    inputs = gp.inputs()
+    sums: Any = None
+    for rows in gp.chunks(gp.num_data):
+        y = gp.targets[..., rows]
+        part = _Sums.apply(partial(_sums_of, gp, y), inputs[..., rows, :], factor, *parameters)
+        sums = part if sums is None else [a + b for a, b in zip(sums, part, strict=True)]
+    gram, cross, residual, variance = sums
+    return Statistics(factor, gram, cross, residual, variance, gp.num_data).bound(
+        gp.noise_variance()
+    )
 
 
-class _CollapsedBound(Function):
+def _sums_of(gp: CollapsedGP, y: Tensor, x: Tensor, factor: Tensor) -> tuple[Tensor, ...]:
+    return gp.sums(x, y, factor)
+
+
+class _Sums(Function):
+    """Sums over a chunk, which is evaluated again for the gradient: nothing of it is kept."""
+
     @staticmethod
-    def forward(ctx: Any, gp: CollapsedGP, *parameters: Tensor) -> Tensor:
-        statistics = gp.statistics()
-        ctx.gp, ctx.statistics, ctx.parameters = gp, statistics, parameters
-        return statistics.bound(gp.noise_variance())
+    def forward(
+        ctx: Any,
+        sums: Callable[[Tensor, Tensor], tuple[Tensor, ...]],
+        x: Tensor,
+        factor: Tensor,
+        *parameters: Tensor,
+    ) -> tuple[Tensor, ...]:
+        ctx.sums, ctx.inputs, ctx.parameters = sums, (x, factor), parameters
+        return sums(x, factor)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *ctx.gp.gradients(ctx.statistics, outer, ctx.parameters)
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        inputs = [x.detach().requires_grad_(x.requires_grad) for x in ctx.inputs]
+        with torch.enable_grad():
+            outputs = ctx.sums(*inputs)
+        every = [*inputs, *ctx.parameters]
+        wanted = [source for source in every if source.requires_grad]
+        pairs = [(o, g) for o, g in zip(outputs, outer, strict=True) if o.requires_grad]
+        found = iter(
+            torch.autograd.grad(
+                [o for o, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True
+            )
+        )
+        return None, *(next(found) if source.requires_grad else None for source in every)
 
 
 def _values(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:

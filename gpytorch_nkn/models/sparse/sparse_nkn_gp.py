@@ -129,7 +129,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         """The model as ``collapsed_bound`` takes it."""
 
         def inputs() -> Tensor:
-            x = self.train_inputs[0]
+            x = self.train_inputs[0].detach()
             return self.transform_inputs(x) if self.training else x
 
         return CollapsedGP(
