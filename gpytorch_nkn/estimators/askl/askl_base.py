@@ -79,10 +79,10 @@ class SpectralLearner(OnCPU, BaseEstimator):
             ``lambda_2``, of ``"ASKL"`` only.
         max_iter: Largest number of epochs.
         early_stopping: Choose the number of epochs by held-out rows: five parts of 20 % in turn
-            below 600 rows, three below 1000, beyond one of 1000 rows, but no less than 10 % and no
-            more than 20 %; then train on all rows (below 20,000). Ridge regression on the features
-            to start from is another candidate, and solves for the weights of a regression.
-            ``False`` trains for ``max_iter`` epochs, as fewer than 10 rows do.
+            below 600 rows, three below 1000, beyond one of 10 to 20 %; then train on all rows
+            (below 20,000). Ridge regression on the features to start from is another candidate, and
+            solves for the weights of a regression. ``False`` trains for ``max_iter`` epochs, as
+            fewer than 10 rows do.
         budget: Wall time of the training in seconds; ``None`` for no limit. Learning rates fall
             within it. The choice of scalings and ``gamma`` before it takes seconds.
         device: Torch device, such as ``"cuda"``; ``None`` is the CPU. Pickles are on the CPU.
@@ -95,11 +95,9 @@ class SpectralLearner(OnCPU, BaseEstimator):
         input_map_: Maps rows to scaled and weighted inputs, without constant columns.
         singular_values_, rank_: Singular values of the weights, and number of positive ones.
         loss_curve_: Mean training loss of each epoch, without penalties, of the last training.
-        validation_scores_: Scores of held-out rows: of the ridge regression, then at the end of
-            each cycle. For classes minus the sum of the share of wrong ones and the Brier score;
-            otherwise minus the mean squared error, for targets of unit variance.
-        best_iteration_: Number of epochs of the parameters that are kept; 0 for ridge regression.
-        n_iter_: Number of epochs in all.
+        validation_scores_: Scores of held-out rows: of the ridge regression, then of the end of
+            each cycle: minus error rate and Brier score, or minus the scaled mean squared error.
+        best_iteration_, n_iter_: Epochs of the kept parameters (0: ridge regression), and in all.
         gamma_: Of the kernel whose frequencies are the first.
     """
 

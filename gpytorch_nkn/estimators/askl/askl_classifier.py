@@ -43,8 +43,7 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
     singular values of ``W`` shrink by ``weight_penalty`` times its learning rate.
     ``phi(x)' phi(x')`` is a non-stationary kernel, whatever the frequencies are.
 
-    The paper draws phases of ``Omega'`` of their own. The expectation of its kernel over them is
-    stationary, so here both have the same phases ``b``.
+    (The paper's phases of ``Omega'`` of their own make the expected kernel stationary.)
 
     Nothing needs to be tuned. What regularises is the length of the training: learning rates fall
     to zero in cycles that end after 5, 10, 20, 40, ... epochs, and held-out rows choose the best of

@@ -17,7 +17,7 @@ from gpytorch_nkn.estimators.askl.askl_training import Objective, Record, Traine
 from gpytorch_nkn.estimators.askl.leave_one_out import ridge_by_left_out_rows
 from gpytorch_nkn.fit import Session, warn_user
 
-__all__ = ["Outcome", "SpectralTask", "doubling_cycles", "held_out_parts", "train"]
+__all__ = ["SpectralTask", "doubling_cycles", "held_out_parts", "train"]
 
 _FIRST_CYCLE = 5  # epochs
 _PATIENCE = 2  # cycles without a better score, of a single part
@@ -83,16 +83,6 @@ class SpectralTask:
         return SpectralTask(*parts, self.loss, self.scores)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The course of a selection."""
-
-    losses: list[float]  # mean of each epoch of the training that is kept
-    scores: list[float]  # of held-out rows: of the ridge regression, then of the end of each cycle
-    best_epoch: int  # number of epochs after which the parameters are kept
-    epochs: int  # number of all epochs, those of other trainings included
-
-
 def train(
     network: SpectralNetwork,
     objective: Objective,
@@ -101,7 +91,7 @@ def train(
     held_out: Sequence[tuple[np.ndarray, np.ndarray]],
     session: Session,
     rng: np.random.RandomState,
-) -> Outcome:
+) -> Record:
     """Train a network, for the number of cycles that predicts held-out rows best.
 
     Another candidate is ridge regression on the features to start from, so that training is never
@@ -151,7 +141,7 @@ class _Runs:
         self._trainings = len(held_out) + (self.refit or not held_out)
         self.bar = session.bar(self._trainings * sum(cycles), "fit", "epoch")
 
-    def select(self) -> Outcome:
+    def select(self) -> Record:
         """Train without held-out rows, in turn, and then on all of them."""
         task, network = self.task, self.network
         found: list[list[np.ndarray]] = []
@@ -179,7 +169,7 @@ class _Runs:
             network.values.copy_(self.start)
             if chosen == 0:
                 self._ridge(task)
-                return Outcome([], means, 0, self.epochs)
+                return self.outcome(Record(), means)
             again = self.train(task, self.cycles[:chosen], close=self._close(task))
             if again.stopped != "interrupted":
                 return self.outcome(again, means)
@@ -187,15 +177,15 @@ class _Runs:
             network.values.copy_(values)
         return self.outcome(record, means)
 
-    def outcome(self, record: Record, means: list[float]) -> Outcome:
-        """The outcome, with a warning of what an interruption leaves."""
-        epoch = record.best_epoch
+    def outcome(self, record: Record, means: list[float]) -> Record:
+        """The record with mean scores and all epochs, and a warning of an interruption."""
         if record.stopped == "interrupted":
             warn_user(
-                f"Interrupted after {self.epochs} epochs: the parameters of epoch {epoch} of a "
-                "training are kept (0: ridge regression)."
+                f"Interrupted after {self.epochs} epochs: the parameters of epoch "
+                f"{record.best_epoch} of a training are kept (0: ridge regression)."
             )
-        return Outcome(record.losses, means, epoch, self.epochs)
+        record.scores, record.epochs = means, self.epochs
+        return record
 
     def train(self, task: SpectralTask, cycles: Sequence[int], **options: Any) -> Record:
         """One training, within its part of the budget."""

@@ -15,8 +15,7 @@ from gpytorch_nkn.estimators.askl.leave_one_out import kernel_ridge
 __all__ = ["METHODS", "Method", "start_network"]
 
 _MAX_ROWS = 800  # that choose gamma
-# Change of an angle by a step of Adam: small steps generalise better where targets are noisy, and
-# many columns, of which each one says little, want larger ones.
+# Change of an angle by a step of Adam: small for noisy targets, larger for many columns.
 _REGRESSION_STEP, _CLASS_STEP, _FEW_COLUMNS = 0.15, 0.5, 100
 _APART = 0.3  # standard deviation of Omega' from Omega, in units of theirs
 
@@ -50,10 +49,9 @@ def start_network(
     rng: np.random.RandomState,
     device: torch.device,
 ) -> tuple[SpectralNetwork, float, float]:
-    """Draw frequencies from the Gaussian spectral density of an RBF kernel.
+    """Draw frequencies of an RBF kernel: a network, its ``gamma``, the frequencies' learning rate.
 
-    Rows ``N x d`` and targets ``N x K`` for ``gamma="auto"`` are float64, on the host. Returns the
-    network, whose outputs are zero, ``gamma``, and the learning rate of the frequencies.
+    Rows ``N x d`` and targets ``N x K`` for ``gamma="auto"`` are float64, on the host.
     """
     if len(x) > _MAX_ROWS:
         chosen = torch.from_numpy(rng.choice(len(x), _MAX_ROWS, replace=False))

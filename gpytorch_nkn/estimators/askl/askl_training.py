@@ -18,9 +18,7 @@ from gpytorch_nkn.linalg import singular_value_threshold
 
 __all__ = ["Objective", "Record", "Trainer"]
 
-# Gradients of fitted rows vanish, and Adam would go on by full steps in random directions with a
-# smaller constant; gradients of features are of the order of one over the root of their number.
-_EPSILON = 0.01
+_EPSILON = 0.01  # of Adam, over the root of the number of features: stops where gradients vanish
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,7 @@ class Record:
     scores: list[float] = field(default_factory=list)  # at the end of each
     best: int = 0  # cycle whose parameters are kept, from 1 on; 0 for those before the training
     best_epoch: int = 0  # its last epoch
+    epochs: int = 0  # in all, those of other trainings included
     stopped: str = ""  # "budget", "interrupted" or "diverged" if it ended early
 
 

@@ -9,6 +9,7 @@ from itertools import combinations
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.optimize import brentq
 from scipy.sparse.linalg import eigsh
 
 __all__ = [
@@ -130,24 +131,12 @@ def project_box_hyperplane(point: np.ndarray, signs: np.ndarray, upper: np.ndarr
     It is ``clip(point - t signs, 0, upper)`` for a root ``t`` of ``signs' u(t)``, which falls
     piecewise linearly in ``t``. (The paper clips and projects onto the hyperplane in turn, which
     does not end in the nearest point.)
-
-    Reference: Held, Wolfe and Crowder (1974), Validation of subgradient optimization.
     """
-    first = np.where(signs > 0, point - upper, -point)  # entry i moves for t in [first, first + c]
-    ends = np.concatenate([first, first + upper])
-    order = np.argsort(ends, kind="stable")
-    slopes = np.concatenate([np.full(len(point), -1.0), np.ones(len(point))])[order].cumsum()
-    ends = ends[order]
-    total = upper[signs > 0].sum()  # of signs' u for t at minus infinity
-    sums = total + np.concatenate([[0.0], (slopes[:-1] * np.diff(ends)).cumsum()])
-    piece = min(int(np.searchsorted(-sums, 0.0, side="right")) - 1, len(ends) - 2)
-    piece = max(piece, 0)
-    root = ends[piece]
-    if slopes[piece] < 0:
-        root += sums[piece] / -slopes[piece]
+    reach = float(np.abs(point).max() + upper.max())
+    root = brentq(lambda t: signs @ np.clip(point - t * signs, 0.0, upper), -reach, reach)
     projected = np.clip(point - root * signs, 0.0, upper)
     free = (projected > 0) & (projected < upper)
-    if free.any():  # once more without the rounding of the sums
+    if free.any():  # a step of Newton, exact on a linear piece
         root += (signs @ projected) / free.sum()
         projected = np.clip(point - root * signs, 0.0, upper)
     return projected

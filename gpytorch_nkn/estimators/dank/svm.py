@@ -21,7 +21,7 @@ __all__ = ["FittedSVMs", "learn_svms", "plain_svms", "solve_svms"]
 _TOL = 1e-3  # of the optimality conditions, scikit-learn's default
 _CACHE = 500  # MB
 _MAX_STEPS = 10_000_000
-_FACTOR_TOL, _FACTOR_STEPS = 1e-7, 200  # of the factor's dual problem
+_FACTOR_TOL, _FACTOR_STEPS = 1e-6, 100  # of the factor's dual problem
 _QUICK_TOL, _QUICK_STEPS = 1e-5, 50  # where values of eta are compared
 _LEAST_ETA = 1e-12  # relative to the squared norm of the dual variables
 
