@@ -233,7 +233,8 @@ def _add_thumbnails(
     """Slices of all units, over a window narrow enough for the fastest of those that count."""
 
     def slices(width: float, count: int) -> list[np.ndarray]:
-        places = _ORIGIN * (1 - width) + width * torch.linspace(0, 1, count, dtype=torch.float64)
+        ramp = torch.linspace(0, 1, count, dtype=torch.float64, device="cpu")
+        places = _ORIGIN * (1 - width) + width * ramp
         path = (low.double().cpu() + places.unsqueeze(-1) * (high - low).double().cpu()).to(low)
         origin = (low + _ORIGIN * (high - low)).unsqueeze(0)
         return [v[..., 0].numpy() for v in _unit_values(network, path, origin)]
