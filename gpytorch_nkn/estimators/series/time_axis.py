@@ -23,10 +23,9 @@ _DAY = pd.Timedelta(days=1)
 class TimeAxis:
     """How the times of a series are counted, and how they go on.
 
-    Dates are counted in days since 1970. Those of a monthly, quarterly or yearly series (all on
-    one day of the month, or on its last day) are counted in months of equal length, so that equal
-    steps stay equal; days between them are parts of their month. Dates of a time zone are counted
-    by its clock where steps are of a day or more, and else by universal time.
+    Dates are counted in days since 1970; those of a monthly, quarterly or yearly series in months
+    of equal length. Dates of a time zone are counted by its clock where steps are of a day or
+    more, and else in UTC.
 
     Attributes:
         index: Times ``N`` as they came.
@@ -56,8 +55,7 @@ class TimeAxis:
         """Times ``M`` of the same kind as numbers.
 
         Raises:
-            TypeError: They are dates where those of the axis are numbers, or the reverse, or only
-                one of the two has a time zone.
+            TypeError: They are of another kind, or only one of the two has a time zone.
             ValueError: Some are missing or infinite.
         """
         times = as_times(x)
@@ -102,11 +100,7 @@ class TimeAxis:
         return begin + np.round(part).astype("timedelta64[ms]") - self.month
 
     def next(self, count: int) -> pd.Index:
-        """The next times after the end: by the frequency of the index, or the usual step.
-
-        Dates at work go on at work, and those on one day of the month, or on its last day, in
-        whole months.
-        """
+        """The next times after the end: by the frequency of the index, or the usual step."""
         known = self.index.unique().sort_values()
         if isinstance(known, pd.PeriodIndex):
             ordinals = known.asi8

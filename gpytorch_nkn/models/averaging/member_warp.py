@@ -35,9 +35,8 @@ _LEAST = 1e-3  # distance, in standard deviations, up to which a warp is taken a
 def warped(y: Tensor, warp: Tensor) -> Tensor:
     r"""Values on the scale of a warp.
 
-    With :math:`u = \pm (y - a) / c` it is :math:`u` above 0 and :math:`-\log(1 - u)` below, as far
-    as there were data, from where on it is linear again; then it is standardised. So what is far
-    from the location :math:`a` on one side is drawn together, and the other side is left alone.
+    With :math:`u = \pm (y - a) / c` it is :math:`u` above 0 and :math:`-\log(1 - u)` below, linear
+    beyond the data, then standardised: values far from :math:`a` on one side are drawn together.
 
     Args:
         y: Values ``...``.
@@ -74,9 +73,8 @@ def unwarped(z: Tensor, warp: Tensor) -> Tensor:
 def fit_warp(y: Tensor, maximize: bool = True) -> Tensor:
     """The warp under which values ``N`` are most like a normal sample, ``7``.
 
-    The best of a few locations, scales and directions by the likelihood of a normal distribution;
-    whether it helps a model is for the model to find out. The best value, at which widths are
-    taken (:func:`secant`), is the largest, or with ``maximize=False`` the smallest.
+    The best of a few locations, scales and directions by the likelihood of a normal distribution.
+    The best value, of :func:`secant`, is the largest, or with ``maximize=False`` the smallest.
     """
     best = y.max() if maximize else y.min()
     deviation = y.std() if len(y) > 1 else y.new_zeros(())
@@ -99,10 +97,8 @@ def fit_warp(y: Tensor, maximize: bool = True) -> Tensor:
 class MemberWarp(OutcomeTransform):
     r"""A warp of the outcomes for each member of an ensemble.
 
-    The posterior of a warped outcome is not Gaussian. Here it becomes the Gaussian that has its
-    median and the same probability to exceed the best of the training targets, with the
-    correlations unchanged. So improvement is as probable as the member says, and acquisition
-    functions are those of any Gaussian.
+    The posterior of a warped outcome is not Gaussian. It becomes the Gaussian with its median,
+    its probability to exceed the best training target, and its correlations.
 
     Args:
         warps: ``S x 7``, one for each member.

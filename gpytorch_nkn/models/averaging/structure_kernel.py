@@ -17,10 +17,9 @@ __all__ = ["StructureKernel"]
 
 
 class StructureKernel(BatchKernel):
-    """One of some kernels for each entry of a batch.
+    """One of several kernels for each entry of a batch.
 
-    Each entry's matrix is that of a valid kernel. A kernel that several entries have is evaluated
-    once where their inputs are the same, and one that none has is not evaluated.
+    A kernel is evaluated once for all entries that have it and the same inputs.
 
     Args:
         kernels: The kernels, without batch shapes, each over all columns.
