@@ -10,7 +10,7 @@ To add a kernel, write its class with its :class:`gpytorch_nkn.kernels.formula.F
 its own, and add a row here.
 A kernel of your own is entered by ``gpytorch_nkn.kernels.register(KernelRow(MyKernel, ...))``.
 
-What counts for subclasses: the closed form, exact products and the name are those of the very
+What counts for subclasses: the formula, exact products and the name are those of the very
 class; random features also those of a base class whose ``forward`` is inherited; role, words and
 periods those of the nearest base class that has a row.
 """

@@ -32,7 +32,7 @@ class CategoricalKernel(FormulaKernel):
     A product of kernels that are one for the same category and :math:`e^{-1 / (D \ell_d)}` for two
     different ones, whatever their codes; each is a positive constant plus a positive multiple of
     the identity, hence valid. The values and the parameters are those of BoTorch's
-    ``CategoricalKernel``, of which this has the closed form for networks. There is no gradient by
+    ``CategoricalKernel``, of which this has the formula for networks. There is no gradient by
     the inputs: search over categories one by one (``optimize_acqf_mixed``).
 
     Args:

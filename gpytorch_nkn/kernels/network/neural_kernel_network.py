@@ -46,10 +46,9 @@ class NeuralKernelNetwork(BatchKernel):
             it takes that many more. Sums of single primitives then need not pass the products.
         active_dims: Input columns that the network sees; ``None`` means all of them.
 
-    Networks of common primitives are evaluated tile by tile with gradients written out, compiled
-    where a compiler was present at installation: less time, and the memory of the result only.
-    Plain evaluation by autograd takes over by itself where that does not apply;
-    :class:`gpytorch_nkn.settings.kernel_evaluation` forces it.
+    Networks whose primitives have a formula are evaluated tile by tile, compiled where a compiler
+    was present at installation: this takes less time and little more memory than the result.
+    Otherwise evaluation is plain; :class:`gpytorch_nkn.settings.kernel_evaluation` forces a way.
 
     Every way of evaluation can be differentiated twice, at equal inputs too, so that gradients of
     a Gaussian process have their variances and covariances. These are infinite with primitives
