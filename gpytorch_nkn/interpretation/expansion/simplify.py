@@ -125,8 +125,8 @@ class Simplification:
     terms: tuple[Term, ...]  #: of the kernel by falling share, with labels in units of the data
     parts: tuple[Term, ...]  #: with the constants of periodic kernels apart, and posterior shares
     bic: float  #: log marginal likelihood less p / 2 log n, by which terms were chosen
-    #: Held-out log density in nats per point, with fixed hyperparameters: of 8 blocks for one
-    #: input column, else of single points.
+    #: Held-out log density in nats per point (of 8 blocks for one input column, else of single
+    #: points), with fixed hyperparameters.
     log_density: float
     network_log_density: float  #: that of the given model
     interrupted: bool  #: by Ctrl-C
