@@ -1,4 +1,4 @@
-"""What a network costs in place of GPyTorch's RBF kernel, in ten uses of everyday code.
+"""What a network costs in place of GPyTorch's RBF kernel, in uses of everyday code.
 
 The time of a training step or of predictions in multiples of that with RBF, then fits in multiples
 of BoTorch's. Both take turns; process CPU time, median of the ratios.
@@ -34,8 +34,6 @@ def _stock(dim, *shape):
 
 
 def _network(dim, *shape):
-    if dim == 1:  # interpolation on a grid needs a stationary kernel
-        return NeuralKernelNetwork.additive(1)
     return NeuralKernelNetwork.tabular(dim, batch_shape=torch.Size(shape))
 
 
@@ -147,9 +145,6 @@ _USES = {
     "MultiTaskGP": _multitask,
     "deep kernel learning": _deep_kernel,
     "deep GP": lambda make: _approximate(make, deep=True),
-    "KISS-GP": lambda make: _exact(
-        kernels.GridInterpolationKernel(make(1), grid_size=32, num_dims=1), dim=1
-    ),
     "fit of SingleTaskGP": _fit,
     "fit of SingleTaskGP, softplus noise": lambda make: _fit(make, softplus=True),
     "fit of MultiTaskGP": lambda make: _fit(make, tasks=True),

@@ -23,7 +23,7 @@ JOBS = {
         {"method": method, "restart": 0, "target": 5.0, "budget": 1.0}
         for method in ("L-BFGS, one after another", "Adam 3e-2, compiled")
     ],
-    "drop_in_time": [{"use": use, "turns": 1} for use in ("ExactGP", "SVGP", "deep GP", "KISS-GP")],
+    "drop_in_time": [{"use": use, "turns": 1} for use in ("ExactGP", "SVGP", "deep GP")],
     "time_series": [
         {"series": "airline", "method": method, "seed": 0} for method in ("RBF", "seasonal_naive")
     ],
