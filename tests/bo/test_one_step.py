@@ -9,7 +9,6 @@ from botorch.acquisition import (
     PosteriorMean,
     qKnowledgeGradient,
     qLogExpectedImprovement,
-    qLogNoisyExpectedImprovement,
     qUpperConfidenceBound,
 )
 from botorch.acquisition.analytic import LogConstrainedExpectedImprovement
@@ -19,13 +18,13 @@ from botorch.acquisition.multi_objective import qLogNoisyExpectedHypervolumeImpr
 from botorch.acquisition.objective import GenericMCObjective
 from botorch.acquisition.utils import project_to_target_fidelity
 from botorch.fit import fit_gpytorch_mll
-from botorch.generation import MaxPosteriorSampling, gen_candidates_torch
-from botorch.models import ModelListGP, SingleTaskGP
+from botorch.generation import gen_candidates_torch
+from botorch.models import ModelListGP
 from botorch.models.cost import AffineFidelityCostModel
 from botorch.models.transforms import Normalize
 from botorch.optim import optimize_acqf, optimize_acqf_mixed
 from botorch.sampling import SobolQMCNormalSampler
-from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, fit_bo_model
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
@@ -150,18 +149,6 @@ def test_points_one_after_another(inputs):
     assert (points[0] - points[1]).norm() > 1e-3
 
 
-@pytest.mark.parametrize("known", [False, True])
-def test_noisy_observations(known, inputs):
-    y = objective(inputs) + 0.05 * torch.randn(10, 1)
-    noise = torch.full_like(y, 0.05**2) if known else None
-    model = fit_bo_model(NKNSingleTaskGP(inputs, y, noise), **FEW)
-    acquisition = qLogNoisyExpectedImprovement(
-        model, X_baseline=inputs, sampler=sampler(), prune_baseline=True
-    )
-    (point,) = step(acquisition, inputs[y.argmax()])
-    assert (point - PEAK).norm() < 0.5
-
-
 def test_knowledge_gradient(inputs):
     y = objective(inputs)
     model = fit_bo_model(NKNSingleTaskGP(inputs, y), **FEW)
@@ -253,23 +240,6 @@ def test_models_of_different_data_and_batches(inputs):
     assert (points[0] - points[1]).abs().max() > 0.05
 
 
-def test_list_of_ours_and_botorch_s_by_fit_gpytorch_mll(inputs):
-    y = torch.cat([objective(inputs), second(inputs)], -1)
-    model = ModelListGP(NKNSingleTaskGP(inputs, y[:, :1]), SingleTaskGP(inputs[:6], y[:6, 1:]))
-    fit_gpytorch_mll(
-        SumMarginalLogLikelihood(model.likelihood, model),
-        optimizer_kwargs={"options": {"maxiter": 5}},
-        warning_handler=lambda w: True,
-    )
-    acquisition = qUpperConfidenceBound(
-        model,
-        beta=2.0,
-        sampler=sampler(),
-        objective=GenericMCObjective(total),
-    )
-    step(acquisition, inputs[:1])
-
-
 def test_mixed_space():
     x = torch.rand(12, 2)
     x[:, 1] = (3 * x[:, 1]).floor() / 2  # 0, 0.5 or 1
@@ -288,23 +258,3 @@ def test_mixed_space():
     )
     assert point.shape == (1, 2) and value.isfinite()
     assert point[0, 1] in (0.0, 0.5, 1.0) and 0 <= point[0, 0] <= 1
-
-
-def test_thompson_sampling_of_a_finite_set(inputs):
-    y = objective(inputs)
-    model = fit_bo_model(NKNSingleTaskGP(inputs, y), **FEW)
-    candidates = torch.rand(50, 2)
-    chosen = MaxPosteriorSampling(model, replacement=False)(candidates, num_samples=3)
-    assert chosen.shape == (3, 2)
-    assert all((candidates == point).all(-1).any() for point in chosen)
-    assert (chosen - PEAK).norm(dim=-1).mean() < (candidates - PEAK).norm(dim=-1).mean()
-
-
-def test_a_loop_of_two_steps_improves(inputs):
-    x, y, model = inputs, objective(inputs), None
-    for _ in range(2):
-        previous, model = model, NKNSingleTaskGP(x, y)
-        fit_bo_model(model, previous=previous, **FEW)
-        new = step(LogExpectedImprovement(model, best_f=y.max()), x[y.argmax()])
-        x, y = torch.cat([x, new]), torch.cat([y, objective(new)])
-    assert y[10:].max() > y[:10].max()

@@ -3,7 +3,7 @@ import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 
-from gpytorch_nkn.fit import Recipe, fit_best_of, fit_in_stages, in_stages
+from gpytorch_nkn.fit import Recipe, fit_best_of, fit_in_stages
 from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.models import NKNSingleTaskGP
 from tests.fit.models import network_model, rbf_model
@@ -93,26 +93,6 @@ def test_many_rows_are_trained_as_independent_blocks():
     prior = sum(p.log_prob(get(m)).sum() for _, m, p, get, _ in model.named_priors())
     expected = apart + float(prior)  # which is in both blocks, and counts once
     assert result.restarts[0].loss == pytest.approx(expected, rel=1e-6)
-
-
-def test_an_interruption_of_the_last_stage_keeps_the_first(monkeypatch):
-    model = rbf_over(520)
-    calls = []
-
-    def interrupted(*args, **options):
-        calls.append(1)
-        if len(calls) > 1:
-            raise KeyboardInterrupt
-        return fit_best_of(*args, **options)
-
-    monkeypatch.setattr(in_stages, "fit_best_of", interrupted)
-    result = fit_in_stages(model, recipe=SHORT, restarts=2)
-    assert len(calls) == 2 and model.train_targets.numel() == 520
-    assert [record.status for record in result.restarts] == ["interrupted"] * 2
-    best = result.members[result.best]
-    for name, value in best.state_dict().items():
-        assert torch.equal(model.state_dict()[name], value)
-    assert all(m.train_targets.numel() == 520 for m in result.members.values())
 
 
 def test_what_has_no_meaning_is_refused():

@@ -9,8 +9,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 from gpytorch.means import ConstantMean, LinearMean, ZeroMean
 from gpytorch.priors import NormalPrior
 
-from gpytorch_nkn.fit.minimize import FlatParameters, has_closed_form
-from gpytorch_nkn.fit.training_loss import TrainingLoss, UnknownPartError
+from gpytorch_nkn.fit.minimize import has_closed_form
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear, Product
 from gpytorch_nkn.settings import kernel_evaluation
@@ -129,35 +128,3 @@ def test_loss_and_gradient_equal_the_objectives(name):
     model = make(KNOWN, name)
     check_loss_and_gradient(model)
     assert has_closed_form(model)
-
-
-def unfit_batch():
-    """Two networks for one vector of targets."""
-    return SmallGP(torch.randn(15, 3), torch.randn(15), convex())
-
-
-def unfit_inputs():
-    return SmallGP(torch.randn(2, 15, 3), torch.randn(15), convex(torch.Size([])))
-
-
-def unfit_noise():
-    likelihood = GaussianLikelihood(batch_shape=torch.Size([3]))  # broadcast from the right
-    model = outputs(
-        convex(torch.Size([2, 3])), likelihood=likelihood, batch_shape=torch.Size([2, 3])
-    )
-    return model
-
-
-@pytest.mark.parametrize(
-    ("make_model", "match"),
-    [
-        (unfit_batch, "a network of another batch shape"),
-        (unfit_inputs, "a batch of inputs"),
-        (unfit_noise, "a parameter of another batch shape"),
-    ],
-)
-def test_other_batches_are_left_to_autograd(make_model, match):
-    model = make_model().double().train()
-    flat = FlatParameters(model)
-    with pytest.raises(UnknownPartError, match=match):
-        TrainingLoss(model, flat.values)

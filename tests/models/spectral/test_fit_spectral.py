@@ -13,7 +13,6 @@ from gpytorch_nkn.models import SpectralGP, fit_spectral_gp
 from gpytorch_nkn.models.spectral import fit_spectral, spectral_gp, spectral_training
 from gpytorch_nkn.models.spectral.spectral_rows import RowsGP
 from gpytorch_nkn.models.spectral.spectral_training import Training
-from tests.models.peak_memory import peak_memory
 
 BOTH = pytest.mark.parametrize("rbf", [True, False], ids=["beside", "alone"])
 ALL = pytest.mark.parametrize(
@@ -217,19 +216,6 @@ def test_every_row_is_left_out_once(folds, monkeypatch):
 
 @pytest.mark.usefixtures("shorter")
 @pytest.mark.parametrize(
-    ("n", "rbf"),
-    [(1, True), (1, False), (2, "points"), (6, True), (6, False)],
-)
-@pytest.mark.filterwarnings("ignore:.*data is not standardized", "ignore:.*Data.*standard")
-def test_very_few_rows(rbf, n):
-    model = make(uniform(n, 2), normal(n, 1), rbf=rbf, outcome_transform=None)
-    fit_spectral_gp(model, restarts=1, max_iterations=3)
-    mean, variance = model.predict(uniform(4, 2))
-    assert mean.isfinite().all() and (variance > 0).all()
-
-
-@pytest.mark.usefixtures("shorter")
-@pytest.mark.parametrize(
     ("case", "rbf"),
     [
         *((case, True) for case in ("constant", "repeated", "outlier", "column", "noise", "scale")),
@@ -335,18 +321,6 @@ def test_elements_of_a_batch_of_data(rbf):
 
 
 @SHORT
-def test_it_works_in_inference_mode():
-    plain, inference = gp(True), gp(True)
-    fit_spectral_gp(plain, **BRIEF)
-    with torch.inference_mode():
-        fit_spectral_gp(inference, **BRIEF)
-    assert torch.equal(state(plain), state(inference))
-    x = uniform(3, 2).requires_grad_()
-    inference.posterior(x).mean.sum().backward()
-    assert x.grad.abs().sum() > 0
-
-
-@SHORT
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_ctrl_c_while_left_out_rows_are_predicted(at, monkeypatch):
     calls, density = [], RowsGP.log_density
@@ -398,17 +372,3 @@ def test_what_it_cannot_train_is_said():
             fit_spectral_gp(model)
     with pytest.raises(ValueError, match="20"):
         fit_spectral_gp(SpectralGP(uniform(30, 2), normal(20, 1)))
-
-
-def test_many_rows_need_no_matrix_of_them():
-    x = uniform(9000, 1)
-    y = (9 * x).sin() + 0.1 * normal(9000, 1)
-
-    def fit():
-        model = SpectralGP(x, y, num_features=8, inducing_points=5)
-        mll = ExactMarginalLogLikelihood(model.likelihood, model)
-        fit_gpytorch_mll(mll, restarts=1, start_rows=60, max_iterations=6)
-        mean, _ = model.predict(x[:2000])
-        assert (mean - (9 * x[:2000]).sin()).square().mean().sqrt() < 0.1
-
-    assert peak_memory(fit) < 0.35  # a matrix has 0.6

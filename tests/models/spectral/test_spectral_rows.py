@@ -132,17 +132,3 @@ def test_a_mean_and_a_noise_that_elements_share(name):
     gp, rows = problem(name, (2,), mean=LinearMean(2))
     gp.likelihood = GaussianLikelihood()
     np.testing.assert_allclose(gp.log_density(rows).numpy(), oracle(gp, rows), rtol=1e-8)
-
-
-@pytest.mark.parametrize("name", ["few features", "beside"])
-def test_float32(name):
-    gp, rows = problem(name, (2,))
-    expected = gp.log_density(rows)
-    single = RowsGP(
-        Rows(gp.rows.x.float(), gp.rows.y.float()),
-        gp.covar_module.float(),
-        gp.mean_module.float(),
-        gp.likelihood.float(),
-    )
-    found = single.log_density(Rows(rows.x.float(), rows.y.float()))
-    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
