@@ -1,0 +1,716 @@
+"""Advice in messages of errors and warnings works: each is provoked, and its advice followed."""
+
+import ast
+import contextlib
+import inspect
+import re
+import warnings
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from botorch.acquisition import (
+    LogNoisyExpectedImprovement,
+    qKnowledgeGradient,
+    qLogNoisyExpectedImprovement,
+)
+from botorch.cross_validation import CVFolds, batch_cross_validation
+from botorch.fit import fit_gpytorch_mll
+from botorch.generation import MaxPosteriorSampling
+from botorch.models import ModelListGP, MultiTaskGP, SingleTaskGP
+from botorch.models.transforms import Log, Normalize, Warp
+from botorch.optim import optimize_acqf
+from botorch.sampling.pathwise import draw_kernel_feature_paths
+from gpytorch.distributions import MultitaskMultivariateNormal
+from gpytorch.kernels import (
+    AdditiveStructureKernel,
+    Kernel,
+    MultitaskKernel,
+    RBFKernel,
+)
+from gpytorch.likelihoods import MultitaskGaussianLikelihood
+from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.models import ExactGP
+from gpytorch.settings import min_variance
+from sklearn.compose import make_column_transformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
+
+import gpytorch_nkn
+from gpytorch_nkn import bo, kernels, mlls, models
+from gpytorch_nkn.datasets import read_time_series
+from gpytorch_nkn.estimators import (
+    ASKLRegressor,
+    NKNForecaster,
+)
+from gpytorch_nkn.estimators.nkn.table_rows import row_source
+from gpytorch_nkn.fit import Recipe, fit_best_of
+from gpytorch_nkn.initialization import initialize_model
+from gpytorch_nkn.interpretation import (
+    check_residuals,
+    decompose,
+    effects,
+    expand,
+    report,
+    report_search,
+)
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.layers import Linear
+from gpytorch_nkn.models.grid import kronecker_grid_gp
+from tests.fit.models import SmallGP, rbf_model
+
+ROOT = Path(gpytorch_nkn.__file__).parent
+VERBS = """add ask call choose convert draw drop encode fit forecast freeze give keep leave let
+    make maximise name pass predict raise read save see set subtract take train transform use
+    write""".split()
+# An imperative behind a colon, a semicolon, a full stop or a comma.
+ADVICE = re.compile(rf"[;:.,] (or )?({'|'.join([*VERBS, *(v.title() for v in VERBS)])})\b")
+
+FOLLOWED = {}  # the functions below, by the file and the words of a message
+ELSEWHERE = {  # words of a message, and the test that provokes it and follows its advice
+    "surrogate_spec": "ax/test_client_report.py",
+    "add rows without a target": "test_cli.py",
+    "name them (--covariates)": "datasets/test_csv_series.py",
+    "fill it in": "datasets/test_csv_series.py",
+    "had no covariates": "estimators/series/test_forecasts_with_covariates.py",
+    "repeat a time": "estimators/series/test_many_series.py",
+    "not written as 2024": "estimators/series/test_many_series.py",
+    "no structure can be resolved": "estimators/series/test_nkn_forecaster.py",
+    "take decompose": "interpretation/effects/test_effects.py",
+    "in place of horizon": "interpretation/test_covariates.py",
+    "name all columns that tell the time": "datasets/test_csv_series.py",
+    "choose one by where": "datasets/test_csv_series.py",
+    "convert it by pandas.to_": "estimators/nkn/test_table_times.py",
+    "drop such rows of X and y": "estimators/nkn/test_table_times.py",
+    "convert times to days": "estimators/nkn/test_table_times.py",
+    "make it a pandas.DataFrame": "estimators/nkn/test_table_times.py",
+    "they held numbers in fit; convert": "estimators/nkn/test_table_times.py",
+    "make categories by .astype(str)": "estimators/nkn/test_table_times.py",
+}
+X = torch.rand(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+Y = X.sin().sum(-1, keepdim=True)
+SHORT = Recipe(adam_steps=0, lbfgs_iterations=2)
+QUICK = {"max_iterations": 2, "progress": False}
+
+
+def messages():
+    """File, line and text of every error and warning that advises."""
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            call = node.exc if isinstance(node, ast.Raise) else node
+            if not isinstance(call, ast.Call):
+                continue
+            name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+            if call is node and name not in ("warn", "warn_user"):
+                continue
+            parts = [p for a in call.args for p in getattr(a, "values", [a])]
+            texts = [p.value if isinstance(p, ast.Constant) else "{}" for p in parts]
+            text = "".join(map(str, texts))
+            if ADVICE.search(text):
+                yield path.relative_to(ROOT).as_posix(), node.lineno, text
+
+
+def advice(file, words):
+    def register(follow):
+        FOLLOWED[file, words] = follow
+        return follow
+
+    return register
+
+
+def test_every_advice_is_followed_by_a_test():
+    unknown, used = [], set()
+    for file, line, text in messages():
+        own = {key for key in FOLLOWED if key[0] == file and key[1] in text}
+        own |= {words for words in ELSEWHERE if words in text}
+        used |= own
+        if not own:
+            unknown.append(f"{file}:{line}: {text}")
+    assert not unknown, "\n".join(unknown)
+    assert used == FOLLOWED.keys() | ELSEWHERE.keys()
+    for words, test in ELSEWHERE.items():
+        assert (Path(__file__).parent / test).exists(), words
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("key", FOLLOWED, ids=lambda key: f"{key[0]} {key[1]}")
+def test_advice_works(key, tmp_path):
+    follow = FOLLOWED[key]
+
+    @contextlib.contextmanager
+    def told():
+        words = re.escape(key[1]).replace(r"\ ", r"\s+")
+        with pytest.raises(Exception) as caught, warnings.catch_warnings():
+            warnings.filterwarnings("error", message=f"(?s).*{words}")
+            yield
+        assert re.sub(r"\s", "", key[1]) in re.sub(r"\s", "", str(caught.value))
+
+    torch.manual_seed(0)
+    follow(told, *([tmp_path] if len(inspect.signature(follow).parameters) > 1 else []))
+
+
+def mll_of(model):
+    return ExactMarginalLogLikelihood(model.likelihood, model)
+
+
+# --- kernels, models
+
+
+@advice("kernels/batch_kernel.py", "make a kernel with a batch_shape, or one per column")
+def _(told):
+    x = X.float()
+    with told():
+        AdditiveStructureKernel(NeuralKernelNetwork.additive(1), num_dims=2)(x).to_dense()
+    batch = NeuralKernelNetwork([RBFKernel(batch_shape=torch.Size([2]))], [Linear(1, 1)])
+    total = batch(x.T.unsqueeze(-1)).to_dense().sum(0)
+    columns = [NeuralKernelNetwork([RBFKernel()], batch.layers, active_dims=(d,)) for d in (0, 1)]
+    torch.testing.assert_close(sum(one(x).to_dense() for one in columns), total)
+
+
+@advice("kernels/formula_kernel.py", "choose one with active_dims")
+def _(told):
+    for kernel in (kernels.StepKernel, kernels.WienerKernel):
+        with told():
+            kernel()(torch.rand(4, 2)).to_dense()
+        kernel(active_dims=(1,))(torch.rand(4, 2)).to_dense()
+
+
+@advice("models/common.py", "give train_Y in a larger unit, or predict under")
+def _(told):
+    with told():
+        models.NKNSingleTaskGP(X, 1e-6 * Y)
+    deviations = []
+    for unit, least in ((1e-6, 1e-10), (1e-6, 1e-20), (1.0, 1e-10)):
+        torch.manual_seed(0)
+        model = models.NKNSingleTaskGP(X, unit * Y)
+        with min_variance(double_value=least):
+            deviations.append(model.posterior(X).variance.sqrt() / unit)
+    assert (deviations[0] > 2 * deviations[2]).any()
+    torch.testing.assert_close(deviations[1], deviations[2], rtol=1e-3, atol=1e-6)
+
+
+@advice("models/ensemble_gp.py", "take qLogNoisyExpectedImprovement (qLogNEI)")
+def _(told):
+    model = models.StructureEnsembleGP(X, Y, torch.full_like(Y, 1e-4))
+    with told():
+        LogNoisyExpectedImprovement(model, X)
+    acquisition = qLogNoisyExpectedImprovement(model, X, prune_baseline=False)
+    assert acquisition(X[:3, None]).isfinite().all()
+
+
+# --- fit, bo, initialization
+
+
+@advice("fit/best_of.py", "take restarts=1, initialize='data' or a function that draws")
+def _(told):
+    def draw():
+        model = rbf_model(9)
+        model.covar_module.outputscale = 0.5 + torch.rand(()).item()
+        return model
+
+    for model in (rbf_model(9), lambda: rbf_model(9)):
+        with told():
+            fit_best_of(model, restarts=2, initialize=None)
+        fit_best_of(model, restarts=1, initialize=None, recipe=SHORT)
+        fit_best_of(model, restarts=2, initialize="data", recipe=SHORT)
+    fit_best_of(draw, restarts=2, initialize=None, recipe=SHORT)
+
+
+class TwoTasks(ExactGP):
+    def __init__(self):
+        super().__init__(X, torch.cat([Y, Y.cos()], -1), MultitaskGaussianLikelihood(2))
+        self.mean_module = MultitaskMean(ConstantMean(), 2)
+        self.covar_module = MultitaskKernel(RBFKernel(), 2)
+        self.double()
+
+    def forward(self, x):
+        return MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+@advice("fit/objective.py", "maximise gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood")
+def _(told):
+    model = TwoTasks()
+    with told():
+        fit_best_of(model)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    before = mll(model(X), model.train_targets).item()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    for _ in range(5):
+        optimizer.zero_grad()
+        (-mll(model(X), model.train_targets)).backward()
+        optimizer.step()
+    assert mll(model(X), model.train_targets).item() > before
+
+
+@advice("fit/objective.py", "make the model of detached data")
+def _(told):
+    scale = torch.ones((), dtype=torch.float64, requires_grad=True)
+    with told():
+        fit_best_of(SmallGP(scale * X, Y[:, 0], RBFKernel()).double())
+    fit_best_of(SmallGP((scale * X).detach(), Y[:, 0], RBFKernel()).double(), recipe=SHORT)
+
+
+class TwoInputs(SmallGP):
+    def forward(self, one, two):
+        return super().forward(one + two)
+
+
+@advice("initialization/initialize.py", "set them with a function of your own")
+def _(told):
+    model = TwoInputs((X, X), Y[:, 0], RBFKernel()).double()
+    with told():
+        initialize_model(model)
+
+    def start(model, seed, restart):
+        model.covar_module.lengthscale = 0.5 + restart
+
+    fit_best_of(model, restarts=2, initialize=start, recipe=SHORT)
+
+
+@advice("bo/fitting.py", "train the model that they come from, or make one of detached data")
+def _(told):
+    inputs = X.clone().requires_grad_()
+    with told():
+        bo.fit_bo_model(SingleTaskGP(inputs, Y))
+    bo.fit_bo_model(SingleTaskGP(inputs.detach(), Y), fresh_starts=0, max_iterations=2)
+
+
+@advice("bo/fitting.py", "train it by botorch.fit.fit_gpytorch_mll(mll)")
+def _(told):
+    model = MultiTaskGP(torch.cat([X, torch.arange(12)[:, None] % 2], -1), Y, task_feature=-1)
+    with told():
+        bo.fit_bo_model(model)
+    fit_gpytorch_mll(mll_of(model))
+
+
+@advice("bo/fitting.py", "give every model a kernel of its own")
+def _(told):
+    kernel = RBFKernel()
+    with told():
+        bo.fit_bo_model(ModelListGP(*(SingleTaskGP(X, Y, covar_module=kernel) for _ in "12")))
+    own = ModelListGP(*(SingleTaskGP(X, Y, covar_module=RBFKernel()) for _ in "12"))
+    bo.fit_bo_model(own, fresh_starts=0, max_iterations=2)
+
+
+@advice("bo/initial_conditions.py", "leave ic_generator out")
+def _(told):
+    generator = partial(bo.coordinate_sweep_initial_conditions, incumbent=X[:1])
+    function = qKnowledgeGradient(SingleTaskGP(X, Y), num_fantasies=2)
+    bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    options = {"q": 1, "num_restarts": 1, "raw_samples": 2, "options": {"maxiter": 1}}
+    with told():
+        optimize_acqf(function, bounds, **options, ic_generator=generator)
+    optimize_acqf(function, bounds, **options)
+
+
+# --- kernels, layers, likelihoods
+
+
+@advice("kernels/network/neural_kernel_network.py", "or choose columns by active_dims")
+def _(told):
+    network = NeuralKernelNetwork.regression(3)
+    with told():
+        network(X.float().to(torch.get_default_dtype())).to_dense()
+    x = X.to(torch.get_default_dtype())
+    NeuralKernelNetwork.regression(2)(x).to_dense()
+    NeuralKernelNetwork.regression(2, active_dims=(0, 2))(torch.rand(4, 3)).to_dense()
+
+
+@advice("kernels/network/vocabulary.py", "choose one with active_dims")
+def _(told):
+    with told():
+        models.NKNSingleTaskGP(X, Y, structure="time_series")
+    network = NeuralKernelNetwork.time_series(active_dims=(1,))
+    models.NKNSingleTaskGP(X, Y, structure=network).posterior(X).variance.sum()
+
+
+@advice("layers/linear.py", "convert the network (.double(), .float()) or the inputs")
+def _(told):
+    network, x = NeuralKernelNetwork([RBFKernel()], [Linear(1, 1)]).float(), torch.rand(4, 1)
+    x = x.double()
+    with told():
+        network(x).to_dense()
+    network(x.float()).to_dense()
+    network.double()(x).to_dense()
+
+
+@advice("linalg/gaussian.py", "use gpytorch.mlls.ExactMarginalLogLikelihood for second derivatives")
+def _(told):
+    def second(mll_class):
+        model = SmallGP(X, Y[:, 0], RBFKernel()).double()
+        mll = mll_class(model.likelihood, model)
+        raw = model.likelihood.raw_noise
+        (slope,) = torch.autograd.grad(mll(model(X), Y[:, 0]), raw, create_graph=True)
+        torch.autograd.grad(slope.sum(), raw)
+
+    with told():
+        second(mlls.AnalyticExactMarginalLogLikelihood)
+    second(ExactMarginalLogLikelihood)
+
+
+# --- models
+
+
+class Bowl(Mean):
+    def __init__(self, *batch_shape):
+        super().__init__()
+        self.register_parameter("curvature", torch.nn.Parameter(torch.ones(*batch_shape, 1)))
+
+    def forward(self, x):
+        return self.curvature * x.square().sum(-1)
+
+
+class Flat(Bowl):
+    """One that takes no batch."""
+
+    def forward(self, x):
+        return self.curvature.sum() * x.square().sum(-1)
+
+
+@advice("models/ensemble_gp.py", "freeze it by requires_grad_(False), or give it")
+def _(told):
+    model = models.StructureEnsembleGP(X, Y, structures=("rbf",), num_members=2)
+    model.mean_module = Flat().double()
+    with told():
+        models.fit_structure_ensemble_gp(model, **QUICK)
+    for mean in (Flat().requires_grad_(False), Bowl(2)):
+        model.mean_module = mean.double()
+        models.fit_structure_ensemble_gp(model, **QUICK)
+
+
+@advice("models/ensemble_gp.py", "use one model per output in a ModelListGP")
+def _(told):
+    two = torch.cat([Y, -Y], -1)
+    with told():
+        models.StructureEnsembleGP(X, two)
+    both = [models.StructureEnsembleGP(X, y, structures=("rbf",)) for y in two.split(1, -1)]
+    assert ModelListGP(*both).posterior(X[:3]).mean.shape[-1] == 2
+
+
+@advice("models/ensemble_gp.py", "transform train_Y beforehand")
+def _(told):
+    with told():
+        models.StructureEnsembleGP(X, Y, outcome_transform=Log())
+    models.StructureEnsembleGP(X, Log()(Y)[0])
+
+
+@advice("models/averaging/structure_ensemble_gp.py", "see fit_structure_ensemble_gp")
+def _(told):
+    model = models.StructureEnsembleGP(X, Y, structures=("rbf",))
+    with told():
+        fit_gpytorch_mll(mll_of(model), optimizer_kwargs={"options": {"maxiter": 2}})
+    models.fit_structure_ensemble_gp(model, **QUICK)
+
+
+@advice("models/common.py", "give it the indices of other columns")
+def _(told):
+    codes = torch.cat([X, torch.arange(12.0).remainder(3).unsqueeze(-1).double()], -1)
+
+    class Merge(Normalize):
+        def transform(self, x):
+            x = super().transform(x)
+            return torch.cat([x[..., :2], 0 * x[..., 2:]], -1) if 2 in self.indices else x
+
+    with told():
+        models.NKNSingleTaskGP(codes, Y, cat_dims=[2], input_transform=Merge(3, indices=[0, 1, 2]))
+    models.NKNSingleTaskGP(codes, Y, cat_dims=[2], input_transform=Merge(3, indices=[0, 1]))
+
+
+@advice("models/base_gp.py", "set both together")
+def _(told):
+    model = models.NKNSingleTaskGP(X, Y)
+    with told():
+        model.set_train_data(X[:5], strict=False)
+    model.set_train_data(X[:5], model.train_targets[:5], strict=False)
+
+
+@advice("models/common.py", "call the model, or predict left-out rows by")
+def _(told):
+    model = models.SparseNKNGP(X, Y, inducing_points=4).eval()
+    with told():
+        model.forward(X)
+    model(X)
+    folds = torch.stack([X[:6], X[6:]]), torch.stack([Y[:6], Y[6:]])
+    batch_cross_validation(
+        models.SparseNKNGP,
+        ExactMarginalLogLikelihood,
+        folds_of(*folds),
+        fit_args={"restarts": 1, "max_iterations": 1, "progress": False},
+        model_init_kwargs={"inducing_points": 3},
+    )
+
+
+def folds_of(inputs, outcomes):
+    return CVFolds(inputs, inputs.flip(0), outcomes, outcomes.flip(0))
+
+
+def image_model(size=6, missing=0):
+    rows = torch.linspace(0, 1, size, dtype=torch.float64)
+    image = torch.rand(size, size, dtype=torch.float64)
+    image[1, :missing] = torch.nan
+    return models.KroneckerGridGP([rows, rows], image, [RBFKernel(), RBFKernel()])
+
+
+@advice("models/grid/kronecker_grid_gp.py", "make one of the grid with the new cells")
+def _(told):
+    model = image_model()
+    with told():
+        model.condition_on_observations(X[:1], Y[:1])
+    larger = image_model(7)
+    larger.load_state_dict(model.state_dict())
+    assert larger.grid_mean().shape == (7, 7)
+
+
+@advice("models/grid/kronecker_grid_gp.py", "ask for fewer points at a time, or use predict or")
+def _(told):
+    model = image_model(missing=2)
+    limit = mock.patch.object(kronecker_grid_gp, "_MAX_ELEMENTS", 300)
+    with limit, told():
+        model.posterior(torch.rand(20, 2, dtype=torch.float64)).variance.sum()
+    with limit:
+        model.posterior(torch.rand(5, 2, dtype=torch.float64)).variance.sum()
+    model.posterior(torch.rand(20, 2, dtype=torch.float64)).variance.sum()
+    assert model.grid_mean().isfinite().all() and len(model.predict()) == 2
+
+
+@advice("models/pathwise/frequency_measures.py", "Draw from the posterior at points with")
+def _(told):
+    warped = models.NKNSingleTaskGP(X, Y, structure=NeuralKernelNetwork([Odd()], [Linear(1, 1)]))
+    with told():
+        draw_kernel_feature_paths(warped, sample_shape=torch.Size([2]))
+    warped.posterior(X).rsample()
+    MaxPosteriorSampling(warped, replacement=False)(X.unsqueeze(0), num_samples=1)
+
+
+class Odd(Kernel):
+    """A kernel that nobody knows."""
+
+    def forward(self, x1, x2, diag=False, **params):
+        return (-self.covar_dist(x1, x2, diag=diag)).exp()
+
+
+@advice("models/sparse/inducing_point_gp.py", "make a model of all the data, with this one's")
+def _(told):
+    model = models.SparseNKNGP(X, Y, inducing_points=4)
+    with told():
+        model.condition_on_observations(X[:1], Y[:1])
+    more = models.SparseNKNGP(
+        torch.cat([X, X[:1]]), torch.cat([Y, Y[:1]]), inducing_points=model.inducing_points
+    )
+    state = {k: v for k, v in model.state_dict().items() if "outcome_transform" not in k}
+    more.load_state_dict(state, strict=False)
+    for made in (models.NKNSingleTaskGP(X, Y), models.SpectralGP(X, Y)):
+        qKnowledgeGradient(made, num_fantasies=2)(torch.rand(1, 3, 2, dtype=torch.float64))
+
+
+@advice("models/structure.py", "give the network active_dims if they are to be left out")
+def _(told):
+    def make(**options):
+        inner = NeuralKernelNetwork([RBFKernel(**options)], [Linear(1, 1)])
+        return models.NKNSingleTaskGP(X, Y, structure=inner)
+
+    with told():
+        make(active_dims=(0,))
+    network = NeuralKernelNetwork([RBFKernel()], [Linear(1, 1)], active_dims=(0,))
+    models.NKNSingleTaskGP(X, Y, structure=network)
+
+
+# --- interpretation
+
+
+@advice("interpretation/checks/residual_checks.py", "use None for data without an order")
+def _(told):
+    y, covariance = np.random.default_rng(0).normal(size=9), np.eye(9)
+    with told():
+        check_residuals(np.ones(9), y, np.zeros(9), covariance, 0.1, draws=9)
+    check_residuals(None, y, np.zeros(9), covariance, 0.1, draws=9)
+
+
+@advice("interpretation/expansion/expand.py", "pass x, the inputs over which shares are averaged")
+def _(told):
+    network = NeuralKernelNetwork.time_series()
+    with told():
+        expand(network)
+    expand(network, x=torch.rand(5, 1))
+
+
+@advice("interpretation/reporting/report.py", "take report_search or effects")
+def _(told):
+    model = models.StructureEnsembleGP(X, Y, structures=("rbf", "matern"), num_members=2)
+    with told():
+        report(model)
+    effects(model)
+    report_search(model)
+
+
+@advice("interpretation/reporting/report.py", "use decompose, or subset_output of a BoTorch model")
+def _(told):
+    model = models.NKNSingleTaskGP(X, torch.cat([Y, -Y], -1), structure="additive")
+    with told():
+        report(model)
+    decompose(model)
+    report(model.subset_output([0]))
+
+
+@advice("interpretation/reporting/report_search.py", "take one of the models of a ModelListGP")
+def _(told):
+    model = models.NKNSingleTaskGP(X, torch.cat([Y, -Y], -1))
+    with told():
+        report_search(model)
+    report_search(model.subset_output([0]))
+    report_search(ModelListGP(models.NKNSingleTaskGP(X, Y)).models[0])
+
+
+@advice("interpretation/reporting/report_search.py", "make a model of one of them")
+def _(told):
+    batch = torch.stack([X, X.flip(0)]), torch.stack([Y, Y])
+    with told():
+        report_search(models.NKNSingleTaskGP(*batch))
+    report_search(models.NKNSingleTaskGP(batch[0][0], batch[1][0]))
+
+
+@advice("interpretation/source.py", "Transform these before the model has them")
+def _(told):
+    with told():
+        decompose(models.NKNSingleTaskGP(X, Y, structure="additive", outcome_transform=Log()))
+    decompose(models.NKNSingleTaskGP(X, Y.log(), structure="additive"))
+
+
+@advice("interpretation/source.py", "Pass x to posterior() instead")
+def _(told):
+    t = torch.linspace(0.05, 0.95, 12, dtype=torch.float64).unsqueeze(-1)
+    warp = Warp(1, indices=[0])
+    warp.concentration0.data.fill_(3.0)
+    model = models.NKNSingleTaskGP(t, t.sin(), structure="time_series", input_transform=warp)
+    parts = decompose(model)
+    with told():
+        parts.curves(horizon=0.0)
+    parts.posterior(t)
+
+
+# --- data and estimators
+
+
+def written(folder, text, name="series.csv", **options):
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode(**options))
+    return path
+
+
+@advice("datasets/csv_series.py", "name it by target (--target)")
+def _(told, folder):
+    path = written(folder, "time,a,b\n2020-01-01,1,2\n2020-01-02,3,5\n2020-01-03,2,4\n")
+    with told():
+        read_time_series(path)
+    assert len(read_time_series(path, target="b").y) == 3
+
+
+@advice("datasets/csv_series.py", "name it by time (--time), or say time='rows'")
+def _(told, folder):
+    path = written(folder, "a,b\n3,1\n1,5\n2,2\n")
+    with told():
+        read_time_series(path, target="b")
+    assert len(read_time_series(path, target="b", time="rows").y) == 3
+    assert len(read_time_series(path, target="b", time="a").y) == 3
+
+
+@advice("datasets/csv_table.py", "name it by sep (--sep)")
+def _(told, folder):
+    path = written(folder, "time~y\n2020-01-01~1\n2020-01-02~3\n2020-01-03~2\n")
+    with told():
+        read_time_series(path)
+    assert len(read_time_series(path, sep="~").y) == 3
+
+
+@advice("datasets/csv_table.py", "save it as CSV first")
+def _(told, folder):
+    with told():
+        read_time_series(written(folder, b"PK\x03\x04 a workbook", "book.xlsx"))
+    frame = pd.DataFrame({"time": pd.date_range("2020-01-01", periods=3), "y": [1.0, 3.0, 2.0]})
+    frame.to_csv(folder / "book.csv", index=False)
+    assert len(read_time_series(folder / "book.csv").y) == 3
+
+
+@advice("datasets/csv_table.py", "name its encoding, such as encoding=")
+def _(told, folder):
+    text = "time,Höhe\n2020-01-01,1\n2020-01-02,3\n2020-01-03,2\n"
+    path = written(folder, text, encoding="latin-1")
+    with told():
+        read_time_series(path)
+    assert len(read_time_series(path, encoding="latin-1").y) == 3
+
+
+@advice("estimators/table_input.py", "encode them first, e.g. with sklearn.preprocessing.One")
+def _(told):
+    frame = pd.DataFrame({"number": np.arange(12.0), "word": ["a", "b", "c"] * 4})
+    y = Y[:, 0].numpy()
+    with told():
+        ASKLRegressor().fit(frame, y)
+    for encoder in (OneHotEncoder(), OrdinalEncoder()):
+        columns = make_column_transformer((encoder, ["word"]), remainder="passthrough")
+        make_pipeline(columns, ASKLRegressor(method="SK")).fit(frame, y)
+
+
+@advice("estimators/nkn/table_rows.py", "leave them out, or write them as numbers")
+def _(told, folder):
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"x": np.arange(9.0), "word": ["a", "b", "c"] * 3, "y": np.arange(9.0)})
+    frame.to_parquet(folder / "mixed.parquet")
+    with told():
+        row_source(folder / "mixed.parquet", "y")
+    frame.drop(columns="word").to_parquet(folder / "left.parquet")
+    assert row_source(folder / "left.parquet", "y").columns == ["x"]
+    frame.assign(word=frame["word"].map(ord)).to_parquet(folder / "codes.parquet")
+    assert row_source(folder / "codes.parquet", "y").columns == ["x", "word"]
+
+
+T, SERIES = np.arange(24.0), np.exp(np.sin(np.arange(24.0)))
+
+
+def forecaster(**options):
+    recipe = Recipe(adam_steps=0, lbfgs_iterations=2)
+    return NKNForecaster(quality="fast", recipe=recipe, random_state=0, **options)
+
+
+@advice("estimators/series/covariates.py", "fill them in, or drop those rows")
+def _(told):
+    gaps = pd.DataFrame({"w": np.where(T == 3, np.nan, T)})
+    with told():
+        forecaster().fit(T, SERIES, covariates=gaps)
+    forecaster().fit(T, SERIES, covariates=gaps.ffill())
+    kept = gaps["w"].notna().to_numpy()
+    forecaster().fit(T[kept], SERIES[kept], covariates=gaps[kept])
+
+
+@advice("estimators/series/covariates.py", "If they are not known, forecast them, or fit without")
+def _(told):
+    given = pd.DataFrame({"w": np.cos(T)})
+    model = forecaster().fit(T, SERIES, covariates=given)
+    with told():
+        model.predict(T[-3:] + 3)
+    ahead = forecaster().fit(T, given["w"].to_numpy()).predict(T[-3:] + 3)
+    model.predict(T[-3:] + 3, covariates=pd.DataFrame({"w": ahead}))
+    forecaster().fit(T, SERIES).predict(T[-3:] + 3)
+
+
+@advice("estimators/series/nkn_forecaster.py", "give one of them")
+def _(told):
+    model = forecaster(horizon=3).fit(T, SERIES)
+    with told():
+        model.sample_paths(x=T[-3:] + 3, horizon=3)
+    model.sample_paths(x=T[-3:] + 3)
+    model.sample_paths(horizon=3)
+
+
+@advice("estimators/series/nkn_forecaster.py", "fit anew")
+def _(told):
+    model = forecaster(transform="log").fit(T, SERIES)
+    times = np.append(T, 24.0)
+    with told():
+        model.update(times[-1:], [-1.0])
+    forecaster().fit(times, np.append(SERIES, -1.0))
