@@ -33,7 +33,7 @@ from gpytorch.kernels import (
     RBFKernel,
 )
 from gpytorch.likelihoods import MultitaskGaussianLikelihood
-from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean
+from gpytorch.means import ConstantMean, Mean, MultitaskMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.models import ExactGP
 from gpytorch.settings import min_variance
