@@ -52,6 +52,9 @@ from gpytorch_nkn.kernels.kernel_row import (
 from gpytorch_nkn.kernels.kronecker_kernel import KroneckerKernel
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork
 from gpytorch_nkn.kernels.non_stationary_spectral_kernel import NonStationarySpectralKernel
+from gpytorch_nkn.kernels.separable_grid_interpolation_kernel import (
+    SeparableGridInterpolationKernel,
+)
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
 from gpytorch_nkn.kernels.stationary_kernel import StationaryKernel
 from gpytorch_nkn.kernels.step_kernel import StepKernel
@@ -76,6 +79,7 @@ __all__ = [
     "KroneckerKernel",
     "NeuralKernelNetwork",
     "NonStationarySpectralKernel",
+    "SeparableGridInterpolationKernel",
     "SpectralComponentKernel",
     "StationaryKernel",
     "StepKernel",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from functools import partial
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import torch
 from gpytorch.constraints import Interval, Positive
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.priors import Prior
+from linear_operator import to_dense
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_prediction_strategy import BatchPredictionStrategy
@@ -31,18 +32,14 @@ class BatchKernel(Kernel):
 
     GPyTorch's own ``kernel[i]`` indexes the ``active_dims`` too, and its ``expand_batch`` ties the
     entries of the batch to one memory. The copies that both return have parameters of their own.
+    Every ``forward`` takes ``last_dim_is_batch=True``, with which GPyTorch's
+    ``AdditiveStructureKernel`` and its like ask for the matrix of each column.
     """
 
-    def __call__(
-        self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any
-    ) -> Any:
-        """As in GPyTorch, without ``last_dim_is_batch``, which GPyTorch has deprecated."""
-        if params.get("last_dim_is_batch"):
-            raise NotImplementedError(
-                f"{type(self).__name__} has no last_dim_is_batch=True, which GPyTorch has "
-                "deprecated: make a kernel with a batch_shape, or one per column with active_dims."
-            )
-        return super().__call__(x1, x2, diag, **params)
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "forward" in cls.__dict__:
+            cls.forward = _by_columns(cls.forward)  # type: ignore[method-assign]
 
     def expand_batch(self: K, *sizes: torch.Size | tuple[int, ...] | int) -> K:
         """Return a copy of the kernel, all of whose parts carry the given batch shape."""
@@ -102,6 +99,37 @@ def constrained(name: str, meaning: str) -> Any:
         kernel.initialize(**{f"raw_{name}": constraint.inverse_transform(value)})
 
     return property(read, write, doc=meaning)
+
+
+def _by_columns(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Let ``forward`` return one matrix per column, ``... x D x N x M``, if asked to."""
+
+    @wraps(forward)
+    def each(
+        self: Kernel,
+        x1: Tensor,
+        x2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params: Any,
+    ) -> Any:
+        if not last_dim_is_batch:
+            return forward(self, x1, x2, diag=diag, **params)
+        for part in self.modules():
+            own = part is not self and getattr(part, "active_dims", None) is not None
+            if isinstance(part, Kernel) and (own or (part.ard_num_dims or 1) > 1):
+                raise ValueError(
+                    "last_dim_is_batch=True evaluates a kernel at every column alone, but "
+                    f"{type(part).__name__} has active_dims or several lengthscales. Make the "
+                    "kernel for one column."
+                )
+        # The columns come first, so that they broadcast with the batch of the kernel.
+        ones = (slice(None), *[None] * len(self.batch_shape))
+        left, right = (x.mT.unsqueeze(-1).movedim(-3, 0)[ones] for x in (x1, x2))
+        values = to_dense(forward(self, left, right, diag=diag, **params))
+        return values.movedim(0, -2 if diag else -3)
+
+    return each
 
 
 def expand_kernel_batch(kernel: K, batch_shape: torch.Size) -> K:

@@ -17,6 +17,7 @@ from gpytorch_nkn.kernels import (
     KroneckerKernel,
     NeuralKernelNetwork,
     NonStationarySpectralKernel,
+    SeparableGridInterpolationKernel,
     StepKernel,
     WienerKernel,
 )
@@ -49,6 +50,7 @@ OF_COLUMNS = {
         InputWarpKernel,
         KroneckerKernel,
         NonStationarySpectralKernel,
+        SeparableGridInterpolationKernel,
     )
 }
 # Kernels of one column, on which the cases run too.

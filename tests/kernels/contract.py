@@ -418,6 +418,22 @@ def check_copies(s):
             close(dense(other, s.x1, s.x2), expected, "state_dict changed values")
 
 
+def check_columns_alone(s):
+    """With ``last_dim_is_batch``, a kernel has the values of each column alone, or an error."""
+    for kernel in (s.kernel, s.batched(2)):
+        for diag in (False, True):
+            try:
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", ".*last_dim_is_batch", DeprecationWarning)
+                    values = to_tensor(kernel(s.x1, diag=diag, last_dim_is_batch=True))
+            except (ValueError, RuntimeError) as error:
+                assert "column" in str(error) or "input_dim" in str(error), error
+                continue
+            for column in range(s.x1.size(-1)):
+                alone = to_tensor(kernel(s.x1[:, [column]], diag=diag))
+                close(values.select(-2 if diag else -3, column), alone, f"column {column}")
+
+
 def check_algebra(s):
     k = s.kernel
     p = RBFKernel().to(s.x1).initialize(lengthscale=0.8)
@@ -475,6 +491,7 @@ PROPERTIES_OF = {
         check_cross_blocks,
         check_input_batches,
         check_is_stationary,
+        check_columns_alone,
     ],
     "batches": [check_batch_shapes, check_expand_batch],
     "indices": [check_batch_indexing, check_active_dims],

@@ -31,6 +31,7 @@ from gpytorch_nkn.kernels import (
     KroneckerKernel,
     NeuralKernelNetwork,
     NonStationarySpectralKernel,
+    SeparableGridInterpolationKernel,
     SpectralComponentKernel,
     StepKernel,
     WienerKernel,
@@ -150,6 +151,12 @@ def product(name, cls, kernels, *arguments, dims=2):
         return cls(kernels(batch_shape), *map(own, arguments), active_dims=active_dims)
 
     return Entry(f"{cls.__name__}-{name}", cls, make, dims, ard=True)
+
+
+def interpolated(name, kernels, sizes):
+    bounds = [(-20.0, 20.0), (-18.0, 23.0), (-21.0, 18.0)][: len(sizes)]
+    cls = SeparableGridInterpolationKernel
+    return product(name, cls, kernels, sizes, bounds, dims=len(sizes))
 
 
 def two_factors(b):
@@ -406,6 +413,8 @@ REGISTRY = [
     network("skip", real, skipped(), skip=True),
     network("skip-simplex", stationary, skipped(simplex=True), skip=True, dims=1),
     network("one-complex", lambda b: [ComplexExponentialKernel(batch_shape=b)], lambda b: []),
+    interpolated("one", lambda b: [ScaleKernel(RBFKernel(batch_shape=b), batch_shape=b)], [90]),
+    interpolated("two", two_factors, [80, 60]),
     product("two", KroneckerKernel, two_factors, [torch.arange(3.0), torch.arange(4.0)]),
     product(
         "three",

@@ -5,13 +5,18 @@ import math
 import pytest
 import torch
 from gpytorch.kernels import (
+    AdditiveStructureKernel,
     Kernel,
+    NewtonGirardAdditiveKernel,
+    ProductStructureKernel,
     RBFKernel,
+    ScaleKernel,
 )
 
 import gpytorch_nkn.kernels
 from gpytorch_nkn.kernels import (
     ComplexKernel,
+    NeuralKernelNetwork,
     StationaryKernel,
     ZeroMeanPeriodicKernel,
 )
@@ -206,7 +211,16 @@ def test_comparison_is_not_blind():
     assert RBFKernel().is_stationary
 
 
-def test_last_dim_is_batch_is_refused_by_every_kernel():
-    for entry in {entry.cls: entry for entry in REGISTRY}.values():
-        with pytest.raises(NotImplementedError, match="deprecated: make a kernel with a batch_sh"):
-            entry.make()(inputs(entry.dims)[0], last_dim_is_batch=True)
+def test_structure_kernels_of_gpytorch_take_networks_of_one_column():
+    x = torch.rand(8, 3)
+    networks = NeuralKernelNetwork.additive(1), ScaleKernel(NeuralKernelNetwork.pairs(1))
+    for network in networks:
+        each = torch.stack([network(x[:, [d]]).to_dense() for d in range(3)])
+        total = AdditiveStructureKernel(network, num_dims=3)(x).to_dense()
+        product = ProductStructureKernel(network, num_dims=3)(x).to_dense()
+        pairs = NewtonGirardAdditiveKernel(network, 3, max_degree=2)
+        pairs.outputscale = torch.tensor([0.5, 2.0]).view(pairs.outputscale.shape)
+        of_pairs = sum(each[i] * each[j] for i in range(3) for j in range(i))
+        torch.testing.assert_close(total, each.sum(0))
+        torch.testing.assert_close(product, each.prod(0))
+        torch.testing.assert_close(pairs(x).to_dense(), 0.5 * each.sum(0) + 2 * of_pairs)

@@ -445,7 +445,6 @@ class NeuralKernelNetwork(BatchKernel):
         x1: Tensor,
         x2: Tensor,
         diag: bool = False,
-        last_dim_is_batch: bool = False,
         **params: Any,
     ) -> Tensor:
         """Values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
