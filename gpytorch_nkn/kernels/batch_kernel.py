@@ -39,7 +39,7 @@ class BatchKernel(Kernel):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "forward" in cls.__dict__:
-            cls.forward = _by_columns(cls.forward)  # type: ignore[method-assign]
+            cls.forward = _by_columns(cls.forward)
 
     def expand_batch(self: K, *sizes: torch.Size | tuple[int, ...] | int) -> K:
         """Return a copy of the kernel, all of whose parts carry the given batch shape."""
