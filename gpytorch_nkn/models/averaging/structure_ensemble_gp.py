@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
+from botorch.acquisition.objective import PosteriorTransform
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
+from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
+from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
+from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.sampling import MCSampler
 from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
+from gpytorch.means import ConstantMean, Mean
 from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.models import ExactGP
 from gpytorch.priors import GammaPrior
 from linear_operator.operators import LinearOperator
-from torch import Tensor
+from torch import Tensor, nn
 
-from gpytorch_nkn.fit import check_counts
+from gpytorch_nkn.fit import check_counts, check_dense
 from gpytorch_nkn.kernels import InputWarpKernel, NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, mixed_parts
 from gpytorch_nkn.layers import LogNormalPrior, log_normal_prior
+from gpytorch_nkn.linalg import check_tensors
 from gpytorch_nkn.models.averaging.member_warp import (
     IDENTITY,
     MemberWarp,
@@ -35,8 +42,8 @@ from gpytorch_nkn.models.averaging.member_warp import (
     warp_slope,
 )
 from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
-from gpytorch_nkn.models.base_gp import FEW_POINTS
-from gpytorch_nkn.models.ensemble_gp import EnsembleGP
+from gpytorch_nkn.models.base_gp import FEW_POINTS, ExactBaseGP, event_dims
+from gpytorch_nkn.models.common import check_training_data
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
 __all__ = ["StructureEnsembleGP"]
@@ -83,10 +90,11 @@ _STRUCTURES = (
     "outcome-warped matern",
     "outcome-warped rbf",
 )
-_BENDS = 0.75  # of the logarithms of exponents that bend inputs; the most likely ones are 1
+_BENDS = 0.75  # scale of the log-normal prior of the input warps' exponents, whose mode is 1
+_PARTS = ("mean_module", "likelihood")
 
 
-class StructureEnsembleGP(EnsembleGP):
+class StructureEnsembleGP(ExactBaseGP):
     r"""Exact GPs of several structures, mixed by how well each predicts left-out points.
 
     .. math:: p(f \mid y) = \sum_k w_k\, p_k(f \mid y)
@@ -157,6 +165,8 @@ class StructureEnsembleGP(EnsembleGP):
         torch.Size([2])
     """
 
+    _is_ensemble = True
+    _supports_batched_models = False
     covar_module: StructureKernel
     weights: Tensor
     part_values: Tensor
@@ -188,15 +198,21 @@ class StructureEnsembleGP(EnsembleGP):
                 f"num_members must be at least the number of structures, {len(structures)}, got "
                 f"{num_members}."
             )
+        _check_one_data_set(train_X, train_Y, train_Yvar)
+        if isinstance(outcome_transform, OutcomeTransform) and not outcome_transform._is_linear:
+            raise NotImplementedError(
+                "The posterior is a mixture of Gaussians, so outcome_transform must be linear, got "
+                f"{type(outcome_transform).__name__}: transform train_Y beforehand."
+            )
         super().__init__(
             train_X,
             train_Y,
             train_Yvar,
-            num_members=num_members,
-            cat_dims=cat_dims,
             outcome_transform=outcome_transform,
             input_transform=input_transform,
+            cat_dims=cat_dims,
         )
+        self._repeat_data(num_members)
         x = self.transform_inputs(train_X)
         is_warped = [isinstance(s, str) and s.startswith(_OUTCOMES) for s in structures]
         kernels = [
@@ -220,13 +236,34 @@ class StructureEnsembleGP(EnsembleGP):
         # with how many rows each was trained last, and started afresh
         self.register_buffer("trained_rows", torch.zeros_like(members[:1]).repeat(count))
         self.register_buffer("started_rows", self.trained_rows.clone())
+        transform = getattr(self, "outcome_transform", None)
         if any(is_warped):
-            given = getattr(self, "outcome_transform", None)
             warp = MemberWarp(self.warps[members])
-            chain = warp if given is None else ChainedOutcomeTransform(given=given, warp=warp)
-            self._guard(chain)
+            given = transform
+            transform = warp if given is None else ChainedOutcomeTransform(given=given, warp=warp)
+        elif transform is None and train_Yvar is not None:
+            transform = ChainedOutcomeTransform()  # of nothing, for the hook
+        if transform is not None:
+            transform.register_forward_pre_hook(_check_outcomes, with_kwargs=True)
+            self.outcome_transform = transform
         self.to(train_X)
         self.set_weights(self.weights)
+
+    def _repeat_data(self, num_members: int) -> None:
+        """Set data, mean and likelihood of a batch of members, after SingleTaskGP's checks."""
+        del self._subset_batch_dict
+        batch_shape = torch.Size([num_members])
+        self._input_batch_shape = self._aug_batch_shape = batch_shape
+        x, y = self.train_inputs[0], self.train_targets
+        x, y = x.repeat(num_members, 1, 1), y.repeat(num_members, 1)
+        ExactGP.set_train_data(self, x, y, strict=False)
+        self.mean_module = ConstantMean(batch_shape=batch_shape)
+        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            noise = self.likelihood.noise.repeat(num_members, 1)
+            self.likelihood = FixedNoiseGaussianLikelihood(noise=noise, batch_shape=batch_shape)
+        else:
+            self.likelihood = get_gaussian_likelihood_with_lognormal_prior(batch_shape=batch_shape)
+        self.to(y)
 
     @property
     def maximize(self) -> bool:
@@ -241,6 +278,65 @@ class StructureEnsembleGP(EnsembleGP):
             best = y.max() if self._maximize else y.min()
             for warps in (self.warps, warp.warps):
                 warps[warps[:, 0] != 0, -1] = best.detach()
+
+    @property
+    def num_members(self) -> int:
+        """Members of the mixture."""
+        return self._aug_batch_shape[-1]
+
+    def member_parameters(self) -> dict[str, nn.Parameter]:
+        """Parameters ``members x ...`` of mean and likelihood; all others are shared."""
+        found = {}
+        for root in _PARTS:
+            module = getattr(self, root)
+            for name, parameter in module.named_parameters():
+                num_dims = event_dims(module, name)
+                own = parameter.shape[: 1 if num_dims is None else parameter.dim() - num_dims]
+                if own == self._aug_batch_shape:
+                    found[f"{root}.{name}"] = parameter
+        return found
+
+    def member_values(self) -> Tensor:
+        """Raw values ``members x P`` of the :meth:`member_parameters`, one after another."""
+        values = [p.detach().reshape(len(p), -1) for p in self.member_parameters().values()]
+        return torch.cat([self.train_targets.new_empty(self.num_members, 0), *values], -1)
+
+    @torch.no_grad()
+    def set_member_values(self, values: Tensor) -> None:
+        """Set the :meth:`member_values`; what is frozen stays."""
+        for parameter, own in self._split(values):
+            if parameter.requires_grad:
+                parameter.copy_(own)
+
+    def member_parts(self, values: Tensor) -> tuple[Mean, Likelihood]:
+        """Copies of mean and likelihood with the raw values ``P`` of one member."""
+        memo: dict[int, Any] = {}
+        mean, likelihood = (deepcopy(getattr(self, root), memo) for root in _PARTS)
+        for parameter, own in self._split(values.unsqueeze(0)):
+            memo[id(parameter)].data = own[0].clone()
+        return mean, likelihood
+
+    def _split(self, values: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """The :meth:`member_parameters` with their parts of values ``entries x P``."""
+        parameters = list(self.member_parameters().values())
+        parts = values.split([p[0].numel() for p in parameters], -1)
+        for parameter, part in zip(parameters, parts, strict=True):
+            yield parameter, part.reshape(-1, *parameter.shape[1:])
+
+    def check_members(self) -> None:
+        """Raise a TypeError if members share a trained parameter of the mean or likelihood."""
+        own = self.member_parameters()
+        for root in _PARTS:
+            part = getattr(self, root)
+            for name, parameter in part.named_parameters():
+                if parameter.requires_grad and f"{root}.{name}" not in own:
+                    raise TypeError(
+                        f"Trained parameters of {root} must have a first dimension for "
+                        f"{self.num_members} members, as with batch_shape=torch.Size(["
+                        f"{self.num_members}]), got {type(part).__name__} with {name} of shape "
+                        f"{tuple(parameter.shape)}: freeze it by requires_grad_(False), or give it "
+                        "that dimension."
+                    )
 
     @property
     def structure_weights(self) -> dict[str, float]:
@@ -320,19 +416,30 @@ class StructureEnsembleGP(EnsembleGP):
             return mean, torch.ones_like(mean)
         return secant(mean, warp.warps[place])
 
-    def fantasize(
-        self, X: Tensor, sampler: MCSampler, observation_noise: Tensor | None = None, **kwargs: Any
-    ) -> Self:
-        """As the base class; where noise is known, with its mean on the scale of the targets."""
-        warp, noise = self._member_warp, self.common_data()[2]
-        if observation_noise is None and X.numel() and warp is not None and noise is not None:
-            y = self.posterior(X).mean
-            if (given := self.common_transform) is not None:
-                y, _ = given(y)
-            means = warp(y)[0].squeeze(-1)
-            observation_noise = self._warped_noise(means).unsqueeze(-1)
-            kwargs["typical_noise"] = noise.mean()  # of draws that are not known yet
-        return super().fantasize(X, sampler, observation_noise=observation_noise, **kwargs)
+    def posterior(  # type: ignore[override]
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> GaussianMixturePosterior:
+        """Return the mixture ``... x members x q x 1`` of the members' posteriors.
+
+        Arguments are BoTorch's, for inputs ``... x q x D``.
+        """
+        self._check_points(X)
+        posterior = super().posterior(
+            X.unsqueeze(MCMC_DIM),
+            output_indices=output_indices,
+            observation_noise=observation_noise,
+            posterior_transform=posterior_transform,
+        )
+        if not isinstance(posterior, GPyTorchPosterior):  # outcome_transform is linear
+            raise NotImplementedError(
+                "posterior_transform must give Gaussian posteriors (ScalarizedPosteriorTransform), "
+                f"got {type(posterior).__name__} from {posterior_transform!r}."
+            )
+        return GaussianMixturePosterior(distribution=posterior.distribution)
 
     def condition_on_observations(
         self,
@@ -342,11 +449,72 @@ class StructureEnsembleGP(EnsembleGP):
         typical_noise: Tensor | None = None,
         **kwargs: Any,
     ) -> Self:
-        """As the base class; :meth:`fantasize` gives one ``typical_noise``, on the scale of
-        ``common_data``, in place of ``noise``."""
+        """Return the ensemble with further observations, its members' parameters kept.
+
+        Args:
+            X: Inputs ``... x q x D``, without a dimension for the members unless ``Y`` has as
+                many dimensions.
+            Y: Targets ``... x q x 1``, the same for all members, or ``... x members x q x 1``.
+            noise: Variances of the noise, where those of the training data are known, of the shape
+                of ``Y`` and, as in BoTorch, on the scale of the outcome transform; with an entry
+                for each member on that member's scale.
+            typical_noise: One variance on the scale of ``common_data``, in place of ``noise``.
+            **kwargs: As in BoTorch.
+
+        Raises:
+            ValueError: Shapes do not belong together, or values are not finite.
+        """
+        self._check_points(X, added=True)
+        check_tensors(Y=Y)
+        num_members = self.num_members
         if typical_noise is not None:
             noise = self._member_noise(Y, typical_noise)
-        return super().condition_on_observations(X, Y, noise=noise, **kwargs)
+        if X.dim() == Y.dim() == 2:
+            X = X.expand(num_members, *X.shape)
+            Y = Y.expand(num_members, *Y.shape)
+            if noise is not None:
+                check_tensors(noise=noise)
+                if noise.shape != Y.shape[1:] or not (noise >= 0).all():
+                    raise ValueError(
+                        f"noise must be variances of the shape of Y, {tuple(Y.shape[1:])}, not "
+                        f"negative, got the shape {tuple(noise.shape)} and {noise.min():.3g}."
+                    )
+                noise = self._member_noise(Y, noise)
+        elif X.dim() < Y.dim():
+            X = X.unsqueeze(MCMC_DIM).expand(*Y.shape[:-2], *X.shape[-2:])
+        if X.dim() < 3 or X.size(MCMC_DIM) != num_members:
+            raise ValueError(
+                f"X and Y must be q x d and q x 1, or Y ... x {num_members} x q x 1 with an "
+                f"entry for each member, got the shapes {tuple(X.shape)} and {tuple(Y.shape)}."
+            )
+        return cast(Self, super().condition_on_observations(X, Y, noise, **kwargs))
+
+    def fantasize(
+        self, X: Tensor, sampler: MCSampler, observation_noise: Tensor | None = None, **kwargs: Any
+    ) -> Self:
+        """As in BoTorch; the members of fantasies are an ordinary batch dimension.
+
+        Acquisition functions that look ahead (``qKnowledgeGradient``) average over the members of
+        this model; with an ensemble of fantasies they would average twice. Known noise is taken
+        with its mean on the scale of the targets.
+        """
+        warp, noise = self._member_warp, self.common_data()[2]
+        if observation_noise is None and X.numel() and warp is not None and noise is not None:
+            y = self.posterior(X).mean
+            if (given := self.common_transform) is not None:
+                y, _ = given(y)
+            means = warp(y)[0].squeeze(-1)
+            observation_noise = self._warped_noise(means).unsqueeze(-1)
+            kwargs["typical_noise"] = noise.mean()  # of draws that are not known yet
+        model = super().fantasize(X, sampler, observation_noise=observation_noise, **kwargs)
+        model._is_ensemble = False
+        return model
+
+    def subset_output(self, idcs: list[int]) -> Self:
+        """Return a copy: ``idcs`` must be ``[0]`` or ``[-1]``."""
+        if list(idcs) not in ([0], [-1]):
+            raise ValueError(f"There is one output, so idcs must be [0] or [-1], got {idcs}.")
+        return deepcopy(self)
 
     def _apply_noise(
         self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
@@ -368,7 +536,8 @@ class StructureEnsembleGP(EnsembleGP):
         return noise.mean() / ratio.square()
 
     def _member_noise(self, Y: Tensor, noise: Tensor) -> Tensor:
-        noise = super()._member_noise(Y, noise)
+        """Variances of noise for targets ``... x members x q x 1``, on the members' scales."""
+        noise = noise.expand(Y.shape)
         if (warp := self._member_warp) is None:
             return noise
         given = self.common_transform
@@ -437,6 +606,31 @@ class StructureEnsembleGP(EnsembleGP):
         inputs = super().construct_inputs(training_data=training_data)
         own = {"structures": structures, "num_members": num_members, "maximize": maximize}
         return {**inputs, "cat_dims": categorical_features, **own}
+
+
+def _check_one_data_set(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None) -> None:
+    check_training_data(train_X, train_Y, train_Yvar)
+    if train_X.dim() != 2:
+        raise NotImplementedError(
+            f"train_X must be N x D, one data set, got the shape {tuple(train_X.shape)}."
+        )
+    if train_Y.dim() > 1 and train_Y.size(-1) != 1:
+        raise NotImplementedError(
+            f"train_Y must be N x 1, got the shape {tuple(train_Y.shape)}: use one model per "
+            "output in a ModelListGP."
+        )
+    check_dense("StructureEnsembleGP", train_X.size(-2), train_X)
+
+
+def _check_outcomes(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Reject outcomes ``f x members x n x 1`` for inputs ``f x n x d``."""
+    x = kwargs.get("X", args[2] if len(args) > 2 else None)
+    if x is not None and args and x.dim() == 3 and args[0].dim() == 4:
+        raise NotImplementedError(
+            "LogNoisyExpectedImprovement and NoisyExpectedImprovement are not available for "
+            "ensembles, whose members have fantasies of their own: take "
+            "qLogNoisyExpectedImprovement (qLogNEI), which averages over the members."
+        )
 
 
 def _kernel(structure: str | Kernel, num_columns: int, cat_dims: Sequence[int]) -> Kernel:
