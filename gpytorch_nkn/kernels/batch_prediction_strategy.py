@@ -31,6 +31,9 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
         super().__init__(*args, **kwargs)
         self.frozen: dict[int, Any] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "frozen": {}}  # formulas cannot be pickled
+
     def look_for_copies(self, members: Tensor) -> None:
         """Find batch entries with the same kernel, numbered by ``members`` ``B``, and data.
 
