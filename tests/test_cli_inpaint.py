@@ -184,21 +184,8 @@ def test_without_matplotlib_everything_else_is_written(run, save, inpaint, mask_
     assert "pip install 'gpytorch_nkn[plot]'" in printed.out
 
 
-FAULTS = [
-    "no file",
-    "a folder",
-    "no image",
-    "damaged",
-    "no mask file",
-    "mask no image",
-    "mask of another size",
-    "no mask",
-    "nothing missing",
-    "everything missing",
-    "all transparent",
-    "constant",
-    "negative budget",
-]
+FAULTS = ["no file", "no image", "damaged", "mask of another size", "no mask", "nothing missing"]
+FAULTS += ["everything missing", "constant", "negative budget"]
 
 
 def bad_inputs(save, tmp_path):
@@ -206,8 +193,6 @@ def bad_inputs(save, tmp_path):
     gray = save("gray.png", draw(20, 16))
     flat = draw(20, 16)
     flat[~a_mask()] = 7
-    color = draw(20, 16, 4)
-    color[..., 3] = 0
     (tmp_path / "text.png").write_text("no picture")
     (tmp_path / "half.png").write_bytes(gray.read_bytes()[:200])
     mask = tmp_path / "mask.png"
@@ -215,11 +200,8 @@ def bad_inputs(save, tmp_path):
     black, white = (save(f"{v}.png", np.full((20, 16), v, np.uint8)) for v in (0, 255))
     return {
         "no file": (["nowhere.png", "--mask", mask], "cannot read nowhere.png: No such file"),
-        "a folder": ([tmp_path, "--mask", mask], f"cannot read {tmp_path}: Is a directory"),
         "no image": ([tmp_path / "text.png", "--mask", mask], "is not an image that Pillow can"),
         "damaged": ([tmp_path / "half.png", "--mask", mask], "half.png is a damaged image"),
-        "no mask file": ([gray, "--mask", "nowhere.png"], "cannot read nowhere.png: No such file"),
-        "mask no image": ([gray, "--mask", tmp_path / "text.png"], "is not an image that Pillow"),
         "mask of another size": (
             [gray, "--mask", small],
             "the mask must have 16 x 20 pixels as the image has, got 20 x 16",
@@ -227,7 +209,6 @@ def bad_inputs(save, tmp_path):
         "no mask": ([gray], "no pixel is transparent, so --mask must say what is missing"),
         "nothing missing": ([gray, "--mask", black], "0.png is black everywhere: nothing is"),
         "everything missing": ([gray, "--mask", white], "all 320 pixels are missing"),
-        "all transparent": ([save("color.png", color)], "all 320 pixels are missing"),
         "constant": (
             [save("flat.png", flat), "--mask", mask],
             "all 278 pixels that are not missing have one colour",

@@ -91,12 +91,6 @@ def report_client(
         fixed = derelativize_optimization_config_with_raw_status_quo(joint, adapter)
         feasible = _feasible(means, fixed.outcome_constraints)
         trials = evaluated.index.get_level_values("trial_index")
-        arms = evaluated.index.get_level_values("arm_name")
-        counts = trials.value_counts()
-        labels = [
-            f"trial {trial}" if counts[trial] == 1 else f"arm {arm}"
-            for trial, arm in zip(trials, arms, strict=True)
-        ]
         by_model = np.isin(trials, list(node.trials_from_node))
         under_way = [
             ObservationFeatures(parameters=arm.parameters)
@@ -116,7 +110,6 @@ def report_client(
             outcome=outcome,
             columns=[of.name(space, parameter) for parameter in adapter.parameters],
             categories=_choices(space, adapter),
-            labels=labels,
             y_offset=of(StandardizeY, "Ymean").get(signature, 0.0),
             y_scale=of(StandardizeY, "Ystd").get(signature, 1.0),
             title=title,

@@ -78,7 +78,7 @@ def _make_parser() -> argparse.ArgumentParser:
         "(2001-09-30, 30/09/2001, 2001-09, Sep 2001, 2001Q3, 2001-W36, with times of day), with "
         "gaps and irregular steps allowed; rows without a value are left out. What was understood "
         "of the file is noted. By default the last tenth of the time span is held out, and "
-        "the forecast of it is scored next to an RBF GP and the seasonal naive rule. With "
+        "the forecast of it is scored next to the seasonal naive rule. With "
         "--covariates, rows without a target at the end of the file (or rows of --future) are the "
         "future, and are forecast."
     )

@@ -38,8 +38,7 @@ __all__ = ["run_forecast"]
 
 _HISTORY = 20  # spans of the forecast that the figure shows before it
 _TEST_FRACTION = 0.1
-_BASELINES = 0.15  # of the budget, and forecasts
-_NAIVE_ROWS, _RBF_ROWS = 1000, 600  # the last ones, that baselines learn from
+_NAIVE_ROWS = 1000  # the last ones, that the naive rule learns from
 _NO_MATPLOTLIB = "a report needs matplotlib: pip install 'gpytorch_nkn[plot]'"
 
 
@@ -246,14 +245,13 @@ def _forecast_all(
     known: pd.DataFrame | None,
     later: pd.DataFrame | None,
 ) -> tuple[dict[str, _MethodForecast], NKNForecaster]:
-    from gpytorch_nkn.baselines import rbf_forecast, seasonal_naive_forecast
+    from gpytorch_nkn.baselines import seasonal_naive_forecast
     from gpytorch_nkn.estimators import NKNForecaster
-    from gpytorch_nkn.fit import Recipe, Session
+    from gpytorch_nkn.fit import Recipe
 
     recipe = None
     if args.steps is not None:
         recipe = Recipe(adam_steps=args.steps, lbfgs_iterations=args.steps // 5)
-    session = Session(budget=args.budget, progress=not args.no_progress)
     forecaster = NKNForecaster(
         quality=args.quality,
         seasons="auto" if args.season is None else args.season,
@@ -261,7 +259,7 @@ def _forecast_all(
         bounds=args.bounds,
         horizon=new.size,
         recipe=recipe,
-        budget=session.part(1.0 if observed is None else 1 - _BASELINES),
+        budget=args.budget,
         n_jobs=args.jobs,
         random_state=args.seed,
         progress=not args.no_progress,
@@ -284,27 +282,12 @@ def _forecast_all(
     results = {"NKN": _MethodForecast(median, found.std(), low, high, density, seconds)}
     if observed is None:
         return results, forecaster
-    naive, recent = (slice(-rows, None) for rows in (_NAIVE_ROWS, _RBF_ROWS))
-    if x.size > _RBF_ROWS:
-        print(f"Note: the RBF GP to compare with learns from the last {_RBF_ROWS} rows.")
-    baselines = {
-        "seasonal naive": lambda: seasonal_naive_forecast(x[naive], y[naive], new),
-        "RBF GP": lambda: rbf_forecast(
-            x[recent], y[recent], new, seed=args.seed, budget=session.part()
-        ),
-    }
-    with session.bar(len(baselines), "baselines", "forecast") as bar:
-        for name, make in baselines.items():
-            start = time.perf_counter()
-            try:
-                made = make()
-            except (MemoryError, RuntimeError) as error:
-                print(f"Note: no forecast of the {name} to compare with: {error}")
-                continue
-            seconds = time.perf_counter() - start
-            density = made.log_density(observed)
-            results[name] = _MethodForecast(made.mean, made.std, *made.interval(), density, seconds)
-            bar.update()
+    start = time.perf_counter()
+    naive = seasonal_naive_forecast(x[-_NAIVE_ROWS:], y[-_NAIVE_ROWS:], new)
+    seconds, density = time.perf_counter() - start, naive.log_density(observed)
+    results["seasonal naive"] = _MethodForecast(
+        naive.mean, naive.std, *naive.interval(), density, seconds
+    )
     return results, forecaster
 
 

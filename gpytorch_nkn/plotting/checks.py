@@ -13,8 +13,6 @@ from gpytorch_nkn.plotting.style import (
     DASHES,
     GRAY,
     ORANGE,
-    PERIODS_HEIGHT,
-    add_periods_above,
     draw_band,
     finish,
     put_legend_above,
@@ -93,7 +91,7 @@ def plot_periodogram(
 
     Args:
         ax: Axes to draw on.
-        frequencies: Frequencies ``N``, positive, in cycles per unit; periods stand above.
+        frequencies: Frequencies ``N``, positive, in cycles per unit.
         observed: Ordinates ``N``, not negative.
         lower: Lower ends ``N`` of the band, not negative.
         upper: Upper ends ``N`` of the band, positive.
@@ -120,8 +118,7 @@ def plot_periodogram(
     ax.set_yscale("log")
     finish(ax, f"frequency (cycles per {x_label})", "power")
     ax.set_xlim(0, 1.02 * x.max())
-    add_periods_above(ax, x_label)
-    put_legend_above(ax, offset=PERIODS_HEIGHT)
+    put_legend_above(ax)
     return ax
 
 

@@ -51,7 +51,8 @@ def plot_components(
     flat = as_list_of_axes(axes, len(components), "component")
     for number, (ax, component) in enumerate(zip(flat, components, strict=True)):
         _draw(ax, component, data_label)
-        finish(ax, x_label if _is_lowest(ax, flat) else "", y_label)
+        place = ax.get_subplotspec()
+        finish(ax, x_label if place is None or place.is_last_row() else "", y_label)
         ax.margins(x=0.01)
         height = 6.0 if number else put_legend_above(ax, [data_label, "mean"])
         if component.label:
@@ -73,15 +74,3 @@ def _draw(ax: Axes, component: Any, data_label: str) -> None:
         boundary: Any = as_array("boundary", component.boundary, ndim=0)
         ax.axvline(boundary[()], color="black", linewidth=0.8, linestyle=DASHES)
     label_dates(ax, x)
-
-
-def _is_lowest(ax: Axes, axes: list[Axes]) -> bool:
-    """Whether none of the axes stands below this one in the same columns of a grid."""
-    own = ax.get_subplotspec()
-    specs = [spec for spec in (other.get_subplotspec() for other in axes) if spec is not None]
-    return own is None or not any(
-        spec.get_gridspec() is own.get_gridspec()
-        and set(spec.colspan) & set(own.colspan)
-        and spec.rowspan.start >= own.rowspan.stop
-        for spec in specs
-    )

@@ -26,7 +26,6 @@ def plot_inpainting(
     *,
     truth: ArrayLike | None = None,
     channel_axis: int | None = None,
-    frame: int | None = None,
     label: str = "standard deviation",
 ) -> Given:
     """Draw an image with its holes, the filled image and the standard deviations.
@@ -38,11 +37,10 @@ def plot_inpainting(
     Args:
         axes: Three Axes, four with ``truth``, as a sequence or an array of any shape.
         result: What :func:`gpytorch_nkn.grids.inpaint` gives: the image ``filled`` without holes
-            (``H x W``, with a dimension of channels or one of frames), its standard deviations
+            (``H x W``, or with a dimension of channels), its standard deviations
             ``std`` and the booleans ``missing``, of one shape.
         truth: The image without holes, of the same shape; drawn last.
         channel_axis: Which dimension holds the three colours; ``None`` for gray images.
-        frame: Which image of a video ``T x H x W`` is drawn.
         label: Label of the colour bar, with its unit. It shows the root mean square of colours.
     """
     from matplotlib.colors import to_rgb
@@ -56,7 +54,7 @@ def plot_inpainting(
         raise TypeError(f"missing must hold booleans, got {missing.dtype}.")
     shape = missing.shape
     arrays = [as_array(name, values, ndim=missing.ndim, shape=shape) for name, values in given]
-    gone, filled, std, *rest = (_picture(a, channel_axis, frame) for a in (missing, *arrays))
+    gone, filled, std, *rest = (_picture(a, channel_axis) for a in (missing, *arrays))
     hole = np.asarray(gone.any(-1))
     if not hole.any():
         raise ValueError("At least one cell of the image must be missing, got none.")
@@ -111,7 +109,7 @@ def _draw_picture(ax: Axes, picture: np.ndarray, hole: np.ndarray | None = None)
     ax.spines[:].set_visible(False)
 
 
-def _picture(array: np.ndarray, channel_axis: int | None, frame: int | None) -> np.ndarray:
+def _picture(array: np.ndarray, channel_axis: int | None) -> np.ndarray:
     """An image ``H x W x C`` with one or three channels."""
     shape = array.shape
     if channel_axis is None:
@@ -123,14 +121,6 @@ def _picture(array: np.ndarray, channel_axis: int | None, frame: int | None) -> 
             f"channel_axis must be a dimension of three colours, got {channel_axis} for an image "
             f"of shape {shape}."
         )
-    if frame is not None:
-        if array.ndim != 4 or not -shape[0] <= frame < shape[0]:
-            raise ValueError(
-                f"frame must be the number of an image of a video T x H x W, got {frame} for "
-                f"shape {shape}."
-            )
-        array = array[frame]
     if array.ndim != 3:
-        hint = "; frame says which image of a video" if array.ndim == 4 else ""
-        raise ValueError(f"An image H x W is needed, got shape {shape}{hint}.")
+        raise ValueError(f"An image H x W is needed, got shape {shape}.")
     return array

@@ -40,7 +40,6 @@ def plot_network(
     network: NeuralKernelNetwork | ScaleKernel,
     *,
     x: Any = None,
-    max_units: int = 16,
     names: Sequence[str] | None = None,
 ) -> Axes:
     """Draw a network from the primitives at the left to the output at the right.
@@ -62,21 +61,17 @@ def plot_network(
         x: Inputs ``N x D`` (or ``N`` for one column) in any order, such as the training inputs.
             Variances are averaged over them, and thumbnails run from their smallest to their
             largest values, all columns together. By default all columns run from -2 to 2.
-        max_units: Largest number of units drawn in a layer: those that contribute most to the
-            output.
         names: Names of the input columns, for primitives that see some of them only; the column
             numbers, from 0, by default.
     """
     network = _without_scales(network)
     check_kernel(network)
-    if max_units < 1:
-        raise ValueError(f"max_units must be at least 1, got {max_units}.")
     inputs = _inputs(network, x)
     columns = inputs.size(1)
     if names is not None and len(names) < columns:
         raise ValueError(f"A name per input column is needed, {columns}, got {len(names)}.")
     stages = _stages(network, inputs)
-    _choose_units(stages, max_units)
+    _rate_units(stages)
     _add_thumbnails(network, stages, inputs.amin(0), inputs.amax(0))
     _draw_stages(ax, stages, _labels(network, names))
     return ax
@@ -173,9 +168,8 @@ class _Stage:
     inputs: list[tuple[int, np.ndarray]]
     importance: np.ndarray  # fractions U of the output
     is_product: bool = False
-    shown: list[int] = field(default_factory=list)  # numbers of the units that are drawn
     values: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))  # U x N of k(x, x0)
-    left: float = 0.0  # edges of the thumbnails, their height, and how far down each of shown is
+    left: float = 0.0  # edges of the thumbnails, their height, and how far down each unit is
     right: float = 0.0
     height: float = 0.0
     middles: np.ndarray = field(default_factory=lambda: np.empty(0))
@@ -199,25 +193,17 @@ def _stages(network: NeuralKernelNetwork, inputs: Tensor) -> list[_Stage]:
     return stages
 
 
-def _choose_units(stages: list[_Stage], max_units: int) -> None:
-    """Rate units from the output backwards, and choose those that are drawn.
+def _rate_units(stages: list[_Stage]) -> None:
+    """Rate units from the output backwards.
 
-    A factor counts as much as its product, and what comes into a sum by its share of it. The
-    factors of a product are drawn together or not at all, where ``max_units`` allows that.
+    A factor counts as much as its product, and what comes into a sum by its share of it.
     """
     stages[-1].importance += 1.0
-    group = 1  # units that belong together
     for stage in reversed(stages):
-        of_groups = stage.importance.reshape(-1, group).max(1)
-        chosen = np.argsort(-of_groups, kind="stable")[: max_units // group]
-        units = np.arange(len(stage.importance)).reshape(-1, group)
-        stage.shown = sorted(units[chosen].ravel().tolist())
         for number, shares in stage.inputs:
             stages[number].importance += stage.importance @ (
                 (shares > 0) if stage.is_product else shares
             )
-        size = stage.inputs[0][1].shape[1] // len(stage.importance) if stage.is_product else 1
-        group = size if size <= max_units else 1
 
 
 def _head(layer: Layer) -> str:
@@ -270,7 +256,7 @@ def _contributions(layer: Layer, variances: np.ndarray) -> np.ndarray:
 
 def _draw_stages(ax: Axes, stages: list[_Stage], labels: list[str]) -> None:
     """Draw layers from left to right, the primitives with their labels."""
-    rows = max(len(stage.shown) for stage in stages)
+    rows = max(len(stage.importance) for stage in stages)
     width, height = size_in_points(ax)
     left, right = -0.6 * _WIDTH, len(stages) - 1 + 0.6 * _WIDTH
     per_column, per_row = width / (right - left), height / rows
@@ -278,21 +264,19 @@ def _draw_stages(ax: Axes, stages: list[_Stage], labels: list[str]) -> None:
     ax.set(xlim=(left, right), ylim=(rows, 0))
     size = float(np.clip(0.27 * per_row, 5.5, 9.0))
     for number, stage in enumerate(stages):  # thumbnails grow a little where there are few
-        room = rows / len(stage.shown)
+        room = rows / len(stage.importance)
         growth = min(room, 1.7) ** 0.5
         half = 0.5 * _WIDTH * min(growth, 1.15)
         stage.left, stage.right = number - half, number + half
         # not taller than wide, whatever the shape of the axes
         stage.height = min(_HEIGHT * growth, 1.8 * half * per_column / per_row)
-        stage.middles = (np.arange(len(stage.shown)) + 0.5) * room
+        stage.middles = (np.arange(len(stage.importance)) + 0.5) * room
         if stage.inputs:
             _draw_inputs(ax, stages, stage)
         _draw_units(ax, stage, ORANGE if stage is stages[-1] else BLUE)
         _write(ax, stage.head, (number, 0), (0, 5), size + 1)
-        if hidden := len(stage.importance) - len(stage.shown):
-            _write(ax, f"and {hidden} more", (number, rows), (0, -4), size)
-    for unit, middle in zip(stages[0].shown, stages[0].middles, strict=True):
-        label = textwrap.fill(labels[unit], 18, max_lines=2, placeholder=" ...")
+    for label, middle in zip(labels, stages[0].middles, strict=True):
+        label = textwrap.fill(label, 18, max_lines=2, placeholder=" ...")
         _write(ax, label, (stages[0].left, middle), (-5, 0), size)
 
 
@@ -318,12 +302,12 @@ def _draw_inputs(ax: Axes, stages: list[_Stage], target: _Stage) -> None:
     lines: list[tuple[float, Any, float, Any]] = []
     largest = np.hstack([shares for _, shares in target.inputs]).max(1)
     end = target.left - (0.11 if target.is_product else 0.0)
-    for unit, y in zip(target.shown, target.middles, strict=True):
+    for unit, y in enumerate(target.middles):
         before = len(lines)
         for past, (number, shares) in enumerate(target.inputs):
             source = stages[number]
             color = _PAST if past else GRAY if target.is_product else BLUE
-            for other, start in zip(source.shown, source.middles, strict=True):
+            for other, start in enumerate(source.middles):
                 strength = float(shares[unit, other] / (largest[unit] or 1.0))
                 if strength >= _SMALLEST:
                     width, alpha = 0.3 + 2.5 * strength, 0.06 + 0.74 * strength**1.5
@@ -345,7 +329,7 @@ def _draw_units(ax: Axes, stage: _Stage, color: str) -> None:
     from matplotlib.patches import Rectangle
 
     height, width = stage.height, stage.right - stage.left
-    for unit, middle in zip(stage.shown, stage.middles, strict=True):
+    for unit, middle in enumerate(stage.middles):
         corner = stage.left, middle - height / 2
         frame = Rectangle(corner, width, height, fc="white", ec=_FRAME, lw=0.8, zorder=3)
         ax.add_patch(frame)

@@ -19,10 +19,8 @@ __all__ = [
     "GRAY",
     "ORANGE",
     "PALETTE",
-    "PERIODS_HEIGHT",
     "STYLE",
     "add_bar",
-    "add_periods_above",
     "as_array",
     "as_list_of_axes",
     "as_vectors",
@@ -46,7 +44,6 @@ STYLE = "gpytorch_nkn.plotting.gpytorch_nkn"  # name of the style sheet
 PALETTE = ("#1f5fa8", "#d1580b", "#2a9d78", "#b3649b", "#e0a100", "#5ab4e0")  # its colours
 BLUE, ORANGE, GRAY = *PALETTE[:2], "#404040"
 DASHES = (0, (4, 3))
-PERIODS_HEIGHT = 32.0  # points that the ticks and the label of add_periods_above take
 _LEGEND_SIZE, _TITLE_SIZE = 9.5, 10.5
 _LEVEL = 14  # characters of the name of a category
 _LINE, _LETTER = 12.0, 5.8  # points that a line of a tick's text takes, and a letter
@@ -227,26 +224,6 @@ def size_in_points(ax: Axes) -> tuple[float, float]:
     return ax.bbox.width * scale, ax.bbox.height * scale
 
 
-def add_periods_above(ax: Axes, unit: str) -> None:
-    """Add an axis of round periods above one of frequencies, linear or logarithmic."""
-    low, high = ax.get_xlim()
-    logarithmic = ax.get_xscale() == "log"
-    scale = np.log10 if logarithmic else np.asarray
-    shortest, longest = 1 / high, 1 / (low if logarithmic else high / 20)
-    decades = 10.0 ** np.arange(np.floor(np.log10(shortest)), np.ceil(np.log10(longest)) + 1)
-    periods = np.outer(decades, [1, 2, 5]).ravel()
-    periods = periods[(periods >= shortest) & (periods <= longest)]
-    room = 26 / size_in_points(ax)[0] * abs(scale(high) - scale(low))
-    places: list[float] = []
-    for period in periods:  # those that leave room for their neighbours
-        if not places or abs(scale(places[-1]) - scale(1 / period)) > room:
-            places.append(1 / period)
-    top = ax.secondary_xaxis("top")
-    top.set_xticks(places, [f"{1 / place:.4g}" for place in places])
-    top.set_xticks([], minor=True)
-    top.set_xlabel(f"period ({unit})")
-
-
 def finish(ax: Axes, x_label: str, y_label: str) -> None:
     """Labels, and numbers written out: a common offset above the axis would hit the legend."""
     from matplotlib.ticker import FormatStrFormatter, ScalarFormatter
@@ -267,14 +244,12 @@ def keep_ticks_whole(ax: Axes, axis: str, places: np.ndarray) -> None:
         ax.locator_params(axis=axis, integer=True, min_n_ticks=1)  # type: ignore[arg-type]
 
 
-def put_legend_above(ax: Axes, order: Sequence[str] = (), *, offset: float = 0.0) -> float:
+def put_legend_above(ax: Axes, order: Sequence[str] = ()) -> float:
     """Put the legend above the axes, where it covers no data, in as few rows as fit.
 
-    Labels in ``order`` come first, ``offset`` points stay free below. Returns the points above the
-    axes at which a title clears the legend.
+    Labels in ``order`` come first. Returns the points above the axes at which a title clears the
+    legend.
     """
-    from matplotlib.transforms import ScaledTranslation
-
     pairs = list(zip(*ax.get_legend_handles_labels(), strict=True))
     pairs.sort(key=lambda pair: order.index(pair[1]) if pair[1] in order else len(order))
     widths = [0.56 * _LEGEND_SIZE * len(label) + 36 for _, label in pairs]
@@ -284,7 +259,6 @@ def put_legend_above(ax: Axes, order: Sequence[str] = (), *, offset: float = 0.0
         *zip(*pairs, strict=True),
         loc="lower left",
         bbox_to_anchor=(0.0, 1.0),
-        bbox_transform=ax.transAxes + ScaledTranslation(0, offset / 72, ax.figure.dpi_scale_trans),
         ncols=columns,
         frameon=False,
         fontsize=_LEGEND_SIZE,
@@ -292,7 +266,7 @@ def put_legend_above(ax: Axes, order: Sequence[str] = (), *, offset: float = 0.0
         handlelength=1.6,
         columnspacing=1.4,
     )
-    return offset + 10 + 15.5 * -(-len(pairs) // columns)
+    return 10 + 15.5 * -(-len(pairs) // columns)
 
 
 def put_title(ax: Axes, text: str, *, height: float = 6.0) -> None:

@@ -26,7 +26,6 @@ from tests.ax.clients import (
     Spy,
     generator,
     make_client,
-    outcomes,
     run_trials,
 )
 
@@ -105,29 +104,6 @@ def test_discrete_parameters_are_searched_without_sweeps(few_steps, monkeypatch)
     whole = digest.feature_names.index("c")  # codes of categories are whole numbers
     assert len(digest.categorical_features) == 2 and model.cat_dims == (whole,)
     assert sweeps.calls == []
-
-
-@pytest.fixture(scope="module")
-def mixed():
-    """A client with two objectives, a constraint and choices, one of whose trials has failed."""
-    extra = [
-        RangeParameterConfig(name="n", parameter_type="int", bounds=(1, 3)),
-        ChoiceParameterConfig(name="c", parameter_type="str", values=list("abc"), is_ordered=False),
-    ]
-    client = make_client(
-        "-loss, -cost",
-        parameters=[*PLANE, *extra],
-        constraints=["size <= 3"],
-        initialization_trials=4,
-        optimizer_options=BRIEF,
-    )
-    for number in range(4):
-        for trial, point in client.get_next_trials(max_trials=1).items():
-            if number == 2:
-                client.mark_trial_failed(trial)
-                continue
-            client.complete_trial(trial, {**outcomes(point), "size": point["n"]})
-    return client
 
 
 def test_structures_are_averaged_on_request_with_choices_too(few_steps, tmp_path):

@@ -42,9 +42,3 @@ def test_every_component_gets_its_curve_points_and_boundary(make_axes, line_data
     texts = [text.get_text() for text in axes[0].get_legend().get_texts()]
     assert texts == ["data less the other parts", "mean", "95 % band"]
     assert axes[1].get_legend() is None
-
-
-def test_times_are_named_below_the_lowest_axes_of_each_column(make_axes):
-    axes = make_axes(2, 2)
-    plot_components(axes.ravel()[:3], [component()] * 3, x_label="year")
-    assert [ax.get_xlabel() for ax in axes.ravel()] == ["", "year", "year", ""]

@@ -67,11 +67,3 @@ def test_colours_keep_their_scale_and_their_axis(make_axes, top, white):
     (bar,) = [ax for ax in axes[0, 0].figure.axes if ax not in axes.ravel()]
     largest = np.sqrt(3) * filled().std.max()  # of the root mean square of 1, 2 and 2
     assert bar.get_xlim() == pytest.approx((0, largest))
-
-
-def test_a_frame_of_a_video(make_axes):
-    axes, result = make_axes(1, 3), filled((5, 12, 16))
-    plot_inpainting(axes, result, frame=-2)
-    known = result.filled[3][~result.missing[3]]
-    expected = (result.filled[3] - known.min()) / np.ptp(known)
-    np.testing.assert_allclose(picture(axes[1])[..., 0], expected.clip(0, 1))

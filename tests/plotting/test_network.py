@@ -148,38 +148,9 @@ def test_primitives_have_short_names_and_their_columns(ax):
     assert labels[:3] == ["primitives", "exp", "Linear"]
 
 
-def test_wide_layers_are_cut_to_what_matters_most(make_axes, no_overlap):
-    first = Linear(6, 4, bias=False)
-    first.weight = torch.tensor([[1.0, 0.9, 0.8, 1e-3, 1e-3, 1e-3]]).repeat(4, 1)
-    last = Linear(2, 1, bias=False)
-    last.weight = torch.tensor([[1e-3, 1.0]])
-    primitives = [RBFKernel(active_dims=[d]) for d in range(6)]
-    network = NeuralKernelNetwork(primitives, [first, Product(4, 2), last])
-    ax = make_axes()
-    plot_network(ax, network, max_units=3)
-    assert [len(column) for column in boxes(ax)] == [3, 2, 2, 1]  # factors stay together
-    shown = texts(ax)
-    assert [name for name in shown if name[:3] == "RBF"] == ["RBF (0)", "RBF (1)", "RBF (2)"]
-    assert "and 3 more" in shown and "and 2 more" in shown
-    signs = [line.get_ydata()[0] for line in ax.get_lines() if line.get_marker() == "x"]
-    assert signs == [boxes(ax)[2][1][1]]  # of the product whose factors are there
-    no_overlap(ax.figure)
-
-
 def test_one_network_of_a_batch_and_faults_of_values(ax):
     network = NeuralKernelNetwork.time_series(batch_shape=torch.Size([3]))[0]
     plot_network(ax, network)
     network.layers[0].raw_weight.data.fill_(np.nan)
     with pytest.raises(ValueError, match="values of all units must be finite"):
         plot_network(ax, network)
-
-
-# --- skip connections and convex combinations ---------------------------------------------------
-
-
-def skipping(primitives, last_weight):
-    """Every primitive through a sum and a product of one, and past them."""
-    count = len(primitives)
-    first, last = Linear(count, 1, bias=False), Linear(1 + count, 1, bias=False)
-    first.weight, last.weight = torch.ones(1, count), torch.tensor([last_weight])
-    return NeuralKernelNetwork(primitives, [first, Product(1, 1), last], skip=True)

@@ -141,12 +141,6 @@ def test_a_stationary_kernel_has_its_spectral_density_everywhere(ax, no_overlap)
     no_overlap(ax.figure)
 
 
-class Chirp(torch.nn.Module):
-    def forward(self, x):
-        """Lengthscale 3, and phase ``(2 + 4 x) x``."""
-        return torch.cat([0 * x + 0.5, 0 * x + 3, 2 + 4 * x], -1).unsqueeze(-2)
-
-
 def test_power_is_that_of_windowed_transforms_of_drawn_functions(ax):
     kernel = NeuralKernelNetwork.time_series() + LinearKernel()
     plot_local_spectrum(ax, kernel, np.linspace(0, 1, 5), window=0.1, max_frequency=5.0)

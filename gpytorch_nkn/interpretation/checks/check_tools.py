@@ -38,24 +38,22 @@ def graded(p_value: float, good: str, signs: str, bad: str) -> str:
     return f"{chosen} ({_p_text(p_value)})"
 
 
-def interval_sentence(coverage: tuple[Coverage, ...], whose: str, inside: str, of: str) -> str:
-    """Whether intervals hold the observations, by the smallest p-value of the levels (Bonferroni).
-
-    ``whose`` names the intervals, ``inside`` and ``of`` the observations.
-    """
+def interval_sentence(coverage: tuple[Coverage, ...]) -> str:
+    """Whether intervals hold the observations, by the smallest p-value of all (Bonferroni)."""
     worst = min(coverage, key=lambda c: c.p_value)
     p_value = min(1.0, len(coverage) * worst.p_value)
     if p_value >= _SIGNS:
         shown = next(c for c in coverage if c.level == 0.95)
         return (
-            f"{whose} hold as many {inside}as they should: {shown.fraction:.1%} in "
-            f"intervals of 95% ({_p_text(p_value)})."
+            "The predictive intervals hold as many held-out observations as they should: "
+            f"{shown.fraction:.1%} in intervals of 95% ({_p_text(p_value)})."
         )
     verb = "are" if p_value < _CLEAR else "may be"
     wrong = "narrow" if worst.fraction < worst.level else "wide"
     return (
-        f"{whose} {verb} too {wrong}: intervals of {worst.level:.0%} hold {worst.fraction:.1%} of "
-        f"{of}, where {worst.lower:.1%} to {worst.upper:.1%} are expected ({_p_text(p_value)})."
+        f"The predictive intervals {verb} too {wrong}: intervals of {worst.level:.0%} hold "
+        f"{worst.fraction:.1%} of the held-out observations, where {worst.lower:.1%} to "
+        f"{worst.upper:.1%} are expected ({_p_text(p_value)})."
     )
 
 

@@ -23,16 +23,11 @@ from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = [
     "LeaveOneOut",
-    "RollingForecasts",
     "leave_one_out",
     "one_step_ahead",
-    "rolling_forecasts",
 ]
 
-_LEVELS, _ROLLING_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99), (0.5, 0.8, 0.95)
-_ORIGINS = 16
-_DRAWS = 2000
-_FEWEST = 12  # points of a series that is looked at
+_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +84,6 @@ class LeaveOneOut:
 
     def sentences(self) -> list[str]:
         """A sentence on the intervals, and one on the distribution as a whole."""
-        whose, what = "The predictive intervals", "held-out observations"
         distribution = graded(
             self.p_value,
             "The held-out observations show no departure from their predictive distributions",
@@ -97,7 +91,7 @@ class LeaveOneOut:
             "The held-out observations do not follow their predictive distributions",
         )
         return [
-            interval_sentence(self.coverage, whose, f"{what} ", f"the {what}"),
+            interval_sentence(self.coverage),
             f"{distribution}.",
         ]
 
@@ -156,64 +150,3 @@ def one_step_ahead(factor: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
     innovations = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False)[..., 0]
     std = factor.diagonal()
     return residual - std * innovations, std
-
-
-@dataclass(frozen=True, eq=False)
-class RollingForecasts:
-    """Forecasts from earlier points of a series, each of the next ``horizon`` observations."""
-
-    horizon: int  #: observations ahead
-    origins: int  #: number of points to forecast from, over the last two thirds of the series
-    coverage: tuple[Coverage, ...]  #: ranges and p-values are of draws from the model
-
-    def sentences(self) -> list[str]:
-        """A sentence on the intervals."""
-        values = "value" if self.horizon == 1 else f"{self.horizon} values"
-        whose = f"Forecasts of the next {values} from {self.origins} earlier points of the series"
-        return [interval_sentence(self.coverage, whose, "", "the observations")]
-
-    def to_dict(self) -> dict[str, Any]:
-        """All attributes as plain numbers, lists and dictionaries."""
-        return plain(self)
-
-
-def rolling_forecasts(
-    factor: np.ndarray, residual: np.ndarray, horizon: int, seed: int
-) -> RollingForecasts | None:
-    r"""Forecast a series from earlier points, with the parameters of the model as they are.
-
-    Errors of the forecasts from origin ``o`` are :math:`L_{o:o+h,\,o:o+h}\, z_{o:o+h}` with
-    :math:`z = L^{-1} r`, which is standard normal under the model.
-
-    Args:
-        factor: Lower Cholesky factor ``L``, ``N x N``, of the prior covariance of the observations
-            in the order of time, noise included.
-        residual: Observations minus their prior mean, ``N``.
-        horizon: Observations ``h`` ahead, at least one; at most a third of the series counts.
-        seed: Of the draws from the model.
-
-    Returns:
-        The coverage; None for fewer than 12 observations.
-    """
-    n = residual.size
-    if n < _FEWEST:
-        return None
-    horizon = min(max(horizon, 1), n // 3)
-    white = np.linalg.solve(factor, residual)
-    draws = np.random.default_rng(seed).standard_normal((n, _DRAWS))
-    origins = np.unique(np.linspace(n // 3, n - horizon, _ORIGINS).astype(int))
-    errors = []
-    for origin in origins:
-        ahead = slice(int(origin), int(origin) + horizon)
-        block = np.tril(factor[ahead, ahead])
-        block = block / np.linalg.norm(block, axis=1, keepdims=True)
-        errors.append(np.abs(block @ np.column_stack([white[ahead], draws[ahead]])))
-    absolute = np.concatenate(errors)
-    coverage = []
-    for level in _ROLLING_LEVELS:
-        shares = (absolute <= stats.norm.ppf((1 + level) / 2)).mean(0)
-        own, drawn = float(shares[0]), shares[1:]
-        tails = [(1 + np.sum(side)) / (1 + _DRAWS) for side in (drawn <= own, drawn >= own)]
-        lower, upper = map(float, np.quantile(drawn, [0.025, 0.975]))
-        coverage.append(Coverage(level, own, lower, upper, float(min(1.0, 2 * min(tails)))))
-    return RollingForecasts(horizon, len(origins), tuple(coverage))

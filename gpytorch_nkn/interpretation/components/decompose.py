@@ -216,7 +216,7 @@ def _ordered(
         return ((leveled - heldout[:, order].sum(1)) * scale).abs()
 
     order: list[int] = []
-    errors: list[list[float]] = []
+    errors: list[float] = []
     explained: list[float] = []
     variance = targets.square().mean(-1)
     varies = variance > gp.targets.square().mean(-1) * torch.finfo(targets.dtype).eps ** 2
@@ -229,18 +229,16 @@ def _ordered(
         else:
             means = [float(misses([*order, place])[0].mean()) for place in waiting]
             order.append(waiting[int(np.argmin(means))])
-        errors.append(misses(order).flatten(1).mean(-1).tolist())
+        errors.append(float(misses(order)[0].mean()))
         left = (targets - centered[order].sum(0)).square().mean(-1) / variance
         explained.append(float(torch.where(varies, 1 - left, 0.0).mean()))
-    by_block, by_point = np.array(errors).T
     whole = misses(order)
     without = [misses([other for other in order if other != place]) for place in order]
     negligible = [not any(map(_falls, before, whole)) for before in without]
     return Decomposition(
         components=tuple(parts[place] for place in order),
         explained=np.array(explained),
-        errors=by_block,
-        point_errors=by_point,
+        errors=np.array(errors),
         shares=shares[order],
         negligible=np.array(negligible),
         gp=gp,

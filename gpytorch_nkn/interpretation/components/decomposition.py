@@ -82,8 +82,6 @@ class Decomposition:
         explained: Share of the variance of the targets that the first j components explain, ``J``.
         errors: Cross-validated mean absolute error of the first j components, ``J``, in units of
             the targets (averaged over outputs).
-        point_errors: The same for single held-out points, ``J``, which tell of what forgets too
-            soon to predict a block.
         shares: Share of each component in the variance of the posterior mean at the training
             inputs, ``J``: its covariance with the whole; they add up to one.
         negligible: Components without which held-out blocks and held-out points are predicted as
@@ -96,7 +94,6 @@ class Decomposition:
     components: tuple[Component, ...]
     explained: np.ndarray
     errors: np.ndarray
-    point_errors: np.ndarray
     shares: np.ndarray
     negligible: np.ndarray
     gp: FittedGP

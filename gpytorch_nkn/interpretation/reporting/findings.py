@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpytorch_nkn import plotting
-from gpytorch_nkn.interpretation.checks import LeaveOneOut, ResidualChecks, RollingForecasts
+from gpytorch_nkn.interpretation.checks import LeaveOneOut, ResidualChecks
 from gpytorch_nkn.interpretation.components import ComponentCurve, Decomposition
 from gpytorch_nkn.interpretation.effects import Effects
 from gpytorch_nkn.interpretation.expansion import Expansion
@@ -85,7 +85,6 @@ class Report(Findings):
     effects: Effects | None  #: of the input columns; None for one
     residual_checks: ResidualChecks
     left_out: LeaveOneOut  #: leave-one-out calibration
-    rolling: RollingForecasts | None  #: None for several input columns or few points
     decomposition: Decomposition
 
     @property
@@ -95,12 +94,11 @@ class Report(Findings):
 
     @property
     def checks(self) -> list[str]:
-        """Sentences on residuals, held-out points and earlier forecasts."""
+        """Sentences on residuals and held-out points."""
         gp = self.decomposition.gp
         if float(gp.noise.mean()) < _NO_NOISE * float(gp.targets.var(correction=0)):
             return [say("no_noise")]
-        rolling = [] if self.rolling is None else self.rolling.sentences()
-        return [*self.residual_checks.sentences(), *self.left_out.sentences(), *rolling]
+        return [*self.residual_checks.sentences(), *self.left_out.sentences()]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but curves and samples, as plain values for JSON.
@@ -132,7 +130,6 @@ class Report(Findings):
                 "effects": None if self.effects is None else self.effects.to_dict(),
                 "residual_checks": self.residual_checks.to_dict(),
                 "leave_one_out": self.left_out.to_dict(),
-                "rolling_forecasts": None if self.rolling is None else self.rolling.to_dict(),
             }
         )
 

@@ -13,10 +13,8 @@ from torch import Tensor
 from gpytorch_nkn.fit import progress_bar, warn_of_size
 from gpytorch_nkn.interpretation.checks import (
     ResidualChecks,
-    RollingForecasts,
     check_residuals,
     leave_one_out,
-    rolling_forecasts,
 )
 from gpytorch_nkn.interpretation.components import (
     Z95,
@@ -43,7 +41,6 @@ from gpytorch_nkn.interpretation.units import (
     length_text,
     percent,
 )
-from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = ["report"]
 
@@ -127,12 +124,11 @@ def report(
         noisy = gp.covariance + torch.diag_embed(gp.noise)
         left_out = leave_one_out(noisy, gp.targets - gp.mean)
         bar.update()
-        influence = rolling = fit = forecast = None
+        influence = fit = forecast = None
         if gp.inputs.size(-1) > 1:
             influence = effects(model, max_effects=_EFFECTS, seed=seed, columns=gp.units.names)
         if gp.is_series:
             x, y, sections, fit, forecast = _series(split, length, ahead, seed)
-            rolling = _roll(gp, length, seed)
         else:
             titles = [title_of(component, gp.units) for component in split.components]
             sections = [_section(split, n, Description(t, ()), None) for n, t in enumerate(titles)]
@@ -151,7 +147,6 @@ def report(
         effects=influence,
         residual_checks=residual_checks,
         left_out=left_out,
-        rolling=rolling,
         decomposition=split,
     )
 
@@ -248,25 +243,6 @@ def _check_residuals(split: Decomposition, seed: int) -> ResidualChecks:
         covariance.double().cpu().numpy(),
         gp.noise.double().cpu().numpy(),
         seed=seed,
-    )
-
-
-def _roll(gp: FittedGP, length: float | None, seed: int) -> RollingForecasts | None:
-    """Forecasts as far ahead as the series is continued."""
-    geometry = Geometry.of(gp.time)
-    ahead = 0.1 * geometry.span if length is None else length
-    order = gp.inputs[:, 0].argsort(stable=True)
-    if bool((order.diff() > 0).all()):
-        factor = gp.posterior.factor
-    else:
-        noisy = (gp.covariance + torch.diag_embed(gp.noise))[order][:, order]
-        factor = ExactPosterior(noisy, gp.targets[order]).factor
-    residual = (gp.targets - gp.mean)[order]
-    return rolling_forecasts(
-        factor.tril().double().cpu().numpy(),
-        residual.double().cpu().numpy() / gp.spread,
-        round(ahead / geometry.step),
-        seed,
     )
 
 

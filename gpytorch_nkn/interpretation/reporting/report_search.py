@@ -41,7 +41,6 @@ _NAMED = 6  # columns of a point that are told
 _CANDIDATES = 4  # next points that are told
 _FEW = 8  # different whole numbers of a column that are taken themselves
 _ROUNDING = 1e-4  # of the range of the values
-_LUCK = 0.01  # of what the best is better by than the median
 _CHANCE = 0.1  # of the variance of left-out values, below which little is predicted
 
 
@@ -58,7 +57,6 @@ def report_search(
     outcome: str = "value",
     columns: Sequence[str] | None = None,
     categories: Mapping[str, Sequence[str] | Mapping[float, str]] | None = None,
-    labels: Sequence[str] | None = None,
     y_offset: float = 0.0,
     y_scale: float = 1.0,
     title: str = "How the search goes",
@@ -85,7 +83,6 @@ def report_search(
         categories: Names of the codes 0, 1, ... of columns that hold categories, by the names of
             these columns, such as ``{"kernel": ["linear", "rbf"]}``, or of other codes:
             ``{"size": {1.5: "32", 1.8: "64"}}``.
-        labels: What the evaluations ``N`` are called, such as ``"trial 3"``; default: by number.
         y_offset: Of the values, see ``y_scale``.
         y_scale: Values are ``y_offset + y_scale * y`` for outcomes ``y`` of the model: the standard
             deviation (and ``y_offset`` the mean) by which they were standardised.
@@ -193,7 +190,6 @@ def report_search(
         effects=influence,
         slices=tuple(slices),
     )
-    names = _labels(labels, len(values))
     at = _Places(units, (x % 1 == 0).all(0), 0.1 * (ends[1] - ends[0]))
     skill = _skill(values, left_out.mean)
     learned = []
@@ -201,8 +197,7 @@ def report_search(
         doubts = [say("doubt", how=_no_better(skill))] if skill < _CHANCE else []
         learned = [*doubts, *describe_effects(influence, units, lowest_first=not maximize)]
     summary = (
-        *_reached(made, names, at),
-        *_after_noise(made, beliefs, names, at),
+        *_reached(made, at),
         *_next(made, beliefs, at),
         *_structures(model, made.structures),
         *learned,
@@ -260,15 +255,6 @@ def _points(name: str, given: Any, shape: str) -> np.ndarray:
             + (" with values that are not finite." if not np.isfinite(points).all() else ".")
         )
     return points
-
-
-def _labels(given: Sequence[str] | None, number: int) -> list[str]:
-    """What evaluations are called."""
-    if given is None:
-        return [f"evaluation {place + 1}" for place in range(number)]
-    if isinstance(given, str) or len(given) != number:
-        raise ValueError(f"labels must be {number} names, got {given!r}.")
-    return [f"{label} (evaluation {place})" for place, label in enumerate(given, 1)]
 
 
 def _skill(values: np.ndarray, left_out: np.ndarray) -> float:
@@ -388,7 +374,7 @@ def _believed(model: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.sqrt(variance.clip(0))
 
 
-def _reached(made: SearchReport, names: Sequence[str], at: _Places) -> list[str]:
+def _reached(made: SearchReport, at: _Places) -> list[str]:
     values, kept, best = made.values, made.feasible, made.best
     number, initial = len(values), made.num_initial
     # a single outlier does not hide the differences of the others
@@ -399,7 +385,7 @@ def _reached(made: SearchReport, names: Sequence[str], at: _Places) -> list[str]
             number=number,
             initial=initial,
             kept=int(kept.sum()),
-            name=names[best],
+            name=f"evaluation {best + 1}",
             extreme="highest" if made.maximize else "lowest",
             outcome=made.outcome,
             value=_value_text(values[best], spread),
@@ -423,32 +409,6 @@ def _reached(made: SearchReport, names: Sequence[str], at: _Places) -> list[str]
 def _value_text(value: float, spread: float) -> str:
     """A value with two digits of its own, however small it is beside the differences."""
     return rounded(value, max(min(spread, abs(value)), _ROUNDING**2 * spread))
-
-
-def _after_noise(
-    made: SearchReport,
-    beliefs: tuple[np.ndarray, np.ndarray],
-    names: Sequence[str],
-    at: _Places,
-) -> list[str]:
-    """Which evaluation the model thinks best, where it takes the best value for luck."""
-    values, best, sign = made.values, made.best, 1 if made.maximize else -1
-    mean, std = (part[: len(values)] for part in beliefs)
-    likely = _best_of(sign * mean, made.feasible)
-    reached = abs(values[best] - np.median(values)) or np.ptp(values)
-    if abs(mean[likely] - mean[best]) <= _LUCK * reached:
-        return []
-    return [
-        say(
-            "after_noise",
-            less=sign * (values[best] - mean[best]) > 0,
-            value=expectation(mean[best], std[best]),
-            name=names[best],
-            other=names[likely],
-            other_value=expectation(mean[likely], std[likely]),
-            where=at.text(made.x[likely]),
-        )
-    ]
 
 
 @dataclass(frozen=True)

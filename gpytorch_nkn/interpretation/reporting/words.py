@@ -39,8 +39,7 @@ _STRAIGHT = 0.99  # share of a trend's variance that a straight line explains
 _TURN = 0.05  # of a curve's range, by which it goes back where it turns
 _BENT = 1.5  # ratio of the changes in the two halves of a trend that gets steeper or flatter
 _FLAT = 0.02  # standard deviations of the targets, below which a trend is a level
-_GROWTH = 1.5  # ratio of the amplitudes of the last and first third
-_FEW = 4  # points of a third without an amplitude; columns that are named one by one
+_FEW = 4  # points of a window that are described by themselves; columns named one by one
 _EXACT = 2.0  # spans over which a cycle keeps its shape
 _WALK = 0.05  # standard deviation of a walk over that of the trend, to be named
 _ALONE = 0.25  # steps within which the correlation has fallen
@@ -51,7 +50,7 @@ class Description:
     """A component in words.
 
     Attributes:
-        title: A few words, such as "A yearly cycle whose amplitude grows".
+        title: A few words, such as "A yearly cycle".
         sentences: What it does, and what its forecast does.
     """
 
@@ -77,9 +76,9 @@ def describe_component(
     if role is not None and role.is_window and kind != "other":
         return _in_window(component, role, x, mean, targets_std, geometry, units)
     if kind == "cycle":
-        return _cycle(component, x, mean, geometry, units)
+        return _cycle(component, mean, geometry, units)
     if kind == "variation":
-        return _variation(component, x, mean, geometry, units)
+        return _variation(component, mean, geometry, units)
     if component.has_mean:
         trend = _trend(x, mean, targets_std, units)
         return replace(trend, sentences=(*trend.sentences, *_wandering(component, units)))
@@ -241,11 +240,6 @@ def _trend(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) ->
             (say("straight", goes=goes, start=start, end=end, rate=rate, unit=unit),),
         )
     turns = _turns(mean, _TURN * change)
-    if len(turns) == 1:
-        middle = _level(mean[turns[0]], mean, change, units)
-        first, then = ("rises", "falls") if mean[turns[0]] > mean[0] else ("falls", "rises")
-        sentence = say("turning", first=first, start=start, middle=middle, then=then, end=end)
-        return Description(f"A trend that {first}, then {then}", (sentence,))
     if turns:
         sentence = say("moving", low=low, high=high, start=start, end=end)
         return Description("A trend that rises and falls", (sentence,))
@@ -282,79 +276,52 @@ def _wandering(component: Component, units: Units) -> list[str]:
     return sentences
 
 
-def _cycle(
-    component: Component, x: np.ndarray, mean: np.ndarray, geometry: Geometry, units: Units
-) -> Description:
+def _cycle(component: Component, mean: np.ndarray, geometry: Geometry, units: Units) -> Description:
     assert component.role is not None and component.role.period is not None
-    length, _, polynomial = _lengths(component, geometry)
+    length, _ = _lengths(component, geometry)
     scale = float(units.x_scale[0])
     period = component.role.period * scale
     text, named = length_text(period, units.x_unit), period_name(period, units.x_unit)
-    # over few cycles the amplitude of each third depends on the phase
-    growth, size = _growth(x, mean, 0.0 if polynomial > 0.5 else period, units)
     exact = length >= _EXACT * geometry.span
     name = f"{named} cycle" if named else f"cycle with a period of {text}"
     article = "An approximate" if not exact else "An" if name.startswith("hourly") else "A"
-    title = f"{article} {name}" + (f" whose amplitude {growth}" if growth else "")
-    sentences = [say("cycle", period=text, size=size)]
+    sentences = [say("cycle", period=text, size=spread_text(mean.std(), units))]
     if not exact:
         speed = "from one cycle to the next" if length < 2 * component.role.period else "slowly"
         own = length_text(length * scale, units.x_unit)
         sentences.append(say("fading_cycle", speed=speed, length=own))
-    return Description(title, tuple(sentences))
+    return Description(f"{article} {name}", tuple(sentences))
 
 
 def _variation(
-    component: Component, x: np.ndarray, mean: np.ndarray, geometry: Geometry, units: Units
+    component: Component, mean: np.ndarray, geometry: Geometry, units: Units
 ) -> Description:
-    _, own, _ = _lengths(component, geometry)
-    length = own * float(units.x_scale[0])
-    growth, size = _growth(x, mean, length, units)
-    change = f" whose amplitude {growth}" if growth else ""
+    _, own = _lengths(component, geometry)
+    size = spread_text(mean.std(), units)
     if own <= _ALONE * geometry.step:
         alone = say("single_points", size=size), "It predicts next to nothing."
-        return Description(f"A variation from point to point{change}", alone)
-    text = length_text(length, units.x_unit)
+        return Description("A variation from point to point", alone)
+    text = length_text(own * float(units.x_scale[0]), units.x_unit)
     sentences = [say("variation", length=text, size=size)]
     fading = [any(role_of(f) == "smooth" for f in term.factors) for term in component.terms]
     shares = [term.mean_share() for term in component.terms]
     if np.dot(fading, shares) > 0.5 * sum(shares):  # a long period would come back
         sentences.append(say("fades", length=text))
-    return Description(f"A smooth variation without a period{change}", tuple(sentences))
+    return Description("A smooth variation without a period", tuple(sentences))
 
 
-def _lengths(component: Component, geometry: Geometry) -> tuple[float, float, float]:
-    """Median length and relative length of the terms, and the share of polynomial amplitudes.
+def _lengths(component: Component, geometry: Geometry) -> tuple[float, float]:
+    """Median length and relative length of the terms.
 
     Lengths are in units of the kernel; the terms count by their shares.
     """
     shares = np.array([term.mean_share() for term in component.terms])
     if not shares.sum() > 0:
-        return math.inf, math.inf, 0.0
+        return math.inf, math.inf
     behaviours = behaviours_of(component.terms, geometry)
     length = _weighted_median([b.length for b in behaviours], shares)
     relative = _weighted_median([b.relative_length for b in behaviours], shares)
-    return length, relative, float(shares @ [b.degree > 0 for b in behaviours] / shares.sum())
-
-
-def _growth(x: np.ndarray, mean: np.ndarray, length: float, units: Units) -> tuple[str, str]:
-    """How the amplitude of a part that repeats over a length changes, and its size in words."""
-    overall = "", say("amplitude", value=spread_text(mean.std(), units))
-    edges = np.linspace(x[0], x[-1], 4)
-    parts = [mean[(x >= low) & (x <= high)] for low, high in zip(edges, edges[1:], strict=False)]
-    if length > edges[1] - edges[0] or min(part.size for part in parts) < _FEW:
-        return overall
-    first, middle, last = (float(part.std()) for part in parts)
-    if first <= 0 or last <= 0:
-        return overall
-    start, end = spread_text(first, units), spread_text(last, units)
-    if units.link is None and units.y_unit:
-        start = start.removesuffix(f" {units.y_unit}")
-    if last > _GROWTH * first and first <= 1.1 * middle and middle <= 1.1 * last:
-        return "grows", say("changing", how="grows", start=start, end=end)
-    if first > _GROWTH * last and last <= 1.1 * middle and middle <= 1.1 * first:
-        return "shrinks", say("changing", how="shrinks", start=start, end=end)
-    return overall
+    return length, relative
 
 
 def _turns(values: np.ndarray, tolerance: float) -> list[int]:

@@ -212,20 +212,6 @@ def test_smallest_and_constant_data(y, step):
     json.dumps(known(y, np.arange(len(y)) ** step, draws=1).to_dict(), allow_nan=False)
 
 
-def sentence_at(p_value):
-    check = known(np.random.default_rng(21).standard_normal(12), np.arange(12.0)).autocorrelation
-    return type(check)(**(check.__dict__ | {"p_value": p_value})).sentence()
-
-
-def test_verdicts_change_at_their_thresholds():
-    assert sentence_at(0.05) == "The residuals show no autocorrelation beyond noise (p = 0.050)."
-    assert sentence_at(0.41) == "The residuals show no autocorrelation beyond noise (p = 0.41)."
-    assert sentence_at(0.049).startswith("There are signs that the residuals are autocorrelated")
-    assert sentence_at(0.01).endswith("more than noise would be (p = 0.010).")
-    assert sentence_at(0.002).startswith("The residuals are autocorrelated at lag ")
-    assert sentence_at(0.002).endswith("would be (p = 0.002): the model misses structure.")
-
-
 def gp_sample(n=40, noise=0.2, seed=22):
     rng = np.random.default_rng(seed)
     x = np.sort(rng.uniform(0, 8, n))
@@ -290,21 +276,15 @@ GOOD = {
 @pytest.mark.parametrize(
     ("wrong", "error", "match"),
     [
-        ({"x": np.arange(5.0)}, ValueError, r"x must have shape \(4,\), got \(5,\)"),
         ({"x": np.zeros(4)}, ValueError, r"different times, got 4 times 0\.0"),
         ({"x": np.arange(4).astype("M8[D]")}, TypeError, r"x must hold real .* datetime64\[D\]"),
         ({"y": np.array([1, 2, np.nan, 3])}, ValueError, "y must be finite, got 1 NaN"),
         ({"y": np.ones((4, 1))}, ValueError, r"y must be a vector .* got shape \(4, 1\)"),
-        ({"y": np.ones(2)}, ValueError, r"at least 3 numbers, got shape \(2,\)"),
         ({"mean": np.ones(3)}, ValueError, r"mean must have shape \(4,\), got \(3,\)"),
-        ({"mean": np.full(4, np.inf)}, ValueError, "mean must be finite, got 4"),
-        ({"covariance": np.eye(3)}, ValueError, r"shape \(4, 4\), got \(3, 3\)"),
         ({"covariance": -np.eye(4)}, ValueError, "positive semi-definite, got one with"),
         ({"covariance": np.triu(np.ones((4, 4)))}, ValueError, "symmetric, got .* differ by 1"),
         ({"noise": 0.0}, ValueError, r"noise must be positive, got 0\.0"),
-        ({"noise": [1, 1, -2, 1]}, ValueError, r"noise must be positive, got -2\.0"),
         ({"noise": np.ones(3)}, ValueError, r"noise must be one number .* got \(3,\)"),
-        ({"noise": math.nan}, ValueError, "noise must be finite"),
         ({"draws": 0}, ValueError, "draws must be at least 1, got 0"),
         ({"draws": 1.5}, TypeError, "'float' object cannot be interpreted as an integer"),
     ],
@@ -317,11 +297,8 @@ def test_bad_input_is_named(wrong, error, match):
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ((np.eye(3), np.ones(4)), r"covariance must have shape \(4, 4\), got \(3, 3\)"),
-        ((np.eye(2), np.ones(2)), r"residual must be .* got shape \(2,\)"),
         ((np.ones((3, 3)) - 2 * np.eye(3), np.ones(3)), "positive definite, got .* the noise"),
         ((np.eye(3), np.array([1, np.nan, 2])), "residual must be finite, got 1"),
-        ((np.full((3, 3), np.nan), np.ones(3)), "covariance must be finite, got 9"),
         ((np.eye(3), np.ones(3), np.ones(4)), r"y must have shape \(3,\), got \(4,\)"),
     ],
 )

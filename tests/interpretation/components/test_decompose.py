@@ -361,22 +361,6 @@ def left_out_parts(model, decomposition):
     return left_out, predict(everything, everything)
 
 
-def test_left_out_blocks_against_refits():
-    model = series_model()
-    decomposition = decompose(model)
-    solver = decomposition.gp.posterior
-    x, y = model.train_inputs[0], model.train_targets
-    blocks = [torch.as_tensor(block) for block in blocks_of(x)]
-    solved = solver.alpha_without(blocks)
-    covariance = model.covar_module(x).to_dense().detach()
-    for number, block in enumerate(blocks):
-        kept = torch.tensor([i for i in range(36) if i not in set(block.tolist())])
-        noisy = covariance[kept][:, kept] + 0.05 * torch.eye(len(kept))
-        expected = torch.zeros(36)
-        expected[kept] = torch.linalg.solve(noisy, y[kept] - 0.8)
-        torch.testing.assert_close(solved[:, number], expected, rtol=1e-7, atol=1e-8)
-
-
 def test_order_and_numbers_against_brute_force():
     model = series_model()
     decomposition = decompose(model)
@@ -403,16 +387,6 @@ def test_order_and_numbers_against_brute_force():
     whole = centered.sum(0)
     shares = (centered * whole).mean(-1) / whole.square().mean()
     np.testing.assert_allclose(decomposition.shares, shares.numpy(), rtol=1e-8, atol=1e-10)
-
-
-def test_components_that_explain_nothing_are_marked():
-    kernel = series_kernel()
-    kernel.kernels[2].outputscale = 1e-8
-    decomposition = decompose(series_model(kernel=kernel))
-    marks = dict(
-        zip([c.name for c in decomposition.components], decomposition.negligible, strict=True)
-    )
-    assert marks == {"trend": False, "cycle of 1.50": False, "smooth variation": True}
 
 
 # --- what stays as it was, and errors ----------------------------------------------------------
@@ -442,10 +416,6 @@ def test_errors():
     model = series_model()
     with pytest.raises(ValueError, match="by must be one of 'auto', 'role'.*got 'period'"):
         decompose(model, by="period")
-    with pytest.raises(ValueError, match="max_components must be at least 2, got 1"):
-        decompose(model, max_components=1)
-    with pytest.raises(ValueError, match="max_terms must be at least 1, got 0"):
-        decompose(model, max_terms=0)
     x, y, _ = columns_data()
     with pytest.raises(ValueError, match="by='role' is for one input column, got 3"):
         decompose(SingleTaskGP(x, y), by="role")

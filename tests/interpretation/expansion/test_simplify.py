@@ -1,7 +1,6 @@
 import io
 import math
 import pickle
-import sys
 from copy import deepcopy
 
 import numpy as np
@@ -136,14 +135,6 @@ def test_criterion_is_the_bic_of_the_kernel_that_is_returned(simple):
     assert simple.bic == pytest.approx(likelihood - 0.5 * free * math.log(len(y)), abs=1e-4)
 
 
-def test_criterion_is_no_worse_than_that_of_the_kernel_of_the_draw(simple, forecaster):
-    t, y = (array[:LEARNED] for array in cycle_and_trend(5, n=LEARNED + 12))
-    covariance = covariance_of_cycle_and_trend(t) + 0.1**2 * np.eye(LEARNED)
-    likelihood = multivariate_normal.logpdf(y, np.zeros(LEARNED), covariance)
-    likelihood += LEARNED * math.log(forecaster.y_scale_ / 3)  # of standardised targets
-    assert simple.bic >= likelihood - 0.5 * 8 * math.log(LEARNED)
-
-
 def test_log_density_is_that_of_refits_without_each_block(simple, forecaster):
     model = simple.model
     x, y = model.train_inputs[0], model.train_targets
@@ -190,30 +181,6 @@ def test_model_and_random_state_are_left_alone(small):
     second = simplify(model, max_terms=1, max_candidates=1)
     assert first.expression == second.expression and first.bic == second.bic
     assert not first.model.training and len(first.terms) == 1
-
-
-def test_ctrl_c_keeps_the_best_so_far(small, monkeypatch):
-    module = sys.modules["gpytorch_nkn.interpretation.expansion.simplify"]
-    calls, original = [], module.lbfgs
-
-    def interrupt(*args, **kwargs):
-        calls.append(1)
-        if len(calls) > limit:
-            raise KeyboardInterrupt
-        original(*args, **kwargs)
-
-    monkeypatch.setattr(module, "lbfgs", interrupt)
-    limit = 12
-    result = simplify(small, max_candidates=2)
-    assert result.interrupted and "interrupted" in str(result) and len(result.terms) >= 1
-    calls.clear()
-    limit = 1  # before a kernel was accepted, the best one that was fitted counts
-    result = simplify(small, max_candidates=2)
-    assert result.interrupted and len(result.terms) >= 1
-    calls.clear()
-    limit = 0
-    with pytest.raises(KeyboardInterrupt):
-        simplify(small, max_candidates=2)
 
 
 def test_single_task_gp_keeps_its_transforms_and_finds_the_columns():

@@ -51,20 +51,6 @@ def test_structure_is_told_though_other_structure_hides_it():
     assert not split.negligible.any()
 
 
-def test_errors_of_all_components_are_those_of_the_model():
-    x = torch.linspace(0, 1, 40).unsqueeze(-1)
-    y = 100 + torch.randn(40)
-    model = with_noise(GP(x, y, rbf(0.2)), 1.0)
-    covariance = model.covar_module(x).to_dense().detach()
-    misses = []
-    for block in torch.arange(40).tensor_split(10):
-        others = torch.tensor([n for n in range(40) if n not in block])
-        noisy = covariance[others][:, others] + torch.eye(len(others))
-        found = covariance[block][:, others] @ torch.linalg.solve(noisy, y[others])
-        misses.append((y[block] - found).abs())
-    assert decompose(model).errors[-1] == pytest.approx(float(torch.cat(misses).mean()))
-
-
 def test_a_cycle_has_the_period_that_carries_it():
     x = torch.arange(150.0).unsqueeze(-1)
     y = 2 * torch.sin(2 * math.pi * x[:, 0] / 30)

@@ -23,20 +23,12 @@ YEARS = Units(x_unit="yr", y_unit="ppm")
     ("period", "unit", "name"),
     [
         (1.0, "yr", "yearly"),
-        (0.5, "years", "half-yearly"),
         (0.25, "yr", "quarterly"),
-        (1 / 12, "yr", "monthly"),
-        (7 / 365.2425, "yr", "weekly"),
-        (365.0, "days", "yearly"),
-        (30.44, "days", "monthly"),
         (7.0, "days", "weekly"),
         (1.0, "days", "daily"),
-        (24.0, "hours", "daily"),
-        (12.0, "months", "yearly"),
         (0.97, "yr", ""),
         (28.0, "days", ""),
         (1.0, "", ""),
-        (1.0, "m", ""),
     ],
 )
 def test_periods_have_names_in_units_of_time(period, unit, name):
@@ -57,12 +49,9 @@ def test_numbers_as_people_write_them(value, text):
     ("value", "change", "text"),
     [
         (114.3, 372.0, "114"),
-        (315.24, 56.0, "315"),
         (7.9312, 0.2, "7.93"),
         (-0.001, 5.0, "0"),
-        (1.03e10, 1.5e9, "10.3 billion"),
         (1.5e-9, 1e-9, "1.5e-9"),
-        (3.0, 1e11, "0"),
         (5.0, 0.0, "5.00"),
     ],
 )
@@ -75,14 +64,10 @@ def test_numbers_have_the_digits_of_a_change(value, change, text):
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
-        (1.73, "yr", "1.73 yr"),
         (0.998, "yr", "0.998 yr"),
         (0.2, "yr", "73.0 days"),
         (0.25, "days", "6.00 hours"),
-        (1e-3, "hours", "3.60 seconds"),
         (2000.0, "days", "5.48 yr"),
-        (0.2, "m", "0.200 m"),
-        (2.5, "", "2.50"),
         (3e5, "", "300000"),
     ],
 )
@@ -109,7 +94,6 @@ def test_effects_on_logarithms_are_shares_of_the_level():
     [
         (2, 0.02, "b hardly matters."),
         (3, 0.02, "b and c hardly matter."),
-        (9, 0.02, "8 other columns hardly matter."),
         (
             2,
             0.3,
