@@ -11,6 +11,8 @@ from gpytorch.utils.memoize import cached
 from linear_operator import to_dense, to_linear_operator
 from torch import Tensor
 
+from gpytorch_nkn.linalg import DelayedMatrix
+
 __all__ = ["BatchPredictionStrategy"]
 
 
@@ -71,6 +73,9 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
             test_train_covar: Those with the training inputs, ``... x K x q x n``.
         """
         first, inverse = self.first, self.inverse
+        if isinstance(test_test_covar, DelayedMatrix):  # which GPyTorch evaluates up to 4,096 rows
+            covariance = self.exact_predictive_covar(test_test_covar, test_train_covar)
+            return self.exact_predictive_mean(test_mean, test_train_covar), covariance
         if first is None or inverse is None or test_train_covar.size(-3) != len(first):
             return super().exact_prediction(test_mean, test_test_covar, test_train_covar)
         own, cross = to_dense(test_test_covar), to_dense(test_train_covar)
