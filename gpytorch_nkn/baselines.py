@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,16 +68,12 @@ def rbf_forecast(
     *,
     restarts: int = 5,
     seed: int = 0,
-    budget: float | None = None,
 ) -> GaussianForecast:
-    """Forecast of an exact GP with a constant mean and a scaled RBF kernel.
+    """As :func:`gp_forecast` with a scaled RBF kernel.
 
     Lengthscales start log-uniformly between one step and the span of the inputs.
-
-    Args:
-        x, y, x_new, restarts, seed, budget: As in :func:`gp_forecast`.
     """
-    return gp_forecast(_make_rbf, x, y, x_new, restarts=restarts, seed=seed, budget=budget)
+    return gp_forecast(_make_rbf, x, y, x_new, restarts=restarts, seed=seed)
 
 
 def gp_forecast(
@@ -90,7 +84,6 @@ def gp_forecast(
     *,
     restarts: int = 5,
     seed: int = 0,
-    budget: float | None = None,
 ) -> GaussianForecast:
     """Forecast of an exact GP with a constant mean, fitted by maximum likelihood.
 
@@ -105,12 +98,6 @@ def gp_forecast(
         x_new: Inputs ``M`` of the forecast.
         restarts: Number of runs.
         seed: Seed of the generator.
-        budget: Wall time in seconds, after which runs end; None for no limit.
-
-    Raises:
-        ValueError: There is no run, or x, y and x_new are not finite vectors, the first
-            two of one length.
-        RuntimeError: Every run broke down.
     """
     (x, y), new = _vectors(x, y), _new_inputs(x_new)
     if restarts < 1:
@@ -119,14 +106,9 @@ def gp_forecast(
     train_x = torch.from_numpy((x - x.mean()) / x_scale).unsqueeze(-1)  # N x 1
     train_y = torch.from_numpy((y - y.mean()) / y_scale)
     rng = np.random.default_rng(seed)
-    end = math.inf if budget is None else time.monotonic() + budget
     runs: list[tuple[GPyTorchModel, float]] = []
-    for number in range(restarts):
-        left = end - time.monotonic()
-        if left <= 0 and runs:
-            break
-        part = None if budget is None else left / (restarts - number)
-        run = _fit(make_kernel, train_x, train_y, rng, part)
+    for _ in range(restarts):
+        run = _fit(make_kernel, train_x, train_y, rng)
         runs += [] if run is None else [run]
     if not runs:
         raise RuntimeError(f"None of {restarts} runs could be fitted.")
@@ -139,11 +121,7 @@ def gp_forecast(
 
 
 def _fit(
-    make_kernel: MakeKernel,
-    x: Tensor,
-    y: Tensor,
-    rng: np.random.Generator,
-    seconds: float | None,
+    make_kernel: MakeKernel, x: Tensor, y: Tensor, rng: np.random.Generator
 ) -> tuple[GPyTorchModel, float] | None:
     from botorch.models import SingleTaskGP  # changes GPyTorch's settings when imported
     from botorch.optim.fit import fit_gpytorch_mll_scipy
@@ -160,7 +138,6 @@ def _fit(
             result = fit_gpytorch_mll_scipy(
                 ExactMarginalLogLikelihood(model.likelihood, model.to(x)),
                 options={"maxiter": 500},
-                timeout_sec=seconds,
             )
         except (NanError, NotPSDError):
             return None
@@ -193,9 +170,6 @@ def seasonal_naive_forecast(x: np.ndarray, y: np.ndarray, x_new: np.ndarray) -> 
         x: Inputs ``N``.
         y: Targets ``N``.
         x_new: Inputs ``M`` of the forecast.
-
-    Raises:
-        ValueError: x, y and x_new are not finite vectors, the first two of one length.
 
     Reference: Hyndman and Athanasopoulos (2021), Forecasting: Principles and Practice, 5.5.
     """
@@ -267,9 +241,6 @@ def regular_steps(x: np.ndarray) -> tuple[float, float, np.ndarray | None]:
 
     Args:
         x: Sorted inputs ``N``, which may repeat.
-
-    Raises:
-        ValueError: ``x`` is no finite vector, or empty.
     """
     x, _ = _vectors(x, x)
     different = np.unique(x)

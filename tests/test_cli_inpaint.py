@@ -153,8 +153,6 @@ def test_options_reach_the_function(run, save, inpaint, mask_file):
     settings = json.loads((out / "summary.json").read_text())["settings"]
     assert settings["kernel"] == "rbf" and settings["shared"] is False
     assert settings["mask"] == str(mask_file)
-    code, printed, _ = run(path, "--shared", "--separate")
-    assert code == 2 and "not allowed with" in printed.err
 
 
 def test_transparent_pixels_are_missing_without_a_mask(run, save, inpaint, mask_file):

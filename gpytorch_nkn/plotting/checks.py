@@ -122,9 +122,7 @@ def plot_periodogram(
     return ax
 
 
-def plot_calibration(
-    ax: Axes, levels: ArrayLike, coverage: ArrayLike, *, num_points: int | None = None
-) -> Axes:
+def plot_calibration(ax: Axes, levels: ArrayLike, coverage: ArrayLike, *, num_points: int) -> Axes:
     """Draw the share of observations inside central intervals against their probability.
 
     Args:
@@ -133,8 +131,7 @@ def plot_calibration(
         coverage: Shares ``L`` of the observations inside.
         num_points: Number of observations; it gives the band in which all shares of a calibrated
             model lie with a probability of 95 % (binomial quantiles, Bonferroni's bound) if its
-            errors are independent. Dependent errors, as in a forecast, scatter more. None draws no
-            band.
+            errors are independent. Dependent errors, as in a forecast, scatter more.
 
     Returns:
         The same axes. Shares outside the band are orange diamonds.
@@ -145,20 +142,18 @@ def plot_calibration(
             raise ValueError(
                 f"{name} must lie between 0 and 1, got {values.min():g} to {values.max():g}."
             )
-    lower, upper = np.zeros_like(x), np.ones_like(x)
-    if num_points is not None:
-        if num_points < 1:
-            raise ValueError(f"num_points must be at least 1, got {num_points}.")
-        tail = (1 - _LEVEL) / (2 * x.size)
+    if num_points < 1:
+        raise ValueError(f"num_points must be at least 1, got {num_points}.")
+    tail = (1 - _LEVEL) / (2 * x.size)
 
-        def ends(levels: np.ndarray) -> list[np.ndarray]:
-            quantiles = (binom.ppf(q, num_points, levels) for q in (tail, 1 - tail))
-            return [np.asarray(quantile) / num_points for quantile in quantiles]
+    def ends(levels: np.ndarray) -> list[np.ndarray]:
+        quantiles = (binom.ppf(q, num_points, levels) for q in (tail, 1 - tail))
+        return [np.asarray(quantile) / num_points for quantile in quantiles]
 
-        grid = np.linspace(0, 1, 201)
-        low, high = ends(grid)
-        draw_band(ax, grid, low, high, _LEVEL, color=GRAY)
-        lower, upper = ends(x)
+    grid = np.linspace(0, 1, 201)
+    low, high = ends(grid)
+    draw_band(ax, grid, low, high, _LEVEL, color=GRAY)
+    lower, upper = ends(x)
     ax.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=DASHES, label="calibrated")
     ax.plot(x, observed, color=BLUE, linewidth=1, alpha=0.6)
     _draw_observed(ax, x, observed, lower, upper)

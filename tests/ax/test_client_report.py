@@ -193,8 +193,6 @@ def test_a_report_that_cannot_be_made_is_refused(told, monkeypatch):
     with pytest.raises(ValueError, match=r"one of the objectives \[\], got None"):
         report_client(client)
     client = make_client()
-    with pytest.raises(ValueError, match="at least 3 evaluations, got none"):
-        report_client(client)
     run_trials(client, 2)
     with pytest.raises(ValueError, match="at least 3 evaluations, got 2"):
         report_client(client)

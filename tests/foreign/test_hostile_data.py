@@ -78,7 +78,7 @@ FUNCTIONS = {
         (TIMES, WAVE, TIMES[:5] + 30),
     ),
     baselines.rbf_forecast: (
-        lambda x, y, new: baselines.rbf_forecast(x, y, new, restarts=1, budget=0.02),
+        lambda x, y, new: baselines.rbf_forecast(x, y, new, restarts=1),
         (TIMES[:12], WAVE[:12], TIMES[:5] + 12),
     ),
     metrics.forecast_scores: (

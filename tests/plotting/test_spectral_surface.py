@@ -112,13 +112,6 @@ def test_surface_of_a_mixture_has_its_own_widths_and_correlations(ax):
     np.testing.assert_allclose(values, expected, atol=1e-9)
 
 
-def test_a_stationary_kernel_lies_on_the_diagonal(ax):
-    kernel = NonStationarySpectralKernel(20, 1, stationary=True, features="phi")
-    plot_spectral_surface(ax, kernel)
-    u, v, values = picture(ax)
-    assert values[np.abs(np.subtract.outer(v, u)) > 0.2 * u[-1]].max() < 1e-6 * values.max()
-
-
 def rbf(lengthscale):
     return RBFKernel().initialize(lengthscale=lengthscale)
 

@@ -23,13 +23,10 @@ __all__ = ["find_candidates", "product_key"]
 _SAMPLE = 200  # inputs over which variation is measured
 _GROUPS = 60  # largest groups, among which those that vary most are looked for
 _PERIOD_STEP = math.log(1.1)  # periods closer than this count as one
-_LARGE = 0.02  # share of variation from which on a term without a counterpart is named
 
 
-def find_candidates(
-    gp: FittedGP, count: int, zero_mean: bool
-) -> tuple[tuple[Part, ...], tuple[str, ...]]:
-    """Products that stand for groups of terms, and labels of terms without a counterpart.
+def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ...]:
+    """Products that stand for groups of terms that have a counterpart.
 
     In this order, until there are enough: every different factor alone, the groups themselves,
     products of fewer factors; each by falling variation.
@@ -39,13 +36,11 @@ def find_candidates(
     groups = group_terms(terms, [product_key(term.factors) for term in terms])[:_GROUPS]
     sample = gp.inputs[:: -(-gp.inputs.size(0) // _SAMPLE)]
     diagonals, variations = _variations([group.terms for group in groups], sample)
-    leading, skipped = [], []
+    leading = []
     for place in variations.argsort(descending=True, stable=True).tolist():
         part = _part(groups[place].terms[0], float(diagonals[place]), sample, zero_mean)
         if part is not None:
             leading.append(part)
-        elif float(variations[place]) > _LARGE:
-            skipped.append(groups[place].label)
     if not leading:
         raise ValueError(
             "None of the terms has a counterpart among GPyTorch's kernels; the largest is "
@@ -61,7 +56,7 @@ def find_candidates(
     for part in (*leading, *smaller):
         if len(found) < count:
             found.setdefault(product_key(part.factors), part)
-    return tuple(found.values()), tuple(skipped)
+    return tuple(found.values())
 
 
 def _variations(groups: Sequence[Sequence[Term]], sample: Tensor) -> tuple[Tensor, Tensor]:

@@ -88,13 +88,6 @@ def simplify(
         The kernel, the refitted model, terms and losses. Ctrl-C ends the search with the best
         kernel so far.
 
-    Raises:
-        TypeError: The model is none of these, or its likelihood is not Gaussian; or a number is
-            not an integer.
-        ValueError: An option has no meaning, no term has a counterpart in GPyTorch, or as for
-            :func:`decompose`.
-        NotImplementedError: The model is a batch or has several outputs.
-
     Reference: Duvenaud et al. (2013), Structure Discovery in Nonparametric Regression through
     Compositional Kernel Search, for the criterion.
     """
@@ -105,13 +98,13 @@ def simplify(
             "simplify takes one output without a batch, got targets of shape "
             f"{tuple(gp.targets.shape)} and a kernel of batch shape {tuple(gp.kernel.batch_shape)}."
         )
-    candidates, skipped = find_candidates(gp, max_candidates, zero_mean)
+    candidates = find_candidates(gp, max_candidates, zero_mean)
     session = Session(seed=0, progress=progress)
     with session.bar(None, "simplify", "fit") as bar:
         search = _Search(gp, candidates, bar)
         with session.interruptible(lambda: search.first):
             search.run(max_terms)
-    return _finish(search.best or search.first, gp, skipped, session.interrupted)
+    return _finish(search.best or search.first, gp, session.interrupted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +124,6 @@ class Simplification:
     network_log_density: float  #: that of the given model
     interrupted: bool  #: by Ctrl-C
     noise: float  #: standard deviation in units of the targets
-    skipped: tuple[str, ...]  #: labels of large terms that GPyTorch has no kernels for
     units: Units  #: of the labels
 
     @property
@@ -159,8 +151,6 @@ class Simplification:
             f"{kind}: log predictive density {self.log_density:.3f} nats per point, that of the "
             f"given model {self.network_log_density:.3f}: {change}."
         )
-        if self.skipped:
-            lines.append(f"GPyTorch has no kernel for: {', '.join(self.skipped)}.")
         if self.interrupted:
             lines.append("The search was interrupted; this is the best that it had found.")
         return "\n".join(lines)
@@ -300,9 +290,7 @@ def _nothing() -> None:
     """Callback of the steps."""
 
 
-def _finish(
-    found: _State | None, gp: FittedGP, skipped: tuple[str, ...], interrupted: bool
-) -> Simplification:
+def _finish(found: _State | None, gp: FittedGP, interrupted: bool) -> Simplification:
     assert found is not None
     kernel = stock_sum(found.parts, gp.targets)
     model = copy_model(found.model)
@@ -320,7 +308,6 @@ def _finish(
         network_log_density=_log_density(gp.model, gp),
         interrupted=interrupted,
         noise=float(refitted.noise.mean().sqrt()) * float(gp.units.y_scale),
-        skipped=skipped,
         units=gp.units,
     )
 

@@ -27,9 +27,6 @@ from gpytorch_nkn.interpretation.reporting.page import (
 )
 from gpytorch_nkn.interpretation.reporting.words import describe_effects
 from gpytorch_nkn.interpretation.units import Units, percent
-from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.evaluation import unwrap_scales
-from gpytorch_nkn.layers import Layer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +38,6 @@ _HISTORY = 4  # lengths of the continuation that are shown before it
 _SHOWN_POINTS = 30  # of the data before the continuation, at least
 _WIDE = 60  # characters of a label along the horizontal axis
 _LONG = 24  # characters of a component's name beside its bar
-_WIDEST = 16  # units of a network that can be drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,11 +153,10 @@ class Report(Findings):
             "predicted from all the others."
         )
         figures, title = self._check_figures(), "The kernel, by shares of its diagonal"
-        expression, network = (str(self.expansion),), self._network()
         return [
             *blocks,
             Block("Model checking", self.checks, note, figures=figures, layout="beside"),
-            Block(title, expression, figures=network, layout="wide", is_folded=not is_series),
+            Block(title, (str(self.expansion),), is_folded=not is_series),
         ]
 
     def _overview(self) -> Block:
@@ -285,27 +280,6 @@ class Report(Findings):
         add(checks.periodogram, plotting.plot_periodogram, text, x_label=unit)
         add(checks.qq, plotting.plot_qq, "Quantiles of the residuals against those of the noise")
         return [*figures, calibration_sketch(self.left_out, size)]
-
-    def _network(self) -> tuple[Sketch, ...]:
-        """The network, if it is one and small enough to be drawn."""
-        gp = self.decomposition.gp
-        kernel, _ = unwrap_scales(gp.kernel)
-        if not isinstance(kernel, NeuralKernelNetwork):
-            return ()
-        widths = [layer.out_features for layer in kernel.layers if isinstance(layer, Layer)]
-        widest = max(len(kernel.primitives), *widths)
-        if widest > _WIDEST:
-            return ()
-        names = [literal(name) for name in self.units.names]
-        step = max(1, gp.inputs.size(-2) // 200)
-        return (
-            sketch(
-                "The network, from its primitives on the left to the kernel on the right",
-                lambda ax: plotting.plot_network(ax, gp.kernel, x=gp.inputs[::step], names=names),
-                (8.6, 0.62 * (widest + kernel.skip)),
-                "Each unit with its kernel; lines are as strong as their contribution.",
-            ),
-        )
 
     def _x_label(self) -> str:
         units = self.units

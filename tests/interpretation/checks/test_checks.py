@@ -61,17 +61,6 @@ def test_false_alarms_are_rare_and_p_is_a_half_on_average(check, lengthscale, un
     assert abs(p_values.mean() - 0.5) < 3 / math.sqrt(12 * SETS)
 
 
-def test_p_is_uniform_where_the_function_is_known():
-    rng = np.random.default_rng(2)
-    p_values = {name: [] for name in NAMES}
-    for number in range(SETS):
-        checks = known(rng.standard_normal(20), np.arange(20.0), draws=200, seed=number)
-        for name in NAMES:
-            p_values[name].append(getattr(checks, name).p_value)
-    for name in NAMES:
-        assert stats.kstest(p_values[name], "uniform").pvalue > 0.01, name
-
-
 @pytest.mark.parametrize("uneven", [False, True])
 def test_a_missed_cycle_is_found_with_its_frequency(uneven):
     rng = np.random.default_rng(3)

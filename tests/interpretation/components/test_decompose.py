@@ -318,20 +318,6 @@ def test_samples_have_the_moments_of_the_posterior():
     torch.testing.assert_close(found, covariance, rtol=0, atol=0.08 * float(covariance.max()))
 
 
-def test_batches_of_new_inputs():
-    decomposition = decompose(series_model())
-    x = torch.stack([NEW, NEW + 1, NEW + 2])
-    posterior = decomposition.posterior(x)
-    second = decomposition.posterior(NEW + 1)
-    torch.testing.assert_close(posterior.mean[:, 1], second.mean)
-    torch.testing.assert_close(posterior.total_variance[1], second.total_variance)
-    draws = decomposition.sample(x, 2000)
-    assert draws.shape == (2000, 3, 3, 15)
-    total = draws.sum(1)[:, 1]
-    error = 6 * second.total_variance.amax().sqrt() / math.sqrt(2000)
-    torch.testing.assert_close(total.mean(0), second.total_mean, rtol=0, atol=float(error))
-
-
 # --- order, errors and shares ------------------------------------------------------------------
 
 
@@ -422,8 +408,6 @@ def test_errors():
     with pytest.raises(ValueError, match="outcome transform Log is not affine"):
         decompose(SingleTaskGP(x, y, outcome_transform=Log()))
     decomposition = decompose(model)
-    with pytest.raises(ValueError, match="num_samples must be at least 1, got 0"):
-        decomposition.sample(NEW, 0)
     with pytest.raises(ValueError, match=r"x must be ... x N x 1, got shape \(2, 2\)"):
         decomposition.posterior(torch.ones(2, 2))
 

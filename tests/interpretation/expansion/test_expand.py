@@ -190,7 +190,6 @@ NETWORKS = {
     "complex activation": (complex_activation, 1),
     "spectral components": (spectral_network, 3),
     "deep composite": (deep_composite, 3),
-    "deep composite on columns": (lambda: deep_composite((3, 1, 0)), 4),
     "common kernels": (all_common_kernels, 3),
 }
 
@@ -296,37 +295,6 @@ def test_shares_are_means_of_the_diagonal():
     assert {term.signature: term.weight for term in expansion.terms}["LIN[0]",] == pytest.approx(
         1.4
     )
-
-
-def test_linear_kernels_of_several_columns_become_one_per_column():
-    kernel = ScaleKernel(LinearKernel(ard_num_dims=2)) + LinearKernel(ard_num_dims=2)
-    expansion = check_sum(perturbed(kernel), inputs(2))
-    assert [term.signature for term in expansion.terms].count(("LIN[0]",)) == 1
-    assert len(expansion.terms) == 2
-    x = inputs(2)
-    variance = [
-        (kernel.kernels[0].outputscale * kernel.kernels[0].base_kernel.variance[0, c]).item()
-        + kernel.kernels[1].variance[0, c].item()
-        for c in range(2)
-    ]
-    for term in expansion.terms:
-        (column,) = term.columns
-        torch.testing.assert_close(
-            term.weight * term.kernel(x).to_dense(),
-            variance[column] * x[:, column, None] * x[:, column],
-        )
-
-
-def test_complex_exponentials_become_cosines():
-    kernel = NeuralKernelNetwork(
-        [ComplexExponentialKernel(), ComplexExponentialKernel()],
-        [Linear(2, 2, bias=False), Product(2, 1)],
-    )
-    kernel.primitives[1].frequency.data.fill_(2.5)
-    expansion = check_sum(kernel, inputs(1))
-    frequencies = sorted(term.factors[0].frequency.item() for term in expansion.terms)
-    assert frequencies == pytest.approx([2.0, 3.5, 5.0])
-    assert all(term.signature == ("COS[0]",) for term in expansion.terms)
 
 
 def test_columns_of_terms():

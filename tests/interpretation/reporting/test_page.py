@@ -98,13 +98,6 @@ def test_page_of_a_series_has_its_sections(series, series_page):
     assert series_page.text("footer") == [f"Made by gpytorch_nkn {__version__}."]
 
 
-def test_page_of_columns_has_effects_and_no_continuation(columns_page):
-    heads = ["Summary", "Effects of the columns", "Components", "Model checking", KERNEL]
-    assert columns_page.text("h2") == heads
-    texts = [image["alt"] for image in columns_page.all("img")]
-    assert "Effects of the columns, and of pairs beyond these" in texts
-
-
 @pytest.fixture(scope="module")
 def bad_names():
     names = {"x_name": BAD, "x_unit": BAD, "y_name": BAD, "y_unit": BAD}
