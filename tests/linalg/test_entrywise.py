@@ -167,14 +167,6 @@ def test_gradients_of_tensors_that_are_computed_reach_their_sources():
     )
 
 
-def test_first_derivatives_are_the_same_when_a_graph_of_them_is_wanted():
-    matrix = random_matrix((6,), (5,))
-    one, two = (to_dense(matrix).exp().sum() for _ in range(2))
-    expected = torch.autograd.grad(one, matrix.tensors)
-    actual = torch.autograd.grad(two, matrix.tensors, create_graph=True)
-    torch.testing.assert_close(actual, expected)
-
-
 def test_inputs_changed_between_the_passes_are_noticed():
     matrix = random_matrix((6,), (5,))
     total = to_dense(matrix).sum()

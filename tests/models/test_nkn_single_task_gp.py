@@ -112,12 +112,9 @@ ERRORS = [
     (None, TypeError, "got NoneType"),
     (RBFKernel(), TypeError, "got RBFKernel"),
     (ScaleKernel(RBFKernel()), TypeError, "got RBFKernel"),
-    (NeuralKernelNetwork, TypeError, "got type"),
     ("optimisation", ValueError, "'optimization'.*got 'optimisation'"),
     ("time_series", ValueError, "one input column, got 2"),
-    ("texture", ValueError, "one input column, got 2"),
     (NeuralKernelNetwork.optimization(3), ValueError, "does not fit 2 input columns"),
-    (NeuralKernelNetwork.additive(3), ValueError, "does not fit 2 input columns"),
     (
         NeuralKernelNetwork.additive(2, batch_shape=torch.Size([3])),
         ValueError,

@@ -6,10 +6,6 @@ import pytest
 import torch
 from botorch.models.transforms import Normalize, Standardize
 from botorch.sampling import SobolQMCNormalSampler
-from gpytorch.constraints import GreaterThan
-from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import LinearMean
-from gpytorch.priors import GammaPrior
 
 from gpytorch_nkn.models import NKNSingleTaskGP
 from tests.models.small_models import moved
@@ -121,16 +117,6 @@ def test_fantasies_are_conditioned_on_what_the_sampler_draws(
     expected = model.condition_on_observations(points, new_y, **noise).posterior(at)
     torch.testing.assert_close(posterior.mean, expected.mean, rtol=1e-3, atol=1e-7)
     torch.testing.assert_close(posterior.variance, expected.variance, rtol=1e-3, atol=1e-7)
-
-
-def test_custom_parts():
-    x, y = random_data(m=2)
-    two = torch.Size([2])
-    likelihood = GaussianLikelihood(GammaPrior(1.0, 1.0), GreaterThan(1e-3), batch_shape=two)
-    mean = LinearMean(2, batch_shape=two)
-    model = NKNSingleTaskGP(x, y, likelihood=likelihood, mean_module=mean)
-    assert model.likelihood is likelihood and model.mean_module is mean
-    assert model.posterior(x[:3]).mean.shape == (3, 2)
 
 
 @pytest.mark.parametrize("keep", [True, False])

@@ -1,13 +1,8 @@
-import warnings
-
 import pytest
 import torch
-from linear_operator.utils.warnings import NumericalWarning
 
 from gpytorch_nkn.linalg.grid.conjugate_gradients import (
-    Solution,
     conjugate_gradients,
-    warn_of_residual,
 )
 
 
@@ -57,15 +52,6 @@ def test_a_warm_start_gives_the_same_answer_sooner():
     torch.testing.assert_close(far.value, cold.value)
 
 
-def test_an_entry_of_zeros_has_the_solution_zero():
-    matrix, target = systems(3)
-    target[1] = 0.0
-    solution = solve(matrix, target)
-    assert (solution.value[1] == 0).all() and solution.residual <= 1e-12
-    again = solve(matrix, target, start=solution.value)
-    torch.testing.assert_close(again.value, solution.value)
-
-
 @pytest.mark.parametrize(
     "size, dtype", [(0.0, torch.float64), (1e-150, torch.float64), (1e-25, torch.float32)]
 )
@@ -88,15 +74,3 @@ def test_a_matrix_with_nan_ends_at_once_and_is_told():
     assert solution.iterations <= 2 and solution.value.isfinite().all()
     solution = solve(matrix, target * torch.nan)
     assert not solution.residual <= 1e-12
-
-
-def test_the_warning_names_what_and_how_far_and_comes_only_then():
-    with pytest.warns(
-        NumericalWarning, match=r"Holes: after 7 .* residual is 0\.25, above the tolerance 0\.1\."
-    ):
-        warn_of_residual(Solution(torch.ones(1), 7, 0.25), 0.1, "Holes")
-    with pytest.warns(NumericalWarning, match="nan"):
-        warn_of_residual(Solution(torch.ones(1), 7, float("nan")), 0.1, "Holes")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_of_residual(Solution(torch.ones(1), 7, 0.1), 0.1, "Holes")

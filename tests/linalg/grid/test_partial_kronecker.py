@@ -57,34 +57,6 @@ def test_an_array_at_missing_cells_is_continued_as_the_formula_says(shape, share
 
 
 @pytest.mark.parametrize("share", [0.2, 0.7])
-def test_entries_of_a_batch_are_solved_each_with_its_own_mask_noise_and_factors(share):
-    shape, batch = (5, 6), (2, 3)
-    grid = random_grid(shape, share, batch)
-    factors = factors_of(shape, [(2, 1), (3,)])
-    noise = torch.tensor([0.1, 0.2, 0.4])
-    whole = PartialKronecker(grid, factors, noise, **TIGHT)
-    assert whole.batch_shape == batch
-    targets = grid.only_observed(torch.randn(*batch, *shape))
-    weights = whole.weights(targets)
-    for i in range(2):
-        for j in range(3):
-            one = PartialKronecker(
-                PartialGrid(grid.observed[i, j], 2),
-                [factors[0][i, 0], factors[1][j]],
-                noise[j],
-                **TIGHT,
-            )
-            expected = one.weights(targets[i, j])
-            torch.testing.assert_close(weights.quadratic[i, j], expected.quadratic)
-            torch.testing.assert_close(
-                whole.eigen.from_basis(weights.coefficients)[i, j],
-                one.eigen.from_basis(expected.coefficients),
-                rtol=1e-6,
-                atol=1e-8,
-            )
-
-
-@pytest.mark.parametrize("share", [0.2, 0.7])
 def test_the_quadratic_form_has_an_error_of_the_second_order(share):
     own = system((7, 9), share, tolerance=1e-3)
     targets = own.grid.only_observed(torch.randn(7, 9))
@@ -131,51 +103,6 @@ def test_derivatives_by_the_factors_equal_those_of_autograd(shape):
     expected = torch.autograd.grad(total.sum(), values)
     for got, gradient in zip(own.spectral_gradients(weights), expected, strict=True):
         torch.testing.assert_close(got, gradient)
-
-
-def test_the_smallest_sub_grid_that_holds_all_missing_cells():
-    observed = torch.ones(5, 6, dtype=torch.bool)
-    observed[1, 2] = observed[4, 3] = observed[1, 5] = False
-    grid = PartialGrid(observed, 2)
-    assert [rows.tolist() for rows in grid.rows] == [[1, 4], [2, 3, 5]]
-    assert grid.missing.tolist() == [[True, False, True], [False, True, False]]
-    assert (grid.shape, grid.batch_shape, grid.num_cells) == ((5, 6), (), 30)
-    assert int(grid.num_observed) == 27
-    assert not grid.is_complete and not grid.is_mostly_missing
-
-
-@pytest.mark.parametrize("batch", [(), (3,), (2, 2)])
-@pytest.mark.parametrize("shape", [(6,), (4, 5), (3, 2, 4)])
-def test_restrict_and_place_are_inverse_at_missing_cells(batch, shape):
-    observed = torch.rand(*batch, *shape) > 0.4
-    observed[..., 0] = True
-    grid = PartialGrid(observed, len(shape))
-    array = torch.randn(*batch, *shape)
-    inside = grid.only_missing(grid.restrict(array))
-    torch.testing.assert_close(grid.place(inside), array * ~observed)
-    torch.testing.assert_close(grid.only_observed(array), array * observed)
-    wide = torch.randn(7, *batch, *shape)  # dimensions in front
-    torch.testing.assert_close(
-        grid.place(grid.restrict(wide))[3], grid.place(grid.restrict(wide[3]))
-    )
-
-
-def test_a_batch_counts_the_missing_cells_of_each_entry():
-    observed = torch.ones(2, 3, 4, dtype=torch.bool)
-    observed[0, 0] = False
-    observed[1, :, 1:] = False
-    grid = PartialGrid(observed, 2)
-    assert grid.num_observed.tolist() == [8, 3]
-    assert grid.missing.shape == (2, 3, 4)
-    assert grid.is_mostly_missing  # 13 of 24
-
-
-def test_a_complete_grid():
-    grid = PartialGrid(torch.ones(2, 3, 4, dtype=torch.bool), 2)
-    assert grid.is_complete and not grid.is_mostly_missing
-    array = torch.randn(2, 3, 4)
-    assert grid.only_observed(array) is array
-    assert grid.restrict(array).numel() == 0
 
 
 @pytest.mark.parametrize(

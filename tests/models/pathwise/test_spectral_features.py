@@ -1,5 +1,4 @@
 import copy
-import math
 import pickle
 
 import pytest
@@ -24,8 +23,6 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from scipy import stats
-from scipy.special import iv
 
 from gpytorch_nkn.kernels import (
     BivariateComplexExponentialKernel,
@@ -163,16 +160,6 @@ def test_inner_products_are_the_kernel(case):
     torch.testing.assert_close(gram(feature_map, x), expected, rtol=0, atol=0.03 * largest)
 
 
-@pytest.mark.parametrize("zero_mean", [False, True])
-def test_series_preset(zero_mean):
-    kernel = spread(NeuralKernelNetwork.time_series(zero_mean=zero_mean))
-    x = torch.linspace(-2, 2, 9).unsqueeze(-1)
-    expected = kernel(x).to_dense().detach()
-    values = gram(spectral_features(kernel, num_inputs=1, num_outputs=100_000), x)
-    scale = expected.diagonal().outer(expected.diagonal()).sqrt()
-    assert ((values - expected).abs() / scale).max() < 0.03
-
-
 def squared_mixture():
     """A square, whose factors choose between a kernel and a constant with equal chances."""
     linear = Linear(1, 1, weights="simplex")
@@ -192,25 +179,6 @@ def test_few_features_have_no_bias(make):
     expected = kernel[0](x).to_dense().detach()
     values = gram(spectral_features(kernel, num_inputs=1, num_outputs=4), x).mean(0)
     torch.testing.assert_close(values, expected, rtol=0, atol=0.015 * expected.max().item())
-
-
-@pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
-def test_frequencies_of_a_matern_kernel_have_a_t_distribution(nu):
-    kernel = NeuralKernelNetwork([MaternKernel(nu=nu)], [Linear(1, 1, bias=False)])
-    kernel.primitives[0].lengthscale = 0.3
-    frequency = spectral_features(kernel, num_inputs=1, num_outputs=8000).frequency
-    assert stats.kstest(0.3 * frequency.flatten().numpy(), stats.t(2 * nu).cdf).pvalue > 0.01
-
-
-def test_harmonics_have_bessel_weights():
-    kernel = NeuralKernelNetwork([PeriodicKernel()], [Linear(1, 1, bias=False)])
-    kernel.primitives[0].initialize(lengthscale=0.8, period_length=0.4)
-    frequency = spectral_features(kernel, num_inputs=1, num_outputs=8000).frequency
-    harmonic = frequency.flatten() * 0.4 / (2 * math.pi)
-    torch.testing.assert_close(harmonic, harmonic.round(), atol=1e-9, rtol=0)
-    for n in range(-3, 4):
-        expected = math.exp(-1 / 0.8) * iv(abs(n), 1 / 0.8)
-        assert (harmonic.round() == n).double().mean() == pytest.approx(expected, abs=2e-3)
 
 
 @pytest.mark.parametrize("lengthscale", [1e-6, 1e-3, 1e4, 1e9])
@@ -418,18 +386,6 @@ def test_paths_have_the_moments_of_the_posterior():
     assert ((samples.mean(0) - mean).abs() < error + 0.01 * prior_variance**0.5).all()
     scale = covariance.diagonal().outer(covariance.diagonal()).sqrt()
     assert ((samples.T.cov() - covariance).abs() < 0.12 * scale + 0.01 * prior_variance).all()
-
-
-def test_several_outputs():
-    X, Y, x = data(num_outputs=2)
-    model = NKNSingleTaskGP(X, Y).eval()
-    samples = draw(draw_matheron_paths, model, 1536, 4096, x)  # S x 2 x 4
-    posterior = model.posterior(x)
-    mean, variance = (m.detach().mT for m in (posterior.mean, posterior.variance))
-    assert ((samples.mean(0) - mean).abs() < 4 * (variance / 1536).sqrt() + 0.02).all()
-    torch.testing.assert_close(samples.var(0), variance, rtol=0.15, atol=0.01)
-    for column in range(4):  # outputs are independent
-        assert torch.corrcoef(samples[..., column].T)[0, 1].abs() < 0.1
 
 
 def test_a_step_of_thompson_sampling():
