@@ -13,6 +13,7 @@ from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.transforms import normalize_indices
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.distributions import MultivariateNormal
@@ -267,6 +268,25 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
         # a hook, which is called for a model within another module, too
         self.register_load_state_dict_post_hook(_transform_inputs_anew)
 
+    @classmethod
+    def construct_inputs(
+        cls,
+        training_data: SupervisedDataset,
+        *,
+        categorical_features: Sequence[int] | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Return the arguments of the constructor for a data set.
+
+        Args:
+            training_data: Inputs, targets and, if known, noise variances.
+            categorical_features: The class's ``cat_dims``, by the name that BoTorch and Ax have.
+            **options: Further arguments of the constructor.
+        """
+        if categorical_features is not None:
+            options["cat_dims"] = categorical_features
+        return {**super().construct_inputs(training_data), **options}
+
     def _apply(self: Any, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
         with self._inputs_as_given():
             super()._apply(fn, *args, **kwargs)
@@ -349,12 +369,11 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
     def _apply_noise(
         self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
     ) -> MultivariateNormal:
-        """Add jitter, so that joint covariances can be factorised whatever the unit of the targets.
+        """Add jitter before the outcome transform, whatever the unit of the targets.
 
-        GPyTorch adds its jitter in that unit: in thousands, say, too little where one of the points
-        is a training point. Where BoTorch cannot factorise the covariances of one of a batch of
-        points (``qLogNoisyExpectedImprovement``, several outcomes), it draws all of them anew, and
-        compares values of different draws. Here the jitter comes before the outcome transform.
+        GPyTorch adds its jitter in that unit, which may be too little at a training point. Where
+        BoTorch cannot factorise one of a batch of covariances (``qLogNoisyExpectedImprovement``),
+        it redraws all samples and compares values of different draws.
         """
         if mvn.mean.size(-1) > 1 and not isinstance(self.covar_module, FeatureKernel):
             covariance = mvn.lazy_covariance_matrix
@@ -371,11 +390,8 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
-        """As in GPyTorch, with a single call of the kernel for few points.
-
-        An optimiser of acquisition functions asks for small matrices very often, whose cost is
-        mostly that of calling the kernel.
-        """
+        """As in GPyTorch, with one call of the kernel for few points: small matrices cost little
+        beside the call."""
         if kwargs or type(self).forward is not SingleTaskGP.forward:
             return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
         (train,), (test,) = train_inputs, test_inputs
@@ -386,9 +402,8 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
         """The same for training inputs, test points and a function that returns a matrix.
 
-        One call of it takes the training inputs once for every batch of test points. For many of
-        these that costs more than a second call. For many test points only the variances are
-        computed at once: means and variances need no covariances of the points.
+        A single call repeats the training inputs for every batch of test points; for many batches
+        two calls are cheaper. Covariances of many test points are evaluated lazily.
         """
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         if test.size(-2) > FEW_POINTS:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
@@ -121,24 +119,6 @@ class NKNSingleTaskGP(ExactBaseGP):
         )
         self.to(self.train_targets)
         check_columns(self.covar_module, num_columns, self.train_targets)
-
-    @classmethod
-    def construct_inputs(
-        cls,
-        training_data: SupervisedDataset,
-        *,
-        categorical_features: Sequence[int] | None = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        """Return the arguments of the constructor for a data set.
-
-        Args:
-            training_data: Inputs, targets and, if known, noise variances.
-            categorical_features: The class's ``cat_dims``, by the name that BoTorch and Ax have.
-            **kwargs: As in BoTorch.
-        """
-        inputs = super().construct_inputs(training_data, **kwargs)
-        return {**inputs, "cat_dims": categorical_features}
 
     def _values(self, one: Tensor, two: Tensor) -> Tensor:
         found = frozen_matrices(self.prediction_strategy, [self.covar_module], [0], one, two)

@@ -68,10 +68,10 @@ def fit_structure_ensemble_gp(
         max_iterations: L-BFGS iterations of each start; ``None`` for 75, or for 300 (in inverse
             proportion from 200 rows on) where there are categorical columns and no ``previous``.
             With ``previous`` they are fewer from 200 rows or 100 columns on, in inverse proportion.
-        prior_points: So many points that all structures predict equally well are added to the
-            data: weights are drawn together while there are few, and settle. 0 for none.
-        budget: Wall time in seconds; structures for which none is left stay as they are, and
-            are the first in the next training.
+        prior_points: Pseudo-observations that all structures predict equally well: they shrink
+            the weights towards each other while there are few points. 0 for none.
+        budget: Wall time in seconds; structures that it does not reach keep their parameters and
+            are trained first the next time.
         seed: Determines the fresh starts; the global random state is left alone.
         progress: Show progress bars, if standard error is a terminal.
 
@@ -238,10 +238,9 @@ def _values_of(part: PartsGP, model: StructureEnsembleGP) -> Tensor:
 
 
 def _leave_one_out(part: PartsGP, y: Tensor, noise: Tensor | None, warp: Tensor) -> Tensor:
-    """Log densities ``N`` of targets in their unit, each given all the others; or -infinity.
+    """Leave-one-out log densities ``N`` of targets in their unit; -infinity if a solve fails.
 
-    Those of a warped outcome are of the Gaussian that its members predict. Known noise is that of
-    the targets; inferred noise belongs to the scale of the warp.
+    Known noise has the unit of the targets, inferred noise that of the warp.
     """
     try:
         mean, variance = leave_one_out(part)

@@ -16,7 +16,6 @@ from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_l
 from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.sampling import MCSampler
-from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
@@ -99,17 +98,16 @@ class StructureEnsembleGP(ExactBaseGP):
 
     .. math:: p(f \mid y) = \sum_k w_k\, p_k(f \mid y)
 
-    Which kernel suits a function is not known beforehand, and with some tens of points the
-    likelihood is a poor judge of it. Every structure is trained, and stacking weights :math:`w_k`
-    are learned from what each predicts of held-out points
+    With some tens of points the likelihood does not identify the best kernel. Every structure is
+    trained, and stacking weights :math:`w_k` are learned from predictions of held-out points
     (:func:`gpytorch_nkn.models.fit_structure_ensemble_gp`, or ``fit_gpytorch_mll``, which calls
-    it). Before the training all weights are equal.
+    it). Before training all weights are equal.
 
-    BoTorch gives the members of an ensemble equal weights in acquisition functions. So each
-    structure has a number of ``num_members`` members in proportion to its weight: the posterior is
-    a ``GaussianMixturePosterior`` with a batch dimension ``MCMC_DIM`` of members. The members of a
-    structure are evaluated once. With a sampler of one ``num_members``-th of the draws of a single
-    model, acquisition functions take about as long as with that.
+    BoTorch gives the members of an ensemble equal weights in acquisition functions. Each structure
+    therefore gets members in proportion to its weight: the posterior is a
+    ``GaussianMixturePosterior`` with a batch dimension ``MCMC_DIM`` of ``num_members`` members. The
+    members of a structure are evaluated once. A sampler needs only a ``num_members``-th of the
+    draws of a single model.
 
     Args:
         train_X: Inputs ``N x D``, in the unit cube after ``input_transform``.
@@ -118,8 +116,7 @@ class StructureEnsembleGP(ExactBaseGP):
         cat_dims: Columns of ``train_X`` that hold codes of categories, see
             :class:`gpytorch_nkn.models.NKNSingleTaskGP`. ``"rbf"`` and ``"matern"`` are then sums
             and products of kernels of numbers and categories, as BoTorch's ``MixedSingleTaskGP``.
-        structures: What to average over, each a word or a kernel without a batch shape, of which
-            the model takes a copy:
+        structures: Names or kernels without a batch shape, which are copied:
 
             - ``"rbf"``: RBF over all columns, with BoTorch's priors, which depend on their number
               (Hvarfner et al. 2024), and an output scale.
@@ -127,18 +124,17 @@ class StructureEnsembleGP(ExactBaseGP):
               lengthscales grow in proportion to their number.
             - A ``structure`` of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, such as
               ``"optimization"``, near a sum of kernels of single columns, or ``"pairs"``.
-            - ``"input-warped "`` and one of these words: the same with learned input warping
+            - ``"input-warped "`` and one of these names: the same with learned input warping
               (:class:`.InputWarpKernel`; Snoek et al. 2014), for functions that vary faster near
               one end of a column.
-            - ``"outcome-warped "`` and any of these: the same with an outcome warp that draws
-              together outcomes far below the best (or far above the least). Its members have the
-              Gaussian posterior with the median and the probability of improvement of the warp.
+            - ``"outcome-warped "`` and any of these: the same with an outcome warp that compresses
+              outcomes far below the best (or far above the least). Its members have the Gaussian
+              posterior with the median and the probability of improvement of the warp.
         num_members: Members of the mixture, to which weights are rounded.
         maximize: Larger targets are better, as everywhere in BoTorch; ``False`` where an objective
             has a negative weight. Standard deviations of warped outcomes depend on it.
-        outcome_transform: Linear transform of the targets, by default ``Standardize``; ``None``
-            for none.
-        input_transform: Transform of the inputs. What it learns by gradients stays as it is.
+        outcome_transform: Linear transform of the targets; ``None`` for none.
+        input_transform: Transform of the inputs, whose parameters are not trained.
 
     Raises:
         MemoryError: The covariance matrices of so many rows do not fit into the memory that is
@@ -345,10 +341,10 @@ class StructureEnsembleGP(ExactBaseGP):
 
     @torch.no_grad()
     def set_weights(self, weights: Tensor) -> None:
-        """Give the structures weights ``K``, and each as many members as its weight says.
+        """Set the weights ``K`` of the structures and assign members in proportion.
 
         Raises:
-            ValueError: They are not as many as there are structures, negative, or all zero.
+            ValueError: There is not one weight per structure, one is negative, or all are zero.
         """
         weights = torch.as_tensor(weights).to(self.weights)
         if weights.shape != self.weights.shape or not (weights >= 0).all() or not weights.sum() > 0:
@@ -372,10 +368,9 @@ class StructureEnsembleGP(ExactBaseGP):
         self.train().train(mode)  # forgets what was computed with other members
 
     def structure_values(self) -> Tensor:
-        """Raw values ``K x P`` of the ``member_parameters``, as each structure has them.
+        """Raw values ``K x P`` of the ``member_parameters`` of each structure.
 
-        They are those of the members; a structure without any keeps those that it had last, but
-        for what is frozen.
+        A structure without members keeps its last values, except of frozen parameters.
         """
         values, members = self.member_values(), self.covar_module.members
         found = values[:1].repeat(len(self.structures), 1)
@@ -410,8 +405,7 @@ class StructureEnsembleGP(ExactBaseGP):
         return x, y, noise
 
     def on_common_scale(self, place: int, mean: Tensor) -> tuple[Tensor, Tensor]:
-        """A member's posterior mean ``...`` on the scale of ``common_data``, with the factors of
-        its standard deviations ``...``."""
+        """A member's mean on the scale of ``common_data``, and factors of its deviations."""
         if (warp := self._member_warp) is None:
             return mean, torch.ones_like(mean)
         return secant(mean, warp.warps[place])
@@ -526,10 +520,7 @@ class StructureEnsembleGP(ExactBaseGP):
         return super()._apply_noise(X, mvn, observation_noise)
 
     def _warped_noise(self, means: Tensor) -> Tensor:
-        """The mean of the known noise as variances ``... x S x q`` on the scales of the members.
-
-        They are those of the targets again where standard deviations are multiplied by the secant.
-        """
+        """The mean of the known noise as variances ``... x S x q`` on the members' scales."""
         warp, noise = self._member_warp, self.common_data()[2]
         assert warp is not None and noise is not None
         _, ratio = secant(means, warp.warps.unsqueeze(-2))
@@ -563,10 +554,7 @@ class StructureEnsembleGP(ExactBaseGP):
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
-        """As the base class, with each kernel evaluated once for all members that have it.
-
-        Where the strategy predicts once for members that are the same, covariances are of these.
-        """
+        """As the base class, with each kernel evaluated once for all members that have it."""
         if kwargs:
             return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
         (train,), (test,) = train_inputs, test_inputs
@@ -585,27 +573,6 @@ class StructureEnsembleGP(ExactBaseGP):
             "Each structure is trained by itself and then weighed: closure, closure_kwargs and "
             "optimizer_kwargs are not supported; see fit_structure_ensemble_gp."
         )
-
-    @classmethod
-    def construct_inputs(
-        cls,
-        training_data: SupervisedDataset,
-        *,
-        categorical_features: Sequence[int] | None = None,
-        structures: Sequence[str | Kernel] = _STRUCTURES,
-        num_members: int = 8,
-        maximize: bool = True,
-    ) -> dict[str, Any]:
-        """Return the arguments of the constructor for a data set.
-
-        Args:
-            training_data: Inputs, targets and, if known, noise variances.
-            categorical_features: The class's ``cat_dims``, by the name that BoTorch and Ax have.
-            structures, num_members, maximize: See the class.
-        """
-        inputs = super().construct_inputs(training_data=training_data)
-        own = {"structures": structures, "num_members": num_members, "maximize": maximize}
-        return {**inputs, "cat_dims": categorical_features, **own}
 
 
 def _check_one_data_set(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None) -> None:
@@ -651,7 +618,7 @@ def _kernel(structure: str | Kernel, num_columns: int, cat_dims: Sequence[int]) 
 
 
 def _names(structures: Sequence[str | Kernel]) -> tuple[str, ...]:
-    """A name for each structure; of several alike the second one is numbered 2."""
+    """Names of the structures; the second of the same name is numbered 2."""
     words = [one if isinstance(one, str) else type(one).__name__ for one in structures]
     before = [words[:place].count(word) for place, word in enumerate(words)]
     return tuple(f"{w} {n + 1}" if n else w for w, n in zip(words, before, strict=True))
@@ -661,7 +628,7 @@ def _apportion(weights: Tensor, total: int) -> Tensor:
     """Numbers of sum ``total`` in proportion to weights of sum one, by largest remainders.
 
     Weights below half a member get none: a structure that predicts badly is often uncertain
-    everywhere, and would dominate an average of acquisition functions.
+    everywhere, and its acquisition function would dominate the average.
     """
     shares = weights.double() * total
     shares = shares * (shares >= min(0.5, float(shares.max())))
