@@ -5,7 +5,7 @@ import torch
 from linear_operator.utils.errors import NotPSDError
 
 from gpytorch_nkn.linalg import KroneckerEigen, kronecker_multiply
-from gpytorch_nkn.linalg.grid.kronecker import paired_sum, symmetric_eigen
+from gpytorch_nkn.linalg.grid.kronecker import symmetric_eigen
 from tests.linalg.grid.dense_grid import kron
 
 
@@ -40,17 +40,6 @@ def test_product_equals_that_of_the_dense_matrix(shapes, size):
     rows = [shape[-2] for shape in shapes]
     expected = expected.view(*expected.shape[:-1], *rows)
     torch.testing.assert_close(kronecker_multiply(factors, array), expected)
-
-
-@pytest.mark.parametrize("size", [(5,), (4, 5), (3, 4, 5), (2, 3, 4, 5)])
-@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
-def test_paired_sum_equals_the_sum_written_out(size, batch):
-    left, right = torch.randn(*batch, *size), torch.randn(*batch, *size)
-    for dim in range(len(size)):
-        one, two = (t.movedim(dim - len(size), -1) for t in (left, right))
-        one, two = (t.reshape(*batch, -1, size[dim]) for t in (one, two))
-        expected = torch.einsum("...ri,...rj->...ij", one, two)
-        torch.testing.assert_close(paired_sum(left, right, dim, len(size)), expected)
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 31, 32, 33, 64, 65])

@@ -10,7 +10,7 @@ from botorch.acquisition import (
     qLogNoisyExpectedImprovement,
 )
 from botorch.fit import fit_gpytorch_mll
-from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models import ModelListGP
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.utils.datasets import SupervisedDataset
@@ -219,16 +219,6 @@ def test_a_structure_for_which_no_time_was_left_is_the_first_in_the_next_trainin
         previous, model = model, StructureEnsembleGP(*draw(rows), structures=PLAIN)
         fit_structure_ensemble_gp(model, previous=previous, **QUICK, budget=1e-3)
         assert model.trained_rows.tolist() == trained
-
-
-def test_predictions_are_better_than_those_of_one_kernel_on_all_columns():
-    (x, y), test_x = draw(30, 6), torch.rand(200, 6)
-    model, peer = StructureEnsembleGP(x, y), SingleTaskGP(x, y)
-    for one in (model, peer):
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(one.likelihood, one))
-    means = model.posterior(test_x).mixture_mean, peer.posterior(test_x).mean
-    errors = [(mean - function(test_x)).square().mean().sqrt() for mean in means]
-    assert errors[0] < 0.8 * errors[1]
 
 
 def test_a_loop_goes_on_from_the_model_before():
