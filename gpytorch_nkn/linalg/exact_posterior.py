@@ -95,11 +95,9 @@ class ExactPosterior:
         """
         predictions = []
         for block in blocks:
-            inner = torch.linalg.cholesky(self.precision[..., block, :][..., block])
-            inverse = torch.cholesky_inverse(inner)
-            removed = (inverse @ self.alpha[..., block].unsqueeze(-1))[..., 0]
-            variance = inverse.diagonal(dim1=-2, dim2=-1)
-            predictions.append((self.residual[..., block] - removed, variance))
+            factor, removed = self._without(block)
+            variance = torch.cholesky_inverse(factor).diagonal(dim1=-2, dim2=-1)
+            predictions.append((self.residual[..., block] - removed[..., 0], variance))
         return predictions
 
     def alpha_without(self, blocks: Sequence[Tensor]) -> Tensor:
@@ -110,13 +108,16 @@ class ExactPosterior:
         """
         columns = []
         for block in blocks:
-            # Not by LU factors, whose batches hang in torch 2.13 on two threads and more.
-            inner = torch.linalg.cholesky(self.precision[..., block, :][..., block])
-            removed = torch.cholesky_solve(self.alpha[..., block].unsqueeze(-1), inner)
-            column = self.alpha - (self.precision[..., block] @ removed)[..., 0]
+            column = self.alpha - (self.precision[..., block] @ self._without(block)[1])[..., 0]
             column[..., block] = 0.0
             columns.append(column)
         return torch.stack(columns, dim=-1)
+
+    def _without(self, block: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Cholesky factor of :math:`\Lambda_{bb}`, and the solution for :math:`\alpha_b`."""
+        # Not by LU factors, whose batches hang in torch 2.13 on two threads and more.
+        factor = torch.linalg.cholesky(self.precision[..., block, :][..., block])
+        return factor, torch.cholesky_solve(self.alpha[..., block].unsqueeze(-1), factor)
 
 
 def _not_positive_definite() -> torch.linalg.LinAlgError:

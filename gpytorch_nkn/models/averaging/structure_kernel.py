@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -87,53 +87,32 @@ class StructureKernel(BatchKernel):
         def values(number: int, one: Tensor, two: Tensor) -> Tensor:
             return kernel_values(self.kernels[number], one, two, diag)
 
-        num_dims = 1 if diag else 2
+        where = -2 if diag else -3  # of the batch
         if members.dim() == 0:
             return values(int(members), x1, x2)
         if members.dim() == 1 and _is_shared(x1) and _is_shared(x2):
             x1, x2 = (x if x.dim() == 2 else x.squeeze(-3) for x in (x1, x2))
+            numbers, inverse = members.unique(return_inverse=True)
+            found = None
             if strategy is not None and not diag:
-                numbers, inverse = members.unique(return_inverse=True)
                 found = frozen_matrices(strategy, self.kernels, numbers.tolist(), x1, x2)  # type: ignore[arg-type]
-                if found is not None:
-                    return found.index_select(-3, inverse)
-            return _stacked(members, lambda number, _: values(number, x1, x2), num_dims)
+            if found is None:
+                found = torch.stack([values(n, x1, x2) for n in numbers.tolist()], where)
+            return found.index_select(where, inverse)
         shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], members.shape)
         x1, x2 = (x.expand(*shape, *x.shape[-2:]) for x in (x1, x2))
         if members.dim() > 1:
-            parts = (x.flatten(0, -3) for x in (x1, x2))
-            found = self.matrices(members.expand(shape).flatten(), *parts, diag=diag)
+            flat = (x.flatten(0, -3) for x in (x1, x2))
+            found = self.matrices(members.expand(shape).flatten(), *flat, diag=diag)
             return found.view(*shape, *found.shape[1:])
 
-        def of_places(number: int, places: Tensor) -> Tensor:
-            return values(number, *(x.index_select(-3, places) for x in (x1, x2)))
-
-        return _stacked(members, of_places, num_dims, shared=False)
-
-
-def _stacked(
-    members: Tensor,
-    values: Callable[[int, Tensor], Tensor],
-    num_dims: int,
-    *,
-    shared: bool = True,
-) -> Tensor:
-    """The values of each kernel that is in use, put where the entries are that have it.
-
-    Args:
-        members: Number of the kernel of each entry.
-        values: From the number of a kernel and its places in the batch; without a dimension
-            for these places if they share one value.
-        num_dims: Dimensions of a value.
-    """
-    numbers, inverse = members.unique(return_inverse=True)
-    where = -1 - num_dims
-    if shared:
-        found = torch.stack([values(number, inverse) for number in numbers.tolist()], where)
-        return found.index_select(where, inverse)
-    places = [(inverse == place).nonzero()[:, 0] for place in range(len(numbers))]
-    parts = [values(number, at) for number, at in zip(numbers.tolist(), places, strict=True)]
-    return torch.cat(parts, where).index_select(where, torch.cat(places).argsort())
+        numbers, inverse = members.unique(return_inverse=True)
+        entries = [(inverse == place).nonzero()[:, 0] for place in range(len(numbers))]
+        parts = [
+            values(number, x1.index_select(-3, own), x2.index_select(-3, own))
+            for number, own in zip(numbers.tolist(), entries, strict=True)
+        ]
+        return torch.cat(parts, where).index_select(where, torch.cat(entries).argsort())
 
 
 def _is_shared(x: Tensor) -> bool:
