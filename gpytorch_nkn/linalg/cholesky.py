@@ -1,8 +1,8 @@
 """Cholesky factors, with a jitter relative to the mean diagonal.
 
-:func:`factorize` adds none to matrices that are positive definite, as those with noise on their
-diagonal are. :func:`factorize_inducing` always adds some: covariances without noise are nearly
-singular, and a loss that is differentiated through them must not jump where jitter sets in.
+:func:`factorize` adds none to positive definite matrices. :func:`factorize_inducing` always adds
+some: covariances without noise are nearly singular, and their loss must not jump where jitter
+sets in.
 """
 
 from __future__ import annotations

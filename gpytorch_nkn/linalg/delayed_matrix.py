@@ -16,9 +16,9 @@ __all__ = ["DelayedMatrix"]
 class DelayedMatrix(LinearOperator):
     """Symmetric matrices ``... x N x N``, computed when more than their diagonals is needed.
 
-    Means and variances at many points need no covariances, which may take more memory than there
-    is. Operations on batch dimensions, and equal slices of rows and columns, are delayed as well.
-    Gradients are recorded if they were recorded at construction.
+    Means and variances at many points need no covariances, which may not fit into memory. Batch
+    operations and equal slices of rows and columns are delayed too. Gradients are recorded if
+    they were at construction.
 
     Args:
         diagonal: ``... x N``.

@@ -1,4 +1,4 @@
-"""Matrices given entry by entry, as tensors that autograd knows nothing of inside."""
+"""Matrices given entry by entry, whose inner operations autograd does not record."""
 
 from __future__ import annotations
 
@@ -28,12 +28,10 @@ class EntrywiseMatrix(Protocol):
     """A batch of matrices ``... x N x M`` whose entries are evaluated when they are needed.
 
     Attributes:
-        shape: Its shape.
-        tensors: What it depends on: the inputs, once if it is symmetric and else for rows and
-            for columns, then the parameters.
-        event_dims: How many trailing dimensions of each tensor do not belong to the batch.
-        whole: An evaluator may be bound to the tensors of the whole batch, and needs little
-            memory of its own.
+        shape: ``... x N x M``.
+        tensors: Inputs (once if symmetric, else of rows and columns), then parameters.
+        event_dims: Trailing dimensions of each tensor that do not belong to the batch.
+        whole: An evaluator takes the tensors of the whole batch and needs little memory.
     """
 
     shape: torch.Size
@@ -66,8 +64,8 @@ def broadcast_batch_shapes(*shapes: torch.Size) -> torch.Size:
 def to_dense(matrix: EntrywiseMatrix) -> Tensor:
     """The matrices ``... x N x M``; the backward pass evaluates the entries once more.
 
-    Nothing but the inputs and the memory of a tile is kept in between, so that memory does not grow
-    with the number of operations behind an entry. The gradient can be differentiated again.
+    Memory does not grow with the number of operations behind an entry. The gradient can be
+    differentiated again.
     """
     return _Dense.apply(matrix, *matrix.tensors)
 
@@ -75,7 +73,7 @@ def to_dense(matrix: EntrywiseMatrix) -> Tensor:
 def stack(matrices: Sequence[EntrywiseMatrix]) -> Tensor:
     """Matrices of the same inputs, ``... x K x N x M``, with gradients of the inputs alone.
 
-    Each is evaluated as a ``whole``; all in one go, as small ones cost less than a call each.
+    Each is evaluated as a ``whole``.
     """
     return _Stack.apply(matrices, *matrices[0].tensors[:-1])
 
@@ -126,7 +124,7 @@ class _Dense(Function):
             evaluator.fill(out[index])
             if evaluator.symmetric:
                 mirror(out[index])
-        # For the backward pass, with its memory for a tile: of one matrix that is large enough.
+        # Kept for the backward pass with its memory for a tile.
         large = not matrix.shape[:-2] and matrix.shape.numel() >= _KEEP_ENTRIES
         ctx.evaluator = evaluator if any(needed) and (matrix.whole or large) else None
         return out
@@ -135,7 +133,7 @@ class _Dense(Function):
     def backward(ctx, *outer: Tensor):
         matrix, tensors, (weights,) = ctx.matrix, ctx.saved_tensors, outer
         needed = ctx.needs_input_grad[1:]
-        # A second derivative is wanted, or the derivatives of several outputs at once.
+        # A second derivative, or derivatives of several outputs at once.
         if torch.is_grad_enabled() or _is_batched(weights):
             return (None, *_differentiable_gradients(matrix, tensors, weights, needed))
         kept, ctx.evaluator = ctx.evaluator, None
@@ -157,8 +155,7 @@ def _is_batched(tensor: Tensor) -> bool:
 def _differentiable_gradients(
     matrix: EntrywiseMatrix, tensors: Sequence[Tensor], weights: Tensor, needed: Sequence[bool]
 ) -> Gradients:
-    # Of views, for the weights and the tensors may depend on the tensors themselves: a gradient
-    # of these would run through all that lies before and come back here, without an end.
+    # Views, because the weights may depend on the tensors: their gradient would recurse.
     with torch.enable_grad():
         views = [tensor.view_as(tensor) for tensor in tensors]
         indices, values = [], []
@@ -208,7 +205,7 @@ class GradientSum:
         self, index: tuple[int, ...], gradients: Gradients, scale: Tensor | float = 1.0
     ) -> None:
         """Add the gradients of one element of the batch, times ``scale``."""
-        if not index and isinstance(scale, Tensor):  # one matrix; the scale may stand for many
+        if not index and isinstance(scale, Tensor):  # one matrix; the scale may be batched
             self.gradients = [
                 None if total is None or gradient is None else gradient * scale
                 for total, gradient in zip(self.gradients, gradients, strict=True)

@@ -24,10 +24,9 @@ def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Te
 
     .. math:: \tfrac12 r^\top K^{-1} r + \tfrac12 \log|K| + \tfrac n2 \log 2\pi
 
-    The gradient :math:`\tfrac12 (K^{-1} - K^{-1} r r^\top K^{-1})` is computed together with the
-    value, which is cheaper than differentiating a Cholesky factor, and is not differentiable again.
-    A batch element whose matrix is not positive definite, even with a jitter of a millionth of its
-    mean diagonal, or not finite, gets infinity and a gradient of zeros.
+    The gradient :math:`\tfrac12 (K^{-1} - K^{-1} r r^\top K^{-1})` is computed with the value
+    and is not differentiable again. If a matrix is not finite, or not positive definite even with
+    a jitter of a millionth of its mean diagonal, its value is infinity and its gradient zero.
 
     Args:
         covariance: Symmetric matrices ``... x N x N``, noise included.

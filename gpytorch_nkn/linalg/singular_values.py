@@ -18,8 +18,8 @@ def singular_value_threshold(matrix: Tensor, threshold: float | Tensor) -> Tenso
         \operatorname{argmin}_W \tfrac12 \lVert W - Q\rVert_F^2 + t \lVert W\rVert_*,
         \qquad Q = U \operatorname{diag}(\sigma) V^\top
 
-    A float32 matrix goes through the float64 eigenvalues of its product with its own transpose, on
-    the small side: in float32, singular values below 3e-4 of the largest would be lost.
+    For float32 matrices, the eigenvalues of the smaller Gram matrix are computed in float64: in
+    float32, singular values below 3e-4 of the largest would be lost.
 
     Args:
         matrix: Finite matrices ``... x D x K``, float32 or float64.

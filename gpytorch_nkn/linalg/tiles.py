@@ -30,9 +30,9 @@ Tile = tuple[slice, slice]
 
 
 class Evaluator(Protocol):
-    """A matrix whose entries come from inputs, one by one, and its vector-Jacobian product.
+    """Entries of a matrix from inputs, and its vector-Jacobian product.
 
-    ``symmetric`` matrices are evaluated in their lower triangle; above it nothing is written.
+    Of ``symmetric`` matrices only the lower triangle is written.
     """
 
     symmetric: bool
@@ -45,9 +45,9 @@ class Evaluator(Protocol):
 
         Args:
             weights: Weights ``N x M``.
-            solution: With a vector ``N`` (symmetric matrices only) the weights are those of a
-                Gaussian likelihood, half of ``weights`` less the outer product of ``solution``,
-                read from the lower triangle of ``weights``.
+            solution: Vector ``N``, for symmetric matrices: the weights are then those of a
+                Gaussian likelihood, half of ``weights`` (lower triangle) less the outer product
+                of ``solution``.
         """
 
 
@@ -65,25 +65,21 @@ class TileEvaluator:
     def __init__(self, num_rows: int, num_columns: int, symmetric: bool, like: Tensor):
         self.symmetric = symmetric
         on_cpu = like.device.type == "cpu"
-        hands = torch.get_num_threads() if on_cpu else 1
+        threads = torch.get_num_threads() if on_cpu else 1
         entries = _CPU_ENTRIES if on_cpu else _CUDA_ENTRIES
-        if hands > 1 and num_rows * num_columns > hands * _THREADED_ENTRIES:
+        if threads > 1 and num_rows * num_columns > threads * _THREADED_ENTRIES:
             entries = _THREADED_ENTRIES
         else:
-            hands = 1
+            threads = 1
         if symmetric:
             tiles = _lower_tiles(num_rows, math.isqrt(entries))
         else:
             tiles = _tiles(num_rows, num_columns, entries)
-        # In turn: a fixed order of sums, and work of equal size.
-        hands = max(1, min(hands, len(tiles)))
-        self._shares = [tiles[number::hands] for number in range(hands)]
+        threads = max(1, min(threads, len(tiles)))
+        self._shares = [tiles[number::threads] for number in range(threads)]
 
     def tile_values(self, rows: slice, columns: slice, keep: bool) -> Tensor:
-        """Values of the entries in ``rows`` and ``columns``.
-
-        With ``keep``, what their gradient takes may be kept: the tile is among a few last ones.
-        """
+        """Values of the entries in ``rows`` and ``columns``; ``keep`` allows caching."""
         raise NotImplementedError
 
     def zero_gradients(self) -> Any:
@@ -124,11 +120,7 @@ class TileEvaluator:
 
 
 class _TileWeights:
-    """Weights of a tile's entries; see :class:`Evaluator`.
-
-    Of a symmetric matrix only the lower triangle is evaluated, and its weights stand for those of
-    the upper one, too.
-    """
+    """Weights of a tile's entries; of a symmetric matrix those of both triangles are summed."""
 
     def __init__(self, weights: Tensor, solution: Tensor | None, symmetric: bool):
         self._weights = weights
@@ -159,7 +151,7 @@ def _shape(tile: Tile) -> tuple[int, int]:
 
 
 def _first_kept(tiles: Sequence[Tile]) -> int:
-    """Number of the first tile from which on what gradients take may be kept, the last at least."""
+    """Number of the first tile that may cache values for gradients; the last one always may."""
     number, entries = len(tiles), 0
     while number and (number == len(tiles) or entries < _KEPT_ENTRIES):
         number -= 1

@@ -89,9 +89,9 @@ def outcome_transform_for(
 ) -> OutcomeTransform | None:
     """Return the given transform; by default one that standardises outcomes of any size.
 
-    BoTorch's default leaves outcomes with a standard deviation below 1e-8 as they are. Here only
-    outcomes that differ by rounding count as constant. Warns if GPyTorch's smallest variance is not
-    negligible beside that of the outcomes.
+    BoTorch's default does not scale outcomes with a standard deviation below 1e-8. Here only
+    outcomes that differ by rounding are constant. Warns if GPyTorch's smallest variance is not
+    negligible.
 
     Args:
         given: The user's transform, or BoTorch's default.
@@ -127,11 +127,10 @@ def check_likelihood(likelihood: GaussianLikelihood | None) -> None:
 
 
 def reject_loo_cv(model: Any) -> None:
-    """Raise in ``forward`` if BoTorch's ``loo_cv`` calls it, which takes that for the whole prior.
+    """Raise in ``forward`` if BoTorch's ``loo_cv`` calls it.
 
-    Features at inducing points leave out a part of the prior's variances. Without that part,
-    standard deviations would be as small as half of the right ones. Other calls of ``forward`` in
-    eval mode are made under ``gpytorch.settings.prior_mode``.
+    Features at inducing points omit a part of the prior variances; standard deviations could be
+    half of the right ones. Other calls in eval mode use ``gpytorch.settings.prior_mode``.
     """
     if not model.training and settings.prior_mode.off():
         raise NotImplementedError(

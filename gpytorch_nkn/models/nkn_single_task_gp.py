@@ -33,14 +33,12 @@ class NKNSingleTaskGP(ExactBaseGP):
         train_X: Inputs ``... x n x d``.
         train_Y: Outcomes ``... x n x m``.
         train_Yvar: Known variances of the noise ``... x n x m``; ``None`` infers one level.
-        cat_dims: Columns of ``train_X`` that hold codes of categories (integers), those below zero
-            counted from the last, as in :class:`botorch.models.MixedSingleTaskGP`. A named
-            structure then has kernels of categories for them, see
-            :meth:`.NeuralKernelNetwork.optimization`; a network of your own takes
-            :class:`gpytorch_nkn.kernels.CategoricalKernel`. Leave them out of ``input_transform``
-            (``Normalize(d, indices=...)``; other numbers for the same categories do no harm). The
-            acquisition function is searched by ``optimize_acqf_mixed`` or
-            ``optimize_acqf_mixed_alternating``: between codes is a category never seen.
+        cat_dims: Columns of ``train_X`` with integer codes of categories, as in
+            :class:`botorch.models.MixedSingleTaskGP`. A named structure then has categorical
+            kernels for them, see :meth:`.NeuralKernelNetwork.optimization`; a network of your own
+            takes :class:`gpytorch_nkn.kernels.CategoricalKernel`. Leave them out of
+            ``input_transform`` (``Normalize(d, indices=...)``). Optimise acquisition functions by
+            ``optimize_acqf_mixed`` or ``optimize_acqf_mixed_alternating``.
         structure: What the kernel is made of:
 
             - ``"optimization"``: :meth:`.NeuralKernelNetwork.optimization` in a ScaleKernel: near

@@ -45,8 +45,7 @@ def conjugate_gradients(
 ) -> Solution:
     """Solve ``matrix(x) = target`` for symmetric positive definite matrices.
 
-    GPyTorch's routine makes at least ten iterations and reports no residual; with a warm start
-    and a good preconditioner half of them are enough.
+    GPyTorch's routine makes at least ten iterations and reports no residual.
 
     Args:
         matrix: Multiplies arrays ``... x n_1 x ... x n_P``.

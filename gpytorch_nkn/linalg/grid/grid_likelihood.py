@@ -29,13 +29,12 @@ class GridLikelihood:
         \qquad A = K_1 \otimes \dots \otimes K_P + \sigma^2 I
 
     In the log-determinant, the M largest of the N eigenvalues of the full grid's covariance times
-    M / N stand for the M eigenvalues of the observed part, as in equation 39 of the paper. That is
-    exact on a complete grid, and biased when cells are missing: the noise that maximises the
-    likelihood then comes out too large, twice as large on one image.
+    M / N replace the M eigenvalues of the observed part, as in equation 39 of the paper. That is
+    exact on a complete grid; with missing cells the noise is overestimated, by a factor of two on
+    one image.
 
-    The derivatives are written out in the eigenbasis of the grid, so that nothing is
-    differentiated through conjugate gradients or an eigendecomposition. Solves start from the
-    solution of the last call. The gradient is not differentiable again.
+    Derivatives are written out in the eigenbasis of the grid. Solves start from the solution of the
+    last call. The gradient is not differentiable again.
 
     Args:
         grid: Which cells are observed.
@@ -80,9 +79,9 @@ class GridLikelihood:
 class LeftOutBlocks:
     r"""Squared errors of predicting blocks of observed cells from all the other ones.
 
-    Each block is left out in turn, with hyperparameters as they are. The derivatives need one more
-    solve and have the form of those of the likelihood: where g are those of the loss by the
-    prediction :math:`f = K_{bo} A_{oo}^{-1} y_o` of a block b from the other observed cells o,
+    Hyperparameters stay fixed. The derivatives need one more solve: with g the derivatives of the
+    loss by the prediction :math:`f = K_{bo} A_{oo}^{-1} y_o` of a block b from the other observed
+    cells o,
 
     .. math:: g^\top df = \gamma^\top (dA)\, \alpha, \qquad
         \alpha = A_{oo}^{-1} y_o, \quad \gamma_b = g, \quad \gamma_o = -A_{oo}^{-1} K_{ob}\, g.
@@ -152,11 +151,10 @@ class LeftOutBlocks:
         num_probes: int = 4,
         chosen: Sequence[int] | None = None,
     ) -> Tensor:
-        """Factor of the predicted variances with which they equal the squared errors, ``...``.
+        """Calibration factor of the predicted variances, ``...``.
 
-        The mean over the blocks of the sum of squared errors over that of predicted variances of
-        new observations, which is estimated with ``num_probes`` random vectors per block. (One
-        block at an edge could make up nearly all of a ratio of sums over all blocks.)
+        The mean over the blocks of the sum of squared errors divided by the sum of predicted
+        variances of new observations, estimated with ``num_probes`` random vectors per block.
         """
         axes = tuple(range(-self.num_dims, 0))
         eigen = KroneckerEigen(factors)

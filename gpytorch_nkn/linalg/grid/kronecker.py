@@ -76,9 +76,8 @@ def paired_sum(left: Tensor, right: Tensor, dim: int, num_dims: int) -> Tensor:
 def symmetric_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues, in no particular order, and orthonormal eigenvectors of symmetric matrices.
 
-    A matrix that stays the same when rows and columns are reversed, such as that of a stationary
-    kernel on a regular grid, has even and odd eigenvectors, which are found apart at a quarter of
-    the cost.
+    A centrosymmetric matrix, such as that of a stationary kernel on a regular grid, has even and
+    odd eigenvectors, which are computed separately at a quarter of the cost.
 
     Args:
         matrix: Symmetric matrices ``... x n x n``.

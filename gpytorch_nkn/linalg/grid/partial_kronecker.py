@@ -123,9 +123,6 @@ class PartialKronecker:
       mean, and :math:`A_{hh}` is a good preconditioner.
     - in the space of the observed cells, with :math:`(A^{-1})_{oo}` as the preconditioner.
 
-    The paper's imaginary observations with a large variance make its system so badly conditioned
-    that conjugate gradients end at their cap.
-
     Args:
         grid: Which cells are observed.
         factors: Symmetric positive semi-definite matrices ``... x n_p x n_p``.
