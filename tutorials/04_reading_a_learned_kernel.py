@@ -23,7 +23,6 @@ from gpytorch_nkn.interpretation import decompose, effects, expand, report, simp
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.plotting import (
     plot_components,
-    plot_convergence,
     plot_cumulative,
     plot_effects,
     plot_kernel,
@@ -45,7 +44,7 @@ print(f"{past.sum()} months to learn from, {(~past).sum()} that nobody sees befo
 # A network likes to spread one idea over many look-alike products. That does not hurt a forecast,
 # but it is hard to read. `sparsity="l1"` is a prior that prefers few strong connections.
 
-# %% mystnb={"image": {"alt": "Loss of every restart over steps; they end in different optima"}}
+# %%
 forecaster = NKNForecaster(
     NeuralKernelNetwork.time_series(sparsity="l1"),
     transform="identity",
@@ -53,14 +52,6 @@ forecaster = NKNForecaster(
     random_state=1,
 )
 forecaster.fit(dates[past], co2[past])
-
-figure, axes = plt.subplots(figsize=(8, 3.2), layout="constrained")
-plot_convergence(axes, forecaster.result_)
-plt.show()
-
-# %% [markdown]
-# Every line is a restart, and different starts end in different optima. Read the kernel of the
-# lowest: a restart that ends ten nats higher is $e^{10}$ times less plausible.
 
 # %% [markdown]
 # ## The kernel is a polynomial

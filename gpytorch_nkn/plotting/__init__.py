@@ -11,7 +11,6 @@ from gpytorch_nkn.plotting.checks import (
     plot_qq,
 )
 from gpytorch_nkn.plotting.components import plot_components
-from gpytorch_nkn.plotting.convergence import plot_convergence
 from gpytorch_nkn.plotting.cumulative import plot_cumulative
 from gpytorch_nkn.plotting.effects import plot_effects
 from gpytorch_nkn.plotting.forecast import plot_forecast
@@ -31,7 +30,6 @@ __all__ = [
     "plot_autocorrelation",
     "plot_calibration",
     "plot_components",
-    "plot_convergence",
     "plot_cumulative",
     "plot_effects",
     "plot_forecast",

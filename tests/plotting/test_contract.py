@@ -37,13 +37,6 @@ PAIR = SimpleNamespace(
 FILLED = SimpleNamespace(
     filled=np.arange(192.0).reshape(12, 16), std=HOLES * X.mean(), missing=HOLES
 )
-OK = {"status": "ok", "failed": False}
-FIT = SimpleNamespace(
-    best=0,
-    restarts=[SimpleNamespace(number=i, trace=np.array([9.0, 5.0 - i]), **OK) for i in range(2)],
-)
-
-
 SLICE = SimpleNamespace(
     name="dose", grid=X, mean=WAVE, lower=WAVE - 1, upper=WAVE + 1, acquisition=X, best=1.0,
     candidates=np.array([2.0]), best_mean=0.8, candidate_means=np.array([0.9]),
@@ -55,7 +48,6 @@ CALLS = {
     "plot_autocorrelation": (1, BANDED, {}),
     "plot_calibration": (1, ([0.5, 0.8, 0.95], [0.3, 0.8, 0.9]), {"num_points": 60}),
     "plot_components": (2, ([CURVE, CURVE],), {"y_label": "ppm"}),
-    "plot_convergence": (1, (FIT,), {}),
     "plot_cumulative": (1, (["trend", "cycle"], [0.5, 0.9]), {"errors": [2.0, 1.0]}),
     "plot_effects": (2, ([EFFECT, PAIR],), {"y_label": "quality"}),
     "plot_forecast": (1, (X + 6, WAVE, WAVE - 1, WAVE + 1), {"train": (X, WAVE), "title": "CO2"}),
@@ -209,11 +201,6 @@ def filled(**changes):
     return SimpleNamespace(**(vars(FILLED) | changes))
 
 
-def restarts(*traces):
-    parts = [SimpleNamespace(number=i, trace=t, **OK) for i, t in enumerate(traces)]
-    return SimpleNamespace(best=0, restarts=parts)
-
-
 INFINITE = np.full(30, np.inf)
 VIDEO = np.zeros((5, 12, 16))
 MOVIE = filled(filled=VIDEO, std=VIDEO, missing=np.broadcast_to(HOLES, VIDEO.shape))
@@ -222,7 +209,6 @@ FAULTS = [
     ("plot_calibration", ([0.1, 0.9], [0, 95]), {}, "coverage must lie .* 1, got 0 to 95"),
     ("plot_calibration", (), {"num_points": 0}, "at least 1, got 0"),
     ("plot_components", (curve(lower=np.ones(3)),), {}, r"lower \(3,\)"),
-    ("plot_convergence", (restarts([], [np.inf]),), {}, r"traces of lengths \[0, 1\] without any"),
     ("plot_cumulative", (["a"],), {}, "got 1 labels and 2 shares"),
     ("plot_cumulative", (["a", "b"], [50, 90]), {}, "fractions of 1, got 90"),
     ("plot_cumulative", (["a"], [0.1]), {}, r"errors must have the shape \(1,\), got \(2,\)"),

@@ -22,7 +22,8 @@ __all__ = ["Z95", "Component", "ComponentCurve", "ComponentPosterior", "Decompos
 Z95 = 1.959964
 _GRID = 400  # points of a curve, next to the data
 _PAST = 200  # points of a curve past the data
-_JOINT = 0.2  # of the share from which on a component links columns, that their interactions need
+_COUNTS = 0.02  # share from which on a component links columns
+_JOINT = 0.004  # share that the interactions of columns need for it
 _MINOR = 0.05  # of the largest interactions in a component, below which a column does not take part
 
 
@@ -193,15 +194,11 @@ class Decomposition:
             for component, mean, half in zip(self.components, means, halves, strict=True)
         ]
 
-    def column_groups(self, threshold: float = 0.02) -> list[tuple[int, ...]]:
+    def column_groups(self) -> list[tuple[int, ...]]:
         """Input columns that act together, for a decomposition by columns.
 
-        Columns of one component are linked if they do something together, and so are those that
-        are linked to one column.
-
-        Args:
-            threshold: Share from which on a component counts; it links the columns whose
-                interactions with others have a fifth of that, and no small part of its own.
+        Components count from a share of 0.02 on. Columns of one component are linked if they do
+        something together, and so are those that are linked to one column.
 
         Returns:
             Disjoint groups of columns, by falling share; a column without an effect of that share
@@ -213,11 +210,11 @@ class Decomposition:
         groups: list[tuple[float, set[int]]] = []
         for part, share in sorted(self._unmerged, key=lambda pair: -pair[1]):
             columns = part.columns
-            if not columns or share < threshold:
+            if not columns or share < _COUNTS:
                 continue
             if len(columns) > 1:
                 together = interactions_of_columns(part.terms, sorted(columns), self.gp)
-                least = max(_JOINT * threshold, _MINOR * share * max(together.values()))
+                least = max(_JOINT, _MINOR * share * max(together.values()))
                 columns = frozenset(c for c in columns if share * together[c] >= least)
                 if len(columns) < 2:
                     continue

@@ -27,7 +27,6 @@ def test_columns_of_overlapping_components_are_one_group():
     shares = dict(zip([part.columns for part in split.components], split.shares, strict=True))
     joint = shares[frozenset({1, 2})] + shares[frozenset({2, 4})]
     assert groups == ([(1, 2, 4), (0,)] if joint > shares[frozenset({0})] else [(0,), (1, 2, 4)])
-    assert split.column_groups(threshold=2.0) == []
 
 
 def test_groups_of_columns_need_columns():
