@@ -61,22 +61,6 @@ def test_entries_that_are_not_finite_are_refused(n, bad):
         KroneckerEigen([matrix])
 
 
-@pytest.mark.parametrize("dims", [1, 2, 3, 4])
-def test_eigenbasis_of_a_product(dims):
-    factors = [positive(n) for n in (3, 4, 2, 5)[:dims]]
-    eigen, dense = KroneckerEigen(factors), kron(factors)
-    torch.testing.assert_close(
-        eigen.products.flatten().sort().values, torch.linalg.eigvalsh(dense), rtol=1e-8, atol=1e-8
-    )
-    array = torch.randn([f.size(-1) for f in factors])
-    back = eigen.from_basis(eigen.products * eigen.to_basis(array))
-    torch.testing.assert_close(back.flatten(), dense @ array.flatten())
-    torch.testing.assert_close(eigen.from_basis(eigen.to_basis(array)), array)
-    for dim in range(dims):
-        values = eigen.values[dim].view([-1 if d == dim else 1 for d in range(dims)])
-        torch.testing.assert_close(eigen.others(dim) * values, eigen.products)
-
-
 def test_rounding_is_no_reason_to_refuse_a_singular_factor():
     smooth = torch.exp(-0.5 * ((torch.arange(30.0)[:, None] - torch.arange(30.0)) / 20) ** 2)
     assert torch.linalg.eigvalsh(smooth)[0] < 0
