@@ -58,6 +58,13 @@ def report_client(
 
     Returns:
         The report. Values so bad that Ax cuts them off are in it as the model has them.
+
+    Raises:
+        TypeError: It is no client of Ax.
+        ValueError: ``outcome`` is none of the objectives, or there are several and it is not given;
+            there is no such strategy, or there are too few evaluations.
+        NotImplementedError: Ax transforms the outcome otherwise than by cutting values off and
+            standardising them, as where it is bounded, too.
     """
     if not isinstance(client, Client):
         raise TypeError(f"client must be an ax.api.client.Client, got {type(client).__name__}.")

@@ -56,6 +56,10 @@ def make_generation_strategy(
 
     Returns:
         A strategy for ``client.set_generation_strategy(...)``.
+
+    Raises:
+        TypeError: ``structure`` is not a name.
+        ValueError: ``structure`` is not a known name or ``initialization_trials`` is less than 1.
     """
     if initialization_trials < 1:
         raise ValueError(f"initialization_trials must be at least 1, got {initialization_trials}.")

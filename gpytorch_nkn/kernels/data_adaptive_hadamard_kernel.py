@@ -68,6 +68,13 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         batch_shape: By default that of the parts.
         active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
+    Raises:
+        TypeError: A part is not a kernel, a prior is not a GPyTorch prior (or number), or the rank
+            is no integer.
+        ValueError: Anchors are no finite matrix, a number is not positive, or
+            ``learn_lengthscale`` is given with a factor kernel. On evaluation: inputs have another
+            number of columns than the anchors, or the base kernel has several outputs.
+
     Attributes:
         weights: :math:`A`, ``... x M x R``.
         anchors: :math:`Z`, ``... x M x D``.
@@ -142,6 +149,9 @@ class DataAdaptiveHadamardKernel(BatchKernel):
             base_kernel: As for the class, as are the others.
             train_X: Inputs ``N x D``, with all columns, scaled as the kernel will see them.
             num_anchors: Number of clusters; fewer, if there are fewer distinct rows.
+
+        Raises:
+            ValueError: ``train_X`` is no finite matrix, or the number of anchors is below one.
         """
         selected = train_X if active_dims is None else train_X[..., list(active_dims)]
         anchors = _kmeans_anchors(selected, num_anchors, seed)

@@ -28,9 +28,14 @@ def singular_value_threshold(matrix: Tensor, threshold: float | Tensor) -> Tenso
     Returns:
         New matrices ``... x D x K``, without gradients.
 
+    Raises:
+        ValueError: A threshold is negative or NaN.
+
     Reference: Cai, Candes and Shen (2010), theorem 2.1.
     """
     limit = np.asarray(threshold.cpu() if isinstance(threshold, Tensor) else threshold, np.float64)
+    if not (limit >= 0).all():
+        raise ValueError(f"The threshold must not be negative or NaN, got {threshold}.")
     if matrix.numel() == 0:
         return matrix.clone()
     rows, columns = matrix.shape[-2:]

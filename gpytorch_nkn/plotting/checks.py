@@ -47,6 +47,9 @@ def plot_qq(
 
     Returns:
         The same axes. Points outside the band are orange diamonds.
+
+    Raises:
+        ValueError: The lengths differ, there is no point, or a value is not finite.
     """
     x, observed, lower, upper = sorted_vectors(
         theoretical=theoretical, observed=observed, lower=lower, upper=upper
@@ -65,6 +68,9 @@ def plot_autocorrelation(
     """Draw autocorrelations ``N`` as stems, with the 95 % band of the model.
 
     Arguments, result and errors are those of :func:`plot_qq`.
+
+    Raises:
+        ValueError: The lengths differ, there is no lag, or a value is not finite.
     """
     x, observed, lower, upper = sorted_vectors(
         lags=lags, observed=observed, lower=lower, upper=upper
@@ -99,6 +105,10 @@ def plot_periodogram(
 
     Returns:
         The same axes. Ordinates outside the band are orange diamonds.
+
+    Raises:
+        ValueError: The lengths differ, there is no frequency, a value is not finite, a frequency
+            or an upper end is not positive, or another value is negative.
     """
     x, observed, lower, upper = sorted_vectors(
         frequencies=frequencies, observed=observed, lower=lower, upper=upper
@@ -135,6 +145,10 @@ def plot_calibration(ax: Axes, levels: ArrayLike, coverage: ArrayLike, *, num_po
 
     Returns:
         The same axes. Shares outside the band are orange diamonds.
+
+    Raises:
+        ValueError: The lengths differ, there is no level, a value is not between 0 and 1, or
+            ``num_points`` is below 1.
     """
     x, observed = sorted_vectors(levels=levels, coverage=coverage)
     for name, values in (("levels", x), ("coverage", observed)):

@@ -47,6 +47,11 @@ def plot_components(
         x_label: Label of the lowest time axes, with its unit.
         y_label: Label of the value axes, with its unit.
         data_label: Name of the points in the legend, which stands above the first axes.
+
+    Raises:
+        TypeError: Something in ``axes`` is not an Axes, or a vector holds no numbers or dates.
+        ValueError: There is no component, the number of axes is not that of the components, or
+            the vectors of a component differ in length or are not finite.
     """
     flat = as_list_of_axes(axes, len(components), "component")
     for number, (ax, component) in enumerate(zip(flat, components, strict=True)):

@@ -41,6 +41,10 @@ def plot_cumulative(
         explained: Shares ``J`` of the variance after each part, fractions of 1.
         errors: Errors ``J`` after each part, shown in a column at the right.
         error_label: Head of that column, with the unit.
+
+    Raises:
+        ValueError: The lengths differ, there is no part, a number is not finite, or a share is
+            above 1 (in percent, perhaps).
     """
     explained = as_array("explained", explained)
     if len(labels) != explained.size:

@@ -55,6 +55,11 @@ def plot_effects(axes: Given, effects: Sequence[Any], *, y_label: str = "value")
             codes of categories, ``levels`` has their names: of each column a sequence, or None for
             one of numbers. It may be missing.
         y_label: Label of the effects, with their unit.
+
+    Raises:
+        TypeError: Something in ``axes`` is not an Axes, or an array holds no numbers.
+        ValueError: There is no effect, the number of axes is not that of the effects, an effect
+            has not one or two columns, a shape is wrong, or a value is not finite.
     """
     flat = as_list_of_axes(axes, len(effects), "effect")
     curves = []

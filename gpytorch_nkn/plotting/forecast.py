@@ -55,6 +55,9 @@ def plot_forecast(
         x_label: Label of the time axis, with its unit.
         y_label: Label of the value axis, with its unit.
         title: Title, above the legend.
+
+    Raises:
+        ValueError: The lengths of the forecast's parts differ, or there is no training data.
     """
     x, mean = np.asarray(x), np.asarray(mean)
     lower, upper = np.atleast_2d(lower), np.atleast_2d(upper)

@@ -42,6 +42,11 @@ def plot_inpainting(
         truth: The image without holes, of the same shape; drawn last.
         channel_axis: Which dimension holds the three colours; ``None`` for gray images.
         label: Label of the colour bar, with its unit. It shows the root mean square of colours.
+
+    Raises:
+        TypeError: Something in ``axes`` is not an Axes, or an array holds no numbers.
+        ValueError: The number of axes is wrong, shapes do not fit, numbers are not finite, or
+            nothing is missing.
     """
     from matplotlib.colors import to_rgb
 

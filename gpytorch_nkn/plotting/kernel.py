@@ -52,6 +52,12 @@ def plot_kernel(
             ``x_offset_`` and ``x_scale_``, which for dates are days since 1970.
         x_scale: Likewise; positive.
         x_label: Label of the horizontal axis, with its unit.
+
+    Raises:
+        TypeError: ``kernel`` is not a kernel, or ``x`` does not hold numbers.
+        ValueError: ``show`` is unknown, the kernel has a batch shape, not exactly one column of
+            ``x`` varies, ``samples`` is below 1, ``x_scale`` is not positive, or a value is not
+            finite.
     """
     if show not in ("slices", "samples"):
         raise ValueError(f"show must be 'slices' or 'samples', got {show!r}.")

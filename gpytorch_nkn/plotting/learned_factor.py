@@ -38,6 +38,11 @@ def plot_hadamard_factor(
         limit: The scale of colours goes from ``1 - limit`` to ``1 + limit``; by default it just
             holds the entry that is farthest from 1. Give the same to compare figures.
         label: What the rows are.
+
+    Raises:
+        TypeError: ``factor`` does not hold numbers.
+        ValueError: ``factor`` is not square or not finite, ``sort_by`` has another length, or
+            ``limit`` is not positive.
     """
     from matplotlib.ticker import ScalarFormatter
 

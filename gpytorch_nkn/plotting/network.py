@@ -63,6 +63,12 @@ def plot_network(
             largest values, all columns together. By default all columns run from -2 to 2.
         names: Names of the input columns, for primitives that see some of them only; the column
             numbers, from 0, by default.
+
+    Raises:
+        TypeError: ``network`` is not a NeuralKernelNetwork, or ``x`` does not hold numbers.
+        ValueError: The network has a batch shape or several outputs per input, ``x`` has fewer
+            columns than the network needs, no column of it varies, an entry is not finite, or
+            there are fewer names than columns.
     """
     network = _without_scales(network)
     check_kernel(network)

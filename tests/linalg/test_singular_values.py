@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -60,3 +62,9 @@ def test_ends_of_the_range(shape, dtype):
         assert torch.equal(singular_value_threshold(zeros, threshold), zeros)
     empty = singular_value_threshold(matrix[:0], 1.0)
     assert empty.shape == (0, shape[1])
+
+
+@pytest.mark.parametrize("threshold", [-1.0, math.nan])
+def test_thresholds_without_a_meaning_are_rejected(threshold):
+    with pytest.raises(ValueError, match="must not be negative"):
+        singular_value_threshold(torch.rand(3, 2), threshold)

@@ -112,6 +112,11 @@ def leave_one_out(
         residual: Observations minus their prior mean, ``N``.
         y: Observations ``N``. With them ``mean`` is the prediction of ``y``, else of ``residual``.
 
+    Raises:
+        TypeError: An argument does not hold real numbers.
+        ValueError: A shape is wrong, a value not finite, or the covariance is not symmetric
+            positive definite.
+
     Reference: Rasmussen and Williams (2006), section 5.4.2.
     """
     residual = vector("residual", residual)

@@ -110,6 +110,11 @@ def check_residuals(
         draws: Number of draws from the posterior and of vectors of noise.
         seed: Of the random numbers; global random states are left alone.
 
+    Raises:
+        TypeError: An argument does not hold real numbers, or ``draws`` is not an integer.
+        ValueError: A shape is wrong, a value not finite, ``noise`` not positive, ``draws`` below 1,
+            all times are the same, or the covariance is not symmetric positive semi-definite.
+
     References: Meng (1994), Posterior predictive p-values. Lloyd et al. (2014), Automatic
     construction and natural-language description of nonparametric regression models.
     """

@@ -65,6 +65,11 @@ def decompose(
         cross-validation with fixed hyperparameters (contiguous blocks for one input column);
         sets of columns by falling share in the variance of the posterior mean, as effects are;
         with explained variances, errors and flags, and their posterior at any inputs.
+
+    Raises:
+        TypeError: The model is none of these, or its likelihood is not Gaussian.
+        ValueError: An option has no meaning, there is no training data, the outcome transform is
+            not affine, or the model's covariance is not that of its ``covar_module``.
     """
     gp = fitted_gp(model)
     return decompose_gp(replace(gp, units=gp.units.named(columns)), by, max_components, max_terms)

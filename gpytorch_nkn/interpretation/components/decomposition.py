@@ -149,6 +149,10 @@ class Decomposition:
             horizon: How far past the data curves go on, in units of time (for dates days, or a
                 duration).
             centered: As in :meth:`posterior`.
+
+        Raises:
+            ValueError: There are several outputs, several input columns that are no covariates,
+                or the horizon is negative, or positive beside covariates.
         """
         last, length = float(self.gp.time.max()), self.gp.time_span(horizon)
         past = last + np.linspace(0, length, _PAST + 1)[1:]
@@ -203,6 +207,9 @@ class Decomposition:
         Returns:
             Disjoint groups of columns, by falling share; a column without an effect of that share
             is in none.
+
+        Raises:
+            ValueError: The components are not sets of columns.
         """
         # what was pruned has no terms, and belongs to no group
         if any(part.columns is None and part.terms for part, _ in self._unmerged):

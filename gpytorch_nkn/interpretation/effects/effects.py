@@ -151,6 +151,15 @@ def effects(
     Returns:
         Main effects, pairs and indices.
 
+    Raises:
+        TypeError: Not such a model, or an option has the wrong type; a forecaster without
+            covariates, whose parts are roles in time: take
+            :func:`gpytorch_nkn.interpretation.decompose`.
+        ValueError: An option has no meaning, the model has no training data, its outcome
+            transform is not affine, or its covariance is not that of its ``covar_module``.
+        NotImplementedError: Several outputs, a batch of models, or an input transform that
+            changes the number of columns.
+
     References: Friedman and Popescu (2008), Predictive Learning via Rule Ensembles, section 8,
         for partial dependence; Saltelli et al. (2010), by SciPy's ``sobol_indices``.
     """

@@ -81,6 +81,12 @@ def expand(
     Returns:
         The terms by falling share, what was dropped, and the groups of terms that are made alike.
 
+    Raises:
+        TypeError: Neither a kernel nor a model with one, or ``max_terms`` is no integer.
+        ValueError: A bare kernel whose diagonal varies came without ``x``, ``x`` does not fit,
+            the kernel has several outputs per input, or an option has no meaning.
+        NotImplementedError: A network has a layer of an unknown kind.
+
     Reference: Sun et al. (2018), theorem 3 and appendix I.4.
 
     Example:

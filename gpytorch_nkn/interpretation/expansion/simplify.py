@@ -88,6 +88,13 @@ def simplify(
         The kernel, the refitted model, terms and losses. Ctrl-C ends the search with the best
         kernel so far.
 
+    Raises:
+        TypeError: The model is none of these, or its likelihood is not Gaussian; or a number is
+            not an integer.
+        ValueError: An option has no meaning, no term has a counterpart in GPyTorch, or as for
+            :func:`decompose`.
+        NotImplementedError: The model is a batch or has several outputs.
+
     Reference: Duvenaud et al. (2013), Structure Discovery in Nonparametric Regression through
     Compositional Kernel Search, for the criterion.
     """

@@ -90,6 +90,12 @@ def report(
     Returns:
         The report; ``print`` it for text, ``to_dict()`` for JSON, ``save("report.html")`` for a
         page with figures.
+
+    Raises:
+        TypeError: The model is none of these, or its likelihood is not Gaussian.
+        ValueError: An option has no meaning, there are fewer than 3 points, or as for
+            :func:`gpytorch_nkn.interpretation.decompose`.
+        NotImplementedError: The model has several outputs.
     """
     gp = fitted_gp(model)
     _check_model(gp)

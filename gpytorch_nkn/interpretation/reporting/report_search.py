@@ -92,6 +92,13 @@ def report_search(
     Returns:
         The report; ``print`` shows its ``text``, ``save("search.html")`` writes a page, ``plot()``
         draws the essentials.
+
+    Raises:
+        TypeError: It is not such a model, its likelihood is not Gaussian, or ``acquisition`` is no
+            function.
+        ValueError: A shape is wrong, a value not finite, an option has no meaning, there are
+            fewer than 3 evaluations, or one is better than the optimum.
+        NotImplementedError: The model has several outputs or a batch of data sets.
     """
     _check_model(model)
     check_counts(0, num_initial=num_initial)
