@@ -385,7 +385,7 @@ class NKNRegressor(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         return min(costs.sparse(self._num_points, count), seconds)
 
     def standardised_inputs(self, X: ArrayLike) -> np.ndarray:
-        """Rows as :attr:`model_` takes them.
+        """Rows as ``model_`` takes them.
 
         Args:
             X: Rows ``M x D``, with the columns of :meth:`fit`.
