@@ -42,6 +42,28 @@ def test_results_do_not_depend_on_the_number_of_threads(shape, name, path):
     assert_same(results[1], results[0], 1e-12)
 
 
+BATCHES = {  # of the network, and shapes of the inputs
+    "few matrices": ((3,), (150, 3), (3, 140, 3)),
+    "symmetric": ((3,), (190, 3), None),
+    "many matrices": ((), (90, 1, 3), (700, 3)),
+    "many networks": ((80,), (80, 2, 3), (1, 400, 3)),
+    "one of each": ((1,), (1, 250, 3), (250, 3)),
+}
+
+
+@needs_compiled
+@pytest.mark.parametrize("name", BATCHES)
+def test_compiled_batches_do_not_depend_on_the_number_of_threads(name):
+    of_network, shape1, shape2 = BATCHES[name]
+    network = make_network("skip", of_network)
+    x1 = rough_inputs(*shape1).requires_grad_()
+    x2 = None if shape2 is None else (rough_inputs(*shape2) - 0.3).requires_grad_()
+    expected = evaluate("plain", network, x1, x2)
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        assert_same(evaluate("compiled", network, x1, x2), expected)
+
+
 @pytest.mark.parametrize(
     ("path", "threads"),
     [
