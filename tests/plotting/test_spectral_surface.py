@@ -112,6 +112,16 @@ def test_surface_of_a_mixture_has_its_own_widths_and_correlations(ax):
     np.testing.assert_allclose(values, expected, atol=1e-9)
 
 
+@pytest.mark.parametrize("make", [lambda: pairs(*(torch.randn(30, 2, 1).tolist())), mixture])
+def test_default_limits_show_nearly_all_of_the_mass(ax, make):
+    kernel = make()
+    column = int(len(spectral_bumps(kernel)[0]) == 16)
+    plot_spectral_surface(ax, kernel, column=column)
+    u, v, values = picture(ax)
+    mass = spectral_bumps(kernel, column)[1].sum()
+    assert total(u, v, values) == pytest.approx(mass, rel=0.02)
+
+
 def rbf(lengthscale):
     return RBFKernel().initialize(lengthscale=lengthscale)
 
