@@ -182,7 +182,7 @@ def _add_common_options(parser: argparse.ArgumentParser, *, out: str, budget: fl
     add = parser.add_argument
     text, levels = "how many structures are tried", ("fast", "default", "best")
     add("--quality", choices=levels, default="default", help=text)
-    text = "periods in units of time (years for dates; default: what the time axis tells)"
+    text = "periods in units of time (years for dates; default: inferred from the time axis)"
     add("--season", type=_positive_float, nargs="+", metavar="P", help=text)
     text = "write a page on what was found: components in words and figures, model checking"
     add("--report", type=Path, metavar="FILE.html", help=text)

@@ -56,12 +56,12 @@ class InputMap:
 
     Scalings are:
 
-    - ``"standard"``: by mean and standard deviation; beyond 3 deviations by the logarithm of the
+    - ``"standard"``: by mean and standard deviation; beyond 3 of these by the logarithm of the
       excess; then standardised again. So outliers do not dominate the angles, which are linear in
       the inputs.
-    - ``"robust"``: the same from median and interquartile range, or deviation if smaller;
-    - ``"ranks"``: by mean and deviation with bounded tails, and their ranks as further columns;
-    - ``"common"``: by means, and one deviation for all columns, as for pixels.
+    - ``"robust"``: the same from median and interquartile range, or standard deviation if smaller;
+    - ``"ranks"``: by mean and standard deviation with bounded tails, with ranks as further columns;
+    - ``"common"``: by means, and one standard deviation for all columns, as for pixels.
     """
 
     scaling: str
