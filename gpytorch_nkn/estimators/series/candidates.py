@@ -1,16 +1,14 @@
-"""Which Gaussian processes are candidates for a series, and how each is trained and scored."""
+"""Which Gaussian processes are candidates for a series, and how each is trained."""
 
 from __future__ import annotations
 
 import math
 import time as clock
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
@@ -21,8 +19,9 @@ from gpytorch.models import ExactGP
 from gpytorch.priors import NormalPrior
 from torch import Tensor
 
-from gpytorch_nkn.averaging import PredictiveMixture, Transform, rolling_forecasts
+from gpytorch_nkn.averaging import Transform
 from gpytorch_nkn.estimators.series.member import CONDITIONED, Member, Scales
+from gpytorch_nkn.estimators.series.scoring import one_thread, score
 from gpytorch_nkn.estimators.series.series import Series
 from gpytorch_nkn.estimators.table_input import offset_and_scale
 from gpytorch_nkn.fit import Recipe, fit_best_of
@@ -36,8 +35,6 @@ __all__ = [
     "Options",
     "SeriesGP",
     "candidate_keys",
-    "one_thread",
-    "score",
     "train",
 ]
 
@@ -65,9 +62,6 @@ _PICKED, _FEW_CYCLES = -3.0, 6.0
 _SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)  # of one start, at the modes of the priors
 _TIME = (0,)  # column of the inputs
 _MANY = 250  # points
-_FEW = 600  # points, up to which one thread is the fastest
-_ORIGINS = 48  # of rolling forecasts
-_WINDOWS = 2.0  # prior weight of a calibration factor of 1, in windows of the horizon
 
 
 @dataclass(frozen=True)
@@ -234,37 +228,6 @@ def _sum(
         priors=priors,
         active_dims=_TIME if columns < x.size(-1) else None,
     )
-
-
-def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]:
-    """Mean log density of rolling forecasts, and the calibration factor of standard deviations.
-
-    The factor is the mean absolute standardised error over that of a normal variable, shrunk to
-    one: by as many windows of the horizon as follow the first origin, against two. The
-    hyperparameters are those of all targets.
-    """
-    num_rows, first = len(series.values), series.first_origin
-    origins = np.unique(np.linspace(first, num_rows - 1, _ORIGINS).astype(int)).tolist()
-    rows, mean, variance = rolling_forecasts(model, origins, series.horizon)
-    errors = (model.train_targets[rows] - mean).abs() / variance.sqrt()
-    windows = (num_rows - first) / series.horizon
-    ratio = float(errors.mean()) * math.sqrt(math.pi / 2)
-    spread = (_WINDOWS + windows * ratio) / (_WINDOWS + windows)
-    means, stds = scales.moments(mean, variance)
-    said = PredictiveMixture(np.ones(1), means[None], spread * stds[None], (scales.transform,))
-    return float(said.log_density(series.values[rows.numpy()]).mean()), spread
-
-
-@contextmanager
-def one_thread(series: Series) -> Iterator[None]:
-    """On matrices of a few hundred rows, threads mostly wait for each other."""
-    count = torch.get_num_threads()
-    if series.num_trained <= _FEW:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(count)
 
 
 def _weights(mean: LinearMean) -> Tensor:

@@ -21,11 +21,11 @@ from gpytorch_nkn.estimators.series.candidates import (
     Key,
     Options,
     candidate_keys,
-    one_thread,
     train,
 )
 from gpytorch_nkn.estimators.series.member import Member
 from gpytorch_nkn.estimators.series.outliers import FEWEST, outlying, too_many
+from gpytorch_nkn.estimators.series.scoring import one_thread
 from gpytorch_nkn.estimators.series.series import Series
 from gpytorch_nkn.fit import Session, warn_user
 
