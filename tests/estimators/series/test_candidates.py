@@ -5,8 +5,8 @@ from scipy.stats import norm
 
 from gpytorch_nkn.averaging import Transform
 from gpytorch_nkn.estimators.series.candidates import SeriesGP
-from gpytorch_nkn.estimators.series.scoring import score
 from gpytorch_nkn.estimators.series.member import Member, Scales
+from gpytorch_nkn.estimators.series.scoring import score
 from gpytorch_nkn.estimators.series.series import Series
 from gpytorch_nkn.fit import FitResult
 from gpytorch_nkn.kernels import NeuralKernelNetwork
