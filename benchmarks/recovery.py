@@ -1,9 +1,9 @@
 """How often a Neural Kernel Network finds the composition of kernels that its data were drawn from.
 
 Data from Gaussian processes with known kernels (``benchmarks.recovery_cases``) are given to a
-network, of which ``simplify`` keeps few terms (for several columns: whose components link the
-columns); right is an answer whose leading terms are the true ones. Seeds 0 to 7 are for tuning, 100
-to 119 for the report.
+network, of which ``simplify`` keeps few terms (for several columns: whose ``effects`` of pairs link
+the columns); right is an answer whose leading terms are the true ones. Seeds 0 to 7 are for tuning,
+100 to 119 for the report.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ from benchmarks.recovery_cases import CASES, Term, draw
 from benchmarks.report import Table, grouped
 from benchmarks.runner import Axis, Benchmark, timed
 from gpytorch_nkn.fit import fit_best_of
-from gpytorch_nkn.interpretation import decompose, simplify
+from gpytorch_nkn.interpretation import Effects, effects, simplify
 from gpytorch_nkn.kernels import CenteredLinearKernel, NeuralKernelNetwork, ZeroMeanPeriodicKernel
 from gpytorch_nkn.layers import log_normal_prior
 
 __all__ = ["BENCHMARK", "canonical", "score"]
+
+_VISIBLE = 1e-3  # total index from which on a column has an effect
 
 
 def run(case: str, seed: int) -> dict:
@@ -59,7 +61,7 @@ def _terms(x: Tensor, y: Tensor, seed: int) -> list[Term]:
     if x.size(-1) > 1:
         network = NeuralKernelNetwork.additive(x.size(-1), priors=False)
         model = fit_best_of(_StandardisedGP(x, y, network), restarts=2, seed=seed, progress=False)
-        return list(decompose(model, by="columns", max_components=1000).column_groups())
+        return _groups(effects(model, max_effects=x.size(-1) ** 2, seed=seed))
     network = NeuralKernelNetwork.time_series(sparsity="l1")
     model = fit_best_of(_StandardisedGP(x, y, network), restarts=1, seed=seed, progress=False)
     found = simplify(model, max_candidates=10, zero_mean=True)
@@ -71,6 +73,17 @@ def _terms(x: Tensor, y: Tensor, seed: int) -> list[Term]:
     groups.pop((), None)
     shares = _variance_shares(found.model, list(groups.values()))
     return [term for _, term in sorted(zip(shares, groups, strict=True), key=lambda p: -p[0])]
+
+
+def _groups(found: Effects) -> list[Term]:
+    """Columns with an effect, in groups that pairs of them with an interaction link."""
+    groups = [{column} for column in (found.total_order >= _VISIBLE).nonzero()[0].tolist()]
+    for pair in found.pairs:
+        linked = [group for group in groups if group & set(pair.columns)]
+        groups = [group for group in groups if group not in linked]
+        groups.append(set(pair.columns).union(*linked))
+    groups.sort(key=lambda group: -sum(found.total_order[column] for column in group))
+    return [tuple(sorted(group)) for group in groups]
 
 
 class _StandardisedGP(ExactGP):

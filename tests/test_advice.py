@@ -52,7 +52,6 @@ from gpytorch_nkn.estimators.nkn.table_rows import row_source
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.initialization import initialize_model
 from gpytorch_nkn.interpretation import (
-    check_residuals,
     decompose,
     effects,
     expand,
@@ -524,14 +523,6 @@ def _(told):
 
 
 # --- interpretation
-
-
-@advice("use None for data without an order")
-def _(told):
-    y, covariance = np.random.default_rng(0).normal(size=9), np.eye(9)
-    with told():
-        check_residuals(np.ones(9), y, np.zeros(9), covariance, 0.1, draws=9)
-    check_residuals(None, y, np.zeros(9), covariance, 0.1, draws=9)
 
 
 @advice("pass x, the inputs over which shares are averaged")

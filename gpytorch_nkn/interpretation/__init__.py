@@ -1,6 +1,5 @@
 """What a kernel has learned: its terms, the components of its posterior, and words for them."""
 
-from gpytorch_nkn.interpretation.checks import check_residuals, leave_one_out
 from gpytorch_nkn.interpretation.components import (
     Component,
     ComponentPosterior,
@@ -30,11 +29,9 @@ __all__ = [
     "Simplification",
     "Term",
     "TermGroup",
-    "check_residuals",
     "decompose",
     "effects",
     "expand",
-    "leave_one_out",
     "report",
     "report_search",
     "simplify",

@@ -15,9 +15,7 @@ from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import DelayedMatrix, factorize_inducing
 from gpytorch_nkn.mlls import exact_log_density
 
-__all__ = ["SELECTIONS", "InducingFeatureKernel", "LowRankNormal", "select_inducing_points"]
-
-SELECTIONS = ("greedy_variance", "kmeans")
+__all__ = ["InducingFeatureKernel", "LowRankNormal", "select_inducing_points"]
 
 # Rows that are looked at: k-means takes time in proportion, greedy selection a square matrix.
 _MAX_ROWS = {"kmeans": 20_000, "greedy_variance": 4_000}
@@ -89,8 +87,8 @@ def _distinct(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _check(x: Tensor, num_points: int, method: str, kernel: Kernel | None) -> None:
-    if method not in SELECTIONS:
-        raise ValueError(f"The selection must be one of {SELECTIONS}, got {method!r}.")
+    if method not in _MAX_ROWS:
+        raise ValueError(f"The selection must be one of {tuple(_MAX_ROWS)}, got {method!r}.")
     if x.dim() < 2 or x.size(-2) == 0 or x.numel() == 0:
         raise ValueError(f"x must be ... x n x d and not empty, got shape {tuple(x.shape)}.")
     if num_points < 1:

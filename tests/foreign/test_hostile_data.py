@@ -45,7 +45,6 @@ IMAGE = np.add.outer(np.sin(TIMES[:14]), np.cos(TIMES[:12]))
 HOLE = np.zeros(IMAGE.shape, dtype=bool)
 HOLE[3:6, 3:5] = True
 X = torch.rand(14, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-COVARIANCE = np.eye(12) + 0.5
 
 # What takes arrays, with arguments that are right.
 FUNCTIONS = {
@@ -96,14 +95,6 @@ FUNCTIONS = {
     averaging.stacking_weights: (
         averaging.stacking_weights,
         (np.random.default_rng(0).normal(size=(10, 3)),),
-    ),
-    interpretation.leave_one_out: (
-        interpretation.leave_one_out,
-        (COVARIANCE, WAVE[:12], WAVE[:12]),
-    ),
-    interpretation.check_residuals: (
-        lambda *arrays: interpretation.check_residuals(*arrays, draws=20),
-        (TIMES[:12], WAVE[:12], 0.5 * WAVE[:12], COVARIANCE, np.full(12, 0.1)),
     ),
     interpretation.expand: (
         lambda x: interpretation.expand(

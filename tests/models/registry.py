@@ -196,15 +196,6 @@ _OF_KERNELS = (
 )
 _OF_ONE_COLUMN = (*_OF_KERNELS, "check_input_transforms", "check_predict", "check_bad_data")
 _OF_ONE_COLUMN += ("check_data_set_later",)
-_OF_POINTS = (
-    "check_outputs",
-    "check_batches",
-    "check_input_transforms",
-    "check_dtypes",
-    "check_tiny_outcomes",
-    "check_global_state",
-    "check_data_set_later",
-)
 _OF_FEATURES = (
     *_OF_KERNELS,
     "check_samples",
@@ -259,12 +250,6 @@ CASES = [
     of_structure("nkn regression", "regression", 2, _OF_KERNELS),
     of_structure("nkn time series", "time_series", 1, _OF_ONE_COLUMN),
     _SPARSE,
-    replace(
-        _SPARSE,
-        name="sparse greedy",
-        make=partial(sparse, selection="greedy_variance"),
-        checks=_OF_POINTS,
-    ),
     Case(
         "variational",
         VariationalNKNGP,

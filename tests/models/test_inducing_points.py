@@ -106,7 +106,7 @@ def test_each_element_of_a_batch_has_points_of_its_own():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "random"}, r"one of \('greedy_variance', 'kmeans'\), got 'random'"),
+        ({"method": "random"}, r"one of \('kmeans', 'greedy_variance'\), got 'random'"),
         ({"num_points": 0}, "At least one inducing point is needed, got 0"),
         ({"method": "greedy_variance"}, "needs a kernel, got None"),
         ({"x": torch.rand(0, 2)}, r"not empty, got shape \(0, 2\)"),

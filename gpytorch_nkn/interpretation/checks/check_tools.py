@@ -1,4 +1,4 @@
-"""Validation of input, and the wording of results, shared by the checks of a model."""
+"""The wording of results that the checks of a model share."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
-from torch import Tensor
 
 __all__ = [
     "Coverage",
     "graded",
     "interval_sentence",
     "plain",
-    "symmetric_matrix",
-    "vector",
 ]
 
 _SIGNS, _CLEAR = 0.05, 0.01  # a p-value below the first is reported, below the second firmly
@@ -73,41 +69,3 @@ def plain(record: Any) -> dict[str, Any]:
         return [simplify(part) for part in value] if isinstance(value, tuple) else value
 
     return asdict(record, dict_factory=lambda items: {k: simplify(v) for k, v in items})
-
-
-def vector(name: str, values: ArrayLike | Tensor, n: int | None = None) -> np.ndarray:
-    """At least three finite numbers, or ``n`` of them."""
-    array = real_array(name, values)
-    if array.ndim != 1 or array.size < 3:
-        raise ValueError(f"{name} must be a vector of at least 3 numbers, got shape {array.shape}.")
-    if n not in (None, array.size):
-        raise ValueError(f"{name} must have shape ({n},), got {array.shape}.")
-    return array
-
-
-def real_array(name: str, values: ArrayLike | Tensor) -> np.ndarray:
-    """Finite numbers as float64."""
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
-    array = np.asarray(values)
-    if array.dtype.kind not in "buif":
-        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}.")
-    array = array.astype(float, copy=False)
-    if not np.isfinite(array).all():
-        bad = np.count_nonzero(~np.isfinite(array))
-        raise ValueError(f"{name} must be finite, got {bad} NaN or infinite of {array.size}.")
-    return array
-
-
-def symmetric_matrix(values: ArrayLike | Tensor, n: int) -> np.ndarray:
-    """A covariance ``n x n``, symmetric up to the rounding of single precision."""
-    array = real_array("covariance", values)
-    if array.shape != (n, n):
-        raise ValueError(f"covariance must have shape ({n}, {n}), got {array.shape}.")
-    gap, largest = np.abs(array - array.T).max(), np.abs(array).max()
-    if gap > 1e-3 * largest:
-        raise ValueError(
-            f"covariance must be symmetric, got entries that differ by {gap:.3g} where the "
-            f"largest is {largest:.3g}."
-        )
-    return array

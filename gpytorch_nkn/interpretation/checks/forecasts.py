@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from scipy import special, stats
 from torch import Tensor
 
@@ -16,8 +15,6 @@ from gpytorch_nkn.interpretation.checks.check_tools import (
     graded,
     interval_sentence,
     plain,
-    symmetric_matrix,
-    vector,
 )
 from gpytorch_nkn.linalg import ExactPosterior
 
@@ -100,38 +97,18 @@ class LeaveOneOut:
         return plain(self)
 
 
-def leave_one_out(
-    covariance: ArrayLike | Tensor,
-    residual: ArrayLike | Tensor,
-    y: ArrayLike | Tensor | None = None,
-) -> LeaveOneOut:
+def leave_one_out(covariance: Tensor, residual: Tensor) -> LeaveOneOut:
     """Predict each observation from all the others, with the parameters of the model as they are.
 
     Args:
         covariance: Prior covariance ``N x N`` of the observations, noise included.
         residual: Observations minus their prior mean, ``N``.
-        y: Observations ``N``. With them ``mean`` is the prediction of ``y``, else of ``residual``.
-
-    Raises:
-        TypeError: An argument does not hold real numbers.
-        ValueError: A shape is wrong, a value not finite, or the covariance is not symmetric
-            positive definite.
 
     Reference: Rasmussen and Williams (2006), section 5.4.2.
     """
-    residual = vector("residual", residual)
-    covariance = symmetric_matrix(covariance, residual.size)
-    offset = np.zeros(residual.size) if y is None else vector("y", y, residual.size) - residual
-    try:
-        posterior = ExactPosterior(torch.tensor(covariance), torch.tensor(residual))
-    except torch.linalg.LinAlgError as error:
-        raise ValueError(
-            f"covariance must be positive definite, got one of shape {covariance.shape} that is "
-            "not; it must include the noise."
-        ) from error
-    mean, variance = (part.numpy() for part in posterior.leave_one_out())
-    made = LeaveOneOut.of_mixture(residual, np.ones(1), mean[None], np.sqrt(variance)[None])
-    return replace(made, mean=mean + offset)
+    posterior = ExactPosterior(covariance.double().cpu(), residual.double().cpu())
+    mean, variance = (part.numpy()[None] for part in posterior.leave_one_out())
+    return LeaveOneOut.of_mixture(posterior.residual.numpy(), np.ones(1), mean, np.sqrt(variance))
 
 
 def one_step_ahead(factor: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:

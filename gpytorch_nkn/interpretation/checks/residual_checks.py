@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import fft, linalg, stats
-from torch import Tensor
 
 from gpytorch_nkn.interpretation.checks.check_tools import (
     graded,
     plain,
-    real_array,
-    symmetric_matrix,
-    vector,
 )
 
 __all__ = ["Check", "ResidualChecks", "check_residuals", "lomb_scargle", "residual_draws"]
@@ -70,11 +64,11 @@ class ResidualChecks:
 
 
 def check_residuals(
-    x: ArrayLike | Tensor | None,
-    y: ArrayLike | Tensor,
-    mean: ArrayLike | Tensor,
-    covariance: ArrayLike | Tensor,
-    noise: ArrayLike | Tensor,
+    x: np.ndarray | None,
+    y: np.ndarray,
+    mean: np.ndarray,
+    covariance: np.ndarray,
+    noise: np.ndarray,
     *,
     draws: int = 1000,
     seed: int = 0,
@@ -106,39 +100,19 @@ def check_residuals(
         mean: Posterior mean ``N`` of the latent function at the training inputs.
         covariance: Its posterior covariance ``N x N``, without noise. For an exact model, all
             variances lie below those of the noise.
-        noise: Variance of the noise, one number or ``N``.
+        noise: Variances of the noise ``N``.
         draws: Number of draws from the posterior and of vectors of noise.
         seed: Of the random numbers; global random states are left alone.
 
     Raises:
-        TypeError: An argument does not hold real numbers, or ``draws`` is not an integer.
-        ValueError: A shape is wrong, a value not finite, ``noise`` not positive, ``draws`` below 1,
-            all times are the same, or the covariance is not symmetric positive semi-definite.
+        ValueError: The covariance is not positive semi-definite.
 
     References: Meng (1994), Posterior predictive p-values. Lloyd et al. (2014), Automatic
     construction and natural-language description of nonparametric regression models.
     """
-    y = vector("y", y)
     n = y.size
-    mean = vector("mean", mean, n)
-    covariance = symmetric_matrix(covariance, n)
-    noise = real_array("noise", noise)
-    if noise.size != 1 and noise.shape != (n,):
-        raise ValueError(f"noise must be one number or have shape ({n},), got {noise.shape}.")
-    if not (noise > 0).all():
-        raise ValueError(f"noise must be positive, got {noise.min()}.")
-    draws = operator.index(draws)
-    if draws < 1:
-        raise ValueError(f"draws must be at least 1, got {draws}.")
-    if x is not None:
-        x = vector("x", x, n)
-        if x.min() == x.max():
-            raise ValueError(
-                f"x must hold different times, got {n} times {x[0]}; use None for data "
-                "without an order."
-            )
     rng = np.random.default_rng(seed)
-    scale = np.sqrt(np.broadcast_to(noise.reshape(-1), (n,)))
+    scale = np.sqrt(noise)
     drawn = rng.standard_normal((draws, n))
     residuals = residual_draws((y - mean) / scale, covariance / np.outer(scale, scale), drawn)
     fresh = rng.standard_normal((draws, n))

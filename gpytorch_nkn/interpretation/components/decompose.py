@@ -188,7 +188,6 @@ def _ordered(
         int(place) for place in spread.argsort(descending=True)
         if not (parts[place].has_mean or parts[place].is_rest)
     ]  # fmt: skip
-    before_merging = tuple(zip(parts, _shares(values[..., 0]), strict=True))
     small = small[max(0, max_components - (len(parts) - len(small)) - 1) :]
     if len(small) > 1:
         kept = [place for place in range(len(parts)) if place not in small]
@@ -242,7 +241,6 @@ def _ordered(
         shares=shares[order],
         negligible=np.array(negligible),
         gp=gp,
-        _unmerged=before_merging,
     )
 
 

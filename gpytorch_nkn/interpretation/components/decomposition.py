@@ -12,7 +12,6 @@ from torch import Tensor
 
 from gpytorch_nkn._devices import normal
 from gpytorch_nkn.interpretation.components.behaviour import Role
-from gpytorch_nkn.interpretation.components.column_use import interactions_of_columns
 from gpytorch_nkn.interpretation.expansion import Term, evaluate_groups, evaluate_strips
 from gpytorch_nkn.interpretation.source import FittedGP
 from gpytorch_nkn.linalg import psd_root
@@ -22,9 +21,6 @@ __all__ = ["Z95", "Component", "ComponentCurve", "ComponentPosterior", "Decompos
 Z95 = 1.959964
 _GRID = 400  # points of a curve, next to the data
 _PAST = 200  # points of a curve past the data
-_COUNTS = 0.02  # share from which on a component links columns
-_JOINT = 0.004  # share that the interactions of columns need for it
-_MINOR = 0.05  # of the largest interactions in a component, below which a column does not take part
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +94,6 @@ class Decomposition:
     shares: np.ndarray
     negligible: np.ndarray
     gp: FittedGP
-    _unmerged: tuple[
-        tuple[Component, float], ...
-    ] = ()  #: before small ones become one, with shares
 
     def __str__(self) -> str:
         lines = [f"{'explained':>10} {'error':>10} {'share':>8}  component"]
@@ -197,40 +190,6 @@ class Decomposition:
             )
             for component, mean, half in zip(self.components, means, halves, strict=True)
         ]
-
-    def column_groups(self) -> list[tuple[int, ...]]:
-        """Input columns that act together, for a decomposition by columns.
-
-        Components count from a share of 0.02 on. Columns of one component are linked if they do
-        something together, and so are those that are linked to one column.
-
-        Returns:
-            Disjoint groups of columns, by falling share; a column without an effect of that share
-            is in none.
-
-        Raises:
-            ValueError: The components are not sets of columns.
-        """
-        # what was pruned has no terms, and belongs to no group
-        if any(part.columns is None and part.terms for part, _ in self._unmerged):
-            raise ValueError("Groups of columns need a decomposition with by='columns'.")
-        groups: list[tuple[float, set[int]]] = []
-        for part, share in sorted(self._unmerged, key=lambda pair: -pair[1]):
-            columns = part.columns
-            if not columns or share < _COUNTS:
-                continue
-            if len(columns) > 1:
-                together = interactions_of_columns(part.terms, sorted(columns), self.gp)
-                least = max(_JOINT, _MINOR * share * max(together.values()))
-                columns = frozenset(c for c in columns if share * together[c] >= least)
-                if len(columns) < 2:
-                    continue
-            linked = [group for group in groups if group[1] & columns]
-            groups = [group for group in groups if group not in linked]
-            total = share + sum(group[0] for group in linked)
-            groups.append((total, set(columns).union(*(group[1] for group in linked))))
-        groups.sort(key=lambda group: -group[0])
-        return [tuple(sorted(members)) for _, members in groups]
 
     def sample(self, x: Any, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         """Joint draws of all components ``S x J x ... x M``, by Matheron's rule, which is exact.

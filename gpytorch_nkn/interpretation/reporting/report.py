@@ -155,6 +155,8 @@ def _check_model(gp: FittedGP) -> None:
     """Raise for models without a report, and warn of large data."""
     if gp.targets.size(-1) < 3:
         raise ValueError(f"A report needs at least 3 points, got {gp.targets.size(-1)}.")
+    if gp.is_series and bool((gp.time == gp.time[..., :1, :]).all()):
+        raise ValueError("A report on a series needs different times, got one for all points.")
     if gp.targets.dim() > 1 and is_ensemble(gp.model):
         raise NotImplementedError(
             f"A report is on one process, got an ensemble of {len(gp.targets)}: take "

@@ -25,7 +25,6 @@ from gpytorch_nkn.fit import (
 )
 from gpytorch_nkn.models.base_gp import trains
 from gpytorch_nkn.models.common import PartsGP
-from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.sparse.collapsed_bound import collapsed_bound
 from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 
@@ -106,9 +105,8 @@ def fit_sparse_gp(
 
     First hyperparameters are learned exactly on random blocks of the rows
     (:func:`gpytorch_nkn.fit.fit_in_stages`); that takes seconds where the bound takes minutes, and
-    the bound then starts near its optimum. Inducing points of the selection ``"greedy_variance"``
-    are selected anew under these. Then L-BFGS maximises the bound plus the log density of the
-    priors, over hyperparameters and, unless they are fixed, inducing points.
+    the bound then starts near its optimum. Then L-BFGS maximises the bound plus the log density of
+    the priors, over hyperparameters and, unless they are fixed, inducing points.
 
     Ctrl-C and the budget end the training; what was reached by then counts.
 
@@ -146,11 +144,10 @@ def fit_sparse_gp(
         if start is not None:
             with torch.no_grad():
                 x = model.transform_inputs(model.train_inputs[0])
-            kernel = model.covar_module.base_kernel
             learn_on_blocks(
                 x,
                 model.train_targets,
-                kernel,
+                model.covar_module.base_kernel,
                 model.mean_module,
                 model.likelihood,
                 restarts=restarts,
@@ -158,8 +155,6 @@ def fit_sparse_gp(
                 max_blocks=max_blocks,
                 session=session,
             )
-            if model.selection == "greedy_variance" and model.selected:
-                _select_again(model, x, seed)
         if max_iterations and not session.is_over:
             maximize_bound(model, max_iterations, session)
     finally:
@@ -191,19 +186,6 @@ def bound_loss(model: SparseNKNGP) -> Tensor:
     parameters = tuple(p for p in model.parameters() if p.requires_grad)
     value = collapsed_bound(model.collapsed(), parameters).sum()
     return -value - log_prior(model, value)
-
-
-def _select_again(model: SparseNKNGP, x: Tensor, seed: int) -> None:
-    """Inducing points under the present kernel, as many as there are or as it has use for."""
-    if model._num_outputs > 1:
-        x = x.select(-3, 0)
-    points = model.covar_module.inducing_points
-    chosen = select_inducing_points(
-        x, points.size(-2), method=model.selection, kernel=model.covar_module.base_kernel, seed=seed
-    )
-    if points.dim() > chosen.dim():
-        chosen = chosen.unsqueeze(-3)
-    points.data = chosen.to(points)
 
 
 def check_start(start: str | None) -> None:

@@ -24,7 +24,6 @@ from gpytorch_nkn.fit import (
 )
 from gpytorch_nkn.linalg import factorize_inducing
 from gpytorch_nkn.models.base_gp import trains
-from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.sparse.collapsed_bound import Statistics, WhitenedPosterior
 from gpytorch_nkn.models.sparse.fit_sparse import check_start, learn_on_blocks, maximize_bound
 from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
@@ -118,8 +117,6 @@ def fit_variational_gp(
                 max_blocks=max_blocks,
                 session=session,
             )
-            if model.selection == "greedy_variance" and model.selected:
-                _select_again(model, x, seed)
             if not session.is_over:
                 _learn_on_subset(model, x, y, session)
         state = _State(model)
@@ -311,13 +308,3 @@ def _learn_on_subset(model: VariationalNKNGP, x: Tensor, y: Tensor, session: Ses
     ):
         own.load_state_dict(learned.state_dict())
     model.inducing_points.data.copy_(sparse.inducing_points)
-
-
-def _select_again(model: VariationalNKNGP, x: Tensor, seed: int) -> None:
-    points = model.inducing_points
-    kernel = model.model.covar_module
-    chosen = select_inducing_points(
-        x, points.size(-2), method=model.selection, kernel=kernel, seed=seed
-    )
-    if len(chosen) == len(points):  # the distribution has so many values
-        points.data.copy_(chosen)

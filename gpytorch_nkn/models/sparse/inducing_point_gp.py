@@ -7,41 +7,19 @@ from typing import Any, NoReturn
 import torch
 from botorch.sampling import MCSampler
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
-from gpytorch_nkn.models.common import check_likelihood, check_training_data
-from gpytorch_nkn.models.inducing_points import SELECTIONS, select_inducing_points
+from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.structure import check_columns
 
 __all__ = ["InducingPointGP"]
 
 
 class InducingPointGP:
-    """Checks and the choice of inducing points.
-
-    Attributes:
-        selection: How inducing points are chosen.
-        selected: Whether they were: not given by the user.
-    """
-
-    selection: str
-    selected: bool
+    """The choice of inducing points, and what such models cannot do."""
 
     @staticmethod
-    def _check_arguments(
-        train_X: Tensor, train_Y: Tensor, likelihood: GaussianLikelihood | None, selection: str
-    ) -> None:
-        """Refuse other likelihoods, unknown selections and data that do not belong together."""
-        check_likelihood(likelihood)
-        if selection not in SELECTIONS:
-            raise ValueError(f"selection must be one of {SELECTIONS}, got {selection!r}.")
-        check_training_data(train_X, train_Y)
-
-    @staticmethod
-    def _choose_points(
-        given: int | Tensor, inputs: Tensor, kernel: Kernel, selection: str, seed: int
-    ) -> Tensor:
+    def _choose_points(given: int | Tensor, inputs: Tensor, kernel: Kernel, seed: int) -> Tensor:
         """Inducing points ``... x m x d`` for transformed inputs ``... x n x d``, for a kernel.
 
         Raises:
@@ -50,9 +28,7 @@ class InducingPointGP:
         check_columns(kernel, inputs.size(-1), inputs)
         if isinstance(given, Tensor):
             return _checked_points(given, inputs)
-        return select_inducing_points(
-            inputs, int(given), method=selection, kernel=kernel, seed=seed
-        ).clone()
+        return select_inducing_points(inputs, int(given), seed=seed).clone()
 
     def condition_on_observations(self, X: Tensor, Y: Tensor, **kwargs: Any) -> NoReturn:
         """Not available: an observation changes the distribution at all inducing points."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -18,7 +18,12 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from gpytorch_nkn.models.base_gp import ExactBaseGP
-from gpytorch_nkn.models.common import make_likelihood, reject_loo_cv
+from gpytorch_nkn.models.common import (
+    check_likelihood,
+    check_training_data,
+    make_likelihood,
+    reject_loo_cv,
+)
 from gpytorch_nkn.models.inducing_points import InducingFeatureKernel, LowRankNormal
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
 from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
@@ -42,10 +47,8 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         structure: What the kernel is made of: a name, a network or a ScaleKernel of one as in
             :class:`NKNSingleTaskGP`, or any other kernel. The model takes a copy.
         inducing_points: Their number, which is reduced to that of the distinct rows if there are
-            fewer; or the points ``m x d`` (``... x m x d`` for a batch), in the space of
-            transformed inputs.
-        selection: ``"kmeans"`` or ``"greedy_variance"``, see
-            ``gpytorch_nkn.models.inducing_points.select_inducing_points``.
+            fewer, at centres of clusters; or the points ``m x d`` (``... x m x d`` for a batch),
+            in the space of transformed inputs.
         learn_inducing_points: Let the training move them.
         likelihood: Default: Gaussian, with a weak log-normal prior on the noise, which is at
             least a millionth of the variance of standardised outcomes.
@@ -86,7 +89,6 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         *,
         structure: str | Kernel = "tabular",
         inducing_points: int | Tensor = 1000,
-        selection: Literal["greedy_variance", "kmeans"] = "kmeans",
         learn_inducing_points: bool = True,
         likelihood: GaussianLikelihood | None = None,
         mean_module: Mean | None = None,
@@ -94,7 +96,8 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         input_transform: InputTransform | None = None,
         seed: int = 0,
     ) -> None:
-        self._check_arguments(train_X, train_Y, likelihood, selection)
+        check_likelihood(likelihood)
+        check_training_data(train_X, train_Y)
         batch_shape = torch.Size([])
         if train_X.dim() == train_Y.dim() > 1:  # the base class refuses anything else
             _, batch_shape = self.get_batch_dimensions(train_X, train_Y)
@@ -110,11 +113,9 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
             outcome_transform=outcome_transform,
             input_transform=input_transform,
         )
-        self.selection = selection
-        self.selected = not isinstance(inducing_points, Tensor)  # not given by the user
         with torch.no_grad():
             inputs = self.transform_inputs(train_X).to(self.train_targets)
-        points = self._choose_points(inducing_points, inputs, kernel, selection, seed)
+        points = self._choose_points(inducing_points, inputs, kernel, seed)
         if self._num_outputs > 1 and points.dim() > 2:  # the outputs share them
             points = points.unsqueeze(-3)
         self.covar_module = InducingFeatureKernel(kernel, points, learned=learn_inducing_points)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from botorch.fit import _fit_fallback_approximate
@@ -23,7 +23,12 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.linalg import check_tensors, factorize_inducing
 from gpytorch_nkn.models.base_gp import BaseGP
-from gpytorch_nkn.models.common import make_likelihood, outcome_transform_for
+from gpytorch_nkn.models.common import (
+    check_likelihood,
+    check_training_data,
+    make_likelihood,
+    outcome_transform_for,
+)
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
 from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
 from gpytorch_nkn.models.structure import make_kernel
@@ -46,9 +51,8 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         train_Y: Outcomes ``n x 1``.
         structure: What the kernel is made of, as in :class:`SparseNKNGP`.
         inducing_points: Their number, which is reduced to that of the distinct rows if there are
-            fewer; or the points ``m x d``, in the space of transformed inputs.
-        selection: ``"kmeans"`` or ``"greedy_variance"``, see
-            ``gpytorch_nkn.models.inducing_points.select_inducing_points``.
+            fewer, at centres of clusters; or the points ``m x d``, in the space of transformed
+            inputs.
         learn_inducing_points: Let the training move them.
         likelihood: Default: Gaussian, as in :class:`SparseNKNGP`.
         mean_module: Default: a constant.
@@ -89,7 +93,6 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         *,
         structure: str | Kernel = "tabular",
         inducing_points: int | Tensor = 500,
-        selection: Literal["greedy_variance", "kmeans"] = "kmeans",
         learn_inducing_points: bool = True,
         likelihood: GaussianLikelihood | None = None,
         mean_module: Mean | None = None,
@@ -97,7 +100,8 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         input_transform: InputTransform | None = None,
         seed: int = 0,
     ) -> None:
-        self._check_arguments(train_X, train_Y, likelihood, selection)
+        check_likelihood(likelihood)
+        check_training_data(train_X, train_Y)
         if train_X.dim() != 2 or train_Y.dim() != 2 or train_Y.size(-1) != 1:
             raise NotImplementedError(
                 "VariationalNKNGP is for inputs n x d and one output n x 1, got shapes "
@@ -119,7 +123,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
             if transform is not None:
                 outcomes, _ = transform.train()(train_Y, X=inputs)
         kernel = make_kernel(structure, inputs.size(-1), shape, any_kernel=True).to(train_X)
-        points = self._choose_points(inducing_points, inputs, kernel, selection, seed)
+        points = self._choose_points(inducing_points, inputs, kernel, seed)
         super().__init__(
             inputs,
             outcomes,
@@ -138,8 +142,6 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         # N(0, I): the base class would draw a start from the global random state
         self.model.variational_strategy.variational_params_initialized.fill_(1)
         self._num_columns = train_X.shape[-1:]
-        self.selection = selection
-        self.selected = not isinstance(inducing_points, Tensor)  # not given by the user
         # After the base class, which warns of transforms that learn again from every mini-batch:
         # these have seen the whole table, and training takes what they made of it.
         if transform is not None:

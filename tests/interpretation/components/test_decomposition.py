@@ -4,6 +4,7 @@ import torch
 from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 
 from gpytorch_nkn.interpretation import decompose, expand
+from gpytorch_nkn.kernels import NeuralKernelNetwork
 from tests.interpretation.components.test_decompose import GP
 
 
@@ -20,20 +21,13 @@ def additive_model(n=60):
     return model
 
 
-def test_columns_of_overlapping_components_are_one_group():
-    split = decompose(additive_model(), by="columns")
-    groups = split.column_groups()
-    assert sorted(groups) == [(0,), (1, 2, 4)]  # (3,) has no share
-    shares = dict(zip([part.columns for part in split.components], split.shares, strict=True))
-    joint = shares[frozenset({1, 2})] + shares[frozenset({2, 4})]
-    assert groups == ([(1, 2, 4), (0,)] if joint > shares[frozenset({0})] else [(0,), (1, 2, 4)])
-
-
-def test_groups_of_columns_need_columns():
-    x = torch.linspace(0, 1, 20).unsqueeze(-1)
-    split = decompose(GP(x, x[:, 0], RBFKernel() + PeriodicKernel()))
-    with pytest.raises(ValueError, match="by='columns'"):
-        split.column_groups()
+def test_enough_components_for_every_column():
+    x = torch.rand(30, 12)
+    kernel = NeuralKernelNetwork.optimization(12, wiring="Linear2-Product1-Linear1")
+    split = decompose(GP(x, x.sum(-1), kernel))
+    assert len(split.components) == 16
+    assert {frozenset({c}) for c in range(12)} <= {part.columns for part in split.components}
+    assert len(decompose(GP(x[:, :3], x.sum(-1), NeuralKernelNetwork.optimization(3))).shares) == 8
 
 
 def test_names_of_columns_are_those_given():

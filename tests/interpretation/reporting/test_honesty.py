@@ -67,16 +67,6 @@ def test_what_comes_back_is_not_said_to_fade():
     assert "fades" in report(with_noise(GP(x, y, rbf(1.5)), 0.01)).text
 
 
-def test_groups_of_columns_do_not_depend_on_how_many_components_are_shown():
-    x = torch.rand(60, 4)
-    y = torch.sin(5 * x[:, 0]) + x[:, 1] * x[:, 2]
-    kernel = NeuralKernelNetwork.additive(4)
-    model = with_noise(GP(x, y, kernel), 0.01)
-    few, all_of_them = (decompose(model, max_components=n) for n in (3, 50))
-    assert len(few.components) < len(all_of_them.components)
-    assert few.column_groups() == all_of_them.column_groups() != []
-
-
 def test_columns_that_hardly_vary_are_in_the_expansion():
     x = torch.rand(1000, 2)
     x[:, 1] = (torch.arange(1000) % 4 == 1).double()

@@ -289,19 +289,6 @@ def test_default_fit_raises_the_bound_and_beats_its_start():
     assert noise == pytest.approx(0.1, rel=0.3)
 
 
-@pytest.mark.parametrize("m", [1, 2])
-def test_greedy_points_are_selected_again_under_what_was_learned(m, short_start):
-    model = sparse(m, selection="greedy_variance", learn_inducing_points=False)
-    before = model.inducing_points.clone()
-    fit_sparse_gp(model, restarts=1, max_iterations=1, block_size=20)
-    assert not torch.equal(before, model.inducing_points)
-    rows = model.train_inputs[0].reshape(-1, 40, 2)[0]
-    assert ((model.inducing_points.unsqueeze(1) == rows).all(-1).sum(-1) == 1).all()
-    given = sparse(m, selection="greedy_variance", inducing_points=before[:4])
-    fit_sparse_gp(given, restarts=1, max_iterations=0, block_size=20)
-    assert torch.equal(given.inducing_points, before[:4])
-
-
 def test_fixed_points_stay_and_several_outputs_are_trained(short_start):
     model = sparse(2, learn_inducing_points=False)
     points, bound = model.inducing_points.clone(), model.bound()
