@@ -3,12 +3,10 @@
 from gpytorch_nkn.fit.best_of import evaluate_criterion as evaluate_criterion, fit_best_of
 from gpytorch_nkn.fit.in_stages import fit_in_stages
 from gpytorch_nkn.fit.minimize import (
-    Adam as Adam,
     FlatParameters as FlatParameters,
     Recipe,
     adam as adam,
     lbfgs as lbfgs,
-    move_by_adam as move_by_adam,
 )
 from gpytorch_nkn.fit.objective import (
     Objective as Objective,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -16,15 +16,8 @@ from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit.best_of import fit_best_of
 from gpytorch_nkn.fit.minimize import Recipe, check_recipe
 from gpytorch_nkn.fit.objective import Objective, check_model
-from gpytorch_nkn.fit.result import (
-    FitResult,
-    HeldOut,
-    RestartRecord,
-    copy_model,
-    predict_observations,
-)
+from gpytorch_nkn.fit.result import FitResult, HeldOut, predict_observations
 from gpytorch_nkn.fit.session import Session, check_counts
-from gpytorch_nkn.initialization import initialize_model
 
 __all__ = ["fit_in_stages"]
 
@@ -33,6 +26,7 @@ _WORTH_IT = 0.7  # of all rows: starts on more than this share of them save no t
 _SHARE_OF_STARTS = 2 / 3  # of the iterations
 _FOLDS = 3  # of which a start does not see one; fewer rows than so many are not divided
 _FEW_ROWS = 15
+_FEW_ROWS_TIME = 0.5  # share of the budget for the starts, where they do not see a fold
 _FEWEST_STEPS = 10  # of a last stage: the time of fewer would go into finding its loss
 
 
@@ -104,148 +98,73 @@ def fit_in_stages(
     num_rows = targets.numel()
     if num_rows < _FEW_ROWS:
         return fit_best_of(model, restarts=restarts, recipe=recipe, budget=budget, **options)
-    rows = permutation(num_rows, session.generator())
-    rows = rows.to(inputs.device)
-    if _WORTH_IT * num_rows < _START_ROWS:
-        return _fit_in_folds(model, rows, restarts, recipe, session, options)
+    is_few, is_many = _WORTH_IT * num_rows < _START_ROWS, num_rows > 2 * block_size
+    rows = permutation(num_rows, session.generator()).to(inputs.device)
+    folds = [rows.tensor_split(_FOLDS)[number % _FOLDS] for number in range(restarts)]
+    seen = [rows[~torch.isin(rows, fold)] if is_few else rows[:_START_ROWS] for fold in folds]
     try:
-        some = rows[:_START_ROWS]
-        model.set_train_data(inputs[some], targets[some], strict=False)
         result = fit_best_of(
-            model,
+            _one_by_one((model, inputs[some], targets[some]) for some in seen),
             restarts=restarts,
+            initialize="data",
             recipe=_part_of(recipe, _SHARE_OF_STARTS),
-            budget=budget,
+            budget=session.part(_FEW_ROWS_TIME if is_few else 1.0),
             **options,
         )
-        session.interrupted = result.interrupted
-        step = _seconds_of_a_step(result)
-        blocks_left = max_blocks
-        if num_rows > 2 * block_size:
-            share = session.seconds_left / (_FEWEST_STEPS * step * (block_size / some.numel()) ** 2)
-            blocks_left = int(min(max_blocks, share))
-        elif session.seconds_left < _FEWEST_STEPS * step * (num_rows / some.numel()) ** 2:
-            blocks_left = 0
-        if not session.is_over and blocks_left:
-            last_inputs, last_targets = inputs, targets
-            starts = [result.members[number] for number in sorted(result.members)]
-            # without anything better, what some of the rows gave stands
-            with suppress(RuntimeError), session.interruptible():
-                if num_rows > 2 * block_size:
-                    blocks = rows[: min(blocks_left, num_rows // block_size) * block_size]
-                    blocks = blocks.view(-1, block_size)
-                    last_inputs, last_targets = inputs[blocks], targets[blocks]
-                    starts = [_best_on(starts, last_inputs, last_targets)]
-                result = fit_best_of(
-                    _next_of(starts, last_inputs, last_targets),
-                    restarts=len(starts),
-                    initialize=None,
-                    recipe=_part_of(recipe, 1 - _SHARE_OF_STARTS),
-                    budget=session.part(),
-                    **options,
-                )
-            if session.interrupted:
-                result.restarts = [replace(r, status="interrupted") for r in result.restarts]
-                result.interrupted = True
     finally:
         model.set_train_data(inputs, targets, strict=False)
-    for member in result.members.values():
-        member.set_train_data(inputs, targets, strict=False)
-    model.load_state_dict(result.members[result.best].state_dict())
-    result.model = model.eval()
-    return result
-
-
-def _fit_in_folds(
-    model: ExactGP,
-    rows: Tensor,
-    restarts: int,
-    recipe: Recipe,
-    session: Session,
-    options: dict[str, Any],
-) -> FitResult:
-    """Starts that see all ``rows`` but one of the folds first, and predict that."""
-    inputs, targets = model.train_inputs[0], model.train_targets
-    folds = rows.tensor_split(_FOLDS)
-    starts: dict[int, ExactGP] = {}
+    session.interrupted = result.interrupted
     held_out: dict[int, HeldOut] = {}
-    records: list[RestartRecord] = []
-    for number in range(restarts):
-        if session.is_over and starts:
-            break
-        fold = folds[number % len(folds)]
-        seen = rows[~torch.isin(rows, fold)]
-        start = copy_model(model)
-        start.set_train_data(inputs[seen], targets[seen], strict=False)
-
-        def initialize(made: ExactGP, seed: int, _: int, number: int = number) -> None:
-            initialize_model(made, seed=seed, restart=number)
-
-        try:
-            with session.interruptible(lambda: starts):
-                result = fit_best_of(
-                    start,
-                    restarts=1,
-                    initialize=initialize,
-                    recipe=_part_of(recipe, _SHARE_OF_STARTS),
-                    budget=session.part(1 / (2 * (restarts - number))),
-                    **options,
-                )
-        except RuntimeError as error:
-            records.append(_failed(number, str(error)))
-            continue
-        if session.interrupted:
-            break
-        session.interrupted = result.interrupted
-        mean, variance = predict_observations(start, inputs[fold])
-        held_out[number] = HeldOut(fold, mean, variance)
-        starts[number] = start
-        (record,) = result.restarts
-        records.append(replace(record, number=number))
-    if not starts:
-        raise RuntimeError(f"Every restart failed ({'; '.join(r.status for r in records)}).")
-    last = None
-    if not session.is_over:
+    for number, member in result.members.items() if is_few else ():
+        mean, variance = predict_observations(member, inputs[folds[number]])
+        held_out[number] = HeldOut(folds[number], mean, variance)
+    least = _FEWEST_STEPS * _seconds_of_a_step(result)
+    num_blocks = max_blocks
+    if is_many:
+        least = least * (block_size / _START_ROWS) ** 2
+        num_blocks = int(min(max_blocks, session.seconds_left / least))
+    elif not is_few and session.seconds_left < least * (num_rows / _START_ROWS) ** 2:
+        num_blocks = 0
+    if not session.is_over and num_blocks:
+        starts, last_inputs, last_targets = result.members, inputs, targets
         # without anything better, what some of the rows gave stands
         with suppress(RuntimeError), session.interruptible():
+            if is_many:
+                blocks = rows[: min(num_blocks, num_rows // block_size) * block_size]
+                blocks = blocks.view(-1, block_size)
+                last_inputs, last_targets = inputs[blocks], targets[blocks]
+                starts = {0: _best_on(list(starts.values()), last_inputs, last_targets)}
             last = fit_best_of(
-                _next_of(list(starts.values()), inputs, targets),
+                _one_by_one((start, last_inputs, last_targets) for start in starts.values()),
                 restarts=len(starts),
                 initialize=None,
                 recipe=_part_of(recipe, 1 - _SHARE_OF_STARTS),
                 budget=session.part(),
                 **options,
             )
-    if last is not None:
-        numbers = list(starts)
-        starts = {numbers[place]: member for place, member in last.members.items()}
-        done = [replace(r, number=numbers[r.number]) for r in last.restarts]
-        records = [r for r in records if r.number not in numbers] + done
-        session.interrupted = last.interrupted
-    elif session.interrupted:
-        records = [replace(r, status="interrupted") if r.number in starts else r for r in records]
-    records.sort(key=lambda record: record.number)
-    by_number = {record.number: record for record in records}
-    best = max(starts, key=lambda number: by_number[number].criterion)
-    for member in starts.values():
-        member.set_train_data(inputs, targets, strict=False)
+            numbers = list(starts)
+            failed = [] if is_many else [record for record in result.restarts if record.failed]
+            done = [replace(record, number=numbers[record.number]) for record in last.restarts]
+            last.restarts = sorted([*failed, *done], key=lambda record: record.number)
+            last.members = {numbers[place]: member for place, member in last.members.items()}
+            last.best = numbers[last.best]
+            result = last
+    if session.interrupted:
+        records = [r if r.failed else replace(r, status="interrupted") for r in result.restarts]
+        result.restarts, result.interrupted = records, True
+    for member in result.members.values():
+        member.train().set_train_data(inputs, targets, strict=False)
         member.eval()
-    model.load_state_dict(starts[best].state_dict())
-    held_out = {number: held_out[number] for number in starts}
-    return FitResult(
-        model.eval(), records, best, "marginal_likelihood", starts, held_out, session.interrupted
-    )
+    result.held_out = {number: held_out[number] for number in result.members if is_few}
+    model.load_state_dict(result.members[result.best].state_dict())
+    result.model = model.eval()
+    return result
 
 
 def _seconds_of_a_step(result: FitResult) -> float:
     """Wall time of an evaluation of the loss, all that came with it included."""
     evaluations = sum(record.evaluations for record in result.restarts)
     return sum(record.seconds for record in result.restarts) / max(evaluations, 1) + 1e-9
-
-
-def _failed(number: int, why: str) -> RestartRecord:
-    nan = math.nan
-    return RestartRecord(number, "callable", math.inf, nan, 0, 0.0, f"failed: {why}")
 
 
 def _part_of(recipe: Recipe, share: float) -> Recipe:
@@ -269,12 +188,12 @@ def _best_on(models: list[ExactGP], inputs: Tensor, targets: Tensor) -> ExactGP:
     return models[finite.index(min(finite))]
 
 
-def _next_of(models: list[ExactGP], inputs: Tensor, targets: Tensor) -> Callable[[], ExactGP]:
-    """A function that gives the models one after another, with other data."""
+def _one_by_one(models: Iterable[tuple[ExactGP, Tensor, Tensor]]) -> Callable[[], ExactGP]:
+    """A function that gives the models one after another, each with its data."""
 
     def with_data() -> Iterator[ExactGP]:
-        for model in models:
-            model.set_train_data(inputs, targets, strict=False)
+        for model, inputs, targets in models:
+            model.train().set_train_data(inputs, targets, strict=False)
             yield model
 
     return with_data().__next__

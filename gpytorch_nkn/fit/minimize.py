@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from gpytorch.models import ExactGP
 from gpytorch.module import Module
 from scipy import optimize
 from torch import Tensor, nn
@@ -19,17 +18,7 @@ from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.fit.session import check_counts
 from gpytorch_nkn.fit.training_loss import TrainingLoss
 
-__all__ = [
-    "Adam",
-    "FlatParameters",
-    "Recipe",
-    "adam",
-    "check_recipe",
-    "has_closed_form",
-    "lbfgs",
-    "minimize",
-    "move_by_adam",
-]
+__all__ = ["FlatParameters", "Recipe", "adam", "check_recipe", "lbfgs", "minimize"]
 
 _CONFIRM_EVERY = 100  # evaluations
 _MAX_FAILURES = 20  # consecutive evaluations without a finite loss
@@ -265,17 +254,6 @@ class FlatParameters:
                 parameter.grad = None
 
 
-def has_closed_form(model: ExactGP) -> bool:
-    """Whether a model in training mode is trained without autograd."""
-    flat = FlatParameters(model)
-    start = flat.values.clone()
-    try:
-        flat.evaluate()
-        return flat.closed_form is not None
-    finally:
-        flat.release(start)
-
-
 def _agree(own: tuple[float, Tensor], other: tuple[float, Tensor]) -> bool:
     """Whether two losses and their gradients are equal up to rounding."""
     tolerance = 1e-5 * other[1].abs().max().item()
@@ -348,7 +326,7 @@ def adam(
     Raises:
         ArithmeticError: The loss is not finite at the start.
     """
-    optimizer = Adam(flat.moved, decays)
+    optimizer = _Adam(flat.moved, decays)
     good, slope, shrink, failures = None, flat.slope(), 1.0, 0
     step = 0
     while step < steps and flat.has_time:
@@ -360,7 +338,7 @@ def adam(
             if failures > _MAX_FAILURES:
                 return
             flat.go_to(good)
-            shrink, optimizer = shrink / 2, Adam(flat.moved, decays)
+            shrink, optimizer = shrink / 2, _Adam(flat.moved, decays)
             optimizer.step(slope, shrink * rate(step - 1))
             flat.settle()
             continue
@@ -396,9 +374,6 @@ def lbfgs(flat: FlatParameters, iterations: int, on_step: Callable[[], object]) 
         # High and flat: the line search backs off, where an infinity would derail it.
         return flat.best_loss + 1e6, np.zeros_like(point)
 
-    def after_iteration(_: np.ndarray) -> None:
-        on_step()
-
     with suppress(StopIteration):
         optimize.minimize(
             evaluate,
@@ -406,62 +381,35 @@ def lbfgs(flat: FlatParameters, iterations: int, on_step: Callable[[], object]) 
             jac=True,
             method="L-BFGS-B",
             bounds=optimize.Bounds(*(bound.double().cpu().numpy() for bound in flat.bounds)),
-            callback=after_iteration,
+            callback=lambda _: on_step(),
             options={"maxiter": iterations, "maxcor": 20},
         )
     flat.go_to(flat.best_values)
 
 
-class Adam:
+class _Adam:
     """Adam on one tensor, which it moves in place.
 
     The first use of ``torch.optim`` loads a compiler, which takes a second, and its steps take
     several times as long as these on vectors of some hundred numbers.
 
-    Args:
-        values: The tensor.
-        decays: Of the means of gradients and of their squares.
-
     Reference: Kingma and Ba (2015), algorithm 1.
     """
 
-    def __init__(self, values: Tensor, decays: tuple[float, float] = _DECAYS):
+    def __init__(self, values: Tensor, decays: tuple[float, float]):
         self._values, self._decays = values.detach(), decays
-        self._moments = tuple(torch.zeros_like(self._values) for _ in range(3))
+        self._first, self._second, self._scratch = (torch.zeros_like(values) for _ in range(3))
         self._steps = 0
 
     @torch.no_grad()
     def step(self, gradient: Tensor, rate: float) -> None:
         """Move the values against their gradient."""
         self._steps += 1
-        moments = self._moments
-        move_by_adam(self._values, gradient, moments, rate, self._steps, self._decays)
-
-
-def move_by_adam(
-    values: Tensor,
-    gradient: Tensor,
-    moments: tuple[Tensor, ...],
-    rate: float,
-    step: int,
-    decays: tuple[float, float] = _DECAYS,
-    epsilon: float = _EPSILON,
-) -> None:
-    """Take one step in place.
-
-    Args:
-        values: The tensor to move.
-        gradient: Its gradient.
-        moments: Means of the gradients and of their squares, and scratch memory.
-        rate: Learning rate.
-        step: Number of this step, from 1 on.
-        decays: Of the two means.
-        epsilon: Added to the root of the mean square.
-    """
-    first, second, scratch = moments
-    correction = math.sqrt(1 - decays[1] ** step)
-    first.lerp_(gradient, 1 - decays[0])
-    second.mul_(decays[1]).addcmul_(gradient, gradient, value=1 - decays[1])
-    torch.sqrt(second, out=scratch)
-    scratch.add_(epsilon * correction)
-    values.addcdiv_(first, scratch, value=-rate * correction / (1 - decays[0] ** step))
+        short, long = self._decays
+        correction = math.sqrt(1 - long**self._steps)
+        self._first.lerp_(gradient, 1 - short)
+        self._second.mul_(long).addcmul_(gradient, gradient, value=1 - long)
+        torch.sqrt(self._second, out=self._scratch)
+        self._scratch.add_(_EPSILON * correction)
+        size = rate * correction / (1 - short**self._steps)
+        self._values.addcdiv_(self._first, self._scratch, value=-size)

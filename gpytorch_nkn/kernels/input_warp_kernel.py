@@ -13,7 +13,6 @@ from torch import Tensor
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
 from gpytorch_nkn.kernels.distances import are_same
-from gpytorch_nkn.kernels.evaluation import is_ordinary
 from gpytorch_nkn.kernels.network import kernel_values
 
 __all__ = ["InputWarpKernel", "kumaraswamy"]
@@ -21,66 +20,13 @@ __all__ = ["InputWarpKernel", "kumaraswamy"]
 _EDGE = 1e-4  # from an end of [0, 1], within which a curve is a straight line: slopes are finite
 
 
-def kumaraswamy(x: Tensor, concentration1: Tensor, concentration0: Tensor) -> Tensor:
+def kumaraswamy(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Distribution function of Kumaraswamy on [0, 1], the identity outside; broadcasts."""
-    if is_ordinary(x, concentration1) and is_ordinary(x, concentration0):
-        return _Curve.apply(x, concentration1, concentration0)
-    return _curve(x, concentration1, concentration0)
-
-
-def _curve(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
     inside = x.clamp(_EDGE, 1 - _EDGE)
     rest = (b * (-(a * inside.log()).expm1()).log()).exp()  # (1 - x^a)^b
     curve = torch.where(x < _EDGE, (1 - rest) * (x / _EDGE), 1 - rest)
     curve = torch.where(x > 1 - _EDGE, 1 - rest * ((1 - x) / _EDGE), curve)
     return torch.where((x < 0) | (x > 1), x, curve)
-
-
-class _Curve(torch.autograd.Function):
-    """The curve, whose slopes are products of what it was computed from."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        inside = x.clamp(_EDGE, 1 - _EDGE)
-        log_x = inside.log()
-        complement = -(a * log_x).expm1()  # 1 - x^a
-        log_complement = complement.log()
-        rest = (b * log_complement).exp()
-        ctx.at_ends = not torch.equal(inside, x)
-        ctx.save_for_backward(x, a, b, log_x, complement, log_complement, rest)
-        return _curve(x, a, b) if ctx.at_ends else 1 - rest
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,) = gradients
-        x, a, b, log_x, complement, log_complement, rest = ctx.saved_tensors
-        needs = ctx.needs_input_grad
-        if torch.is_grad_enabled():  # for derivatives of a second order
-            # by aliases: what one of them was computed from is not this function's business
-            x, a, b = (t.view_as(t) for t in (x, a, b))
-            of = [t for t, is_needed in zip((x, a, b), needs, strict=True) if is_needed]
-            found = iter(torch.autograd.grad(_curve(x, a, b), of, gradient, create_graph=True))
-            return tuple(next(found) if is_needed else None for is_needed in needs)
-        chain = b * rest / complement * (1 - complement)  # the slope by a log x
-        low, high = x < _EDGE, x > 1 - _EDGE
-        outside = (x < 0) | (x > 1)
-        of_x = of_a = of_b = None
-        if needs[0]:
-            slope = a * chain / x
-            if ctx.at_ends:
-                slope = torch.where(low, (1 - rest) / _EDGE, slope)
-                slope = torch.where(high, rest / _EDGE, slope).masked_fill(outside, 1.0)
-            of_x = (gradient * slope).sum_to_size(x.shape)
-        if needs[1] or needs[2]:
-            if ctx.at_ends:
-                share = torch.where(high, 1 - x, x) / _EDGE
-                share = torch.where(low | high, share, 1.0).masked_fill(outside, 0.0)
-                gradient = gradient * share
-            if needs[1]:
-                of_a = (gradient * chain * log_x).sum_to_size(a.shape)
-            if needs[2]:
-                of_b = (gradient * -rest * log_complement).sum_to_size(b.shape)
-        return of_x, of_a, of_b
 
 
 class InputWarpKernel(BatchKernel):

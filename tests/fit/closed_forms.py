@@ -42,6 +42,15 @@ def make(models, name):
     return models[name]().double().train()
 
 
+def has_closed_form(model):
+    """Whether a model in training mode is trained without autograd; its parameters stay."""
+    flat = FlatParameters(model)
+    start = flat.values.clone()
+    flat.evaluate()
+    flat.release(start)
+    return flat.closed_form is not None
+
+
 def loss_and_gradient(objective):
     """By autograd, on whole matrices; the gradient is flat."""
     with kernel_evaluation("plain"):

@@ -9,7 +9,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.priors import GammaPrior, NormalPrior
 
-from gpytorch_nkn.fit.minimize import FlatParameters, has_closed_form
+from gpytorch_nkn.fit.minimize import FlatParameters
 from gpytorch_nkn.fit.training_loss import TrainingLoss, UnknownPartError
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear, Product
@@ -17,6 +17,7 @@ from gpytorch_nkn.settings import kernel_evaluation
 from tests.fit.closed_forms import (
     assert_same,
     check_loss_and_gradient,
+    has_closed_form,
     make,
     wide,
 )

@@ -9,12 +9,12 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 from gpytorch.means import ConstantMean, LinearMean, ZeroMean
 from gpytorch.priors import NormalPrior
 
-from gpytorch_nkn.fit.minimize import has_closed_form
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear, Product
 from gpytorch_nkn.settings import kernel_evaluation
 from tests.fit.closed_forms import (
     check_loss_and_gradient,
+    has_closed_form,
     make,
 )
 from tests.fit.models import SmallGP

@@ -16,7 +16,7 @@ from gpytorch.priors import (
 )
 from torch import nn
 
-from gpytorch_nkn.fit.minimize import FlatParameters, Recipe, has_closed_form, minimize
+from gpytorch_nkn.fit.minimize import FlatParameters, Recipe, minimize
 from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.fit.training_loss import TrainingLoss, UnknownPartError
 from gpytorch_nkn.kernels import (
@@ -31,6 +31,7 @@ from gpytorch_nkn.settings import kernel_evaluation
 from tests.fit.closed_forms import (
     assert_same,
     check_loss_and_gradient,
+    has_closed_form,
     loss_and_gradient,
     make,
     small_network,
@@ -260,11 +261,10 @@ def test_unknown_parts_are_refused_and_evaluated_by_autograd(name):
     assert not has_closed_form(objective.model)
 
 
-@pytest.mark.parametrize("path", ["plain"])
-def test_other_paths_are_not_overruled(path):
+def test_other_paths_are_not_overruled():
     objective = Objective(make(KNOWN, "priors"))
     flat = FlatParameters(objective.model)
-    with kernel_evaluation(path):
+    with kernel_evaluation("plain"):
         with pytest.raises(UnknownPartError, match="evaluated otherwise"):
             TrainingLoss(objective.model, flat.values)
         assert_same((flat.evaluate(), flat.gradients), loss_and_gradient(objective))
@@ -320,16 +320,6 @@ def test_unusual_models_are_not_trained_with_a_wrong_loss(name):
         losses = flat.evaluate()
         assert_same((losses, flat.gradients), loss_and_gradient(objective))
         flat.values += 0.2
-
-
-def test_has_closed_form_leaves_the_model_as_it_was():
-    model = make(KNOWN, "priors")
-    parameters = dict(model.named_parameters())
-    values = {name: p.detach().clone() for name, p in parameters.items()}
-    assert has_closed_form(model)
-    for name, parameter in model.named_parameters():
-        assert parameter is parameters[name] and parameter.grad is None
-        assert torch.equal(parameter, values[name]), name
 
 
 class ClampedMean(SmallGP):

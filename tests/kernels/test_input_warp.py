@@ -6,10 +6,9 @@ from torch.distributions import Kumaraswamy
 from torch.testing import assert_close
 
 from gpytorch_nkn.fit import Recipe, fit_best_of
-from gpytorch_nkn.fit.minimize import has_closed_form
 from gpytorch_nkn.kernels import InputWarpKernel, NeuralKernelNetwork
-from gpytorch_nkn.kernels.input_warp_kernel import kumaraswamy
 from gpytorch_nkn.layers import LogNormalPrior
+from tests.fit.closed_forms import has_closed_form
 from tests.fit.models import SmallGP
 
 A = torch.tensor([[0.4, 1.0, 2.5]], dtype=torch.float64)
@@ -62,28 +61,6 @@ def test_ends_are_straight_and_what_lies_beyond_is_left_alone():
     assert_close(found[9], torch.ones(3, dtype=x.dtype))
     (slopes,) = torch.autograd.grad(found.sum(), x)
     assert slopes.isfinite().all() and (slopes > 0).all() and slopes.max() < 1e3
-
-
-@pytest.mark.parametrize("needed", [(0,), (1,), (2,), (0, 1, 2)])
-@pytest.mark.parametrize("shape", [(1, 3), (2, 1, 3)])
-def test_slopes_of_first_and_second_order(shape, needed):
-    x = torch.linspace(-0.2, 1.2, 27, dtype=torch.float64).view(9, 3)
-    x[[3, 6], 1] = x.new_tensor([3e-5, 1 - 3e-5])  # within the straight ends
-    given = [x, A.expand(shape).contiguous(), (B + 0.2).expand(shape).contiguous()]
-    given = [value.requires_grad_(place in needed) for place, value in enumerate(given)]
-    step = 1e-7
-    assert torch.autograd.gradcheck(kumaraswamy, given, eps=step, atol=1e-5, rtol=1e-4)
-    x.data[[3, 6], 1] = 0.4  # where slopes are of a size that differences of them can tell
-    assert torch.autograd.gradgradcheck(kumaraswamy, given, eps=step, atol=1e-4, rtol=1e-3)
-
-
-def test_curves_under_transforms_of_functions():
-    x = 0.05 + 0.9 * X
-    slopes = torch.func.vmap(torch.func.grad(lambda one: kumaraswamy(one, A[0], B[0]).sum()))(x)
-    (expected,) = torch.autograd.grad(
-        kumaraswamy(x.requires_grad_(), A, B).sum(), x, create_graph=False
-    )
-    assert_close(slopes, expected)
 
 
 @pytest.mark.parametrize("frozen", [False, True])
