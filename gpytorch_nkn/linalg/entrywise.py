@@ -14,9 +14,9 @@ from gpytorch_nkn.linalg.tiles import Evaluator, Gradients, mirror
 
 __all__ = [
     "EntrywiseMatrix",
-    "GradientSum",
     "broadcast_batch_shapes",
     "elements",
+    "gathered",
     "stack",
     "to_dense",
 ]
@@ -139,11 +139,12 @@ class _Dense(Function):
         kept, ctx.evaluator = ctx.evaluator, None
         if matrix.whole:
             return (None, *(kept or matrix.bind(tensors, needed)).vjp(weights))
-        total = GradientSum(matrix, tensors, needed)
-        for index, own in elements(matrix, tensors):
-            evaluator = kept or matrix.bind(own, needed)
-            total.add(index, evaluator.vjp(weights[index]))
-        return (None, *total.gradients)
+        found = [
+            (kept or matrix.bind(own, needed)).vjp(weights[index])
+            for index, own in elements(matrix, tensors)
+        ]
+        totals = zip(tensors, gathered(found, matrix.shape[:-2]), needed, strict=True)
+        return None, *(g.sum_to_size(t.shape) if need else None for t, g, need in totals)
 
 
 def _is_batched(tensor: Tensor) -> bool:
@@ -188,32 +189,12 @@ def elements(
         yield index, [tensor[index] for tensor in spread]
 
 
-class GradientSum:
-    """Gradients of tensors that are shared, by broadcasting, among the elements of a batch."""
-
-    def __init__(self, matrix: EntrywiseMatrix, tensors: Sequence[Tensor], needed: Sequence[bool]):
-        self.gradients: Gradients = [
-            torch.zeros_like(tensor, memory_format=torch.contiguous_format) if need else None
-            for tensor, need in zip(tensors, needed, strict=True)
-        ]
-        self._spread = [
-            None if gradient is None else _spread(gradient, matrix.shape[:-2], events)
-            for gradient, events in zip(self.gradients, matrix.event_dims, strict=True)
-        ]
-
-    def add(
-        self, index: tuple[int, ...], gradients: Gradients, scale: Tensor | float = 1.0
-    ) -> None:
-        """Add the gradients of one element of the batch, times ``scale``."""
-        if not index and isinstance(scale, Tensor):  # one matrix; the scale may be batched
-            self.gradients = [
-                None if total is None or gradient is None else gradient * scale
-                for total, gradient in zip(self.gradients, gradients, strict=True)
-            ]
-            return
-        for total, gradient in zip(self._spread, gradients, strict=True):
-            if total is not None and gradient is not None:
-                total[index] += gradient * scale
+def gathered(found: Sequence[Gradients], batch_shape: torch.Size) -> Gradients:
+    """Gradients ``... x E`` of the tensors of a batch, from those of its elements."""
+    return [
+        None if parts[0] is None else torch.stack(parts).view(*batch_shape, *parts[0].shape)
+        for parts in zip(*found, strict=True)
+    ]
 
 
 def _spread(tensor: Tensor, batch_shape: torch.Size, event_dims: int) -> Tensor:

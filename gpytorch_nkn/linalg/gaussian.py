@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from gpytorch_nkn.linalg.cholesky import JITTERS, factorize
-from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, GradientSum, elements
+from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, elements, gathered
+from gpytorch_nkn.linalg.known_gradients import any_needed, with_gradients
 
 __all__ = [
     "entrywise_negative_log_likelihood",
@@ -37,7 +37,27 @@ def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Te
 
     Reference: Rasmussen and Williams (2006), equations 2.30 and 5.9.
     """
-    return _DenseLikelihood.apply(covariance, residual)
+    with torch.no_grad():
+        factor, failed = factorize(covariance)
+        batch_shape = torch.broadcast_shapes(factor.shape[:-2], residual.shape[:-1])
+        right = residual.expand(*batch_shape, -1).unsqueeze(-1)
+        solution = torch.cholesky_solve(right, factor.expand(*batch_shape, -1, -1)).squeeze(-1)
+        value = (
+            0.5 * (residual * solution).sum(-1)
+            + factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+            + 0.5 * residual.size(-1) * math.log(2 * math.pi)
+        )
+        failed = failed | ~value.isfinite()
+        value = value.masked_fill(failed, math.inf)
+    inputs = covariance, residual
+    if not any_needed(inputs):
+        return value
+    with torch.no_grad():
+        outer = solution.unsqueeze(-1) * solution.unsqueeze(-2)
+        gradient = (torch.cholesky_inverse(factor) - outer).mul_(0.5)
+        gradient.masked_fill_(failed[..., None, None], 0.0)
+        solution = solution.masked_fill(failed.unsqueeze(-1), 0.0)
+    return with_gradients(value, inputs, (gradient, solution))
 
 
 def entrywise_negative_log_likelihood(
@@ -56,100 +76,37 @@ def entrywise_negative_log_likelihood(
     Returns:
         Values ``...``.
     """
-    return _EntrywiseLikelihood.apply(matrix, residual, noise, *matrix.tensors)
-
-
-class _DenseLikelihood(Function):
-    @staticmethod
-    def forward(ctx, covariance: Tensor, residual: Tensor) -> Tensor:
-        factor, failed = factorize(covariance)
-        batch_shape = torch.broadcast_shapes(factor.shape[:-2], residual.shape[:-1])
-        right = residual.expand(*batch_shape, -1).unsqueeze(-1)
-        solution = torch.cholesky_solve(right, factor.expand(*batch_shape, -1, -1)).squeeze(-1)
-        value = (
-            0.5 * (residual * solution).sum(-1)
-            + factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-            + 0.5 * residual.size(-1) * math.log(2 * math.pi)
-        )
-        failed = failed | ~value.isfinite()
-        if any(ctx.needs_input_grad):
-            outer = solution.unsqueeze(-1) * solution.unsqueeze(-2)
-            gradient = (torch.cholesky_inverse(factor) - outer).mul_(0.5)
-            gradient.masked_fill_(failed[..., None, None], 0.0)
-            solution = solution.masked_fill(failed.unsqueeze(-1), 0.0)
-            ctx.save_for_backward(gradient, solution, failed)
-            ctx.shapes = covariance.shape, residual.shape
-        return value.masked_fill(failed, math.inf)
-
-    @staticmethod
-    def backward(ctx, *outer: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        _reject_second_derivative()
-        gradient, solution, failed = ctx.saved_tensors
-        # An infinite value must not turn the zeros of its gradient into NaN.
-        scale = torch.where(failed, 0.0, outer[0])
-        covariance_shape, residual_shape = ctx.shapes
-        return (
-            (gradient * scale[..., None, None]).sum_to_size(covariance_shape),
-            (solution * scale[..., None]).sum_to_size(residual_shape),
-        )
-
-
-class _EntrywiseLikelihood(Function):
-    @staticmethod
-    def forward(
-        ctx, matrix: EntrywiseMatrix, residual: Tensor, noise: Tensor, *tensors: Tensor
-    ) -> Tensor:
+    inputs = (residual, noise, *matrix.tensors)
+    differentiate = any_needed(inputs)
+    needed = [differentiate and tensor.requires_grad for tensor in matrix.tensors]
+    with torch.no_grad():
         batch_shape, n = matrix.shape[:-2], matrix.shape[-1]
-        needed = ctx.needs_input_grad[3:]
-        ctx.needed = any(ctx.needs_input_grad)
         value = residual.new_empty(batch_shape)
         of_residual = residual.new_zeros(*batch_shape, n)
         of_noise = torch.zeros_like(of_residual)
         buffer = residual.new_empty(n, n)
         residuals, noises = residual.expand_as(of_residual), noise.expand_as(of_residual)
-        gradients = []
-        for index, own in elements(matrix, tensors):
+        found = []
+        for index, own in elements(matrix, matrix.tensors):
             evaluator = matrix.bind(own, needed)
 
             def fill(out: Tensor, own_noise: Tensor = noises[index], evaluator=evaluator) -> None:
                 evaluator.fill(out)
                 out.diagonal().add_(own_noise)
 
-            value[index], solution = solve_in_place(fill, residuals[index], buffer, ctx.needed)
-            if solution is not None and ctx.needed:
+            value[index], solution = solve_in_place(fill, residuals[index], buffer, differentiate)
+            if solution is not None and differentiate:
                 of_residual[index] = solution
                 of_noise[index] = 0.5 * (buffer.diagonal() - solution.square())
-                if any(needed):
-                    gradients.append((index, evaluator.vjp(buffer, solution)))
-        if ctx.needed:
-            ctx.matrix, ctx.gradients = matrix, gradients
-            ctx.shapes = residual.shape, noise.shape
-            ctx.save_for_backward(of_residual, of_noise, value.isinf(), *tensors)
-        return value
-
-    @staticmethod
-    def backward(ctx, *outer: Tensor):
-        _reject_second_derivative()
-        of_residual, of_noise, failed, *tensors = ctx.saved_tensors
-        scale = torch.where(failed, 0.0, outer[0])
-        total = GradientSum(ctx.matrix, tensors, ctx.needs_input_grad[3:])
-        for index, gradients in ctx.gradients:
-            total.add(index, gradients, scale[index] if index else scale)
-        residual_shape, noise_shape = ctx.shapes
-        return (
-            None,
-            (of_residual * scale[..., None]).sum_to_size(residual_shape),
-            (of_noise * scale[..., None]).sum_to_size(noise_shape),
-            *total.gradients,
-        )
-
-
-def _reject_second_derivative() -> None:
-    if torch.is_grad_enabled():
-        raise NotImplementedError(
-            "The gradient of this likelihood cannot be differentiated again; use "
-            "gpytorch.mlls.ExactMarginalLogLikelihood for second derivatives."
-        )
+            if solution is not None and any(needed):
+                found.append(evaluator.vjp(buffer, solution))
+            else:
+                zeros = zip(own, needed, strict=True)
+                found.append([torch.zeros_like(one) if need else None for one, need in zeros])
+        if not differentiate:
+            return value
+        of_tensors = gathered(found, batch_shape)
+    return with_gradients(value, inputs, (of_residual, of_noise, *of_tensors))
 
 
 def solve_in_place(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from gpytorch_nkn.linalg.grid.conjugate_gradients import Report, warn_of_residual
 from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen
 from gpytorch_nkn.linalg.grid.partial_kronecker import PartialGrid, PartialKronecker
+from gpytorch_nkn.linalg.known_gradients import any_needed, with_gradients
 
 __all__ = ["GridLikelihood", "LeftOutBlocks", "scaled_log_determinant"]
 
@@ -72,8 +74,37 @@ class GridLikelihood:
         Raises:
             linear_operator.utils.errors.NotPSDError: A factor is not positive semi-definite.
         """
-        differentiate = torch.is_grad_enabled()
-        return _Likelihood.apply(self, differentiate, residual, noise, *factors)
+        inputs, grid = (residual, noise, *factors), self.grid
+        with torch.no_grad():
+            system = PartialKronecker(
+                grid,
+                factors,
+                noise,
+                tolerance=self.tolerance,
+                max_iterations=self.max_iterations,
+                report=self.report,
+            )
+            weights = system.weights(torch.where(grid.observed, residual, 0.0), self.state)
+            self.state = weights.state
+            self.iterations += system.iterations
+            counts = grid.num_observed.to(residual)
+            determinant, of_spectrum, of_noise = scaled_log_determinant(system)
+            value = 0.5 * (weights.quadratic + determinant + math.log(2 * math.pi) * counts)
+        if not any_needed(inputs):
+            return value
+        with torch.no_grad():
+            alpha, eigen = weights.coefficients, system.eigen
+            quadratic = system.factor_gradients(alpha, alpha)
+            diagonals = system.spectral_gradients(of_spectrum)
+            gradients = [
+                grid.only_observed(eigen.from_basis(alpha)) if residual.requires_grad else None,
+                0.5 * (of_noise - alpha.square().sum(tuple(range(-grid.num_dims, 0)))),
+                *(
+                    0.5 * (torch.diag_embed(part) - own)
+                    for part, own in zip(diagonals, quadratic, strict=True)
+                ),
+            ]
+        return with_gradients(value, inputs, gradients, _from_basis(eigen))
 
 
 class LeftOutBlocks:
@@ -127,9 +158,45 @@ class LeftOutBlocks:
             residual, noise, factors: As of :class:`GridLikelihood`.
             chosen: Numbers of the blocks; all of them by default.
         """
-        chosen = range(len(self.parts)) if chosen is None else chosen
-        differentiate = torch.is_grad_enabled()
-        return _BlockErrors.apply(self, list(chosen), differentiate, residual, noise, *factors)
+        inputs = (residual, noise, *factors)
+        differentiate = any_needed(inputs)
+        with torch.no_grad():
+            eigen = KroneckerEigen(factors)
+            chosen = range(len(self.parts)) if chosen is None else chosen
+            found = [self._error(self.parts[i], inputs, eigen, differentiate) for i in chosen]
+            value = torch.stack([error for error, _ in found])
+            if not differentiate:
+                return value
+            parts = zip(*(gradients for _, gradients in found), strict=True)
+            gradients = [None if one[0] is None else torch.stack(one) for one in parts]
+        return with_gradients(value, inputs, gradients, _from_basis(eigen))
+
+    def _error(
+        self, part: _Block, inputs: Sequence[Tensor], eigen: KroneckerEigen, differentiate: bool
+    ) -> tuple[Tensor, list[Tensor | None]]:
+        """Mean squared error ``...`` of a block, and its gradients; factors' in the eigenbasis."""
+        (residual, noise, *factors), axes = inputs, tuple(range(-self.num_dims, 0))
+        system = self.system(part, factors, noise, eigen)
+        weights = system.weights(torch.where(part.grid.observed, residual, 0.0), part.states[0])
+        alpha, part.states[0] = weights.coefficients, weights.state
+        prediction = eigen.from_basis(alpha * system.spectrum)
+        error = torch.where(part.cells, prediction - residual, 0.0)
+        gradients: list[Tensor | None] = []
+        if differentiate:
+            outer = error * (2 / part.size.to(error))[(..., *[None] * self.num_dims)]
+            gamma, part.states[1] = system.continued(
+                outer, part.states[1], tolerance=_SLACK * self.tolerance
+            )
+            seen = part.grid.observed | part.cells
+            gradients = [
+                torch.where(seen, -eigen.from_basis(gamma), 0.0)
+                if residual.requires_grad
+                else None,
+                (gamma * alpha).sum(axes),
+                *system.factor_gradients(gamma, alpha),
+            ]
+        self.iterations += system.iterations
+        return error.square().sum(axes) / part.size, gradients
 
     @torch.no_grad()
     def predictions(
@@ -255,134 +322,13 @@ class _Block:
         self.states: list[Tensor | None] = [None, None]
 
 
-class _Likelihood(Function):
-    @staticmethod
-    def forward(
-        ctx,
-        loss: GridLikelihood,
-        differentiate: bool,
-        residual: Tensor,
-        noise: Tensor,
-        *factors: Tensor,
-    ) -> Tensor:
-        grid = loss.grid
-        system = PartialKronecker(
-            grid,
-            factors,
-            noise,
-            tolerance=loss.tolerance,
-            max_iterations=loss.max_iterations,
-            report=loss.report,
-        )
-        targets = torch.where(grid.observed, residual, 0.0)
-        weights = system.weights(targets, loss.state)
-        loss.state = weights.state
-        counts = grid.num_observed.to(residual)
-        determinant, of_spectrum, of_noise = scaled_log_determinant(system)
-        value = 0.5 * (weights.quadratic + determinant + math.log(2 * math.pi) * counts)
-        if differentiate and any(ctx.needs_input_grad):
-            alpha = weights.coefficients
-            quadratic = system.factor_gradients(alpha, alpha)
-            axes = tuple(range(-grid.num_dims, 0))
-            of_noise = 0.5 * (of_noise - alpha.square().sum(axes))
-            diagonals = system.spectral_gradients(of_spectrum)
-            of_factors = [
-                0.5 * (torch.diag_embed(part) - own)
-                for part, own in zip(diagonals, quadratic, strict=True)
-            ]
-            ctx.eigen = system.eigen
-            of_residual = None
-            if ctx.needs_input_grad[2]:
-                of_residual = grid.only_observed(system.eigen.from_basis(alpha))
-            _keep(ctx, residual, noise, factors, of_residual, of_noise, of_factors)
-        loss.iterations += system.iterations
-        return value
+def _from_basis(eigen: KroneckerEigen) -> list[Any]:
+    """Maps of gradients by the residual, the noise and the factors from the eigenbasis."""
 
-    @staticmethod
-    def backward(ctx, *outer: Tensor):
-        return None, *_scaled_gradients(ctx, outer[0])
+    def rotate(part: Tensor, vectors: Tensor, transposed: Tensor) -> Tensor:
+        if part.dim() > vectors.dim():  # the basis may belong to several grids
+            part = part.sum_to_size(vectors.shape)
+        return vectors @ part @ transposed
 
-
-class _BlockErrors(Function):
-    @staticmethod
-    def forward(
-        ctx,
-        loss: LeftOutBlocks,
-        chosen: list[int],
-        differentiate: bool,
-        residual: Tensor,
-        noise: Tensor,
-        *factors: Tensor,
-    ) -> Tensor:
-        axes = tuple(range(-loss.num_dims, 0))
-        eigen = KroneckerEigen(factors)
-        values, parts = [], []
-        for number in chosen:
-            part = loss.parts[number]
-            system = loss.system(part, factors, noise, eigen)
-            weights = system.weights(torch.where(part.grid.observed, residual, 0.0), part.states[0])
-            alpha, part.states[0] = weights.coefficients, weights.state
-            prediction = eigen.from_basis(alpha * system.spectrum)
-            error = torch.where(part.cells, prediction - residual, 0.0)
-            values.append(error.square().sum(axes) / part.size)
-            if differentiate and any(ctx.needs_input_grad):
-                outer = error * (2 / part.size.to(error))[(..., *[None] * loss.num_dims)]
-                gamma, part.states[1] = system.continued(
-                    outer, part.states[1], tolerance=_SLACK * loss.tolerance
-                )
-                gradients = [(gamma * alpha).sum(axes), *system.factor_gradients(gamma, alpha)]
-                if ctx.needs_input_grad[3]:
-                    seen = part.grid.observed | part.cells
-                    gradients.append(torch.where(seen, -eigen.from_basis(gamma), 0.0))
-                parts.append(gradients)
-            loss.iterations += system.iterations
-        if parts:
-            ctx.eigen = eigen
-            stacked = [torch.stack(several) for several in zip(*parts, strict=True)]
-            of_residual = stacked.pop() if ctx.needs_input_grad[3] else None
-            _keep(ctx, residual, noise, factors, of_residual, stacked[0], stacked[1:])
-        return torch.stack(values)
-
-    @staticmethod
-    def backward(ctx, *outer: Tensor):
-        return None, None, *_scaled_gradients(ctx, outer[0])
-
-
-def _keep(
-    ctx,
-    residual: Tensor,
-    noise: Tensor,
-    factors: Sequence[Tensor],
-    of_residual: Tensor | None,
-    of_noise: Tensor,
-    of_factors: Sequence[Tensor],
-) -> None:
-    ctx.shapes = residual.shape, noise.shape, *[factor.shape for factor in factors]
-    ctx.num_dims = len(factors)
-    ctx.has_residual = of_residual is not None
-    gradients = [of_noise, *of_factors]
-    if of_residual is not None:
-        gradients.append(of_residual)
-    ctx.save_for_backward(*gradients)
-
-
-def _scaled_gradients(ctx, outer: Tensor) -> tuple[Tensor | None, ...]:
-    if torch.is_grad_enabled():
-        raise NotImplementedError(
-            "The gradient of a loss on a grid cannot be differentiated again."
-        )
-    of_noise, *gradients = ctx.saved_tensors
-    of_residual = None
-    residual_shape, noise_shape, *factor_shapes = ctx.shapes
-    if ctx.has_residual:
-        scale = outer[(..., *[None] * ctx.num_dims)]
-        of_residual = (scale * gradients.pop()).sum_to_size(residual_shape)
-    of_factors = []
-    bases = zip(ctx.eigen.vectors, ctx.eigen.transposed, strict=True)
-    for part, shape, (vectors, transposed) in zip(gradients, factor_shapes, bases, strict=True):
-        lead = vectors.shape  # the basis may belong to several grids
-        part = (outer[..., None, None] * part).sum_to_size(
-            lead if outer.dim() + 2 > len(lead) else part.shape
-        )
-        of_factors.append((vectors @ part @ transposed).sum_to_size(shape))
-    return None, of_residual, (outer * of_noise).sum_to_size(noise_shape), *of_factors
+    bases = zip(eigen.vectors, eigen.transposed, strict=True)
+    return [None, None, *(partial(rotate, vectors=q, transposed=t) for q, t in bases)]

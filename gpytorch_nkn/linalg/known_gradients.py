@@ -1,0 +1,61 @@
+"""Values whose gradients were computed together with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+__all__ = ["any_needed", "with_gradients"]
+
+Map = Callable[[Tensor], Tensor]
+
+
+def any_needed(inputs: Sequence[Tensor]) -> bool:
+    """Whether gradients are recorded and one of the inputs needs them."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+
+
+def with_gradients(
+    value: Tensor,
+    inputs: Sequence[Tensor],
+    gradients: Sequence[Tensor | None],
+    maps: Sequence[Map | None] | None = None,
+) -> Tensor:
+    """The values ``...``, differentiable once; the gradients of infinite ones are zero.
+
+    Args:
+        value: Values ``...``, computed without autograd.
+        inputs: What they are functions of; each broadcasts to ``... x E`` with its own ``E``.
+        gradients: Their gradients ``... x E`` by each input; ``None`` for one that needs none.
+        maps: Linear functions that the weighted gradients are still to pass through.
+    """
+    return _Known.apply(value, gradients, maps or [None] * len(inputs), *inputs)
+
+
+class _Known(Function):
+    @staticmethod
+    def forward(ctx, value: Tensor, gradients, maps, *inputs: Tensor) -> Tensor:
+        ctx.save_for_backward(value, *gradients)
+        ctx.maps, ctx.shapes = maps, [x.shape for x in inputs]
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, *outer: Tensor):
+        if torch.is_grad_enabled():
+            raise NotImplementedError(
+                "The gradient of this loss cannot be differentiated again; for an exact GP, "
+                "gpytorch.mlls.ExactMarginalLogLikelihood has second derivatives."
+            )
+        value, *gradients = ctx.saved_tensors
+        scale = torch.where(value.isfinite(), outer[0], 0.0)  # infinity times zero is NaN
+        found = []
+        for gradient, function, shape in zip(gradients, ctx.maps, ctx.shapes, strict=True):
+            if gradient is not None:
+                gradient = gradient * scale[(..., *[None] * (gradient.dim() - value.dim()))]
+                gradient = gradient if function is None else function(gradient)
+                gradient = gradient.sum_to_size(shape)
+            found.append(gradient)
+        return None, None, None, *found
