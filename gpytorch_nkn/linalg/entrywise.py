@@ -143,8 +143,8 @@ class _Dense(Function):
             (kept or matrix.bind(own, needed)).vjp(weights[index])
             for index, own in elements(matrix, tensors)
         ]
-        totals = zip(tensors, gathered(found, matrix.shape[:-2]), needed, strict=True)
-        return None, *(g.sum_to_size(t.shape) if need else None for t, g, need in totals)
+        totals = zip(tensors, gathered(found, matrix.shape[:-2]), strict=True)
+        return None, *(None if g is None else g.sum_to_size(t.shape) for t, g in totals)
 
 
 def _is_batched(tensor: Tensor) -> bool:
