@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ MakeKernel = Callable[[Tensor, Tensor, np.random.Generator], Kernel]
 
 # A season must beat the repetition of the last value by this factor in root mean square.
 _SEASON_BAR = 0.8
-_MAX_STEPS = 100_000  # of a series whose season is looked for
+_MAX_STEPS = 1_000_000  # of a series whose season is looked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +156,9 @@ def _make_rbf(x: Tensor, y: Tensor, rng: np.random.Generator) -> Kernel:
     return scaled
 
 
-def seasonal_naive_forecast(x: np.ndarray, y: np.ndarray, x_new: np.ndarray) -> GaussianForecast:
+def seasonal_naive_forecast(
+    x: np.ndarray, y: np.ndarray, x_new: np.ndarray, *, seasons: Sequence[float] | None = None
+) -> GaussianForecast:
     r"""Forecast the value of the last season that was seen.
 
     .. math:: \hat y(x) = y(x - k P), \qquad \sigma(x) = \hat\sigma \sqrt{k}
@@ -170,12 +172,13 @@ def seasonal_naive_forecast(x: np.ndarray, y: np.ndarray, x_new: np.ndarray) -> 
         x: Inputs ``N``.
         y: Targets ``N``.
         x_new: Inputs ``M`` of the forecast.
+        seasons: Candidates, as of :func:`season_length`.
 
     Reference: Hyndman and Athanasopoulos (2021), Forecasting: Principles and Practice, 5.5.
     """
     (x, y), new = _vectors(x, y), _new_inputs(x_new)
     start, step, index = regular_steps(x)
-    season = season_length(x, y)
+    season = season_length(x, y, seasons)
     times, values = _merge(x if index is None else index, y)
     one = step if index is None else 1.0  # one step and one season in units of times
     if index is not None:
@@ -196,7 +199,9 @@ def seasonal_naive_forecast(x: np.ndarray, y: np.ndarray, x_new: np.ndarray) -> 
     return GaussianForecast(mean, sigma * np.sqrt(cycles))
 
 
-def season_length(x: np.ndarray, y: np.ndarray) -> float | None:
+def season_length(
+    x: np.ndarray, y: np.ndarray, seasons: Sequence[float] | None = None
+) -> float | None:
     """The season of a series in units of x, whole steps where the steps are regular.
 
     Of the candidate periods it is the one whose seasonal naive rule, linear trend aside, errs
@@ -205,11 +210,14 @@ def season_length(x: np.ndarray, y: np.ndarray) -> float | None:
     Args:
         x: Inputs ``N``.
         y: Targets ``N``.
+        seasons: Candidate periods; None for those of the highest peaks of the periodogram.
     """
     x, y = _vectors(x, y)
-    candidates = candidate_periods(x, y)
+    candidates = candidate_periods(x, y) if seasons is None else np.asarray(seasons, dtype=float)
     if not candidates.size:
         return None
+    from scipy.signal import correlate  # takes a second to import
+
     start, step, index = regular_steps(x)
     times, values = _merge((x - start) / step if index is None else index, y)
     if times[-1] - times[0] > _MAX_STEPS:
@@ -221,8 +229,12 @@ def season_length(x: np.ndarray, y: np.ndarray) -> float | None:
     lags = lags[(lags >= 2) & (lags <= grid.size // 2)]
     if not lags.size:
         return None
-    # Mean squared difference of values so many steps apart.
-    apart = [np.mean((values[h:] - values[:-h]) ** 2) for h in range(1, lags[-1] + 1)]
+    # Mean squared difference of values so many steps apart, by the autocorrelation.
+    steps = np.arange(1, lags[-1] + 1)
+    correlation = correlate(values, values, method="fft")[grid.size - 1 + steps]
+    squares = np.concatenate([[0.0], np.cumsum(values**2)])
+    sums = squares[grid.size - steps] + squares[-1] - squares[steps] - 2 * correlation
+    apart = sums.clip(0) / (grid.size - steps)
     tiny = np.finfo(float).tiny
     ratios = [apart[lag - 1] / max(np.mean(apart[:lag]), tiny) for lag in lags]
     best = int(np.argmin(ratios))

@@ -2,8 +2,10 @@ import csv
 import json
 import subprocess
 import sys
+import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from gpytorch_nkn import __version__
@@ -92,18 +94,89 @@ def test_forecast_scores_the_held_out_tail_next_to_the_naive_rule(run, monthly, 
     assert printed.out.rstrip().endswith(f"The figure is at {figure}")
 
 
-def test_forecast_is_that_of_the_estimator(run, tmp_path, forecast_only):
-    time, target = np.arange(30.0), values(30)
-    path = tmp_path / "numbers.csv"
-    np.savetxt(path, np.column_stack([time, target]), "%.17g", ",", header="t,y", comments="")
-    _, _, rows, _ = run("forecast", path, *FAST, "--test-fraction", "0.2", "--seed", "5")
+DAY_AND_WEEK, WEEK_AND_YEAR = ["day", "week"], ["week", "year"]
+STEPS = {
+    **dict.fromkeys(["1min", "5min", "10min", "15min", "20min", "30min"], DAY_AND_WEEK),
+    **dict.fromkeys(["1h", "2h", "3h", "4h", "6h", "8h", "12h"], DAY_AND_WEEK),
+    **dict.fromkeys(["1D", "2D"], WEEK_AND_YEAR),
+    **dict.fromkeys(["7D", "28D", "1MS", "1QS"], ["year"]),
+    "1YS": [],
+    "hours": [],
+    "days": ["1", "7"],  # numbers: hours counted in days, months counted in years
+    "years": ["1"],
+}
+
+
+def two_parts(step):
+    """Times of a step that hold its seasons twice, with a long gap between two parts."""
+    count = {"days": 15 * 24, "years": 30}.get(step, 40)
+    if step in ("hours", "days", "years"):
+        unit = {"hours": 1, "days": 24, "years": 12}[step]
+        times = pd.Index(np.arange(count + 6) / unit)
+    else:
+        begin, short = pd.Timestamp("2019-03-01"), step.endswith(("h", "min"))
+        length = pd.Timedelta("15D") if short else pd.Timedelta(days=3 * 366)
+        periods = 46 if step[-1] == "S" else length // pd.Timedelta(step) + 6
+        times = pd.date_range(begin, periods=periods, freq=step)
+    return times[:-6].delete(slice(9, -15)), times[-6:]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_forecast_is_that_of_the_estimator(run, tmp_path, forecast_only, step):
+    times, ahead = two_parts(step)
+    series = pd.Series(values(len(times)), times)
+    path = tmp_path / "series.csv"
+    series.to_csv(path, index_label="t", header=["y"])
+    code, printed, rows, summary = run("forecast", path, *FAST, "--horizon", "6", "--seed", "5")
+    assert code == 0, printed.err
+    options = {"quality": "fast", "transform": "identity", "horizon": 6, "random_state": 5}
     recipe = Recipe(adam_steps=5, lbfgs_iterations=1)
-    options = {"quality": "fast", "transform": "identity", "horizon": 6}
-    forecaster = NKNForecaster(**options, recipe=recipe, random_state=5)
-    forecaster.fit(time[:24], target[:24])
-    assert [float(row["time"]) for row in rows] == time[24:].tolist()
-    means = [float(row["median"]) for row in rows]
-    np.testing.assert_allclose(means, forecaster.predict(time[24:]), rtol=1e-6)
+    forecaster = NKNForecaster(**options, recipe=recipe, progress=False).fit(series)
+    kind = float if ahead.dtype.kind == "f" else pd.Timestamp
+    np.testing.assert_allclose(
+        pd.Index([kind(row["time"]) for row in rows]).astype(ahead.dtype).to_numpy().astype(float),
+        ahead.to_numpy().astype(float),
+    )
+    found = [[float(row[name]) for name in ("lower95", "median", "upper95")] for row in rows]
+    expected = forecaster.predict_quantiles(ahead, [0.025, 0.5, 0.975])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert [text.split(" (")[0] for text in summary["seasons"]] == STEPS[step]
+    assert f"Seasons: {', '.join(summary['seasons']) or 'none; '}" in printed.out
+
+
+@pytest.mark.parametrize(
+    ("season", "found"),
+    [
+        (["1D"], ["day (24 steps)"]),
+        (["7D", "24"], ["day (24 steps)", "week (168 steps)"]),
+        (["12h", "1W", "120"], ["0.5 days (12 steps)", "5 days (120 steps)", "week (168 steps)"]),
+        (["1Y"], []),
+    ],
+)
+def test_seasons_are_durations_or_numbers_of_steps(run, tmp_path, forecast_only, season, found):
+    hours = pd.date_range("2024-03-01", periods=400, freq="h").delete(slice(20, -20))
+    path = tmp_path / "hours.csv"
+    pd.Series(values(len(hours)), hours, name="y").to_csv(path, index_label="t")
+    _, _, _, summary = run("forecast", path, *FAST, "--horizon", "2", "--season", *season)
+    assert summary["seasons"] == found
+
+
+def test_warnings_are_notes_of_one_line_with_options_of_the_command(run, tmp_path, forecast_only):
+    path = tmp_path / "wild.csv"
+    y = values(60)
+    y[40] = 1e4
+    times = pd.date_range("2024-01-01", periods=60, freq="D").strftime("%d/%m/%Y")
+    pd.Series(y, times, name="y").to_csv(path, index_label="t")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        code, printed, _, summary = run("forecast", path, *FAST, "--horizon", "2")
+    (note,) = [line for line in printed.out.splitlines() if "observations are left out" in line]
+    assert note.startswith("Note: 1 of 60") and "2024-02-10;" in note
+    assert note.endswith("; --outliers keep learns from them.") and not printed.err
+    assert note.removeprefix("Note: ") in summary["notices"]
+    advised = note.split("; ")[-1].split(" learns")[0].split()
+    code, printed, _, _ = run("forecast", path, *FAST, "--horizon", "2", *advised)
+    assert code == 0 and "left out" not in printed.out
 
 
 def test_logarithms_keep_the_band_positive(run, tmp_path, forecast_only):

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from botorch.models import SingleTaskGP
 
-from gpytorch_nkn.datasets import decimal_years, load_co2
+from gpytorch_nkn.datasets import load_co2
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.interpretation import decompose, effects, expand, report, simplify
@@ -129,7 +129,8 @@ for section in findings.sections:
 # 1970.
 
 # %% mystnb={"image": {"alt": "Functions drawn from the kernel, and the kernel over eight years"}}
-kernel, time = forecaster.model_.covar_module, decimal_years(dates)
+kernel = forecaster.model_.covar_module
+time = 1970 + dates.astype("datetime64[M]").astype(int) / 12  # decimal years
 in_years = {
     "x_offset": 1970 + forecaster.x_offset_ / 365.2425,
     "x_scale": forecaster.x_scale_ / 365.2425,

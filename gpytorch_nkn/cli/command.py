@@ -182,11 +182,14 @@ def _add_common_options(parser: argparse.ArgumentParser, *, out: str, budget: fl
     add = parser.add_argument
     text, levels = "how many structures are tried", ("fast", "default", "best")
     add("--quality", choices=levels, default="default", help=text)
-    text = "periods in units of time (years for dates; default: inferred from the time axis)"
-    add("--season", type=_positive_float, nargs="+", metavar="P", help=text)
+    text = (
+        "periods: durations such as 7D, 24h, 30min, 1Y for dates; numbers are steps, or for times "
+        "that are numbers their units (default: days, weeks and years, from the time axis)"
+    )
+    add("--season", nargs="+", metavar="P", help=text)
     text = "write a page on what was found: components in words and figures, model checking"
     add("--report", type=Path, metavar="FILE.html", help=text)
-    text = "what one unit of time is called in the report, such as yr (default: yr for dates)"
+    text = "what one unit of time is called in the report, such as yr"
     add("--time-unit", metavar="UNIT", help=text)
     add("--target-unit", metavar="UNIT", help="what one unit of the target is called there")
     text = (
@@ -197,6 +200,8 @@ def _add_common_options(parser: argparse.ArgumentParser, *, out: str, budget: fl
     add("--transform", choices=kinds, default="auto", help=text)
     text = "between which all targets lie, such as 0 100 for percentages (inf for none)"
     add("--bounds", type=float, nargs=2, metavar=("LOWER", "UPPER"), help=text)
+    text = "auto leaves outliers out of the training, keep learns from them (default: auto)"
+    add("--outliers", choices=("auto", "keep"), default="auto", help=text)
     add("--jobs", type=_positive_int, default=1, metavar="J", help="processes (default: 1)")
     add("--steps", type=_positive_int, help=argparse.SUPPRESS)  # for tests
 

@@ -6,11 +6,16 @@ import argparse
 import json
 import os
 import platform
+import re
 import tempfile
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from gpytorch_nkn import __version__
 
@@ -20,12 +25,15 @@ __all__ = [
     "literal",
     "make_folder",
     "new_axes",
+    "notes",
+    "options_of_command",
     "settings",
     "versions",
     "write_summary",
 ]
 
 _SMOKE_VARIABLE = "GPYTORCH_NKN_SMOKE"
+_OPTIONS = "bounds|budget|covariates|future|horizon|outliers|quality|seasons|transform"
 _LIBRARIES = ("torch", "gpytorch", "botorch", "linear_operator", "numpy", "scipy")
 
 
@@ -66,6 +74,31 @@ def new_axes(size: tuple[float, float]) -> Any:
     FigureCanvasAgg(figure)
     with style.context(STYLE):
         return figure.add_subplot()
+
+
+@contextmanager
+def notes() -> Iterator[list[str]]:
+    """A block in which each warning is a line ``Note: ...``; the list has their texts."""
+    told: list[str] = []
+
+    def tell(message: Warning | str, *_: Any, **__: Any) -> None:
+        told.append(options_of_command(message))
+        tqdm.write(f"Note: {told[-1]}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = tell
+        yield told
+
+
+def options_of_command(message: object) -> str:
+    """A message in one line, in which options of Python are those of the command."""
+
+    def option(match: re.Match) -> str:
+        values = re.sub(r"[(),'\[\]]", " ", match[2]).split()
+        return " ".join([f"--{match[1].replace('seasons', 'season')}", *values])
+
+    pattern = rf"\b({_OPTIONS})=(\([^)]*\)|\[[^\]]*\]|'[^']*'|\w+(?:\.\w+)?)"
+    return re.sub(pattern, option, " ".join(str(message).split()))
 
 
 def literal(text: str) -> str:

@@ -17,84 +17,87 @@ from gpytorch_nkn.cli.common import (
     literal,
     make_folder,
     new_axes,
+    notes,
+    options_of_command,
     settings,
     versions,
     write_summary,
 )
-from gpytorch_nkn.datasets import (
-    TimeSeries,
-    decimal_years,
-    future_times,
-    load_co2,
-    read_time_series,
-)
+from gpytorch_nkn.datasets import TimeSeries, load_co2, read_time_series
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gpytorch_nkn.estimators import NKNForecaster
+    from gpytorch_nkn.estimators import NKNForecaster, TimeAxis
 
 __all__ = ["run_forecast"]
 
 _HISTORY = 20  # spans of the forecast that the figure shows before it
 _TEST_FRACTION = 0.1
-_NAIVE_ROWS = 1000  # the last ones, that the naive rule learns from
+_SEASONS = {1.0: "day", 7.0: "week", 365.2425: "year"}  # names of lengths in days
 _NO_MATPLOTLIB = "a report needs matplotlib: pip install 'gpytorch_nkn[plot]'"
 
 
 def run_forecast(args: argparse.Namespace) -> None:
     """Forecast a series and write the files of it; a UserError ends the command."""
+    with notes() as told:
+        _run(args, told)
+
+
+def _run(args: argparse.Namespace, told: list[str]) -> None:
+    from gpytorch_nkn.estimators import TimeAxis
+
     started = time.perf_counter()
     if is_smoke_test():
         args.quality, args.steps = "fast", args.steps or 20
     series = _load(args)
     for notice in series.notices:
         print(f"Note: {notice}")
-    if series.x_label == "rows" and args.season is None:
-        print("Note: Counted rows tell no season: if there is one, say how many rows by --season.")
-    task = _split(series, args)
+    axis = TimeAxis.of(series.index)
+    task = _split(series, axis, args)
     train, new_x, observed = task.train, task.times, task.observed
     make_folder(args.out)
     if args.report is not None:
         _prepare_report(args.report)
+    last, *ahead = series.texts(series.index[train][-1:].append(new_x))
     print(
-        f"{series.name}: learning from {train.sum()} rows to {_time_text(series.x[train][-1])}; "
-        f"{'forecasting' if observed is None else 'held out are'} {new_x.size} steps, "
-        f"{_time_text(new_x[0])} to {_time_text(new_x[-1])}.",
+        f"{series.name}: learning from {train.sum()} rows to {last}; "
+        f"{'forecasting' if observed is None else 'held out are'} {len(new_x)} steps, "
+        f"{ahead[0]} to {ahead[-1]}.",
         flush=True,
     )
 
-    # dates are turned into numbers together, so that all of them are counted in the same way
-    times = np.concatenate([series.x, new_x])
-    times = decimal_years(times) if series.has_dates else times
-    x, y, new = times[: train.size][train], series.y[train], times[train.size :]
-    known = None if series.covariates is None else series.covariates[train]
-    results, forecaster = _forecast_all(args, x, y, new, observed, known, task.covariates)
+    training = time.perf_counter()
+    forecaster = _fit(series, task, args)
+    seasons = _named_seasons(forecaster, series)
+    print(f"Seasons: {', '.join(seasons) or 'none; name them by --season, if there are some'}.")
+    results = _forecast_all(forecaster, task, training)
     ours = results["NKN"]
 
     try:
-        _write_csv(args.out / "forecast.csv", new_x, ours, observed)
-        figure = _draw(args.out / "forecast.png", series, train, times, new_x, observed, ours)
-        rows = {"total": int(series.y.size), "train": int(train.sum()), "forecast": int(new.size)}
+        _write_csv(args.out / "forecast.csv", ahead, ours, observed)
+        figure = _draw(args.out / "forecast.png", series, forecaster, task, ours)
+        rows = {"total": int(series.y.size), "train": int(train.sum()), "forecast": len(new_x)}
         scores = {name: _scores(result, observed) for name, result in results.items()}
         summary = {
             "series": series.name,
             "settings": settings(args),
             "seed": args.seed,
             "versions": versions(),
-            "notices": list(series.notices),
+            "notices": [*series.notices, *told],
             "rows": rows,
-            "time": {"first": _time_text(series.x[0]), "last": _time_text(new_x[-1])},
+            "time": {"first": series.texts(series.index[:1])[0], "last": ahead[-1]},
+            "seasons": seasons,
             "results": scores,
             "seconds": round(time.perf_counter() - started, 2),
         }
         write_summary(args.out, summary)
     except OSError as error:
         raise UserError(f"cannot write to {args.out}: {error.strerror}") from None
-    print(_table(scores) if observed is not None else _outlook(new_x, ours, series.y_label))
+    print(_table(scores) if observed is not None else _outlook(ahead, ours, series.y_label))
     print(f"Forecast and summary: {args.out / 'forecast.csv'}, {args.out / 'summary.json'}")
     if args.report is not None:
-        _write_report(args, series, forecaster, x, new, task.covariates)
+        _write_report(args, series, forecaster, task)
     if figure:
         print(f"The figure is at {args.out / 'forecast.png'}")
     else:
@@ -114,23 +117,22 @@ def _write_report(
     args: argparse.Namespace,
     series: TimeSeries,
     forecaster: NKNForecaster,
-    x: np.ndarray,
-    new: np.ndarray,
-    covariates: pd.DataFrame | None,
+    task: _Task,
 ) -> None:
     from gpytorch_nkn.interpretation import report
 
     print("Making the report ...", flush=True)
-    ahead: dict[str, Any] = {"horizon": min(float(new.max() - x.max()), 10 * np.ptp(x))}
+    past, new = (forecaster.time_axis_.numbers(x) for x in (series.index[task.train], task.times))
+    ahead: dict[str, Any] = {"horizon": min(new.max() - past.max(), 10 * np.ptp(past))}
     if forecaster.covariates_.names:
-        ahead = {"future": (new, covariates)}
+        ahead = {"future": (task.times, task.covariates)}
     try:
         made = report(
             forecaster,
             **ahead,
             title=f"What was found in {series.name}",
             x_name=None if series.has_dates else series.x_label,
-            x_unit=args.time_unit or ("yr" if series.has_dates else None),
+            x_unit=args.time_unit,
             y_name=series.y_label,
             y_unit=args.target_unit,
             seed=args.seed,
@@ -186,27 +188,28 @@ class _Task:
     """
 
     train: np.ndarray
-    times: np.ndarray
+    times: pd.Index
     observed: np.ndarray | None
     covariates: pd.DataFrame | None
 
 
-def _split(series: TimeSeries, args: argparse.Namespace) -> _Task:
+def _split(series: TimeSeries, axis: TimeAxis, args: argparse.Namespace) -> _Task:
+    x = series.index
     if series.y.size < 3:
         raise UserError(f"a series needs at least 3 rows with a value, got {series.y.size}")
-    if np.unique(series.x).size < 3:
-        raise UserError(f"at least 3 different times are needed, got {np.unique(series.x).size}")
+    if x.nunique() < 3:
+        raise UserError(f"at least 3 different times are needed, got {x.nunique()}")
     if np.ptp(series.y) == 0:
         raise UserError(f"the target {series.y_label!r} is constant ({series.y[0]:g})")
     test = series.test
     if args.command == "forecast":
-        known = 0 if series.future_x is None else series.future_x.size
+        known = 0 if series.future_x is None else len(series.future_x)
         if args.horizon is not None or (known and args.test_fraction is None):
-            return _future(series, args.horizon or known)
+            return _future(series, axis, args.horizon or known)
         fraction = args.test_fraction or _TEST_FRACTION
-        clock = series.time
+        clock = axis.numbers(x)
         test = clock > clock[0] + (1 - fraction) * (clock[-1] - clock[0])
-        if (~test).sum() < 3 or np.unique(series.x[~test]).size < 2 or not test.any():
+        if (~test).sum() < 3 or x[~test].nunique() < 2 or not test.any():
             raise UserError(
                 f"a test fraction of {fraction:g} leaves {(~test).sum()} rows to learn from and "
                 f"{test.sum()} to test on; at least 3 and 1 are needed (--test-fraction, or "
@@ -215,80 +218,117 @@ def _split(series: TimeSeries, args: argparse.Namespace) -> _Task:
         if np.ptp(series.y[~test]) == 0:
             raise UserError(f"the target {series.y_label!r} is constant before the held-out part")
     beside = None if series.covariates is None else series.covariates[test]
-    return _Task(~test, series.x[test], series.y[test], beside)
+    return _Task(~test, x[test], series.y[test], beside)
 
 
-def _future(series: TimeSeries, horizon: int) -> _Task:
+def _future(series: TimeSeries, axis: TimeAxis, horizon: int) -> _Task:
     """All rows, and the steps that follow them."""
-    train = np.ones(series.x.size, bool)
+    import pandas as pd
+
+    train = np.ones(series.y.size, bool)
     if series.covariates is None:
-        return _Task(train, future_times(series.x, horizon), None, None)
+        return _Task(train, axis.next(horizon), None, None)
     assert series.future_x is not None and series.future_covariates is not None
-    known = series.future_x.size
+    known = len(series.future_x)
     if known < horizon:
         fewer = f", or ask for --horizon {known}" if known else ""
+        last = series.texts(series.index[-1:])[0]
         raise UserError(
-            f"a forecast of {horizon} steps needs the covariates of {horizon} rows after "
-            f"{_time_text(series.x[-1])}, got {known}: add rows without a target to the file, or "
-            f"name a second file by --future{fewer}"
+            f"a forecast of {horizon} steps needs the covariates of {horizon} rows after {last}, "
+            f"got {known}: add rows without a target to the file, or name a second file by "
+            f"--future{fewer}"
         )
     later = series.future_covariates.iloc[:horizon]
-    return _Task(train, series.future_x[:horizon], None, later)
+    return _Task(train, pd.Index(series.future_x[:horizon]), None, later)
 
 
-def _forecast_all(
-    args: argparse.Namespace,
-    x: np.ndarray,
-    y: np.ndarray,
-    new: np.ndarray,
-    observed: np.ndarray | None,
-    known: pd.DataFrame | None,
-    later: pd.DataFrame | None,
-) -> tuple[dict[str, _MethodForecast], NKNForecaster]:
-    from gpytorch_nkn.baselines import seasonal_naive_forecast
+def _fit(series: TimeSeries, task: _Task, args: argparse.Namespace) -> NKNForecaster:
     from gpytorch_nkn.estimators import NKNForecaster
     from gpytorch_nkn.fit import Recipe
 
     recipe = None
     if args.steps is not None:
         recipe = Recipe(adam_steps=args.steps, lbfgs_iterations=args.steps // 5)
+    x = series.index[task.train]
+    known = None if series.covariates is None else series.covariates[task.train]
     forecaster = NKNForecaster(
         quality=args.quality,
-        seasons="auto" if args.season is None else args.season,
+        seasons="auto" if args.season is None else _periods(args.season, x),
         transform=args.transform,
         bounds=args.bounds,
-        horizon=new.size,
+        horizon=len(task.times),
+        outliers=args.outliers,
         recipe=recipe,
         budget=args.budget,
         n_jobs=args.jobs,
         random_state=args.seed,
         progress=not args.no_progress,
     )
-    start = time.perf_counter()
     try:
-        forecaster.fit(x, y, covariates=known)
-    except ValueError as error:
-        raise UserError(error) from None
+        forecaster.fit(x, series.y[task.train], covariates=known)
+    except (TypeError, ValueError) as error:
+        raise UserError(options_of_command(error)) from None
     except RuntimeError as error:  # every candidate failed
         raise UserError(f"training failed: {error}", code=1) from None
     unfinished = int((forecaster.scores_["status"] == "interrupted").sum())
     if unfinished:
         total = len(forecaster.scores_)
         print(f"Note: training was cut short in {unfinished} of {total} structures.")
-    found = forecaster.predict_distribution(new, covariates=later)
+    return forecaster
+
+
+def _periods(texts: list[str], x: pd.Index) -> list[float | str]:
+    """Seasons as the forecaster takes them: durations as they are, numbers in steps of dates."""
+    from gpytorch_nkn.estimators import TimeAxis
+
+    axis = TimeAxis.of(x)
+    step = axis.step if axis.has_dates else 1.0
+    periods: list[float | str] = []
+    for text in texts:
+        try:
+            periods.append(float(text) * step)
+        except ValueError:
+            if not axis.has_dates:
+                raise UserError(
+                    f"--season must be in units of the times, which are numbers, got {text!r}"
+                ) from None
+            periods.append(text)
+    return periods
+
+
+def _named_seasons(forecaster: NKNForecaster, series: TimeSeries) -> list[str]:
+    """The seasons that are used, in words: such as ``week (7 steps)``."""
+    step = forecaster.time_axis_.step
+    names = _SEASONS if series.has_dates else {}
+    unit = " days" if series.has_dates else ""
+    return [
+        f"{names.get(round(period, 6), f'{period:.6g}{unit}')} ({period / step:.6g} steps)"
+        for period in forecaster.seasons_
+    ]
+
+
+def _forecast_all(
+    forecaster: NKNForecaster, task: _Task, start: float
+) -> dict[str, _MethodForecast]:
+    """Forecasts of the fitted model and, of what was observed, the seasonal naive rule."""
+    from gpytorch_nkn.baselines import seasonal_naive_forecast
+
+    found = forecaster.predict_distribution(task.times, covariates=task.covariates)
     median, low, high = (found.quantile(level) for level in (0.5, 0.025, 0.975))
-    density = None if observed is None else found.log_density(observed)
+    density = None if task.observed is None else found.log_density(task.observed)
     seconds = time.perf_counter() - start
     results = {"NKN": _MethodForecast(median, found.std(), low, high, density, seconds)}
-    if observed is None:
-        return results, forecaster
+    if task.observed is None:
+        return results
     start = time.perf_counter()
-    naive = seasonal_naive_forecast(x[-_NAIVE_ROWS:], y[-_NAIVE_ROWS:], new)
-    seconds, density = time.perf_counter() - start, naive.log_density(observed)
+    past = forecaster.observed_
+    x, new = (forecaster.time_axis_.numbers(times) for times in (past.index, task.times))
+    naive = seasonal_naive_forecast(x, past.to_numpy(), new, seasons=forecaster.seasons_)
+    seconds, density = time.perf_counter() - start, naive.log_density(task.observed)
     results["seasonal naive"] = _MethodForecast(
         naive.mean, naive.std, *naive.interval(), density, seconds
     )
-    return results, forecaster
+    return results
 
 
 def _scores(result: _MethodForecast, observed: np.ndarray | None) -> dict[str, float]:
@@ -319,12 +359,12 @@ class _MethodForecast:
 
 
 def _write_csv(
-    path: Path, new_x: np.ndarray, result: _MethodForecast, observed: np.ndarray | None
+    path: Path, times: list[str], result: _MethodForecast, observed: np.ndarray | None
 ) -> None:
     import pandas as pd
 
     table = {
-        "time": [_time_text(moment) for moment in new_x],
+        "time": times,
         "median": result.mean,
         "std": result.std,
         "lower95": result.lower,
@@ -337,10 +377,8 @@ def _write_csv(
 def _draw(
     path: Path,
     series: TimeSeries,
-    train: np.ndarray,
-    times: np.ndarray,
-    new_x: np.ndarray,
-    observed: np.ndarray | None,
+    forecaster: NKNForecaster,
+    task: _Task,
     result: _MethodForecast,
 ) -> bool:
     """Draw the forecast; False if matplotlib is missing."""
@@ -349,25 +387,31 @@ def _draw(
         return False
     from gpytorch_nkn.plotting import plot_forecast
 
-    past, ahead = times[: train.size], times[train.size :]
+    past, ahead = (forecaster.time_axis_.numbers(times) for times in (series.index, task.times))
     order = np.argsort(ahead, kind="stable")
-    begin = ahead.min() - _HISTORY * max(np.ptp(ahead), ahead.min() - past[train].max())
-    shown = train & (past >= begin)
-    dates = "datetime64[s]" if series.has_dates else float
+    begin = ahead.min() - _HISTORY * max(np.ptp(ahead), ahead.min() - past[task.train].max())
+    shown = task.train & (past >= begin)
+    new_x = _drawn(task.times)
     plot_forecast(
         ax,
-        new_x[order].astype(dates),
+        new_x[order],
         result.mean[order],
         result.lower[order],
         result.upper[order],
-        train=(series.x[shown].astype(dates), series.y[shown]),
-        test=None if observed is None else (new_x.astype(dates), observed),
+        train=(_drawn(series.index[shown]), series.y[shown]),
+        test=None if task.observed is None else (new_x, task.observed),
         x_label=literal(series.x_label),
         y_label=literal(series.y_label),
         title=literal(series.name),
     )
     ax.figure.savefig(path)
     return True
+
+
+def _drawn(times: pd.Index) -> np.ndarray:
+    """Times as matplotlib takes them, by the clock of their zone."""
+    zoned = getattr(times, "tz", None) is not None
+    return (times.tz_localize(None) if zoned else times).to_numpy()
 
 
 def _table(scores: dict[str, dict[str, float]]) -> str:
@@ -378,16 +422,10 @@ def _table(scores: dict[str, dict[str, float]]) -> str:
     return pd.DataFrame(scores).T[list(names)].rename(columns=names).to_string(float_format="%.4g")
 
 
-def _outlook(new_x: np.ndarray, result: _MethodForecast, label: str) -> str:
-    lines = [f"{'time':<20}{'median':>12}{'95 % band':>27}   ({label})"]
-    for i in sorted({0, new_x.size // 2, new_x.size - 1}):
+def _outlook(times: list[str], result: _MethodForecast, label: str) -> str:
+    width = max(20, len(times[0]) + 2)
+    lines = [f"{'time':<{width}}{'median':>12}{'95 % band':>27}   ({label})"]
+    for i in sorted({0, len(times) // 2, len(times) - 1}):
         band = f"{result.lower[i]:.5g} to {result.upper[i]:.5g}"
-        lines.append(f"{_time_text(new_x[i]):<20}{result.mean[i]:>12.5g}{band:>27}")
+        lines.append(f"{times[i]:<{width}}{result.mean[i]:>12.5g}{band:>27}")
     return "\n".join(lines) + f"\nTrained in {result.seconds:.1f} seconds."
-
-
-def _time_text(moment: Any) -> str:
-    """A time as it is written: ISO for dates, the shortest number otherwise."""
-    if isinstance(moment, np.datetime64):
-        return str(moment)
-    return f"{moment:.12g}"

@@ -15,7 +15,6 @@ from gpytorch_nkn.datasets.textures import (
 )
 from gpytorch_nkn.datasets.time_series import (
     TimeSeries,
-    decimal_years,
     future_times,
     load_co2,
     shift_to_month as shift_to_month,
@@ -24,7 +23,6 @@ from gpytorch_nkn.datasets.time_series import (
 __all__ = [
     "Texture",
     "TimeSeries",
-    "decimal_years",
     "future_times",
     "load_co2",
     "load_texture",

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TimeSeries", "decimal_years", "future_times", "load_co2", "shift_to_month"]
+__all__ = ["TimeSeries", "future_times", "load_co2", "shift_to_month"]
 
 _DAY = np.timedelta64(1, "D")
 _MONTH = np.timedelta64(1, "M")
@@ -25,7 +24,8 @@ class TimeSeries:
 
     Args:
         name: What the series is called.
-        x: Times ``N``, as numbers or as ``datetime64``; they may repeat and be irregular.
+        x: Times ``N``, numbers, ``datetime64`` or (with a time zone) a pandas index; they may
+            repeat and be irregular.
         y: Finite values ``N``.
         test: Mask ``N`` of the values that are held out.
         x_label: Name of the time axis, with its unit where known.
@@ -37,51 +37,40 @@ class TimeSeries:
     """
 
     name: str
-    x: np.ndarray
+    x: np.ndarray | pd.DatetimeIndex
     y: np.ndarray
     test: np.ndarray
     x_label: str = "time"
     y_label: str = "value"
     notices: tuple[str, ...] = ()
     covariates: pd.DataFrame | None = None
-    future_x: np.ndarray | None = None
+    future_x: np.ndarray | pd.DatetimeIndex | None = None
     future_covariates: pd.DataFrame | None = None
 
     @property
     def has_dates(self) -> bool:
         """True if the times are dates."""
-        return bool(np.issubdtype(self.x.dtype, np.datetime64))
+        return bool(self.index.dtype.kind == "M")
 
     @property
-    def time(self) -> np.ndarray:
-        """Times as numbers, as they are or in decimal years."""
-        return decimal_years(self.x) if self.has_dates else self.x
+    def index(self) -> pd.Index:
+        """Times ``N`` as a pandas index."""
+        import pandas as pd
 
+        return pd.Index(self.x)
 
-def decimal_years(dates: ArrayLike) -> np.ndarray:
-    """Dates as numbers in years.
-
-    Dates that all stand on one day of the month, or on its last day, are a monthly, quarterly or
-    yearly series: there every month is a twelfth of a year, so that equal steps stay equal. All
-    other dates are counted in days of 1 / 365.2425 year.
-
-    Args:
-        dates: ``datetime64`` of any shape and resolution.
-
-    Raises:
-        TypeError: The values are not ``datetime64``.
-        ValueError: A date is missing (NaT).
-    """
-    dates = np.asarray(dates)
-    if not np.issubdtype(dates.dtype, np.datetime64):
-        raise TypeError(f"dates must be datetime64, got {dates.dtype}.")
-    if np.isnat(dates).any():
-        raise ValueError(f"dates must not be missing, got {np.isnat(dates).sum()} NaT.")
-    shift = shift_to_month(dates)
-    if shift is not None:
-        return 1970 + (dates + shift).astype("datetime64[M]").astype(int) / 12
-    days = (dates - np.datetime64("1970-01-01")) / _DAY
-    return 1970 + days / 365.2425
+    def texts(self, times: pd.Index) -> list[str]:
+        """Times ``M`` in the form of the series: dates by ISO 8601, no longer than its own."""
+        if not self.has_dates:
+            return [f"{time:.12g}" for time in times]
+        if np.datetime_data(np.asarray(self.x).dtype)[0] == "M":
+            return [time.isoformat()[:7] for time in times]
+        own = self.index
+        if own.tz is None and (own == own.normalize()).all():
+            return [time.isoformat()[:10] for time in times]
+        precise = bool((own.microsecond != 0).any())
+        spec = "microseconds" if precise else "seconds" if (own.second != 0).any() else "minutes"
+        return [time.isoformat(timespec=spec) for time in times]
 
 
 def future_times(x: np.ndarray, count: int) -> np.ndarray:

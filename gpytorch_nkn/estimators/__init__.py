@@ -4,7 +4,11 @@ try:
     from gpytorch_nkn.estimators.askl import ASKLClassifier, ASKLRegressor
     from gpytorch_nkn.estimators.dank import Candidate, DANKClassifier, DANKRegressor
     from gpytorch_nkn.estimators.nkn import NKNRegressor
-    from gpytorch_nkn.estimators.series import NKNForecaster, forecast_many
+    from gpytorch_nkn.estimators.series import (
+        NKNForecaster,
+        TimeAxis as TimeAxis,
+        forecast_many,
+    )
 except ImportError as error:
     raise ImportError(
         f"gpytorch_nkn.estimators needs pandas: pip install 'gpytorch_nkn[estimators]' ({error})."

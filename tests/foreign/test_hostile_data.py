@@ -88,10 +88,6 @@ FUNCTIONS = {
     ),
     metrics.interval_coverage: (metrics.interval_coverage, (WAVE, WAVE - 1, WAVE + 1)),
     datasets.future_times: (lambda x: datasets.future_times(x, 5), (TIMES,)),
-    datasets.decimal_years: (
-        datasets.decimal_years,
-        (np.arange("2020-01-01", "2020-02-10", dtype="datetime64[D]"),),
-    ),
     averaging.stacking_weights: (
         averaging.stacking_weights,
         (np.random.default_rng(0).normal(size=(10, 3)),),

@@ -88,8 +88,9 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             or any network over one input column (with covariates over time and these,
             standardised), whose start values are taken from the data.
         seasons: ``"auto"`` to infer days, weeks and years from dates, or from the number of steps
-            in a unit of time. Or periods in units of time (days for dates, or durations); an empty
-            list for none. Periods of which the data hold less than two are not used.
+            in a unit of time. Or periods in units of time (days for dates), or durations, also as
+            ``"7D"``, ``"24h"``, ``"1Y"``; an empty list for none. Periods of which the data hold
+            less than two are not used.
         transform: ``"identity"`` models the targets; ``"log"`` their logarithms, for variation
             that grows with the level; ``"sqrt"``, between the two, their square roots (of counts
             plus 3/8); ``"log1p"`` logarithms of targets plus one (or the smallest positive target,
@@ -236,7 +237,7 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         known = Covariates.of(frame, by_name=isinstance(covariates, pd.DataFrame))
         self._check_structure(len(known.names))
         order = np.argsort(time, kind="stable")
-        series = self._series(time[order], target[order], axis.has_dates)
+        series = self._series(time[order], target[order], axis.in_days)
         if known.names:
             curves = tuple((np.flatnonzero(~known.is_switch[known.used]) + 1).tolist())
             scaled = known.scaled(frame)[order]
@@ -254,7 +255,7 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         self.time_axis_, self.time_is_date_, self.n_features_in_ = axis, axis.has_dates, 1
         self.outliers_ = self.observed_.index[found.outliers]
         if self.outliers_.size:
-            times = ", ".join(map(str, self.outliers_))
+            times = ", ".join(self.outliers_.astype(str))
             warn_user(
                 f"{self.outliers_.size} of {len(series.time)} observations are left out as all "
                 f"others rule them out, at {times}; outliers='keep' learns from them."
@@ -414,7 +415,7 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             Covariates.of(frame, by_name=True)
             covariates = frame
         if horizon is None:
-            horizon = self._usual_horizon(time[order], self._seasons(time, axis.has_dates))
+            horizon = self._usual_horizon(time[order], self._seasons(time, axis.in_days))
         step = horizon if step is None else step
         check_counts(1, horizon=horizon, windows=windows, step=step)
         columns = forecast_columns(level)
@@ -682,14 +683,14 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             transforms=tuple(member.scales.transform for member in self.members_),
         )
 
-    def _series(self, time: np.ndarray, target: np.ndarray, dates: bool) -> Series:
-        seasons = self._seasons(time, dates)
+    def _series(self, time: np.ndarray, target: np.ndarray, in_days: bool) -> Series:
+        seasons = self._seasons(time, in_days)
         horizon = min(self._usual_horizon(time, seasons), max(len(time) // 4, 1))
         return Series(time, target, seasons, horizon)
 
-    def _seasons(self, time: np.ndarray, dates: bool) -> list[float]:
-        if isinstance(self.seasons, str):
-            return find_seasons(time, dates=dates)
+    def _seasons(self, time: np.ndarray, in_days: bool) -> list[float]:
+        if isinstance(self.seasons, str) and self.seasons == "auto":
+            return find_seasons(time, in_days=in_days)
         return check_seasons(self.seasons, time)
 
     def _usual_horizon(self, time: np.ndarray, seasons: Sequence[float]) -> int:
@@ -714,8 +715,6 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         ):
             if value not in known:
                 raise ValueError(f"{name} must be one of {known}, got {value!r}.")
-        if isinstance(self.seasons, str) and self.seasons != "auto":
-            raise ValueError(f"seasons must be 'auto' or periods, got {self.seasons!r}.")
         as_bounds(self.bounds)
         if self.horizon is not None:
             check_counts(1, horizon=self.horizon)

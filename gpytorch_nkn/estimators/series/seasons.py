@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
 __all__ = ["check_seasons", "find_seasons", "typical_step"]
 
 _YEAR = 365.2425  # days
 _CYCLES = 2.0  # of a season, that the data must hold
 _TOLERANCE = 0.04  # of the number of steps per unit
+_LONG_UNITS = {"Y": _YEAR, "M": _YEAR / 12}  # days; pandas' durations have no such unit
 
-# Seasons in days, and the longest step that still shows them.
-_CALENDAR = ((1.0, 1 / 4), (7.0, 1.5), (_YEAR, _YEAR / 3.5))
+_CALENDAR = (1.0, 7.0, _YEAR)  # seasons in days
 # Units of numbers, in days, and how many steps of such a unit tell that it is one: quarters,
 # months, weeks, days at work, days, hours, halves and quarters of hours of a year; days of a week;
 # hours and their parts, to the minute, of a day.
@@ -32,20 +32,17 @@ def typical_step(time: np.ndarray) -> float:
     return float(np.median(np.diff(np.unique(time))))
 
 
-def find_seasons(time: np.ndarray, *, dates: bool) -> list[float]:
-    """Days, weeks and years that the data hold twice, shortest first, in units of time.
+def find_seasons(time: np.ndarray, *, in_days: bool) -> list[float]:
+    """Days, weeks and years of two steps or more that the data hold twice, in units of time.
 
-    The unit is a day for dates; for numbers it is inferred from the number of steps in it.
+    Shortest first. If time is not in days, the unit is inferred from the number of steps in it.
     """
     step, span = typical_step(time), float(np.ptp(time))
-    units = [1.0] if dates else [unit for unit, counts in _UNITS if _is_among(1 / step, counts)]
+    units = [1.0] if in_days else [unit for unit, counts in _UNITS if _is_among(1 / step, counts)]
     if not units:
         return []
     unit = units[0]
-    calendar = [
-        period for period, longest in _CALENDAR if step * unit <= longest * (1 + _TOLERANCE)
-    ]
-    found = [period / unit for period in calendar]
+    found = [period / unit for period in _CALENDAR if period / unit >= 2 * step * (1 - _TOLERANCE)]
     return [period for period in found if span + step >= _CYCLES * period * (1 - _TOLERANCE)]
 
 
@@ -57,16 +54,17 @@ def check_seasons(seasons: Any, time: np.ndarray) -> list[float]:
     """Given periods that the data hold twice, in days if as durations, shortest first.
 
     Raises:
-        TypeError: They are not numbers.
-        ValueError: A period is not finite, or shorter than two steps.
+        TypeError: They are neither numbers nor durations.
+        ValueError: A period is not finite or shorter than two steps, or a string is no duration.
     """
-    given: ArrayLike = [seasons] if np.ndim(seasons) == 0 else seasons
-    if pd.api.types.infer_dtype(np.ravel(given)).startswith("timedelta"):
-        given = pd.to_timedelta(np.ravel(given)).to_numpy() / np.timedelta64(1, "D")
+    given = [seasons] if np.ndim(seasons) == 0 else seasons
     try:
-        periods = np.unique(np.asarray(given, dtype=float))
-    except (TypeError, ValueError):
-        raise TypeError(f"seasons must be 'auto' or periods, got {seasons!r}.") from None
+        periods = np.unique([_period(one) for one in given])
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            "seasons must be 'auto' or periods, as numbers in units of time or durations such as "
+            f"'7D', '24h', '30min' and '1Y', got {seasons!r}."
+        ) from None
     step, span = typical_step(time), float(np.ptp(time))
     if not (np.isfinite(periods) & (periods > 1.5 * step)).all():
         raise ValueError(
@@ -75,3 +73,12 @@ def check_seasons(seasons: Any, time: np.ndarray) -> list[float]:
         )
     found: Sequence[float] = periods.tolist()
     return [period for period in found if span + step >= _CYCLES * period * (1 - _TOLERANCE)]
+
+
+def _period(value: Any) -> float:
+    """A period as a number, that of a duration in days."""
+    if isinstance(value, str) and value[-1:] in _LONG_UNITS:
+        return float(value[:-1] or 1) * _LONG_UNITS[value[-1]]
+    if isinstance(value, str | timedelta | np.timedelta64):
+        return pd.Timedelta(value) / pd.Timedelta(days=1)
+    return float(value)

@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from gpytorch_nkn.datasets import future_times, shift_to_month
+from gpytorch_nkn.estimators.series.seasons import typical_step
 from gpytorch_nkn.estimators.series.series_input import as_time, as_times, starts
 
 __all__ = ["TimeAxis"]
@@ -50,6 +51,16 @@ class TimeAxis:
     def has_dates(self) -> bool:
         """Whether times are dates; else they are numbers or durations."""
         return _has_dates(self.index)
+
+    @property
+    def in_days(self) -> bool:
+        """Whether times are counted in days: dates and durations."""
+        return self.has_dates or isinstance(self.index, pd.TimedeltaIndex)
+
+    @property
+    def step(self) -> float:
+        """The typical step, as numbers are counted."""
+        return typical_step(self.numbers(self.index))
 
     def numbers(self, x: ArrayLike) -> np.ndarray:
         """Times ``M`` of the same kind as numbers.

@@ -533,7 +533,7 @@ def test_bad_series_are_named(x, y, error, match):
         ({"transform": "logit"}, ValueError, "needs bounds"),
         ({"quality": 3}, ValueError, "got 3"),
         ({"seasons": "monthly"}, ValueError, "got 'monthly'"),
-        ({"seasons": [12, "a"]}, TypeError, "periods, got"),
+        ({"seasons": [12, "a"]}, ValueError, "'1Y', got .12, 'a'"),
         ({"seasons": -1.0}, ValueError, "at least two steps .1 each., got -1.0"),
         ({"horizon": 0}, ValueError, "horizon must be at least 1, got 0"),
         ({"restarts": 1.5}, TypeError, "restarts must be an integer, got 1.5"),

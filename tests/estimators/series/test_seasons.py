@@ -16,6 +16,8 @@ YEAR = 365.2425
         ("h", 24 * 21, [1.0, 7.0]),
         ("h", 24 * 10, [1.0]),
         ("30min", 48 * 3, [1.0]),
+        ("8h", 3 * 14, [1.0, 7.0]),
+        ("12h", 2 * 14, [1.0, 7.0]),
         ("D", 365, [7.0]),
         ("B", 300, [7.0]),
         ("D", 3 * 365, [7.0, YEAR]),
@@ -23,12 +25,13 @@ YEAR = 365.2425
         ("MS", 60, [YEAR]),
         ("ME", 23, []),
         ("QS", 40, [YEAR]),
+        ("6MS", 8, [YEAR]),
         ("YS", 40, []),
     ],
 )
 def test_calendar_of_dates(frequency, periods, expected):
     dates = pd.date_range("2001-01-01", periods=periods, freq=frequency)
-    assert find_seasons(as_time(dates), dates=True) == pytest.approx(expected)
+    assert find_seasons(as_time(dates), in_days=True) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -51,18 +54,18 @@ def test_calendar_of_dates(frequency, periods, expected):
     ],
 )
 def test_steps_per_unit_of_numbers(per_unit, n, expected):
-    assert find_seasons(1990 + np.arange(n) / per_unit, dates=False) == pytest.approx(expected)
+    assert find_seasons(1990 + np.arange(n) / per_unit, in_days=False) == pytest.approx(expected)
 
 
 def test_decimal_years_of_months():
     days = pd.date_range("1990-01-01", periods=60, freq="MS")
     years = days.year + (days.dayofyear - 1) / (365 + days.is_leap_year)
-    assert find_seasons(years.to_numpy(dtype=float), dates=False) == [1.0]
+    assert find_seasons(years.to_numpy(dtype=float), in_days=False) == [1.0]
 
 
 def test_gaps_and_repeated_times_do_not_hide_a_season():
     time = np.repeat(np.arange(120) / 12, 2)[np.r_[0:50, 90:240]]
-    assert find_seasons(time, dates=False) == [1.0]
+    assert find_seasons(time, in_days=False) == [1.0]
 
 
 def test_given_seasons():
@@ -75,12 +78,21 @@ def test_given_seasons():
         check_seasons(1, time)
     with pytest.raises(ValueError, match="finite"):
         check_seasons(np.inf, time)
-    with pytest.raises(TypeError, match="periods, got {'a'}"):
+    with pytest.raises(TypeError, match="'1Y', got {'a'}"):
         check_seasons({"a"}, time)
 
 
 @pytest.mark.parametrize(
-    "season", [np.timedelta64(168, "h"), pd.Timedelta("7D"), [timedelta(days=7)]]
+    ("season", "days"),
+    [
+        (np.timedelta64(168, "h"), [7.0]),
+        (pd.Timedelta("7D"), [7.0]),
+        ([timedelta(days=7)], [7.0]),
+        ("7D", [7.0]),
+        (["1W", "48h"], [2.0, 7.0]),
+        (["2880min", 4], [2.0, 4.0]),
+        (["1Y", "3M"], [YEAR / 4, YEAR]),
+    ],
 )
-def test_seasons_as_durations_are_days(season):
-    assert check_seasons(season, np.arange(30.0)) == [7.0]
+def test_seasons_as_durations_are_days(season, days):
+    assert check_seasons(season, np.arange(800.0)) == pytest.approx(days)
