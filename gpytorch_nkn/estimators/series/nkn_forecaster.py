@@ -356,8 +356,9 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
 
         Args:
             horizon: Steps ahead; ``None`` for those of the estimator, or one season (6 without
-                one). Times go on by the frequency of a pandas index, or else by the usual step,
-                whole months for dates on one day of the month.
+                one). Times go on by the frequency of a pandas index, or by the rule of the dates
+                (the 30th, last days at work, third Fridays), at the times of the week that occur
+                (Monday to Saturday, opening hours), or else by the usual step.
             level: Per cent of the central bands; ``None`` for none.
             covariates: Their values ``horizon x C`` at the times that follow, if :meth:`fit` had
                 some; of a data frame over dates, which may hold others, too, these are found.
